@@ -1,0 +1,1 @@
+//! Read-only documents shared by the daemon and `agentctl`.

@@ -1,0 +1,1 @@
+//! `Burst`: one declared burst slot of a root MiniCluster (root side).

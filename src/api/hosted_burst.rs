@@ -1,0 +1,1 @@
+//! `HostedBurst`: a burst of another cluster that runs here (provider side).

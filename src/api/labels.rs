@@ -1,0 +1,1 @@
+//! Labels and annotations, in one place.

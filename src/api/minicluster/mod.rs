@@ -1,0 +1,1 @@
+//! `MiniCluster`: `flux-framework.org/v1alpha2`.

@@ -1,0 +1,7 @@
+//! The kinds Tributary reads and writes, and the names and labels users see.
+pub mod burst;
+pub mod hosted_burst;
+pub mod labels;
+pub mod minicluster;
+pub mod names;
+pub mod peer;

@@ -1,0 +1,1 @@
+//! Names of the objects made for a MiniCluster or a burst.

@@ -1,0 +1,1 @@
+//! `ClusterPeer`: another cluster of the federation.

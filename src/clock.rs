@@ -1,0 +1,144 @@
+//! Time and chance as parameters.
+//!
+//! Every decision takes a [`Clock`] (or a plain [`Mono`]) instead of asking the operating system, so that tests run it on
+//! a clock of their own. Two readings exist and are never mixed: [`Clock::mono`] for durations (leases, timeouts,
+//! back-off) and [`Clock::wall`] for what people and other machines read (timestamps in status).
+
+use std::fmt;
+use std::ops::{Add, Sub};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+/// A reading of the monotonic clock: the time since the process (or the simulation) started.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Mono(Duration);
+
+impl Mono {
+    /// The start of the process or simulation.
+    pub const ZERO: Self = Self(Duration::ZERO);
+
+    /// A reading `since_start` after the start.
+    pub const fn from_start(since_start: Duration) -> Self {
+        Self(since_start)
+    }
+
+    /// Time since the start.
+    pub const fn since_start(self) -> Duration {
+        self.0
+    }
+
+    /// Time from `earlier` to `self`; zero if `earlier` is later.
+    pub fn saturating_since(self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl Add<Duration> for Mono {
+    type Output = Self;
+    fn add(self, rhs: Duration) -> Self {
+        Self(self.0.saturating_add(rhs))
+    }
+}
+
+impl Sub<Duration> for Mono {
+    type Output = Self;
+    fn sub(self, rhs: Duration) -> Self {
+        Self(self.0.saturating_sub(rhs))
+    }
+}
+
+impl fmt::Debug for Mono {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "+{:?}", self.0)
+    }
+}
+
+/// Where time comes from.
+pub trait Clock: Send + Sync + 'static {
+    /// Monotonic time: for durations.
+    fn mono(&self) -> Mono;
+    /// Wall-clock time: for timestamps that others read.
+    fn wall(&self) -> Timestamp;
+}
+
+/// A clock shared by the tasks of one process.
+pub type SharedClock = Arc<dyn Clock>;
+
+/// The operating system's clocks. Its monotonic reading is tokio's, so that paused time works in tests.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemClock {
+    start: tokio::time::Instant,
+}
+
+impl SystemClock {
+    /// A clock that starts now.
+    #[allow(clippy::disallowed_methods, reason = "the one place that asks the operating system")]
+    pub fn start() -> Self {
+        Self { start: tokio::time::Instant::now() }
+    }
+
+    /// [`SystemClock::start`], shared.
+    pub fn shared() -> SharedClock {
+        Arc::new(Self::start())
+    }
+
+    /// The tokio instant of a monotonic reading: what `tokio::time::sleep_until` takes.
+    pub fn instant(&self, at: Mono) -> tokio::time::Instant {
+        self.start + at.since_start()
+    }
+}
+
+impl Clock for SystemClock {
+    fn mono(&self) -> Mono {
+        Mono(self.start.elapsed())
+    }
+
+    fn wall(&self) -> Timestamp {
+        Timestamp::now()
+    }
+}
+
+/// Where chance comes from: jitter and identifiers.
+pub trait Rng: Send {
+    /// 64 random bits.
+    fn next_u64(&mut self) -> u64;
+
+    /// A number in `0.0..1.0`.
+    fn unit(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+/// The operating system's generator.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemRng;
+
+impl Rng for SystemRng {
+    fn next_u64(&mut self) -> u64 {
+        // Without entropy there is no key, no handshake and no jitter: nothing sensible can go on.
+        getrandom::u64().expect("the operating system provides randomness")
+    }
+}
+
+/// A small deterministic generator (SplitMix64) for tests and simulations.
+#[derive(Clone, Copy, Debug)]
+pub struct SeededRng(u64);
+
+impl SeededRng {
+    /// A generator whose sequence depends on `seed` alone.
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+}
+
+impl Rng for SeededRng {
+    fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}

@@ -1,0 +1,1 @@
+//! Plumbing to one API server.

@@ -1,0 +1,1 @@
+//! The configuration of an agent: defaults, then a TOML file, then `TRIBUTARY__…` variables.

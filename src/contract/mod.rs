@@ -1,0 +1,1 @@
+//! What the two halves of a burst say to each other.

@@ -1,0 +1,1 @@
+//! Peering with the agents of other clusters: wire, session, mesh, identity, transport.

@@ -1,0 +1,1 @@
+//! Flux's own formats, as pure functions.

@@ -1,0 +1,43 @@
+//! One Flux instance over many Kubernetes clusters.
+//!
+//! Tributary is a per-cluster agent. It reconciles MiniClusters (`flux-framework.org`) of the cluster it lives in, and
+//! peers over QUIC with the agents of other clusters, so that the brokers of *burst* MiniClusters elsewhere join the
+//! Flux instance of a *root* MiniCluster here.
+//!
+//! # The rooms
+//!
+//! | room | what lives there | may use |
+//! |---|---|---|
+//! | [`api`] | the kinds: MiniCluster, ClusterPeer, Burst, HostedBurst; labels and names | – |
+//! | [`flux`] | Flux's own formats, pure: host list, rank map, R, broker.toml, curve certificate | – |
+//! | [`contract`] | what root and provider say to each other, and the ports between bursting and federation | – |
+//! | [`render`] | MiniCluster → Kubernetes objects, pure | api, flux |
+//! | [`cluster`] | plumbing to one API server: clients, fence, leadership, caches, apply, conditions, events | api |
+//! | [`reconcile`] | the MiniCluster controller | api, flux, render, cluster |
+//! | [`bursting`] | root side (place, offer) and provider side (admit, materialize) of a burst | api, flux, contract, render, cluster |
+//! | [`federation`] | wire, session, mesh, identity, QUIC; no Kubernetes in here | contract, flux |
+//! | [`admin`] | the read-only documents shared by the daemon and `agentctl` | contract |
+//! | [`config`], [`clock`], [`telemetry`], [`metrics`] | foundations every room may use | – |
+//!
+//! The edges are held by a test that parses the sources (`tests/suite/edges.rs`).
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod admin;
+pub mod clock;
+pub mod config;
+pub mod contract;
+pub mod federation;
+pub mod flux;
+pub mod metrics;
+pub mod telemetry;
+
+#[cfg(feature = "kubernetes")]
+pub mod api;
+#[cfg(feature = "kubernetes")]
+pub mod bursting;
+#[cfg(feature = "kubernetes")]
+pub mod cluster;
+#[cfg(feature = "kubernetes")]
+pub mod reconcile;
+#[cfg(feature = "kubernetes")]
+pub mod render;

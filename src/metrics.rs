@@ -1,0 +1,1 @@
+//! The registry of metrics; a metric is defined beside its owner.

@@ -1,0 +1,1 @@
+//! MiniCluster to Kubernetes objects, without a client.
