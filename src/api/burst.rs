@@ -1,1 +1,156 @@
 //! `Burst`: one declared burst slot of a root MiniCluster (root side).
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::hosted_burst::{BurstPhase, LeadEndpoint, PhaseTimestamps};
+
+/// One burst slot of a root MiniCluster, and the peer it is placed on. Made and owned by the agent: change the
+/// MiniCluster instead. Its `metadata.generation` orders everything the peer is told.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "tributary.dev",
+    version = "v1alpha1",
+    kind = "Burst",
+    plural = "bursts",
+    category = "tributary",
+    namespaced,
+    status = "BurstStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    printcolumn = r#"{"name":"Root","type":"string","jsonPath":".spec.root"}"#,
+    printcolumn = r#"{"name":"Peer","type":"string","jsonPath":".status.peer"}"#,
+    printcolumn = r#"{"name":"Size","type":"integer","jsonPath":".spec.size"}"#,
+    printcolumn = r#"{"name":"Ready","type":"integer","jsonPath":".status.readyBrokers"}"#,
+    printcolumn = r#"{"name":"Phase","type":"string","jsonPath":".status.phase"}"#,
+    printcolumn = r#"{"name":"Message","type":"string","priority":1,"jsonPath":".status.message"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BurstSpec {
+    /// Name of the root MiniCluster, in the same namespace.
+    pub root: String,
+    /// Name of the slot: the hosted MiniCluster and its Job bear it, and the brokers' hosts are `SLOT-0`, `SLOT-1` …
+    pub slot: String,
+    /// Position among the root's slots, from 0.
+    pub index: u32,
+    /// Brokers wanted now.
+    pub size: u32,
+    /// Brokers declared; `size` may grow up to it.
+    pub max_size: u32,
+    /// Cores per broker.
+    pub cores: u32,
+    /// GPUs per broker.
+    pub gpus: u32,
+    /// Peers the user named, in order of preference. Empty: `selector`, else any.
+    pub peers: Vec<String>,
+    /// Labels a peer must carry, when no peer is named.
+    #[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    pub selector: std::collections::BTreeMap<String, String>,
+    /// UID of the root's Job: boot files are frozen for it.
+    pub incarnation: String,
+    /// Canonical text of the rank map (`rank-map/1`), frozen for the incarnation.
+    pub rank_map: String,
+    /// SHA-256 of it.
+    pub rank_map_digest: String,
+    /// SHA-256 of the curve certificate.
+    pub credential_digest: String,
+    /// Secret of this namespace that holds the certificate (key `curve.cert`). Its name only.
+    pub credential_secret: String,
+    /// The lead broker's address; unset until it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lead: Option<LeadEndpoint>,
+    /// Flux `major.minor`, when known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flux_version: Option<String>,
+    /// BurstTemplate: what the provider makes a MiniCluster of. Preserved as it is; the provider judges it.
+    #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true), with = "serde_json::Map<String, serde_json::Value>")]
+    pub template: serde_json::Value,
+    /// Seconds the provider keeps the burst after it lost us.
+    pub lease_seconds: u32,
+    /// Seconds leaving brokers get to drain.
+    pub drain_seconds: u32,
+    /// Release the burst and place it nowhere: the root finished, failed, was suspended, or dropped the slot.
+    pub release: bool,
+}
+
+/// Where a burst stands, as far as this cluster knows.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BurstStatus {
+    /// The peer it is placed on. Sticky once that peer accepted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer: Option<String>,
+    /// Where it stands.
+    pub phase: BurstPhase,
+    /// One sentence for people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// Brokers online.
+    pub ready_brokers: u32,
+    /// UID of the HostedBurst on the peer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hosted_uid: Option<String>,
+    /// Generation the peer has answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub acknowledged_generation: Option<i64>,
+    /// Digest of the rank map as the peer computed it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rank_map_digest: Option<String>,
+    /// Digest of the certificate the peer holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub credential_digest: Option<String>,
+    /// Endpoint of the peer's lead Service.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lead: Option<LeadEndpoint>,
+    /// Peers that were given the certificate. Recorded before it was sent.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["peer"]))]
+    pub credential_recipients: Vec<CredentialRecipient>,
+    /// Peers that refused it. Not offered to them again until the spec, their policy or an explicit retry changes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["peer"]))]
+    pub refusals: Vec<BurstRefusal>,
+    /// Until when, at the earliest, the ranks stay reserved for a peer that was lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reserved_until: Option<Time>,
+    /// When each step was reached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub times: Option<PhaseTimestamps>,
+    /// `metadata.generation` this status answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// `Placed`, `Accepted`, `Ready`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+/// Who was given the certificate of an incarnation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CredentialRecipient {
+    /// Name of the peer.
+    pub peer: String,
+    /// Incarnation whose certificate it was.
+    pub incarnation: String,
+}
+
+/// A peer's refusal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BurstRefusal {
+    /// Name of the peer.
+    pub peer: String,
+    /// CamelCase reason.
+    pub reason: String,
+    /// Its sentence.
+    pub message: String,
+    /// Generation of the Burst that was refused: a newer one is offered again.
+    pub generation: i64,
+    /// Generation of the ClusterPeer at that time; unset if it was unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer_generation: Option<i64>,
+}

@@ -1,1 +1,178 @@
-//! `HostedBurst`: a burst of another cluster that runs here (provider side).
+//! `HostedBurst`: a burst of another cluster's MiniCluster that runs here (provider side).
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A burst of a peer's MiniCluster that this cluster hosts. Made by the agent after admission; it owns the hosted
+/// MiniCluster, its Secret and its lead Service. Deleting it evicts the burst: the peer is told and does not offer it
+/// again.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "tributary.dev",
+    version = "v1alpha1",
+    kind = "HostedBurst",
+    plural = "hostedbursts",
+    shortname = "hb",
+    category = "tributary",
+    namespaced,
+    status = "HostedBurstStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    printcolumn = r#"{"name":"Peer","type":"string","jsonPath":".spec.peer"}"#,
+    printcolumn = r#"{"name":"Root","type":"string","jsonPath":".spec.root.name"}"#,
+    printcolumn = r#"{"name":"Size","type":"integer","jsonPath":".spec.size"}"#,
+    printcolumn = r#"{"name":"Ready","type":"integer","jsonPath":".status.readyBrokers"}"#,
+    printcolumn = r#"{"name":"Phase","type":"string","jsonPath":".status.phase"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HostedBurstSpec {
+    /// Name of the peer whose burst this is.
+    pub peer: String,
+    /// UID of the peer's cluster.
+    #[serde(rename = "rootClusterUID")]
+    pub root_cluster_uid: String,
+    /// The root MiniCluster over there.
+    pub root: RootReference,
+    /// UID of the Burst object over there.
+    #[serde(rename = "burstUID")]
+    pub burst_uid: String,
+    /// Generation of the Burst this spec is of.
+    pub generation: i64,
+    /// Name of the slot: of the hosted MiniCluster and its Job.
+    pub slot: String,
+    /// Brokers wanted now.
+    pub size: u32,
+    /// Brokers declared: what admission reserves.
+    pub max_size: u32,
+    /// Cores per broker.
+    pub cores: u32,
+    /// GPUs per broker.
+    pub gpus: u32,
+    /// Canonical text of the rank map.
+    pub rank_map: String,
+    /// SHA-256 of it, as this cluster computed it.
+    pub rank_map_digest: String,
+    /// SHA-256 of the curve certificate.
+    pub credential_digest: String,
+    /// Where the lead broker is reached from here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lead: Option<LeadEndpoint>,
+    /// Flux `major.minor`, when the root knows it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flux_version: Option<String>,
+    /// BurstTemplate, as admitted.
+    #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true), with = "serde_json::Map<String, serde_json::Value>")]
+    pub template: serde_json::Value,
+    /// Seconds this burst outlives the contact with its root.
+    pub lease_seconds: u32,
+    /// Seconds leaving brokers get to drain.
+    pub drain_seconds: u32,
+}
+
+/// The root MiniCluster of a hosted burst.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RootReference {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// UID of its Job.
+    pub incarnation: String,
+}
+
+/// Where the lead broker is reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LeadEndpoint {
+    /// IP address or host name.
+    pub address: String,
+    /// TCP port.
+    pub port: u16,
+}
+
+/// Where a burst stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub enum BurstPhase {
+    /// No peer chosen yet.
+    #[default]
+    Pending,
+    /// Sent to a peer, no answer yet.
+    Offered,
+    /// Admitted: room is reserved, the certificate is asked for.
+    Accepted,
+    /// Objects are being made, pods start.
+    Provisioning,
+    /// Pods run, brokers join.
+    Joining,
+    /// Every wanted broker is online.
+    Ready,
+    /// Leaving.
+    Draining,
+    /// Nothing is left on the provider.
+    Released,
+    /// The provider said no.
+    Rejected,
+    /// The provider's owner deleted it.
+    Evicted,
+    /// The peer is lost; its lease may still run.
+    Lost,
+}
+
+/// When each step was reached.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PhaseTimestamps {
+    /// Admitted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accepted: Option<Time>,
+    /// MiniCluster, Secret and Service made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provisioned: Option<Time>,
+    /// Every wanted broker online for the first time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ready: Option<Time>,
+    /// Nothing left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub released: Option<Time>,
+}
+
+/// What the provider says of the burst.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HostedBurstStatus {
+    /// Where it stands.
+    pub phase: BurstPhase,
+    /// One sentence for people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// Brokers online.
+    pub ready_brokers: u32,
+    /// Whether the certificate is here, in the burst's Secret.
+    pub credential_ready: bool,
+    /// When the root was lost, on this cluster's clock; written once per loss, removed on its return. The lease counts
+    /// from it, across restarts of the agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suspect_since: Option<Time>,
+    /// When draining began; deletion follows after `drainSeconds`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub draining_since: Option<Time>,
+    /// Why it drains: `Released`, `Replaced`, `LeaseExpired`, `Evicted`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub draining_reason: Option<String>,
+    /// When each step was reached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub times: Option<PhaseTimestamps>,
+    /// `metadata.generation` this status answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// `Admitted`, `Credential`, `Ready`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}

@@ -1,1 +1,181 @@
-//! `ClusterPeer`: another cluster of the federation.
+//! `ClusterPeer`: another cluster of the federation, what it may place here, and what it may see.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Another cluster of the federation. It lives in the agent's own namespace, and its name is the peer's cluster name;
+/// its labels are what `clusters[].selector` of a MiniCluster matches. Both sides must hold one for the other.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "tributary.dev",
+    version = "v1alpha1",
+    kind = "ClusterPeer",
+    plural = "clusterpeers",
+    shortname = "cpeer",
+    category = "tributary",
+    namespaced,
+    status = "ClusterPeerStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    printcolumn = r#"{"name":"Connected","type":"boolean","jsonPath":".status.connected"}"#,
+    printcolumn = r#"{"name":"Endpoint","type":"string","jsonPath":".status.endpoint"}"#,
+    printcolumn = r#"{"name":"Version","type":"string","jsonPath":".status.version"}"#,
+    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type==\"Connected\")].reason"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClusterPeerSpec {
+    /// Where the peer's agent listens: `host:port`, `[v6]:port`, or `srv:NAME` for a DNS SRV record. Empty: we do not
+    /// dial, the peer does.
+    pub endpoints: Vec<String>,
+    /// PEM certificates that may have signed the peer's identity. Unset: the `ca.crt` of our own identity.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trust_bundle: Option<String>,
+    /// UID of the peer's cluster (of its `kube-system` namespace). Pinned on first contact if empty; a peer that shows
+    /// another one is refused.
+    #[serde(rename = "clusterUID", skip_serializing_if = "Option::is_none")]
+    pub cluster_uid: Option<String>,
+    /// What the peer may place in this cluster. Unset: nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub import: Option<ImportPolicy>,
+    /// What the peer may see of this cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub export: Option<ExportPolicy>,
+    /// Close the connection and make none. Bursts of this peer end with their lease.
+    pub suspend: bool,
+}
+
+/// What a peer may place here. The template of a burst is remote code: every reference to an existing object and every
+/// scheduling or identity field is refused unless it is named here.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ImportPolicy {
+    /// Namespaces the peer may place bursts in; `*` means any existing one. The hosted namespace is the root's.
+    pub namespaces: Vec<String>,
+    /// Bursts of this peer at a time. Unset: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub max_bursts: Option<i32>,
+    /// Brokers of this peer at a time, over all its bursts (their `maxSize`). Unset: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub max_brokers: Option<i32>,
+    /// Pod-security level the rendered pods must pass. Default `baseline`.
+    pub pod_security: PodSecurityLevel,
+    /// ServiceAccount imposed on hosted pods. Default `default`. Its token is never mounted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_account: Option<String>,
+    /// Secrets (of the hosted namespace) a template may mount or read environment variables from.
+    pub allow_secrets: Vec<String>,
+    /// ConfigMaps a template may mount.
+    pub allow_config_maps: Vec<String>,
+    /// PersistentVolumeClaims a template may mount.
+    pub allow_claims: Vec<String>,
+    /// ServiceAccounts a template may ask for.
+    pub allow_service_accounts: Vec<String>,
+    /// Image pull secrets a template may name.
+    pub allow_image_pull_secrets: Vec<String>,
+    /// hostPath prefixes a template may mount; the pod-security level must admit host paths too.
+    pub allow_host_paths: Vec<String>,
+    /// CSI drivers a template may use.
+    pub allow_csi_drivers: Vec<String>,
+    /// RuntimeClasses a template may name.
+    pub allow_runtime_classes: Vec<String>,
+    /// Schedulers a template may name.
+    pub allow_schedulers: Vec<String>,
+    /// Whether a template may set nodeSelector, node affinity and tolerations.
+    pub allow_scheduling: bool,
+    /// Images a template may use, as glob patterns (`ghcr.io/our-org/*`). Empty: any.
+    pub allow_images: Vec<String>,
+}
+
+/// Level of the Pod Security Standards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PodSecurityLevel {
+    /// Anything goes.
+    Privileged,
+    /// No known privilege escalation.
+    #[default]
+    Baseline,
+    /// Hardened pods only.
+    Restricted,
+}
+
+impl PodSecurityLevel {
+    /// The word of the Pod Security Standards.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Privileged => "privileged",
+            Self::Baseline => "baseline",
+            Self::Restricted => "restricted",
+        }
+    }
+}
+
+/// What a peer may see.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ExportPolicy {
+    /// Coarse free capacity, in heartbeats.
+    pub capacity: bool,
+    /// Names, sizes and phases of MiniClusters and bursts: what `agentctl status` on the peer's side shows of us.
+    pub status: bool,
+}
+
+impl Default for ExportPolicy {
+    fn default() -> Self {
+        Self { capacity: true, status: true }
+    }
+}
+
+/// What the agent knows of a peer; written on transitions only. Round-trip time and last contact are in the admin API.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClusterPeerStatus {
+    /// Whether a session is up.
+    pub connected: bool,
+    /// The address in use, `ip:port`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// Version of the peer's agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The cluster UID the peer showed when it was first connected; pinned.
+    #[serde(rename = "clusterUID", skip_serializing_if = "Option::is_none")]
+    pub cluster_uid: Option<String>,
+    /// When the connection was last lost, on this cluster's clock: leases count from it. Written once per loss.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suspect_since: Option<Time>,
+    /// Labels the peer's agent states of itself. For reading: selectors match the labels of this object.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Coarse capacity, refreshed when it changes by more than a tenth.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<PeerCapacity>,
+    /// `metadata.generation` this status answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// `Connected` and why not.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+/// Coarse free capacity of a cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PeerCapacity {
+    /// Ready, schedulable nodes.
+    pub nodes: u32,
+    /// Free CPU in whole cores.
+    pub free_cores: u32,
+    /// Free memory in MiB.
+    pub free_memory_mib: u64,
+    /// Free GPUs.
+    pub free_gpus: u32,
+}

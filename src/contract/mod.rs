@@ -1,1 +1,22 @@
-//! What the two halves of a burst say to each other.
+//! What the two halves of a burst say to each other, and the ports between the rooms that say it.
+//!
+//! One direction each: the **root** cluster states what it desires ([`DesiredBurst`]), the **provider** answers with what
+//! it observes ([`ObservedBurst`]). Both are *states*, never events: the newest replaces the one before, so a lost,
+//! repeated or late message does no harm. [`ports`] has the traits: `bursting` implements them, `federation` consumes
+//! them, and neither room knows the other.
+pub mod capacity;
+pub mod credential;
+pub mod desired;
+pub mod latest;
+pub mod observed;
+pub mod peer;
+pub mod ports;
+pub mod rejection;
+
+pub use capacity::Capacity;
+pub use credential::{Credential, CredentialRefusal, CredentialRequest};
+pub use desired::{DesiredBurst, HostedKey, LeadAddress, RootIdentity};
+pub use latest::{DirtySet, Latest};
+pub use observed::{ObservedBurst, Phase, PhaseTimes};
+pub use peer::{BurstUid, ClusterUid, Epoch, PeerName, PeerReport, PeerSpec, PeerState, Refusal};
+pub use rejection::{Rejection, RejectionReason};

@@ -1,0 +1,67 @@
+//! The curve certificate on its way from root to provider: asked for after acceptance, sent after it was recorded.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use super::BurstUid;
+
+/// A provider that accepted a burst asks for its certificate.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CredentialRequest {
+    /// UID of the Burst.
+    pub burst: BurstUid,
+    /// Incarnation the provider accepted.
+    pub incarnation: String,
+    /// Digest that was offered.
+    pub digest: String,
+}
+
+/// The text of a `curve.cert` file. Never printed: its Debug shows the length only; wiped when dropped.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credential(Zeroizing<String>);
+
+impl Credential {
+    /// Takes the text of a certificate.
+    pub fn new(text: String) -> Self {
+        Self(Zeroizing::new(text))
+    }
+
+    /// The text, for the Secret and for the wire.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Credential({} bytes)", self.0.len())
+    }
+}
+
+/// Why a certificate was not handed out.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
+pub enum CredentialRefusal {
+    /// The burst is not placed on the asking peer, or is of another incarnation.
+    #[error("the burst is not placed on this peer in this incarnation")]
+    NotForYou,
+    /// The Secret does not exist yet, or could not be read: ask again.
+    #[error("the certificate cannot be read at the moment")]
+    NotReady,
+    /// The connection broke, or no answer came in time: ask again.
+    #[error("the peer did not answer")]
+    Unreachable,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_shows_nothing_of_the_certificate() {
+        let shown = format!("{:?}", Credential::new("secret-key = \"abc\"".into()));
+        assert_eq!(shown, "Credential(18 bytes)");
+    }
+}

@@ -1,0 +1,85 @@
+//! What the root cluster wants of a provider: one [`DesiredBurst`] per placed slot.
+
+use serde::{Deserialize, Serialize};
+
+use super::{BurstUid, ClusterUid};
+
+/// The root MiniCluster, and which life of it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RootIdentity {
+    /// Namespace of the root MiniCluster; the hosted namespace is the same.
+    pub namespace: String,
+    /// Name of the root MiniCluster.
+    pub name: String,
+    /// UID of the root MiniCluster.
+    pub uid: String,
+    /// UID of the root's Job: another Job is another instance, with boot files of its own.
+    pub incarnation: String,
+}
+
+/// Identity of a hosted burst. Another key under the same name is a replacement: drained, deleted, then made anew.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostedKey {
+    /// UID of the root's cluster.
+    pub root_cluster: ClusterUid,
+    /// UID of the root MiniCluster.
+    pub mini_cluster: String,
+    /// UID of the Burst object.
+    pub burst: BurstUid,
+    /// UID of the root's Job.
+    pub incarnation: String,
+}
+
+/// Where the burst's brokers reach the root's lead broker.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LeadAddress {
+    /// An IP address (v4 or v6, without brackets) or a host name that the provider's agent resolves.
+    pub address: String,
+    /// TCP port.
+    pub port: u16,
+}
+
+/// One burst as the root wants it. Replaced as a whole; ordered by (`epoch` of the session, `generation`, `revision`).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DesiredBurst {
+    /// UID of the Burst object.
+    pub uid: BurstUid,
+    /// `metadata.generation` of the Burst object.
+    pub generation: u64,
+    /// The root MiniCluster and its incarnation.
+    pub root: RootIdentity,
+    /// Name of the slot: name of the hosted MiniCluster and of its Job.
+    pub slot: String,
+    /// Brokers wanted now.
+    pub size: u32,
+    /// Brokers declared in the rank map: `size` may grow up to it.
+    pub max_size: u32,
+    /// Cores per broker.
+    pub cores: u32,
+    /// GPUs per broker.
+    pub gpus: u32,
+    /// Canonical text `rank-map/1` of the whole instance.
+    pub rank_map: String,
+    /// Digest of `rank_map`, which the provider computes again and compares.
+    pub rank_map_digest: String,
+    /// Digest of the curve certificate. The certificate itself is asked for once the burst is accepted.
+    pub credential_digest: String,
+    /// The lead broker's address; `None` until the root knows it.
+    pub lead: Option<LeadAddress>,
+    /// `major.minor` of Flux, when the root knows it.
+    pub flux_version: Option<String>,
+    /// BurstTemplate as JSON: applied with strict field validation, so that an older provider rejects what it does
+    /// not know instead of dropping it.
+    pub template: serde_json::Value,
+    /// Seconds the provider keeps the burst after it lost the root.
+    pub lease_seconds: u32,
+    /// Seconds leaving brokers get to drain.
+    pub drain_seconds: u32,
+    /// UID of the HostedBurst the root has seen for this key. If the provider has none or another, it was deleted
+    /// there: an eviction, not a reason to make it again.
+    pub hosted_uid: Option<String>,
+}

@@ -1,0 +1,94 @@
+//! Why a provider does not take a burst.
+
+use serde::{Deserialize, Serialize};
+
+/// Machine-readable reason. Values are part of the wire: retired ones stay listed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum RejectionReason {
+    /// The ClusterPeer of this root has no `import`.
+    ImportNotAllowed,
+    /// The namespace is not among `import.namespaces`.
+    NamespaceNotAllowed,
+    /// The namespace does not exist on the provider.
+    NamespaceNotFound,
+    /// `import.maxBursts` is reached.
+    TooManyBursts,
+    /// `import.maxBrokers` would be exceeded.
+    TooManyBrokers,
+    /// No node, or not enough nodes, with the wanted cores or GPUs per broker.
+    NotEnoughCores,
+    /// Both sides compute another rank map.
+    RankMapMismatch,
+    /// Flux major.minor differs.
+    FluxVersionMismatch,
+    /// The template has a field this provider does not know or that cannot be parsed.
+    InvalidTemplate,
+    /// The template refers to an object or sets a field the import policy does not name.
+    PolicyForbids,
+    /// The rendered pod does not pass the pod-security level of the import policy.
+    PodSecurity,
+    /// The API server refuses the objects (dry run).
+    NotRenderable,
+    /// An object of that name exists and is not ours.
+    NameTaken,
+    /// The HostedBurst was deleted by the provider's owner.
+    EvictedByProvider,
+    /// A reason of a newer version.
+    #[serde(untagged)]
+    Other(String),
+}
+
+impl RejectionReason {
+    /// The word conditions and users see.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::ImportNotAllowed => "ImportNotAllowed",
+            Self::NamespaceNotAllowed => "NamespaceNotAllowed",
+            Self::NamespaceNotFound => "NamespaceNotFound",
+            Self::TooManyBursts => "TooManyBursts",
+            Self::TooManyBrokers => "TooManyBrokers",
+            Self::NotEnoughCores => "NotEnoughCores",
+            Self::RankMapMismatch => "RankMapMismatch",
+            Self::FluxVersionMismatch => "FluxVersionMismatch",
+            Self::InvalidTemplate => "InvalidTemplate",
+            Self::PolicyForbids => "PolicyForbids",
+            Self::PodSecurity => "PodSecurity",
+            Self::NotRenderable => "NotRenderable",
+            Self::NameTaken => "NameTaken",
+            Self::EvictedByProvider => "EvictedByProvider",
+            Self::Other(reason) => reason,
+        }
+    }
+}
+
+/// A refusal with its sentence.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Rejection {
+    /// Machine-readable reason.
+    pub reason: RejectionReason,
+    /// What was refused, on which object, and what its owner can do.
+    pub message: String,
+}
+
+impl Rejection {
+    /// A rejection with its sentence.
+    pub fn new(reason: RejectionReason, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_plain_words_on_the_wire_and_unknown_ones_survive() {
+        let known = serde_json::to_string(&RejectionReason::PodSecurity).unwrap();
+        assert_eq!(known, "\"PodSecurity\"");
+        assert_eq!(serde_json::from_str::<RejectionReason>(&known).unwrap(), RejectionReason::PodSecurity);
+        let newer: RejectionReason = serde_json::from_str("\"MoonPhase\"").unwrap();
+        assert_eq!(newer.as_str(), "MoonPhase");
+        assert_eq!(serde_json::to_string(&newer).unwrap(), "\"MoonPhase\"");
+    }
+}
