@@ -1,1 +1,194 @@
 //! Read-only documents shared by the daemon and `agentctl`.
+//!
+//! The daemon serves them over HTTP on loopback, and answers them to peers as far as their `export` allows; `agentctl`
+//! prints them. Nothing in here is secret: no certificate, no template, no address of a Secret's content.
+//!
+//! | path | document |
+//! |---|---|
+//! | `/v1/status` | [`FederationStatus`]: this cluster and, through the agents, every peer |
+//! | `/v1/local` | [`ClusterStatus`]: this cluster alone; also the query a peer is asked |
+//! | `/v1/peers` | `[`[`PeerRow`]`]` |
+//! | `/v1/bursts` | `[`[`BurstRow`]`]` |
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::contract::{Capacity, LeadAddress, PeerState, PhaseTimes};
+
+/// Version of these documents. Fields are added within a version, never renamed or removed.
+pub const API_VERSION: &str = "admin.tributary.dev/v1";
+
+/// Path of [`FederationStatus`].
+pub const STATUS: &str = "/v1/status";
+/// Path of [`ClusterStatus`], and name of the query sent to peers.
+pub const LOCAL: &str = "/v1/local";
+/// Path of the list of [`PeerRow`].
+pub const PEERS: &str = "/v1/peers";
+/// Path of the list of [`BurstRow`].
+pub const BURSTS: &str = "/v1/bursts";
+
+/// How long a peer gets to answer within a fan-out: a dead one is a row, not a hang.
+pub const PEER_TIME_LIMIT: Duration = Duration::from_secs(2);
+
+/// All federated clusters, as one agent sees them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FederationStatus {
+    /// [`API_VERSION`].
+    pub api_version: String,
+    /// Name of the cluster that was asked.
+    pub cluster: String,
+    /// That cluster first, then its peers by name.
+    pub clusters: Vec<ClusterRow>,
+}
+
+/// One cluster of a fan-out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterRow {
+    /// Name of the cluster.
+    pub name: String,
+    /// How the asked cluster sees it; `None` for itself.
+    pub peer: Option<PeerRow>,
+    /// Its own answer; `None` if it did not answer in time, or exports no status.
+    pub status: Option<ClusterStatus>,
+    /// Why there is no answer.
+    pub error: Option<String>,
+}
+
+/// One cluster, in its own words.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterStatus {
+    /// [`API_VERSION`].
+    pub api_version: String,
+    /// Name of the cluster.
+    pub cluster: String,
+    /// Version of its agent.
+    pub version: String,
+    /// Whether this agent leads in its cluster.
+    pub leader: bool,
+    /// Labels from its configuration.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Its MiniClusters, hosted ones included.
+    pub mini_clusters: Vec<MiniClusterRow>,
+    /// Bursts of its MiniClusters (root side).
+    pub bursts: Vec<BurstRow>,
+    /// Bursts it hosts for others (provider side).
+    pub hosted: Vec<HostedRow>,
+    /// Its peers.
+    pub peers: Vec<PeerRow>,
+}
+
+/// A MiniCluster.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MiniClusterRow {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Brokers wanted here.
+    pub size: u32,
+    /// Brokers online here.
+    pub ready: u32,
+    /// Its phase, or the reason it is not ready.
+    pub phase: String,
+    /// One sentence, if there is something to say.
+    pub message: Option<String>,
+    /// The peer whose burst it is; `None` for a MiniCluster of this cluster's users.
+    pub hosted_for: Option<String>,
+    /// Declared bursts.
+    pub bursts: u32,
+    /// Bursts whose every wanted broker is online.
+    pub bursts_ready: u32,
+    /// When it was made.
+    pub created: Option<Timestamp>,
+}
+
+/// A burst, root side.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BurstRow {
+    /// Namespace of the root and of the hosted MiniCluster.
+    pub namespace: String,
+    /// Name of the slot.
+    pub name: String,
+    /// Name of the root MiniCluster.
+    pub root: String,
+    /// The peer it is placed on.
+    pub peer: Option<String>,
+    /// Where it stands.
+    pub phase: String,
+    /// Brokers wanted.
+    pub size: u32,
+    /// Brokers online.
+    pub ready_brokers: u32,
+    /// The lead broker's address as it was sent.
+    pub lead: Option<LeadAddress>,
+    /// Digest of the rank map.
+    pub rank_map_digest: String,
+    /// One sentence.
+    pub message: Option<String>,
+    /// When each step was reached.
+    #[serde(default)]
+    pub times: PhaseTimes,
+    /// When it was made.
+    pub created: Option<Timestamp>,
+}
+
+/// A hosted burst, provider side.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostedRow {
+    /// Its namespace.
+    pub namespace: String,
+    /// Name of the slot.
+    pub name: String,
+    /// The peer whose burst it is.
+    pub peer: String,
+    /// Name of the root MiniCluster over there.
+    pub root: String,
+    /// Where it stands.
+    pub phase: String,
+    /// Brokers wanted.
+    pub size: u32,
+    /// Brokers online.
+    pub ready_brokers: u32,
+    /// One sentence.
+    pub message: Option<String>,
+    /// When the root was lost, if it is.
+    pub suspect_since: Option<Timestamp>,
+    /// When it was made.
+    pub created: Option<Timestamp>,
+}
+
+/// A peer, as this cluster sees it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PeerRow {
+    /// Its name.
+    pub name: String,
+    /// Where the connection stands.
+    pub state: PeerState,
+    /// The address in use.
+    pub endpoint: Option<String>,
+    /// Version of its agent.
+    pub version: Option<String>,
+    /// Smoothed round-trip time, in microseconds.
+    pub rtt_micros: Option<u64>,
+    /// When something was last heard.
+    pub last_seen: Option<Timestamp>,
+    /// Its last word on its capacity.
+    pub capacity: Option<Capacity>,
+    /// Why there is no connection: `Reason: sentence`.
+    pub message: Option<String>,
+    /// Whether it may place bursts here.
+    pub imports: bool,
+    /// When its ClusterPeer was made.
+    pub created: Option<Timestamp>,
+}

@@ -1,1 +1,127 @@
-//! The configuration of an agent: defaults, then a TOML file, then `TRIBUTARY__…` variables.
+//! The configuration of an agent: defaults, then a TOML file, then `TRIBUTARY__SECTION__KEY` variables.
+//!
+//! Everything is parsed and checked before anything is bound or dialled. An error names the key, and the file or the
+//! variable it came from.
+
+mod admin;
+mod cluster;
+mod federation;
+mod health;
+mod kubernetes;
+mod log;
+mod text;
+
+use std::path::{Path, PathBuf};
+
+use figment::Figment;
+use figment::providers::{Env, Format, Serialized, Toml};
+use serde::{Deserialize, Serialize};
+
+pub use admin::AdminConfig;
+pub use cluster::ClusterConfig;
+pub use federation::{FederationConfig, IdentityConfig};
+pub use health::HealthConfig;
+pub use kubernetes::KubernetesConfig;
+pub use log::{LogConfig, LogFormat};
+
+/// Prefix of the environment variables; `__` separates section and key.
+pub const ENV_PREFIX: &str = "TRIBUTARY__";
+
+/// The whole configuration of an agent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Who this cluster is.
+    pub cluster: ClusterConfig,
+    /// How to reach its API server.
+    pub kubernetes: KubernetesConfig,
+    /// How to peer with others. Without an identity the agent reconciles MiniClusters and peers with nobody.
+    pub federation: FederationConfig,
+    /// The read-only admin API.
+    pub admin: AdminConfig,
+    /// Probes and metrics.
+    pub health: HealthConfig,
+    /// Logging.
+    pub log: LogConfig,
+}
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file given on the command line is not there.
+    #[error(
+        "failed to read the configuration: {path} does not exist\n\nhint: write one (README, \"Configuration\"), or leave --config out to use {ENV_PREFIX}… variables only"
+    )]
+    NotFound {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A value is missing, of the wrong type, or of an unknown key.
+    #[error("failed to read the configuration: {key}{reason}\n  in {origin}")]
+    Invalid {
+        /// `section.key: `, or empty when the source as a whole cannot be read.
+        key: String,
+        /// What is wrong with it.
+        reason: String,
+        /// The file or the variable.
+        origin: String,
+    },
+    /// A value parses and makes no sense.
+    #[error("failed to use the configuration: {key}: {reason}")]
+    Rejected {
+        /// `section.key`.
+        key: &'static str,
+        /// What is wrong with it and what would be right.
+        reason: String,
+    },
+}
+
+impl Config {
+    /// Reads `file` (if any) and the environment, and checks every section.
+    pub fn load(file: Option<&Path>) -> Result<Self, Box<ConfigError>> {
+        if let Some(path) = file
+            && !path.exists()
+        {
+            return Err(Box::new(ConfigError::NotFound { path: path.to_owned() }));
+        }
+        let mut figment = Figment::from(Serialized::defaults(Self::default()));
+        if let Some(path) = file {
+            figment = figment.merge(Toml::file_exact(path));
+        }
+        Self::extract(&figment.merge(Env::prefixed(ENV_PREFIX).split("__")))
+    }
+
+    /// Reads a configuration from TOML text alone.
+    pub fn from_toml(text: &str) -> Result<Self, Box<ConfigError>> {
+        Self::extract(&Figment::from(Serialized::defaults(Self::default())).merge(Toml::string(text)))
+    }
+
+    fn extract(figment: &Figment) -> Result<Self, Box<ConfigError>> {
+        let config: Self = figment.extract().map_err(|error| Box::new(ConfigError::from(error)))?;
+        config.cluster.check()?;
+        config.federation.check()?;
+        Ok(config)
+    }
+}
+
+impl From<figment::Error> for ConfigError {
+    fn from(error: figment::Error) -> Self {
+        let path = error.path.join(".");
+        let origin = match &error.metadata {
+            // figment names the provider, not the variable: the path gives it back.
+            Some(metadata) if metadata.name.contains("environment") => {
+                format!("the environment variable {ENV_PREFIX}{}", error.path.join("__").to_uppercase())
+            }
+            Some(metadata) => match &metadata.source {
+                Some(source) => source.to_string(),
+                None => metadata.name.to_string(),
+            },
+            None => "the configuration".to_owned(),
+        };
+        let key = if path.is_empty() { String::new() } else { format!("{path}: ") };
+        Self::Invalid { key, reason: error.kind.to_string(), origin }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,4 @@
-//! placeholder
+//! Tests that need no cluster: the house, generated files, rendering, wire, simulation, command line, documents.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod edges;

@@ -1,0 +1,90 @@
+#![allow(clippy::result_large_err, reason = "figment's Jail asks for its own error type")]
+
+use std::path::Path;
+
+use figment::Jail;
+
+use super::*;
+
+fn load(jail: &Jail) -> Result<Config, Box<ConfigError>> {
+    Config::load(Some(&jail.directory().join("agent.toml")))
+}
+
+#[test]
+fn the_documented_file_is_read() {
+    let config = Config::from_toml(
+        r#"
+        [cluster]
+        name = "east"
+        labels = { region = "eu" }
+        [kubernetes]
+        kubeconfig = "east.yaml"
+        context = "east"
+        namespace = "tributary-system"
+        [federation]
+        listen = "0.0.0.0:7946"
+        advertise = ["203.0.113.7:30946"]
+        identity = { secret = "tributary-identity" }
+        [admin]
+        listen = "127.0.0.1:8080"
+        [health]
+        listen = "0.0.0.0:8081"
+        "#,
+    )
+    .unwrap();
+    assert_eq!(config.cluster.labels["region"], "eu");
+    assert_eq!(config.federation.identity, Some(IdentityConfig::Secret("tributary-identity".into())));
+    assert_eq!(config.kubernetes.kubeconfig.as_deref(), Some(Path::new("east.yaml")));
+}
+
+#[test]
+fn the_environment_wins_over_the_file_and_may_look_like_numbers() {
+    Jail::expect_with(|jail| {
+        jail.create_file("agent.toml", "[cluster]\nname = \"east\"\n")?;
+        jail.set_env("TRIBUTARY__CLUSTER__NAME", "42");
+        jail.set_env("TRIBUTARY__CLUSTER__LABELS", "example.org/region=eu, tier=gpu");
+        jail.set_env("TRIBUTARY__FEDERATION__IDENTITY__DIR", "/etc/identity");
+        jail.set_env("TRIBUTARY__FEDERATION__ADVERTISE", "a:1,[2001:db8::1]:2");
+        let config = load(jail).unwrap();
+        assert_eq!(config.cluster.name, "42");
+        assert_eq!(config.cluster.labels["example.org/region"], "eu");
+        assert_eq!(config.federation.identity, Some(IdentityConfig::Dir("/etc/identity".into())));
+        assert_eq!(config.federation.advertise, ["a:1", "[2001:db8::1]:2"]);
+        Ok(())
+    });
+}
+
+#[test]
+fn errors_name_the_key_and_where_it_stands() {
+    let cases = [
+        ("[cluster]\nname = \"East\"\n", &[][..], "cluster.name: \"East\" is not a DNS label"),
+        ("", &[], "cluster.name: is not set"),
+        ("[clutser]\n", &[], "clutser"),
+        ("[cluster]\nname=\"a\"\n[admin]\nlisten = \"nowhere\"\n", &[], "agent.toml"),
+        (
+            "[cluster]\nname=\"a\"\n",
+            &[("TRIBUTARY__HEALTH__LISTEN", "x")],
+            "the environment variable TRIBUTARY__HEALTH__LISTEN",
+        ),
+        ("[cluster]\nname=\"a\"\n[federation]\nadvertise=[\"host\"]\n", &[], "\"host\" is not host:port"),
+        ("[cluster]\nname=\"a\"\n[federation]\nlease_seconds=5\n", &[], "shorter than the grace period"),
+        ("[cluster\n", &[], "agent.toml"),
+    ];
+    for (file, variables, expected) in cases {
+        Jail::expect_with(|jail| {
+            jail.create_file("agent.toml", file)?;
+            for (name, value) in variables {
+                jail.set_env(name, value);
+            }
+            let message = load(jail).unwrap_err().to_string();
+            assert!(message.contains(expected), "{file:?}: {message}");
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let message = Config::load(Some(Path::new("no-such.toml"))).unwrap_err().to_string();
+    assert!(message.contains("no-such.toml does not exist"), "{message}");
+}

@@ -1,0 +1,80 @@
+//! Lenient values: what an environment variable can carry.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
+
+/// A string, also where the environment's `42` or `true` was taken for a number or a boolean.
+pub(super) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    struct Text;
+    impl Visitor<'_> for Text {
+        type Value = String;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a string")
+        }
+        fn visit_str<E: Error>(self, value: &str) -> Result<String, E> {
+            Ok(value.to_owned())
+        }
+        fn visit_bool<E: Error>(self, value: bool) -> Result<String, E> {
+            Ok(value.to_string())
+        }
+        fn visit_i64<E: Error>(self, value: i64) -> Result<String, E> {
+            Ok(value.to_string())
+        }
+        fn visit_u64<E: Error>(self, value: u64) -> Result<String, E> {
+            Ok(value.to_string())
+        }
+    }
+    deserializer.deserialize_any(Text)
+}
+
+/// A map of strings: a table, or `k=v,k=v` (label keys have dots, which the environment cannot nest).
+pub(super) fn labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
+    struct Labels;
+    impl<'de> Visitor<'de> for Labels {
+        type Value = BTreeMap<String, String>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a table of strings, or \"key=value,key=value\"")
+        }
+        fn visit_str<E: Error>(self, value: &str) -> Result<Self::Value, E> {
+            let pairs = value.split(',').map(str::trim).filter(|pair| !pair.is_empty());
+            pairs
+                .map(|pair| match pair.split_once('=') {
+                    Some((key, value)) => Ok((key.trim().to_owned(), value.trim().to_owned())),
+                    None => Err(E::invalid_value(Unexpected::Str(pair), &self)),
+                })
+                .collect()
+        }
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut labels = BTreeMap::new();
+            while let Some((key, value)) = map.next_entry::<String, String>()? {
+                labels.insert(key, value);
+            }
+            Ok(labels)
+        }
+    }
+    deserializer.deserialize_any(Labels)
+}
+
+/// A list of strings: an array, or one comma-separated string.
+pub(super) fn list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    struct List;
+    impl<'de> Visitor<'de> for List {
+        type Value = Vec<String>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list of strings, or \"a,b\"")
+        }
+        fn visit_str<E: Error>(self, value: &str) -> Result<Self::Value, E> {
+            Ok(value.split(',').map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect())
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+            let mut items = Vec::new();
+            while let Some(item) = seq.next_element()? {
+                items.push(item);
+            }
+            Ok(items)
+        }
+    }
+    deserializer.deserialize_any(List)
+}
