@@ -1,1 +1,10 @@
-//! Peering with the agents of other clusters: wire, session, mesh, identity, transport.
+//! Peering with the agents of other clusters. No Kubernetes in here.
+//!
+//! | part | what it does |
+//! |---|---|
+//! | [`wire`] | ids, limits, versions and messages: what travels, byte for byte |
+//! | [`timers`] | every interval, with the relations between them |
+//! | [`transport`] | authenticated connections ([`transport::Link`]): an in-process network, QUIC |
+pub mod timers;
+pub mod transport;
+pub mod wire;

@@ -1,0 +1,2 @@
+//! What travels between two agents, byte for byte.
+pub mod registry;
