@@ -1,1 +1,157 @@
-//! Labels and annotations, in one place.
+//! Labels, annotations, field managers and condition types, in one place.
+
+/// Upstream's labels: users, autoscalers and scripts select by them.
+pub mod upstream {
+    /// On every pod, with the value [`APP_VALUE`].
+    pub const APP: &str = "app";
+    /// The value of [`APP`].
+    pub const APP_VALUE: &str = "flux-operator";
+    /// The MiniCluster's name, on every pod.
+    pub const NAME: &str = "app.kubernetes.io/name";
+    /// The namespace, on every pod.
+    pub const NAMESPACE: &str = "namespace";
+    /// The MiniCluster's name, on the Job's pods: what the scale subresource selects by.
+    pub const HPA_SELECTOR: &str = "hpa-selector";
+    /// The pod's index in the Job.
+    pub const JOB_INDEX: &str = "job-index";
+    /// The Job's name, on its pods (Kubernetes) and on the service pod (upstream).
+    pub const JOB_NAME: &str = "job-name";
+    /// The Lease that upstream's operator holds while it runs.
+    pub const LEASE: &str = "14dde902.flux-framework.org";
+}
+
+/// Kubernetes' own labels that are read or written.
+/// <https://kubernetes.io/docs/reference/labels-annotations-taints/>
+pub mod kubernetes {
+    /// The pod's index in an indexed Job, set by Kubernetes.
+    pub const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
+    /// The Job's name on its pods, set by Kubernetes.
+    pub const JOB_NAME: &str = "batch.kubernetes.io/job-name";
+    /// Who manages the object; ours have [`super::TRIBUTARY`].
+    pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+    /// The Service an EndpointSlice belongs to.
+    pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
+    /// Who manages an EndpointSlice; ours have [`super::TRIBUTARY`].
+    pub const ENDPOINT_SLICE_MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+    /// Host name of a node.
+    pub const HOSTNAME: &str = "kubernetes.io/hostname";
+    /// Zone of a node.
+    pub const ZONE: &str = "topology.kubernetes.io/zone";
+}
+
+/// The value of [`kubernetes::MANAGED_BY`].
+pub const TRIBUTARY: &str = "tributary";
+
+/// Prefix of everything of ours.
+pub const PREFIX: &str = "tributary.dev/";
+
+/// Annotation: digest of the object as it was last applied. No request is sent while it is the same.
+pub const APPLIED_DIGEST: &str = "tributary.dev/applied-digest";
+/// Annotation: UID of the Job that boot files and certificates belong to.
+pub const INCARNATION: &str = "tributary.dev/incarnation";
+/// Annotation: digest of what only a new Job can change.
+pub const REVISION: &str = "tributary.dev/revision";
+/// Annotation: digest of the rank map.
+pub const RANK_MAP_DIGEST: &str = "tributary.dev/rank-map-digest";
+/// Annotation: the value of `suspend` that was last applied to the Job by us.
+pub const APPLIED_SUSPEND: &str = "tributary.dev/applied-suspend";
+/// Label: the MiniCluster an object was made for.
+pub const MINICLUSTER: &str = "tributary.dev/minicluster";
+/// Label: the slot a Burst or a hosted object stands for.
+pub const SLOT: &str = "tributary.dev/slot";
+/// Label: the role of an object that shares its kind with others (see [`role`]).
+pub const ROLE: &str = "tributary.dev/role";
+/// Label: name of the cluster a hosted object's root lives in.
+pub const ROOT_CLUSTER: &str = "tributary.dev/root-cluster";
+/// Label: UID of the cluster a hosted object's root lives in.
+pub const ROOT_CLUSTER_UID: &str = "tributary.dev/root-cluster-uid";
+/// Label: name of the root MiniCluster.
+pub const ROOT_NAME: &str = "tributary.dev/root-name";
+/// Label: namespace of the root MiniCluster.
+pub const ROOT_NAMESPACE: &str = "tributary.dev/root-namespace";
+/// Label: UID of the root MiniCluster.
+pub const ROOT_UID: &str = "tributary.dev/root-uid";
+/// Label: UID of the Burst.
+pub const BURST_UID: &str = "tributary.dev/burst-uid";
+/// Label: the peer a Burst is placed on.
+pub const PEER: &str = "tributary.dev/peer";
+/// Annotation that a person sets on a Burst, to any new value: offer it again to peers that have evicted it.
+pub const RETRY: &str = "tributary.dev/retry";
+
+/// Values of [`ROLE`].
+pub mod role {
+    /// The Service that bursts reach the lead broker by, on the root.
+    pub const LEAD: &str = "lead";
+    /// The Service that stands for the lead broker, on a provider.
+    pub const LEAD_PROXY: &str = "lead-proxy";
+    /// The headless Service.
+    pub const HEADLESS: &str = "headless";
+    /// Scripts and configuration.
+    pub const ENTRYPOINT: &str = "entrypoint";
+    /// The certificate.
+    pub const CURVE: &str = "curve";
+    /// Containers of `spec.services`.
+    pub const SERVICES: &str = "services";
+    /// A Service in front of a container's ports.
+    pub const PORTS: &str = "ports";
+}
+
+/// Field managers of server-side apply: one per controller, so that their fields never mix.
+pub mod manager {
+    /// Applies what is made for a MiniCluster, and its status.
+    pub const MINICLUSTER: &str = "tributary-minicluster";
+    /// Applies Bursts, their status, and the Services they need on the root.
+    pub const BURST: &str = "tributary-burst";
+    /// Applies hosted objects and HostedBurst's status.
+    pub const HOSTED_BURST: &str = "tributary-hosted-burst";
+    /// Writes ClusterPeer's status.
+    pub const PEER: &str = "tributary-peer";
+    /// What people write through `agentctl`.
+    pub const AGENTCTL: &str = "agentctl";
+}
+
+/// Types of conditions.
+pub mod condition {
+    /// The local brokers have joined and the command may run.
+    pub const READY: &str = "Ready";
+    /// Every burst's brokers have joined.
+    pub const BURSTS_READY: &str = "BurstsReady";
+    /// The spec can be carried out.
+    pub const VALID: &str = "Valid";
+    /// Every field that is written has an effect.
+    pub const SPEC_SUPPORTED: &str = "SpecSupported";
+    /// The spec asks for something that only a new Job can bring.
+    pub const RESTART_REQUIRED: &str = "RestartRequired";
+    /// Objects of the upstream operator run on unchanged until they end.
+    pub const ADOPTED: &str = "Adopted";
+    /// The instance was started anew.
+    pub const INSTANCE_RESTARTED: &str = "InstanceRestarted";
+    /// The command has ended.
+    pub const FINISHED: &str = "Finished";
+
+    /// Upstream: the Job was asked for.
+    pub const JOB_REQUESTED: &str = "JobRequested";
+    /// Upstream: the Job waits for room.
+    pub const JOB_WAITING_FOR_RESOURCES: &str = "JobWaitingForResources";
+    /// Upstream: the pods run.
+    pub const JOB_RUNNING: &str = "JobRunning";
+    /// Upstream: the MiniCluster is there.
+    pub const JOB_MINI_CLUSTER_READY: &str = "JobMiniClusterReady";
+    /// Upstream: the Job has ended.
+    pub const JOB_FINISHED: &str = "JobFinished";
+
+    /// Upstream's five, of which it keeps exactly one true.
+    pub const UPSTREAM: [&str; 5] =
+        [JOB_REQUESTED, JOB_WAITING_FOR_RESOURCES, JOB_RUNNING, JOB_MINI_CLUSTER_READY, JOB_FINISHED];
+
+    /// ClusterPeer: a session with the peer is up.
+    pub const CONNECTED: &str = "Connected";
+    /// ClusterPeer: the peer is who it should be.
+    pub const TRUSTED: &str = "Trusted";
+    /// Burst: a peer was chosen.
+    pub const PLACED: &str = "Placed";
+    /// Burst, HostedBurst: the provider takes it.
+    pub const ADMITTED: &str = "Admitted";
+    /// HostedBurst: the root is heard of.
+    pub const LEASED: &str = "Leased";
+}

@@ -5,3 +5,4 @@ pub mod labels;
 pub mod minicluster;
 pub mod names;
 pub mod peer;
+pub mod schema;

@@ -1,1 +1,219 @@
 //! `MiniCluster`: `flux-framework.org/v1alpha2`.
+//!
+//! The Flux Operator's type, every field of it, and fields of our own, which are all optional. What upstream's schema
+//! accepts, this one accepts: no field of upstream's is narrower here. Absence and a zero value mean the same
+//! (upstream's Go types cannot tell them apart), so readers use the methods, which know the defaults; a default holds
+//! also where the section around it was never written.
+
+mod bursting;
+mod commands;
+mod container;
+mod flux;
+mod logging;
+mod network;
+mod pod;
+mod quantity;
+mod runner;
+mod security;
+mod status;
+mod volume;
+
+use std::collections::BTreeMap;
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use self::bursting::{
+    BurstCluster, BurstNetwork, BurstNetworkType, BurstWait, Bursting, DEFAULT_BROKER_PORT, InvalidTimeout, LabelValue,
+    LeadBroker, PeerSelector, WaitFor,
+};
+pub use self::commands::{Commands, LifeCycle};
+pub use self::container::{Container, DEFAULT_IMAGE, DEFAULT_LOGS, FluxUser, SecretKey};
+pub use self::flux::{
+    DEFAULT_CONNECT_TIMEOUT, DEFAULT_LOG_LEVEL, DEFAULT_MOUNT_PATH, DEFAULT_QUEUE_POLICY, DEFAULT_VIEW_IMAGE,
+    DEFAULT_VIEW_NAME, FluxContainer, FluxScheduler, FluxSpec,
+};
+pub use self::logging::{Archive, LoggingSpec};
+pub use self::network::Network;
+pub use self::pod::PodSpec;
+pub use self::quantity::{Amount, ResourceList, ResourceRequirements};
+pub use self::runner::{Runner, RunnerError};
+pub use self::security::ContainerSecurity;
+pub use self::status::{BurstStatus, LeadStatus, MiniClusterStatus, Phase};
+pub use self::volume::{ClusterVolume, ContainerVolume};
+use super::names;
+use super::schema::{absent_if_zero, is_default};
+
+/// Longest run time of a MiniCluster that names none, in seconds: about a year.
+pub const DEFAULT_DEADLINE_SECONDS: i64 = 31_500_000;
+
+/// How often pods may fail before the Job gives up, where nothing is written.
+pub const DEFAULT_BACKOFF_LIMIT: i32 = 100;
+
+/// A Flux cluster in Kubernetes: one job and gone, or a persistent instance to connect to.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "flux-framework.org",
+    version = "v1alpha2",
+    kind = "MiniCluster",
+    doc = "A Flux instance of one or more pods; with bursts, over more than one Kubernetes cluster.",
+    namespaced,
+    status = "MiniClusterStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    shortname = "mc",
+    scale(
+        spec_replicas_path = ".spec.size",
+        status_replicas_path = ".status.size",
+        label_selector_path = ".status.selector"
+    ),
+    printcolumn = r#"{"name": "Size", "type": "integer", "jsonPath": ".spec.size"}"#,
+    printcolumn = r#"{"name": "Ready", "type": "integer", "jsonPath": ".status.ready"}"#,
+    printcolumn = r#"{"name": "Phase", "type": "string", "jsonPath": ".status.phase"}"#,
+    printcolumn = r#"{"name": "Bursts", "type": "string", "jsonPath": ".status.burstsReady"}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#,
+    printcolumn = r#"{"name": "Reason", "type": "string", "priority": 1,
+                      "jsonPath": ".status.conditions[?(@.type==\"Ready\")].reason"}"#
+)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(extend("required" = ["containers"]))]
+pub struct MiniClusterSpec {
+    /// The containers of every pod. Exactly one of them runs Flux.
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub containers: Vec<Container>,
+
+    /// Containers of one more pod beside the MiniCluster: databases and the like.
+    #[serde(skip_serializing_if = "is_default")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub services: Vec<Container>,
+
+    /// Names and places of the pods in this cluster's network.
+    #[serde(skip_serializing_if = "is_default")]
+    pub network: Network,
+
+    /// Labels of the Job.
+    #[serde(skip_serializing_if = "is_default")]
+    pub job_labels: BTreeMap<String, String>,
+
+    /// Start Flux without its scripts that run a job to the end, for people who connect to it.
+    #[serde(skip_serializing_if = "is_default")]
+    #[schemars(extend("default" = false))]
+    pub interactive: bool,
+
+    /// The command launches Flux jobs itself: the same as `launcher` of the container that runs Flux.
+    #[serde(skip_serializing_if = "is_default")]
+    pub launcher: bool,
+
+    /// Hold the MiniCluster back, or take its pods away; its bursts are released.
+    #[serde(skip_serializing_if = "is_default")]
+    pub suspend: bool,
+
+    /// Options of Flux.
+    #[serde(skip_serializing_if = "is_default")]
+    pub flux: FluxSpec,
+
+    /// What is printed.
+    #[serde(skip_serializing_if = "is_default")]
+    pub logging: LoggingSpec,
+
+    /// Flux state to start from.
+    #[serde(skip_serializing_if = "is_default")]
+    pub archive: Archive,
+
+    /// Containers of a pod see each other's processes.
+    #[serde(skip_serializing_if = "is_default")]
+    pub share_process_namespace: bool,
+
+    /// Delete the MiniCluster when its lead broker's pod has ended.
+    #[serde(skip_serializing_if = "is_default")]
+    #[schemars(extend("default" = false))]
+    pub cleanup: bool,
+
+    /// Number of pods, one broker each, in this cluster. Unless `minSize` says less, all of them must be there before
+    /// Flux starts.
+    #[serde(skip_serializing_if = "is_default")]
+    #[schemars(extend("default" = 1))]
+    pub size: Option<i32>,
+
+    /// The most pods the MiniCluster can be scaled to in this cluster; `size`, if not written.
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
+    pub max_size: Option<i32>,
+
+    /// How often pods may fail before the Job gives up; 100, if not written.
+    #[serde(skip_serializing_if = "is_default")]
+    pub backoff_limit: Option<i32>,
+
+    /// Number of brokers that must be there before Flux starts; `size`, if not written.
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
+    pub min_size: Option<i32>,
+
+    /// Number of tasks of the command over all pods. With at least one per pod it runs on all of them; 0 leaves the
+    /// number to Flux.
+    #[serde(skip_serializing_if = "is_default")]
+    #[schemars(extend("default" = 1))]
+    pub tasks: Option<i32>,
+
+    /// Longest run time in seconds; about a year, if not written.
+    #[serde(skip_serializing_if = "is_default")]
+    #[schemars(extend("default" = DEFAULT_DEADLINE_SECONDS))]
+    pub deadline_seconds: Option<i64>,
+
+    /// Properties of every pod.
+    #[serde(skip_serializing_if = "is_default")]
+    pub pod: PodSpec,
+
+    /// Volumes declared for all containers, as old examples write them; a container's volume of the same name that
+    /// names no source takes its source from here.
+    #[serde(skip_serializing_if = "is_default")]
+    pub volumes: BTreeMap<String, ClusterVolume>,
+}
+
+impl MiniClusterSpec {
+    /// Number of pods in this cluster; 1 if not written. Negative or zero is for validation to refuse.
+    pub fn size(&self) -> i32 {
+        self.size.unwrap_or(1)
+    }
+
+    /// The most pods in this cluster: what the host list and R make room for.
+    pub fn max_size(&self) -> i32 {
+        self.max_size.unwrap_or_else(|| self.size())
+    }
+
+    /// Tasks of the command; 1 if not written, 0 to leave the number to Flux.
+    pub fn tasks(&self) -> i32 {
+        self.tasks.unwrap_or(1)
+    }
+
+    /// Longest run time, in seconds.
+    pub fn deadline_seconds(&self) -> i64 {
+        self.deadline_seconds.unwrap_or(DEFAULT_DEADLINE_SECONDS)
+    }
+
+    /// The Job's backoff limit.
+    pub fn backoff_limit(&self) -> i32 {
+        self.backoff_limit.unwrap_or(DEFAULT_BACKOFF_LIMIT)
+    }
+
+    /// Name of the Service that gives the pods their DNS names, for a MiniCluster called `name`.
+    pub fn headless_name<'a>(&'a self, name: &'a str) -> &'a str {
+        self.network.headless_name.as_deref().unwrap_or(name)
+    }
+
+    /// The command of the container that runs Flux launches its own jobs, wherever that is written.
+    pub fn is_launcher(&self, runner: &Container) -> bool {
+        self.launcher || runner.launcher
+    }
+
+    /// The declared bursts in order, each with its name, for a root called `root`.
+    pub fn bursts<'a>(&'a self, root: &'a str) -> impl Iterator<Item = (String, &'a BurstCluster)> {
+        self.flux.bursting.clusters.iter().enumerate().map(move |(position, cluster)| {
+            (cluster.name.clone().unwrap_or_else(|| names::default_burst(root, position)), cluster)
+        })
+    }
+
+    /// The directory of the node behind a volume that names no source of its own, if the MiniCluster declares one.
+    pub fn declared_host_path(&self, volume: &str) -> Option<&str> {
+        self.volumes.get(volume)?.path.as_deref()
+    }
+}

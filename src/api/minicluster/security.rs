@@ -1,0 +1,41 @@
+//! The security context of a container.
+
+use k8s_openapi::api::core::v1 as core;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::api::schema::is_default;
+
+/// Kubernetes' container security context, and the short form for capabilities that upstream's examples use.
+///
+/// <https://kubernetes.io/docs/tasks/configure-pod-container/security-context/>
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ContainerSecurity {
+    /// Everything Kubernetes knows about.
+    #[serde(flatten)]
+    pub kubernetes: core::SecurityContext,
+
+    /// Linux capabilities to add: the same as `capabilities.add`. Documented upstream, where it had no effect.
+    #[serde(skip_serializing_if = "is_default")]
+    pub add_capabilities: Vec<String>,
+}
+
+impl ContainerSecurity {
+    /// The same in Kubernetes' own type, `addCapabilities` merged in; `None` if nothing was written.
+    pub fn to_kubernetes(&self) -> Option<core::SecurityContext> {
+        if is_default(self) {
+            return None;
+        }
+        let mut context = self.kubernetes.clone();
+        if !self.add_capabilities.is_empty() {
+            let added = context.capabilities.get_or_insert_default().add.get_or_insert_default();
+            for capability in &self.add_capabilities {
+                if !added.contains(capability) {
+                    added.push(capability.clone());
+                }
+            }
+        }
+        Some(context)
+    }
+}

@@ -1,0 +1,153 @@
+//! What is observed of a MiniCluster.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::api::schema::{is_default, without_descriptions};
+
+/// Observed state. Only the MiniCluster controller writes it.
+///
+/// The first four fields are upstream's and always present; the rest is absent until something is known.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct MiniClusterStatus {
+    /// Number of pods asked of the Job: what the scale subresource reports.
+    pub size: i32,
+
+    /// Label selector of the pods, as text: what a HorizontalPodAutoscaler lists pods by.
+    pub selector: String,
+
+    /// Upstream's field without meaning; always empty.
+    pub jobid: String,
+
+    /// The most pods of this cluster that the running instance has ranks for.
+    pub maximum_size: i32,
+
+    /// One word for people: where the MiniCluster is in its life. Programs read the conditions.
+    #[serde(skip_serializing_if = "is_default")]
+    pub phase: Option<Phase>,
+
+    /// The latest observations, one of each type.
+    #[serde(skip_serializing_if = "is_default")]
+    #[schemars(
+        transform = without_descriptions,
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"])
+    )]
+    pub conditions: Vec<Condition>,
+
+    /// The generation of the MiniCluster that this status speaks about.
+    #[serde(skip_serializing_if = "is_default")]
+    pub observed_generation: Option<i64>,
+
+    /// Brokers of this cluster that have joined the instance.
+    #[serde(skip_serializing_if = "is_default")]
+    pub ready: Option<i32>,
+
+    /// UID of the Job that runs now: one incarnation of the instance. Its boot files never change.
+    #[serde(skip_serializing_if = "is_default")]
+    pub incarnation: Option<String>,
+
+    /// Digest of the rank map of this incarnation; every cluster of the instance shows the same.
+    #[serde(skip_serializing_if = "is_default")]
+    pub rank_map_digest: Option<String>,
+
+    /// Where bursts reach the lead broker.
+    #[serde(skip_serializing_if = "is_default")]
+    pub lead: LeadStatus,
+
+    /// How often the instance was started anew since the MiniCluster was created.
+    #[serde(skip_serializing_if = "is_default")]
+    pub instance_restarts: i32,
+
+    /// The declared bursts, in the order of their ranks.
+    #[serde(skip_serializing_if = "is_default")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub bursts: Vec<BurstStatus>,
+
+    /// Bursts whose brokers have all joined, of those declared: `1/2`. For the column of `kubectl get`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub bursts_ready: Option<String>,
+}
+
+/// Where a MiniCluster is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Phase {
+    /// Nothing runs yet.
+    Pending,
+    /// Pods run; the instance is not up.
+    Starting,
+    /// The lead broker is up and the local quorum has joined.
+    Running,
+    /// Held back by `suspend`.
+    Suspended,
+    /// The spec cannot be carried out as it is; the conditions say why.
+    Refused,
+    /// The command ended well.
+    Succeeded,
+    /// The command failed, or the Job gave up.
+    Failed,
+    /// A word of a newer version.
+    #[serde(other)]
+    Unknown,
+}
+
+impl JsonSchema for Phase {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Phase".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        // Open: an older schema must let a newer agent write its words.
+        schemars::json_schema!({ "type": "string" })
+    }
+}
+
+/// Where bursts reach the lead broker.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct LeadStatus {
+    /// Port on the nodes. Asked for again when the Service is made anew.
+    #[serde(skip_serializing_if = "is_default")]
+    pub node_port: Option<i32>,
+
+    /// Address of the node, the load balancer or the tunnel.
+    #[serde(skip_serializing_if = "is_default")]
+    pub address: Option<String>,
+}
+
+/// One declared burst, as the root sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BurstStatus {
+    /// Name of the slot, and of the burst's MiniCluster on the peer.
+    pub name: String,
+
+    /// Phase of the Burst.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub phase: String,
+
+    /// The peer that runs it, or that it was offered to.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub peer: Option<String>,
+
+    /// Number of brokers asked for.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub size: i32,
+
+    /// Brokers that have joined the instance.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub ready: i32,
+
+    /// The ranks of this burst, as an RFC 22 idset (`4-6`).
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub ranks: String,
+
+    /// Why it is in this phase, in a sentence.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub message: String,
+}

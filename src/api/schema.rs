@@ -1,0 +1,65 @@
+//! Pieces of structural schema that a derive cannot say, shared by the kinds.
+//!
+//! Source: <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema>
+
+use schemars::{Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+/// What apimachinery accepts as the text of a quantity (`resource.Quantity`, apimachinery/pkg/api/resource).
+const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
+
+/// An object that is stored as it was written; our own types judge its content.
+pub fn preserved_object(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
+}
+
+/// A Kubernetes quantity, written as an integer or as text (`4`, `"500m"`, `"2Gi"`).
+pub fn quantity(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "x-kubernetes-int-or-string": true, "pattern": QUANTITY })
+}
+
+/// Drops the descriptions below `schema` and keeps its own: for fields that embed a type of Kubernetes' own API,
+/// whose prose is in the Kubernetes reference and would make the definition several times as large.
+pub fn without_descriptions(schema: &mut Schema) {
+    if let Some(root) = schema.as_object_mut() {
+        for (key, value) in root.iter_mut() {
+            if key != "description" {
+                strip(value, key == "properties");
+            }
+        }
+    }
+}
+
+/// `names` tells that the keys of `value` are property names: a property may be called `description`.
+fn strip(value: &mut Value, names: bool) {
+    match value {
+        Value::Object(map) => {
+            if !names {
+                map.remove("description");
+            }
+            for (key, value) in map.iter_mut() {
+                strip(value, !names && key == "properties");
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| strip(item, false)),
+        _ => {}
+    }
+}
+
+/// For `skip_serializing_if`: what nobody wrote is not written either.
+pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// For `deserialize_with`: reads `""` and `0` as absent.
+///
+/// Upstream's Go types cannot tell a zero value from an absent one, so no meaning may hang on the difference.
+/// Fields where a server-side default makes zero mean something (`connectTimeout`, `size`, `tasks`, …) do not use it.
+pub(crate) fn absent_if_zero<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default + PartialEq,
+{
+    Ok(Option::<T>::deserialize(deserializer)?.filter(|value| !is_default(value)))
+}
