@@ -52,6 +52,18 @@ pub struct MiniClusterStatus {
     #[serde(skip_serializing_if = "is_default")]
     pub rank_map_digest: Option<String>,
 
+    /// The rank map of this incarnation, as canonical text (`rank-map/1`): what bursts are planned from.
+    #[serde(skip_serializing_if = "is_default")]
+    pub rank_map: Option<String>,
+
+    /// Digest of the certificate of this incarnation.
+    #[serde(skip_serializing_if = "is_default")]
+    pub credential_digest: Option<String>,
+
+    /// Name of the Secret that holds the certificate, under the key `curve.cert`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub credential_secret: Option<String>,
+
     /// Where bursts reach the lead broker.
     #[serde(skip_serializing_if = "is_default")]
     pub lead: LeadStatus,

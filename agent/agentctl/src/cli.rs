@@ -1,0 +1,207 @@
+//! The command line, as clap reads it.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// One Flux instance over many Kubernetes clusters.
+#[derive(Debug, Parser)]
+#[command(name = "agentctl", version, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// How to reach a cluster.
+    #[command(flatten)]
+    pub target: Target,
+}
+
+/// How to reach a cluster and its agent.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Target {
+    /// Kubeconfig file (default: $KUBECONFIG, else ~/.kube/config)
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Cluster")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context in the kubeconfig (default: its current one)
+    #[arg(long, global = true, value_name = "NAME", help_heading = "Cluster")]
+    pub context: Option<String>,
+    /// Show only MiniClusters and bursts of this namespace (default: all)
+    #[arg(short, long, global = true, value_name = "NAME", help_heading = "Cluster")]
+    pub namespace: Option<String>,
+    /// Namespace of the agent and its ClusterPeers
+    #[arg(long, global = true, value_name = "NAME", default_value = "tributary-system", help_heading = "Cluster")]
+    pub agent_namespace: String,
+    /// Reach the agent's admin API here instead of by a port-forward, e.g. http://127.0.0.1:8080
+    #[arg(long, global = true, value_name = "URL", env = "TRIBUTARY_ENDPOINT", help_heading = "Cluster")]
+    pub endpoint: Option<String>,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show all federated clusters with their MiniClusters and bursts
+    Status(List),
+    /// Show the peers of this cluster
+    Peers(List),
+    /// Show the bursts of this cluster's MiniClusters
+    Bursts(List),
+    /// Change the peers of this cluster
+    #[command(subcommand)]
+    Peer(Peer),
+    /// Make identities offline: a federation CA, and certificates signed by it
+    #[command(subcommand)]
+    Federation(Federation),
+    /// Run a whole federation on this machine: control planes, agents, and a MiniCluster that bursts
+    #[cfg(feature = "demo")]
+    Demo(Demo),
+}
+
+/// Options of the commands that list.
+#[derive(Clone, Debug, Args)]
+pub struct List {
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+    /// Show again whenever something changed, until interrupted
+    #[arg(short, long)]
+    pub watch: bool,
+}
+
+/// Form of the output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    #[default]
+    Table,
+    /// For people with a wide terminal
+    Wide,
+    /// The admin API's document
+    Json,
+    /// The same as YAML
+    Yaml,
+}
+
+/// `agentctl peer`.
+#[derive(Debug, Subcommand)]
+pub enum Peer {
+    /// Add a peer, or change one: writes its ClusterPeer
+    Add(PeerAdd),
+}
+
+/// `agentctl peer add`.
+#[derive(Debug, Args)]
+pub struct PeerAdd {
+    /// Name of the peer's cluster
+    pub name: String,
+    /// Where its agent listens: host:port, or srv:NAME (repeatable; none: the peer dials us)
+    #[arg(long = "peer-endpoint", value_name = "ADDRESS")]
+    pub endpoints: Vec<String>,
+    /// PEM file with the certificates that sign the peer's identity (default: our own ca.crt)
+    #[arg(long, value_name = "FILE")]
+    pub trust_bundle: Option<PathBuf>,
+    /// UID of the peer's kube-system namespace (default: pinned on first contact)
+    #[arg(long, value_name = "UID")]
+    pub cluster_uid: Option<String>,
+    /// Labels that selectors of bursts match, key=value (repeatable)
+    #[arg(short, long = "label", value_name = "KEY=VALUE")]
+    pub labels: Vec<String>,
+    /// Let the peer place bursts in this namespace (repeatable; * for any)
+    #[arg(long = "import", value_name = "NAMESPACE")]
+    pub import: Vec<String>,
+    /// Most bursts the peer may place here
+    #[arg(long, value_name = "N", requires = "import")]
+    pub max_bursts: Option<i32>,
+    /// Most brokers the peer may place here
+    #[arg(long, value_name = "N", requires = "import")]
+    pub max_brokers: Option<i32>,
+    /// Pod-security level of the peer's bursts
+    #[arg(long, value_enum, default_value_t, requires = "import")]
+    pub pod_security: PodSecurity,
+    /// Print the object instead of writing it
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Level of the Pod Security Standards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum PodSecurity {
+    /// Anything goes
+    Privileged,
+    /// No known privilege escalation
+    #[default]
+    Baseline,
+    /// Hardened pods only
+    Restricted,
+}
+
+/// `agentctl federation`.
+#[derive(Debug, Subcommand)]
+pub enum Federation {
+    /// Make a federation's certificate authority: DIR/ca.crt and DIR/ca.key
+    Init(FederationInit),
+    /// Issue a cluster's identity: DIR/tls.crt, DIR/tls.key and DIR/ca.crt
+    Issue(FederationIssue),
+}
+
+/// `agentctl federation init`.
+#[derive(Debug, Args)]
+pub struct FederationInit {
+    /// Name of the federation: the trust domain of all its identities
+    #[arg(long)]
+    pub name: String,
+    /// Directory to write to
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Replace what is there: every identity issued before becomes worthless
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `agentctl federation issue`.
+#[derive(Debug, Args)]
+pub struct FederationIssue {
+    /// Directory of the certificate authority
+    #[arg(long, value_name = "DIR")]
+    pub ca: PathBuf,
+    /// Name of the cluster
+    #[arg(long, value_name = "NAME")]
+    pub cluster: String,
+    /// Directory to write to
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Days the identity is valid
+    #[arg(long, value_name = "N", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
+    pub days: u32,
+    /// Replace what is there
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `agentctl demo`.
+#[cfg(feature = "demo")]
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// Number of clusters to start
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=9), conflicts_with = "contexts")]
+    pub clusters: u8,
+    /// Use these existing clusters of the kubeconfig instead (the first is the root's)
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    pub contexts: Vec<String>,
+    /// End when everything is wired (or is not in time): exit code 1 if anything is not wired
+    #[arg(long)]
+    pub exit: bool,
+    /// Form of the result: table, or one JSON document
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: DemoFormat,
+}
+
+/// Form of the demo's result.
+#[cfg(feature = "demo")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum DemoFormat {
+    /// For people
+    #[default]
+    Table,
+    /// One document
+    Json,
+}

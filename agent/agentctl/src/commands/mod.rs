@@ -1,0 +1,26 @@
+//! One file per command.
+
+pub mod bursts;
+#[cfg(feature = "demo")]
+pub mod demo;
+pub mod federation;
+pub mod peer;
+pub mod peers;
+pub mod status;
+mod watch;
+
+use crate::cli::{Cli, Command};
+use crate::error::Result;
+
+/// Runs the command of a parsed command line.
+pub async fn dispatch(cli: Cli) -> Result<()> {
+    match cli.command {
+        Command::Status(list) => status::run(&cli.target, &list).await,
+        Command::Peers(list) => peers::run(&cli.target, &list).await,
+        Command::Bursts(list) => bursts::run(&cli.target, &list).await,
+        Command::Peer(command) => peer::run(&cli.target, command).await,
+        Command::Federation(command) => federation::run(command),
+        #[cfg(feature = "demo")]
+        Command::Demo(demo) => demo::run(&cli.target, demo).await,
+    }
+}

@@ -1,0 +1,50 @@
+//! `agentctl peers`: the peers of one cluster.
+
+use jiff::Timestamp;
+use tributary::admin::{self, PeerRow};
+use tributary::contract::PeerState;
+
+use crate::cli::{List, Target};
+use crate::error::Result;
+use crate::output::{Table, age, or_dash};
+
+/// Runs `agentctl peers`.
+pub async fn run(target: &Target, list: &List) -> Result<()> {
+    super::watch::show(target, list, admin::PEERS, |_: &mut Vec<PeerRow>| (), |rows, wide, now| table(rows, wide, now))
+        .await
+}
+
+/// The table of `agentctl peers`.
+pub fn table(rows: &[PeerRow], wide: bool, now: Timestamp) -> String {
+    if rows.is_empty() {
+        return "no peers; add one with agentctl peer add\n".to_owned();
+    }
+    let mut table =
+        Table::new(["PEER", "STATE", "ENDPOINT", "VERSION", "RTT", "LAST SEEN", "IMPORTS", "FREE CORES", "AGE", "NOTE"]);
+    for row in rows {
+        table.row(vec![
+            row.name.clone(),
+            state(row.state).to_owned(),
+            or_dash(row.endpoint.clone()),
+            or_dash(row.version.clone()),
+            or_dash(row.rtt_micros.map(|micros| format!("{:.1}ms", micros as f64 / 1000.0))),
+            age(row.last_seen, now),
+            if row.imports { "yes" } else { "no" }.to_owned(),
+            or_dash(row.capacity.map(|capacity| capacity.free_cores)),
+            age(row.created, now),
+            row.message.clone().map(|message| super::status::shorten(&message, wide)).unwrap_or_default(),
+        ]);
+    }
+    table.text()
+}
+
+/// The word for a state.
+pub(super) fn state(state: PeerState) -> &'static str {
+    match state {
+        PeerState::Disconnected => "disconnected",
+        PeerState::Connected => "connected",
+        PeerState::Suspect => "suspect",
+        PeerState::Refused => "refused",
+        PeerState::Suspended => "suspended",
+    }
+}

@@ -1,0 +1,152 @@
+//! `agentctl status`: all federated clusters with their MiniClusters and bursts.
+
+use jiff::Timestamp;
+use tributary::admin::{self, ClusterRow, FederationStatus, MiniClusterRow};
+use tributary::contract::PeerState;
+
+use crate::cli::{List, Target};
+use crate::error::Result;
+use crate::output::{Table, age, or_dash};
+
+/// Runs `agentctl status`.
+pub async fn run(target: &Target, list: &List) -> Result<()> {
+    let select = |status: &mut FederationStatus| {
+        let Some(namespace) = &target.namespace else { return };
+        for cluster in status.clusters.iter_mut().filter_map(|cluster| cluster.status.as_mut()) {
+            cluster.mini_clusters.retain(|row| row.namespace == *namespace);
+            cluster.bursts.retain(|row| row.namespace == *namespace);
+            cluster.hosted.retain(|row| row.namespace == *namespace);
+        }
+    };
+    super::watch::show(target, list, admin::STATUS, select, table).await
+}
+
+/// The tables of `agentctl status`.
+pub fn table(status: &FederationStatus, wide: bool, now: Timestamp) -> String {
+    let mut text = clusters(status, wide);
+    text.push('\n');
+    text.push_str(&mini_clusters(status, wide, now));
+    let bursts: Vec<_> =
+        status.clusters.iter().filter_map(|row| row.status.as_ref()).flat_map(|status| status.bursts.clone()).collect();
+    if !bursts.is_empty() {
+        text.push('\n');
+        text.push_str(&super::bursts::table(&bursts, wide, now));
+    }
+    text
+}
+
+fn clusters(status: &FederationStatus, wide: bool) -> String {
+    let mut table = Table::new(["CLUSTER", "LINK", "VERSION", "MINICLUSTERS", "BURSTS", "HOSTED", "FREE CORES", "NOTE"]);
+    for row in &status.clusters {
+        let count = |count: Option<usize>| or_dash(count);
+        let own = row.status.as_ref();
+        let capacity = row.peer.as_ref().and_then(|peer| peer.capacity);
+        let version = own.map(|own| own.version.clone()).or_else(|| row.peer.as_ref()?.version.clone());
+        table.row(vec![
+            row.name.clone(),
+            link(row, wide),
+            or_dash(version),
+            count(own.map(|own| own.mini_clusters.len())),
+            count(own.map(|own| own.bursts.len())),
+            count(own.map(|own| own.hosted.len())),
+            or_dash(capacity.map(|capacity| capacity.free_cores)),
+            note(row),
+        ]);
+    }
+    table.text()
+}
+
+/// `-` for the asked cluster itself, else the state of the connection, with the round-trip time where it is known.
+fn link(row: &ClusterRow, wide: bool) -> String {
+    let Some(peer) = &row.peer else { return "(here)".to_owned() };
+    let rtt = peer.rtt_micros.filter(|_| peer.state == PeerState::Connected);
+    let mut text = super::peers::state(peer.state).to_owned();
+    if let Some(micros) = rtt {
+        text = format!("{text} {:.1}ms", micros as f64 / 1000.0);
+    }
+    match (&peer.endpoint, wide) {
+        (Some(endpoint), true) => format!("{text} {endpoint}"),
+        _ => text,
+    }
+}
+
+fn note(row: &ClusterRow) -> String {
+    row.error.clone().or_else(|| row.peer.as_ref()?.message.clone()).unwrap_or_default()
+}
+
+fn mini_clusters(status: &FederationStatus, wide: bool, now: Timestamp) -> String {
+    let mut table =
+        Table::new(["CLUSTER", "NAMESPACE", "MINICLUSTER", "BROKERS", "BURSTS", "PHASE", "HOSTED FOR", "AGE", "NOTE"]);
+    let answered = status.clusters.iter().filter_map(|row| row.status.as_ref());
+    for (cluster, row) in answered.flat_map(|own| own.mini_clusters.iter().map(move |row| (&own.cluster, row))) {
+        table.row(vec![
+            cluster.clone(),
+            row.namespace.clone(),
+            row.name.clone(),
+            format!("{}/{}", row.ready, row.size),
+            bursts_of(row),
+            row.phase.clone(),
+            or_dash(row.hosted_for.clone()),
+            age(row.created, now),
+            row.message.clone().map(|message| shorten(&message, wide)).unwrap_or_default(),
+        ]);
+    }
+    if table.is_empty() {
+        return "no MiniClusters\n".to_owned();
+    }
+    table.text()
+}
+
+fn bursts_of(row: &MiniClusterRow) -> String {
+    if row.bursts == 0 { "-".to_owned() } else { format!("{}/{}", row.bursts_ready, row.bursts) }
+}
+
+/// A sentence as long as a narrow table bears.
+pub(super) fn shorten(message: &str, wide: bool) -> String {
+    const NARROW: usize = 60;
+    if wide || message.chars().count() <= NARROW {
+        return message.to_owned();
+    }
+    message.chars().take(NARROW - 1).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use tributary::admin::{BurstRow, ClusterStatus, PeerRow};
+
+    use super::*;
+
+    #[test]
+    fn a_dead_peer_is_a_row() {
+        let east = ClusterStatus {
+            cluster: "east".into(),
+            version: "0.1.0".into(),
+            mini_clusters: vec![MiniClusterRow {
+                namespace: "default".into(),
+                name: "demo".into(),
+                size: 4,
+                ready: 4,
+                phase: "Running".into(),
+                bursts: 2,
+                bursts_ready: 1,
+                ..MiniClusterRow::default()
+            }],
+            bursts: vec![BurstRow { name: "demo-burst-0".into(), peer: Some("west".into()), ..BurstRow::default() }],
+            ..ClusterStatus::default()
+        };
+        let status = FederationStatus {
+            api_version: admin::API_VERSION.into(),
+            cluster: "east".into(),
+            clusters: vec![
+                ClusterRow { name: "east".into(), peer: None, status: Some(east), error: None },
+                ClusterRow {
+                    name: "west".into(),
+                    peer: Some(PeerRow { name: "west".into(), ..PeerRow::default() }),
+                    status: None,
+                    error: Some("no answer within 2 s".into()),
+                },
+            ],
+        };
+        insta::assert_snapshot!(table(&status, false, Timestamp::UNIX_EPOCH));
+    }
+}

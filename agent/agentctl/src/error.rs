@@ -1,0 +1,94 @@
+//! What a user sees when something fails: what failed, why, and a hint.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+
+/// A failed command: what failed, the chain of causes, and what to do about it.
+#[derive(Debug)]
+pub struct Failure {
+    what: String,
+    causes: Vec<String>,
+    hint: Option<String>,
+    broken_pipe: bool,
+}
+
+/// Result of a command.
+pub type Result<T, E = Failure> = std::result::Result<T, E>;
+
+impl Failure {
+    /// `what` in the form "failed to …".
+    pub fn new(what: impl Into<String>) -> Self {
+        Self { what: what.into(), causes: Vec::new(), hint: None, broken_pipe: false }
+    }
+
+    /// Adds an error and everything behind it as causes.
+    #[must_use]
+    pub fn because(mut self, error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        let error = error.into();
+        let mut next: Option<&(dyn Error + 'static)> = Some(error.as_ref());
+        while let Some(cause) = next {
+            let text = cause.to_string();
+            // Many libraries repeat their source in their own message.
+            if !self.causes.last().is_some_and(|last| last.contains(&text)) {
+                self.causes.push(text);
+            }
+            self.broken_pipe |=
+                cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
+            next = cause.source();
+        }
+        self
+    }
+
+    /// Adds what the user can do.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// The reader of standard output went away.
+    pub fn is_broken_pipe(&self) -> bool {
+        self.broken_pipe
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}", self.what)?;
+        for cause in &self.causes {
+            write!(f, "\n  caused by: {}", cause.trim().replace('\n', "\n    "))?;
+        }
+        match &self.hint {
+            Some(hint) => write!(f, "\n\nhint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::new("failed to write the output").because(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_reads_from_what_to_hint() {
+        let failure = Failure::new("failed to reach the agent")
+            .because(io::Error::new(io::ErrorKind::ConnectionRefused, "connection refused"))
+            .hint("is it running?");
+        assert_eq!(
+            failure.to_string(),
+            "error: failed to reach the agent\n  caused by: connection refused\n\nhint: is it running?"
+        );
+    }
+
+    #[test]
+    fn a_closed_pipe_is_no_failure() {
+        assert!(Failure::from(io::Error::from(io::ErrorKind::BrokenPipe)).is_broken_pipe());
+    }
+}

@@ -1,0 +1,126 @@
+//! Printing: tables for people, documents for programs.
+
+use std::io::{self, IsTerminal, Write};
+
+use jiff::Timestamp;
+use serde::Serialize;
+use tabled::builder::Builder;
+use tabled::settings::{Padding, Style};
+
+use crate::cli::Format;
+use crate::error::{Failure, Result};
+
+/// A table under construction: a header, then rows of as many cells.
+#[derive(Debug)]
+pub struct Table {
+    builder: Builder,
+    rows: usize,
+}
+
+impl Table {
+    /// A table with these column heads.
+    pub fn new<const N: usize>(header: [&str; N]) -> Self {
+        let mut builder = Builder::default();
+        builder.push_record(header);
+        Self { builder, rows: 0 }
+    }
+
+    /// Adds a row.
+    pub fn row(&mut self, cells: Vec<String>) {
+        self.builder.push_record(cells);
+        self.rows += 1;
+    }
+
+    /// Whether there are rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// The table as text, without trailing blanks, each line ended.
+    pub fn text(self) -> String {
+        let mut table = self.builder.build();
+        table.with(Style::empty()).with(Padding::new(0, 3, 0, 0));
+        let mut text = String::new();
+        for line in table.to_string().lines() {
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// A document in the asked form; `table` makes the text for people.
+pub fn document<T: Serialize>(format: Format, value: &T, table: impl FnOnce(&T, bool) -> String) -> Result<String> {
+    match format {
+        Format::Table => Ok(table(value, false)),
+        Format::Wide => Ok(table(value, true)),
+        Format::Json => serde_json::to_string_pretty(value)
+            .map(|text| text + "\n")
+            .map_err(|error| Failure::new("failed to write JSON").because(error)),
+        Format::Yaml => {
+            serde_saphyr::to_string(value).map_err(|error| Failure::new("failed to write YAML").because(error))
+        }
+    }
+}
+
+/// Writes data to standard output.
+pub fn print(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Writes a remark to standard error.
+pub fn remark(text: &str) {
+    // Remarks are for whoever watches: a closed standard error means nobody does.
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Clears a terminal before the next picture of a watch; a file gets the pictures one after the other.
+pub fn next_picture() -> Result<()> {
+    if io::stdout().is_terminal() {
+        print("\x1b[H\x1b[2J")?;
+    }
+    Ok(())
+}
+
+/// An age as kubectl shows it: `45s`, `12m`, `3h`, `5d`; `-` if unknown.
+pub fn age(since: Option<Timestamp>, now: Timestamp) -> String {
+    let Some(since) = since else { return "-".to_owned() };
+    let seconds = now.as_second().saturating_sub(since.as_second()).max(0);
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7_200 => format!("{}m", seconds / 60),
+        7_200..172_800 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// A value, or `-`.
+pub fn or_dash<T: ToString>(value: Option<T>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_read_like_kubectls() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        let shown = |seconds: i64| age(Some(Timestamp::from_second(1_000_000 - seconds).unwrap()), now);
+        assert_eq!(
+            [shown(5), shown(119), shown(600), shown(9_000), shown(200_000), shown(-5)],
+            ["5s", "119s", "10m", "2h", "2d", "0s"]
+        );
+        assert_eq!(age(None, now), "-");
+    }
+
+    #[test]
+    fn tables_have_no_borders_and_no_trailing_blanks() {
+        let mut table = Table::new(["NAME", "READY"]);
+        table.row(vec!["flux-sample".into(), "4/4".into()]);
+        assert_eq!(table.text(), "NAME          READY\nflux-sample   4/4\n");
+    }
+}
