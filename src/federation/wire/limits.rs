@@ -1,0 +1,59 @@
+//! Every limit of the wire, with its reason. Both sides hold them: the sender with an error about the one thing that is
+//! too large, the receiver by closing the connection.
+
+/// Bytes of one control frame. A summary of [`KEYS_PER_PEER`] keys takes 320 KiB; a state with the largest template and a
+/// rank map of the same size takes 512 KiB.
+pub const CONTROL_FRAME: usize = 1 << 20;
+
+/// Bytes of a frame before the hello is accepted: name, UID, version and labels, nothing that grows.
+pub const HELLO_FRAME: usize = 16 << 10;
+
+/// Bytes of the template of a burst, as JSON. An object of the Kubernetes API holds 1.5 MiB at most (etcd's request
+/// limit), and the rendered Job repeats most of the template once in its frozen boot files.
+pub const TEMPLATE: usize = 256 << 10;
+
+/// Bidirectional streams a peer may have open at a time: one control stream, the rest for requests. A hundred bursts
+/// accepted at once wait for a stream, they do not fail.
+pub const STREAMS_PER_PEER: u32 = 64;
+
+/// States a peer may keep here, and we at a peer. A root with 2,000 bursts on one peer has 4,000.
+pub const KEYS_PER_PEER: usize = 4_096;
+
+/// Bytes of a request or an answer about a credential. A certificate takes about 300 bytes.
+pub const CREDENTIAL_FRAME: usize = 16 << 10;
+
+/// Bytes of a query: a path with parameters.
+pub const QUERY_FRAME: usize = 4 << 10;
+
+/// Bytes of the answer to a query: 10,000 bursts at 400 bytes each.
+pub const ANSWER_FRAME: usize = 4 << 20;
+
+/// Bytes of the sentence that goes with a close code or a rejected state. QUIC sends it in one packet.
+pub const REASON: usize = 256;
+
+/// Bytes handed to a link at a time: enough to fill packets, little enough that a heartbeat that becomes due does not
+/// wait long behind it.
+pub const WRITE_BATCH: usize = 64 << 10;
+
+/// Labels of a cluster in its hello. Kubernetes allows 63 bytes for the name of a label and 63 for its value.
+pub const LABELS: usize = 64;
+
+const _: () = assert!(KEYS_PER_PEER * 80 < CONTROL_FRAME, "a summary of all keys fits a frame");
+const _: () = assert!(2 * TEMPLATE < CONTROL_FRAME, "a state fits a frame");
+
+/// `text`, cut at [`REASON`] bytes without breaking a character.
+pub fn cut_reason(text: &str) -> &str {
+    &text[..text.floor_char_boundary(REASON)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentences_are_cut_between_characters() {
+        let long = format!("{}ä{}", "a".repeat(REASON - 1), "b".repeat(9));
+        assert_eq!(cut_reason(&long).len(), REASON - 1);
+        assert_eq!(cut_reason("short"), "short");
+    }
+}

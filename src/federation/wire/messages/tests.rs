@@ -1,0 +1,228 @@
+use std::fmt::Write as _;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::federation::wire::frame;
+
+fn desired(uid: &str) -> StateKey {
+    StateKey::Desired(uid.into())
+}
+
+fn observed(uid: &str) -> StateKey {
+    StateKey::Observed(uid.into())
+}
+
+/// One of each, with every field set.
+fn samples() -> Vec<Message> {
+    vec![
+        Message::Hello(Hello {
+            versions: WireVersions::OURS,
+            agent_version: "0.1.0".into(),
+            cluster: "east".into(),
+            cluster_uid: "uid-east".into(),
+            epoch: Epoch(7),
+            instance: 0x0102_0304_0506_0708,
+            labels: BTreeMap::from([("region".into(), "eu".into()), ("zone".into(), "a".into())]),
+            capabilities: BTreeSet::from(["tunnel".into()]),
+        }),
+        Message::HelloAck(WireVersion(1)),
+        Message::Heartbeat(None),
+        Message::Heartbeat(Some(Capacity {
+            nodes: 4,
+            free_cores: 96,
+            free_memory_mib: 300_000,
+            free_gpus: 2,
+            largest_free_node_cores: 31,
+            free_brokers: Some(0),
+            free_bursts: Some(9),
+        })),
+        Message::Summary(Summary {
+            epoch: Epoch(7),
+            sequence: 300,
+            complete: true,
+            entries: BTreeMap::from([(desired("a"), Digest::of(b"state")), (observed("b"), Digest::TOMBSTONE)]),
+        }),
+        Message::Want(vec![desired("a"), observed("b")]),
+        Message::Put(Put {
+            epoch: Epoch(7),
+            sequence: 301,
+            key: desired("a"),
+            digest: Digest::of(b"{}"),
+            state: Some(Bytes::from_static(b"{}")),
+        }),
+        Message::Put(Put {
+            epoch: Epoch(7),
+            sequence: 302,
+            key: observed("b"),
+            digest: Digest::TOMBSTONE,
+            state: None,
+        }),
+        Message::Reject(Reject { key: desired("a"), digest: Digest::of(b"{}"), problem: "no uid".into() }),
+    ]
+}
+
+fn framed(message: Message) -> BytesMut {
+    let mut buf = BytesMut::new();
+    message.encode(&mut buf).unwrap();
+    buf
+}
+
+fn decode(mut framed: BytesMut) -> Result<Decoded, DecodeError> {
+    Message::decode(frame::take(&mut framed, limits::CONTROL_FRAME).unwrap().expect("a whole frame"))
+}
+
+/// The bytes as protobuf fields, one a line: hex, then number, wire type and value, nested ones indented.
+fn annotate(bytes: &[u8], depth: usize, out: &mut String) -> Option<()> {
+    fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
+        let mut value = 0;
+        for (index, byte) in bytes.iter().enumerate().take(10) {
+            value |= u64::from(byte & 0x7f) << (7 * index);
+            if byte & 0x80 == 0 {
+                return Some((value, index + 1));
+            }
+        }
+        None
+    }
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+    let mut at = 0;
+    while at < bytes.len() {
+        let (tag, tag_len) = varint(&bytes[at..])?;
+        let (number, wire_type) = (tag >> 3, tag & 7);
+        if number == 0 {
+            return None;
+        }
+        let body = at + tag_len;
+        let indent = "  ".repeat(depth);
+        match wire_type {
+            0 => {
+                let (value, len) = varint(bytes.get(body..)?)?;
+                writeln!(out, "{indent}{}  #{number} = {value}", hex(&bytes[at..body + len])).ok()?;
+                at = body + len;
+            }
+            1 => {
+                let value = bytes.get(body..body + 8)?;
+                let number_value = u64::from_le_bytes(value.try_into().ok()?);
+                writeln!(out, "{indent}{}  #{number} = fixed {number_value:#x}", hex(&bytes[at..body + 8])).ok()?;
+                at = body + 8;
+            }
+            2 => {
+                let (len, len_len) = varint(bytes.get(body..)?)?;
+                let start = body + len_len;
+                let value = bytes.get(start..start + usize::try_from(len).ok()?)?;
+                let head = hex(&bytes[at..start]);
+                let mut nested = String::new();
+                let text = std::str::from_utf8(value).ok().filter(|text| text.chars().all(|c| !c.is_control()));
+                if let Some(text) = text.filter(|text| !text.is_empty()) {
+                    writeln!(out, "{indent}{head} {}  #{number} = {text:?}", hex(value)).ok()?;
+                } else if annotate(value, depth + 1, &mut nested).is_some() {
+                    writeln!(out, "{indent}{head}  #{number} = {len} bytes").ok()?;
+                    out.push_str(&nested);
+                } else {
+                    writeln!(out, "{indent}{head} {}  #{number} = {len} bytes", hex(value)).ok()?;
+                }
+                at = start + value.len();
+            }
+            _ => return None,
+        }
+    }
+    Some(())
+}
+
+#[test]
+fn golden_bytes() {
+    let mut text = String::new();
+    for message in samples() {
+        let bytes = framed(message.clone());
+        writeln!(text, "{message:?}").unwrap();
+        let prefix: String = bytes[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+        writeln!(text, "{prefix}  length {}", bytes.len() - 4).unwrap();
+        annotate(&bytes[4..], 0, &mut text).expect("protobuf");
+        text.push('\n');
+    }
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn round_trip() {
+    for message in samples() {
+        assert_eq!(decode(framed(message.clone())), Ok(Decoded::Known(message)));
+    }
+}
+
+#[test]
+fn what_a_newer_version_sends_is_skipped() {
+    // Field 99 of the envelope, length-delimited, empty.
+    assert_eq!(Message::decode(Bytes::from_static(&[0x9a, 0x06, 0x00])), Ok(Decoded::Unknown));
+    assert_eq!(Message::decode(Bytes::new()), Ok(Decoded::Unknown));
+    let strange = proto::Key { kind: 9, burst: "a".into() };
+    let entry = |key: proto::Key| proto::Entry { key: Some(key), digest: Bytes::from_static(&[1; Digest::LEN]) };
+    let summary = proto::Summary {
+        entries: vec![entry(strange.clone()), entry((&desired("a")).into())],
+        ..proto::Summary::default()
+    };
+    let parsed = Summary::try_from(summary).unwrap();
+    assert_eq!(parsed.entries.into_keys().collect::<Vec<_>>(), [desired("a")]);
+    assert_eq!(known_keys(vec![strange]).unwrap(), []);
+}
+
+#[test]
+fn what_every_version_sends_must_be_there() {
+    let hello = || proto::Hello { cluster: "east".into(), cluster_uid: "uid".into(), ..proto::Hello::default() };
+    assert!(Hello::try_from(hello()).is_ok());
+    for (broken, error) in [
+        (proto::Hello { cluster: String::new(), ..hello() }, DecodeError::Invalid("cluster name")),
+        (proto::Hello { cluster_uid: String::new(), ..hello() }, DecodeError::Invalid("cluster UID")),
+        (
+            proto::Hello { labels: (0..65).map(|i| (i.to_string(), String::new())).collect(), ..hello() },
+            DecodeError::TooMany("labels"),
+        ),
+    ] {
+        assert_eq!(Hello::try_from(broken), Err(error));
+    }
+    let key = proto::Key { kind: 1, burst: String::new() };
+    assert_eq!(known_keys(vec![key.clone()]), Err(DecodeError::Invalid("key")));
+    assert_eq!(known_keys(vec![key; limits::KEYS_PER_PEER + 1]), Err(DecodeError::TooMany("keys")));
+}
+
+#[test]
+fn a_full_summary_fits_a_frame() {
+    let uid = |index: usize| format!("0d5cf2c8-3d1b-4a67-9d3e-{index:012}");
+    let entries: BTreeMap<_, _> =
+        (0..limits::KEYS_PER_PEER).map(|index| (desired(&uid(index)), Digest::of(&index.to_be_bytes()))).collect();
+    let summary = Summary { epoch: Epoch(1), sequence: 1, complete: true, entries };
+    assert!(framed(Message::Summary(summary)).len() < 330 << 10);
+}
+
+#[test]
+fn the_certificate_is_not_in_the_debug_of_its_message() {
+    let answer = proto::CredentialAnswer { certificate: Some("secret-key = \"abc\"".into()), refusal: 0 };
+    assert_eq!(format!("{answer:?}"), r#"CredentialAnswer { certificate: Some("18 bytes"), refusal: 0 }"#);
+}
+
+proptest! {
+    #[test]
+    fn perturbed_frames_never_panic(
+        which in 0..9_usize,
+        flips in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let mut bytes = framed(samples().swap_remove(which)).split_off(4).to_vec();
+        for (at, value) in flips {
+            let at = at.index(bytes.len());
+            bytes[at] ^= value;
+        }
+        bytes.truncate(cut.index(bytes.len() + 1));
+        if let Ok(Decoded::Known(message)) = Message::decode(bytes.into()) {
+            // What was understood can be said again, and is understood the same way.
+            prop_assert_eq!(decode(framed(message.clone())), Ok(Decoded::Known(message)));
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_a_message_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let _ = Message::decode(bytes.into());
+    }
+}

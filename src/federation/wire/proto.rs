@@ -1,0 +1,254 @@
+//! The messages as protobuf sees them. Field numbers are the wire: never changed, never used twice. Read them as types
+//! through [`super::messages`].
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use prost::{Message, Oneof};
+
+/// One control frame.
+#[derive(Clone, PartialEq, Message)]
+pub struct Envelope {
+    /// What it carries; `None` after decoding: a message of a newer version, to be skipped.
+    #[prost(oneof = "Body", tags = "1, 2, 3, 4, 5, 6, 7")]
+    pub body: Option<Body>,
+}
+
+/// What a control frame carries.
+#[derive(Clone, PartialEq, Oneof)]
+pub enum Body {
+    /// First frame of each side.
+    #[prost(message, tag = "1")]
+    Hello(Hello),
+    /// The hello is accepted.
+    #[prost(message, tag = "2")]
+    HelloAck(HelloAck),
+    /// Sign of life.
+    #[prost(message, tag = "3")]
+    Heartbeat(Heartbeat),
+    /// All keys of the sender.
+    #[prost(message, tag = "4")]
+    Summary(Summary),
+    /// Keys whose state the sender of this wants.
+    #[prost(message, tag = "5")]
+    Want(Want),
+    /// One state.
+    #[prost(message, tag = "6")]
+    Put(Put),
+    /// A state that could not be used.
+    #[prost(message, tag = "7")]
+    Reject(Reject),
+}
+
+/// Who speaks.
+#[derive(Clone, PartialEq, Message)]
+pub struct Hello {
+    /// Oldest version of the messages the sender speaks.
+    #[prost(uint32, tag = "1")]
+    pub version_min: u32,
+    /// Newest version of the messages the sender speaks.
+    #[prost(uint32, tag = "2")]
+    pub version_max: u32,
+    /// Version of the agent, for people.
+    #[prost(string, tag = "3")]
+    pub agent_version: String,
+    /// Name of the sender's cluster.
+    #[prost(string, tag = "4")]
+    pub cluster: String,
+    /// UID of the sender's cluster.
+    #[prost(string, tag = "5")]
+    pub cluster_uid: String,
+    /// Leadership the sender speaks for.
+    #[prost(fixed64, tag = "6")]
+    pub epoch: u64,
+    /// Random per process: sequences of one process are comparable.
+    #[prost(fixed64, tag = "7")]
+    pub instance: u64,
+    /// Labels of the sender's cluster.
+    #[prost(btree_map = "string, string", tag = "8")]
+    pub labels: BTreeMap<String, String>,
+    /// Additions the sender understands.
+    #[prost(string, repeated, tag = "9")]
+    pub capabilities: Vec<String>,
+}
+
+/// The hello is accepted.
+#[derive(Clone, PartialEq, Message)]
+pub struct HelloAck {
+    /// The version in use from now on.
+    #[prost(uint32, tag = "1")]
+    pub version: u32,
+}
+
+/// Sign of life.
+#[derive(Clone, PartialEq, Message)]
+pub struct Heartbeat {
+    /// The sender's capacity, as far as it is exported to the receiver.
+    #[prost(message, optional, tag = "1")]
+    pub capacity: Option<Capacity>,
+}
+
+/// [`crate::contract::Capacity`].
+#[derive(Clone, PartialEq, Message)]
+pub struct Capacity {
+    /// Schedulable, ready nodes.
+    #[prost(uint32, tag = "1")]
+    pub nodes: u32,
+    /// Whole cores.
+    #[prost(uint32, tag = "2")]
+    pub free_cores: u32,
+    /// MiB.
+    #[prost(uint64, tag = "3")]
+    pub free_memory_mib: u64,
+    /// GPUs.
+    #[prost(uint32, tag = "4")]
+    pub free_gpus: u32,
+    /// Most free cores on one node.
+    #[prost(uint32, tag = "5")]
+    pub largest_free_node_cores: u32,
+    /// Brokers still admitted.
+    #[prost(uint32, optional, tag = "6")]
+    pub free_brokers: Option<u32>,
+    /// Bursts still admitted.
+    #[prost(uint32, optional, tag = "7")]
+    pub free_bursts: Option<u32>,
+}
+
+/// [`crate::contract::ports::StateKey`].
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Key {
+    /// 1: desired, 2: observed.
+    #[prost(uint32, tag = "1")]
+    pub kind: u32,
+    /// UID of the Burst.
+    #[prost(string, tag = "2")]
+    pub burst: String,
+}
+
+/// All keys of the sender, with the digest of each state.
+#[derive(Clone, PartialEq, Message)]
+pub struct Summary {
+    /// Leadership.
+    #[prost(fixed64, tag = "1")]
+    pub epoch: u64,
+    /// Position in what the sender's process says.
+    #[prost(uint64, tag = "2")]
+    pub sequence: u64,
+    /// The list is all there is: absence may be concluded from.
+    #[prost(bool, tag = "3")]
+    pub complete: bool,
+    /// The keys.
+    #[prost(message, repeated, tag = "4")]
+    pub entries: Vec<Entry>,
+}
+
+/// A key and the digest of its state.
+#[derive(Clone, PartialEq, Message)]
+pub struct Entry {
+    /// The key.
+    #[prost(message, optional, tag = "1")]
+    pub key: Option<Key>,
+    /// Digest by the sender of the summary.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub digest: Bytes,
+}
+
+/// Keys of the receiver whose state the sender of this wants.
+#[derive(Clone, PartialEq, Message)]
+pub struct Want {
+    /// The keys.
+    #[prost(message, repeated, tag = "1")]
+    pub keys: Vec<Key>,
+}
+
+/// One state.
+#[derive(Clone, PartialEq, Message)]
+pub struct Put {
+    /// Leadership.
+    #[prost(fixed64, tag = "1")]
+    pub epoch: u64,
+    /// Position in what the sender's process says.
+    #[prost(uint64, tag = "2")]
+    pub sequence: u64,
+    /// The key.
+    #[prost(message, optional, tag = "3")]
+    pub key: Option<Key>,
+    /// Digest of the state.
+    #[prost(bytes = "bytes", tag = "4")]
+    pub digest: Bytes,
+    /// The state, as JSON; absent: a tombstone.
+    #[prost(bytes = "bytes", optional, tag = "5")]
+    pub state: Option<Bytes>,
+}
+
+/// A state the receiver of a put could not use.
+#[derive(Clone, PartialEq, Message)]
+pub struct Reject {
+    /// The key.
+    #[prost(message, optional, tag = "1")]
+    pub key: Option<Key>,
+    /// Digest of the state that was put.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub digest: Bytes,
+    /// One sentence.
+    #[prost(string, tag = "3")]
+    pub problem: String,
+}
+
+/// [`crate::contract::CredentialRequest`], on a stream of its own.
+#[derive(Clone, PartialEq, Message)]
+pub struct CredentialRequest {
+    /// UID of the Burst.
+    #[prost(string, tag = "1")]
+    pub burst: String,
+    /// Incarnation.
+    #[prost(string, tag = "2")]
+    pub incarnation: String,
+    /// Digest that was offered.
+    #[prost(string, tag = "3")]
+    pub digest: String,
+}
+
+/// Answer to a [`CredentialRequest`]. Holds a secret: its Debug shows lengths only.
+#[derive(Clone, PartialEq, Message)]
+#[prost(skip_debug)]
+pub struct CredentialAnswer {
+    /// The certificate; absent: refused.
+    #[prost(string, optional, tag = "1")]
+    pub certificate: Option<String>,
+    /// Why it is refused: 1 not for you, 2 not ready.
+    #[prost(uint32, tag = "2")]
+    pub refusal: u32,
+}
+
+impl std::fmt::Debug for CredentialAnswer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CredentialAnswer")
+            .field("certificate", &self.certificate.as_ref().map(|text| format!("{} bytes", text.len())))
+            .field("refusal", &self.refusal)
+            .finish()
+    }
+}
+
+impl Drop for CredentialAnswer {
+    fn drop(&mut self) {
+        use zeroize::Zeroize as _;
+        self.certificate.zeroize();
+    }
+}
+
+/// A read-only query, on a stream of its own.
+#[derive(Clone, PartialEq, Message)]
+pub struct QueryRequest {
+    /// What is asked.
+    #[prost(string, tag = "1")]
+    pub query: String,
+}
+
+/// Answer to a [`QueryRequest`].
+#[derive(Clone, PartialEq, Message)]
+pub struct QueryAnswer {
+    /// A JSON document; absent: unknown query, or not exported to the asking peer.
+    #[prost(bytes = "bytes", optional, tag = "1")]
+    pub document: Option<Bytes>,
+}
