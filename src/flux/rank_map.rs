@@ -296,4 +296,4 @@ fn is_property(property: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
