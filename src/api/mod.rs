@@ -1,8 +1,11 @@
 //! The kinds Tributary reads and writes, and the names and labels users see.
 pub mod burst;
+mod crd;
 pub mod hosted_burst;
 pub mod labels;
 pub mod minicluster;
 pub mod names;
 pub mod peer;
 pub mod schema;
+
+pub use self::crd::crds;

@@ -2,17 +2,15 @@
 //!
 //! Source: <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema>
 
-use schemars::{Schema, SchemaGenerator, json_schema};
+use std::borrow::Cow;
+use std::marker::PhantomData;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 /// What apimachinery accepts as the text of a quantity (`resource.Quantity`, apimachinery/pkg/api/resource).
 const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
-
-/// An object that is stored as it was written; our own types judge its content.
-pub fn preserved_object(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
-}
 
 /// A Kubernetes quantity, written as an integer or as text (`4`, `"500m"`, `"2Gi"`).
 pub fn quantity(_: &mut SchemaGenerator) -> Schema {
@@ -21,13 +19,32 @@ pub fn quantity(_: &mut SchemaGenerator) -> Schema {
 
 /// Drops the descriptions below `schema` and keeps its own: for fields that embed a type of Kubernetes' own API,
 /// whose prose is in the Kubernetes reference and would make the definition several times as large.
-pub fn without_descriptions(schema: &mut Schema) {
-    if let Some(root) = schema.as_object_mut() {
+pub fn without_descriptions(schema: &mut Value) {
+    if let Value::Object(root) = schema {
         for (key, value) in root.iter_mut() {
             if key != "description" {
                 strip(value, key == "properties");
             }
         }
+    }
+}
+
+/// The schema of `T`, a type of Kubernetes' own API, without its prose: `#[schemars(with = "Embedded<T>")]`.
+pub(crate) struct Embedded<T>(PhantomData<T>);
+
+impl<T: JsonSchema> JsonSchema for Embedded<T> {
+    fn schema_name() -> Cow<'static, str> {
+        format!("Embedded{}", T::schema_name()).into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut value = T::json_schema(generator).to_value();
+        strip(&mut value, false);
+        Schema::try_from(value).expect("removing descriptions leaves a schema a schema")
     }
 }
 

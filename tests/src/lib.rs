@@ -1,1 +1,3 @@
-//! placeholder
+//! Harness of the test suites.
+
+pub mod corpus;

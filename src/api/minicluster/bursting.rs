@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -100,8 +99,8 @@ pub struct BurstCluster {
     #[serde(skip_serializing_if = "is_default")]
     pub peers: Vec<String>,
 
-    /// Labels that a peer must have (the ClusterPeer's own): `matchLabels` and `matchExpressions`, or labels directly.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Labels that a peer must have (the ClusterPeer's own), under `matchLabels` or directly.
+    #[serde(skip_serializing_if = "is_default")]
     pub selector: Option<PeerSelector>,
 
     /// Cores per broker that Flux may count on there. From the container's requests, if not written, else 1.
@@ -140,17 +139,13 @@ impl BurstCluster {
 
 /// Which peers may be chosen, by the labels of their ClusterPeer.
 ///
-/// Either Kubernetes' label selector or, shorter, the labels themselves; all that is written must hold.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// Either Kubernetes' `matchLabels` or, shorter, the labels themselves; all that is written must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PeerSelector {
     /// Labels with exactly these values.
     #[serde(skip_serializing_if = "is_default")]
     pub match_labels: BTreeMap<String, String>,
-
-    /// Kubernetes' set-based requirements.
-    #[serde(skip_serializing_if = "is_default")]
-    pub match_expressions: Vec<LabelSelectorRequirement>,
 
     /// Labels written without `matchLabels`.
     #[serde(flatten)]
@@ -172,8 +167,8 @@ pub enum LabelValue {
 }
 
 impl PeerSelector {
-    /// The same as Kubernetes' own selector.
-    pub fn to_kubernetes(&self) -> LabelSelector {
+    /// The labels a peer must have, however they were written. Empty: any peer will do.
+    pub fn labels(&self) -> BTreeMap<String, String> {
         let direct = self.labels.iter().map(|(key, value)| {
             let text = match value {
                 LabelValue::Text(text) => text.clone(),
@@ -183,11 +178,7 @@ impl PeerSelector {
             };
             (key.clone(), text)
         });
-        let labels: BTreeMap<_, _> = self.match_labels.clone().into_iter().chain(direct).collect();
-        LabelSelector {
-            match_labels: (!labels.is_empty()).then_some(labels),
-            match_expressions: (!self.match_expressions.is_empty()).then(|| self.match_expressions.clone()),
-        }
+        self.match_labels.clone().into_iter().chain(direct).collect()
     }
 }
 
@@ -206,15 +197,6 @@ impl JsonSchema for PeerSelector {
             "x-kubernetes-preserve-unknown-fields": true,
             "properties": {
                 "matchLabels": { "type": "object", "additionalProperties": { "type": "string" } },
-                "matchExpressions": { "type": "array", "items": {
-                    "type": "object",
-                    "required": ["key", "operator"],
-                    "properties": {
-                        "key": { "type": "string" },
-                        "operator": { "type": "string", "enum": ["In", "NotIn", "Exists", "DoesNotExist"] },
-                        "values": { "type": "array", "items": { "type": "string" } },
-                    },
-                } },
             },
         })
     }

@@ -9,7 +9,7 @@ use super::commands::{Commands, LifeCycle};
 use super::quantity::ResourceRequirements;
 use super::security::ContainerSecurity;
 use super::volume::ContainerVolume;
-use crate::api::schema::{absent_if_zero, is_default, without_descriptions};
+use crate::api::schema::{absent_if_zero, is_default};
 
 /// Image of a container that names none.
 pub const DEFAULT_IMAGE: &str = "ghcr.io/rse-ops/accounting:app-latest";
@@ -111,7 +111,6 @@ pub struct Container {
 
     /// Security context of the container.
     #[serde(skip_serializing_if = "is_default")]
-    #[schemars(transform = without_descriptions)]
     pub security_context: ContainerSecurity,
 
     /// Shell that runs on every pod before `commands.pre`.

@@ -9,7 +9,7 @@ use super::bursting::{Bursting, LeadBroker};
 use super::container::pull_policy;
 use super::quantity::ResourceRequirements;
 use super::security::ContainerSecurity;
-use crate::api::schema::{absent_if_zero, is_default, without_descriptions};
+use crate::api::schema::{absent_if_zero, is_default};
 
 /// Image with a Flux to copy into the application container.
 pub const DEFAULT_VIEW_IMAGE: &str = "ghcr.io/converged-computing/flux-view-ubuntu:tag-noble";
@@ -216,7 +216,6 @@ pub struct FluxContainer {
 
     /// Security context of the container.
     #[serde(skip_serializing_if = "is_default")]
-    #[schemars(transform = without_descriptions)]
     pub security_context: ContainerSecurity,
 
     /// Where Flux appears in all containers; it is added to PATH there.

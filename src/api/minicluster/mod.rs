@@ -51,13 +51,13 @@ pub const DEFAULT_DEADLINE_SECONDS: i64 = 31_500_000;
 /// How often pods may fail before the Job gives up, where nothing is written.
 pub const DEFAULT_BACKOFF_LIMIT: i32 = 100;
 
-/// A Flux cluster in Kubernetes: one job and gone, or a persistent instance to connect to.
+/// A Flux instance of one or more pods: for one job and gone, or persistent, to connect to. With bursts it extends over
+/// more than one Kubernetes cluster.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "flux-framework.org",
     version = "v1alpha2",
     kind = "MiniCluster",
-    doc = "A Flux instance of one or more pods; with bursts, over more than one Kubernetes cluster.",
     namespaced,
     status = "MiniClusterStatus",
     derive = "Default",
@@ -80,7 +80,7 @@ pub const DEFAULT_BACKOFF_LIMIT: i32 = 100;
 #[schemars(extend("required" = ["containers"]))]
 pub struct MiniClusterSpec {
     /// The containers of every pod. Exactly one of them runs Flux.
-    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic", "default" = null))]
     pub containers: Vec<Container>,
 
     /// Containers of one more pod beside the MiniCluster: databases and the like.

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::quantity::ResourceList;
-use crate::api::schema::{absent_if_zero, is_default, without_descriptions};
+use crate::api::schema::{Embedded, absent_if_zero, is_default};
 
 /// Settings that end in the pod, not in one of its containers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -51,7 +51,7 @@ pub struct PodSpec {
 
     /// Taints the pods tolerate.
     #[serde(skip_serializing_if = "is_default")]
-    #[schemars(transform = without_descriptions, extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(with = "Embedded<Vec<core::Toleration>>", extend("x-kubernetes-list-type" = "atomic"))]
     pub tolerations: Vec<core::Toleration>,
 
     /// DNS policy of the pods.
@@ -72,6 +72,6 @@ pub struct PodSpec {
 
     /// Security context of the pod.
     #[serde(skip_serializing_if = "is_default")]
-    #[schemars(transform = without_descriptions)]
+    #[schemars(with = "Embedded<core::PodSecurityContext>")]
     pub security_context: core::PodSecurityContext,
 }

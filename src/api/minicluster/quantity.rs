@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1 as core;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
-use crate::api::schema::{is_default, quantity, without_descriptions};
+use crate::api::schema::{Embedded, is_default, quantity};
 
 /// A Kubernetes quantity as the user wrote it: `4` or `"500m"`. It serializes back in the same form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,7 +59,7 @@ pub type ResourceList = BTreeMap<String, Amount>;
 pub struct ResourceRequirements {
     /// Names of dynamic resource claims of the pod that this container uses.
     #[serde(skip_serializing_if = "is_default")]
-    #[schemars(transform = without_descriptions)]
+    #[schemars(with = "Embedded<Vec<core::ResourceClaim>>")]
     pub claims: Vec<core::ResourceClaim>,
 
     /// The most the container may use, by resource name.

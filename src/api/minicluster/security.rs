@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1 as core;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::schema::is_default;
+use crate::api::schema::{Embedded, is_default};
 
 /// Kubernetes' container security context, and the short form for capabilities that upstream's examples use.
 ///
@@ -14,6 +14,7 @@ use crate::api::schema::is_default;
 pub struct ContainerSecurity {
     /// Everything Kubernetes knows about.
     #[serde(flatten)]
+    #[schemars(with = "Embedded<core::SecurityContext>")]
     pub kubernetes: core::SecurityContext,
 
     /// Linux capabilities to add: the same as `capabilities.add`. Documented upstream, where it had no effect.

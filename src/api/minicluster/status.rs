@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::schema::{is_default, without_descriptions};
+use crate::api::schema::is_default;
 
 /// Observed state. Only the MiniCluster controller writes it.
 ///
@@ -30,10 +30,7 @@ pub struct MiniClusterStatus {
 
     /// The latest observations, one of each type.
     #[serde(skip_serializing_if = "is_default")]
-    #[schemars(
-        transform = without_descriptions,
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"])
-    )]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 
     /// The generation of the MiniCluster that this status speaks about.

@@ -1,0 +1,45 @@
+//! The MiniClusters of `tests/corpus`: upstream's examples, and probes of one question each.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+/// One MiniCluster of the corpus.
+#[derive(Clone, Debug)]
+pub struct Document {
+    /// Path under `tests/corpus`, for example `probes/batch.yaml`.
+    pub file: String,
+    /// The document as it was written.
+    pub value: Value,
+}
+
+/// The folder `tests/corpus`.
+pub fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus")
+}
+
+/// Every MiniCluster of the corpus, in the order of file names.
+///
+/// # Errors
+/// A file cannot be read, or is no YAML.
+pub fn documents() -> Result<Vec<Document>> {
+    let mut documents = Vec::new();
+    for part in ["probes", "upstream"] {
+        let mut paths: Vec<PathBuf> = std::fs::read_dir(folder().join(part))
+            .with_context(|| format!("failed to list tests/corpus/{part}"))?
+            .map(|entry| Ok(entry?.path()))
+            .collect::<Result<_>>()?;
+        paths.sort();
+        for path in paths {
+            let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            let file = format!("{part}/{name}");
+            let text = std::fs::read_to_string(&path).with_context(|| format!("failed to read {file}"))?;
+            let values: Vec<Value> =
+                serde_saphyr::from_multiple(&text).with_context(|| format!("failed to parse {file}"))?;
+            let clusters = values.into_iter().filter(|value| value["kind"] == "MiniCluster");
+            documents.extend(clusters.map(|value| Document { file: file.clone(), value }));
+        }
+    }
+    Ok(documents)
+}
