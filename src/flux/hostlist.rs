@@ -267,8 +267,7 @@ impl<'a> Numbered<'a> {
 
     /// Whether this host's number reads the same in the brackets of a group that is padded to `width`.
     fn fits(&self, prefix: &str, width: usize) -> bool {
-        self.prefix == prefix
-            && (self.width == width || (width > 0 && self.width == 0 && self.id.to_string().len() >= width))
+        self.prefix == prefix && (self.width == width || (self.width == 0 && self.id.to_string().len() >= width))
     }
 }
 
