@@ -1,0 +1,316 @@
+//! Server-side apply that sends nothing when nothing differs.
+//!
+//! Every object we apply carries the digest of what was applied, in an annotation of its field manager. An object in the
+//! cache needs no request when the digest is that of what we want now, and nothing we applied was changed since
+//! ([`drift`]). The digest finds what we stopped wanting; the drift finds what somebody else changed.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::Request;
+use kube::{Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::drift::{Difference, digest, drift, same_status};
+use super::error::{Cause, RequestError};
+use super::key::ObjectKey;
+
+/// Prefix of the annotation that holds the digest; the field manager's name follows.
+pub const DIGEST_PREFIX: &str = "applied-digest.tributary.dev/";
+
+/// How many objects are remembered whose values the API server changes as we apply them. There should be none.
+const SETTLED_LIMIT: usize = 4096;
+
+/// A kind that can be applied.
+pub trait Appliable: Resource<DynamicType = ()> + Serialize + DeserializeOwned {}
+impl<K: Resource<DynamicType = ()> + Serialize + DeserializeOwned> Appliable for K {}
+
+/// What became of an apply.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Applied<K> {
+    /// The cluster has it already: no request was made.
+    Unchanged,
+    /// It was not in the cache, and is now in the cluster.
+    Created(K),
+    /// It differed, or somebody else had changed it; now it is as we want it.
+    Changed(K),
+    /// It is being deleted: no request was made. Its end is a change of the cache.
+    Terminating,
+}
+
+impl<K> Applied<K> {
+    /// The object as the API server answered; `None` if there was no request.
+    pub fn object(self) -> Option<K> {
+        match self {
+            Self::Created(object) | Self::Changed(object) => Some(object),
+            Self::Unchanged | Self::Terminating => None,
+        }
+    }
+}
+
+/// What became of a create.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Once<K> {
+    /// It is new.
+    Created(K),
+    /// The name was taken, and nothing was changed.
+    Exists,
+}
+
+/// Applies objects for one field manager. Cloning shares what it remembers.
+#[derive(Clone)]
+pub struct Applier {
+    writer: Client,
+    manager: String,
+    /// Per UID: what the API server made of what we applied, where that is not the same. What it does every time is no
+    /// drift, and must not be applied again for ever.
+    settled: Arc<Mutex<BTreeMap<String, String>>>,
+}
+
+impl Applier {
+    /// An applier for `manager`: one name per controller, at most 63 characters of a label value.
+    pub fn new(writer: Client, manager: impl Into<String>) -> Self {
+        Self { writer, manager: manager.into(), settled: Arc::default() }
+    }
+
+    /// Makes `desired` so, given the object as it is in the cache. Fields that others own stay; fields that others set
+    /// and we apply become ours. Unknown fields are refused (strict validation).
+    ///
+    /// # Errors
+    /// [`Cause::Foreign`] if the cached object has another controller than `desired`; else what the API server says. A
+    /// cached object that was replaced in the meantime is a conflict.
+    pub async fn apply<K: Appliable>(
+        &self,
+        desired: &K,
+        live: Option<&impl Serialize>,
+    ) -> Result<Applied<K>, RequestError> {
+        let key = ObjectKey::of(desired);
+        let failed = |cause: Cause| RequestError::new("apply", named::<K>(&key), cause);
+        let mut wanted = self.prepared(desired).map_err(failed)?;
+        let live = live.map(serde_json::to_value).transpose().map_err(|error| failed(Cause::Answer(error)))?;
+        match self.judge(&wanted, live.as_ref()).map_err(failed)? {
+            Verdict::Unchanged => return Ok(Applied::Unchanged),
+            Verdict::Terminating => return Ok(Applied::Terminating),
+            Verdict::New => {}
+            Verdict::Differs { uid, drifted } => {
+                if !drifted.is_empty() {
+                    tracing::info!(kind = %K::kind(&()), %key, ?drifted, "somebody else changed the object; it is applied again");
+                }
+                // Of the cached object or of none: one that was replaced behind our back is a conflict.
+                wanted["metadata"]["uid"] = uid.into();
+            }
+        }
+        let request = Request::new(K::url_path(&(), key.namespace.as_deref()))
+            .patch(&key.name, &self.params(), &Patch::Apply(&wanted))
+            .map_err(|error| failed(error.into()))?;
+        let answer: Value = self.writer.request(request).await.map_err(|error| failed(error.into()))?;
+        self.settle(&wanted, &answer);
+        let object = serde_json::from_value(answer).map_err(|error| failed(Cause::Answer(error)))?;
+        Ok(if live.is_none() { Applied::Created(object) } else { Applied::Changed(object) })
+    }
+
+    /// What the API server would make of `desired`: admission and strict validation included, nothing is stored.
+    ///
+    /// # Errors
+    /// What the API server says.
+    pub async fn dry_run<K: Appliable>(&self, desired: &K) -> Result<K, RequestError> {
+        let key = ObjectKey::of(desired);
+        let failed = |cause: Cause| RequestError::new("check", named::<K>(&key), cause);
+        let wanted = self.prepared(desired).map_err(failed)?;
+        let request = Request::new(K::url_path(&(), key.namespace.as_deref()))
+            .patch(&key.name, &self.params().dry_run(), &Patch::Apply(&wanted))
+            .map_err(|error| failed(error.into()))?;
+        self.writer.request(request).await.map_err(|error| failed(error.into()))
+    }
+
+    /// Creates `desired` if its name is free, and changes nothing otherwise: for what must never be replaced.
+    ///
+    /// # Errors
+    /// What the API server says.
+    pub async fn create_once<K: Appliable>(&self, desired: &K) -> Result<Once<K>, RequestError> {
+        let key = ObjectKey::of(desired);
+        let failed = |cause: Cause| RequestError::new("create", named::<K>(&key), cause);
+        let wanted = typed::<K>(desired).map_err(failed)?;
+        let params = PostParams { field_manager: Some(self.manager.clone()), ..PostParams::default() };
+        let request = Request::new(K::url_path(&(), key.namespace.as_deref()))
+            .create(&params, wanted.to_string().into_bytes())
+            .map_err(|error| failed(error.into()))?;
+        match self.writer.request(request).await.map_err(Cause::from) {
+            Ok(object) => Ok(Once::Created(object)),
+            Err(cause) if cause.is_already_exists() => Ok(Once::Exists),
+            Err(cause) => Err(failed(cause)),
+        }
+    }
+
+    /// Makes `status` the status of `object`, which is as it is in the cache. No request if the cached status says the
+    /// same ([`same_status`]). An object that was replaced in the meantime is a conflict; one that is gone is not found.
+    ///
+    /// # Errors
+    /// What the API server says.
+    pub async fn apply_status<K: Appliable>(
+        &self,
+        object: &K,
+        status: &impl Serialize,
+    ) -> Result<Applied<K>, RequestError> {
+        let key = ObjectKey::of(object);
+        let failed = |cause: Cause| RequestError::new("apply the status of", named::<K>(&key), cause);
+        let unreadable = |error| failed(Cause::Answer(error));
+        let mut wanted = serde_json::to_value(status).map_err(unreadable)?;
+        let live = serde_json::to_value(object).map_err(unreadable)?;
+        if same_status(&wanted, &live["status"]) {
+            return Ok(Applied::Unchanged);
+        }
+        drop_nulls(&mut wanted);
+        let mut metadata = json!({"name": key.name, "uid": object.meta().uid});
+        if let Some(namespace) = &key.namespace {
+            metadata["namespace"] = namespace.as_str().into();
+        }
+        let body =
+            json!({"apiVersion": K::api_version(&()), "kind": K::kind(&()), "metadata": metadata, "status": wanted});
+        let request = Request::new(K::url_path(&(), key.namespace.as_deref()))
+            .patch_subresource("status", &key.name, &self.params(), &Patch::Apply(&body))
+            .map_err(|error| failed(error.into()))?;
+        let answer = self.writer.request(request).await.map_err(|error| failed(error.into()))?;
+        Ok(Applied::Changed(answer))
+    }
+
+    fn params(&self) -> PatchParams {
+        PatchParams::apply(&self.manager).force().validation_strict()
+    }
+
+    fn annotation(&self) -> String {
+        format!("{DIGEST_PREFIX}{}", self.manager)
+    }
+
+    /// What is sent: the object without what the API server fills in, with the digest of itself.
+    fn prepared<K: Appliable>(&self, desired: &K) -> Result<Value, Cause> {
+        let mut wanted = typed::<K>(desired)?;
+        let digest = digest(&wanted);
+        let metadata = wanted["metadata"].as_object_mut().expect("typed() put it there");
+        let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
+        annotations[self.annotation()] = digest.into();
+        Ok(wanted)
+    }
+
+    fn judge(&self, wanted: &Value, live: Option<&Value>) -> Result<Verdict, Cause> {
+        let Some(live) = live else { return Ok(Verdict::New) };
+        let metadata = &live["metadata"];
+        if !metadata["deletionTimestamp"].is_null() {
+            return Ok(Verdict::Terminating);
+        }
+        if let Some(expected) = controller(wanted)
+            && controller_uid(live) != controller_uid(wanted)
+        {
+            return Err(Cause::Foreign { owner: controller(live).unwrap_or_else(|| "nobody".into()), expected });
+        }
+        let uid = metadata["uid"].as_str().unwrap_or_default().to_owned();
+        let annotation = self.annotation();
+        if metadata["annotations"][&annotation] != wanted["metadata"]["annotations"][&annotation] {
+            return Ok(Verdict::Differs { uid, drifted: Vec::new() });
+        }
+        let drifted = drift(wanted, live);
+        if drifted.is_empty() || self.is_settled(&uid, &fingerprint(wanted, &drifted)) {
+            return Ok(Verdict::Unchanged);
+        }
+        Ok(Verdict::Differs { uid, drifted })
+    }
+
+    fn is_settled(&self, uid: &str, fingerprint: &str) -> bool {
+        let settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
+        settled.get(uid).is_some_and(|known| known == fingerprint)
+    }
+
+    fn settle(&self, wanted: &Value, answer: &Value) {
+        let Some(uid) = answer["metadata"]["uid"].as_str() else { return };
+        let changed = drift(wanted, answer);
+        let mut settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
+        if changed.is_empty() {
+            settled.remove(uid);
+            return;
+        }
+        tracing::debug!(uid, ?changed, "the API server changed what was applied; that is taken as it is");
+        if settled.len() >= SETTLED_LIMIT {
+            settled.clear();
+        }
+        settled.insert(uid.to_owned(), fingerprint(wanted, &changed));
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    New,
+    Unchanged,
+    Terminating,
+    /// `drifted` is empty if we want something else than before.
+    Differs {
+        uid: String,
+        drifted: Vec<Difference>,
+    },
+}
+
+/// A reference that makes `owner` the controller of what carries it; `None` if `owner` never was in the cluster. It does
+/// not block the owner's deletion: that would need rights on the owner's finalizers.
+pub fn controller_reference(owner: &impl Resource<DynamicType = ()>) -> Option<OwnerReference> {
+    owner.controller_owner_ref(&())
+}
+
+/// "Job default/flux-sample".
+pub(super) fn named<K: Resource<DynamicType = ()>>(key: &ObjectKey) -> String {
+    format!("{} {key}", K::kind(&()))
+}
+
+/// An object as it is sent: with its type, and without status and what the API server fills in.
+fn typed<K: Appliable>(desired: &K) -> Result<Value, Cause> {
+    let mut value = serde_json::to_value(desired).map_err(Cause::Answer)?;
+    drop_nulls(&mut value);
+    value["apiVersion"] = K::api_version(&()).into();
+    value["kind"] = K::kind(&()).into();
+    let fields = value.as_object_mut().expect("indexing by name made it an object");
+    fields.remove("status");
+    let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
+    if let Some(metadata) = metadata.as_object_mut() {
+        for filled_in in ["creationTimestamp", "generation", "managedFields", "resourceVersion", "uid", "selfLink"] {
+            metadata.remove(filled_in);
+        }
+    }
+    Ok(value)
+}
+
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(elements) => elements.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
+fn controller_of(object: &Value) -> Option<&Value> {
+    let owners = object["metadata"]["ownerReferences"].as_array()?;
+    owners.iter().find(|owner| owner["controller"] == true)
+}
+
+fn controller_uid(object: &Value) -> Option<&str> {
+    controller_of(object).and_then(|owner| owner["uid"].as_str())
+}
+
+fn controller(object: &Value) -> Option<String> {
+    let owner = controller_of(object)?;
+    let text = |field: &str| owner[field].as_str().unwrap_or_default();
+    Some(format!("{} {} ({})", text("kind"), text("name"), text("uid")))
+}
+
+/// What we wanted and what is there instead, as one digest.
+fn fingerprint(wanted: &Value, differences: &[Difference]) -> String {
+    let seen: Vec<_> = differences.iter().map(|difference| json!([difference.path, difference.seen])).collect();
+    digest(&json!([wanted["metadata"]["annotations"], seen]))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,324 @@
+//! Shared watches, one per kind, that always run: on a standby too, so that it is warm when it takes over.
+//!
+//! A cache outlives every error of its watch: what it holds stays, the watch is begun again with a growing delay, and
+//! only a complete new list removes what it does not name.
+
+mod guarded;
+mod store;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::time::Duration;
+
+use futures::StreamExt;
+use kube::core::NamespaceResourceScope;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+
+pub use guarded::Guarded;
+
+pub use store::{Change, Unreadable, controller_uid};
+
+use super::error::{Cause, chain};
+use super::key::ObjectKey;
+use super::schedule::Backoff;
+use super::worker::Queue;
+use crate::clock::Rng;
+use store::Store;
+
+/// Between attempts of a watch that fails. Short at most: after an outage every cache of every agent must be back well
+/// before the peers' grace period ends.
+const RETRY: Backoff = Backoff {
+    first: Duration::from_millis(250),
+    most: Duration::from_secs(8),
+    after_change: Duration::from_millis(250),
+};
+
+/// What a kind must offer to be watched.
+pub trait Watched: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static {}
+impl<K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static> Watched for K {}
+
+/// The objects of one kind. Cloning shares them.
+pub struct Cache<K> {
+    shared: Arc<Shared<K>>,
+}
+
+struct Shared<K> {
+    store: RwLock<Store<K>>,
+    condition: watch::Sender<Condition>,
+    subscribers: Mutex<Subscribers<K>>,
+}
+
+struct Subscribers<K> {
+    next: u64,
+    listeners: BTreeMap<u64, Listener<K>>,
+}
+
+type Listener<K> = Arc<dyn Fn(&Change<K>) + Send + Sync>;
+
+/// How a cache is doing.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Condition {
+    /// The first list is complete: absence from the cache means something.
+    pub listed: bool,
+    /// Why the watch does not run at the moment.
+    pub trouble: Option<String>,
+}
+
+/// Which objects a cache holds. Empty selectors hold all.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Selection {
+    /// A label selector as in `kubectl -l`.
+    pub labels: String,
+    /// A field selector as in `kubectl --field-selector`.
+    pub fields: String,
+}
+
+impl Selection {
+    /// Objects that match a label selector.
+    pub fn labels(labels: impl Into<String>) -> Self {
+        Self { labels: labels.into(), fields: String::new() }
+    }
+}
+
+/// A cache of the whole cluster and the watch that fills it. The watch never ends: spawn it, and end it by dropping it.
+pub fn all<K: Watched, R: Rng + 'static>(
+    reader: Client,
+    selection: &Selection,
+    rng: R,
+) -> (Cache<K>, impl Future<Output = ()> + Send + use<K, R>) {
+    let cache = Cache::empty();
+    (cache.clone(), fill(cache, Api::all(reader), config(selection), rng))
+}
+
+/// A cache of one namespace and the watch that fills it, as [`all`].
+pub fn in_namespace<K, R>(
+    reader: Client,
+    namespace: &str,
+    selection: &Selection,
+    rng: R,
+) -> (Cache<K>, impl Future<Output = ()> + Send + use<K, R>)
+where
+    K: Watched + Resource<Scope = NamespaceResourceScope>,
+    R: Rng + 'static,
+{
+    let cache = Cache::empty();
+    (cache.clone(), fill(cache, Api::namespaced(reader, namespace), config(selection), rng))
+}
+
+fn config(selection: &Selection) -> watcher::Config {
+    let some = |text: &String| (!text.is_empty()).then(|| text.clone());
+    watcher::Config {
+        label_selector: some(&selection.labels),
+        field_selector: some(&selection.fields),
+        ..watcher::Config::default()
+    }
+}
+
+async fn fill<K: Watched>(cache: Cache<K>, api: Api<Guarded<K>>, config: watcher::Config, mut rng: impl Rng) {
+    let mut events = watcher::watcher(api, config).boxed();
+    let mut failures = 0;
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(event) => {
+                // `Init` comes before the list is asked for: it says nothing about the API server.
+                if !matches!(event, Event::Init) {
+                    failures = 0;
+                }
+                cache.take(event);
+            }
+            Err(error) => {
+                failures += 1;
+                cache.failed(words(error));
+                tokio::time::sleep(RETRY.delay(failures, rng.unit())).await;
+            }
+        }
+    }
+}
+
+fn words(error: watcher::Error) -> String {
+    let (what, cause) = match error {
+        watcher::Error::InitialListFailed(cause) => ("failed to list", cause.into()),
+        watcher::Error::WatchStartFailed(cause) => ("failed to start the watch", cause.into()),
+        watcher::Error::WatchFailed(cause) => ("the watch broke off", cause.into()),
+        watcher::Error::WatchError(status) => ("the watch was ended", Cause::from(*status)),
+        watcher::Error::NoResourceVersion => return "the kind cannot be watched".into(),
+    };
+    format!("{what}: {}", chain(&cause))
+}
+
+impl<K> Clone for Cache<K> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone() }
+    }
+}
+
+impl<K: Watched> Cache<K> {
+    /// A cache that no watch fills: tests put into it with [`Cache::take`].
+    pub fn empty() -> Self {
+        let subscribers = Mutex::new(Subscribers { next: 0, listeners: BTreeMap::new() });
+        let condition = watch::Sender::new(Condition::default());
+        Self { shared: Arc::new(Shared { store: RwLock::default(), condition, subscribers }) }
+    }
+
+    /// The object of a key.
+    pub fn of(&self, key: &ObjectKey) -> Option<Arc<K>> {
+        self.read(|store| store.objects.get(key).cloned())
+    }
+
+    /// All objects, in the order of their keys.
+    pub fn objects(&self) -> Vec<Arc<K>> {
+        self.read(|store| store.objects.values().cloned().collect())
+    }
+
+    /// How many objects there are.
+    pub fn len(&self) -> usize {
+        self.read(|store| store.objects.len())
+    }
+
+    /// Whether there is no object.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The objects whose controller has this UID, in the order of their keys.
+    pub fn controlled_by(&self, uid: &str) -> Vec<Arc<K>> {
+        self.read(|store| store.controlled_by(uid))
+    }
+
+    /// Objects that exist and cannot be read. What is missing because of them must not be taken for deleted.
+    pub fn unreadable(&self) -> Vec<Unreadable> {
+        let entry = |(key, error): (&ObjectKey, &String)| Unreadable { key: key.clone(), error: error.clone() };
+        self.read(|store| store.unreadable.iter().map(entry).collect())
+    }
+
+    /// How the cache is doing.
+    pub fn condition(&self) -> Condition {
+        self.shared.condition.borrow().clone()
+    }
+
+    /// Whether absence from this cache means that the object does not exist: the first list is complete, and every
+    /// object could be read.
+    pub fn is_complete(&self) -> bool {
+        self.condition().listed && self.read(|store| store.unreadable.is_empty())
+    }
+
+    /// Waits until the first list is complete.
+    pub async fn listed(&self) {
+        // The sender lives in `self`, so waiting cannot fail.
+        let _ = self.shared.condition.subscribe().wait_for(|condition| condition.listed).await;
+    }
+
+    /// Calls `listener` for each change, until the subscription is dropped; first for every object there is. It is
+    /// called from the task of the watch and must not block. A change near the beginning can be told twice.
+    pub fn subscribe(&self, listener: impl Fn(&Change<K>) + Send + Sync + 'static) -> Subscription {
+        let listener: Listener<K> = Arc::new(listener);
+        let mut subscribers = lock(&self.shared.subscribers);
+        let id = subscribers.next;
+        subscribers.next += 1;
+        subscribers.listeners.insert(id, listener.clone());
+        drop(subscribers);
+        for object in self.objects() {
+            listener(&Change { key: ObjectKey::of(&*object), old: None, new: Some(object) });
+        }
+        let shared: Weak<dyn Unsubscribe> = Arc::downgrade(&(self.shared.clone() as Arc<dyn Unsubscribe>));
+        Subscription { shared, id }
+    }
+
+    /// Marks in `queue` what `keys` names for each object that changes, as it was and as it is.
+    pub fn feed<Q: Ord + Clone + Send + 'static>(
+        &self,
+        queue: &Queue<Q>,
+        keys: impl Fn(&K) -> Vec<Q> + Send + Sync + 'static,
+    ) -> Subscription {
+        let queue = queue.clone();
+        self.subscribe(move |change| {
+            let versions = change.old.iter().chain(&change.new);
+            let marked: BTreeSet<Q> = versions.flat_map(|object| keys(object)).collect();
+            marked.into_iter().for_each(|key| queue.mark(key));
+        })
+    }
+
+    /// Takes in an event of a watch and tells the subscribers what changed.
+    pub fn take(&self, event: Event<Guarded<K>>) {
+        let done = matches!(event, Event::InitDone);
+        let begins = matches!(event, Event::Init);
+        if let Event::Apply(Guarded(Err(bad))) | Event::InitApply(Guarded(Err(bad))) = &event {
+            let (name, namespace) = (bad.metadata.name.as_deref(), bad.metadata.namespace.as_deref());
+            tracing::warn!(kind = %K::kind(&()), namespace, name, error = bad.error, "an object cannot be read; it is skipped");
+        }
+        let mut store = self.shared.store.write().unwrap_or_else(PoisonError::into_inner);
+        let changes = store.take(event);
+        drop(store);
+        if !begins {
+            self.shared.condition.send_if_modified(|condition| {
+                let news = Condition { listed: condition.listed || done, trouble: None };
+                std::mem::replace(condition, news.clone()) != news
+            });
+        }
+        let listeners: Vec<_> = lock(&self.shared.subscribers).listeners.values().cloned().collect();
+        for change in &changes {
+            listeners.iter().for_each(|listener| listener(change));
+        }
+    }
+
+    fn failed(&self, trouble: String) {
+        self.shared.condition.send_if_modified(|condition| {
+            if condition.trouble.as_ref() == Some(&trouble) {
+                return false;
+            }
+            tracing::warn!(kind = %K::kind(&()), error = trouble, "a watch failed; it is begun again");
+            condition.trouble = Some(trouble);
+            true
+        });
+    }
+
+    fn read<T>(&self, look: impl FnOnce(&Store<K>) -> T) -> T {
+        look(&self.shared.store.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The key of the object of kind `O` that controls `child`.
+pub fn controller_of<O: Resource<DynamicType = ()>>(child: &impl Resource) -> Option<ObjectKey> {
+    let meta = child.meta();
+    let owner = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
+    let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+    let of_kind = owner.kind == O::kind(&()) && group == O::group(&());
+    of_kind.then(|| ObjectKey { namespace: meta.namespace.clone(), name: owner.name.clone() })
+}
+
+/// Ends a subscription when it is dropped.
+#[must_use = "dropping it ends the subscription"]
+pub struct Subscription {
+    shared: Weak<dyn Unsubscribe>,
+    id: u64,
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.unsubscribe(self.id);
+        }
+    }
+}
+
+trait Unsubscribe: Send + Sync {
+    fn unsubscribe(&self, id: u64);
+}
+
+impl<K: Send + Sync> Unsubscribe for Shared<K> {
+    fn unsubscribe(&self, id: u64) {
+        lock(&self.subscribers).listeners.remove(&id);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Each critical section is one insert, remove or clone.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

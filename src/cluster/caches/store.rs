@@ -1,0 +1,216 @@
+//! The objects of one kind, as a watch delivers them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use kube::runtime::watcher::Event;
+use kube::{Resource, ResourceExt};
+
+use super::guarded::Guarded;
+use crate::cluster::key::ObjectKey;
+
+/// A change of one object. `old` and `new` are not both `None`.
+#[derive(Debug)]
+pub struct Change<K> {
+    /// Which object.
+    pub key: ObjectKey,
+    /// As it was; `None`: it is new to us.
+    pub old: Option<Arc<K>>,
+    /// As it is; `None`: it is gone.
+    pub new: Option<Arc<K>>,
+}
+
+impl<K> Clone for Change<K> {
+    fn clone(&self) -> Self {
+        Self { key: self.key.clone(), old: self.old.clone(), new: self.new.clone() }
+    }
+}
+
+/// An object that does not fit its type.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unreadable {
+    /// Which object.
+    pub key: ObjectKey,
+    /// Where it does not fit.
+    pub error: String,
+}
+
+/// The objects of one kind, by key and by the UID of their controller.
+#[derive(Debug)]
+pub(super) struct Store<K> {
+    pub(super) objects: BTreeMap<ObjectKey, Arc<K>>,
+    pub(super) unreadable: BTreeMap<ObjectKey, String>,
+    by_controller: BTreeMap<String, BTreeSet<ObjectKey>>,
+    /// While a list runs: what it named so far.
+    listed: BTreeSet<ObjectKey>,
+}
+
+impl<K> Default for Store<K> {
+    fn default() -> Self {
+        Self {
+            objects: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
+            by_controller: BTreeMap::new(),
+            listed: BTreeSet::new(),
+        }
+    }
+}
+
+impl<K: Resource> Store<K> {
+    /// Takes in an event of the watch.
+    ///
+    /// The store is never emptied by a new list: what it names again stays, what it does not name goes at its end. An
+    /// object that became unreadable stays as it was last read: taking it for deleted would delete what it owns.
+    pub(super) fn take(&mut self, event: Event<Guarded<K>>) -> Vec<Change<K>> {
+        match event {
+            Event::Init => {
+                self.listed.clear();
+                Vec::new()
+            }
+            Event::InitApply(guarded) => {
+                self.listed.insert(ObjectKey::of(&guarded));
+                self.put(guarded).into_iter().collect()
+            }
+            Event::InitDone => {
+                let listed = std::mem::take(&mut self.listed);
+                self.unreadable.retain(|key, _| listed.contains(key));
+                let gone: Vec<_> = self.objects.keys().filter(|key| !listed.contains(key)).cloned().collect();
+                gone.into_iter().filter_map(|key| self.remove(key)).collect()
+            }
+            Event::Apply(guarded) => self.put(guarded).into_iter().collect(),
+            Event::Delete(guarded) => self.remove(ObjectKey::of(&guarded)).into_iter().collect(),
+        }
+    }
+
+    /// The objects whose controller has this UID, in the order of their keys.
+    pub(super) fn controlled_by(&self, uid: &str) -> Vec<Arc<K>> {
+        let keys = self.by_controller.get(uid).into_iter().flatten();
+        keys.filter_map(|key| self.objects.get(key).cloned()).collect()
+    }
+
+    fn put(&mut self, guarded: Guarded<K>) -> Option<Change<K>> {
+        let key = ObjectKey::of(&guarded);
+        let object = match guarded.0 {
+            Ok(object) => Arc::new(object),
+            Err(malformed) => {
+                self.unreadable.insert(key, malformed.error);
+                return None;
+            }
+        };
+        self.unreadable.remove(&key);
+        let new = Some(object.clone());
+        let old = self.objects.insert(key.clone(), object);
+        let version = |object: &Option<Arc<K>>| object.as_ref().and_then(|object| object.resource_version());
+        if old.is_some() && version(&old) == version(&new) {
+            return None;
+        }
+        self.index(&key, old.as_deref(), new.as_deref());
+        Some(Change { key, old, new })
+    }
+
+    fn remove(&mut self, key: ObjectKey) -> Option<Change<K>> {
+        self.unreadable.remove(&key);
+        let old = self.objects.remove(&key)?;
+        self.index(&key, Some(&old), None);
+        Some(Change { key, old: Some(old), new: None })
+    }
+
+    fn index(&mut self, key: &ObjectKey, old: Option<&K>, new: Option<&K>) {
+        if let Some(uid) = old.and_then(controller_uid)
+            && let Some(keys) = self.by_controller.get_mut(uid)
+        {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.by_controller.remove(uid);
+            }
+        }
+        if let Some(uid) = new.and_then(controller_uid) {
+            self.by_controller.entry(uid.to_owned()).or_default().insert(key.clone());
+        }
+    }
+}
+
+/// The UID of the owner that controls an object.
+pub fn controller_uid(object: &impl Resource) -> Option<&str> {
+    let owners = object.meta().owner_references.as_deref().unwrap_or_default();
+    owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(name: &str, version: &str, controller: Option<&str>) -> Guarded<ConfigMap> {
+        let owners: Vec<_> = controller
+            .map(|uid| json!({"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": uid, "controller": true}))
+            .into_iter()
+            .collect();
+        serde_json::from_value(json!({"metadata": {
+            "namespace": "n", "name": name, "resourceVersion": version, "ownerReferences": owners,
+        }}))
+        .unwrap()
+    }
+
+    fn unreadable(name: &str) -> Guarded<ConfigMap> {
+        let value = json!({"metadata": {"namespace": "n", "name": name, "resourceVersion": "9"}, "data": 1});
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn names<K>(changes: &[Change<K>]) -> Vec<(&str, bool, bool)> {
+        changes.iter().map(|c| (c.key.name.as_str(), c.old.is_some(), c.new.is_some())).collect()
+    }
+
+    fn listed(store: &mut Store<ConfigMap>, objects: Vec<Guarded<ConfigMap>>) -> Vec<Change<ConfigMap>> {
+        let mut changes = store.take(Event::Init);
+        changes.extend(objects.into_iter().flat_map(|object| store.take(Event::InitApply(object))));
+        changes.extend(store.take(Event::InitDone));
+        changes
+    }
+
+    #[test]
+    fn a_new_list_tells_differences_only() {
+        let mut store = Store::default();
+        let first = listed(&mut store, vec![object("a", "1", None), object("b", "1", None), object("c", "1", None)]);
+        assert_eq!(names(&first), [("a", false, true), ("b", false, true), ("c", false, true)]);
+        let second = listed(&mut store, vec![object("a", "1", None), object("b", "2", None), object("d", "1", None)]);
+        assert_eq!(names(&second), [("b", true, true), ("d", false, true), ("c", true, false)]);
+    }
+
+    #[test]
+    fn the_store_is_whole_while_a_list_runs() {
+        let mut store = Store::default();
+        listed(&mut store, vec![object("a", "1", None), object("b", "1", None)]);
+        store.take(Event::Init);
+        store.take(Event::InitApply(object("b", "1", None)));
+        assert_eq!(store.objects.len(), 2, "a list that is cut off deletes nothing");
+    }
+
+    #[test]
+    fn an_object_that_became_unreadable_is_not_taken_for_deleted() {
+        let mut store = Store::default();
+        listed(&mut store, vec![object("a", "1", None)]);
+        assert!(store.take(Event::Apply(unreadable("a"))).is_empty());
+        assert!(listed(&mut store, vec![unreadable("a"), unreadable("b")]).is_empty());
+        assert_eq!((store.objects.len(), store.unreadable.len()), (1, 2));
+        assert_eq!(names(&store.take(Event::Apply(object("a", "10", None)))), [("a", true, true)]);
+        assert_eq!(names(&store.take(Event::Delete(unreadable("a")))), [("a", true, false)]);
+        store.take(Event::Delete(unreadable("b")));
+        assert!(store.objects.is_empty() && store.unreadable.is_empty());
+    }
+
+    #[test]
+    fn children_are_found_by_their_controller() {
+        let mut store = Store::default();
+        listed(&mut store, vec![object("b", "1", Some("u")), object("a", "1", Some("u")), object("c", "1", None)]);
+        let found =
+            |store: &Store<ConfigMap>| store.controlled_by("u").iter().map(|o| o.name_any()).collect::<Vec<_>>();
+        assert_eq!(found(&store), ["a", "b"]);
+        store.take(Event::Apply(object("a", "2", Some("other"))));
+        store.take(Event::Delete(object("b", "2", Some("u"))));
+        assert!(found(&store).is_empty());
+        assert_eq!(store.by_controller.len(), 1, "nothing is kept of a controller without children");
+    }
+}

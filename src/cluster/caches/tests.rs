@@ -1,0 +1,118 @@
+use http::{Request, Response};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::client::Body;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::clock::{SeededRng, SystemClock};
+
+fn config_map(name: &str, version: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"namespace": "n", "name": name, "resourceVersion": version}})
+}
+
+fn guarded(value: Value) -> Guarded<ConfigMap> {
+    serde_json::from_value(value).unwrap()
+}
+
+fn listed(cache: &Cache<ConfigMap>, objects: &[(&str, &str)]) {
+    cache.take(Event::Init);
+    objects.iter().for_each(|(name, version)| cache.take(Event::InitApply(guarded(config_map(name, version)))));
+    cache.take(Event::InitDone);
+}
+
+#[test]
+fn a_subscriber_hears_of_what_is_there_and_of_what_changes() {
+    let cache = Cache::<ConfigMap>::empty();
+    listed(&cache, &[("a", "1"), ("b", "1")]);
+    let queue = Queue::new(SystemClock::shared());
+    let subscription = cache.feed(&queue, |object| vec![ObjectKey::of(object)]);
+    assert_eq!(queue.depth(), 2);
+    listed(&cache, &[("a", "1"), ("b", "2"), ("c", "1")]);
+    assert_eq!(queue.depth(), 3);
+    drop(subscription);
+    listed(&cache, &[("d", "1")]);
+    assert_eq!(queue.depth(), 3, "nobody listens any more");
+}
+
+#[test]
+fn complete_means_listed_and_readable() {
+    let cache = Cache::<ConfigMap>::empty();
+    cache.take(Event::Init);
+    let bad = json!({"metadata": {"namespace": "n", "name": "bad", "resourceVersion": "1"}, "data": 7});
+    cache.take(Event::InitApply(guarded(bad)));
+    assert!(!cache.condition().listed);
+    cache.take(Event::InitDone);
+    assert!(cache.condition().listed && !cache.is_complete());
+    assert_eq!(cache.unreadable()[0].key, ObjectKey::namespaced("n", "bad"));
+    cache.take(Event::Apply(guarded(config_map("bad", "2"))));
+    assert!(cache.is_complete());
+}
+
+#[test]
+fn the_controller_is_known_by_group_and_kind() {
+    let owner = |api_version: &str, kind: &str| {
+        let owners = json!([{"apiVersion": api_version, "kind": kind, "name": "o", "uid": "u", "controller": true}]);
+        let mut value = config_map("a", "1");
+        value["metadata"]["ownerReferences"] = owners;
+        guarded(value).0.unwrap()
+    };
+    let expected = Some(ObjectKey::namespaced("n", "o"));
+    assert_eq!(controller_of::<Job>(&owner("batch/v1", "Job")), expected);
+    assert_eq!(controller_of::<Job>(&owner("batch/v1beta1", "Job")), expected);
+    assert_eq!(controller_of::<Job>(&owner("other.io/v1", "Job")), None);
+    assert_eq!(controller_of::<Job>(&owner("batch/v1", "CronJob")), None);
+}
+
+/// An API server that refuses the first list, then lists one object and sends another in the watch.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_fails_is_begun_again() {
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let server = {
+        let calls = calls.clone();
+        tower::service_fn(move |request: Request<Body>| {
+            let watches = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+            let mut calls = lock(&calls);
+            calls.push(watches);
+            let last = calls.len() > 3;
+            let answer = match (watches, calls.len()) {
+                (false, 1) => (503, json!({"kind": "Status", "status": "Failure", "code": 503, "message": "busy"})),
+                (false, _) => (
+                    200,
+                    json!({"kind": "ConfigMapList", "apiVersion": "v1",
+                    "metadata": {"resourceVersion": "5"}, "items": [config_map("a", "4")]}),
+                ),
+                (true, _) => (200, json!({"type": "ADDED", "object": config_map("b", "6")})),
+            };
+            async move {
+                if last {
+                    std::future::pending::<()>().await;
+                }
+                let body = Body::from(format!("{}\n", answer.1).into_bytes());
+                Ok::<_, tower::BoxError>(Response::builder().status(answer.0).body(body).unwrap())
+            }
+        })
+    };
+    let client = Client::new(server, "n");
+    let (cache, watch) = all::<ConfigMap, _>(client, &Selection::labels("a=b"), SeededRng::new(1));
+    let mut condition = cache.shared.condition.subscribe();
+    let running = tokio::spawn(watch);
+    let failed = condition.wait_for(|condition| condition.trouble.is_some()).await.unwrap().clone();
+    assert_eq!(failed, Condition { listed: false, trouble: Some("failed to list: busy".into()) });
+    cache.listed().await;
+    assert_eq!(cache.condition().trouble, None);
+    let found = Arc::new(tokio::sync::Notify::new());
+    let _subscription = cache.subscribe({
+        let found = found.clone();
+        move |change| {
+            if change.key.name == "b" {
+                found.notify_one();
+            }
+        }
+    });
+    found.notified().await;
+    assert_eq!(cache.len(), 2);
+    running.abort();
+    assert_eq!(lock(&calls)[..3], [false, false, true]);
+}

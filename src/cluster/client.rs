@@ -1,0 +1,164 @@
+//! The clients to one API server: one that reads, one that writes while this agent leads.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use kube::client::ClientBuilder;
+use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::{Client, Config};
+
+use super::fence::Fence;
+use super::guard::{GuardLayer, Pass};
+
+/// What one write may take, answer included. Shorter than leadership lasts between two renewals (the relation is
+/// asserted beside the timers of the Lease), so that a healthy leader is never refused.
+pub const WRITE_LIMIT: Duration = Duration::from_secs(2);
+
+/// What the head of an answer to a read may take. A watch sends its head at once; its silence afterwards is bounded by
+/// the watcher.
+const READ_LIMIT: Duration = Duration::from_secs(30);
+
+/// What a connection may take to be made.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+
+/// Where the API server is and who we are to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConnectOptions {
+    /// A kubeconfig file. Without it: `KUBECONFIG`, `~/.kube/config`, then the pod's service account.
+    pub kubeconfig: Option<PathBuf>,
+    /// A context of the kubeconfig; its current context if not given.
+    pub context: Option<String>,
+}
+
+/// Why no client could be made. Nothing was sent yet.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The named kubeconfig cannot be read.
+    #[error("failed to read the kubeconfig {path:?}")]
+    Kubeconfig {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<KubeconfigError>,
+    },
+    /// The context is not in the kubeconfig, or names a cluster or user that is not.
+    #[error("failed to use the context {context:?} of the kubeconfig")]
+    Context {
+        /// The context asked for; `None` is the current one.
+        context: Option<String>,
+        /// What is wrong with it.
+        source: Box<KubeconfigError>,
+    },
+    /// Neither a kubeconfig nor a service account.
+    #[error("failed to find an API server: name a kubeconfig, or run in a pod with a service account")]
+    Nowhere(#[source] Box<InferConfigError>),
+    /// The client's certificates or its credentials are unusable.
+    #[error("failed to set up the connection to the API server")]
+    Client(#[source] Box<kube::Error>),
+}
+
+/// The clients of an agent. Cloning shares connections. They end with the runtime they were made in.
+#[derive(Clone)]
+pub struct Clients {
+    /// `GET` only; kube's retries of 429, 503 and 504 are on.
+    pub reader: Client,
+    /// Everything, while this agent leads: outside of that a write fails with
+    /// [`FenceError`](super::fence::FenceError). Each request is tried once and takes at most [`WRITE_LIMIT`]: who
+    /// retries is the worker, which looks at the world again first.
+    pub writer: Client,
+    /// For the leader's Lease alone: neither fenced nor retried.
+    pub(super) lease: Client,
+}
+
+impl Clients {
+    /// Makes the clients. `fence` follows the state that the elector publishes.
+    ///
+    /// # Errors
+    /// [`ConnectError`]. The API server is not asked anything yet.
+    pub async fn connect(options: &ConnectOptions, fence: Fence) -> Result<Self, ConnectError> {
+        let mut config = load(options).await?;
+        config.connect_timeout = Some(CONNECT_LIMIT);
+        let mut once = config.clone();
+        once.default_retry = false;
+        let reads = GuardLayer { pass: Pass::Reads, limit: READ_LIMIT };
+        let writes = GuardLayer { pass: Pass::WritesWhileLeading(fence), limit: WRITE_LIMIT };
+        Ok(Self {
+            reader: stack(config)?.with_layer(&reads).build(),
+            writer: stack(once.clone())?.with_layer(&writes).build(),
+            lease: stack(once)?.build(),
+        })
+    }
+}
+
+/// A client without a fence, for programs that are no agents: what they may do is decided by RBAC alone.
+///
+/// # Errors
+/// [`ConnectError`]. The API server is not asked anything yet.
+pub async fn unfenced(options: &ConnectOptions) -> Result<Client, ConnectError> {
+    Ok(stack(load(options).await?)?.build())
+}
+
+type Stack = ClientBuilder<
+    tower::util::BoxService<
+        http::Request<kube::client::Body>,
+        http::Response<Box<kube::client::DynBody>>,
+        tower::BoxError,
+    >,
+>;
+
+fn stack(config: Config) -> Result<Stack, ConnectError> {
+    ClientBuilder::try_from(config).map_err(|source| ConnectError::Client(Box::new(source)))
+}
+
+async fn load(options: &ConnectOptions) -> Result<Config, ConnectError> {
+    let chosen = KubeConfigOptions { context: options.context.clone(), ..KubeConfigOptions::default() };
+    let in_context = |source| ConnectError::Context { context: options.context.clone(), source: Box::new(source) };
+    if let Some(path) = &options.kubeconfig {
+        let file = Kubeconfig::read_from(path)
+            .map_err(|source| ConnectError::Kubeconfig { path: path.clone(), source: Box::new(source) })?;
+        return Config::from_custom_kubeconfig(file, &chosen).await.map_err(in_context);
+    }
+    if options.context.is_some() {
+        return Config::from_kubeconfig(&chosen).await.map_err(in_context);
+    }
+    Config::infer().await.map_err(|source| ConnectError::Nowhere(Box::new(source)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::error::chain;
+
+    const KUBECONFIG: &str = r#"{"apiVersion": "v1", "kind": "Config", "current-context": "east",
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:6443"}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+        "contexts": [{"name": "east", "context": {"cluster": "c", "user": "u", "namespace": "tributary-system"}}]}"#;
+
+    fn written(text: &str, name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("tributary-client-{}-{name}", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    #[tokio::test]
+    async fn a_context_is_chosen_or_refused_by_name() {
+        let path = written(KUBECONFIG, "contexts");
+        let options = |context: Option<&str>| ConnectOptions {
+            kubeconfig: Some(path.clone()),
+            context: context.map(String::from),
+        };
+        assert_eq!(load(&options(None)).await.unwrap().default_namespace, "tributary-system");
+        assert_eq!(load(&options(Some("east"))).await.unwrap().default_namespace, "tributary-system");
+        let error = load(&options(Some("nowhere"))).await.unwrap_err();
+        assert!(matches!(error, ConnectError::Context { .. }));
+        assert!(chain(&error).contains("nowhere"), "{}", chain(&error));
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_missing_kubeconfig_is_named() {
+        let options = ConnectOptions { kubeconfig: Some("/does/not/exist".into()), context: None };
+        let error = load(&options).await.unwrap_err();
+        assert!(chain(&error).contains("/does/not/exist"), "{}", chain(&error));
+    }
+}

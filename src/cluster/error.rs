@@ -1,0 +1,187 @@
+//! A request to the API server that failed, in words.
+
+use std::error::Error;
+
+use kube::core::Status;
+
+use super::fence::FenceError;
+
+/// A request that failed: what was tried, on which object, and why it did not work.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to {action} {object}")]
+pub struct RequestError {
+    action: &'static str,
+    object: String,
+    #[source]
+    cause: Cause,
+}
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Cause {
+    /// This agent may not write now, or the answer took too long. Nothing is wrong with the object.
+    #[error(transparent)]
+    Fenced(FenceError),
+    /// The API server said no. `message` is its own text.
+    #[error("{message}")]
+    Refused {
+        /// HTTP status code.
+        code: u16,
+        /// The Kubernetes reason: `NotFound`, `Conflict`, `Invalid`, …
+        reason: String,
+        /// What the API server wrote.
+        message: String,
+    },
+    /// The object is controlled by another one, and is left as it is.
+    #[error("it is controlled by {owner}, not by {expected}")]
+    Foreign {
+        /// Kind and name of its controller, or "nobody".
+        owner: String,
+        /// Kind and name of the controller it should have.
+        expected: String,
+    },
+    /// The request did not get there, or the answer did not come back.
+    #[error("the API server could not be reached")]
+    Transport(#[source] kube::Error),
+    /// The answer is not what was asked for.
+    #[error("the API server's answer could not be read")]
+    Answer(#[source] serde_json::Error),
+}
+
+impl RequestError {
+    /// A failure of `action` (a verb: "apply", "delete") on `object` ("Job default/flux-sample").
+    pub fn new(action: &'static str, object: impl Into<String>, cause: impl Into<Cause>) -> Self {
+        Self { action, object: object.into(), cause: cause.into() }
+    }
+
+    /// Why it failed.
+    pub fn cause(&self) -> &Cause {
+        &self.cause
+    }
+}
+
+impl Cause {
+    /// The object does not exist (or its namespace does not).
+    pub fn is_not_found(&self) -> bool {
+        self.is(404)
+    }
+
+    /// Somebody was faster: another resource version, another UID, another field owner, or the name is taken.
+    pub fn is_conflict(&self) -> bool {
+        self.is(409)
+    }
+
+    /// The name is taken.
+    pub fn is_already_exists(&self) -> bool {
+        matches!(self, Self::Refused { reason, .. } if reason == "AlreadyExists")
+    }
+
+    /// The object is not acceptable, or changes what cannot change.
+    pub fn is_invalid(&self) -> bool {
+        self.is(422) || self.is(400)
+    }
+
+    /// We have no right to it, or are not known.
+    pub fn is_denied(&self) -> bool {
+        self.is(401) || self.is(403)
+    }
+
+    /// Trying the same again later can help: nothing is wrong with what was sent.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Fenced(_) | Self::Transport(_) => true,
+            Self::Refused { code, .. } => matches!(code, 409 | 429 | 500..),
+            Self::Foreign { .. } | Self::Answer(_) => false,
+        }
+    }
+
+    /// One word for events and metrics: Kubernetes' own reason where there is one.
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Fenced(FenceError::TimedOut { .. }) => "Timeout",
+            Self::Fenced(_) => "NotLeading",
+            Self::Refused { reason, .. } if reason.is_empty() => "Refused",
+            Self::Refused { reason, .. } => reason,
+            Self::Foreign { .. } => "NotOurs",
+            Self::Transport(_) => "Unreachable",
+            Self::Answer(_) => "Unreadable",
+        }
+    }
+
+    fn is(&self, expected: u16) -> bool {
+        matches!(self, Self::Refused { code, .. } if *code == expected)
+    }
+}
+
+impl From<kube::Error> for Cause {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => Self::from(*status),
+            kube::Error::SerdeError(error) => Self::Answer(error),
+            kube::Error::Service(error) => match error.downcast::<FenceError>() {
+                Ok(fenced) => Self::Fenced(*fenced),
+                Err(error) => Self::Transport(kube::Error::Service(error)),
+            },
+            other => Self::Transport(other),
+        }
+    }
+}
+
+impl From<Status> for Cause {
+    fn from(status: Status) -> Self {
+        Self::Refused { code: status.code, reason: status.reason, message: status.message }
+    }
+}
+
+impl From<kube::core::request::Error> for Cause {
+    fn from(error: kube::core::request::Error) -> Self {
+        Self::Transport(kube::Error::BuildRequest(error))
+    }
+}
+
+/// An error and its causes in one line, joined by `": "`. A cause whose text the line has already (foreign errors
+/// repeat their sources) is left out.
+pub fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut line = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let text = cause.to_string();
+        if !line.contains(&text) {
+            line.push_str(": ");
+            line.push_str(&text);
+        }
+        source = cause.source();
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(code: u16, reason: &str) -> Cause {
+        let status = Status { code, reason: reason.into(), message: "no such thing".into(), ..Status::default() };
+        kube::Error::Api(status.boxed()).into()
+    }
+
+    #[test]
+    fn a_refusal_is_said_once_and_names_the_object() {
+        let error = RequestError::new("apply", "Job default/sample", refused(404, "NotFound"));
+        assert_eq!(chain(&error), "failed to apply Job default/sample: no such thing");
+        assert!(error.cause().is_not_found());
+        assert_eq!(error.cause().reason(), "NotFound");
+    }
+
+    #[test]
+    fn what_can_help_by_waiting_is_transient() {
+        for (code, transient) in [(400, false), (403, false), (409, true), (422, false), (429, true), (503, true)] {
+            assert_eq!(refused(code, "").is_transient(), transient, "{code}");
+        }
+    }
+
+    #[test]
+    fn the_fence_is_seen_through_the_client() {
+        let error = kube::Error::Service(Box::new(FenceError::NotLeading));
+        assert!(matches!(Cause::from(error), Cause::Fenced(FenceError::NotLeading)));
+    }
+}

@@ -1,0 +1,168 @@
+//! Who leads, until when; and the refusal of every write outside of that.
+//!
+//! A leader that was cut off, stalled or suspended must not write after another one took over. Leadership is therefore
+//! a time on our monotonic clock, moved forward by each confirmed renewal of the Lease, and a write starts only if
+//! leadership outlasts the time the request may take. Nothing depends on a task noticing in time.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+use crate::clock::{Mono, SharedClock};
+
+/// Which leadership of this cluster's agent: ordered by the transitions of the Lease.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Epoch {
+    /// `spec.leaseTransitions` of the leader's Lease: grows with every change of the holder.
+    pub transitions: u64,
+    /// `spec.holderIdentity` of the Lease: unique per process.
+    pub holder: String,
+}
+
+/// A leadership that was confirmed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Leadership {
+    /// Which one.
+    pub epoch: Epoch,
+    /// No other agent can lead before this reading of our monotonic clock.
+    pub valid_until: Mono,
+}
+
+/// Where this agent stands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LeaderState {
+    /// Another agent leads, or nobody, or we do not know.
+    Standby {
+        /// Who held the Lease when we last looked.
+        holder: Option<String>,
+    },
+    /// This agent leads. Past `valid_until` this means nothing.
+    Leading(Leadership),
+}
+
+impl LeaderState {
+    /// The leadership, if it is still valid at `now`.
+    pub fn leading_at(&self, now: Mono) -> Option<&Leadership> {
+        match self {
+            Self::Leading(leadership) if now < leadership.valid_until => Some(leadership),
+            _ => None,
+        }
+    }
+}
+
+impl Default for LeaderState {
+    fn default() -> Self {
+        Self::Standby { holder: None }
+    }
+}
+
+/// Why a request was not made, or was given up.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum FenceError {
+    /// Another agent leads this cluster, or nobody does yet.
+    #[error("this agent does not lead its cluster, so it writes nothing")]
+    NotLeading,
+    /// The Lease was not renewed in time.
+    #[error("leadership ends in {left:?} and a request may take {needed:?}, so it was not sent")]
+    Expiring {
+        /// What is left of leadership.
+        left: Duration,
+        /// What a request may take.
+        needed: Duration,
+    },
+    /// A write was tried through the client that only reads.
+    #[error("the reading client does not write")]
+    ReadOnly,
+    /// The API server took too long. A write may have happened all the same.
+    #[error("the API server did not answer within {limit:?}")]
+    TimedOut {
+        /// What the request was allowed to take.
+        limit: Duration,
+    },
+}
+
+/// The fence: asked before every write. Cloning shares it.
+#[derive(Clone)]
+pub struct Fence {
+    state: watch::Receiver<LeaderState>,
+    clock: SharedClock,
+    writes: TaskTracker,
+}
+
+/// A write that may go on. The fence is not [drained](Fence::drained) before it is dropped.
+#[derive(Debug)]
+pub struct Permit {
+    /// Under which leadership.
+    pub epoch: Epoch,
+    _write: TaskTrackerToken,
+}
+
+impl Fence {
+    /// A fence that follows `state`.
+    pub fn new(state: watch::Receiver<LeaderState>, clock: SharedClock) -> Self {
+        Self { state, clock, writes: TaskTracker::new() }
+    }
+
+    /// Permits a write that takes at most `needed`.
+    ///
+    /// # Errors
+    /// [`FenceError::NotLeading`] or [`FenceError::Expiring`].
+    pub fn permit(&self, needed: Duration) -> Result<Permit, FenceError> {
+        let epoch = check(&self.state.borrow(), self.clock.mono(), needed)?.clone();
+        Ok(Permit { epoch, _write: self.writes.token() })
+    }
+
+    /// Where this agent stands, as it changes. Renewals are changes too.
+    pub fn state(&self) -> watch::Receiver<LeaderState> {
+        self.state.clone()
+    }
+
+    /// The leadership that is valid now.
+    pub fn leading(&self) -> Option<Leadership> {
+        self.state.borrow().leading_at(self.clock.mono()).cloned()
+    }
+
+    /// Waits until no write is in flight. Only useful once the state is [`LeaderState::Standby`]: before the Lease is
+    /// given up.
+    pub async fn drained(&self) {
+        self.writes.close();
+        self.writes.wait().await;
+        self.writes.reopen();
+    }
+}
+
+fn check(state: &LeaderState, now: Mono, needed: Duration) -> Result<&Epoch, FenceError> {
+    let leadership = state.leading_at(now).ok_or(FenceError::NotLeading)?;
+    let left = leadership.valid_until.saturating_since(now);
+    if left <= needed {
+        return Err(FenceError::Expiring { left, needed });
+    }
+    Ok(&leadership.epoch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_needs_leadership_that_outlasts_it() {
+        let at = |secs| Mono::from_start(Duration::from_secs(secs));
+        let epoch = Epoch { transitions: 7, holder: "a".into() };
+        let leading = LeaderState::Leading(Leadership { epoch: epoch.clone(), valid_until: at(10) });
+        let needed = Duration::from_secs(2);
+
+        assert_eq!(check(&LeaderState::default(), at(0), needed), Err(FenceError::NotLeading));
+        assert_eq!(check(&leading, at(7), needed), Ok(&epoch));
+        assert_eq!(check(&leading, at(8), needed), Err(FenceError::Expiring { left: needed, needed }));
+        assert_eq!(check(&leading, at(10), needed), Err(FenceError::NotLeading));
+        assert_eq!(check(&leading, at(99), needed), Err(FenceError::NotLeading));
+    }
+
+    #[test]
+    fn epochs_are_ordered_by_transitions_first() {
+        let epoch = |transitions, holder: &str| Epoch { transitions, holder: holder.into() };
+        assert!(epoch(2, "a") > epoch(1, "z"));
+    }
+}

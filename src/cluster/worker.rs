@@ -1,0 +1,283 @@
+//! The worker: runs a handler for each key that changed.
+//!
+//! Every controller is one [`Queue`] that caches mark, and one worker in the leader's scope. When what runs is decided
+//! by [`Schedule`]; here are only the tasks.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::schedule::{Backoff, Ended, Schedule};
+use crate::clock::{Rng, SharedClock};
+
+/// What a handler asks for when it succeeds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// Nothing until something changes.
+    Done,
+    /// Run again after this time, or earlier if something changes.
+    After(Duration),
+}
+
+/// How one run ended: reported for every run, so that nothing fails silently.
+#[derive(Debug)]
+pub struct Run<'a, K, E> {
+    /// What was handled.
+    pub key: &'a K,
+    /// How long the handler took.
+    pub took: Duration,
+    /// What came out.
+    pub result: Result<Outcome, Failure<'a, E>>,
+}
+
+/// A failed run.
+#[derive(Debug)]
+pub struct Failure<'a, E> {
+    /// What the handler said.
+    pub error: &'a E,
+    /// Failures in a row, this one included.
+    pub failures: u32,
+    /// When it is tried again.
+    pub retry_in: Duration,
+}
+
+/// Keys to be handled. Cloning shares the queue; marking never blocks.
+pub struct Queue<K> {
+    shared: Arc<Shared<K>>,
+}
+
+struct Shared<K> {
+    schedule: Mutex<Schedule<K>>,
+    changed: Notify,
+    clock: SharedClock,
+}
+
+impl<K> Clone for Queue<K> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone() }
+    }
+}
+
+impl<K: Ord + Clone> Queue<K> {
+    /// An empty queue.
+    pub fn new(clock: SharedClock) -> Self {
+        Self { shared: Arc::new(Shared { schedule: Mutex::default(), changed: Notify::new(), clock }) }
+    }
+
+    /// The key changed and must be handled.
+    pub fn mark(&self, key: K) {
+        let now = self.shared.clock.mono();
+        self.schedule().mark(key, now);
+        self.shared.changed.notify_one();
+    }
+
+    /// Keys that wait for their run.
+    pub fn depth(&self) -> usize {
+        self.schedule().waiting()
+    }
+
+    fn schedule(&self) -> MutexGuard<'_, Schedule<K>> {
+        // The schedule is whole between its methods, and none of them panics half-way.
+        self.shared.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How a worker runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Runs at the same time, each of another key.
+    pub concurrency: usize,
+    /// How long failing keys wait.
+    pub backoff: Backoff,
+}
+
+impl Default for Options {
+    /// Sixteen at a time: enough to keep an API server busy that answers in 10 ms, too few to be throttled by it.
+    fn default() -> Self {
+        Self { concurrency: 16, backoff: Backoff::default() }
+    }
+}
+
+/// Handles the keys of `queue` until `stop` is cancelled; running handlers are then dropped at their next await, as if
+/// the process had ended there. One worker per queue.
+///
+/// `report` hears of every run. A panic of the handler is passed on.
+pub async fn run<K, E, F>(
+    queue: Queue<K>,
+    options: Options,
+    mut rng: impl Rng,
+    handler: impl Fn(K) -> F,
+    report: impl Fn(Run<'_, K, E>),
+    stop: CancellationToken,
+) where
+    K: Ord + Clone + Send + 'static,
+    E: Send + 'static,
+    F: Future<Output = Result<Outcome, E>> + Send + 'static,
+{
+    let clock = queue.shared.clock.clone();
+    let mut running = JoinSet::new();
+    loop {
+        while running.len() < options.concurrency {
+            let started = clock.mono();
+            let Some(key) = queue.schedule().start(started) else { break };
+            let work = handler(key.clone());
+            running.spawn(async move { (key, started, work.await) });
+        }
+        let idle = running.len() < options.concurrency;
+        let next = queue.schedule().next_due().filter(|_| idle);
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            Some(ended) = running.join_next() => match ended {
+                Ok((key, started, result)) => {
+                    let took = clock.mono().saturating_since(started);
+                    ended_run(&queue, &options.backoff, &mut rng, &key, took, &result, &report);
+                }
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                // Only shutdown below aborts.
+                Err(_) => {}
+            },
+            () = queue.shared.changed.notified() => {}
+            () = until(next.map(|at| at.saturating_since(clock.mono()))) => {}
+        }
+    }
+    running.shutdown().await;
+}
+
+fn ended_run<K: Ord + Clone, E>(
+    queue: &Queue<K>,
+    backoff: &Backoff,
+    rng: &mut impl Rng,
+    key: &K,
+    took: Duration,
+    result: &Result<Outcome, E>,
+    report: &impl Fn(Run<'_, K, E>),
+) {
+    let now = queue.shared.clock.mono();
+    let (ended, result) = match result {
+        Ok(Outcome::Done) => (Ended::Done, Ok(Outcome::Done)),
+        Ok(Outcome::After(delay)) => (Ended::After(*delay), Ok(Outcome::After(*delay))),
+        Err(error) => {
+            let failures = queue.schedule().failures(key).saturating_add(1);
+            let retry_in = backoff.delay(failures, rng.unit());
+            let ended = Ended::Failed { retry: retry_in, after_change: backoff.after_change };
+            (ended, Err(Failure { error, failures, retry_in }))
+        }
+    };
+    queue.schedule().end(key.clone(), ended, now);
+    report(Run { key, took, result });
+}
+
+async fn until(delay: Option<Duration>) {
+    match delay {
+        Some(delay) => tokio::time::sleep(delay).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::clock::{SeededRng, SystemClock};
+
+    /// A worker whose handler takes a second and notes when it started; keys named `bad` fail.
+    struct Bench {
+        queue: Queue<&'static str>,
+        runs: Arc<Mutex<Vec<(&'static str, u128)>>>,
+        most_at_once: Arc<AtomicUsize>,
+        failures: Arc<Mutex<BTreeMap<&'static str, u32>>>,
+        stop: CancellationToken,
+        worker: tokio::task::JoinHandle<()>,
+    }
+
+    impl Bench {
+        fn start(concurrency: usize) -> Self {
+            let clock = SystemClock::shared();
+            let queue = Queue::new(clock.clone());
+            let (runs, failures) = (Arc::<Mutex<Vec<_>>>::default(), Arc::<Mutex<BTreeMap<_, _>>>::default());
+            let (at_once, most_at_once) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+            let stop = CancellationToken::new();
+            let handler = {
+                let (runs, most_at_once) = (runs.clone(), most_at_once.clone());
+                move |key: &'static str| {
+                    runs.lock().unwrap().push((key, clock.mono().since_start().as_millis()));
+                    let now = at_once.fetch_add(1, Ordering::SeqCst) + 1;
+                    most_at_once.fetch_max(now, Ordering::SeqCst);
+                    let at_once = at_once.clone();
+                    async move {
+                        tokio::time::sleep(Duration::from_secs(1)).await;
+                        at_once.fetch_sub(1, Ordering::SeqCst);
+                        match key {
+                            "bad" => Err("no"),
+                            "later" => Ok(Outcome::After(Duration::from_secs(30))),
+                            _ => Ok(Outcome::Done),
+                        }
+                    }
+                }
+            };
+            let report = {
+                let failures = failures.clone();
+                move |run: Run<'_, &'static str, &str>| {
+                    if let Err(failure) = run.result {
+                        failures.lock().unwrap().insert(*run.key, failure.failures);
+                    }
+                    assert_eq!(run.took, Duration::from_secs(1));
+                }
+            };
+            let backoff = Backoff { first: Duration::from_secs(4), ..Backoff::default() };
+            let options = Options { concurrency, backoff };
+            let worker = tokio::spawn(run(queue.clone(), options, SeededRng::new(1), handler, report, stop.clone()));
+            Self { queue, runs, most_at_once, failures, stop, worker }
+        }
+
+        async fn after(&self, secs: u64) -> Vec<(&'static str, u128)> {
+            tokio::time::sleep(Duration::from_secs(secs)).await;
+            self.runs.lock().unwrap().clone()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn concurrency_is_bounded_and_a_key_never_runs_twice_at_once() {
+        let bench = Bench::start(2);
+        for key in ["a", "b", "c", "a", "a"] {
+            bench.queue.mark(key);
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        bench.queue.mark("a");
+        let runs = bench.after(10).await;
+        assert_eq!(runs, [("a", 0), ("b", 0), ("c", 1000), ("a", 1000)]);
+        assert_eq!(bench.most_at_once.load(Ordering::SeqCst), 2);
+        assert_eq!(bench.queue.depth(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_back_off_and_delays_are_kept() {
+        let bench = Bench::start(4);
+        bench.queue.mark("bad");
+        bench.queue.mark("later");
+        let runs = bench.after(40).await;
+        let starts = |wanted| runs.iter().filter(|(key, _)| *key == wanted).map(|(_, at)| *at).collect::<Vec<_>>();
+        assert_eq!(starts("later"), [0, 31_000]);
+        let gaps: Vec<_> = starts("bad").windows(2).map(|pair| pair[1] - pair[0] - 1000).collect();
+        for (gap, full) in gaps.iter().zip([4000, 8000, 16_000]) {
+            assert!((full / 2..=full).contains(gap), "{gaps:?}");
+        }
+        assert_eq!(bench.failures.lock().unwrap()["bad"], u32::try_from(gaps.len()).unwrap() + 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn stopping_drops_what_runs() {
+        let bench = Bench::start(4);
+        bench.queue.mark("a");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        bench.stop.cancel();
+        bench.worker.await.unwrap();
+        assert_eq!(bench.queue.shared.clock.mono().since_start(), Duration::from_millis(100));
+    }
+}
