@@ -2,9 +2,11 @@
 //!
 //! | part | what it does |
 //! |---|---|
+//! | [`identity`] | who we are, whom we trust, what a certificate has to show |
 //! | [`wire`] | ids, limits, versions and messages: what travels, byte for byte |
 //! | [`timers`] | every interval, with the relations between them |
 //! | [`transport`] | authenticated connections ([`transport::Link`]): an in-process network, QUIC |
+pub mod identity;
 pub mod timers;
 pub mod transport;
 pub mod wire;

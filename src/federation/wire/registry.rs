@@ -127,6 +127,8 @@ close_codes! {
     CertificateExpired = 21 => Some(RefusalReason::CertificateExpired),
     /// The certificate is not signed by an authority of the trust bundle.
     UntrustedCertificate = 22 => Some(RefusalReason::UntrustedCertificate),
+    /// The certificate's trust domain is not one its trust bundle stands for.
+    WrongTrustDomain = 23 => Some(RefusalReason::WrongTrustDomain),
 }
 
 /// Retired close codes, with what they were. None yet.
@@ -152,6 +154,8 @@ pub enum RefusalReason {
     UntrustedCertificate,
     /// The certificate or the hello names another cluster than expected.
     WrongIdentity,
+    /// The certificate's trust domain is not one its trust bundle stands for.
+    WrongTrustDomain,
     /// The cluster UID is not the pinned one.
     WrongClusterUid,
     /// The ClusterPeer is suspended.
@@ -170,6 +174,7 @@ impl RefusalReason {
             Self::CertificateExpired => "CertificateExpired",
             Self::UntrustedCertificate => "UntrustedCertificate",
             Self::WrongIdentity => "WrongIdentity",
+            Self::WrongTrustDomain => "WrongTrustDomain",
             Self::WrongClusterUid => "WrongClusterUID",
             Self::Suspended => "Suspended",
             Self::IncompatibleVersion => "IncompatibleVersion",
@@ -184,6 +189,7 @@ impl RefusalReason {
             Self::CertificateExpired => CloseCode::CertificateExpired,
             Self::UntrustedCertificate => CloseCode::UntrustedCertificate,
             Self::WrongIdentity => CloseCode::WrongIdentity,
+            Self::WrongTrustDomain => CloseCode::WrongTrustDomain,
             Self::WrongClusterUid => CloseCode::WrongClusterUid,
             Self::Suspended => CloseCode::Suspended,
             Self::IncompatibleVersion => CloseCode::IncompatibleVersion,
@@ -214,7 +220,7 @@ mod tests {
             codes.join(", "),
             "0 Done, 1 Replaced, 2 Protocol, 3 Silent, 4 CertificateEnding, 5 Reconfigured, 16 UnknownPeer, \
              17 WrongIdentity, 18 WrongClusterUid, 19 Suspended, 20 IncompatibleVersion, 21 CertificateExpired, \
-             22 UntrustedCertificate"
+             22 UntrustedCertificate, 23 WrongTrustDomain"
         );
         for code in CloseCode::ALL {
             assert_eq!(CloseCode::from_code(code.code()), *code);

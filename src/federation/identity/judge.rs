@@ -1,0 +1,373 @@
+//! The verdict on a shown certificate. Pure: time, our identity and the peers are parameters.
+
+use jiff::Timestamp;
+use rustls::CertificateError;
+use rustls::pki_types::CertificateDer;
+
+use super::certificate::Facts;
+use super::own::Identity;
+use super::spiffe::SpiffeId;
+use super::trust::{Peer, Peers, TrustBundle, Usage};
+use crate::contract::{PeerName, Refusal};
+use crate::federation::transport::PeerIdentity;
+use crate::federation::wire::registry::RefusalReason;
+
+/// What the other side showed in its handshake.
+#[derive(Clone, Copy)]
+pub struct Shown<'a> {
+    /// Its certificate.
+    pub leaf: &'a CertificateDer<'a>,
+    /// The rest of the chain it sent.
+    pub intermediates: &'a [CertificateDer<'a>],
+}
+
+/// Why somebody is not let in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Denied {
+    /// The name in the certificate, if it could be read. Authentic only where this comes with [`Known`].
+    pub claimed: Option<PeerName>,
+    /// Why.
+    pub reason: RefusalReason,
+    /// What was expected, what was shown, what to do.
+    pub message: String,
+}
+
+impl Denied {
+    /// For conditions.
+    pub fn refusal(&self) -> Refusal {
+        self.reason.because(self.message.clone())
+    }
+}
+
+/// Somebody whose identity is proven.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Known {
+    /// Who.
+    pub identity: PeerIdentity,
+    /// Why this known somebody is not let in all the same: no ClusterPeer, or a suspended one.
+    pub denied: Option<Denied>,
+}
+
+/// Judges who answers where we dialled `peer`.
+pub fn server(own: &Identity, peer: &Peer, shown: Shown<'_>, now: Timestamp) -> Result<Known, Denied> {
+    let (facts, id) = read(shown)?;
+    let verdict = Verdict { own, id: &id, facts: &facts, now };
+    verdict.authenticate(Some(peer), Usage::Server, shown)?;
+    if *id.cluster() != peer.name {
+        return Err(verdict.denied(
+            RefusalReason::WrongIdentity,
+            format!(
+                "cluster `{}` answers at this endpoint; expected cluster `{}`: correct spec.endpoints of ClusterPeer \
+                 `{1}`",
+                id.cluster(),
+                peer.name
+            ),
+        ));
+    }
+    Ok(Known { denied: verdict.policy(Some(peer)), identity: identity(&id, &facts) })
+}
+
+/// Judges who dials us.
+pub fn client(own: &Identity, peers: &Peers, shown: Shown<'_>, now: Timestamp) -> Result<Known, Denied> {
+    let (facts, id) = read(shown)?;
+    let verdict = Verdict { own, id: &id, facts: &facts, now };
+    let peer = peers.named(id.cluster());
+    verdict.authenticate(peer, Usage::Client, shown)?;
+    Ok(Known { denied: verdict.policy(peer), identity: identity(&id, &facts) })
+}
+
+fn read(shown: Shown<'_>) -> Result<(Facts, SpiffeId), Denied> {
+    let facts = Facts::read(shown.leaf).map_err(|error| Denied {
+        claimed: None,
+        reason: RefusalReason::UntrustedCertificate,
+        message: format!("failed to read the certificate that was shown: {error}"),
+    })?;
+    match facts.spiffe_id() {
+        Ok(id) => Ok((facts, id)),
+        Err(error) => Err(Denied {
+            claimed: None,
+            reason: RefusalReason::WrongIdentity,
+            message: format!("the certificate of `{}` does not name a cluster: {error}", facts.subject),
+        }),
+    }
+}
+
+fn identity(id: &SpiffeId, facts: &Facts) -> PeerIdentity {
+    PeerIdentity {
+        name: id.cluster().clone(),
+        trust_domain: id.trust_domain().to_owned(),
+        not_after: facts.not_after,
+        fingerprint: facts.fingerprint.clone(),
+    }
+}
+
+struct Verdict<'a> {
+    own: &'a Identity,
+    id: &'a SpiffeId,
+    facts: &'a Facts,
+    now: Timestamp,
+}
+
+impl Verdict<'_> {
+    fn denied(&self, reason: RefusalReason, message: String) -> Denied {
+        Denied { claimed: Some(self.id.cluster().clone()), reason, message }
+    }
+
+    /// Chain, validity, trust domain.
+    fn authenticate(&self, peer: Option<&Peer>, usage: Usage, shown: Shown<'_>) -> Result<(), Denied> {
+        // The ClusterPeer that counts: of the peer we dialled, or of the name a client claims.
+        let name = peer.map_or(self.id.cluster(), |peer| &peer.name);
+        let bundle: &TrustBundle = match peer.and_then(|peer| peer.trust.as_ref()) {
+            None => self.own.trust(),
+            Some(Ok(bundle)) => bundle,
+            Some(Err(error)) => {
+                return Err(self.denied(
+                    RefusalReason::UntrustedCertificate,
+                    format!("failed to use spec.trustBundle of ClusterPeer `{name}`: {error}"),
+                ));
+            }
+        };
+        bundle
+            .verify(usage, shown.leaf, shown.intermediates, self.now)
+            .map_err(|error| self.unverified(peer, &error))?;
+
+        let named = bundle.trust_domains();
+        let own_bundle = peer.is_none_or(|peer| peer.trust.is_none());
+        let domain = self.id.trust_domain();
+        let ours = own_bundle && domain == self.own.id().trust_domain();
+        if !ours && !named.contains(domain) && (own_bundle || !named.is_empty()) {
+            let expected = if named.is_empty() {
+                self.own.id().trust_domain().to_owned()
+            } else {
+                named.iter().map(String::as_str).collect::<Vec<_>>().join("` or `")
+            };
+            return Err(self.denied(
+                RefusalReason::WrongTrustDomain,
+                format!(
+                    "`{}` is of trust domain `{domain}`; its authority stands for `{expected}`: issue the certificate \
+                     of cluster `{name}` in its own federation, and set spec.trustBundle of ClusterPeer `{name}` to \
+                     that federation's ca.crt",
+                    self.id
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    fn unverified(&self, peer: Option<&Peer>, error: &rustls::Error) -> Denied {
+        use CertificateError as E;
+        let (name, facts, now) = (self.id.cluster(), self.facts, self.now);
+        let (reason, message) = match error {
+            rustls::Error::InvalidCertificate(E::Expired | E::ExpiredContext { .. }) if facts.not_after < now => (
+                RefusalReason::CertificateExpired,
+                format!(
+                    "the certificate of cluster `{name}` expired at {}, and it is {now}: renew it there \
+                     (`agentctl federation issue --cluster {name}`)",
+                    facts.not_after
+                ),
+            ),
+            rustls::Error::InvalidCertificate(E::NotValidYet | E::NotValidYetContext { .. })
+                if facts.not_before > now =>
+            {
+                (
+                    RefusalReason::CertificateExpired,
+                    format!(
+                        "the certificate of cluster `{name}` is valid from {} only, and our clock says {now}: the \
+                         clock of one of the two clusters is wrong",
+                        facts.not_before
+                    ),
+                )
+            }
+            rustls::Error::InvalidCertificate(
+                E::Expired | E::ExpiredContext { .. } | E::NotValidYet | E::NotValidYetContext { .. },
+            ) => (
+                RefusalReason::CertificateExpired,
+                format!(
+                    "an authority in the certificate chain of cluster `{name}` is expired or not yet valid ({now})"
+                ),
+            ),
+            error => {
+                let (bundle, remedy) = match peer {
+                    Some(Peer { name, trust: Some(_), .. }) => (
+                        format!("spec.trustBundle of ClusterPeer `{name}`"),
+                        "set it to the ca.crt of that cluster's federation".to_owned(),
+                    ),
+                    Some(Peer { name, .. }) => (
+                        "our own ca.crt".to_owned(),
+                        format!("if it is of another federation, set spec.trustBundle of ClusterPeer `{name}`"),
+                    ),
+                    None => ("our own ca.crt".to_owned(), format!("there is no ClusterPeer `{name}` either")),
+                };
+                (
+                    RefusalReason::UntrustedCertificate,
+                    format!(
+                        "the certificate that claims to be cluster `{name}` does not verify against {bundle} ({error}): \
+                         {remedy}"
+                    ),
+                )
+            }
+        };
+        self.denied(reason, message)
+    }
+
+    /// Whether somebody who is proven to be who they say may connect.
+    fn policy(&self, peer: Option<&Peer>) -> Option<Denied> {
+        let (name, us) = (self.id.cluster(), self.own.id().cluster());
+        if name == us {
+            let message = format!(
+                "cluster `{us}` does not connect to itself: an endpoint leads back, or two clusters were given the \
+                 same cluster.name"
+            );
+            return Some(self.denied(RefusalReason::WrongIdentity, message));
+        }
+        match peer {
+            None => Some(self.denied(
+                RefusalReason::UnknownPeer,
+                format!("cluster `{us}` has no ClusterPeer named `{name}`: create one there to let it in"),
+            )),
+            Some(peer) if peer.suspended => Some(self.denied(
+                RefusalReason::Suspended,
+                format!("ClusterPeer `{name}` in cluster `{us}` is suspended: unset its spec.suspend to connect"),
+            )),
+            Some(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::contract::PeerSpec;
+    use crate::federation::identity::{Authority, Material, Origin};
+    use zeroize::Zeroizing;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn now() -> Timestamp {
+        "2025-06-01T12:00:00Z".parse().unwrap()
+    }
+
+    fn identity_of(authority: &Authority, cluster: &str) -> Identity {
+        let issued = authority.issue(cluster, now(), HOUR).unwrap();
+        let material = Material {
+            certificate: Some(issued.certificate().into()),
+            key: Some(Zeroizing::new(issued.expose_key().into())),
+            trust_bundle: Some(issued.trust_bundle().into()),
+        };
+        Identity::from_material(&material, &Origin::Secret("test".into()), cluster, now()).unwrap()
+    }
+
+    fn spec(name: &str) -> PeerSpec {
+        PeerSpec { name: name.into(), ..PeerSpec::default() }
+    }
+
+    fn dialled_by(who: &Identity, own: &Identity, peers: &[PeerSpec], at: Timestamp) -> Result<Known, Denied> {
+        let chain = who.certified();
+        let shown = Shown { leaf: &chain.cert[0], intermediates: &chain.cert[1..] };
+        client(own, &Peers::new(peers), shown, at)
+    }
+
+    fn dialled(who: &Identity, own: &Identity, peer: &PeerSpec, at: Timestamp) -> Result<Known, Denied> {
+        let chain = who.certified();
+        let shown = Shown { leaf: &chain.cert[0], intermediates: &chain.cert[1..] };
+        server(own, &Peer::from(peer), shown, at)
+    }
+
+    #[test]
+    fn peers_of_one_federation_know_each_other() {
+        let river = Authority::create("river", now()).unwrap();
+        let (east, west) = (identity_of(&river, "east"), identity_of(&river, "west"));
+        let known = dialled_by(&west, &east, &[spec("west")], now()).unwrap();
+        assert_eq!(known.denied, None);
+        assert_eq!((known.identity.name.as_str(), known.identity.not_after), ("west", west.not_after()));
+        assert_eq!(dialled(&west, &east, &spec("west"), now()).unwrap(), known);
+    }
+
+    #[test]
+    fn each_refusal_has_its_reason_and_says_what_to_do() {
+        use RefusalReason as R;
+        let river = Authority::create("river", now()).unwrap();
+        let delta = Authority::create("delta", now()).unwrap();
+        let (east, west) = (identity_of(&river, "east"), identity_of(&river, "west"));
+        let foreign = identity_of(&delta, "west");
+        let with_bundle = |pem: &str| PeerSpec { trust_bundle: Some(pem.to_owned()), ..spec("west") };
+        let suspended = PeerSpec { suspend: true, ..spec("west") };
+
+        // Not authenticated.
+        let denied = [
+            (dialled_by(&foreign, &east, &[spec("west")], now()), R::UntrustedCertificate, "set spec.trustBundle of"),
+            (dialled_by(&foreign, &east, &[], now()), R::UntrustedCertificate, "no ClusterPeer `west` either"),
+            (
+                dialled_by(&west, &east, &[with_bundle(delta.certificate())], now()),
+                R::UntrustedCertificate,
+                "against spec.trustBundle of ClusterPeer `west`",
+            ),
+            (dialled_by(&west, &east, &[with_bundle("")], now()), R::UntrustedCertificate, "holds no PEM certificate"),
+            (dialled_by(&west, &east, &[spec("west")], now() + 2 * HOUR), R::CertificateExpired, "renew it there"),
+            (dialled_by(&west, &east, &[spec("west")], now() - HOUR), R::CertificateExpired, "clock of one of the two"),
+            (
+                dialled(&west, &east, &spec("north"), now()),
+                R::WrongIdentity,
+                "correct spec.endpoints of ClusterPeer `north`",
+            ),
+        ];
+        for (verdict, reason, message) in denied {
+            let denied = verdict.unwrap_err();
+            assert_eq!((denied.reason, denied.claimed.as_ref().map(PeerName::as_str)), (reason, Some("west")));
+            assert!(denied.message.contains(message), "{}\n  should contain: {message}", denied.message);
+        }
+
+        // Authenticated, and not let in.
+        let denied = [
+            (dialled_by(&west, &east, &[], now()), R::UnknownPeer, "cluster `east` has no ClusterPeer named `west`"),
+            (dialled_by(&west, &east, &[suspended], now()), R::Suspended, "suspended"),
+            (dialled_by(&east, &east, &[spec("east")], now()), R::WrongIdentity, "does not connect to itself"),
+        ];
+        for (verdict, reason, message) in denied {
+            let denied = verdict.unwrap().denied.unwrap();
+            assert_eq!(denied.reason, reason);
+            assert!(denied.message.contains(message), "{}\n  should contain: {message}", denied.message);
+        }
+    }
+
+    #[test]
+    fn a_bundle_stands_for_its_own_trust_domain_only() {
+        let (river, delta) = (Authority::create("river", now()).unwrap(), Authority::create("delta", now()).unwrap());
+        let (east, foreign) = (identity_of(&river, "east"), identity_of(&delta, "west"));
+        let peer = PeerSpec { trust_bundle: Some(delta.certificate().to_owned()), ..spec("west") };
+        let known = dialled_by(&foreign, &east, std::slice::from_ref(&peer), now()).unwrap();
+        assert_eq!((known.identity.trust_domain.as_str(), known.denied), ("delta", None));
+
+        // `delta` signs a name of `river`.
+        let impostor = impostor(&delta, "spiffe://river/cluster/west");
+        let shown = Shown { leaf: &impostor, intermediates: &[] };
+        let denied = client(&east, &Peers::new([&peer]), shown, now()).unwrap_err();
+        assert_eq!(denied.reason, RefusalReason::WrongTrustDomain);
+        assert!(denied.message.contains("`river`; its authority stands for `delta`"), "{}", denied.message);
+    }
+
+    #[test]
+    fn a_certificate_without_an_id_is_nobody() {
+        let river = Authority::create("river", now()).unwrap();
+        let east = identity_of(&river, "east");
+        let nobody = impostor(&river, "https://west.example");
+        let shown = Shown { leaf: &nobody, intermediates: &[] };
+        let denied = client(&east, &Peers::new([&spec("west")]), shown, now()).unwrap_err();
+        assert_eq!((denied.reason, denied.claimed.clone()), (RefusalReason::WrongIdentity, None));
+        assert!(denied.message.contains("spiffe://<trust domain>/cluster/<name>"), "{}", denied.message);
+    }
+
+    /// A certificate for any URI, signed by `authority` with its key.
+    fn impostor(authority: &Authority, uri: &str) -> CertificateDer<'static> {
+        let dir = tempfile::tempdir().unwrap();
+        authority.write(dir.path(), crate::federation::identity::files::Existing::Refuse).unwrap();
+        let key = rcgen::KeyPair::from_pem(&std::fs::read_to_string(dir.path().join("ca.key")).unwrap()).unwrap();
+        let issuer = rcgen::Issuer::from_ca_cert_pem(authority.certificate(), key).unwrap();
+        let mut params = rcgen::CertificateParams::default();
+        params.subject_alt_names = vec![rcgen::SanType::URI(uri.try_into().unwrap())];
+        let leaf = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+        params.signed_by(&leaf, &issuer).unwrap().der().clone()
+    }
+}

@@ -1,0 +1,48 @@
+//! Who we are, whom we trust, and what a certificate has to show.
+//!
+//! A cluster's identity is an X.509 certificate whose one URI SAN is its SPIFFE id,
+//! `spiffe://<trust domain>/cluster/<name>`. The chain is verified by webpki; the URI SAN, which webpki cannot match, is
+//! read by x509-parser *after* the chain was found good. A peer is let in if all of these hold:
+//!
+//! 1. chain and validity, against the trust bundle of the ClusterPeer of that name, else our own `ca.crt` ([`trust`]);
+//! 2. the trust domain belongs to that bundle, and the name is the one we dialled ([`judge`]);
+//! 3. a ClusterPeer of that name exists and is not suspended ([`judge`]; its cluster UID is the hello's matter).
+//!
+//! What fails 1 or 2 is not authenticated and fails the TLS handshake. What fails 3 *is* authenticated: it is let through
+//! the handshake only to be told the reason by a close code, and never becomes a link.
+//!
+//! | part | what it does |
+//! |---|---|
+//! | [`spiffe`] | the ids |
+//! | [`certificate`] | what we read from a certificate besides its chain |
+//! | [`own`] | our identity, loaded and validated |
+//! | [`store`] | the identity in use, replaced when it is renewed |
+//! | [`trust`] | trust bundles, and the configured peers with theirs |
+//! | [`judge`] | the verdict on a shown certificate, pure |
+//! | [`tls`] | the verdict as rustls verifiers, and the TLS settings |
+//! | [`authority`] | makes authorities and identities, offline |
+//! | [`files`] | writes them to a directory |
+pub mod authority;
+pub mod certificate;
+pub mod files;
+pub mod judge;
+pub mod own;
+pub mod spiffe;
+pub mod store;
+pub mod tls;
+pub mod trust;
+
+pub use authority::{Authority, IssueError, IssuedIdentity};
+pub use own::{Identity, IdentityError, Material, Origin};
+pub use spiffe::SpiffeId;
+pub use store::{IdentityDirectory, IdentityStore};
+pub use trust::{Peers, TrustBundle};
+
+/// File, and key of a Secret, with our certificate chain (PEM): ours first, then intermediates.
+pub const CERTIFICATE: &str = "tls.crt";
+/// File, and key of a Secret, with our private key (PEM).
+pub const PRIVATE_KEY: &str = "tls.key";
+/// File, and key of a Secret, with the certificates we trust (PEM).
+pub const TRUST_BUNDLE: &str = "ca.crt";
+/// File with an authority's private key (PEM): stays with whoever issues, and is never given to an agent.
+pub const AUTHORITY_KEY: &str = "ca.key";

@@ -1,0 +1,166 @@
+//! Trust bundles, and the configured peers with theirs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use rustls::RootCertStore;
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+
+use super::certificate::{Facts, unix_time};
+use super::spiffe::trust_domain_of_authority;
+use crate::contract::{PeerName, PeerSpec};
+
+/// The authorities that may sign an identity.
+#[derive(Clone)]
+pub struct TrustBundle {
+    roots: Arc<RootCertStore>,
+    clients: Arc<dyn ClientCertVerifier>,
+    trust_domains: BTreeSet<String>,
+}
+
+/// Why a text is no trust bundle.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum TrustBundleError {
+    /// Nothing in it.
+    #[error("it holds no PEM certificate")]
+    Empty,
+    /// Something in it is not what it should be.
+    #[error("certificate {0} in it cannot be parsed")]
+    Unparsable(usize),
+}
+
+/// What a certificate is used for: its extended key usage, if it has one, must allow it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Usage {
+    /// By the side that listens.
+    Server,
+    /// By the side that dials.
+    Client,
+}
+
+impl TrustBundle {
+    /// The certificates of a PEM text.
+    pub fn from_pem(pem: &[u8]) -> Result<Self, TrustBundleError> {
+        let mut roots = RootCertStore::empty();
+        let mut trust_domains = BTreeSet::new();
+        for (index, certificate) in CertificateDer::pem_slice_iter(pem).enumerate() {
+            let unparsable = TrustBundleError::Unparsable(index + 1);
+            let certificate = certificate.map_err(|_| unparsable.clone())?;
+            let facts = Facts::read(&certificate).map_err(|_| unparsable.clone())?;
+            trust_domains.extend(facts.uris.iter().filter_map(|uri| trust_domain_of_authority(uri)).map(str::to_owned));
+            roots.add(certificate).map_err(|_| unparsable)?;
+        }
+        let roots = Arc::new(roots);
+        let clients = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider())
+            .build()
+            .map_err(|_| TrustBundleError::Empty)?;
+        Ok(Self { roots, clients, trust_domains })
+    }
+
+    /// Verifies chain, validity at `now` and usage. The name is not looked at.
+    pub fn verify(
+        &self,
+        usage: Usage,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: Timestamp,
+    ) -> Result<(), rustls::Error> {
+        let now = unix_time(now);
+        match usage {
+            Usage::Client => self.clients.verify_client_cert(leaf, intermediates, now).map(drop),
+            Usage::Server => verify_server_cert_signed_by_trust_anchor(
+                &ParsedCertificate::try_from(leaf)?,
+                &self.roots,
+                intermediates,
+                now,
+                provider().signature_verification_algorithms.all,
+            ),
+        }
+    }
+
+    /// The trust domains its authorities name in their URI SANs. Empty: they do not say.
+    pub fn trust_domains(&self) -> &BTreeSet<String> {
+        &self.trust_domains
+    }
+}
+
+impl fmt::Debug for TrustBundle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TrustBundle")
+            .field("certificates", &self.roots.len())
+            .field("trust_domains", &self.trust_domains)
+            .finish()
+    }
+}
+
+/// One configured peer, as far as its identity is concerned.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Its name.
+    pub name: PeerName,
+    /// Its own trust bundle; `None`: our `ca.crt`.
+    pub trust: Option<Result<TrustBundle, TrustBundleError>>,
+    /// No connection is made or kept.
+    pub suspended: bool,
+}
+
+impl From<&PeerSpec> for Peer {
+    fn from(spec: &PeerSpec) -> Self {
+        Self {
+            name: spec.name.clone(),
+            trust: spec.trust_bundle.as_ref().map(|pem| TrustBundle::from_pem(pem.as_bytes())),
+            suspended: spec.suspend,
+        }
+    }
+}
+
+/// The peers that may connect.
+#[derive(Clone, Debug, Default)]
+pub struct Peers(BTreeMap<PeerName, Peer>);
+
+impl Peers {
+    /// The peers of these specs; trust bundles are parsed here, once.
+    pub fn new<'a>(specs: impl IntoIterator<Item = &'a PeerSpec>) -> Self {
+        Self(specs.into_iter().map(|spec| (spec.name.clone(), Peer::from(spec))).collect())
+    }
+
+    /// The peer of that name.
+    pub fn named(&self, name: &PeerName) -> Option<&Peer> {
+        self.0.get(name)
+    }
+}
+
+/// The one crypto provider in use: ring. Never taken from a process-wide default that somebody else may have set.
+pub fn provider() -> Arc<CryptoProvider> {
+    static PROVIDER: std::sync::LazyLock<Arc<CryptoProvider>> =
+        std::sync::LazyLock::new(|| Arc::new(rustls::crypto::ring::default_provider()));
+    PROVIDER.clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::federation::identity::Authority;
+
+    #[test]
+    fn a_bundle_knows_its_trust_domains() {
+        let now = "2025-06-01T12:00:00Z".parse().unwrap();
+        let (a, b) = (Authority::create("a", now).unwrap(), Authority::create("b", now).unwrap());
+        let bundle = TrustBundle::from_pem(format!("{}{}", a.certificate(), b.certificate()).as_bytes()).unwrap();
+        assert_eq!(bundle.trust_domains().iter().collect::<Vec<_>>(), ["a", "b"]);
+    }
+
+    #[test]
+    fn what_is_no_bundle_is_said() {
+        assert_eq!(TrustBundle::from_pem(b"").unwrap_err(), TrustBundleError::Empty);
+        let garbage = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        assert_eq!(TrustBundle::from_pem(garbage.as_bytes()).unwrap_err(), TrustBundleError::Unparsable(1));
+    }
+}
