@@ -213,3 +213,27 @@ fn without_zeros(value: &Value) -> Value {
         other => other.clone(),
     }
 }
+
+/// Fields that upstream's documentation promises and its schema drops, in the places where it shows them.
+#[test]
+fn documented_fields_are_kept() {
+    let ours = ours();
+    for path in [
+        ".spec.launcher",
+        ".spec.flux.leadBroker.address",
+        ".spec.flux.leadBroker.hostlist",
+        ".spec.containers[].cores",
+        ".spec.containers[].preCommand",
+        ".spec.containers[].fluxUser.name",
+        ".spec.containers[].fluxUser.uid",
+        ".spec.containers[].diagnostics",
+        ".spec.containers[].existingVolumes{}.secretName",
+        ".spec.containers[].commands.preWorker",
+        ".spec.containers[].commands.preBroker",
+        ".spec.containers[].commands.runFluxAsRoot",
+        ".spec.containers[].securityContext.addCapabilities",
+        ".spec.volumes{}.path",
+    ] {
+        assert!(ours.contains_key(path), "{path}");
+    }
+}

@@ -235,7 +235,7 @@ pub struct BurstWait {
     /// The longest to wait, for example `5m` or `1h30m`; then the command starts with the brokers there are.
     /// Without it, it waits as long as it takes.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
-    #[schemars(regex(pattern = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$"))]
+    #[schemars(regex(pattern = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"))]
     pub timeout: Option<String>,
 }
 

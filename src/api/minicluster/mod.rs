@@ -217,3 +217,6 @@ impl MiniClusterSpec {
         self.volumes.get(volume)?.path.as_deref()
     }
 }
+
+#[cfg(test)]
+mod tests;
