@@ -140,7 +140,7 @@ fn additions_are_optional() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     /// Any spec that upstream's schema lets pass is read, and written back with the same content.
     #[test]

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::bursting::{Bursting, LeadBroker};
+use super::certificate::CertificateText;
 use super::container::pull_policy;
 use super::quantity::ResourceRequirements;
 use super::security::ContainerSecurity;
@@ -81,7 +82,7 @@ pub struct FluxSpec {
 
     /// A curve certificate as text. Prefer `curveCertSecret`: whoever may read the MiniCluster can read this.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
-    pub curve_cert: Option<String>,
+    pub curve_cert: Option<CertificateText>,
 
     /// Name of a Secret in the namespace whose key `curve.cert` holds the certificate that all brokers share.
     /// One is made if neither this nor `curveCert` is written.

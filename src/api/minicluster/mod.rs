@@ -6,6 +6,7 @@
 //! also where the section around it was never written.
 
 mod bursting;
+mod certificate;
 mod commands;
 mod container;
 mod flux;
@@ -17,6 +18,7 @@ mod runner;
 mod security;
 mod status;
 mod volume;
+mod wait;
 
 use std::collections::BTreeMap;
 
@@ -25,9 +27,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::bursting::{
-    BurstCluster, BurstNetwork, BurstNetworkType, BurstWait, Bursting, DEFAULT_BROKER_PORT, InvalidTimeout, LabelValue,
-    LeadBroker, PeerSelector, WaitFor,
+    BurstCluster, BurstNetwork, BurstNetworkType, Bursting, DEFAULT_BROKER_PORT, LabelValue, LeadBroker, PeerSelector,
 };
+pub use self::certificate::CertificateText;
 pub use self::commands::{Commands, LifeCycle};
 pub use self::container::{Container, DEFAULT_IMAGE, DEFAULT_LOGS, FluxUser, SecretKey};
 pub use self::flux::{
@@ -42,6 +44,7 @@ pub use self::runner::{Runner, RunnerError};
 pub use self::security::ContainerSecurity;
 pub use self::status::{BurstStatus, LeadStatus, MiniClusterStatus, Phase};
 pub use self::volume::{ClusterVolume, ContainerVolume};
+pub use self::wait::{BurstWait, InvalidTimeout, WaitFor};
 use super::names;
 use super::schema::{absent_if_zero, is_default};
 

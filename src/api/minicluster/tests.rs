@@ -148,3 +148,11 @@ fn status_always_has_upstreams_four_fields() {
     let newer: MiniClusterStatus = serde_json::from_value(json!({ "phase": "Hibernating" })).unwrap();
     assert_eq!(newer.phase, Some(Phase::Unknown), "a word of a newer agent does not stop the watch");
 }
+
+#[test]
+fn a_certificate_in_the_spec_is_not_printed() {
+    let spec = spec(json!({ "containers": [], "flux": { "curveCert": "secret-key = \"xyzzy\"" } }));
+    assert!(!format!("{spec:?}").contains("xyzzy"));
+    assert_eq!(spec.flux.curve_cert.as_ref().map(CertificateText::expose), Some("secret-key = \"xyzzy\""));
+    assert_eq!(serde_json::to_value(&spec).unwrap()["flux"]["curveCert"], "secret-key = \"xyzzy\"");
+}

@@ -1,0 +1,123 @@
+//! Whether the user's command waits for brokers of the bursts.
+
+use std::time::Duration;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::api::schema::{absent_if_zero, is_default};
+
+/// Whether the user's command starts before brokers of the bursts have joined.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct BurstWait {
+    /// `None` (the default): do not wait. `All`: wait for every broker of every burst. A number: wait for that many.
+    #[serde(rename = "for", skip_serializing_if = "is_default")]
+    pub target: WaitFor,
+
+    /// The longest to wait, for example `5m` or `1h30m`; then the command starts with the brokers there are.
+    /// Without it, it waits as long as it takes.
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
+    #[schemars(regex(pattern = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"))]
+    pub timeout: Option<String>,
+}
+
+impl BurstWait {
+    /// The longest to wait; `None` if no limit is written.
+    ///
+    /// # Errors
+    /// A text that is no duration (the schema refuses most of them).
+    pub fn timeout(&self) -> Result<Option<Duration>, InvalidTimeout> {
+        let Some(text) = self.timeout.as_deref() else { return Ok(None) };
+        let invalid = || InvalidTimeout { text: text.to_owned() };
+        let duration: jiff::SignedDuration = text.parse().map_err(|_| invalid())?;
+        Duration::try_from(duration).map(Some).map_err(|_| invalid())
+    }
+}
+
+/// `flux.bursting.wait.timeout` is no duration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("flux.bursting.wait.timeout is not a duration: {text:?}; write it like 90s, 5m or 1h30m")]
+pub struct InvalidTimeout {
+    /// What was written.
+    pub text: String,
+}
+
+/// How many brokers of the bursts the command waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WaitFor {
+    /// None: the command starts as soon as the root's own brokers are there, as upstream's does.
+    #[default]
+    None,
+    /// Every broker of every declared burst.
+    All,
+    /// At least so many brokers of bursts, whichever.
+    Brokers(u32),
+}
+
+impl Serialize for WaitFor {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::None => serializer.serialize_str("None"),
+            Self::All => serializer.serialize_str("All"),
+            Self::Brokers(count) => serializer.serialize_u32(*count),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for WaitFor {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = WaitFor;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("None, All or a number of brokers")
+            }
+
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<WaitFor, E> {
+                u32::try_from(value)
+                    .map(WaitFor::Brokers)
+                    .map_err(|_| E::invalid_value(de::Unexpected::Unsigned(value), &self))
+            }
+
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<WaitFor, E> {
+                u64::try_from(value)
+                    .map_err(|_| E::invalid_value(de::Unexpected::Signed(value), &self))
+                    .and_then(|value| self.visit_u64(value))
+            }
+
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<WaitFor, E> {
+                match value {
+                    "None" => Ok(WaitFor::None),
+                    "All" => Ok(WaitFor::All),
+                    number => number
+                        .parse()
+                        .map(WaitFor::Brokers)
+                        .map_err(|_| E::invalid_value(de::Unexpected::Str(value), &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+impl JsonSchema for WaitFor {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "WaitFor".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        // A bound applies to integers only, a pattern to text only.
+        json_schema!({
+            "x-kubernetes-int-or-string": true,
+            "minimum": 0,
+            "maximum": 100_000,
+            "pattern": "^(None|All|[0-9]{1,5})$",
+        })
+    }
+}
