@@ -51,6 +51,12 @@ pub const APPLIED_DIGEST: &str = "tributary.dev/applied-digest";
 pub const INCARNATION: &str = "tributary.dev/incarnation";
 /// Annotation: digest of what only a new Job can change.
 pub const REVISION: &str = "tributary.dev/revision";
+/// Annotation of the Job: its frozen boot files, packed (see `render::Boot`).
+pub const BOOT: &str = "tributary.dev/boot";
+/// Annotation of the Job: digest of its boot files.
+pub const BOOT_DIGEST: &str = "tributary.dev/boot-digest";
+/// Annotation of the Job and of the Secret: digest of the certificate.
+pub const CREDENTIAL_DIGEST: &str = "tributary.dev/credential-digest";
 /// Annotation: digest of the rank map.
 pub const RANK_MAP_DIGEST: &str = "tributary.dev/rank-map-digest";
 /// Annotation: the value of `suspend` that was last applied to the Job by us.

@@ -1,0 +1,171 @@
+//! The boot files of one incarnation: what its brokers read when they start, frozen with the Job.
+//!
+//! They travel in an annotation of the Job, so that they are frozen by the same request that creates it, and live as
+//! long as it. A ConfigMap that is lost or changed is restored from there, byte for byte.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{Read as _, Write as _};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::problem::{Problem, reason};
+
+/// Counts changes to what this room renders, for the same spec: it tells a newer agent from a changed spec.
+pub const RENDER_REVISION: u32 = 1;
+
+/// Most bytes of the packed text: Kubernetes limits all annotations of an object together to 256 KiB.
+pub const MAX_ENCODED: usize = 200 * 1024;
+
+/// Most bytes a ConfigMap's data may have (1 MiB), with room for its metadata.
+const MAX_FILES: usize = 1_000_000;
+
+/// Most bytes that are unpacked: no more than a ConfigMap and a spec can hold.
+const MAX_DECODED: u64 = 4 * 1024 * 1024;
+
+/// Everything that an incarnation boots with.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Boot {
+    /// [`RENDER_REVISION`] of the agent that rendered it.
+    pub revision: u32,
+    /// Data of the ConfigMap: scripts, hostlist, R, broker.toml.
+    pub files: BTreeMap<String, String>,
+    /// Canonical text of the rank map (`rank-map/1`).
+    pub rank_map: String,
+    /// Digest of the Job's spec, but for what changes while it runs: its size and whether it is suspended.
+    pub template: String,
+    /// The spec it was rendered from, without secrets: what [`super::differences`] compares a newer spec with.
+    pub spec: Value,
+}
+
+/// An annotation that is no packed [`Boot`].
+#[derive(Debug, thiserror::Error)]
+pub enum BootError {
+    /// Not base64.
+    #[error("failed to decode the boot annotation from base64")]
+    Base64(#[from] base64::DecodeError),
+    /// Not gzip, or more than a Job could ever boot with.
+    #[error("failed to unpack the boot annotation")]
+    Gzip(#[from] std::io::Error),
+    /// Not the JSON of a [`Boot`].
+    #[error("failed to parse the boot annotation")]
+    Json(#[from] serde_json::Error),
+}
+
+impl Boot {
+    /// SHA-256 of the canonical JSON, as `sha256:` and hexadecimal digits.
+    pub fn digest(&self) -> String {
+        digest_of(self.canonical().as_bytes())
+    }
+
+    /// The text of the Job's annotation `tributary.dev/boot`: base64 of gzip of the canonical JSON.
+    pub fn encode(&self) -> String {
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
+        gzip.write_all(self.canonical().as_bytes()).expect("writing to memory does not fail");
+        STANDARD.encode(gzip.finish().expect("writing to memory does not fail"))
+    }
+
+    /// Reads what [`Self::encode`] wrote.
+    ///
+    /// # Errors
+    /// See [`BootError`]. The annotation is what the brokers run with: if it cannot be read, leave everything alone.
+    pub fn decode(text: &str) -> Result<Self, BootError> {
+        let packed = STANDARD.decode(text)?;
+        let mut json = String::new();
+        GzDecoder::new(packed.as_slice()).take(MAX_DECODED).read_to_string(&mut json)?;
+        Ok(serde_json::from_str(&json)?)
+    }
+
+    /// Whether it fits into the objects that carry it.
+    pub(super) fn check_size(&self) -> Result<(), Problem> {
+        let files: usize = self.files.iter().map(|(key, text)| key.len() + text.len()).sum();
+        let encoded = self.encode().len();
+        if files <= MAX_FILES && encoded <= MAX_ENCODED {
+            return Ok(());
+        }
+        let message = format!(
+            "scripts and configuration take {files} bytes ({encoded} packed), at most {MAX_FILES} ({MAX_ENCODED} packed) \
+             are possible: put long scripts into the image or into a ConfigMap of your own"
+        );
+        Err(Problem::new("spec.containers", reason::TOO_LARGE, message))
+    }
+
+    /// JSON of one spelling: struct fields in their order, maps by key.
+    fn canonical(&self) -> String {
+        serde_json::to_string(self).expect("strings, numbers and string keys have a JSON form")
+    }
+}
+
+/// `sha256:` and the hexadecimal digits of the hash of `bytes`.
+pub(super) fn digest_of(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold("sha256:".to_owned(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a String takes any text");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn boot() -> Boot {
+        Boot {
+            revision: RENDER_REVISION,
+            files: BTreeMap::from([("wait-0".to_owned(), "#!/bin/bash\necho \"$HOME\"\n".to_owned())]),
+            rank_map: "rank-map/1\nslot lake max-size=2 cores=1 gpus=0\n".to_owned(),
+            template: digest_of(b""),
+            spec: serde_json::json!({"size": 2, "containers": [{"image": "ubuntu"}]}),
+        }
+    }
+
+    #[test]
+    fn the_annotation_brings_every_byte_back() {
+        let boot = boot();
+        let back = Boot::decode(&boot.encode()).unwrap();
+        assert_eq!(back, boot);
+        assert_eq!(back.digest(), boot.digest());
+    }
+
+    #[test]
+    fn packing_is_deterministic_and_the_digest_sees_every_byte() {
+        assert_eq!(boot().encode(), boot().encode());
+        let mut other = boot();
+        other.files.get_mut("wait-0").unwrap().push(' ');
+        assert_ne!(other.digest(), boot().digest());
+        assert_eq!(digest_of(b"abc"), "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
+
+    #[test]
+    fn what_is_no_boot_is_refused() {
+        assert!(matches!(Boot::decode("%"), Err(BootError::Base64(_))));
+        assert!(matches!(Boot::decode("AAAA"), Err(BootError::Gzip(_))));
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+        gzip.write_all(b"{}").unwrap();
+        assert!(matches!(Boot::decode(&STANDARD.encode(gzip.finish().unwrap())), Err(BootError::Json(_))));
+    }
+
+    #[test]
+    fn a_bomb_is_not_unpacked() {
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+        gzip.write_all(&vec![b' '; 2 * usize::try_from(MAX_DECODED).unwrap()]).unwrap();
+        assert!(matches!(Boot::decode(&STANDARD.encode(gzip.finish().unwrap())), Err(BootError::Json(_))));
+    }
+
+    #[test]
+    fn scripts_that_no_object_can_carry_are_refused() {
+        let mut boot = boot();
+        boot.check_size().unwrap();
+        boot.files.insert("script-0".to_owned(), "x".repeat(MAX_FILES));
+        let problem = boot.check_size().unwrap_err();
+        assert_eq!(problem.reason, reason::TOO_LARGE);
+        assert!(problem.message.contains("put long scripts into the image"), "{}", problem.message);
+    }
+}

@@ -1,0 +1,47 @@
+//! What rendering needs to know besides the MiniCluster itself.
+
+use crate::flux::{CertificateDigest, RankMap};
+
+/// DNS domain of most clusters.
+pub const DEFAULT_CLUSTER_DOMAIN: &str = "cluster.local";
+
+/// Network interface of pods on most networks; upstream's brokers listen on it too.
+pub const DEFAULT_INTERFACE: &str = "eth0";
+
+/// Facts from outside of the spec. The caller reads them; nothing in this room asks an API server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Context {
+    /// DNS domain of this cluster.
+    pub cluster_domain: String,
+    /// Network interface that brokers listen on; `*` for all.
+    pub interface: String,
+    /// Set if the MiniCluster is hosted: its controller owner is a HostedBurst.
+    pub hosted: Option<HostedSide>,
+    /// Digest of the instance's certificate, for the Job's annotation; `None` while there is no certificate yet. The
+    /// certificate itself goes into the Secret only, see [`super::secret`].
+    pub credential_digest: Option<CertificateDigest>,
+}
+
+impl Default for Context {
+    fn default() -> Self {
+        Self {
+            cluster_domain: DEFAULT_CLUSTER_DOMAIN.to_owned(),
+            interface: DEFAULT_INTERFACE.to_owned(),
+            hosted: None,
+            credential_digest: None,
+        }
+    }
+}
+
+/// What a HostedBurst says about the MiniCluster it owns.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HostedSide {
+    /// The rank map of the whole instance, as the root computed it.
+    pub rank_map: RankMap,
+    /// The slot this MiniCluster fills; also its name.
+    pub slot: String,
+    /// Name of the Service of this namespace that stands for the lead broker.
+    pub lead_service: String,
+    /// Port of that Service.
+    pub lead_port: u16,
+}

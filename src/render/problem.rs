@@ -1,0 +1,102 @@
+//! Why a MiniCluster cannot be carried out as it is written.
+
+use std::fmt;
+
+/// One thing that is wrong with a spec: where, what kind, and a sentence for the person who wrote it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Problem {
+    /// Path of the field, as the user would write it: `spec.containers[1].name`.
+    pub field: String,
+    /// CamelCase reason, for conditions and events.
+    pub reason: &'static str,
+    /// One sentence: what is wrong and what to write instead. It does not repeat the path.
+    pub message: String,
+}
+
+/// Reasons a [`Problem`] can have. Conditions and events carry them, so they do not change.
+pub mod reason {
+    /// A name that an object or a host made from it cannot bear.
+    pub const INVALID_NAME: &str = "InvalidName";
+    /// `size`, `minSize` and `maxSize` do not go together.
+    pub const INVALID_SIZE: &str = "InvalidSize";
+    /// A value that is out of range or that nobody understands.
+    pub const INVALID_VALUE: &str = "InvalidValue";
+    /// Not exactly one container runs Flux, or containers are named alike.
+    pub const INVALID_CONTAINERS: &str = "InvalidContainers";
+    /// Fields that exclude each other.
+    pub const CONFLICTING_FIELDS: &str = "ConflictingFields";
+    /// A field that others make necessary.
+    pub const MISSING_FIELD: &str = "MissingField";
+    /// A volume without source or place.
+    pub const INVALID_VOLUME: &str = "InvalidVolume";
+    /// Declared bursts, or the lead broker they join, that make no instance.
+    pub const INVALID_BURSTING: &str = "InvalidBursting";
+    /// A certificate no broker would take.
+    pub const INVALID_CERTIFICATE: &str = "InvalidCertificate";
+    /// Scripts and configuration that do not fit into the objects that carry them.
+    pub const TOO_LARGE: &str = "TooLarge";
+}
+
+impl Problem {
+    /// A problem with the field at `path`.
+    pub fn new(field: impl Into<String>, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { field: field.into(), reason, message: message.into() }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.message)
+    }
+}
+
+/// Everything that is wrong with a spec, never empty, in the order of the spec's sections.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub struct Problems(Vec<Problem>);
+
+impl Problems {
+    /// `Ok` if nothing is wrong.
+    ///
+    /// # Errors
+    /// The problems, if there are any.
+    pub fn check(problems: Vec<Problem>) -> Result<(), Self> {
+        if problems.is_empty() { Ok(()) } else { Err(Self(problems)) }
+    }
+
+    /// The problems.
+    pub fn iter(&self) -> std::slice::Iter<'_, Problem> {
+        self.0.iter()
+    }
+
+    /// The reason of the first one: what a condition carries.
+    pub fn reason(&self) -> &'static str {
+        self.0.first().map_or("Invalid", |problem| problem.reason)
+    }
+}
+
+impl From<Problem> for Problems {
+    fn from(problem: Problem) -> Self {
+        Self(vec![problem])
+    }
+}
+
+impl IntoIterator for Problems {
+    type Item = Problem;
+    type IntoIter = std::vec::IntoIter<Problem>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+/// All sentences, each with its field, separated by semicolons: the message of a condition.
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.0.iter().enumerate() {
+            if index > 0 {
+                f.write_str("; ")?;
+            }
+            problem.fmt(f)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,233 @@
+//! MiniCluster → rank map: which slots its instance has, in which order, with which resources.
+//!
+//! A pure function of the spec (DESIGN section 3): root and provider, and every restart of the agent, come to the same
+//! text and the same digest.
+
+use super::problem::{Problem, Problems, reason};
+use super::quantity;
+use crate::api::minicluster::{
+    BurstCluster, Container, LeadBroker, MiniCluster, MiniClusterSpec, ResourceRequirements,
+};
+use crate::flux::{RankMap, RankMapError, Slot, Topology};
+
+/// Extended resources that are GPUs to Flux; all of Intel's begin with [`INTEL_GPU`].
+const GPUS: [&str; 2] = ["nvidia.com/gpu", "amd.com/gpu"];
+const INTEL_GPU: &str = "gpu.intel.com/";
+
+const CLUSTERS: &str = "spec.flux.bursting.clusters";
+
+/// The rank map that the spec declares.
+///
+/// A root: its own slot, then one per `flux.bursting.clusters`. A burst written by hand: the root's slot as
+/// `leadBroker` describes it, then `clusters` as the root declares them; its own slot follows the root's if `clusters` does
+/// not list it. A hosted MiniCluster gets the root's map instead, from [`super::HostedSide`].
+///
+/// With a `bursting.hostlist` of the user's own the map has the slots the spec names, and the hosts are the user's.
+///
+/// # Errors
+/// What is wrong with names, sizes or resources, each with the path of its field.
+pub fn rank_map_of(mini_cluster: &MiniCluster) -> Result<RankMap, Problems> {
+    let name = mini_cluster.metadata.name.as_deref().unwrap_or_default();
+    let spec = &mini_cluster.spec;
+    let declared = match spec.flux.lead_broker() {
+        None => root_slots(name, spec)?,
+        Some(lead) => burst_slots(name, spec, lead)?,
+    };
+    let (slots, fields): (Vec<_>, Vec<_>) = declared.into_iter().unzip();
+    let names: Vec<String> = slots.iter().map(|slot: &Slot| slot.name.clone()).collect();
+    RankMap::new(slots).map_err(|error| problem(&error, &names, &fields).into())
+}
+
+/// Slots in rank order, each with the path of the field that declares it.
+type Declared = Vec<(Slot, String)>;
+
+fn root_slots(name: &str, spec: &MiniClusterSpec) -> Result<Declared, Problems> {
+    let own = Resources::of(spec);
+    let root = Slot::root(name, count(spec.max_size())).with_resources(own.cores, own.gpus);
+    let mut slots = vec![(root, "metadata.name".to_owned())];
+    slots.extend(cluster_slots(name, spec.size(), own, spec)?);
+    Ok(slots)
+}
+
+fn burst_slots(name: &str, spec: &MiniClusterSpec, lead: &LeadBroker) -> Result<Declared, Problems> {
+    let own = Resources::of(spec);
+    let root = lead.name.as_deref().unwrap_or_default();
+    let size = lead.size.unwrap_or(0);
+    let lead_slot = Slot::root(root, count(size)).with_resources(own.cores, own.gpus);
+    let mut slots = vec![(lead_slot, "spec.flux.bursting.leadBroker".to_owned())];
+    let clusters = cluster_slots(root, size, own, spec)?;
+    if !clusters.iter().any(|(slot, _)| slot.name == name) {
+        let parent = topology(spec)?.parent_of_bursts(root);
+        let slot = Slot::burst(name, count(spec.max_size()), parent).with_resources(own.cores, own.gpus);
+        slots.push((slot, "metadata.name".to_owned()));
+    }
+    slots.extend(clusters);
+    Ok(slots)
+}
+
+fn cluster_slots(root: &str, root_size: i32, own: Resources, spec: &MiniClusterSpec) -> Result<Declared, Problems> {
+    let parent = topology(spec)?.parent_of_bursts(root);
+    let slot = |(position, (name, cluster)): (usize, (String, &BurstCluster))| {
+        let cores = cluster.cores.map_or(own.cores, count);
+        let gpus = cluster.gpus.map_or(own.gpus, count);
+        let slot = Slot::burst(name, count(cluster.max_size(root_size)), parent.clone()).with_resources(cores, gpus);
+        let slot = match (&cluster.peer, cluster.peers.is_empty()) {
+            (Some(peer), true) => slot.with_property(format!("cluster-{peer}")),
+            _ => slot,
+        };
+        (slot, format!("{CLUSTERS}[{position}]"))
+    };
+    Ok(spec.bursts(root).enumerate().map(slot).collect())
+}
+
+/// How the brokers form a tree.
+pub(super) fn topology(spec: &MiniClusterSpec) -> Result<Topology, Problem> {
+    let text = spec.flux.topology.as_deref().unwrap_or_default();
+    text.parse().map_err(|error: crate::flux::TopologyError| {
+        Problem::new("spec.flux.topology", reason::INVALID_VALUE, error.to_string())
+    })
+}
+
+/// What Flux may count on, per broker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Resources {
+    pub(super) cores: u32,
+    pub(super) gpus: u32,
+}
+
+impl Resources {
+    /// Of the container that runs Flux: its `cores`, else its cpu request or limit in whole cores, else 1; GPUs likewise.
+    pub(super) fn of(spec: &MiniClusterSpec) -> Self {
+        let runner = spec.runner().ok().map(|runner| runner.container);
+        Self { cores: runner.map_or(1, cores), gpus: runner.map_or(0, |runner| gpus(&runner.resources)) }
+    }
+}
+
+fn cores(runner: &Container) -> u32 {
+    let requested = || runner.resources.effective_request("cpu").and_then(|cpu| quantity::whole(&cpu.to_string()));
+    runner.cores.map(count).or_else(requested).unwrap_or(1).max(1)
+}
+
+fn gpus(resources: &ResourceRequirements) -> u32 {
+    let names = resources.requests.keys().chain(resources.limits.keys());
+    let names: std::collections::BTreeSet<_> =
+        names.filter(|name| GPUS.contains(&name.as_str()) || name.starts_with(INTEL_GPU)).collect();
+    let amount = |name: &String| resources.effective_request(name).and_then(|gpu| quantity::whole(&gpu.to_string()));
+    names.into_iter().filter_map(amount).fold(0, u32::saturating_add)
+}
+
+/// A count as users write it; what is negative becomes 0, which the rank map refuses.
+fn count(value: i32) -> u32 {
+    u32::try_from(value).unwrap_or(0)
+}
+
+/// Finds the field behind an error of the rank map.
+fn problem(error: &RankMapError, names: &[String], fields: &[String]) -> Problem {
+    let (slot, kind) = match error {
+        RankMapError::Name { slot } => (slot.as_str(), reason::INVALID_NAME),
+        RankMapError::HostTooLong { host } => {
+            (host.rsplit_once('-').map_or(host.as_str(), |(slot, _)| slot), reason::INVALID_NAME)
+        }
+        RankMapError::NoBroker { slot } | RankMapError::TooManyBrokers { slot } => {
+            (slot.as_str(), reason::INVALID_SIZE)
+        }
+        RankMapError::Duplicate { slot }
+        | RankMapError::Resources { slot, .. }
+        | RankMapError::Parent { slot, .. }
+        | RankMapError::TooManyProperties { slot }
+        | RankMapError::Property { slot, .. } => (slot.as_str(), reason::INVALID_BURSTING),
+        RankMapError::Empty
+        | RankMapError::TooManySlots { .. }
+        | RankMapError::Syntax { .. }
+        | RankMapError::NotCanonical => ("", reason::INVALID_BURSTING),
+    };
+    // The last of that name: of two alike, the second is the one to change.
+    let field = names.iter().rposition(|name| name == slot).map_or(CLUSTERS, |position| fields[position].as_str());
+    Problem::new(field, kind, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mini_cluster(spec: &str) -> MiniCluster {
+        let yaml = format!("metadata: {{name: lake, namespace: default}}\nspec:\n{spec}");
+        serde_saphyr::from_str(&yaml).unwrap()
+    }
+
+    fn text(spec: &str) -> String {
+        rank_map_of(&mini_cluster(spec)).unwrap().to_canonical()
+    }
+
+    #[test]
+    fn a_root_without_bursts_has_its_own_slot() {
+        assert_eq!(text("  size: 2\n  containers: [{}]"), "rank-map/1\nslot lake max-size=2 cores=1 gpus=0\n");
+        assert_eq!(
+            text("  size: 2\n  maxSize: 5\n  containers: [{resources: {limits: {cpu: 3500m, nvidia.com/gpu: 2}}}]"),
+            "rank-map/1\nslot lake max-size=5 cores=3 gpus=2\n"
+        );
+        assert_eq!(
+            text("  containers: [{cores: 7, resources: {requests: {cpu: 3, gpu.intel.com/i915: 1, amd.com/gpu: 1}}}]"),
+            "rank-map/1\nslot lake max-size=1 cores=7 gpus=2\n"
+        );
+    }
+
+    #[test]
+    fn bursts_follow_in_order_with_defaults_of_the_root() {
+        let spec = "
+  size: 4
+  containers: [{resources: {requests: {cpu: 4}}}]
+  flux:
+    bursting:
+      clusters:
+      - {}
+      - {name: gpus, size: 2, maxSize: 3, cores: 8, gpus: 1, peer: west}
+      - {size: 1, peers: [west, north]}
+";
+        assert_eq!(
+            text(spec),
+            "rank-map/1\n\
+             slot lake max-size=4 cores=4 gpus=0\n\
+             slot lake-burst-0 max-size=4 cores=4 gpus=0 parent=lake properties=burst-lake-burst-0\n\
+             slot gpus max-size=3 cores=8 gpus=1 parent=lake properties=burst-gpus,cluster-west\n\
+             slot lake-burst-2 max-size=1 cores=4 gpus=0 parent=lake properties=burst-lake-burst-2\n"
+        );
+    }
+
+    #[test]
+    fn a_burst_written_by_hand_sees_the_same_slots_as_its_root() {
+        let lead = "leadBroker: {address: 192.0.2.1, name: flux-sample, size: 2}";
+        let own = format!("  size: 3\n  containers: [{{}}]\n  flux: {{bursting: {{{lead}}}}}");
+        let expected = "rank-map/1\n\
+             slot flux-sample max-size=2 cores=1 gpus=0\n\
+             slot lake max-size=3 cores=1 gpus=0 parent=flux-sample properties=burst-lake\n";
+        assert_eq!(text(&own), expected);
+        let listed =
+            format!("  containers: [{{}}]\n  flux: {{{lead}, bursting: {{clusters: [{{name: lake, size: 3}}]}}}}");
+        assert_eq!(text(&listed), expected);
+    }
+
+    #[test]
+    fn problems_name_the_field_that_is_wrong() {
+        let field = |spec: &str| {
+            let problems = rank_map_of(&mini_cluster(spec)).unwrap_err();
+            let problem = problems.into_iter().next().unwrap();
+            (problem.field, problem.reason)
+        };
+        let bursts = |clusters: &str| format!("  containers: [{{}}]\n  flux: {{bursting: {{clusters: {clusters}}}}}");
+        let at = |field: &str, reason| (field.to_owned(), reason);
+        assert_eq!(
+            field(&bursts("[{name: a}, {name: a}]")),
+            at("spec.flux.bursting.clusters[1]", reason::INVALID_BURSTING)
+        );
+        assert_eq!(field(&bursts("[{name: lake}]")), at("spec.flux.bursting.clusters[0]", reason::INVALID_BURSTING));
+        assert_eq!(field(&bursts("[{}, {name: A_b}]")), at("spec.flux.bursting.clusters[1]", reason::INVALID_NAME));
+        assert_eq!(field(&bursts("[{size: -1}]")), at("spec.flux.bursting.clusters[0]", reason::INVALID_SIZE));
+        assert_eq!(field(&bursts("[{cores: -1}]")), at("spec.flux.bursting.clusters[0]", reason::INVALID_BURSTING));
+        assert_eq!(field("  size: -1\n  containers: [{}]"), at("metadata.name", reason::INVALID_SIZE));
+        assert_eq!(
+            field("  containers: [{}]\n  flux: {topology: star}"),
+            at("spec.flux.topology", reason::INVALID_VALUE)
+        );
+    }
+}
