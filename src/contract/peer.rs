@@ -111,7 +111,8 @@ pub enum PeerState {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Refusal {
     /// CamelCase reason, as conditions carry it: `UnknownPeer`, `CertificateExpired`, `UntrustedCertificate`,
-    /// `WrongIdentity`, `WrongTrustDomain`, `WrongClusterUID`, `Suspended`, `IncompatibleVersion`, `Unreachable`.
+    /// `WrongIdentity`, `WrongTrustDomain`, `WrongClusterUID`, `Suspended`, `IncompatibleVersion`, `StaleEpoch`,
+    /// `Unreachable`.
     pub reason: String,
     /// One sentence: what was expected, what was shown, what to do.
     pub message: String,

@@ -58,6 +58,12 @@ pub trait Incoming: Send + Sync {
     /// The peer listed all its keys and marked the list complete: what is not in it may be concluded absent once that
     /// has lasted for the grace period.
     fn complete_snapshot(&self, peer: &PeerName, epoch: Epoch, keys: &[StateKey]);
+    /// A state of ours cannot be sent to the peer (beyond a limit of the wire), or the peer cannot use it (its version
+    /// does not know it). `problem` is one sentence with what to do. Said once per state, and perhaps again after a
+    /// reconnect; the other keys are not affected.
+    fn undeliverable(&self, peer: &PeerName, key: StateKey, problem: &str) {
+        let _ = (peer, key, problem);
+    }
     /// What is known of the connection changed.
     fn peer_report(&self, peer: &PeerName, report: PeerReport);
 }

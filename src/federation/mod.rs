@@ -4,9 +4,14 @@
 //! |---|---|
 //! | [`identity`] | who we are, whom we trust, what a certificate has to show |
 //! | [`wire`] | ids, limits, versions and messages: what travels, byte for byte |
+//! | [`session`] | everything said over one connection, without input, output or clock |
 //! | [`timers`] | every interval, with the relations between them |
 //! | [`transport`] | authenticated connections ([`transport::Link`]): an in-process network, QUIC |
 pub mod identity;
+pub mod session;
+#[cfg(test)]
+#[allow(dead_code, reason = "the mesh tests use the rest")]
+pub(crate) mod testing;
 pub mod timers;
 pub mod transport;
 pub mod wire;

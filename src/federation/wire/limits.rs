@@ -6,7 +6,7 @@
 pub const CONTROL_FRAME: usize = 1 << 20;
 
 /// Bytes of a frame before the hello is accepted: name, UID, version and labels, nothing that grows.
-pub const HELLO_FRAME: usize = 16 << 10;
+pub const HELLO_FRAME: usize = 32 << 10;
 
 /// Bytes of the template of a burst, as JSON. An object of the Kubernetes API holds 1.5 MiB at most (etcd's request
 /// limit), and the rendered Job repeats most of the template once in its frozen boot files.
@@ -35,7 +35,7 @@ pub const REASON: usize = 256;
 /// wait long behind it.
 pub const WRITE_BATCH: usize = 64 << 10;
 
-/// Labels of a cluster in its hello. Kubernetes allows 63 bytes for the name of a label and 63 for its value.
+/// Labels of a cluster in its hello. The longest of Kubernetes take 25 KiB.
 pub const LABELS: usize = 64;
 
 const _: () = assert!(KEYS_PER_PEER * 80 < CONTROL_FRAME, "a summary of all keys fits a frame");

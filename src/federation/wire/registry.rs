@@ -129,6 +129,8 @@ close_codes! {
     UntrustedCertificate = 22 => Some(RefusalReason::UntrustedCertificate),
     /// The certificate's trust domain is not one its trust bundle stands for.
     WrongTrustDomain = 23 => Some(RefusalReason::WrongTrustDomain),
+    /// The hello speaks for an older leadership than one we have already talked to.
+    StaleEpoch = 24 => Some(RefusalReason::StaleEpoch),
 }
 
 /// Retired close codes, with what they were. None yet.
@@ -162,6 +164,8 @@ pub enum RefusalReason {
     Suspended,
     /// No common version.
     IncompatibleVersion,
+    /// The agent speaks for an older leadership of its cluster than one already heard.
+    StaleEpoch,
     /// No answer: the name does not resolve, nobody listens, or packets are lost.
     Unreachable,
 }
@@ -178,6 +182,7 @@ impl RefusalReason {
             Self::WrongClusterUid => "WrongClusterUID",
             Self::Suspended => "Suspended",
             Self::IncompatibleVersion => "IncompatibleVersion",
+            Self::StaleEpoch => "StaleEpoch",
             Self::Unreachable => "Unreachable",
         }
     }
@@ -193,6 +198,7 @@ impl RefusalReason {
             Self::WrongClusterUid => CloseCode::WrongClusterUid,
             Self::Suspended => CloseCode::Suspended,
             Self::IncompatibleVersion => CloseCode::IncompatibleVersion,
+            Self::StaleEpoch => CloseCode::StaleEpoch,
             Self::Unreachable => return None,
         })
     }
@@ -220,7 +226,7 @@ mod tests {
             codes.join(", "),
             "0 Done, 1 Replaced, 2 Protocol, 3 Silent, 4 CertificateEnding, 5 Reconfigured, 16 UnknownPeer, \
              17 WrongIdentity, 18 WrongClusterUid, 19 Suspended, 20 IncompatibleVersion, 21 CertificateExpired, \
-             22 UntrustedCertificate, 23 WrongTrustDomain"
+             22 UntrustedCertificate, 23 WrongTrustDomain, 24 StaleEpoch"
         );
         for code in CloseCode::ALL {
             assert_eq!(CloseCode::from_code(code.code()), *code);

@@ -1,0 +1,82 @@
+//! What goes into a session and what comes out of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+
+use super::hello::Ending;
+use crate::contract::ports::{State, StateKey};
+use crate::contract::{Capacity, Epoch};
+use crate::federation::wire::messages::Hello;
+
+/// Positions in what this process says, counted over all its sessions.
+#[derive(Clone, Debug, Default)]
+pub struct Sequences(Arc<AtomicU64>);
+
+impl Sequences {
+    /// The next position; the first is 1.
+    pub fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+/// What a session is told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Input {
+    /// A whole frame arrived.
+    Frame(Bytes),
+    /// Some bytes arrived: a sign of life while a large frame is on its way.
+    Heard,
+    /// The state of this key changed.
+    Changed(StateKey),
+    /// The time [`Session::poll_timeout`] asked for has come.
+    Timeout,
+}
+
+/// What a frame to be sent is part of; the order is the order of precedence.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Lane {
+    /// Hello and heartbeat: small, and late ones make a peer suspect.
+    Control,
+    /// Summaries, wants and states.
+    State,
+}
+
+/// What happened.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Event {
+    /// Both hellos are accepted.
+    Established(Box<Hello>),
+    /// A heartbeat brought another capacity than the one before.
+    Capacity(Option<Capacity>),
+    /// Nothing was heard for [`Timers::suspect`].
+    Suspect,
+    /// Something was heard again.
+    Recovered,
+    /// A newer state of the peer.
+    Put {
+        /// Leadership of the peer.
+        epoch: Epoch,
+        /// The key.
+        key: StateKey,
+        /// The state.
+        state: State,
+    },
+    /// All keys of the peer.
+    CompleteSnapshot {
+        /// Leadership of the peer.
+        epoch: Epoch,
+        /// The keys.
+        keys: Vec<StateKey>,
+    },
+    /// A state of ours that cannot be sent, or that the peer cannot use.
+    Undeliverable {
+        /// The key.
+        key: StateKey,
+        /// One sentence.
+        problem: String,
+    },
+    /// The session is over: close the connection. The last event.
+    Close(Ending),
+}

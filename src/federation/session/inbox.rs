@@ -1,0 +1,234 @@
+//! What a peer has said so far: decides which of its messages are news.
+//!
+//! One per peer; it outlives connections, so that a reconnect costs a summary and not all states again. Two connections
+//! of one pair may be alive for a moment and deliver in any order between them; the sequence numbers, which the sender's
+//! process counts over all its connections, put them right.
+
+use std::collections::BTreeMap;
+
+use crate::contract::ports::StateKey;
+use crate::contract::{ClusterUid, Epoch};
+use crate::federation::wire::digest::Digest;
+use crate::federation::wire::limits;
+use crate::federation::wire::messages::Summary;
+
+/// Whose words: a process of a peer's agent, in one leadership.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Origin {
+    /// The peer's cluster.
+    pub cluster_uid: ClusterUid,
+    /// Leadership.
+    pub epoch: Epoch,
+    /// The process.
+    pub instance: u64,
+}
+
+/// The newest word on every key of a peer.
+#[derive(Debug, Default)]
+pub struct Inbox {
+    origin: Option<Origin>,
+    /// Sequence of the newest summary: what was said before it, and is not in it, is void.
+    floor: u64,
+    held: BTreeMap<StateKey, Held>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    sequence: u64,
+    digest: Digest,
+    /// We could not use it. A new process of the peer has to be told again.
+    rejected: bool,
+}
+
+/// What a put means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum News {
+    /// Deliver it.
+    New,
+    /// The state that was delivered before.
+    Same,
+    /// Older than what was delivered, or of an older leadership or process.
+    Old,
+    /// There is no room for another key.
+    Full,
+}
+
+impl Inbox {
+    /// A session with `origin` is established: from now on only its words count.
+    ///
+    /// # Errors
+    /// The epoch that was heard before, if it is higher: `origin` is an old leader.
+    pub fn admit(&mut self, origin: &Origin) -> Result<(), Epoch> {
+        match &self.origin {
+            Some(known) if known == origin => return Ok(()),
+            Some(known) if known.cluster_uid != origin.cluster_uid => self.held.clear(),
+            Some(known) if known.epoch > origin.epoch => return Err(known.epoch),
+            // A new leader or a new process counts from the start. Which states we hold is still true.
+            _ => {
+                self.held.retain(|_, held| !held.rejected);
+                self.held.values_mut().for_each(|held| held.sequence = 0);
+            }
+        }
+        self.floor = 0;
+        self.origin = Some(origin.clone());
+        Ok(())
+    }
+
+    /// Whether `origin` is the one whose words count.
+    pub fn hears(&self, origin: &Origin) -> bool {
+        self.origin.as_ref() == Some(origin)
+    }
+
+    /// Judges a put of `origin`, and remembers it if it is news.
+    pub fn put(&mut self, origin: &Origin, sequence: u64, key: &StateKey, digest: Digest) -> News {
+        if !self.hears(origin) || sequence <= self.floor {
+            return News::Old;
+        }
+        let full = self.held.len() >= limits::KEYS_PER_PEER;
+        match self.held.get_mut(key) {
+            Some(held) if sequence <= held.sequence => News::Old,
+            Some(held) => {
+                held.sequence = sequence;
+                if held.digest == digest {
+                    return News::Same;
+                }
+                (held.digest, held.rejected) = (digest, false);
+                News::New
+            }
+            None if full => News::Full,
+            None => {
+                self.held.insert(key.clone(), Held { sequence, digest, rejected: false });
+                News::New
+            }
+        }
+    }
+
+    /// The state of `key` that was judged [`News::New`] could not be used.
+    pub fn rejected(&mut self, key: &StateKey) {
+        if let Some(held) = self.held.get_mut(key) {
+            held.rejected = true;
+        }
+    }
+
+    /// Takes a summary of `origin`: returns the keys whose state we lack, or `None` if the summary is old. Keys that a
+    /// complete summary does not list are forgotten.
+    pub fn summary(&mut self, origin: &Origin, summary: &Summary) -> Option<Vec<StateKey>> {
+        if !self.hears(origin) || summary.sequence <= self.floor {
+            return None;
+        }
+        self.floor = summary.sequence;
+        if summary.complete {
+            self.held.retain(|key, held| held.sequence > summary.sequence || summary.entries.contains_key(key));
+        }
+        let lacking = |(key, digest): &(&StateKey, &Digest)| {
+            self.held.get(*key).is_none_or(|held| held.sequence <= summary.sequence && held.digest != **digest)
+        };
+        Some(summary.entries.iter().filter(lacking).map(|(key, _)| key.clone()).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(uid: &str) -> StateKey {
+        StateKey::Desired(uid.into())
+    }
+
+    fn origin(epoch: u64, instance: u64) -> Origin {
+        Origin { cluster_uid: "uid".into(), epoch: Epoch(epoch), instance }
+    }
+
+    fn summary(sequence: u64, complete: bool, entries: &[(&str, &[u8])]) -> Summary {
+        let entries = entries.iter().map(|(uid, state)| (key(uid), Digest::of(state))).collect();
+        Summary { epoch: Epoch(1), sequence, complete, entries }
+    }
+
+    #[test]
+    fn only_the_newest_word_of_the_newest_leader_counts() {
+        let mut inbox = Inbox::default();
+        let (first, second) = (origin(1, 10), origin(2, 20));
+        assert_eq!(inbox.put(&first, 1, &key("a"), Digest::of(b"1")), News::Old, "not admitted yet");
+        inbox.admit(&first).unwrap();
+        assert_eq!(inbox.put(&first, 5, &key("a"), Digest::of(b"1")), News::New);
+        assert_eq!(inbox.put(&first, 4, &key("b"), Digest::of(b"1")), News::New, "keys are independent");
+        assert_eq!(inbox.put(&first, 4, &key("a"), Digest::of(b"0")), News::Old);
+        assert_eq!(inbox.put(&first, 6, &key("a"), Digest::of(b"1")), News::Same);
+        inbox.admit(&second).unwrap();
+        assert_eq!(inbox.put(&first, 7, &key("a"), Digest::of(b"2")), News::Old, "an old leader");
+        assert_eq!(inbox.put(&second, 1, &key("a"), Digest::of(b"1")), News::Same, "still held");
+        assert_eq!(inbox.put(&second, 2, &key("a"), Digest::of(b"3")), News::New);
+        assert_eq!(inbox.admit(&first), Err(Epoch(2)));
+    }
+
+    #[test]
+    fn a_restarted_process_of_the_same_leadership_counts_from_the_start() {
+        let mut inbox = Inbox::default();
+        inbox.admit(&origin(1, 10)).unwrap();
+        assert_eq!(inbox.put(&origin(1, 10), 900, &key("a"), Digest::of(b"1")), News::New);
+        inbox.admit(&origin(1, 11)).unwrap();
+        assert_eq!(inbox.put(&origin(1, 11), 1, &key("a"), Digest::of(b"2")), News::New);
+        assert_eq!(inbox.put(&origin(1, 10), 901, &key("a"), Digest::of(b"1")), News::Old);
+    }
+
+    #[test]
+    fn another_cluster_under_the_same_name_shares_nothing() {
+        let mut inbox = Inbox::default();
+        inbox.admit(&origin(9, 10)).unwrap();
+        assert_eq!(inbox.put(&origin(9, 10), 1, &key("a"), Digest::of(b"1")), News::New);
+        let rebuilt = Origin { cluster_uid: "other".into(), epoch: Epoch(0), instance: 1 };
+        inbox.admit(&rebuilt).unwrap();
+        assert_eq!(inbox.put(&rebuilt, 1, &key("a"), Digest::of(b"1")), News::New);
+    }
+
+    #[test]
+    fn a_summary_asks_for_what_differs_and_voids_what_was_said_before() {
+        let mut inbox = Inbox::default();
+        let from = origin(1, 10);
+        inbox.admit(&from).unwrap();
+        inbox.put(&from, 1, &key("a"), Digest::of(b"1"));
+        inbox.put(&from, 2, &key("b"), Digest::of(b"1"));
+        inbox.put(&from, 3, &key("gone"), Digest::of(b"1"));
+        let entries: &[(&str, &[u8])] = &[("a", b"1"), ("b", b"2"), ("c", b"1")];
+        assert_eq!(inbox.summary(&from, &summary(10, false, entries)), Some(vec![key("b"), key("c")]));
+        assert_eq!(inbox.put(&from, 11, &key("gone"), Digest::of(b"1")), News::Same, "incomplete: still held");
+        assert_eq!(inbox.summary(&from, &summary(12, true, entries)), Some(vec![key("b"), key("c")]));
+        assert_eq!(inbox.put(&from, 9, &key("gone"), Digest::of(b"1")), News::Old, "late, by another connection");
+        assert_eq!(inbox.put(&from, 13, &key("gone"), Digest::of(b"1")), News::New, "it came back");
+        assert_eq!(inbox.summary(&from, &summary(12, true, &[])), None, "a summary twice");
+    }
+
+    #[test]
+    fn what_is_newer_than_a_summary_is_neither_forgotten_nor_asked_for() {
+        let mut inbox = Inbox::default();
+        let from = origin(1, 10);
+        inbox.admit(&from).unwrap();
+        inbox.put(&from, 21, &key("a"), Digest::of(b"new"));
+        inbox.put(&from, 22, &key("made-later"), Digest::of(b"1"));
+        assert_eq!(inbox.summary(&from, &summary(20, true, &[("a", b"old")])), Some(vec![]));
+        assert_eq!(inbox.put(&from, 23, &key("made-later"), Digest::of(b"1")), News::Same);
+    }
+
+    #[test]
+    fn a_rejected_state_is_asked_for_again_by_a_new_process_only() {
+        let mut inbox = Inbox::default();
+        inbox.admit(&origin(1, 10)).unwrap();
+        assert_eq!(inbox.put(&origin(1, 10), 1, &key("a"), Digest::of(b"bad")), News::New);
+        inbox.rejected(&key("a"));
+        assert_eq!(inbox.summary(&origin(1, 10), &summary(2, true, &[("a", b"bad")])), Some(vec![]));
+        inbox.admit(&origin(1, 11)).unwrap();
+        assert_eq!(inbox.summary(&origin(1, 11), &summary(1, true, &[("a", b"bad")])), Some(vec![key("a")]));
+    }
+
+    #[test]
+    fn keys_are_bounded() {
+        let mut inbox = Inbox::default();
+        let from = origin(1, 10);
+        inbox.admit(&from).unwrap();
+        for index in 0..limits::KEYS_PER_PEER as u64 {
+            assert_eq!(inbox.put(&from, index + 1, &key(&index.to_string()), Digest::TOMBSTONE), News::New);
+        }
+        assert_eq!(inbox.put(&from, 9_000, &key("one more"), Digest::TOMBSTONE), News::Full);
+        assert_eq!(inbox.put(&from, 9_001, &key("1"), Digest::of(b"1")), News::New, "known keys still change");
+    }
+}

@@ -1,0 +1,218 @@
+//! Both ends of the ports, for tests: what a cluster says is set by hand, what it hears is written down.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+
+use super::wire::messages::Hello;
+use super::wire::version::WireVersions;
+use crate::contract::ports::{CredentialSource, Incoming, Outgoing, QuerySource, State, StateKey};
+use crate::contract::{
+    Capacity, Credential, CredentialRefusal, CredentialRequest, DesiredBurst, DirtySet, Epoch, ObservedBurst, PeerName,
+    PeerReport, RootIdentity,
+};
+
+/// A hello of cluster `name`, whose UID is `uid-<name>`.
+pub(crate) fn hello(name: &str) -> Hello {
+    Hello {
+        versions: WireVersions::OURS,
+        agent_version: "0.1.0".into(),
+        cluster: name.into(),
+        cluster_uid: format!("uid-{name}").into(),
+        epoch: Epoch(1),
+        instance: 1,
+        labels: BTreeMap::from([("name".into(), name.into())]),
+        capabilities: BTreeSet::new(),
+    }
+}
+
+pub(crate) fn desired(uid: &str, generation: u64) -> DesiredBurst {
+    DesiredBurst {
+        uid: uid.into(),
+        generation,
+        root: RootIdentity::default(),
+        slot: format!("slot-{uid}"),
+        size: 2,
+        max_size: 2,
+        cores: 1,
+        gpus: 0,
+        rank_map: String::new(),
+        rank_map_digest: String::new(),
+        credential_digest: String::new(),
+        lead: None,
+        flux_version: None,
+        template: serde_json::json!({"spec": {"tasks": 1}}),
+        lease_seconds: 300,
+        drain_seconds: 60,
+        hosted_uid: None,
+    }
+}
+
+pub(crate) fn observed(uid: &str, generation: u64) -> ObservedBurst {
+    ObservedBurst { uid: uid.into(), observed_generation: generation, ..ObservedBurst::default() }
+}
+
+pub(crate) fn desired_key(uid: &str) -> StateKey {
+    StateKey::Desired(uid.into())
+}
+
+pub(crate) fn observed_key(uid: &str) -> StateKey {
+    StateKey::Observed(uid.into())
+}
+
+/// What a cluster says and what it heard.
+#[derive(Default)]
+pub(crate) struct Cluster {
+    inner: Mutex<Inner>,
+    dirty: DirtySet<(PeerName, StateKey)>,
+}
+
+#[derive(Default)]
+struct Inner {
+    says: BTreeMap<(PeerName, StateKey), State>,
+    incomplete: bool,
+    capacity: Option<Capacity>,
+    heard: BTreeMap<(PeerName, StateKey), State>,
+    puts: usize,
+    snapshots: Vec<(PeerName, Epoch, Vec<StateKey>)>,
+    undeliverable: Vec<(StateKey, String)>,
+    reports: Vec<(PeerName, PeerReport)>,
+    certificates: BTreeMap<PeerName, String>,
+}
+
+impl Cluster {
+    pub(crate) fn shared() -> Arc<Self> {
+        Arc::default()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap()
+    }
+
+    /// Says `state` of `key` to `peer` from now on.
+    pub(crate) fn say(&self, peer: &str, key: StateKey, state: State) {
+        self.lock().says.insert((peer.into(), key.clone()), state);
+        self.dirty.mark((peer.into(), key));
+    }
+
+    pub(crate) fn say_desired(&self, peer: &str, uid: &str, generation: u64) {
+        self.say(peer, desired_key(uid), State::Desired(Box::new(desired(uid, generation))));
+    }
+
+    pub(crate) fn say_observed(&self, peer: &str, uid: &str, generation: u64) {
+        self.say(peer, observed_key(uid), State::Observed(Box::new(observed(uid, generation))));
+    }
+
+    /// Says nothing of `key` any more.
+    pub(crate) fn forget(&self, peer: &str, key: StateKey) {
+        self.lock().says.remove(&(peer.into(), key.clone()));
+        self.dirty.mark((peer.into(), key));
+    }
+
+    pub(crate) fn set_complete(&self, complete: bool) {
+        self.lock().incomplete = !complete;
+    }
+
+    pub(crate) fn set_capacity(&self, capacity: Capacity) {
+        self.lock().capacity = Some(capacity);
+    }
+
+    pub(crate) fn allow_certificate(&self, peer: &str, text: &str) {
+        self.lock().certificates.insert(peer.into(), text.into());
+    }
+
+    /// The newest state heard of `peer`.
+    pub(crate) fn heard(&self, peer: &str, key: &StateKey) -> Option<State> {
+        self.lock().heard.get(&(peer.into(), key.clone())).cloned()
+    }
+
+    /// The generation heard of a desired burst.
+    pub(crate) fn heard_generation(&self, peer: &str, uid: &str) -> Option<u64> {
+        match self.heard(peer, &desired_key(uid))? {
+            State::Desired(desired) => Some(desired.generation),
+            _ => None,
+        }
+    }
+
+    /// How many states were put, the same ones included.
+    pub(crate) fn puts(&self) -> usize {
+        self.lock().puts
+    }
+
+    /// The keys of the complete snapshots of `peer`.
+    pub(crate) fn snapshots(&self, peer: &str) -> Vec<Vec<StateKey>> {
+        self.lock().snapshots.iter().filter(|(from, ..)| from.as_str() == peer).map(|(.., keys)| keys.clone()).collect()
+    }
+
+    pub(crate) fn undeliverable(&self) -> Vec<(StateKey, String)> {
+        self.lock().undeliverable.clone()
+    }
+
+    /// The reports about `peer`, oldest first.
+    pub(crate) fn reports(&self, peer: &str) -> Vec<PeerReport> {
+        let inner = self.lock();
+        inner.reports.iter().filter(|(of, _)| of.as_str() == peer).map(|(_, report)| report.clone()).collect()
+    }
+}
+
+impl Outgoing for Cluster {
+    fn dirty(&self) -> &DirtySet<(PeerName, StateKey)> {
+        &self.dirty
+    }
+
+    fn keys(&self, peer: &PeerName) -> Vec<StateKey> {
+        self.lock().says.keys().filter(|(to, _)| to == peer).map(|(_, key)| key.clone()).collect()
+    }
+
+    fn state(&self, peer: &PeerName, key: &StateKey) -> Option<State> {
+        self.lock().says.get(&(peer.clone(), key.clone())).cloned()
+    }
+
+    fn complete(&self) -> bool {
+        !self.lock().incomplete
+    }
+
+    fn capacity(&self, _peer: &PeerName) -> Option<Capacity> {
+        self.lock().capacity
+    }
+}
+
+impl Incoming for Cluster {
+    fn put(&self, peer: &PeerName, _epoch: Epoch, key: StateKey, state: State) {
+        let mut inner = self.lock();
+        inner.puts += 1;
+        inner.heard.insert((peer.clone(), key), state);
+    }
+
+    fn complete_snapshot(&self, peer: &PeerName, epoch: Epoch, keys: &[StateKey]) {
+        self.lock().snapshots.push((peer.clone(), epoch, keys.to_vec()));
+    }
+
+    fn undeliverable(&self, _peer: &PeerName, key: StateKey, problem: &str) {
+        self.lock().undeliverable.push((key, problem.to_owned()));
+    }
+
+    fn peer_report(&self, peer: &PeerName, report: PeerReport) {
+        self.lock().reports.push((peer.clone(), report));
+    }
+}
+
+impl CredentialSource for Cluster {
+    fn credential<'a>(
+        &'a self,
+        peer: &'a PeerName,
+        request: CredentialRequest,
+    ) -> BoxFuture<'a, Result<Credential, CredentialRefusal>> {
+        let text = self.lock().certificates.get(peer).map(|text| format!("{text} for {}", request.burst));
+        async move { text.map(Credential::new).ok_or(CredentialRefusal::NotForYou) }.boxed()
+    }
+}
+
+impl QuerySource for Cluster {
+    fn answer<'a>(&'a self, peer: &'a PeerName, query: &'a str) -> BoxFuture<'a, Option<Bytes>> {
+        async move { (query == "/v1/local").then(|| Bytes::from(format!("{{\"asked by\":\"{peer}\"}}"))) }.boxed()
+    }
+}
