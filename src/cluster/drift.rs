@@ -41,7 +41,7 @@ pub fn drift(desired: &Value, live: &Value) -> Vec<Difference> {
 }
 
 /// Whether two statuses say the same: equal, but for what is empty or missing, and for the times at which conditions
-/// changed ([`VOLATILE`]; a condition that changed differs in more than its time).
+/// changed (a condition that changed differs in more than its time).
 pub fn same_status(a: &Value, b: &Value) -> bool {
     let (a, b) = (telling(a), telling(b));
     match (a, b) {

@@ -42,7 +42,7 @@ pub enum Cause {
     },
     /// The request did not get there, or the answer did not come back.
     #[error("the API server could not be reached")]
-    Transport(#[source] kube::Error),
+    Transport(#[source] Box<kube::Error>),
     /// The answer is not what was asked for.
     #[error("the API server's answer could not be read")]
     Answer(#[source] serde_json::Error),
@@ -120,9 +120,9 @@ impl From<kube::Error> for Cause {
             kube::Error::SerdeError(error) => Self::Answer(error),
             kube::Error::Service(error) => match error.downcast::<FenceError>() {
                 Ok(fenced) => Self::Fenced(*fenced),
-                Err(error) => Self::Transport(kube::Error::Service(error)),
+                Err(error) => Self::Transport(Box::new(kube::Error::Service(error))),
             },
-            other => Self::Transport(other),
+            other => Self::Transport(Box::new(other)),
         }
     }
 }
@@ -135,7 +135,7 @@ impl From<Status> for Cause {
 
 impl From<kube::core::request::Error> for Cause {
     fn from(error: kube::core::request::Error) -> Self {
-        Self::Transport(kube::Error::BuildRequest(error))
+        Self::Transport(Box::new(kube::Error::BuildRequest(error)))
     }
 }
 

@@ -100,6 +100,12 @@ pub struct Permit {
 }
 
 impl Fence {
+    /// A fence that is closed until a leadership is sent: by the elector.
+    pub fn closed(clock: SharedClock) -> (watch::Sender<LeaderState>, Self) {
+        let (sender, receiver) = watch::channel(LeaderState::default());
+        (sender, Self::new(receiver, clock))
+    }
+
     /// A fence that follows `state`.
     pub fn new(state: watch::Receiver<LeaderState>, clock: SharedClock) -> Self {
         Self { state, clock, writes: TaskTracker::new() }

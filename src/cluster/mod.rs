@@ -6,23 +6,38 @@
 //! |---|---|
 //! | [`client`] | a reader that cannot write, a writer that writes only while this agent leads |
 //! | [`fence`] | who leads, until when, and the refusal of everything else |
+//! | [`leadership`], [`election`] | the Lease that decides who leads |
+//! | [`scope`] | tasks that live as long as a leadership |
 //! | [`caches`] | shared watches that always run, so that a standby is warm |
 //! | [`worker`], [`schedule`] | one keyed queue: deduplicated, bounded, with back-off per object |
 //! | [`apply`], [`drift`] | server-side apply that sends nothing when nothing differs |
-//! | [`conditions`] | merging of `metav1` conditions |
+//! | [`sweep`] | deletion of what is no longer wanted |
+//! | [`conditions`], [`events`] | what people read: conditions and events |
+//! | [`discovery`], [`readiness`] | waiting for the API server and its kinds, and saying so |
 //! | [`error`], [`key`] | a failed request; the name of an object |
+//!
+//! A process makes, in this order: a closed [`fence::Fence`], the [`client::Clients`] with it, the caches, the
+//! [`leadership::Elector`] that opens the fence, and a [`scope::lead`] whose tasks run workers fed by the caches. It ends
+//! them the other way round: first the scope, then the elector, which gives the Lease up.
 
 pub mod apply;
 pub mod caches;
 pub mod client;
 pub mod conditions;
+pub mod discovery;
 pub mod drift;
+pub mod election;
 pub mod error;
+pub mod events;
 pub mod fence;
 mod guard;
 pub mod key;
+pub mod leadership;
 mod merge_keys;
+pub mod readiness;
 pub mod schedule;
+pub mod scope;
+pub mod sweep;
 pub mod worker;
 
 pub use error::{Cause, RequestError};

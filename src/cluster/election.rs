@@ -1,0 +1,354 @@
+//! The election's decisions, without its requests.
+//!
+//! `kube-leader-election` creates, renews and gives up the Lease. What it does not do safely is decided here:
+//!
+//! - *Taking over.* Its patch carries no resource version, so that two candidates can both believe they won. We take a
+//!   Lease over by a replace with its resource version: one wins. That also repairs a Lease that is empty.
+//! - *Expiry.* It compares clocks of different machines. We take a Lease for abandoned when it was not renewed for its
+//!   duration on *our* monotonic clock since we first saw it so.
+//! - *Acting.* Leadership begins after two renewals that returned our own holder and transitions, and lasts until the
+//!   start of the last such call + duration − margin. An answer with anything else ends it at once.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
+use super::fence::{Epoch, LeaderState, Leadership};
+use crate::clock::Mono;
+
+/// The times of the election.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Timing {
+    /// Duration of the Lease, whole seconds.
+    pub lease: Duration,
+    /// What is taken off it for clocks that run at different rates, and for a request that is under way.
+    pub margin: Duration,
+    /// Between the starts of two renewals, and between two looks of a standby.
+    pub renew_every: Duration,
+    /// Between attempts that fail.
+    pub retry_after: Duration,
+}
+
+/// Renewals that must return our own name before we act.
+const CONFIRMATIONS: u8 = 2;
+
+/// What to ask the API server next.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Call {
+    /// Read the Lease.
+    Observe,
+    /// Create it: `try_acquire_or_renew` of the lock.
+    Create,
+    /// Replace this one, as it was read, by [`claimed`].
+    Claim(Box<Lease>),
+    /// Renew ours: `try_acquire_or_renew` of the lock.
+    Renew,
+}
+
+/// What the API server said.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Answer {
+    /// The Lease as it is now.
+    Lease(Box<Lease>),
+    /// There is none.
+    Absent,
+    /// Somebody else was faster, or no answer came; whether the call had an effect is not known.
+    Failed,
+}
+
+/// One candidate.
+#[derive(Debug)]
+pub(super) struct Election {
+    me: String,
+    timing: Timing,
+    phase: Phase,
+    /// The Lease as we first saw it without a change since.
+    seen: Option<(Held, Mono)>,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+enum Phase {
+    Standby,
+    Creating,
+    Claiming(Box<Lease>),
+    Confirming { epoch: Epoch, left: u8 },
+    Leading(Leadership),
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Held {
+    by: String,
+    renewed: Option<MicroTime>,
+    lasts: Duration,
+}
+
+impl Election {
+    pub(super) fn new(me: String, timing: Timing) -> Self {
+        Self { me, timing, phase: Phase::Standby, seen: None }
+    }
+
+    /// The next call.
+    pub(super) fn next(&self) -> Call {
+        match &self.phase {
+            Phase::Standby => Call::Observe,
+            Phase::Creating => Call::Create,
+            Phase::Claiming(lease) => Call::Claim(lease.clone()),
+            Phase::Confirming { .. } | Phase::Leading(_) => Call::Renew,
+        }
+    }
+
+    /// Takes in the answer to [`Election::next`], which was asked at `started` and answered at `now`. Returns how long to
+    /// wait before the next call.
+    pub(super) fn on_answer(&mut self, started: Mono, now: Mono, answer: Answer) -> Duration {
+        let failed = answer == Answer::Failed;
+        self.phase = match (std::mem::replace(&mut self.phase, Phase::Standby), answer) {
+            (Phase::Standby, Answer::Lease(lease)) => self.observed(lease, now),
+            (Phase::Standby, Answer::Absent) => Phase::Creating,
+            (Phase::Creating, Answer::Lease(lease)) if self.is_mine(&lease) => Phase::Claiming(lease),
+            (Phase::Claiming(_), Answer::Lease(lease)) if self.is_mine(&lease) => {
+                self.seen = None;
+                Phase::Confirming { epoch: self.epoch(&lease), left: CONFIRMATIONS }
+            }
+            (Phase::Confirming { epoch, left }, Answer::Lease(lease)) if self.is_of(&lease, &epoch) => {
+                match left.saturating_sub(1) {
+                    0 => Phase::Leading(self.leadership(epoch, started)),
+                    left => Phase::Confirming { epoch, left },
+                }
+            }
+            (Phase::Confirming { epoch, .. }, Answer::Failed) => Phase::Confirming { epoch, left: CONFIRMATIONS },
+            (Phase::Leading(held), Answer::Lease(lease)) if self.is_of(&lease, &held.epoch) => {
+                Phase::Leading(self.leadership(held.epoch, started))
+            }
+            (Phase::Leading(held), Answer::Failed) if now < held.valid_until => Phase::Leading(held),
+            _ => Phase::Standby,
+        };
+        match (&self.phase, failed) {
+            (_, true) => self.timing.retry_after,
+            (Phase::Standby, _) => self.until_abandoned(now).min(self.timing.renew_every),
+            (Phase::Leading(_), _) => self.timing.renew_every.saturating_sub(now.saturating_since(started)),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// What to publish.
+    pub(super) fn state(&self) -> LeaderState {
+        match &self.phase {
+            Phase::Leading(leadership) => LeaderState::Leading(leadership.clone()),
+            _ => LeaderState::Standby { holder: self.seen.as_ref().map(|(held, _)| held.by.clone()) },
+        }
+    }
+
+    /// Whether the Lease may bear our name, so that it must be given up at the end.
+    pub(super) fn may_hold(&self) -> bool {
+        !matches!(self.phase, Phase::Standby | Phase::Creating)
+    }
+
+    fn observed(&mut self, lease: Box<Lease>, now: Mono) -> Phase {
+        let spec = lease.spec.as_ref();
+        let holder = spec.and_then(|spec| spec.holder_identity.clone()).filter(|holder| !holder.is_empty());
+        // Our own name without leadership: a claim whose answer was lost, or a lock that was overrun. Claiming it again
+        // gives it an epoch that nobody else had.
+        let Some(by) = holder.filter(|holder| *holder != self.me) else {
+            self.seen = None;
+            return Phase::Claiming(lease);
+        };
+        let written = spec.and_then(|spec| spec.lease_duration_seconds).and_then(|secs| u64::try_from(secs).ok());
+        let lasts = Duration::from_secs(written.unwrap_or_default()).max(self.timing.lease);
+        let held = Held { by, renewed: spec.and_then(|spec| spec.renew_time.clone()), lasts };
+        if self.seen.as_ref().is_none_or(|(seen, _)| *seen != held) {
+            self.seen = Some((held, now));
+        }
+        if self.until_abandoned(now).is_zero() { Phase::Claiming(lease) } else { Phase::Standby }
+    }
+
+    fn until_abandoned(&self, now: Mono) -> Duration {
+        match &self.seen {
+            Some((held, since)) => held.lasts.saturating_sub(now.saturating_since(*since)),
+            None => Duration::MAX,
+        }
+    }
+
+    fn leadership(&self, epoch: Epoch, started: Mono) -> Leadership {
+        Leadership { epoch, valid_until: started + self.timing.lease.saturating_sub(self.timing.margin) }
+    }
+
+    fn is_mine(&self, lease: &Lease) -> bool {
+        lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()) == Some(self.me.as_str())
+    }
+
+    fn is_of(&self, lease: &Lease, epoch: &Epoch) -> bool {
+        self.is_mine(lease) && self.epoch(lease) == *epoch
+    }
+
+    fn epoch(&self, lease: &Lease) -> Epoch {
+        let transitions = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default();
+        Epoch { transitions: u64::try_from(transitions).unwrap_or_default(), holder: self.me.clone() }
+    }
+}
+
+/// The Lease `lease` as `me` takes it over. Its resource version stays: the replace fails if anything changed since.
+///
+/// The transitions grow by one, but are never less than the minutes since 1970: a Lease that was deleted and created
+/// again must not give us an epoch that others have seen and would ignore.
+pub(super) fn claimed(mut lease: Lease, me: &str, duration: Duration, now: Timestamp) -> Lease {
+    let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
+    let minutes = i32::try_from(now.as_second() / 60).unwrap_or(i32::MAX);
+    spec.lease_transitions = Some(spec.lease_transitions.unwrap_or_default().saturating_add(1).max(minutes));
+    spec.holder_identity = Some(me.to_owned());
+    spec.lease_duration_seconds = Some(i32::try_from(duration.as_secs()).unwrap_or(i32::MAX));
+    spec.acquire_time = Some(MicroTime(now));
+    spec.renew_time = Some(MicroTime(now));
+    lease
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMING: Timing = Timing {
+        lease: Duration::from_secs(6),
+        margin: Duration::from_secs(1),
+        renew_every: Duration::from_secs(2),
+        retry_after: Duration::from_millis(500),
+    };
+
+    fn at(millis: u64) -> Mono {
+        Mono::from_start(Duration::from_millis(millis))
+    }
+
+    fn lease(holder: &str, transitions: i32, renewed: i64) -> Box<Lease> {
+        let spec = LeaseSpec {
+            holder_identity: Some(holder.into()),
+            lease_transitions: Some(transitions),
+            lease_duration_seconds: Some(6),
+            renew_time: Some(MicroTime(Timestamp::from_second(renewed).unwrap())),
+            ..LeaseSpec::default()
+        };
+        Box::new(Lease { spec: Some(spec), ..Lease::default() })
+    }
+
+    fn says(lease: &Lease) -> Answer {
+        Answer::Lease(Box::new(lease.clone()))
+    }
+
+    /// A candidate that leads with transitions 7, confirmed by a call that started at 3 s.
+    fn leader() -> Election {
+        let mut election = Election::new("me".into(), TIMING);
+        election.on_answer(at(0), at(10), says(&Lease::default()));
+        election.on_answer(at(1000), at(1010), says(&lease("me", 7, 1)));
+        election.on_answer(at(2000), at(2010), says(&lease("me", 7, 2)));
+        assert!(matches!(election.state(), LeaderState::Standby { .. }), "one confirmation is not enough");
+        election.on_answer(at(3000), at(3010), says(&lease("me", 7, 3)));
+        election
+    }
+
+    fn valid_until(election: &Election) -> Option<Mono> {
+        match election.state() {
+            LeaderState::Leading(leadership) => Some(leadership.valid_until),
+            LeaderState::Standby { .. } => None,
+        }
+    }
+
+    #[test]
+    fn the_first_candidate_creates_claims_confirms_and_leads() {
+        let mut election = Election::new("me".into(), TIMING);
+        assert_eq!(election.next(), Call::Observe);
+        assert_eq!(election.on_answer(at(0), at(0), Answer::Absent), Duration::ZERO);
+        assert_eq!(election.next(), Call::Create);
+        election.on_answer(at(0), at(0), says(&lease("me", 0, 0)));
+        assert_eq!(election.next(), Call::Claim(lease("me", 0, 0)));
+        election.on_answer(at(0), at(0), says(&lease("me", 1, 0)));
+        assert_eq!(election.next(), Call::Renew);
+        election.on_answer(at(0), at(0), says(&lease("me", 1, 0)));
+        assert_eq!(election.on_answer(at(100), at(200), says(&lease("me", 1, 0))), Duration::from_millis(1900));
+        let epoch = Epoch { transitions: 1, holder: "me".into() };
+        assert_eq!(election.state(), LeaderState::Leading(Leadership { epoch, valid_until: at(5100) }));
+    }
+
+    #[test]
+    fn an_empty_or_vacated_lease_is_claimed_at_once() {
+        for found in [Lease::default(), *lease("", 3, 0), *lease("me", 3, 0)] {
+            let mut election = Election::new("me".into(), TIMING);
+            assert_eq!(election.on_answer(at(0), at(0), says(&found)), Duration::ZERO);
+            assert_eq!(election.next(), Call::Claim(Box::new(found)));
+        }
+    }
+
+    #[test]
+    fn a_held_lease_is_claimed_after_it_did_not_change_for_its_duration_on_our_clock() {
+        let mut election = Election::new("me".into(), TIMING);
+        let look = |election: &mut Election, millis, renewed| {
+            let wait = election.on_answer(at(millis), at(millis), says(&lease("other", 3, renewed)));
+            (wait.as_millis(), matches!(election.next(), Call::Claim(_)))
+        };
+        assert_eq!(look(&mut election, 0, 1), (2000, false));
+        assert_eq!(election.state(), LeaderState::Standby { holder: Some("other".into()) });
+        assert_eq!(look(&mut election, 5999, 1), (1, false));
+        assert_eq!(look(&mut election, 6000, 2), (2000, false), "renewed, whatever its clock says");
+        assert_eq!(look(&mut election, 11_000, 2), (1000, false));
+        assert_eq!(look(&mut election, 12_000, 2), (0, true));
+    }
+
+    #[test]
+    fn a_longer_duration_in_the_lease_is_respected() {
+        let mut long = lease("other", 3, 1);
+        long.spec.as_mut().unwrap().lease_duration_seconds = Some(60);
+        let mut election = Election::new("me".into(), TIMING);
+        election.on_answer(at(0), at(0), says(&long));
+        election.on_answer(at(59_000), at(59_000), says(&long));
+        assert_eq!(election.next(), Call::Observe);
+        election.on_answer(at(60_000), at(60_000), says(&long));
+        assert_eq!(election.next(), Call::Claim(long));
+    }
+
+    #[test]
+    fn a_lost_claim_is_a_standby_again() {
+        let mut election = Election::new("me".into(), TIMING);
+        election.on_answer(at(0), at(0), says(&Lease::default()));
+        assert_eq!(election.on_answer(at(0), at(0), Answer::Failed), TIMING.retry_after);
+        assert_eq!(election.next(), Call::Observe);
+    }
+
+    #[test]
+    fn validity_counts_from_the_start_of_the_call() {
+        let mut election = leader();
+        assert_eq!(valid_until(&election), Some(at(8000)));
+        election.on_answer(at(5000), at(6900), says(&lease("me", 7, 4)));
+        assert_eq!(valid_until(&election), Some(at(10_000)));
+    }
+
+    #[test]
+    fn a_failing_renewal_leads_on_until_validity_ends() {
+        let mut election = leader();
+        assert_eq!(election.on_answer(at(5000), at(7000), Answer::Failed), TIMING.retry_after);
+        assert_eq!(valid_until(&election), Some(at(8000)));
+        election.on_answer(at(7500), at(8000), Answer::Failed);
+        assert_eq!(valid_until(&election), None);
+    }
+
+    #[test]
+    fn another_holder_or_another_epoch_ends_leadership_at_once() {
+        for taken in [lease("other", 8, 4), lease("me", 8, 4), lease("", 7, 4)] {
+            let mut election = leader();
+            election.on_answer(at(5000), at(5010), says(&taken));
+            assert_eq!(valid_until(&election), None, "{taken:?}");
+            assert_eq!(election.next(), Call::Observe);
+        }
+        let mut election = leader();
+        election.on_answer(at(5000), at(5010), Answer::Absent);
+        assert_eq!(valid_until(&election), None);
+    }
+
+    #[test]
+    fn epochs_grow_even_if_the_lease_was_deleted() {
+        let now = Timestamp::from_second(1_800_000_000).unwrap();
+        let fresh = claimed(Lease::default(), "me", TIMING.lease, now).spec.unwrap();
+        assert_eq!(fresh.lease_transitions, Some(30_000_000));
+        assert_eq!((fresh.holder_identity.as_deref(), fresh.lease_duration_seconds), (Some("me"), Some(6)));
+        let again = claimed(*lease("a", 30_000_000, 0), "me", TIMING.lease, now).spec.unwrap();
+        assert_eq!(again.lease_transitions, Some(30_000_001));
+        assert!(again.renew_time.is_some() && again.acquire_time.is_some());
+    }
+}

@@ -1,0 +1,251 @@
+//! One agent of a cluster leads: the loop around the Lease.
+//!
+//! `kube-leader-election` speaks to the API server, [`election`](super::election) decides, and what comes out is published
+//! to the [`Fence`] and to everybody who runs only while leading.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client};
+use kube_leader_election::{LeaseLock, LeaseLockParams, LeaseLockResult};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::client::{Clients, WRITE_LIMIT};
+use super::election::{Answer, Call, Election, Timing, claimed};
+use super::error::{Cause, RequestError, chain};
+use super::fence::{Fence, LeaderState};
+use crate::clock::{Rng, SharedClock};
+
+/// The times of the election.
+pub const TIMING: Timing = Timing {
+    lease: Duration::from_secs(6),
+    margin: Duration::from_secs(1),
+    renew_every: Duration::from_secs(2),
+    retry_after: Duration::from_millis(500),
+};
+
+/// What one call to the Lease may take.
+const CALL_LIMIT: Duration = Duration::from_secs(2);
+
+const VALIDITY_MS: u128 = TIMING.lease.as_millis() - TIMING.margin.as_millis();
+const _: () = {
+    // A renewal that gets no answer leaves time for another before leadership ends.
+    assert!(TIMING.renew_every.as_millis() + CALL_LIMIT.as_millis() < VALIDITY_MS);
+    // A write just before a renewal is not refused.
+    assert!(TIMING.renew_every.as_millis() + WRITE_LIMIT.as_millis() < VALIDITY_MS);
+    // The lock writes whole seconds.
+    assert!(TIMING.lease.subsec_nanos() == 0);
+};
+
+/// Where the Lease is and under which name we hold it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Candidacy {
+    /// Namespace of the Lease: the agent's own.
+    pub namespace: String,
+    /// Name of the Lease.
+    pub lease: String,
+    /// Our name in it, unique per process: see [`holder`].
+    pub holder: String,
+}
+
+/// A holder's name that no other process has: where it runs, and 64 random bits.
+pub fn holder(instance: &str, rng: &mut impl Rng) -> String {
+    format!("{instance}_{:016x}", rng.next_u64())
+}
+
+/// Takes part in the election until it is stopped.
+pub struct Elector {
+    leases: Api<Lease>,
+    lock: LeaseLock,
+    candidacy: Candidacy,
+    election: Election,
+    state: watch::Sender<LeaderState>,
+    fence: Fence,
+    clock: SharedClock,
+    trouble: Option<String>,
+}
+
+impl Elector {
+    /// A candidate. `state` and `fence` come from [`Fence::closed`]; `clients` were made with that fence.
+    pub fn new(
+        clients: &Clients,
+        candidacy: Candidacy,
+        state: watch::Sender<LeaderState>,
+        fence: Fence,
+        clock: SharedClock,
+    ) -> Self {
+        let params = LeaseLockParams {
+            lease_name: candidacy.lease.clone(),
+            holder_id: candidacy.holder.clone(),
+            lease_ttl: TIMING.lease,
+        };
+        Self {
+            leases: Api::namespaced(clients.lease.clone(), &candidacy.namespace),
+            lock: LeaseLock::new(clients.lease.clone(), &candidacy.namespace, params),
+            election: Election::new(candidacy.holder.clone(), TIMING),
+            candidacy,
+            state,
+            fence,
+            clock,
+            trouble: None,
+        }
+    }
+
+    /// Runs until `stop` is cancelled; then closes the fence, waits for the writes that are in flight, and gives the Lease
+    /// up, so that another agent can lead at once. End the leader's scope first.
+    pub async fn run(mut self, stop: CancellationToken) {
+        while !stop.is_cancelled() {
+            let started = self.clock.mono();
+            let call = self.election.next();
+            let answer = tokio::select! {
+                answer = self.ask(call) => answer,
+                () = stop.cancelled() => break,
+            };
+            let wait = self.election.on_answer(started, self.clock.mono(), answer);
+            self.publish(self.election.state());
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = stop.cancelled() => {}
+            }
+        }
+        self.step_down().await;
+    }
+
+    async fn ask(&mut self, call: Call) -> Answer {
+        let answer = match tokio::time::timeout(CALL_LIMIT, self.call(call)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(format!("the API server did not answer within {CALL_LIMIT:?}")),
+        };
+        match answer {
+            Ok(answer) => {
+                self.trouble = None;
+                answer
+            }
+            Err(trouble) => {
+                if self.trouble.as_ref() != Some(&trouble) {
+                    let Candidacy { namespace, lease, .. } = &self.candidacy;
+                    tracing::warn!(%namespace, %lease, error = trouble, "the leader's Lease could not be used");
+                }
+                self.trouble = Some(trouble);
+                Answer::Failed
+            }
+        }
+    }
+
+    async fn call(&self, call: Call) -> Result<Answer, String> {
+        let words = |error: kube::Error| chain(&Cause::from(error));
+        match call {
+            Call::Observe => {
+                let lease = self.leases.get_opt(&self.candidacy.lease).await.map_err(words)?;
+                Ok(lease.map_or(Answer::Absent, |lease| Answer::Lease(Box::new(lease))))
+            }
+            Call::Claim(lease) => {
+                let ours = claimed(*lease, &self.candidacy.holder, TIMING.lease, self.clock.wall());
+                match self.leases.replace(&self.candidacy.lease, &PostParams::default(), &ours).await {
+                    Ok(lease) => Ok(Answer::Lease(Box::new(lease))),
+                    // Another candidate was faster: that is what elections are for.
+                    Err(kube::Error::Api(status)) if status.is_conflict() => Ok(Answer::Failed),
+                    Err(error) => Err(words(error)),
+                }
+            }
+            Call::Create | Call::Renew => match self.lock.try_acquire_or_renew().await {
+                Ok(LeaseLockResult::Acquired(lease) | LeaseLockResult::NotAcquired(lease)) => {
+                    Ok(Answer::Lease(Box::new(lease)))
+                }
+                Err(error) => Err(lock_words(error)),
+            },
+        }
+    }
+
+    fn publish(&self, new: LeaderState) {
+        let epoch = |state: &LeaderState| match state {
+            LeaderState::Leading(leadership) => Some(leadership.epoch.clone()),
+            LeaderState::Standby { .. } => None,
+        };
+        self.state.send_if_modified(|state| {
+            match (epoch(state), epoch(&new)) {
+                (old, Some(new)) if old.as_ref() != Some(&new) => {
+                    tracing::info!(holder = new.holder, transitions = new.transitions, "this agent leads its cluster");
+                }
+                (Some(_), None) => tracing::warn!(?new, "this agent no longer leads its cluster"),
+                _ => {}
+            }
+            std::mem::replace(state, new.clone()) != new
+        });
+    }
+
+    async fn step_down(self) {
+        self.state.send_replace(LeaderState::default());
+        if !self.election.may_hold() {
+            return;
+        }
+        if tokio::time::timeout(WRITE_LIMIT, self.fence.drained()).await.is_err() {
+            tracing::warn!("a write is still in flight; the Lease is left to expire");
+            return;
+        }
+        match tokio::time::timeout(CALL_LIMIT, self.lock.step_down()).await {
+            Ok(Ok(())) => tracing::info!("the leader's Lease was given up"),
+            Ok(Err(error)) => tracing::warn!(error = lock_words(error), "the Lease was not given up; it expires"),
+            Err(_) => tracing::warn!("giving up the Lease took too long; it expires"),
+        }
+    }
+}
+
+fn lock_words(error: kube_leader_election::Error) -> String {
+    use kube_leader_election::Error;
+    match error {
+        Error::GetLease(error)
+        | Error::CreateLease(error)
+        | Error::AcquireLease(error)
+        | Error::RenewLease(error)
+        | Error::ReleaseLease(error)
+        | Error::Kube(error) => chain(&Cause::from(error)),
+        Error::ApiError { response } => chain(&Cause::from(*response)),
+        other => other.to_string(),
+    }
+}
+
+/// Who holds a Lease that is not ours.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ForeignHolder {
+    /// Namespace of the Lease.
+    pub namespace: String,
+    /// `spec.holderIdentity`.
+    pub holder: String,
+}
+
+/// Whether another operator holds the Lease `name` (in `namespace`, or anywhere): renewed, and not expired by the wall
+/// clock `now`. We never write it, so its holder's clock is good enough.
+///
+/// # Errors
+/// What the API server says.
+pub async fn foreign_lease_held(
+    reader: &Client,
+    namespace: Option<&str>,
+    name: &str,
+    now: Timestamp,
+) -> Result<Option<ForeignHolder>, RequestError> {
+    let leases: Api<Lease> = match namespace {
+        Some(namespace) => Api::namespaced(reader.clone(), namespace),
+        None => Api::all(reader.clone()),
+    };
+    let found = leases
+        .list(&ListParams::default().fields(&format!("metadata.name={name}")))
+        .await
+        .map_err(|error| RequestError::new("look for", format!("Lease {name}"), error))?;
+    Ok(found.items.iter().find_map(|lease| holder_at(lease, now)))
+}
+
+fn holder_at(lease: &Lease, now: Timestamp) -> Option<ForeignHolder> {
+    let spec = lease.spec.as_ref()?;
+    let holder = spec.holder_identity.clone().filter(|holder| !holder.is_empty())?;
+    let lasts = jiff::SignedDuration::from_secs(spec.lease_duration_seconds?.into());
+    let ends = spec.renew_time.as_ref()?.0.checked_add(lasts).ok()?;
+    (now < ends).then(|| ForeignHolder { namespace: lease.metadata.namespace.clone().unwrap_or_default(), holder })
+}
+
+#[cfg(test)]
+mod tests;

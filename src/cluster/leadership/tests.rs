@@ -1,0 +1,175 @@
+use std::sync::{Arc, Mutex};
+
+use http::{Method, Request, Response};
+use kube::client::Body;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::clock::SystemClock;
+
+/// An API server that stores one Lease: merge patches, and replaces with the resource version as precondition.
+#[derive(Clone, Default)]
+struct Server(Arc<Mutex<Stored>>);
+
+#[derive(Default)]
+struct Stored {
+    lease: Option<Value>,
+    version: u64,
+    /// Answers nothing while set.
+    cut_off: bool,
+}
+
+impl Server {
+    fn client(&self) -> Client {
+        let server = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let server = server.clone();
+            async move {
+                let (head, body) = request.into_parts();
+                let body = body.collect_bytes().await?;
+                let answer = server.answer(&head.method, serde_json::from_slice(&body).unwrap_or_default());
+                let Some((code, body)) = answer else { return std::future::pending().await };
+                let body = Body::from(body.to_string().into_bytes());
+                Ok::<_, tower::BoxError>(Response::builder().status(code).body(body).unwrap())
+            }
+        });
+        Client::new(service, "n")
+    }
+
+    fn answer(&self, method: &Method, body: Value) -> Option<(u16, Value)> {
+        let mut stored = self.0.lock().unwrap();
+        if stored.cut_off {
+            return None;
+        }
+        let refused = |code: u16, reason: &str| {
+            (code, json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": reason}))
+        };
+        let new = match (method.as_str(), &stored.lease) {
+            ("GET", Some(lease)) => return Some((200, lease.clone())),
+            ("POST", Some(_)) => return Some(refused(409, "AlreadyExists")),
+            ("POST", None) => body,
+            (_, None) => return Some(refused(404, "NotFound")),
+            ("PUT", Some(lease)) if body["metadata"]["resourceVersion"] != lease["metadata"]["resourceVersion"] => {
+                return Some(refused(409, "Conflict"));
+            }
+            ("PUT", Some(_)) => body,
+            (_, Some(lease)) => {
+                let mut lease = lease.clone();
+                for (name, value) in body["spec"].as_object().unwrap() {
+                    lease["spec"][name] = value.clone();
+                }
+                lease
+            }
+        };
+        stored.version += 1;
+        let mut new = new;
+        new["metadata"]["resourceVersion"] = stored.version.to_string().into();
+        stored.lease = Some(new.clone());
+        Some((200, new))
+    }
+
+    fn holder(&self) -> String {
+        self.0.lock().unwrap().lease.as_ref().unwrap()["spec"]["holderIdentity"].as_str().unwrap().to_owned()
+    }
+}
+
+struct Agent {
+    fence: Fence,
+    stop: CancellationToken,
+    task: tokio::task::JoinHandle<()>,
+}
+
+fn agent(server: &Server, holder: &str, clock: &SharedClock) -> Agent {
+    let (state, fence) = Fence::closed(clock.clone());
+    let clients = Clients { reader: server.client(), writer: server.client(), lease: server.client() };
+    let candidacy = Candidacy { namespace: "n".into(), lease: "tributary".into(), holder: holder.into() };
+    let elector = Elector::new(&clients, candidacy, state, fence.clone(), clock.clone());
+    let stop = CancellationToken::new();
+    Agent { fence, task: tokio::spawn(elector.run(stop.clone())), stop }
+}
+
+async fn leads(agent: &Agent) -> u64 {
+    let mut state = agent.fence.state();
+    let state = state.wait_for(|state| matches!(state, LeaderState::Leading(_))).await.unwrap();
+    let LeaderState::Leading(leadership) = &*state else { unreachable!() };
+    leadership.epoch.transitions
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_leads_at_a_time_and_hands_over_when_it_stops() {
+    let (server, clock) = (Server::default(), SystemClock::shared());
+    let first = agent(&server, "a", &clock);
+    let epoch = leads(&first).await;
+    let second = agent(&server, "b", &clock);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(*second.fence.state().borrow(), LeaderState::Standby { holder: Some("a".into()) });
+    assert!(first.fence.leading().is_some() && second.fence.leading().is_none());
+
+    first.stop.cancel();
+    first.task.await.unwrap();
+    assert_eq!(server.holder(), "");
+    let stopped = clock.mono();
+    assert!(leads(&second).await > epoch);
+    assert!(clock.mono().saturating_since(stopped) <= TIMING.renew_every, "no wait for an expiry");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_killed_leader_is_followed_after_its_lease() {
+    let (server, clock) = (Server::default(), SystemClock::shared());
+    let first = agent(&server, "a", &clock);
+    leads(&first).await;
+    let second = agent(&server, "b", &clock);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    first.task.abort();
+    let valid_until = first.fence.leading().unwrap().valid_until;
+    leads(&second).await;
+    assert!(clock.mono() > valid_until, "never two at a time");
+    assert_eq!(server.holder(), "b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_is_cut_off_stops_in_time_and_leads_again() {
+    let (server, clock) = (Server::default(), SystemClock::shared());
+    let agent = agent(&server, "a", &clock);
+    let before = leads(&agent).await;
+    server.0.lock().unwrap().cut_off = true;
+    let valid_until = agent.fence.leading().unwrap().valid_until;
+    let mut state = agent.fence.state();
+    state.wait_for(|state| matches!(state, LeaderState::Standby { .. })).await.unwrap();
+    assert!(clock.mono().saturating_since(valid_until) < CALL_LIMIT);
+    assert!(agent.fence.permit(Duration::from_millis(1)).is_err());
+    server.0.lock().unwrap().cut_off = false;
+    assert!(leads(&agent).await > before, "another epoch");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_lease_is_repaired() {
+    let (server, clock) = (Server::default(), SystemClock::shared());
+    server.0.lock().unwrap().lease = Some(json!({"metadata": {"name": "tributary", "resourceVersion": "0"}}));
+    let agent = agent(&server, "a", &clock);
+    leads(&agent).await;
+    assert_eq!(server.holder(), "a");
+}
+
+#[test]
+fn a_foreign_lease_is_held_until_it_expires() {
+    let at = |secs| Timestamp::from_second(secs).unwrap();
+    let lease = |spec: Value| -> Lease {
+        serde_json::from_value(json!({"metadata": {"namespace": "operator-system", "name": "l"}, "spec": spec}))
+            .unwrap()
+    };
+    let held =
+        lease(json!({"holderIdentity": "op", "renewTime": "1970-01-01T00:00:10.000000Z", "leaseDurationSeconds": 15}));
+    let found = Some(ForeignHolder { namespace: "operator-system".into(), holder: "op".into() });
+    assert_eq!(holder_at(&held, at(24)), found);
+    assert_eq!(holder_at(&held, at(25)), None);
+    assert_eq!(holder_at(&lease(json!({"holderIdentity": ""})), at(0)), None);
+    assert_eq!(holder_at(&lease(json!({"holderIdentity": "op"})), at(0)), None);
+}
+
+#[test]
+fn holders_are_unique_per_process() {
+    let mut rng = crate::clock::SeededRng::new(1);
+    assert_ne!(holder("pod", &mut rng), holder("pod", &mut rng));
+    assert!(holder("pod", &mut rng).starts_with("pod_"));
+}
