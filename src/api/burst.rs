@@ -80,6 +80,9 @@ pub struct BurstSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BurstStatus {
+    /// The incarnation this status speaks of: UID of the root's Job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<String>,
     /// The peer it is placed on. Sticky once that peer accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
@@ -148,8 +151,12 @@ pub struct BurstRefusal {
     pub reason: String,
     /// Its sentence.
     pub message: String,
-    /// Generation of the Burst that was refused: a newer one is offered again.
+    /// Generation of the Burst that was refused.
     pub generation: i64,
+    /// Digest of what was offered: the spec without the lead's address, and the annotation `tributary.dev/retry`.
+    /// Anything else is offered again.
+    #[serde(default)]
+    pub offer: String,
     /// Generation of the ClusterPeer at that time; unset if it was unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer_generation: Option<i64>,

@@ -248,7 +248,7 @@ fn same_quantity(a: &Value, b: &Value) -> bool {
 /// A quantity in billionths of its unit; `None` if it is not a quantity or too large to compare exactly.
 ///
 /// Source: <https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/>.
-fn nanos(text: &str) -> Option<i128> {
+pub(crate) fn nanos(text: &str) -> Option<i128> {
     let number_ends = text.find(|c: char| !matches!(c, '0'..='9' | '.' | '+' | '-')).unwrap_or(text.len());
     let (number, suffix) = text.split_at(number_ends);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));

@@ -1,0 +1,203 @@
+//! Nodes and pods, as far as placing brokers needs them: what is free, and what fits.
+
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
+
+use super::addresses::Range;
+
+/// Cores, memory and GPUs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Amounts {
+    /// Thousandths of a core.
+    pub milli_cores: i64,
+    /// Bytes.
+    pub memory: i64,
+    /// Whole GPUs.
+    pub gpus: i64,
+}
+
+impl Amounts {
+    /// What one broker takes.
+    pub fn broker(cores: u32, gpus: u32) -> Self {
+        Self { milli_cores: i64::from(cores) * 1000, memory: 0, gpus: gpus.into() }
+    }
+
+    /// The larger of each.
+    pub fn max(self, other: Self) -> Self {
+        Self {
+            milli_cores: self.milli_cores.max(other.milli_cores),
+            memory: self.memory.max(other.memory),
+            gpus: self.gpus.max(other.gpus),
+        }
+    }
+
+    fn minus(self, other: Self) -> Self {
+        Self {
+            milli_cores: self.milli_cores - other.milli_cores,
+            memory: self.memory - other.memory,
+            gpus: self.gpus - other.gpus,
+        }
+    }
+
+    /// How often `part` fits.
+    fn holds(self, part: Self) -> u32 {
+        let times = |whole: i64, part: i64| if part <= 0 { i64::MAX } else { whole.max(0) / part };
+        let by_cores = times(self.milli_cores, part.milli_cores);
+        let by_memory = times(self.memory, part.memory);
+        u32::try_from(by_cores.min(by_memory).min(times(self.gpus, part.gpus))).unwrap_or(u32::MAX)
+    }
+}
+
+impl AddAssign for Amounts {
+    fn add_assign(&mut self, other: Self) {
+        self.milli_cores += other.milli_cores;
+        self.memory += other.memory;
+        self.gpus += other.gpus;
+    }
+}
+
+/// A node.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct NodeView {
+    /// Ready, and not cordoned.
+    pub schedulable: bool,
+    /// Taints that keep pods away (`NoSchedule`, `NoExecute`): key, value, effect.
+    pub taints: Vec<Taint>,
+    /// Kind (`ExternalIP`, `InternalIP`, …) and text.
+    pub addresses: Vec<(String, String)>,
+    /// `spec.podCIDRs`.
+    pub pod_ranges: Vec<Range>,
+    /// `status.allocatable`.
+    pub allocatable: Amounts,
+}
+
+/// A taint that keeps pods away.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Taint {
+    /// Its key.
+    pub key: String,
+    /// Its value.
+    pub value: String,
+    /// `NoSchedule` or `NoExecute`.
+    pub effect: String,
+}
+
+/// A pod.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PodView {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The Job it is of.
+    pub job: Option<String>,
+    /// Its index in the Job.
+    pub index: Option<u32>,
+    /// The node it was bound to.
+    pub node: Option<String>,
+    /// `status.phase` is `Running`.
+    pub running: bool,
+    /// It ended; it takes nothing any more.
+    pub finished: bool,
+    /// It is being deleted.
+    pub terminating: bool,
+    /// What it asks for, as the scheduler counts it.
+    pub requests: Amounts,
+}
+
+/// Whose brokers a Job's pods are: what each is counted for, though it may request less.
+pub type Brokers = BTreeMap<(String, String), Amounts>;
+
+/// What is free on every node that `tolerates` lets pods onto.
+///
+/// A broker in `brokers` counts for what its slot declares, since Flux will give its cores away whatever its pod requests.
+pub fn free(
+    nodes: &BTreeMap<String, NodeView>,
+    pods: &[PodView],
+    brokers: &Brokers,
+    tolerates: &dyn Fn(&Taint) -> bool,
+) -> BTreeMap<String, Amounts> {
+    let open = nodes.iter().filter(|(_, node)| node.schedulable && node.taints.iter().all(tolerates));
+    let mut free: BTreeMap<String, Amounts> = open.map(|(name, node)| (name.clone(), node.allocatable)).collect();
+    for pod in pods.iter().filter(|pod| !pod.finished) {
+        let Some(node) = pod.node.as_ref().and_then(|node| free.get_mut(node)) else { continue };
+        let job = pod.job.as_ref().map(|job| (pod.namespace.clone(), job.clone()));
+        let declared = job.and_then(|job| brokers.get(&job)).copied().unwrap_or_default();
+        *node = node.minus(pod.requests.max(declared));
+    }
+    free
+}
+
+/// Takes `count` brokers off, each from the node with the most room; returns how many did not fit.
+pub fn take(free: &mut BTreeMap<String, Amounts>, broker: Amounts, count: u32) -> u32 {
+    for taken in 0..count {
+        let roomiest = free.values_mut().filter(|node| node.holds(broker) > 0).max_by_key(|node| node.milli_cores);
+        match roomiest {
+            Some(node) => *node = node.minus(broker),
+            None => return count - taken,
+        }
+    }
+    0
+}
+
+/// How many such brokers fit.
+pub fn fits(free: &BTreeMap<String, Amounts>, broker: Amounts) -> u32 {
+    free.values().fold(0, |sum: u32, node| sum.saturating_add(node.holds(broker)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(cores: i64, gpus: i64) -> NodeView {
+        let allocatable = Amounts { milli_cores: cores * 1000, memory: 1 << 30, gpus };
+        NodeView { schedulable: true, allocatable, ..NodeView::default() }
+    }
+
+    fn pod(node: &str, job: &str, milli_cores: i64) -> PodView {
+        PodView {
+            namespace: "n".into(),
+            job: Some(job.into()),
+            node: Some(node.into()),
+            requests: Amounts { milli_cores, ..Amounts::default() },
+            ..PodView::default()
+        }
+    }
+
+    fn world() -> BTreeMap<String, NodeView> {
+        let taint = Taint { key: "dedicated".into(), value: "db".into(), effect: "NoSchedule".into() };
+        let tainted = NodeView { taints: vec![taint], ..node(64, 0) };
+        let cordoned = NodeView { schedulable: false, ..node(64, 0) };
+        [("a", node(8, 2)), ("b", node(4, 0)), ("tainted", tainted), ("cordoned", cordoned)]
+            .map(|(name, node)| (name.to_owned(), node))
+            .into()
+    }
+
+    #[test]
+    fn only_nodes_that_take_pods_count() {
+        let nobody = free(&world(), &[], &Brokers::new(), &|_| false);
+        assert_eq!(nobody.keys().collect::<Vec<_>>(), ["a", "b"]);
+        let some = free(&world(), &[], &Brokers::new(), &|taint| taint.key == "dedicated");
+        assert_eq!(some.len(), 3);
+    }
+
+    #[test]
+    fn brokers_count_for_what_flux_may_give_away() {
+        let pods = [pod("a", "west", 0), pod("a", "other", 500), PodView { finished: true, ..pod("b", "other", 4000) }];
+        let brokers: Brokers = [(("n".to_owned(), "west".to_owned()), Amounts::broker(3, 1))].into();
+        let free = free(&world(), &pods, &brokers, &|_| false);
+        assert_eq!((free["a"].milli_cores, free["a"].gpus), (4500, 1));
+        assert_eq!(free["b"].milli_cores, 4000);
+        assert_eq!(fits(&free, Amounts::broker(2, 0)), 4);
+        assert_eq!(fits(&free, Amounts::broker(2, 1)), 1);
+        assert_eq!(fits(&free, Amounts::broker(5, 0)), 0, "a broker needs its cores in one place");
+    }
+
+    #[test]
+    fn taking_spreads_and_says_what_did_not_fit() {
+        let mut free = free(&world(), &[], &Brokers::new(), &|_| false);
+        assert_eq!(take(&mut free, Amounts::broker(2, 0), 4), 0);
+        assert_eq!((free["a"].milli_cores, free["b"].milli_cores), (2000, 2000));
+        assert_eq!(take(&mut free, Amounts::broker(2, 0), 3), 1);
+    }
+}

@@ -1,0 +1,183 @@
+//! ClusterPeers: what the federation needs of them, what is known of the peer, and what is written back.
+//!
+//! A ClusterPeer's status changes on transitions only. A connection that is away for less than [`LOST_AFTER`] is no
+//! transition: agents restart, and a restart must write nothing.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::timing::{LOST_AFTER, Now};
+use crate::api::labels::condition::CONNECTED;
+use crate::api::peer::{ClusterPeer, ClusterPeerStatus, ImportPolicy, PeerCapacity};
+use crate::cluster::conditions::{self, Statement};
+use crate::contract::{Capacity, ClusterUid, PeerName, PeerReport, PeerSpec, PeerState, Refusal};
+
+/// A peer as decisions see it: its ClusterPeer, and what the federation reports.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PeerView {
+    /// Labels of the ClusterPeer.
+    pub labels: BTreeMap<String, String>,
+    /// `metadata.generation` of the ClusterPeer.
+    pub generation: Option<i64>,
+    /// No connection is wanted.
+    pub suspended: bool,
+    /// Where the connection stands.
+    pub state: PeerState,
+    /// The peer's last word on its capacity.
+    pub capacity: Option<Capacity>,
+    /// UID of the peer's cluster: as it shows it, else as it is pinned.
+    pub cluster_uid: Option<ClusterUid>,
+    /// When it was last heard of.
+    pub last_seen: Option<Timestamp>,
+    /// What it may place here.
+    pub import: Option<ImportPolicy>,
+    /// Whether it may see our capacity.
+    pub sees_capacity: bool,
+}
+
+impl PeerView {
+    /// The view of one peer.
+    pub fn of(peer: &ClusterPeer, report: Option<&PeerReport>) -> Self {
+        let pinned = pinned_uid(peer);
+        let shown = report.and_then(|report| report.cluster_uid.clone());
+        Self {
+            labels: peer.metadata.labels.clone().unwrap_or_default(),
+            generation: peer.metadata.generation,
+            suspended: peer.spec.suspend,
+            state: report.map(|report| report.state).unwrap_or_default(),
+            capacity: report.and_then(|report| report.capacity),
+            cluster_uid: pinned.or(shown),
+            last_seen: report.and_then(|report| report.last_seen),
+            import: peer.spec.import.clone(),
+            sees_capacity: peer.spec.export.clone().unwrap_or_default().capacity,
+        }
+    }
+
+    /// Hello exchanged, heartbeats arrive.
+    pub fn connected(&self) -> bool {
+        self.state == PeerState::Connected
+    }
+
+    /// A session exists: the peer may still hear us, even if we do not hear it.
+    pub fn in_session(&self) -> bool {
+        matches!(self.state, PeerState::Connected | PeerState::Suspect)
+    }
+}
+
+/// The name of a peer.
+pub fn name_of(peer: &ClusterPeer) -> PeerName {
+    peer.metadata.name.as_deref().unwrap_or_default().into()
+}
+
+/// The cluster UID a peer must show: the user's word, else the one of the first contact.
+pub fn pinned_uid(peer: &ClusterPeer) -> Option<ClusterUid> {
+    let written = peer.spec.cluster_uid.as_deref().filter(|uid| !uid.is_empty());
+    let pinned = peer.status.as_ref().and_then(|status| status.cluster_uid.as_deref());
+    written.or(pinned).map(ClusterUid::from)
+}
+
+/// What the federation needs of all ClusterPeers. One with our own name is left out: nobody dials himself.
+pub fn specs<'a>(peers: impl IntoIterator<Item = &'a ClusterPeer>, own: &PeerName) -> BTreeMap<PeerName, PeerSpec> {
+    let others = peers.into_iter().filter(|peer| name_of(peer) != *own && peer.metadata.deletion_timestamp.is_none());
+    others
+        .map(|peer| {
+            let spec = PeerSpec {
+                name: name_of(peer),
+                endpoints: peer.spec.endpoints.clone(),
+                trust_bundle: peer.spec.trust_bundle.clone().filter(|pem| !pem.trim().is_empty()),
+                cluster_uid: pinned_uid(peer),
+                suspend: peer.spec.suspend,
+            };
+            (spec.name.clone(), spec)
+        })
+        .collect()
+}
+
+/// The status a ClusterPeer should have, or `None` if it has it. `away` is how long there is no session.
+pub fn status(
+    peer: &ClusterPeer,
+    report: Option<&PeerReport>,
+    away: Option<Duration>,
+    now: Now,
+) -> Option<ClusterPeerStatus> {
+    let empty = PeerReport::default();
+    let report = report.unwrap_or(&empty);
+    let old = peer.status.clone().unwrap_or_default();
+    let mut new = old.clone();
+    let conclusive = report.refusal.is_some() || peer.spec.suspend;
+    match away {
+        None => connected(&mut new, report),
+        Some(away) if away >= LOST_AFTER || conclusive => lost(&mut new, away, report, now),
+        Some(_) => return None,
+    }
+    let statement = statement(peer, report, new.connected);
+    new.conditions = conditions::merged(&old.conditions, [statement], peer.metadata.generation, now.wall);
+    new.observed_generation = peer.metadata.generation;
+    (new != old).then_some(new)
+}
+
+fn connected(status: &mut ClusterPeerStatus, report: &PeerReport) {
+    status.connected = true;
+    status.endpoint.clone_from(&report.endpoint);
+    status.version.clone_from(&report.version);
+    status.labels.clone_from(&report.labels);
+    status.suspect_since = None;
+    if status.cluster_uid.is_none() {
+        status.cluster_uid = report.cluster_uid.clone().map(String::from);
+    }
+    let capacity = report.capacity.as_ref().map(coarse);
+    if moved(status.capacity.as_ref(), capacity.as_ref()) {
+        status.capacity = capacity;
+    }
+}
+
+fn lost(status: &mut ClusterPeerStatus, away: Duration, report: &PeerReport, now: Now) {
+    status.endpoint = None;
+    let undated = status.suspect_since.is_none() && status.cluster_uid.is_some();
+    if status.connected || undated {
+        let since = now.wall.checked_sub(away).unwrap_or(now.wall);
+        status.suspect_since = Some(Time(report.last_seen.map_or(since, |seen| seen.min(since))));
+    }
+    status.connected = false;
+}
+
+fn statement(peer: &ClusterPeer, report: &PeerReport, connected: bool) -> Statement {
+    if connected {
+        return Statement::holds(CONNECTED, "SessionUp", "heartbeats arrive");
+    }
+    if peer.spec.suspend {
+        return Statement::fails(CONNECTED, "Suspended", "spec.suspend is set: no connection is made");
+    }
+    match &report.refusal {
+        Some(Refusal { reason, message }) => Statement::fails(CONNECTED, reason.clone(), message.clone()),
+        None if peer.spec.endpoints.is_empty() => {
+            Statement::fails(CONNECTED, "WaitingForPeer", "spec.endpoints is empty: the peer has to dial us")
+        }
+        None => Statement::fails(CONNECTED, "Disconnected", "there is no session with the peer"),
+    }
+}
+
+fn coarse(capacity: &Capacity) -> PeerCapacity {
+    PeerCapacity {
+        nodes: capacity.nodes,
+        free_cores: capacity.free_cores,
+        free_memory_mib: capacity.free_memory_mib,
+        free_gpus: capacity.free_gpus,
+    }
+}
+
+/// Whether capacity changed by more than a tenth, or appeared, or went.
+fn moved(old: Option<&PeerCapacity>, new: Option<&PeerCapacity>) -> bool {
+    let (Some(old), Some(new)) = (old, new) else { return old != new };
+    let differs = |old: u64, new: u64| old.abs_diff(new) * 10 > old.max(new);
+    old.nodes != new.nodes
+        || old.free_gpus != new.free_gpus
+        || differs(old.free_cores.into(), new.free_cores.into())
+        || differs(old.free_memory_mib, new.free_memory_mib)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,345 @@
+//! One Burst, one step: from its spec, the peers and their answers to its next status. Pure.
+//!
+//! A status names a peer *before* anything is offered to it ([`super::offer`] reads the stored status), and lets go of a
+//! peer only when nothing of the burst can run there any more: the peer said so, it never had the certificate, or its
+//! lease has run out by our monotonic clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::offer;
+use super::place::{self, Claimed};
+use super::standing;
+use crate::api::burst::{Burst, BurstRefusal, BurstStatus};
+use crate::api::hosted_burst::BurstPhase;
+use crate::bursting::contact::Contacts;
+use crate::bursting::note::Note;
+use crate::bursting::peers::PeerView;
+use crate::bursting::timing::{GRACE, LOST_AFTER, MARGIN, Now, elapsed, later};
+use crate::contract::{ObservedBurst, PeerName, Phase, Rejection, RejectionReason};
+
+/// What a peer says of a burst.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// Where it stands there.
+    Observed(Box<ObservedBurst>),
+    /// A tombstone: nothing of it is there.
+    Nothing,
+}
+
+/// All that a step looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct BurstView<'a> {
+    /// The moment.
+    pub now: Now,
+    /// The Burst as it is stored.
+    pub burst: &'a Burst,
+    /// Name of this cluster.
+    pub own: &'a PeerName,
+    /// The peers.
+    pub peers: &'a BTreeMap<PeerName, PeerView>,
+    /// Since when they are away.
+    pub contacts: &'a Contacts,
+    /// What other Bursts claim of them.
+    pub claimed: &'a BTreeMap<PeerName, Claimed>,
+    /// What they say of this Burst.
+    pub answers: &'a BTreeMap<PeerName, Answer>,
+    /// Peers that were told to let go of it and have not confirmed.
+    pub withdrawing: &'a BTreeSet<PeerName>,
+}
+
+/// What a step decides.
+#[derive(Clone, PartialEq, Debug)]
+pub struct BurstStep {
+    /// The next status.
+    pub status: BurstStatus,
+    /// What to tell people, if the status differs.
+    pub notes: Vec<Note>,
+    /// When to look again though nothing changed.
+    pub wake: Option<Duration>,
+}
+
+/// Decides the next status of a Burst.
+pub fn step(view: &BurstView<'_>) -> BurstStep {
+    let old = view.burst.status.clone().unwrap_or_default();
+    let mut draft = Draft { view, status: old.clone(), notes: Vec::new(), wake: None, parting: None };
+    draft.adopt_incarnation();
+    if view.burst.spec.release {
+        draft.release()
+    } else {
+        draft.hold()
+    }
+    let Draft { mut status, mut notes, wake, .. } = draft;
+    status.observed_generation = view.burst.metadata.generation;
+    standing::conclude(&mut status, &old, view, &mut notes);
+    BurstStep { status, notes, wake }
+}
+
+struct Draft<'a> {
+    view: &'a BurstView<'a>,
+    status: BurstStatus,
+    notes: Vec<Note>,
+    wake: Option<Duration>,
+    /// A peer that was let go in this step: it is asked again once it has confirmed that.
+    parting: Option<PeerName>,
+}
+
+impl Draft<'_> {
+    /// A new Job of the root is another instance: what was known of the burst was about the old one. The peer stays.
+    fn adopt_incarnation(&mut self) {
+        let incarnation = Some(self.view.burst.spec.incarnation.clone());
+        if self.status.incarnation == incarnation {
+            return;
+        }
+        let old = std::mem::take(&mut self.status);
+        self.status = BurstStatus { peer: old.peer, conditions: old.conditions, incarnation, ..BurstStatus::default() };
+    }
+
+    fn hold(&mut self) {
+        if self.status.peer.is_none() {
+            self.take_late_acceptance();
+        }
+        if let Some(peer) = self.placed() {
+            self.take_refusal(&peer);
+        }
+        if let Some(peer) = self.placed() {
+            match self.view.contacts.away(&peer, self.view.now.mono) {
+                Some(away) => self.lost(&peer, away),
+                None => self.mirror(&peer),
+            }
+        }
+        if self.status.peer.is_none() {
+            self.place();
+        }
+    }
+
+    fn release(&mut self) {
+        if let Some(peer) = self.placed() {
+            let recipient = self.is_recipient(&peer);
+            let left = match self.view.answers.get(&peer) {
+                Some(Answer::Nothing) => false,
+                Some(Answer::Observed(said)) if self.is_current(said) => match said.phase {
+                    Phase::Evicted | Phase::Released => false,
+                    // It may be about an older offer; but without the certificate nothing runs.
+                    Phase::Rejected => recipient,
+                    _ => true,
+                },
+                _ => true,
+            };
+            let away = self.view.contacts.away(&peer, self.view.now.mono);
+            match away {
+                _ if !left => self.let_go(),
+                Some(away) if away >= self.hold_for(&peer) => self.let_go(),
+                _ => {
+                    self.set(BurstPhase::Draining, format!("{peer} releases it"));
+                    if let Some(away) = away {
+                        self.wake_in(self.hold_for(&peer).saturating_sub(away));
+                        self.status.message = format!("{peer} is out of contact; its lease may still run");
+                    }
+                    return;
+                }
+            }
+        }
+        self.set(BurstPhase::Released, "released".into());
+        self.status.ready_brokers = 0;
+    }
+
+    /// A peer that refused what is still on offer has changed its mind.
+    fn take_late_acceptance(&mut self) {
+        let offered = offer::recipients(self.view.burst, self.view.peers);
+        let accepted = offered.into_iter().find(|peer| match self.view.answers.get(peer) {
+            Some(Answer::Observed(said)) => {
+                self.is_current(said) && (Phase::Accepted..=Phase::Ready).contains(&said.phase)
+            }
+            _ => false,
+        });
+        if let Some(peer) = accepted {
+            self.status.refusals.retain(|refusal| refusal.peer != peer.as_str());
+            self.status.peer = Some(peer.into());
+        }
+    }
+
+    /// A placed peer's last word: then it holds nothing.
+    fn take_refusal(&mut self, peer: &PeerName) {
+        let Some(Answer::Observed(said)) = self.view.answers.get(peer) else { return };
+        if !self.is_current(said) {
+            return;
+        }
+        let rejection =
+            |reason, message: &str| said.rejection.clone().unwrap_or_else(|| Rejection::new(reason, message));
+        match said.phase {
+            Phase::Rejected if self.answers_this_generation(said) => {
+                let unnamed = RejectionReason::Other("Rejected".into());
+                self.refused(peer, rejection(unnamed, "the peer rejected it and did not say why"));
+            }
+            Phase::Evicted => {
+                self.refused(peer, rejection(RejectionReason::EvictedByProvider, "the HostedBurst was deleted there"));
+            }
+            Phase::Released => {
+                self.notes.push(Note::warning("ReleasedByPeer", format!("{peer} released it: {}", said.message)));
+                self.let_go();
+            }
+            _ => {}
+        }
+    }
+
+    fn refused(&mut self, peer: &PeerName, rejection: Rejection) {
+        let reason = rejection.reason.as_str().to_owned();
+        self.notes.push(Note::warning(reason.clone(), format!("{peer}: {rejection}")));
+        self.status.refusals.retain(|refusal| refusal.peer != peer.as_str());
+        self.status.refusals.push(BurstRefusal {
+            peer: peer.to_string(),
+            reason,
+            message: rejection.message,
+            generation: self.view.burst.metadata.generation.unwrap_or(0),
+            offer: offer::fingerprint(self.view.burst),
+            peer_generation: self.view.peers.get(peer).and_then(|peer| peer.generation),
+        });
+        self.status.refusals.sort_by(|a, b| a.peer.cmp(&b.peer));
+        self.let_go();
+    }
+
+    /// The peer is out of contact: its ranks stay its own until nothing can run there any more.
+    fn lost(&mut self, peer: &PeerName, away: Duration) {
+        let hold = self.hold_for(peer);
+        if away >= hold {
+            self.notes.push(Note::warning("PeerLost", format!("{peer} was out of contact until its lease ran out")));
+            return self.let_go();
+        }
+        if away < LOST_AFTER {
+            return self.wake_in(LOST_AFTER - away);
+        }
+        let left = hold - away;
+        self.wake_in(left);
+        let until = later(self.view.now.wall, left);
+        // The date is for people: it moves only if it is off by more than a few seconds.
+        let near = |Time(old): &Time| elapsed(*old, until).max(elapsed(until, *old)) <= Duration::from_secs(5);
+        let known = self.status.reserved_until.clone().filter(|old| self.status.phase == BurstPhase::Lost && near(old));
+        let Time(until) = self.status.reserved_until.insert(known.unwrap_or(Time(until))).clone();
+        self.set(BurstPhase::Lost, format!("{peer} is out of contact; its ranks stay reserved until {until:.0}"));
+    }
+
+    /// In contact: what the peer says is what is so.
+    fn mirror(&mut self, peer: &PeerName) {
+        self.status.reserved_until = None;
+        let said = match self.view.answers.get(peer) {
+            Some(Answer::Observed(said)) if self.is_current(said) && said.phase.occupies() => said,
+            _ => return self.unanswered(peer),
+        };
+        let message = match said.message.as_str() {
+            "" => format!("{peer}: {}", said.phase),
+            text => format!("{peer}: {text}"),
+        };
+        self.set(said.phase.into(), message);
+        let status = &mut self.status;
+        status.ready_brokers = said.ready_brokers;
+        status.hosted_uid = said.hosted_uid.clone().or(status.hosted_uid.take());
+        status.acknowledged_generation = i64::try_from(said.observed_generation).ok();
+        status.rank_map_digest.clone_from(&said.rank_map_digest);
+        status.credential_digest.clone_from(&said.credential_digest);
+        status.lead = said.lead.clone().map(Into::into);
+        status.times = Some(said.times.clone().into());
+        status.refusals.retain(|refusal| refusal.peer != peer.as_str());
+    }
+
+    /// No answer that counts: an offer is on its way, or this agent has just started.
+    fn unanswered(&mut self, peer: &PeerName) {
+        let wish = offer::wish(&self.view.burst.spec);
+        let untouched = self.status.hosted_uid.is_none() && !self.is_recipient(peer);
+        let asked = self.view.peers.get(peer).is_some_and(|view| place::eligible(&wish, peer, view));
+        if untouched && !asked {
+            return self.let_go();
+        }
+        let known = BurstPhase::Accepted..=BurstPhase::Draining;
+        if untouched || !(known.contains(&self.status.phase) || self.status.phase == BurstPhase::Lost) {
+            self.set(BurstPhase::Offered, format!("offered to {peer}, which has not answered yet"));
+        }
+    }
+
+    fn place(&mut self) {
+        let view = self.view;
+        let mut excluded: BTreeMap<PeerName, String> = BTreeMap::new();
+        excluded.insert(view.own.clone(), "is this cluster itself".into());
+        for refusal in self.status.refusals.iter().filter(|refusal| offer::stands(refusal, view.burst, view.peers)) {
+            let text = format!("refused ({}): {}", refusal.reason, refusal.message);
+            excluded.insert(refusal.peer.as_str().into(), text);
+        }
+        for peer in view.withdrawing.iter().chain(&self.parting) {
+            let confirms = || "has yet to confirm that nothing is left there".into();
+            excluded.entry(peer.clone()).or_insert_with(confirms);
+        }
+        match place::place(&offer::wish(&view.burst.spec), view.peers, view.claimed, &excluded) {
+            Ok(peer) => {
+                self.notes.push(Note::normal("Placed", format!("placed on {peer}")));
+                self.set(BurstPhase::Offered, format!("offered to {peer}, which has not answered yet"));
+                self.status.peer = Some(peer.into());
+            }
+            Err(none) => {
+                let refusals: Vec<_> = self
+                    .status
+                    .refusals
+                    .iter()
+                    .filter(|refusal| offer::stands(refusal, view.burst, view.peers))
+                    .collect();
+                let phase = match refusals.as_slice() {
+                    [] => BurstPhase::Pending,
+                    all if all.iter().all(|refusal| offer::evicted(refusal)) => BurstPhase::Evicted,
+                    _ => BurstPhase::Rejected,
+                };
+                self.set(phase, none.to_string());
+            }
+        }
+    }
+
+    /// Nothing can run there any more.
+    fn let_go(&mut self) {
+        let status = &mut self.status;
+        self.parting = status.peer.take().map(PeerName::from);
+        status.hosted_uid = None;
+        status.acknowledged_generation = None;
+        status.rank_map_digest = None;
+        status.credential_digest = None;
+        status.lead = None;
+        status.ready_brokers = 0;
+        status.reserved_until = None;
+        status.times = None;
+    }
+
+    fn set(&mut self, phase: BurstPhase, message: String) {
+        self.status.phase = phase;
+        self.status.message = message;
+    }
+
+    fn wake_in(&mut self, delay: Duration) {
+        self.wake = Some(self.wake.map_or(delay, |wake| wake.min(delay)));
+    }
+
+    fn placed(&self) -> Option<PeerName> {
+        self.status.peer.clone().map(PeerName::from)
+    }
+
+    /// How long a peer must be out of contact before its ranks are free. Without the certificate it cannot run them.
+    fn hold_for(&self, peer: &PeerName) -> Duration {
+        let spec = &self.view.burst.spec;
+        let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+        if self.is_recipient(peer) { seconds(spec.lease_seconds) + seconds(spec.drain_seconds) + MARGIN } else { GRACE }
+    }
+
+    fn is_recipient(&self, peer: &PeerName) -> bool {
+        self.status.credential_recipients.iter().any(|recipient| recipient.peer == peer.as_str())
+    }
+
+    /// An answer about another incarnation is about another instance.
+    fn is_current(&self, said: &ObservedBurst) -> bool {
+        said.incarnation == self.view.burst.spec.incarnation
+    }
+
+    fn answers_this_generation(&self, said: &ObservedBurst) -> bool {
+        i64::try_from(said.observed_generation).is_ok_and(|said| Some(said) >= self.view.burst.metadata.generation)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,345 @@
+use jiff::Timestamp;
+
+use super::*;
+use crate::api::burst::{BurstSpec, CredentialRecipient};
+use crate::clock::Mono;
+use crate::contract::PeerState;
+
+/// A root's world of two peers, as a step sees it.
+struct World {
+    burst: Burst,
+    peers: BTreeMap<PeerName, PeerView>,
+    contacts: Contacts,
+    answers: BTreeMap<PeerName, Answer>,
+    published: BTreeSet<PeerName>,
+    withdrawing: BTreeSet<PeerName>,
+    secs: u64,
+    notes: Vec<String>,
+}
+
+impl World {
+    fn new() -> Self {
+        let spec = BurstSpec {
+            slot: "lake-burst-0".into(),
+            size: 3,
+            max_size: 3,
+            cores: 1,
+            incarnation: "job-1".into(),
+            lease_seconds: 300,
+            drain_seconds: 60,
+            ..BurstSpec::default()
+        };
+        let mut burst = Burst::new("lake-burst-0", spec);
+        burst.metadata.generation = Some(1);
+        let mut world = Self {
+            burst,
+            peers: BTreeMap::new(),
+            contacts: Contacts::begin(Mono::ZERO),
+            answers: BTreeMap::new(),
+            published: BTreeSet::new(),
+            withdrawing: BTreeSet::new(),
+            secs: 0,
+            notes: Vec::new(),
+        };
+        world.connect("west").connect("north");
+        world
+    }
+
+    fn connect(&mut self, peer: &str) -> &mut Self {
+        self.peers.entry(peer.into()).or_default().state = PeerState::Connected;
+        self
+    }
+
+    fn cut(&mut self, peer: &str) -> &mut Self {
+        self.peers.entry(peer.into()).or_default().state = PeerState::Disconnected;
+        self
+    }
+
+    fn named(&mut self, peers: &[&str]) -> &mut Self {
+        self.burst.spec.peers = peers.iter().map(|name| (*name).to_owned()).collect();
+        self
+    }
+
+    fn edit(&mut self, change: impl FnOnce(&mut BurstSpec)) -> &mut Self {
+        change(&mut self.burst.spec);
+        self.burst.metadata.generation = self.burst.metadata.generation.map(|generation| generation + 1);
+        self
+    }
+
+    fn say(&mut self, peer: &str, phase: Phase) -> &mut Self {
+        self.say_of(peer, phase, "job-1", self.burst.metadata.generation.unwrap())
+    }
+
+    fn say_of(&mut self, peer: &str, phase: Phase, incarnation: &str, generation: i64) -> &mut Self {
+        let rejection =
+            (phase == Phase::Rejected).then(|| Rejection::new(RejectionReason::PolicyForbids, "no secrets"));
+        let said = ObservedBurst {
+            phase,
+            rejection,
+            incarnation: incarnation.into(),
+            observed_generation: generation.try_into().unwrap(),
+            hosted_uid: phase.occupies().then(|| format!("hosted-on-{peer}")),
+            ready_brokers: if phase == Phase::Ready { 3 } else { 0 },
+            ..ObservedBurst::default()
+        };
+        self.answers.insert(peer.into(), Answer::Observed(Box::new(said)));
+        self
+    }
+
+    fn give_certificate(&mut self, peer: &str) -> &mut Self {
+        let recipient = CredentialRecipient { peer: peer.into(), incarnation: "job-1".into() };
+        self.burst.status.as_mut().unwrap().credential_recipients.push(recipient);
+        self
+    }
+
+    /// Time passes, then one step is taken and stored.
+    fn after(&mut self, secs: u64) -> &mut Self {
+        self.secs += secs;
+        let mono = Mono::from_start(Duration::from_secs(self.secs));
+        let now = Now { mono, wall: Timestamp::from_second(1_000_000 + self.secs as i64).unwrap() };
+        let present: Vec<_> = self.peers.iter().filter(|(_, peer)| peer.in_session()).map(|(name, _)| name).collect();
+        self.contacts.observe(present, mono);
+        let own = PeerName::from("east");
+        let claimed = BTreeMap::new();
+        let before = self.burst.status.clone();
+        let view = BurstView {
+            now,
+            burst: &self.burst,
+            own: &own,
+            peers: &self.peers,
+            contacts: &self.contacts,
+            claimed: &claimed,
+            answers: &self.answers,
+            withdrawing: &self.withdrawing,
+        };
+        let step = step(&view);
+        if before.as_ref() != Some(&step.status) {
+            self.notes.extend(step.notes.iter().map(|note| note.reason.clone()));
+        }
+        self.burst.status = Some(step.status);
+        let offered = offer::recipients(&self.burst, &self.peers);
+        self.withdrawing.extend(self.published.difference(&offered).cloned());
+        self.withdrawing.retain(|peer| !offered.contains(peer));
+        self.published = offered;
+        self
+    }
+
+    fn step(&mut self) -> &mut Self {
+        self.after(1)
+    }
+
+    fn confirm(&mut self, peer: &str) -> &mut Self {
+        self.withdrawing.remove(peer);
+        self.answers.insert(peer.into(), Answer::Nothing);
+        self
+    }
+
+    #[track_caller]
+    fn is(&mut self, phase: BurstPhase, peer: Option<&str>) -> &mut Self {
+        let status = self.burst.status.as_ref().unwrap();
+        assert_eq!((status.phase, status.peer.as_deref()), (phase, peer), "{}", status.message);
+        self
+    }
+}
+
+#[test]
+fn a_good_burst_is_placed_offered_accepted_and_ready() {
+    let mut world = World::new();
+    world.named(&["west"]).step().is(BurstPhase::Offered, Some("west"));
+    world.say("west", Phase::Accepted).step().is(BurstPhase::Accepted, Some("west"));
+    world.say("west", Phase::Ready).step().is(BurstPhase::Ready, Some("west"));
+    let status = world.burst.status.clone().unwrap();
+    assert_eq!((status.ready_brokers, status.hosted_uid.as_deref()), (3, Some("hosted-on-west")));
+    assert_eq!(world.notes, ["Placed", "Accepted", "Ready"]);
+    world.step();
+    assert_eq!(world.burst.status, Some(status), "a step without news changes nothing");
+    assert_eq!(world.notes.len(), 3);
+}
+
+#[test]
+fn a_refusal_moves_on_and_is_not_offered_again_until_something_changes() {
+    let mut world = World::new();
+    world.named(&["west", "north"]).step().say("west", Phase::Rejected).step().is(BurstPhase::Offered, Some("north"));
+    world.say("north", Phase::Rejected).step().is(BurstPhase::Rejected, None);
+    let message = &world.burst.status.as_ref().unwrap().message;
+    assert_eq!(message, "north: refused (PolicyForbids): no secrets; west: refused (PolicyForbids): no secrets");
+    world.step().step().is(BurstPhase::Rejected, None);
+
+    world.edit(|spec| spec.lead = Some(Default::default())).step().is(BurstPhase::Rejected, None);
+    world.edit(|spec| spec.size = 2).step().is(BurstPhase::Offered, Some("west"));
+}
+
+#[test]
+fn a_changed_cluster_peer_or_a_retry_is_a_new_chance() {
+    let mut world = World::new();
+    world.named(&["west"]).step().say("west", Phase::Evicted).step().is(BurstPhase::Evicted, None);
+    assert!(world.withdrawing.contains("west") && world.notes.contains(&"EvictedByProvider".to_owned()));
+    world.confirm("west").step().is(BurstPhase::Evicted, None);
+
+    world.peers.get_mut("west").unwrap().generation = Some(2);
+    world.step().is(BurstPhase::Offered, Some("west"));
+    world.say("west", Phase::Evicted).step().is(BurstPhase::Evicted, None);
+    let retry = [(crate::api::labels::RETRY.to_owned(), "1".to_owned())].into();
+    world.burst.metadata.annotations = Some(retry);
+    world.step().is(BurstPhase::Pending, None);
+    world.confirm("west").step().is(BurstPhase::Offered, Some("west"));
+}
+
+#[test]
+fn a_peer_that_changed_its_mind_gets_the_standing_offer_and_an_evicting_one_has_none() {
+    let mut world = World::new();
+    world.named(&["west"]).step().say("west", Phase::Rejected).step().is(BurstPhase::Rejected, None);
+    assert_eq!(offer::recipients(&world.burst, &world.peers), [PeerName::from("west")].into());
+    assert!(world.withdrawing.is_empty(), "the offer stands");
+    world.say("west", Phase::Accepted).step().is(BurstPhase::Accepted, Some("west"));
+    world.say("west", Phase::Evicted).step().is(BurstPhase::Evicted, None);
+    assert!(offer::recipients(&world.burst, &world.peers).is_empty());
+}
+
+#[test]
+fn answers_of_another_life_are_ignored() {
+    let mut world = World::new();
+    world.named(&["west"]).step();
+    world.say_of("west", Phase::Ready, "job-0", 1).step().is(BurstPhase::Offered, Some("west"));
+    world.say("west", Phase::Ready).step().is(BurstPhase::Ready, Some("west"));
+    world.edit(|spec| spec.incarnation = "job-2".into()).step().is(BurstPhase::Offered, Some("west"));
+    let status = world.burst.status.clone().unwrap();
+    assert_eq!((status.ready_brokers, status.hosted_uid), (0, None));
+    world.edit(|spec| spec.size = 2);
+    world.say_of("west", Phase::Rejected, "job-2", 1).step().is(BurstPhase::Offered, Some("west"));
+}
+
+#[test]
+fn a_lost_peer_keeps_its_ranks_until_lease_drain_and_margin_are_over() {
+    let mut world = World::new();
+    world.step().say("north", Phase::Ready).step().is(BurstPhase::Ready, Some("north"));
+    world.give_certificate("north").cut("north").step().is(BurstPhase::Ready, Some("north"));
+    world.after(11).is(BurstPhase::Lost, Some("north"));
+    world.after(300).is(BurstPhase::Lost, Some("north"));
+    world.after(58).is(BurstPhase::Lost, Some("north"));
+    world.after(1).is(BurstPhase::Offered, Some("west"));
+    assert!(world.notes.contains(&"PeerLost".to_owned()));
+}
+
+#[test]
+fn a_removed_peer_and_a_restarted_agent_wait_as_long() {
+    let mut world = World::new();
+    world.step().say("north", Phase::Ready).step().give_certificate("north");
+    world.peers.remove("north");
+    world.step().after(369).is(BurstPhase::Lost, Some("north"));
+    let reserved = world.burst.status.as_ref().unwrap().reserved_until.clone();
+    assert!(reserved.is_some());
+    // Another agent takes over and knows nothing of the time that has passed.
+    world.contacts = Contacts::begin(Mono::from_start(Duration::from_secs(world.secs)));
+    world.after(200).is(BurstPhase::Lost, Some("north"));
+    assert_ne!(world.burst.status.as_ref().unwrap().reserved_until, reserved);
+    world.after(169).is(BurstPhase::Lost, Some("north"));
+    world.after(1).is(BurstPhase::Offered, Some("west"));
+}
+
+#[test]
+fn a_peer_without_the_certificate_is_given_up_after_the_grace_period_and_a_blip_is_nothing() {
+    let mut world = World::new();
+    world.step().is(BurstPhase::Offered, Some("north"));
+    world.cut("north").after(9).is(BurstPhase::Offered, Some("north"));
+    world.connect("north").step().is(BurstPhase::Offered, Some("north"));
+    world.cut("north").step().after(29).is(BurstPhase::Lost, Some("north"));
+    world.after(1).is(BurstPhase::Offered, Some("west"));
+}
+
+#[test]
+fn a_lost_peer_that_returns_goes_on() {
+    let mut world = World::new();
+    world.step().say("north", Phase::Ready).step().give_certificate("north");
+    world.cut("north").step().after(60).is(BurstPhase::Lost, Some("north"));
+    world.connect("north").step().is(BurstPhase::Ready, Some("north"));
+    assert_eq!(world.burst.status.as_ref().unwrap().reserved_until, None);
+}
+
+#[test]
+fn a_release_waits_for_the_peers_word() {
+    let mut world = World::new();
+    world.step().say("north", Phase::Ready).step().give_certificate("north");
+    world.edit(|spec| spec.release = true).step().is(BurstPhase::Draining, Some("north"));
+    assert!(world.withdrawing.contains("north"), "the tombstone is on its way");
+    world.say("north", Phase::Draining).step().is(BurstPhase::Draining, Some("north"));
+    world.confirm("north").step().is(BurstPhase::Released, None);
+    world.step().is(BurstPhase::Released, None);
+    assert_eq!(world.notes.last().map(String::as_str), Some("Released"));
+    world.edit(|spec| spec.release = false).step().is(BurstPhase::Offered, Some("north"));
+}
+
+#[test]
+fn a_burst_that_a_peer_released_by_itself_is_offered_again_once_that_is_confirmed() {
+    let mut world = World::new();
+    world.named(&["west"]).step().say("west", Phase::Ready).step().give_certificate("west");
+    world.say("west", Phase::Released).step().is(BurstPhase::Pending, None);
+    world.step().is(BurstPhase::Pending, None);
+    world.confirm("west").step().is(BurstPhase::Offered, Some("west"));
+    assert_eq!(offer::desired(&world.burst).hosted_uid, None);
+}
+
+#[test]
+fn an_accepted_peer_is_sticky_and_an_untouched_one_follows_the_users_choice() {
+    let mut world = World::new();
+    world.named(&["west"]).step().edit(|spec| spec.peers = vec!["north".into()]);
+    world.step().is(BurstPhase::Offered, Some("north"));
+    world.say("north", Phase::Provisioning).step().edit(|spec| spec.peers = vec!["west".into()]);
+    world.step().is(BurstPhase::Provisioning, Some("north"));
+}
+
+proptest::proptest! {
+    /// Whatever happens, a slot leaves a peer that has the certificate only by that peer's word or after its lease.
+    #[test]
+    fn ranks_never_run_twice(events in proptest::collection::vec(0..12_u8, 1..60)) {
+        let mut world = World::new();
+        let (mut holder, mut contact) = (None::<String>, 0);
+        for event in events {
+            match event {
+                0 => { world.cut("north"); }
+                1 => { world.connect("north"); }
+                2 => { world.cut("west"); }
+                3 => { world.connect("west"); }
+                4 => { world.edit(|spec| spec.release = !spec.release); }
+                5 => { world.secs += 100; }
+                6..=8 => {
+                    // The placed peer accepts, and gets the certificate.
+                    let placed = world.burst.status.as_ref().and_then(|status| status.peer.clone());
+                    let open = !world.burst.spec.release;
+                    if let Some(peer) = placed.filter(|peer| open && world.peers[peer.as_str()].connected()) {
+                        world.say(&peer, Phase::Ready);
+                        let known = &world.burst.status.as_ref().unwrap().credential_recipients;
+                        if !known.iter().any(|recipient| recipient.peer == peer) {
+                            world.give_certificate(&peer);
+                        }
+                        holder = Some(peer);
+                    }
+                }
+                9 => {
+                    if let Some(peer) = holder.clone().filter(|peer| world.peers[peer.as_str()].connected()) {
+                        world.say(&peer, Phase::Evicted);
+                        world.step();
+                        holder = None;
+                    }
+                }
+                10 => {
+                    let draining: Vec<_> = world.withdrawing.iter().filter(|peer| world.peers[*peer].connected()).cloned().collect();
+                    for peer in draining {
+                        world.confirm(peer.as_str());
+                        holder = holder.filter(|holder| holder != peer.as_str());
+                    }
+                }
+                _ => {}
+            }
+            world.step();
+            if let Some(peer) = &holder {
+                if world.peers[peer.as_str()].in_session() { contact = world.secs; }
+                let placed = world.burst.status.as_ref().unwrap().peer.clone();
+                if placed.as_ref() != Some(peer) {
+                    proptest::prop_assert!(world.secs - contact >= 370, "left {peer} for {placed:?} after {}", world.secs - contact);
+                    holder = None;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Who may have the certificate, decided on the Burst as it is stored at this moment.
+
+use crate::api::burst::{Burst, BurstStatus, CredentialRecipient};
+use crate::contract::{CredentialRefusal, CredentialRequest, PeerName};
+
+/// What must happen before the certificate goes out.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Grant {
+    /// The peer is on record.
+    Recorded,
+    /// This status must be stored first, on exactly the version of the Burst that was looked at.
+    Record(Box<BurstStatus>),
+}
+
+/// Whether `peer` gets the certificate of `burst`.
+///
+/// # Errors
+/// [`CredentialRefusal::NotForYou`] unless the Burst is placed on that peer, in that incarnation, with that digest, and is
+/// not being released.
+pub fn grant(burst: &Burst, peer: &PeerName, request: &CredentialRequest) -> Result<Grant, CredentialRefusal> {
+    let spec = &burst.spec;
+    let status = burst.status.clone().unwrap_or_default();
+    let same_burst = burst.metadata.uid.as_deref() == Some(request.burst.as_str());
+    let placed_there = status.peer.as_deref() == Some(peer.as_str()) && !spec.release;
+    let same_instance =
+        spec.incarnation == request.incarnation && status.incarnation.as_ref() == Some(&spec.incarnation);
+    let same_certificate = spec.credential_digest == request.digest && !request.digest.is_empty();
+    let stays = burst.metadata.deletion_timestamp.is_none();
+    if !(same_burst && placed_there && same_instance && same_certificate && stays) {
+        return Err(CredentialRefusal::NotForYou);
+    }
+    let recipient = CredentialRecipient { peer: peer.to_string(), incarnation: spec.incarnation.clone() };
+    if status.credential_recipients.contains(&recipient) {
+        return Ok(Grant::Recorded);
+    }
+    let mut status = status;
+    status.credential_recipients.retain(|known| known.peer != recipient.peer);
+    status.credential_recipients.push(recipient);
+    status.credential_recipients.sort_by(|a, b| a.peer.cmp(&b.peer));
+    Ok(Grant::Record(Box::new(status)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::burst::BurstSpec;
+
+    fn burst() -> Burst {
+        let spec =
+            BurstSpec { incarnation: "job-1".into(), credential_digest: "sha256:aa".into(), ..BurstSpec::default() };
+        let mut burst = Burst::new("b", spec);
+        burst.metadata.uid = Some("uid-1".into());
+        let status =
+            BurstStatus { peer: Some("west".into()), incarnation: Some("job-1".into()), ..BurstStatus::default() };
+        burst.status = Some(status);
+        burst
+    }
+
+    fn request() -> CredentialRequest {
+        CredentialRequest { burst: "uid-1".into(), incarnation: "job-1".into(), digest: "sha256:aa".into() }
+    }
+
+    #[test]
+    fn the_recipient_is_recorded_before_anything_goes_out() {
+        let mut burst = burst();
+        let Grant::Record(status) = grant(&burst, &"west".into(), &request()).unwrap() else {
+            panic!("nothing was recorded yet");
+        };
+        assert_eq!(status.credential_recipients.len(), 1);
+        burst.status = Some(*status);
+        assert_eq!(grant(&burst, &"west".into(), &request()), Ok(Grant::Recorded));
+    }
+
+    #[test]
+    fn nobody_else_gets_it() {
+        type Change = fn(&mut Burst, &mut CredentialRequest);
+        let table: [(&str, Change); 8] = [
+            ("another peer", |burst, _| burst.status.as_mut().unwrap().peer = Some("north".into())),
+            ("placed nowhere", |burst, _| burst.status.as_mut().unwrap().peer = None),
+            ("another burst", |_, request| request.burst = "uid-2".into()),
+            ("an old instance", |_, request| request.incarnation = "job-0".into()),
+            ("placed for an old instance", |burst, _| burst.spec.incarnation = "job-2".into()),
+            ("another certificate", |_, request| request.digest = "sha256:bb".into()),
+            ("being released", |burst, _| burst.spec.release = true),
+            ("being deleted", |burst, _| {
+                let Some(at) = jiff::Timestamp::from_second(1).ok() else { return };
+                burst.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at));
+            }),
+        ];
+        for (case, change) in table {
+            let (mut burst, mut request) = (burst(), request());
+            change(&mut burst, &mut request);
+            assert_eq!(grant(&burst, &"west".into(), &request), Err(CredentialRefusal::NotForYou), "{case}");
+        }
+    }
+}

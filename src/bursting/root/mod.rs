@@ -1,0 +1,15 @@
+//! Root side: which bursts a MiniCluster declares, where they go, and what became of them.
+//!
+//! | file | what it does | talks to the API server |
+//! |---|---|---|
+//! | [`place`] | a burst and the peers → one peer, or why none | no |
+//! | [`lead_address`] | where bursts reach the lead broker | no |
+//! | [`offer`] | a stored Burst → what is sent to whom | no |
+//! | [`answers`], `standing` | a Burst, the peers and their answers → its next status, with conditions and events | no |
+//! | [`credential`] | who may have the certificate | no |
+pub mod answers;
+pub mod credential;
+pub mod lead_address;
+pub mod offer;
+pub mod place;
+mod standing;

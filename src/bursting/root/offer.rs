@@ -1,0 +1,125 @@
+//! What a Burst says to which peer: derived from the stored object alone, never from an intention.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sha2::{Digest, Sha256};
+
+use super::place::{Wish, eligible};
+use crate::api::burst::{Burst, BurstRefusal, BurstSpec};
+use crate::api::labels;
+use crate::bursting::peers::PeerView;
+use crate::contract::{DesiredBurst, PeerName, RejectionReason, RootIdentity};
+
+/// The peers that a Burst is offered to.
+///
+/// The peer it is placed on; and, while it is placed nowhere, the peers that refused what is still on offer: their refusal
+/// stands for their state at that moment, and when policy or room changes there, they accept. Two may do so at once
+/// without harm, because none of them gets the certificate before the Burst is placed on it.
+pub fn recipients(burst: &Burst, peers: &BTreeMap<PeerName, PeerView>) -> BTreeSet<PeerName> {
+    let status = burst.status.clone().unwrap_or_default();
+    if burst.spec.release {
+        return BTreeSet::new();
+    }
+    if let Some(peer) = status.peer {
+        return [PeerName::from(peer)].into();
+    }
+    let wish = wish(&burst.spec);
+    let asked = |name: &PeerName| peers.get(name).is_some_and(|peer| eligible(&wish, name, peer) && peer.in_session());
+    let standing = status.refusals.iter().filter(|refusal| stands(refusal, burst, peers) && !evicted(refusal));
+    standing.map(|refusal| PeerName::from(refusal.peer.as_str())).filter(asked).collect()
+}
+
+/// What is sent to those peers.
+pub fn desired(burst: &Burst) -> DesiredBurst {
+    let BurstSpec {
+        root,
+        slot,
+        index: _,
+        size,
+        max_size,
+        cores,
+        gpus,
+        peers: _,
+        selector: _,
+        incarnation,
+        rank_map,
+        rank_map_digest,
+        credential_digest,
+        credential_secret: _,
+        lead,
+        flux_version,
+        template,
+        lease_seconds,
+        drain_seconds,
+        release: _,
+    } = burst.spec.clone();
+    let status = burst.status.as_ref();
+    let current = status.filter(|status| status.incarnation.as_ref() == Some(&incarnation));
+    DesiredBurst {
+        uid: uid(burst).into(),
+        generation: burst.metadata.generation.and_then(|generation| u64::try_from(generation).ok()).unwrap_or(0),
+        root: RootIdentity {
+            namespace: burst.metadata.namespace.clone().unwrap_or_default(),
+            name: root,
+            uid: root_uid(burst).unwrap_or_default().to_owned(),
+            incarnation,
+        },
+        slot,
+        size,
+        max_size,
+        cores,
+        gpus,
+        rank_map,
+        rank_map_digest,
+        credential_digest,
+        lead: lead.map(Into::into),
+        flux_version,
+        template,
+        lease_seconds,
+        drain_seconds,
+        hosted_uid: current.and_then(|status| status.hosted_uid.clone()),
+    }
+}
+
+/// What placement needs to know of a Burst.
+pub fn wish(spec: &BurstSpec) -> Wish {
+    Wish {
+        size: spec.size,
+        max_size: spec.max_size,
+        cores: spec.cores,
+        gpus: spec.gpus,
+        peers: spec.peers.iter().map(|name| name.as_str().into()).collect(),
+        selector: spec.selector.clone(),
+    }
+}
+
+/// Whether a refusal still speaks of what would be offered now, to the peer as it is now.
+pub fn stands(refusal: &BurstRefusal, burst: &Burst, peers: &BTreeMap<PeerName, PeerView>) -> bool {
+    let generation = peers.get(refusal.peer.as_str()).and_then(|peer| peer.generation);
+    refusal.offer == fingerprint(burst) && refusal.peer_generation == generation
+}
+
+/// Whether the peer's owner threw the burst out: that is final for this offer.
+pub fn evicted(refusal: &BurstRefusal) -> bool {
+    refusal.reason == RejectionReason::EvictedByProvider.as_str()
+}
+
+/// Digest of what is on offer. The lead's address is no part of it: that a pod moved is no reason to ask again.
+pub fn fingerprint(burst: &Burst) -> String {
+    let spec = BurstSpec { lead: None, ..burst.spec.clone() };
+    let retry = burst.metadata.annotations.as_ref().and_then(|annotations| annotations.get(labels::RETRY));
+    let text = serde_json::to_vec(&(&spec, retry)).expect("a spec is plain data with text keys");
+    let digest = Sha256::digest(&text);
+    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// UID of a Burst; empty for one that was never stored.
+pub fn uid(burst: &Burst) -> &str {
+    burst.metadata.uid.as_deref().unwrap_or_default()
+}
+
+/// UID of the root MiniCluster, which owns the Burst.
+pub fn root_uid(burst: &Burst) -> Option<&str> {
+    let owners = burst.metadata.owner_references.as_deref().unwrap_or_default();
+    owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str())
+}

@@ -1,0 +1,300 @@
+//! Where a burst goes: a pure choice among the peers.
+//!
+//! The user's order wins; else labels; else room. Capacity is a hint, since only the provider's admission knows: a peer
+//! that was named is asked even if it seems full, as its refusal tells more than our guess.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::bursting::peers::PeerView;
+use crate::contract::{Capacity, PeerName};
+
+/// What a burst needs, and where its user wants it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Wish {
+    /// Brokers wanted now.
+    pub size: u32,
+    /// Brokers that quotas must have room for.
+    pub max_size: u32,
+    /// Cores per broker.
+    pub cores: u32,
+    /// GPUs per broker.
+    pub gpus: u32,
+    /// Peers by name, best first.
+    pub peers: Vec<PeerName>,
+    /// Labels of the ClusterPeer; counts if no peer is named.
+    pub selector: BTreeMap<String, String>,
+}
+
+/// What was placed on a peer and is not yet in the capacity it reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Claimed {
+    /// Bursts.
+    pub bursts: u32,
+    /// Their brokers, by `maxSize`.
+    pub brokers: u32,
+    /// Their cores, by `size`.
+    pub cores: u32,
+    /// Their GPUs, by `size`.
+    pub gpus: u32,
+}
+
+impl Claimed {
+    /// Adds a burst.
+    pub fn add(&mut self, wish: &Wish) {
+        self.bursts += 1;
+        self.brokers = self.brokers.saturating_add(wish.max_size);
+        self.cores = self.cores.saturating_add(wish.size.saturating_mul(wish.cores));
+        self.gpus = self.gpus.saturating_add(wish.size.saturating_mul(wish.gpus));
+    }
+}
+
+/// No peer can take a burst at the moment, and why not, peer by peer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NoCandidate {
+    /// Why each peer that came into question was passed over.
+    pub reasons: BTreeMap<PeerName, String>,
+}
+
+impl fmt::Display for NoCandidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.reasons.is_empty() {
+            return f.write_str("there is no ClusterPeer to place it on");
+        }
+        for (position, (peer, reason)) in self.reasons.iter().enumerate() {
+            if position > 0 {
+                f.write_str("; ")?;
+            }
+            write!(f, "{peer}: {reason}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Chooses a peer for `wish`.
+///
+/// `excluded` are peers that must not be asked, with the reason: they refused it, or have not yet confirmed that they hold
+/// nothing of it.
+///
+/// # Errors
+/// Nobody can take it now.
+pub fn place(
+    wish: &Wish,
+    peers: &BTreeMap<PeerName, PeerView>,
+    claimed: &BTreeMap<PeerName, Claimed>,
+    excluded: &BTreeMap<PeerName, String>,
+) -> Result<PeerName, NoCandidate> {
+    let mut none = NoCandidate::default();
+    let mut candidates = Vec::new();
+    for name in asked(wish, peers) {
+        match able(&name, wish, peers, claimed, excluded) {
+            Ok(fit) => candidates.push((name, fit)),
+            Err(reason) => {
+                none.reasons.insert(name, reason);
+            }
+        }
+    }
+    let chosen = if wish.peers.is_empty() {
+        let roomy = candidates.iter().filter(|(_, fit)| !matches!(fit, Fit::Short(_)));
+        roomy.min_by_key(|(name, fit)| (fit.rank(), name.clone()))
+    } else {
+        candidates.iter().find(|(_, fit)| !matches!(fit, Fit::Short(_))).or(candidates.first())
+    };
+    if let Some((name, _)) = chosen {
+        return Ok(name.clone());
+    }
+    for (name, fit) in candidates {
+        if let Fit::Short(reason) = fit {
+            none.reasons.insert(name, reason);
+        }
+    }
+    Err(none)
+}
+
+/// Whether the wish lets this peer be asked at all.
+pub fn eligible(wish: &Wish, name: &PeerName, peer: &PeerView) -> bool {
+    if wish.peers.is_empty() {
+        wish.selector.iter().all(|(key, value)| peer.labels.get(key) == Some(value))
+    } else {
+        wish.peers.contains(name)
+    }
+}
+
+/// How well a peer that may be asked fits.
+enum Fit {
+    /// It has room, and this many cores to spare afterwards.
+    Roomy(u32),
+    /// It tells no capacity.
+    Unknown,
+    /// It seems to lack room.
+    Short(String),
+}
+
+impl Fit {
+    /// The most spare cores first, then those that tell nothing.
+    fn rank(&self) -> (u8, Reverse<u32>) {
+        match self {
+            Self::Roomy(spare) => (0, Reverse(*spare)),
+            Self::Unknown => (1, Reverse(0)),
+            Self::Short(_) => (2, Reverse(0)),
+        }
+    }
+}
+
+/// The peers in question, in the order they are asked.
+fn asked(wish: &Wish, peers: &BTreeMap<PeerName, PeerView>) -> Vec<PeerName> {
+    if wish.peers.is_empty() {
+        peers.iter().filter(|(name, peer)| eligible(wish, name, peer)).map(|(name, _)| name.clone()).collect()
+    } else {
+        wish.peers.clone()
+    }
+}
+
+fn able(
+    name: &PeerName,
+    wish: &Wish,
+    peers: &BTreeMap<PeerName, PeerView>,
+    claimed: &BTreeMap<PeerName, Claimed>,
+    excluded: &BTreeMap<PeerName, String>,
+) -> Result<Fit, String> {
+    let peer = peers.get(name).ok_or("there is no ClusterPeer of this name")?;
+    if let Some(reason) = excluded.get(name) {
+        return Err(reason.clone());
+    }
+    if peer.suspended {
+        return Err("suspended".into());
+    }
+    if !peer.connected() {
+        return Err("not connected".into());
+    }
+    let Some(capacity) = peer.capacity else { return Ok(Fit::Unknown) };
+    Ok(match room(wish, &capacity, claimed.get(name).copied().unwrap_or_default()) {
+        Ok(spare) => Fit::Roomy(spare),
+        Err(reason) => Fit::Short(reason),
+    })
+}
+
+/// Cores left after placing.
+fn room(wish: &Wish, capacity: &Capacity, claimed: Claimed) -> Result<u32, String> {
+    let short = |what: &str, wanted: u32, free: u32| {
+        if wanted > free { Err(format!("{wanted} {what} wanted, {free} free")) } else { Ok(free - wanted) }
+    };
+    if let Some(free) = capacity.free_bursts {
+        short("burst", 1, free.saturating_sub(claimed.bursts))?;
+    }
+    if let Some(free) = capacity.free_brokers {
+        short("brokers", wish.max_size, free.saturating_sub(claimed.brokers))?;
+    }
+    short("cores on one node", wish.cores, capacity.largest_free_node_cores)?;
+    short("GPUs", wish.size.saturating_mul(wish.gpus), capacity.free_gpus.saturating_sub(claimed.gpus))?;
+    short("cores", wish.size.saturating_mul(wish.cores), capacity.free_cores.saturating_sub(claimed.cores))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::contract::PeerState;
+
+    fn peer(free_cores: u32, labels: &[(&str, &str)]) -> PeerView {
+        PeerView {
+            state: PeerState::Connected,
+            labels: labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+            capacity: Some(Capacity {
+                nodes: 2,
+                free_cores,
+                largest_free_node_cores: free_cores / 2,
+                free_bursts: Some(2),
+                ..Capacity::default()
+            }),
+            ..PeerView::default()
+        }
+    }
+
+    fn world() -> BTreeMap<PeerName, PeerView> {
+        let away = PeerView { state: PeerState::Disconnected, ..peer(64, &[("gpu", "yes")]) };
+        let silent = PeerView { capacity: None, ..peer(0, &[("region", "eu")]) };
+        [
+            ("west", peer(8, &[("region", "us")])),
+            ("north", peer(16, &[("region", "eu")])),
+            ("away", away),
+            ("silent", silent),
+        ]
+        .map(|(name, view)| (name.into(), view))
+        .into()
+    }
+
+    fn wish(size: u32) -> Wish {
+        Wish { size, max_size: size, cores: 2, ..Wish::default() }
+    }
+
+    fn named(size: u32, peers: &[&str]) -> Wish {
+        Wish { peers: peers.iter().map(|name| (*name).into()).collect(), ..wish(size) }
+    }
+
+    fn selected(size: u32, key: &str, value: &str) -> Wish {
+        Wish { selector: [(key.to_owned(), value.to_owned())].into(), ..wish(size) }
+    }
+
+    fn choice(wish: &Wish) -> String {
+        match place(wish, &world(), &BTreeMap::new(), &BTreeMap::new()) {
+            Ok(name) => name.to_string(),
+            Err(none) => none.to_string(),
+        }
+    }
+
+    #[test]
+    fn the_users_order_wins_then_labels_then_room() {
+        let table = [
+            ("most room", wish(3), "north"),
+            ("named", named(3, &["west"]), "west"),
+            ("first of two", named(3, &["west", "north"]), "west"),
+            ("first that is connected", named(3, &["away", "west"]), "west"),
+            ("first that has room", named(6, &["west", "north"]), "north"),
+            ("named although full: it will say why", named(60, &["west"]), "west"),
+            ("labels", selected(3, "region", "us"), "west"),
+            ("labels, and room before silence", selected(3, "region", "eu"), "north"),
+            ("labels, and silence when there is no room", selected(60, "region", "eu"), "silent"),
+            ("nobody has the label", selected(3, "region", "mars"), "there is no ClusterPeer to place it on"),
+            ("only the absent has the label", selected(3, "gpu", "yes"), "away: not connected"),
+            ("unknown name", named(3, &["south"]), "south: there is no ClusterPeer of this name"),
+        ];
+        for (case, wish, expected) in table {
+            assert_eq!(choice(&wish), expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn what_others_claimed_is_taken_off_and_reasons_name_every_peer() {
+        let mut claimed = BTreeMap::new();
+        let mut taken = Claimed::default();
+        taken.add(&wish(6));
+        claimed.insert(PeerName::from("north"), taken);
+        let excluded = [("silent".into(), "refused: PolicyForbids".to_owned())].into();
+        let chosen = place(&wish(3), &world(), &claimed, &excluded);
+        assert_eq!(chosen.unwrap().as_str(), "west");
+        let none = place(&wish(5), &world(), &claimed, &excluded).unwrap_err();
+        assert_eq!(
+            none.to_string(),
+            "away: not connected; north: 10 cores wanted, 4 free; silent: refused: PolicyForbids; \
+             west: 10 cores wanted, 8 free"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn never_on_a_peer_that_is_away_refused_or_not_asked_for(
+            size in 1..20_u32, cores in 1..5_u32, names in proptest::sample::subsequence(vec!["west", "north", "away"], 0..3),
+            refused in proptest::sample::select(vec!["west", "north", "silent"]),
+        ) {
+            let wish = Wish { cores, ..named(size, &names) };
+            let excluded: BTreeMap<PeerName, String> = [(refused.into(), "no".to_owned())].into();
+            if let Ok(chosen) = place(&wish, &world(), &BTreeMap::new(), &excluded) {
+                prop_assert!(chosen.as_str() != "away" && chosen.as_str() != refused);
+                prop_assert!(names.is_empty() || names.contains(&chosen.as_str()));
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What a Burst's status means for people: conditions, and events on what changed.
+
+use super::answers::BurstView;
+use crate::api::burst::BurstStatus;
+use crate::api::hosted_burst::BurstPhase;
+use crate::api::labels::condition::{ADMITTED, PLACED, READY};
+use crate::bursting::note::Note;
+use crate::cluster::conditions::{self, Statement};
+
+/// Sets the conditions of `status`, and adds an event for each milestone that `old` had not reached.
+pub(super) fn conclude(status: &mut BurstStatus, old: &BurstStatus, view: &BurstView<'_>, notes: &mut Vec<Note>) {
+    let peer = status.peer.as_deref();
+    let message = status.message.as_str();
+    let placed = match peer {
+        Some(peer) => Statement::holds(PLACED, "Placed", format!("on {peer}")),
+        None if status.phase == BurstPhase::Released => Statement::fails(PLACED, "Released", message),
+        None => Statement::fails(PLACED, "NoCandidate", message),
+    };
+    let admitted = match (peer, status.refusals.last()) {
+        (Some(_), _) if is_admitted(status) => Statement::holds(ADMITTED, "Accepted", "the peer accepted it"),
+        (Some(_), _) => Statement::unknown(ADMITTED, "Unanswered", message),
+        (None, Some(refusal)) => {
+            Statement::fails(ADMITTED, refusal.reason.clone(), format!("{}: {}", refusal.peer, refusal.message))
+        }
+        (None, None) => Statement::unknown(ADMITTED, "NotOffered", message),
+    };
+    let ready = match status.phase {
+        BurstPhase::Ready => Statement::holds(READY, "Joined", "every wanted broker is online"),
+        phase => Statement::fails(READY, format!("{phase:?}"), message),
+    };
+    status.conditions =
+        conditions::merged(&old.conditions, [placed, admitted, ready], view.burst.metadata.generation, view.now.wall);
+
+    let name = status.peer.as_deref().or(old.peer.as_deref()).unwrap_or("the peer");
+    if is_admitted(status) && !is_admitted(old) {
+        notes.push(Note::normal("Accepted", format!("{name} accepted it")));
+    }
+    if status.phase == old.phase {
+        return;
+    }
+    match status.phase {
+        BurstPhase::Ready => {
+            notes.push(Note::normal("Ready", format!("{} brokers joined from {name}", status.ready_brokers)));
+        }
+        BurstPhase::Released => notes.push(Note::normal("Released", format!("nothing is left on {name}"))),
+        BurstPhase::Lost => notes.push(Note::warning("PeerUnreachable", message.to_owned())),
+        BurstPhase::Pending => notes.push(Note::warning("NoCandidate", message.to_owned())),
+        _ => {}
+    }
+}
+
+fn is_admitted(status: &BurstStatus) -> bool {
+    let taken = BurstPhase::Accepted..=BurstPhase::Ready;
+    taken.contains(&status.phase) || status.hosted_uid.is_some()
+}
