@@ -10,6 +10,8 @@
 //!
 //! All futures are cancel-safe: dropping one loses no link, no stream and no close reason.
 
+pub mod quic;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;

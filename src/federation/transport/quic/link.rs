@@ -1,0 +1,156 @@
+//! One connection as a [`Link`].
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use futures::future::{BoxFuture, FutureExt as _};
+use quinn::{Connection, RecvStream, SendStream, VarInt};
+use tokio::io::AsyncReadExt as _;
+use tokio::sync::{Mutex, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::ended::Side;
+use crate::federation::identity::Identity;
+use crate::federation::identity::judge::Denied;
+use crate::federation::transport::{CloseReason, Link, PeerIdentity, RecvHalf, SendHalf};
+use crate::federation::wire::limits::{STREAMS_PER_PEER, cut_reason};
+use crate::federation::wire::registry::{CloseCode, StreamKind};
+
+/// Error code with which a stream of an unknown kind is reset (RFC 9000, 19.4).
+const UNKNOWN_KIND: VarInt = VarInt::from_u32(1);
+
+type Stream = (StreamKind, SendHalf, RecvHalf);
+
+/// A verified connection.
+pub(super) struct QuicLink {
+    connection: Connection,
+    identity: PeerIdentity,
+    side: Side,
+    closed_with: OnceLock<CloseCode>,
+    streams: Mutex<mpsc::Receiver<Stream>>,
+    _reader: AbortOnDropHandle<()>,
+}
+
+impl QuicLink {
+    /// Takes over a connection whose peer is verified. `patience`: how long a new stream may take to say its kind.
+    pub(super) fn new(connection: Connection, identity: PeerIdentity, own: Arc<Identity>, patience: Duration) -> Self {
+        let (sender, streams) = mpsc::channel(STREAMS_PER_PEER as usize);
+        let reader = tokio::spawn(sort_streams(connection.clone(), sender, patience));
+        let side = Side { who: format!("cluster `{}`", identity.name), own };
+        Self {
+            connection,
+            identity,
+            side,
+            closed_with: OnceLock::new(),
+            streams: Mutex::new(streams),
+            _reader: AbortOnDropHandle::new(reader),
+        }
+    }
+}
+
+impl Link for QuicLink {
+    fn identity(&self) -> &PeerIdentity {
+        &self.identity
+    }
+
+    fn remote(&self) -> String {
+        readable(self.connection.remote_address())
+    }
+
+    fn rtt(&self) -> Option<Duration> {
+        // The handshake was the first measurement.
+        Some(self.connection.rtt())
+    }
+
+    fn open(&self, kind: StreamKind) -> BoxFuture<'_, io::Result<(SendHalf, RecvHalf)>> {
+        async move {
+            let (mut send, recv) = self.connection.open_bi().await?;
+            prioritize(&send, kind);
+            send.write_all(&kind.id().to_be_bytes()).await?;
+            Ok((Box::new(send) as SendHalf, Box::new(recv) as RecvHalf))
+        }
+        .boxed()
+    }
+
+    fn accept(&self) -> BoxFuture<'_, Option<Stream>> {
+        async { self.streams.lock().await.recv().await }.boxed()
+    }
+
+    fn close(&self, code: CloseCode, reason: &str) {
+        if self.closed_with.set(code).is_ok() {
+            self.connection.close(code.code().into(), cut_reason(reason).as_bytes());
+        }
+    }
+
+    fn closed(&self) -> BoxFuture<'_, CloseReason> {
+        async {
+            let error = self.connection.closed().await;
+            self.side.close_reason(&error, self.closed_with.get().copied())
+        }
+        .boxed()
+    }
+}
+
+impl Drop for QuicLink {
+    fn drop(&mut self) {
+        // Streams that are still held would keep the connection alive, with nobody to answer on it.
+        self.close(CloseCode::Done, "");
+    }
+}
+
+/// Tells a known peer, by close code and sentence, why it is not let in.
+pub(super) fn turn_away(connection: &Connection, denied: &Denied) {
+    let code = denied.reason.close_code().unwrap_or(CloseCode::Done);
+    connection.close(code.code().into(), cut_reason(&denied.message).as_bytes());
+}
+
+/// An address as people write it: IPv4 on a dual-stack socket without the mapped prefix.
+pub(super) fn readable(address: SocketAddr) -> String {
+    SocketAddr::new(address.ip().to_canonical(), address.port()).to_string()
+}
+
+/// Reads the kind of every stream the peer opens, each for itself, until the connection ends or nobody listens. What
+/// waits here is bounded by the peer's stream limit.
+async fn sort_streams(connection: Connection, sorted: mpsc::Sender<Stream>, patience: Duration) {
+    let mut readers = JoinSet::new();
+    loop {
+        tokio::select! {
+            stream = connection.accept_bi() => match stream {
+                Ok((send, recv)) => {
+                    let sorted = sorted.clone();
+                    readers.spawn(async move {
+                        if let Ok(Some(stream)) = timeout(patience, read_kind(send, recv)).await {
+                            let _ = sorted.send(stream).await;
+                        }
+                    });
+                }
+                // The streams that have arrived whole are still handed over.
+                Err(_) => break,
+            },
+            Some(_) = readers.join_next() => {}
+            () = sorted.closed() => break,
+        }
+    }
+    drop(sorted);
+    while readers.join_next().await.is_some() {}
+}
+
+async fn read_kind(mut send: SendStream, mut recv: RecvStream) -> Option<Stream> {
+    let Some(kind) = StreamKind::from_id(recv.read_u16().await.ok()?) else {
+        let _ = send.reset(UNKNOWN_KIND);
+        let _ = recv.stop(UNKNOWN_KIND);
+        return None;
+    };
+    prioritize(&send, kind);
+    Some((kind, Box::new(send), Box::new(recv)))
+}
+
+/// Heartbeats and states go before answers to queries.
+fn prioritize(send: &SendStream, kind: StreamKind) {
+    let priority = if kind == StreamKind::Control { 1 } else { 0 };
+    let _ = send.set_priority(priority);
+}

@@ -1,0 +1,194 @@
+//! Links over QUIC (RFC 9000), with quinn and rustls.
+//!
+//! One UDP socket both listens and dials. Identities are judged in the TLS handshake ([`crate::federation::identity`]);
+//! every handshake asks for the newest identity and the newest peers, so that neither a renewal nor a ClusterPeer needs
+//! a restart, and leaves no ticket behind by which it could be skipped the next time.
+//!
+//! | part | what it does |
+//! |---|---|
+//! | [`socket`] | the UDP socket |
+//! | [`settings`] | QUIC's parameters: time-outs, windows, limits |
+//! | [`accept`] | incoming handshakes, in parallel and bounded |
+//! | [`link`] | one connection as a [`Link`] |
+//! | [`ended`] | why a connection ended or did not come about, in our terms |
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{BoxFuture, FutureExt as _};
+use quinn::crypto::rustls::QuicClientConfig;
+use quinn::{ClientConfig, ConnectError, Endpoint, TransportConfig};
+use tokio::sync::{Mutex, mpsc, watch};
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{Accepted, DialError, Link, Transport};
+use crate::clock::SharedClock;
+use crate::contract::{PeerName, PeerSpec};
+use crate::federation::identity::tls::{self, Slot};
+use crate::federation::identity::trust::Peer;
+use crate::federation::identity::{IdentityStore, Peers};
+use crate::federation::timers::Timers;
+use crate::federation::wire::registry::{ALPN_CONTROL, CloseCode, RefusalReason};
+
+mod accept;
+mod ended;
+mod link;
+mod settings;
+mod socket;
+
+#[cfg(test)]
+mod tests;
+
+pub use socket::BindError;
+
+use ended::Side;
+use link::QuicLink;
+
+/// How long [`Transport::shutdown`] waits for the last packets to be sent.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// The QUIC endpoint of this agent. Dropping it without [`Transport::shutdown`] ends all its links, and peers find out by
+/// silence.
+pub struct QuicTransport {
+    endpoint: Endpoint,
+    local_addr: SocketAddr,
+    identities: IdentityStore,
+    peers: watch::Sender<Arc<Peers>>,
+    accepted: Mutex<mpsc::Receiver<Accepted>>,
+    settings: Arc<TransportConfig>,
+    handshake: Duration,
+    clock: SharedClock,
+    _acceptor: AbortOnDropHandle<()>,
+}
+
+impl QuicTransport {
+    /// Listens on `listen` (port 0: any), and takes connections of nobody until [`Transport::set_peers`]. `[::]` listens
+    /// on IPv4 as well. Runs tasks on the current tokio runtime.
+    pub fn bind(
+        listen: SocketAddr,
+        identities: IdentityStore,
+        timers: &Timers,
+        clock: SharedClock,
+    ) -> Result<Self, BindError> {
+        let settings = Arc::new(settings::transport(timers));
+        let peers = watch::Sender::new(Arc::new(Peers::default()));
+        let acceptor = accept::Acceptor {
+            identities: identities.clone(),
+            peers: peers.subscribe(),
+            clock: clock.clone(),
+            handshake: timers.handshake,
+            base: settings::server(&identities, &peers, &clock, settings.clone()),
+        };
+        let endpoint = socket::endpoint(listen, acceptor.base.clone())?;
+        let local_addr = endpoint.local_addr().map_err(|source| BindError {
+            address: listen,
+            step: "learn the address of",
+            source,
+        })?;
+        let (sender, receiver) = mpsc::channel(accept::WAITING_LINKS);
+        let acceptor = tokio::spawn(acceptor.run(endpoint.clone(), sender));
+        Ok(Self {
+            endpoint,
+            local_addr,
+            identities,
+            peers,
+            accepted: Mutex::new(receiver),
+            settings,
+            handshake: timers.handshake,
+            clock,
+            _acceptor: AbortOnDropHandle::new(acceptor),
+        })
+    }
+
+    async fn connect(&self, spec: &PeerSpec, address: SocketAddr) -> Result<Arc<dyn Link>, DialError> {
+        let own = self.identities.current();
+        let slot = Slot::default();
+        let tls = tls::client(own.clone(), Peer::from(spec), ALPN_CONTROL, self.clock.clone(), slot.clone());
+        let crypto = QuicClientConfig::try_from(tls).expect("ring has QUIC's initial cipher suite");
+        let mut config = ClientConfig::new(Arc::new(crypto));
+        config.transport_config(self.settings.clone());
+
+        let connecting = self
+            .endpoint
+            .connect_with(config, address, tls::SERVER_NAME)
+            .map_err(|error| self.not_dialled(address, &error))?;
+        let outcome = timeout(self.handshake, connecting).await;
+        let side = Side { who: format!("cluster `{}` at {address}", spec.name), own };
+        let connection = match (outcome, slot.get()) {
+            (_, Some(Err(denied))) => return Err(DialError { refusal: denied.refusal() }),
+            (Err(_), _) => return Err(unanswered(address, self.handshake)),
+            (Ok(Err(error)), _) => return Err(DialError { refusal: side.not_connected(&error) }),
+            (Ok(Ok(connection)), _) => connection,
+        };
+        let known = match slot.get() {
+            Some(Ok(known)) => known,
+            // TLS cannot complete without the verifier; if it ever did, nobody would have been verified.
+            _ => return Err(DialError::new(RefusalReason::UntrustedCertificate, "the peer showed no certificate")),
+        };
+        if let Some(denied) = &known.denied {
+            link::turn_away(&connection, denied);
+            return Err(DialError { refusal: denied.refusal() });
+        }
+        Ok(Arc::new(QuicLink::new(connection, known.identity.clone(), side.own, self.handshake)))
+    }
+
+    fn not_dialled(&self, address: SocketAddr, error: &ConnectError) -> DialError {
+        let message = match error {
+            ConnectError::InvalidRemoteAddress(_) if address.is_ipv6() && self.local_addr.is_ipv4() => format!(
+                "failed to dial {address}: this agent listens on {} and has no IPv6; set federation.listen to \
+                 \"[::]:{}\" to have both",
+                self.local_addr,
+                self.local_addr.port()
+            ),
+            error => format!("failed to dial {address}: {error}"),
+        };
+        DialError::new(RefusalReason::Unreachable, message)
+    }
+}
+
+impl Transport for QuicTransport {
+    fn dial<'a>(&'a self, peer: &'a PeerSpec, address: SocketAddr) -> BoxFuture<'a, Result<Arc<dyn Link>, DialError>> {
+        self.connect(peer, address).boxed()
+    }
+
+    fn accept(&self) -> BoxFuture<'_, Option<Accepted>> {
+        async { self.accepted.lock().await.recv().await }.boxed()
+    }
+
+    fn set_peers(&self, peers: &BTreeMap<PeerName, PeerSpec>) {
+        self.peers.send_replace(Arc::new(Peers::new(peers.values())));
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    fn shutdown(&self) -> BoxFuture<'_, ()> {
+        async {
+            self.endpoint.close(CloseCode::Done.code().into(), b"the agent stops");
+            // Peers that do not acknowledge find out by silence.
+            let _ = timeout(LAST_WORDS, self.endpoint.wait_idle()).await;
+        }
+        .boxed()
+    }
+}
+
+impl fmt::Debug for QuicTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QuicTransport").field("local_addr", &self.local_addr).finish_non_exhaustive()
+    }
+}
+
+fn unanswered(address: SocketAddr, waited: Duration) -> DialError {
+    DialError::new(
+        RefusalReason::Unreachable,
+        format!(
+            "{address} did not answer within {waited:?}: no agent leads there, or UDP packets do not get through (port, \
+             firewall, Service)"
+        ),
+    )
+}

@@ -1,0 +1,69 @@
+//! QUIC's parameters for control connections.
+
+use std::sync::Arc;
+
+use quinn::crypto::rustls::QuicServerConfig;
+use quinn::{ServerConfig, TransportConfig, VarInt};
+use tokio::sync::watch;
+
+use crate::clock::SharedClock;
+use crate::federation::identity::tls::{self, Slot};
+use crate::federation::identity::{IdentityStore, Peers};
+use crate::federation::timers::Timers;
+use crate::federation::wire::limits;
+use crate::federation::wire::registry::ALPN_CONTROL;
+
+/// Bytes in flight on one stream: at least two control frames, and 20 MB/s at a round trip of 100 ms.
+const STREAM_WINDOW: u32 = 2 << 20;
+
+/// Bytes in flight on one connection, all streams together. quinn's default is no limit.
+const CONNECTION_WINDOW: u32 = 8 << 20;
+
+/// Connections that have sent their first packet and wait for a free handshake.
+const WAITING_HANDSHAKES: usize = 256;
+
+/// Bytes that such a connection may send meanwhile: a client hello takes two packets.
+const WAITING_BYTES: u64 = 16 << 10;
+
+const _: () = assert!(2 * limits::CONTROL_FRAME <= STREAM_WINDOW as usize, "a frame never stops and waits");
+const _: () = assert!(limits::ANSWER_FRAME < CONNECTION_WINDOW as usize, "an unread answer leaves room for heartbeats");
+
+/// Parameters of every connection, in both directions.
+pub(super) fn transport(timers: &Timers) -> TransportConfig {
+    let mut config = TransportConfig::default();
+    let idle = timers.quic_idle.try_into().expect("an idle time-out of less than 2^62 ms");
+    config
+        .max_idle_timeout(Some(idle))
+        // Heartbeats come more often; this keeps a connection between its handshake and its hello.
+        .keep_alive_interval(Some(timers.quic_idle / 3))
+        .max_concurrent_bidi_streams(VarInt::from_u32(limits::STREAMS_PER_PEER))
+        .max_concurrent_uni_streams(VarInt::from_u32(0))
+        .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
+        .receive_window(VarInt::from_u32(CONNECTION_WINDOW))
+        .send_window(CONNECTION_WINDOW.into())
+        .datagram_receive_buffer_size(None);
+    config
+}
+
+/// Parameters of the listening endpoint. Its TLS settings only key the first packet: each incoming connection gets its
+/// own.
+pub(super) fn server(
+    identities: &IdentityStore,
+    peers: &watch::Sender<Arc<Peers>>,
+    clock: &SharedClock,
+    transport: Arc<TransportConfig>,
+) -> ServerConfig {
+    let tls = tls::server(identities.current(), peers.subscribe(), ALPN_CONTROL, clock.clone(), Slot::default());
+    let mut config = ServerConfig::with_crypto(Arc::new(crypto(tls)));
+    config
+        .transport_config(transport)
+        .max_incoming(WAITING_HANDSHAKES)
+        .incoming_buffer_size(WAITING_BYTES)
+        .incoming_buffer_size_total(WAITING_BYTES * WAITING_HANDSHAKES as u64);
+    config
+}
+
+/// TLS settings as QUIC takes them.
+pub(super) fn crypto(tls: rustls::ServerConfig) -> QuicServerConfig {
+    QuicServerConfig::try_from(tls).expect("ring has QUIC's initial cipher suite")
+}

@@ -1,0 +1,46 @@
+//! The UDP socket: buffers raised, IPv4 and IPv6 on `[::]`.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use quinn::{Endpoint, EndpointConfig, ServerConfig, TokioRuntime};
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// Bytes asked for per direction. The kernel gives what `net.core.rmem_max` and `wmem_max` allow: its default of 208 KiB
+/// holds 3 ms of a gigabit, and a scheduling delay is longer than that.
+const BUFFER: usize = 4 << 20;
+
+/// Why the agent cannot listen.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to {step} UDP {address}; federation.listen is the address, and no other process may have it")]
+pub struct BindError {
+    /// What was asked for.
+    pub address: SocketAddr,
+    /// What failed.
+    pub step: &'static str,
+    /// Why.
+    pub source: io::Error,
+}
+
+/// A socket on `address` with a QUIC endpoint on it.
+pub(super) fn endpoint(address: SocketAddr, server: ServerConfig) -> Result<Endpoint, BindError> {
+    let failed = |step| move |source| BindError { address, step, source };
+    let socket = socket(address).map_err(failed("listen on"))?;
+    Endpoint::new(EndpointConfig::default(), Some(server), socket, Arc::new(TokioRuntime))
+        .map_err(failed("run QUIC on"))
+}
+
+fn socket(address: SocketAddr) -> io::Result<std::net::UdpSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(!address.ip().is_unspecified())?;
+    }
+    // Smaller buffers cost throughput, not correctness.
+    if let Err(error) = socket.set_recv_buffer_size(BUFFER).and_then(|()| socket.set_send_buffer_size(BUFFER)) {
+        tracing::debug!(%error, "failed to raise the buffers of the UDP socket");
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket.into())
+}
