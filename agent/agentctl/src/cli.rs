@@ -32,7 +32,7 @@ pub struct Target {
     #[arg(long, global = true, value_name = "NAME", default_value = "tributary-system", help_heading = "Cluster")]
     pub agent_namespace: String,
     /// Reach the agent's admin API here instead of by a port-forward, e.g. http://127.0.0.1:8080
-    #[arg(long, global = true, value_name = "URL", env = "TRIBUTARY_ENDPOINT", help_heading = "Cluster")]
+    #[arg(long, global = true, value_name = "URL", env = "TRIBUTARY_ENDPOINT", hide_env_values = true, help_heading = "Cluster")]
     pub endpoint: Option<String>,
 }
 
@@ -205,3 +205,7 @@ pub enum DemoFormat {
     /// One document
     Json,
 }
+
+// With the demo, as it is built by default: its command is part of the pages.
+#[cfg(all(test, feature = "demo"))]
+mod tests;

@@ -5,6 +5,7 @@
 //! 2 (misused).
 //!
 //! One file per command in [`commands`]; [`connect`] reaches an agent; [`output`] prints.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod cli;
 pub mod commands;
