@@ -1,0 +1,93 @@
+//! Nodes as plain objects: kwok makes them Ready and keeps their Leases.
+
+use std::net::Ipv4Addr;
+
+use anyhow::Context;
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::{
+    api::core::v1::{Node, NodeAddress, NodeSpec, NodeStatus, NodeSystemInfo},
+    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
+};
+use kube::{Api, Client, api::PostParams};
+
+use crate::{
+    networks::{Networks, offset},
+    options::NodeGroup,
+};
+
+/// The Nodes of `group`; `first` is how many the cluster has already. Names are `<cluster>-<number>`.
+pub(crate) fn nodes(cluster: &str, networks: Networks, first: u32, group: &NodeGroup) -> anyhow::Result<Vec<Node>> {
+    (0..group.count).map(|number| node(cluster, networks, first + number, number, group)).collect()
+}
+
+/// Creates `nodes`, a few at a time.
+pub(crate) async fn create(client: &Client, nodes: Vec<Node>) -> anyhow::Result<()> {
+    let api: Api<Node> = Api::all(client.clone());
+    stream::iter(nodes.into_iter().map(|node| {
+        let api = api.clone();
+        async move {
+            let name = node.metadata.name.as_deref().unwrap_or_default();
+            api.create(&PostParams::default(), &node)
+                .await
+                .with_context(|| format!("failed to create node {name}"))
+                .map(drop)
+        }
+    }))
+    .buffer_unordered(8)
+    .try_collect()
+    .await
+}
+
+/// Whether pods can be scheduled on `node` and will run there.
+pub(crate) fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let tainted = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+        && !tainted.into_iter().any(|taint| taint.key.starts_with("node.kubernetes.io/"))
+}
+
+fn node(cluster: &str, networks: Networks, index: u32, in_group: u32, group: &NodeGroup) -> anyhow::Result<Node> {
+    let name = format!("{cluster}-{index}");
+    let pods = networks.pods_of(index)?;
+    let mut labels = group.labels.clone();
+    for (key, value) in [("hostname", name.as_str()), ("os", "linux"), ("arch", "amd64")] {
+        labels.entry(format!("kubernetes.io/{key}")).or_insert_with(|| value.to_owned());
+    }
+    let mut capacity = [
+        ("cpu", group.cpu.to_string()),
+        ("memory", group.memory.clone()),
+        ("pods", group.pods.to_string()),
+        ("ephemeral-storage", "1Ti".to_owned()),
+    ]
+    .map(|(resource, quantity)| (resource.to_owned(), Quantity(quantity)))
+    .into_iter()
+    .collect::<std::collections::BTreeMap<_, _>>();
+    if group.gpus > 0 {
+        capacity.insert("nvidia.com/gpu".to_owned(), Quantity(group.gpus.to_string()));
+    }
+    let address = |type_: &str, address: String| NodeAddress { type_: type_.to_owned(), address };
+    let internal = group.address.map_or_else(|| networks.node(index), |first| offset(first, in_group));
+    let external = group.external_address.map(|first: Ipv4Addr| offset(first, in_group));
+    let mut addresses = vec![address("InternalIP", internal.to_string())];
+    addresses.extend(external.map(|external| address("ExternalIP", external.to_string())));
+    addresses.push(address("Hostname", name.clone()));
+    Ok(Node {
+        metadata: ObjectMeta { name: Some(name), labels: Some(labels), ..ObjectMeta::default() },
+        spec: Some(NodeSpec { pod_cidr: Some(pods.clone()), pod_cidrs: Some(vec![pods]), ..NodeSpec::default() }),
+        status: Some(NodeStatus {
+            addresses: Some(addresses),
+            allocatable: Some(capacity.clone()),
+            capacity: Some(capacity),
+            node_info: Some(NodeSystemInfo {
+                architecture: "amd64".to_owned(),
+                operating_system: "linux".to_owned(),
+                os_image: "kwok".to_owned(),
+                container_runtime_version: "kwok://".to_owned(),
+                kubelet_version: "kwok".to_owned(),
+                kernel_version: "kwok".to_owned(),
+                ..NodeSystemInfo::default()
+            }),
+            ..NodeStatus::default()
+        }),
+    })
+}
