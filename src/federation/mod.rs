@@ -4,10 +4,12 @@
 //! |---|---|
 //! | [`identity`] | who we are, whom we trust, what a certificate has to show |
 //! | [`wire`] | ids, limits, versions and messages: what travels, byte for byte |
+//! | [`mesh`] | all peers: dialling them, one connection each |
 //! | [`session`] | everything said over one connection, without input, output or clock |
 //! | [`timers`] | every interval, with the relations between them |
 //! | [`transport`] | authenticated connections ([`transport::Link`]): an in-process network, QUIC |
 pub mod identity;
+pub mod mesh;
 pub mod session;
 #[cfg(test)]
 #[allow(dead_code, reason = "the mesh tests use the rest")]
