@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use http::{HeaderValue, header};
 use kube::client::ClientBuilder;
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
@@ -110,7 +111,16 @@ fn stack(config: Config) -> Result<Stack, ConnectError> {
     ClientBuilder::try_from(config).map_err(|source| ConnectError::Client(Box::new(source)))
 }
 
+/// How audit logs name us.
+const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("tributary/", env!("CARGO_PKG_VERSION")));
+
 async fn load(options: &ConnectOptions) -> Result<Config, ConnectError> {
+    let mut config = found(options).await?;
+    config.headers.push((header::USER_AGENT, USER_AGENT));
+    Ok(config)
+}
+
+async fn found(options: &ConnectOptions) -> Result<Config, ConnectError> {
     let chosen = KubeConfigOptions { context: options.context.clone(), ..KubeConfigOptions::default() };
     let in_context = |source| ConnectError::Context { context: options.context.clone(), source: Box::new(source) };
     if let Some(path) = &options.kubeconfig {

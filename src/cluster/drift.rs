@@ -3,7 +3,7 @@
 //! What we apply is a part of the object: others (defaulting, admission, controllers, other managers) may add to it.
 //! So an object has drifted when a value we apply is missing or differs:
 //!
-//! - objects: every field we apply, recursively; other fields do not matter,
+//! - objects: every field we apply, recursively; other fields do not matter, but in a selector they do,
 //! - lists with merge keys: every element we apply, found by its keys; other elements do not matter,
 //! - other lists: the same elements in the same order,
 //! - quantities: by amount (`1000m` is `1`); numbers by value; all else by equality,
@@ -144,20 +144,27 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Fields of built-in kinds whose `false` or 0 is the same as nothing, so that the API server does not store it (their Go
-/// type is no pointer and says `omitempty`).
+/// Fields of built-in kinds whose `false` or 0 is the same as nothing, so that the API server does not store it: their Go
+/// type is no pointer and says `omitempty` (k8s.io/api, `types.go` of core and batch).
 const NOT_STORED: &[&str] = &[
     "hostIPC",
     "hostNetwork",
     "hostPID",
     "hostPort",
-    "nodePort",
+    "initialDelaySeconds",
     "publishNotReadyAddresses",
     "readOnly",
     "stdin",
     "stdinOnce",
     "tty",
 ];
+
+/// As [`NOT_STORED`], but the API server puts a value of its own in the place of 0.
+const CHOSEN_AT_ZERO: &[&str] =
+    &["failureThreshold", "healthCheckNodePort", "nodePort", "periodSeconds", "successThreshold", "timeoutSeconds"];
+
+/// Maps of built-in kinds that belong to who applies them, whole (`x-kubernetes-map-type: atomic`).
+const ATOMIC_MAPS: &[&str] = &["selector", "nodeSelector", "matchLabels"];
 
 struct Walk<'a> {
     api_version: &'a str,
@@ -169,7 +176,8 @@ impl Walk<'_> {
         let same = match (desired, live) {
             (Value::Object(desired), Some(Value::Object(live))) => return self.fields(place, desired, live),
             (Value::Array(desired), Some(whole @ Value::Array(live))) => return self.list(place, desired, whole, live),
-            (desired, None | Some(Value::Null)) => is_empty(desired) || self.is_not_stored(place.field, desired),
+            (desired, None | Some(Value::Null)) => is_empty(desired) || self.is_zero(desired, place, NOT_STORED),
+            (desired, Some(_)) if self.is_zero(desired, place, CHOSEN_AT_ZERO) => true,
             (desired, Some(live)) if place.is_quantity() => same_quantity(desired, live),
             (Value::Number(a), Some(Value::Number(b))) => a == b || a.as_f64() == b.as_f64(),
             (desired, Some(live)) => desired == live || (desired.is_null()),
@@ -183,12 +191,16 @@ impl Walk<'_> {
         self.found.push(Difference { path: place.path.clone(), seen: live.map(digest) });
     }
 
-    fn is_not_stored(&self, field: &str, value: &Value) -> bool {
+    fn is_zero(&self, value: &Value, place: &Place<'_>, fields: &[&str]) -> bool {
         let zero = value == &Value::Bool(false) || value.as_f64() == Some(0.0);
-        zero && NOT_STORED.contains(&field) && merge_keys::is_built_in(self.api_version)
+        zero && fields.contains(&place.field) && merge_keys::is_built_in(self.api_version)
     }
 
     fn fields(&mut self, place: &Place<'_>, desired: &Map<String, Value>, live: &Map<String, Value>) {
+        let atomic = ATOMIC_MAPS.contains(&place.field) && merge_keys::is_built_in(self.api_version);
+        if atomic && live.keys().any(|name| !desired.contains_key(name)) {
+            self.differs(place, None);
+        }
         for (name, value) in desired {
             self.value(&place.field(name), value, live.get(name));
         }
@@ -351,6 +363,14 @@ mod tests {
     }
 
     #[test]
+    fn a_selector_that_somebody_narrows_has_drifted() {
+        let service = |selector: Value| json!({"apiVersion": "v1", "spec": {"selector": selector}});
+        let (desired, live) = (service(json!({"job": "a"})), service(json!({"job": "a", "other": "b"})));
+        assert_eq!(paths(&desired, &live), ["spec.selector"]);
+        assert!(paths(&live, &live).is_empty());
+    }
+
+    #[test]
     fn a_custom_kind_owns_its_lists_whole() {
         let object = |containers: Value| {
             json!({"apiVersion": "flux-framework.org/v1alpha2",
@@ -386,6 +406,9 @@ mod tests {
         let live = |api_version: &str| json!({"apiVersion": api_version, "spec": {}});
         assert_eq!(paths(&desired("v1"), &live("v1")), ["spec.immutable"]);
         assert_eq!(paths(&desired("a.b/v1"), &live("a.b/v1")), ["spec.immutable", "spec.tty"]);
+        let service = |port: u16| json!({"apiVersion": "v1", "spec": {"ports": [{"port": 80, "nodePort": port}]}});
+        assert!(paths(&service(0), &service(30_001)).is_empty());
+        assert_eq!(paths(&service(30_002), &service(30_001)), ["spec.ports[0].nodePort"]);
     }
 
     #[test]

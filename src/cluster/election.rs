@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-use super::fence::{Epoch, LeaderState, Leadership};
+use super::fence::{Epoch, LeaderState, Leadership, Moment};
 use crate::clock::Mono;
 
 /// The times of the election.
@@ -101,10 +101,10 @@ impl Election {
 
     /// Takes in the answer to [`Election::next`], which was asked at `started` and answered at `now`. Returns how long to
     /// wait before the next call.
-    pub(super) fn on_answer(&mut self, started: Mono, now: Mono, answer: Answer) -> Duration {
+    pub(super) fn on_answer(&mut self, started: Moment, now: Moment, answer: Answer) -> Duration {
         let failed = answer == Answer::Failed;
         self.phase = match (std::mem::replace(&mut self.phase, Phase::Standby), answer) {
-            (Phase::Standby, Answer::Lease(lease)) => self.observed(lease, now),
+            (Phase::Standby, Answer::Lease(lease)) => self.observed(lease, now.mono),
             (Phase::Standby, Answer::Absent) => Phase::Creating,
             (Phase::Creating, Answer::Lease(lease)) if self.is_mine(&lease) => Phase::Claiming(lease),
             (Phase::Claiming(_), Answer::Lease(lease)) if self.is_mine(&lease) => {
@@ -121,13 +121,13 @@ impl Election {
             (Phase::Leading(held), Answer::Lease(lease)) if self.is_of(&lease, &held.epoch) => {
                 Phase::Leading(self.leadership(held.epoch, started))
             }
-            (Phase::Leading(held), Answer::Failed) if now < held.valid_until => Phase::Leading(held),
+            (Phase::Leading(held), Answer::Failed) if !held.valid_until.left_at(now).is_zero() => Phase::Leading(held),
             _ => Phase::Standby,
         };
         match (&self.phase, failed) {
             (_, true) => self.timing.retry_after,
-            (Phase::Standby, _) => self.until_abandoned(now).min(self.timing.renew_every),
-            (Phase::Leading(_), _) => self.timing.renew_every.saturating_sub(now.saturating_since(started)),
+            (Phase::Standby, _) => self.until_abandoned(now.mono).min(self.timing.renew_every),
+            (Phase::Leading(_), _) => self.timing.renew_every.saturating_sub(now.mono.saturating_since(started.mono)),
             _ => Duration::ZERO,
         }
     }
@@ -170,8 +170,8 @@ impl Election {
         }
     }
 
-    fn leadership(&self, epoch: Epoch, started: Mono) -> Leadership {
-        Leadership { epoch, valid_until: started + self.timing.lease.saturating_sub(self.timing.margin) }
+    fn leadership(&self, epoch: Epoch, started: Moment) -> Leadership {
+        Leadership { epoch, valid_until: started.plus(self.timing.lease.saturating_sub(self.timing.margin)) }
     }
 
     fn is_mine(&self, lease: &Lease) -> bool {
@@ -214,8 +214,8 @@ mod tests {
         retry_after: Duration::from_millis(500),
     };
 
-    fn at(millis: u64) -> Mono {
-        Mono::from_start(Duration::from_millis(millis))
+    fn at(millis: u64) -> Moment {
+        Moment { mono: Mono::ZERO, wall: Timestamp::UNIX_EPOCH }.plus(Duration::from_millis(millis))
     }
 
     fn lease(holder: &str, transitions: i32, renewed: i64) -> Box<Lease> {
@@ -244,7 +244,7 @@ mod tests {
         election
     }
 
-    fn valid_until(election: &Election) -> Option<Mono> {
+    fn valid_until(election: &Election) -> Option<Moment> {
         match election.state() {
             LeaderState::Leading(leadership) => Some(leadership.valid_until),
             LeaderState::Standby { .. } => None,

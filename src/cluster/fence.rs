@@ -3,14 +3,18 @@
 //! A leader that was cut off, stalled or suspended must not write after another one took over. Leadership is therefore
 //! a time on our monotonic clock, moved forward by each confirmed renewal of the Lease, and a write starts only if
 //! leadership outlasts the time the request may take. Nothing depends on a task noticing in time.
+//!
+//! The wall clock is asked too, because the monotonic clock stands still while a machine is suspended: both must say that
+//! leadership lasts. A wall clock that jumps can end leadership early, and never makes it longer.
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::clock::{Mono, SharedClock};
+use crate::clock::{Clock, Mono, SharedClock};
 
 /// Which leadership of this cluster's agent: ordered by the transitions of the Lease.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -21,13 +25,40 @@ pub struct Epoch {
     pub holder: String,
 }
 
+/// One moment on both clocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Moment {
+    /// Monotonic.
+    pub mono: Mono,
+    /// Wall clock.
+    pub wall: Timestamp,
+}
+
+impl Moment {
+    /// Now.
+    pub fn now(clock: &dyn Clock) -> Self {
+        Self { mono: clock.mono(), wall: clock.wall() }
+    }
+
+    /// `duration` later on both clocks.
+    pub fn plus(self, duration: Duration) -> Self {
+        Self { mono: self.mono + duration, wall: self.wall.checked_add(duration).unwrap_or(Timestamp::MAX) }
+    }
+
+    /// What is left until then, by the clock that says less; zero if one of them is past it.
+    pub fn left_at(self, now: Self) -> Duration {
+        let wall = Duration::try_from(self.wall.duration_since(now.wall)).unwrap_or_default();
+        self.mono.saturating_since(now.mono).min(wall)
+    }
+}
+
 /// A leadership that was confirmed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Leadership {
     /// Which one.
     pub epoch: Epoch,
-    /// No other agent can lead before this reading of our monotonic clock.
-    pub valid_until: Mono,
+    /// No other agent can lead before this.
+    pub valid_until: Moment,
 }
 
 /// Where this agent stands.
@@ -44,9 +75,9 @@ pub enum LeaderState {
 
 impl LeaderState {
     /// The leadership, if it is still valid at `now`.
-    pub fn leading_at(&self, now: Mono) -> Option<&Leadership> {
+    pub fn leading_at(&self, now: Moment) -> Option<&Leadership> {
         match self {
-            Self::Leading(leadership) if now < leadership.valid_until => Some(leadership),
+            Self::Leading(leadership) if !leadership.valid_until.left_at(now).is_zero() => Some(leadership),
             _ => None,
         }
     }
@@ -116,7 +147,7 @@ impl Fence {
     /// # Errors
     /// [`FenceError::NotLeading`] or [`FenceError::Expiring`].
     pub fn permit(&self, needed: Duration) -> Result<Permit, FenceError> {
-        let epoch = check(&self.state.borrow(), self.clock.mono(), needed)?.clone();
+        let epoch = check(&self.state.borrow(), Moment::now(&*self.clock), needed)?.clone();
         Ok(Permit { epoch, _write: self.writes.token() })
     }
 
@@ -127,7 +158,7 @@ impl Fence {
 
     /// The leadership that is valid now.
     pub fn leading(&self) -> Option<Leadership> {
-        self.state.borrow().leading_at(self.clock.mono()).cloned()
+        self.state.borrow().leading_at(Moment::now(&*self.clock)).cloned()
     }
 
     /// Waits until no write is in flight. Only useful once the state is [`LeaderState::Standby`]: before the Lease is
@@ -139,9 +170,9 @@ impl Fence {
     }
 }
 
-fn check(state: &LeaderState, now: Mono, needed: Duration) -> Result<&Epoch, FenceError> {
+fn check(state: &LeaderState, now: Moment, needed: Duration) -> Result<&Epoch, FenceError> {
     let leadership = state.leading_at(now).ok_or(FenceError::NotLeading)?;
-    let left = leadership.valid_until.saturating_since(now);
+    let left = leadership.valid_until.left_at(now);
     if left <= needed {
         return Err(FenceError::Expiring { left, needed });
     }
@@ -152,9 +183,20 @@ fn check(state: &LeaderState, now: Mono, needed: Duration) -> Result<&Epoch, Fen
 mod tests {
     use super::*;
 
+    const START: Moment = Moment { mono: Mono::ZERO, wall: Timestamp::UNIX_EPOCH };
+
+    #[test]
+    fn a_machine_that_slept_does_not_lead_on() {
+        let secs = Duration::from_secs;
+        let until = START.plus(secs(5));
+        assert_eq!(until.left_at(Moment { wall: START.plus(secs(3)).wall, ..START }), secs(2), "suspended for 3 s");
+        assert_eq!(until.left_at(Moment { wall: START.plus(secs(99)).wall, ..START }), Duration::ZERO);
+        assert_eq!(until.left_at(Moment { mono: START.plus(secs(4)).mono, ..START }), secs(1), "set back by 4 s");
+    }
+
     #[test]
     fn a_write_needs_leadership_that_outlasts_it() {
-        let at = |secs| Mono::from_start(Duration::from_secs(secs));
+        let at = |secs| START.plus(Duration::from_secs(secs));
         let epoch = Epoch { transitions: 7, holder: "a".into() };
         let leading = LeaderState::Leading(Leadership { epoch: epoch.clone(), valid_until: at(10) });
         let needed = Duration::from_secs(2);

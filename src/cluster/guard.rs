@@ -100,9 +100,9 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::clock::{Mono, SystemClock};
+    use crate::clock::SystemClock;
     use crate::cluster::error::Cause;
-    use crate::cluster::fence::{Epoch, LeaderState, Leadership};
+    use crate::cluster::fence::{Epoch, LeaderState, Leadership, Moment};
 
     const LIMIT: Duration = Duration::from_secs(2);
 
@@ -135,7 +135,7 @@ mod tests {
     fn leading_for(secs: u64) -> (watch::Sender<LeaderState>, Fence) {
         let clock = SystemClock::shared();
         let epoch = Epoch { transitions: 1, holder: "me".into() };
-        let valid_until = Mono::from_start(Duration::from_secs(secs));
+        let valid_until = Moment::now(&*clock).plus(Duration::from_secs(secs));
         let (sender, receiver) = watch::channel(LeaderState::Leading(Leadership { epoch, valid_until }));
         (sender, Fence::new(receiver, clock))
     }
@@ -165,7 +165,7 @@ mod tests {
         let (client, _) = client(Pass::WritesWhileLeading(fence), Duration::ZERO);
         assert!(send(&client, Method::PATCH).await.is_err());
         let epoch = Epoch { transitions: 2, holder: "me".into() };
-        let valid_until = Mono::from_start(Duration::from_secs(60));
+        let valid_until = Moment::now(&*SystemClock::shared()).plus(Duration::from_secs(60));
         sender.send_replace(LeaderState::Leading(Leadership { epoch, valid_until }));
         send(&client, Method::PATCH).await.unwrap();
     }

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::client::{Clients, WRITE_LIMIT};
 use super::election::{Answer, Call, Election, Timing, claimed};
 use super::error::{Cause, RequestError, chain};
-use super::fence::{Fence, LeaderState};
+use super::fence::{Fence, LeaderState, Moment};
 use crate::clock::{Rng, SharedClock};
 
 /// The times of the election.
@@ -98,13 +98,13 @@ impl Elector {
     /// up, so that another agent can lead at once. End the leader's scope first.
     pub async fn run(mut self, stop: CancellationToken) {
         while !stop.is_cancelled() {
-            let started = self.clock.mono();
+            let started = Moment::now(&*self.clock);
             let call = self.election.next();
             let answer = tokio::select! {
                 answer = self.ask(call) => answer,
                 () = stop.cancelled() => break,
             };
-            let wait = self.election.on_answer(started, self.clock.mono(), answer);
+            let wait = self.election.on_answer(started, Moment::now(&*self.clock), answer);
             self.publish(self.election.state());
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::fence::{Epoch, Fence};
+use super::fence::{Epoch, Fence, Moment};
 use crate::clock::SharedClock;
 
 /// What the tasks of a leadership get to end.
@@ -89,8 +89,9 @@ pub async fn lead(
 ) -> Result<(), ScopeError> {
     loop {
         let epoch = tokio::select! {
-            epoch = leading(fence) => epoch,
+            biased;
             () = shutdown.cancelled() => return Ok(()),
+            epoch = leading(fence) => epoch,
         };
         let mut term = Term::new(epoch);
         begin(&mut term);
@@ -132,7 +133,7 @@ async fn over(fence: &Fence, clock: &SharedClock, epoch: &Epoch) {
     loop {
         state.mark_unchanged();
         let Some(leadership) = fence.leading().filter(|leadership| leadership.epoch == *epoch) else { return };
-        let left = leadership.valid_until.saturating_since(clock.mono());
+        let left = leadership.valid_until.left_at(Moment::now(&**clock));
         let said = async {
             if state.changed().await.is_err() {
                 std::future::pending::<()>().await;
@@ -152,14 +153,14 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::clock::{Mono, SystemClock};
+    use crate::clock::{Clock, Mono, SystemClock};
     use crate::cluster::fence::{LeaderState, Leadership};
 
     type Log = Arc<Mutex<Vec<String>>>;
 
     fn leads(state: &watch::Sender<LeaderState>, transitions: u64, until: u64) {
         let epoch = Epoch { transitions, holder: "me".into() };
-        let valid_until = Mono::from_start(Duration::from_secs(until));
+        let valid_until = Moment { mono: Mono::from_start(Duration::from_secs(until)), wall: jiff::Timestamp::MAX };
         state.send_replace(LeaderState::Leading(Leadership { epoch, valid_until }));
     }
 

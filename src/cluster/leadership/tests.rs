@@ -121,7 +121,7 @@ async fn a_killed_leader_is_followed_after_its_lease() {
     let second = agent(&server, "b", &clock);
     tokio::time::sleep(Duration::from_secs(10)).await;
     first.task.abort();
-    let valid_until = first.fence.leading().unwrap().valid_until;
+    let valid_until = first.fence.leading().unwrap().valid_until.mono;
     leads(&second).await;
     assert!(clock.mono() > valid_until, "never two at a time");
     assert_eq!(server.holder(), "b");
@@ -133,7 +133,7 @@ async fn a_leader_that_is_cut_off_stops_in_time_and_leads_again() {
     let agent = agent(&server, "a", &clock);
     let before = leads(&agent).await;
     server.0.lock().unwrap().cut_off = true;
-    let valid_until = agent.fence.leading().unwrap().valid_until;
+    let valid_until = agent.fence.leading().unwrap().valid_until.mono;
     let mut state = agent.fence.state();
     state.wait_for(|state| matches!(state, LeaderState::Standby { .. })).await.unwrap();
     assert!(clock.mono().saturating_since(valid_until) < CALL_LIMIT);
