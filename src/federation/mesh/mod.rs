@@ -1,8 +1,180 @@
-//! All peers of this cluster.
+//! Connections to all configured peers.
+//!
+//! [`Membership`] decides, without input, output or clock: whom to dial, whom to let in, which connection of a pair
+//! stays, what to report. One task owns it with all sessions (`owner`); every connection has a reader and a writer
+//! (`connection`). Requests have streams of their own (`requests`, `serve`), past the owner.
 //!
 //! | part | what it does |
 //! |---|---|
+//! | [`membership`] | all configured peers, as a state machine |
+//! | [`tie_break`] | one connection per pair |
 //! | [`resolve`] | endpoints of a ClusterPeer to addresses |
 //! | [`dial`] | whichever of them answers first |
+mod backoff;
 pub mod dial;
+pub mod membership;
+mod peer;
+mod report;
 pub mod resolve;
+pub mod tie_break;
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+pub use self::membership::Membership;
+use super::session::{Ending, Sequences};
+use super::timers::Timers;
+use super::wire::messages::Hello;
+use super::wire::version::WireVersions;
+use crate::clock::{Clock, Mono, Rng};
+use crate::contract::ports::{State, StateKey};
+use crate::contract::{ClusterUid, Epoch, PeerName, PeerReport, PeerSpec};
+
+/// A connection of this process.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ConnId(u64);
+
+/// One reading of both clocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Now {
+    /// For durations.
+    pub mono: Mono,
+    /// For what people read, and for the validity of certificates.
+    pub wall: Timestamp,
+}
+
+impl Now {
+    /// Reads the clock.
+    pub fn of(clock: &dyn Clock) -> Self {
+        Self { mono: clock.mono(), wall: clock.wall() }
+    }
+
+    /// The wall-clock time of an earlier monotonic reading.
+    pub fn wall_of(self, at: Mono) -> Timestamp {
+        let ago = jiff::SignedDuration::try_from(self.mono.saturating_since(at)).unwrap_or_default();
+        self.wall.checked_sub(ago).unwrap_or(self.wall)
+    }
+}
+
+/// Who we are, for as long as the mesh runs.
+pub struct Local {
+    /// Name of our cluster.
+    pub name: PeerName,
+    /// UID of our cluster.
+    pub cluster_uid: ClusterUid,
+    /// Labels of our cluster.
+    pub labels: BTreeMap<String, String>,
+    /// Version of our agent.
+    pub version: String,
+    /// The leadership we speak for; `None`: we do not lead.
+    pub epoch: Option<Epoch>,
+    /// Random per process.
+    pub instance: u64,
+    /// Intervals.
+    pub timers: Timers,
+    /// Chance, for jitter.
+    pub rng: Box<dyn Rng>,
+    /// Positions in what this process says.
+    pub sequences: Sequences,
+}
+
+impl Local {
+    /// Our hello; `None` if we do not lead.
+    pub fn hello(&self) -> Option<Hello> {
+        Some(Hello {
+            versions: WireVersions::OURS,
+            agent_version: self.version.clone(),
+            cluster: self.name.clone(),
+            cluster_uid: self.cluster_uid.clone(),
+            epoch: self.epoch?,
+            instance: self.instance,
+            labels: self.labels.clone(),
+            capabilities: [].into(),
+        })
+    }
+}
+
+impl std::fmt::Debug for Local {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Local").field("name", &self.name).field("epoch", &self.epoch).finish_non_exhaustive()
+    }
+}
+
+/// What is known of a link when it was made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Connected {
+    /// The verified name of the peer.
+    pub name: PeerName,
+    /// `ip:port`.
+    pub remote: String,
+    /// When the first certificate of both ends.
+    pub expires: Timestamp,
+}
+
+/// What the driver of the mesh has to do.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Action {
+    /// Dial, and answer with [`Membership::connected`] or [`Membership::dial_failed`] and this ticket.
+    Dial {
+        /// Whom.
+        peer: PeerSpec,
+        /// To be given back.
+        ticket: u64,
+        /// Look past caches when resolving.
+        fresh: bool,
+    },
+    /// Close a link; the mesh has forgotten it.
+    Close {
+        /// Which.
+        connection: ConnId,
+        /// How.
+        ending: Ending,
+    },
+    /// Requests of this connection may be served from now on.
+    Established {
+        /// Which.
+        connection: ConnId,
+    },
+    /// For [`crate::contract::ports::Incoming::put`].
+    Put {
+        /// Of whom.
+        peer: PeerName,
+        /// Its leadership.
+        epoch: Epoch,
+        /// The key.
+        key: StateKey,
+        /// The state.
+        state: State,
+    },
+    /// For [`crate::contract::ports::Incoming::complete_snapshot`].
+    CompleteSnapshot {
+        /// Of whom.
+        peer: PeerName,
+        /// Its leadership.
+        epoch: Epoch,
+        /// All its keys.
+        keys: Vec<StateKey>,
+    },
+    /// For [`crate::contract::ports::Incoming::undeliverable`].
+    Undeliverable {
+        /// To whom.
+        peer: PeerName,
+        /// The key.
+        key: StateKey,
+        /// One sentence.
+        problem: String,
+    },
+    /// For [`crate::contract::ports::Incoming::peer_report`].
+    Report {
+        /// Of whom.
+        peer: PeerName,
+        /// Without the round-trip time.
+        report: PeerReport,
+    },
+    /// A peer is not configured any more.
+    Forget {
+        /// Whom.
+        peer: PeerName,
+    },
+}

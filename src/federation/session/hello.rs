@@ -1,5 +1,6 @@
 //! Whether a hello is accepted.
 
+use super::inbox::Strange;
 use crate::contract::{ClusterUid, PeerName};
 use crate::federation::wire::messages::Hello;
 use crate::federation::wire::registry::CloseCode;
@@ -64,14 +65,7 @@ pub fn judge(ours: &Hello, expected: &Expected, theirs: &Hello) -> Result<WireVe
     if let Some(pinned) = &expected.cluster_uid
         && *pinned != theirs.cluster_uid
     {
-        return Err(Ending::new(
-            CloseCode::WrongClusterUid,
-            format!(
-                "{} shows cluster UID {}, pinned is {pinned}; if the cluster was rebuilt, change clusterUID of its \
-                 ClusterPeer",
-                expected.name, theirs.cluster_uid
-            ),
-        ));
+        return Err(wrong_cluster(theirs, pinned));
     }
     if theirs.cluster_uid == ours.cluster_uid {
         return Err(Ending::new(
@@ -80,6 +74,32 @@ pub fn judge(ours: &Hello, expected: &Expected, theirs: &Hello) -> Result<WireVe
         ));
     }
     Ok(version)
+}
+
+/// The ending for an accepted hello whose words do not count.
+pub fn not_admitted(theirs: &Hello, strange: &Strange) -> Ending {
+    match strange {
+        Strange::OtherCluster(known) => wrong_cluster(theirs, known),
+        Strange::OldLeader(newer) => Ending::new(
+            CloseCode::StaleEpoch,
+            format!(
+                "{} speaks for leadership {}, {} was heard already; if its Lease was made anew, make the ClusterPeer \
+                 anew",
+                theirs.cluster, theirs.epoch.0, newer.0
+            ),
+        ),
+    }
+}
+
+fn wrong_cluster(theirs: &Hello, pinned: &ClusterUid) -> Ending {
+    Ending::new(
+        CloseCode::WrongClusterUid,
+        format!(
+            "{} shows cluster UID {}, pinned is {pinned}; if the cluster was rebuilt, change clusterUID of its \
+             ClusterPeer",
+            theirs.cluster, theirs.cluster_uid
+        ),
+    )
 }
 
 #[cfg(test)]

@@ -40,6 +40,15 @@ struct Held {
     rejected: bool,
 }
 
+/// Why the words of an origin do not count.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Strange {
+    /// This cluster was heard before under the same name.
+    OtherCluster(ClusterUid),
+    /// This leadership was heard before.
+    OldLeader(Epoch),
+}
+
 /// What a put means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum News {
@@ -57,12 +66,14 @@ impl Inbox {
     /// A session with `origin` is established: from now on only its words count.
     ///
     /// # Errors
-    /// The epoch that was heard before, if it is higher: `origin` is an old leader.
-    pub fn admit(&mut self, origin: &Origin) -> Result<(), Epoch> {
+    /// Another cluster, or a later leadership, was heard before.
+    pub fn admit(&mut self, origin: &Origin) -> Result<(), Strange> {
         match &self.origin {
             Some(known) if known == origin => return Ok(()),
-            Some(known) if known.cluster_uid != origin.cluster_uid => self.held.clear(),
-            Some(known) if known.epoch > origin.epoch => return Err(known.epoch),
+            Some(known) if known.cluster_uid != origin.cluster_uid => {
+                return Err(Strange::OtherCluster(known.cluster_uid.clone()));
+            }
+            Some(known) if known.epoch > origin.epoch => return Err(Strange::OldLeader(known.epoch)),
             // A new leader or a new process counts from the start. Which states we hold is still true.
             _ => {
                 self.held.retain(|_, held| !held.rejected);
@@ -72,6 +83,11 @@ impl Inbox {
         self.floor = 0;
         self.origin = Some(origin.clone());
         Ok(())
+    }
+
+    /// The cluster heard so far: pinned in memory until the ClusterPeer says it.
+    pub fn cluster_uid(&self) -> Option<&ClusterUid> {
+        self.origin.as_ref().map(|origin| &origin.cluster_uid)
     }
 
     /// Whether `origin` is the one whose words count.
@@ -158,7 +174,7 @@ mod tests {
         assert_eq!(inbox.put(&first, 7, &key("a"), Digest::of(b"2")), News::Old, "an old leader");
         assert_eq!(inbox.put(&second, 1, &key("a"), Digest::of(b"1")), News::Same, "still held");
         assert_eq!(inbox.put(&second, 2, &key("a"), Digest::of(b"3")), News::New);
-        assert_eq!(inbox.admit(&first), Err(Epoch(2)));
+        assert_eq!(inbox.admit(&first), Err(Strange::OldLeader(Epoch(2))));
     }
 
     #[test]
@@ -172,13 +188,12 @@ mod tests {
     }
 
     #[test]
-    fn another_cluster_under_the_same_name_shares_nothing() {
+    fn another_cluster_under_the_same_name_is_not_heard() {
         let mut inbox = Inbox::default();
         inbox.admit(&origin(9, 10)).unwrap();
-        assert_eq!(inbox.put(&origin(9, 10), 1, &key("a"), Digest::of(b"1")), News::New);
-        let rebuilt = Origin { cluster_uid: "other".into(), epoch: Epoch(0), instance: 1 };
-        inbox.admit(&rebuilt).unwrap();
-        assert_eq!(inbox.put(&rebuilt, 1, &key("a"), Digest::of(b"1")), News::New);
+        let rebuilt = Origin { cluster_uid: "other".into(), epoch: Epoch(10), instance: 1 };
+        assert_eq!(inbox.admit(&rebuilt), Err(Strange::OtherCluster("uid".into())));
+        assert!(inbox.hears(&origin(9, 10)));
     }
 
     #[test]

@@ -210,16 +210,7 @@ impl Session {
             return Err(Ending::new(CloseCode::Protocol, "an acknowledgement before the hello"));
         };
         let origin = Origin { cluster_uid: theirs.cluster_uid.clone(), epoch: theirs.epoch, instance: theirs.instance };
-        inbox.admit(&origin).map_err(|newer| {
-            Ending::new(
-                CloseCode::StaleEpoch,
-                format!(
-                    "{} speaks for leadership {}, {} was heard already; if its Lease was made anew, delete and create \
-                     the ClusterPeer",
-                    theirs.cluster, theirs.epoch.0, newer.0
-                ),
-            )
-        })?;
+        inbox.admit(&origin).map_err(|strange| hello::not_admitted(&theirs, &strange))?;
         self.stage = Stage::Established(Box::new(Established::new(now, &self.timers, origin)));
         self.events.push_back(Event::Established(Box::new(theirs)));
         Ok(())

@@ -68,6 +68,10 @@ pub enum CloseReason {
 pub trait Link: Send + Sync {
     /// Who is at the other end; verified.
     fn identity(&self) -> &PeerIdentity;
+    /// When the first of both certificates ends, theirs or the one we showed: the link must not outlive it.
+    fn expires(&self) -> Timestamp {
+        self.identity().not_after
+    }
     /// The address in use, `ip:port`; it may change while the link lives.
     fn remote(&self) -> String;
     /// Smoothed round-trip time; `None` until measured.

@@ -16,6 +16,10 @@ pub const TEMPLATE: usize = 256 << 10;
 /// accepted at once wait for a stream, they do not fail.
 pub const STREAMS_PER_PEER: u32 = 64;
 
+/// Connections one peer may have at a time. Two overlap when both sides dial or a certificate is renewed; more than
+/// that is a peer that forgets its connections, and the oldest one goes.
+pub const CONNECTIONS_PER_PEER: usize = 4;
+
 /// States a peer may keep here, and we at a peer. A root with 2,000 bursts on one peer has 4,000.
 pub const KEYS_PER_PEER: usize = 4_096;
 

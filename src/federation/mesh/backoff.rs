@@ -1,0 +1,47 @@
+//! Waiting between dials.
+
+use std::time::Duration;
+
+use crate::clock::Rng;
+use crate::federation::timers::Timers;
+
+/// Exponential back-off with jitter: each wait is between half and all of a bound that doubles from
+/// [`Timers::dial_min`] to [`Timers::dial_max`], so that peers that lost each other do not meet in step.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Backoff {
+    failures: u32,
+}
+
+impl Backoff {
+    /// The wait after another failure.
+    pub(super) fn failed(&mut self, timers: &Timers, rng: &mut dyn Rng) -> Duration {
+        let factor = 2_u32.saturating_pow(self.failures);
+        self.failures = self.failures.saturating_add(1);
+        let bound = timers.dial_min.saturating_mul(factor).min(timers.dial_max);
+        bound.mul_f64(0.5 + 0.5 * rng.unit())
+    }
+
+    /// Things went well.
+    pub(super) fn reset(&mut self) {
+        self.failures = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SeededRng;
+
+    #[test]
+    fn waits_double_up_to_the_bound_and_start_over() {
+        let (timers, mut rng, mut backoff) = (Timers::DEFAULT, SeededRng::new(1), Backoff::default());
+        for bound in [200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000] {
+            let bound = Duration::from_millis(bound);
+            let wait = backoff.failed(&timers, &mut rng);
+            assert!(wait >= bound / 2 && wait <= bound, "{wait:?} of {bound:?}");
+        }
+        (0..40).for_each(|_| assert!(backoff.failed(&timers, &mut rng) <= timers.dial_max));
+        backoff.reset();
+        assert!(backoff.failed(&timers, &mut rng) <= timers.dial_min);
+    }
+}

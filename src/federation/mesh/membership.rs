@@ -1,0 +1,225 @@
+//! The mesh as a state machine without input, output or clock: all configured peers, who may connect, who is dialled.
+//!
+//! Its driver (`owner`) tells it what happened, then takes [`Membership::poll_action`] until there is none, and asks
+//! [`Membership::transmit`] for every link that has room.
+//!
+//! What it keeps true:
+//! - only configured, not suspended peers have connections, and those of one that is removed or suspended end at once;
+//! - a peer with endpoints and without a connection is dialled, at intervals that grow (`backoff`);
+//! - a connection ends with the first certificate of both; before, a new one is made;
+//! - of several completed connections of one pair, one stays ([`super::tie_break`]).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::BytesMut;
+
+use super::peer::Peer;
+use super::{Action, ConnId, Connected, Local, Now, report};
+use crate::clock::Mono;
+use crate::contract::ports::{Outgoing, StateKey};
+use crate::contract::{Epoch, PeerName, PeerReport, PeerSpec, Refusal};
+use crate::federation::session::{Ending, Input, Lane};
+use crate::federation::transport::{CloseReason, RefusedLink};
+use crate::federation::wire::registry::CloseCode;
+
+/// The mesh. See the module.
+#[derive(Debug)]
+pub struct Membership {
+    local: Local,
+    peers: BTreeMap<PeerName, Peer>,
+    /// Whose connection it is.
+    owners: BTreeMap<ConnId, PeerName>,
+    next: u64,
+    actions: VecDeque<Action>,
+}
+
+impl Membership {
+    /// A mesh without peers.
+    pub fn new(local: Local) -> Self {
+        Self { local, peers: BTreeMap::new(), owners: BTreeMap::new(), next: 0, actions: VecDeque::new() }
+    }
+
+    /// The configured peers changed.
+    pub fn set_peers(&mut self, now: Now, specs: &BTreeMap<PeerName, PeerSpec>) {
+        let gone: Vec<PeerName> = self.peers.keys().filter(|name| !specs.contains_key(*name)).cloned().collect();
+        for name in gone {
+            if let Some(mut peer) = self.peers.remove(&name) {
+                let ending = Ending::new(CloseCode::UnknownPeer, format!("ClusterPeer {name} was deleted"));
+                peer.end_all(now, &ending, &mut self.actions);
+                self.actions.push_back(Action::Forget { peer: name });
+            }
+        }
+        for (name, spec) in specs {
+            match self.peers.get_mut(name) {
+                Some(peer) => peer.respecify(now, spec.clone(), &mut self.actions),
+                None => {
+                    self.peers.insert(name.clone(), Peer::new(now, spec.clone()));
+                }
+            }
+            self.refresh(now, name);
+        }
+        self.timeout(now);
+    }
+
+    /// The leadership we speak for changed; `None`: we do not lead, and nobody is spoken to.
+    pub fn set_epoch(&mut self, now: Now, epoch: Option<Epoch>) {
+        if self.local.epoch == epoch {
+            return;
+        }
+        self.local.epoch = epoch;
+        self.end_all(now, &Ending::new(CloseCode::Done, "the leadership of the agent changed"));
+        self.timeout(now);
+    }
+
+    /// Closes every connection.
+    pub fn end_all(&mut self, now: Now, ending: &Ending) {
+        self.peers.values_mut().for_each(|peer| peer.end_all(now, ending, &mut self.actions));
+        self.refresh_all(now);
+    }
+
+    /// A link was made or taken; `dialled`: for whom and with which ticket.
+    ///
+    /// # Errors
+    /// How to close it at once.
+    pub fn connected(
+        &mut self,
+        now: Now,
+        connected: &Connected,
+        dialled: Option<(&PeerName, u64)>,
+    ) -> Result<ConnId, Ending> {
+        let Some((meant, ticket)) = dialled else {
+            return self.admit(now, connected);
+        };
+        if !self.peers.get_mut(meant).is_some_and(|peer| peer.dialled(ticket)) {
+            return Err(Ending::new(CloseCode::Reconfigured, "the ClusterPeer changed meanwhile"));
+        }
+        let admitted = self.admit(now, connected);
+        if let Err(ending) = &admitted
+            && let Some(refusal) = report::ended(ending.code, "we ended it", &ending.reason)
+            && let Some(peer) = self.peers.get_mut(meant)
+        {
+            peer.dial_failed(now, &mut self.local, refusal);
+            self.refresh(now, meant);
+        }
+        admitted
+    }
+
+    /// A dial failed.
+    pub fn dial_failed(&mut self, now: Now, name: &PeerName, ticket: u64, refusal: Refusal) {
+        if let Some(peer) = self.peers.get_mut(name)
+            && peer.dialled(ticket)
+        {
+            peer.dial_failed(now, &mut self.local, refusal);
+            self.refresh(now, name);
+        }
+    }
+
+    /// The transport turned somebody away.
+    pub fn refused(&mut self, now: Now, refused: &RefusedLink) {
+        if let Some(name) = &refused.claimed
+            && let Some(peer) = self.peers.get_mut(name)
+        {
+            peer.refused(now, &self.local, refused.refusal.clone());
+            self.refresh(now, name);
+        }
+    }
+
+    /// Something arrived on a connection.
+    pub fn input(&mut self, now: Now, id: ConnId, input: Input) {
+        self.on(now, id, |peer, local, actions| peer.input(now, local, id, input, actions));
+    }
+
+    /// A link ended.
+    pub fn closed(&mut self, now: Now, id: ConnId, reason: &CloseReason) {
+        self.on(now, id, |peer, local, _| peer.closed(now, local, id, reason));
+        self.owners.remove(&id);
+    }
+
+    /// States of ours changed.
+    pub fn changed(&mut self, now: Now, keys: &BTreeSet<(PeerName, StateKey)>) {
+        for (name, key) in keys {
+            if let Some(peer) = self.peers.get_mut(name) {
+                peer.changed(now, key);
+            }
+        }
+    }
+
+    /// The time [`Membership::poll_timeout`] asked for has come.
+    pub fn timeout(&mut self, now: Now) {
+        self.peers.values_mut().for_each(|peer| peer.timeout(now, &mut self.local, &mut self.actions));
+        self.refresh_all(now);
+    }
+
+    /// When to call [`Membership::timeout`].
+    pub fn poll_timeout(&self) -> Option<Mono> {
+        self.peers.values().filter_map(|peer| peer.next_timeout(&self.local)).min()
+    }
+
+    /// Appends the next frame for a connection to `buf`; `None`: there is none now.
+    pub fn transmit(&mut self, now: Now, id: ConnId, outgoing: &dyn Outgoing, buf: &mut BytesMut) -> Option<Lane> {
+        self.on(now, id, |peer, local, actions| peer.transmit(now, local, id, outgoing, buf, actions)).flatten()
+    }
+
+    /// What to do next.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        let action = self.actions.pop_front()?;
+        if let Action::Close { connection, .. } = &action {
+            self.owners.remove(connection);
+        }
+        Some(action)
+    }
+
+    /// The connection to use for requests to a peer.
+    pub fn preferred(&self, name: &PeerName) -> Option<ConnId> {
+        self.peers.get(name)?.preferred()
+    }
+
+    /// What is known of every configured peer.
+    pub fn reports(&self) -> BTreeMap<PeerName, PeerReport> {
+        self.peers.iter().map(|(name, peer)| (name.clone(), peer.report.clone())).collect()
+    }
+
+    fn admit(&mut self, now: Now, connected: &Connected) -> Result<ConnId, Ending> {
+        let name = &connected.name;
+        let unknown = || Ending::new(CloseCode::UnknownPeer, format!("{} has no ClusterPeer {name}", self.local.name));
+        let peer = self.peers.get_mut(name).ok_or_else(unknown)?;
+        let Some(hello) = self.local.hello() else {
+            return Err(Ending::new(CloseCode::Done, "the agent does not lead"));
+        };
+        let id = ConnId(self.next);
+        peer.connected(now, &self.local, hello, id, connected, &mut self.actions)?;
+        self.next += 1;
+        self.owners.insert(id, name.clone());
+        Ok(id)
+    }
+
+    fn on<R>(
+        &mut self,
+        now: Now,
+        id: ConnId,
+        f: impl FnOnce(&mut Peer, &mut Local, &mut VecDeque<Action>) -> R,
+    ) -> Option<R> {
+        let name = self.owners.get(&id)?.clone();
+        let result = f(self.peers.get_mut(&name)?, &mut self.local, &mut self.actions);
+        self.refresh(now, &name);
+        Some(result)
+    }
+
+    fn refresh_all(&mut self, now: Now) {
+        let names: Vec<PeerName> = self.peers.keys().cloned().collect();
+        names.iter().for_each(|name| self.refresh(now, name));
+    }
+
+    fn refresh(&mut self, now: Now, name: &PeerName) {
+        let Some(peer) = self.peers.get_mut(name) else { return };
+        let new = report::of(peer, now);
+        let old = std::mem::replace(&mut peer.report, new);
+        if report::is_transition(&old, &peer.report) {
+            let (peer, report) = (name.clone(), peer.report.clone());
+            self.actions.push_back(Action::Report { peer, report });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,248 @@
+//! Several memberships in one simulated world: every frame is encoded, delayed and decoded, time jumps from event to
+//! event, and nothing depends on the machine.
+
+mod world;
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use self::world::{Operation, World};
+use crate::contract::PeerState;
+use crate::contract::ports::State;
+use crate::federation::session::Ending;
+use crate::federation::testing::desired_key;
+use crate::federation::timers::Timers;
+use crate::federation::wire::registry::CloseCode;
+
+const T: Timers = Timers::DEFAULT;
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[test]
+fn both_dial_and_one_connection_stays() {
+    let mut world = World::new(&["east", "west"]);
+    world.run(seconds(1));
+    assert_eq!(world.connections("east", "west"), 2, "both dialled at the same time");
+    world.run(seconds(5));
+    assert_eq!(world.connections("east", "west"), 1);
+    world.run(seconds(600));
+    assert_eq!(world.connections("east", "west"), 1);
+    assert_eq!(world.dials(), 2, "and nobody dials again");
+    assert_eq!(world.states("west", "east"), [PeerState::Disconnected, PeerState::Connected]);
+}
+
+#[test]
+fn one_side_without_endpoints_is_dialled() {
+    let mut world = World::with(&["east", "west"], |at, _| at == "west");
+    world.run(seconds(1));
+    assert_eq!((world.connections("east", "west"), world.dials()), (1, 1));
+}
+
+#[test]
+fn a_cut_of_ten_seconds_heals_and_states_arrive() {
+    let mut world = World::new(&["east", "west"]);
+    world.run(seconds(5));
+    world.cut("east", "west");
+    world.cluster("east").say_desired("west", "a", 1);
+    world.run(seconds(6));
+    assert_eq!(world.state("west", "east"), PeerState::Suspect);
+    world.run(seconds(6));
+    assert_eq!(world.state("west", "east"), PeerState::Disconnected);
+    world.heal("east", "west");
+    world.run(seconds(16));
+    assert_eq!(world.state("west", "east"), PeerState::Connected);
+    assert_eq!(world.cluster("west").heard_generation("east", "a"), Some(1));
+    assert_eq!(world.connections("east", "west"), 1);
+}
+
+#[test]
+fn an_unreachable_peer_is_dialled_at_growing_intervals() {
+    let mut world = World::with(&["east", "west"], |at, _| at == "east");
+    world.stop("west");
+    world.run(seconds(60));
+    let dials = world.dials();
+    assert!((9..=16).contains(&dials), "{dials} in a minute");
+    let reports = world.cluster("east").reports("west");
+    let reasons: Vec<_> = reports.iter().map(|report| report.refusal.as_ref().map(|r| r.reason.as_str())).collect();
+    assert_eq!(reasons, [None, Some("Unreachable")], "told once, not per dial");
+    world.start("west", 2);
+    world.run(seconds(11));
+    assert_eq!(world.state("east", "west"), PeerState::Connected);
+}
+
+#[test]
+fn removed_and_suspended_peers_are_closed_at_once() {
+    let mut world = World::new(&["east", "west"]);
+    world.run(seconds(5));
+    world.configure("east", "west", |spec| spec.suspend = true);
+    world.run(Duration::ZERO);
+    assert_eq!(world.connections("east", "west"), 0);
+    assert_eq!(world.state("east", "west"), PeerState::Suspended);
+    world.run(seconds(30));
+    let refusal = world.report("west", "east").refusal.unwrap();
+    assert_eq!((refusal.reason.as_str(), refusal.message.as_str()), ("Suspended", "ClusterPeer west is suspended"));
+    world.configure("east", "west", |spec| spec.suspend = false);
+    world.run(seconds(12));
+    assert_eq!(world.state("west", "east"), PeerState::Connected);
+    world.remove("east", "west");
+    world.run(seconds(12));
+    assert_eq!(world.connections("east", "west"), 0);
+    let report = world.report("west", "east");
+    assert_eq!((report.state, report.refusal.unwrap().reason.as_str()), (PeerState::Refused, "UnknownPeer"));
+}
+
+#[test]
+fn another_cluster_under_a_known_name_is_refused() {
+    let mut world = World::new(&["east", "west"]);
+    world.configure("west", "east", |spec| spec.cluster_uid = Some("uid-before".into()));
+    world.run(seconds(20));
+    assert_eq!(world.report("west", "east").refusal.unwrap().reason, "WrongClusterUID");
+    assert_eq!(world.report("east", "west").refusal.unwrap().reason, "WrongClusterUID");
+    world.configure("west", "east", |spec| spec.cluster_uid = Some("uid-east".into()));
+    world.run(seconds(12));
+    assert_eq!(world.state("west", "east"), PeerState::Connected);
+}
+
+#[test]
+fn the_first_cluster_heard_is_pinned_until_the_pin_is_changed() {
+    let mut world = World::new(&["east", "west"]);
+    world.run(seconds(5));
+    world.rebuild("east");
+    world.run(seconds(20));
+    assert_eq!(world.report("west", "east").refusal.unwrap().reason, "WrongClusterUID");
+    world.configure("west", "east", |spec| spec.cluster_uid = Some("uid-east-rebuilt".into()));
+    world.run(seconds(12));
+    assert_eq!(world.state("west", "east"), PeerState::Connected);
+}
+
+#[test]
+fn an_old_leader_is_refused_and_does_not_disturb_the_new_one() {
+    let mut world = World::new(&["east", "west"]);
+    world.set_epoch("east", 5);
+    world.run(seconds(5));
+    world.stop("east");
+    world.start("east", 4);
+    world.cluster("east").say_desired("west", "late", 1);
+    world.run(seconds(20));
+    assert_eq!(world.report("west", "east").refusal.unwrap().reason, "StaleEpoch");
+    assert_eq!(world.cluster("west").heard_generation("east", "late"), None);
+    world.set_epoch("east", 6);
+    world.run(seconds(12));
+    assert_eq!(world.cluster("west").heard_generation("east", "late"), Some(1));
+}
+
+#[test]
+fn a_restarted_process_replaces_its_connections_and_says_everything_again() {
+    let mut world = World::new(&["east", "west"]);
+    world.cluster("east").say_desired("west", "a", 1);
+    world.run(seconds(5));
+    // The process vanishes without a word and comes back in the same leadership.
+    world.stop("east");
+    world.start("east", 1);
+    world.cluster("east").say_desired("west", "a", 2);
+    world.run(seconds(2));
+    assert_eq!(world.cluster("west").heard_generation("east", "a"), Some(2));
+    assert_eq!(world.connections("east", "west"), 1, "those of the dead process are gone at once");
+}
+
+#[test]
+fn a_new_connection_is_made_before_the_certificate_ends() {
+    let mut world = World::new(&["east", "west"]);
+    world.certificate_ends("east", seconds(200));
+    world.run(seconds(100));
+    world.certificate_ends("east", seconds(9_000));
+    world.run(seconds(150));
+    assert_eq!(world.connections("east", "west"), 1);
+    assert_eq!(world.states("west", "east"), [PeerState::Disconnected, PeerState::Connected], "never without one");
+    assert_eq!(world.dials(), 4, "once more each");
+}
+
+#[test]
+fn a_connection_does_not_outlive_a_certificate_that_is_not_renewed() {
+    let mut world = World::new(&["east", "west"]);
+    world.certificate_ends("east", seconds(100));
+    world.run(seconds(95));
+    assert_eq!(world.state("west", "east"), PeerState::Connected);
+    assert!(world.dials() < 20, "{} dials", world.dials());
+    world.run(seconds(10));
+    assert_eq!(world.connections("east", "west"), 0);
+}
+
+#[test]
+fn who_does_not_lead_speaks_to_nobody() {
+    let mut world = World::new(&["east", "west"]);
+    world.run(seconds(5));
+    world.resign("east");
+    world.run(seconds(20));
+    assert_eq!(world.connections("east", "west"), 0);
+    assert_eq!(world.state("west", "east"), PeerState::Disconnected);
+    world.set_epoch("east", 2);
+    world.run(seconds(12));
+    assert_eq!(world.state("west", "east"), PeerState::Connected);
+}
+
+#[test]
+fn a_graceful_end_is_told() {
+    let mut world = World::new(&["east", "west"]);
+    world.run(seconds(5));
+    world.end("east", &Ending::new(CloseCode::Done, "the agent stops"));
+    world.run(Duration::from_millis(100));
+    let report = world.report("west", "east");
+    assert_eq!(report.state, PeerState::Disconnected);
+    assert_eq!(report.refusal.unwrap().message, "the agent stops");
+}
+
+#[test]
+fn three_clusters_tell_each_other_only_what_is_meant_for_them() {
+    let mut world = World::new(&["east", "north", "west"]);
+    world.cluster("east").say_desired("west", "a", 1);
+    world.cluster("east").say_desired("north", "b", 1);
+    world.cluster("west").say_observed("east", "a", 1);
+    world.run(seconds(5));
+    assert_eq!(world.cluster("west").heard_generation("east", "a"), Some(1));
+    assert_eq!(world.cluster("north").heard_generation("east", "b"), Some(1));
+    assert_eq!(world.cluster("west").heard_generation("east", "b"), None);
+    assert_eq!(world.cluster("east").puts(), 1);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// Whatever happened, once the network works again everything that is said is heard, nothing that is not said is
+    /// listed, and one connection is left of each pair.
+    #[test]
+    fn any_history_ends_in_agreement(operations in proptest::collection::vec(world::operation(), 1..25)) {
+        let mut world = World::new(&["east", "north", "west"]);
+        for operation in operations {
+            world.perform(operation);
+        }
+        world.perform(Operation::HealAll);
+        world.run(seconds(60) + T.summary + seconds(10));
+        for (from, to) in [("east", "west"), ("west", "north"), ("north", "east"), ("west", "east")] {
+            prop_assert_eq!(world.connections(from, to), 1, "{} and {}", from, to);
+            prop_assert_eq!(world.state(to, from), PeerState::Connected);
+            let said = world.said(from, to);
+            let snapshot = world.cluster(to).snapshots(from).pop().expect("a complete snapshot");
+            prop_assert_eq!(&snapshot, &said.keys().cloned().collect::<Vec<_>>());
+            for (key, state) in said {
+                prop_assert_eq!(world.cluster(to).heard(from, &key), Some(state));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_tombstone_said_while_cut_off_is_heard() {
+    let mut world = World::new(&["east", "west"]);
+    world.cluster("east").say_desired("west", "a", 1);
+    world.run(seconds(5));
+    world.cut("east", "west");
+    world.cluster("east").say("west", desired_key("a"), State::Tombstone);
+    world.run(seconds(40));
+    world.heal("east", "west");
+    world.run(seconds(20));
+    assert_eq!(world.cluster("west").heard("east", &desired_key("a")), Some(State::Tombstone));
+}

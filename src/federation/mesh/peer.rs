@@ -1,0 +1,369 @@
+//! All there is to one configured peer: its connections and their sessions, when to dial it, what is reported of it.
+//! Without input, output or clock.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use jiff::Timestamp;
+
+use super::backoff::Backoff;
+use super::{Action, ConnId, Connected, Local, Now, report, tie_break};
+use crate::clock::Mono;
+use crate::contract::ports::{Outgoing, StateKey};
+use crate::contract::{Capacity, PeerReport, PeerSpec, Refusal};
+use crate::federation::session::{Ending, Event, Expected, Inbox, Input, Lane, Session};
+use crate::federation::transport::CloseReason;
+use crate::federation::wire::limits;
+use crate::federation::wire::messages::Hello;
+use crate::federation::wire::registry::{CloseCode, RefusalReason};
+
+/// One configured peer.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) spec: PeerSpec,
+    inbox: Inbox,
+    connections: BTreeMap<ConnId, Connection>,
+    dial: Dial,
+    /// Why there is no connection, and since when we say so.
+    pub(super) refusal: Option<(Mono, Refusal)>,
+    /// The last hello and capacity, kept over cuts.
+    pub(super) hello: Option<Hello>,
+    pub(super) capacity: Option<Capacity>,
+    pub(super) last_heard: Option<Mono>,
+    pub(super) report: PeerReport,
+}
+
+#[derive(Debug)]
+struct Connection {
+    session: Session,
+    remote: String,
+    established: Option<Mono>,
+    expires: Mono,
+}
+
+#[derive(Debug)]
+struct Dial {
+    /// Not before.
+    at: Mono,
+    in_flight: bool,
+    /// Tells an answer that is still on its way for an earlier spec.
+    ticket: u64,
+    /// The addresses known so far did not answer.
+    fresh: bool,
+    backoff: Backoff,
+}
+
+impl Peer {
+    pub(super) fn new(now: Now, spec: PeerSpec) -> Self {
+        let dial = Dial { at: now.mono, in_flight: false, ticket: 0, fresh: false, backoff: Backoff::default() };
+        Self {
+            spec,
+            inbox: Inbox::default(),
+            connections: BTreeMap::new(),
+            dial,
+            refusal: None,
+            hello: None,
+            capacity: None,
+            last_heard: None,
+            report: PeerReport::default(),
+        }
+    }
+
+    /// The ClusterPeer changed.
+    pub(super) fn respecify(&mut self, now: Now, spec: PeerSpec, out: &mut VecDeque<Action>) {
+        let old = std::mem::replace(&mut self.spec, spec);
+        let new = &self.spec;
+        if *new == old {
+            return;
+        }
+        let ending = if new.suspend {
+            Some(Ending::new(CloseCode::Suspended, format!("ClusterPeer {} is suspended", new.name)))
+        } else if new.trust_bundle != old.trust_bundle {
+            Some(Ending::new(CloseCode::Reconfigured, "the trust bundle changed"))
+        } else {
+            None
+        };
+        let heard = self.inbox.cluster_uid().cloned();
+        let other_cluster = match (&new.cluster_uid, &heard) {
+            (Some(pinned), Some(heard)) => pinned != heard,
+            // The pin was taken away: whoever comes next is pinned, unless the one we know is still there.
+            (None, Some(_)) => old.cluster_uid.is_some() && self.preferred().is_none(),
+            _ => false,
+        };
+        if let Some(ending) = ending {
+            self.end_all(now, &ending, out);
+        } else if other_cluster {
+            self.end_all(
+                now,
+                &Ending::new(CloseCode::WrongClusterUid, "the ClusterPeer pins another cluster UID"),
+                out,
+            );
+        }
+        if other_cluster {
+            self.inbox = Inbox::default();
+        }
+        self.refusal = None;
+        self.dial = Dial {
+            at: now.mono,
+            in_flight: false,
+            ticket: self.dial.ticket + 1,
+            fresh: true,
+            backoff: Backoff::default(),
+        };
+    }
+
+    /// A connection was made; `local` has the hello to say.
+    pub(super) fn connected(
+        &mut self,
+        now: Now,
+        local: &Local,
+        hello: Hello,
+        id: ConnId,
+        connected: &Connected,
+        out: &mut VecDeque<Action>,
+    ) -> Result<(), Ending> {
+        if self.spec.suspend {
+            return Err(Ending::new(CloseCode::Suspended, format!("ClusterPeer {} is suspended", self.spec.name)));
+        }
+        if connected.expires <= now.wall {
+            return Err(Ending::new(CloseCode::CertificateEnding, "the certificate of the connection has ended"));
+        }
+        while self.connections.len() >= limits::CONNECTIONS_PER_PEER {
+            let Some((oldest, _)) = self.connections.pop_first() else { break };
+            let ending = Ending::new(CloseCode::Replaced, "too many connections of one peer");
+            out.push_back(Action::Close { connection: oldest, ending });
+        }
+        let pinned = self.spec.cluster_uid.clone().or_else(|| self.inbox.cluster_uid().cloned());
+        let expected = Expected { name: self.spec.name.clone(), cluster_uid: pinned };
+        let session = Session::new(now.mono, local.timers, hello, local.sequences.clone(), expected);
+        let expires = now.mono + until(now.wall, connected.expires);
+        let connection = Connection { session, remote: connected.remote.clone(), established: None, expires };
+        self.connections.insert(id, connection);
+        Ok(())
+    }
+
+    /// The dial of `ticket` is over; returns whether it is the one that counts.
+    pub(super) fn dialled(&mut self, ticket: u64) -> bool {
+        let current = self.dial.ticket == ticket;
+        if current {
+            self.dial.in_flight = false;
+        }
+        current
+    }
+
+    pub(super) fn dial_failed(&mut self, now: Now, local: &mut Local, refusal: Refusal) {
+        self.dial.fresh = true;
+        self.dial.at = now.mono + self.dial.backoff.failed(&local.timers, &mut *local.rng);
+        self.refused(now, local, refusal);
+    }
+
+    /// Somebody with this peer's name was refused, or refused us.
+    pub(super) fn refused(&mut self, now: Now, local: &Local, refusal: Refusal) {
+        if self.preferred().is_some() {
+            return;
+        }
+        // A reason that names a fault is worth more than silence: one that refuses our dials may be unreachable besides.
+        let silence = refusal.reason == RefusalReason::Unreachable.as_str();
+        let named = |(since, old): &(Mono, Refusal)| {
+            old.reason != RefusalReason::Unreachable.as_str() && now.mono.saturating_since(*since) < local.timers.grace
+        };
+        if !(silence && self.refusal.as_ref().is_some_and(named)) {
+            self.refusal = Some((now.mono, refusal));
+        }
+    }
+
+    pub(super) fn input(&mut self, now: Now, local: &mut Local, id: ConnId, input: Input, out: &mut VecDeque<Action>) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        self.last_heard = Some(now.mono);
+        connection.session.handle(now.mono, &mut self.inbox, input);
+        self.drain(now, local, id, out);
+    }
+
+    pub(super) fn changed(&mut self, now: Now, key: &StateKey) {
+        for connection in self.connections.values_mut() {
+            connection.session.handle(now.mono, &mut self.inbox, Input::Changed(key.clone()));
+        }
+    }
+
+    /// A connection ended; not by our [`Action::Close`].
+    pub(super) fn closed(&mut self, now: Now, local: &mut Local, id: ConnId, reason: &CloseReason) {
+        if let Some(connection) = self.connections.remove(&id) {
+            let (code, refusal) = match reason {
+                CloseReason::Local(code) => (Some(*code), report::ended(*code, "we ended it", "")),
+                CloseReason::Peer { code, reason } => (Some(*code), report::ended(*code, "the peer ended it", reason)),
+                CloseReason::Refused(refusal) => (None, Some(refusal.clone())),
+                CloseReason::Lost(text) => (None, Some(RefusalReason::Unreachable.because(text))),
+            };
+            self.lost(now, local, &connection, code, refusal);
+        }
+    }
+
+    pub(super) fn timeout(&mut self, now: Now, local: &mut Local, out: &mut VecDeque<Action>) {
+        let ids: Vec<ConnId> = self.connections.keys().copied().collect();
+        for id in ids {
+            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            if now.mono >= connection.expires {
+                let ending = Ending::new(CloseCode::CertificateEnding, "the certificate of the connection has ended");
+                self.close(now, local, id, ending, out);
+            } else if connection.session.poll_timeout().is_some_and(|at| now.mono >= at) {
+                connection.session.handle(now.mono, &mut self.inbox, Input::Timeout);
+                self.drain(now, local, id, out);
+            }
+        }
+        let overlap = local.timers.overlap;
+        for id in tie_break::surplus(&local.name, &self.spec.name, &self.healthy(), overlap, now.mono) {
+            self.close(now, local, id, Ending::new(CloseCode::Replaced, "another connection stays"), out);
+        }
+        if self.dial_due(local).is_some_and(|at| now.mono >= at) {
+            self.dial.in_flight = true;
+            let (peer, ticket, fresh) = (self.spec.clone(), self.dial.ticket, self.dial.fresh);
+            out.push_back(Action::Dial { peer, ticket, fresh });
+        }
+    }
+
+    /// When [`Peer::timeout`] has something to do.
+    pub(super) fn next_timeout(&self, local: &Local) -> Option<Mono> {
+        let sessions = self.connections.values().filter_map(|connection| connection.session.poll_timeout()).min();
+        let expiry = self.connections.values().map(|connection| connection.expires).min();
+        let surplus = tie_break::due(&local.name, &self.spec.name, &self.healthy(), local.timers.overlap);
+        [sessions, expiry, surplus, self.dial_due(local)].into_iter().flatten().min()
+    }
+
+    /// Appends the next frame for a connection.
+    pub(super) fn transmit(
+        &mut self,
+        now: Now,
+        local: &mut Local,
+        id: ConnId,
+        outgoing: &dyn Outgoing,
+        buf: &mut BytesMut,
+        out: &mut VecDeque<Action>,
+    ) -> Option<Lane> {
+        let lane = self.connections.get_mut(&id)?.session.poll_transmit(outgoing, buf);
+        self.drain(now, local, id, out);
+        lane
+    }
+
+    /// Closes everything, for good or until something changes.
+    pub(super) fn end_all(&mut self, now: Now, ending: &Ending, out: &mut VecDeque<Action>) {
+        self.dial.at = now.mono;
+        while let Some((connection, _)) = self.connections.pop_first() {
+            out.push_back(Action::Close { connection, ending: ending.clone() });
+        }
+    }
+
+    /// The connection to use: established, healthy rather than suspect, the newest.
+    pub(super) fn preferred(&self) -> Option<ConnId> {
+        let established = self.connections.iter().filter_map(|(id, connection)| {
+            connection.established.map(|at| (!connection.session.is_suspect(), at, *id))
+        });
+        established.max().map(|(.., id)| id)
+    }
+
+    pub(super) fn is_suspect(&self) -> bool {
+        self.preferred().is_some_and(|id| self.connections[&id].session.is_suspect())
+    }
+
+    pub(super) fn endpoint(&self) -> Option<String> {
+        self.preferred().map(|id| self.connections[&id].remote.clone())
+    }
+
+    /// When to dial; `None`: not as things are.
+    fn dial_due(&self, local: &Local) -> Option<Mono> {
+        let greeting = self.connections.values().any(|connection| connection.established.is_none());
+        let may = local.epoch.is_some() && !self.spec.suspend && !self.spec.endpoints.is_empty();
+        if !may || self.dial.in_flight || greeting {
+            return None;
+        }
+        let renew = |connection: &Connection| connection.expires - local.timers.renew_before_expiry;
+        let renew = self.connections.values().map(renew).max().unwrap_or_default();
+        Some(self.dial.at.max(renew))
+    }
+
+    fn healthy(&self) -> Vec<(ConnId, Mono)> {
+        let healthy = |(id, connection): (&ConnId, &Connection)| {
+            connection.established.filter(|_| !connection.session.is_suspect()).map(|at| (*id, at))
+        };
+        self.connections.iter().filter_map(healthy).collect()
+    }
+
+    fn close(&mut self, now: Now, local: &mut Local, id: ConnId, ending: Ending, out: &mut VecDeque<Action>) {
+        if let Some(connection) = self.connections.remove(&id) {
+            let refusal = report::ended(ending.code, "we ended it", &ending.reason);
+            self.lost(now, local, &connection, Some(ending.code), refusal);
+            out.push_back(Action::Close { connection: id, ending });
+        }
+    }
+
+    fn lost(
+        &mut self,
+        now: Now,
+        local: &mut Local,
+        connection: &Connection,
+        code: Option<CloseCode>,
+        refusal: Option<Refusal>,
+    ) {
+        // One that lasted counts as success; one that ends at once must not be dialled in a tight loop.
+        if connection.established.is_some_and(|at| now.mono.saturating_since(at) >= local.timers.suspect) {
+            self.dial.backoff.reset();
+        }
+        let wait = match code {
+            // The one that stays is perhaps not completed on our side yet.
+            Some(CloseCode::Replaced) => local.timers.overlap,
+            _ => self.dial.backoff.failed(&local.timers, &mut *local.rng),
+        };
+        let at = now.mono + wait;
+        self.dial.at = if self.preferred().is_some() { self.dial.at.max(at) } else { at };
+        self.dial.fresh |= code.is_none();
+        if let Some(refusal) = refusal {
+            self.refused(now, local, refusal);
+        }
+    }
+
+    fn drain(&mut self, now: Now, local: &mut Local, id: ConnId, out: &mut VecDeque<Action>) {
+        while let Some(event) = self.connections.get_mut(&id).and_then(|connection| connection.session.poll_event()) {
+            let peer = self.spec.name.clone();
+            match event {
+                Event::Established(hello) => self.established(now, local, id, *hello, out),
+                Event::Capacity(capacity) => self.capacity = capacity,
+                Event::Suspect | Event::Recovered => {}
+                Event::Put { epoch, key, state } => out.push_back(Action::Put { peer, epoch, key, state }),
+                Event::CompleteSnapshot { epoch, keys } => {
+                    out.push_back(Action::CompleteSnapshot { peer, epoch, keys });
+                }
+                Event::Undeliverable { key, problem } => {
+                    out.push_back(Action::Undeliverable { peer, key, problem });
+                }
+                Event::Close(ending) => self.close(now, local, id, ending, out),
+            }
+        }
+    }
+
+    fn established(&mut self, now: Now, local: &mut Local, id: ConnId, hello: Hello, out: &mut VecDeque<Action>) {
+        // Connections of an earlier process or leadership of the peer are dead, or talk to an old leader.
+        let inbox = &self.inbox;
+        let outdated = |(_, connection): &(&ConnId, &Connection)| {
+            connection.session.origin().is_some_and(|origin| !inbox.hears(origin))
+        };
+        let outdated: Vec<ConnId> = self.connections.iter().filter(outdated).map(|(id, _)| *id).collect();
+        for old in outdated {
+            let ending = Ending::new(CloseCode::Replaced, "a newer process of the peer is connected");
+            self.close(now, local, old, ending, out);
+        }
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.established = Some(now.mono);
+        }
+        self.refusal = None;
+        self.hello = Some(hello);
+        self.dial.fresh = false;
+        // If the certificate was not renewed yet, the next attempt is not at once.
+        self.dial.at = now.mono + local.timers.dial_max;
+        out.push_back(Action::Established { connection: id });
+    }
+}
+
+/// Zero if `end` is past.
+fn until(now: Timestamp, end: Timestamp) -> Duration {
+    end.duration_since(now).try_into().unwrap_or_default()
+}
