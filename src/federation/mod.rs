@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`identity`] | who we are, whom we trust, what a certificate has to show |
 //! | [`wire`] | ids, limits, versions and messages: what travels, byte for byte |
-//! | [`mesh`] | all peers: dialling them, one connection each |
+//! | [`mesh`] | connections to all configured peers |
 //! | [`session`] | everything said over one connection, without input, output or clock |
 //! | [`mesh`] | connections to all configured peers |
 //! | [`timers`] | every interval, with the relations between them |
