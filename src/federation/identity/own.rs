@@ -156,6 +156,15 @@ impl Origin {
 }
 
 impl Material {
+    /// Takes the three parts from wherever `part` finds them by name, such as the data of a Secret.
+    pub fn gather(part: impl Fn(&str) -> Option<Vec<u8>>) -> Self {
+        Self {
+            certificate: part(CERTIFICATE),
+            key: part(PRIVATE_KEY).map(Zeroizing::new),
+            trust_bundle: part(TRUST_BUNDLE),
+        }
+    }
+
     /// Reads the three files of a directory. A file that does not exist is `None`.
     pub fn read(dir: &Path) -> Result<Self, IdentityError> {
         let read = |part: &str| match std::fs::read(dir.join(part)) {
@@ -246,6 +255,11 @@ impl Identity {
     /// The bundle of `ca.crt`: for peers without one of their own.
     pub fn trust(&self) -> &TrustBundle {
         &self.trust
+    }
+
+    /// Whether both show the same certificate and trust the same authorities.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.facts.fingerprint == other.facts.fingerprint && self.trust.fingerprints() == other.trust.fingerprints()
     }
 
     /// Chain and key, for rustls.

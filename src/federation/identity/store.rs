@@ -25,13 +25,22 @@ impl IdentityStore {
         self.0.borrow().clone()
     }
 
-    /// Takes a renewed one into use, for connections made from now on.
-    pub fn replace(&self, identity: Identity) {
-        tracing::info!(
-            id = %identity.id(), not_after = %identity.not_after(), fingerprint = identity.fingerprint(),
-            "identity renewed"
-        );
-        self.0.send_replace(Arc::new(identity));
+    /// Takes a renewed one into use, for connections made from now on. Returns whether it is another: the same
+    /// certificate with the same trust bundle is no renewal, and nobody is told.
+    pub fn replace(&self, identity: Identity) -> bool {
+        let renewed = self.0.send_if_modified(|current| {
+            let renewed = !current.is_same(&identity);
+            if renewed {
+                *current = Arc::new(identity);
+            }
+            renewed
+        });
+        if renewed {
+            let current = self.current();
+            let (id, not_after, fingerprint) = (current.id(), current.not_after(), current.fingerprint());
+            tracing::info!(%id, %not_after, fingerprint, "identity renewed");
+        }
+        renewed
     }
 
     /// Sees every renewal: a session that runs on the old certificate is to be replaced before that ends.
@@ -77,8 +86,7 @@ impl IdentityDirectory {
             Ok(identity) => {
                 self.seen = material;
                 self.defective = None;
-                self.store.replace(identity);
-                Ok(true)
+                Ok(self.store.replace(identity))
             }
             // Tried again all the same: a certificate that is not valid yet will be.
             Err(_) if self.defective.as_ref() == Some(&material) => Ok(false),
@@ -146,5 +154,9 @@ mod tests {
         assert_ne!(store.current().fingerprint(), first.fingerprint());
         assert_eq!(store.current().not_after().to_string(), "2025-06-01T14:00:00Z");
         watching.abort();
+
+        let again = Identity::from_directory(dir.path(), "east", clock.wall()).unwrap();
+        assert!(!store.replace(again), "the same is no renewal");
+        assert!(!renewals.has_changed().unwrap());
     }
 }

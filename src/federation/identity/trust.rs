@@ -23,6 +23,7 @@ pub struct TrustBundle {
     roots: Arc<RootCertStore>,
     clients: Arc<dyn ClientCertVerifier>,
     trust_domains: BTreeSet<String>,
+    fingerprints: BTreeSet<String>,
 }
 
 /// Why a text is no trust bundle.
@@ -49,19 +50,20 @@ impl TrustBundle {
     /// The certificates of a PEM text.
     pub fn from_pem(pem: &[u8]) -> Result<Self, TrustBundleError> {
         let mut roots = RootCertStore::empty();
-        let mut trust_domains = BTreeSet::new();
+        let (mut trust_domains, mut fingerprints) = (BTreeSet::new(), BTreeSet::new());
         for (index, certificate) in CertificateDer::pem_slice_iter(pem).enumerate() {
             let unparsable = TrustBundleError::Unparsable(index + 1);
             let certificate = certificate.map_err(|_| unparsable.clone())?;
             let facts = Facts::read(&certificate).map_err(|_| unparsable.clone())?;
             trust_domains.extend(facts.uris.iter().filter_map(|uri| trust_domain_of_authority(uri)).map(str::to_owned));
+            fingerprints.insert(facts.fingerprint);
             roots.add(certificate).map_err(|_| unparsable)?;
         }
         let roots = Arc::new(roots);
         let clients = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider())
             .build()
             .map_err(|_| TrustBundleError::Empty)?;
-        Ok(Self { roots, clients, trust_domains })
+        Ok(Self { roots, clients, trust_domains, fingerprints })
     }
 
     /// Verifies chain, validity at `now` and usage. The name is not looked at.
@@ -88,6 +90,11 @@ impl TrustBundle {
     /// The trust domains its authorities name in their URI SANs. Empty: they do not say.
     pub fn trust_domains(&self) -> &BTreeSet<String> {
         &self.trust_domains
+    }
+
+    /// SHA-256 of each certificate (DER), lower-case hex.
+    pub fn fingerprints(&self) -> &BTreeSet<String> {
+        &self.fingerprints
     }
 }
 

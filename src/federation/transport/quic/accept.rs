@@ -20,12 +20,20 @@ use crate::federation::wire::registry::ALPN_CONTROL;
 /// Links that wait for [`crate::federation::transport::Transport::accept`].
 pub(super) const WAITING_LINKS: usize = 64;
 
-/// Handshakes at a time. One takes two signatures, under a millisecond; the rest is waiting for the other side.
-const HANDSHAKES: usize = 64;
+/// How many handshakes run at a time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Crowd {
+    /// Beyond these, newcomers are refused.
+    pub handshakes: usize,
+    /// Beyond these, newcomers have to prove their address first (a QUIC Retry, RFC 9000, 8.1.2), which costs us nothing
+    /// and a spoofer everything.
+    pub unproven: usize,
+}
 
-/// From this many on, newcomers have to prove their address first (a QUIC Retry, RFC 9000, 8.1.2), which costs us
-/// nothing and a spoofer everything.
-const HANDSHAKES_UNPROVEN: usize = HANDSHAKES / 2;
+impl Crowd {
+    /// A handshake takes two signatures, under a millisecond; the rest of it is waiting for the other side.
+    pub(super) const DEFAULT: Self = Self { handshakes: 64, unproven: 32 };
+}
 
 /// The same refusal is logged once in this time, however often it happens.
 const LOG_AGAIN: Duration = Duration::from_secs(60);
@@ -42,22 +50,29 @@ pub(super) struct Acceptor {
     pub handshake: Duration,
     /// Settings of each connection but for TLS.
     pub base: ServerConfig,
+    /// How many at a time.
+    pub crowd: Crowd,
 }
 
 impl Acceptor {
-    /// Takes connections until the endpoint is closed.
-    pub(super) async fn run(self, endpoint: Endpoint, accepted: mpsc::Sender<Accepted>) {
+    /// Takes connections until the endpoint is closed. Begins when the peers are known: before, everybody would be told
+    /// to be unknown.
+    pub(super) async fn run(mut self, endpoint: Endpoint, accepted: mpsc::Sender<Accepted>) {
+        if self.peers.changed().await.is_err() {
+            return;
+        }
         let acceptor = Arc::new(self);
-        let handshakes = Arc::new(Semaphore::new(HANDSHAKES));
+        let Crowd { handshakes, unproven } = acceptor.crowd;
+        let free = Arc::new(Semaphore::new(handshakes));
         let log = Arc::new(RefusalLog::default());
         while let Some(incoming) = endpoint.accept().await {
-            let Ok(permit) = handshakes.clone().try_acquire_owned() else {
+            let Ok(permit) = free.clone().try_acquire_owned() else {
                 incoming.refuse();
                 continue;
             };
-            let crowded = handshakes.available_permits() < HANDSHAKES - HANDSHAKES_UNPROVEN;
-            if crowded && !incoming.remote_address_validated() && incoming.may_retry() {
-                // It can only fail if it may not retry.
+            let running = handshakes - free.available_permits();
+            if running > unproven && !incoming.remote_address_validated() && incoming.may_retry() {
+                // It fails only for those that may not retry.
                 let _ = incoming.retry();
                 continue;
             }
@@ -164,5 +179,39 @@ impl RefusalLog {
                 true
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::federation::wire::registry::RefusalReason;
+
+    #[test]
+    fn a_refusal_is_logged_once_a_minute() {
+        let log = RefusalLog::default();
+        let refused = |remote: &str, claimed: Option<&str>, reason: RefusalReason| RefusedLink {
+            remote: remote.to_owned(),
+            claimed: claimed.map(Into::into),
+            refusal: reason.because(""),
+        };
+        let at = |seconds| Mono::from_start(Duration::from_secs(seconds));
+        use RefusalReason::{Suspended, UnknownPeer};
+        assert!(log.is_news(&refused("10.0.0.1:1", Some("west"), UnknownPeer), at(0)));
+        assert!(!log.is_news(&refused("10.0.0.1:2", Some("west"), UnknownPeer), at(59)));
+        assert!(log.is_news(&refused("10.0.0.1:2", Some("west"), Suspended), at(59)), "another reason");
+        assert!(log.is_news(&refused("10.0.0.1:2", None, UnknownPeer), at(59)), "somebody else");
+        assert!(!log.is_news(&refused("10.0.0.1:3", None, UnknownPeer), at(59)), "the same address");
+        assert!(log.is_news(&refused("10.0.0.1:2", Some("west"), UnknownPeer), at(60)));
+    }
+
+    #[test]
+    fn a_crowd_does_not_fill_the_memory() {
+        let log = RefusalLog::default();
+        for number in 0..1_000 {
+            let (remote, claimed) = (format!("10.0.0.{number}:1"), None);
+            log.is_news(&RefusedLink { remote, claimed, refusal: RefusalReason::UnknownPeer.because("") }, Mono::ZERO);
+        }
+        assert_eq!(log.0.lock().unwrap().len(), LOGGED);
     }
 }

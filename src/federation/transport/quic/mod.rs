@@ -45,6 +45,7 @@ mod tests;
 
 pub use socket::BindError;
 
+use accept::Crowd;
 use ended::Side;
 use link::QuicLink;
 
@@ -66,9 +67,19 @@ pub struct QuicTransport {
 }
 
 impl QuicTransport {
-    /// Listens on `listen` (port 0: any), and takes connections of nobody until [`Transport::set_peers`]. `[::]` listens
-    /// on IPv4 as well. Runs tasks on the current tokio runtime.
+    /// Listens on `listen` (port 0: any); who connects waits until the first [`Transport::set_peers`]. `[::]` listens on
+    /// IPv4 as well. Runs tasks on the current tokio runtime.
     pub fn bind(
+        listen: SocketAddr,
+        identities: IdentityStore,
+        timers: &Timers,
+        clock: SharedClock,
+    ) -> Result<Self, BindError> {
+        Self::bind_for(Crowd::DEFAULT, listen, identities, timers, clock)
+    }
+
+    fn bind_for(
+        crowd: Crowd,
         listen: SocketAddr,
         identities: IdentityStore,
         timers: &Timers,
@@ -82,6 +93,7 @@ impl QuicTransport {
             clock: clock.clone(),
             handshake: timers.handshake,
             base: settings::server(&identities, &peers, &clock, settings.clone()),
+            crowd,
         };
         let endpoint = socket::endpoint(listen, acceptor.base.clone())?;
         let local_addr = endpoint.local_addr().map_err(|source| BindError {

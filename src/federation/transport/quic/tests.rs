@@ -53,9 +53,13 @@ impl Node {
     }
 
     fn at(authority: &Authority, name: &'static str, listen: SocketAddr) -> Result<Self, BindError> {
+        Self::with(identity(authority, name, HOUR), name, listen, Crowd::DEFAULT)
+    }
+
+    fn with(identity: Identity, name: &'static str, listen: SocketAddr, crowd: Crowd) -> Result<Self, BindError> {
         let clock = StillClock::noon();
-        let identities = IdentityStore::new(identity(authority, name, HOUR));
-        let transport = QuicTransport::bind(listen, identities.clone(), &Timers::DEFAULT, clock.clone())?;
+        let identities = IdentityStore::new(identity);
+        let transport = QuicTransport::bind_for(crowd, listen, identities.clone(), &Timers::DEFAULT, clock.clone())?;
         Ok(Self { name, clock, identities, transport })
     }
 
@@ -101,14 +105,30 @@ fn authority(name: &str) -> Authority {
 }
 
 fn identity(authority: &Authority, name: &str, validity: Duration) -> Identity {
-    let now = StillClock::noon().wall();
-    let issued = authority.issue(name, now, validity).unwrap();
+    let issued = authority.issue(name, StillClock::noon().wall(), validity).unwrap();
+    loaded(name, issued.certificate(), issued.expose_key(), issued.trust_bundle())
+}
+
+fn loaded(name: &str, certificate: &str, key: &str, trust_bundle: &str) -> Identity {
     let material = Material {
-        certificate: Some(issued.certificate().into()),
-        key: Some(Zeroizing::new(issued.expose_key().into())),
-        trust_bundle: Some(issued.trust_bundle().into()),
+        certificate: Some(certificate.into()),
+        key: Some(Zeroizing::new(key.into())),
+        trust_bundle: Some(trust_bundle.into()),
     };
-    Identity::from_material(&material, &Origin::Secret("test".into()), name, now).unwrap()
+    Identity::from_material(&material, &Origin::Secret("test".into()), name, StillClock::noon().wall()).unwrap()
+}
+
+/// An identity of `uri`, whatever its authority's trust domain is.
+fn impostor(authority: &Authority, name: &str, uri: &str) -> Identity {
+    let dir = tempfile::tempdir().unwrap();
+    authority.write(dir.path(), crate::federation::identity::files::Existing::Refuse).unwrap();
+    let key = rcgen::KeyPair::from_pem(&std::fs::read_to_string(dir.path().join("ca.key")).unwrap()).unwrap();
+    let issuer = rcgen::Issuer::from_ca_cert_pem(authority.certificate(), key).unwrap();
+    let mut params = rcgen::CertificateParams::default();
+    params.subject_alt_names = vec![rcgen::SanType::URI(uri.try_into().unwrap())];
+    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+    let certificate = params.signed_by(&key, &issuer).unwrap().pem();
+    loaded(name, &certificate, &key.serialize_pem(), authority.certificate())
 }
 
 /// What the dialling side learns, be it in its handshake or, as TLS 1.3 has it, just after.
@@ -212,6 +232,7 @@ async fn an_unknown_and_a_suspended_peer_are_told_so() {
         assert_eq!(at_east.claimed, Some("west".into()));
         assert!(at_west.message.contains("ClusterPeer") && at_west.message.contains("`west`"), "{}", at_west.message);
     }
+    west.knows(&[east.spec()]);
     let own = east.dial(suspended, &west).await.err().unwrap();
     assert_eq!(own.refusal.reason, "Suspended", "we do not dial whom we suspended");
 }
@@ -291,9 +312,57 @@ async fn another_cluster_at_the_endpoint_is_refused_on_both_sides() {
 }
 
 #[tokio::test]
+async fn a_name_of_another_trust_domain_is_refused_on_both_sides() {
+    let (river, delta) = (authority("river"), authority("delta"));
+    let east = Node::new(&river, "east");
+    let impostor = impostor(&delta, "west", "spiffe://river/cluster/west");
+    let west = Node::with(impostor, "west", (Ipv4Addr::LOCALHOST, 0).into(), Crowd::DEFAULT).unwrap();
+    east.knows(&[spec_with("west", &delta)]);
+    let at_west = refusal_at_dialler(west.dial(spec_with("east", &river), &east).await).await;
+    let at_east = east.accept_refused().await;
+    assert_eq!((at_west.reason.as_str(), at_east.refusal.reason.as_str()), ("WrongTrustDomain", "WrongTrustDomain"));
+    assert_eq!(at_east.claimed, Some("west".into()));
+    assert!(at_west.message.contains("does not take trust domain `river`"), "{}", at_west.message);
+}
+
+#[tokio::test]
+async fn who_comes_before_the_peers_are_known_waits_for_them() {
+    let river = authority("river");
+    let (east, west) = (Node::new(&river, "east"), Node::new(&river, "west"));
+    let dialling = west.dial(east.spec(), &east);
+    tokio::pin!(dialling);
+    assert!(futures::poll!(&mut dialling).is_pending());
+    tokio::task::yield_now().await;
+    east.knows(&[west.spec()]);
+    let (dialled, accepted) = tokio::join!(dialling, east.accept_link());
+    assert!(dialled.is_ok());
+    assert_eq!(accepted.identity().name.as_str(), "west");
+}
+
+#[tokio::test]
+async fn in_a_crowd_newcomers_prove_their_address_and_in_a_mob_they_are_refused() {
+    let river = authority("river");
+    let west = Node::new(&river, "west");
+    let listen = (Ipv4Addr::LOCALHOST, 0).into();
+    let node = |crowd| Node::with(identity(&river, "east", HOUR), "east", listen, crowd).unwrap();
+
+    let crowded = node(Crowd { handshakes: 1, unproven: 0 });
+    crowded.knows(&[west.spec()]);
+    let (dialled, _accepted) = tokio::join!(west.dial(crowded.spec(), &crowded), crowded.accept_link());
+    assert!(dialled.is_ok());
+
+    let full = node(Crowd { handshakes: 0, unproven: 0 });
+    full.knows(&[west.spec()]);
+    let error = west.dial(full.spec(), &full).await.err().unwrap();
+    assert_eq!(error.refusal.reason, "Unreachable");
+    assert!(error.refusal.message.contains("takes no more connections at the moment"), "{}", error.refusal.message);
+}
+
+#[tokio::test]
 async fn an_agent_of_another_protocol_is_told_apart() {
     let river = authority("river");
     let (east, west) = (Node::new(&river, "east"), Node::new(&river, "west"));
+    east.knows(&[west.spec()]);
     let tls = tls::client(
         west.identities.current(),
         Peer::from(&east.spec()),
