@@ -32,7 +32,14 @@ pub struct Target {
     #[arg(long, global = true, value_name = "NAME", default_value = "tributary-system", help_heading = "Cluster")]
     pub agent_namespace: String,
     /// Reach the agent's admin API here instead of by a port-forward, e.g. http://127.0.0.1:8080
-    #[arg(long, global = true, value_name = "URL", env = "TRIBUTARY_ENDPOINT", hide_env_values = true, help_heading = "Cluster")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "TRIBUTARY_ENDPOINT",
+        hide_env_values = true,
+        help_heading = "Cluster"
+    )]
     pub endpoint: Option<String>,
 }
 
@@ -190,6 +197,9 @@ pub struct Demo {
     /// End when everything is wired (or is not in time): exit code 1 if anything is not wired
     #[arg(long)]
     pub exit: bool,
+    /// How long the wiring may take, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 180)]
+    pub timeout: u32,
     /// Form of the result: table, or one JSON document
     #[arg(short, long, value_enum, default_value_t)]
     pub output: DemoFormat,

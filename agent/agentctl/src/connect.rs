@@ -21,7 +21,7 @@ use crate::kubernetes;
 /// Port of the admin API in the agent's pod.
 const ADMIN_PORT: u16 = 8080;
 /// Name of the agents' leader Lease.
-const LEASE: &str = "tributary-agent";
+pub(crate) const LEASE: &str = "tributary-agent";
 /// Label of the agents' pods.
 const POD_SELECTOR: &str = "app.kubernetes.io/name=tributary";
 /// How long an agent may take to answer; its fan-out to peers is limited to less.
@@ -62,7 +62,7 @@ impl Agent {
         match leader {
             Some(name) => Ok(Self::Pod(pods, name.clone())),
             None => Err(Failure::new(format!("no agent runs in namespace {namespace}")).hint(
-                "install the chart there, name its namespace with --agent-namespace, or reach an agent by --endpoint",
+                "name its namespace with --agent-namespace, or reach an agent that runs elsewhere by --endpoint",
             )),
         }
     }
@@ -95,7 +95,7 @@ impl Agent {
 
     async fn fetch(&self, path: &str) -> Result<Bytes, Box<dyn std::error::Error + Send + Sync>> {
         match self {
-            Self::Endpoint(address) => request(TcpStream::connect(address).await?, path).await,
+            Self::Endpoint(address) => get(address, path).await,
             Self::Pod(pods, name) => {
                 let mut forward = pods.portforward(name, &[ADMIN_PORT]).await?;
                 let stream = forward.take_stream(ADMIN_PORT).ok_or("the port-forward carries no stream")?;
@@ -103,6 +103,12 @@ impl Agent {
             }
         }
     }
+}
+
+/// Reads `path` from an agent that listens at `address` (`host:port`). An answer other than success is an error with
+/// its body.
+pub(crate) async fn get(address: &str, path: &str) -> Result<Bytes, Box<dyn std::error::Error + Send + Sync>> {
+    request(TcpStream::connect(address).await?, path).await
 }
 
 async fn request<S>(stream: S, path: &str) -> Result<Bytes, Box<dyn std::error::Error + Send + Sync>>

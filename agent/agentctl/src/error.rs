@@ -47,6 +47,12 @@ impl Failure {
         self
     }
 
+    /// What failed and why, in one line, for documents.
+    pub fn line(&self) -> String {
+        let parts = std::iter::once(&self.what).chain(&self.causes).map(|part| part.trim().replace('\n', "; "));
+        parts.collect::<Vec<_>>().join(": ")
+    }
+
     /// The reader of standard output went away.
     pub fn is_broken_pipe(&self) -> bool {
         self.broken_pipe
@@ -85,6 +91,7 @@ mod tests {
             failure.to_string(),
             "error: failed to reach the agent\n  caused by: connection refused\n\nhint: is it running?"
         );
+        assert_eq!(failure.line(), "failed to reach the agent: connection refused");
     }
 
     #[test]

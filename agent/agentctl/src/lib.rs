@@ -28,7 +28,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     // The demo re-executes this program as the agents it starts.
     #[cfg(feature = "demo")]
-    if let Some(code) = commands::demo::agent::run_if_asked(&arguments) {
+    if let Some(code) = commands::demo::run_if_asked(&arguments) {
         return code;
     }
     let cli = match Cli::try_parse_from(&arguments) {

@@ -128,7 +128,8 @@ mod tests {
     fn an_authority_and_an_identity_are_written_and_usable() {
         let dir = tempfile::tempdir().unwrap();
         let (ca, out) = (dir.path().join("ca"), dir.path().join("east"));
-        let text = run_init(&init(ca.clone()), now()).unwrap() + &run_issue(&issue(ca.clone(), out.clone()), now()).unwrap();
+        let text =
+            run_init(&init(ca.clone()), now()).unwrap() + &run_issue(&issue(ca.clone(), out.clone()), now()).unwrap();
         insta::assert_snapshot!(text.replace(&dir.path().display().to_string(), "TMP"));
 
         let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;

@@ -27,11 +27,13 @@ async fn run_add(target: &Target, add: &PeerAdd) -> Result<()> {
         return output::print(&text);
     }
     let peers: Api<ClusterPeer> = Api::namespaced(kubernetes::client(target).await?, &target.agent_namespace);
-    peers.patch(&add.name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&peer)).await.map_err(|error| {
-        Failure::new(format!("failed to write ClusterPeer {}/{}", target.agent_namespace, add.name))
-            .because(error)
-            .hint("are the CRDs installed, and may you write ClusterPeers in that namespace?")
-    })?;
+    peers.patch(&add.name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&peer)).await.map_err(
+        |error| {
+            Failure::new(format!("failed to write ClusterPeer {}/{}", target.agent_namespace, add.name))
+                .because(error)
+                .hint("are the CRDs installed, and may you write ClusterPeers in that namespace?")
+        },
+    )?;
     output::print(&format!("clusterpeer.tributary.dev/{} written\n", add.name))
 }
 

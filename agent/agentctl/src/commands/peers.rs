@@ -19,8 +19,18 @@ pub fn table(rows: &[PeerRow], wide: bool, now: Timestamp) -> String {
     if rows.is_empty() {
         return "no peers; add one with agentctl peer add\n".to_owned();
     }
-    let mut table =
-        Table::new(["PEER", "STATE", "ENDPOINT", "VERSION", "RTT", "LAST SEEN", "IMPORTS", "FREE CORES", "AGE", "NOTE"]);
+    let mut table = Table::new([
+        "PEER",
+        "STATE",
+        "ENDPOINT",
+        "VERSION",
+        "RTT",
+        "LAST SEEN",
+        "IMPORTS",
+        "FREE CORES",
+        "AGE",
+        "NOTE",
+    ]);
     for row in rows {
         table.row(vec![
             row.name.clone(),

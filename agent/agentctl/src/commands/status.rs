@@ -36,7 +36,8 @@ pub fn table(status: &FederationStatus, wide: bool, now: Timestamp) -> String {
 }
 
 fn clusters(status: &FederationStatus, wide: bool) -> String {
-    let mut table = Table::new(["CLUSTER", "LINK", "VERSION", "MINICLUSTERS", "BURSTS", "HOSTED", "FREE CORES", "NOTE"]);
+    let mut table =
+        Table::new(["CLUSTER", "LINK", "VERSION", "MINICLUSTERS", "BURSTS", "HOSTED", "FREE CORES", "NOTE"]);
     for row in &status.clusters {
         let count = |count: Option<usize>| or_dash(count);
         let own = row.status.as_ref();

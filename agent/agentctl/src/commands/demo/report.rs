@@ -4,67 +4,135 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::progress::seconds;
+
 /// What `demo --exit -o json` prints.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub(super) struct Report {
     /// Whether every check of every burst passed.
-    pub wired: bool,
+    pub(super) wired: bool,
     /// `simulated (kwok)` or `real`.
-    pub pods: String,
+    pub(super) pods: String,
     /// The clusters; the first is the root's.
-    pub clusters: Vec<ClusterReport>,
+    pub(super) clusters: Vec<ClusterReport>,
     /// The bursts, in the order of their ranks.
-    pub bursts: Vec<BurstReport>,
+    pub(super) bursts: Vec<BurstReport>,
     /// What is not wired, one sentence each.
-    pub problems: Vec<String>,
-    /// Milliseconds of the demo's own steps.
-    pub timings: BTreeMap<&'static str, u64>,
+    pub(super) problems: Vec<String>,
+    /// Milliseconds of the demo's own steps; `wired`: from the root's creation until every check passed; `total`: from
+    /// the command's start.
+    pub(super) timings: BTreeMap<String, u64>,
 }
 
 /// A cluster of the demo.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ClusterReport {
+pub(super) struct ClusterReport {
     /// Its name.
-    pub name: String,
+    pub(super) name: String,
     /// Its kubeconfig.
-    pub kubeconfig: String,
+    pub(super) kubeconfig: String,
     /// Context in that kubeconfig.
-    pub context: String,
+    pub(super) context: String,
     /// Where its agent's admin API listens.
-    pub admin: String,
+    pub(super) admin: String,
     /// The agent's log.
-    pub log: String,
+    pub(super) log: String,
 }
 
 /// A burst of the demo.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct BurstReport {
+pub(super) struct BurstReport {
     /// Name of the slot.
-    pub name: String,
+    pub(super) name: String,
     /// Brokers wanted.
-    pub size: u32,
+    pub(super) size: u32,
     /// The peer it runs on.
-    pub peer: Option<String>,
+    pub(super) peer: Option<String>,
     /// Where it stands.
-    pub phase: String,
+    pub(super) phase: String,
     /// Brokers online.
-    pub ready_brokers: u32,
+    pub(super) ready_brokers: u32,
     /// The lead broker's address, as the provider's lead Service has it.
-    pub lead: Option<LeadReport>,
+    pub(super) lead: Option<LeadReport>,
     /// Digest both sides computed.
-    pub rank_map_digest: String,
+    pub(super) rank_map_digest: String,
     /// Milliseconds from the root's creation to each phase.
-    pub timings: BTreeMap<&'static str, u64>,
+    pub(super) timings: BTreeMap<&'static str, u64>,
 }
 
 /// An address.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct LeadReport {
+pub(super) struct LeadReport {
     /// IP address.
-    pub address: String,
+    pub(super) address: String,
     /// TCP port.
-    pub port: u16,
+    pub(super) port: u16,
+}
+
+impl Report {
+    /// The result for people.
+    pub(super) fn text(&self) -> String {
+        let verdict = if self.wired { "wired: yes" } else { "wired: NO" };
+        let mut text = format!("{verdict}, pods: {}\n", self.pods);
+        for burst in &self.bursts {
+            let ready =
+                burst.timings.get("ready").map(|at| format!(", ready after {}", seconds(*at))).unwrap_or_default();
+            let lead = burst.lead.as_ref().map(|lead| format!(", lead {} port {}", lead.address, lead.port));
+            text.push_str(&format!(
+                "  {}: {} of {} brokers on {}{}{ready}\n",
+                burst.name,
+                burst.ready_brokers,
+                burst.size,
+                burst.peer.as_deref().unwrap_or("no peer"),
+                lead.unwrap_or_default(),
+            ));
+        }
+        for problem in &self.problems {
+            text.push_str(&format!("  not wired: {problem}\n"));
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        Report {
+            wired: true,
+            pods: "simulated (kwok)".into(),
+            clusters: vec![ClusterReport { name: "east".into(), context: "east".into(), ..ClusterReport::default() }],
+            bursts: vec![BurstReport {
+                name: "river-burst-0".into(),
+                size: 3,
+                peer: Some("west".into()),
+                phase: "Ready".into(),
+                ready_brokers: 3,
+                lead: Some(LeadReport { address: "10.1.0.1".into(), port: 30_001 }),
+                rank_map_digest: "sha256:1".into(),
+                timings: BTreeMap::from([("offered", 40), ("ready", 1_834)]),
+            }],
+            timings: BTreeMap::from([("total".into(), 20_000)]),
+            ..Report::default()
+        }
+    }
+
+    #[test]
+    fn the_document_has_the_promised_keys() {
+        insta::assert_json_snapshot!(report());
+    }
+
+    #[test]
+    fn people_read_what_is_not_wired() {
+        let mut report = report();
+        let wired = report.text();
+        report.wired = false;
+        report.problems = vec!["river-burst-0: the peer has no certificate".into()];
+        report.bursts[0].timings.clear();
+        insta::assert_snapshot!(format!("{wired}---\n{}", report.text()));
+    }
 }

@@ -1,22 +1,21 @@
 //! The MiniCluster the demo runs: a root of 4 with bursts of 3 and 2.
 
-use std::collections::BTreeMap;
-
-use k8s_openapi::api::core::v1::ResourceRequirements;
 use kube::api::ObjectMeta;
 use tributary::api::minicluster::{BurstCluster, Bursting, Container, FluxSpec, MiniCluster, MiniClusterSpec};
 
+use super::ground;
+
 /// Namespace of the demo's MiniCluster, made in every cluster.
-pub const NAMESPACE: &str = "tributary-demo";
+pub(super) const NAMESPACE: &str = "tributary-demo";
 /// Its name.
-pub const NAME: &str = "river";
+pub(super) const NAME: &str = "river";
 /// Brokers of its own.
-pub const SIZE: i32 = 4;
+pub(super) const SIZE: i32 = 4;
 /// Brokers of its bursts.
-pub const BURSTS: [i32; 2] = [3, 2];
+pub(super) const BURSTS: [i32; 2] = [3, 2];
 
 /// The root MiniCluster, its bursts spread over `peers` in turn. It is interactive: it runs until it is deleted.
-pub fn mini_cluster(peers: &[String]) -> MiniCluster {
+pub(super) fn mini_cluster(peers: &[String]) -> MiniCluster {
     let burst = |(position, size): (usize, &i32)| BurstCluster {
         size: Some(*size),
         peer: peers.get(position % peers.len().max(1)).cloned(),
@@ -29,16 +28,15 @@ pub fn mini_cluster(peers: &[String]) -> MiniCluster {
             interactive: true,
             containers: vec![Container { image: Some(IMAGE.to_owned()), ..Container::default() }],
             flux: FluxSpec {
-                bursting: Bursting {
-                    clusters: BURSTS.iter().enumerate().map(burst).collect(),
-                    ..Bursting::default()
-                },
+                bursting: Bursting { clusters: BURSTS.iter().enumerate().map(burst).collect(), ..Bursting::default() },
                 ..FluxSpec::default()
             },
             ..MiniClusterSpec::default()
         },
     );
-    root.metadata = ObjectMeta { name: Some(NAME.to_owned()), namespace: Some(NAMESPACE.to_owned()), ..ObjectMeta::default() };
+    root.metadata =
+        ObjectMeta { name: Some(NAME.to_owned()), namespace: Some(NAMESPACE.to_owned()), ..ObjectMeta::default() };
+    ground::mark(&mut root.metadata);
     root
 }
 

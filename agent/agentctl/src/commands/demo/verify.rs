@@ -2,22 +2,25 @@
 
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::Client;
 use kube::api::{Api, ListParams};
-use kube::{Client, ResourceExt};
 use tributary::api::burst::Burst;
 use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::labels;
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::names;
 
+use super::follow::belongs;
 use super::report::LeadReport;
 
 /// Key of the certificate in its Secret.
 const CERTIFICATE: &str = "curve.cert";
+/// Key of the host list among the boot files.
+const HOSTLIST: &str = "hostlist";
 
 /// What one side of a burst holds.
 #[derive(Debug, Default, PartialEq)]
-pub struct Side {
+pub(super) struct Side {
     /// The certificate in the Secret the pods mount. Compared, never printed.
     certificate: Option<Vec<u8>>,
     /// All hosts, as the brokers' host list has them.
@@ -27,7 +30,7 @@ pub struct Side {
 }
 
 /// Reads what the MiniCluster's pods are given in one cluster.
-pub async fn side(client: &Client, namespace: &str, name: &str) -> kube::Result<Side> {
+pub(super) async fn side(client: &Client, namespace: &str, name: &str) -> kube::Result<Side> {
     let secret = Api::<Secret>::namespaced(client.clone(), namespace).get_opt(&names::curve(name)).await?;
     let config = Api::<ConfigMap>::namespaced(client.clone(), namespace).get_opt(&names::entrypoint(name)).await?;
     let mini_cluster = Api::<MiniCluster>::namespaced(client.clone(), namespace).get_opt(name).await?;
@@ -35,13 +38,13 @@ pub async fn side(client: &Client, namespace: &str, name: &str) -> kube::Result<
         certificate: secret.and_then(|secret| secret.data).and_then(|mut data| data.remove(CERTIFICATE)).map(|b| b.0),
         hostlist: config
             .and_then(|config| config.data)
-            .and_then(|data| data.get(tributary::render::HOSTLIST_KEY).map(|text| text.trim().to_owned())),
+            .and_then(|data| data.get(HOSTLIST).map(|text| text.trim().to_owned())),
         rank_map_digest: mini_cluster.and_then(|object| object.status).and_then(|status| status.rank_map_digest),
     })
 }
 
 /// Compares both sides; one sentence per difference.
-pub fn differences(slot: &str, root: &Side, burst: &Side) -> Vec<String> {
+pub(super) fn differences(slot: &str, root: &Side, burst: &Side) -> Vec<String> {
     let mut problems = Vec::new();
     let mut compare = |what: &str, root: bool, burst: bool, same: bool| match (root, burst) {
         (false, _) => problems.push(format!("{slot}: the root has no {what}")),
@@ -59,7 +62,7 @@ pub fn differences(slot: &str, root: &Side, burst: &Side) -> Vec<String> {
 }
 
 /// The address at which bursts should reach the lead: the node of the index-0 pod, and the NodePort of its Service.
-pub async fn lead_of_root(client: &Client, namespace: &str, name: &str) -> kube::Result<Option<LeadReport>> {
+pub(super) async fn lead_of_root(client: &Client, namespace: &str, name: &str) -> kube::Result<Option<LeadReport>> {
     let service = Api::<Service>::namespaced(client.clone(), namespace).get_opt(&names::lead(name)).await?;
     let port = service
         .and_then(|service| service.spec)
@@ -77,10 +80,11 @@ pub async fn lead_of_root(client: &Client, namespace: &str, name: &str) -> kube:
 }
 
 /// The endpoint of the burst's lead Service on the peer.
-pub async fn lead_of_burst(client: &Client, namespace: &str, slot: &str) -> kube::Result<Option<LeadReport>> {
+pub(super) async fn lead_of_burst(client: &Client, namespace: &str, slot: &str) -> kube::Result<Option<LeadReport>> {
     let selector = format!("{}={}", labels::kubernetes::SERVICE_NAME, names::lead(slot));
-    let slices =
-        Api::<EndpointSlice>::namespaced(client.clone(), namespace).list(&ListParams::default().labels(&selector)).await?;
+    let slices = Api::<EndpointSlice>::namespaced(client.clone(), namespace)
+        .list(&ListParams::default().labels(&selector))
+        .await?;
     Ok(slices.items.into_iter().find_map(|slice| {
         let address = slice.endpoints.first()?.addresses.first()?.clone();
         let port = slice.ports?.first()?.port.and_then(|port| u16::try_from(port).ok())?;
@@ -89,7 +93,7 @@ pub async fn lead_of_burst(client: &Client, namespace: &str, slot: &str) -> kube
 }
 
 /// Ready pods of a MiniCluster's Job.
-pub async fn ready_pods(client: &Client, namespace: &str, name: &str) -> kube::Result<u32> {
+pub(super) async fn ready_pods(client: &Client, namespace: &str, name: &str) -> kube::Result<u32> {
     let selector = format!("{}={name}", labels::kubernetes::JOB_NAME);
     let pods = Api::<Pod>::namespaced(client.clone(), namespace).list(&ListParams::default().labels(&selector)).await?;
     let ready = |pod: &Pod| {
@@ -99,18 +103,18 @@ pub async fn ready_pods(client: &Client, namespace: &str, name: &str) -> kube::R
     Ok(u32::try_from(pods.items.iter().filter(|pod| ready(pod)).count()).unwrap_or(u32::MAX))
 }
 
-/// The Bursts of a root, in the order of their ranks.
-pub async fn bursts(client: &Client, namespace: &str, root: &str) -> kube::Result<Vec<Burst>> {
+/// The Bursts of the root with this UID, in the order of their ranks.
+pub(super) async fn bursts(client: &Client, namespace: &str, root_uid: &str) -> kube::Result<Vec<Burst>> {
     let list = Api::<Burst>::namespaced(client.clone(), namespace).list(&ListParams::default()).await?;
-    let mut bursts: Vec<Burst> = list.items.into_iter().filter(|burst| burst.spec.root == root).collect();
+    let mut bursts: Vec<Burst> = list.items.into_iter().filter(|burst| belongs(burst, root_uid)).collect();
     bursts.sort_by_key(|burst| burst.spec.index);
     Ok(bursts)
 }
 
-/// The HostedBurst on a peer.
-pub async fn hosted(client: &Client, namespace: &str, slot: &str) -> kube::Result<Option<HostedBurst>> {
-    let list = Api::<HostedBurst>::namespaced(client.clone(), namespace).list(&ListParams::default()).await?;
-    Ok(list.items.into_iter().find(|hosted| hosted.spec.slot == slot || hosted.name_any() == slot))
+/// The HostedBurst that a peer made for a Burst.
+pub(super) async fn hosted(client: &Client, namespace: &str, burst: &Burst) -> kube::Result<Option<HostedBurst>> {
+    let found = Api::<HostedBurst>::namespaced(client.clone(), namespace).get_opt(&burst.spec.slot).await?;
+    Ok(found.filter(|hosted| Some(&hosted.spec.burst_uid) == burst.metadata.uid.as_ref()))
 }
 
 #[cfg(test)]

@@ -1,0 +1,169 @@
+//! The clusters of a demo: local control planes, or contexts of a kubeconfig.
+
+use std::collections::BTreeSet;
+
+use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::Api;
+use kube::{Client, ResourceExt};
+use tributary_sandbox::{Access, Binaries, ClusterOptions, Options, Provider, Report, Sandbox};
+
+use super::progress::Progress;
+use crate::cli::{Demo, Target};
+use crate::error::{Failure, Result};
+
+/// Names of local clusters; the first is the root's.
+const NAMES: [&str; 9] =
+    ["east", "west", "north", "south", "northeast", "northwest", "southeast", "southwest", "center"];
+
+/// User of the agents' requests in a sandbox: audit logs tell them from people's.
+const AGENT_USER: &str = "tributary-agent";
+
+/// The clusters of a demo. Sandbox clusters end with this value.
+pub(super) struct Clusters {
+    provider: Provider,
+    /// The root's first.
+    pub(super) all: Vec<DemoCluster>,
+}
+
+/// One cluster of a demo.
+#[derive(Clone)]
+pub(super) struct DemoCluster {
+    /// Name in the federation: a DNS label.
+    pub(super) name: String,
+    /// How people reach it.
+    pub(super) access: Access,
+    /// How its agent reaches it.
+    pub(super) agent_access: Access,
+    /// UID of its kube-system namespace.
+    pub(super) uid: String,
+    /// A client as people have it.
+    pub(super) client: Client,
+}
+
+impl Clusters {
+    /// Starts the wanted number of local control planes, or finds the contexts.
+    pub(super) async fn find(target: &Target, demo: &Demo, progress: &Progress) -> Result<Self> {
+        let provider = if demo.contexts.is_empty() {
+            Provider::Sandbox(start_sandbox(usize::from(demo.clusters), progress).await?)
+        } else {
+            let found = Provider::existing(target.kubeconfig.as_deref(), &demo.contexts);
+            found.map_err(|error| {
+                Failure::new("failed to find the clusters of --contexts")
+                    .because(error)
+                    .hint("kubectl config get-contexts lists what there is; --kubeconfig FILE names another file")
+            })?
+        };
+        let unreachable = |error: anyhow::Error| Failure::new("failed to reach the clusters").because(error);
+        let people = provider.clusters(tributary_sandbox::ADMIN).map_err(unreachable)?;
+        let agents = provider.clusters(AGENT_USER).map_err(unreachable)?;
+        let names = names(people.iter().map(|access| access.name.as_str()));
+        let all = people.into_iter().zip(agents).zip(names).map(|((access, agent), name)| open(name, access, agent));
+        let all = try_join_all(all).await?;
+        distinct(&all)?;
+        Ok(Self { provider, all })
+    }
+
+    /// The root's cluster.
+    pub(super) fn root(&self) -> &DemoCluster {
+        &self.all[0]
+    }
+
+    /// All but the root's.
+    pub(super) fn peers(&self) -> &[DemoCluster] {
+        &self.all[1..]
+    }
+
+    /// The cluster of that name.
+    pub(super) fn named(&self, name: &str) -> Option<&DemoCluster> {
+        self.all.iter().find(|cluster| cluster.name == name)
+    }
+
+    /// Whether pods only pretend to run, and the clusters end with the demo.
+    pub(super) fn simulated(&self) -> bool {
+        matches!(self.provider, Provider::Sandbox(_))
+    }
+}
+
+async fn start_sandbox(count: usize, progress: &Progress) -> Result<Sandbox> {
+    let failed = |error: anyhow::Error| {
+        Failure::new("failed to start local control planes")
+            .because(error)
+            .hint("or run the demo on clusters you have: --contexts EAST,WEST")
+    };
+    let teller = progress.clone();
+    let report = Report::new(move |line| teller.note(line));
+    // Apart from the start: a build shows a progress bar of its own, and takes minutes.
+    let began = progress.clock().mono();
+    Binaries::ensure(&report).await.map_err(failed)?;
+    progress.record("programs", progress.clock().mono().saturating_since(began));
+
+    let step = progress.step("clusters", &format!("starting {count} control planes"));
+    let clusters = NAMES[..count].iter().copied().map(ClusterOptions::named).collect();
+    let sandbox = Sandbox::start(Options { clusters, report, ..Options::default() }).await.map_err(failed)?;
+    step.done(&format!("{} run, pods: simulated (kwok)", NAMES[..count].join(", ")));
+    Ok(sandbox)
+}
+
+async fn open(name: String, access: Access, agent_access: Access) -> Result<DemoCluster> {
+    let failed = || Failure::new(format!("failed to reach the cluster {name} ({})", access.context));
+    let client = access.client().await.map_err(|error| failed().because(error))?;
+    let system = Api::<Namespace>::all(client.clone()).get("kube-system").await;
+    let uid = system.map_err(|error| failed().because(error))?.uid().unwrap_or_default();
+    Ok(DemoCluster { name, access, agent_access, uid, client })
+}
+
+/// Two contexts of one cluster would be two agents in one cluster.
+fn distinct(clusters: &[DemoCluster]) -> Result<()> {
+    if clusters.len() < 2 {
+        return Err(Failure::new("a federation needs two clusters at least").hint("--contexts EAST,WEST"));
+    }
+    for (position, cluster) in clusters.iter().enumerate() {
+        if let Some(other) = clusters[..position].iter().find(|other| other.uid == cluster.uid) {
+            let (one, two) = (&other.access.context, &cluster.access.context);
+            return Err(Failure::new(format!("the contexts {one} and {two} are the same cluster"))
+                .hint("name contexts of different clusters"));
+        }
+    }
+    Ok(())
+}
+
+/// Names for the federation, made of the contexts' names: DNS labels, all different.
+fn names<'a>(contexts: impl Iterator<Item = &'a str>) -> Vec<String> {
+    const LONGEST: usize = 40;
+    let mut taken = BTreeSet::new();
+    let label = |context: &str| {
+        let label: String =
+            context.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        let label: String = label.trim_matches('-').chars().take(LONGEST).collect();
+        let label = label.trim_end_matches('-');
+        if label.is_empty() { "cluster".to_owned() } else { label.to_owned() }
+    };
+    contexts
+        .map(|context| {
+            let wanted = label(context);
+            let numbered = (2..).map(|number| format!("{wanted}-{number}"));
+            let name = std::iter::once(wanted.clone())
+                .chain(numbered)
+                .find(|name| !taken.contains(name))
+                .expect("numbers do not end");
+            taken.insert(name.clone());
+            name
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contexts_become_labels_that_differ() {
+        let contexts =
+            ["kind-east", "admin@West.example", "admin@west.example", "@@", "arn:aws:eks:eu-1:1234:cluster/a"];
+        let names = names(contexts.into_iter());
+        let expected =
+            ["kind-east", "admin-west-example", "admin-west-example-2", "cluster", "arn-aws-eks-eu-1-1234-cluster-a"];
+        assert_eq!(names, expected);
+    }
+}

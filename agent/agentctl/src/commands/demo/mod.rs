@@ -1,0 +1,257 @@
+//! `agentctl demo`: a whole federation on this machine, or on clusters you have, with a MiniCluster that bursts.
+//!
+//! | step | file |
+//! |---|---|
+//! | clusters: local control planes, or contexts | [`clusters`] |
+//! | definitions and namespaces in each | [`ground`] |
+//! | identities, configuration files, ClusterPeers | [`federation`] |
+//! | an agent process for each cluster | [`agent`] |
+//! | the root MiniCluster | [`root`] |
+//! | its bursts, phase by phase | [`follow`] |
+//! | whether they are wired, from both sides' objects | [`verify`], [`check`] |
+//! | the result | [`report`], [`look_around`] |
+//! | out of clusters that stay | [`clean_up`] |
+
+mod agent;
+mod check;
+mod clean_up;
+mod clusters;
+mod federation;
+mod follow;
+mod ground;
+mod look_around;
+mod progress;
+mod report;
+mod root;
+mod verify;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use kube::ResourceExt;
+use kube::api::{Api, PostParams};
+use tokio::signal::unix::{SignalKind, signal};
+use tributary::admin::{self, FederationStatus};
+use tributary::api::minicluster::MiniCluster;
+use tributary::clock::SystemClock;
+use tributary_sandbox::Group;
+
+pub use self::agent::run_if_asked;
+use self::clusters::Clusters;
+use self::follow::Timeline;
+use self::progress::{Progress, millis};
+use self::report::{ClusterReport, Report};
+use crate::cli::{Demo, DemoFormat, Target};
+use crate::connect::Agent as Admin;
+use crate::error::{Failure, Result};
+use crate::output;
+
+/// Runs `agentctl demo`.
+pub async fn run(target: &Target, demo: Demo) -> Result<()> {
+    let progress = Progress::new(SystemClock::shared());
+    let mut show = Show { target, demo: &demo, progress, clusters: None, agents: None, report: Report::default() };
+    let performed = tokio::select! {
+        performed = show.perform() => performed,
+        () = interrupted() => Err(Failure::new("interrupted")),
+    };
+    if demo.output == DemoFormat::Json && performed.is_err() {
+        show.print_failure(performed.as_ref().err())?;
+    }
+    if performed.is_ok() && !demo.exit {
+        interrupted().await;
+    }
+    let cleaned = show.end().await;
+    performed.and(cleaned)
+}
+
+/// A demo, as far as it got.
+struct Show<'a> {
+    target: &'a Target,
+    demo: &'a Demo,
+    progress: Progress,
+    // Dropped in this order: agents before the clusters they work on.
+    agents: Option<Running>,
+    clusters: Option<Clusters>,
+    report: Report,
+}
+
+/// The agents, and the group of processes that ends them.
+struct Running {
+    group: Group,
+    agents: Vec<agent::Agent>,
+}
+
+impl Show<'_> {
+    async fn perform(&mut self) -> Result<()> {
+        let clusters = Clusters::find(self.target, self.demo, &self.progress).await?;
+        let clusters = &*self.clusters.insert(clusters);
+        self.report.pods = if clusters.simulated() { "simulated (kwok)" } else { "real" }.to_owned();
+        let namespace = &self.target.agent_namespace;
+        ground::prepare(&clusters.all, namespace, &self.progress).await?;
+        clean_up::delete_leftover(&clusters.root().client).await?;
+
+        let directory = directory()?;
+        let group = Group::start(agent::GRACE, (!keep()).then_some(&directory))
+            .map_err(|error| Failure::new("failed to start the guard of the agents").because(error))?;
+        let running = self.agents.insert(Running { group, agents: Vec::new() });
+        let members = federation::found(&directory, &clusters.all, namespace, &self.progress)?;
+        federation::introduce(&clusters.all, &members, namespace).await?;
+        running.agents = agent::start(&running.group, members, &self.progress).await?;
+        self.report.clusters = clusters.all.iter().zip(&running.agents).map(cluster_report).collect();
+
+        self.burst().await?;
+        self.conclude().await
+    }
+
+    /// Creates the root and waits until its bursts are wired, or the time is up.
+    async fn burst(&mut self) -> Result<()> {
+        let (Some(clusters), Some(running)) = (&self.clusters, &self.agents) else { return Ok(()) };
+        let peers: Vec<String> = clusters.peers().iter().map(|peer| peer.name.clone()).collect();
+        let began = self.progress.clock().mono();
+        let step =
+            self.progress.step("wired", &format!("creating the MiniCluster {}, root of {}", root::NAME, root::SIZE));
+        let roots: Api<MiniCluster> = Api::namespaced(clusters.root().client.clone(), root::NAMESPACE);
+        let created = roots.create(&PostParams::default(), &root::mini_cluster(&peers)).await;
+        let root = created.map_err(|error| Failure::new("failed to create the root MiniCluster").because(error))?;
+        let uid = root.uid().unwrap_or_default();
+        step.say(&format!(
+            "{} of {} brokers runs in {}, its bursts elsewhere",
+            root::NAME,
+            root::SIZE,
+            clusters.root().name
+        ));
+
+        let mut timeline = Timeline::default();
+        let limit = Duration::from_secs(self.demo.timeout.into());
+        let wired = async {
+            follow::follow(clusters, &running.agents, &uid, began, &self.progress, &mut timeline).await?;
+            check::until_wired(clusters, &uid).await
+        };
+        let ended = tokio::time::timeout(limit, wired).await;
+        let wiring = check::wiring(clusters, &uid).await.map_err(check::failed)?;
+        self.report.bursts = wiring.bursts;
+        self.report.problems = wiring.problems;
+        for burst in &mut self.report.bursts {
+            burst.timings = timeline.of(&burst.name);
+        }
+        self.report.wired = self.report.problems.is_empty();
+        if let Ok(Err(failure)) = ended {
+            return Err(failure);
+        }
+        if self.report.wired {
+            step.done("certificate, host list, rank map, lead address and ready pods agree on both sides");
+        } else {
+            step.end(&format!("not wired within {} s", limit.as_secs()));
+        }
+        self.report.timings = self.progress.timings();
+        let total = self.progress.clock().mono().since_start();
+        self.report.timings.insert("total".to_owned(), millis(total));
+        Ok(())
+    }
+
+    /// Shows the result. A demo that shall exit fails if it is not wired.
+    async fn conclude(&mut self) -> Result<()> {
+        let (Some(clusters), Some(running)) = (&self.clusters, &self.agents) else { return Ok(()) };
+        match self.demo.output {
+            DemoFormat::Json => output::print(&document(&self.report)?)?,
+            DemoFormat::Table => {
+                let status = status(&running.agents).await?;
+                output::print(&format!(
+                    "\n{}\n{}",
+                    self.report.text(),
+                    super::status::table(&status, false, self.progress.clock().wall())
+                ))?;
+                if !self.demo.exit {
+                    let simulated = clusters.simulated();
+                    let text = look_around::text(&program(), &clusters.all, &running.agents, simulated);
+                    output::print(&format!("\n{text}"))?;
+                }
+            }
+        }
+        if self.demo.exit && !self.report.wired {
+            let failure = Failure::new("the bursts are not wired").because(self.report.problems.join("\n"));
+            let words = running.agents.iter().map(|agent| format!("{}: {}", agent.cluster, agent.last_words()));
+            return Err(failure.because(words.collect::<Vec<_>>().join("\n")).hint(KEEP_HINT));
+        }
+        Ok(())
+    }
+
+    /// One document is promised, whatever happens.
+    fn print_failure(&mut self, failure: Option<&Failure>) -> Result<()> {
+        if self.report.timings.contains_key("total") {
+            return Ok(()); // It was printed.
+        }
+        self.report.wired = false;
+        self.report.problems.extend(failure.map(Failure::line));
+        output::print(&document(&self.report)?)
+    }
+
+    /// Ends the agents, and takes the demo out of clusters that stay.
+    async fn end(self) -> Result<()> {
+        let (agents, clusters) = (self.agents, self.clusters);
+        let cleaned = match (&clusters, agents) {
+            (Some(clusters), Some(running)) if !clusters.simulated() => tokio::select! {
+                cleaned = clean_up::clean_up(clusters, running.group, &self.target.agent_namespace, &self.progress) => cleaned,
+                () = interrupted() => Err(Failure::new("interrupted while cleaning up").hint(clean_up::HINT)),
+            },
+            (_, agents) => {
+                tokio::task::block_in_place(|| drop(agents));
+                Ok(())
+            }
+        };
+        self.progress.finish();
+        tokio::task::block_in_place(|| drop(clusters));
+        cleaned
+    }
+}
+
+/// Where agents' files are; its end is the guard's business.
+fn directory() -> Result<PathBuf> {
+    let made = tempfile::Builder::new().prefix("tributary-demo-").tempdir();
+    Ok(made.map_err(|error| Failure::new("failed to make a directory for the agents' files").because(error))?.keep())
+}
+
+const KEEP_HINT: &str = "set TRIBUTARY_SANDBOX_KEEP=1 to keep all logs";
+
+/// The sandbox keeps its logs by the same variable.
+fn keep() -> bool {
+    std::env::var_os("TRIBUTARY_SANDBOX_KEEP").is_some_and(|value| !value.is_empty())
+}
+
+/// Ctrl-C, or what service managers and `timeout` send.
+async fn interrupted() {
+    let terminate = async {
+        match signal(SignalKind::terminate()) {
+            Ok(mut terminate) => drop(terminate.recv().await),
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        () = terminate => {}
+    }
+}
+
+async fn status(agents: &[agent::Agent]) -> Result<FederationStatus> {
+    let Some(root) = agents.first() else { return Err(Failure::new("no agent runs")) };
+    Admin::Endpoint(root.admin.to_string()).read(admin::STATUS).await
+}
+
+fn cluster_report((cluster, agent): (&clusters::DemoCluster, &agent::Agent)) -> ClusterReport {
+    ClusterReport {
+        name: cluster.name.clone(),
+        kubeconfig: cluster.access.kubeconfig.display().to_string(),
+        context: cluster.access.context.clone(),
+        admin: format!("http://{}", agent.admin),
+        log: agent.log.display().to_string(),
+    }
+}
+
+fn document(report: &Report) -> Result<String> {
+    output::document(crate::cli::Format::Json, report, |_, _| String::new())
+}
+
+/// How this program was called: what is printed can be pasted.
+fn program() -> String {
+    std::env::args().next().unwrap_or_else(|| "agentctl".to_owned())
+}
