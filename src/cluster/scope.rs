@@ -153,7 +153,7 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::clock::{Clock, Mono, SystemClock};
+    use crate::clock::{Mono, SystemClock};
     use crate::cluster::fence::{LeaderState, Leadership};
 
     type Log = Arc<Mutex<Vec<String>>>;
