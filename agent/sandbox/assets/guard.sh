@@ -14,10 +14,12 @@ await() {
   done
 }
 
-# Until then, every line is an order: a signal and the process that shall get it.
+# Until then, every line is an order, a signal and the process that shall get it, and is answered with a line.
 while read -r signal process; do
   kill -s "$signal" "$process" 2>/dev/null
+  echo sent
 done
+exec >/dev/null
 
 if [ "$grace" -gt 0 ]; then
   kill -s TERM -- "-$group" 2>/dev/null

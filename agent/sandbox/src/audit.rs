@@ -109,7 +109,8 @@ impl AuditLog {
         self.since(Marker(0))
     }
 
-    /// The requests that `user` made after `marker`, each once: answered, or a watch that is open.
+    /// The requests that `user` made after `marker`, each once: answered, or a watch that is open. A short answer is
+    /// in the log before its client has it; one of more than some 4 KiB may be a moment late.
     ///
     /// # Errors
     /// As [`AuditLog::since`].

@@ -7,10 +7,10 @@
 
 use std::{
     fs::File,
-    io::{self, Write},
+    io::{self, BufRead, BufReader, Write},
     os::unix::process::CommandExt,
     path::Path,
-    process::{Child, ChildStdin, Command, ExitStatus, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
@@ -25,8 +25,8 @@ pub struct Group {
     id: u32,
     guard: Mutex<Child>,
     anchor: Mutex<Child>,
-    // Both pipes end the group when they close; the guard's also carries orders.
-    orders: Mutex<Option<ChildStdin>>,
+    // Both pipes end the group when they close; the guard's also carries orders, which it answers.
+    orders: Mutex<Option<(ChildStdin, BufReader<ChildStdout>)>>,
     anchor_pipe: Mutex<Option<ChildStdin>>,
     members: Mutex<Vec<Arc<Process>>>,
 }
@@ -71,7 +71,7 @@ impl Group {
             .current_dir("/")
             .process_group(0)
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn();
         let mut guard = match guard {
@@ -84,7 +84,7 @@ impl Group {
         };
         Ok(Self {
             id,
-            orders: Mutex::new(guard.stdin.take()),
+            orders: Mutex::new(guard.stdin.take().zip(guard.stdout.take().map(BufReader::new))),
             anchor_pipe: Mutex::new(anchor.stdin.take()),
             guard: Mutex::new(guard),
             anchor: Mutex::new(anchor),
@@ -109,7 +109,7 @@ impl Group {
         self.spawn(name, command.stdout(log.try_clone()?).stderr(log))
     }
 
-    /// Sends a signal to a member; nothing happens if it has ended. The guard delivers it, a moment later.
+    /// Sends a signal to a member, which has it when this returns; nothing happens if it has ended.
     pub fn signal(&self, process: &Process, signal: Signal) -> io::Result<()> {
         // While the child is locked and not waited for, its id is not another process's.
         let mut child = lock(&process.child);
@@ -123,7 +123,10 @@ impl Group {
             Signal::Continue => "CONT",
         };
         match lock(&self.orders).as_mut() {
-            Some(orders) => writeln!(orders, "{name} {}", process.id),
+            Some((orders, answers)) => {
+                writeln!(orders, "{name} {}", process.id)?;
+                answers.read_line(&mut String::new()).map(drop)
+            }
             None => Ok(()),
         }
     }
