@@ -127,3 +127,67 @@ where
     }
     Err(format!("the agent answered {status}: {}", String::from_utf8_lossy(&body)).into())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// An agent that gives one answer; returns how it is reached.
+    async fn agent(answer: &'static str) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 1024];
+            let _ = stream.read(&mut request).await.unwrap();
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        });
+        address
+    }
+
+    async fn read(address: &str) -> Result<Value> {
+        let target = Target { endpoint: Some(format!("http://{address}/")), ..Target::default() };
+        Agent::find(&target).await?.read("/v1/status").await
+    }
+
+    #[tokio::test]
+    async fn a_document_is_read() {
+        let address = agent("HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n{\"cluster\":1}").await;
+        assert_eq!(read(&address).await.unwrap()["cluster"], 1);
+    }
+
+    #[tokio::test]
+    async fn every_failure_says_what_to_do() {
+        let mut texts = Vec::new();
+        let mut keep = |failure: Failure, address: &str| texts.push(failure.to_string().replace(address, "ADDRESS"));
+        for endpoint in ["https://127.0.0.1:8080", "localhost"] {
+            let target = Target { endpoint: Some(endpoint.to_owned()), ..Target::default() };
+            keep(Agent::find(&target).await.unwrap_err(), "ADDRESS");
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let nobody = listener.local_addr().unwrap().to_string();
+        drop(listener);
+        keep(read(&nobody).await.unwrap_err(), &nobody);
+        let answers = [
+            "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 23\r\n\r\nthis agent is stopping\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+        ];
+        for answer in answers {
+            let address = agent(answer).await;
+            keep(read(&address).await.unwrap_err(), &address);
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let (file, missing) = (directory.path().join("kubeconfig"), directory.path().join("missing"));
+        std::fs::write(&file, "apiVersion: v1\nkind: Config\n").unwrap();
+        for (kubeconfig, context) in [(missing, None), (file, Some("east".to_owned()))] {
+            let target = Target { kubeconfig: Some(kubeconfig), context, ..Target::default() };
+            keep(Agent::find(&target).await.unwrap_err(), &directory.path().display().to_string());
+        }
+        assert!(texts.iter().all(|text| text.contains("\n\nhint: ")), "{texts:#?}");
+        insta::assert_snapshot!(texts.join("\n\n---\n\n"));
+    }
+}

@@ -12,7 +12,9 @@ pub async fn config(target: &Target) -> Result<Config> {
     let loaded = match &target.kubeconfig {
         Some(path) => {
             let kubeconfig = Kubeconfig::read_from(path).map_err(|error| {
-                Failure::new(format!("failed to read the kubeconfig {}", path.display())).because(error)
+                Failure::new(format!("failed to read the kubeconfig {}", path.display()))
+                    .because(error)
+                    .hint("name another one with --kubeconfig FILE")
             })?;
             Config::from_custom_kubeconfig(kubeconfig, &options).await
         }

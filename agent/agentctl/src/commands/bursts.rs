@@ -42,3 +42,36 @@ pub fn table(rows: &[BurstRow], wide: bool, now: Timestamp) -> String {
     }
     table.text()
 }
+
+#[cfg(test)]
+mod tests {
+    use tributary::contract::LeadAddress;
+
+    use super::*;
+
+    #[test]
+    fn a_burst_without_a_peer_says_why() {
+        let row = BurstRow { namespace: "default".into(), root: "river".into(), size: 3, ..BurstRow::default() };
+        let rows = [
+            BurstRow {
+                name: "river-burst-0".into(),
+                peer: Some("west".into()),
+                phase: "Ready".into(),
+                ready_brokers: 3,
+                lead: Some(LeadAddress { address: "2001:db8::1".into(), port: 30_001 }),
+                created: Some(Timestamp::UNIX_EPOCH),
+                ..row.clone()
+            },
+            BurstRow {
+                name: "river-burst-1".into(),
+                phase: "Pending".into(),
+                message: Some(
+                    "no connected peer has the labels region=mars; west has region=us, north has region=eu".into(),
+                ),
+                ..row
+            },
+        ];
+        let now = Timestamp::from_second(300).unwrap();
+        insta::assert_snapshot!(format!("{}\n{}", table(&rows, false, now), table(&rows, true, now)));
+    }
+}

@@ -41,7 +41,9 @@ async fn run_add(target: &Target, add: &PeerAdd) -> Result<()> {
 pub fn cluster_peer(target: &Target, add: &PeerAdd) -> Result<ClusterPeer> {
     let trust_bundle = match &add.trust_bundle {
         Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
-            Failure::new(format!("failed to read the trust bundle {}", path.display())).because(error)
+            Failure::new(format!("failed to read the trust bundle {}", path.display()))
+                .because(error)
+                .hint("--trust-bundle names the ca.crt of the peer's federation")
         })?),
         None => None,
     };
@@ -83,4 +85,52 @@ fn labels(pairs: &[String]) -> Result<BTreeMap<String, String>> {
         _ => Err(Failure::new(format!("{pair:?} is not a label")).hint("write key=value")),
     };
     pairs.iter().map(label).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn peer(line: &str) -> Result<ClusterPeer> {
+        let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+        let Command::Peer(Peer::Add(add)) = cli.command else { panic!("{line}") };
+        cluster_peer(&cli.target, &add)
+    }
+
+    #[test]
+    fn every_option_becomes_a_field() {
+        let peer = peer(
+            "agentctl peer add west --peer-endpoint 203.0.113.7:30946 --peer-endpoint srv:west.example.org \
+             --cluster-uid 1-2 -l region=us -l tier=gpu --import default --import hpc --max-bursts 4 --max-brokers 64 \
+             --pod-security restricted --agent-namespace agents",
+        );
+        insta::assert_snapshot!(serde_saphyr::to_string(&peer.unwrap()).unwrap());
+    }
+
+    #[test]
+    fn a_peer_may_place_nothing_unless_asked() {
+        let peer = peer("agentctl peer add west").unwrap();
+        assert_eq!((peer.spec.import, peer.metadata.labels), (None, None));
+        assert_eq!(peer.metadata.namespace.as_deref(), Some("tributary-system"));
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_with_a_hint() {
+        let directory = tempfile::tempdir().unwrap();
+        let key = directory.path().join("tls.key");
+        std::fs::write(&key, "-----BEGIN PRIVATE KEY-----\n").unwrap();
+        let lines = [
+            "agentctl peer add west -l region".to_owned(),
+            format!("agentctl peer add west --trust-bundle {}", key.display()),
+            format!("agentctl peer add west --trust-bundle {}/missing", directory.path().display()),
+        ];
+        let shown = |line: &String| peer(line).unwrap_err().to_string();
+        let texts: Vec<_> = lines.iter().map(shown).collect();
+        let text = texts.join("\n\n---\n\n").replace(&directory.path().display().to_string(), "TMP");
+        assert!(!text.contains("PRIVATE"), "{text}");
+        insta::assert_snapshot!(text);
+    }
 }

@@ -58,3 +58,36 @@ pub(super) fn state(state: PeerState) -> &'static str {
         PeerState::Suspended => "suspended",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tributary::contract::Capacity;
+
+    use super::*;
+
+    #[test]
+    fn every_state_is_a_row() {
+        let now = Timestamp::from_second(1_000).unwrap();
+        let row = |name: &str, state| PeerRow { name: name.into(), state, ..PeerRow::default() };
+        let rows = [
+            PeerRow {
+                endpoint: Some("203.0.113.7:30946".into()),
+                version: Some("0.1.0".into()),
+                rtt_micros: Some(50_340),
+                last_seen: Some(Timestamp::from_second(999).unwrap()),
+                capacity: Some(Capacity { free_cores: 128, ..Capacity::default() }),
+                imports: true,
+                created: Some(Timestamp::UNIX_EPOCH),
+                ..row("west", PeerState::Connected)
+            },
+            PeerRow {
+                message: Some("WrongIdentity: the certificate names spiffe://river/cluster/south, not north".into()),
+                ..row("north", PeerState::Refused)
+            },
+            row("south", PeerState::Disconnected),
+            row("far", PeerState::Suspect),
+            row("old", PeerState::Suspended),
+        ];
+        insta::assert_snapshot!(format!("{}\n{}", table(&rows, false, now), table(&[], false, now)));
+    }
+}
