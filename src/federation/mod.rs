@@ -6,7 +6,6 @@
 //! | [`wire`] | ids, limits, versions and messages: what travels, byte for byte |
 //! | [`mesh`] | connections to all configured peers |
 //! | [`session`] | everything said over one connection, without input, output or clock |
-//! | [`mesh`] | connections to all configured peers |
 //! | [`timers`] | every interval, with the relations between them |
 //! | [`transport`] | authenticated connections ([`transport::Link`]): an in-process network, QUIC |
 pub mod identity;

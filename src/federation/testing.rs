@@ -2,17 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use jiff::Timestamp;
+use tokio::sync::watch;
 
 use super::wire::messages::Hello;
 use super::wire::version::WireVersions;
+use crate::clock::{Clock, Mono, SystemClock};
 use crate::contract::ports::{CredentialSource, Incoming, Outgoing, QuerySource, State, StateKey};
 use crate::contract::{
     Capacity, Credential, CredentialRefusal, CredentialRequest, DesiredBurst, DirtySet, Epoch, ObservedBurst, PeerName,
-    PeerReport, RootIdentity,
+    PeerReport, PeerState, RootIdentity,
 };
 
 /// A hello of cluster `name`, whose UID is `uid-<name>`.
@@ -63,10 +67,31 @@ pub(crate) fn observed_key(uid: &str) -> StateKey {
     StateKey::Observed(uid.into())
 }
 
+/// A clock that stops and jumps with tokio's paused time, the wall clock too.
+pub(crate) struct PausedClock(SystemClock);
+
+impl PausedClock {
+    pub(crate) fn shared() -> Arc<Self> {
+        Arc::new(Self(SystemClock::start()))
+    }
+}
+
+impl Clock for PausedClock {
+    fn mono(&self) -> Mono {
+        self.0.mono()
+    }
+
+    fn wall(&self) -> Timestamp {
+        Timestamp::from_second(1_800_000_000).unwrap() + self.mono().since_start()
+    }
+}
+
 /// What a cluster says and what it heard.
 #[derive(Default)]
 pub(crate) struct Cluster {
     inner: Mutex<Inner>,
+    /// Counts what was heard.
+    heard: watch::Sender<u64>,
     dirty: DirtySet<(PeerName, StateKey)>,
 }
 
@@ -86,6 +111,29 @@ struct Inner {
 impl Cluster {
     pub(crate) fn shared() -> Arc<Self> {
         Arc::default()
+    }
+
+    /// Waits until `holds`, looking whenever something is heard.
+    pub(crate) async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let mut heard = self.heard.subscribe();
+        let wait = async {
+            while !holds(self) {
+                heard.changed().await.unwrap();
+            }
+        };
+        // Of virtual time, or of real time if something is broken.
+        let waited = tokio::time::timeout(Duration::from_secs(60), wait).await;
+        waited.unwrap_or_else(|_| panic!("never: {what}; reports {:?}", self.lock().reports));
+    }
+
+    /// Waits for a report about `peer` in this state.
+    pub(crate) async fn until_state(&self, peer: &str, state: PeerState) {
+        let what = format!("{peer} {state:?}");
+        self.until(&what, |cluster| cluster.reports(peer).last().is_some_and(|report| report.state == state)).await;
+    }
+
+    fn tell(&self) {
+        self.heard.send_modify(|heard| *heard += 1);
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
@@ -185,18 +233,23 @@ impl Incoming for Cluster {
         let mut inner = self.lock();
         inner.puts += 1;
         inner.heard.insert((peer.clone(), key), state);
+        drop(inner);
+        self.tell();
     }
 
     fn complete_snapshot(&self, peer: &PeerName, epoch: Epoch, keys: &[StateKey]) {
         self.lock().snapshots.push((peer.clone(), epoch, keys.to_vec()));
+        self.tell();
     }
 
     fn undeliverable(&self, _peer: &PeerName, key: StateKey, problem: &str) {
         self.lock().undeliverable.push((key, problem.to_owned()));
+        self.tell();
     }
 
     fn peer_report(&self, peer: &PeerName, report: PeerReport) {
         self.lock().reports.push((peer.clone(), report));
+        self.tell();
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! [`Membership`] decides, without input, output or clock: whom to dial, whom to let in, which connection of a pair
 //! stays, what to report. One task owns it with all sessions (`owner`); every connection has a reader and a writer
-//! (`connection`). Requests have streams of their own (`requests`, `serve`), past the owner.
+//! (`connection`). Requests have streams of their own (`handle`, `serve`), past the owner.
 //!
 //! | part | what it does |
 //! |---|---|
@@ -11,18 +11,28 @@
 //! | [`resolve`] | endpoints of a ClusterPeer to addresses |
 //! | [`dial`] | whichever of them answers first |
 mod backoff;
+mod connection;
 pub mod dial;
+mod handle;
 pub mod membership;
+mod metrics;
+mod owner;
 mod peer;
 mod report;
 pub mod resolve;
+mod serve;
+mod spawn;
+mod strangers;
 pub mod tie_break;
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
+pub use self::handle::MeshHandle;
 pub use self::membership::Membership;
+pub use self::metrics::MeshMetrics;
+pub use self::spawn::{MeshConfig, Ports, spawn};
 use super::session::{Ending, Sequences};
 use super::timers::Timers;
 use super::wire::messages::Hello;
@@ -178,3 +188,6 @@ pub enum Action {
         peer: PeerName,
     },
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,9 @@
 //!
 //! All futures are cancel-safe: dropping one loses no link, no stream and no close reason.
 
+#[cfg(test)]
+pub(crate) mod conformance;
+pub mod memory;
 pub mod quic;
 
 use std::collections::BTreeMap;

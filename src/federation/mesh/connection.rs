@@ -1,0 +1,212 @@
+//! The tasks of one connection: a reader and a writer of its control stream, and one that takes the streams the peer
+//! opens. They carry bytes; what the bytes mean is the owner's.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::serve::Server;
+use super::{ConnId, Now};
+use crate::clock::Mono;
+use crate::federation::transport::{CloseReason, Link, RecvHalf, SendHalf};
+use crate::federation::wire::registry::{CloseCode, StreamKind};
+use crate::federation::wire::{frame, limits};
+
+/// Room for the reader per read.
+const READ: usize = 16 << 10;
+
+/// How long the end of a control stream waits for the end of its link, which says why.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// What the tasks tell the owner.
+pub(super) enum Happened {
+    /// A whole frame arrived.
+    Frame(Bytes),
+    /// Some bytes of a frame arrived.
+    Heard,
+    /// What the owner gave to the writer is written; the buffer comes back.
+    Written(BytesMut),
+    /// The link ended.
+    Closed(CloseReason),
+}
+
+/// The owner's side of a connection. Dropping it stops the tasks.
+pub(super) struct Connection {
+    pub(super) link: Arc<dyn Link>,
+    /// The writer's buffer; `None` while it writes.
+    pub(super) buffer: Option<BytesMut>,
+    writer: mpsc::Sender<BytesMut>,
+    established: watch::Sender<bool>,
+    heard: Heard,
+    _tasks: AbortOnDropHandle<()>,
+}
+
+/// When something was heard last, for readers outside of the owner.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Heard(Arc<AtomicU64>);
+
+impl Heard {
+    pub(super) fn set(&self, at: Mono) {
+        self.0.store(u64::try_from(at.since_start().as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    pub(super) fn wall(&self, now: Now) -> jiff::Timestamp {
+        now.wall_of(Mono::from_start(Duration::from_micros(self.0.load(Ordering::Relaxed))))
+    }
+}
+
+impl Connection {
+    /// Starts the tasks. The side that dialled opens the control stream.
+    pub(super) fn start(
+        id: ConnId,
+        link: Arc<dyn Link>,
+        dialled: bool,
+        now: Mono,
+        happened: mpsc::Sender<(ConnId, Happened)>,
+        server: Server,
+    ) -> Self {
+        let (writer, frames) = mpsc::channel(1);
+        let established = watch::Sender::new(false);
+        let heard = Heard::default();
+        heard.set(now);
+        let tasks = run(id, link.clone(), dialled, frames, happened, server, established.subscribe());
+        let tasks = AbortOnDropHandle::new(tokio::spawn(tasks));
+        Self { link, buffer: Some(BytesMut::new()), writer, established, heard, _tasks: tasks }
+    }
+
+    /// Gives the writer something to write; only while [`Connection::buffer`] was taken.
+    pub(super) fn write(&mut self, buffer: BytesMut) {
+        // A writer that is gone belongs to a link whose end is on its way to the owner.
+        let _ = self.writer.try_send(buffer);
+    }
+
+    /// Requests may be served from now on.
+    pub(super) fn establish(&self) {
+        self.established.send_replace(true);
+    }
+
+    pub(super) fn heard(&self) -> &Heard {
+        &self.heard
+    }
+}
+
+async fn run(
+    id: ConnId,
+    link: Arc<dyn Link>,
+    dialled: bool,
+    frames: mpsc::Receiver<BytesMut>,
+    happened: mpsc::Sender<(ConnId, Happened)>,
+    server: Server,
+    established: watch::Receiver<bool>,
+) {
+    let mut tasks = JoinSet::new();
+    let (found, control) = oneshot::channel();
+    tasks.spawn(take_streams(link.clone(), server, established, (!dialled).then_some(found)));
+    tasks.spawn(converse(id, link.clone(), (dialled, control), frames, happened.clone()));
+    let reason = link.closed().await;
+    // The owner may be gone already.
+    let _ = happened.send((id, Happened::Closed(reason))).await;
+}
+
+/// Finds the control stream, then reads and writes it.
+async fn converse(
+    id: ConnId,
+    link: Arc<dyn Link>,
+    (dialled, control): (bool, oneshot::Receiver<(SendHalf, RecvHalf)>),
+    frames: mpsc::Receiver<BytesMut>,
+    happened: mpsc::Sender<(ConnId, Happened)>,
+) {
+    let halves = if dialled { link.open(StreamKind::Control).await.ok() } else { control.await.ok() };
+    if let Some((send, recv)) = halves {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(write(id, send, frames, happened.clone()));
+        tasks.spawn(read(id, link.clone(), recv, happened));
+        // Whichever ends first ends the conversation.
+        tasks.join_next().await;
+    }
+    if timeout(LAST_WORDS, link.closed()).await.is_err() {
+        link.close(CloseCode::Protocol, "the control stream ended");
+    }
+}
+
+async fn read(id: ConnId, link: Arc<dyn Link>, mut recv: RecvHalf, happened: mpsc::Sender<(ConnId, Happened)>) {
+    let mut buf = BytesMut::new();
+    loop {
+        buf.reserve(READ);
+        if !matches!(recv.read_buf(&mut buf).await, Ok(1..)) {
+            return;
+        }
+        let mut partial = true;
+        loop {
+            match frame::take(&mut buf, limits::CONTROL_FRAME) {
+                Ok(Some(frame)) => {
+                    partial = false;
+                    if happened.send((id, Happened::Frame(frame))).await.is_err() {
+                        return;
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => return link.close(CloseCode::Protocol, &error.to_string()),
+            }
+        }
+        if partial && happened.send((id, Happened::Heard)).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn write(
+    id: ConnId,
+    mut send: SendHalf,
+    mut frames: mpsc::Receiver<BytesMut>,
+    happened: mpsc::Sender<(ConnId, Happened)>,
+) {
+    while let Some(mut buf) = frames.recv().await {
+        if send.write_all(&buf).await.is_err() || send.flush().await.is_err() {
+            return;
+        }
+        buf.clear();
+        if happened.send((id, Happened::Written(buf))).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Takes the streams the peer opens. `control`: where the control stream goes, if the peer is the one to open it.
+async fn take_streams(
+    link: Arc<dyn Link>,
+    server: Server,
+    established: watch::Receiver<bool>,
+    mut control: Option<oneshot::Sender<(SendHalf, RecvHalf)>>,
+) {
+    let mut requests = JoinSet::new();
+    loop {
+        tokio::select! {
+            stream = link.accept() => match stream {
+                None => return,
+                Some((StreamKind::Control, send, recv)) => match control.take() {
+                    Some(control) => drop(control.send((send, recv))),
+                    None => return link.close(CloseCode::Protocol, "a second control stream"),
+                },
+                Some((kind, send, recv)) => {
+                    let (server, mut established) = (server.clone(), established.clone());
+                    let peer = link.identity().name.clone();
+                    requests.spawn(async move {
+                        // The peer may be a moment ahead of us; before our hello is accepted nothing is answered.
+                        if established.wait_for(|established| *established).await.is_ok() {
+                            server.serve(&peer, kind, send, recv).await;
+                        }
+                    });
+                }
+            },
+            Some(_) = requests.join_next() => {}
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What others hold of the mesh: requests to peers, and what is known of them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::{BoxFuture, FutureExt as _};
+use prost::Message;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::connection::Heard;
+use super::serve::NOT_FOR_YOU;
+use super::spawn::MeshConfig;
+use super::{ConnId, Now};
+use crate::clock::SharedClock;
+use crate::contract::ports::PeerRequests;
+use crate::contract::{Credential, CredentialRefusal, CredentialRequest, PeerName, PeerReport};
+use crate::federation::timers::Timers;
+use crate::federation::transport::Link;
+use crate::federation::wire::registry::StreamKind;
+use crate::federation::wire::{frame, limits, proto};
+
+/// The links to use, one per connected peer.
+pub(super) type Links = BTreeMap<PeerName, Live>;
+
+/// A link with an accepted hello.
+#[derive(Clone)]
+pub(super) struct Live {
+    pub(super) connection: ConnId,
+    pub(super) link: Arc<dyn Link>,
+    pub(super) heard: Heard,
+}
+
+/// A running mesh. Cloning shares it; dropping it does not end the mesh.
+#[derive(Clone)]
+pub struct MeshHandle {
+    links: watch::Receiver<Links>,
+    reports: watch::Receiver<BTreeMap<PeerName, PeerReport>>,
+    ended: CancellationToken,
+    clock: SharedClock,
+    timers: Timers,
+}
+
+impl MeshHandle {
+    pub(super) fn new(
+        config: &MeshConfig,
+        links: watch::Receiver<Links>,
+        reports: watch::Receiver<BTreeMap<PeerName, PeerReport>>,
+        ended: CancellationToken,
+    ) -> Self {
+        Self { links, reports, ended, clock: config.clock.clone(), timers: config.timers }
+    }
+
+    /// Waits until the mesh is over: every peer was told, as far as it can be reached, and the transport is shut down.
+    pub async fn ended(&self) {
+        self.ended.cancelled().await;
+    }
+
+    async fn ask<Q: Message, A: Message + Default>(
+        &self,
+        peer: &PeerName,
+        kind: StreamKind,
+        question: &Q,
+        (limit, answer_limit): (usize, usize),
+    ) -> io::Result<A> {
+        let link = self.links.borrow().get(peer).map(|live| live.link.clone());
+        let link = link.ok_or(io::ErrorKind::NotConnected)?;
+        let exchange = async {
+            let (mut send, mut recv) = link.open(kind).await?;
+            frame::send_only(&mut send, question, limit).await?;
+            frame::receive_only(&mut recv, answer_limit).await
+        };
+        timeout(self.timers.request, exchange).await?
+    }
+}
+
+impl fmt::Debug for MeshHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let connected: Vec<PeerName> = self.links.borrow().keys().cloned().collect();
+        f.debug_struct("MeshHandle").field("connected", &connected).finish_non_exhaustive()
+    }
+}
+
+impl PeerRequests for MeshHandle {
+    fn request_credential<'a>(
+        &'a self,
+        peer: &'a PeerName,
+        request: CredentialRequest,
+    ) -> BoxFuture<'a, Result<Credential, CredentialRefusal>> {
+        async move {
+            let CredentialRequest { burst, incarnation, digest } = request;
+            let question = proto::CredentialRequest { burst: burst.into(), incarnation, digest };
+            let limits = (limits::CREDENTIAL_FRAME, limits::CREDENTIAL_FRAME);
+            let answer = self.ask(peer, StreamKind::Credential, &question, limits).await;
+            let mut answer: proto::CredentialAnswer = answer.map_err(|error| {
+                tracing::debug!(%peer, %error, "failed to ask for a certificate");
+                CredentialRefusal::Unreachable
+            })?;
+            match answer.certificate.take() {
+                Some(certificate) => Ok(Credential::new(certificate)),
+                None if answer.refusal == NOT_FOR_YOU => Err(CredentialRefusal::NotForYou),
+                // Also a reason of a newer version: asking again is safe.
+                None => Err(CredentialRefusal::NotReady),
+            }
+        }
+        .boxed()
+    }
+
+    fn query<'a>(&'a self, peer: &'a PeerName, query: &'a str) -> BoxFuture<'a, Option<Bytes>> {
+        async move {
+            let question = proto::QueryRequest { query: query.to_owned() };
+            let limits = (limits::QUERY_FRAME, limits::ANSWER_FRAME);
+            let answer = self.ask(peer, StreamKind::Query, &question, limits).await;
+            let answer: proto::QueryAnswer =
+                answer.inspect_err(|error| tracing::debug!(%peer, query, %error, "failed to query a peer")).ok()?;
+            answer.document
+        }
+        .boxed()
+    }
+
+    fn reports(&self) -> BTreeMap<PeerName, PeerReport> {
+        let mut reports = self.reports.borrow().clone();
+        let now = Now::of(&*self.clock);
+        for (name, live) in self.links.borrow().iter() {
+            if let Some(report) = reports.get_mut(name) {
+                report.rtt_micros = live.link.rtt().and_then(|rtt| u64::try_from(rtt.as_micros()).ok());
+                report.last_seen = Some(live.heard.wall(now));
+            }
+        }
+        reports
+    }
+}

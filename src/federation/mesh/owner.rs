@@ -1,0 +1,369 @@
+//! The one task that owns the mesh and its sessions. Everything it awaits is another task, a timer or a watch; it never
+//! waits for a peer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::connection::{Connection, Happened};
+use super::handle::{Links, Live};
+use super::metrics::MeshMetrics;
+use super::serve::Server;
+use super::spawn::{MeshConfig, Ports};
+use super::strangers::Strangers;
+use super::{Action, ConnId, Connected, Local, Membership, Now, dial};
+use crate::clock::SharedClock;
+use crate::contract::ports::StateKey;
+use crate::contract::{Epoch, PeerName, PeerReport, PeerSpec, PeerState};
+use crate::federation::session::{Ending, Input, Sequences};
+use crate::federation::transport::{Accepted, DialError, Link, Resolve, Transport};
+use crate::federation::wire::limits;
+use crate::federation::wire::registry::CloseCode;
+
+/// Messages of connections that wait for the owner. Each may hold a frame, so there are few; readers wait.
+const WAITING: usize = 8;
+
+/// How a dial ended: whom, ticket, link.
+type Dialled = (PeerName, u64, Result<Arc<dyn Link>, DialError>);
+
+pub(super) struct Owner {
+    membership: Membership,
+    connections: BTreeMap<ConnId, Connection>,
+    dials: JoinSet<Dialled>,
+    happened: (mpsc::Sender<(ConnId, Happened)>, mpsc::Receiver<(ConnId, Happened)>),
+    strangers: Strangers,
+    transport: Arc<dyn Transport>,
+    resolve: Arc<dyn Resolve>,
+    ports: Ports,
+    links: watch::Sender<Links>,
+    reports: watch::Sender<BTreeMap<PeerName, PeerReport>>,
+    peers: watch::Receiver<BTreeMap<PeerName, PeerSpec>>,
+    epoch: watch::Receiver<Option<Epoch>>,
+    shutdown: CancellationToken,
+    clock: SharedClock,
+    metrics: MeshMetrics,
+    server: Server,
+}
+
+/// What the owner woke up for.
+enum Woken {
+    Shutdown,
+    Peers,
+    Epoch,
+    Changed(BTreeSet<(PeerName, StateKey)>),
+    Connection(ConnId, Happened),
+    Dialled(Dialled),
+    Accepted(Accepted),
+    Time,
+}
+
+impl Owner {
+    pub(super) fn new(
+        config: MeshConfig,
+        transport: Arc<dyn Transport>,
+        ports: Ports,
+        links: watch::Sender<Links>,
+        reports: watch::Sender<BTreeMap<PeerName, PeerReport>>,
+    ) -> Self {
+        let MeshConfig {
+            name,
+            cluster_uid,
+            labels,
+            version,
+            epoch,
+            peers,
+            timers,
+            clock,
+            mut rng,
+            resolve,
+            metrics,
+            shutdown,
+        } = config;
+        let instance = rng.next_u64();
+        let local = Local {
+            name,
+            cluster_uid,
+            labels,
+            version,
+            epoch: None,
+            instance,
+            timers,
+            rng,
+            sequences: Sequences::default(),
+        };
+        let server =
+            Server { credentials: ports.credentials.clone(), queries: ports.queries.clone(), limit: timers.request };
+        Self {
+            membership: Membership::new(local),
+            connections: BTreeMap::new(),
+            dials: JoinSet::new(),
+            happened: mpsc::channel(WAITING),
+            strangers: Strangers::default(),
+            transport,
+            resolve,
+            ports,
+            links,
+            reports,
+            peers,
+            epoch,
+            shutdown,
+            clock,
+            metrics,
+            server,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        let transport = self.transport.clone();
+        let (mut watch_peers, mut watch_epoch, mut accepting) = (true, true, true);
+        self.set_peers();
+        self.set_epoch();
+        loop {
+            self.settle();
+            let wait = self.wait();
+            let dirty = self.ports.outgoing.dirty().clone();
+            let woken = tokio::select! {
+                () = self.shutdown.cancelled() => Woken::Shutdown,
+                // A sender that is gone leaves its last word standing.
+                changed = self.peers.changed(), if watch_peers => {
+                    watch_peers = changed.is_ok();
+                    Woken::Peers
+                }
+                changed = self.epoch.changed(), if watch_epoch => {
+                    watch_epoch = changed.is_ok();
+                    Woken::Epoch
+                }
+                keys = dirty.changed() => Woken::Changed(keys),
+                Some((id, happened)) = self.happened.1.recv() => Woken::Connection(id, happened),
+                Some(Ok(dialled)) = self.dials.join_next() => Woken::Dialled(dialled),
+                accepted = transport.accept(), if accepting => match accepted {
+                    Some(accepted) => Woken::Accepted(accepted),
+                    None => {
+                        accepting = false;
+                        Woken::Time
+                    }
+                },
+                () = sleep(wait.unwrap_or(Duration::MAX)), if wait.is_some() => Woken::Time,
+            };
+            if let Woken::Shutdown = woken {
+                return self.end().await;
+            }
+            self.woken(woken);
+        }
+    }
+
+    fn woken(&mut self, woken: Woken) {
+        let now = self.now();
+        match woken {
+            Woken::Shutdown => {}
+            Woken::Peers => self.set_peers(),
+            Woken::Epoch => self.set_epoch(),
+            Woken::Changed(keys) => self.membership.changed(now, &keys),
+            Woken::Connection(id, happened) => self.happened(now, id, happened),
+            Woken::Dialled((peer, ticket, result)) => {
+                self.metrics.dialled(result.is_ok());
+                match result {
+                    Ok(link) => self.connected(now, link, Some((&peer, ticket))),
+                    Err(error) => self.membership.dial_failed(now, &peer, ticket, error.refusal),
+                }
+            }
+            Woken::Accepted(Accepted::Link(link)) => self.connected(now, link, None),
+            Woken::Accepted(Accepted::Refused(refused)) => {
+                self.metrics.refused();
+                let who = refused.claimed.as_ref().map_or(refused.remote.as_str(), PeerName::as_str);
+                if self.strangers.is_news(now.mono, who, &refused.refusal.reason) {
+                    let (reason, message) = (&refused.refusal.reason, &refused.refusal.message);
+                    tracing::warn!(claimed = who, remote = refused.remote, reason, message, "connection refused");
+                }
+                self.membership.refused(now, &refused);
+            }
+            Woken::Time => self.membership.timeout(now),
+        }
+    }
+
+    fn now(&self) -> Now {
+        Now::of(&*self.clock)
+    }
+
+    fn wait(&self) -> Option<Duration> {
+        self.membership.poll_timeout().map(|at| at.saturating_since(self.clock.mono()))
+    }
+
+    fn set_peers(&mut self) {
+        let specs = self.peers.borrow_and_update().clone();
+        self.transport.set_peers(&specs);
+        self.membership.set_peers(self.now(), &specs);
+    }
+
+    fn set_epoch(&mut self) {
+        let epoch = *self.epoch.borrow_and_update();
+        self.membership.set_epoch(self.now(), epoch);
+    }
+
+    fn happened(&mut self, now: Now, id: ConnId, happened: Happened) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        match happened {
+            Happened::Frame(frame) => {
+                self.metrics.received(frame.len());
+                connection.heard().set(now.mono);
+                self.membership.input(now, id, Input::Frame(frame));
+            }
+            Happened::Heard => {
+                connection.heard().set(now.mono);
+                self.membership.input(now, id, Input::Heard);
+            }
+            Happened::Written(buffer) => connection.buffer = Some(buffer),
+            Happened::Closed(reason) => {
+                self.connections.remove(&id);
+                self.membership.closed(now, id, &reason);
+            }
+        }
+    }
+
+    fn connected(&mut self, now: Now, link: Arc<dyn Link>, dialled: Option<(&PeerName, u64)>) {
+        let name = link.identity().name.clone();
+        let connected = Connected { name: name.clone(), remote: link.remote(), expires: link.expires() };
+        match self.membership.connected(now, &connected, dialled) {
+            Ok(id) => {
+                let (happened, server) = (self.happened.0.clone(), self.server.clone());
+                let connection = Connection::start(id, link, dialled.is_some(), now.mono, happened, server);
+                self.connections.insert(id, connection);
+            }
+            Err(Ending { code, reason }) => {
+                self.metrics.refused();
+                if self.strangers.is_news(now.mono, name.as_str(), &code.to_string()) {
+                    tracing::warn!(peer = %name, remote = connected.remote, %code, reason, "connection refused");
+                }
+                link.close(code, &reason);
+            }
+        }
+    }
+
+    /// Does all that is to be done now: actions, and frames for every writer that is idle.
+    fn settle(&mut self) {
+        loop {
+            while let Some(action) = self.membership.poll_action() {
+                self.act(action);
+            }
+            if !self.transmit() {
+                break;
+            }
+        }
+        self.publish();
+    }
+
+    /// Returns whether anything was sent.
+    fn transmit(&mut self) -> bool {
+        let (now, mut sent) = (self.now(), false);
+        for (id, connection) in &mut self.connections {
+            let Some(mut buffer) = connection.buffer.take() else { continue };
+            while buffer.len() < limits::WRITE_BATCH {
+                let before = buffer.len();
+                match self.membership.transmit(now, *id, &*self.ports.outgoing, &mut buffer) {
+                    Some(lane) => self.metrics.sent(lane, buffer.len() - before),
+                    None => break,
+                }
+            }
+            if buffer.is_empty() {
+                connection.buffer = Some(buffer);
+            } else {
+                connection.write(buffer);
+                sent = true;
+            }
+        }
+        sent
+    }
+
+    fn act(&mut self, action: Action) {
+        let incoming = &self.ports.incoming;
+        match action {
+            Action::Dial { peer, ticket, fresh } => {
+                let (transport, resolve) = (self.transport.clone(), self.resolve.clone());
+                self.dials.spawn(async move {
+                    let result = dial::dial(&*transport, &*resolve, &peer, fresh).await;
+                    (peer.name, ticket, result)
+                });
+            }
+            Action::Close { connection, ending: Ending { code, reason } } => {
+                if let Some(connection) = self.connections.remove(&connection) {
+                    let (peer, remote) = (&connection.link.identity().name, connection.link.remote());
+                    tracing::debug!(%peer, remote, %code, reason, "connection closed");
+                    connection.link.close(code, &reason);
+                }
+            }
+            Action::Established { connection } => {
+                if let Some(connection) = self.connections.get(&connection) {
+                    connection.establish();
+                }
+            }
+            Action::Put { peer, epoch, key, state } => incoming.put(&peer, epoch, key, state),
+            Action::CompleteSnapshot { peer, epoch, keys } => incoming.complete_snapshot(&peer, epoch, &keys),
+            Action::Undeliverable { peer, key, problem } => {
+                tracing::warn!(%peer, ?key, problem, "a state does not reach its peer");
+                incoming.undeliverable(&peer, key, &problem);
+            }
+            Action::Report { peer, mut report } => {
+                log(&peer, &report);
+                let connection = self.membership.preferred(&peer).and_then(|id| self.connections.get(&id));
+                let rtt = connection.and_then(|connection| connection.link.rtt());
+                report.rtt_micros = rtt.and_then(|rtt| u64::try_from(rtt.as_micros()).ok());
+                incoming.peer_report(&peer, report);
+            }
+            Action::Forget { peer } => tracing::info!(%peer, "peer forgotten"),
+        }
+    }
+
+    /// Tells the handles what changed.
+    fn publish(&self) {
+        self.reports.send_if_modified(|reports| {
+            let new = self.membership.reports();
+            let changed = *reports != new;
+            *reports = new;
+            changed
+        });
+        self.links.send_if_modified(|links| {
+            let preferred = |name: &PeerName| Some((name.clone(), self.membership.preferred(name)?));
+            let new: BTreeMap<PeerName, ConnId> = self.reports.borrow().keys().filter_map(preferred).collect();
+            if links.iter().map(|(name, live)| (name, &live.connection)).eq(&new) {
+                return false;
+            }
+            let live = |(name, id): (PeerName, ConnId)| {
+                let connection = self.connections.get(&id)?;
+                Some((name, Live { connection: id, link: connection.link.clone(), heard: connection.heard().clone() }))
+            };
+            *links = new.into_iter().filter_map(live).collect();
+            self.metrics.connected(links.len());
+            true
+        });
+    }
+
+    async fn end(mut self) {
+        self.dials.shutdown().await;
+        let ending = Ending::new(CloseCode::Done, "the agent stops, or another replica leads");
+        self.membership.end_all(self.now(), &ending);
+        while let Some(action) = self.membership.poll_action() {
+            // What is reported now would be about ourselves.
+            if matches!(action, Action::Close { .. }) {
+                self.act(action);
+            }
+        }
+        self.links.send_replace(BTreeMap::new());
+        self.transport.shutdown().await;
+    }
+}
+
+fn log(peer: &PeerName, report: &PeerReport) {
+    let endpoint = report.endpoint.as_deref().unwrap_or_default();
+    match &report.refusal {
+        Some(refusal) => {
+            tracing::warn!(%peer, state = ?report.state, reason = refusal.reason, message = refusal.message, "peer");
+        }
+        None if report.state == PeerState::Suspect => tracing::warn!(%peer, endpoint, "peer is silent"),
+        None => tracing::info!(%peer, state = ?report.state, endpoint, "peer"),
+    }
+}

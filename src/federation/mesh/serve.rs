@@ -1,0 +1,73 @@
+//! Answers the requests of peers: a stream each, one frame in and one frame out.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::contract::ports::{CredentialSource, QuerySource};
+use crate::contract::{CredentialRefusal, CredentialRequest, PeerName};
+use crate::federation::transport::{RecvHalf, SendHalf};
+use crate::federation::wire::registry::StreamKind;
+use crate::federation::wire::{frame, limits, proto};
+
+/// Numbers of [`CredentialRefusal`] on the wire.
+pub(super) const NOT_FOR_YOU: u32 = 1;
+/// See [`NOT_FOR_YOU`].
+pub(super) const NOT_READY: u32 = 2;
+
+/// Where answers come from.
+#[derive(Clone)]
+pub(super) struct Server {
+    pub(super) credentials: Arc<dyn CredentialSource>,
+    pub(super) queries: Arc<dyn QuerySource>,
+    pub(super) limit: Duration,
+}
+
+impl Server {
+    /// Serves one stream of a peer whose hello is accepted. A stream that takes too long is dropped, which resets it.
+    pub(super) async fn serve(&self, peer: &PeerName, kind: StreamKind, send: SendHalf, recv: RecvHalf) {
+        let answered = timeout(self.limit, async {
+            match kind {
+                StreamKind::Credential => self.credential(peer, send, recv).await,
+                StreamKind::Query => self.query(peer, send, recv).await,
+                // The control stream is not a request; the others have listeners of their own.
+                StreamKind::Control | StreamKind::Enrol | StreamKind::Tunnel => Ok(()),
+            }
+        });
+        match answered.await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%peer, ?kind, %error, "failed to answer a request"),
+            Err(_) => tracing::debug!(%peer, ?kind, "a request was not answered in time"),
+        }
+    }
+
+    async fn credential(&self, peer: &PeerName, mut send: SendHalf, mut recv: RecvHalf) -> io::Result<()> {
+        let asked: proto::CredentialRequest = frame::receive_only(&mut recv, limits::CREDENTIAL_FRAME).await?;
+        let burst = asked.burst.clone();
+        let request =
+            CredentialRequest { burst: asked.burst.into(), incarnation: asked.incarnation, digest: asked.digest };
+        let answer = match self.credentials.credential(peer, request).await {
+            Ok(credential) => {
+                tracing::info!(%peer, %burst, "certificate handed out");
+                proto::CredentialAnswer { certificate: Some(credential.expose().to_owned()), refusal: 0 }
+            }
+            Err(refusal) => {
+                tracing::info!(%peer, %burst, %refusal, "certificate refused");
+                let number = match refusal {
+                    CredentialRefusal::NotForYou => NOT_FOR_YOU,
+                    CredentialRefusal::NotReady | CredentialRefusal::Unreachable => NOT_READY,
+                };
+                proto::CredentialAnswer { certificate: None, refusal: number }
+            }
+        };
+        frame::send_only(&mut send, &answer, limits::CREDENTIAL_FRAME).await
+    }
+
+    async fn query(&self, peer: &PeerName, mut send: SendHalf, mut recv: RecvHalf) -> io::Result<()> {
+        let asked: proto::QueryRequest = frame::receive_only(&mut recv, limits::QUERY_FRAME).await?;
+        let document = self.queries.answer(peer, &asked.query).await;
+        frame::send_only(&mut send, &proto::QueryAnswer { document }, limits::ANSWER_FRAME).await
+    }
+}

@@ -1,0 +1,85 @@
+//! Starting the mesh.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::handle::MeshHandle;
+use super::metrics::MeshMetrics;
+use super::owner::Owner;
+use crate::clock::{Rng, SharedClock};
+use crate::contract::ports::{CredentialSource, Incoming, Outgoing, QuerySource};
+use crate::contract::{ClusterUid, Epoch, PeerName, PeerSpec};
+use crate::federation::timers::Timers;
+use crate::federation::transport::{Resolve, Transport};
+
+/// Who we are and whom we know.
+pub struct MeshConfig {
+    /// Name of our cluster, as in our certificate.
+    pub name: PeerName,
+    /// UID of our cluster.
+    pub cluster_uid: ClusterUid,
+    /// Labels of our cluster: at most [`crate::federation::wire::limits::LABELS`].
+    pub labels: BTreeMap<String, String>,
+    /// Version of our agent.
+    pub version: String,
+    /// The leadership we speak for; `None`: nobody is spoken to. When it changes, all connections are made anew.
+    pub epoch: watch::Receiver<Option<Epoch>>,
+    /// The configured peers, by name.
+    pub peers: watch::Receiver<BTreeMap<PeerName, PeerSpec>>,
+    /// Intervals; [`Timers::check`] holds.
+    pub timers: Timers,
+    /// Time.
+    pub clock: SharedClock,
+    /// Jitter, and the number of this process.
+    pub rng: Box<dyn Rng>,
+    /// Endpoints to addresses.
+    pub resolve: Arc<dyn Resolve>,
+    /// Counts what happens.
+    pub metrics: MeshMetrics,
+    /// Ends the mesh: peers are told, then the transport is shut down.
+    pub shutdown: CancellationToken,
+}
+
+impl fmt::Debug for MeshConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MeshConfig").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The other room's ends.
+#[derive(Clone)]
+pub struct Ports {
+    /// What we say.
+    pub outgoing: Arc<dyn Outgoing>,
+    /// What we hear.
+    pub incoming: Arc<dyn Incoming>,
+    /// Who hands out certificates.
+    pub credentials: Arc<dyn CredentialSource>,
+    /// Who answers queries.
+    pub queries: Arc<dyn QuerySource>,
+}
+
+impl fmt::Debug for Ports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ports")
+    }
+}
+
+/// Starts the mesh over `transport`, which belongs to it from now on. It runs until [`MeshConfig::shutdown`];
+/// [`MeshHandle::ended`] tells when it is over.
+pub fn spawn(config: MeshConfig, transport: Arc<dyn Transport>, ports: Ports) -> MeshHandle {
+    let ended = CancellationToken::new();
+    let (links, reports) = (watch::Sender::default(), watch::Sender::default());
+    let handle = MeshHandle::new(&config, links.subscribe(), reports.subscribe(), ended.clone());
+    let owner = Owner::new(config, transport, ports, links, reports);
+    tokio::spawn(async move {
+        // Also if the task is aborted or panics, nobody waits for ever.
+        let _guard = ended.drop_guard();
+        owner.run().await;
+    });
+    handle
+}

@@ -1,0 +1,309 @@
+//! Links within one process: a network that can be slow and can be cut, for tests and simulations.
+//!
+//! Identities are claimed, not proven; all else is as over QUIC: bytes travel in streams, a cut loses nothing but time, a
+//! refused client learns it after its dial succeeded, and closing tells the other side its code. One difference: no link
+//! ends because of a cut alone, however long it lasts; sessions decide that long before QUIC would.
+
+mod link;
+mod pipe;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use futures::future::{BoxFuture, FutureExt as _};
+use jiff::Timestamp;
+use tokio::sync::{mpsc, watch};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use self::link::End;
+use super::{Accepted, DialError, Link, PeerIdentity, RefusedLink, Resolve, Transport};
+use crate::clock::SharedClock;
+use crate::contract::{PeerName, PeerSpec, Refusal};
+use crate::federation::timers::Timers;
+use crate::federation::wire::registry::{CloseCode, RefusalReason};
+
+/// Links that wait to be accepted.
+const BACKLOG: usize = 64;
+
+/// The network all [`MemoryTransport`]s of a test are on. Cloning shares it.
+#[derive(Clone)]
+pub struct MemoryNetwork(Arc<Network>);
+
+struct Network {
+    clock: SharedClock,
+    weather: watch::Sender<Weather>,
+    listeners: Mutex<BTreeMap<SocketAddr, Weak<Listener>>>,
+    traffic: Mutex<BTreeMap<(PeerName, PeerName), u64>>,
+}
+
+/// How the network is just now.
+#[derive(Clone, Debug, Default)]
+struct Weather {
+    /// One way.
+    delay: Duration,
+    cuts: BTreeSet<(PeerName, PeerName)>,
+}
+
+impl Weather {
+    fn is_cut(&self, a: &PeerName, b: &PeerName) -> bool {
+        self.cuts.contains(&pair(a, b))
+    }
+}
+
+fn pair(a: &PeerName, b: &PeerName) -> (PeerName, PeerName) {
+    (a.min(b).clone(), a.max(b).clone())
+}
+
+impl MemoryNetwork {
+    /// A network without delay. The clock decides on the validity of certificates.
+    pub fn new(clock: SharedClock) -> Self {
+        Self(Arc::new(Network {
+            clock,
+            weather: watch::Sender::default(),
+            listeners: Mutex::default(),
+            traffic: Mutex::default(),
+        }))
+    }
+
+    /// A cluster joins, with a certificate that ends at `not_after`. A second one at the same address takes it over.
+    pub fn join(&self, name: &str, address: SocketAddr, not_after: Timestamp) -> MemoryTransport {
+        let (sender, incoming) = mpsc::channel(BACKLOG);
+        let listener = Arc::new(Listener {
+            name: name.into(),
+            not_after: Mutex::new(not_after),
+            peers: Mutex::default(),
+            links: Mutex::default(),
+            incoming: sender,
+        });
+        lock(&self.0.listeners).insert(address, Arc::downgrade(&listener));
+        let incoming = tokio::sync::Mutex::new(incoming);
+        MemoryTransport { network: self.clone(), address, listener, incoming, ended: CancellationToken::new() }
+    }
+
+    /// Every byte takes this long, one way.
+    pub fn set_delay(&self, delay: Duration) {
+        self.0.weather.send_modify(|weather| weather.delay = delay);
+    }
+
+    /// Nothing gets through between two clusters, in both directions; nobody is told.
+    pub fn cut(&self, a: &str, b: &str) {
+        self.0.weather.send_modify(|weather| {
+            weather.cuts.insert(pair(&a.into(), &b.into()));
+        });
+    }
+
+    /// Ends a cut: what was held up arrives.
+    pub fn heal(&self, a: &str, b: &str) {
+        self.0.weather.send_modify(|weather| {
+            weather.cuts.remove(&pair(&a.into(), &b.into()));
+        });
+    }
+
+    /// Bytes of streams that went from one cluster to another so far.
+    pub fn traffic(&self, from: &str, to: &str) -> u64 {
+        lock(&self.0.traffic).get(&(from.into(), to.into())).copied().unwrap_or_default()
+    }
+
+    fn weather(&self) -> Weather {
+        self.0.weather.borrow().clone()
+    }
+
+    fn count(&self, from: &PeerName, to: &PeerName, bytes: usize) {
+        *lock(&self.0.traffic).entry((from.clone(), to.clone())).or_default() += bytes as u64;
+    }
+
+    /// Waits until the two can reach each other; returns whether it had to wait.
+    async fn open(&self, a: &PeerName, b: &PeerName) -> bool {
+        let mut weather = self.0.weather.subscribe();
+        let cut = weather.borrow().is_cut(a, b);
+        // The sender lives as long as the network, and so as long as `self`.
+        let _ = weather.wait_for(|weather| !weather.is_cut(a, b)).await;
+        cut
+    }
+}
+
+impl fmt::Debug for MemoryNetwork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("MemoryNetwork").field(&self.weather()).finish()
+    }
+}
+
+/// Endpoints are written as addresses.
+impl Resolve for MemoryNetwork {
+    fn resolve<'a>(&'a self, endpoint: &'a str, _fresh: bool) -> BoxFuture<'a, Result<Vec<SocketAddr>, DialError>> {
+        let address = endpoint.parse().map(|address| vec![address]);
+        let address = address.map_err(|_| {
+            DialError::new(RefusalReason::Unreachable, format!("failed to resolve {endpoint}: it is not ip:port"))
+        });
+        async move { address }.boxed()
+    }
+}
+
+struct Listener {
+    name: PeerName,
+    not_after: Mutex<Timestamp>,
+    peers: Mutex<BTreeSet<PeerName>>,
+    links: Mutex<Vec<Weak<End>>>,
+    incoming: mpsc::Sender<Accepted>,
+}
+
+impl Listener {
+    fn not_after(&self) -> Timestamp {
+        *lock(&self.not_after)
+    }
+
+    fn identity(&self) -> PeerIdentity {
+        PeerIdentity {
+            name: self.name.clone(),
+            trust_domain: "memory".into(),
+            not_after: self.not_after(),
+            fingerprint: format!("memory:{}", self.name),
+        }
+    }
+
+    fn keep(&self, end: &Arc<End>) {
+        let mut links = lock(&self.links);
+        links.retain(|link| link.strong_count() > 0);
+        links.push(Arc::downgrade(end));
+    }
+
+    /// What this side thinks of a peer that dials it.
+    fn judge(&self, dialler: &PeerIdentity, now: Timestamp) -> Result<(), Refusal> {
+        let name = &dialler.name;
+        if dialler.not_after <= now {
+            return Err(RefusalReason::CertificateExpired.because(format!("the certificate of {name} has ended")));
+        }
+        if !lock(&self.peers).contains(name) {
+            return Err(RefusalReason::UnknownPeer.because(format!("{} has no ClusterPeer {name}", self.name)));
+        }
+        Ok(())
+    }
+}
+
+/// One cluster on a [`MemoryNetwork`].
+pub struct MemoryTransport {
+    network: MemoryNetwork,
+    address: SocketAddr,
+    listener: Arc<Listener>,
+    incoming: tokio::sync::Mutex<mpsc::Receiver<Accepted>>,
+    ended: CancellationToken,
+}
+
+impl MemoryTransport {
+    /// The certificate was renewed: links made from now on end with it.
+    pub fn renew(&self, not_after: Timestamp) {
+        *lock(&self.listener.not_after) = not_after;
+    }
+
+    async fn connect(&self, peer: &PeerSpec, address: SocketAddr) -> Result<Arc<dyn Link>, DialError> {
+        let unreachable = |text: String| DialError::new(RefusalReason::Unreachable, text);
+        let (network, ours) = (&self.network, &self.listener);
+        if network.weather().is_cut(&ours.name, &peer.name) {
+            sleep(Timers::DEFAULT.handshake).await;
+            return Err(unreachable(format!("no answer of {address}")));
+        }
+        let round_trip = 2 * network.weather().delay;
+        sleep(round_trip).await;
+        let listener = lock(&network.0.listeners).get(&address).and_then(Weak::upgrade);
+        let theirs = listener.ok_or_else(|| unreachable(format!("nobody listens at {address}")))?;
+        let now = network.0.clock.wall();
+        if theirs.name != peer.name {
+            let text = format!("{address} is {}, not {}", theirs.name, peer.name);
+            return Err(DialError::new(RefusalReason::WrongIdentity, text));
+        }
+        if theirs.not_after() <= now {
+            let text = format!("the certificate of {} has ended", theirs.name);
+            return Err(DialError::new(RefusalReason::CertificateExpired, text));
+        }
+        let (near, far) = link::pair(network, (ours.identity(), self.address), (theirs.identity(), address));
+        let accepted = match theirs.judge(&ours.identity(), now) {
+            Ok(()) => {
+                theirs.keep(&far);
+                Accepted::Link(far)
+            }
+            Err(refusal) => {
+                // As with TLS 1.3, the client is told after its own handshake is done.
+                let code = CloseCode::ALL
+                    .iter()
+                    .find(|code| code.refusal().map(RefusalReason::as_str) == Some(&refusal.reason));
+                far.close(code.copied().unwrap_or(CloseCode::Protocol), &refusal.message);
+                let (remote, claimed) = (self.address.to_string(), Some(ours.name.clone()));
+                Accepted::Refused(RefusedLink { remote, claimed, refusal })
+            }
+        };
+        let taken = theirs.incoming.send(accepted).await;
+        taken.map_err(|_| unreachable(format!("nobody listens at {address}")))?;
+        ours.keep(&near);
+        Ok(near)
+    }
+}
+
+impl Transport for MemoryTransport {
+    fn dial<'a>(&'a self, peer: &'a PeerSpec, address: SocketAddr) -> BoxFuture<'a, Result<Arc<dyn Link>, DialError>> {
+        self.connect(peer, address).boxed()
+    }
+
+    fn accept(&self) -> BoxFuture<'_, Option<Accepted>> {
+        async move {
+            let mut incoming = self.incoming.lock().await;
+            tokio::select! {
+                biased;
+                () = self.ended.cancelled() => None,
+                accepted = incoming.recv() => accepted,
+            }
+        }
+        .boxed()
+    }
+
+    fn set_peers(&self, peers: &BTreeMap<PeerName, PeerSpec>) {
+        *lock(&self.listener.peers) = peers.keys().cloned().collect();
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn shutdown(&self) -> BoxFuture<'_, ()> {
+        self.ended.cancel();
+        let ours = Arc::downgrade(&self.listener);
+        lock(&self.network.0.listeners).retain(|_, listener| !listener.ptr_eq(&ours));
+        for link in std::mem::take(&mut *lock(&self.listener.links)) {
+            if let Some(link) = link.upgrade() {
+                link.close(CloseCode::Done, "");
+            }
+        }
+        sleep(self.network.weather().delay).boxed()
+    }
+}
+
+impl fmt::Debug for MemoryTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryTransport").field("name", &self.listener.name).field("address", &self.address).finish()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every critical section is one read or one replacement.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::federation::testing::PausedClock;
+    use crate::federation::transport::conformance::{Clusters, conforms};
+
+    #[tokio::test(start_paused = true)]
+    async fn it_conforms() {
+        let network = MemoryNetwork::new(PausedClock::shared());
+        network.set_delay(Duration::from_millis(25));
+        let join = |name: &str, port: u16| -> Arc<dyn Transport> {
+            Arc::new(network.join(name, ([10, 0, 0, 1], port).into(), Timestamp::MAX))
+        };
+        conforms(Clusters { east: join("east", 1), west: join("west", 2), north: join("north", 3) }).await;
+    }
+}
