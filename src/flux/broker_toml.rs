@@ -5,7 +5,7 @@
 
 use std::fmt::{self, Write as _};
 
-use super::{HostsEntry, RankMap, Topology, hosts_table};
+use super::{Hostlist, HostsEntry, RankMap, Topology, hosts_table};
 
 /// Which side of the instance the file is for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -80,11 +80,26 @@ pub struct BrokerConfig {
 impl BrokerConfig {
     /// The file. Every value is quoted, so that none can add keys or tables.
     pub fn to_toml(&self, map: &RankMap) -> String {
-        let Self { side, paths, network, topology, queue_policy } = self;
+        self.to_toml_with_hosts(&hosts_table(map, self.side.lead_connect()))
+    }
+
+    /// The file for a host list of the user's own, which follows no slots. On a burst the first host, the lead, gets the
+    /// endpoint in an entry of its own: flux-core merges the keys of a host that is repeated and keeps its first rank.
+    pub fn to_toml_of_hostlist(&self, hosts: &Hostlist) -> String {
+        let plain = HostsEntry { hosts: hosts.clone(), parent: None, connect: None };
+        let lead = self.side.lead_connect().zip(hosts.iter().next()).map(|(connect, lead)| HostsEntry {
+            hosts: Hostlist::from_hosts([lead.clone()]).expect("one host of a list is a list"),
+            parent: None,
+            connect: Some(connect.to_owned()),
+        });
+        self.to_toml_with_hosts(&std::iter::once(plain).chain(lead).collect::<Vec<_>>())
+    }
+
+    fn to_toml_with_hosts(&self, hosts: &[HostsEntry]) -> String {
+        let Self { paths, network, topology, queue_policy, .. } = self;
         let BrokerNetwork { interface, port, headless, namespace, cluster_domain } = network;
         let bind = format!("tcp://{interface}:%p");
         let connect = format!("tcp://%h.{headless}.{namespace}.svc.{cluster_domain}:%p");
-        let hosts = hosts_table(map, side.lead_connect());
 
         let mut toml = TomlWriter::default();
         toml.table("access");
@@ -99,7 +114,7 @@ impl BrokerConfig {
         toml.key("default_port", port);
         toml.key("default_bind", Quoted(&bind));
         toml.key("default_connect", Quoted(&connect));
-        toml.key("hosts", HostsArray(&hosts));
+        toml.key("hosts", HostsArray(hosts));
         if let Some(topo) = topology.tbon_topo() {
             toml.table("tbon");
             toml.key("topo", Quoted(topo));

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Idset, RankMap};
+use super::{Hostlist, Idset, RankMap};
 
 /// R version 1, ready to be written as JSON.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -70,6 +70,21 @@ impl ResourceSet {
             map.properties().into_iter().map(|(name, ranks)| (name.to_owned(), ranks.to_string())).collect();
         let nodelist = vec![map.hostlist().to_string()];
         Self { version: 1, execution: Execution { r_lite, nodelist, properties, starttime: 0.0, expiration: 0.0 } }
+    }
+
+    /// R of a host list of the user's own, where all brokers are equal.
+    pub fn of_hosts(hosts: &Hostlist, cores: u32, gpus: u32) -> Self {
+        let count = u32::try_from(hosts.len()).expect("a host list has at most MAX_HOSTS hosts");
+        let children = Children {
+            core: Idset::from(0..cores).to_string(),
+            gpu: (gpus > 0).then(|| Idset::from(0..gpus).to_string()),
+        };
+        let r_lite = vec![RankGroup { rank: Idset::from(0..count).to_string(), children }];
+        let nodelist = vec![hosts.to_string()];
+        Self {
+            version: 1,
+            execution: Execution { r_lite, nodelist, properties: BTreeMap::new(), starttime: 0.0, expiration: 0.0 },
+        }
     }
 
     /// The JSON text of the file that `resource.path` names; one line, without a line feed at its end.

@@ -1,26 +1,47 @@
 //! MiniCluster to Kubernetes objects, without a client.
 //!
-//! [`rank_map_of`] says which ranks the instance has; the boot files that follow from it are frozen with the Job
-//! ([`Boot`]), and [`differences`] names what a newer spec would change about them.
+//! [`render`] is the whole of it: check the spec (`validate`), derive the instance's ranks ([`rank_map_of`]) and files
+//! (`scripts`, `flux_files`), and put them into objects. The files are frozen with the Job ([`Boot`]); while that Job exists,
+//! [`config_map`] restores them, and [`differences`] names what a newer spec would change.
+mod affinity;
 pub mod boot;
+mod config_maps;
+mod containers;
 pub mod context;
+mod flux_files;
+mod job;
+mod metadata;
+mod model;
+mod pod;
 pub mod problem;
 mod quantity;
 mod rank_map;
 mod revision;
+mod scripts;
+pub mod secret;
+mod service_pod;
+mod services;
+mod supported;
+mod validate;
+mod volumes;
+
+#[cfg(test)]
+mod tests;
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 
+use crate::api::minicluster::MiniCluster;
 use crate::flux::RankMap;
 
 pub use boot::{Boot, BootError, RENDER_REVISION};
+pub use config_maps::config_map;
 pub use context::{Context, HostedSide};
 pub use problem::{Problem, Problems};
 pub use rank_map::rank_map_of;
 pub use revision::differences;
 
-/// Every object a MiniCluster needs, but for the Secret. All bear the controller owner reference.
+/// Every object a MiniCluster needs, but for the Secret ([`secret::secret`]). All bear the controller owner reference.
 ///
 /// Applied in the order of the fields: what pods refer to is there before them.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,4 +60,31 @@ pub struct Rendered {
     pub rank_map: RankMap,
     /// Paths of fields that are written and have no effect yet: for the condition `SpecSupported`.
     pub unsupported: Vec<String>,
+}
+
+/// Renders a MiniCluster. The same spec and context always give the same objects.
+///
+/// # Errors
+/// Everything about the spec that cannot be carried out. Nothing may be made of it then.
+pub fn render(mini_cluster: &MiniCluster, context: &Context) -> Result<Rendered, Problems> {
+    let model = validate::check(mini_cluster, context)?;
+    let files = scripts::files(&model);
+    let job = job::spec(&model, &files);
+    let boot = Boot {
+        revision: RENDER_REVISION,
+        files: files.iter().map(|file| (file.key.clone(), file.text.clone())).collect(),
+        rank_map: model.rank_map.to_canonical(),
+        template: job::fixed_digest(&job),
+        spec: revision::recorded_spec(model.spec),
+    };
+    validate::check_files(&files, &boot)?;
+    Ok(Rendered {
+        config_map: config_map(mini_cluster, &boot),
+        services: services::services(&model),
+        service_pod: service_pod::service_pod(&model, &files),
+        job: job::job(&model, job, &boot),
+        unsupported: supported::unsupported(&model),
+        rank_map: model.rank_map,
+        boot,
+    })
 }

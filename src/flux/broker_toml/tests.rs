@@ -113,3 +113,18 @@ fn a_large_instance_stays_small() {
     let r = super::super::ResourceSet::new(&map).to_json();
     assert!(r.len() < 8 * 1024, "{} bytes", r.len());
 }
+
+#[test]
+fn a_host_list_of_the_users_own_stands_as_it_is() {
+    let hosts = "lake-[0-1],gffw-a-[001-003]".parse().unwrap();
+    let root = config(Side::Root).to_toml_of_hostlist(&hosts);
+    assert!(root.contains("hosts = [\n  { host = \"lake-[0-1],gffw-a-[001-003]\" },\n]\n"), "{root}");
+    let burst = config(Side::burst("192.0.2.1", 30093)).to_toml_of_hostlist(&hosts);
+    assert!(
+        burst.contains(
+            "  { host = \"lake-[0-1],gffw-a-[001-003]\" },\n  \
+             { host = \"lake-0\", connect = \"tcp://192.0.2.1:30093\" },\n]\n"
+        ),
+        "{burst}"
+    );
+}

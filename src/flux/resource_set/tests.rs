@@ -61,3 +61,13 @@ proptest! {
         prop_assert!(nodes.iter().cloned().eq(map.hosts()));
     }
 }
+
+#[test]
+fn a_host_list_of_the_users_own_has_equal_brokers() {
+    let hosts: super::super::Hostlist = "lake-[0-1],gffw-a-[001-003]".parse().unwrap();
+    assert_eq!(
+        ResourceSet::of_hosts(&hosts, 4, 1).to_json(),
+        r#"{"version":1,"execution":{"R_lite":[{"rank":"0-4","children":{"core":"0-3","gpu":"0"}}],"#.to_owned()
+            + r#""nodelist":["lake-[0-1],gffw-a-[001-003]"],"starttime":0.0,"expiration":0.0}}"#
+    );
+}

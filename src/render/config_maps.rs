@@ -1,0 +1,28 @@
+//! The ConfigMap `NAME-entrypoint`, made of boot files alone.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::boot::Boot;
+use super::metadata;
+use crate::api::minicluster::MiniCluster;
+use crate::api::{labels, names};
+
+/// The ConfigMap that holds `boot`: of a new incarnation, or to restore that of a running one from its Job's annotation.
+pub fn config_map(mini_cluster: &MiniCluster, boot: &Boot) -> ConfigMap {
+    let ObjectMeta { name, namespace, uid, .. } = mini_cluster.metadata.clone();
+    let (name, namespace, uid) = (name.unwrap_or_default(), namespace.unwrap_or_default(), uid.unwrap_or_default());
+    let mut labels = metadata::labels_for(&name, &namespace);
+    labels.insert(labels::ROLE.to_owned(), labels::role::ENTRYPOINT.to_owned());
+    ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(names::entrypoint(&name)),
+            labels: Some(labels),
+            owner_references: Some(vec![metadata::owner(&name, &uid)]),
+            namespace: Some(namespace),
+            ..ObjectMeta::default()
+        },
+        data: Some(boot.files.clone()),
+        ..ConfigMap::default()
+    }
+}

@@ -1,0 +1,211 @@
+//! The containers of a pod, and what is mounted into each.
+
+use k8s_openapi::api::core::v1::{
+    Container as PodContainer, ContainerPort, EnvVar, EnvVarSource, ExecAction, Lifecycle, LifecycleHandler, Probe,
+    SecretKeySelector, SecurityContext, VolumeMount,
+};
+
+use super::model::Model;
+use super::scripts::{self, CURVE_DIR, OPERATOR_DIR};
+use super::volumes::UserVolumes;
+use crate::api::minicluster::Container;
+use crate::api::names;
+
+/// Volume with the home directory of users who have none.
+pub(super) const HOME_VOLUME: &str = "flux-operator-home";
+/// Where it is mounted.
+pub(super) const HOME: &str = "/home/flux-operator";
+/// Volume over the place that Flux was built for.
+pub(super) const SOFTWARE_VOLUME: &str = "spack-software";
+/// Where it is mounted.
+pub(super) const SOFTWARE: &str = "/opt/software";
+/// Volume with the certificate.
+pub(super) const CURVE_VOLUME: &str = "flux-curve";
+/// Volume with the munge key.
+pub(super) const MUNGE_VOLUME: &str = "flux-munge";
+/// Where it is mounted.
+pub(super) const MUNGE: &str = "/etc/munge";
+
+/// The init container, which brings Flux and its configuration.
+pub(super) fn view(model: &Model<'_>) -> PodContainer {
+    let view = &model.spec.flux.container;
+    PodContainer {
+        name: model.spec.flux.view_name().to_owned(),
+        image: Some(model.spec.flux.view_image().to_owned()),
+        image_pull_policy: Some(view.pull_policy().to_owned()),
+        command: Some(script("flux-init")),
+        working_dir: view.working_dir.clone(),
+        resources: view.resources.to_kubernetes(),
+        security_context: view.security_context.to_kubernetes(),
+        stdin: Some(true),
+        tty: Some(true),
+        volume_mounts: Some(shared_mounts(model)),
+        ..PodContainer::default()
+    }
+}
+
+/// The containers of the Job's pods, in the order of the spec.
+pub(super) fn containers(model: &Model<'_>) -> Vec<PodContainer> {
+    let runs_flux = |index| index == model.runner.index;
+    let render = |(index, container): (usize, &Container)| {
+        if runs_flux(index) { runner(model, index, container) } else { sidecar(model, index, container) }
+    };
+    model.spec.containers.iter().enumerate().map(render).collect()
+}
+
+fn runner(model: &Model<'_>, index: usize, container: &Container) -> PodContainer {
+    let mut rendered = common(container, model.name, mounts(model, index));
+    rendered.command = Some(script(&format!("wait-{index}")));
+    rendered.readiness_probe = Some(joined());
+    if container.commands.run_flux_as_root {
+        let context = rendered.security_context.get_or_insert_with(SecurityContext::default);
+        context.run_as_user.get_or_insert(0);
+    }
+    let mounts = rendered.volume_mounts.get_or_insert_default();
+    mounts.push(read_only(CURVE_VOLUME, CURVE_DIR));
+    if model.spec.flux.munge_secret.is_some() {
+        mounts.push(read_only(MUNGE_VOLUME, MUNGE));
+    }
+    rendered
+}
+
+fn sidecar(model: &Model<'_>, index: usize, container: &Container) -> PodContainer {
+    let name = container.name.as_deref().unwrap_or_default();
+    let mut rendered = common(container, name, mounts(model, index));
+    rendered.command = (!container.no_wrap_entrypoint).then(|| script(&format!("start-{index}")));
+    rendered
+}
+
+/// The containers of the service pod. One without a command keeps its image's own.
+pub(super) fn services(model: &Model<'_>) -> Vec<PodContainer> {
+    let render = |(index, container): (usize, &Container)| {
+        let name = container.name.as_deref().unwrap_or_default();
+        let mut rendered = common(container, name, user_mounts(&model.service_volumes, index));
+        if scripts::is_wrapped_service(container) {
+            let path = format!("{OPERATOR_DIR}/services-{index}.sh");
+            rendered.command = Some(vec!["/bin/sh".to_owned(), path]);
+            rendered.volume_mounts.get_or_insert_default().push(entrypoint(model));
+        }
+        rendered
+    };
+    model.spec.services.iter().enumerate().map(render).collect()
+}
+
+fn common(container: &Container, name: &str, mounts: Vec<VolumeMount>) -> PodContainer {
+    let port = |port: &i32| ContainerPort { container_port: *port, protocol: tcp(), ..ContainerPort::default() };
+    PodContainer {
+        name: name.to_owned(),
+        image: Some(container.image().to_owned()),
+        image_pull_policy: Some(container.pull_policy().to_owned()),
+        working_dir: container.working_dir.clone(),
+        env: non_empty(environment(container)),
+        ports: non_empty(container.ports.iter().map(port).collect()),
+        resources: container.resources.to_kubernetes(),
+        security_context: container.security_context.to_kubernetes(),
+        lifecycle: lifecycle(container),
+        stdin: Some(true),
+        tty: Some(true),
+        volume_mounts: non_empty(mounts),
+        ..PodContainer::default()
+    }
+}
+
+pub(super) fn tcp() -> Option<String> {
+    Some("TCP".to_owned())
+}
+
+fn non_empty<T>(list: Vec<T>) -> Option<Vec<T>> {
+    (!list.is_empty()).then_some(list)
+}
+
+fn script(name: &str) -> Vec<String> {
+    vec!["/bin/bash".to_owned(), format!("{OPERATOR_DIR}/{name}.sh")]
+}
+
+/// A broker that has joined its instance is ready: see `scripts/ready.sh`.
+fn joined() -> Probe {
+    Probe {
+        exec: Some(ExecAction { command: Some(script("ready")) }),
+        period_seconds: Some(3),
+        timeout_seconds: Some(5),
+        failure_threshold: Some(3),
+        ..Probe::default()
+    }
+}
+
+fn environment(container: &Container) -> Vec<EnvVar> {
+    let literal = container.environment.iter().map(|(name, value)| EnvVar {
+        name: name.clone(),
+        value: Some(literal(value)),
+        value_from: None,
+    });
+    let secret = container.secrets.iter().map(|(name, secret)| {
+        let key = SecretKeySelector { name: secret.name.clone(), key: secret.key.clone(), optional: None };
+        let source = EnvVarSource { secret_key_ref: Some(key), ..EnvVarSource::default() };
+        EnvVar { name: name.clone(), value: None, value_from: Some(source) }
+    });
+    literal.chain(secret).collect()
+}
+
+/// Kubernetes expands `$(NAME)` in values, and takes `$$` for a dollar sign: what users write shall arrive as it is.
+fn literal(value: &str) -> String {
+    if value.contains("$(") || value.contains("$$") { value.replace('$', "$$") } else { value.to_owned() }
+}
+
+fn lifecycle(container: &Container) -> Option<Lifecycle> {
+    let handler = |command: &Option<String>| {
+        let line = command.as_ref()?;
+        let command = ["/bin/sh", "-c", line].map(str::to_owned).to_vec();
+        Some(LifecycleHandler { exec: Some(ExecAction { command: Some(command) }), ..LifecycleHandler::default() })
+    };
+    let hooks = &container.life_cycle;
+    let (post_start, pre_stop) = (handler(&hooks.post_start_exec), handler(&hooks.pre_stop_exec));
+    (post_start.is_some() || pre_stop.is_some()).then(|| Lifecycle { post_start, pre_stop, ..Lifecycle::default() })
+}
+
+fn mounts(model: &Model<'_>, index: usize) -> Vec<VolumeMount> {
+    let mut mounts = shared_mounts(model);
+    mounts.push(mount(SOFTWARE_VOLUME, SOFTWARE));
+    mounts.extend(user_mounts(&model.volumes, index));
+    mounts
+}
+
+fn shared_mounts(model: &Model<'_>) -> Vec<VolumeMount> {
+    let flux = &model.spec.flux;
+    vec![mount(HOME_VOLUME, HOME), mount(flux.view_name(), flux.mount_path()), entrypoint(model)]
+}
+
+fn user_mounts(volumes: &UserVolumes, index: usize) -> Vec<VolumeMount> {
+    volumes.mounts.get(index).cloned().unwrap_or_default()
+}
+
+fn entrypoint(model: &Model<'_>) -> VolumeMount {
+    read_only(&names::entrypoint(model.name), OPERATOR_DIR)
+}
+
+fn mount(volume: &str, path: &str) -> VolumeMount {
+    VolumeMount { name: volume.to_owned(), mount_path: path.to_owned(), ..VolumeMount::default() }
+}
+
+fn read_only(volume: &str, path: &str) -> VolumeMount {
+    VolumeMount { read_only: Some(true), ..mount(volume, path) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_the_environment_arrive_as_they_are() {
+        for (value, expected) in [
+            ("a $HOME ${X}; 'b'\n\"c\"", "a $HOME ${X}; 'b'\n\"c\""),
+            ("$(HOME) $x", "$$(HOME) $$x"),
+            ("a$$b$", "a$$$$b$$"),
+        ] {
+            assert_eq!(literal(value), expected, "{value}");
+            // What the kubelet makes of it (k8s.io/kubernetes third_party/forked/golang/expansion), for `$$` alone.
+            let back = if expected == value { value.to_owned() } else { expected.replace("$$", "$") };
+            assert_eq!(back, value);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The indexed Job: its pods are the brokers.
+//!
+//! Source: <https://kubernetes.io/docs/concepts/workloads/controllers/job/>, DESIGN section 7.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::batch::v1::{
+    Job, JobSpec, PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement, PodFailurePolicyOnPodConditionsPattern,
+    PodFailurePolicyRule, SuccessPolicy, SuccessPolicyRule,
+};
+
+use super::boot::{Boot, digest_of};
+use super::model::{Model, Role};
+use super::scripts::File;
+use super::{metadata, pod};
+use crate::api::labels;
+
+/// What the Job runs; all of it but the sizes is fixed once the Job exists.
+pub(super) fn spec(model: &Model<'_>, files: &[File]) -> JobSpec {
+    let size = model.spec.size();
+    let deadline = model.spec.deadline_seconds();
+    JobSpec {
+        completion_mode: Some("Indexed".to_owned()),
+        completions: Some(size),
+        parallelism: Some(size),
+        backoff_limit: Some(model.spec.backoff_limit()),
+        // 0 would end the Job at once; whoever writes it means that there is no limit.
+        active_deadline_seconds: (deadline > 0).then_some(deadline),
+        // Only when asked: other controllers (Kueue) hold Jobs back by the same field.
+        suspend: model.spec.suspend.then_some(true),
+        // The next pod of an index has the host name, and so the rank, of the one before: never both at once.
+        pod_replacement_policy: Some("Failed".to_owned()),
+        pod_failure_policy: pod_failure_policy(model),
+        success_policy: success_policy(model),
+        template: pod::template(model, files),
+        ..JobSpec::default()
+    }
+}
+
+/// The Job, with its boot files frozen in it.
+pub(super) fn job(model: &Model<'_>, spec: JobSpec, boot: &Boot) -> Job {
+    let mut metadata = metadata::child(model, model.name.to_owned(), None);
+    let mut all = model.spec.job_labels.clone();
+    all.append(metadata.labels.get_or_insert_default());
+    metadata.labels = Some(all);
+    let mut annotations = BTreeMap::from([
+        (labels::BOOT.to_owned(), boot.encode()),
+        (labels::BOOT_DIGEST.to_owned(), boot.digest()),
+        (labels::RANK_MAP_DIGEST.to_owned(), model.rank_map.digest().to_string()),
+    ]);
+    let credential = model.context.credential_digest.map(|digest| digest.to_string());
+    annotations.extend(credential.map(|digest| (labels::CREDENTIAL_DIGEST.to_owned(), digest)));
+    metadata.annotations = Some(annotations);
+    Job { metadata, spec: Some(spec), status: None }
+}
+
+/// Digest of what a running Job cannot change: see [`Boot::template`].
+pub(super) fn fixed_digest(spec: &JobSpec) -> String {
+    let fixed = JobSpec { completions: None, parallelism: None, suspend: None, ..spec.clone() };
+    digest_of(serde_json::to_string(&fixed).expect("Kubernetes objects have a JSON form").as_bytes())
+}
+
+/// A command that fails fails the Job at once, and is not run again; a pod that was stopped or lost is replaced. Users who
+/// set a backoff limit or another restart policy ask for retries, and get them.
+fn pod_failure_policy(model: &Model<'_>) -> Option<PodFailurePolicy> {
+    if pod::restart_policy(model) != "Never" {
+        return None;
+    }
+    let disrupted = PodFailurePolicyRule {
+        action: "Ignore".to_owned(),
+        on_pod_conditions: Some(vec![PodFailurePolicyOnPodConditionsPattern {
+            type_: "DisruptionTarget".to_owned(),
+            status: "True".to_owned(),
+        }]),
+        on_exit_codes: None,
+    };
+    let failed = PodFailurePolicyRule {
+        action: "FailJob".to_owned(),
+        on_exit_codes: Some(PodFailurePolicyOnExitCodesRequirement {
+            container_name: Some(model.name.to_owned()),
+            operator: "NotIn".to_owned(),
+            // 137 and 143: the pod was stopped.
+            values: vec![0, 137, 143],
+        }),
+        on_pod_conditions: None,
+    };
+    let once = model.spec.backoff_limit.is_none();
+    Some(PodFailurePolicy { rules: std::iter::once(disrupted).chain(once.then_some(failed)).collect() })
+}
+
+/// The instance is done when its lead is. A burst has none: it ends when it is deleted.
+fn success_policy(model: &Model<'_>) -> Option<SuccessPolicy> {
+    let lead = SuccessPolicyRule { succeeded_indexes: Some("0".to_owned()), succeeded_count: None };
+    (model.role == Role::Root).then(|| SuccessPolicy { rules: vec![lead] })
+}

@@ -1,0 +1,88 @@
+//! A MiniCluster that can be carried out: the spec, and what was found out while it was checked.
+
+use std::time::Duration;
+
+use super::context::Context;
+use super::scripts::Program;
+use super::volumes::UserVolumes;
+use crate::api::minicluster::{Container, MiniClusterSpec, Runner};
+use crate::flux::{Hostlist, RankMap, Topology};
+
+/// What every step of rendering reads. Only [`super::validate`] makes one.
+#[derive(Debug)]
+pub(super) struct Model<'a> {
+    pub(super) name: &'a str,
+    pub(super) namespace: &'a str,
+    pub(super) uid: &'a str,
+    pub(super) spec: &'a MiniClusterSpec,
+    pub(super) context: &'a Context,
+    /// The container that runs Flux.
+    pub(super) runner: Runner<'a>,
+    pub(super) role: Role,
+    pub(super) rank_map: RankMap,
+    pub(super) topology: Topology,
+    /// The user's own host list, which takes the place of the rank map's.
+    pub(super) hostlist: Option<Hostlist>,
+    pub(super) program: Program,
+    /// Volumes of `containers`.
+    pub(super) volumes: UserVolumes,
+    /// Volumes of `services`.
+    pub(super) service_volumes: UserVolumes,
+    /// What the command waits for, on a root with bursts.
+    pub(super) wait: Option<Wait>,
+    /// Port on the nodes that the lead's Service had before.
+    pub(super) node_port: Option<i32>,
+}
+
+/// Which part of an instance this MiniCluster is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Role {
+    /// It has rank 0.
+    Root,
+    /// Its brokers join an instance whose rank 0 they reach at this host and port.
+    Burst { host: String, port: u16 },
+}
+
+/// How long the command waits for brokers of bursts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Wait {
+    pub(super) brokers: u32,
+    /// `None`: as long as it takes.
+    pub(super) timeout: Option<Duration>,
+}
+
+impl<'a> Model<'a> {
+    /// Directory of what is generated for Flux, in every container.
+    pub(super) fn config_root(&self) -> String {
+        format!("{}/config", self.spec.flux.mount_path())
+    }
+
+    /// Whether the shape of the tree is left to `tbon.topo`: no bursts, whose hosts name their parents.
+    pub(super) fn tree_is_free(&self) -> bool {
+        self.role == Role::Root && self.rank_map.bursts().is_empty()
+    }
+
+    /// Whether the lead counts the cores of its pod before Flux starts, as upstream does: nothing in the spec says how many
+    /// there are, and no other cluster has to know. One core, as the rank map says then, would be too few to run on.
+    pub(super) fn counts_cores(&self) -> bool {
+        let runner = self.runner.container;
+        let stated = runner.cores.is_some() || runner.resources.effective_request("cpu").is_some();
+        self.tree_is_free() && !stated
+    }
+
+    /// Whether bursts reach this MiniCluster's lead.
+    pub(super) fn has_bursts(&self) -> bool {
+        self.role == Role::Root && !self.rank_map.bursts().is_empty()
+    }
+
+    /// Containers beside the one that runs Flux, with their positions.
+    pub(super) fn sidecars(&self) -> impl Iterator<Item = (usize, &'a Container)> + use<'a> {
+        let runner = self.runner.index;
+        self.spec.containers.iter().enumerate().filter(move |(index, _)| *index != runner)
+    }
+
+    /// Name of the Secret with the certificate.
+    pub(super) fn certificate_secret(&self) -> String {
+        super::secret::secret_name(self.name, self.spec)
+    }
+}

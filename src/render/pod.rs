@@ -1,0 +1,140 @@
+//! The pods of the Job.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{
+    ConfigMapVolumeSource, EmptyDirVolumeSource, KeyToPath, LocalObjectReference, PodSecurityContext, PodSpec,
+    PodTemplateSpec, SecretVolumeSource, Volume,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::containers::{self, CURVE_VOLUME, HOME_VOLUME, MUNGE_VOLUME, SOFTWARE_VOLUME};
+use super::model::Model;
+use super::scripts::{Access, File};
+use super::secret::CURVE_CERT;
+use super::{affinity, metadata};
+use crate::api::labels::upstream;
+use crate::api::names;
+
+/// Time between SIGTERM and SIGKILL, in seconds: enough for a broker to leave its instance, and short enough that pods
+/// which no longer count do not linger.
+const GRACE_SECONDS: i64 = 10;
+
+/// Group of the pod's volumes where the user names none; the default id of the flux user.
+const DEFAULT_GROUP: i64 = 1000;
+
+/// The template of the Job's pods. `files` is the content of the ConfigMap.
+pub(super) fn template(model: &Model<'_>, files: &[File]) -> PodTemplateSpec {
+    let pod = &model.spec.pod;
+    let mut labels = pod.labels.clone();
+    labels.extend(metadata::labels_of(model));
+    labels.insert(upstream::HPA_SELECTOR.to_owned(), model.name.to_owned());
+    let metadata = ObjectMeta { labels: Some(labels), annotations: map(&pod.annotations), ..ObjectMeta::default() };
+    PodTemplateSpec { metadata: Some(metadata), spec: Some(spec(model, files)) }
+}
+
+fn spec(model: &Model<'_>, files: &[File]) -> PodSpec {
+    let pod = &model.spec.pod;
+    let security = security(model);
+    let overhead = |(name, amount): (&String, &crate::api::minicluster::Amount)| (name.clone(), Quantity::from(amount));
+    let overhead: BTreeMap<_, _> = pod.resources.iter().map(overhead).collect();
+    PodSpec {
+        init_containers: Some(vec![containers::view(model)]),
+        containers: containers::containers(model),
+        volumes: Some(volumes(model, files, &security)),
+        security_context: Some(security),
+        affinity: affinity::affinity(model),
+        subdomain: Some(model.spec.headless_name(model.name).to_owned()),
+        set_hostname_as_fqdn: Some(false),
+        restart_policy: Some(restart_policy(model).to_owned()),
+        termination_grace_period_seconds: Some(GRACE_SECONDS),
+        service_account_name: pod.service_account_name.clone(),
+        automount_service_account_token: Some(pod.automount_service_account_token),
+        image_pull_secrets: pull_secrets(model),
+        node_selector: map(&pod.node_selector),
+        scheduler_name: pod.scheduler_name.clone(),
+        host_pid: pod.host_pid.then_some(true),
+        host_ipc: pod.host_ipc.then_some(true),
+        dns_policy: pod.dns_policy.clone(),
+        runtime_class_name: pod.runtime_class_name.clone(),
+        share_process_namespace: Some(model.spec.share_process_namespace),
+        tolerations: (!pod.tolerations.is_empty()).then(|| pod.tolerations.clone()),
+        overhead: (!overhead.is_empty()).then_some(overhead),
+        ..PodSpec::default()
+    }
+}
+
+/// `Never` unless the user asks for another: each restart is a new pod, which the Job counts and judges.
+pub(super) fn restart_policy<'a>(model: &Model<'a>) -> &'a str {
+    model.spec.pod.restart_policy.as_deref().unwrap_or("Never")
+}
+
+pub(super) fn map(map: &BTreeMap<String, String>) -> Option<BTreeMap<String, String>> {
+    (!map.is_empty()).then(|| map.clone())
+}
+
+/// The group lets a broker of any user read the certificate, which others may not. Claims are left alone: Kubernetes would
+/// change the group of every file in them, so it is for the user to ask for that.
+fn security(model: &Model<'_>) -> PodSecurityContext {
+    let mut security = model.spec.pod.security_context.clone();
+    if security.fs_group.is_none() && !model.volumes.has_foreign_file_system() {
+        security.fs_group = Some(model.runner.container.flux_user.uid.unwrap_or(DEFAULT_GROUP));
+        security.fs_group_change_policy.get_or_insert_with(|| "OnRootMismatch".to_owned());
+    }
+    security
+}
+
+fn pull_secrets(model: &Model<'_>) -> Option<Vec<LocalObjectReference>> {
+    let written = model.spec.containers.iter().filter_map(|container| container.image_pull_secret.as_ref());
+    references(written.chain(&model.spec.flux.container.image_pull_secret))
+}
+
+/// References by name, each once, in order.
+pub(super) fn references<'a>(names: impl Iterator<Item = &'a String>) -> Option<Vec<LocalObjectReference>> {
+    let mut references: Vec<LocalObjectReference> = Vec::new();
+    for name in names {
+        if !references.iter().any(|known| known.name == *name) {
+            references.push(LocalObjectReference { name: name.clone() });
+        }
+    }
+    (!references.is_empty()).then_some(references)
+}
+
+fn volumes(model: &Model<'_>, files: &[File], security: &PodSecurityContext) -> Vec<Volume> {
+    let empty = |name: &str| Volume {
+        name: name.to_owned(),
+        empty_dir: Some(EmptyDirVolumeSource::default()),
+        ..Volume::default()
+    };
+    let mut volumes = vec![empty(SOFTWARE_VOLUME), empty(HOME_VOLUME), empty(model.spec.flux.view_name())];
+    volumes.push(entrypoint_volume(model, files.iter().filter(|file| !file.is_of_services())));
+    let mode = if security.fs_group.is_some() { 0o440 } else { 0o444 };
+    volumes.push(secret_volume(CURVE_VOLUME, &model.certificate_secret(), CURVE_CERT, mode));
+    volumes.extend(
+        model.spec.flux.munge_secret.iter().map(|secret| secret_volume(MUNGE_VOLUME, secret, "munge.key", mode)),
+    );
+    volumes.extend(model.volumes.volumes.iter().cloned());
+    volumes
+}
+
+/// The ConfigMap with these of its files.
+pub(super) fn entrypoint_volume<'a>(model: &Model<'_>, files: impl Iterator<Item = &'a File>) -> Volume {
+    let item = |file: &File| {
+        let mode = if file.access == Access::Execute { 0o555 } else { 0o444 };
+        KeyToPath { key: file.key.clone(), path: file.name.clone(), mode: Some(mode) }
+    };
+    let name = names::entrypoint(model.name);
+    let items = Some(files.map(item).collect());
+    let source = ConfigMapVolumeSource { name: name.clone(), items, ..ConfigMapVolumeSource::default() };
+    Volume { name, config_map: Some(source), ..Volume::default() }
+}
+
+fn secret_volume(name: &str, secret: &str, key: &str, mode: i32) -> Volume {
+    let source = SecretVolumeSource {
+        secret_name: Some(secret.to_owned()),
+        items: Some(vec![KeyToPath { key: key.to_owned(), path: key.to_owned(), mode: Some(mode) }]),
+        ..SecretVolumeSource::default()
+    };
+    Volume { name: name.to_owned(), secret: Some(source), ..Volume::default() }
+}

@@ -1,0 +1,19 @@
+    #@workerPre
+    _delay=1
+    _posted=
+    while [[ -z $_terminating ]]; do
+        _begun=$SECONDS
+        #@start
+        if [[ -n $_terminating ]]; then break; fi
+        # The instance has ended, or let this broker go.
+        if [[ $_status == 0 && -z $_posted ]]; then
+            _posted=1
+            #@post
+        fi
+        #@complete
+        if ((SECONDS - _begun > 60)); then _delay=1; fi
+        _say "The broker ended with $_status and is started again in $_delay s."
+        _pause "$_delay"
+        _delay=$((_delay < 8 ? _delay * 2 : 15))
+    done
+    #@end

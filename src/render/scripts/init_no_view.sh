@@ -1,0 +1,1 @@
+    if [[ -d /opt/view ]]; then cp -R /opt/view/. "$viewroot/"; fi

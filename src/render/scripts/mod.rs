@@ -1,0 +1,115 @@
+//! The scripts of the pods, and the files beside them: everything in the ConfigMap `NAME-entrypoint`.
+//!
+//! The shell is in `*.sh` beside this file; what the spec says enters it as quoted values, as bash arrays, and as files of the
+//! user's own shell (see [`hooks`]). Names, paths, variables and broker options are upstream's where users see them.
+mod hooks;
+mod options;
+mod program;
+mod runner;
+mod sidecar;
+mod template;
+mod words;
+
+#[cfg(test)]
+mod tests;
+
+use self::template::{Parts, settings};
+use super::flux_files;
+use super::model::Model;
+
+pub(super) use self::program::Program;
+pub(super) use self::sidecar::is_wrapped_service;
+pub(super) use self::words::is_identifier;
+
+/// Where the ConfigMap is mounted.
+pub(super) const OPERATOR_DIR: &str = "/flux_operator";
+
+/// Where the Secret with the certificate is mounted, in the container that runs Flux only.
+pub(super) const CURVE_DIR: &str = "/flux_operator_curve";
+
+const INIT: &str = include_str!("init.sh");
+const INIT_VIEW: &str = include_str!("init_view.sh");
+const INIT_NO_VIEW: &str = include_str!("init_no_view.sh");
+const ENVIRONMENT: &str = include_str!("environment.sh");
+const ENVIRONMENT_VIEW: &str = include_str!("environment_view.sh");
+const SIGNALS: &str = include_str!("signals.sh");
+const READY: &str = include_str!("ready.sh");
+const STRICT: &str = "set -eEu -o pipefail";
+
+/// A file of the ConfigMap.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct File {
+    /// Key in the ConfigMap. Keys that are not upstream's have a dot or a capital: no container's name has.
+    pub(super) key: String,
+    /// Name below [`OPERATOR_DIR`].
+    pub(super) name: String,
+    pub(super) text: String,
+    pub(super) access: Access,
+}
+
+/// What users of the pod may do with a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Access {
+    Read,
+    Execute,
+}
+
+impl File {
+    fn new(name: impl Into<String>, text: impl Into<String>, access: Access) -> Self {
+        let name = name.into();
+        Self { key: name.clone(), name, text: text.into(), access }
+    }
+
+    /// A script whose key has no suffix, as upstream names it.
+    fn upstream(key: String, text: String, access: Access) -> Self {
+        Self { name: format!("{key}.sh"), key, text, access }
+    }
+
+    /// Whether the service pod needs it.
+    pub(super) fn is_of_services(&self) -> bool {
+        self.key.starts_with("services-")
+    }
+}
+
+/// All files, each key once, for a spec that was checked.
+pub(super) fn files(model: &Model<'_>) -> Vec<File> {
+    let view = model.spec.flux.view_name();
+    let mut files = vec![
+        File { key: view.to_owned(), name: "flux-init.sh".to_owned(), text: init(model), access: Access::Execute },
+        File::new("hostlist", flux_files::hostlist(model), Access::Read),
+        File::new("R", flux_files::resource_set(model), Access::Read),
+        File::new("broker.toml", flux_files::broker_toml(model), Access::Read),
+        File::new("ready.sh", ready(model), Access::Execute),
+    ];
+    files.extend(runner::files(model));
+    files.extend(sidecar::files(model));
+    files
+}
+
+fn init(model: &Model<'_>) -> String {
+    let view = if model.spec.flux.container.disable { INIT_NO_VIEW } else { INIT_VIEW };
+    Parts::default()
+        .with("settings", settings([("viewbase", model.spec.flux.mount_path())]))
+        .with("view", view)
+        .fill(INIT)
+}
+
+fn ready(model: &Model<'_>) -> String {
+    let mut values = settings([("viewbase", model.spec.flux.mount_path())]);
+    if !model.spec.flux.container.disable {
+        values += "export PATH=$PATH:$viewbase/view/bin\n";
+    }
+    Parts::default().with("settings", values).fill(READY)
+}
+
+/// The parts of `environment.sh`: the same in every container of the pods.
+fn environment(model: &Model<'_>) -> Parts {
+    let flux = &model.spec.flux;
+    let exports: Vec<String> =
+        flux.environment.iter().map(|(name, value)| format!("export {name}={}", words::quote(value))).collect();
+    let python = flux.container.python_path.as_deref().unwrap_or_default();
+    let values = settings([("_environment", exports.join("\n").as_str()), ("_python_path", python)]);
+    let scheduler = "export FLUX_RC_EXTRA=$viewroot/etc/flux/rc1.d";
+    let view = Parts::default().when(!flux.scheduler.simple, "scheduler", scheduler).fill(ENVIRONMENT_VIEW);
+    Parts::default().with("settings", values).when(!flux.container.disable, "view", view)
+}

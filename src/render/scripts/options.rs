@@ -1,0 +1,59 @@
+//! Options of the broker, as users see them in the log and in `flux getattr`.
+//!
+//! Source: flux-core `doc/man7/flux-broker-attributes.rst`.
+
+use super::program::plain;
+use super::words::{self, Word};
+use crate::render::model::{Model, Role};
+
+/// The options, in upstream's order, as a bash array.
+pub(super) fn broker_options(model: &Model<'_>) -> String {
+    let lines: String = options(model).iter().map(|option| format!("    {option}\n")).collect();
+    format!("brokerOptions=(\n{lines})\n")
+}
+
+fn options(model: &Model<'_>) -> Vec<String> {
+    let (spec, config) = (model.spec, model.config_root());
+    let mut options = vec![format!("-Scron.directory={config}/etc/flux/system/cron.d")];
+    let topology = spec.flux.topology.as_deref().filter(|topology| *topology != "custom");
+    if model.tree_is_free() {
+        // One level of followers. Passed, it would override the parents that a hosts table names.
+        options.extend(topology.is_none().then(|| "-Stbon.fanout=256".to_owned()));
+    }
+    options.push(format!("-Srundir={config}/run/flux"));
+    options.extend(spec.interactive.then(|| "-Sbroker.rc2_none".to_owned()));
+    options.push(format!("-Sstatedir={config}/var/lib/flux"));
+    options.extend((!spec.flux.disable_socket).then(|| format!("-Slocal-uri=local://{config}/run/flux/local")));
+    options.extend(spec.flux.connect_timeout().map(|timeout| format!("-Stbon.connect_timeout={timeout}")));
+    options.extend(topology.filter(|_| model.tree_is_free()).map(|topology| format!("-Stbon.topo={topology}")));
+    options.extend(quorum(model).map(|quorum| format!("-Sbroker.quorum={quorum}")));
+    options.extend(spec.logging.zeromq.then(|| "-Stbon.zmqdebug=1".to_owned()));
+    let level = if spec.logging.quiet { 0 } else { spec.flux.log_level() };
+    options.push(format!("-Slog-stderr-level={level}"));
+    options.push("-Slog-stderr-mode=local".to_owned());
+    options.iter().map(|option| words::quote(option)).collect()
+}
+
+/// How many brokers must be there before the instance starts; `None` leaves it to Flux: all.
+///
+/// Brokers of bursts count as well once they are there, but none is waited for: they may come late or never.
+fn quorum(model: &Model<'_>) -> Option<i32> {
+    let (spec, size) = (model.spec, model.spec.size());
+    match &model.role {
+        Role::Burst { .. } => None,
+        Role::Root if spec.min_size.is_some() => spec.min_size,
+        Role::Root if model.hostlist.is_some() || !model.rank_map.bursts().is_empty() => Some(size),
+        Role::Root => (spec.max_size() != size).then_some(size),
+    }
+}
+
+/// `--wrap` for `flux start`.
+pub(super) fn wrap(model: &Model<'_>) -> Vec<Word> {
+    model.spec.flux.wrap.iter().map(|wrap| Word::plain(format!("--wrap={wrap}"))).collect()
+}
+
+/// `/usr/bin/time` in front of `flux start`.
+pub(super) fn timed(model: &Model<'_>) -> Vec<Word> {
+    let timed: &[&str] = &["/usr/bin/time", "-f", "FLUXTIME fluxstart wall time %E"];
+    if model.spec.logging.timed { plain(timed) } else { Vec::new() }
+}

@@ -1,0 +1,205 @@
+//! What the lead runs inside of Flux: the user's command as Flux gets it.
+
+use super::words::{self, Word};
+use crate::api::minicluster::{Container, MiniClusterSpec};
+use crate::render::problem::{Problem, reason};
+
+/// Where `commands.script` is found in every pod, under upstream's name.
+pub(super) const CUSTOM_SCRIPT: &str = "/tmp/custom-entrypoint.sh";
+
+/// The initial program of the instance.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Program {
+    /// Words to start, submission included. Empty: no command, people connect to the instance.
+    pub(super) words: Vec<Word>,
+    /// The batch script, with `batch`.
+    pub(super) batch: Option<String>,
+}
+
+impl Program {
+    /// Of the container that runs Flux, at `path`.
+    ///
+    /// # Errors
+    /// Command lines that cannot be split, each with its field.
+    pub(crate) fn of(spec: &MiniClusterSpec, runner: &Container, path: &str) -> Result<Self, Vec<Problem>> {
+        let mut reader = Reader::default();
+        let command = match &runner.commands.script {
+            Some(_) => ["/bin/bash", CUSTOM_SCRIPT].map(Word::plain).to_vec(),
+            None if runner.batch => Vec::new(),
+            None => reader.words(format!("{path}.command"), runner.command.as_deref()),
+        };
+        let prefix = reader.words(format!("{path}.commands.prefix"), runner.commands.prefix.as_deref());
+        let submit = reader.words("spec.flux.submitCommand".to_owned(), spec.flux.submit_command.as_deref());
+        let options = reader.words("spec.flux.optionFlags".to_owned(), spec.flux.option_flags.as_deref());
+        if !reader.problems.is_empty() {
+            return Err(reader.problems);
+        }
+
+        let flags = [node_flags(spec), options, plain(if spec.logging.debug { &["-vvv"] } else { &[] })].concat();
+        let (words, batch) = if runner.batch && runner.commands.script.is_none() {
+            let Some(lines) = &runner.command else { return Ok(Self::default()) };
+            (vec![batch_words(&flags)], Some(batch_script(lines, runner.batch_raw)))
+        } else if command.is_empty() {
+            return Ok(Self::default());
+        } else if spec.is_launcher(runner) {
+            (vec![command], None)
+        } else {
+            let submit = if submit.is_empty() { plain(&["flux", "submit"]) } else { submit };
+            (vec![submit, flags, plain(&["--quiet", "--watch"]), command], None)
+        };
+        let timed: &[&str] = &["/usr/bin/time", "-f", "FLUXTIME fluxsubmit wall time %E"];
+        let before = [plain(if spec.logging.timed { timed } else { &[] }), prefix].concat();
+        Ok(Self { words: [before, words.concat()].concat(), batch })
+    }
+}
+
+/// `-N` for nodes and `-n` for tasks, as upstream chooses between them.
+fn node_flags(spec: &MiniClusterSpec) -> Vec<Word> {
+    let (size, tasks) = (spec.size(), spec.tasks());
+    let mut flags = Vec::new();
+    if tasks == 0 || tasks >= size {
+        flags.extend(["-N".to_owned(), size.to_string()]);
+    }
+    if tasks != 0 {
+        flags.push(format!("-n{tasks}"));
+    }
+    flags.into_iter().map(Word::plain).collect()
+}
+
+fn batch_words(flags: &[Word]) -> Vec<Word> {
+    let flags = words::to_bash(flags);
+    let line = format!("flux batch {flags} --flags waitable ./flux-job.batch && flux job wait --all");
+    ["sh", "-c", &line].map(Word::plain).to_vec()
+}
+
+/// Every line is one job, unless it is a script of the user's own. The lines are the user's shell, unchanged.
+fn batch_script(lines: &str, raw: bool) -> String {
+    if raw {
+        return format!("#!/bin/bash\n{lines}\n");
+    }
+    let mut script = "#!/bin/bash\n".to_owned();
+    for (index, line) in lines.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let output = format!("\"$FLUX_OUTPUT_DIR\"/job-{index}");
+        script += &format!("flux submit --flags waitable --error={output}.err --output={output}.out {line}\n");
+    }
+    // The last line is the result: it fails if a job has failed.
+    script + "flux queue idle\nflux jobs -a\nflux job wait --all\n"
+}
+
+pub(super) fn plain(words: &[&str]) -> Vec<Word> {
+    words.iter().copied().map(Word::plain).collect()
+}
+
+/// Splits command lines and keeps what is wrong with them.
+#[derive(Default)]
+struct Reader {
+    problems: Vec<Problem>,
+}
+
+impl Reader {
+    fn words(&mut self, field: String, text: Option<&str>) -> Vec<Word> {
+        words::split(text.unwrap_or_default()).unwrap_or_else(|error| {
+            self.problems.push(Problem::new(field, reason::INVALID_VALUE, error.to_string()));
+            Vec::new()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program(spec: &str) -> Result<Program, Vec<Problem>> {
+        let spec: MiniClusterSpec = serde_saphyr::from_str(spec).unwrap();
+        Program::of(&spec, spec.runner().unwrap().container, "spec.containers[0]")
+    }
+
+    fn line(spec: &str) -> String {
+        words::to_bash(&program(spec).unwrap().words)
+    }
+
+    #[test]
+    fn a_command_is_submitted_with_its_nodes_and_tasks() {
+        for (size, expected) in [
+            ("size: 2", "flux submit -n1 --quiet --watch hostname"),
+            ("size: 1", "flux submit -N 1 -n1 --quiet --watch hostname"),
+            ("size: 2\ntasks: 2", "flux submit -N 2 -n2 --quiet --watch hostname"),
+            ("size: 2\ntasks: 0", "flux submit -N 2 --quiet --watch hostname"),
+            ("size: 4\ntasks: 3", "flux submit -n3 --quiet --watch hostname"),
+        ] {
+            assert_eq!(line(&format!("{size}\ncontainers: [{{command: hostname}}]")), expected, "{size}");
+        }
+    }
+
+    #[test]
+    fn options_stand_where_upstream_puts_them() {
+        let spec = "
+size: 2
+logging: {timed: true, debug: true}
+flux: {optionFlags: '-ompi=openmpi@5 -o cpu-affinity=per-task', submitCommand: flux mini submit}
+containers: [{command: a 'b c' $HOME, commands: {prefix: strace -f}}]
+";
+        assert_eq!(
+            line(spec),
+            "/usr/bin/time -f 'FLUXTIME fluxsubmit wall time %E' strace -f flux mini submit -n1 -ompi=openmpi@5 -o \
+             cpu-affinity=per-task -vvv --quiet --watch a 'b c' ${HOME:+\"$HOME\"}"
+        );
+    }
+
+    #[test]
+    fn a_launcher_submits_for_itself() {
+        assert_eq!(line("containers: [{command: snakemake --flux, launcher: true}]"), "snakemake --flux");
+        assert_eq!(line("launcher: true\ncontainers: [{command: snakemake}]"), "snakemake");
+    }
+
+    #[test]
+    fn a_script_takes_the_place_of_the_command() {
+        assert_eq!(
+            line("containers: [{commands: {script: echo}}]"),
+            "flux submit -N 1 -n1 --quiet --watch /bin/bash /tmp/custom-entrypoint.sh"
+        );
+    }
+
+    #[test]
+    fn batch_lines_reach_the_batch_script_unchanged() {
+        let program =
+            program("{size: 2, containers: [{batch: true, command: \"echo \\\"a $X\\\"; ls\\n\\n# no\\nb\\n\"}]}");
+        let program = program.unwrap();
+        assert_eq!(
+            words::to_bash(&program.words),
+            "sh -c 'flux batch -n1 --flags waitable ./flux-job.batch && flux job wait --all'"
+        );
+        assert_eq!(
+            program.batch.unwrap(),
+            "#!/bin/bash\n\
+             flux submit --flags waitable --error=\"$FLUX_OUTPUT_DIR\"/job-0.err --output=\"$FLUX_OUTPUT_DIR\"/job-0.out \
+             echo \"a $X\"; ls\n\
+             flux submit --flags waitable --error=\"$FLUX_OUTPUT_DIR\"/job-3.err --output=\"$FLUX_OUTPUT_DIR\"/job-3.out b\n\
+             flux queue idle\nflux jobs -a\nflux job wait --all\n"
+        );
+    }
+
+    #[test]
+    fn a_raw_batch_is_the_users_own_script() {
+        let program = program("containers: [{batch: true, batchRaw: true, command: \"a\\n  b;\\n\"}]").unwrap();
+        assert_eq!(program.batch.unwrap(), "#!/bin/bash\na\n  b;\n\n");
+    }
+
+    #[test]
+    fn nothing_to_run_means_no_program() {
+        for spec in ["containers: [{}]", "containers: [{command: '  '}]", "containers: [{batch: true}]"] {
+            assert_eq!(program(spec).unwrap(), Program::default(), "{spec}");
+        }
+    }
+
+    #[test]
+    fn a_command_that_cannot_be_split_is_refused_with_its_field() {
+        let problems = program("{containers: [{command: echo ', commands: {prefix: '\"'}}]}").unwrap_err();
+        let fields: Vec<_> = problems.iter().map(|problem| problem.field.as_str()).collect();
+        assert_eq!(fields, ["spec.containers[0].command", "spec.containers[0].commands.prefix"]);
+    }
+}

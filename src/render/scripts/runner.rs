@@ -1,0 +1,163 @@
+//! `wait-i.sh`: the script of the container that runs Flux.
+
+use super::hooks::{Hook, Hooks};
+use super::options;
+use super::template::{Parts, settings};
+use super::words::{self, Word};
+use super::{Access, ENVIRONMENT, File, OPERATOR_DIR, SIGNALS, STRICT, environment};
+use crate::render::model::{Model, Role};
+
+const RUNNER: &str = include_str!("runner.sh");
+const LEAD: &str = include_str!("lead.sh");
+const FOLLOWER: &str = include_str!("follower.sh");
+const RESOURCES: &str = include_str!("resources.sh");
+const WAIT_BURSTS: &str = include_str!("wait_bursts.sh");
+
+/// The script and the files it reads.
+pub(super) fn files(model: &Model<'_>) -> Vec<File> {
+    let index = model.runner.index;
+    let hooks = Hooks { prefix: "", index, container: model.runner.container, quiet: model.spec.logging.quiet };
+    let mut files = vec![File::upstream(format!("wait-{index}"), script(model, &hooks), Access::Execute)];
+    files.extend(hooks.files(&[Hook::Init, Hook::Pre, Hook::BrokerPre, Hook::WorkerPre, Hook::Post]));
+    if let (Role::Root, Some(batch)) = (&model.role, &model.program.batch) {
+        files.push(File::new(batch_name(index), batch.clone(), Access::Execute));
+    }
+    files.extend(wait_bursts(model));
+    files
+}
+
+fn script(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
+    let spec = model.spec;
+    let main_host = model.rank_map.root().host(0);
+    let index = hooks.index.to_string();
+    let mut values = vec![("viewbase", spec.flux.mount_path())];
+    values.extend((model.role == Role::Root).then_some(("mainHost", main_host.as_str())));
+    values.extend([("_container", index.as_str()), ("_quiet", if spec.logging.quiet { "1" } else { "" })]);
+    let role = match model.role {
+        Role::Root => format!(
+            "if [[ $HOSTNAME == \"$mainHost\" ]]; then\n{}else\n{}fi\n",
+            lead(model, hooks),
+            follower(model, hooks)
+        ),
+        Role::Burst { .. } => follower(model, hooks),
+    };
+    Parts::default()
+        .with("settings", settings(values))
+        .when(spec.logging.strict, "strict", STRICT)
+        .with("signals", SIGNALS)
+        .with("init", hooks.line(Hook::Init))
+        .with("environment", environment(model).fill(ENVIRONMENT))
+        .with("output", output(hooks.container.logs()))
+        .with("script", hooks.script_line())
+        .with("options", options::broker_options(model))
+        .with("pre", hooks.line(Hook::Pre))
+        .with("role", role)
+        .fill(RUNNER)
+}
+
+/// Directory of batch output. It may name variables of the container.
+fn output(logs: &str) -> String {
+    let word = match words::split(logs).as_deref() {
+        Ok([word]) => words::to_bash(std::slice::from_ref(word)),
+        _ => words::quote(logs),
+    };
+    format!("export FLUX_OUTPUT_DIR={word}")
+}
+
+fn lead(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
+    let batch = match model.program.batch {
+        Some(_) => {
+            let source = format!("{OPERATOR_DIR}/{}", batch_name(hooks.index));
+            format!("cp -f {source} flux-job.batch && chmod 0755 flux-job.batch")
+        }
+        None => String::new(),
+    };
+    let archive = model.spec.archive.path.as_deref().map(|path| {
+        let (path, restore, dump) = (words::quote(path), restore(path), dump(path));
+        format!("    if [[ -e {path} ]]; then brokerOptions+=({restore}); fi\n    brokerOptions+=({dump})\n")
+    });
+    Parts::default()
+        .with("batch", batch)
+        .with("archive", archive.unwrap_or_default())
+        .when(model.counts_cores(), "resources", RESOURCES)
+        .with("brokerPre", hooks.line(Hook::BrokerPre))
+        .with("start", start(model))
+        .with("post", hooks.line(Hook::Post))
+        .fill(LEAD)
+}
+
+fn restore(path: &str) -> String {
+    words::quote(&format!("-Scontent.restore={path}"))
+}
+
+/// Flux writes it on the way down, in rc3.
+fn dump(path: &str) -> String {
+    words::quote(&format!("-Scontent.dump={path}"))
+}
+
+/// Starts the instance and waits for its end.
+fn start(model: &Model<'_>) -> String {
+    if model.program.words.is_empty() {
+        return "    _say \"flux broker --config-path $cfg ${brokerOptions[*]}\"\n    \
+                _run flux broker --config-path \"$cfg\" \"${brokerOptions[@]}\"\n"
+            .to_owned();
+    }
+    let wait = if waits(model).is_some() {
+        ["/bin/bash".to_owned(), format!("{OPERATOR_DIR}/wait-bursts.sh")].map(Word::plain).to_vec()
+    } else {
+        Vec::new()
+    };
+    let program = words::to_bash(&[wait, model.program.words.clone()].concat());
+    let timed = options::timed(model);
+    let check = if timed.is_empty() {
+        ""
+    } else {
+        "    if [[ ! -x /usr/bin/time ]]; then\n        echo \"logging.timed needs /usr/bin/time in the image\" >&2\n        \
+         exit 1\n    fi\n"
+    };
+    let wrap = options::wrap(model);
+    let flux = words::to_bash(&[timed, super::program::plain(&["flux", "start"]), wrap].concat());
+    let silence = if model.spec.logging.quiet && model.program.batch.is_some() { " >/dev/null 2>&1" } else { "" };
+    format!(
+        "{check}    _program=({program})\n    \
+         _say \"flux start -o --config $cfg ${{brokerOptions[*]}} ${{_program[*]}}\"\n    \
+         _run {flux} -o --config \"$cfg\" \"${{brokerOptions[@]}}\" \"${{_program[@]}}\"{silence}\n"
+    )
+}
+
+fn follower(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
+    let words = [super::program::plain(&["flux", "start"]), options::wrap(model)].concat();
+    let flux = words::to_bash(&words);
+    // A burst never completes: its ranks are the root's to give up.
+    let complete = model.spec.flux.complete_workers && model.role == Role::Root;
+    let end = if complete {
+        "exit 0"
+    } else {
+        "    # Never 0: an index that completes is never started again, and its rank would be lost.\n    exit 143\n"
+    };
+    Parts::default()
+        .with("workerPre", hooks.line(Hook::WorkerPre))
+        .with("start", format!("_run {flux} -o --config \"$cfg\" \"${{brokerOptions[@]}}\""))
+        .with("post", if hooks.line(Hook::Post).is_empty() { ":".to_owned() } else { hooks.line(Hook::Post) })
+        .when(complete, "complete", "break")
+        .with("end", end)
+        .fill(FOLLOWER)
+}
+
+fn batch_name(index: usize) -> String {
+    format!("flux-job-{index}.batch")
+}
+
+/// How many burst brokers the command waits for.
+fn waits(model: &Model<'_>) -> Option<u32> {
+    model.wait.as_ref().map(|wait| wait.brokers).filter(|brokers| *brokers > 0)
+}
+
+fn wait_bursts(model: &Model<'_>) -> Option<File> {
+    let wanted = waits(model)?.to_string();
+    let first = model.rank_map.root().max_size.to_string();
+    let timeout = model.wait.as_ref().and_then(|wait| wait.timeout).map_or(0, |timeout| timeout.as_secs().max(1));
+    let values = settings([("wanted", wanted.as_str()), ("first_rank", &first), ("timeout", &timeout.to_string())]);
+    let script = Parts::default().with("settings", values).fill(WAIT_BURSTS);
+    Some(File::new("wait-bursts.sh", script, Access::Execute))
+}

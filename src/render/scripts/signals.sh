@@ -1,0 +1,44 @@
+# bash passes no signal on, and as process 1 it ignores SIGTERM: take it, and tell what runs.
+_terminating=
+_child=
+_status=0
+_terminate() {
+    _terminating=1
+    if [[ -n $_child ]]; then _signal "$_child"; fi
+}
+trap _terminate TERM
+
+# SIGTERM for a process; what /usr/bin/time runs instead of it, because that passes nothing on.
+_signal() {
+    local pid timed=
+    if [[ $(cat "/proc/$1/comm" 2>/dev/null) == time ]]; then
+        timed=$(cat "/proc/$1/task/$1/children" 2>/dev/null || true)
+    fi
+    for pid in ${timed:-$1}; do kill -TERM "$pid" 2>/dev/null || true; done
+}
+
+# Runs a command to its end, also if a signal comes, and leaves its exit code in `status`.
+_run() {
+    _status=143
+    if [[ -n $_terminating ]]; then return 0; fi
+    "$@" <&0 &
+    _child=$!
+    if [[ -n $_terminating ]]; then _signal "$_child"; fi
+    while :; do
+        _status=0
+        wait "$_child" || _status=$?
+        # A signal ends `wait` before the command.
+        if ! kill -0 "$_child" 2>/dev/null; then break; fi
+    done
+    _child=
+}
+
+# Sleeps so many seconds, or until SIGTERM.
+_pause() {
+    if [[ -n $_terminating ]]; then return 0; fi
+    sleep "$1" &
+    _child=$!
+    if [[ -n $_terminating ]]; then _signal "$_child"; fi
+    wait "$_child" || true
+    _child=
+}

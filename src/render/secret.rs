@@ -1,0 +1,74 @@
+//! The Secret with the curve certificate: the only object that holds it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::metadata;
+use crate::api::minicluster::{MiniCluster, MiniClusterSpec};
+use crate::api::{labels, names};
+use crate::flux::Certificate;
+
+/// The key of the Secret that holds the certificate.
+pub const CURVE_CERT: &str = "curve.cert";
+
+/// The Secret `NAME-curve`. Not rendered where `flux.curveCertSecret` names a Secret of the user's own.
+pub fn secret(mini_cluster: &MiniCluster, certificate: &Certificate) -> Secret {
+    let ObjectMeta { name, namespace, uid, .. } = mini_cluster.metadata.clone();
+    let (name, namespace, uid) = (name.unwrap_or_default(), namespace.unwrap_or_default(), uid.unwrap_or_default());
+    let mut labels = metadata::labels_for(&name, &namespace);
+    labels.insert(labels::ROLE.to_owned(), labels::role::CURVE.to_owned());
+    let digest = certificate.digest().to_string();
+    let data = BTreeMap::from([(CURVE_CERT.to_owned(), ByteString(certificate.expose().as_bytes().to_vec()))]);
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(names::curve(&name)),
+            annotations: Some(BTreeMap::from([(labels::CREDENTIAL_DIGEST.to_owned(), digest)])),
+            labels: Some(labels),
+            owner_references: Some(vec![metadata::owner(&name, &uid)]),
+            namespace: Some(namespace),
+            ..ObjectMeta::default()
+        },
+        data: Some(data),
+        type_: Some("Opaque".to_owned()),
+        ..Secret::default()
+    }
+}
+
+/// Name of the Secret that pods of the MiniCluster `name` mount: the user's own, or `NAME-curve`.
+pub fn secret_name(name: &str, spec: &MiniClusterSpec) -> String {
+    spec.flux.curve_cert_secret.clone().unwrap_or_else(|| names::curve(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SeededRng;
+    use crate::flux::CertificateMetadata;
+
+    #[test]
+    fn the_certificate_is_in_the_data_and_nowhere_else() {
+        let mini_cluster: MiniCluster =
+            serde_saphyr::from_str("{metadata: {name: lake, namespace: default, uid: u-1}, spec: {containers: [{}]}}")
+                .unwrap();
+        let metadata = CertificateMetadata {
+            name: "flux-cert-generator".into(),
+            hostname: "lake-0".into(),
+            created: "2026-01-01T00:00:00Z".parse().unwrap(),
+        };
+        let certificate = Certificate::generate(&mut SeededRng::new(1), &metadata).unwrap();
+        let mut secret = secret(&mini_cluster, &certificate);
+        let data = secret.data.take().unwrap();
+        assert_eq!(data[CURVE_CERT].0, certificate.expose().as_bytes());
+        insta::assert_json_snapshot!(secret);
+    }
+
+    #[test]
+    fn a_secret_of_the_users_own_is_used() {
+        let spec = |text| serde_saphyr::from_str::<MiniClusterSpec>(text).unwrap();
+        assert_eq!(secret_name("lake", &spec("containers: [{}]")), "lake-curve");
+        assert_eq!(secret_name("lake", &spec("{containers: [{}], flux: {curveCertSecret: mine}}")), "mine");
+    }
+}

@@ -1,0 +1,47 @@
+//! The pod of `spec.services`: containers that serve the MiniCluster without being part of it.
+
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+
+use super::model::Model;
+use super::scripts::{self, File};
+use super::{containers, metadata, pod};
+use crate::api::labels::{role, upstream};
+use crate::api::names;
+
+/// `NAME-services`, found in DNS as `NAME-services.HEADLESS.NAMESPACE.svc`; `None` without services.
+pub(super) fn service_pod(model: &Model<'_>, files: &[File]) -> Option<Pod> {
+    let services = &model.spec.services;
+    if services.is_empty() {
+        return None;
+    }
+    let settings = &model.spec.pod;
+    let name = names::services(model.name);
+    let mut metadata = metadata::child(model, name.clone(), Some(role::SERVICES));
+    let mut labels = settings.labels.clone();
+    labels.append(metadata.labels.get_or_insert_default());
+    // The headless Service selects by it.
+    labels.insert(upstream::JOB_NAME.to_owned(), model.name.to_owned());
+    metadata.labels = Some(labels);
+    metadata.annotations = pod::map(&settings.annotations);
+
+    let mut volumes = model.service_volumes.volumes.clone();
+    if services.iter().any(scripts::is_wrapped_service) {
+        volumes.insert(0, pod::entrypoint_volume(model, files.iter().filter(|file| file.is_of_services())));
+    }
+    let spec = PodSpec {
+        containers: containers::services(model),
+        volumes: (!volumes.is_empty()).then_some(volumes),
+        hostname: Some(name),
+        subdomain: Some(model.spec.headless_name(model.name).to_owned()),
+        set_hostname_as_fqdn: Some(false),
+        restart_policy: Some(settings.restart_policy.as_deref().unwrap_or("OnFailure").to_owned()),
+        service_account_name: settings.service_account_name.clone(),
+        automount_service_account_token: Some(settings.automount_service_account_token),
+        image_pull_secrets: pod::references(services.iter().filter_map(|service| service.image_pull_secret.as_ref())),
+        node_selector: pod::map(&settings.node_selector),
+        dns_policy: settings.dns_policy.clone(),
+        runtime_class_name: settings.runtime_class_name.clone(),
+        ..PodSpec::default()
+    };
+    Some(Pod { metadata, spec: Some(spec), status: None })
+}

@@ -1,0 +1,313 @@
+//! Whole MiniClusters, rendered. Each snapshot is a list of objects and files: read it before it is accepted.
+
+use std::fmt::Write as _;
+
+use k8s_openapi::serde::Serialize;
+
+use super::*;
+use crate::api::labels;
+use crate::flux::Certificate;
+
+/// The MiniCluster `lake`, with this spec in YAML.
+pub(super) fn lake(spec: &str) -> MiniCluster {
+    let yaml = format!("metadata:\n  name: lake\n  namespace: waters\n  uid: lake-uid\nspec:\n{spec}");
+    serde_saphyr::from_str(&yaml).unwrap_or_else(|error| panic!("{error}\n{yaml}"))
+}
+
+/// All objects as YAML, then the files; what the Job's annotation packs is shown by the files.
+fn show(rendered: &Rendered) -> String {
+    let mut rendered = rendered.clone();
+    let annotations = rendered.job.metadata.annotations.as_mut().unwrap();
+    assert_eq!(Boot::decode(&annotations[labels::BOOT]).unwrap(), rendered.boot);
+    assert_eq!(annotations[labels::BOOT_DIGEST], rendered.boot.digest());
+    assert_eq!(rendered.config_map.data.as_ref(), Some(&rendered.boot.files));
+    annotations.insert(labels::BOOT.to_owned(), "[packed]".to_owned());
+    annotations.insert(labels::BOOT_DIGEST.to_owned(), "[digest]".to_owned());
+    rendered.config_map.data = None;
+
+    let mut text = String::new();
+    let mut add = |object: &dyn Fn() -> String| write!(text, "---\n{}", object()).unwrap();
+    add(&|| yaml(&rendered.config_map));
+    for service in &rendered.services {
+        add(&|| yaml(service));
+    }
+    if let Some(pod) = &rendered.service_pod {
+        add(&|| yaml(pod));
+    }
+    add(&|| yaml(&rendered.job));
+    for (key, content) in &rendered.boot.files {
+        write!(text, "=== {key}\n{content}").unwrap();
+    }
+    write!(text, "=== rank map\n{}=== unsupported: {:?}\n", rendered.rank_map.to_canonical(), rendered.unsupported)
+        .unwrap();
+    text
+}
+
+fn yaml<T: Serialize>(object: &T) -> String {
+    let value = serde_json::to_value(object).unwrap();
+    serde_saphyr::to_string(&value).unwrap()
+}
+
+fn rendered(spec: &str) -> Rendered {
+    render(&lake(spec), &Context::default()).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+#[test]
+fn minimal() {
+    insta::assert_snapshot!(show(&rendered("  size: 2\n  containers: [{image: ubuntu:noble, command: hostname}]\n")));
+}
+
+const ALL_COMMON_FIELDS: &str = r##"
+  size: 3
+  maxSize: 5
+  minSize: 2
+  tasks: 6
+  suspend: true
+  deadlineSeconds: 600
+  backoffLimit: 4
+  jobLabels: {team: hydrology, app: mine}
+  shareProcessNamespace: true
+  network: {headlessName: springs}
+  archive: {path: /state/archive.tgz}
+  logging: {strict: true, timed: true, debug: true, zeromq: true}
+  flux:
+    container:
+      name: my-view
+      image: example.org/view:1
+      workingDir: /w
+      pythonPath: /opt/py
+      pullAlways: true
+      imagePullSecret: view-secret
+      mountPath: /opt/flux
+      resources: {limits: {cpu: 2}}
+      securityContext: {privileged: true}
+    optionFlags: -ompi=openmpi@5
+    submitCommand: flux mini submit
+    wrap: strace,-e,network
+    connectTimeout: 9s
+    logLevel: 7
+    topology: kary:2
+    curveCertSecret: our-cert
+    mungeSecret: our-munge
+    scheduler: {queuePolicy: easy}
+    environment: {GREETING: it's "a" $b}
+  pod:
+    labels: {pod-label: a, app: mine}
+    annotations: {note: b}
+    resources: {cpu: 1, memory: 500M}
+    serviceAccountName: river
+    automountServiceAccountToken: true
+    schedulerName: fluence
+    runtimeClassName: gvisor
+    dnsPolicy: Default
+    hostIPC: true
+    hostPID: true
+    nodeSelector: {pool: a}
+    nodeAffinity: {type: [big, small]}
+    tolerations: [{key: k, operator: Equal, value: v, effect: NoExecute, tolerationSeconds: 30}]
+    securityContext: {runAsUser: 1000, runAsGroup: 1001, fsGroup: 2000, runAsNonRoot: true, supplementalGroups: [7]}
+  services:
+  - image: redis
+    name: redis
+    command: redis-server --save ''
+    ports: [6379]
+    imagePullSecret: service-secret
+    environment: {A: b}
+    volumes: {data: {claimName: redis-data, path: /data}}
+    commands: {init: echo init, post: echo post}
+  - {image: nginx, name: web, volumes: {conf: {configMapName: web-conf, items: {a.conf: b.conf}, path: /etc/nginx}}}
+  containers:
+  - image: nginx
+    name: side
+    noWrapEntrypoint: true
+    ports: [80, 443]
+    volumes: {data: {path: /srv/data, readOnly: true}}
+  - image: example.org/app:2
+    runFlux: true
+    command: python3 -c "print('a b')" $HOME
+    workingDir: /work
+    imagePullPolicy: Always
+    imagePullSecret: app-secret
+    logs: $HOME/out
+    ports: [9000]
+    environment: {HOME: /root, RAW: 'a $(HOME) "b" ; $$'}
+    secrets: {TOKEN: {name: tokens, key: first}}
+    resources: {requests: {cpu: 4, memory: 8Gi}, limits: {nvidia.com/gpu: 2}}
+    lifeCycle: {postStartExec: echo hi there, preStopExec: sleep 1}
+    securityContext: {addCapabilities: [SYS_PTRACE]}
+    preCommand: echo before pre
+    commands:
+      prefix: nice -n 5
+      init: export LD_LIBRARY_PATH=/opt/lib
+      pre: |
+        echo "pre $HOME"
+      workerPre: echo worker
+      brokerPre: echo broker
+      post: echo post
+      runFluxAsRoot: true
+    volumes:
+      data: {claimName: shared, path: /data}
+      scratch: {emptyDir: true, emptyDirMedium: memory, emptyDirSizeLimit: 64Gi}
+      keys: {secretName: keys, path: /keys}
+      host: {hostPath: /opt/host, path: /host, readOnly: true}
+      bucket: {csiDriver: s3.csi.aws.com, csiDriverAttributes: {bucketName: b}, path: /bucket}
+  - image: ubuntu
+    name: watcher
+    command: sleep 10 && flux proxy ${fluxsocket} flux jobs -a
+    commands: {servicePre: echo service pre, pre: echo pre, script: "#!/bin/bash\necho $x"}
+"##;
+
+#[test]
+fn all_common_fields() {
+    insta::assert_snapshot!(show(&rendered(ALL_COMMON_FIELDS)));
+}
+
+#[test]
+fn a_root_with_bursts_of_other_cores_and_gpus() {
+    let spec = r#"
+  size: 4
+  containers: [{image: ubuntu:noble, command: hostname, resources: {requests: {cpu: 2}}}]
+  flux:
+    bursting:
+      wait: {for: All, timeout: 2m}
+      clusters:
+      - {size: 3, cores: 8, peer: west}
+      - {name: gpu-pool, size: 2, maxSize: 4, cores: 4, gpus: 1, selector: {gpu: a100}}
+"#;
+    let mut mini_cluster = lake(spec);
+    mini_cluster.status.get_or_insert_default().lead.node_port = Some(30_946);
+    let context = Context { credential_digest: Some(certificate().digest()), ..Context::default() };
+    insta::assert_snapshot!(show(&render(&mini_cluster, &context).unwrap()));
+}
+
+fn certificate() -> Certificate {
+    let metadata = crate::flux::CertificateMetadata {
+        name: "flux-cert-generator".into(),
+        hostname: "lake-0".into(),
+        created: "2026-01-01T00:00:00Z".parse().unwrap(),
+    };
+    Certificate::generate(&mut crate::clock::SeededRng::new(1), &metadata).unwrap()
+}
+
+#[test]
+fn a_hosted_burst() {
+    let root: MiniCluster = serde_saphyr::from_str(
+        "{metadata: {name: river}, spec: {size: 2, containers: [{}], flux: {bursting: {clusters: \
+         [{name: lake, size: 3, maxSize: 4, cores: 2}]}}}}",
+    )
+    .unwrap();
+    let hosted = HostedSide {
+        rank_map: rank_map_of(&root).unwrap(),
+        slot: "lake".into(),
+        lead_service: "lake-lead.waters.svc.cluster.local".into(),
+        lead_port: 8050,
+    };
+    let spec = "
+  size: 3
+  maxSize: 4
+  containers: [{image: ubuntu:noble, resources: {limits: {cpu: 2}}}]
+  flux: {curveCertSecret: lake-curve, completeWorkers: true, bursting: {leadBroker: {address: \
+                lake-lead.waters.svc.cluster.local, name: river, port: 8050, size: 2}}}
+";
+    let context = Context { hosted: Some(hosted), ..Context::default() };
+    insta::assert_snapshot!(show(&render(&lake(spec), &context).unwrap()));
+}
+
+#[test]
+fn a_burst_written_by_hand_is_the_same_under_flux_and_under_bursting() {
+    let lead = "leadBroker: {address: 24.123.50.123, name: flux-sample, size: 2, port: 30093}";
+    let spec = |flux: &str| format!("  size: 3\n  containers: [{{image: 'ubuntu:noble'}}]\n  flux: {flux}\n");
+    let inside = rendered(&spec(&format!("{{bursting: {{{lead}, clusters: [{{name: lake, size: 3}}]}}}}")));
+    let outside = rendered(&spec(&format!("{{{lead}, bursting: {{clusters: [{{name: lake, size: 3}}]}}}}")));
+    assert_eq!(inside.boot.files, outside.boot.files);
+    assert_eq!(inside.services, outside.services);
+    insta::assert_snapshot!(show(&inside));
+}
+
+#[test]
+fn a_host_list_of_the_users_own() {
+    let spec = "
+  size: 2
+  containers: [{cores: 4}]
+  flux: {bursting: {hostlist: 'lake-[0-3],gffw-compute-a-[001-003]'}}
+";
+    let files = rendered(spec).boot.files;
+    assert_eq!(files["hostlist"], "lake-[0-3],gffw-compute-a-[001-003]\n");
+    assert!(files["broker.toml"].contains("{ host = \"lake-[0-3],gffw-compute-a-[001-003]\" }"));
+    assert!(files["R"].contains(r#"{"rank":"0-6","children":{"core":"0-3"}}"#), "{}", files["R"]);
+    assert!(files["wait-0"].contains("-Sbroker.quorum=2\n"), "no broker elsewhere is waited for");
+}
+
+#[test]
+fn interactive() {
+    let spec = "  size: 2\n  interactive: true\n  logging: {quiet: true}\n  containers: [{image: ubuntu:noble, commands: {pre: echo pre}}]\n";
+    insta::assert_snapshot!(rendered(spec).boot.files["wait-0"]);
+}
+
+#[test]
+fn batch() {
+    let spec = "
+  size: 2
+  logging: {quiet: true}
+  containers:
+  - image: ubuntu:noble
+    batch: true
+    command: |
+      echo \"hello world 1\"; ls $HOME
+      echo hello world 2
+    commands: {post: cat /tmp/fluxout/job-0.out}
+    volumes: {data: {path: /tmp/fluxout}}
+";
+    let rendered = rendered(spec);
+    let files = &rendered.boot.files;
+    insta::assert_snapshot!(format!("{}=== flux-job-0.batch\n{}", files["wait-0"], files["flux-job-0.batch"]));
+    let pod = rendered.job.spec.unwrap().template.spec.unwrap();
+    assert!(pod.volumes.unwrap().iter().any(|volume| volume.name == "data" && volume.empty_dir.is_some()));
+}
+
+#[test]
+fn a_minimal_service_selects_the_lead_only() {
+    let rendered = rendered("  size: 2\n  flux: {minimalService: true}\n  containers: [{}]\n");
+    insta::assert_snapshot!(yaml(&rendered.services));
+}
+
+#[test]
+fn retries_are_the_users_to_ask_for() {
+    let policy = |spec: &str| {
+        let spec = rendered(&format!("{spec}\n  containers: [{{}}]\n")).job.spec.unwrap();
+        let rules = spec.pod_failure_policy.map_or(0, |policy| policy.rules.len());
+        (spec.backoff_limit, spec.template.spec.unwrap().restart_policy.unwrap(), rules)
+    };
+    assert_eq!(policy("  size: 1"), (Some(100), "Never".to_owned(), 2));
+    assert_eq!(policy("  backoffLimit: 0"), (Some(0), "Never".to_owned(), 1));
+    assert_eq!(policy("  pod: {restartPolicy: OnFailure}"), (Some(100), "OnFailure".to_owned(), 0));
+}
+
+#[test]
+fn a_certificate_written_into_the_spec_is_in_no_object() {
+    let certificate = certificate();
+    let mut text = String::new();
+    for line in certificate.expose().lines() {
+        writeln!(text, "      {line}").unwrap();
+    }
+    let rendered = rendered(&format!("  containers: [{{}}]\n  flux:\n    curveCert: |\n{text}"));
+    let secret = certificate.expose().lines().find(|line| line.contains("secret-key")).unwrap().trim();
+    let everything = format!("{rendered:?}{}", serde_json::to_string(&rendered.boot).unwrap());
+    assert!(!everything.contains(secret));
+}
+
+#[test]
+fn rendering_is_deterministic() {
+    let mini_cluster = lake(ALL_COMMON_FIELDS);
+    let first = render(&mini_cluster, &Context::default()).unwrap();
+    assert_eq!(render(&mini_cluster.clone(), &Context::default()).unwrap(), first);
+    assert_eq!(first.boot.encode(), render(&lake(ALL_COMMON_FIELDS), &Context::default()).unwrap().boot.encode());
+}
+
+#[test]
+fn size_and_suspend_leave_the_fixed_part_of_the_job_alone() {
+    let spec = |size| format!("  size: {size}\n  maxSize: 5\n  containers: [{{}}]\n");
+    let two = rendered(&spec("2")).boot.template;
+    assert_eq!(rendered(&spec("3\n  suspend: true")).boot.template, two);
+    assert_ne!(rendered(&spec("2\n  pod: {schedulerName: x}")).boot.template, two);
+}

@@ -1,0 +1,197 @@
+//! Rules of `flux.bursting`, on the root and on the side of a burst.
+
+use std::collections::BTreeSet;
+
+use super::{Problem, Problems, reason};
+use crate::api::minicluster::{BurstCluster, LeadBroker, MiniCluster, MiniClusterSpec, WaitFor};
+use crate::api::names;
+use crate::flux::{Hostlist, RankMap, Topology};
+use crate::render::context::{Context, HostedSide};
+use crate::render::model::{Role, Wait};
+use crate::render::rank_map::{rank_map_of, topology};
+
+const CLUSTERS: &str = "spec.flux.bursting.clusters";
+
+/// The instance that the MiniCluster is part of.
+#[derive(Debug)]
+pub(super) struct Instance {
+    pub(super) role: Role,
+    pub(super) rank_map: RankMap,
+}
+
+pub(super) fn problems(name: &str, spec: &MiniClusterSpec) -> Vec<Problem> {
+    let bursting = &spec.flux.bursting;
+    let mut problems = Vec::new();
+    if spec.flux.hostlist().is_some() && !bursting.clusters.is_empty() {
+        let message = "hostlist and clusters exclude each other: the host list of clusters is made from their names";
+        problems.push(Problem::new("spec.flux.bursting.hostlist", reason::CONFLICTING_FIELDS, message));
+    }
+    if bursting.lead_broker.address.is_some() && spec.flux.lead_broker.address.is_some() {
+        let message = "leadBroker is written twice, under flux and under flux.bursting: keep the latter";
+        problems.push(Problem::new("spec.flux.leadBroker", reason::CONFLICTING_FIELDS, message));
+    }
+    let lead = spec.flux.lead_broker();
+    let root = lead.map_or(Some(name), |lead| lead.name.as_deref()).unwrap_or_default();
+    let root_size = lead.map_or(Some(spec.size()), |lead| lead.size).unwrap_or_default();
+    for (index, (slot, cluster)) in spec.bursts(root).enumerate() {
+        problems.extend(cluster_problems(&format!("{CLUSTERS}[{index}]"), &slot, cluster, root_size));
+    }
+    problems.extend(lead.into_iter().flat_map(lead_problems));
+    let bursts = lead.is_some() || !bursting.clusters.is_empty();
+    if let (true, Ok(Topology::Custom(uri))) = (bursts, topology(spec)) {
+        let message = format!(
+            "topology {} would connect brokers across clusters that cannot reach each other: with bursting, leave it out \
+             for one link per burst, or write kary:0 for one per broker",
+            uri.as_str()
+        );
+        problems.push(Problem::new("spec.flux.topology", reason::CONFLICTING_FIELDS, message));
+    }
+    problems
+}
+
+fn cluster_problems(path: &str, slot: &str, cluster: &BurstCluster, root_size: i32) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut refuse = |field: &str, reason, message: String| {
+        problems.push(Problem::new(format!("{path}.{field}"), reason, message));
+    };
+    if let Err(error) = names::validate("burst", slot) {
+        refuse("name", reason::INVALID_NAME, error.to_string());
+    }
+    let (size, max_size) = (cluster.size(root_size), cluster.max_size(root_size));
+    if size < 1 {
+        refuse("size", reason::INVALID_SIZE, format!("size is {size}: a burst has at least one broker"));
+    } else if max_size < size {
+        let message = format!("maxSize {max_size} is less than size {size}: raise maxSize, or lower size");
+        refuse("maxSize", reason::INVALID_SIZE, message);
+    }
+    if cluster.peer.is_some() && !cluster.peers.is_empty() {
+        let message = "peer and peers are both written: put all of them into peers, best first".to_owned();
+        refuse("peers", reason::CONFLICTING_FIELDS, message);
+    }
+    if cluster.selector.is_some() && !cluster.peers().is_empty() {
+        let message = "peers are named and selected by labels: write one or the other".to_owned();
+        refuse("selector", reason::CONFLICTING_FIELDS, message);
+    }
+    for (field, value, least) in [("cores", cluster.cores, 1), ("gpus", cluster.gpus, 0)] {
+        if let Some(value) = value.filter(|value| *value < least) {
+            refuse(field, reason::INVALID_VALUE, format!("{field} is {value}: write {least} or more, or leave it out"));
+        }
+    }
+    problems
+}
+
+fn lead_problems(lead: &LeadBroker) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut refuse = |field: &str, reason, message: String| {
+        problems.push(Problem::new(format!("spec.flux.bursting.leadBroker.{field}"), reason, message));
+    };
+    match lead.name.as_deref() {
+        None => {
+            let message = "name is missing: write the name of the root MiniCluster".to_owned();
+            refuse("name", reason::MISSING_FIELD, message);
+        }
+        Some(name) => {
+            if let Err(error) = names::validate("root MiniCluster", name) {
+                refuse("name", reason::INVALID_NAME, error.to_string());
+            }
+        }
+    }
+    match lead.size {
+        None => {
+            let message = "size is missing: write the number of the root's own brokers, its maxSize".to_owned();
+            refuse("size", reason::MISSING_FIELD, message);
+        }
+        Some(size) if size < 1 => {
+            refuse("size", reason::INVALID_SIZE, format!("size is {size}: the root has at least one broker"));
+        }
+        Some(_) => {}
+    }
+    if !(1..=65535).contains(&lead.port()) {
+        refuse("port", reason::INVALID_VALUE, format!("{} is no port: 1 to 65535 are", lead.port()));
+    }
+    let address = lead.address.as_deref().unwrap_or_default();
+    if address.contains(|c: char| c.is_whitespace() || matches!(c, '/' | '"' | '[' | ']')) {
+        let message = format!("{address:?} is no host name or IP address: write it without scheme, port and brackets");
+        refuse("address", reason::INVALID_VALUE, message);
+    }
+    problems
+}
+
+/// The user's own host list.
+pub(super) fn hostlist(spec: &MiniClusterSpec) -> Result<Option<Hostlist>, Problem> {
+    let Some(text) = spec.flux.hostlist() else { return Ok(None) };
+    let refuse = |reason, message| Problem::new("spec.flux.bursting.hostlist", reason, message);
+    let hosts: Hostlist =
+        text.parse().map_err(|error: crate::flux::HostlistError| refuse(reason::INVALID_VALUE, error.to_string()))?;
+    let mut seen = BTreeSet::new();
+    if let Some(twice) = hosts.iter().find(|host| !seen.insert(*host)) {
+        let message = format!("{twice} is listed twice: a host has one rank");
+        return Err(refuse(reason::INVALID_BURSTING, message));
+    }
+    Ok(Some(hosts))
+}
+
+/// Role and rank map: of the HostedBurst that owns the MiniCluster, else what the spec says.
+pub(super) fn instance(mini_cluster: &MiniCluster, context: &Context) -> Result<Instance, Problems> {
+    if let Some(hosted) = &context.hosted {
+        return hosted_instance(mini_cluster, hosted).map_err(Problems::from);
+    }
+    let name = mini_cluster.metadata.name.as_deref().unwrap_or_default();
+    let spec = &mini_cluster.spec;
+    let rank_map = rank_map_of(mini_cluster)?;
+    let Some(lead) = spec.flux.lead_broker() else { return Ok(Instance { role: Role::Root, rank_map }) };
+    // With a host list of the user's own, the hosts are the user's to count.
+    if spec.flux.hostlist().is_none() {
+        enough_ranks(name, spec.size(), &rank_map)?;
+    }
+    let role = Role::Burst {
+        host: lead.address.clone().unwrap_or_default(),
+        port: u16::try_from(lead.port()).unwrap_or_default(),
+    };
+    Ok(Instance { role, rank_map })
+}
+
+fn hosted_instance(mini_cluster: &MiniCluster, hosted: &HostedSide) -> Result<Instance, Problem> {
+    let name = mini_cluster.metadata.name.as_deref().unwrap_or_default();
+    if name != hosted.slot {
+        let message = format!("this MiniCluster is hosted for the burst {}, and must have its name", hosted.slot);
+        return Err(Problem::new("metadata.name", reason::INVALID_BURSTING, message));
+    }
+    enough_ranks(name, mini_cluster.spec.size(), &hosted.rank_map)?;
+    let role = Role::Burst { host: hosted.lead_service.clone(), port: hosted.lead_port };
+    Ok(Instance { role, rank_map: hosted.rank_map.clone() })
+}
+
+fn enough_ranks(slot: &str, size: i32, rank_map: &RankMap) -> Result<(), Problem> {
+    let Some(declared) = rank_map.bursts().iter().find(|burst| burst.name == slot) else {
+        let message = format!("the root declares no burst {slot}: its brokers have no ranks");
+        return Err(Problem::new("metadata.name", reason::INVALID_BURSTING, message));
+    };
+    if i64::from(size) > i64::from(declared.max_size) {
+        let message = format!("size {size} is more than the {} brokers that the root declares", declared.max_size);
+        return Err(Problem::new("spec.size", reason::INVALID_SIZE, message));
+    }
+    Ok(())
+}
+
+/// What the command waits for.
+pub(super) fn wait(spec: &MiniClusterSpec) -> Result<Option<Wait>, Problem> {
+    let wait = &spec.flux.bursting.wait;
+    let field = |name: &str| format!("spec.flux.bursting.wait.{name}");
+    let timeout =
+        wait.timeout().map_err(|error| Problem::new(field("timeout"), reason::INVALID_VALUE, error.to_string()))?;
+    let declared: u64 = spec.bursts("").map(|(_, cluster)| u64::try_from(cluster.size(spec.size())).unwrap_or(0)).sum();
+    let brokers = match wait.target {
+        WaitFor::None => return Ok(None),
+        WaitFor::All => u32::try_from(declared).unwrap_or(u32::MAX),
+        WaitFor::Brokers(brokers) => brokers,
+    };
+    if u64::from(brokers) > declared && spec.flux.lead_broker().is_none() && timeout.is_none() {
+        let message = format!(
+            "the command would wait for {brokers} brokers of bursts for ever: {declared} are declared; lower the number, or \
+             write a timeout"
+        );
+        return Err(Problem::new(field("for"), reason::INVALID_BURSTING, message));
+    }
+    Ok((brokers > 0).then_some(Wait { brokers, timeout }))
+}

@@ -1,0 +1,131 @@
+//! Rules of `containers` and `services`.
+
+use std::collections::BTreeMap;
+
+use super::{Problem, reason, runner_problem};
+use crate::api::minicluster::{Container, MiniClusterSpec};
+use crate::render::volumes::is_dns_label;
+
+pub(super) fn problems(name: &str, spec: &MiniClusterSpec) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let runner = match spec.runner() {
+        Ok(runner) => Some(runner.index),
+        Err(error) => {
+            problems.push(runner_problem(&error));
+            None
+        }
+    };
+    let mut names = Names::default();
+    names.claim(name, "the container that runs Flux");
+    names.claim(spec.flux.view_name(), "flux.container");
+    if !is_dns_label(spec.flux.view_name()) {
+        problems.push(label("spec.flux.container.name"));
+    }
+    if spec.flux.view_name() == name {
+        let message = "the container that runs Flux has the MiniCluster's name: choose another one for flux.container";
+        problems.push(Problem::new("spec.flux.container.name", reason::CONFLICTING_FIELDS, message));
+    }
+    for (index, container) in spec.containers.iter().enumerate() {
+        let path = format!("spec.containers[{index}]");
+        problems.extend(common(container, &path));
+        if runner != Some(index) && runner.is_some() {
+            problems.extend(names.of_sidecar(container, &path));
+        } else if container.commands.script.is_some() && container.command.is_some() {
+            let message = "command and commands.script are both written: a container that runs Flux runs one of them";
+            problems.push(Problem::new(format!("{path}.commands.script"), reason::CONFLICTING_FIELDS, message));
+        }
+    }
+    problems.extend(service_problems(&spec.services));
+    problems
+}
+
+fn service_problems(services: &[Container]) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut names = Names::default();
+    for (index, container) in services.iter().enumerate() {
+        let path = format!("spec.services[{index}]");
+        problems.extend(names.of_sidecar(container, &path));
+        problems.extend(common(container, &path));
+        let commands = &container.commands;
+        for (written, field) in [
+            (commands.pre.is_some(), "pre"),
+            (commands.broker_pre().is_some(), "brokerPre"),
+            (commands.worker_pre().is_some(), "workerPre"),
+        ] {
+            if written {
+                let message = format!("{field} runs beside brokers, and a service has none: use servicePre");
+                problems.push(Problem::new(format!("{path}.commands.{field}"), reason::CONFLICTING_FIELDS, message));
+            }
+        }
+    }
+    problems
+}
+
+/// Names of the containers of one pod, with who has them.
+#[derive(Default)]
+struct Names(BTreeMap<String, String>);
+
+impl Names {
+    fn claim(&mut self, name: &str, owner: &str) {
+        self.0.entry(name.to_owned()).or_insert_with(|| owner.to_owned());
+    }
+
+    fn of_sidecar(&mut self, container: &Container, path: &str) -> Option<Problem> {
+        let field = format!("{path}.name");
+        let Some(name) = container.name.as_deref() else {
+            let message = "name is missing: every container that does not run Flux needs one";
+            return Some(Problem::new(field, reason::MISSING_FIELD, message));
+        };
+        if !is_dns_label(name) {
+            return Some(label(&field));
+        }
+        if let Some(owner) = self.0.get(name) {
+            let message = format!("{owner} has the name {name} already: choose another one");
+            return Some(Problem::new(field, reason::CONFLICTING_FIELDS, message));
+        }
+        self.claim(name, path);
+        if !container.ports.is_empty() && !name.starts_with(|c: char| c.is_ascii_lowercase()) {
+            let message = format!("{name} becomes the name of a service for its ports, and must begin with a letter");
+            return Some(Problem::new(field, reason::INVALID_NAME, message));
+        }
+        None
+    }
+}
+
+fn label(field: &str) -> Problem {
+    let message = "the name of a container has lower case letters, digits and '-' only, and at most 63 of them";
+    Problem::new(field, reason::INVALID_NAME, message)
+}
+
+/// Rules for every container.
+fn common(container: &Container, path: &str) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    if container.launcher && container.batch {
+        let message = "launcher and batch exclude each other: a launcher submits its jobs itself";
+        problems.push(Problem::new(format!("{path}.launcher"), reason::CONFLICTING_FIELDS, message));
+    }
+    if let Some(policy) = container.image_pull_policy.as_deref() {
+        if !["Always", "IfNotPresent", "Never"].contains(&policy) {
+            let message = format!("{policy:?} is no pull policy: write Always, IfNotPresent or Never");
+            problems.push(Problem::new(format!("{path}.imagePullPolicy"), reason::INVALID_VALUE, message));
+        }
+    }
+    for (index, port) in container.ports.iter().enumerate() {
+        let field = format!("{path}.ports[{index}]");
+        if !(1..=65535).contains(port) {
+            let message = format!("{port} is no port: 1 to 65535 are");
+            problems.push(Problem::new(field, reason::INVALID_VALUE, message));
+        } else if container.ports[..index].contains(port) {
+            problems.push(Problem::new(field, reason::CONFLICTING_FIELDS, format!("port {port} is written twice")));
+        }
+    }
+    for name in container.secrets.keys().filter(|name| container.environment.contains_key(*name)) {
+        let message = format!("the variable {name} is in environment and in secrets: remove it from one of them");
+        problems.push(Problem::new(format!("{path}.secrets.{name}"), reason::CONFLICTING_FIELDS, message));
+    }
+    if container.cores.is_some_and(|cores| cores < 1) {
+        let message = "cores is less than 1: leave it out to take it from resources";
+        problems.push(Problem::new(format!("{path}.cores"), reason::INVALID_VALUE, message));
+    }
+    problems
+}
