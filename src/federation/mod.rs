@@ -12,7 +12,6 @@ pub mod identity;
 pub mod mesh;
 pub mod session;
 #[cfg(test)]
-#[allow(dead_code, reason = "the mesh tests use the rest")]
 pub(crate) mod testing;
 pub mod timers;
 pub mod transport;

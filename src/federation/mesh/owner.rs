@@ -35,7 +35,8 @@ pub(super) struct Owner {
     membership: Membership,
     connections: BTreeMap<ConnId, Connection>,
     dials: JoinSet<Dialled>,
-    happened: (mpsc::Sender<(ConnId, Happened)>, mpsc::Receiver<(ConnId, Happened)>),
+    tell: mpsc::Sender<(ConnId, Happened)>,
+    told: mpsc::Receiver<(ConnId, Happened)>,
     strangers: Strangers,
     transport: Arc<dyn Transport>,
     resolve: Arc<dyn Resolve>,
@@ -98,11 +99,13 @@ impl Owner {
         };
         let server =
             Server { credentials: ports.credentials.clone(), queries: ports.queries.clone(), limit: timers.request };
+        let (tell, told) = mpsc::channel(WAITING);
         Self {
             membership: Membership::new(local),
             connections: BTreeMap::new(),
             dials: JoinSet::new(),
-            happened: mpsc::channel(WAITING),
+            tell,
+            told,
             strangers: Strangers::default(),
             transport,
             resolve,
@@ -139,7 +142,7 @@ impl Owner {
                     Woken::Epoch
                 }
                 keys = dirty.changed() => Woken::Changed(keys),
-                Some((id, happened)) = self.happened.1.recv() => Woken::Connection(id, happened),
+                Some((id, happened)) = self.told.recv() => Woken::Connection(id, happened),
                 Some(Ok(dialled)) = self.dials.join_next() => Woken::Dialled(dialled),
                 accepted = transport.accept(), if accepting => match accepted {
                     Some(accepted) => Woken::Accepted(accepted),
@@ -230,7 +233,7 @@ impl Owner {
         let connected = Connected { name: name.clone(), remote: link.remote(), expires: link.expires() };
         match self.membership.connected(now, &connected, dialled) {
             Ok(id) => {
-                let (happened, server) = (self.happened.0.clone(), self.server.clone());
+                let (happened, server) = (self.tell.clone(), self.server.clone());
                 let connection = Connection::start(id, link, dialled.is_some(), now.mono, happened, server);
                 self.connections.insert(id, connection);
             }
