@@ -353,6 +353,22 @@ async fn large_states_do_not_make_a_peer_suspect() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_state_beyond_the_limits_is_named_and_the_others_travel() {
+    let bed = Bed::new();
+    let [a, bb] = bed.agents(["a", "bb"]);
+    let mut burst = crate::federation::testing::desired("large", 1);
+    burst.template = serde_json::Value::String("x".repeat(300 << 10));
+    a.cluster.say("bb", desired_key("large"), State::Desired(Box::new(burst)));
+    a.cluster.say_desired("bb", "small", 1);
+    bb.until_generation("a", "small", 1).await;
+    a.cluster.until("the problem", |cluster| !cluster.undeliverable().is_empty()).await;
+    let named: Vec<StateKey> = a.cluster.undeliverable().into_iter().map(|(key, _)| key).collect();
+    assert_eq!(named, [desired_key("large")]);
+    let snapshot = bb.cluster.snapshots("a").pop().unwrap();
+    assert!(snapshot.contains(&desired_key("large")), "it is not absent: {snapshot:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn ending_tells_the_peers_and_the_handle() {
     let bed = Bed::new();
     let [a, bb] = bed.agents(["a", "bb"]);
