@@ -2,8 +2,11 @@
 pub mod addresses;
 pub mod contact;
 mod convert;
+pub mod exchange;
 pub mod nodes;
 pub mod note;
 pub mod peers;
+pub mod provider;
 pub mod root;
+pub mod template;
 pub mod timing;

@@ -102,6 +102,11 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Latest<K, V> {
         lock(&self.values).get(key).cloned()
     }
 
+    /// The keys that have a value, without copying values.
+    pub fn keys(&self) -> Vec<K> {
+        lock(&self.values).keys().cloned().collect()
+    }
+
     /// All values as they are now.
     pub fn snapshot(&self) -> BTreeMap<K, V> {
         lock(&self.values).clone()

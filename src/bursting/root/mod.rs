@@ -2,6 +2,7 @@
 //!
 //! | file | what it does | talks to the API server |
 //! |---|---|---|
+//! | [`plan`] | a MiniCluster → the Bursts it should have | no |
 //! | [`place`] | a burst and the peers → one peer, or why none | no |
 //! | [`lead_address`] | where bursts reach the lead broker | no |
 //! | [`offer`] | a stored Burst → what is sent to whom | no |
@@ -12,4 +13,5 @@ pub mod credential;
 pub mod lead_address;
 pub mod offer;
 pub mod place;
+pub mod plan;
 mod standing;

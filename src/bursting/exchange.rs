@@ -1,0 +1,438 @@
+//! What the two rooms share: the federation pulls from here and puts into here, the controllers of both sides of a burst
+//! do the same from the other end. Tables of newest values, no queues.
+//!
+//! Everything in it belongs to one leader's scope: [`Exchange::begin`] empties it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::provider::slot::{Answered, ClaimKey, Wanted};
+use super::root::answers::Answer;
+use crate::contract::ports::{Incoming, Outgoing, State, StateKey};
+use crate::contract::{BurstUid, Capacity, DesiredBurst, DirtySet, Epoch, Latest, PeerName, PeerReport, PeerState};
+
+/// The tables. Cloning shares them.
+#[derive(Clone, Debug, Default)]
+pub struct Exchange {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// What we say to whom.
+    outgoing: Latest<(PeerName, StateKey), State>,
+    /// Provider side: what peers want of us.
+    claims: Latest<ClaimKey, Wanted>,
+    /// Root side: what peers say of our bursts.
+    answers: Latest<ClaimKey, Answer>,
+    /// What is known of connections; without round-trip times and the like, which change all the time.
+    reports: Latest<PeerName, PeerReport>,
+    sessions: Mutex<BTreeMap<PeerName, Session>>,
+    capacity: Mutex<BTreeMap<PeerName, Capacity>>,
+    complete: AtomicBool,
+}
+
+/// What one peer has said since its session began.
+#[derive(Debug, Default)]
+struct Session {
+    epoch: Epoch,
+    /// Bursts it put something about in this session: it knows of them, whatever an older list says.
+    put: BTreeSet<BurstUid>,
+    /// Bursts of its last complete snapshot.
+    listed: Option<BTreeSet<BurstUid>>,
+    /// Tombstones that a complete snapshot did not name any more: it has taken notice of our answer.
+    settled: BTreeSet<BurstUid>,
+}
+
+impl Exchange {
+    /// Nothing is known at the beginning of a leader's scope.
+    pub fn begin(&self) {
+        self.inner.complete.store(false, Ordering::SeqCst);
+        clear(&self.inner.outgoing);
+        clear(&self.inner.claims);
+        clear(&self.inner.answers);
+        clear(&self.inner.reports);
+        lock(&self.inner.sessions).clear();
+        lock(&self.inner.capacity).clear();
+    }
+
+    /// Everything we have to say was said once: from now on what is not there is not wanted.
+    pub fn set_complete(&self, complete: bool) {
+        self.inner.complete.store(complete, Ordering::SeqCst);
+    }
+
+    /// Root side: a burst is offered to exactly these peers. Those that it was offered to before are told to let go.
+    pub fn offer(&self, uid: &BurstUid, offers: BTreeMap<PeerName, DesiredBurst>) {
+        let key = StateKey::Desired(uid.clone());
+        for (peer, of) in self.inner.outgoing.keys() {
+            if of == key && !offers.contains_key(&peer) {
+                self.inner.outgoing.put((peer, of), State::Tombstone);
+            }
+        }
+        for (peer, desired) in offers {
+            self.inner.outgoing.put((peer, key.clone()), State::Desired(Box::new(desired)));
+        }
+    }
+
+    /// Root side: peers that were told to let go of a burst and have not confirmed.
+    pub fn withdrawing(&self, uid: &BurstUid) -> BTreeSet<PeerName> {
+        let key = StateKey::Desired(uid.clone());
+        let of_burst = self.inner.outgoing.keys().into_iter().filter(|(_, of)| *of == key);
+        let told = of_burst.filter(|key| self.inner.outgoing.of(key) == Some(State::Tombstone));
+        told.map(|(peer, _)| peer).collect()
+    }
+
+    /// Root side: what peers say of a burst.
+    pub fn answers(&self, uid: &BurstUid) -> BTreeMap<PeerName, Answer> {
+        let of_burst = self.inner.answers.keys().into_iter().filter(|(_, of)| of == uid);
+        of_burst.filter_map(|key| Some((key.0.clone(), self.inner.answers.of(&key)?))).collect()
+    }
+
+    /// Root side: a peer is given the certificate, so it holds the burst. A release that it confirmed before is history.
+    pub fn forget_release(&self, peer: &PeerName, uid: &BurstUid) {
+        let key = (peer.clone(), uid.clone());
+        if self.inner.answers.of(&key) == Some(Answer::Nothing) {
+            self.inner.answers.remove(&key);
+        }
+    }
+
+    /// Root side: bursts that anything is still said about.
+    pub fn offered(&self) -> BTreeSet<BurstUid> {
+        let keys = self.inner.outgoing.keys().into_iter();
+        keys.filter_map(|(_, key)| match key {
+            StateKey::Desired(uid) => Some(uid),
+            StateKey::Observed(_) => None,
+        })
+        .collect()
+    }
+
+    /// Root side: bursts whose answers changed.
+    pub fn answers_changed(&self) -> &DirtySet<ClaimKey> {
+        self.inner.answers.dirty()
+    }
+
+    /// Provider side: what peers want of us.
+    pub fn claims(&self) -> BTreeMap<ClaimKey, Wanted> {
+        self.inner.claims.snapshot()
+    }
+
+    /// Provider side: claims that changed.
+    pub fn claims_changed(&self) -> &DirtySet<ClaimKey> {
+        self.inner.claims.dirty()
+    }
+
+    /// Provider side: per peer in session that has sent a complete snapshot, all bursts it wants anything of.
+    pub fn listed(&self) -> BTreeMap<PeerName, BTreeSet<BurstUid>> {
+        let sessions = lock(&self.inner.sessions);
+        let complete = sessions.iter().filter_map(|(peer, session)| Some((peer, session, session.listed.as_ref()?)));
+        complete.map(|(peer, session, listed)| (peer.clone(), listed.union(&session.put).cloned().collect())).collect()
+    }
+
+    /// Provider side: the answer to a claim.
+    pub fn answer(&self, (peer, uid): &ClaimKey, answer: Answered) {
+        let state = match answer {
+            Answered::Observed(said) => State::Observed(said),
+            Answered::Nothing => State::Tombstone,
+        };
+        self.inner.outgoing.put((peer.clone(), StateKey::Observed(uid.clone())), state);
+    }
+
+    /// Provider side: a claim that its peer does not list any more, and that nothing is here for.
+    pub fn drop_claim(&self, key: &ClaimKey) {
+        self.inner.claims.remove(key);
+        self.inner.outgoing.remove(&(key.0.clone(), StateKey::Observed(key.1.clone())));
+    }
+
+    /// Provider side: what a peer is told of our capacity.
+    pub fn set_capacity(&self, peer: &PeerName, capacity: Option<Capacity>) {
+        let mut table = lock(&self.inner.capacity);
+        match capacity {
+            Some(capacity) => table.insert(peer.clone(), capacity),
+            None => table.remove(peer),
+        };
+    }
+
+    /// What is known of the connections.
+    pub fn reports(&self) -> BTreeMap<PeerName, PeerReport> {
+        self.inner.reports.snapshot()
+    }
+
+    /// Peers whose connection changed.
+    pub fn reports_changed(&self) -> &DirtySet<PeerName> {
+        self.inner.reports.dirty()
+    }
+
+    /// Peers that are configured no more: nothing is said to them, and nothing of theirs is kept.
+    pub fn retain_peers(&self, configured: &BTreeSet<PeerName>) {
+        let gone = |peer: &PeerName| !configured.contains(peer);
+        for key in self.inner.outgoing.keys().into_iter().filter(|(peer, _)| gone(peer)) {
+            self.inner.outgoing.remove(&key);
+        }
+        for key in self.inner.answers.keys().into_iter().filter(|(peer, _)| gone(peer)) {
+            self.inner.answers.remove(&key);
+        }
+        for key in self.inner.claims.keys().into_iter().filter(|(peer, _)| gone(peer)) {
+            self.inner.claims.remove(&key);
+        }
+        for peer in self.inner.reports.keys().into_iter().filter(gone) {
+            self.inner.reports.remove(&peer);
+        }
+    }
+
+    /// Enters a word of a peer into its session; whether it counts.
+    fn hear(&self, peer: &PeerName, epoch: Epoch, note: impl FnOnce(&mut Session)) -> bool {
+        let mut sessions = lock(&self.inner.sessions);
+        let session = sessions.entry(peer.clone()).or_default();
+        if epoch < session.epoch {
+            return false;
+        }
+        if epoch > session.epoch {
+            *session = Session { epoch, ..Session::default() };
+        }
+        note(session);
+        true
+    }
+}
+
+impl Outgoing for Exchange {
+    fn dirty(&self) -> &DirtySet<(PeerName, StateKey)> {
+        self.inner.outgoing.dirty()
+    }
+
+    fn keys(&self, peer: &PeerName) -> Vec<StateKey> {
+        self.inner.outgoing.keys().into_iter().filter(|(of, _)| of == peer).map(|(_, key)| key).collect()
+    }
+
+    fn state(&self, peer: &PeerName, key: &StateKey) -> Option<State> {
+        self.inner.outgoing.of(&(peer.clone(), key.clone()))
+    }
+
+    fn complete(&self) -> bool {
+        self.inner.complete.load(Ordering::SeqCst)
+    }
+
+    fn capacity(&self, peer: &PeerName) -> Option<Capacity> {
+        lock(&self.inner.capacity).get(peer).copied()
+    }
+}
+
+impl Incoming for Exchange {
+    fn put(&self, peer: &PeerName, epoch: Epoch, key: StateKey, state: State) {
+        let uid = match &key {
+            StateKey::Desired(uid) | StateKey::Observed(uid) => uid.clone(),
+        };
+        let wants = matches!(key, StateKey::Desired(_));
+        let counts = self.hear(peer, epoch, |session| {
+            if wants {
+                session.put.insert(uid.clone());
+                session.settled.remove(&uid);
+            }
+        });
+        if !counts {
+            tracing::debug!(%peer, ?epoch, %uid, "a word of an older leader is ignored");
+            return;
+        }
+        let at = (peer.clone(), uid.clone());
+        match (key, state) {
+            // The key says whose burst it is; a state that says another is of a broken peer.
+            (StateKey::Desired(_), State::Desired(desired)) if desired.uid == uid => {
+                self.inner.claims.put(at, Wanted::Burst(desired));
+            }
+            (StateKey::Desired(_), State::Tombstone) => {
+                self.inner.claims.put(at, Wanted::Tombstone);
+            }
+            (StateKey::Observed(_), State::Observed(said)) if said.uid == uid => {
+                self.inner.answers.put(at, Answer::Observed(said));
+            }
+            (StateKey::Observed(_), State::Tombstone) => {
+                self.inner.answers.put(at, Answer::Nothing);
+                let told = (peer.clone(), StateKey::Desired(uid));
+                if self.inner.outgoing.of(&told) == Some(State::Tombstone) {
+                    self.inner.outgoing.remove(&told);
+                }
+            }
+            _ => tracing::warn!(%peer, %uid, "a state that does not fit its key is ignored"),
+        }
+    }
+
+    fn complete_snapshot(&self, peer: &PeerName, epoch: Epoch, keys: &[StateKey]) {
+        let named: BTreeSet<BurstUid> = keys
+            .iter()
+            .filter_map(|key| match key {
+                StateKey::Desired(uid) => Some(uid.clone()),
+                StateKey::Observed(_) => None,
+            })
+            .collect();
+        let mine = |(of, _): &ClaimKey| of == peer;
+        let claims: Vec<ClaimKey> = self.inner.claims.keys().into_iter().filter(mine).collect();
+        let ended = |key: &&ClaimKey| self.inner.claims.of(key) == Some(Wanted::Tombstone);
+        let unnamed: BTreeSet<BurstUid> =
+            claims.iter().filter(ended).map(|(_, uid)| uid.clone()).filter(|uid| !named.contains(uid)).collect();
+        let mut twice = BTreeSet::new();
+        let counts = self.hear(peer, epoch, |session| {
+            // One list may be older than the tombstone it does not name; two in a row are not.
+            twice = session.settled.intersection(&unnamed).cloned().collect();
+            session.settled = unnamed;
+            session.listed = Some(named);
+        });
+        if !counts {
+            return;
+        }
+        for uid in twice {
+            self.drop_claim(&(peer.clone(), uid));
+        }
+        claims.into_iter().for_each(|key| self.inner.claims.dirty().mark(key));
+        // Bursts that are hosted here and that nobody claims are looked at, too.
+        self.inner.reports.dirty().mark(peer.clone());
+    }
+
+    fn peer_report(&self, peer: &PeerName, report: PeerReport) {
+        let in_session = matches!(report.state, PeerState::Connected | PeerState::Suspect);
+        if !in_session && let Some(session) = lock(&self.inner.sessions).get_mut(peer) {
+            session.put.clear();
+            session.listed = None;
+        }
+        let known = self.inner.reports.of(peer).unwrap_or_default();
+        // When it was last heard of matters once it is not heard any more.
+        let last_seen = if report.state == PeerState::Connected { known.last_seen } else { report.last_seen };
+        let since = if report.state == known.state { known.since } else { report.since };
+        self.inner.reports.put(peer.clone(), PeerReport { last_seen, since, rtt_micros: None, ..report });
+    }
+}
+
+fn clear<K: Ord + Clone, V: Clone + PartialEq>(table: &Latest<K, V>) {
+    for key in table.keys() {
+        table.remove(&key);
+    }
+    table.dirty().take();
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every critical section is a few inserts and removes that do not panic.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bursting::provider::admission::tests::offer;
+    use crate::contract::{ObservedBurst, Phase};
+
+    fn west() -> PeerName {
+        "west".into()
+    }
+
+    fn uid() -> BurstUid {
+        "burst-uid".into()
+    }
+
+    fn claim() -> ClaimKey {
+        (west(), uid())
+    }
+
+    fn desired() -> State {
+        State::Desired(Box::new(offer()))
+    }
+
+    fn offers() -> BTreeMap<PeerName, DesiredBurst> {
+        [(west(), offer())].into()
+    }
+
+    #[test]
+    fn what_is_offered_no_more_is_withdrawn_until_that_is_confirmed() {
+        let exchange = Exchange::default();
+        let key = StateKey::Desired(uid());
+        exchange.offer(&uid(), offers());
+        assert_eq!(exchange.state(&west(), &key), Some(desired()));
+        exchange.offer(&uid(), BTreeMap::new());
+        assert_eq!(exchange.state(&west(), &key), Some(State::Tombstone));
+        assert_eq!(exchange.withdrawing(&uid()), [west()].into());
+        exchange.put(&west(), Epoch(1), StateKey::Observed(uid()), State::Tombstone);
+        assert_eq!(exchange.state(&west(), &key), None);
+        assert_eq!(exchange.answers(&uid()), [(west(), Answer::Nothing)].into());
+        exchange.offer(&uid(), BTreeMap::new());
+        assert!(exchange.withdrawing(&uid()).is_empty(), "it is not said again");
+    }
+
+    #[test]
+    fn a_confirmation_of_a_release_does_not_take_an_offer_back() {
+        let exchange = Exchange::default();
+        exchange.offer(&uid(), offers());
+        exchange.put(&west(), Epoch(1), StateKey::Observed(uid()), State::Tombstone);
+        assert_eq!(exchange.state(&west(), &StateKey::Desired(uid())), Some(desired()));
+        exchange.forget_release(&west(), &uid());
+        assert!(exchange.answers(&uid()).is_empty());
+    }
+
+    #[test]
+    fn words_of_an_older_leader_are_ignored() {
+        let exchange = Exchange::default();
+        exchange.put(&west(), Epoch(2), StateKey::Desired(uid()), desired());
+        exchange.put(&west(), Epoch(1), StateKey::Desired(uid()), State::Tombstone);
+        exchange.complete_snapshot(&west(), Epoch(1), &[]);
+        assert_eq!(exchange.claims(), [(claim(), Wanted::Burst(Box::new(offer())))].into());
+        assert!(exchange.listed().is_empty());
+    }
+
+    #[test]
+    fn a_list_that_is_older_than_a_put_does_not_unsay_it() {
+        let exchange = Exchange::default();
+        exchange.put(&west(), Epoch(1), StateKey::Desired(uid()), desired());
+        exchange.complete_snapshot(&west(), Epoch(1), &[]);
+        assert_eq!(exchange.listed()[&west()], [uid()].into());
+        exchange.peer_report(&west(), PeerReport::default());
+        assert!(exchange.listed().is_empty(), "nothing is concluded without a session");
+        exchange.complete_snapshot(&west(), Epoch(1), &[]);
+        assert!(exchange.listed()[&west()].is_empty());
+        exchange.complete_snapshot(&west(), Epoch(1), &[StateKey::Desired(uid())]);
+        assert_eq!(exchange.listed()[&west()], [uid()].into());
+    }
+
+    #[test]
+    fn tombstones_are_dropped_once_the_root_has_taken_notice() {
+        let exchange = Exchange::default();
+        exchange.put(&west(), Epoch(1), StateKey::Desired(uid()), State::Tombstone);
+        exchange.answer(&claim(), Answered::Nothing);
+        exchange.complete_snapshot(&west(), Epoch(1), &[StateKey::Desired(uid())]);
+        exchange.complete_snapshot(&west(), Epoch(1), &[]);
+        assert_eq!(exchange.keys(&west()).len(), 1);
+        exchange.complete_snapshot(&west(), Epoch(1), &[]);
+        assert!(exchange.claims().is_empty() && exchange.keys(&west()).is_empty());
+    }
+
+    #[test]
+    fn heartbeats_wake_nobody_and_losses_do() {
+        let exchange = Exchange::default();
+        let report = |state, rtt| PeerReport { state, rtt_micros: Some(rtt), ..PeerReport::default() };
+        exchange.peer_report(&west(), report(PeerState::Connected, 1));
+        assert_eq!(exchange.reports_changed().take().len(), 1);
+        exchange.peer_report(&west(), report(PeerState::Connected, 2));
+        assert!(exchange.reports_changed().take().is_empty());
+        exchange.peer_report(&west(), report(PeerState::Suspect, 2));
+        assert_eq!(exchange.reports_changed().take().len(), 1);
+    }
+
+    #[test]
+    fn states_that_do_not_fit_their_key_are_ignored() {
+        let exchange = Exchange::default();
+        let said = ObservedBurst { uid: "other".into(), phase: Phase::Ready, ..ObservedBurst::default() };
+        exchange.put(&west(), Epoch(1), StateKey::Observed(uid()), State::Observed(Box::new(said)));
+        exchange.put(&west(), Epoch(1), StateKey::Observed(uid()), desired());
+        exchange.put(&west(), Epoch(1), StateKey::Desired("other".into()), desired());
+        assert!(exchange.answers(&uid()).is_empty() && exchange.claims().is_empty());
+    }
+
+    #[test]
+    fn a_new_scope_and_a_removed_peer_leave_nothing() {
+        let exchange = Exchange::default();
+        exchange.offer(&uid(), offers());
+        exchange.put(&west(), Epoch(1), StateKey::Desired(uid()), desired());
+        exchange.retain_peers(&BTreeSet::new());
+        assert!(exchange.claims().is_empty() && exchange.keys(&west()).is_empty());
+        exchange.offer(&uid(), offers());
+        exchange.set_complete(true);
+        exchange.begin();
+        assert!(!exchange.complete() && exchange.keys(&west()).is_empty());
+    }
+}

@@ -1,0 +1,199 @@
+use serde_json::json;
+
+use super::*;
+use crate::api::peer::PodSecurityLevel;
+use crate::contract::RootIdentity;
+use crate::flux::{Slot, Topology};
+
+const EAST: &str = "east";
+
+fn map() -> RankMap {
+    let parent = Topology::Gateway.parent_of_bursts("lake");
+    let burst = Slot::burst("lake-burst-0", 3, parent).with_resources(2, 0);
+    RankMap::new(vec![Slot::root("lake", 4), burst]).unwrap()
+}
+
+pub(crate) fn offer() -> DesiredBurst {
+    DesiredBurst {
+        uid: "burst-uid".into(),
+        generation: 1,
+        root: RootIdentity {
+            namespace: "flux".into(),
+            name: "lake".into(),
+            uid: "root-uid".into(),
+            incarnation: "job-1".into(),
+        },
+        slot: "lake-burst-0".into(),
+        size: 3,
+        max_size: 3,
+        cores: 2,
+        gpus: 0,
+        rank_map: map().to_canonical(),
+        rank_map_digest: map().digest().to_string(),
+        credential_digest: "sha256:00".into(),
+        lead: None,
+        flux_version: None,
+        template: json!({"containers": [{"image": "app"}]}),
+        lease_seconds: 300,
+        drain_seconds: 60,
+        hosted_uid: None,
+    }
+}
+
+struct World {
+    import: Option<ImportPolicy>,
+    namespace_exists: bool,
+    ledger: Ledger,
+    nodes: BTreeMap<String, NodeView>,
+    pods: Vec<PodView>,
+}
+
+fn world() -> World {
+    let node = |cores: i64| NodeView {
+        schedulable: true,
+        allocatable: Amounts { milli_cores: cores * 1000, memory: 1 << 34, gpus: 0 },
+        ..NodeView::default()
+    };
+    World {
+        import: Some(ImportPolicy { namespaces: vec!["flux".into()], ..ImportPolicy::default() }),
+        namespace_exists: true,
+        ledger: Ledger::default(),
+        nodes: [("a".to_owned(), node(4)), ("b".to_owned(), node(4))].into(),
+        pods: Vec::new(),
+    }
+}
+
+impl World {
+    fn admit(&self, desired: &DesiredBurst) -> Result<Admitted, Rejection> {
+        let facts = Facts {
+            import: self.import.as_ref(),
+            namespace_exists: self.namespace_exists,
+            ledger: &self.ledger,
+            nodes: &self.nodes,
+            pods: &self.pods,
+        };
+        admit(&EAST.into(), desired, &facts)
+    }
+}
+
+#[test]
+fn a_good_offer_is_taken_and_gets_the_service_account_of_the_policy() {
+    let mut world = world();
+    assert_eq!(world.admit(&offer()).unwrap().template.pod.service_account_name.as_deref(), Some("default"));
+    world.import.as_mut().unwrap().service_account = Some("guests".into());
+    let admitted = world.admit(&offer()).unwrap();
+    assert_eq!(admitted.template.pod.service_account_name.as_deref(), Some("guests"));
+    assert_eq!(admitted.rank_map, map());
+    world.import.as_mut().unwrap().namespaces = vec!["*".into()];
+    assert!(world.admit(&offer()).is_ok());
+}
+
+#[test]
+fn each_reason_is_found_and_said() {
+    use RejectionReason::*;
+    type Change = fn(&mut World, &mut DesiredBurst);
+    let table: Vec<(RejectionReason, &str, Change)> = vec![
+        (ImportNotAllowed, "has no import here", |world, _| world.import = None),
+        (NamespaceNotAllowed, "not in import.namespaces", |_, offer| offer.root.namespace = "kube-system".into()),
+        (NamespaceNotFound, "does not exist here", |world, _| world.namespace_exists = false),
+        (TooManyBursts, "import.maxBursts", |world, _| world.import.as_mut().unwrap().max_bursts = Some(0)),
+        (TooManyBursts, "import.maxBursts", |world, _| world.import.as_mut().unwrap().max_bursts = Some(-1)),
+        (TooManyBrokers, "import.maxBrokers is 2", |world, _| world.import.as_mut().unwrap().max_brokers = Some(2)),
+        (RankMapMismatch, "digest is sha256:", |_, offer| offer.rank_map_digest = "sha256:00".into()),
+        (RankMapMismatch, "failed to parse", |_, offer| offer.rank_map.push('x')),
+        (RankMapMismatch, "3, 4 and 0 in the offer", |_, offer| offer.cores = 4),
+        (RankMapMismatch, "4, 2 and 0 in the offer", |_, offer| offer.max_size = 4),
+        (RankMapMismatch, "no slot other", |_, offer| offer.slot = "other".into()),
+        (RankMapMismatch, "no slot lake", |_, offer| offer.slot = "lake".into()),
+        (RankMapMismatch, "of lake, the burst of pond", |_, offer| offer.root.name = "pond".into()),
+        (InvalidTemplate, "cannot be the name of a service", |_, offer| offer.slot = "../x".into()),
+        (InvalidTemplate, "make no burst", |_, offer| offer.size = 4),
+        (InvalidTemplate, "make no burst", |_, offer| offer.size = 0),
+        (InvalidTemplate, "services", |_, offer| offer.template["services"] = json!([{"name": "db"}])),
+        (
+            PolicyForbids,
+            "containers[0].volumes.s.secretName: \"db-password\" is not in import.allowSecrets",
+            |_, offer| {
+                offer.template["containers"][0]["volumes"] = json!({"s": {"path": "/s", "secretName": "db-password"}});
+            },
+        ),
+        (PolicyForbids, "pod.serviceAccountName", |_, offer| {
+            offer.template["pod"] = json!({"serviceAccountName": "admin"});
+        }),
+        (PolicyForbids, "hostPath", |_, offer| {
+            offer.template["containers"][0]["volumes"] = json!({"s": {"path": "/s", "hostPath": "/"}});
+        }),
+        (NotEnoughCores, "3 brokers with 2 cores each are wanted and 2 fit on 1 nodes", |world, _| {
+            world.nodes.remove("b");
+        }),
+    ];
+    for (reason, text, change) in table {
+        let (mut world, mut offer) = (world(), offer());
+        change(&mut world, &mut offer);
+        let rejection = world.admit(&offer).unwrap_err();
+        assert_eq!(rejection.reason, reason, "{rejection}");
+        assert!(rejection.message.contains(text), "{rejection}");
+    }
+}
+
+#[test]
+fn room_is_promised_once() {
+    let mut world = world();
+    let mut second = offer();
+    second.root.namespace = "other".into();
+    world.import.as_mut().unwrap().namespaces = vec!["*".into()];
+    world.ledger.reserve(&"south".into(), &second);
+    let rejection = world.admit(&offer()).unwrap_err();
+    assert_eq!(rejection.reason, RejectionReason::NotEnoughCores, "8 cores, of which 6 are promised");
+    assert!(world.admit(&second).is_ok(), "its own reservation does not stand in its way");
+    world.ledger.cancel(&slot_key(&second));
+    assert!(world.admit(&offer()).is_ok());
+}
+
+#[test]
+fn quotas_count_each_peers_own_bursts() {
+    let mut world = world();
+    let import = world.import.as_mut().unwrap();
+    (import.max_bursts, import.max_brokers) = (Some(1), Some(5));
+    let mut other = offer();
+    other.slot = "other".into();
+    other.cores = 0;
+    world.ledger.reserve(&"south".into(), &other);
+    assert!(world.admit(&offer()).is_ok(), "that was another peer's");
+    world.ledger.reserve(&EAST.into(), &other);
+    assert_eq!(world.admit(&offer()).unwrap_err().reason, RejectionReason::TooManyBursts);
+    world.import.as_mut().unwrap().max_bursts = Some(2);
+    assert_eq!(world.admit(&offer()).unwrap_err().reason, RejectionReason::TooManyBrokers);
+    world.import.as_mut().unwrap().max_brokers = Some(6);
+    assert!(world.admit(&offer()).is_ok());
+}
+
+#[test]
+fn tainted_nodes_count_for_who_tolerates_them() {
+    let toleration = |json| serde_json::from_value::<Toleration>(json).unwrap();
+    let taint = Taint { key: "gpu".into(), value: "a".into(), effect: "NoSchedule".into() };
+    let table = [
+        (json!({"key": "gpu", "value": "a"}), true),
+        (json!({"key": "gpu", "operator": "Equal", "value": "b"}), false),
+        (json!({"key": "gpu", "operator": "Exists"}), true),
+        (json!({"operator": "Exists"}), true),
+        (json!({"operator": "Exists", "effect": "NoExecute"}), false),
+        (json!({"key": "other", "operator": "Exists"}), false),
+        (json!({}), false),
+    ];
+    for (json, expected) in table {
+        assert_eq!(tolerates(&toleration(json.clone()), &taint), expected, "{json}");
+    }
+}
+
+#[test]
+fn the_rendered_pod_is_judged_at_the_level_of_the_policy() {
+    let pod: PodTemplateSpec =
+        serde_json::from_value(json!({"spec": {"hostPID": true, "containers": [{"name": "a"}]}})).unwrap();
+    let mut policy = ImportPolicy::default();
+    let rejection = judge_pod(&EAST.into(), &policy, &pod).unwrap_err();
+    assert_eq!(rejection.reason, RejectionReason::PodSecurity);
+    assert!(rejection.message.contains("level baseline") && rejection.message.contains("hostPID"), "{rejection}");
+    policy.pod_security = PodSecurityLevel::Privileged;
+    assert_eq!(judge_pod(&EAST.into(), &policy, &pod), Ok(()));
+}

@@ -1,0 +1,199 @@
+//! How a hosted burst ends: why, and in which order. Pure.
+//!
+//! The brokers go first, and the HostedBurst only when nothing of them runs any more: its presence keeps the name, and its
+//! end is what the root hears of.
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::keeping::{self, Saying};
+use super::lease::Lease;
+use super::slot::{Change, ClaimKey, SlotStep, SlotView, Wanted, holder, is_same_instance, is_successor};
+use crate::api::hosted_burst::{BurstPhase, HostedBurst, HostedBurstStatus};
+use crate::api::labels;
+use crate::api::minicluster::MiniCluster;
+use crate::bursting::note::Note;
+use crate::bursting::timing::{GRACE, elapsed};
+
+/// Why a burst ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// The root does not want it any more.
+    Released,
+    /// The root was made anew, or its Job was.
+    Replaced,
+    /// The root was out of contact for too long.
+    LeaseExpired,
+}
+
+impl Reason {
+    /// The word in `status.drainingReason`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Released => "Released",
+            Self::Replaced => "Replaced",
+            Self::LeaseExpired => "LeaseExpired",
+        }
+    }
+
+    const fn message(self) -> &'static str {
+        match self {
+            Self::Released => "the root released it",
+            Self::Replaced => "the root was made anew",
+            Self::LeaseExpired => "the root was out of contact until the lease ran out",
+        }
+    }
+
+    fn parse(word: &str) -> Self {
+        match word {
+            "Replaced" => Self::Replaced,
+            "LeaseExpired" => Self::LeaseExpired,
+            _ => Self::Released,
+        }
+    }
+}
+
+/// Whether a burst ends, and why. What once began to end goes on ending.
+pub(super) fn reason(
+    view: &SlotView<'_>,
+    hosted: &HostedBurst,
+    holder: &ClaimKey,
+    claim: Option<&Wanted>,
+    step: &mut SlotStep,
+) -> Option<Reason> {
+    if let Some(status) = hosted.status.as_ref().filter(|status| status.draining_since.is_some()) {
+        return Some(Reason::parse(status.draining_reason.as_deref().unwrap_or_default()));
+    }
+    let successor = |(key, wanted): (&ClaimKey, &Wanted)| match wanted {
+        Wanted::Burst(desired) => is_successor(hosted, &key.0, desired),
+        Wanted::Tombstone => false,
+    };
+    match claim {
+        Some(Wanted::Tombstone) => return Some(Reason::Released),
+        Some(Wanted::Burst(desired)) if !is_same_instance(hosted, desired) => return Some(Reason::Replaced),
+        _ => {}
+    }
+    if view.claims.iter().any(successor) {
+        return Some(Reason::Replaced);
+    }
+    if absent(view, holder, step) {
+        return Some(Reason::Released);
+    }
+    match keeping::lease(view, hosted, holder) {
+        Lease::Expired { .. } => Some(Reason::LeaseExpired),
+        _ => None,
+    }
+}
+
+/// Whether the root's complete snapshots have not named the burst for the grace period, in contact all the while.
+fn absent(view: &SlotView<'_>, (peer, uid): &ClaimKey, step: &mut SlotStep) -> bool {
+    let in_contact = view.contacts.away(peer, view.now.mono).is_none();
+    let missing = in_contact && view.listed.get(peer).is_some_and(|listed| !listed.contains(uid));
+    if !missing {
+        step.memory.absent_since = None;
+        return false;
+    }
+    let since = *step.memory.absent_since.get_or_insert(view.now.mono);
+    let lasted = view.now.mono.saturating_since(since);
+    if lasted < GRACE {
+        wake(step, GRACE - lasted);
+    }
+    lasted >= GRACE
+}
+
+/// Drains a burst: brokers, then their Job, then the HostedBurst.
+pub(super) fn drain(view: &SlotView<'_>, hosted: &HostedBurst, reason: Reason, step: &mut SlotStep) {
+    let old = hosted.status.clone().unwrap_or_default();
+    let since = old.draining_since.clone().unwrap_or(Time(view.now.wall));
+    if old.draining_since.is_none() {
+        step.notes.push(Note::normal(reason.as_str(), format!("it ends: {}", reason.message())));
+    }
+    let status = HostedBurstStatus {
+        phase: BurstPhase::Draining,
+        message: format!("leaving: {}", reason.message()),
+        ready_brokers: keeping::ready(view),
+        draining_since: Some(since.clone()),
+        draining_reason: Some(reason.as_str().into()),
+        observed_generation: hosted.metadata.generation,
+        ..old
+    };
+    let said = Saying { hosted, status: &status, phase: BurstPhase::Draining };
+    step.answers.insert(holder(hosted), said.answer(view));
+    // Why it ends is stored before anything of it goes: a restarted agent must not take it for an eviction.
+    step.changes.push(Change::Status(Box::new(keeping::with_conditions(status, view, hosted))));
+    let recorded = hosted.status.as_ref().is_some_and(|status| status.draining_since.is_some());
+    if !recorded {
+        return;
+    }
+    let grace = drain_left(view, hosted, reason, &since);
+    if !grace.is_zero() {
+        return wake(step, grace);
+    }
+    if clear(view, step) && hosted.metadata.deletion_timestamp.is_none() {
+        step.memory.ended(hosted, reason.message());
+        step.notes.push(Note::normal("Ended", reason.message()));
+        step.changes.push(Change::DeleteHosted { uid: hosted.metadata.uid.clone().unwrap_or_default() });
+    }
+}
+
+/// How long brokers may still drain. A root that says it is done has drained them; and brokers that have lost their lead
+/// have nothing to drain into.
+fn drain_left(view: &SlotView<'_>, hosted: &HostedBurst, reason: Reason, Time(since): &Time) -> Duration {
+    let nothing_runs = keeping::ready(view) == 0;
+    if reason != Reason::LeaseExpired || nothing_runs {
+        return Duration::ZERO;
+    }
+    let drain = Duration::from_secs(hosted.spec.drain_seconds.into());
+    drain.saturating_sub(elapsed(*since, view.now.wall))
+}
+
+/// Takes away what runs under this name and is ours; whether nothing is left.
+pub(super) fn clear(view: &SlotView<'_>, step: &mut SlotStep) -> bool {
+    let ours = view.mini_cluster.filter(|mini_cluster| is_hosted(mini_cluster));
+    if let Some(mini_cluster) = ours {
+        step.memory.job_gone = false;
+        if mini_cluster.metadata.deletion_timestamp.is_none() {
+            let uid = mini_cluster.metadata.uid.clone().unwrap_or_default();
+            step.changes.push(Change::DeleteMiniCluster { uid });
+        }
+        return false;
+    }
+    if view.mini_cluster.is_some() {
+        // Somebody else's; nothing of ours can run under its name.
+        return true;
+    }
+    if !view.pods.is_empty() {
+        step.memory.job_gone = false;
+        return false;
+    }
+    // Pods can be between two lives: only the Job's end is the end.
+    let was_here = view.hosted.is_some() || !step.memory.fates.is_empty();
+    if was_here && !step.memory.job_gone {
+        step.changes.push(Change::LookJob);
+        return false;
+    }
+    true
+}
+
+/// Whether a MiniCluster was made for a HostedBurst.
+pub(super) fn is_hosted(mini_cluster: &MiniCluster) -> bool {
+    let labelled = mini_cluster.metadata.labels.as_ref().is_some_and(|all| all.contains_key(labels::BURST_UID));
+    let owners = mini_cluster.metadata.owner_references.as_deref().unwrap_or_default();
+    let owned =
+        |kind: &str| owners.iter().any(|owner| owner.kind == kind && owner.api_version.starts_with("tributary.dev/"));
+    // Deleting with `--cascade=orphan` takes the reference away and leaves the labels.
+    owned("HostedBurst") || labelled && owners.is_empty()
+}
+
+pub(super) fn wake(step: &mut SlotStep, delay: Duration) {
+    step.wake = Some(step.wake.map_or(delay, |wake| wake.min(delay)));
+}
+
+/// When a lease that is running must be looked at again.
+pub(super) fn wake_for(lease: Lease, step: &mut SlotStep) {
+    match lease {
+        Lease::Wavering(left) | Lease::Running { left, .. } => wake(step, left),
+        Lease::Renewed | Lease::Expired { .. } => {}
+    }
+}

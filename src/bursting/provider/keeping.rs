@@ -1,0 +1,245 @@
+//! Keeping a hosted burst as its root wants it. Pure.
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::ending::{wake, wake_for};
+use super::lease::{self, Lease};
+use super::materialize;
+use super::memory::SecretState;
+use super::slot::{Answered, Change, ClaimKey, SlotStep, SlotView, Wanted, lead_addresses};
+use crate::api::hosted_burst::{BurstPhase, HostedBurst, HostedBurstStatus, PhaseTimestamps};
+use crate::api::labels::condition::{ADMITTED, LEASED, READY};
+use crate::bursting::note::Note;
+use crate::cluster::conditions::{self, Statement};
+use crate::contract::{CredentialRequest, DesiredBurst, ObservedBurst};
+
+/// Condition of a HostedBurst: the certificate is here.
+const CREDENTIAL: &str = "Credential";
+
+/// The lease of a hosted burst.
+pub(super) fn lease(view: &SlotView<'_>, hosted: &HostedBurst, (peer, _): &ClaimKey) -> Lease {
+    let recorded = hosted.status.as_ref().and_then(|status| status.suspect_since.clone()).map(|Time(since)| since);
+    let heard = view.peers.get(peer).and_then(|peer| peer.last_seen);
+    let length = Duration::from_secs(hosted.spec.lease_seconds.into());
+    lease::lease(length, view.contacts.away(peer, view.now.mono), recorded, heard, view.now)
+}
+
+/// Brokers online.
+pub(super) fn ready(view: &SlotView<'_>) -> u32 {
+    let status = view.mini_cluster.and_then(|mini_cluster| mini_cluster.status.as_ref());
+    status.and_then(|status| status.ready).and_then(|ready| u32::try_from(ready).ok()).unwrap_or(0)
+}
+
+/// Brings everything of a hosted burst to where its root wants it.
+pub(super) fn keep(
+    view: &SlotView<'_>,
+    hosted: &HostedBurst,
+    holder: &ClaimKey,
+    claim: Option<&Wanted>,
+    step: &mut SlotStep,
+) {
+    if hosted.metadata.deletion_timestamp.is_some() {
+        // Its owner deletes it; the rest follows when it is gone.
+        return;
+    }
+    let hosted = match claim {
+        Some(Wanted::Burst(desired)) => &follow(hosted, desired, step),
+        _ => hosted,
+    };
+    let certified = certify(view, hosted, holder, step);
+    let (lead, lead_trouble) = lead_addresses(view, hosted, step);
+    let made = view.mini_cluster.is_some();
+    let trouble = match materialize::materials(hosted, &lead, certified || made) {
+        Ok(materials) => {
+            step.changes.push(Change::Materialize(Box::new(materials)));
+            lead_trouble
+        }
+        Err(message) => format!("it cannot be made: {message}"),
+    };
+    let lease = lease(view, hosted, holder);
+    wake_for(lease, step);
+    let status = status(view, hosted, certified, lease, &trouble, step);
+    let phase = status.phase;
+    let said = Saying { hosted, status: &status, phase };
+    step.answers.insert(holder.clone(), said.answer(view));
+    step.changes.push(Change::Status(Box::new(status)));
+}
+
+/// The HostedBurst as the root wants it now; what differs is applied.
+fn follow(hosted: &HostedBurst, desired: &DesiredBurst, step: &mut SlotStep) -> HostedBurst {
+    let wanted = materialize::updated(hosted, desired);
+    // Applied always: the applier knows whether anything differs, or was edited by somebody else.
+    step.changes.push(Change::Update(Box::new(wanted.clone())));
+    HostedBurst { spec: wanted.spec, ..hosted.clone() }
+}
+
+/// Whether the certificate is here; asks for it if it is not.
+fn certify(view: &SlotView<'_>, hosted: &HostedBurst, (peer, uid): &ClaimKey, step: &mut SlotStep) -> bool {
+    let now = view.now.mono;
+    match &step.memory.secret {
+        SecretState::Held { digest } if *digest == hosted.spec.credential_digest => {
+            // A Secret is never watched. That brokers are missing is a reason to look whether it still is there.
+            if !all_ready(view, hosted) && hosted_phase(hosted) == BurstPhase::Ready {
+                step.changes.push(Change::LookSecret);
+            }
+            return true;
+        }
+        SecretState::Unknown => step.changes.push(Change::LookSecret),
+        SecretState::Missing { again, .. } if now < *again => {
+            let delay = again.saturating_since(now);
+            wake(step, delay);
+        }
+        SecretState::Asked => {}
+        SecretState::Missing { .. } | SecretState::Held { .. } => {
+            if view.contacts.away(peer, now).is_none() {
+                let request = CredentialRequest {
+                    burst: uid.clone(),
+                    incarnation: hosted.spec.root.incarnation.clone(),
+                    digest: hosted.spec.credential_digest.clone(),
+                };
+                step.memory.secret = SecretState::Asked;
+                step.changes.push(Change::RequestCredential { peer: peer.clone(), request });
+            }
+        }
+    }
+    false
+}
+
+fn hosted_phase(hosted: &HostedBurst) -> BurstPhase {
+    hosted.status.as_ref().map(|status| status.phase).unwrap_or_default()
+}
+
+fn all_ready(view: &SlotView<'_>, hosted: &HostedBurst) -> bool {
+    ready(view) >= hosted.spec.size
+}
+
+fn status(
+    view: &SlotView<'_>,
+    hosted: &HostedBurst,
+    certified: bool,
+    lease: Lease,
+    trouble: &str,
+    step: &mut SlotStep,
+) -> HostedBurstStatus {
+    let old = hosted.status.clone().unwrap_or_default();
+    let ready = ready(view);
+    let running = view.pods.iter().filter(|pod| pod.running && !pod.terminating).count();
+    let phase = match view.mini_cluster {
+        None if !certified => BurstPhase::Accepted,
+        None => BurstPhase::Provisioning,
+        Some(_) if ready >= hosted.spec.size => BurstPhase::Ready,
+        Some(_) if running >= hosted.spec.size as usize => BurstPhase::Joining,
+        Some(_) => BurstPhase::Provisioning,
+    };
+    let message = match (phase, &step.memory.secret) {
+        (BurstPhase::Accepted, SecretState::Missing { message, .. }) if !message.is_empty() => {
+            format!("the certificate is not here yet: {message}")
+        }
+        (BurstPhase::Accepted, _) => "the certificate is asked for".into(),
+        (BurstPhase::Ready, _) if trouble.is_empty() => "every wanted broker is online".into(),
+        _ if !trouble.is_empty() => trouble.to_owned(),
+        _ => format!("{ready} of {} brokers are online", hosted.spec.size),
+    };
+    let at = Some(Time(view.now.wall));
+    let times = old.times.clone().unwrap_or_default();
+    let times = PhaseTimestamps {
+        accepted: times.accepted.or_else(|| at.clone()),
+        provisioned: times.provisioned.or_else(|| at.clone().filter(|_| view.mini_cluster.is_some())),
+        ready: times.ready.or_else(|| at.clone().filter(|_| phase == BurstPhase::Ready)),
+        released: None,
+    };
+    if old.phase != phase {
+        match phase {
+            BurstPhase::Accepted if old.times.is_none() => {
+                step.notes.push(Note::normal("Accepted", format!("a burst of {} was admitted", hosted.spec.peer)));
+            }
+            BurstPhase::Ready => step.notes.push(Note::normal("Ready", format!("{ready} brokers are online"))),
+            _ => {}
+        }
+    }
+    let suspect_since = match lease {
+        Lease::Renewed => None,
+        Lease::Wavering(_) => old.suspect_since.clone(),
+        Lease::Running { since, .. } | Lease::Expired { since } => Some(Time(since)),
+    };
+    if suspect_since.is_some() && old.suspect_since.is_none() {
+        let message = format!("{} is out of contact; the lease is {} s", hosted.spec.peer, hosted.spec.lease_seconds);
+        step.notes.push(Note::warning("RootUnreachable", message));
+    }
+    let status = HostedBurstStatus {
+        phase,
+        message,
+        ready_brokers: ready,
+        credential_ready: certified,
+        suspect_since,
+        draining_since: None,
+        draining_reason: None,
+        times: Some(times),
+        observed_generation: hosted.metadata.generation,
+        conditions: old.conditions,
+    };
+    with_conditions(status, view, hosted)
+}
+
+/// Sets the conditions that follow from the rest of a status.
+pub(super) fn with_conditions(
+    status: HostedBurstStatus,
+    view: &SlotView<'_>,
+    hosted: &HostedBurst,
+) -> HostedBurstStatus {
+    let credential = if status.credential_ready {
+        Statement::holds(CREDENTIAL, "Stored", "the certificate is in the burst's Secret")
+    } else {
+        Statement::fails(CREDENTIAL, "Asked", status.message.clone())
+    };
+    let leased = match &status.suspect_since {
+        None => Statement::holds(LEASED, "InContact", "the root is heard of"),
+        Some(Time(since)) => Statement::fails(LEASED, "RootUnreachable", format!("not heard of since {since:.0}")),
+    };
+    let ready = if status.phase == BurstPhase::Ready {
+        Statement::holds(READY, "Joined", status.message.clone())
+    } else {
+        Statement::fails(READY, format!("{:?}", status.phase), status.message.clone())
+    };
+    let admitted = Statement::holds(ADMITTED, "Admitted", "the import policy allows it");
+    let statements = [admitted, credential, leased, ready];
+    let conditions = conditions::merged(&status.conditions, statements, hosted.metadata.generation, view.now.wall);
+    HostedBurstStatus { conditions, ..status }
+}
+
+/// What is said of a hosted burst.
+pub(super) struct Saying<'a> {
+    pub(super) hosted: &'a HostedBurst,
+    pub(super) status: &'a HostedBurstStatus,
+    pub(super) phase: BurstPhase,
+}
+
+impl Saying<'_> {
+    /// The answer to the claim that holds it.
+    pub(super) fn answer(&self, view: &SlotView<'_>) -> Answered {
+        let Self { hosted, status, phase } = self;
+        let spec = &hosted.spec;
+        let known = |digest: &String| Some(digest.clone()).filter(|digest| !digest.is_empty());
+        let key = (spec.peer.as_str().into(), spec.burst_uid.as_str().into());
+        let generation = match view.claims.get(&key) {
+            Some(Wanted::Burst(desired)) => desired.generation,
+            _ => u64::try_from(spec.generation).unwrap_or(0),
+        };
+        Answered::Observed(Box::new(ObservedBurst {
+            uid: spec.burst_uid.as_str().into(),
+            observed_generation: generation,
+            incarnation: spec.root.incarnation.clone(),
+            phase: (*phase).into(),
+            rejection: None,
+            hosted_uid: hosted.metadata.uid.clone(),
+            ready_brokers: status.ready_brokers,
+            rank_map_digest: known(&spec.rank_map_digest),
+            credential_digest: known(&spec.credential_digest).filter(|_| status.credential_ready),
+            lead: spec.lead.clone().map(Into::into),
+            message: status.message.clone(),
+            times: status.times.clone().unwrap_or_default().into(),
+        }))
+    }
+}

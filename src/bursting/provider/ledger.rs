@@ -1,0 +1,97 @@
+//! What is promised to whom: rebuilt from the HostedBursts, and ahead of them by what was reserved a moment ago.
+//!
+//! A reservation is made before the HostedBurst is written and stays until the cache shows it, so that two offers never
+//! get the same room. One admission looks at the ledger at a time.
+
+use std::collections::BTreeMap;
+
+use crate::api::hosted_burst::HostedBurst;
+use crate::bursting::nodes::{Amounts, Brokers};
+use crate::contract::{DesiredBurst, PeerName};
+
+/// Namespace and slot: one hosted burst at a time has a name.
+pub type SlotKey = (String, String);
+
+/// What one hosted burst takes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// Whose it is.
+    pub peer: PeerName,
+    /// Brokers it has now.
+    pub size: u32,
+    /// Brokers that count against `import.maxBrokers`.
+    pub max_size: u32,
+    /// Cores per broker.
+    pub cores: u32,
+    /// GPUs per broker.
+    pub gpus: u32,
+}
+
+/// All promises.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Ledger {
+    hosted: BTreeMap<SlotKey, Entry>,
+    reserved: BTreeMap<SlotKey, Entry>,
+}
+
+impl Ledger {
+    /// Takes in the HostedBursts as the cache shows them. Reservations that they bear out end.
+    pub fn rebuild<'a>(&mut self, hosted: impl IntoIterator<Item = &'a HostedBurst>) {
+        self.hosted = hosted.into_iter().map(|hosted| (key_of(hosted), Entry::of(hosted))).collect();
+        self.reserved.retain(|key, _| !self.hosted.contains_key(key));
+    }
+
+    /// Promises room to an offer that was admitted.
+    pub fn reserve(&mut self, peer: &PeerName, desired: &DesiredBurst) {
+        let entry = Entry {
+            peer: peer.clone(),
+            size: desired.size,
+            max_size: desired.max_size,
+            cores: desired.cores,
+            gpus: desired.gpus,
+        };
+        self.reserved.insert((desired.root.namespace.clone(), desired.slot.clone()), entry);
+    }
+
+    /// Gives a reservation up: the HostedBurst could not be written, or is gone.
+    pub fn cancel(&mut self, key: &SlotKey) {
+        self.reserved.remove(key);
+    }
+
+    /// Bursts and brokers (by `maxSize`) that a peer holds, apart from the slot in question.
+    pub fn held_by(&self, peer: &PeerName, besides: Option<&SlotKey>) -> (u32, u32) {
+        let of_peer = self.entries().filter(|(key, entry)| entry.peer == *peer && Some(*key) != besides);
+        of_peer.fold((0, 0), |(bursts, brokers): (u32, u32), (_, entry)| {
+            (bursts.saturating_add(1), brokers.saturating_add(entry.max_size))
+        })
+    }
+
+    /// For each hosted Job: what each of its brokers counts for.
+    pub fn brokers(&self) -> Brokers {
+        self.entries().map(|(key, entry)| (key.clone(), Amounts::broker(entry.cores, entry.gpus))).collect()
+    }
+
+    /// All promises, reservations included.
+    pub fn entries(&self) -> impl Iterator<Item = (&SlotKey, &Entry)> {
+        let ahead = self.reserved.iter().filter(|(key, _)| !self.hosted.contains_key(*key));
+        self.hosted.iter().chain(ahead)
+    }
+}
+
+impl Entry {
+    fn of(hosted: &HostedBurst) -> Self {
+        let spec = &hosted.spec;
+        Self {
+            peer: spec.peer.as_str().into(),
+            size: spec.size,
+            max_size: spec.max_size,
+            cores: spec.cores,
+            gpus: spec.gpus,
+        }
+    }
+}
+
+/// The name a HostedBurst takes.
+pub fn key_of(hosted: &HostedBurst) -> SlotKey {
+    (hosted.metadata.namespace.clone().unwrap_or_default(), hosted.metadata.name.clone().unwrap_or_default())
+}

@@ -1,0 +1,393 @@
+//! The objects of a hosted burst. Pure: what is wanted, not what is done.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{Secret, Service, ServicePort, ServiceSpec};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+
+use crate::api::hosted_burst::{HostedBurst, HostedBurstSpec, RootReference};
+use crate::api::labels::{self, role};
+use crate::api::minicluster::{
+    Bursting, DEFAULT_BROKER_PORT, DEFAULT_DEADLINE_SECONDS, FluxSpec, LeadBroker, MiniCluster, MiniClusterSpec,
+    Network, PodSpec,
+};
+use crate::api::names;
+use crate::bursting::template::{BurstTemplate, FluxTemplate, PodTemplate};
+use crate::cluster::apply::controller_reference;
+use crate::contract::{ClusterUid, Credential, DesiredBurst, HostedKey, PeerName};
+use crate::flux::RankMap;
+
+/// Key of the certificate in its Secret.
+pub const CURVE_CERT: &str = "curve.cert";
+/// Name of the port of the lead Service.
+const PORT_NAME: &str = "flux";
+/// The port that brokers of a burst connect to.
+pub const LEAD_PORT: u16 = DEFAULT_BROKER_PORT as u16;
+/// A lease longer than this is cut: a root that is gone must not hold room for days.
+pub const LONGEST_LEASE_SECONDS: u32 = 3600;
+
+/// The HostedBurst of an admitted offer.
+pub fn hosted_burst(
+    peer: &PeerName,
+    root_cluster: &ClusterUid,
+    desired: &DesiredBurst,
+    template: &BurstTemplate,
+) -> HostedBurst {
+    let spec = HostedBurstSpec {
+        peer: peer.to_string(),
+        root_cluster_uid: root_cluster.to_string(),
+        root: RootReference {
+            namespace: desired.root.namespace.clone(),
+            name: desired.root.name.clone(),
+            uid: desired.root.uid.clone(),
+            incarnation: desired.root.incarnation.clone(),
+        },
+        burst_uid: desired.uid.to_string(),
+        slot: desired.slot.clone(),
+        max_size: desired.max_size,
+        cores: desired.cores,
+        gpus: desired.gpus,
+        rank_map: desired.rank_map.clone(),
+        rank_map_digest: desired.rank_map_digest.clone(),
+        credential_digest: desired.credential_digest.clone(),
+        flux_version: desired.flux_version.clone(),
+        template: template.to_json(),
+        ..HostedBurstSpec::default()
+    };
+    let metadata = ObjectMeta {
+        name: Some(desired.slot.clone()),
+        namespace: Some(desired.root.namespace.clone()),
+        labels: Some(identity(&spec)),
+        ..ObjectMeta::default()
+    };
+    updated(&HostedBurst { metadata, spec, status: None }, desired)
+}
+
+/// The same HostedBurst with what may change while it runs: size (within what was declared), lead address, times.
+/// Everything else was admitted and stays as it is until another incarnation.
+pub fn updated(hosted: &HostedBurst, desired: &DesiredBurst) -> HostedBurst {
+    let frozen = &hosted.spec;
+    let spec = HostedBurstSpec {
+        generation: i64::try_from(desired.generation).unwrap_or(i64::MAX),
+        size: desired.size.clamp(1, frozen.max_size.max(1)),
+        lead: desired.lead.clone().map(Into::into),
+        lease_seconds: desired.lease_seconds.min(LONGEST_LEASE_SECONDS),
+        drain_seconds: desired.drain_seconds.min(LONGEST_LEASE_SECONDS),
+        ..frozen.clone()
+    };
+    let metadata = ObjectMeta {
+        name: hosted.metadata.name.clone(),
+        namespace: hosted.metadata.namespace.clone(),
+        labels: Some(identity(&spec)),
+        ..ObjectMeta::default()
+    };
+    HostedBurst { metadata, spec, status: None }
+}
+
+/// Identity of a hosted burst.
+pub fn key(spec: &HostedBurstSpec) -> HostedKey {
+    HostedKey {
+        root_cluster: spec.root_cluster_uid.as_str().into(),
+        mini_cluster: spec.root.uid.clone(),
+        burst: spec.burst_uid.as_str().into(),
+        incarnation: spec.root.incarnation.clone(),
+    }
+}
+
+/// Everything made for a hosted burst besides its Secret.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Materials {
+    /// Stands for the lead broker.
+    pub service: Service,
+    /// Where it leads to, by address family; empty while that is unknown.
+    pub slices: Vec<EndpointSlice>,
+    /// The brokers. Not made before the certificate is there.
+    pub mini_cluster: Option<MiniCluster>,
+}
+
+/// The objects of `hosted`, which must be one that the API server has answered with.
+///
+/// # Errors
+/// `hosted` is not what admission lets through: somebody edited it.
+pub fn materials(hosted: &HostedBurst, lead: &[IpAddr], with_brokers: bool) -> Result<Materials, String> {
+    let template = BurstTemplate::parse(&hosted.spec.template).map_err(|error| error.to_string())?;
+    let rank_map = RankMap::parse_canonical(&hosted.spec.rank_map).map_err(|error| error.to_string())?;
+    let port = hosted.spec.lead.as_ref().map_or(LEAD_PORT, |lead| lead.port);
+    let family = |v6: bool| lead.iter().copied().filter(|ip| ip.is_ipv6() == v6).collect::<Vec<_>>();
+    let slices = [(false, family(false)), (true, family(true))];
+    Ok(Materials {
+        service: service(hosted),
+        slices: slices
+            .into_iter()
+            .filter(|(_, addresses)| !addresses.is_empty())
+            .map(|(v6, addresses)| endpoint_slice(hosted, v6, &addresses, port))
+            .collect(),
+        mini_cluster: with_brokers.then(|| mini_cluster(hosted, &template, &rank_map)),
+    })
+}
+
+/// The Secret with the certificate.
+pub fn secret(hosted: &HostedBurst, credential: &Credential) -> Secret {
+    let data = [(CURVE_CERT.to_owned(), ByteString(credential.expose().as_bytes().to_vec()))];
+    Secret {
+        metadata: metadata(hosted, names::curve(&hosted.spec.slot), Some(role::CURVE)),
+        data: Some(data.into()),
+        type_: Some("Opaque".into()),
+        ..Secret::default()
+    }
+}
+
+/// A Service without selector: broker.toml names it, and it goes wherever the EndpointSlices say.
+fn service(hosted: &HostedBurst) -> Service {
+    Service {
+        metadata: metadata(hosted, names::lead(&hosted.spec.slot), Some(role::LEAD_PROXY)),
+        spec: Some(ServiceSpec {
+            type_: Some("ClusterIP".into()),
+            // The lead's address may be of either family.
+            ip_family_policy: Some("PreferDualStack".into()),
+            ports: Some(vec![ServicePort {
+                name: Some(PORT_NAME.into()),
+                port: LEAD_PORT.into(),
+                protocol: Some("TCP".into()),
+                ..ServicePort::default()
+            }]),
+            ..ServiceSpec::default()
+        }),
+        status: None,
+    }
+}
+
+/// Names of the EndpointSlices of a slot: IPv4, IPv6.
+pub fn slice_names(slot: &str) -> [String; 2] {
+    ["ipv4", "ipv6"].map(|family| format!("{}-{family}", names::lead(slot)))
+}
+
+fn endpoint_slice(hosted: &HostedBurst, v6: bool, addresses: &[IpAddr], port: u16) -> EndpointSlice {
+    let service = names::lead(&hosted.spec.slot);
+    let [ipv4, ipv6] = slice_names(&hosted.spec.slot);
+    let mut metadata = metadata(hosted, if v6 { ipv6 } else { ipv4 }, Some(role::LEAD_PROXY));
+    let labels = metadata.labels.get_or_insert_default();
+    labels.insert(labels::kubernetes::SERVICE_NAME.into(), service);
+    labels.insert(labels::kubernetes::ENDPOINT_SLICE_MANAGED_BY.into(), labels::TRIBUTARY.into());
+    EndpointSlice {
+        metadata,
+        address_type: if v6 { "IPv6" } else { "IPv4" }.into(),
+        endpoints: vec![Endpoint {
+            addresses: addresses.iter().map(ToString::to_string).collect(),
+            conditions: Some(EndpointConditions { ready: Some(true), ..EndpointConditions::default() }),
+            ..Endpoint::default()
+        }],
+        ports: Some(vec![EndpointPort {
+            name: Some(PORT_NAME.into()),
+            port: Some(port.into()),
+            protocol: Some("TCP".into()),
+            ..EndpointPort::default()
+        }]),
+    }
+}
+
+/// The hosted MiniCluster: brokers of one slot, and nothing of the root's that only its lead needs.
+///
+/// Defaults of the API are written out, so that what the API server stores is what was applied.
+pub fn mini_cluster(hosted: &HostedBurst, template: &BurstTemplate, rank_map: &RankMap) -> MiniCluster {
+    let BurstTemplate { containers, flux, logging, pod, disable_affinity, share_process_namespace } = template.clone();
+    let HostedBurstSpec { slot, size, max_size, .. } = &hosted.spec;
+    let count = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
+    let lead = LeadBroker {
+        address: Some(names::lead(slot)),
+        name: Some(rank_map.root().name.clone()),
+        size: Some(count(rank_map.root().max_size)),
+        port: Some(DEFAULT_BROKER_PORT),
+        hostlist: None,
+    };
+    let spec = MiniClusterSpec {
+        containers,
+        network: Network { headless_name: None, disable_affinity },
+        flux: flux_spec(flux, names::curve(slot), lead),
+        logging,
+        share_process_namespace,
+        size: Some(count(*size)),
+        max_size: Some(count(*max_size)),
+        tasks: Some(1),
+        deadline_seconds: Some(DEFAULT_DEADLINE_SECONDS),
+        pod: pod_spec(pod),
+        ..MiniClusterSpec::default()
+    };
+    MiniCluster { metadata: metadata(hosted, slot.clone(), None), spec, status: None }
+}
+
+fn flux_spec(flux: FluxTemplate, curve_cert_secret: String, lead_broker: LeadBroker) -> FluxSpec {
+    let FluxTemplate {
+        container,
+        arch,
+        wrap,
+        connect_timeout,
+        disable_socket,
+        topology,
+        no_wait_socket,
+        log_level,
+        scheduler,
+        munge_secret,
+        environment,
+    } = flux;
+    let default = FluxSpec::default();
+    FluxSpec {
+        connect_timeout: Some(
+            connect_timeout.unwrap_or_else(|| crate::api::minicluster::DEFAULT_CONNECT_TIMEOUT.into()),
+        ),
+        log_level: Some(log_level.unwrap_or(crate::api::minicluster::DEFAULT_LOG_LEVEL)),
+        container,
+        arch,
+        wrap,
+        disable_socket,
+        topology,
+        no_wait_socket,
+        scheduler,
+        munge_secret,
+        environment,
+        curve_cert_secret: Some(curve_cert_secret),
+        bursting: Bursting { lead_broker, ..Bursting::default() },
+        ..default
+    }
+}
+
+/// The token is never mounted, whatever the template says.
+fn pod_spec(pod: PodTemplate) -> PodSpec {
+    let PodTemplate {
+        service_account_name,
+        runtime_class_name,
+        scheduler_name,
+        node_selector,
+        node_affinity,
+        tolerations,
+        dns_policy,
+        host_ipc,
+        host_pid,
+        resources,
+        security_context,
+    } = pod;
+    PodSpec {
+        service_account_name,
+        automount_service_account_token: false,
+        runtime_class_name,
+        scheduler_name,
+        node_selector,
+        node_affinity,
+        tolerations,
+        dns_policy,
+        host_ipc,
+        host_pid,
+        resources,
+        security_context,
+        ..PodSpec::default()
+    }
+}
+
+fn metadata(hosted: &HostedBurst, name: String, role: Option<&str>) -> ObjectMeta {
+    let mut labels = identity(&hosted.spec);
+    labels.extend(role.map(|role| (labels::ROLE.to_owned(), role.to_owned())));
+    let owner: Option<OwnerReference> = controller_reference(hosted);
+    ObjectMeta {
+        name: Some(name),
+        namespace: hosted.metadata.namespace.clone(),
+        labels: Some(labels),
+        owner_references: owner.map(|owner| vec![owner]),
+        ..ObjectMeta::default()
+    }
+}
+
+/// Labels that say whose burst it is. What does not fit into a label (RFC 1123, 63 characters) is left out: labels are
+/// for people and selectors, the spec of the HostedBurst is what counts.
+fn identity(spec: &HostedBurstSpec) -> BTreeMap<String, String> {
+    let all = [
+        (labels::kubernetes::MANAGED_BY, labels::TRIBUTARY),
+        (labels::SLOT, spec.slot.as_str()),
+        (labels::ROOT_CLUSTER, spec.peer.as_str()),
+        (labels::ROOT_CLUSTER_UID, spec.root_cluster_uid.as_str()),
+        (labels::ROOT_NAMESPACE, spec.root.namespace.as_str()),
+        (labels::ROOT_NAME, spec.root.name.as_str()),
+        (labels::ROOT_UID, spec.root.uid.as_str()),
+        (labels::BURST_UID, spec.burst_uid.as_str()),
+    ];
+    all.into_iter().filter(|(_, value)| is_label_value(value)).map(|(key, value)| (key.into(), value.into())).collect()
+}
+
+fn is_label_value(text: &str) -> bool {
+    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    text.len() <= 63
+        && edge(text.chars().next())
+        && edge(text.chars().next_back())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::bursting::provider::admission::tests::offer;
+
+    fn hosted() -> HostedBurst {
+        let desired = DesiredBurst {
+            lead: Some(crate::contract::LeadAddress { address: "192.0.2.7".into(), port: 30050 }),
+            template: json!({"containers": [{"image": "app"}], "pod": {"serviceAccountName": "guests"}}),
+            lease_seconds: 999_999,
+            ..offer()
+        };
+        let template = BurstTemplate::parse(&desired.template).unwrap();
+        let mut hosted = hosted_burst(&"east".into(), &"east-uid".into(), &desired, &template);
+        hosted.metadata.uid = Some("hosted-uid".into());
+        hosted
+    }
+
+    #[test]
+    fn objects_of_a_hosted_burst() {
+        let hosted = hosted();
+        let lead = ["192.0.2.7", "2001:db8::7"].map(|ip| ip.parse().unwrap());
+        let made = materials(&hosted, &lead, true).unwrap();
+        insta::assert_json_snapshot!("hosted_burst", hosted);
+        insta::assert_json_snapshot!("service", made.service);
+        insta::assert_json_snapshot!("endpoint_slices", made.slices);
+        insta::assert_json_snapshot!("mini_cluster", made.mini_cluster);
+        let secret = secret(&hosted, &Credential::new("text".into()));
+        assert_eq!(secret.metadata.name.as_deref(), Some("lake-burst-0-curve"));
+        assert_eq!(secret.metadata.owner_references.unwrap()[0].uid, "hosted-uid");
+    }
+
+    #[test]
+    fn without_certificate_and_address_there_are_no_brokers_and_no_endpoints() {
+        let made = materials(&hosted(), &[], false).unwrap();
+        assert_eq!((made.slices.len(), made.mini_cluster), (0, None));
+    }
+
+    #[test]
+    fn what_was_admitted_is_frozen_and_the_rest_follows_the_root() {
+        let before = hosted();
+        let desired = DesiredBurst {
+            generation: 7,
+            size: 99,
+            max_size: 99,
+            cores: 64,
+            template: json!({"containers": [{"image": "evil"}]}),
+            rank_map: "other".into(),
+            credential_digest: "other".into(),
+            lead: None,
+            ..offer()
+        };
+        let after = updated(&before, &desired);
+        assert_eq!((after.spec.size, after.spec.generation, after.spec.lead.clone()), (3, 7, None));
+        let live = |spec: &HostedBurstSpec| HostedBurstSpec {
+            generation: 0,
+            size: 0,
+            lead: None,
+            lease_seconds: 0,
+            drain_seconds: 0,
+            ..spec.clone()
+        };
+        assert_eq!(live(&after.spec), live(&before.spec));
+        assert_eq!(before.spec.lease_seconds, LONGEST_LEASE_SECONDS);
+    }
+}

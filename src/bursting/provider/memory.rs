@@ -1,0 +1,180 @@
+//! What is remembered of a slot between steps, in one leader's scope. Losing it is safe: it is looked up or concluded
+//! anew, at worst with the word "evicted" for a burst that this agent itself ended before it restarted.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::slot::{ClaimKey, Wanted, holder};
+use crate::api::hosted_burst::HostedBurst;
+use crate::bursting::timing::RESOLVE_AGAIN;
+use crate::clock::Mono;
+use crate::contract::Rejection;
+
+/// How long the API server's refusal of an offer stands if nothing changes.
+pub const VERDICT_STANDS: Duration = Duration::from_secs(300);
+/// Between two requests for a certificate that could not be had.
+pub const CREDENTIAL_AGAIN: Duration = Duration::from_secs(2);
+
+/// What became of a burst that was hosted here.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// It is here.
+    Hosted {
+        /// UID of its HostedBurst.
+        uid: String,
+        /// Its incarnation.
+        incarnation: String,
+    },
+    /// We ended it.
+    Released {
+        /// UID of its HostedBurst.
+        uid: String,
+        /// Its incarnation.
+        incarnation: String,
+        /// Why.
+        message: String,
+    },
+    /// Somebody else deleted its HostedBurst.
+    Evicted {
+        /// Its incarnation.
+        incarnation: String,
+    },
+}
+
+impl Fate {
+    /// The incarnation it was of.
+    pub fn incarnation(&self) -> &str {
+        match self {
+            Self::Hosted { incarnation, .. } | Self::Released { incarnation, .. } | Self::Evicted { incarnation } => {
+                incarnation
+            }
+        }
+    }
+}
+
+/// Why an admitted offer could not be carried out.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Verdict {
+    /// What it is about.
+    pub fingerprint: String,
+    /// Why not.
+    pub rejection: Rejection,
+    /// Until when it stands.
+    pub until: Mono,
+}
+
+/// Whether the certificate is here.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum SecretState {
+    /// Not looked at yet, or something happened that makes looking again worth a request.
+    #[default]
+    Unknown,
+    /// Not here, or not the one that was announced; asked for at this time and not had.
+    Missing {
+        /// When it may be asked for again.
+        again: Mono,
+        /// What went wrong last.
+        message: String,
+    },
+    /// It is being asked for.
+    Asked,
+    /// Here, with this digest.
+    Held {
+        /// Of the text.
+        digest: String,
+    },
+}
+
+/// A host name, resolved.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Resolution {
+    /// The name.
+    pub host: String,
+    /// Its addresses, or why there are none.
+    pub found: Result<Vec<IpAddr>, String>,
+    /// When it was asked.
+    pub at: Mono,
+}
+
+/// What is remembered of a slot.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Memory {
+    /// What became of bursts that peers still speak of.
+    pub fates: BTreeMap<ClaimKey, Fate>,
+    /// Offers that could not be carried out.
+    pub verdicts: BTreeMap<ClaimKey, Verdict>,
+    /// The certificate.
+    pub secret: SecretState,
+    /// The lead's host name.
+    pub resolution: Option<Resolution>,
+    /// The Job is gone: looked at, uncached, since the MiniCluster went.
+    pub job_gone: bool,
+    /// Since when the burst is missing from complete snapshots.
+    pub absent_since: Option<Mono>,
+}
+
+impl Memory {
+    /// A HostedBurst exists.
+    pub(super) fn saw(&mut self, hosted: &HostedBurst) {
+        let uid = hosted.metadata.uid.clone().unwrap_or_default();
+        let fate = Fate::Hosted { uid: uid.clone(), incarnation: hosted.spec.root.incarnation.clone() };
+        let ended = matches!(self.fates.get(&holder(hosted)), Some(Fate::Released { uid: ended, .. }) if *ended == uid);
+        if !ended {
+            self.fates.insert(holder(hosted), fate);
+        }
+        self.verdicts.clear();
+    }
+
+    /// We end a burst.
+    pub(super) fn ended(&mut self, hosted: &HostedBurst, message: &str) {
+        let fate = Fate::Released {
+            uid: hosted.metadata.uid.clone().unwrap_or_default(),
+            incarnation: hosted.spec.root.incarnation.clone(),
+            message: message.to_owned(),
+        };
+        self.fates.insert(holder(hosted), fate);
+    }
+
+    /// Whether a claim's burst was hosted here.
+    pub(super) fn was_hosted(&self, key: &ClaimKey) -> bool {
+        self.fates.contains_key(key)
+    }
+
+    /// The verdict about exactly this offer, while it stands.
+    pub(super) fn verdict(&self, key: &ClaimKey, fingerprint: &str, now: Mono) -> Option<&Verdict> {
+        self.verdicts.get(key).filter(|verdict| verdict.fingerprint == fingerprint && now < verdict.until)
+    }
+
+    /// Addresses of a host name, and when to ask again; `None` if it is time to ask.
+    pub(super) fn resolved(&self, host: &str, now: Mono) -> Option<(Result<Vec<IpAddr>, String>, Duration)> {
+        let known = self.resolution.as_ref().filter(|known| known.host == host)?;
+        let again = RESOLVE_AGAIN.checked_sub(now.saturating_since(known.at)).filter(|left| !left.is_zero())?;
+        Some((known.found.clone(), again))
+    }
+
+    /// The last known addresses of a host name, however old.
+    pub(super) fn last_resolved(&self, host: &str) -> Result<Vec<IpAddr>, String> {
+        match self.resolution.as_ref().filter(|known| known.host == host) {
+            Some(known) => known.found.clone(),
+            None => Err("it was not asked yet".into()),
+        }
+    }
+
+    /// Drops what nobody speaks of any more.
+    pub(super) fn forget(&mut self, claims: &BTreeMap<ClaimKey, Wanted>, hosted: Option<&HostedBurst>) {
+        let holder = hosted.map(holder);
+        self.fates.retain(|key, _| claims.contains_key(key) || holder.as_ref() == Some(key));
+        self.verdicts.retain(|key, _| claims.contains_key(key));
+        if hosted.is_none() {
+            self.secret = SecretState::Unknown;
+            self.resolution = None;
+            self.absent_since = None;
+        }
+    }
+
+    /// Nothing is remembered: the entry can go.
+    pub fn is_empty(&self) -> bool {
+        self.fates.is_empty() && self.verdicts.is_empty() && self.secret == SecretState::Unknown && !self.job_gone
+    }
+}

@@ -1,0 +1,23 @@
+//! Provider side: what peers may place here, and how it is made, kept and ended.
+//!
+//! | file | what it does | talks to the API server |
+//! |---|---|---|
+//! | [`admission`] | an offer and what is known → taken, or why not | no |
+//! | [`policy`], [`pod_security`] | the import policy, held against the template and the rendered pod | no |
+//! | [`ledger`] | what is promised to whom | no |
+//! | [`slot`], `keeping`, `ending` | claims on a name and what is there → what to do and what to say | no |
+//! | [`lease`] | how long a burst outlives the contact with its root | no |
+//! | [`materialize`] | the objects of a hosted burst | no |
+//! | [`memory`] | what is remembered between steps | no |
+pub mod admission;
+mod ending;
+mod keeping;
+pub mod lease;
+pub mod ledger;
+pub mod materialize;
+pub mod memory;
+pub mod pod_security;
+pub mod policy;
+pub mod slot;
+
+pub use ending::Reason;

@@ -1,0 +1,366 @@
+//! One slot, one step: from what peers want of a name and what is there, to what has to be done and said. Pure.
+//!
+//! A **slot** is a namespace and a name: one HostedBurst, one MiniCluster, one Job. Several claims can be made on it: by
+//! the burst that runs, by its successor (the root was made anew), by another root that chose the same name.
+//!
+//! Nothing is concluded from what a cache or a peer does not show: a burst ends by a tombstone, by absence from complete
+//! snapshots for the grace period, by its lease, or because its owner here deleted it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::admission::{self, Admitted, Facts};
+use super::ending;
+use super::keeping;
+use super::ledger::SlotKey;
+use super::materialize::{self, Materials};
+use super::memory::{Fate, Memory, Verdict};
+use crate::api::hosted_burst::{HostedBurst, HostedBurstStatus};
+use crate::api::minicluster::MiniCluster;
+use crate::bursting::addresses::Range;
+use crate::bursting::contact::Contacts;
+use crate::bursting::nodes::PodView;
+use crate::bursting::note::Note;
+use crate::bursting::peers::PeerView;
+use crate::bursting::timing::Now;
+use crate::contract::{
+    BurstUid, CredentialRequest, DesiredBurst, ObservedBurst, PeerName, Phase, Rejection, RejectionReason,
+};
+
+/// Whose claim it is.
+pub type ClaimKey = (PeerName, BurstUid);
+
+/// What a peer wants of a slot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Wanted {
+    /// This burst.
+    Burst(Box<DesiredBurst>),
+    /// The end of it.
+    Tombstone,
+}
+
+/// What is answered to a claim.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answered {
+    /// Where it stands.
+    Observed(Box<ObservedBurst>),
+    /// Nothing of it is here.
+    Nothing,
+}
+
+/// All that a step looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct SlotView<'a> {
+    /// The moment.
+    pub now: Now,
+    /// Which slot.
+    pub key: &'a SlotKey,
+    /// What peers want of it.
+    pub claims: &'a BTreeMap<ClaimKey, Wanted>,
+    /// Per peer in session, once it sent a complete snapshot: all bursts it wants anything of.
+    pub listed: &'a BTreeMap<PeerName, BTreeSet<BurstUid>>,
+    /// The peers.
+    pub peers: &'a BTreeMap<PeerName, PeerView>,
+    /// Since when they are away.
+    pub contacts: &'a Contacts,
+    /// The HostedBurst of this name.
+    pub hosted: Option<&'a HostedBurst>,
+    /// The MiniCluster of this name.
+    pub mini_cluster: Option<&'a MiniCluster>,
+    /// Pods of the Job of this name that a MiniCluster made.
+    pub pods: &'a [PodView],
+    /// What admission needs; its `import` is looked up per claim.
+    pub facts: &'a Facts<'a>,
+    /// Pod and service ranges of this cluster, as far as known.
+    pub own_ranges: &'a [Range],
+    /// What is remembered of the slot.
+    pub memory: &'a Memory,
+}
+
+/// What has to be done, in order.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Change {
+    /// Render, judge and dry-run an admitted offer; if all is well, reserve, create this HostedBurst; else remember why not.
+    Admit {
+        /// Whose offer.
+        claim: ClaimKey,
+        /// What the verdict is about.
+        fingerprint: String,
+        /// What to create.
+        hosted: Box<HostedBurst>,
+        /// What was admitted.
+        admitted: Box<Admitted>,
+    },
+    /// Apply the HostedBurst's spec.
+    Update(Box<HostedBurst>),
+    /// Apply the HostedBurst's status.
+    Status(Box<HostedBurstStatus>),
+    /// Look whether the certificate's Secret is there, and remember.
+    LookSecret,
+    /// Ask the root for the certificate, check its digest, store it as a Secret, remember.
+    RequestCredential {
+        /// Whom to ask.
+        peer: PeerName,
+        /// What for.
+        request: CredentialRequest,
+    },
+    /// Resolve the lead's host name, and remember.
+    Resolve(String),
+    /// Apply Service, EndpointSlices and MiniCluster; remove EndpointSlices that are no longer wanted.
+    Materialize(Box<Materials>),
+    /// Delete the MiniCluster with this UID.
+    DeleteMiniCluster {
+        /// Its UID.
+        uid: String,
+    },
+    /// Look whether the Job of this name is gone, uncached, and remember.
+    LookJob,
+    /// Delete the HostedBurst with this UID: nothing of it runs any more.
+    DeleteHosted {
+        /// Its UID.
+        uid: String,
+    },
+}
+
+/// What a step decides.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct SlotStep {
+    /// What has to be done.
+    pub changes: Vec<Change>,
+    /// What is answered to each claim.
+    pub answers: BTreeMap<ClaimKey, Answered>,
+    /// What to tell people, on the HostedBurst.
+    pub notes: Vec<Note>,
+    /// The memory of the slot afterwards.
+    pub memory: Memory,
+    /// When to look again though nothing changed.
+    pub wake: Option<Duration>,
+}
+
+/// Decides what to do about a slot.
+pub fn step(view: &SlotView<'_>) -> SlotStep {
+    let mut step = SlotStep { memory: view.memory.clone(), ..SlotStep::default() };
+    match view.hosted {
+        Some(hosted) => {
+            step.memory.saw(hosted);
+            hosted_slot(view, hosted, &mut step);
+        }
+        None => free_slot(view, &mut step),
+    }
+    step.memory.forget(view.claims, view.hosted);
+    step
+}
+
+fn hosted_slot(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotStep) {
+    let holder = holder(hosted);
+    let claim = view.claims.get(&holder);
+    match ending::reason(view, hosted, &holder, claim, step) {
+        Some(reason) => ending::drain(view, hosted, reason, step),
+        None => keeping::keep(view, hosted, &holder, claim, step),
+    }
+    for (key, wanted) in view.claims {
+        let answer = match wanted {
+            Wanted::Tombstone if *key == holder => continue,
+            Wanted::Tombstone => Answered::Nothing,
+            Wanted::Burst(desired) if *key == holder && is_same_instance(hosted, desired) => continue,
+            Wanted::Burst(desired) if is_successor(hosted, &key.0, desired) => {
+                let message = "an earlier burst of this name is leaving";
+                observed(desired, Phase::Draining, message)
+            }
+            Wanted::Burst(desired) => {
+                let taken = format!(
+                    "a burst of {}'s MiniCluster {}/{} has this name here",
+                    hosted.spec.peer, hosted.spec.root.namespace, hosted.spec.root.name
+                );
+                rejected(desired, Rejection::new(RejectionReason::NameTaken, taken))
+            }
+        };
+        step.answers.insert(key.clone(), answer);
+    }
+}
+
+/// Nothing is hosted under this name: what is left of an evicted burst goes, then offers are looked at.
+fn free_slot(view: &SlotView<'_>, step: &mut SlotStep) {
+    let empty = ending::clear(view, step);
+    let mut taken = false;
+    for (key, wanted) in view.claims {
+        let answer = match wanted {
+            Wanted::Tombstone if empty || !step.memory.was_hosted(key) => {
+                step.memory.fates.remove(key);
+                Answered::Nothing
+            }
+            Wanted::Tombstone => match step.memory.fates.get(key) {
+                Some(fate) => leaving(key, fate),
+                None => Answered::Nothing,
+            },
+            Wanted::Burst(desired) => match past(key, desired, step) {
+                _ if !empty => observed(desired, Phase::Draining, "what is left of an earlier burst is leaving"),
+                Some(answer) => answer,
+                None if taken => rejected(
+                    desired,
+                    Rejection::new(RejectionReason::NameTaken, "another burst is about to take this name here"),
+                ),
+                None => match offered(view, key, desired, step) {
+                    Ok(()) => {
+                        taken = true;
+                        observed(desired, Phase::Pending, "")
+                    }
+                    Err(rejection) => rejected(desired, rejection),
+                },
+            },
+        };
+        step.answers.insert(key.clone(), answer);
+    }
+}
+
+/// What became of a burst that was here before, if that is still the answer.
+fn past(key: &ClaimKey, desired: &DesiredBurst, step: &mut SlotStep) -> Option<Answered> {
+    let incarnation = &desired.root.incarnation;
+    if step.memory.fates.get(key).is_some_and(|fate| fate.incarnation() != incarnation) {
+        step.memory.fates.remove(key);
+    }
+    let known = step.memory.fates.get(key).cloned();
+    match (known, &desired.hosted_uid) {
+        // It ended by our own decision, and the root has not taken notice of that.
+        (Some(Fate::Released { uid, message, .. }), Some(seen)) if uid == *seen => {
+            Some(observed(desired, Phase::Released, &message))
+        }
+        // The root took notice, and offers it anew.
+        (Some(Fate::Released { .. }), None) => {
+            step.memory.fates.remove(key);
+            None
+        }
+        // It was here, and we did not end it. Or the root saw one that is not here: deleted while no agent ran.
+        (Some(_), _) | (None, Some(_)) => {
+            step.memory.fates.insert(key.clone(), Fate::Evicted { incarnation: incarnation.clone() });
+            let message = "its HostedBurst was deleted: the owner of this cluster does not want it here";
+            let rejection = Rejection::new(RejectionReason::EvictedByProvider, message);
+            Some(with_rejection(desired, Phase::Evicted, rejection))
+        }
+        (None, None) => None,
+    }
+}
+
+/// An offer for a free name.
+fn offered(view: &SlotView<'_>, key: &ClaimKey, desired: &DesiredBurst, step: &mut SlotStep) -> Result<(), Rejection> {
+    let (peer, _) = key;
+    let peer_view = view.peers.get(peer);
+    let import = peer_view.and_then(|peer| peer.import.as_ref());
+    let admitted = admission::admit(peer, desired, &Facts { import, ..*view.facts })?;
+    if view.mini_cluster.is_some() {
+        let message = format!("MiniCluster {} exists here and is no hosted burst", desired.slot);
+        return Err(Rejection::new(RejectionReason::NameTaken, message));
+    }
+    let Some(root_cluster) = peer_view.and_then(|peer| peer.cluster_uid.clone()) else {
+        let message = format!("the cluster UID of {peer} is not known yet");
+        return Err(Rejection::new(RejectionReason::Other("UnknownCluster".into()), message));
+    };
+    let generation = peer_view.and_then(|peer| peer.generation);
+    let fingerprint = format!("{}/{}/{generation:?}", desired.root.incarnation, desired.generation);
+    match step.memory.verdict(key, &fingerprint, view.now.mono) {
+        Some(Verdict { rejection, until, .. }) => {
+            let again = until.saturating_since(view.now.mono);
+            step.wake = Some(step.wake.map_or(again, |wake| wake.min(again)));
+            Err(rejection.clone())
+        }
+        None => {
+            let hosted = materialize::hosted_burst(peer, &root_cluster, desired, &admitted.template);
+            step.changes.push(Change::Admit {
+                claim: key.clone(),
+                fingerprint,
+                hosted: Box::new(hosted),
+                admitted: Box::new(admitted),
+            });
+            Ok(())
+        }
+    }
+}
+
+/// Whose burst it is.
+pub(super) fn holder(hosted: &HostedBurst) -> ClaimKey {
+    (hosted.spec.peer.as_str().into(), hosted.spec.burst_uid.as_str().into())
+}
+
+/// Whether an offer is about exactly the instance that is hosted.
+pub(super) fn is_same_instance(hosted: &HostedBurst, desired: &DesiredBurst) -> bool {
+    let key = materialize::key(&hosted.spec);
+    key.burst == desired.uid && key.mini_cluster == desired.root.uid && key.incarnation == desired.root.incarnation
+}
+
+/// Whether an offer replaces what is hosted: the same MiniCluster of the same peer, in another life.
+pub(super) fn is_successor(hosted: &HostedBurst, peer: &PeerName, desired: &DesiredBurst) -> bool {
+    let spec = &hosted.spec;
+    spec.peer == peer.as_str()
+        && spec.root.namespace == desired.root.namespace
+        && spec.root.name == desired.root.name
+        && !is_same_instance(hosted, desired)
+}
+
+/// Where the lead is reached: from the address in the spec, checked; a host name as it was resolved.
+pub(super) fn lead_addresses(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotStep) -> (Vec<IpAddr>, String) {
+    let Some(lead) = &hosted.spec.lead else {
+        return (Vec::new(), "the lead broker's address is not known yet".into());
+    };
+    let found = match lead.address.parse::<IpAddr>() {
+        Ok(address) => Ok(vec![address]),
+        Err(_) => match step.memory.resolved(&lead.address, view.now.mono) {
+            Some((found, again)) => {
+                step.wake = Some(step.wake.map_or(again, |wake| wake.min(again)));
+                found
+            }
+            None => {
+                step.changes.push(Change::Resolve(lead.address.clone()));
+                step.memory.last_resolved(&lead.address)
+            }
+        },
+    };
+    let addresses = match found {
+        Ok(addresses) => addresses,
+        Err(message) => return (Vec::new(), format!("the lead's host name cannot be resolved: {message}")),
+    };
+    let checked = addresses.into_iter().map(|address| crate::bursting::addresses::check(address, view.own_ranges));
+    let (good, bad): (Vec<_>, Vec<_>) = checked.partition(Result::is_ok);
+    let good: Vec<IpAddr> = good.into_iter().filter_map(Result::ok).collect();
+    let message = match bad.into_iter().find_map(Result::err) {
+        Some(error) if good.is_empty() => format!("the lead's address is refused: {error}"),
+        _ => String::new(),
+    };
+    (good, message)
+}
+
+pub(super) fn observed(desired: &DesiredBurst, phase: Phase, message: &str) -> Answered {
+    Answered::Observed(Box::new(ObservedBurst {
+        uid: desired.uid.clone(),
+        observed_generation: desired.generation,
+        incarnation: desired.root.incarnation.clone(),
+        phase,
+        message: message.to_owned(),
+        ..ObservedBurst::default()
+    }))
+}
+
+fn rejected(desired: &DesiredBurst, rejection: Rejection) -> Answered {
+    with_rejection(desired, Phase::Rejected, rejection)
+}
+
+fn with_rejection(desired: &DesiredBurst, phase: Phase, rejection: Rejection) -> Answered {
+    let Answered::Observed(mut said) = observed(desired, phase, &rejection.message) else {
+        unreachable!("observed() observes")
+    };
+    said.rejection = Some(rejection);
+    Answered::Observed(said)
+}
+
+/// The answer to a tombstone while something of the burst is still here.
+fn leaving((_, uid): &ClaimKey, fate: &Fate) -> Answered {
+    Answered::Observed(Box::new(ObservedBurst {
+        uid: uid.clone(),
+        incarnation: fate.incarnation().to_owned(),
+        phase: Phase::Draining,
+        ..ObservedBurst::default()
+    }))
+}
+
+#[cfg(test)]
+mod tests;

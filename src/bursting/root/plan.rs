@@ -1,0 +1,338 @@
+//! A root MiniCluster → the Bursts it should have. Pure.
+//!
+//! What an incarnation was started with is frozen: rank map, certificate, template, cores. What may change while it runs is
+//! the size within what was declared, the choice of peers for slots that nobody has taken yet, the lead's address, and that
+//! it is over.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::offer;
+use crate::api::burst::{Burst, BurstSpec};
+use crate::api::hosted_burst::BurstPhase;
+use crate::api::labels::{self, condition};
+use crate::api::minicluster::{BurstCluster, BurstNetworkType, MiniCluster, MiniClusterStatus, Phase};
+use crate::api::names;
+use crate::bursting::template::BurstTemplate;
+use crate::bursting::timing::{DRAIN, LEASE};
+use crate::cluster::apply::controller_reference;
+use crate::cluster::conditions;
+use crate::contract::LeadAddress;
+use crate::flux::{RankMap, Slot};
+
+/// What has to be done about a Burst.
+#[derive(Clone, PartialEq, Debug)]
+pub enum PlanChange {
+    /// Apply this object.
+    Apply(Box<Burst>),
+    /// Delete it: its slot is gone, and nothing of it is left anywhere.
+    Delete {
+        /// Its name.
+        name: String,
+        /// Its UID.
+        uid: String,
+    },
+}
+
+/// Whether a root's bursts must go: it ended, is held back, or is being deleted.
+pub fn is_over(root: &MiniCluster) -> bool {
+    let status = root.status.as_ref();
+    let ended =
+        matches!(status.and_then(|status| status.phase), Some(Phase::Succeeded | Phase::Failed | Phase::Suspended));
+    let finished = status.is_some_and(|status| conditions::is_true(&status.conditions, condition::FINISHED));
+    root.spec.suspend || ended || finished || root.metadata.deletion_timestamp.is_some()
+}
+
+/// The Bursts of `root`, given those that exist (controlled by this very object) and the lead's address, if it is known.
+/// The order is that of the ranks.
+pub fn plan(root: &MiniCluster, existing: &[&Burst], lead: Option<&LeadAddress>) -> Vec<PlanChange> {
+    let name = root.metadata.name.as_deref().unwrap_or_default();
+    let declared: Vec<(String, &BurstCluster)> = root.spec.bursts(name).collect();
+    let instance = root.status.as_ref().and_then(Instance::of);
+    let slots: Vec<Slot> = instance.as_ref().map(|instance| instance.map.bursts().to_vec()).unwrap_or_default();
+    let mut changes = Vec::new();
+    for (index, slot) in slots.iter().enumerate() {
+        let before = existing.iter().copied().find(|burst| burst.spec.slot == slot.name);
+        let cluster = declared.iter().find(|(name, _)| *name == slot.name).map(|(_, cluster)| *cluster);
+        let wanted = cluster.is_some() && !is_over(root);
+        let (Some(instance), true) = (&instance, wanted || before.is_some()) else { continue };
+        if let (Some(before), None) = (before, cluster)
+            && is_released(before)
+        {
+            changes.push(delete(before));
+            continue;
+        }
+        let spec = spec(root, instance, index, slot, cluster, before, lead);
+        changes.push(PlanChange::Apply(Box::new(burst(root, spec))));
+    }
+    for burst in existing.iter().filter(|burst| !slots.iter().any(|slot| slot.name == burst.spec.slot)) {
+        changes.extend(unplanned(root, burst, instance.is_some()));
+    }
+    changes
+}
+
+/// What a running instance was started with.
+struct Instance {
+    incarnation: String,
+    map: RankMap,
+    rank_map: String,
+    rank_map_digest: String,
+    credential_digest: String,
+    credential_secret: String,
+}
+
+impl Instance {
+    fn of(status: &MiniClusterStatus) -> Option<Self> {
+        let rank_map = status.rank_map.clone()?;
+        Some(Self {
+            incarnation: status.incarnation.clone()?,
+            map: RankMap::parse_canonical(&rank_map).ok()?,
+            rank_map,
+            rank_map_digest: status.rank_map_digest.clone()?,
+            credential_digest: status.credential_digest.clone()?,
+            credential_secret: status.credential_secret.clone()?,
+        })
+    }
+}
+
+fn spec(
+    root: &MiniCluster,
+    instance: &Instance,
+    index: usize,
+    slot: &Slot,
+    cluster: Option<&BurstCluster>,
+    before: Option<&Burst>,
+    lead: Option<&LeadAddress>,
+) -> BurstSpec {
+    let running = before.filter(|burst| burst.spec.incarnation == instance.incarnation);
+    let frozen = match running {
+        Some(burst) => burst.spec.clone(),
+        None => BurstSpec {
+            root: root.metadata.name.clone().unwrap_or_default(),
+            slot: slot.name.clone(),
+            index: u32::try_from(index).unwrap_or(u32::MAX),
+            max_size: slot.max_size,
+            cores: slot.cores,
+            gpus: slot.gpus,
+            incarnation: instance.incarnation.clone(),
+            rank_map: instance.rank_map.clone(),
+            rank_map_digest: instance.rank_map_digest.clone(),
+            credential_digest: instance.credential_digest.clone(),
+            credential_secret: instance.credential_secret.clone(),
+            template: BurstTemplate::of(&root.spec).to_json(),
+            ..before.map(|burst| wishes(&burst.spec)).unwrap_or_default()
+        },
+    };
+    let by_node_port = root.spec.flux.bursting.network.kind == BurstNetworkType::NodePort;
+    let lead = lead.filter(|_| by_node_port).cloned().map(Into::into);
+    let live = match cluster {
+        Some(cluster) => BurstSpec {
+            size: u32::try_from(cluster.size(root.spec.size())).unwrap_or(0).clamp(1, frozen.max_size.max(1)),
+            peers: cluster.peers().into_iter().map(str::to_owned).collect(),
+            selector: cluster.selector.as_ref().map(crate::api::minicluster::PeerSelector::labels).unwrap_or_default(),
+            ..frozen
+        },
+        // Dropped by the user; its ranks stay declared until the next instance.
+        None => frozen,
+    };
+    BurstSpec {
+        // While the lead's pod is between two nodes, the last address is better than none.
+        lead: lead.or_else(|| running.and_then(|burst| burst.spec.lead.clone())),
+        lease_seconds: u32::try_from(LEASE.as_secs()).unwrap_or(u32::MAX),
+        drain_seconds: u32::try_from(DRAIN.as_secs()).unwrap_or(u32::MAX),
+        release: cluster.is_none() || is_over(root),
+        ..live
+    }
+}
+
+/// What the user wished of a slot, for one that is not declared any more.
+fn wishes(spec: &BurstSpec) -> BurstSpec {
+    BurstSpec { size: spec.size, peers: spec.peers.clone(), selector: spec.selector.clone(), ..BurstSpec::default() }
+}
+
+/// A Burst that the present instance has no slot for.
+fn unplanned(root: &MiniCluster, burst: &Burst, instance_known: bool) -> Option<PlanChange> {
+    // Between two Jobs nothing is known of slots; only that it is over is.
+    let gone = instance_known || is_over(root);
+    if instance_known && is_released(burst) {
+        return Some(delete(burst));
+    }
+    (gone && !burst.spec.release).then(|| {
+        let spec = BurstSpec { release: true, ..burst.spec.clone() };
+        PlanChange::Apply(Box::new(self::burst(root, spec)))
+    })
+}
+
+fn is_released(burst: &Burst) -> bool {
+    let phase = burst.status.as_ref().map(|status| status.phase);
+    burst.spec.release && phase == Some(BurstPhase::Released)
+}
+
+fn delete(burst: &Burst) -> PlanChange {
+    let name = burst.metadata.name.clone().unwrap_or_default();
+    PlanChange::Delete { name, uid: offer::uid(burst).to_owned() }
+}
+
+fn burst(root: &MiniCluster, spec: BurstSpec) -> Burst {
+    let root_name = root.metadata.name.clone().unwrap_or_default();
+    let labels = [
+        (labels::kubernetes::MANAGED_BY, labels::TRIBUTARY),
+        (labels::MINICLUSTER, &root_name),
+        (labels::SLOT, &spec.slot),
+    ];
+    let retry = root.metadata.annotations.as_ref().and_then(|annotations| annotations.get(labels::RETRY));
+    let metadata = ObjectMeta {
+        name: Some(names::burst_object(&root_name, &spec.slot)),
+        namespace: root.metadata.namespace.clone(),
+        labels: Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
+        annotations: retry.map(|retry| [(labels::RETRY.to_owned(), retry.clone())].into()),
+        owner_references: controller_reference(root).map(|owner| vec![owner]),
+        ..ObjectMeta::default()
+    };
+    Burst { metadata, spec, status: None }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::api::burst::BurstStatus;
+    use crate::flux::Topology;
+
+    /// A running root with two bursts.
+    pub(crate) fn root() -> MiniCluster {
+        let yaml = "
+metadata: {name: lake, namespace: flux, uid: root-uid, generation: 1}
+spec:
+  size: 4
+  containers: [{image: app, cores: 2}]
+  flux: {bursting: {clusters: [{size: 3, peer: west}, {name: pond, size: 2, maxSize: 5, selector: {region: eu}}]}}
+";
+        let mut root: MiniCluster = serde_saphyr::from_str(yaml).unwrap();
+        let parent = Topology::Gateway.parent_of_bursts("lake");
+        let slots = vec![
+            Slot::root("lake", 4).with_resources(2, 0),
+            Slot::burst("lake-burst-0", 3, parent.clone()).with_resources(2, 0),
+            Slot::burst("pond", 5, parent).with_resources(2, 0),
+        ];
+        let map = RankMap::new(slots).unwrap();
+        root.status = Some(MiniClusterStatus {
+            phase: Some(Phase::Running),
+            incarnation: Some("job-1".into()),
+            rank_map: Some(map.to_canonical()),
+            rank_map_digest: Some(map.digest().to_string()),
+            credential_digest: Some("sha256:cert".into()),
+            credential_secret: Some("lake-curve".into()),
+            ..MiniClusterStatus::default()
+        });
+        root
+    }
+
+    fn applied(changes: &[PlanChange]) -> Vec<Burst> {
+        let burst = |change: &PlanChange| match change {
+            PlanChange::Apply(burst) => Some((**burst).clone()),
+            PlanChange::Delete { .. } => None,
+        };
+        changes.iter().filter_map(burst).collect()
+    }
+
+    fn again(root: &MiniCluster, bursts: &[Burst]) -> Vec<PlanChange> {
+        plan(root, &bursts.iter().collect::<Vec<_>>(), None)
+    }
+
+    fn released(bursts: &mut [Burst]) {
+        for burst in bursts {
+            burst.status = Some(BurstStatus { phase: BurstPhase::Released, ..BurstStatus::default() });
+        }
+    }
+
+    #[test]
+    fn the_bursts_of_a_running_root() {
+        let lead = LeadAddress { address: "192.0.2.1".into(), port: 30050 };
+        insta::assert_json_snapshot!(applied(&plan(&root(), &[], Some(&lead))));
+    }
+
+    #[test]
+    fn nothing_is_planned_before_the_instance_is_known() {
+        let mut root = root();
+        root.status.as_mut().unwrap().incarnation = None;
+        assert_eq!(plan(&root, &[], None), []);
+        let bursts = applied(&plan(&self::root(), &[], None));
+        assert_eq!(again(&root, &bursts), [], "between two Jobs nothing is concluded");
+    }
+
+    #[test]
+    fn sizes_and_choices_are_live_and_the_rest_is_frozen() {
+        let lead = LeadAddress { address: "192.0.2.1".into(), port: 30050 };
+        let before = applied(&plan(&root(), &[], Some(&lead)));
+        let mut root = root();
+        root.spec.containers[0].image = Some("other".into());
+        root.spec.containers[0].cores = Some(64);
+        root.spec.flux.bursting.clusters[0].size = Some(99);
+        root.spec.flux.bursting.clusters[0].peer = Some("north".into());
+        root.spec.flux.bursting.clusters[1].size = Some(5);
+        let after = applied(&again(&root, &before));
+        assert_eq!((after[0].spec.size, after[1].spec.size), (3, 5), "within what was declared");
+        assert_eq!(after[0].spec.peers, ["north"]);
+        assert_eq!(after[0].spec.template, before[0].spec.template);
+        assert_eq!(after[0].spec.cores, 2);
+        assert_eq!(after[0].spec.lead, before[0].spec.lead, "the last address stays until another is known");
+
+        root.status.as_mut().unwrap().incarnation = Some("job-2".into());
+        let restarted = applied(&again(&root, &after));
+        assert_ne!(restarted[0].spec.template, before[0].spec.template);
+        assert_eq!((restarted[0].spec.incarnation.as_str(), &restarted[0].spec.lead), ("job-2", &None));
+    }
+
+    #[test]
+    fn a_root_that_is_over_releases_and_one_that_was_never_running_makes_nothing() {
+        type Change = fn(&mut MiniCluster);
+        let table: [(&str, Change); 5] = [
+            ("suspended", |root| root.spec.suspend = true),
+            ("succeeded", |root| root.status.as_mut().unwrap().phase = Some(Phase::Succeeded)),
+            ("failed", |root| root.status.as_mut().unwrap().phase = Some(Phase::Failed)),
+            ("held back", |root| root.status.as_mut().unwrap().phase = Some(Phase::Suspended)),
+            ("suspended between two Jobs", |root| {
+                root.spec.suspend = true;
+                root.status.as_mut().unwrap().incarnation = None;
+            }),
+        ];
+        let bursts = applied(&plan(&root(), &[], None));
+        for (case, change) in table {
+            let mut root = root();
+            change(&mut root);
+            let after = applied(&again(&root, &bursts));
+            assert!(after.len() == 2 && after.iter().all(|burst| burst.spec.release), "{case}");
+            assert_eq!(plan(&root, &[], None), [], "{case}");
+        }
+    }
+
+    #[test]
+    fn a_dropped_slot_is_released_and_then_deleted() {
+        let bursts = applied(&plan(&root(), &[], None));
+        let mut root = root();
+        root.spec.flux.bursting.clusters.pop();
+        let mut after = applied(&again(&root, &bursts));
+        assert_eq!(after.iter().map(|burst| burst.spec.release).collect::<Vec<_>>(), [false, true]);
+        assert_eq!((after[1].spec.size, after[1].spec.slot.as_str()), (2, "pond"), "released as it was");
+        released(&mut after[1..]);
+        after[1].metadata.uid = Some("pond-uid".into());
+        let last = again(&root, &after);
+        assert_eq!(last[1], PlanChange::Delete { name: "lake.pond".into(), uid: "pond-uid".into() });
+    }
+
+    #[test]
+    fn a_slot_the_next_instance_does_not_have_goes_as_well() {
+        let mut bursts = applied(&plan(&root(), &[], None));
+        let mut root = root();
+        root.spec.flux.bursting.clusters.pop();
+        let status = root.status.as_mut().unwrap();
+        let mut slots = RankMap::parse_canonical(status.rank_map.as_deref().unwrap()).unwrap().slots().to_vec();
+        slots.pop();
+        status.rank_map = Some(RankMap::new(slots).unwrap().to_canonical());
+        status.incarnation = Some("job-2".into());
+        let after = applied(&again(&root, &bursts));
+        assert_eq!((after[1].spec.slot.as_str(), after[1].spec.release), ("pond", true));
+        bursts[1].spec.release = true;
+        released(&mut bursts[1..]);
+        assert!(matches!(&again(&root, &bursts)[1], PlanChange::Delete { name, .. } if name == "lake.pond"));
+    }
+}

@@ -1,0 +1,364 @@
+//! What a provider makes a hosted MiniCluster of: an allow-list, not a MiniCluster.
+//!
+//! A field that is not here does not travel. Left out on purpose: labels and annotations of Jobs and pods (they would
+//! match Services, network policies and queues of the provider), container ports (they would make Services), names of
+//! Services, the certificate's text, whole broker configurations, and everything that only the lead broker's pod uses.
+//! Sizes, names, the certificate and the way to the lead come from the offer itself.
+//!
+//! A provider reads it strictly: what it does not know it refuses, so that an older provider never drops what a newer
+//! root relies on.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{PodSecurityContext, Toleration};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::api::minicluster::{
+    Container, ContainerVolume, FluxContainer, FluxScheduler, FluxSpec, LoggingSpec, MiniClusterSpec, PodSpec,
+    ResourceList,
+};
+use crate::api::schema::is_default;
+
+/// Most bytes of a template as JSON: a Burst, a HostedBurst and a control frame have to hold it.
+pub const TEMPLATE_LIMIT: usize = 256 * 1024;
+
+/// The parts of the root's spec that its bursts are made of.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct BurstTemplate {
+    /// Containers of every pod, as in the root.
+    pub containers: Vec<Container>,
+    /// Options of Flux that every broker needs.
+    #[serde(skip_serializing_if = "is_default")]
+    pub flux: FluxTemplate,
+    /// What is printed.
+    #[serde(skip_serializing_if = "is_default")]
+    pub logging: LoggingSpec,
+    /// Properties of the pods.
+    #[serde(skip_serializing_if = "is_default")]
+    pub pod: PodTemplate,
+    /// Leave out the preference for one zone and one pod per node.
+    #[serde(skip_serializing_if = "is_default")]
+    pub disable_affinity: bool,
+    /// Containers of a pod see each other's processes.
+    #[serde(skip_serializing_if = "is_default")]
+    pub share_process_namespace: bool,
+}
+
+/// Options of Flux that every broker needs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct FluxTemplate {
+    /// The container that brings Flux.
+    #[serde(skip_serializing_if = "is_default")]
+    pub container: FluxContainer,
+    /// Architecture of helper programs.
+    #[serde(skip_serializing_if = "is_default")]
+    pub arch: Option<String>,
+    /// Words for `flux start --wrap`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub wrap: Option<String>,
+    /// `tbon.connect_timeout`; an empty text leaves it to Flux.
+    #[serde(skip_serializing_if = "is_default")]
+    pub connect_timeout: Option<String>,
+    /// Do not tell the brokers where to put their socket.
+    #[serde(skip_serializing_if = "is_default")]
+    pub disable_socket: bool,
+    /// Topology of the brokers: the same in the whole instance.
+    #[serde(skip_serializing_if = "is_default")]
+    pub topology: Option<String>,
+    /// Containers beside Flux do not wait for the socket.
+    #[serde(skip_serializing_if = "is_default")]
+    pub no_wait_socket: bool,
+    /// Log level of the brokers.
+    #[serde(skip_serializing_if = "is_default")]
+    pub log_level: Option<i32>,
+    /// Options of the scheduler.
+    #[serde(skip_serializing_if = "is_default")]
+    pub scheduler: FluxScheduler,
+    /// An existing Secret with a munge key.
+    #[serde(skip_serializing_if = "is_default")]
+    pub munge_secret: Option<String>,
+    /// Environment of shells that connect to Flux.
+    #[serde(skip_serializing_if = "is_default")]
+    pub environment: BTreeMap<String, String>,
+}
+
+/// Properties of the pods.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct PodTemplate {
+    /// Service account asked for.
+    #[serde(skip_serializing_if = "is_default")]
+    pub service_account_name: Option<String>,
+    /// Runtime class.
+    #[serde(skip_serializing_if = "is_default")]
+    pub runtime_class_name: Option<String>,
+    /// Scheduler.
+    #[serde(skip_serializing_if = "is_default")]
+    pub scheduler_name: Option<String>,
+    /// Labels a node must have.
+    #[serde(skip_serializing_if = "is_default")]
+    pub node_selector: BTreeMap<String, String>,
+    /// Values of labels a node must have one of.
+    #[serde(skip_serializing_if = "is_default")]
+    pub node_affinity: BTreeMap<String, Vec<String>>,
+    /// Taints that are tolerated.
+    #[serde(skip_serializing_if = "is_default")]
+    pub tolerations: Vec<Toleration>,
+    /// DNS policy.
+    #[serde(skip_serializing_if = "is_default")]
+    pub dns_policy: Option<String>,
+    /// Share the node's IPC namespace.
+    #[serde(rename = "hostIPC", skip_serializing_if = "is_default")]
+    pub host_ipc: bool,
+    /// Share the node's process namespace.
+    #[serde(rename = "hostPID", skip_serializing_if = "is_default")]
+    pub host_pid: bool,
+    /// Overhead of the pod.
+    #[serde(skip_serializing_if = "is_default")]
+    pub resources: ResourceList,
+    /// Security context of the pod.
+    #[serde(skip_serializing_if = "is_default")]
+    pub security_context: PodSecurityContext,
+}
+
+/// Why a JSON document is no template.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TemplateError {
+    /// A field that this agent does not know.
+    #[error("field {0} of the template is not known here")]
+    Unknown(String),
+    /// A field that cannot be read.
+    #[error("field {path} of the template cannot be read: {message}")]
+    Unreadable {
+        /// Which.
+        path: String,
+        /// Why.
+        message: String,
+    },
+    /// More than [`TEMPLATE_LIMIT`].
+    #[error("the template has {0} bytes, at most {TEMPLATE_LIMIT} are possible")]
+    TooLarge(usize),
+}
+
+impl BurstTemplate {
+    /// The template of a root's bursts.
+    pub fn of(root: &MiniClusterSpec) -> Self {
+        Self {
+            containers: root.containers.iter().map(|container| burst_container(container, root)).collect(),
+            flux: FluxTemplate::of(&root.flux),
+            logging: root.logging.clone(),
+            pod: PodTemplate::of(&root.pod),
+            disable_affinity: root.network.disable_affinity,
+            share_process_namespace: root.share_process_namespace,
+        }
+    }
+
+    /// The template as it travels.
+    pub fn to_json(&self) -> Value {
+        serde_json::to_value(self).expect("a template is plain data with text keys")
+    }
+
+    /// Reads a template strictly.
+    ///
+    /// # Errors
+    /// [`TemplateError`], with the path of the field.
+    pub fn parse(json: &Value) -> Result<Self, TemplateError> {
+        let size = json.to_string().len();
+        if size > TEMPLATE_LIMIT {
+            return Err(TemplateError::TooLarge(size));
+        }
+        let template: Self = serde_path_to_error::deserialize(json).map_err(|error| TemplateError::Unreadable {
+            path: error.path().to_string(),
+            message: error.inner().to_string(),
+        })?;
+        match unknown(json, &template.to_json(), String::new()) {
+            Some(path) => Err(TemplateError::Unknown(path)),
+            None => Ok(template),
+        }
+    }
+}
+
+/// A container without what would reach beyond its pod, and with the sources of its volumes resolved.
+fn burst_container(container: &Container, root: &MiniClusterSpec) -> Container {
+    let mut container = Container { ports: Vec::new(), ..container.clone() };
+    for (name, volume) in container.existing_volumes.iter_mut().chain(&mut container.volumes) {
+        if !has_source(volume) {
+            volume.host_path = root.declared_host_path(name).map(str::to_owned);
+        }
+    }
+    container
+}
+
+fn has_source(volume: &ContainerVolume) -> bool {
+    let named =
+        [&volume.host_path, &volume.config_map_name, &volume.claim_name, &volume.secret_name, &volume.csi_driver];
+    volume.empty_dir || named.into_iter().any(Option::is_some)
+}
+
+impl FluxTemplate {
+    fn of(flux: &FluxSpec) -> Self {
+        let flux = flux.clone();
+        Self {
+            container: flux.container,
+            arch: flux.arch,
+            wrap: flux.wrap,
+            connect_timeout: flux.connect_timeout,
+            disable_socket: flux.disable_socket,
+            topology: flux.topology,
+            no_wait_socket: flux.no_wait_socket,
+            log_level: flux.log_level,
+            scheduler: flux.scheduler,
+            munge_secret: flux.munge_secret,
+            environment: flux.environment,
+        }
+    }
+}
+
+impl PodTemplate {
+    fn of(pod: &PodSpec) -> Self {
+        let pod = pod.clone();
+        Self {
+            service_account_name: pod.service_account_name,
+            runtime_class_name: pod.runtime_class_name,
+            scheduler_name: pod.scheduler_name,
+            node_selector: pod.node_selector,
+            node_affinity: pod.node_affinity,
+            tolerations: pod.tolerations,
+            dns_policy: pod.dns_policy,
+            host_ipc: pod.host_ipc,
+            host_pid: pod.host_pid,
+            resources: pod.resources,
+            security_context: pod.security_context,
+        }
+    }
+}
+
+/// The first field of `given` that `read` does not have, though it says something: embedded types drop what they do not
+/// know. A zero value says nothing in this API.
+fn unknown(given: &Value, read: &Value, path: String) -> Option<String> {
+    match (given, read) {
+        (Value::Object(given), Value::Object(read)) => given.iter().find_map(|(key, value)| {
+            let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            match read.get(key) {
+                Some(read) => unknown(value, read, path),
+                None if is_zero(value) => None,
+                None => Some(path),
+            }
+        }),
+        (Value::Array(given), Value::Array(read)) => given.iter().enumerate().find_map(|(index, value)| {
+            unknown(value, read.get(index).unwrap_or(&Value::Null), format!("{path}[{index}]"))
+        }),
+        (given @ (Value::Object(_) | Value::Array(_)), _) if !is_zero(given) => Some(path),
+        _ => None,
+    }
+}
+
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(value) => !value,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(elements) => elements.is_empty(),
+        Value::Object(fields) => fields.values().all(is_zero),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn root() -> MiniClusterSpec {
+        let yaml = "
+size: 4
+jobLabels: {kueue.x-k8s.io/queue-name: fast}
+interactive: true
+containers:
+- image: ghcr.io/org/app:1
+  command: lmp -in in.reaxc
+  cores: 4
+  ports: [80]
+  environment: {A: '1'}
+  commands: {pre: echo hi}
+  securityContext: {runAsUser: 1000, capabilities: {add: [KILL]}}
+  resources: {limits: {cpu: 4, memory: 2Gi}}
+  volumes: {data: {path: /data}, tmp: {path: /tmp, emptyDir: true}}
+volumes: {data: {path: /mnt/data}}
+services: [{name: db, image: postgres}]
+pod:
+  labels: {app: db}
+  annotations: {a: b}
+  serviceAccountName: builder
+  automountServiceAccountToken: true
+  nodeSelector: {gpu: 'yes'}
+  tolerations: [{key: k, operator: Exists}]
+  securityContext: {fsGroup: 7}
+flux:
+  curveCert: secret text
+  brokerConfig: '[x]'
+  topology: kary:2
+  container: {image: view, disable: true}
+  bursting: {clusters: [{size: 3}]}
+archive: {path: /a}
+";
+        serde_saphyr::from_str(yaml).unwrap()
+    }
+
+    #[test]
+    fn only_what_is_listed_travels() {
+        insta::assert_json_snapshot!(BurstTemplate::of(&root()).to_json());
+    }
+
+    #[test]
+    fn what_travels_is_read_back_as_it_was() {
+        let template = BurstTemplate::of(&root());
+        assert_eq!(BurstTemplate::parse(&template.to_json()), Ok(template));
+    }
+
+    #[test]
+    fn unknown_fields_are_refused_with_their_path_wherever_they_are() {
+        let table = [
+            ("/", "services", json!([{"name": "db"}])),
+            ("/pod", "labels", json!({"app": "db"})),
+            ("/pod", "automountServiceAccountToken", json!(true)),
+            ("/pod/securityContext", "newThing", json!("x")),
+            ("/pod/tolerations/0", "newThing", json!(1)),
+            ("/flux", "brokerConfig", json!("[x]")),
+            ("/flux/container", "newThing", json!(true)),
+            ("/containers/0", "newThing", json!({"a": 1})),
+            ("/containers/0/securityContext", "newThing", json!(true)),
+            ("/containers/0/securityContext/capabilities", "newThing", json!(["A"])),
+            ("/containers/0/volumes/data", "iscsi", json!({"target": "t"})),
+            ("/containers/0/resources", "newThing", json!({"a": "b"})),
+        ];
+        for (parent, field, value) in table {
+            let mut json = BurstTemplate::of(&root()).to_json();
+            json.pointer_mut(parent.trim_end_matches('/')).unwrap()[field] = value;
+            let error = BurstTemplate::parse(&json).unwrap_err().to_string();
+            assert!(error.contains(field), "{parent}/{field}: {error}");
+        }
+        let mut json = BurstTemplate::of(&root()).to_json();
+        json["containers"][0]["securityContext"]["newThing"] = json!(true);
+        let error = BurstTemplate::parse(&json).unwrap_err();
+        assert_eq!(error.to_string(), "field containers[0].securityContext.newThing of the template is not known here");
+    }
+
+    #[test]
+    fn values_of_the_wrong_type_are_named() {
+        let mut json = BurstTemplate::of(&root()).to_json();
+        json["containers"][0]["volumes"]["data"]["readOnly"] = json!("yes");
+        let error = BurstTemplate::parse(&json).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "field containers[0].volumes.data.readOnly of the template cannot be read: invalid type: string \"yes\", \
+             expected a boolean"
+        );
+        let large = json!({"containers": [{"command": "x".repeat(TEMPLATE_LIMIT)}]});
+        assert!(matches!(BurstTemplate::parse(&large), Err(TemplateError::TooLarge(_))));
+    }
+}
