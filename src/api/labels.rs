@@ -55,6 +55,8 @@ pub const REVISION: &str = "tributary.dev/revision";
 pub const BOOT: &str = "tributary.dev/boot";
 /// Annotation of the Job: digest of its boot files.
 pub const BOOT_DIGEST: &str = "tributary.dev/boot-digest";
+/// Annotation of the Job: digest of the ConfigMap's data among them.
+pub const FILES_DIGEST: &str = "tributary.dev/files-digest";
 /// Annotation of the Job and of the Secret: digest of the certificate.
 pub const CREDENTIAL_DIGEST: &str = "tributary.dev/credential-digest";
 /// Annotation: digest of the rank map.

@@ -104,6 +104,11 @@ impl Boot {
     }
 }
 
+/// Digest of a ConfigMap's data, as the Job's annotation `tributary.dev/files-digest` holds it of the frozen files.
+pub fn files_digest(files: &BTreeMap<String, String>) -> String {
+    digest_of(serde_json::to_string(files).expect("string keys have a JSON form").as_bytes())
+}
+
 /// `sha256:` and the hexadecimal digits of the hash of `bytes`.
 pub(super) fn digest_of(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().fold("sha256:".to_owned(), |mut text, byte| {

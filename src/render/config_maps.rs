@@ -8,6 +8,9 @@ use super::metadata;
 use crate::api::minicluster::MiniCluster;
 use crate::api::{labels, names};
 
+/// Key of the host list of all brokers, one line in RFC 29 form.
+pub const HOSTLIST_KEY: &str = "hostlist";
+
 /// The ConfigMap that holds `boot`: of a new incarnation, or to restore that of a running one from its Job's annotation.
 pub fn config_map(mini_cluster: &MiniCluster, boot: &Boot) -> ConfigMap {
     let ObjectMeta { name, namespace, uid, .. } = mini_cluster.metadata.clone();

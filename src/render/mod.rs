@@ -34,8 +34,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use crate::api::minicluster::MiniCluster;
 use crate::flux::RankMap;
 
-pub use boot::{Boot, BootError, RENDER_REVISION};
-pub use config_maps::config_map;
+pub use boot::{Boot, BootError, RENDER_REVISION, files_digest};
+pub use config_maps::{HOSTLIST_KEY, config_map};
 pub use context::{Context, HostedSide};
 pub use problem::{Problem, Problems};
 pub use rank_map::rank_map_of;

@@ -1,1 +1,1 @@
-//! placeholder
+//! Tests on real control planes.

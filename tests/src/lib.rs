@@ -1,3 +1,8 @@
 //! Harness of the test suites.
+#![allow(clippy::unwrap_used, reason = "a harness panics like the tests it serves")]
 
+pub mod agent;
 pub mod corpus;
+pub mod eventually;
+pub mod federation;
+pub mod scenario;

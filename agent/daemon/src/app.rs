@@ -1,1 +1,137 @@
-//! Constructs and joins.
+//! Constructs every part of an agent and joins them. What it does in which order is all there is to see here.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use anyhow::Context;
+use futures::future;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tributary::api::burst::Burst;
+use tributary::api::hosted_burst::HostedBurst;
+use tributary::api::minicluster::MiniCluster;
+use tributary::api::peer::ClusterPeer;
+use tributary::clock::{SystemClock, SystemRng};
+use tributary::cluster::client::{Clients, ConnectOptions};
+use tributary::cluster::discovery::{ServedKind, await_kinds, cluster_uid};
+use tributary::cluster::events::Events;
+use tributary::cluster::fence::Fence;
+use tributary::cluster::leadership::{Candidacy, Elector, holder};
+use tributary::cluster::readiness::Readiness;
+use tributary::cluster::scope::{LINGER, lead};
+use tributary::config::Config;
+use tributary::metrics::Metrics;
+use tributary::render;
+
+use crate::admin_http::Admin;
+use crate::leader::{Leader, Parts};
+use crate::local_status::Local;
+use crate::watches::Watches;
+use crate::{health, upstream};
+
+/// Name of the agents' Lease.
+const LEASE: &str = "tributary-agent";
+/// Name of the agents in events.
+const CONTROLLER: &str = "tributary.dev/agent";
+
+/// Runs an agent until `stop` is cancelled. The order of shutdown is the crate's documentation.
+pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> {
+    let clock = SystemClock::shared();
+    let (metrics, readiness) = (Arc::new(Metrics::default()), Readiness::default());
+    let health_listener = bind("health", config.health.listen).await?;
+    let admin_listener = bind("admin", config.admin.listen).await?;
+    let (closing, closed) = (CancellationToken::new(), CancellationToken::new());
+    readiness.waits("start", "the agent is starting");
+    let router = health::router(readiness.clone(), metrics.clone());
+    let health = tokio::spawn(health::serve(health_listener, router, closed.clone()));
+
+    let (state, fence) = Fence::closed(clock.clone());
+    let options =
+        ConnectOptions { kubeconfig: config.kubernetes.kubeconfig.clone(), context: config.kubernetes.context.clone() };
+    let clients = Clients::connect(&options, fence.clone()).await?;
+    let kinds = BTreeSet::from([
+        ServedKind::of::<MiniCluster>(),
+        ServedKind::of::<ClusterPeer>(),
+        ServedKind::of::<Burst>(),
+        ServedKind::of::<HostedBurst>(),
+    ]);
+    let mut rng = SystemRng;
+    tokio::select! {
+        found = await_kinds(&clients.reader, &kinds, &readiness, "kinds", &mut rng) => found?,
+        () = stop.cancelled() => return Ok(()),
+    }
+    upstream::check(&clients.reader, clock.wall()).await?;
+    let uid = cluster_uid(&clients.reader).await?;
+
+    let (watches, mut filling) = Watches::new(&clients, &config.kubernetes.namespace);
+    let settings = render::Context { cluster_domain: config.cluster.dns_domain().to_owned(), ..Default::default() };
+    let (mesh, seen_mesh) = watch::channel(None);
+    let local = Arc::new(Local {
+        cluster: config.cluster.name.clone(),
+        labels: config.cluster.labels.clone(),
+        mini_clusters: watches.mini_clusters.clone(),
+        bursts: watches.bursts.clone(),
+        hosted: watches.hosted.clone(),
+        peers: watches.peers.clone(),
+        mesh: seen_mesh.clone(),
+    });
+    let parts = Parts {
+        clients: clients.clone(),
+        watches: watches.clone(),
+        events: Events::new(clients.writer.clone(), CONTROLLER, instance(&config), clock.clone()),
+        settings,
+        clock: clock.clone(),
+        cluster_uid: uid,
+        local: local.clone(),
+        mesh,
+    };
+    let (leader, more) = Leader::new(&config, parts).await?;
+    filling.extend(more);
+    let filling = tokio::spawn(future::join_all(filling));
+    let admin = health::serve(admin_listener, Admin::new(local, seen_mesh).router(), closing.clone());
+    let admin = tokio::spawn(admin);
+
+    let ready = {
+        let readiness = readiness.clone();
+        async move {
+            watches.listed().await;
+            readiness.done("start")
+        }
+    };
+    let ready = tokio::spawn(ready);
+    let candidacy = Candidacy {
+        namespace: config.kubernetes.namespace.clone(),
+        lease: LEASE.to_owned(),
+        holder: holder(&instance(&config), &mut SystemRng),
+    };
+    let resigned = CancellationToken::new();
+    let elector = Elector::new(&clients, candidacy, state, fence.clone(), clock.clone());
+    let elector = tokio::spawn(elector.run(resigned.clone()));
+    tracing::info!(cluster = config.cluster.name, version = crate::VERSION, "the agent runs");
+
+    let ended = lead(&fence, &clock, &stop, LINGER, |term| leader.begin(term)).await;
+
+    readiness.waits("stop", "the agent is stopping");
+    closing.cancel();
+    resigned.cancel();
+    elector.await.context("the election panicked")?;
+    ready.abort();
+    filling.abort();
+    admin.await.context("the admin API panicked")??;
+    closed.cancel();
+    health.await.context("the probes panicked")??;
+    tracing::info!("the agent has stopped");
+    ended.context("the agent must end")
+}
+
+async fn bind(what: &str, address: std::net::SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("failed to listen on {what}.listen = {address}; is another agent running here?"))
+}
+
+/// What the Lease and events call this process: the pod's name, else the cluster's.
+fn instance(config: &Config) -> String {
+    std::env::var("POD_NAME").or_else(|_| std::env::var("HOSTNAME")).unwrap_or_else(|_| config.cluster.name.clone())
+}

@@ -1,1 +1,86 @@
-//! placeholder
+//! The Tributary agent of one Kubernetes cluster, as a library: `agentctl demo` and tests run it too.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | [`app`] | constructs every part and joins them |
+//! | [`watches`] | the shared caches; they run on standbys too |
+//! | [`leader`] | what runs only while this agent leads |
+//! | [`identity`] | where `tls.crt`, `tls.key` and `ca.crt` come from |
+//! | [`upstream`] | refuses to run beside the Flux Operator |
+//! | [`health`], [`admin_http`], [`local_status`], [`queries`] | probes, metrics, the read-only admin API, peers' queries |
+//!
+//! # Shutdown, in this order
+//!
+//! 1. `/readyz` says so, and the admin API stops answering.
+//! 2. The leader's scope ends: peers are told, writes in flight are waited for.
+//! 3. The Lease is given up, so that another replica leads at once.
+//! 4. Watches end, then `/livez` and `/metrics`.
+
+pub mod admin_http;
+pub mod app;
+pub mod cli;
+pub mod health;
+pub mod identity;
+pub mod leader;
+pub mod local_status;
+pub mod queries;
+pub mod upstream;
+pub mod watches;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tributary::config::Config;
+
+use crate::cli::Cli;
+
+/// Version of this agent, as peers see it.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Runs an agent with a command line (the program's name first) until SIGTERM or SIGINT.
+pub fn main_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // A closed pipe while printing help is the reader's choice.
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
+        }
+    };
+    match start(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nothing is left to tell anyone when standard error is closed too.
+            let _ = writeln!(std::io::stderr(), "error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(cli: &Cli) -> anyhow::Result<()> {
+    // Everything is parsed before anything is bound or dialled.
+    let config = Config::load(cli.config.as_deref())?;
+    tributary::telemetry::install(&config.log).context("failed to use log.filter")?;
+    // Only fails when a provider is installed already: any provider is ring here.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Runtime::new().context("failed to start the asynchronous runtime")?;
+    runtime.block_on(async {
+        let stop = CancellationToken::new();
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let asked = stop.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            asked.cancel();
+        });
+        app::run(config, stop).await
+    })
+}

@@ -1,1 +1,7 @@
-fn main() {}
+//! `tributary-agent --config FILE`: the agent of one cluster.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tributary_agent::main_with(std::env::args_os())
+}

@@ -1,1 +1,95 @@
-fn main() {}
+//! Benchmarks of an operator for MiniClusters against real control planes: prints figures, judges nothing.
+//!
+//!     cargo run --release -p tributary-bench
+//!     cargo run --release -p tributary-bench -- --operator 'flux-operator --kubeconfig {kubeconfig}' --user agent
+//!
+//! Each section starts from a fresh control plane with a fresh operator process. Pods are simulated (kwok), so what is
+//! measured is the operator and the API server, not container runtimes.
+
+mod burst;
+mod figures;
+mod local;
+mod operator;
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Parser;
+
+use crate::operator::Operator;
+
+/// Benchmarks of an operator for MiniClusters.
+#[derive(Parser)]
+struct Arguments {
+    /// Command line of the operator under test; {kubeconfig} is replaced. Default: the Tributary agent of this build
+    #[arg(long)]
+    operator: Option<String>,
+    /// Sections to run (default: all)
+    #[arg(long, value_delimiter = ',', value_enum)]
+    only: Vec<Section>,
+    /// MiniClusters of the memory section's last step
+    #[arg(long, default_value_t = 1000)]
+    many: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Section {
+    /// One MiniCluster a second: created until its Job exists
+    Latency,
+    /// 200 MiniClusters at once: until all Jobs exist
+    Flood,
+    /// Requests per MiniCluster, and per idle minute with 100
+    Requests,
+    /// Resident memory with 0, 100 and many MiniClusters
+    Memory,
+    /// Root applied until HostedBurst and until all pods are ready, over two clusters
+    Burst,
+}
+
+fn main() -> ExitCode {
+    // The operator under test may be this program itself.
+    if let Some(code) = operator::become_agent_if_asked() {
+        return code;
+    }
+    let arguments = Arguments::parse();
+    // Only fails when a provider is installed already: any provider is ring here.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let run = || -> anyhow::Result<()> {
+        let runtime = tokio::runtime::Runtime::new().context("failed to start the asynchronous runtime")?;
+        runtime.block_on(run(&arguments))
+    };
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            figures::line(&format!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let operator = Operator::new(arguments.operator.clone());
+    let wanted = |section| arguments.only.is_empty() || arguments.only.contains(&section);
+    figures::line(&format!("operator: {}", operator.describe()));
+    figures::header();
+    if wanted(Section::Latency) {
+        local::latency(&operator).await?;
+    }
+    if wanted(Section::Flood) {
+        local::flood(&operator).await?;
+    }
+    if wanted(Section::Requests) {
+        local::requests(&operator).await?;
+    }
+    if wanted(Section::Memory) {
+        local::memory(&operator, arguments.many).await?;
+    }
+    if wanted(Section::Burst) {
+        if operator.is_tributary() {
+            burst::burst().await?;
+        } else {
+            figures::line("burst: only Tributary bursts by itself; skipped");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! This cluster, as the admin API shows it: from the caches, with no request.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::{Resource, ResourceExt};
+use tokio::sync::watch;
+use tributary::admin::{API_VERSION, BurstRow, ClusterStatus, HostedRow, MiniClusterRow, PeerRow};
+use tributary::api::burst::Burst;
+use tributary::api::hosted_burst::{HostedBurst, LeadEndpoint, PhaseTimestamps};
+use tributary::api::minicluster::MiniCluster;
+use tributary::api::peer::ClusterPeer;
+use tributary::cluster::caches::{Cache, controller_of};
+use tributary::cluster::conditions;
+use tributary::contract::ports::PeerRequests;
+use tributary::contract::{LeadAddress, PeerName, PeerReport, PeerState, PhaseTimes};
+
+use crate::admin_http::LocalStatus;
+
+/// The caches the documents are made of.
+pub struct Local {
+    /// Name of this cluster.
+    pub cluster: String,
+    /// Labels from the configuration.
+    pub labels: BTreeMap<String, String>,
+    /// MiniClusters.
+    pub mini_clusters: Cache<MiniCluster>,
+    /// Bursts.
+    pub bursts: Cache<Burst>,
+    /// HostedBursts.
+    pub hosted: Cache<HostedBurst>,
+    /// ClusterPeers of the agent's namespace.
+    pub peers: Cache<ClusterPeer>,
+    /// The mesh, while this agent leads.
+    pub mesh: watch::Receiver<Option<Arc<dyn PeerRequests>>>,
+}
+
+impl LocalStatus for Local {
+    fn status(&self) -> ClusterStatus {
+        let mesh = self.mesh.borrow().clone();
+        let reports = mesh.as_ref().map(|mesh| mesh.reports()).unwrap_or_default();
+        ClusterStatus {
+            api_version: API_VERSION.to_owned(),
+            cluster: self.cluster.clone(),
+            version: crate::VERSION.to_owned(),
+            leader: mesh.is_some(),
+            labels: self.labels.clone(),
+            mini_clusters: self.mini_clusters.objects().iter().map(|object| self.mini_cluster(object)).collect(),
+            bursts: self.burst_rows(),
+            hosted: self.hosted.objects().iter().map(|object| hosted(object)).collect(),
+            peers: self.peers.objects().iter().map(|object| peer(object, &reports)).collect(),
+        }
+    }
+}
+
+impl Local {
+    fn mini_cluster(&self, object: &MiniCluster) -> MiniClusterRow {
+        let status = object.status.clone().unwrap_or_default();
+        let owner = controller_of::<HostedBurst>(object).and_then(|key| self.hosted.of(&key));
+        let ready = conditions::find(&status.conditions, "Ready");
+        let refused =
+            ready.filter(|one| one.status == "False" && !["Starting", "Pending"].contains(&one.reason.as_str()));
+        MiniClusterRow {
+            namespace: object.namespace().unwrap_or_default(),
+            name: object.name_any(),
+            size: count(object.spec.size()),
+            ready: count(status.ready.unwrap_or(0)),
+            phase: status.phase.map_or_else(|| "Pending".to_owned(), |phase| format!("{phase:?}")),
+            message: refused.map(|one| one.message.clone()).filter(|message| !message.is_empty()),
+            hosted_for: owner.map(|owner| owner.spec.peer.clone()),
+            bursts: u32::try_from(object.spec.flux.bursting.clusters.len()).unwrap_or(u32::MAX),
+            bursts_ready: u32::try_from(status.bursts.iter().filter(|burst| burst.phase == "Ready").count())
+                .unwrap_or(u32::MAX),
+            created: created(object),
+        }
+    }
+
+    fn burst_rows(&self) -> Vec<BurstRow> {
+        let mut objects = self.bursts.objects();
+        objects.sort_by_key(|burst| (burst.namespace(), burst.spec.root.clone(), burst.spec.index));
+        objects.iter().map(|object| burst(object)).collect()
+    }
+}
+
+fn burst(object: &Burst) -> BurstRow {
+    let status = object.status.clone().unwrap_or_default();
+    BurstRow {
+        namespace: object.namespace().unwrap_or_default(),
+        name: object.spec.slot.clone(),
+        root: object.spec.root.clone(),
+        peer: status.peer,
+        phase: format!("{:?}", status.phase),
+        size: object.spec.size,
+        ready_brokers: status.ready_brokers,
+        lead: object.spec.lead.as_ref().map(address),
+        rank_map_digest: object.spec.rank_map_digest.clone(),
+        message: Some(status.message).filter(|message| !message.is_empty()),
+        times: status.times.as_ref().map(times).unwrap_or_default(),
+        created: created(object),
+    }
+}
+
+fn hosted(object: &HostedBurst) -> HostedRow {
+    let status = object.status.clone().unwrap_or_default();
+    HostedRow {
+        namespace: object.namespace().unwrap_or_default(),
+        name: object.spec.slot.clone(),
+        peer: object.spec.peer.clone(),
+        root: object.spec.root.name.clone(),
+        phase: format!("{:?}", status.phase),
+        size: object.spec.size,
+        ready_brokers: status.ready_brokers,
+        message: Some(status.message).filter(|message| !message.is_empty()),
+        suspect_since: status.suspect_since.map(|time| time.0),
+        created: created(object),
+    }
+}
+
+fn peer(object: &ClusterPeer, reports: &BTreeMap<PeerName, PeerReport>) -> PeerRow {
+    let name = object.name_any();
+    let report = reports.get(name.as_str()).cloned().unwrap_or_default();
+    let state = if object.spec.suspend { PeerState::Suspended } else { report.state };
+    PeerRow {
+        state,
+        endpoint: report.endpoint,
+        version: report.version,
+        rtt_micros: report.rtt_micros,
+        last_seen: report.last_seen,
+        capacity: report.capacity,
+        message: report.refusal.map(|refusal| format!("{}: {}", refusal.reason, refusal.message)),
+        imports: object.spec.import.is_some(),
+        created: created(object),
+        name,
+    }
+}
+
+fn address(lead: &LeadEndpoint) -> LeadAddress {
+    LeadAddress { address: lead.address.clone(), port: lead.port }
+}
+
+fn times(times: &PhaseTimestamps) -> PhaseTimes {
+    let at = |time: &Option<Time>| time.as_ref().map(|time| time.0);
+    PhaseTimes {
+        accepted: at(&times.accepted),
+        provisioned: at(&times.provisioned),
+        ready: at(&times.ready),
+        released: at(&times.released),
+    }
+}
+
+fn created(object: &impl Resource) -> Option<jiff::Timestamp> {
+    object.meta().creation_timestamp.as_ref().map(|time| time.0)
+}
+
+fn count(number: i32) -> u32 {
+    u32::try_from(number).unwrap_or(0)
+}

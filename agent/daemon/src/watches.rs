@@ -1,0 +1,48 @@
+//! The caches that more than one part looks at, and the watches that fill them.
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tributary::api::burst::Burst;
+use tributary::api::hosted_burst::HostedBurst;
+use tributary::api::minicluster::MiniCluster;
+use tributary::api::peer::ClusterPeer;
+use tributary::clock::SystemRng;
+use tributary::cluster::caches::{self, Cache, Selection};
+use tributary::cluster::client::Clients;
+
+/// The shared caches. Each kind is watched once per process.
+#[derive(Clone)]
+pub struct Watches {
+    /// MiniClusters of the whole cluster.
+    pub mini_clusters: Cache<MiniCluster>,
+    /// Bursts of the whole cluster.
+    pub bursts: Cache<Burst>,
+    /// HostedBursts of the whole cluster.
+    pub hosted: Cache<HostedBurst>,
+    /// ClusterPeers of the agent's own namespace.
+    pub peers: Cache<ClusterPeer>,
+}
+
+impl Watches {
+    /// The caches, and the watches to spawn.
+    pub fn new(clients: &Clients, namespace: &str) -> (Self, Vec<BoxFuture<'static, ()>>) {
+        let reader = &clients.reader;
+        let everything = Selection::default();
+        let (mini_clusters, watch_mini_clusters) = caches::all(reader.clone(), &everything, SystemRng);
+        let (bursts, watch_bursts) = caches::all(reader.clone(), &everything, SystemRng);
+        let (hosted, watch_hosted) = caches::all(reader.clone(), &everything, SystemRng);
+        let (peers, watch_peers) = caches::in_namespace(reader.clone(), namespace, &everything, SystemRng);
+        let watches =
+            vec![watch_mini_clusters.boxed(), watch_bursts.boxed(), watch_hosted.boxed(), watch_peers.boxed()];
+        (Self { mini_clusters, bursts, hosted, peers }, watches)
+    }
+
+    /// Waits until every first list is complete.
+    pub async fn listed(&self) {
+        let Self { mini_clusters, bursts, hosted, peers } = self;
+        mini_clusters.listed().await;
+        bursts.listed().await;
+        hosted.listed().await;
+        peers.listed().await;
+    }
+}

@@ -1,0 +1,219 @@
+//! Everything known about one MiniCluster, from the caches; no request.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{Resource, ResourceExt};
+
+use super::status::{JobFacts, JobOutcome};
+use super::view::{ConfigMapView, JobView, PodView};
+use crate::api::burst::Burst;
+use crate::api::hosted_burst::HostedBurst;
+use crate::api::minicluster::{MiniCluster, MiniClusterStatus};
+use crate::api::{labels, names};
+use crate::cluster::ObjectKey;
+use crate::cluster::caches::{Cache, controller_of};
+use crate::flux::RankMap;
+use crate::render::{Context, HostedSide};
+
+/// The caches of the MiniCluster controller.
+#[derive(Clone)]
+pub struct Caches {
+    /// MiniClusters.
+    pub mini_clusters: Cache<MiniCluster>,
+    /// Jobs of the whole cluster: upstream's carry no label of ours.
+    pub jobs: Cache<JobView>,
+    /// ConfigMaps that are managed by us.
+    pub config_maps: Cache<ConfigMapView>,
+    /// Services that are managed by us.
+    pub services: Cache<Service>,
+    /// Pods of `spec.services`.
+    pub service_pods: Cache<PodView>,
+    /// Bursts.
+    pub bursts: Cache<Burst>,
+    /// HostedBursts.
+    pub hosted: Cache<HostedBurst>,
+}
+
+/// One MiniCluster and what was made for it.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// The object.
+    pub mini_cluster: Arc<MiniCluster>,
+    /// The HostedBurst that controls it.
+    pub hosted: Option<Arc<HostedBurst>>,
+    /// Its Job.
+    pub job: JobState,
+    /// Digest of its ConfigMap's data; `None` if it has none.
+    pub config_map: Option<String>,
+    /// Services it controls.
+    pub services: Vec<Arc<Service>>,
+    /// Whether the pod of `spec.services` is there.
+    pub service_pod: bool,
+    /// Its Bursts, in the order of their ranks.
+    pub bursts: Vec<Burst>,
+}
+
+/// The Job of a MiniCluster.
+#[derive(Clone, Debug, PartialEq)]
+pub enum JobState {
+    /// There is none in the cache. Only the API server can tell that there is none at all.
+    Absent,
+    /// It is being deleted: the next one can be made when it is gone.
+    Terminating(JobFacts),
+    /// It belongs to somebody else.
+    Foreign {
+        /// Kind and name of its controller.
+        owner: String,
+    },
+    /// The upstream operator made it.
+    Adopted(JobFacts),
+    /// We made it.
+    Ours {
+        /// What it says.
+        facts: JobFacts,
+        /// Digest of its frozen boot files.
+        boot_digest: String,
+        /// Digest of the ConfigMap's data among them.
+        files_digest: String,
+        /// Value of `suspend` that we applied last.
+        applied_suspend: bool,
+    },
+}
+
+impl JobState {
+    /// What the Job says, whoever made it.
+    pub fn facts(&self) -> Option<&JobFacts> {
+        match self {
+            Self::Terminating(facts) | Self::Adopted(facts) | Self::Ours { facts, .. } => Some(facts),
+            Self::Absent | Self::Foreign { .. } => None,
+        }
+    }
+}
+
+impl Caches {
+    /// All that is known of a MiniCluster; `None` if it is gone.
+    pub fn dereference(&self, key: &ObjectKey) -> Option<Known> {
+        let mini_cluster = self.mini_clusters.of(key)?;
+        let uid = mini_cluster.uid().unwrap_or_default();
+        let named = |name: String| ObjectKey { namespace: key.namespace.clone(), name };
+        let job = match self.jobs.of(key) {
+            None => JobState::Absent,
+            Some(job) => job_state(&job, &uid),
+        };
+        let ours = |meta: &ObjectMeta| controller_uid(meta) == Some(uid.as_str());
+        let config_map = self.config_maps.of(&named(names::entrypoint(&key.name))).filter(|map| ours(map.meta()));
+        let pod = self.service_pods.of(&named(names::services(&key.name))).filter(|pod| ours(pod.meta()));
+        let mut bursts: Vec<Burst> = self.bursts.controlled_by(&uid).iter().map(|burst| (**burst).clone()).collect();
+        bursts.sort_by_key(|burst| burst.spec.index);
+        let hosted = controller_of::<HostedBurst>(&*mini_cluster).and_then(|owner| self.hosted.of(&owner));
+        Some(Known {
+            hosted,
+            job,
+            config_map: config_map.map(|map| map.digest.clone()),
+            services: self.services.controlled_by(&uid),
+            service_pod: pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_none()),
+            bursts,
+            mini_cluster,
+        })
+    }
+
+    /// Waits until every first list is complete.
+    pub async fn listed(&self) {
+        // Taken apart, so that a cache that nobody waits for does not compile.
+        let Self { mini_clusters, jobs, config_maps, services, service_pods, bursts, hosted } = self;
+        mini_clusters.listed().await;
+        jobs.listed().await;
+        config_maps.listed().await;
+        services.listed().await;
+        service_pods.listed().await;
+        bursts.listed().await;
+        hosted.listed().await;
+    }
+}
+
+impl Known {
+    /// What rendering needs to know besides the object. A HostedBurst whose rank map cannot be read is an error of the
+    /// root's or of a newer version, in a sentence.
+    pub fn context(&self, settings: &Context) -> Result<Context, String> {
+        let mut context = settings.clone();
+        let Some(hosted) = &self.hosted else { return Ok(context) };
+        let rank_map = RankMap::parse_canonical(&hosted.spec.rank_map)
+            .map_err(|error| format!("the rank map of HostedBurst {} cannot be read: {error}", hosted.name_any()))?;
+        context.hosted = Some(HostedSide {
+            rank_map,
+            slot: hosted.spec.slot.clone(),
+            lead_service: names::lead(&hosted.spec.slot),
+            lead_port: LEAD_SERVICE_PORT,
+        });
+        Ok(context)
+    }
+
+    /// The last status.
+    pub fn status(&self) -> MiniClusterStatus {
+        self.mini_cluster.status.clone().unwrap_or_default()
+    }
+
+    /// Port of the lead Service on the nodes.
+    pub fn node_port(&self) -> Option<i32> {
+        let name = names::lead(&self.mini_cluster.name_any());
+        let service = self.services.iter().find(|service| service.name_any() == name)?;
+        service.spec.as_ref()?.ports.as_ref()?.first()?.node_port
+    }
+}
+
+/// Port of the provider's lead Service: Flux' default.
+const LEAD_SERVICE_PORT: u16 = 8050;
+
+/// The Job of the MiniCluster with this UID.
+pub fn job_state(job: &JobView, mini_cluster: &str) -> JobState {
+    let owner = job.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
+    match owner {
+        Some(owner) if owner.uid == mini_cluster => {}
+        Some(owner) => return JobState::Foreign { owner: format!("{} {}", owner.kind, owner.name) },
+        None => return JobState::Foreign { owner: "nobody".to_owned() },
+    }
+    let annotation = |name: &str| job.metadata.annotations.as_ref().and_then(|all| all.get(name)).cloned();
+    let boot_digest = annotation(labels::BOOT_DIGEST);
+    let facts = JobFacts {
+        uid: job.uid().unwrap_or_default(),
+        adopted: boot_digest.is_none(),
+        parallelism: job.spec.parallelism.unwrap_or(1),
+        suspended: job.spec.suspend.unwrap_or(false),
+        ready: job.status.ready.unwrap_or(0),
+        active: job.status.active.unwrap_or(0),
+        outcome: outcome(job),
+        rank_map_digest: annotation(labels::RANK_MAP_DIGEST),
+        credential_digest: annotation(labels::CREDENTIAL_DIGEST),
+    };
+    if job.metadata.deletion_timestamp.is_some() {
+        return JobState::Terminating(facts);
+    }
+    match boot_digest {
+        None => JobState::Adopted(facts),
+        Some(boot_digest) => JobState::Ours {
+            facts,
+            boot_digest,
+            files_digest: annotation(labels::FILES_DIGEST).unwrap_or_default(),
+            applied_suspend: annotation(labels::APPLIED_SUSPEND).as_deref() == Some("true"),
+        },
+    }
+}
+
+/// `SuccessCriteriaMet` and `FailureTarget` come before the last pod has ended: the outcome is certain then.
+fn outcome(job: &JobView) -> Option<JobOutcome> {
+    let holds = |type_: &str| job.status.conditions.iter().find(|one| one.type_ == type_ && one.status == "True");
+    if let Some(failed) = holds("Failed").or_else(|| holds("FailureTarget")) {
+        return Some(JobOutcome::Failed {
+            reason: failed.reason.clone().unwrap_or_else(|| "Failed".to_owned()),
+            message: failed.message.clone().unwrap_or_default(),
+        });
+    }
+    holds("Complete").or_else(|| holds("SuccessCriteriaMet")).map(|_| JobOutcome::Succeeded)
+}
+
+fn controller_uid(meta: &ObjectMeta) -> Option<&str> {
+    let owner = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
+    Some(owner.uid.as_str())
+}

@@ -1,0 +1,85 @@
+//! Which events a change of status is worth: pure.
+
+use crate::api::labels::condition;
+use crate::api::minicluster::{MiniClusterStatus, Phase};
+use crate::cluster::conditions::find;
+use crate::cluster::events::Notice;
+
+/// The events between two statuses of a MiniCluster. Few: each is a request.
+pub fn notices(old: &MiniClusterStatus, new: &MiniClusterStatus) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    if new.incarnation.is_some() && old.incarnation != new.incarnation {
+        let note = match new.instance_restarts {
+            0 => format!("made the Job with {} brokers", new.size),
+            restarts => {
+                format!("made the Job anew with {} brokers; the instance was started anew {restarts} times", new.size)
+            }
+        };
+        notices.push(Notice::normal(
+            "Create",
+            if new.instance_restarts == 0 { "Created" } else { "InstanceRestarted" },
+            note,
+        ));
+    }
+    // Why it waits, is refused or has ended is what Ready says.
+    if let Some(ready) = find(&new.conditions, condition::READY) {
+        let before = find(&old.conditions, condition::READY).map(|one| (&one.reason, &one.message));
+        let worth = !["Pending", "Starting", "Running"].contains(&ready.reason.as_str());
+        if worth && before != Some((&ready.reason, &ready.message)) {
+            let bad = !matches!(new.phase, Some(Phase::Succeeded | Phase::Suspended));
+            let say = if bad { Notice::warning } else { Notice::normal };
+            notices.push(say("Reconcile", &ready.reason, ready.message.clone()));
+        }
+    }
+    for type_ in [condition::VALID, condition::RESTART_REQUIRED] {
+        let Some(now) = find(&new.conditions, type_) else { continue };
+        let bad = if type_ == condition::VALID { "False" } else { "True" };
+        let before = find(&old.conditions, type_).map(|one| (&one.status, &one.message));
+        // A refused MiniCluster said so above; a running one that turned invalid did not.
+        let said = type_ == condition::VALID && new.phase == Some(Phase::Refused);
+        if now.status == bad && !said && before != Some((&now.status, &now.message)) {
+            notices.push(Notice::warning("Reconcile", &now.reason, now.message.clone()));
+        }
+    }
+    notices
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::cluster::conditions::{Statement, merged};
+
+    fn status(phase: Phase, incarnation: Option<&str>, statements: Vec<Statement>) -> MiniClusterStatus {
+        MiniClusterStatus {
+            phase: Some(phase),
+            size: 4,
+            incarnation: incarnation.map(str::to_owned),
+            conditions: merged(&[], statements, Some(1), Timestamp::UNIX_EPOCH),
+            ..MiniClusterStatus::default()
+        }
+    }
+
+    fn reasons(old: &MiniClusterStatus, new: &MiniClusterStatus) -> Vec<String> {
+        notices(old, new).into_iter().map(|notice| notice.reason).collect()
+    }
+
+    #[test]
+    fn a_good_life_has_two_events_and_a_bad_spec_one() {
+        let ready = |reason: &str| vec![Statement::fails(condition::READY, reason, reason)];
+        let none = MiniClusterStatus::default();
+        let starting = status(Phase::Starting, Some("job"), ready("Starting"));
+        let running = status(Phase::Running, Some("job"), vec![Statement::holds(condition::READY, "Running", "")]);
+        let ended = status(Phase::Succeeded, Some("job"), ready("Succeeded"));
+        assert_eq!(reasons(&none, &starting), ["Created"]);
+        assert!(reasons(&starting, &running).is_empty());
+        assert_eq!(reasons(&running, &ended), ["Succeeded"]);
+        let invalid = || vec![Statement::fails(condition::VALID, "InvalidSize", "size is 0")];
+        let refused = status(Phase::Refused, None, [ready("InvalidSize"), invalid()].concat());
+        assert_eq!(reasons(&none, &refused), ["InvalidSize"]);
+        assert!(reasons(&refused, &refused).is_empty(), "said once");
+        let turned = status(Phase::Running, Some("job"), invalid());
+        assert_eq!(reasons(&running, &turned), ["InvalidSize"]);
+    }
+}

@@ -1,0 +1,112 @@
+//! The slim kinds that are watched: only the fields that are read are kept.
+//!
+//! Thousands of MiniClusters make thousands of Jobs and ConfigMaps; what they carry (scripts, pod templates, the frozen
+//! boot files) stays in the API server.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::batch::v1::{Job, JobCondition};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde::{Deserialize, Deserializer};
+
+use crate::api::labels;
+use crate::render::files_digest;
+
+/// A Job, without its pod template and its frozen boot files.
+#[derive(Resource, Clone, Debug, Default, PartialEq, Deserialize)]
+#[resource(inherit = Job)]
+pub struct JobView {
+    /// Without the annotation [`labels::BOOT`], which holds the boot files.
+    #[serde(deserialize_with = "without_boot")]
+    pub metadata: ObjectMeta,
+    /// What is read of the spec.
+    #[serde(default)]
+    pub spec: JobSpecView,
+    /// What is read of the status.
+    #[serde(default)]
+    pub status: JobStatusView,
+}
+
+/// What is read of a Job's spec.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct JobSpecView {
+    /// Pods wanted.
+    pub parallelism: Option<i32>,
+    /// Held back.
+    pub suspend: Option<bool>,
+}
+
+/// What is read of a Job's status.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct JobStatusView {
+    /// Pods that exist and have not ended.
+    pub active: Option<i32>,
+    /// Pods that are ready.
+    pub ready: Option<i32>,
+    /// How it ended.
+    pub conditions: Vec<JobCondition>,
+}
+
+fn without_boot<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    let mut metadata = ObjectMeta::deserialize(deserializer)?;
+    metadata.managed_fields = None;
+    if let Some(annotations) = &mut metadata.annotations {
+        annotations.remove(labels::BOOT);
+    }
+    Ok(metadata)
+}
+
+/// A ConfigMap, of whose content only the digest is kept.
+#[derive(Resource, Clone, Debug, Default, PartialEq, Deserialize)]
+#[resource(inherit = ConfigMap)]
+pub struct ConfigMapView {
+    /// Its metadata.
+    pub metadata: ObjectMeta,
+    /// Digest of `data`, as [`files_digest`] makes it of boot files.
+    #[serde(rename = "data", default, deserialize_with = "digest_of")]
+    pub digest: String,
+}
+
+fn digest_of<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let data = Option::<BTreeMap<String, String>>::deserialize(deserializer)?;
+    Ok(files_digest(&data.unwrap_or_default()))
+}
+
+/// The pod of `spec.services`: whether it is there.
+#[derive(Resource, Clone, Debug, Default, PartialEq, Deserialize)]
+#[resource(inherit = Pod)]
+pub struct PodView {
+    /// Its metadata.
+    pub metadata: ObjectMeta,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn boot_files_and_templates_are_not_kept() {
+        let job: JobView = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "a", "annotations": {labels::BOOT: "files", "other": "kept"}},
+            "spec": {"parallelism": 3, "template": {"spec": {"containers": []}}},
+            "status": {"ready": 2},
+        }))
+        .unwrap();
+        assert_eq!(job.metadata.annotations.unwrap().into_keys().collect::<Vec<_>>(), ["other"]);
+        assert_eq!((job.spec.parallelism, job.status.ready), (Some(3), Some(2)));
+    }
+
+    #[test]
+    fn a_config_map_is_its_digest() {
+        let of = |data| {
+            let value = serde_json::json!({"metadata": {"name": "a"}, "data": data});
+            serde_json::from_value::<ConfigMapView>(value).unwrap().digest
+        };
+        assert_eq!(of(serde_json::json!({"k": "v"})), files_digest(&BTreeMap::from([("k".into(), "v".into())])));
+        assert_ne!(of(serde_json::json!({"k": "v"})), of(serde_json::json!({"k": "w"})));
+    }
+}

@@ -1,0 +1,115 @@
+//! The operator under test: any command line, or this program as a Tributary agent.
+
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tributary_sandbox::Options;
+use tributary_sandbox::{ADMIN, Cluster, Group, Process, Sandbox};
+use tributary_tests::agent::AGENT_USER;
+use tributary_tests::federation::{SYSTEM, apply_crds, make_namespace};
+
+/// Set in a process that shall be an agent; its value is the configuration file.
+const AGENT: &str = "TRIBUTARY_BENCH_AGENT";
+
+/// If this process was started as the operator, it is one until it ends.
+pub(crate) fn become_agent_if_asked() -> Option<ExitCode> {
+    if let Some(code) = tributary_tests::agent::become_agent_if_asked() {
+        return Some(code);
+    }
+    let config = std::env::var_os(AGENT)?;
+    Some(tributary_agent::main_with(["tributary-agent".into(), "--config".into(), config]))
+}
+
+/// How the operator is started.
+pub(crate) struct Operator {
+    command: Option<String>,
+}
+
+/// A fresh control plane with the operator running.
+pub(crate) struct Bed {
+    /// The control plane.
+    pub(crate) sandbox: Sandbox,
+    /// The operator's process.
+    pub(crate) process: Arc<Process>,
+    _group: Group,
+    _directory: tempfile::TempDir,
+}
+
+impl Bed {
+    /// The cluster.
+    pub(crate) fn cluster(&self) -> &Cluster {
+        &self.sandbox.clusters()[0]
+    }
+
+    /// Resident memory of the operator, in MiB.
+    pub(crate) fn resident(&self) -> anyhow::Result<f64> {
+        resident(self.process.id())
+    }
+}
+
+/// Resident memory of a process, in MiB.
+pub(crate) fn resident(process: u32) -> anyhow::Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).context("the operator has ended")?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
+    let kib: f64 = line.split_whitespace().nth(1).context("no figure")?.parse()?;
+    Ok(kib / 1024.0)
+}
+
+impl Operator {
+    /// An operator by its command line; `None`: Tributary.
+    pub(crate) fn new(command: Option<String>) -> Self {
+        Self { command }
+    }
+
+    /// Whether it is Tributary.
+    pub(crate) fn is_tributary(&self) -> bool {
+        self.command.is_none()
+    }
+
+    /// For the first line of the result.
+    pub(crate) fn describe(&self) -> String {
+        self.command.clone().unwrap_or_else(|| format!("tributary-agent {} (this build)", tributary_agent::VERSION))
+    }
+
+    /// A fresh control plane with the operator running on it, CRDs applied.
+    pub(crate) async fn bed(&self) -> anyhow::Result<Bed> {
+        let sandbox = Sandbox::start(Options::named(["bench"])).await?;
+        let cluster = &sandbox.clusters()[0];
+        let client = cluster.client(ADMIN).await?;
+        apply_crds(&client).await?;
+        make_namespace(&client, SYSTEM).await?;
+        let kubeconfig = cluster.kubeconfig_in(AGENT_USER, Some("system:masters"))?;
+        let directory = tempfile::tempdir()?;
+        let group = Group::start(Duration::from_secs(1), None)?;
+        let mut command = self.command(&kubeconfig, directory.path())?;
+        let process = group.spawn_logged("operator", &mut command, &directory.path().join("operator.log"))?;
+        // Until it has its caches and, where it elects one, its leadership.
+        tokio::time::sleep(Duration::from_secs(8)).await;
+        if let Some(status) = process.exited()? {
+            let log = std::fs::read_to_string(directory.path().join("operator.log")).unwrap_or_default();
+            anyhow::bail!("the operator ended ({status}):\n{log}");
+        }
+        Ok(Bed { sandbox, process, _group: group, _directory: directory })
+    }
+
+    fn command(&self, kubeconfig: &Path, directory: &Path) -> anyhow::Result<Command> {
+        if let Some(line) = &self.command {
+            let line = line.replace("{kubeconfig}", &kubeconfig.display().to_string());
+            let mut command = Command::new("sh");
+            command.args(["-c", &format!("exec {line}")]).env("KUBECONFIG", kubeconfig);
+            return Ok(command);
+        }
+        let config = directory.join("agent.toml");
+        let text = format!(
+            "[cluster]\nname = \"bench\"\n[kubernetes]\nkubeconfig = {kubeconfig:?}\n\
+             [admin]\nlisten = \"127.0.0.1:0\"\n[health]\nlisten = \"127.0.0.1:0\"\n[log]\nfilter = \"warn\"\n"
+        );
+        std::fs::write(&config, text)?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command.env(AGENT, config);
+        Ok(command)
+    }
+}

@@ -1,0 +1,145 @@
+//! Agents as processes of their own: they can be killed, and their requests told apart in the audit log.
+
+use std::fmt::Write as _;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use tributary_sandbox::{Group, Process, Signal};
+
+/// Set in a process that shall be an agent; its value is the configuration file.
+const AGENT: &str = "TRIBUTARY_TEST_AGENT";
+
+/// User in the kubeconfigs of agents, and in the audit log.
+pub const AGENT_USER: &str = "agent";
+
+/// If this process was started by [`Agent::start`], it is an agent, until it ends. The test of this name in each test
+/// binary calls it: a test binary has no main of its own.
+pub fn become_agent_if_asked() -> Option<ExitCode> {
+    let config = std::env::var_os(AGENT)?;
+    let arguments = ["tributary-agent".into(), "--config".into(), config];
+    Some(tributary_agent::main_with(arguments))
+}
+
+/// Name of the test that calls [`become_agent_if_asked`].
+const ENTRY: &str = "agent_process";
+
+/// One agent of a cluster.
+pub struct Agent {
+    name: String,
+    directory: PathBuf,
+    /// Where it listens for peers.
+    pub listen: SocketAddr,
+    /// Its admin API.
+    pub admin: SocketAddr,
+    /// Its probes and metrics.
+    pub health: SocketAddr,
+    process: Mutex<Option<Arc<Process>>>,
+}
+
+/// What an agent's configuration needs besides addresses.
+pub struct Setup<'a> {
+    /// Name of the cluster.
+    pub cluster: &'a str,
+    /// Kubeconfig of the agent.
+    pub kubeconfig: &'a Path,
+    /// Directory with its identity; none: no federation.
+    pub identity: Option<&'a Path>,
+    /// More TOML, after everything else.
+    pub extra: &'a str,
+}
+
+impl Agent {
+    /// Writes the configuration into `directory`; the agent is not started yet.
+    pub fn new(directory: &Path, setup: &Setup<'_>) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(directory)?;
+        let agent = Self {
+            name: setup.cluster.to_owned(),
+            directory: directory.to_owned(),
+            listen: free_udp()?,
+            admin: free_tcp()?,
+            health: free_tcp()?,
+            process: Mutex::new(None),
+        };
+        let mut text = String::new();
+        writeln!(text, "[cluster]\nname = {:?}", setup.cluster)?;
+        writeln!(text, "[kubernetes]\nkubeconfig = {:?}", setup.kubeconfig)?;
+        writeln!(text, "[admin]\nlisten = \"{}\"\n[health]\nlisten = \"{}\"", agent.admin, agent.health)?;
+        writeln!(text, "[federation]\nlisten = \"{0}\"\nadvertise = [\"{0}\"]", agent.listen)?;
+        if let Some(identity) = setup.identity {
+            writeln!(text, "identity = {{ dir = {identity:?} }}")?;
+        }
+        writeln!(text, "{}", setup.extra)?;
+        std::fs::write(agent.config(), text).context("failed to write the agent's configuration")?;
+        Ok(agent)
+    }
+
+    /// Starts the agent as a member of `group`.
+    pub fn start(&self, group: &Group) -> anyhow::Result<()> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args([ENTRY, "--exact", "--nocapture"]).env(AGENT, self.config());
+        let process = group.spawn_logged(&format!("agent of {}", self.name), &mut command, &self.log())?;
+        *self.process.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
+        Ok(())
+    }
+
+    /// Ends the agent with SIGKILL: nothing is given up, nobody is told.
+    pub fn kill(&self) -> anyhow::Result<()> {
+        if let Some(process) = self.running() {
+            process.kill()?;
+        }
+        Ok(())
+    }
+
+    /// Asks the agent to end, and waits for it.
+    pub async fn stop(&self, group: &Group) -> anyhow::Result<()> {
+        if let Some(process) = self.running() {
+            group.signal(&process, Signal::Terminate)?;
+            tokio::time::timeout(Duration::from_secs(30), process.wait())
+                .await
+                .context("the agent does not stop")??;
+        }
+        Ok(())
+    }
+
+    /// Stops or continues the agent's process without ending it: a partition, as its peers see it.
+    pub fn freeze(&self, group: &Group, frozen: bool) -> anyhow::Result<()> {
+        if let Some(process) = self.process.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            group.signal(process, if frozen { Signal::Stop } else { Signal::Continue })?;
+        }
+        Ok(())
+    }
+
+    /// Its log so far.
+    pub fn log_text(&self) -> String {
+        std::fs::read_to_string(self.log()).unwrap_or_default()
+    }
+
+    /// Process id, while it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|process| process.id())
+    }
+
+    fn running(&self) -> Option<Arc<Process>> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn config(&self) -> PathBuf {
+        self.directory.join("agent.toml")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.directory.join("agent.log")
+    }
+}
+
+fn free_udp() -> std::io::Result<SocketAddr> {
+    UdpSocket::bind("127.0.0.1:0")?.local_addr()
+}
+
+fn free_tcp() -> std::io::Result<SocketAddr> {
+    TcpListener::bind("127.0.0.1:0")?.local_addr()
+}

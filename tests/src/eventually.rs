@@ -1,0 +1,40 @@
+//! Waiting for what a real cluster does in its own time.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+/// How long anything may take that is not a test of time itself: machines are shared.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+const POLL: Duration = Duration::from_millis(50);
+
+/// Looks again and again until `look` returns `Ok`; what it last said instead is the panic's message.
+///
+/// # Panics
+/// After [`PATIENCE`].
+pub async fn eventually<T, E: Display>(what: impl Display, mut look: impl AsyncFnMut() -> Result<T, E>) -> T {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        match look().await {
+            Ok(value) => return value,
+            Err(last) if tokio::time::Instant::now() >= deadline => {
+                panic!("waited {PATIENCE:?} for: {what}\nlast seen: {last}")
+            }
+            Err(_) => tokio::time::sleep(POLL).await,
+        }
+    }
+}
+
+/// Looks for `time`, and panics as soon as `look` finds something.
+///
+/// # Panics
+/// If `look` returns something.
+pub async fn never(what: impl Display, time: Duration, mut look: impl AsyncFnMut() -> Option<String>) {
+    let deadline = tokio::time::Instant::now() + time;
+    while tokio::time::Instant::now() < deadline {
+        if let Some(seen) = look().await {
+            panic!("should never happen: {what}\nseen: {seen}");
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}

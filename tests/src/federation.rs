@@ -1,0 +1,198 @@
+//! Several real clusters with an agent each, peered with one another.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ObjectMeta, Patch, PatchParams};
+use kube::{Client, ResourceExt};
+use tributary::api::peer::{ClusterPeer, ClusterPeerSpec, ImportPolicy};
+use tributary::federation::identity::Authority;
+use tributary::federation::identity::files::Existing;
+use tributary_sandbox::{ADMIN, Cluster, Group, Sandbox};
+
+use crate::agent::{AGENT_USER, Agent, Setup};
+use crate::eventually::eventually;
+
+/// Namespace of the agents and their ClusterPeers.
+pub const SYSTEM: &str = "tributary-system";
+
+/// Validity of identities in tests.
+const A_DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// Clusters of a sandbox with agents that know each other.
+pub struct Federation {
+    sandbox: &'static Sandbox,
+    /// The agents, in the order of the clusters.
+    pub agents: Vec<Agent>,
+    /// The processes of the agents.
+    pub group: Group,
+    directory: PathBuf,
+    /// Signs the identities.
+    pub authority: Authority,
+    _temporary: tempfile::TempDir,
+}
+
+impl Federation {
+    /// Agents on all clusters of `sandbox`, connected with each other; each may place bursts on each.
+    pub async fn start(sandbox: &'static Sandbox) -> anyhow::Result<Self> {
+        let temporary = tempfile::tempdir()?;
+        let directory = temporary.path().to_owned();
+        #[allow(clippy::disallowed_methods, reason = "certificates of a real run are valid now")]
+        let now = Timestamp::now();
+        let authority = Authority::create("tests.example", now)?;
+        let group = Group::start(Duration::from_secs(2), None)?;
+        let mut federation = Self { sandbox, agents: Vec::new(), group, directory, authority, _temporary: temporary };
+        for cluster in sandbox.clusters() {
+            federation.prepare(cluster).await?;
+            let agent = federation.agent_for(cluster, now)?;
+            federation.agents.push(agent);
+        }
+        federation.introduce().await?;
+        for agent in &federation.agents {
+            agent.start(&federation.group)?;
+        }
+        federation.connected().await;
+        Ok(federation)
+    }
+
+    /// The clusters.
+    pub fn clusters(&self) -> &[Cluster] {
+        self.sandbox.clusters()
+    }
+
+    /// A client of the cluster at `index` with all rights.
+    pub async fn client(&self, index: usize) -> Client {
+        self.clusters()[index].client(ADMIN).await.expect("the sandbox serves clients")
+    }
+
+    /// The agent of the cluster at `index`.
+    pub fn agent(&self, index: usize) -> &Agent {
+        &self.agents[index]
+    }
+
+    /// Makes a namespace in every cluster.
+    pub async fn namespace(&self, name: &str) -> anyhow::Result<()> {
+        for index in 0..self.clusters().len() {
+            make_namespace(&self.client(index).await, name).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until every agent is connected with every other.
+    pub async fn connected(&self) {
+        for (index, cluster) in self.clusters().iter().enumerate() {
+            let peers: Api<ClusterPeer> = Api::namespaced(self.client(index).await, SYSTEM);
+            eventually(format!("{} is connected with all peers", cluster.name()), async || {
+                let list = peers.list(&Default::default()).await.map_err(|error| error.to_string())?;
+                let missing: Vec<String> = list
+                    .items
+                    .iter()
+                    .filter(|peer| !peer.status.as_ref().is_some_and(|status| status.connected))
+                    .map(|peer| peer.name_any())
+                    .collect();
+                if missing.is_empty() {
+                    return Ok(());
+                }
+                Err(format!(
+                    "not connected with {missing:?}; log of the agent:\n{}",
+                    tail(&self.agents[index].log_text())
+                ))
+            })
+            .await;
+        }
+    }
+
+    async fn prepare(&self, cluster: &Cluster) -> anyhow::Result<()> {
+        let client = cluster.client(ADMIN).await?;
+        apply_crds(&client).await?;
+        make_namespace(&client, SYSTEM).await
+    }
+
+    fn agent_for(&self, cluster: &Cluster, now: Timestamp) -> anyhow::Result<Agent> {
+        let directory = self.directory.join(cluster.name());
+        let identity = directory.join("identity");
+        self.authority.issue(cluster.name(), now, A_DAY)?.write(&identity, Existing::Refuse)?;
+        // The agents of tests may do everything; what they need of rights is the chart's matter.
+        let kubeconfig = cluster.kubeconfig_in(AGENT_USER, Some("system:masters"))?;
+        let setup = Setup { cluster: cluster.name(), kubeconfig: &kubeconfig, identity: Some(&identity), extra: "" };
+        Agent::new(&directory, &setup)
+    }
+
+    /// Writes the ClusterPeers: each cluster knows all others and lets them in.
+    async fn introduce(&self) -> anyhow::Result<()> {
+        for index in 0..self.clusters().len() {
+            let client = self.client(index).await;
+            for (other, cluster) in self.clusters().iter().enumerate().filter(|(other, _)| *other != index) {
+                let peer = cluster_peer(cluster.name(), &self.agents[other].listen.to_string());
+                apply_peer(&client, &peer).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where files of this federation may be put.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+}
+
+/// A ClusterPeer that may place bursts in any namespace. Its label `name` is the cluster's name.
+pub fn cluster_peer(name: &str, endpoint: &str) -> ClusterPeer {
+    let import = ImportPolicy { namespaces: vec!["*".to_owned()], ..ImportPolicy::default() };
+    let spec = ClusterPeerSpec {
+        endpoints: vec![endpoint.to_owned()],
+        import: Some(import),
+        export: Some(tributary::api::peer::ExportPolicy::default()),
+        ..ClusterPeerSpec::default()
+    };
+    let mut peer = ClusterPeer::new(name, spec);
+    peer.metadata.labels = Some([("name".to_owned(), name.to_owned())].into());
+    peer
+}
+
+/// Writes a ClusterPeer.
+pub async fn apply_peer(client: &Client, peer: &ClusterPeer) -> anyhow::Result<()> {
+    let api: Api<ClusterPeer> = Api::namespaced(client.clone(), SYSTEM);
+    api.patch(&peer.name_any(), &params(), &Patch::Apply(peer)).await.context("failed to write a ClusterPeer")?;
+    Ok(())
+}
+
+/// Applies all CRDs and waits until they are served.
+pub async fn apply_crds(client: &Client) -> anyhow::Result<()> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for crd in tributary::api::crds() {
+        api.patch(&crd.name_any(), &params(), &Patch::Apply(&crd)).await.context("failed to apply a CRD")?;
+    }
+    for crd in tributary::api::crds() {
+        eventually(format!("{} is established", crd.name_any()), async || {
+            let live = api.get(&crd.name_any()).await.map_err(|error| error.to_string())?;
+            let conditions = live.status.and_then(|status| status.conditions).unwrap_or_default();
+            let established = conditions.iter().any(|one| one.type_ == "Established" && one.status == "True");
+            if established { Ok(()) } else { Err("not established".to_owned()) }
+        })
+        .await;
+    }
+    Ok(())
+}
+
+/// Makes a namespace, if there is none of that name.
+pub async fn make_namespace(client: &Client, name: &str) -> anyhow::Result<()> {
+    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    let namespace = Namespace { metadata, ..Namespace::default() };
+    Api::<Namespace>::all(client.clone()).patch(name, &params(), &Patch::Apply(&namespace)).await?;
+    Ok(())
+}
+
+fn params() -> PatchParams {
+    PatchParams::apply("tests").force()
+}
+
+/// The last lines of a log.
+pub fn tail(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(20)..].join("\n")
+}
