@@ -85,6 +85,7 @@ impl Owner {
             metrics,
             shutdown,
         } = config;
+        timers.check().expect("the timers fit each other");
         let instance = rng.next_u64();
         let local = Local {
             name,

@@ -84,6 +84,9 @@ impl Peer {
         } else {
             None
         };
+        // What is under way for the spec of before must not count.
+        let same_dial =
+            new.suspend == old.suspend && new.endpoints == old.endpoints && new.trust_bundle == old.trust_bundle;
         let heard = self.inbox.cluster_uid().cloned();
         let other_cluster = match (&new.cluster_uid, &heard) {
             (Some(pinned), Some(heard)) => pinned != heard,
@@ -106,8 +109,8 @@ impl Peer {
         self.refusal = None;
         self.dial = Dial {
             at: now.mono,
-            in_flight: false,
-            ticket: self.dial.ticket + 1,
+            in_flight: same_dial && self.dial.in_flight,
+            ticket: self.dial.ticket + u64::from(!same_dial),
             fresh: true,
             backoff: Backoff::default(),
         };

@@ -93,12 +93,11 @@ impl Established {
                 if summary.epoch != self.origin.epoch {
                     return;
                 }
-                let Some(lacking) = inbox.summary(&self.origin, &summary) else {
+                let Some(listed) = inbox.summary(&self.origin, &summary) else {
                     return;
                 };
-                self.wants.extend(lacking);
-                if summary.complete {
-                    let keys = summary.entries.into_keys().collect();
+                self.wants.extend(listed.lacking);
+                if let Some(keys) = listed.all {
                     events.push_back(Event::CompleteSnapshot { epoch: summary.epoch, keys });
                 }
             }

@@ -4,7 +4,7 @@
 //! of one pair may be alive for a moment and deliver in any order between them; the sequence numbers, which the sender's
 //! process counts over all its connections, put them right.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::contract::ports::StateKey;
 use crate::contract::{ClusterUid, Epoch};
@@ -47,6 +47,16 @@ pub enum Strange {
     OtherCluster(ClusterUid),
     /// This leadership was heard before.
     OldLeader(Epoch),
+}
+
+/// What a summary means.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listed {
+    /// Keys whose state we lack.
+    pub lacking: Vec<StateKey>,
+    /// All keys of the peer, in order, those that were put since the summary was made included; `None` if nothing may be
+    /// concluded from absence.
+    pub all: Option<Vec<StateKey>>,
 }
 
 /// What a put means.
@@ -126,20 +136,28 @@ impl Inbox {
         }
     }
 
-    /// Takes a summary of `origin`: returns the keys whose state we lack, or `None` if the summary is old. Keys that a
-    /// complete summary does not list are forgotten.
-    pub fn summary(&mut self, origin: &Origin, summary: &Summary) -> Option<Vec<StateKey>> {
-        if !self.hears(origin) || summary.sequence <= self.floor {
+    /// Takes a summary of `origin`; `None` if its words do not count. Keys that a complete summary does not list are
+    /// forgotten.
+    pub fn summary(&mut self, origin: &Origin, summary: &Summary) -> Option<Listed> {
+        if !self.hears(origin) {
             return None;
         }
-        self.floor = summary.sequence;
-        if summary.complete {
-            self.held.retain(|key, held| held.sequence > summary.sequence || summary.entries.contains_key(key));
-        }
-        let lacking = |(key, digest): &(&StateKey, &Digest)| {
-            self.held.get(*key).is_none_or(|held| held.sequence <= summary.sequence && held.digest != **digest)
+        let newer = |held: &Held| held.sequence > summary.sequence;
+        let lacks = |(key, digest): &(&StateKey, &Digest)| {
+            self.held.get(*key).is_none_or(|held| !newer(held) && held.digest != **digest)
         };
-        Some(summary.entries.iter().filter(lacking).map(|(key, _)| key.clone()).collect())
+        let lacking = summary.entries.iter().filter(lacks).map(|(key, _)| key.clone()).collect();
+        // An older one, by another connection: what it says is still worth asking for, what it does not say means nothing.
+        let old = summary.sequence <= self.floor;
+        if old || !summary.complete {
+            self.floor = self.floor.max(summary.sequence);
+            return Some(Listed { lacking, all: None });
+        }
+        self.floor = summary.sequence;
+        self.held.retain(|key, held| newer(held) || summary.entries.contains_key(key));
+        let since = self.held.iter().filter(|(_, held)| newer(held)).map(|(key, _)| key);
+        let all: BTreeSet<StateKey> = summary.entries.keys().chain(since).cloned().collect();
+        Some(Listed { lacking, all: Some(all.into_iter().collect()) })
     }
 }
 
@@ -153,6 +171,10 @@ mod tests {
 
     fn origin(epoch: u64, instance: u64) -> Origin {
         Origin { cluster_uid: "uid".into(), epoch: Epoch(epoch), instance }
+    }
+
+    fn lacking(inbox: &mut Inbox, from: &Origin, summary: &Summary) -> Vec<StateKey> {
+        inbox.summary(from, summary).unwrap().lacking
     }
 
     fn summary(sequence: u64, complete: bool, entries: &[(&str, &[u8])]) -> Summary {
@@ -205,12 +227,14 @@ mod tests {
         inbox.put(&from, 2, &key("b"), Digest::of(b"1"));
         inbox.put(&from, 3, &key("gone"), Digest::of(b"1"));
         let entries: &[(&str, &[u8])] = &[("a", b"1"), ("b", b"2"), ("c", b"1")];
-        assert_eq!(inbox.summary(&from, &summary(10, false, entries)), Some(vec![key("b"), key("c")]));
+        assert_eq!(lacking(&mut inbox, &from, &summary(10, false, entries)), [key("b"), key("c")]);
         assert_eq!(inbox.put(&from, 11, &key("gone"), Digest::of(b"1")), News::Same, "incomplete: still held");
-        assert_eq!(inbox.summary(&from, &summary(12, true, entries)), Some(vec![key("b"), key("c")]));
+        let listed = inbox.summary(&from, &summary(12, true, entries)).unwrap();
+        assert_eq!(listed, Listed { lacking: vec![key("b"), key("c")], all: Some(["a", "b", "c"].map(key).into()) });
         assert_eq!(inbox.put(&from, 9, &key("gone"), Digest::of(b"1")), News::Old, "late, by another connection");
         assert_eq!(inbox.put(&from, 13, &key("gone"), Digest::of(b"1")), News::New, "it came back");
-        assert_eq!(inbox.summary(&from, &summary(12, true, &[])), None, "a summary twice");
+        let late = inbox.summary(&from, &summary(11, true, &[("d", b"1")])).unwrap();
+        assert_eq!(late, Listed { lacking: vec![key("d")], all: None }, "an older summary, by another connection");
     }
 
     #[test]
@@ -220,7 +244,8 @@ mod tests {
         inbox.admit(&from).unwrap();
         inbox.put(&from, 21, &key("a"), Digest::of(b"new"));
         inbox.put(&from, 22, &key("made-later"), Digest::of(b"1"));
-        assert_eq!(inbox.summary(&from, &summary(20, true, &[("a", b"old")])), Some(vec![]));
+        let listed = inbox.summary(&from, &summary(20, true, &[("a", b"old")])).unwrap();
+        assert_eq!(listed, Listed { lacking: vec![], all: Some(vec![key("a"), key("made-later")]) });
         assert_eq!(inbox.put(&from, 23, &key("made-later"), Digest::of(b"1")), News::Same);
     }
 
@@ -230,9 +255,9 @@ mod tests {
         inbox.admit(&origin(1, 10)).unwrap();
         assert_eq!(inbox.put(&origin(1, 10), 1, &key("a"), Digest::of(b"bad")), News::New);
         inbox.rejected(&key("a"));
-        assert_eq!(inbox.summary(&origin(1, 10), &summary(2, true, &[("a", b"bad")])), Some(vec![]));
+        assert_eq!(lacking(&mut inbox, &origin(1, 10), &summary(2, true, &[("a", b"bad")])), []);
         inbox.admit(&origin(1, 11)).unwrap();
-        assert_eq!(inbox.summary(&origin(1, 11), &summary(1, true, &[("a", b"bad")])), Some(vec![key("a")]));
+        assert_eq!(lacking(&mut inbox, &origin(1, 11), &summary(1, true, &[("a", b"bad")])), [key("a")]);
     }
 
     #[test]
