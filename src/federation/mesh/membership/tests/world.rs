@@ -196,6 +196,11 @@ impl World {
         self.wires.iter().filter(whole).filter(between).count()
     }
 
+    /// Connections a cluster holds, those whose other end is gone included.
+    pub(super) fn held(&self, at: &str) -> usize {
+        self.nodes[at].wires.len()
+    }
+
     /// What `from` says to `to` now.
     pub(super) fn said(&self, from: &str, to: &str) -> BTreeMap<StateKey, State> {
         let (cluster, to) = (self.cluster(from), PeerName::from(to));
