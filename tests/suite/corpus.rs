@@ -54,7 +54,7 @@ fn the_api_server_prunes_nothing_of_the_corpus() {
 
 /// Collects the paths that `original` has and `written` has not, or not with the same value. A zero value may go: the
 /// API takes it for absent.
-fn missing(original: &Value, written: &Value, path: &str, lost: &mut Vec<String>) {
+pub(crate) fn missing(original: &Value, written: &Value, path: &str, lost: &mut Vec<String>) {
     match (original, written) {
         (Value::Object(original), Value::Object(written)) => {
             for (key, value) in original {

@@ -4,4 +4,5 @@
 mod corpus;
 mod edges;
 mod generated;
+mod readme;
 mod upstream_schema;

@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::try_join_all;
+use futures::future::{join_all, try_join_all};
 use tributary::admin::{self, PeerRow};
 use tributary::contract::PeerState;
 use tributary_sandbox::{Group, Process};
@@ -49,17 +49,21 @@ pub(super) struct Agent {
     process: Arc<Process>,
 }
 
-/// Starts an agent for each member, and waits until each is ready and connected to all others.
-pub(super) async fn start(group: &Group, members: Vec<Member>, progress: &Progress) -> Result<Vec<Agent>> {
-    let step = progress.step("agents", &format!("starting {}", members.len()));
-    let agents: Vec<Agent> = members.into_iter().map(|member| spawn(group, member)).collect::<Result<_>>()?;
+/// Starts an agent for each member.
+pub(super) fn start(group: &Group, members: Vec<Member>) -> Result<Vec<Agent>> {
+    members.into_iter().map(|member| spawn(group, member)).collect()
+}
+
+/// Waits until each agent is ready and connected to all others.
+pub(super) async fn until_connected(agents: &[Agent], progress: &Progress) -> Result<()> {
+    let step = progress.step("agents", &format!("starting {}", agents.len()));
     let ready = try_join_all(agents.iter().map(|agent| agent.ready(&step)));
-    within(ready, "ready", &agents).await?;
+    within(ready, "ready", agents).await?;
     step.say("connecting to each other");
     let connected = try_join_all(agents.iter().map(|agent| agent.connected(agents.len() - 1)));
-    within(connected, "connected to all others", &agents).await?;
+    within(connected, "connected to all others", agents).await?;
     step.done(&format!("{} connected to each other by QUIC", agents.len()));
-    Ok(agents)
+    Ok(())
 }
 
 impl Agent {
@@ -80,6 +84,22 @@ impl Agent {
         last_words(&log)
     }
 
+    /// Its peers, as it sees them; none while it does not answer.
+    async fn peers(&self) -> Vec<PeerRow> {
+        let answer = connect::get(&self.admin.to_string(), admin::PEERS).await;
+        answer.ok().and_then(|body| serde_json::from_slice(&body).ok()).unwrap_or_default()
+    }
+
+    /// What keeps it from its peers, a sentence each.
+    async fn complaints(&self) -> Vec<String> {
+        let peers = self.peers().await.into_iter().filter(|peer| peer.state != PeerState::Connected);
+        let sentence = |peer: PeerRow| {
+            let why = peer.message.map(|message| format!(", {message}")).unwrap_or_default();
+            format!("{} sees {}: {:?}{why}", self.cluster, peer.name, peer.state)
+        };
+        peers.map(sentence).collect()
+    }
+
     async fn ready(&self, step: &Step) -> Result<()> {
         loop {
             self.check()?;
@@ -94,10 +114,7 @@ impl Agent {
     async fn connected(&self, others: usize) -> Result<()> {
         loop {
             self.check()?;
-            if let Ok(body) = connect::get(&self.admin.to_string(), admin::PEERS).await
-                && let Ok(peers) = serde_json::from_slice::<Vec<PeerRow>>(&body)
-                && peers.iter().filter(|peer| peer.state == PeerState::Connected).count() >= others
-            {
+            if self.peers().await.iter().filter(|peer| peer.state == PeerState::Connected).count() >= others {
                 return Ok(());
             }
             tokio::time::sleep(POLL).await;
@@ -128,9 +145,10 @@ async fn within<T>(work: impl Future<Output = Result<T>>, what: &str, agents: &[
     match tokio::time::timeout(START_LIMIT, work).await {
         Ok(result) => result,
         Err(_) => {
-            let words = agents.iter().map(|agent| format!("{}: {}", agent.cluster, agent.last_words()));
+            let mut words = join_all(agents.iter().map(Agent::complaints)).await.concat();
+            words.extend(agents.iter().map(|agent| format!("log of {}: {}", agent.cluster, agent.last_words())));
             Err(Failure::new(format!("the agents are not {what} within {} s", START_LIMIT.as_secs()))
-                .because(words.collect::<Vec<_>>().join("\n")))
+                .because(words.join("\n")))
         }
     }
 }

@@ -96,8 +96,9 @@ impl Show<'_> {
         let running = self.agents.insert(Running { group, agents: Vec::new() });
         let members = federation::found(&directory, &clusters.all, namespace, &self.progress)?;
         federation::introduce(&clusters.all, &members, namespace).await?;
-        running.agents = agent::start(&running.group, members, &self.progress).await?;
+        running.agents = agent::start(&running.group, members)?;
         self.report.clusters = clusters.all.iter().zip(&running.agents).map(cluster_report).collect();
+        agent::until_connected(&running.agents, &self.progress).await?;
 
         self.burst().await?;
         self.conclude().await
