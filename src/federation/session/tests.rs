@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use proptest::prelude::*;
+
 use std::sync::Arc;
 
 use super::*;
@@ -406,4 +408,48 @@ fn who_breaks_the_protocol_is_closed() {
     let mut pair = Pair::new();
     pair.pass(T.handshake, false);
     assert_eq!(pair.west.ending(), Some(CloseCode::Silent), "no hello at all");
+}
+
+proptest! {
+    /// Whatever a peer sends, in whatever order: no panic, no state before the hellos, none of another leadership, and
+    /// nothing after the end.
+    #[test]
+    fn a_peer_may_send_anything(
+        frames in proptest::collection::vec((0..9_usize, any::<u8>(), any::<prop::sample::Index>()), 0..40),
+    ) {
+        let mut pair = Pair::new();
+        pair.east.cluster.say_desired("west", "a", 1);
+        pair.east.cluster.say("west", desired_key("b"), State::Tombstone);
+        for (kind, flip, at) in frames {
+            match kind {
+                0 => pair.pass(Duration::from_millis(700), false),
+                1 => {
+                    carry(pair.now, &mut pair.west, &mut pair.east);
+                }
+                2 => pair.east.cluster.say_desired("west", "a", u64::from(flip)),
+                3 => pair.west.handle(pair.now, Input::Frame(Bytes::from(vec![flip; 3]))),
+                _ => {
+                    let now = pair.now;
+                    pair.east.changed(now);
+                    pair.east.transmit();
+                    while let Some(frame) = frame::take(&mut pair.east.sent, limits::CONTROL_FRAME).unwrap() {
+                        let mut bytes = frame.to_vec();
+                        if kind > 6 && !bytes.is_empty() {
+                            let at = at.index(bytes.len());
+                            bytes[at] ^= flip;
+                        }
+                        pair.west.handle(now, Input::Frame(bytes.into()));
+                    }
+                }
+            }
+        }
+        let established = pair.west.events.iter().position(|event| matches!(event, Event::Established(_)));
+        let end = pair.west.events.iter().position(|event| matches!(event, Event::Close(_)));
+        for (index, event) in pair.west.events.iter().enumerate() {
+            if let Event::Put { .. } | Event::CompleteSnapshot { .. } = event {
+                prop_assert!(established.is_some_and(|at| at < index));
+            }
+            prop_assert!(end.is_none_or(|end| index <= end));
+        }
+    }
 }
