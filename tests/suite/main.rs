@@ -5,4 +5,5 @@ mod corpus;
 mod edges;
 mod generated;
 mod readme;
+mod real_flux;
 mod upstream_schema;

@@ -1,0 +1,98 @@
+//! One pod of a [`World`]: a host name, files, and a process 1.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::process::{Child, ExitStatus};
+
+use anyhow::{Context as _, Result};
+
+use super::world::{World, run, tail};
+
+/// What a pod is made of.
+#[derive(Clone, Debug)]
+pub(super) struct PodSpec {
+    /// The cluster it runs in.
+    pub(super) cluster: String,
+    /// Host name.
+    pub(super) host: String,
+    /// The name its headless Service publishes.
+    pub(super) fqdn: String,
+    /// Files and folders of the test, and where the pod sees them; not under `/usr`.
+    pub(super) mounts: Vec<(PathBuf, String)>,
+    /// Environment of process 1.
+    pub(super) environment: BTreeMap<String, String>,
+    /// Process 1.
+    pub(super) command: Vec<String>,
+}
+
+/// A running pod; ends when dropped.
+pub(super) struct Pod<'w> {
+    world: &'w World,
+    host: String,
+    /// Its address; another pod of the same name has another.
+    pub(super) address: Ipv4Addr,
+    process: u32,
+    child: Child,
+    log: PathBuf,
+    environment: BTreeMap<String, String>,
+}
+
+impl<'w> Pod<'w> {
+    pub(super) fn new(
+        world: &'w World,
+        spec: &PodSpec,
+        address: Ipv4Addr,
+        process: u32,
+        child: Child,
+        log: PathBuf,
+    ) -> Self {
+        Self { world, host: spec.host.clone(), address, process, child, log, environment: spec.environment.clone() }
+    }
+
+    /// Runs a command in the pod with the environment of its process 1, as `kubectl exec` does: what it printed.
+    pub(super) fn exec(&self, command: &[&str]) -> Result<String> {
+        run(self.world.command_in(self.process, &self.environment).args(command))
+            .with_context(|| format!("in pod {}, whose log ends with\n{}", self.host, tail(&self.log)))
+    }
+
+    /// Waits until a line of the log contains `text`: that line.
+    pub(super) fn wait_for_log(&self, text: &str) -> Result<String> {
+        let log = self.log.to_str().expect("a path of ours");
+        // grep ends at the first match; tail then notices that nobody reads on.
+        let script = r#"grep -m1 -F -- "$2" < <(exec tail -n +1 -s 0.1 -F "$1" 2>/dev/null)"#;
+        run(self.world.command().args(["timeout", "--kill-after=5", "120", "bash", "-c", script, "bash", log, text]))
+            .with_context(|| format!("waiting for {text:?} in the log of pod {}", self.host))
+    }
+
+    /// SIGTERM to process 1, as when a pod is deleted; then waits until the pod has ended.
+    pub(super) fn terminate(&mut self) -> Result<ExitStatus> {
+        self.exec(&["kill", "-TERM", "1"])?;
+        Ok(self.child.wait()?)
+    }
+
+    /// Ends everything in it at once, as when its node is lost.
+    pub(super) fn kill(&mut self) -> Result<ExitStatus> {
+        let process = self.process.to_string();
+        // It has ended by itself already if this fails.
+        let _ = run(self.world.command().args(["kill", "-KILL", &process]));
+        Ok(self.child.wait()?)
+    }
+
+    /// Waits until process 1 has ended by itself.
+    pub(super) fn wait(&mut self) -> Result<ExitStatus> {
+        Ok(self.child.wait()?)
+    }
+}
+
+#[allow(clippy::print_stderr, reason = "the test harness shows it with a test that failed")]
+impl Drop for Pod<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("---- end of the log of pod {}\n{}", self.host, tail(&self.log));
+        }
+        if !matches!(self.child.try_wait(), Ok(Some(_))) {
+            let _ = self.kill();
+        }
+    }
+}
