@@ -49,6 +49,7 @@ impl World {
         let mut guard = Command::new("unshare")
             .args(["--user", "--map-root-user", "--net", "--mount", "--uts", "--pid", "--fork", "--kill-child", "bash"])
             .arg(directory.path().join("world.sh"))
+            .arg(directory.path())
             .args(bridges)
             .env_clear()
             .env("PATH", SYSTEM_PATH)
