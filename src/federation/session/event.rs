@@ -30,7 +30,7 @@ pub enum Input {
     Heard,
     /// The state of this key changed.
     Changed(StateKey),
-    /// The time [`Session::poll_timeout`] asked for has come.
+    /// The time [`super::Session::poll_timeout`] asked for has come.
     Timeout,
 }
 
@@ -50,7 +50,7 @@ pub enum Event {
     Established(Box<Hello>),
     /// A heartbeat brought another capacity than the one before.
     Capacity(Option<Capacity>),
-    /// Nothing was heard for [`Timers::suspect`].
+    /// Nothing was heard for [`crate::federation::timers::Timers::suspect`].
     Suspect,
     /// Something was heard again.
     Recovered,
