@@ -160,7 +160,7 @@ fn lifecycle(container: &Container) -> Option<Lifecycle> {
     };
     let hooks = &container.life_cycle;
     let (post_start, pre_stop) = (handler(&hooks.post_start_exec), handler(&hooks.pre_stop_exec));
-    (post_start.is_some() || pre_stop.is_some()).then(|| Lifecycle { post_start, pre_stop, ..Lifecycle::default() })
+    (post_start.is_some() || pre_stop.is_some()).then_some(Lifecycle { post_start, pre_stop })
 }
 
 fn mounts(model: &Model<'_>, index: usize) -> Vec<VolumeMount> {

@@ -311,3 +311,34 @@ fn size_and_suspend_leave_the_fixed_part_of_the_job_alone() {
     assert_eq!(rendered(&spec("3\n  suspend: true")).boot.template, two);
     assert_ne!(rendered(&spec("2\n  pod: {schedulerName: x}")).boot.template, two);
 }
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(48))]
+
+    /// Whatever users write into text fields, rendering ends with objects or sentences, and always with the same.
+    #[test]
+    fn any_text_is_rendered_or_refused(texts in proptest::collection::vec("(?s).{0,40}", 12), sizes in proptest::array::uniform4(-2..9_i32)) {
+        let mut mini_cluster = lake("  containers: [{runFlux: true}, {name: side}]\n");
+        let spec = &mut mini_cluster.spec;
+        (spec.size, spec.max_size, spec.min_size, spec.tasks) =
+            (Some(sizes[0]), Some(sizes[1]).filter(|size| *size > 3), Some(sizes[2]).filter(|size| *size < 2), Some(sizes[3]));
+        let text = |index: usize| Some(texts[index].clone()).filter(|text| !text.is_empty());
+        let [runner, side] = spec.containers.as_mut_slice() else { unreachable!() };
+        (runner.command, runner.commands.pre, runner.logs, runner.commands.prefix) = (text(0), text(1), text(2), text(3));
+        (side.command, side.commands.script, side.image) = (text(4), text(5), text(6));
+        (spec.flux.wrap, spec.flux.option_flags, spec.flux.submit_command) = (text(7), text(8), text(9));
+        spec.archive.path = text(10);
+        spec.flux.environment.insert("GREETING".to_owned(), texts[11].clone());
+        let first = render(&mini_cluster, &Context::default());
+        proptest::prop_assert_eq!(&first, &render(&mini_cluster.clone(), &Context::default()));
+        if let Ok(rendered) = first {
+            let pre = rendered.boot.files.get("pre-0.sh").cloned();
+            proptest::prop_assert_eq!(pre, text(1).map(|text| text + "\n"));
+            for key in ["wait-0", "start-1"] {
+                let script = &rendered.boot.files[key];
+                let check = std::process::Command::new("bash").args(["-nc", script]).output().unwrap();
+                proptest::prop_assert!(check.status.success() || script.contains('\0'), "{}", script);
+            }
+        }
+    }
+}

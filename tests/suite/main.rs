@@ -6,4 +6,5 @@ mod edges;
 mod generated;
 mod readme;
 mod real_flux;
+mod render;
 mod upstream_schema;

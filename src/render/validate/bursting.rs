@@ -37,6 +37,11 @@ pub(super) fn problems(name: &str, spec: &MiniClusterSpec) -> Vec<Problem> {
         problems.extend(cluster_problems(&format!("{CLUSTERS}[{index}]"), &slot, cluster, root_size));
     }
     problems.extend(lead.into_iter().flat_map(lead_problems));
+    if lead.is_some_and(|lead| lead.name.as_deref() == Some(name)) {
+        let message = "the root named by leadBroker has this name: a burst needs another one, for its hosts have the names \
+                       of other ranks";
+        problems.push(Problem::new("metadata.name", reason::INVALID_BURSTING, message));
+    }
     let bursts = lead.is_some() || !bursting.clusters.is_empty();
     if let (true, Ok(Topology::Custom(uri))) = (bursts, topology(spec)) {
         let message = format!(

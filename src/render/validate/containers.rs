@@ -104,11 +104,10 @@ fn common(container: &Container, path: &str) -> Vec<Problem> {
         let message = "launcher and batch exclude each other: a launcher submits its jobs itself";
         problems.push(Problem::new(format!("{path}.launcher"), reason::CONFLICTING_FIELDS, message));
     }
-    if let Some(policy) = container.image_pull_policy.as_deref() {
-        if !["Always", "IfNotPresent", "Never"].contains(&policy) {
-            let message = format!("{policy:?} is no pull policy: write Always, IfNotPresent or Never");
-            problems.push(Problem::new(format!("{path}.imagePullPolicy"), reason::INVALID_VALUE, message));
-        }
+    let policy = container.image_pull_policy.as_deref();
+    if let Some(policy) = policy.filter(|policy| !["Always", "IfNotPresent", "Never"].contains(policy)) {
+        let message = format!("{policy:?} is no pull policy: write Always, IfNotPresent or Never");
+        problems.push(Problem::new(format!("{path}.imagePullPolicy"), reason::INVALID_VALUE, message));
     }
     for (index, port) in container.ports.iter().enumerate() {
         let field = format!("{path}.ports[{index}]");

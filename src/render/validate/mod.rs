@@ -30,15 +30,19 @@ pub(super) fn check<'a>(mini_cluster: &'a MiniCluster, context: &'a Context) -> 
     let spec = &mini_cluster.spec;
     let mut problems = name_problems(name, spec);
     problems.extend(size_problems(spec));
+    let bursting = bursting::problems(name, spec);
+    // The ranks follow from names and sizes: what is wrong with these is not said again.
+    let ranks = problems.is_empty() && bursting.is_empty();
     problems.extend(containers::problems(name, spec));
     problems.extend(values::problems(spec));
-    problems.extend(bursting::problems(name, spec));
+    problems.extend(bursting);
 
     let volumes = volumes_of(name, spec).map_err(|found| problems.extend(found)).ok();
     let program = program_of(spec).map_err(|found| problems.extend(found)).ok();
     let topology = rank_map::topology(spec).map_err(|found| problems.push(found)).ok();
     let hostlist = bursting::hostlist(spec).map_err(|found| problems.push(found)).ok();
-    let instance = bursting::instance(mini_cluster, context).map_err(|found| problems.extend(found)).ok();
+    let instance = || bursting::instance(mini_cluster, context).map_err(|found| problems.extend(found)).ok();
+    let instance = ranks.then(instance).flatten();
     let wait = bursting::wait(spec).map_err(|found| problems.push(found)).ok();
     deduplicate(&mut problems);
     Problems::check(problems)?;

@@ -19,11 +19,10 @@ pub(super) fn problems(spec: &MiniClusterSpec) -> Vec<Problem> {
         let message = format!("deadlineSeconds is {}: write 0 for no limit, or more", spec.deadline_seconds());
         refuse("spec.deadlineSeconds", reason::INVALID_VALUE, message);
     }
-    if let Some(policy) = spec.pod.restart_policy.as_deref() {
-        if !["Never", "OnFailure"].contains(&policy) {
-            let message = format!("{policy:?} is no restart policy of a Job's pods: write Never or OnFailure");
-            refuse("spec.pod.restartPolicy", reason::INVALID_VALUE, message);
-        }
+    let policy = spec.pod.restart_policy.as_deref();
+    if let Some(policy) = policy.filter(|policy| !["Never", "OnFailure"].contains(policy)) {
+        let message = format!("{policy:?} is no restart policy of a Job's pods: write Never or OnFailure");
+        refuse("spec.pod.restartPolicy", reason::INVALID_VALUE, message);
     }
     let flux = &spec.flux;
     if !(0..=7).contains(&flux.log_level()) {
