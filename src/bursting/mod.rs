@@ -1,12 +1,29 @@
 //! The two sides of a burst: root and provider.
+//!
+//! Decisions are pure steps, drivers are thin. [`Bursting`] is the part of an agent that joins them:
+//!
+//! ```text
+//! MiniCluster ─root::plan─▶ Burst ─root::answers─▶ status ─root::offer─▶ exchange ══ federation ══ the peer
+//! the peer ══ federation ══▶ exchange ─provider::slot─▶ HostedBurst, Secret, lead Service, MiniCluster
+//! ```
+//!
+//! [`Bursting::new`] makes the caches (spawn their watches); [`Bursting::run`] runs in the leader's scope;
+//! [`Bursting::peers`], [`Bursting::outgoing`], [`Bursting::incoming`] and [`Bursting::credentials`] are what the
+//! federation needs.
 pub mod addresses;
+mod assembly;
 pub mod contact;
 mod convert;
 pub mod exchange;
+mod fresh;
 pub mod nodes;
 pub mod note;
 pub mod peers;
 pub mod provider;
 pub mod root;
+mod shared;
 pub mod template;
 pub mod timing;
+pub mod watch;
+
+pub use assembly::{Bursting, BurstingConfig};

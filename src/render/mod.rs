@@ -14,7 +14,7 @@ mod metadata;
 mod model;
 mod pod;
 pub mod problem;
-mod quantity;
+pub mod quantity;
 mod rank_map;
 mod revision;
 mod scripts;

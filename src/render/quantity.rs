@@ -3,7 +3,7 @@
 //! Source: apimachinery `pkg/api/resource/quantity.go`.
 
 /// A quantity as thousandths, rounded up; `None` if the text is no quantity or does not fit.
-pub(super) fn milli(text: &str) -> Option<i128> {
+pub fn milli(text: &str) -> Option<i128> {
     let split = text.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '+' | '-'))).unwrap_or(text.len());
     let (number, suffix) = text.split_at(split);
     let (negative, digits) = match number.as_bytes().first()? {

@@ -1,1 +1,26 @@
-//! Tests on real control planes.
+//! Tests on real control planes: three clusters with an agent process each.
+//!
+//! All tests of this binary share the clusters and the agents; each has a namespace of its own. A test that disturbs an
+//! agent takes the federation for itself ([`shared::alone`]).
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod bursting;
+mod corpus;
+mod faults;
+mod identity;
+mod idle;
+mod mini_cluster;
+mod policy;
+mod shared;
+
+/// Not a test: see `tributary_tests::agent`.
+#[test]
+fn agent_process() {
+    if let Some(code) = tributary_tests::agent::become_agent_if_asked() {
+        assert_eq!(
+            format!("{code:?}"),
+            format!("{:?}", std::process::ExitCode::SUCCESS),
+            "the agent failed; see above"
+        );
+    }
+}

@@ -85,8 +85,9 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
         cluster_uid: uid,
         local: local.clone(),
         mesh,
+        metrics,
     };
-    let (leader, more) = Leader::new(&config, parts).await?;
+    let (leader, more) = Leader::new(&config, parts);
     filling.extend(more);
     let filling = tokio::spawn(future::join_all(filling));
     let admin = health::serve(admin_listener, Admin::new(local, seen_mesh).router(), closing.clone());

@@ -1,20 +1,35 @@
 //! What runs only while this agent leads: the controllers, and the sessions with peers.
 
+use std::future::pending;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tokio::sync::watch;
-use tributary::clock::SharedClock;
+use tokio_util::sync::CancellationToken;
+use tributary::bursting::{Bursting, BurstingConfig};
+use tributary::clock::{SharedClock, SystemRng};
 use tributary::cluster::client::Clients;
 use tributary::cluster::events::Events;
 use tributary::cluster::scope::Term;
-use tributary::config::Config;
+use tributary::config::{Config, FederationConfig, IdentityConfig};
 use tributary::contract::ports::PeerRequests;
+use tributary::contract::{ClusterUid, Epoch, PeerName};
+use tributary::federation::mesh::resolve::Resolver;
+use tributary::federation::mesh::{MeshConfig, MeshMetrics, Ports, spawn};
+use tributary::federation::timers::Timers;
+use tributary::federation::transport::quic::QuicTransport;
+use tributary::metrics::Metrics;
 use tributary::reconcile::Controller;
 use tributary::render;
 
+use crate::identity::Source;
 use crate::local_status::Local;
+use crate::queries::Queries;
 use crate::watches::Watches;
+
+/// How long after a failure the federation is tried again: the identity is not there yet, the port is taken.
+const RETRY: Duration = Duration::from_secs(5);
 
 /// What a leader is made of.
 pub struct Parts {
@@ -34,24 +49,123 @@ pub struct Parts {
     pub local: Arc<Local>,
     /// Where the mesh is shown while this agent leads.
     pub mesh: watch::Sender<Option<Arc<dyn PeerRequests>>>,
+    /// Counts what happens.
+    pub metrics: Arc<Metrics>,
 }
 
 /// Begins the tasks of each term.
 pub struct Leader {
     controller: Arc<Controller>,
+    federation: Arc<Federation>,
+}
+
+/// What a term needs for its sessions with peers.
+struct Federation {
+    config: Config,
+    parts: Parts,
+    bursting: Arc<Bursting>,
+    counters: MeshMetrics,
 }
 
 impl Leader {
     /// A leader, and the watches its controllers need besides the shared ones.
-    pub async fn new(_config: &Config, parts: Parts) -> anyhow::Result<(Self, Vec<BoxFuture<'static, ()>>)> {
-        let Parts { clients, watches, settings, clock, events, .. } = parts;
-        let Watches { mini_clusters, bursts, hosted, .. } = watches;
-        let (controller, filling) = Controller::new(clients, mini_clusters, bursts, hosted, events, settings, clock);
-        Ok((Self { controller }, filling))
+    pub fn new(config: &Config, parts: Parts) -> (Self, Vec<BoxFuture<'static, ()>>) {
+        let Watches { mini_clusters, bursts, hosted, peers } = parts.watches.clone();
+        let (controller, mut filling) = Controller::new(
+            parts.clients.clone(),
+            mini_clusters.clone(),
+            bursts.clone(),
+            hosted.clone(),
+            parts.events.clone(),
+            parts.settings.clone(),
+            parts.clock.clone(),
+        );
+        let (bursting, more) = Bursting::new(BurstingConfig {
+            clients: parts.clients.clone(),
+            mini_clusters,
+            bursts,
+            hosted,
+            peers,
+            events: parts.events.clone(),
+            cluster: PeerName::from(config.cluster.name.as_str()),
+            settings: parts.settings.clone(),
+            clock: parts.clock.clone(),
+        });
+        filling.extend(more);
+        let counters = MeshMetrics::register(&parts.metrics);
+        let federation = Federation { config: config.clone(), parts, bursting, counters };
+        (Self { controller, federation: Arc::new(federation) }, filling)
     }
 
     /// Spawns the tasks of a term.
     pub fn begin(&self, term: &mut Term) {
+        let epoch = Epoch(term.epoch().transitions);
         term.spawn("the MiniCluster controller", self.controller.clone().run(term.stop()));
+        term.spawn("the federation", self.federation.clone().run(epoch, term.stop()));
+    }
+}
+
+impl Federation {
+    /// Bursting, and the sessions it speaks through. Without an identity bursts wait, and say so.
+    async fn run(self: Arc<Self>, epoch: Epoch, stop: CancellationToken) {
+        let FederationConfig { identity, .. } = &self.config.federation;
+        let Some(identity) = identity else {
+            tracing::info!("no federation.identity is configured: this agent peers with nobody");
+            return self.bursting.clone().run(None, stop).await;
+        };
+        while !stop.is_cancelled() {
+            let Err(error) = self.peer(identity, epoch, &stop).await else { return };
+            let error = format!("{error:#}");
+            tracing::warn!(error, retry_in = ?RETRY, "the federation could not be started");
+            tokio::select! {
+                () = tokio::time::sleep(RETRY) => {}
+                () = stop.cancelled() => {}
+            }
+        }
+    }
+
+    async fn peer(&self, identity: &IdentityConfig, epoch: Epoch, stop: &CancellationToken) -> anyhow::Result<()> {
+        let Parts { clients, clock, mesh, local, cluster_uid, .. } = &self.parts;
+        let cluster = &self.config.cluster;
+        let source =
+            Source::open(identity, &cluster.name, &clients.reader, &self.config.kubernetes.namespace, clock).await?;
+        let timers = Timers::default();
+        let transport =
+            QuicTransport::bind(self.config.federation.listen, source.store.clone(), &timers, clock.clone())?;
+        let (_epoch, epoch) = watch::channel(Some(epoch));
+        let closing = CancellationToken::new();
+        let config = MeshConfig {
+            name: PeerName::from(cluster.name.as_str()),
+            cluster_uid: ClusterUid::from(cluster_uid.as_str()),
+            labels: cluster.labels.clone(),
+            version: crate::VERSION.to_owned(),
+            epoch,
+            peers: self.bursting.peers(),
+            timers,
+            clock: clock.clone(),
+            rng: Box::new(SystemRng),
+            resolve: Arc::new(Resolver::system(Box::new(SystemRng))),
+            metrics: self.counters.clone(),
+            shutdown: closing.clone(),
+        };
+        // What the sessions of a term before have said counts no more.
+        self.bursting.forget();
+        let ports = Ports {
+            outgoing: self.bursting.outgoing(),
+            incoming: self.bursting.incoming(),
+            credentials: self.bursting.credentials(),
+            queries: Arc::new(Queries::new(local.clone(), self.parts.watches.peers.clone())),
+        };
+        let handle = Arc::new(spawn(config, Arc::new(transport), ports));
+        mesh.send_replace(Some(handle.clone()));
+        tokio::select! {
+            () = self.bursting.clone().run(Some(handle.clone()), stop.clone()) => {}
+            () = async { source.renew(clock.clone()).await; pending().await } => {}
+        }
+        mesh.send_replace(None);
+        // Peers are told before the Lease is given up.
+        closing.cancel();
+        handle.ended().await;
+        Ok(())
     }
 }

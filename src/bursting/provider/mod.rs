@@ -5,11 +5,18 @@
 //! | [`admission`] | an offer and what is known → taken, or why not | no |
 //! | [`policy`], [`pod_security`] | the import policy, held against the template and the rendered pod | no |
 //! | [`ledger`] | what is promised to whom | no |
+//! | [`claims`] | which claims are about which name | no |
 //! | [`slot`], `keeping`, `ending` | claims on a name and what is there → what to do and what to say | no |
 //! | [`lease`] | how long a burst outlives the contact with its root | no |
 //! | [`materialize`] | the objects of a hosted burst | no |
 //! | [`memory`] | what is remembered between steps | no |
+//! | [`capacity`] | what peers are told of free room | no |
+//! | `controller`, `carry_out` | the driver of all this | yes |
 pub mod admission;
+pub mod capacity;
+mod carry_out;
+pub mod claims;
+pub(in crate::bursting) mod controller;
 mod ending;
 mod keeping;
 pub mod lease;

@@ -9,6 +9,7 @@
 //! | [`answers`], `standing` | a Burst, the peers and their answers → its next status, with conditions and events | no |
 //! | [`credential`] | who may have the certificate | no |
 pub mod answers;
+pub(in crate::bursting) mod controller;
 pub mod credential;
 pub mod lead_address;
 pub mod offer;

@@ -1,0 +1,311 @@
+//! Bursting as one part of an agent: its caches, its two drivers, and its ends of the contract.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::exchange::Exchange;
+use super::peers;
+use super::provider::controller::Provider;
+use super::root::controller::Root;
+use super::shared::{Shared, no_contacts};
+use super::watch::Caches;
+use crate::api::burst::Burst;
+use crate::api::hosted_burst::HostedBurst;
+use crate::api::labels;
+use crate::api::minicluster::MiniCluster;
+use crate::api::peer::ClusterPeer;
+use crate::clock::{SharedClock, SystemRng};
+use crate::cluster::ObjectKey;
+use crate::cluster::RequestError;
+use crate::cluster::apply::Applier;
+use crate::cluster::caches::{Cache, Subscription};
+use crate::cluster::client::Clients;
+use crate::cluster::error::chain;
+use crate::cluster::events::Events;
+use crate::cluster::worker::{self, Options, Outcome, Queue, Run};
+use crate::contract::ports::{CredentialSource, Incoming, Outgoing, PeerRequests};
+use crate::contract::{PeerName, PeerSpec};
+use crate::render;
+
+/// How often peers are told of our capacity at most, and how soon a change of nodes is looked at.
+const CAPACITY_EVERY: Duration = Duration::from_secs(2);
+
+/// What bursting is made of.
+pub struct BurstingConfig {
+    /// Clients of this cluster.
+    pub clients: Clients,
+    /// MiniClusters.
+    pub mini_clusters: Cache<MiniCluster>,
+    /// Bursts.
+    pub bursts: Cache<Burst>,
+    /// HostedBursts.
+    pub hosted: Cache<HostedBurst>,
+    /// ClusterPeers of the agent's namespace.
+    pub peers: Cache<ClusterPeer>,
+    /// Says what happens to objects.
+    pub events: Events,
+    /// Name of this cluster.
+    pub cluster: PeerName,
+    /// What rendering needs to know of this cluster.
+    pub settings: render::Context,
+    /// Time.
+    pub clock: SharedClock,
+}
+
+/// Both sides of bursting in one agent.
+pub struct Bursting {
+    shared: Arc<Shared>,
+    root: Arc<Root>,
+    provider: Arc<Provider>,
+    peer_status: Applier,
+    peer_queue: Queue<ObjectKey>,
+    specs: watch::Sender<BTreeMap<PeerName, PeerSpec>>,
+    _subscriptions: Vec<Subscription>,
+}
+
+impl Bursting {
+    /// Bursting, and the watches to spawn; they run on standbys too.
+    pub fn new(config: BurstingConfig) -> (Arc<Self>, Vec<BoxFuture<'static, ()>>) {
+        let BurstingConfig { clients, mini_clusters, bursts, hosted, peers, events, cluster, settings, clock } = config;
+        let (caches, watches) = Caches::new(&clients, mini_clusters, bursts, hosted, peers);
+        let now = clock.mono();
+        let peer_status = Applier::new(clients.writer.clone(), labels::manager::PEER);
+        let peer_queue = Queue::new(clock.clone());
+        let shared = Arc::new(Shared {
+            caches,
+            clients,
+            events,
+            exchange: Exchange::default(),
+            clock,
+            own: cluster,
+            settings,
+            root_contacts: no_contacts(now),
+            provider_contacts: no_contacts(now),
+        });
+        let (root, provider) = (Arc::new(Root::new(shared.clone())), Provider::new(shared.clone()));
+        let specs = watch::Sender::default();
+        let mut subscriptions = root.feed();
+        subscriptions.extend(provider.feed());
+        subscriptions.push(shared.caches.peers.feed(&peer_queue, |peer| vec![ObjectKey::of(peer)]));
+        let (known, sender, own) = (shared.caches.peers.clone(), specs.clone(), shared.own.clone());
+        subscriptions.push(shared.caches.peers.subscribe(move |_| publish(&known, &own, &sender)));
+        let bursting = Self { shared, root, provider, peer_status, peer_queue, specs, _subscriptions: subscriptions };
+        (Arc::new(bursting), watches)
+    }
+
+    /// The configured peers, for the federation.
+    pub fn peers(&self) -> watch::Receiver<BTreeMap<PeerName, PeerSpec>> {
+        self.specs.subscribe()
+    }
+
+    /// What this cluster says to its peers.
+    pub fn outgoing(&self) -> Arc<dyn Outgoing> {
+        Arc::new(self.shared.exchange.clone())
+    }
+
+    /// Where what peers say goes.
+    pub fn incoming(&self) -> Arc<dyn Incoming> {
+        Arc::new(self.shared.exchange.clone())
+    }
+
+    /// Who hands out certificates.
+    pub fn credentials(&self) -> Arc<dyn CredentialSource> {
+        self.root.clone()
+    }
+
+    /// Forgets the term before. Call it before the sessions of a term begin, then [`Bursting::run`].
+    pub fn begin(&self, requests: Option<Arc<dyn PeerRequests>>) {
+        self.provider.begin(requests);
+        self.root.begin();
+    }
+
+    /// Empties what a term before has said and heard.
+    pub fn forget(&self) {
+        self.shared.begin(self.shared.clock.mono());
+    }
+
+    /// Runs both sides until `stop`: in the leader's scope. `requests` reaches the peers; without it nobody is reached.
+    pub async fn run(self: Arc<Self>, requests: Option<Arc<dyn PeerRequests>>, stop: CancellationToken) {
+        tokio::select! {
+            () = self.shared.caches.listed() => {}
+            () = stop.cancelled() => return,
+        }
+        publish(&self.shared.caches.peers, &self.shared.own, &self.specs);
+        self.begin(requests);
+        for peer in self.shared.caches.peers.objects() {
+            self.peer_queue.mark(ObjectKey::of(&*peer));
+        }
+        let (root, provider, this) = (self.root.clone(), self.provider.clone(), self.clone());
+        // One at a time: that worker is the admission task.
+        let one = Options { concurrency: 1, ..Options::default() };
+        let roots = worker::run(
+            self.root.queue.clone(),
+            one,
+            SystemRng,
+            move |key| {
+                let root = root.clone();
+                async move { root.handle(key).await }
+            },
+            |run| report("root", &run),
+            stop.clone(),
+        );
+        let slots = worker::run(
+            self.provider.queue.clone(),
+            one,
+            SystemRng,
+            move |key| {
+                let provider = provider.clone();
+                async move { provider.handle(key).await }
+            },
+            |run| report("provider", &run),
+            stop.clone(),
+        );
+        let peers = worker::run(
+            self.peer_queue.clone(),
+            one,
+            SystemRng,
+            move |key| {
+                let this = this.clone();
+                async move { this.peer(&key).await }
+            },
+            |run| report("peer", &run),
+            stop.clone(),
+        );
+        let pumps = async {
+            tokio::select! {
+                () = self.pump() => {}
+                () = stop.cancelled() => {}
+            }
+        };
+        tokio::join!(roots, slots, peers, pumps);
+        self.shared.exchange.set_complete(false);
+    }
+
+    /// From the exchange to the queues, and capacity on its way out.
+    async fn pump(&self) {
+        let exchange = &self.shared.exchange;
+        let answers = async {
+            loop {
+                for (_, uid) in exchange.answers_changed().changed().await {
+                    self.root.mark_uid(uid.as_str());
+                }
+            }
+        };
+        let claims = async {
+            loop {
+                exchange.claims_changed().changed().await;
+                self.provider.mark_all();
+            }
+        };
+        let reports = async {
+            loop {
+                exchange.reports_changed().changed().await;
+                self.all_peers_changed();
+            }
+        };
+        let capacity = async {
+            let (mut nodes, mut policies) = (BTreeMap::new(), BTreeMap::new());
+            loop {
+                self.provider.tell_capacity();
+                let seen = self.shared.caches.node_views();
+                if seen != nodes {
+                    nodes = seen;
+                    self.root.mark_roots();
+                    self.provider.mark_all();
+                }
+                let seen: BTreeMap<_, _> = self
+                    .shared
+                    .caches
+                    .peers
+                    .objects()
+                    .iter()
+                    .map(|peer| (peers::name_of(peer), (peer.metadata.generation, peer.metadata.labels.clone())))
+                    .collect();
+                if seen != policies {
+                    let names = seen.keys().cloned().collect();
+                    policies = seen;
+                    exchange.retain_peers(&names);
+                    self.all_peers_changed();
+                }
+                self.conclude();
+                tokio::time::sleep(CAPACITY_EVERY).await;
+            }
+        };
+        let complete = async {
+            // Until the first round is over nothing may be concluded from what we do not say.
+            loop {
+                self.conclude();
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                if exchange_is_complete(exchange) {
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        tokio::join!(answers, claims, reports, capacity, complete);
+    }
+
+    fn all_peers_changed(&self) {
+        self.root.mark_bursts();
+        self.provider.mark_all();
+        for peer in self.shared.caches.peers.objects() {
+            self.peer_queue.mark(ObjectKey::of(&*peer));
+        }
+    }
+
+    /// Whether what we say is all there is to say.
+    fn conclude(&self) {
+        let said = self.root.first.is_over() && self.provider.first.is_over();
+        self.shared.exchange.set_complete(said && self.shared.caches.are_complete());
+    }
+
+    async fn peer(&self, key: &ObjectKey) -> Result<Outcome, RequestError> {
+        let Some(peer) = self.shared.caches.peers.of(key) else { return Ok(Outcome::Done) };
+        let name = peers::name_of(&peer);
+        self.shared.peers();
+        let report = self.shared.exchange.reports().remove(&name);
+        let away = self.shared.root_contacts().away(&name, self.shared.clock.mono());
+        match peers::status(&peer, report.as_ref(), away, self.shared.now()) {
+            Some(status) => {
+                self.peer_status.apply_status(&*peer, &status).await?;
+                Ok(Outcome::Done)
+            }
+            // A connection that stays away becomes a transition with time.
+            None if away.is_some_and(|away| away < super::timing::LOST_AFTER) => {
+                Ok(Outcome::After(super::timing::LOST_AFTER))
+            }
+            None => Ok(Outcome::Done),
+        }
+    }
+}
+
+fn exchange_is_complete(exchange: &Exchange) -> bool {
+    Outgoing::complete(exchange)
+}
+
+fn publish(known: &Cache<ClusterPeer>, own: &PeerName, specs: &watch::Sender<BTreeMap<PeerName, PeerSpec>>) {
+    if !known.condition().listed {
+        return;
+    }
+    let objects = known.objects();
+    let newest = peers::specs(objects.iter().map(|peer| &**peer), own);
+    specs.send_if_modified(|current| {
+        let differs = *current != newest;
+        if differs {
+            *current = newest;
+        }
+        differs
+    });
+}
+
+fn report<K: std::fmt::Debug>(side: &'static str, run: &Run<'_, K, RequestError>) {
+    if let Err(failure) = &run.result {
+        let (key, error) = (format!("{:?}", run.key), chain(failure.error));
+        let retry_in = format!("{:.1?}", failure.retry_in);
+        tracing::warn!(side, key, error, failures = failure.failures, retry_in, "a step of bursting failed");
+    }
+}

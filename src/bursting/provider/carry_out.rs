@@ -1,0 +1,258 @@
+//! The changes a slot's step asks for, as requests.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::PropagationPolicy;
+use kube::{Api, ResourceExt};
+use serde_json::Value;
+
+use super::admission::{self, Admitted};
+use super::controller::Provider;
+use super::ledger::SlotKey;
+use super::materialize::{self, CURVE_CERT, LEAD_PORT, Materials};
+use super::memory::{CREDENTIAL_AGAIN, Resolution, SecretState, VERDICT_STANDS, Verdict};
+use super::slot::{Change, ClaimKey, Wanted};
+use crate::api::hosted_burst::HostedBurst;
+use crate::api::minicluster::MiniCluster;
+use crate::api::names;
+use crate::bursting::note::Note;
+use crate::bursting::peers::PeerView;
+use crate::bursting::shared::lock;
+use crate::cluster::apply::Once;
+use crate::cluster::sweep::{self, Doomed};
+use crate::cluster::{ObjectKey, RequestError};
+use crate::contract::{CredentialRefusal, CredentialRequest, PeerName, Rejection, RejectionReason};
+use crate::flux::Certificate;
+use crate::render::{self, HostedSide};
+
+impl Provider {
+    /// Carries one change out. `hosted` is the freshest version of the HostedBurst, and follows what is written.
+    pub(super) async fn carry_out(
+        &self,
+        key: &SlotKey,
+        claims: &BTreeMap<ClaimKey, Wanted>,
+        peers: &BTreeMap<PeerName, PeerView>,
+        hosted: &mut Option<Arc<HostedBurst>>,
+        change: Change,
+    ) -> Result<(), RequestError> {
+        match change {
+            Change::Admit { claim, fingerprint, hosted: wanted, admitted } => {
+                let Some(Wanted::Burst(desired)) = claims.get(&claim) else { return Ok(()) };
+                // Promised before anything is written, so that nobody else gets the same room.
+                lock(&self.state).ledger.reserve(&claim.0, desired);
+                let admission = self.admit(&claim.0, peers, *wanted, &admitted).await;
+                match admission {
+                    Ok(Ok(stored)) => {
+                        let message = format!("a burst of {}'s MiniCluster {} is admitted", claim.0, desired.root.name);
+                        self.shared.say(&*stored, "Host", vec![Note::normal("Admitted", message)]).await;
+                        *hosted = Some(stored);
+                    }
+                    Ok(Err(rejection)) => {
+                        lock(&self.state).ledger.cancel(key);
+                        let until = self.shared.clock.mono() + VERDICT_STANDS;
+                        self.remember(key, |memory| {
+                            memory.verdicts.insert(claim, Verdict { fingerprint, rejection, until });
+                        });
+                    }
+                    Err(error) => {
+                        lock(&self.state).ledger.cancel(key);
+                        return Err(error);
+                    }
+                }
+                self.queue.mark(key.clone());
+            }
+            Change::Update(wanted) => {
+                if let Some(stored) = self.applier.apply(&*wanted, hosted.as_deref()).await?.object() {
+                    *hosted = Some(self.fresh.wrote(stored));
+                }
+            }
+            Change::Status(status) => {
+                let Some(current) = hosted.clone() else { return Ok(()) };
+                if let Some(stored) = self.applier.apply_status(&*current, &*status).await?.object() {
+                    *hosted = Some(self.fresh.wrote(stored));
+                }
+            }
+            Change::LookSecret => {
+                let state = self.look_secret(key, hosted.as_deref()).await?;
+                self.remember(key, |memory| memory.secret = state);
+                self.queue.mark(key.clone());
+            }
+            Change::RequestCredential { peer, request } => {
+                if let Some(hosted) = hosted.clone() {
+                    self.request_credential(key.clone(), hosted, peer, request);
+                }
+            }
+            Change::Resolve(host) => self.resolve(key.clone(), host),
+            Change::Materialize(materials) => self.materialize(key, *materials).await?,
+            Change::DeleteMiniCluster { uid } => {
+                let doomed = Doomed { key: ObjectKey::namespaced(&key.0, &key.1), uid };
+                let writer = &self.shared.clients.writer;
+                sweep::delete::<MiniCluster>(writer, &doomed, PropagationPolicy::Background).await?;
+            }
+            Change::LookJob => {
+                let jobs: Api<Job> = Api::namespaced(self.shared.clients.reader.clone(), &key.0);
+                let job = jobs.get_metadata_opt(&key.1).await;
+                let job =
+                    job.map_err(|error| RequestError::new("look for", format!("Job {}/{}", key.0, key.1), error))?;
+                self.remember(key, |memory| memory.job_gone = job.is_none());
+                // A Job that is still there goes with its last pod: that is seen.
+                if job.is_none() {
+                    self.queue.mark(key.clone());
+                }
+            }
+            Change::DeleteHosted { uid } => {
+                let doomed = Doomed { key: ObjectKey::namespaced(&key.0, &key.1), uid };
+                let writer = &self.shared.clients.writer;
+                sweep::delete::<HostedBurst>(writer, &doomed, PropagationPolicy::Background).await?;
+                self.fresh.forget(&doomed.key);
+            }
+        }
+        Ok(())
+    }
+
+    /// Renders and judges what an admitted offer would make, shows it to the API server, and creates its HostedBurst.
+    async fn admit(
+        &self,
+        peer: &PeerName,
+        peers: &BTreeMap<PeerName, PeerView>,
+        wanted: HostedBurst,
+        admitted: &Admitted,
+    ) -> Result<Result<Arc<HostedBurst>, Rejection>, RequestError> {
+        let not_renderable = |message: String| Ok(Err(Rejection::new(RejectionReason::NotRenderable, message)));
+        let slot = wanted.spec.slot.clone();
+        let mini_cluster = materialize::mini_cluster(&wanted, &admitted.template, &admitted.rank_map);
+        let context = render::Context {
+            hosted: Some(HostedSide {
+                rank_map: admitted.rank_map.clone(),
+                slot: slot.clone(),
+                lead_service: names::lead(&slot),
+                lead_port: LEAD_PORT,
+            }),
+            ..self.shared.settings.clone()
+        };
+        let rendered = match render::render(&mini_cluster, &context) {
+            Ok(rendered) => rendered,
+            Err(problems) => return not_renderable(problems.to_string()),
+        };
+        let template = rendered.job.spec.clone().unwrap_or_default().template;
+        let Some(import) = peers.get(peer).and_then(|peer| peer.import.as_ref()) else {
+            let message = format!("ClusterPeer {peer} has no import here any more");
+            return Ok(Err(Rejection::new(RejectionReason::ImportNotAllowed, message)));
+        };
+        if let Err(rejection) = admission::judge_pod(peer, import, &template) {
+            return Ok(Err(rejection));
+        }
+        match self.applier.dry_run(&rendered.job).await {
+            Ok(_) => {}
+            Err(error) if error.cause().is_transient() => return Err(error),
+            Err(error) => return not_renderable(crate::cluster::error::chain(&error)),
+        }
+        match self.applier.create_once(&wanted).await {
+            Ok(Once::Created(stored)) => Ok(Ok(self.fresh.wrote(stored))),
+            Ok(Once::Exists) => {
+                let message = format!("HostedBurst {slot} exists here");
+                Ok(Err(Rejection::new(RejectionReason::NameTaken, message)))
+            }
+            Err(error) if error.cause().is_transient() => Err(error),
+            Err(error) => not_renderable(crate::cluster::error::chain(&error)),
+        }
+    }
+
+    async fn look_secret(&self, key: &SlotKey, hosted: Option<&HostedBurst>) -> Result<SecretState, RequestError> {
+        let name = names::curve(&key.1);
+        let secrets: Api<Secret> = Api::namespaced(self.shared.clients.reader.clone(), &key.0);
+        let secret = secrets.get_opt(&name).await;
+        let secret = secret.map_err(|error| RequestError::new("read", format!("Secret {}/{name}", key.0), error))?;
+        let owner = hosted.and_then(ResourceExt::uid);
+        // One that another HostedBurst left behind goes with that.
+        let ours = secret.filter(|secret| crate::cluster::caches::controller_uid(secret) == owner.as_deref());
+        let text = ours.and_then(|secret| secret.data).and_then(|mut data| data.remove(CURVE_CERT));
+        let text = text.and_then(|bytes| String::from_utf8(bytes.0).ok());
+        let certificate = text.and_then(|text| Certificate::parse(&text).ok());
+        Ok(match certificate {
+            Some(certificate) => SecretState::Held { digest: certificate.digest().to_string() },
+            None => SecretState::Missing { again: self.shared.clock.mono(), message: String::new() },
+        })
+    }
+
+    /// Asks beside the worker: the root may take its time.
+    fn request_credential(&self, key: SlotKey, hosted: Arc<HostedBurst>, peer: PeerName, request: CredentialRequest) {
+        let Some(requests) = lock(&self.requests).clone() else { return };
+        let Some(this) = self.this() else { return };
+        tokio::spawn(async move {
+            let state = this.fetch_credential(&hosted, requests.as_ref(), &peer, request).await;
+            let state = state.unwrap_or_else(|message| SecretState::Missing {
+                again: this.shared.clock.mono() + CREDENTIAL_AGAIN,
+                message,
+            });
+            this.remember(&key, |memory| memory.secret = state);
+            this.queue.mark(key);
+        });
+    }
+
+    async fn fetch_credential(
+        &self,
+        hosted: &HostedBurst,
+        requests: &dyn crate::contract::ports::PeerRequests,
+        peer: &PeerName,
+        request: CredentialRequest,
+    ) -> Result<SecretState, String> {
+        let wanted = request.digest.clone();
+        let words = |refusal: CredentialRefusal| format!("{peer} did not hand out the certificate: {refusal}");
+        let credential = requests.request_credential(peer, request).await.map_err(words)?;
+        let certificate = Certificate::parse(credential.expose())
+            .map_err(|error| format!("{peer} sent something that is no certificate: {error}"))?;
+        let digest = certificate.digest().to_string();
+        if digest != wanted {
+            return Err(format!("{peer} sent another certificate than it announced"));
+        }
+        let secret = materialize::secret(hosted, &credential);
+        let stored = self.applier.apply(&secret, None::<&Value>).await;
+        stored.map_err(|error| crate::cluster::error::chain(&error))?;
+        Ok(SecretState::Held { digest })
+    }
+
+    /// Resolves beside the worker, by the system's resolver.
+    fn resolve(&self, key: SlotKey, host: String) {
+        let Some(this) = self.this() else { return };
+        tokio::spawn(async move {
+            let found = tokio::net::lookup_host((host.clone(), 0)).await;
+            let found: Result<Vec<IpAddr>, String> = match found {
+                Ok(addresses) => Ok(addresses.map(|address| address.ip()).collect()),
+                Err(error) => Err(error.to_string()),
+            };
+            let resolution = Resolution { host, found, at: this.shared.clock.mono() };
+            this.remember(&key, |memory| memory.resolution = Some(resolution));
+            this.queue.mark(key);
+        });
+    }
+
+    async fn materialize(&self, key: &SlotKey, materials: Materials) -> Result<(), RequestError> {
+        let Materials { service, slices, mini_cluster } = materials;
+        let caches = &self.shared.caches;
+        let live = caches.services.of(&ObjectKey::of(&service));
+        self.applier.apply(&service, live.as_deref()).await?;
+        for slice in &slices {
+            let live = caches.slices.of(&ObjectKey::of(slice));
+            self.applier.apply(slice, live.as_deref()).await?;
+        }
+        for name in materialize::slice_names(&key.1) {
+            let unwanted = !slices.iter().any(|slice| slice.name_any() == name);
+            let live = caches.slices.of(&ObjectKey::namespaced(&key.0, &name));
+            if let (true, Some(doomed)) = (unwanted, live.as_deref().and_then(Doomed::of)) {
+                let writer = &self.shared.clients.writer;
+                sweep::delete::<EndpointSlice>(writer, &doomed, PropagationPolicy::Background).await?;
+            }
+        }
+        if let Some(mini_cluster) = mini_cluster {
+            let live = caches.mini_clusters.of(&ObjectKey::of(&mini_cluster));
+            self.applier.apply(&mini_cluster, live.as_deref()).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,214 @@
+//! The provider's driver: takes the steps of slots and carries them out, one slot at a time. Decides nothing.
+//!
+//! One worker with one run at a time is the admission task: what it promises is in the ledger before the next offer is
+//! looked at. What takes long (asking a root for a certificate, resolving a name) runs beside it and comes back as memory.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, Weak};
+
+use super::ledger::{Ledger, SlotKey, key_of};
+use super::memory::Memory;
+use super::slot::{self, ClaimKey, SlotView, Wanted};
+use super::{admission, claims};
+use crate::api::hosted_burst::HostedBurst;
+use crate::api::labels;
+use crate::bursting::fresh::Fresh;
+use crate::bursting::shared::{FirstRound, Shared, lock};
+use crate::cluster::apply::Applier;
+use crate::cluster::caches::Subscription;
+use crate::cluster::worker::{Outcome, Queue};
+use crate::cluster::{ObjectKey, RequestError};
+use crate::contract::PeerName;
+use crate::contract::ports::PeerRequests;
+
+/// The provider's driver.
+pub(in crate::bursting) struct Provider {
+    pub(super) shared: Arc<Shared>,
+    pub(super) applier: Applier,
+    pub(in crate::bursting) queue: Queue<SlotKey>,
+    pub(in crate::bursting) first: FirstRound<SlotKey>,
+    pub(super) fresh: Arc<Fresh<HostedBurst>>,
+    pub(super) state: Mutex<State>,
+    /// The mesh of this term.
+    pub(super) requests: Mutex<Option<Arc<dyn PeerRequests>>>,
+    /// For what runs beside the worker.
+    this: Weak<Self>,
+}
+
+/// What is remembered in one leader's scope.
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) memories: BTreeMap<SlotKey, Memory>,
+    pub(super) ledger: Ledger,
+}
+
+impl Provider {
+    pub(in crate::bursting) fn new(shared: Arc<Shared>) -> Arc<Self> {
+        let applier = Applier::new(shared.clients.writer.clone(), labels::manager::HOSTED_BURST);
+        let queue = Queue::new(shared.clock.clone());
+        Arc::new_cyclic(|this| Self {
+            shared,
+            applier,
+            queue,
+            first: FirstRound::default(),
+            fresh: Arc::default(),
+            state: Mutex::default(),
+            requests: Mutex::new(None),
+            this: this.clone(),
+        })
+    }
+
+    /// Ourselves, for a task that may outlive the caller.
+    pub(super) fn this(&self) -> Option<Arc<Self>> {
+        self.this.upgrade()
+    }
+
+    /// What a change of which object means for which slot.
+    pub(in crate::bursting) fn feed(&self) -> Vec<Subscription> {
+        let caches = &self.shared.caches;
+        let fresh = self.fresh.clone();
+        fn named(object: &impl kube::Resource) -> Vec<SlotKey> {
+            let meta = object.meta();
+            vec![(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())]
+        }
+        fn labelled(object: &impl kube::Resource) -> Vec<SlotKey> {
+            let slot = object.meta().labels.as_ref().and_then(|labels| labels.get(labels::SLOT));
+            let namespace = object.meta().namespace.clone().unwrap_or_default();
+            slot.map(|slot| (namespace, slot.clone())).into_iter().collect()
+        }
+        let hosted = caches.hosted.clone();
+        let is_hosted = move |slot: &SlotKey| hosted.of(&ObjectKey::namespaced(&slot.0, &slot.1)).is_some();
+        let known = is_hosted.clone();
+        vec![
+            caches.hosted.subscribe(move |change| fresh.saw(change)),
+            caches.hosted.feed(&self.queue, named),
+            caches
+                .mini_clusters
+                .feed(&self.queue, move |object| named(object).into_iter().filter(|slot| known(slot)).collect()),
+            caches.pods.feed(&self.queue, move |pod| {
+                let job = pod.view.job.clone().map(|job| (pod.view.namespace.clone(), job));
+                job.into_iter().filter(|slot| is_hosted(slot)).collect()
+            }),
+            caches.services.feed(&self.queue, labelled),
+            caches.slices.feed(&self.queue, labelled),
+        ]
+    }
+
+    /// Everything there is, for the first round of a term.
+    pub(in crate::bursting) fn begin(&self, requests: Option<Arc<dyn PeerRequests>>) {
+        *lock(&self.state) = State::default();
+        *lock(&self.requests) = requests;
+        self.fresh.clear();
+        let all: Vec<SlotKey> = self.shared.caches.hosted.objects().iter().map(|hosted| key_of(hosted)).collect();
+        self.first.begin(all.iter().cloned());
+        all.into_iter().for_each(|key| self.queue.mark(key));
+    }
+
+    /// Marks every slot that anything is known of, and answers claims that are about nothing here.
+    pub(in crate::bursting) fn mark_all(&self) {
+        let sorted = self.claims();
+        for claim in &sorted.nothing {
+            self.shared.exchange.answer(claim, slot::Answered::Nothing);
+        }
+        sorted.slots.into_keys().for_each(|key| self.queue.mark(key));
+    }
+
+    fn claims(&self) -> claims::Claims {
+        let hosted = self.hosted();
+        let state = lock(&self.state);
+        claims::sort(self.shared.exchange.claims(), hosted.iter().map(|hosted| &**hosted), &state.memories)
+    }
+
+    /// All HostedBursts, those included that were made a moment ago.
+    pub(super) fn hosted(&self) -> Vec<Arc<HostedBurst>> {
+        let mut all: BTreeMap<ObjectKey, Arc<HostedBurst>> =
+            self.shared.caches.hosted.objects().into_iter().map(|hosted| (ObjectKey::of(&*hosted), hosted)).collect();
+        for ours in self.fresh.objects() {
+            let key = ObjectKey::of(&*ours);
+            if let Some(freshest) = self.fresh.of(&key, all.get(&key).cloned()) {
+                all.insert(key, freshest);
+            }
+        }
+        all.into_values().collect()
+    }
+
+    pub(in crate::bursting) async fn handle(&self, key: SlotKey) -> Result<Outcome, RequestError> {
+        let shared = &self.shared;
+        let object = ObjectKey::namespaced(&key.0, &key.1);
+        let claims: BTreeMap<ClaimKey, Wanted> = self.claims().slots.remove(&key).unwrap_or_default();
+        let hosted = self.fresh.of(&object, shared.caches.hosted.of(&object));
+        let mini_cluster = shared.caches.mini_clusters.of(&object);
+        let (peers, nodes, pods) = (shared.peers(), shared.caches.node_views(), shared.caches.pod_views());
+        let own_pods: Vec<_> =
+            pods.iter().filter(|pod| pod.namespace == key.0 && pod.job.as_ref() == Some(&key.1)).cloned().collect();
+        let (memory, ledger) = {
+            let all = self.hosted();
+            let mut state = lock(&self.state);
+            state.ledger.rebuild(all.iter().map(|hosted| &**hosted));
+            (state.memories.get(&key).cloned().unwrap_or_default(), state.ledger.clone())
+        };
+        let facts = admission::Facts {
+            import: None,
+            namespace_exists: shared.caches.has_namespace(&key.0),
+            ledger: &ledger,
+            nodes: &nodes,
+            pods: &pods,
+        };
+        let step = slot::step(&SlotView {
+            now: shared.now(),
+            key: &key,
+            claims: &claims,
+            listed: &shared.exchange.listed(),
+            peers: &peers,
+            contacts: &shared.provider_contacts(),
+            hosted: hosted.as_deref(),
+            mini_cluster: mini_cluster.as_deref(),
+            pods: &own_pods,
+            facts: &facts,
+            own_ranges: &shared.own_ranges(),
+            memory: &memory,
+        });
+        // Before anything runs beside this: what comes back is written into the newest memory.
+        self.remember(&key, |memory| *memory = step.memory);
+        let mut hosted = hosted;
+        for change in step.changes {
+            self.carry_out(&key, &claims, &peers, &mut hosted, change).await?;
+        }
+        for (claim, answer) in step.answers {
+            shared.exchange.answer(&claim, answer);
+        }
+        if let Some(hosted) = &hosted {
+            shared.say(&**hosted, "Host", step.notes).await;
+        }
+        self.first.done(&key);
+        Ok(step.wake.map_or(Outcome::Done, Outcome::After))
+    }
+
+    /// Changes what is remembered of a slot.
+    pub(super) fn remember(&self, key: &SlotKey, change: impl FnOnce(&mut Memory)) {
+        let mut state = lock(&self.state);
+        let memory = state.memories.entry(key.clone()).or_default();
+        change(memory);
+        if memory.is_empty() {
+            state.memories.remove(key);
+        }
+    }
+
+    /// What each peer is told of our capacity.
+    pub(in crate::bursting) fn tell_capacity(&self) {
+        let (peers, nodes, pods) =
+            (self.shared.peers(), self.shared.caches.node_views(), self.shared.caches.pod_views());
+        let all = self.hosted();
+        let mut state = lock(&self.state);
+        state.ledger.rebuild(all.iter().map(|hosted| &**hosted));
+        let ledger = state.ledger.clone();
+        drop(state);
+        let told = |name: &PeerName| {
+            let peer = peers.get(name)?;
+            peer.sees_capacity.then(|| super::capacity::capacity(name, peer.import.as_ref(), &nodes, &pods, &ledger))
+        };
+        for name in peers.keys() {
+            self.shared.exchange.set_capacity(name, told(name));
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! The root's driver: plans Bursts, keeps their status, and puts what they say into the exchange. Decides nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Patch, PatchParams, PropagationPolicy};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+
+use super::answers::{self, BurstView};
+use super::credential::{self, Grant};
+use super::lead_address::lead_address;
+use super::offer;
+use super::place::Claimed;
+use super::plan::{self, PlanChange};
+use crate::api::burst::{Burst, BurstStatus};
+use crate::api::labels;
+use crate::api::minicluster::MiniCluster;
+use crate::bursting::fresh::Fresh;
+use crate::bursting::provider::materialize::CURVE_CERT;
+use crate::bursting::shared::{FirstRound, Shared};
+use crate::cluster::apply::Applier;
+use crate::cluster::caches::{Subscription, controller_of};
+use crate::cluster::drift::same_status;
+use crate::cluster::sweep::{self, Doomed};
+use crate::cluster::worker::{Outcome, Queue};
+use crate::cluster::{ObjectKey, RequestError};
+use crate::contract::ports::CredentialSource;
+use crate::contract::{Credential, CredentialRefusal, CredentialRequest, LeadAddress, PeerName};
+
+/// What is handled.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(in crate::bursting) enum Key {
+    /// A MiniCluster's Bursts.
+    Root(ObjectKey),
+    /// A Burst's status and offer.
+    Burst(ObjectKey),
+}
+
+/// The root's driver.
+pub(in crate::bursting) struct Root {
+    shared: Arc<Shared>,
+    applier: Applier,
+    pub(in crate::bursting) queue: Queue<Key>,
+    pub(in crate::bursting) first: FirstRound<Key>,
+    fresh: Arc<Fresh<Burst>>,
+    /// Status writes of one process follow each other: each is made from the one before.
+    writing: tokio::sync::Mutex<()>,
+}
+
+impl Root {
+    pub(in crate::bursting) fn new(shared: Arc<Shared>) -> Self {
+        let applier = Applier::new(shared.clients.writer.clone(), labels::manager::BURST);
+        let queue = Queue::new(shared.clock.clone());
+        let (first, fresh, writing) = (FirstRound::default(), Arc::default(), tokio::sync::Mutex::default());
+        Self { shared, applier, queue, first, fresh, writing }
+    }
+
+    /// What a change of which object means for which key.
+    pub(in crate::bursting) fn feed(&self) -> Vec<Subscription> {
+        let caches = &self.shared.caches;
+        let fresh = self.fresh.clone();
+        let of_root = |burst: &Burst| controller_of::<MiniCluster>(burst).map(Key::Root);
+        vec![
+            caches.bursts.subscribe(move |change| fresh.saw(change)),
+            caches.mini_clusters.feed(&self.queue, |object| vec![Key::Root(ObjectKey::of(object))]),
+            caches.bursts.feed(&self.queue, move |burst| {
+                of_root(burst).into_iter().chain([Key::Burst(ObjectKey::of(burst))]).collect()
+            }),
+            // The lead's pod: of the Job that bears the root's name.
+            caches.pods.feed(&self.queue, |pod| {
+                let lead = pod.view.job.clone().filter(|_| pod.view.index == Some(0));
+                lead.map(|job| Key::Root(ObjectKey::namespaced(&pod.view.namespace, job))).into_iter().collect()
+            }),
+        ]
+    }
+
+    /// Everything there is, for the first round of a term.
+    pub(in crate::bursting) fn begin(&self) {
+        self.fresh.clear();
+        let caches = &self.shared.caches;
+        let roots = caches.mini_clusters.objects().into_iter().map(|object| Key::Root(ObjectKey::of(&*object)));
+        let bursts = caches.bursts.objects().into_iter().map(|object| Key::Burst(ObjectKey::of(&*object)));
+        let all: Vec<Key> = roots.chain(bursts).collect();
+        self.first.begin(all.iter().cloned());
+        all.into_iter().for_each(|key| self.queue.mark(key));
+    }
+
+    /// Marks all Bursts: peers changed.
+    pub(in crate::bursting) fn mark_bursts(&self) {
+        for burst in self.shared.caches.bursts.objects() {
+            self.queue.mark(Key::Burst(ObjectKey::of(&*burst)));
+        }
+    }
+
+    /// Marks all roots: nodes changed.
+    pub(in crate::bursting) fn mark_roots(&self) {
+        for object in self.shared.caches.mini_clusters.objects() {
+            if !object.spec.flux.bursting.clusters.is_empty() {
+                self.queue.mark(Key::Root(ObjectKey::of(&*object)));
+            }
+        }
+    }
+
+    /// Marks the Burst with this UID.
+    pub(in crate::bursting) fn mark_uid(&self, uid: &str) {
+        if let Some(burst) = self.shared.caches.bursts.objects().into_iter().find(|burst| offer::uid(burst) == uid) {
+            self.queue.mark(Key::Burst(ObjectKey::of(&*burst)));
+        }
+    }
+
+    pub(in crate::bursting) async fn handle(&self, key: Key) -> Result<Outcome, RequestError> {
+        let outcome = match &key {
+            Key::Root(root) => self.plan(root).await?,
+            Key::Burst(burst) => self.step(burst).await?,
+        };
+        self.first.done(&key);
+        Ok(outcome)
+    }
+
+    async fn plan(&self, key: &ObjectKey) -> Result<Outcome, RequestError> {
+        let Some(root) = self.shared.caches.mini_clusters.of(key) else { return Ok(Outcome::Done) };
+        let uid = root.uid().unwrap_or_default();
+        let existing: Vec<Arc<Burst>> = self.shared.caches.bursts.controlled_by(&uid);
+        if existing.is_empty() && root.spec.flux.bursting.clusters.is_empty() {
+            return Ok(Outcome::Done);
+        }
+        let lead = self.lead(&root);
+        let references: Vec<&Burst> = existing.iter().map(|burst| &**burst).collect();
+        for change in plan::plan(&root, &references, lead.as_ref()) {
+            match change {
+                PlanChange::Apply(burst) => {
+                    let key = ObjectKey::of(&*burst);
+                    let live = self.fresh.of(&key, self.shared.caches.bursts.of(&key));
+                    if let Some(stored) = self.applier.apply(&*burst, live.as_deref()).await?.object() {
+                        self.fresh.wrote(stored);
+                        self.queue.mark(Key::Burst(key));
+                    }
+                }
+                PlanChange::Delete { name, uid } => {
+                    let doomed = Doomed { key: ObjectKey { namespace: key.namespace.clone(), name }, uid };
+                    sweep::delete::<Burst>(&self.shared.clients.writer, &doomed, PropagationPolicy::Background).await?;
+                    self.fresh.forget(&doomed.key);
+                }
+            }
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn lead(&self, root: &MiniCluster) -> Option<LeadAddress> {
+        let (namespace, name) = (root.namespace().unwrap_or_default(), root.name_any());
+        let of_lead = |pod: &crate::bursting::nodes::PodView| {
+            pod.namespace == namespace && pod.job.as_deref() == Some(&name) && pod.index == Some(0)
+        };
+        let pods: Vec<_> = self.shared.caches.pod_views().into_iter().filter(|pod| of_lead(pod)).collect();
+        let port = root.status.as_ref().and_then(|status| status.lead.node_port);
+        let port = port.and_then(|port| u16::try_from(port).ok());
+        let node =
+            |name: &str| self.shared.caches.nodes.of(&ObjectKey::cluster_scoped(name)).map(|node| node.view.clone());
+        lead_address(&pods, port, node, &self.shared.own_ranges()).ok()
+    }
+
+    async fn step(&self, key: &ObjectKey) -> Result<Outcome, RequestError> {
+        let shared = &self.shared;
+        let _writing = self.writing.lock().await;
+        let Some(burst) = self.fresh.of(key, shared.caches.bursts.of(key)) else {
+            self.withdraw_what_is_gone();
+            return Ok(Outcome::Done);
+        };
+        let peers = shared.peers();
+        let uid = offer::uid(&burst).into();
+        let step = answers::step(&BurstView {
+            now: shared.now(),
+            burst: &burst,
+            own: &shared.own,
+            peers: &peers,
+            contacts: &shared.root_contacts(),
+            claimed: &self.claimed(key),
+            answers: &shared.exchange.answers(&uid),
+            withdrawing: &shared.exchange.withdrawing(&uid),
+        });
+        let stored = match self.applier.apply_status(&*burst, &step.status).await?.object() {
+            Some(stored) => {
+                let stored = self.fresh.wrote(stored);
+                shared.say(&*stored, "Place", step.notes).await;
+                stored
+            }
+            None => burst,
+        };
+        // What is said follows from what is stored, never from an intention.
+        let offers = offer::recipients(&stored, &peers).into_iter().map(|peer| (peer, offer::desired(&stored)));
+        shared.exchange.offer(&uid, offers.collect());
+        Ok(step.wake.map_or(Outcome::Done, Outcome::After))
+    }
+
+    /// What the other Bursts claim of each peer.
+    fn claimed(&self, besides: &ObjectKey) -> BTreeMap<PeerName, Claimed> {
+        let mut claimed: BTreeMap<PeerName, Claimed> = BTreeMap::new();
+        for burst in self.shared.caches.bursts.objects() {
+            let key = ObjectKey::of(&*burst);
+            let burst = self.fresh.of(&key, Some(burst.clone())).unwrap_or(burst);
+            let peer = burst.status.as_ref().and_then(|status| status.peer.clone());
+            if let (Some(peer), false) = (peer, key == *besides) {
+                claimed.entry(peer.into()).or_default().add(&offer::wish(&burst.spec));
+            }
+        }
+        claimed
+    }
+
+    /// Bursts that are gone, with their root or by hand: whoever was offered them is told to let go. Only what the cache
+    /// has seen the end of is gone.
+    fn withdraw_what_is_gone(&self) {
+        if !self.shared.caches.bursts.is_complete() {
+            return;
+        }
+        let existing: std::collections::BTreeSet<_> = self
+            .shared
+            .caches
+            .bursts
+            .objects()
+            .into_iter()
+            .chain(self.fresh.objects())
+            .map(|burst| offer::uid(&burst).into())
+            .collect();
+        for uid in self.shared.exchange.offered().difference(&existing) {
+            self.shared.exchange.offer(uid, BTreeMap::new());
+        }
+    }
+
+    async fn hand_out(&self, peer: &PeerName, request: CredentialRequest) -> Result<Credential, CredentialRefusal> {
+        let _writing = self.writing.lock().await;
+        let caches = &self.shared.caches;
+        let found = caches.bursts.objects().into_iter().find(|burst| offer::uid(burst) == request.burst.as_str());
+        let found = found.ok_or(CredentialRefusal::NotReady)?;
+        let key = ObjectKey::of(&*found);
+        let burst = self.fresh.of(&key, Some(found)).ok_or(CredentialRefusal::NotReady)?;
+        if let Grant::Record(status) = credential::grant(&burst, peer, &request)? {
+            self.record(&burst, &status).await.map_err(|error| {
+                let error = crate::cluster::error::chain(&error);
+                tracing::warn!(%peer, burst = %key, error, "a certificate is not handed out before that is on record");
+                CredentialRefusal::NotReady
+            })?;
+        }
+        self.shared.exchange.forget_release(peer, &request.burst);
+        let namespace = burst.namespace().unwrap_or_default();
+        let secrets: Api<Secret> = Api::namespaced(self.shared.clients.reader.clone(), &namespace);
+        let secret = secrets.get_opt(&burst.spec.credential_secret).await.ok().flatten();
+        let bytes = secret.and_then(|secret| secret.data).and_then(|mut data| data.remove(CURVE_CERT));
+        let text = bytes.and_then(|bytes| String::from_utf8(bytes.0).ok()).ok_or(CredentialRefusal::NotReady)?;
+        let digest = crate::flux::Certificate::parse(&text).map(|certificate| certificate.digest().to_string());
+        if digest.ok().as_ref() != Some(&request.digest) {
+            tracing::warn!(burst = %key, "the Secret holds another certificate than the instance was started with");
+            return Err(CredentialRefusal::NotReady);
+        }
+        tracing::info!(%peer, burst = %key, "the certificate is handed out");
+        Ok(Credential::new(text))
+    }
+
+    /// Stores `status` on exactly this version of the Burst: a newer one may not be placed there any more.
+    async fn record(&self, burst: &Burst, status: &BurstStatus) -> Result<(), RequestError> {
+        let (namespace, name) = (burst.namespace().unwrap_or_default(), burst.name_any());
+        let unreadable = |error| {
+            RequestError::new(
+                "record the recipient in",
+                format!("Burst {namespace}/{name}"),
+                crate::cluster::error::Cause::Answer(error),
+            )
+        };
+        let value = serde_json::to_value(status).map_err(unreadable)?;
+        if same_status(&value, &serde_json::to_value(&burst.status).map_err(unreadable)?) {
+            return Ok(());
+        }
+        let body = json!({
+            "apiVersion": "tributary.dev/v1alpha1",
+            "kind": "Burst",
+            "metadata": {
+                "name": name, "namespace": namespace, "uid": burst.uid(), "resourceVersion": burst.resource_version(),
+            },
+            "status": value,
+        });
+        let params = PatchParams::apply(labels::manager::BURST).force().validation_strict();
+        let api: Api<Burst> = Api::namespaced(self.shared.clients.writer.clone(), &namespace);
+        let stored = api.patch_status(&name, &params, &Patch::Apply(&body)).await;
+        let stored = stored.map_err(|error| {
+            RequestError::new("record the recipient in", format!("Burst {namespace}/{name}"), error)
+        })?;
+        self.fresh.wrote(stored);
+        Ok(())
+    }
+}
+
+impl CredentialSource for Root {
+    fn credential<'a>(
+        &'a self,
+        peer: &'a PeerName,
+        request: CredentialRequest,
+    ) -> BoxFuture<'a, Result<Credential, CredentialRefusal>> {
+        self.hand_out(peer, request).boxed()
+    }
+}

@@ -1,0 +1,128 @@
+//! What both sides of bursting share in one agent.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::contact::Contacts;
+use super::exchange::Exchange;
+use super::note::Note;
+use super::peers::{self, PeerView};
+use super::timing::Now;
+use super::watch::Caches;
+use crate::bursting::addresses::Range;
+use crate::clock::{Mono, SharedClock};
+use crate::cluster::client::Clients;
+use crate::cluster::events::{Events, Notice};
+use crate::contract::PeerName;
+use crate::render;
+
+/// Caches, clients and tables.
+pub(super) struct Shared {
+    pub(super) caches: Caches,
+    pub(super) clients: Clients,
+    pub(super) events: Events,
+    pub(super) exchange: Exchange,
+    pub(super) clock: SharedClock,
+    /// Name of this cluster.
+    pub(super) own: PeerName,
+    /// What rendering needs to know of this cluster.
+    pub(super) settings: render::Context,
+    pub(super) root_contacts: Mutex<Contacts>,
+    pub(super) provider_contacts: Mutex<Contacts>,
+}
+
+impl Shared {
+    /// The moment.
+    pub(super) fn now(&self) -> Now {
+        Now::of(&*self.clock)
+    }
+
+    /// The peers, as decisions see them; also takes in who is in contact.
+    pub(super) fn peers(&self) -> BTreeMap<PeerName, PeerView> {
+        let reports = self.exchange.reports();
+        let views: BTreeMap<PeerName, PeerView> = self
+            .caches
+            .peers
+            .objects()
+            .iter()
+            .map(|peer| (peers::name_of(peer), PeerView::of(peer, reports.get(&peers::name_of(peer)))))
+            .collect();
+        let now = self.clock.mono();
+        let present =
+            |test: fn(&PeerView) -> bool| views.iter().filter(move |(_, view)| test(view)).map(|(name, _)| name);
+        lock(&self.root_contacts).observe(present(PeerView::in_session), now);
+        lock(&self.provider_contacts).observe(present(PeerView::connected), now);
+        views
+    }
+
+    /// Who is in a session with us: they may still hear us.
+    pub(super) fn root_contacts(&self) -> Contacts {
+        lock(&self.root_contacts).clone()
+    }
+
+    /// Whom we hear.
+    pub(super) fn provider_contacts(&self) -> Contacts {
+        lock(&self.provider_contacts).clone()
+    }
+
+    /// Nothing is known of contacts before `now`.
+    pub(super) fn begin(&self, now: Mono) {
+        *lock(&self.root_contacts) = Contacts::begin(now);
+        *lock(&self.provider_contacts) = Contacts::begin(now);
+        self.exchange.begin();
+    }
+
+    /// Pod ranges of this cluster, as far as its nodes show them: no lead has such an address.
+    pub(super) fn own_ranges(&self) -> Vec<Range> {
+        self.caches.nodes.objects().iter().flat_map(|node| node.view.pod_ranges.clone()).collect()
+    }
+
+    /// Publishes notes on an object.
+    pub(super) async fn say(&self, about: &impl kube::Resource<DynamicType = ()>, action: &str, notes: Vec<Note>) {
+        for Note { warning, reason, message } in notes {
+            let notice = if warning { Notice::warning } else { Notice::normal };
+            self.events.publish(about, notice(action, &reason, message)).await;
+        }
+    }
+}
+
+/// Contacts of a scope that has not begun.
+pub(super) fn no_contacts(now: Mono) -> Mutex<Contacts> {
+    Mutex::new(Contacts::begin(now))
+}
+
+/// The set of keys that a term has to handle once before what it says is complete.
+#[derive(Clone, Debug)]
+pub(super) struct FirstRound<K> {
+    left: Arc<Mutex<Option<std::collections::BTreeSet<K>>>>,
+}
+
+impl<K> Default for FirstRound<K> {
+    fn default() -> Self {
+        Self { left: Arc::default() }
+    }
+}
+
+impl<K: Ord> FirstRound<K> {
+    /// These have to be handled.
+    pub(super) fn begin(&self, keys: impl IntoIterator<Item = K>) {
+        *lock(&self.left) = Some(keys.into_iter().collect());
+    }
+
+    /// One was handled, and its part was said.
+    pub(super) fn done(&self, key: &K) {
+        if let Some(left) = &mut *lock(&self.left) {
+            left.remove(key);
+        }
+    }
+
+    /// All were.
+    pub(super) fn is_over(&self) -> bool {
+        lock(&self.left).as_ref().is_some_and(std::collections::BTreeSet::is_empty)
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // Every critical section replaces or reads a whole value.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,272 @@
+//! What bursting watches besides its own kinds: nodes, pods, namespaces and lead Services, only with what is read.
+
+use std::collections::BTreeMap;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde::{Deserialize, Deserializer};
+
+use super::nodes::{Amounts, NodeView, PodView, Taint};
+use crate::api::burst::Burst;
+use crate::api::hosted_burst::HostedBurst;
+use crate::api::labels::{self, kubernetes};
+use crate::api::minicluster::MiniCluster;
+use crate::api::peer::ClusterPeer;
+use crate::clock::SystemRng;
+use crate::cluster::ObjectKey;
+use crate::cluster::caches::{self, Cache, Selection};
+use crate::cluster::client::Clients;
+use crate::render::quantity::milli;
+
+/// A node, as far as it is read.
+#[derive(Resource, Clone, Debug)]
+#[resource(inherit = Node)]
+pub struct WatchedNode {
+    /// Its metadata, without annotations and managed fields.
+    pub metadata: ObjectMeta,
+    /// What placing needs.
+    pub view: NodeView,
+}
+
+/// A pod, as far as it is read.
+#[derive(Resource, Clone, Debug)]
+#[resource(inherit = Pod)]
+pub struct WatchedPod {
+    /// Its metadata, without annotations and managed fields.
+    pub metadata: ObjectMeta,
+    /// What placing needs.
+    pub view: PodView,
+}
+
+/// A namespace: that it is there.
+#[derive(Resource, Clone, Debug, Deserialize)]
+#[resource(inherit = Namespace)]
+pub struct WatchedNamespace {
+    /// Its metadata.
+    #[serde(deserialize_with = "slim")]
+    pub metadata: ObjectMeta,
+}
+
+/// Every cache of bursting.
+#[derive(Clone)]
+pub struct Caches {
+    /// MiniClusters.
+    pub mini_clusters: Cache<MiniCluster>,
+    /// Bursts.
+    pub bursts: Cache<Burst>,
+    /// HostedBursts.
+    pub hosted: Cache<HostedBurst>,
+    /// ClusterPeers.
+    pub peers: Cache<ClusterPeer>,
+    /// Nodes.
+    pub nodes: Cache<WatchedNode>,
+    /// All pods: what they ask for is not free.
+    pub pods: Cache<WatchedPod>,
+    /// Namespaces.
+    pub namespaces: Cache<WatchedNamespace>,
+    /// Services that stand for lead brokers.
+    pub services: Cache<Service>,
+    /// Their EndpointSlices.
+    pub slices: Cache<EndpointSlice>,
+}
+
+impl Caches {
+    /// The caches that nobody else has, beside the shared ones, and the watches to spawn.
+    pub fn new(
+        clients: &Clients,
+        mini_clusters: Cache<MiniCluster>,
+        bursts: Cache<Burst>,
+        hosted: Cache<HostedBurst>,
+        peers: Cache<ClusterPeer>,
+    ) -> (Self, Vec<BoxFuture<'static, ()>>) {
+        let (reader, everything) = (&clients.reader, Selection::default());
+        let proxies = Selection::labels(format!("{}={}", labels::ROLE, labels::role::LEAD_PROXY));
+        let (nodes, watch_nodes) = caches::all(reader.clone(), &everything, SystemRng);
+        let (pods, watch_pods) = caches::all(reader.clone(), &everything, SystemRng);
+        let (namespaces, watch_namespaces) = caches::all(reader.clone(), &everything, SystemRng);
+        let (services, watch_services) = caches::all(reader.clone(), &proxies, SystemRng);
+        let (slices, watch_slices) = caches::all(reader.clone(), &proxies, SystemRng);
+        let watches = vec![
+            watch_nodes.boxed(),
+            watch_pods.boxed(),
+            watch_namespaces.boxed(),
+            watch_services.boxed(),
+            watch_slices.boxed(),
+        ];
+        (Self { mini_clusters, bursts, hosted, peers, nodes, pods, namespaces, services, slices }, watches)
+    }
+
+    /// Waits until every first list is complete.
+    pub async fn listed(&self) {
+        // Taken apart, so that a cache that nobody waits for does not compile.
+        let Self { mini_clusters, bursts, hosted, peers, nodes, pods, namespaces, services, slices } = self;
+        mini_clusters.listed().await;
+        bursts.listed().await;
+        hosted.listed().await;
+        peers.listed().await;
+        nodes.listed().await;
+        pods.listed().await;
+        namespaces.listed().await;
+        services.listed().await;
+        slices.listed().await;
+    }
+
+    /// Whether absence of a Burst or a HostedBurst means something.
+    pub fn are_complete(&self) -> bool {
+        self.mini_clusters.is_complete() && self.bursts.is_complete() && self.hosted.is_complete()
+    }
+
+    /// The nodes, by name.
+    pub fn node_views(&self) -> BTreeMap<String, NodeView> {
+        let name = |node: &WatchedNode| node.metadata.name.clone().unwrap_or_default();
+        self.nodes.objects().iter().map(|node| (name(node), node.view.clone())).collect()
+    }
+
+    /// All pods.
+    pub fn pod_views(&self) -> Vec<PodView> {
+        self.pods.objects().iter().map(|pod| pod.view.clone()).collect()
+    }
+
+    /// Whether a namespace exists and stays.
+    pub fn has_namespace(&self, name: &str) -> bool {
+        let found = self.namespaces.of(&ObjectKey::cluster_scoped(name));
+        found.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_none())
+    }
+}
+
+impl<'de> Deserialize<'de> for WatchedNode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut node = Node::deserialize(deserializer)?;
+        let (spec, status) = (node.spec.take().unwrap_or_default(), node.status.take().unwrap_or_default());
+        let ready = status.conditions.iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True");
+        let keeps_away = |effect: &str| effect == "NoSchedule" || effect == "NoExecute";
+        let taints = spec.taints.unwrap_or_default().into_iter().filter(|taint| keeps_away(&taint.effect));
+        let allocatable = status.allocatable.unwrap_or_default();
+        let view = NodeView {
+            schedulable: ready && !spec.unschedulable.unwrap_or(false),
+            taints: taints
+                .map(|taint| Taint { key: taint.key, value: taint.value.unwrap_or_default(), effect: taint.effect })
+                .collect(),
+            addresses: status.addresses.unwrap_or_default().into_iter().map(|one| (one.type_, one.address)).collect(),
+            pod_ranges: spec.pod_cidrs.unwrap_or_default().iter().filter_map(|range| range.parse().ok()).collect(),
+            allocatable: amounts(allocatable.iter().map(|(key, quantity)| (key.as_str(), quantity.0.as_str()))),
+        };
+        Ok(Self { metadata: slimmed(node.metadata), view })
+    }
+}
+
+impl<'de> Deserialize<'de> for WatchedPod {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let pod = Pod::deserialize(deserializer)?;
+        let metadata = slimmed(pod.metadata);
+        let (spec, phase) = (pod.spec.unwrap_or_default(), pod.status.and_then(|status| status.phase));
+        let requests = |containers: &[k8s_openapi::api::core::v1::Container]| -> Vec<Amounts> {
+            let of = |one: &k8s_openapi::api::core::v1::Container| one.resources.clone()?.requests;
+            let each = containers.iter().map(|one| of(one).unwrap_or_default());
+            each.map(|all| amounts(all.iter().map(|(key, quantity)| (key.as_str(), quantity.0.as_str())))).collect()
+        };
+        let mut sum = Amounts::default();
+        requests(&spec.containers).into_iter().for_each(|one| sum += one);
+        // An init container runs alone, before the others.
+        let init = requests(spec.init_containers.as_deref().unwrap_or_default());
+        let mut total = init.into_iter().fold(sum, Amounts::max);
+        let overhead = spec.overhead.unwrap_or_default();
+        total += amounts(overhead.iter().map(|(key, quantity)| (key.as_str(), quantity.0.as_str())));
+        let label = |key: &str| metadata.labels.as_ref().and_then(|labels| labels.get(key)).cloned();
+        let view = PodView {
+            namespace: metadata.namespace.clone().unwrap_or_default(),
+            name: metadata.name.clone().unwrap_or_default(),
+            job: label(kubernetes::JOB_NAME),
+            index: label(kubernetes::COMPLETION_INDEX).and_then(|index| index.parse().ok()),
+            node: spec.node_name,
+            running: phase.as_deref() == Some("Running"),
+            finished: matches!(phase.as_deref(), Some("Succeeded" | "Failed")),
+            terminating: metadata.deletion_timestamp.is_some(),
+            requests: total,
+        };
+        Ok(Self { metadata, view })
+    }
+}
+
+fn slim<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    Ok(slimmed(ObjectMeta::deserialize(deserializer)?))
+}
+
+fn slimmed(mut metadata: ObjectMeta) -> ObjectMeta {
+    metadata.managed_fields = None;
+    metadata.annotations = None;
+    metadata.finalizers = None;
+    if let Some(labels) = &mut metadata.labels {
+        labels.retain(|key, _| key == kubernetes::JOB_NAME || key == kubernetes::COMPLETION_INDEX);
+    }
+    metadata
+}
+
+/// Cores, memory and GPUs of a resource list.
+fn amounts<'a>(list: impl Iterator<Item = (&'a str, &'a str)>) -> Amounts {
+    let mut amounts = Amounts::default();
+    for (resource, text) in list {
+        let thousandths = i64::try_from(milli(text).unwrap_or(0)).unwrap_or(i64::MAX);
+        match resource {
+            "cpu" => amounts.milli_cores = thousandths,
+            "memory" => amounts.memory = thousandths / 1000,
+            "nvidia.com/gpu" | "amd.com/gpu" => amounts.gpus += thousandths / 1000,
+            intel if intel.starts_with("gpu.intel.com/") => amounts.gpus += thousandths / 1000,
+            _ => {}
+        }
+    }
+    amounts
+}
+
+/// Parses a pod from JSON; for tests of what is kept.
+#[cfg(test)]
+fn pod(value: serde_json::Value) -> PodView {
+    serde_json::from_value::<WatchedPod>(value).expect("a pod").view
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_asks_for_its_containers_or_its_largest_init_container() {
+        let seen = pod(json!({
+            "metadata": {"name": "a-0", "namespace": "n", "labels": {
+                "batch.kubernetes.io/job-name": "a", "batch.kubernetes.io/job-completion-index": "0", "x": "y"}},
+            "spec": {"nodeName": "node-1", "overhead": {"cpu": "100m"},
+                "initContainers": [{"name": "i", "resources": {"requests": {"cpu": "4"}}}],
+                "containers": [{"name": "c", "resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}}},
+                    {"name": "d", "resources": {"requests": {"cpu": "1", "nvidia.com/gpu": "2"}}}]},
+            "status": {"phase": "Running"},
+        }));
+        assert_eq!(seen.requests, Amounts { milli_cores: 4100, memory: 1 << 30, gpus: 2 });
+        assert_eq!((seen.job.as_deref(), seen.index, seen.node.as_deref()), (Some("a"), Some(0), Some("node-1")));
+        assert!(seen.running && !seen.finished && !seen.terminating);
+    }
+
+    #[test]
+    fn a_node_is_schedulable_if_it_is_ready_and_not_cordoned() {
+        let node = |unschedulable: bool, ready: &str| -> NodeView {
+            let value: serde_json::Value = json!({
+                "metadata": {"name": "n"},
+                "spec": {"unschedulable": unschedulable, "podCIDRs": ["10.1.0.0/24"],
+                    "taints": [{"key": "k", "effect": "NoSchedule"}, {"key": "p", "effect": "PreferNoSchedule"}]},
+                "status": {"conditions": [{"type": "Ready", "status": ready}],
+                    "allocatable": {"cpu": "8", "memory": "16Gi", "gpu.intel.com/i915": "1"},
+                    "addresses": [{"type": "InternalIP", "address": "10.0.0.7"}]},
+            });
+            serde_json::from_value::<WatchedNode>(value).unwrap().view
+        };
+        assert!(node(false, "True").schedulable);
+        assert!(!node(true, "True").schedulable && !node(false, "Unknown").schedulable);
+        let view = node(false, "True");
+        assert_eq!(view.allocatable, Amounts { milli_cores: 8000, memory: 16 << 30, gpus: 1 });
+        assert_eq!((view.taints.len(), view.pod_ranges.len(), view.addresses.len()), (1, 1, 1));
+    }
+}

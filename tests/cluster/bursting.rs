@@ -1,0 +1,231 @@
+//! Bursts onto real clusters: placed, wired, resized, released.
+
+use k8s_openapi::api::core::v1::{Node, Pod, Secret};
+use kube::api::{Api, DeleteParams, ListParams};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use tributary::api::hosted_burst::{BurstPhase, LeadEndpoint};
+use tributary::api::{labels, names};
+use tributary_sandbox::annotations;
+use tributary_tests::eventually::eventually;
+use tributary_tests::scenario::{Place, bursting};
+
+use crate::shared::{places, together};
+
+/// Both sides hold the same certificate, host list and rank-map digest, and the lead Service leads to the root.
+async fn assert_wired(root: &Place, name: &str, provider: &Place, slot: &str) {
+    let certificate =
+        async |place: &Place, name: &str| -> Secret { place.secrets().get(&names::curve(name)).await.unwrap() };
+    let ours = certificate(root, name).await.data.unwrap()["curve.cert"].clone();
+    let theirs = certificate(provider, slot).await.data.unwrap()["curve.cert"].clone();
+    assert!(ours == theirs, "the certificates differ");
+    let hostlist = async |place: &Place, name: &str| {
+        let config = place.config_maps().get(&names::entrypoint(name)).await.unwrap();
+        config.data.unwrap()[tributary::render::HOSTLIST_KEY].trim().to_owned()
+    };
+    assert_eq!(hostlist(root, name).await, hostlist(provider, slot).await);
+    let digest = root.status(name).await.unwrap().rank_map_digest;
+    assert!(digest.is_some());
+    assert_eq!(digest, provider.status(slot).await.unwrap().rank_map_digest);
+    assert_eq!(provider.lead_endpoint(slot).await.unwrap(), lead_of(root, name).await);
+}
+
+/// Node address of the index-0 pod, and the NodePort of the lead Service.
+async fn lead_of(root: &Place, name: &str) -> LeadEndpoint {
+    let selector = format!("job-name={name},{}=0", labels::kubernetes::COMPLETION_INDEX);
+    let pods = root.pods().list(&ListParams::default().labels(&selector)).await.unwrap();
+    let node = pods.items.iter().find_map(|pod: &Pod| pod.spec.as_ref()?.node_name.clone()).unwrap();
+    let node: Node = Api::all(root.client.clone()).get(&node).await.unwrap();
+    let addresses = node.status.unwrap().addresses.unwrap();
+    let address = addresses.iter().find(|address| address.type_ == "InternalIP").unwrap().address.clone();
+    let service = root.services().get(&names::lead(name)).await.unwrap();
+    let port = service.spec.unwrap().ports.unwrap()[0].node_port.unwrap();
+    LeadEndpoint { address, port: u16::try_from(port).unwrap() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bursts_on_named_peers_are_one_instance() {
+    let federation = together().await;
+    let [east, west, north] = places(&federation, "by-name").await;
+    let clusters =
+        json!([{"size": 3, "peer": "west", "cores": 4, "gpus": 1}, {"size": 2, "peer": "north", "cores": 16}]);
+    east.create("river", bursting(4, clusters)).await;
+    east.burst("river", "river-burst-0", BurstPhase::Ready).await;
+    east.burst("river", "river-burst-1", BurstPhase::Ready).await;
+    assert_wired(&east, "river", &west, "river-burst-0").await;
+    assert_wired(&east, "river", &north, "river-burst-1").await;
+    assert!(west.left("river-burst-1").await.unwrap().is_empty());
+    eventually("the root's status shows both", async || {
+        let status = east.status("river").await?;
+        let ranks: Vec<&str> = status.bursts.iter().map(|burst| burst.ranks.as_str()).collect();
+        let both = status.bursts_ready.as_deref() == Some("2/2") && ranks == ["4-6", "7-8"];
+        if both { Ok(()) } else { Err(format!("{:?}", status.bursts)) }
+    })
+    .await;
+    east.delete("river").await;
+    west.empty("river-burst-0").await;
+    north.empty("river-burst-1").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_selector_and_capacity_choose_the_peer() {
+    let federation = together().await;
+    let [east, west, north] = places(&federation, "chosen").await;
+    // Only north has nodes with 20 cores; the second one says by a label where it wants to be.
+    let clusters = json!([{"size": 2, "cores": 20}, {"size": 1, "selector": {"matchLabels": {"name": "west"}}}]);
+    east.create("chosen", bursting(1, clusters)).await;
+    let by_capacity = east.burst("chosen", "chosen-burst-0", BurstPhase::Ready).await;
+    let by_selector = east.burst("chosen", "chosen-burst-1", BurstPhase::Ready).await;
+    assert_eq!(by_capacity.status.unwrap().peer.as_deref(), Some("north"));
+    assert_eq!(by_selector.status.unwrap().peer.as_deref(), Some("west"));
+    east.delete("chosen").await;
+    west.empty("chosen-burst-1").await;
+    north.empty("chosen-burst-0").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_size_of_a_burst_follows_within_its_ranks() {
+    let federation = together().await;
+    let [east, west, _] = places(&federation, "burst-size").await;
+    let clusters = |size| json!([{"size": size, "maxSize": 4, "peer": "west"}]);
+    east.create("tide", bursting(1, clusters(1))).await;
+    east.burst("tide", "tide-burst-0", BurstPhase::Ready).await;
+    for size in [4, 2] {
+        east.change("tide", json!({"flux": {"bursting": {"clusters": clusters(size)}}})).await;
+        eventually(format!("{size} brokers on west"), async || {
+            let status = west.status("tide-burst-0").await?;
+            let there = status.size == size && status.ready == Some(size);
+            if there { Ok(()) } else { Err(format!("size {} ready {:?}", status.size, status.ready)) }
+        })
+        .await;
+    }
+    assert_eq!(east.status("tide").await.unwrap().instance_restarts, 0);
+    east.delete("tide").await;
+    west.empty("tide-burst-0").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_root_that_finishes_releases_its_bursts() {
+    let federation = together().await;
+    let [east, west, _] = places(&federation, "finished").await;
+    let mut spec = bursting(2, json!([{"size": 2, "peer": "west"}]));
+    spec["interactive"] = json!(false);
+    spec["containers"][0]["command"] = json!("hostname");
+    east.create("brief", spec).await;
+    east.burst("brief", "brief-burst-0", BurstPhase::Ready).await;
+    east.annotate_pod("brief", 0, annotations::EXIT, "0").await;
+    east.condition("brief", labels::condition::FINISHED, "True", "Succeeded").await;
+    west.empty("brief-burst-0").await;
+    east.delete("brief").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_root_that_is_suspended_releases_its_bursts_and_gets_them_back() {
+    let federation = together().await;
+    let [east, west, _] = places(&federation, "suspended").await;
+    east.create("pause", bursting(1, json!([{"size": 1, "peer": "west"}]))).await;
+    east.burst("pause", "pause-burst-0", BurstPhase::Ready).await;
+    east.change("pause", json!({"suspend": true})).await;
+    west.empty("pause-burst-0").await;
+    east.change("pause", json!({"suspend": false})).await;
+    east.burst("pause", "pause-burst-0", BurstPhase::Ready).await;
+    east.delete("pause").await;
+    west.empty("pause-burst-0").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hosted_objects_come_back_and_a_deleted_hosted_burst_is_an_eviction() {
+    let federation = together().await;
+    let [east, west, _] = places(&federation, "evicted").await;
+    east.create("guest", bursting(1, json!([{"size": 1, "peer": "west"}]))).await;
+    east.burst("guest", "guest-burst-0", BurstPhase::Ready).await;
+    let slot = "guest-burst-0";
+    let before = west.mini_clusters().get(slot).await.unwrap().uid();
+    west.mini_clusters().delete(slot, &DeleteParams::default()).await.unwrap();
+    eventually("the hosted MiniCluster is back and runs", async || {
+        let object = west.mini_clusters().get_opt(slot).await.map_err(|error| error.to_string())?;
+        let status = object.as_ref().and_then(|object| object.status.clone()).unwrap_or_default();
+        match object {
+            Some(object) if object.uid() != before && status.ready == Some(1) => Ok(()),
+            other => Err(format!("{:?}", other.map(|object| object.status))),
+        }
+    })
+    .await;
+    west.secrets().delete(&names::curve(slot), &DeleteParams::default()).await.unwrap();
+    // Nobody watches Secrets; what changes the HostedBurst or its MiniCluster makes somebody look.
+    west.mini_clusters().delete(slot, &DeleteParams::default()).await.unwrap();
+    eventually("the certificate was asked for again", async || {
+        match west.secrets().get_opt(&names::curve(slot)).await.map_err(|error| error.to_string())? {
+            Some(_) => Ok(()),
+            None => Err("there is no Secret".to_owned()),
+        }
+    })
+    .await;
+    west.hosted().delete(slot, &DeleteParams::default()).await.unwrap();
+    let evicted = east.burst("guest", slot, BurstPhase::Evicted).await;
+    assert_eq!(evicted.status.unwrap().refusals[0].reason, "EvictedByProvider");
+    west.empty(slot).await;
+    east.running("guest").await;
+    east.delete("guest").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_roots_burst_onto_one_peer() {
+    let federation = together().await;
+    let [east, west, north] = places(&federation, "two-roots").await;
+    east.create("left", bursting(1, json!([{"size": 2, "peer": "north"}]))).await;
+    west.create("right", bursting(1, json!([{"size": 1, "peer": "north"}]))).await;
+    east.burst("left", "left-burst-0", BurstPhase::Ready).await;
+    west.burst("right", "right-burst-0", BurstPhase::Ready).await;
+    assert_wired(&east, "left", &north, "left-burst-0").await;
+    assert_wired(&west, "right", &north, "right-burst-0").await;
+    east.delete("left").await;
+    north.empty("left-burst-0").await;
+    assert_wired(&west, "right", &north, "right-burst-0").await;
+    west.delete("right").await;
+    north.empty("right-burst-0").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_secret_is_outside_of_secrets() {
+    let federation = together().await;
+    let [east, west, _] = places(&federation, "secrets").await;
+    east.create("quiet", bursting(2, json!([{"size": 1, "peer": "west"}]))).await;
+    east.burst("quiet", "quiet-burst-0", BurstPhase::Ready).await;
+    let secret = east.secrets().get(&names::curve("quiet")).await.unwrap();
+    let text = String::from_utf8(secret.data.unwrap()["curve.cert"].0.clone()).unwrap();
+    let line = text.lines().find(|line| line.contains("secret-key")).unwrap();
+    let key = line.split('"').nth(1).unwrap();
+    assert_eq!(key.len(), 40);
+    for place in [&east, &west] {
+        for (kind, document) in everything(&place.client, &place.namespace).await {
+            assert!(!document.to_string().contains(key), "the secret key is in {kind} of {}", place.namespace);
+        }
+    }
+    for agent in &federation.agents {
+        assert!(!agent.log_text().contains(key), "the secret key is in a log");
+    }
+    east.delete("quiet").await;
+    west.empty("quiet-burst-0").await;
+}
+
+/// Every object of a namespace that is no Secret, by kind.
+async fn everything(client: &Client, namespace: &str) -> Vec<(&'static str, Value)> {
+    let paths = [
+        ("ConfigMaps", format!("/api/v1/namespaces/{namespace}/configmaps")),
+        ("Services", format!("/api/v1/namespaces/{namespace}/services")),
+        ("Pods", format!("/api/v1/namespaces/{namespace}/pods")),
+        ("Events", format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events")),
+        ("Jobs", format!("/apis/batch/v1/namespaces/{namespace}/jobs")),
+        ("EndpointSlices", format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices")),
+        ("MiniClusters", format!("/apis/flux-framework.org/v1alpha2/namespaces/{namespace}/miniclusters")),
+        ("Bursts", format!("/apis/tributary.dev/v1alpha1/namespaces/{namespace}/bursts")),
+        ("HostedBursts", format!("/apis/tributary.dev/v1alpha1/namespaces/{namespace}/hostedbursts")),
+    ];
+    let mut documents = Vec::new();
+    for (kind, path) in paths {
+        let request = http::Request::get(path).body(Vec::new()).unwrap();
+        documents.push((kind, client.request::<Value>(request).await.unwrap()));
+    }
+    documents
+}

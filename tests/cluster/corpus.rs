@@ -1,0 +1,24 @@
+//! Upstream's examples and the probes, on a real API server.
+
+use tributary_tests::corpus::documents;
+
+use crate::shared::{places, together};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_api_server_takes_every_example_whole() {
+    let federation = together().await;
+    let [east, ..] = places(&federation, "corpus").await;
+    let mut wrong = Vec::new();
+    for document in documents().unwrap() {
+        let mut object = document.value.clone();
+        object["metadata"]["namespace"] = "corpus".into();
+        let body = serde_json::to_vec(&object).unwrap();
+        // Strict: a field that the schema does not know is an error, not a silent loss.
+        let path = "/apis/flux-framework.org/v1alpha2/namespaces/corpus/miniclusters?dryRun=All&fieldValidation=Strict";
+        let request = http::Request::post(path).header("content-type", "application/json").body(body).unwrap();
+        if let Err(error) = east.client.request::<serde_json::Value>(request).await {
+            wrong.push(format!("{}: {error}", document.file));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -1,0 +1,106 @@
+//! Agents that are killed, frozen and restarted.
+
+use kube::ResourceExt;
+use serde_json::json;
+use tributary::api::hosted_burst::BurstPhase;
+use tributary_tests::eventually::eventually;
+use tributary_tests::scenario::bursting;
+
+use crate::shared::{alone, places};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_that_is_killed_at_any_phase_converges() {
+    let federation = alone().await;
+    let [east, west, _] = places(&federation, "killed").await;
+    let phases =
+        [BurstPhase::Offered, BurstPhase::Accepted, BurstPhase::Provisioning, BurstPhase::Joining, BurstPhase::Ready];
+    for (index, phase) in phases.into_iter().enumerate() {
+        let (root, slot) = (format!("kill-{index}"), format!("kill-{index}-burst-0"));
+        east.create(&root, bursting(1, json!([{"size": 2, "peer": "west"}]))).await;
+        eventually(format!("{slot} is {phase:?} or further"), async || {
+            let burst = east.burst_now(&root, &slot).await?;
+            let seen = burst.status.unwrap_or_default().phase;
+            if seen >= phase { Ok(()) } else { Err(format!("{seen:?}")) }
+        })
+        .await;
+        federation.agent(1).kill().unwrap();
+        federation.agent(1).start(&federation.group).unwrap();
+        east.burst(&root, &slot, BurstPhase::Ready).await;
+        east.delete(&root).await;
+        west.empty(&slot).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_root_agent_that_is_killed_loses_nothing() {
+    let federation = alone().await;
+    let [east, west, _] = places(&federation, "root-killed").await;
+    east.create("steady", bursting(1, json!([{"size": 1, "peer": "west"}]))).await;
+    east.burst("steady", "steady-burst-0", BurstPhase::Ready).await;
+    let hosted = west.hosted().get("steady-burst-0").await.unwrap().uid();
+    federation.agent(0).kill().unwrap();
+    federation.agent(0).start(&federation.group).unwrap();
+    federation.connected().await;
+    east.burst("steady", "steady-burst-0", BurstPhase::Ready).await;
+    assert_eq!(west.hosted().get("steady-burst-0").await.unwrap().uid(), hosted, "the burst was made anew");
+    east.delete("steady").await;
+    west.empty("steady-burst-0").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_root_that_was_deleted_and_made_anew_while_cut_off_replaces_its_burst() {
+    let federation = alone().await;
+    let [east, west, _] = places(&federation, "made-anew").await;
+    let spec = || bursting(1, json!([{"size": 1, "peer": "west"}]));
+    east.create("phoenix", spec()).await;
+    east.burst("phoenix", "phoenix-burst-0", BurstPhase::Ready).await;
+    let before = west.hosted().get("phoenix-burst-0").await.unwrap();
+    // West hears nothing of the deletion: its agent is gone meanwhile.
+    federation.agent(1).kill().unwrap();
+    east.delete("phoenix").await;
+    east.create("phoenix", spec()).await;
+    east.running("phoenix").await;
+    federation.agent(1).start(&federation.group).unwrap();
+    east.burst("phoenix", "phoenix-burst-0", BurstPhase::Ready).await;
+    let after = west.hosted().get("phoenix-burst-0").await.unwrap();
+    assert_ne!(before.uid(), after.uid());
+    assert_ne!(before.spec.root.uid, after.spec.root.uid);
+    let digest = east.status("phoenix").await.unwrap().credential_digest;
+    assert_eq!(Some(after.spec.credential_digest), digest, "the old burst was joined to the new instance");
+    east.delete("phoenix").await;
+    west.empty("phoenix-burst-0").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restarted_agent_writes_nothing() {
+    let federation = alone().await;
+    let [east, west, _] = places(&federation, "restart").await;
+    east.create("calm", bursting(2, json!([{"size": 1, "peer": "west"}]))).await;
+    east.burst("calm", "calm-burst-0", BurstPhase::Ready).await;
+    eventually("the root's status is settled", async || {
+        let status = east.status("calm").await?;
+        if status.bursts_ready.as_deref() == Some("1/1") { Ok(()) } else { Err(format!("{:?}", status.bursts)) }
+    })
+    .await;
+    federation.agent(0).stop(&federation.group).await.unwrap();
+    let marker = federation.clusters()[0].audit().marker().unwrap();
+    federation.agent(0).start(&federation.group).unwrap();
+    eventually("the agent leads again", async || {
+        let leads = federation.agent(0).log_text().matches("the agent runs").count() >= 2;
+        if leads { Ok(()) } else { Err("no") }
+    })
+    .await;
+    federation.connected().await;
+    let writes: Vec<_> = federation.clusters()[0]
+        .audit()
+        .requests(tributary_tests::agent::AGENT_USER, marker)
+        .unwrap()
+        .into_iter()
+        .filter(|event| event.is_write() && !event.is_lease())
+        // That a session came up is news for the ClusterPeer's status.
+        .filter(|event| event.resource != "clusterpeers")
+        .collect();
+    assert!(writes.is_empty(), "{writes:#?}");
+    east.delete("calm").await;
+    west.empty("calm-burst-0").await;
+}

@@ -1,0 +1,133 @@
+//! Who is let in, and who is told why not.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
+use tributary::api::labels::condition::CONNECTED;
+use tributary::api::peer::ClusterPeer;
+use tributary::federation::identity::Authority;
+use tributary::federation::identity::files::Existing;
+use tributary_tests::agent::{AGENT_USER, Agent, Setup};
+use tributary_tests::eventually::eventually;
+use tributary_tests::federation::{Federation, SYSTEM, cluster_peer, tail};
+
+use crate::shared::alone;
+
+const A_DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// A restart of west's agent with another identity; what east's ClusterPeer and log say of it.
+async fn with_identity(federation: &mut Federation, authority: &Authority, cluster: &str, from: Timestamp) -> String {
+    let identity = federation.directory().join(format!("identity-{cluster}-{}", from.as_second()));
+    authority.issue(cluster, from, A_DAY).unwrap().write(&identity, Existing::Replace).unwrap();
+    let text = std::fs::read_to_string(federation.directory().join("west/agent.toml")).unwrap();
+    let changed: String = text
+        .lines()
+        .map(|line| match line.starts_with("identity = ") {
+            true => format!("identity = {{ dir = {identity:?} }}\n"),
+            false => format!("{line}\n"),
+        })
+        .collect();
+    federation.agent(1).stop(&federation.group).await.unwrap();
+    std::fs::write(federation.directory().join("west/agent.toml"), changed).unwrap();
+    federation.agent(1).start(&federation.group).unwrap();
+    let peers: Api<ClusterPeer> = Api::namespaced(federation.client(0).await, SYSTEM);
+    let refused = eventually("east refuses west", async || {
+        let peer = peers.get("west").await.map_err(|error| error.to_string())?;
+        let status = peer.status.unwrap_or_default();
+        let condition = status.conditions.into_iter().find(|one| one.type_ == CONNECTED);
+        match condition {
+            Some(one) if one.status == "False" && one.reason != "Disconnected" && one.reason != "Unreachable" => {
+                Ok(format!("{}: {}", one.reason, one.message))
+            }
+            other => Err(format!("{other:?}; {}", tail(&federation.agent(0).log_text()))),
+        }
+    })
+    .await;
+    std::fs::write(federation.directory().join("west/agent.toml"), text).unwrap();
+    refused
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn foreign_expired_and_misnamed_certificates_are_refused_with_a_condition_and_a_log_line() {
+    let mut federation = alone().await;
+    #[allow(clippy::disallowed_methods, reason = "certificates of a real run are valid now")]
+    let now = Timestamp::now();
+    let foreign = Authority::create("tests.example", now).unwrap();
+    let own = Authority::load(&saved(&federation)).unwrap();
+    let refused = with_identity(&mut federation, &foreign, "west", now).await;
+    assert!(refused.starts_with("UntrustedCertificate"), "{refused}");
+    let refused = with_identity(&mut federation, &own, "north", now).await;
+    assert!(refused.contains("north"), "{refused}");
+    let log = federation.agent(0).log_text();
+    assert!(log.contains("UntrustedCertificate") || log.contains("refused"), "{}", tail(&log));
+    federation.agent(1).stop(&federation.group).await.unwrap();
+    federation.agent(1).start(&federation.group).unwrap();
+    federation.connected().await;
+}
+
+fn saved(federation: &Federation) -> std::path::PathBuf {
+    let directory = federation.directory().join("authority");
+    federation.authority.write(&directory, Existing::Replace).unwrap();
+    directory
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_with_another_uid_is_refused() {
+    let federation = alone().await;
+    let peers: Api<ClusterPeer> = Api::namespaced(federation.client(0).await, SYSTEM);
+    let pin = async |uid: serde_json::Value| {
+        let patch = Patch::Merge(json!({"spec": {"clusterUID": uid}}));
+        peers.patch("west", &PatchParams::default(), &patch).await.unwrap();
+    };
+    pin(json!("00000000-0000-0000-0000-000000000000")).await;
+    eventually("east refuses west", async || {
+        let status = peers.get("west").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+        let condition = status.conditions.into_iter().find(|one| one.type_ == CONNECTED);
+        match condition {
+            Some(one) if one.reason == "WrongClusterUID" => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    assert!(federation.agent(0).log_text().contains("WrongClusterUID"));
+    pin(serde_json::Value::Null).await;
+    federation.connected().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unknown_cluster_is_refused_and_told_so() {
+    let federation = alone().await;
+    #[allow(clippy::disallowed_methods, reason = "certificates of a real run are valid now")]
+    let now = Timestamp::now();
+    // A fourth agent, of a cluster nobody holds a ClusterPeer for; it runs on north's API server in another namespace.
+    let directory = federation.directory().join("stranger");
+    let identity = directory.join("identity");
+    federation.authority.issue("stranger", now, A_DAY).unwrap().write(&identity, Existing::Replace).unwrap();
+    let kubeconfig = federation.clusters()[2].kubeconfig_in(AGENT_USER, Some("system:masters")).unwrap();
+    let client = federation.client(2).await;
+    tributary_tests::federation::make_namespace(&client, "stranger-system").await.unwrap();
+    let extra = "";
+    let setup = Setup { cluster: "stranger", kubeconfig: &kubeconfig, identity: Some(&identity), extra };
+    let stranger = Agent::new(&directory, &setup).unwrap();
+    let config = directory.join("agent.toml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, text.replace("[kubernetes]\n", "[kubernetes]\nnamespace = \"stranger-system\"\n")).unwrap();
+    let peers: Api<ClusterPeer> = Api::namespaced(client, "stranger-system");
+    let east = cluster_peer("east", &federation.agent(0).listen.to_string());
+    peers.patch(&east.name_any(), &PatchParams::apply("tests").force(), &Patch::Apply(&east)).await.unwrap();
+    stranger.start(&federation.group).unwrap();
+    eventually("the stranger is told that nobody knows it", async || {
+        let status = peers.get("east").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+        let condition = status.conditions.into_iter().find(|one| one.type_ == CONNECTED);
+        match condition {
+            Some(one) if one.reason == "UnknownPeer" => Ok(()),
+            other => Err(format!("{other:?}; {}", tail(&stranger.log_text()))),
+        }
+    })
+    .await;
+    assert!(federation.agent(0).log_text().contains("stranger"), "east does not log who knocked");
+    stranger.kill().unwrap();
+}

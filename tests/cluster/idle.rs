@@ -1,0 +1,44 @@
+//! Idle means idle.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tributary::api::hosted_burst::BurstPhase;
+use tributary_tests::agent::AGENT_USER;
+use tributary_tests::eventually::eventually;
+use tributary_tests::scenario::{bursting, interactive};
+
+use crate::shared::{alone, places};
+
+/// MiniClusters that are settled while nothing is asked for.
+const COUNT: usize = 50;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settled_clusters_make_no_requests() {
+    let federation = alone().await;
+    let [east, west, _] = places(&federation, "idle").await;
+    east.create("busy", bursting(1, json!([{"size": 1, "peer": "west"}]))).await;
+    for index in 1..COUNT {
+        east.create(&format!("still-{index}"), interactive(1)).await;
+    }
+    east.burst("busy", "busy-burst-0", BurstPhase::Ready).await;
+    eventually("all are running", async || {
+        let list = east.mini_clusters().list(&Default::default()).await.map_err(|error| error.to_string())?;
+        let ready = list.items.iter().filter(|one| one.status.as_ref().is_some_and(|status| status.ready == Some(1)));
+        let ready = ready.count();
+        if ready == COUNT { Ok(()) } else { Err(format!("{ready} of {COUNT}")) }
+    })
+    .await;
+    // What was begun comes to its end; then a minute is watched.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let markers: Vec<_> = federation.clusters().iter().map(|cluster| cluster.audit().marker().unwrap()).collect();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    for (cluster, marker) in federation.clusters().iter().zip(markers) {
+        let requests = cluster.audit().requests(AGENT_USER, marker).unwrap();
+        let odd: Vec<_> = requests.into_iter().filter(|event| !event.is_lease() && !event.is_long_running()).collect();
+        assert!(odd.is_empty(), "{}: {odd:#?}", cluster.name());
+    }
+    let all = kube::api::DeleteParams::default();
+    east.mini_clusters().delete_collection(&all, &Default::default()).await.unwrap();
+    west.empty("busy-burst-0").await;
+}
