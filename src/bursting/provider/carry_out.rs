@@ -147,7 +147,10 @@ impl Provider {
         if let Err(rejection) = admission::judge_pod(peer, import, &template) {
             return Ok(Err(rejection));
         }
-        match self.applier.dry_run(&rendered.job).await {
+        // Its owner does not exist yet; what is judged here is everything else.
+        let mut job = rendered.job;
+        job.metadata.owner_references = None;
+        match self.applier.dry_run(&job).await {
             Ok(_) => {}
             Err(error) if error.cause().is_transient() => return Err(error),
             Err(error) => return not_renderable(crate::cluster::error::chain(&error)),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 
 use super::ledger::{Ledger, SlotKey, key_of};
-use super::memory::Memory;
+use super::memory::{Memory, SecretState};
 use super::slot::{self, ClaimKey, SlotView, Wanted};
 use super::{admission, claims};
 use crate::api::hosted_burst::HostedBurst;
@@ -79,7 +79,21 @@ impl Provider {
         let hosted = caches.hosted.clone();
         let is_hosted = move |slot: &SlotKey| hosted.of(&ObjectKey::namespaced(&slot.0, &slot.1)).is_some();
         let known = is_hosted.clone();
+        // Secrets are never watched. Brokers that start anew, or have to, are the moment to look whether theirs is there.
+        let (ours, theirs) = (self.this.clone(), self.this.clone());
         vec![
+            caches.mini_clusters.subscribe(move |change| {
+                if let (None, Some(this)) = (&change.new, ours.upgrade()) {
+                    this.doubt_secret(&(change.key.namespace.clone().unwrap_or_default(), change.key.name.clone()));
+                }
+            }),
+            caches.pods.subscribe(move |change| {
+                let appeared = change.new.as_ref().filter(|_| change.old.is_none());
+                let job = appeared.and_then(|pod| Some((pod.view.namespace.clone(), pod.view.job.clone()?)));
+                if let (Some(slot), Some(this)) = (job, theirs.upgrade()) {
+                    this.doubt_secret(&slot);
+                }
+            }),
             caches.hosted.subscribe(move |change| fresh.saw(change)),
             caches.hosted.feed(&self.queue, named),
             caches
@@ -191,6 +205,15 @@ impl Provider {
         change(memory);
         if memory.is_empty() {
             state.memories.remove(key);
+        }
+    }
+
+    /// The certificate of a slot may have been taken away: the next step looks.
+    fn doubt_secret(&self, key: &SlotKey) {
+        if let Some(memory) = lock(&self.state).memories.get_mut(key)
+            && matches!(memory.secret, SecretState::Held { .. })
+        {
+            memory.secret = SecretState::Unknown;
         }
     }
 
