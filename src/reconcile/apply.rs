@@ -161,7 +161,6 @@ impl Writes {
                 continue;
             }
             let mut service = service.clone();
-            keep_node_port(&mut service, known, live.is_some());
             match self.applier.apply(&service, live.map(|live| &**live)).await {
                 Err(error) if live.is_none() && error.cause().is_invalid() && clear_node_ports(&mut service) => {
                     // The port it had is taken by now: any other will do, and bursts are told.
@@ -208,20 +207,6 @@ impl Writes {
             .await
             .map_err(|error| RequestError::new("change", format!("Job {key}"), error))?;
         Ok(())
-    }
-}
-
-/// Asks for the port the lead Service had: bursts hold its address.
-fn keep_node_port(service: &mut Service, known: &Known, exists: bool) {
-    let lead = crate::api::names::lead(&known.mini_cluster.name_any());
-    if service.name_any() != lead || exists {
-        // What exists keeps its port: the API server does not take away what was not applied.
-        return;
-    }
-    let Some(port) = known.status().lead.node_port else { return };
-    let ports = service.spec.as_mut().and_then(|spec| spec.ports.as_mut());
-    if let Some(first) = ports.and_then(|ports| ports.first_mut()) {
-        first.node_port = Some(port);
     }
 }
 

@@ -18,51 +18,70 @@ use crate::shared::alone;
 
 const A_DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// A restart of west's agent with another identity; what east's ClusterPeer and log say of it.
-async fn with_identity(federation: &mut Federation, authority: &Authority, cluster: &str, from: Timestamp) -> String {
+/// Restarts west's agent as `cluster` with an identity of `authority` that is valid from `from`.
+async fn restart_as(federation: &Federation, authority: &Authority, cluster: &str, from: Timestamp) {
     let identity = federation.directory().join(format!("identity-{cluster}-{}", from.as_second()));
     authority.issue(cluster, from, A_DAY).unwrap().write(&identity, Existing::Replace).unwrap();
-    let text = std::fs::read_to_string(federation.directory().join("west/agent.toml")).unwrap();
+    let file = federation.directory().join("west/agent.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
     let changed: String = text
         .lines()
-        .map(|line| match line.starts_with("identity = ") {
-            true => format!("identity = {{ dir = {identity:?} }}\n"),
-            false => format!("{line}\n"),
+        .map(|line| match line.split(" = ").next() {
+            Some("identity") => format!("identity = {{ dir = {identity:?} }}\n"),
+            Some("name") => format!("name = {cluster:?}\n"),
+            _ => format!("{line}\n"),
         })
         .collect();
+    let starts = || federation.agent(1).log_text().matches("the agent runs").count();
+    let before = starts();
     federation.agent(1).stop(&federation.group).await.unwrap();
-    std::fs::write(federation.directory().join("west/agent.toml"), changed).unwrap();
+    std::fs::write(&file, changed).unwrap();
     federation.agent(1).start(&federation.group).unwrap();
+    // The next start is as before again, also if this test fails.
+    eventually("the agent has read its configuration", async || {
+        if starts() > before { Ok(()) } else { Err(tail(&federation.agent(1).log_text())) }
+    })
+    .await;
+    std::fs::write(&file, text).unwrap();
+}
+
+/// Waits until east's ClusterPeer says why west is refused.
+async fn refusal(federation: &Federation, expected: &str) -> String {
     let peers: Api<ClusterPeer> = Api::namespaced(federation.client(0).await, SYSTEM);
-    let refused = eventually("east refuses west", async || {
+    eventually(format!("east refuses west ({expected})"), async || {
         let peer = peers.get("west").await.map_err(|error| error.to_string())?;
-        let status = peer.status.unwrap_or_default();
-        let condition = status.conditions.into_iter().find(|one| one.type_ == CONNECTED);
+        let condition = peer.status.unwrap_or_default().conditions.into_iter().find(|one| one.type_ == CONNECTED);
         match condition {
-            Some(one) if one.status == "False" && one.reason != "Disconnected" && one.reason != "Unreachable" => {
-                Ok(format!("{}: {}", one.reason, one.message))
-            }
+            Some(one) if one.reason == expected => Ok(one.message),
             other => Err(format!("{other:?}; {}", tail(&federation.agent(0).log_text()))),
         }
     })
-    .await;
-    std::fs::write(federation.directory().join("west/agent.toml"), text).unwrap();
-    refused
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn foreign_expired_and_misnamed_certificates_are_refused_with_a_condition_and_a_log_line() {
-    let mut federation = alone().await;
+    let federation = alone().await;
     #[allow(clippy::disallowed_methods, reason = "certificates of a real run are valid now")]
     let now = Timestamp::now();
     let foreign = Authority::create("tests.example", now).unwrap();
     let own = Authority::load(&saved(&federation)).unwrap();
-    let refused = with_identity(&mut federation, &foreign, "west", now).await;
-    assert!(refused.starts_with("UntrustedCertificate"), "{refused}");
-    let refused = with_identity(&mut federation, &own, "north", now).await;
+    restart_as(&federation, &foreign, "west", now).await;
+    refusal(&federation, "UntrustedCertificate").await;
+    restart_as(&federation, &own, "north", now).await;
+    let refused = refusal(&federation, "WrongIdentity").await;
     assert!(refused.contains("north"), "{refused}");
     let log = federation.agent(0).log_text();
-    assert!(log.contains("UntrustedCertificate") || log.contains("refused"), "{}", tail(&log));
+    for reason in ["UntrustedCertificate", "WrongIdentity"] {
+        assert!(log.contains(reason), "{reason} is not in the log:\n{}", tail(&log));
+    }
+    // An agent does not show an expired certificate to anybody: it says so itself.
+    restart_as(&federation, &own, "west", now - jiff::SignedDuration::from_hours(7 * 24)).await;
+    eventually("west says that its certificate has expired", async || {
+        let log = federation.agent(1).log_text();
+        if log.contains("expired") { Ok(()) } else { Err(tail(&log)) }
+    })
+    .await;
     federation.agent(1).stop(&federation.group).await.unwrap();
     federation.agent(1).start(&federation.group).unwrap();
     federation.connected().await;
