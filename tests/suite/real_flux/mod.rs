@@ -7,5 +7,6 @@
 mod formats;
 mod install;
 mod pod;
+mod scripts;
 mod wiring;
 mod world;

@@ -1,0 +1,241 @@
+//! Whole MiniClusters from what `tributary::render` makes: real Flux under the real scripts, one pod per process tree.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use tributary::api::minicluster::MiniCluster;
+use tributary::clock::SystemRng;
+use tributary::flux::{Certificate, CertificateMetadata};
+use tributary::render::{Context, HostedSide, Rendered, rank_map_of, render};
+
+use super::install::Install;
+use super::pod::{Pod, PodSpec};
+use super::world::{PORT, World};
+
+const NAMESPACE: &str = "rivers";
+
+fn world(clusters: &[&str]) -> Option<World> {
+    let install = Install::find().unwrap()?;
+    Some(World::start(install, clusters).unwrap())
+}
+
+/// A MiniCluster whose image has Flux itself.
+fn mini_cluster(name: &str, spec: &str) -> MiniCluster {
+    let yaml = format!(
+        "apiVersion: flux-framework.org/v1alpha2\nkind: MiniCluster\nmetadata: {{name: {name}, namespace: {NAMESPACE}, \
+         uid: uid}}\nspec:\n{spec}"
+    );
+    let mut mini_cluster: MiniCluster = serde_saphyr::from_str(&yaml).unwrap();
+    mini_cluster.spec.flux.container.disable = true;
+    mini_cluster
+}
+
+fn certificate() -> Certificate {
+    let metadata = CertificateMetadata {
+        name: "flux-cert-generator".to_owned(),
+        hostname: "lake-0".to_owned(),
+        created: "2026-01-02T03:04:05Z".parse().unwrap(),
+    };
+    Certificate::generate(&mut SystemRng, &metadata).unwrap()
+}
+
+/// One MiniCluster in one cluster of the world, which has its name.
+struct Side<'w> {
+    world: &'w World,
+    name: String,
+    folder: PathBuf,
+}
+
+impl<'w> Side<'w> {
+    fn new(world: &'w World, mini_cluster: &MiniCluster, context: &Context, certificate: &Certificate) -> Self {
+        let name = mini_cluster.metadata.name.clone().unwrap();
+        let rendered = render(mini_cluster, context).unwrap_or_else(|problems| panic!("{problems}"));
+        let folder = world.folder(&format!("{name}.files")).unwrap();
+        let side = Self { world, name, folder };
+        side.write(&rendered, certificate).unwrap();
+        side
+    }
+
+    /// The ConfigMap and the Secret as the kubelet lays them out.
+    fn write(&self, rendered: &Rendered, certificate: &Certificate) -> Result<()> {
+        let template = rendered.job.spec.as_ref().unwrap().template.spec.as_ref().unwrap();
+        let volumes = template.volumes.as_ref().unwrap();
+        let items = volumes.iter().find_map(|volume| volume.config_map.as_ref()?.items.clone()).unwrap();
+        for folder in ["operator", "curve", "state"] {
+            std::fs::create_dir_all(self.folder.join(folder))?;
+        }
+        for item in items {
+            let file = self.folder.join("operator").join(&item.path);
+            std::fs::write(&file, &rendered.boot.files[&item.key])?;
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(item.mode.unwrap().cast_unsigned()))?;
+        }
+        let curve = self.folder.join("curve/curve.cert");
+        std::fs::write(&curve, certificate.expose())?;
+        Ok(std::fs::set_permissions(curve, std::fs::Permissions::from_mode(0o440))?)
+    }
+
+    /// The pod of this index: its init container, then the container that runs Flux.
+    fn start(&self, index: u32) -> Pod<'w> {
+        let host = format!("{}-{index}", self.name);
+        let mount = |folder: &str, target: &str| (self.folder.join(folder), target.to_owned());
+        let script = "bash /flux_operator/flux-init.sh >/dev/null && exec bash /flux_operator/wait-0.sh";
+        let spec = PodSpec {
+            cluster: self.name.clone(),
+            fqdn: format!("{host}.{}.{NAMESPACE}.svc.cluster.local", self.name),
+            mounts: vec![
+                mount("operator", "/flux_operator"),
+                mount("curve", "/flux_operator_curve"),
+                mount("state", "/state"),
+            ],
+            environment: BTreeMap::from([("HOME".to_owned(), "/root".to_owned())]),
+            command: ["bash", "-c", script].map(str::to_owned).to_vec(),
+            host,
+        };
+        self.world.start_pod(&spec).unwrap()
+    }
+
+    fn start_all(&self, size: u32) -> Vec<Pod<'w>> {
+        (0..size).map(|index| self.start(index)).collect()
+    }
+}
+
+fn alone<'w>(world: &'w World, spec: &str) -> Side<'w> {
+    Side::new(world, &mini_cluster("lake", spec), &Context::default(), &certificate())
+}
+
+/// Waits until the readiness probe says yes.
+fn wait_until_ready(pod: &Pod<'_>) {
+    pod.exec(&["bash", "-c", "until bash /flux_operator/ready.sh; do sleep 0.1; done"]).unwrap();
+}
+
+fn flux(pod: &Pod<'_>, command: &str) -> String {
+    let script = format!("export FLUX_URI=local:///mnt/flux/config/run/flux/local; {command}");
+    pod.exec(&["bash", "-c", &script]).unwrap()
+}
+
+#[test]
+fn the_exit_code_of_the_command_is_the_leads_and_followers_never_complete() {
+    let Some(world) = world(&["lake"]) else { return };
+    for code in [0, 3] {
+        let spec = format!(
+            "  size: 3\n  tasks: 3\n  containers: [{{cores: 1, command: 'sh -c \"echo on $HOME $(hostname); exit {code}\"'}}]\n"
+        );
+        let mut pods = alone(&world, &spec).start_all(3);
+        assert_eq!(pods[0].wait().unwrap().code(), Some(code));
+        // Only $HOME is expanded: by the script, before Flux has the command. The rest is for the user's own sh.
+        for index in 0..3 {
+            pods[0].wait_for_log(&format!("on /root lake-{index}")).unwrap();
+        }
+        for follower in &mut pods[1..] {
+            follower.wait_for_log("and is started again").unwrap();
+            assert_eq!(follower.terminate().unwrap().code(), Some(143));
+        }
+    }
+}
+
+#[test]
+fn a_pod_is_ready_when_its_broker_has_joined_and_a_lost_one_comes_back() {
+    let Some(world) = world(&["lake"]) else { return };
+    let side = alone(
+        &world,
+        "  size: 3\n  interactive: true\n  containers: [{cores: 2, resources: {limits: {nvidia.com/gpu: 1}}}]\n",
+    );
+    let lead = side.start(0);
+    lead.exec(&["bash", "-c", "until [ -S /mnt/flux/config/run/flux/local ]; do sleep 0.1; done"]).unwrap();
+    assert_eq!(flux(&lead, "bash /flux_operator/ready.sh || echo not ready"), "not ready", "two of three are missing");
+
+    let mut followers = [side.start(1), side.start(2)];
+    for pod in [&lead].into_iter().chain(&followers) {
+        wait_until_ready(pod);
+    }
+    assert_eq!(flux(&lead, "flux resource list -s up -no '{nnodes} {ncores} {ngpus}'"), "3 6 3");
+    followers[1].kill().unwrap();
+    flux(&lead, "flux overlay status --wait=degraded --timeout=60s --summary");
+    followers[1] = side.start(2);
+    wait_until_ready(&followers[1]);
+    assert_eq!(flux(&lead, "flux run -N3 hostname | sort | tr '\\n' ' '"), "lake-0 lake-1 lake-2");
+}
+
+#[test]
+fn cores_that_nobody_states_are_those_of_the_lead() {
+    let Some(world) = world(&["lake"]) else { return };
+    let command = "flux resource list -no 'cores {ncores}'";
+    let spec = format!("  size: 2\n  launcher: true\n  containers:\n  - command: {command}\n");
+    let mut pods = alone(&world, &spec).start_all(2);
+    let cores = 2 * std::thread::available_parallelism().unwrap().get();
+    pods[0].wait_for_log(&format!("cores {cores}")).unwrap();
+    assert_eq!(pods[0].wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_batch_fails_if_one_of_its_jobs_does() {
+    let Some(world) = world(&["lake"]) else { return };
+    let spec = |last: &str| {
+        format!(
+            "  size: 1\n  containers:\n  - cores: 1\n    batch: true\n    logs: /state/out\n    command: |\n      echo \"it's $HOME\"\n\n      \
+             {last}\n    commands: {{post: cat /state/out/job-0.out}}\n"
+        )
+    };
+    for (last, code) in [("true", 0), ("sh -c 'exit 4'", 1)] {
+        let mut pods = alone(&world, &spec(last)).start_all(1);
+        assert_eq!(pods[0].wait().unwrap().success(), code == 0, "{last}");
+        pods[0].wait_for_log("it's /root").unwrap();
+    }
+}
+
+#[test]
+fn a_script_and_an_archive_pass_from_one_instance_to_the_next() {
+    let Some(world) = world(&["lake"]) else { return };
+    let spec = |script: &str| {
+        format!(
+            "  size: 1\n  archive: {{path: /state/archive.tgz}}\n  launcher: true\n  containers:\n  - cores: 1\n    commands: {{script: '{script}'}}\n"
+        )
+    };
+    let mut first = alone(&world, &spec("flux kvs put \"greeting=it is $HOME\"")).start_all(1);
+    assert_eq!(first[0].wait().unwrap().code(), Some(0));
+    let mut second = alone(&world, &spec("echo got $(flux kvs get greeting)")).start_all(1);
+    second[0].wait_for_log("got it is /root").unwrap();
+    assert_eq!(second[0].wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn the_lead_waits_for_a_burst_and_runs_on_it() {
+    let Some(world) = world(&["lake", "lake-burst-0"]) else { return };
+    let root = mini_cluster(
+        "lake",
+        "
+  size: 2
+  launcher: true
+  containers: [{cores: 1, command: 'flux run -N5 sh -c \"echo ran on $(hostname)\"'}]
+  flux: {bursting: {wait: {for: All, timeout: 2m}, clusters: [{size: 3, maxSize: 4, cores: 2}]}}
+",
+    );
+    let certificate = certificate();
+    let mut pods = Side::new(&world, &root, &Context::default(), &certificate).start_all(2);
+    wait_until_ready(&pods[0]);
+
+    // As the provider does it: the same rank map and certificate, a Service for the lead.
+    let service = format!("lake-burst-0-lead.{NAMESPACE}.svc.cluster.local");
+    let hosted = HostedSide {
+        rank_map: rank_map_of(&root).unwrap(),
+        slot: "lake-burst-0".to_owned(),
+        lead_service: service.clone(),
+        lead_port: PORT,
+    };
+    let burst = mini_cluster("lake-burst-0", "  size: 3\n  containers: [{cores: 2}]\n");
+    let context = Context { hosted: Some(hosted), ..Context::default() };
+    let _relay = world.relay("lake-burst-0", pods[0].address).unwrap();
+    world.publish("lake-burst-0", &service, world.router("lake-burst-0")).unwrap();
+    let mut hosted = Side::new(&world, &burst, &context, &certificate).start_all(3);
+
+    for host in ["lake-0", "lake-1", "lake-burst-0-0", "lake-burst-0-1", "lake-burst-0-2"] {
+        pods[0].wait_for_log(&format!("ran on {host}")).unwrap();
+    }
+    assert_eq!(pods[0].wait().unwrap().code(), Some(0));
+    for pod in &mut hosted {
+        pod.wait_for_log("and is started again").unwrap();
+        assert_eq!(pod.terminate().unwrap().code(), Some(143), "every pod of a burst follows, the first one too");
+    }
+}
