@@ -19,10 +19,6 @@ pub struct FederationConfig {
     /// Where `tls.crt`, `tls.key` and `ca.crt` come from. Unset: no federation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<IdentityConfig>,
-    /// Seconds a hosted burst outlives the contact with its root. Default 300.
-    pub lease_seconds: u32,
-    /// Seconds leaving brokers get to drain. Default 60.
-    pub drain_seconds: u32,
 }
 
 /// `identity = { secret = "…" }` or `{ dir = "…" }`.
@@ -41,8 +37,6 @@ impl Default for FederationConfig {
             listen: SocketAddr::from(([0, 0, 0, 0], 7946)),
             advertise: Vec::new(),
             identity: None,
-            lease_seconds: 300,
-            drain_seconds: 60,
         }
     }
 }
@@ -61,15 +55,6 @@ impl FederationConfig {
                     ),
                 }));
             }
-        }
-        if self.lease_seconds < 30 {
-            return Err(Box::new(ConfigError::Rejected {
-                key: "federation.lease_seconds",
-                reason: format!(
-                    "{} is shorter than the grace period of 30 s: a blip would evict bursts",
-                    self.lease_seconds
-                ),
-            }));
         }
         Ok(())
     }

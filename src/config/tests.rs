@@ -67,7 +67,6 @@ fn errors_name_the_key_and_where_it_stands() {
             "the environment variable TRIBUTARY__HEALTH__LISTEN",
         ),
         ("[cluster]\nname=\"a\"\n[federation]\nadvertise=[\"host\"]\n", &[], "\"host\" is not host:port"),
-        ("[cluster]\nname=\"a\"\n[federation]\nlease_seconds=5\n", &[], "shorter than the grace period"),
         ("[cluster\n", &[], "agent.toml"),
     ];
     for (file, variables, expected) in cases {
