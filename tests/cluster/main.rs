@@ -11,6 +11,7 @@ mod identity;
 mod idle;
 mod mini_cluster;
 mod policy;
+mod rendered;
 mod shared;
 
 /// Not a test: see `tributary_tests::agent`.
