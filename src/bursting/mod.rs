@@ -22,6 +22,8 @@ pub mod peers;
 pub mod provider;
 pub mod root;
 mod shared;
+#[cfg(test)]
+mod simulation;
 pub mod template;
 pub mod timing;
 pub mod watch;

@@ -100,7 +100,7 @@ impl Provider {
                 let job =
                     job.map_err(|error| RequestError::new("look for", format!("Job {}/{}", key.0, key.1), error))?;
                 self.remember(key, |memory| memory.job_gone = job.is_none());
-                // A Job that is still there goes with its last pod: that is seen.
+                // One that is still there is looked for again: the step said when.
                 if job.is_none() {
                     self.queue.mark(key.clone());
                 }
@@ -178,7 +178,9 @@ impl Provider {
         let text = text.and_then(|bytes| String::from_utf8(bytes.0).ok());
         let certificate = text.and_then(|text| Certificate::parse(&text).ok());
         Ok(match certificate {
-            Some(certificate) => SecretState::Held { digest: certificate.digest().to_string() },
+            Some(certificate) => {
+                SecretState::Held { digest: certificate.digest().to_string(), looked: self.shared.clock.mono() }
+            }
             None => SecretState::Missing { again: self.shared.clock.mono(), message: String::new() },
         })
     }
@@ -217,7 +219,7 @@ impl Provider {
         let secret = materialize::secret(hosted, &credential);
         let stored = self.applier.apply(&secret, None::<&Value>).await;
         stored.map_err(|error| crate::cluster::error::chain(&error))?;
-        Ok(SecretState::Held { digest })
+        Ok(SecretState::Held { digest, looked: self.shared.clock.mono() })
     }
 
     /// Resolves beside the worker, by the system's resolver.

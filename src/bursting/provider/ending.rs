@@ -16,6 +16,9 @@ use crate::api::minicluster::MiniCluster;
 use crate::bursting::note::Note;
 use crate::bursting::timing::{GRACE, elapsed};
 
+/// Between two looks at a Job that is on its way out: Jobs are not watched here.
+const JOB_AGAIN: Duration = Duration::from_secs(1);
+
 /// Why a burst ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reason {
@@ -171,6 +174,7 @@ pub(super) fn clear(view: &SlotView<'_>, step: &mut SlotStep) -> bool {
     let was_here = view.hosted.is_some() || !step.memory.fates.is_empty();
     if was_here && !step.memory.job_gone {
         step.changes.push(Change::LookJob);
+        wake(step, JOB_AGAIN);
         return false;
     }
     true

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::ending::{wake, wake_for};
 use super::lease::{self, Lease};
 use super::materialize;
-use super::memory::SecretState;
+use super::memory::{LOOK_AGAIN, LOOK_IS_FRESH, SecretState};
 use super::slot::{Answered, Change, ClaimKey, SlotStep, SlotView, Wanted, lead_addresses};
 use crate::api::hosted_burst::{BurstPhase, HostedBurst, HostedBurstStatus, PhaseTimestamps};
 use crate::api::labels::condition::{ADMITTED, LEASED, READY};
@@ -48,10 +48,11 @@ pub(super) fn keep(
         Some(Wanted::Burst(desired)) => &follow(hosted, desired, step),
         _ => hosted,
     };
-    let certified = certify(view, hosted, holder, step);
+    let certificate = certify(view, hosted, holder, step);
+    let certified = certificate != Certified::No;
     let (lead, lead_trouble) = lead_addresses(view, hosted, step);
     let made = view.mini_cluster.is_some();
-    let trouble = match materialize::materials(hosted, &lead, certified || made) {
+    let trouble = match materialize::materials(hosted, &lead, made || certificate == Certified::Sure) {
         Ok(materials) => {
             step.changes.push(Change::Materialize(Box::new(materials)));
             lead_trouble
@@ -75,23 +76,51 @@ fn follow(hosted: &HostedBurst, desired: &DesiredBurst, step: &mut SlotStep) -> 
     HostedBurst { spec: wanted.spec, ..hosted.clone() }
 }
 
-/// Whether the certificate is here; asks for it if it is not.
-fn certify(view: &SlotView<'_>, hosted: &HostedBurst, (peer, uid): &ClaimKey, step: &mut SlotStep) -> bool {
+/// Whether the certificate is here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Certified {
+    /// It was looked at.
+    Sure,
+    /// It was here when it was last looked at, and nothing says otherwise.
+    Believed,
+    /// It is not here.
+    No,
+}
+
+/// Whether the certificate is here; looks, or asks for it, where that is not known or not so. A Secret is never watched:
+/// that the MiniCluster or ready brokers are missing is the reason to look again.
+fn certify(view: &SlotView<'_>, hosted: &HostedBurst, (peer, uid): &ClaimKey, step: &mut SlotStep) -> Certified {
     let now = view.now.mono;
-    match &step.memory.secret {
-        SecretState::Held { digest } if *digest == hosted.spec.credential_digest => {
-            // A Secret is never watched. That brokers are missing is a reason to look whether it still is there.
-            if !all_ready(view, hosted) && hosted_phase(hosted) == BurstPhase::Ready {
-                step.changes.push(Change::LookSecret);
+    let believed = match hosted.status.as_ref().is_some_and(|status| status.credential_ready) {
+        true => Certified::Believed,
+        false => Certified::No,
+    };
+    match &step.memory.secret.clone() {
+        SecretState::Held { digest, looked } if *digest == hosted.spec.credential_digest => {
+            let age = now.saturating_since(*looked);
+            let missing = view.mini_cluster.is_none();
+            if missing && age < LOOK_IS_FRESH {
+                return Certified::Sure;
             }
-            return true;
+            let short = !all_ready(view, hosted);
+            let just_lost = short && hosted_phase(hosted) == BurstPhase::Ready;
+            if missing || just_lost || short && age >= LOOK_AGAIN {
+                step.changes.push(Change::LookSecret);
+            } else if short {
+                wake(step, LOOK_AGAIN - age);
+            }
+            if missing { believed } else { Certified::Sure }
         }
-        SecretState::Unknown => step.changes.push(Change::LookSecret),
+        SecretState::Unknown => {
+            step.changes.push(Change::LookSecret);
+            believed
+        }
         SecretState::Missing { again, .. } if now < *again => {
             let delay = again.saturating_since(now);
             wake(step, delay);
+            Certified::No
         }
-        SecretState::Asked => {}
+        SecretState::Asked => Certified::No,
         SecretState::Missing { .. } | SecretState::Held { .. } => {
             if view.contacts.away(peer, now).is_none() {
                 let request = CredentialRequest {
@@ -102,9 +131,9 @@ fn certify(view: &SlotView<'_>, hosted: &HostedBurst, (peer, uid): &ClaimKey, st
                 step.memory.secret = SecretState::Asked;
                 step.changes.push(Change::RequestCredential { peer: peer.clone(), request });
             }
+            Certified::No
         }
     }
-    false
 }
 
 fn hosted_phase(hosted: &HostedBurst) -> BurstPhase {

@@ -16,6 +16,11 @@ pub const VERDICT_STANDS: Duration = Duration::from_secs(300);
 /// Between two requests for a certificate that could not be had.
 pub const CREDENTIAL_AGAIN: Duration = Duration::from_secs(2);
 
+/// How long a look at the Secret is enough to make brokers that mount it.
+pub const LOOK_IS_FRESH: Duration = Duration::from_secs(2);
+/// How often the Secret is looked at while brokers are missing.
+pub const LOOK_AGAIN: Duration = Duration::from_secs(30);
+
 /// What became of a burst that was hosted here.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fate {
@@ -83,6 +88,8 @@ pub enum SecretState {
     Held {
         /// Of the text.
         digest: String,
+        /// When it was last looked at.
+        looked: Mono,
     },
 }
 

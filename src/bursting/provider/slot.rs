@@ -187,7 +187,8 @@ fn free_slot(view: &SlotView<'_>, step: &mut SlotStep) {
     for (key, wanted) in view.claims {
         let answer = match wanted {
             Wanted::Tombstone if empty || !step.memory.was_hosted(key) => {
-                step.memory.fates.remove(key);
+                // The root may change its mind before it hears this, and speak of a HostedBurst that we ended.
+                step.memory.fates.retain(|known, fate| known != key || matches!(fate, Fate::Released { .. }));
                 Answered::Nothing
             }
             Wanted::Tombstone => match step.memory.fates.get(key) {

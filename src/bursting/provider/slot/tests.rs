@@ -1,1 +1,264 @@
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::*;
+use crate::api::peer::ImportPolicy;
+use crate::bursting::nodes::{Amounts, NodeView};
+use crate::bursting::provider::admission::tests::offer;
+use crate::bursting::provider::ledger::Ledger;
+use crate::bursting::provider::memory::{Resolution, SecretState, VERDICT_STANDS};
+use crate::bursting::template::BurstTemplate;
+use crate::clock::Mono;
+use crate::contract::{LeadAddress, PeerState};
+
+/// A provider's slot, as a step sees it.
+struct World {
+    claims: BTreeMap<ClaimKey, Wanted>,
+    peers: BTreeMap<PeerName, PeerView>,
+    hosted: Option<HostedBurst>,
+    mini_cluster: Option<MiniCluster>,
+    memory: Memory,
+    ranges: Vec<Range>,
+    secs: u64,
+}
+
+impl World {
+    fn new() -> Self {
+        let import = ImportPolicy { namespaces: vec!["*".into()], ..ImportPolicy::default() };
+        let peer = PeerView {
+            state: PeerState::Connected,
+            cluster_uid: Some("uid".into()),
+            import: Some(import),
+            ..PeerView::default()
+        };
+        Self {
+            claims: BTreeMap::new(),
+            peers: [("east".into(), peer.clone()), ("south".into(), peer)].into(),
+            hosted: None,
+            mini_cluster: None,
+            memory: Memory::default(),
+            ranges: vec!["10.244.0.0/16".parse().unwrap()],
+            secs: 0,
+        }
+    }
+
+    fn claim(&mut self, peer: &str, desired: DesiredBurst) -> ClaimKey {
+        let key = (peer.into(), desired.uid.clone());
+        self.claims.insert(key.clone(), Wanted::Burst(Box::new(desired)));
+        key
+    }
+
+    fn host(&mut self, peer: &str, desired: &DesiredBurst) {
+        let template = BurstTemplate::parse(&desired.template).unwrap();
+        let mut hosted = materialize::hosted_burst(&peer.into(), &"uid".into(), desired, &template);
+        hosted.metadata.uid = Some("hosted-uid".into());
+        self.hosted = Some(hosted);
+    }
+
+    fn step(&mut self) -> SlotStep {
+        let node = NodeView {
+            schedulable: true,
+            allocatable: Amounts { milli_cores: 32_000, ..Amounts::default() },
+            ..NodeView::default()
+        };
+        let (nodes, ledger) = ([("n".to_owned(), node)].into(), Ledger::default());
+        let facts = Facts { import: None, namespace_exists: true, ledger: &ledger, nodes: &nodes, pods: &[] };
+        let mono = Mono::from_start(Duration::from_secs(self.secs));
+        let mut contacts = Contacts::begin(mono);
+        contacts.observe(self.peers.keys(), mono);
+        let step = step(&SlotView {
+            now: Now { mono, wall: Timestamp::from_second(1_000_000).unwrap() },
+            key: &("flux".into(), "lake-burst-0".into()),
+            claims: &self.claims,
+            listed: &BTreeMap::new(),
+            peers: &self.peers,
+            contacts: &contacts,
+            hosted: self.hosted.as_ref(),
+            mini_cluster: self.mini_cluster.as_ref(),
+            pods: &[],
+            facts: &facts,
+            own_ranges: &self.ranges,
+            memory: &self.memory,
+        });
+        self.memory = step.memory.clone();
+        step
+    }
+}
+
+fn said(step: &SlotStep, key: &ClaimKey) -> ObservedBurst {
+    match &step.answers[key] {
+        Answered::Observed(said) => (**said).clone(),
+        Answered::Nothing => panic!("nothing was said of {key:?}"),
+    }
+}
+
+fn reason(step: &SlotStep, key: &ClaimKey) -> Option<RejectionReason> {
+    said(step, key).rejection.map(|rejection| rejection.reason)
+}
+
+fn of_another_root() -> DesiredBurst {
+    let mut other = offer();
+    other.uid = "other-uid".into();
+    other.root.uid = "other-root".into();
+    other
+}
+
+#[test]
+fn a_name_belongs_to_one_root_at_a_time() {
+    let mut world = World::new();
+    let (first, second) = (world.claim("east", offer()), world.claim("south", of_another_root()));
+    let step = world.step();
+    let admitted = step.changes.iter().filter(|change| matches!(change, Change::Admit { .. })).count();
+    assert_eq!(admitted, 1, "both at once: one of them");
+    assert_eq!(reason(&step, &second), Some(RejectionReason::NameTaken));
+
+    world.host("east", &offer());
+    let step = world.step();
+    assert_eq!(reason(&step, &second), Some(RejectionReason::NameTaken));
+    assert_eq!(reason(&step, &first), None);
+    let not_draining =
+        |change: &Change| !matches!(change, Change::DeleteHosted { .. } | Change::DeleteMiniCluster { .. });
+    assert!(step.changes.iter().all(not_draining));
+}
+
+#[test]
+fn another_root_of_the_same_peer_is_no_successor() {
+    let mut world = World::new();
+    world.host("east", &offer());
+    let mut other = of_another_root();
+    other.root.name = "pond".into();
+    let key = world.claim("east", other);
+    world.claim("east", offer());
+    assert_eq!(reason(&world.step(), &key), Some(RejectionReason::NameTaken));
+}
+
+#[test]
+fn a_mini_cluster_of_a_local_user_is_left_alone() {
+    let mut world = World::new();
+    let key = world.claim("east", offer());
+    world.mini_cluster = Some(MiniCluster::default());
+    let step = world.step();
+    assert_eq!(reason(&step, &key), Some(RejectionReason::NameTaken));
+    assert_eq!(step.changes, []);
+}
+
+#[test]
+fn what_the_api_server_refused_is_not_tried_again_until_something_changes() {
+    let mut world = World::new();
+    let key = world.claim("east", offer());
+    let step = world.step();
+    let [Change::Admit { fingerprint, .. }] = step.changes.as_slice() else { panic!("{:?}", step.changes) };
+    let rejection = Rejection::new(RejectionReason::NotRenderable, "no");
+    let until = Mono::ZERO + VERDICT_STANDS;
+    world.memory.verdicts.insert(key.clone(), Verdict { fingerprint: fingerprint.clone(), rejection, until });
+    let step = world.step();
+    assert_eq!((step.changes.len(), step.wake), (0, Some(VERDICT_STANDS)));
+    assert_eq!(reason(&step, &key), Some(RejectionReason::NotRenderable));
+
+    world.peers.get_mut("east").unwrap().generation = Some(9);
+    assert_eq!(world.step().changes.len(), 1, "the policy changed");
+    world.peers.get_mut("east").unwrap().generation = None;
+    world.secs = VERDICT_STANDS.as_secs();
+    assert_eq!(world.step().changes.len(), 1, "time has passed");
+}
+
+#[test]
+fn what_was_admitted_cannot_be_changed_by_a_later_word() {
+    let mut world = World::new();
+    world.host("east", &offer());
+    let evil = DesiredBurst {
+        size: 99,
+        template: serde_json::json!({"pod": {"hostPID": true}}),
+        credential_digest: "other".into(),
+        ..offer()
+    };
+    world.claim("east", evil);
+    let step = world.step();
+    let update = step.changes.iter().find_map(|change| match change {
+        Change::Update(hosted) => Some(hosted),
+        _ => None,
+    });
+    let spec = &update.unwrap().spec;
+    assert_eq!((spec.size, &spec.template), (3, &offer().template));
+    assert_eq!(spec.credential_digest, offer().credential_digest);
+}
+
+#[test]
+fn a_lead_address_is_checked_and_a_host_name_resolved() {
+    let lead =
+        |address: &str| DesiredBurst { lead: Some(LeadAddress { address: address.into(), port: 30050 }), ..offer() };
+    let slices = |step: &SlotStep| {
+        step.changes
+            .iter()
+            .find_map(|change| match change {
+                Change::Materialize(materials) => Some(materials.slices.len()),
+                _ => None,
+            })
+            .unwrap()
+    };
+    let table = [("192.0.2.1", 1, ""), ("169.254.169.254", 0, "link-local"), ("10.244.0.9", 0, "own pod")];
+    for (address, expected, trouble) in table {
+        let mut world = World::new();
+        world.host("east", &lead(address));
+        let key = world.claim("east", lead(address));
+        world.memory.secret = SecretState::Held { digest: offer().credential_digest, looked: Mono::ZERO };
+        let step = world.step();
+        assert_eq!(slices(&step), expected, "{address}");
+        assert!(said(&step, &key).message.contains(trouble), "{address}: {}", said(&step, &key).message);
+    }
+
+    let mut world = World::new();
+    world.host("east", &lead("lead.example.org"));
+    world.claim("east", lead("lead.example.org"));
+    let step = world.step();
+    assert!(step.changes.contains(&Change::Resolve("lead.example.org".into())) && slices(&step) == 0);
+    let found = Ok(vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap(), "127.0.0.1".parse().unwrap()]);
+    world.memory.resolution = Some(Resolution { host: "lead.example.org".into(), found, at: Mono::ZERO });
+    let step = world.step();
+    assert_eq!((slices(&step), step.wake), (2, Some(Duration::from_secs(60))));
+    world.secs = 60;
+    let step = world.step();
+    assert!(step.changes.contains(&Change::Resolve("lead.example.org".into())));
+    assert_eq!(slices(&step), 2, "until the answer is there, the old one holds");
+}
+
+#[test]
+fn why_a_burst_ends_is_stored_before_anything_goes() {
+    let mut world = World::new();
+    world.host("east", &offer());
+    world.claims.insert(("east".into(), "burst-uid".into()), Wanted::Tombstone);
+    let step = world.step();
+    let [Change::Status(status)] = step.changes.as_slice() else { panic!("{:?}", step.changes) };
+    assert_eq!(status.draining_reason.as_deref(), Some("Released"));
+    world.hosted.as_mut().unwrap().status = Some((**status).clone());
+    assert!(world.step().changes.contains(&Change::LookJob), "not before the Job is known to be gone");
+    world.memory.job_gone = true;
+    assert!(world.step().changes.contains(&Change::DeleteHosted { uid: "hosted-uid".into() }));
+}
+
+#[test]
+fn an_expired_lease_lets_brokers_drain_until_the_deadline() {
+    let mut world = World::new();
+    world.host("east", &offer());
+    let hosted = world.hosted.as_mut().unwrap();
+    let ready = crate::api::minicluster::MiniClusterStatus { ready: Some(3), ..Default::default() };
+    let mut mini_cluster = materialize::materials(hosted, &[], true).unwrap().mini_cluster.unwrap();
+    mini_cluster.status = Some(ready);
+    mini_cluster.metadata.uid = Some("mc-uid".into());
+    let since = |secs: i64| Some(Time(Timestamp::from_second(1_000_000 - secs).unwrap()));
+    let status = |secs| HostedBurstStatus {
+        draining_since: since(secs),
+        draining_reason: Some("LeaseExpired".into()),
+        ..HostedBurstStatus::default()
+    };
+    hosted.status = Some(status(20));
+    world.mini_cluster = Some(mini_cluster);
+    let deletes = |step: &SlotStep| step.changes.contains(&Change::DeleteMiniCluster { uid: "mc-uid".into() });
+    let step = world.step();
+    assert!(!deletes(&step) && step.wake == Some(Duration::from_secs(40)));
+    world.hosted.as_mut().unwrap().status = Some(status(60));
+    assert!(deletes(&world.step()));
+    world.hosted.as_mut().unwrap().status = Some(status(20));
+    world.mini_cluster.as_mut().unwrap().status = None;
+    assert!(deletes(&world.step()), "nobody is online: nothing to drain");
+}

@@ -1,0 +1,209 @@
+//! An agent: the pure steps of both sides, driven on a [`Cluster`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::cluster::{Cluster, Secret};
+use crate::bursting::contact::Contacts;
+use crate::bursting::exchange::Exchange;
+use crate::bursting::peers::{self, PeerView};
+use crate::bursting::provider::admission::Facts;
+use crate::bursting::provider::claims;
+use crate::bursting::provider::ledger::{Ledger, SlotKey};
+use crate::bursting::provider::memory::{Memory, SecretState};
+use crate::bursting::provider::slot::{self, Answered, Change, SlotView};
+use crate::bursting::root::answers::{self, BurstView};
+use crate::bursting::root::place::Claimed;
+use crate::bursting::root::{credential, offer, plan};
+use crate::bursting::timing::Now;
+use crate::clock::Mono;
+use crate::contract::{CredentialRequest, LeadAddress, PeerName};
+
+pub(super) struct Agent {
+    pub(super) exchange: Exchange,
+    root_contacts: Contacts,
+    provider_contacts: Contacts,
+    pub(super) memories: BTreeMap<SlotKey, Memory>,
+    ledger: Ledger,
+    /// Certificates asked for: whom, what for.
+    pub(super) requests: Vec<(PeerName, SlotKey, CredentialRequest)>,
+    now: Mono,
+    /// Caches are not listed yet.
+    pub(super) cold: bool,
+}
+
+impl Agent {
+    pub(super) fn start(now: Mono) -> Self {
+        Self {
+            exchange: Exchange::default(),
+            root_contacts: Contacts::begin(now),
+            provider_contacts: Contacts::begin(now),
+            memories: BTreeMap::new(),
+            ledger: Ledger::default(),
+            requests: Vec::new(),
+            now,
+            cold: false,
+        }
+    }
+
+    /// A round of both controllers over everything.
+    pub(super) fn run(&mut self, cluster: &mut Cluster, now: Now) {
+        if self.cold {
+            return;
+        }
+        self.now = now.mono;
+        let reports = self.exchange.reports();
+        let views: BTreeMap<PeerName, PeerView> = cluster
+            .peers
+            .values()
+            .map(|peer| (peers::name_of(peer), PeerView::of(peer, reports.get(&peers::name_of(peer)))))
+            .collect();
+        self.exchange.retain_peers(&views.keys().cloned().collect());
+        let present = |test: fn(&PeerView) -> bool| views.iter().filter(move |(_, v)| test(v)).map(|(name, _)| name);
+        self.root_contacts.observe(present(PeerView::in_session), now.mono);
+        self.provider_contacts.observe(present(PeerView::connected), now.mono);
+        self.root(cluster, &views, now);
+        self.provider(cluster, &views, now);
+        self.exchange.set_complete(true);
+    }
+
+    fn root(&mut self, cluster: &mut Cluster, views: &BTreeMap<PeerName, PeerView>, now: Now) {
+        let lead = LeadAddress { address: "192.0.2.1".into(), port: 30050 };
+        for root in cluster.roots.clone().values() {
+            let uid = root.metadata.uid.as_deref();
+            let existing: Vec<_> =
+                cluster.bursts.values().filter(|burst| offer::root_uid(burst) == uid).cloned().collect();
+            for change in plan::plan(root, &existing.iter().collect::<Vec<_>>(), Some(&lead)) {
+                cluster.plan(change);
+            }
+        }
+        // The garbage collector, for roots that are gone.
+        let live: BTreeSet<_> = cluster.roots.values().filter_map(|root| root.metadata.uid.clone()).collect();
+        cluster.bursts.retain(|_, burst| live.contains(offer::root_uid(burst).unwrap()));
+
+        let own = PeerName::from(cluster.name.as_str());
+        for (name, burst) in cluster.bursts.clone() {
+            let uid = offer::uid(&burst).into();
+            let step = answers::step(&BurstView {
+                now,
+                burst: &burst,
+                own: &own,
+                peers: views,
+                contacts: &self.root_contacts,
+                claimed: &BTreeMap::<PeerName, Claimed>::new(),
+                answers: &self.exchange.answers(&uid),
+                withdrawing: &self.exchange.withdrawing(&uid),
+            });
+            cluster.burst_status(&name, step.status);
+            let stored = &cluster.bursts[&name];
+            let recipients = offer::recipients(stored, views);
+            self.exchange.offer(&uid, recipients.into_iter().map(|peer| (peer, offer::desired(stored))).collect());
+        }
+        let existing: BTreeSet<_> = cluster.bursts.values().map(|burst| offer::uid(burst).into()).collect();
+        for uid in self.exchange.offered().difference(&existing) {
+            self.exchange.offer(uid, BTreeMap::new());
+        }
+    }
+
+    fn provider(&mut self, cluster: &mut Cluster, views: &BTreeMap<PeerName, PeerView>, now: Now) {
+        self.ledger.rebuild(cluster.hosted.values());
+        let sorted = claims::sort(self.exchange.claims(), cluster.hosted.values(), &self.memories);
+        for claim in sorted.nothing {
+            self.exchange.answer(&claim, Answered::Nothing);
+        }
+        for (key, claims) in sorted.slots {
+            let memory = self.memories.get(&key).cloned().unwrap_or_default();
+            let nodes = cluster.nodes();
+            let pods = cluster.pods();
+            let facts =
+                Facts { import: None, namespace_exists: true, ledger: &self.ledger, nodes: &nodes, pods: &pods };
+            let own: Vec<_> =
+                pods.iter().filter(|pod| pod.namespace == key.0 && pod.job.as_ref() == Some(&key.1)).cloned().collect();
+            let step = slot::step(&SlotView {
+                now,
+                key: &key,
+                claims: &claims,
+                listed: &self.exchange.listed(),
+                peers: views,
+                contacts: &self.provider_contacts,
+                hosted: cluster.hosted.get(&key),
+                mini_cluster: cluster.mini_clusters.get(&key),
+                pods: &own,
+                facts: &facts,
+                own_ranges: &[],
+                memory: &memory,
+            });
+            let mut memory = step.memory;
+            for change in step.changes {
+                self.carry_out(cluster, &key, change, &mut memory);
+            }
+            for (claim, answer) in step.answers {
+                self.exchange.answer(&claim, answer);
+            }
+            if memory.is_empty() {
+                self.memories.remove(&key);
+            } else {
+                self.memories.insert(key, memory);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, cluster: &mut Cluster, key: &SlotKey, change: Change, memory: &mut Memory) {
+        match change {
+            Change::Admit { hosted, .. } => cluster.host(*hosted),
+            Change::Update(wanted) => {
+                let stored = cluster.hosted.get_mut(key).unwrap();
+                if stored.spec != wanted.spec {
+                    stored.spec = wanted.spec;
+                    cluster.writes += 1;
+                }
+            }
+            Change::Status(status) => {
+                let stored = cluster.hosted.get_mut(key).unwrap();
+                if stored.status.as_ref() != Some(&status) {
+                    stored.status = Some(*status);
+                    cluster.writes += 1;
+                }
+            }
+            Change::LookSecret => {
+                memory.secret = match cluster.secrets.get(key) {
+                    Some(secret) => SecretState::Held { digest: secret.digest.clone(), looked: self.now },
+                    None => SecretState::Missing { again: Mono::ZERO, message: String::new() },
+                };
+            }
+            Change::RequestCredential { peer, request } => self.requests.push((peer, key.clone(), request)),
+            Change::Resolve(_) => unreachable!("leads have addresses here"),
+            Change::Materialize(materials) => cluster.materialize(key, *materials),
+            Change::DeleteMiniCluster { uid } => cluster.delete_mini_cluster(key, &uid),
+            Change::LookJob => memory.job_gone = !cluster.jobs.contains_key(key),
+            Change::DeleteHosted { uid } => cluster.delete_hosted(key, &uid),
+        }
+    }
+
+    /// Root side: a peer asks for a certificate.
+    pub(super) fn grant(&self, cluster: &mut Cluster, peer: &PeerName, request: &CredentialRequest) -> bool {
+        let Some((name, burst)) = cluster.bursts.iter().find(|(_, burst)| offer::uid(burst) == request.burst.as_str())
+        else {
+            return false;
+        };
+        let name = name.clone();
+        match credential::grant(burst, peer, request) {
+            Ok(credential::Grant::Record(status)) => cluster.burst_status(&name, *status),
+            Ok(credential::Grant::Recorded) => {}
+            Err(_) => return false,
+        }
+        self.exchange.forget_release(peer, &request.burst);
+        true
+    }
+
+    /// Provider side: the answer to such a request.
+    pub(super) fn granted(&mut self, cluster: &mut Cluster, key: &SlotKey, digest: Option<String>) {
+        let Some(memory) = self.memories.get_mut(key) else { return };
+        memory.secret = SecretState::Missing { again: Mono::ZERO, message: "not granted".into() };
+        let owner = cluster.hosted.get(key).and_then(|hosted| hosted.metadata.uid.clone());
+        if let (Some(digest), Some(owner)) = (digest, owner) {
+            memory.secret = SecretState::Unknown;
+            cluster.secrets.insert(key.clone(), Secret { owner, digest });
+            cluster.writes += 1;
+        }
+    }
+}

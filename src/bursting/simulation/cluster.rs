@@ -1,0 +1,206 @@
+//! A cluster as a typed store: what an API server, its controllers and kubelets make of objects, in steps of a second.
+
+use std::collections::BTreeMap;
+
+use crate::api::burst::{Burst, BurstStatus};
+use crate::api::hosted_burst::HostedBurst;
+use crate::api::minicluster::{MiniCluster, MiniClusterStatus};
+use crate::api::peer::ClusterPeer;
+use crate::bursting::nodes::{Amounts, NodeView, PodView};
+use crate::bursting::provider::ledger::SlotKey;
+use crate::bursting::provider::materialize::Materials;
+use crate::bursting::root::plan::PlanChange;
+
+/// A Job with its pods; it outlives its MiniCluster for a moment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Job {
+    pub(super) owner: String,
+    pub(super) instance: Option<(String, String)>,
+    pub(super) pods: u32,
+    pub(super) ready: u32,
+}
+
+/// The certificate of a hosted burst.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Secret {
+    pub(super) owner: String,
+    pub(super) digest: String,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Cluster {
+    pub(super) name: String,
+    counter: u64,
+    pub(super) peers: BTreeMap<String, ClusterPeer>,
+    pub(super) roots: BTreeMap<String, MiniCluster>,
+    pub(super) bursts: BTreeMap<String, Burst>,
+    pub(super) hosted: BTreeMap<SlotKey, HostedBurst>,
+    pub(super) mini_clusters: BTreeMap<SlotKey, MiniCluster>,
+    pub(super) secrets: BTreeMap<SlotKey, Secret>,
+    pub(super) endpoints: BTreeMap<SlotKey, Vec<String>>,
+    pub(super) jobs: BTreeMap<SlotKey, Job>,
+    /// Writes since the beginning.
+    pub(super) writes: u64,
+}
+
+impl Cluster {
+    pub(super) fn new(name: &str) -> Self {
+        Self { name: name.into(), ..Self::default() }
+    }
+
+    pub(super) fn uid(&mut self) -> String {
+        self.counter += 1;
+        format!("{}-{}", self.name, self.counter)
+    }
+
+    pub(super) fn nodes(&self) -> BTreeMap<String, NodeView> {
+        let node = NodeView {
+            schedulable: true,
+            allocatable: Amounts { milli_cores: 16_000, memory: 1 << 36, gpus: 0 },
+            ..NodeView::default()
+        };
+        [("n1".to_owned(), node.clone()), ("n2".to_owned(), node)].into()
+    }
+
+    pub(super) fn pods(&self) -> Vec<PodView> {
+        let of_job = |((namespace, name), job): (&SlotKey, &Job)| {
+            let pod = |index| PodView {
+                namespace: namespace.clone(),
+                name: format!("{name}-{index}"),
+                job: Some(name.clone()),
+                index: Some(index),
+                node: Some("n1".into()),
+                running: true,
+                ..PodView::default()
+            };
+            (0..job.pods).map(pod).collect::<Vec<_>>()
+        };
+        self.jobs.iter().flat_map(of_job).collect()
+    }
+
+    /// A root's bursts as planned.
+    pub(super) fn plan(&mut self, change: PlanChange) {
+        match change {
+            PlanChange::Apply(burst) => {
+                let name = burst.metadata.name.clone().unwrap();
+                let Some(stored) = self.bursts.get_mut(&name) else {
+                    let mut burst = *burst;
+                    burst.metadata.uid = Some(self.uid());
+                    burst.metadata.generation = Some(1);
+                    burst.status = None;
+                    self.writes += 1;
+                    self.bursts.insert(name, burst);
+                    return;
+                };
+                if stored.spec != burst.spec {
+                    stored.spec = burst.spec;
+                    stored.metadata.generation = stored.metadata.generation.map(|generation| generation + 1);
+                    self.writes += 1;
+                }
+            }
+            PlanChange::Delete { name, .. } => {
+                self.bursts.remove(&name);
+                self.writes += 1;
+            }
+        }
+    }
+
+    pub(super) fn burst_status(&mut self, name: &str, status: BurstStatus) {
+        let burst = self.bursts.get_mut(name).unwrap();
+        if burst.status.as_ref() != Some(&status) {
+            burst.status = Some(status);
+            self.writes += 1;
+        }
+    }
+
+    /// Creates a HostedBurst whose name is free.
+    pub(super) fn host(&mut self, mut hosted: HostedBurst) {
+        let key = (hosted.metadata.namespace.clone().unwrap(), hosted.metadata.name.clone().unwrap());
+        assert!(!self.hosted.contains_key(&key), "created over another one");
+        hosted.metadata.uid = Some(self.uid());
+        hosted.metadata.generation = Some(1);
+        self.writes += 1;
+        self.hosted.insert(key, hosted);
+    }
+
+    pub(super) fn materialize(&mut self, key: &SlotKey, materials: Materials) {
+        let addresses: Vec<String> =
+            materials.slices.iter().flat_map(|slice| slice.endpoints[0].addresses.clone()).collect();
+        if self.endpoints.insert(key.clone(), addresses.clone()) != Some(addresses) {
+            self.writes += 1;
+        }
+        let Some(wanted) = materials.mini_cluster else { return };
+        let uid = self.uid();
+        let stored = self.mini_clusters.entry(key.clone()).or_insert_with(|| {
+            let mut new = wanted.clone();
+            new.metadata.uid = Some(uid);
+            new.spec.size = None;
+            new
+        });
+        let owner = |object: &MiniCluster| object.metadata.owner_references.as_ref().unwrap()[0].uid.clone();
+        assert_eq!(owner(stored), owner(&wanted), "adopted what belongs to somebody else");
+        if stored.spec != wanted.spec {
+            stored.spec = wanted.spec;
+            self.writes += 1;
+        }
+    }
+
+    pub(super) fn delete_mini_cluster(&mut self, key: &SlotKey, uid: &str) {
+        if self.mini_clusters.get(key).is_some_and(|found| found.metadata.uid.as_deref() == Some(uid)) {
+            self.mini_clusters.remove(key);
+            self.writes += 1;
+        }
+    }
+
+    pub(super) fn delete_hosted(&mut self, key: &SlotKey, uid: &str) {
+        if self.hosted.get(key).is_some_and(|found| found.metadata.uid.as_deref() == Some(uid)) {
+            self.hosted.remove(key);
+            self.writes += 1;
+        }
+    }
+
+    /// One second of the Job controller, the kubelets and the garbage collector.
+    pub(super) fn tick(&mut self) {
+        let live: Vec<String> = self.hosted.values().filter_map(|hosted| hosted.metadata.uid.clone()).collect();
+        self.secrets.retain(|_, secret| live.contains(&secret.owner));
+        self.endpoints.retain(|key, _| self.hosted.contains_key(key));
+        self.mini_clusters.retain(|_, found| {
+            let owner = &found.metadata.owner_references.as_ref().unwrap()[0].uid;
+            live.contains(owner)
+        });
+        for (key, mini_cluster) in &mut self.mini_clusters {
+            let uid = mini_cluster.metadata.uid.clone().unwrap();
+            let wanted = u32::try_from(mini_cluster.spec.size.unwrap_or(1)).unwrap();
+            let instance = self.hosted.get(key).map(|hosted| {
+                (
+                    hosted.spec.root.incarnation.clone(),
+                    self.secrets.get(key).map(|s| s.digest.clone()).unwrap_or_default(),
+                )
+            });
+            // The MiniCluster controller makes no Job without the certificate.
+            if !self.jobs.contains_key(key) && !self.secrets.contains_key(key) {
+                mini_cluster.status = None;
+                continue;
+            }
+            let job = self.jobs.entry(key.clone()).or_insert_with(|| Job { owner: uid.clone(), ..Job::default() });
+            if job.owner != uid {
+                continue;
+            }
+            job.instance = job.instance.clone().or(instance);
+            job.ready = job.pods.min(wanted);
+            job.pods = wanted;
+            let ready = i32::try_from(job.ready).unwrap();
+            mini_cluster.status = Some(MiniClusterStatus { ready: Some(ready), ..MiniClusterStatus::default() });
+        }
+        let owners: Vec<String> = self.mini_clusters.values().filter_map(|found| found.metadata.uid.clone()).collect();
+        // A Job without owner loses its pods in one second and goes in the next.
+        self.jobs.retain(|_, job| {
+            if owners.contains(&job.owner) {
+                return true;
+            }
+            let had = job.pods;
+            job.pods = 0;
+            had > 0
+        });
+    }
+}

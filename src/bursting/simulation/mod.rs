@@ -1,0 +1,6 @@
+//! Both sides of bursts on typed stores: the steps that the controllers drive, with faults in between.
+
+mod agent;
+mod cluster;
+mod scenarios;
+mod world;

@@ -1,0 +1,250 @@
+//! Clusters, their agents, and the links between them, in steps of a second.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::agent::Agent;
+use super::cluster::Cluster;
+use crate::api::hosted_burst::BurstPhase;
+use crate::api::minicluster::MiniCluster;
+use crate::api::peer::{ClusterPeer, ClusterPeerSpec, ImportPolicy};
+use crate::bursting::root::plan::tests::root;
+use crate::bursting::timing::Now;
+use crate::clock::Mono;
+use crate::contract::ports::{Incoming, Outgoing, State, StateKey};
+use crate::contract::{Epoch, PeerName, PeerReport, PeerState};
+
+/// How often a session sends the list of its keys.
+const SUMMARY_EVERY: u64 = 60;
+
+pub(super) const NAMES: [&str; 3] = ["east", "west", "north"];
+
+/// What one side of a session has delivered to the other.
+#[derive(Default)]
+struct Delivered {
+    held: BTreeMap<StateKey, State>,
+    next_summary: u64,
+}
+
+pub(super) struct World {
+    pub(super) clusters: BTreeMap<String, Cluster>,
+    pub(super) agents: BTreeMap<String, Agent>,
+    sessions: BTreeMap<(String, String), Delivered>,
+    pub(super) cut: BTreeSet<String>,
+    epochs: BTreeMap<String, u64>,
+    pub(super) secs: u64,
+    /// Whether anybody ever ran the same ranks twice: checked each second.
+    checked: bool,
+}
+
+impl World {
+    /// East bursts onto west and north.
+    pub(super) fn new() -> Self {
+        let mut world = Self {
+            clusters: BTreeMap::new(),
+            agents: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            cut: BTreeSet::new(),
+            epochs: BTreeMap::new(),
+            secs: 0,
+            checked: true,
+        };
+        for name in NAMES {
+            let mut cluster = Cluster::new(name);
+            for other in NAMES.iter().filter(|other| **other != name) {
+                let import = ImportPolicy { namespaces: vec!["*".into()], ..ImportPolicy::default() };
+                let mut peer = ClusterPeer::new(other, ClusterPeerSpec { import: Some(import), ..Default::default() });
+                peer.metadata.generation = Some(1);
+                cluster.peers.insert((*other).into(), peer);
+            }
+            world.clusters.insert(name.into(), cluster);
+            world.epochs.insert(name.into(), 1);
+            world.agents.insert(name.into(), Agent::start(Mono::ZERO));
+        }
+        world
+    }
+
+    /// With one root of one burst of three.
+    pub(super) fn with_root(peers: &[&str]) -> Self {
+        let mut world = Self::new();
+        world.make_root("root-1", "job-1", peers);
+        world
+    }
+
+    pub(super) fn make_root(&mut self, uid: &str, incarnation: &str, peers: &[&str]) {
+        let mut root = root();
+        root.spec.flux.bursting.clusters.truncate(1);
+        let burst = &mut root.spec.flux.bursting.clusters[0];
+        burst.peer = None;
+        burst.peers = peers.iter().map(|peer| (*peer).to_owned()).collect();
+        root.metadata.uid = Some(uid.into());
+        let status = root.status.as_mut().unwrap();
+        status.incarnation = Some(incarnation.into());
+        status.credential_digest = Some(format!("certificate of {incarnation}"));
+        let map = crate::flux::RankMap::parse_canonical(status.rank_map.as_deref().unwrap()).unwrap();
+        let map = crate::flux::RankMap::new(map.slots()[..2].to_vec()).unwrap();
+        status.rank_map = Some(map.to_canonical());
+        status.rank_map_digest = Some(map.digest().to_string());
+        self.cluster("east").roots.insert("lake".into(), root);
+    }
+
+    pub(super) fn cluster(&mut self, name: &str) -> &mut Cluster {
+        self.clusters.get_mut(name).unwrap()
+    }
+
+    pub(super) fn root(&mut self) -> &mut MiniCluster {
+        self.cluster("east").roots.get_mut("lake").unwrap()
+    }
+
+    pub(super) fn restart(&mut self, name: &str) {
+        *self.epochs.get_mut(name).unwrap() += 1;
+        let mono = Mono::from_start(Duration::from_secs(self.secs));
+        self.agents.insert(name.into(), Agent::start(mono));
+        self.sessions.retain(|(from, to), _| from != name && to != name);
+    }
+
+    pub(super) fn run(&mut self, secs: u64) -> &mut Self {
+        for _ in 0..secs {
+            self.tick();
+        }
+        self
+    }
+
+    /// Runs until `done`, and fails if that takes longer than `secs`.
+    #[track_caller]
+    pub(super) fn until(&mut self, secs: u64, what: &str, done: impl Fn(&Self) -> bool) -> &mut Self {
+        for _ in 0..secs {
+            if done(self) {
+                return self;
+            }
+            self.tick();
+        }
+        panic!("{what}: not within {secs} s; {}", self.summary())
+    }
+
+    pub(super) fn summary(&self) -> String {
+        let bursts: Vec<_> = self.clusters["east"].bursts.values().map(|burst| &burst.status).collect();
+        let hosted: Vec<_> = self
+            .clusters
+            .values()
+            .flat_map(|cluster| cluster.hosted.values().map(|hosted| (&cluster.name, &hosted.status)))
+            .collect();
+        format!("at {} s: bursts {bursts:#?} hosted {hosted:#?}", self.secs)
+    }
+
+    pub(super) fn phase(&self) -> Option<(BurstPhase, Option<String>)> {
+        let burst = self.clusters["east"].bursts.get("lake-burst-0")?;
+        burst.status.as_ref().map(|status| (status.phase, status.peer.clone()))
+    }
+
+    pub(super) fn ready_on(&self, peer: &str) -> bool {
+        self.phase() == Some((BurstPhase::Ready, Some(peer.into())))
+    }
+
+    /// Nothing of any burst is there.
+    pub(super) fn is_empty(&self, name: &str) -> bool {
+        let cluster = &self.clusters[name];
+        cluster.hosted.is_empty()
+            && cluster.mini_clusters.is_empty()
+            && cluster.jobs.is_empty()
+            && cluster.secrets.is_empty()
+    }
+
+    fn linked(&self, a: &str, b: &str) -> bool {
+        !self.cut.contains(a) && !self.cut.contains(b) && !self.agents[a].cold && !self.agents[b].cold
+    }
+
+    fn tick(&mut self) {
+        self.secs += 1;
+        let mono = Mono::from_start(Duration::from_secs(self.secs));
+        let wall = Timestamp::from_second(1_700_000_000 + i64::try_from(self.secs).unwrap()).unwrap();
+        let now = Now { mono, wall };
+        self.connect();
+        self.deliver();
+        for name in NAMES {
+            let agent = self.agents.get_mut(name).unwrap();
+            agent.run(self.clusters.get_mut(name).unwrap(), now);
+        }
+        self.certificates();
+        self.clusters.values_mut().for_each(Cluster::tick);
+        if self.checked {
+            self.check();
+        }
+    }
+
+    fn connect(&mut self) {
+        for a in NAMES {
+            for b in NAMES.iter().filter(|b| **b != a) {
+                let linked = self.linked(a, b)
+                    && self.clusters[a].peers.contains_key(*b)
+                    && self.clusters[*b].peers.contains_key(a);
+                let state = if linked { PeerState::Connected } else { PeerState::Disconnected };
+                let cluster_uid = linked.then(|| format!("{b}-cluster").into());
+                let report = PeerReport { state, cluster_uid, ..PeerReport::default() };
+                self.agents[a].exchange.peer_report(&PeerName::from(*b), report);
+                let link = (a.to_owned(), (*b).to_owned());
+                if linked {
+                    self.sessions.entry(link).or_default();
+                } else {
+                    self.sessions.remove(&link);
+                }
+            }
+        }
+    }
+
+    /// Everything that changed is put; the list of keys follows now and then, and is complete only if the sender says so.
+    fn deliver(&mut self) {
+        for ((from, to), delivered) in &mut self.sessions {
+            let (sender, receiver) = (&self.agents[from].exchange, &self.agents[to].exchange);
+            let (from_name, to_name) = (PeerName::from(from.as_str()), PeerName::from(to.as_str()));
+            let epoch = Epoch(self.epochs[from]);
+            let keys = sender.keys(&to_name);
+            delivered.held.retain(|key, _| keys.contains(key));
+            for key in &keys {
+                let Some(state) = sender.state(&to_name, key) else { continue };
+                if delivered.held.get(key) != Some(&state) {
+                    receiver.put(&from_name, epoch, key.clone(), state.clone());
+                    delivered.held.insert(key.clone(), state);
+                }
+            }
+            if self.secs >= delivered.next_summary && sender.complete() {
+                receiver.complete_snapshot(&from_name, epoch, &keys);
+                delivered.next_summary = self.secs + SUMMARY_EVERY;
+            }
+        }
+    }
+
+    fn certificates(&mut self) {
+        for name in NAMES {
+            let requests = std::mem::take(&mut self.agents.get_mut(name).unwrap().requests);
+            for (peer, key, request) in requests {
+                let digest = (self.linked(name, peer.as_str())
+                    && self.agents[peer.as_str()].grant(
+                        self.clusters.get_mut(peer.as_str()).unwrap(),
+                        &PeerName::from(name),
+                        &request,
+                    ))
+                .then(|| request.digest.clone());
+                let agent = self.agents.get_mut(name).unwrap();
+                agent.granted(self.clusters.get_mut(name).unwrap(), &key, digest);
+            }
+        }
+    }
+
+    /// The same ranks of one instance never run in two clusters, and brokers never run with another instance's
+    /// certificate.
+    #[track_caller]
+    fn check(&self) {
+        let mut seen: BTreeMap<(String, String), &str> = BTreeMap::new();
+        for (name, cluster) in &self.clusters {
+            for ((_, slot), job) in cluster.jobs.iter().filter(|(_, job)| job.pods > 0) {
+                let (incarnation, digest) = job.instance.clone().unwrap();
+                assert_eq!(digest, format!("certificate of {incarnation}"), "{name}/{slot} joins another instance");
+                let other = seen.insert((slot.clone(), incarnation), name);
+                assert_eq!(other, None, "{slot} runs twice, at {} s: {}", self.secs, self.summary());
+            }
+        }
+    }
+}
