@@ -33,11 +33,7 @@ pub enum IdentityConfig {
 
 impl Default for FederationConfig {
     fn default() -> Self {
-        Self {
-            listen: SocketAddr::from(([0, 0, 0, 0], 7946)),
-            advertise: Vec::new(),
-            identity: None,
-        }
+        Self { listen: SocketAddr::from(([0, 0, 0, 0], 7946)), advertise: Vec::new(), identity: None }
     }
 }
 
