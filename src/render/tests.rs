@@ -199,7 +199,7 @@ fn a_hosted_burst() {
     let hosted = HostedSide {
         rank_map: rank_map_of(&root).unwrap(),
         slot: "lake".into(),
-        lead_service: "lake-lead.waters.svc.cluster.local".into(),
+        lead_service: "lake-lead".into(),
         lead_port: 8050,
     };
     let spec = "

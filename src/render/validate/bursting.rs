@@ -139,7 +139,7 @@ pub(super) fn hostlist(spec: &MiniClusterSpec) -> Result<Option<Hostlist>, Probl
 /// Role and rank map: of the HostedBurst that owns the MiniCluster, else what the spec says.
 pub(super) fn instance(mini_cluster: &MiniCluster, context: &Context) -> Result<Instance, Problems> {
     if let Some(hosted) = &context.hosted {
-        return hosted_instance(mini_cluster, hosted).map_err(Problems::from);
+        return hosted_instance(mini_cluster, hosted, &context.cluster_domain).map_err(Problems::from);
     }
     let name = mini_cluster.metadata.name.as_deref().unwrap_or_default();
     let spec = &mini_cluster.spec;
@@ -156,14 +156,17 @@ pub(super) fn instance(mini_cluster: &MiniCluster, context: &Context) -> Result<
     Ok(Instance { role, rank_map })
 }
 
-fn hosted_instance(mini_cluster: &MiniCluster, hosted: &HostedSide) -> Result<Instance, Problem> {
+fn hosted_instance(mini_cluster: &MiniCluster, hosted: &HostedSide, domain: &str) -> Result<Instance, Problem> {
     let name = mini_cluster.metadata.name.as_deref().unwrap_or_default();
     if name != hosted.slot {
         let message = format!("this MiniCluster is hosted for the burst {}, and must have its name", hosted.slot);
         return Err(Problem::new("metadata.name", reason::INVALID_BURSTING, message));
     }
     enough_ranks(name, mini_cluster.spec.size(), &hosted.rank_map)?;
-    let role = Role::Burst { host: hosted.lead_service.clone(), port: hosted.lead_port };
+    // In full: the search domains of a pod depend on the user's dnsPolicy.
+    let namespace = mini_cluster.metadata.namespace.as_deref().unwrap_or_default();
+    let host = format!("{}.{namespace}.svc.{domain}", hosted.lead_service);
+    let role = Role::Burst { host, port: hosted.lead_port };
     Ok(Instance { role, rank_map: hosted.rank_map.clone() })
 }
 

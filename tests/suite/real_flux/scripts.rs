@@ -142,7 +142,7 @@ fn a_pod_is_ready_when_its_broker_has_joined_and_a_lost_one_comes_back() {
         &world,
         "  size: 3\n  interactive: true\n  containers: [{cores: 2, resources: {limits: {nvidia.com/gpu: 1}}}]\n",
     );
-    let lead = side.start(0);
+    let mut lead = side.start(0);
     lead.exec(&["bash", "-c", "until [ -S /mnt/flux/config/run/flux/local ]; do sleep 0.1; done"]).unwrap();
     assert_eq!(flux(&lead, "bash /flux_operator/ready.sh || echo not ready"), "not ready", "two of three are missing");
 
@@ -156,6 +156,7 @@ fn a_pod_is_ready_when_its_broker_has_joined_and_a_lost_one_comes_back() {
     followers[1] = side.start(2);
     wait_until_ready(&followers[1]);
     assert_eq!(flux(&lead, "flux run -N3 hostname | sort | tr '\\n' ' '"), "lake-0 lake-1 lake-2");
+    assert_eq!(lead.terminate().unwrap().code(), Some(143), "a lead that is stopped has not completed its Job");
 }
 
 #[test]
@@ -221,7 +222,7 @@ fn the_lead_waits_for_a_burst_and_runs_on_it() {
     let hosted = HostedSide {
         rank_map: rank_map_of(&root).unwrap(),
         slot: "lake-burst-0".to_owned(),
-        lead_service: service.clone(),
+        lead_service: "lake-burst-0-lead".to_owned(),
         lead_port: PORT,
     };
     let burst = mini_cluster("lake-burst-0", "  size: 3\n  containers: [{cores: 2}]\n");
