@@ -19,6 +19,16 @@ pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus")
 }
 
+/// Upstream's definition of MiniClusters, as it ships.
+///
+/// # Errors
+/// The file cannot be read, or is no YAML.
+pub fn upstream_definition() -> Result<Value> {
+    let text =
+        std::fs::read_to_string(folder().join("upstream-crd.yaml")).context("failed to read upstream-crd.yaml")?;
+    serde_saphyr::from_str(&text).context("failed to parse upstream-crd.yaml")
+}
+
 /// Every MiniCluster of the corpus, in the order of file names.
 ///
 /// # Errors
