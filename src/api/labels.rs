@@ -39,6 +39,10 @@ pub mod kubernetes {
     pub const ZONE: &str = "topology.kubernetes.io/zone";
 }
 
+/// Prefix of the labels by which Kueue finds the queue and the priority of a Job:
+/// <https://kueue.sigs.k8s.io/docs/reference/labels-and-annotations/>.
+pub const KUEUE: &str = "kueue.x-k8s.io/";
+
 /// The value of [`kubernetes::MANAGED_BY`].
 pub const TRIBUTARY: &str = "tributary";
 

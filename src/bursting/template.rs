@@ -205,7 +205,7 @@ impl FluxTemplate {
             container: flux.container,
             arch: flux.arch,
             wrap: flux.wrap,
-            connect_timeout: flux.connect_timeout,
+            connect_timeout: flux.connext_timeout.or(flux.connect_timeout),
             disable_socket: flux.disable_socket,
             topology: flux.topology,
             no_wait_socket: flux.no_wait_socket,

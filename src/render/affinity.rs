@@ -1,32 +1,29 @@
 //! Where the pods would like to run.
 
 use k8s_openapi::api::core::v1::{
-    Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodAffinity, PodAffinityTerm,
-    PodAntiAffinity, WeightedPodAffinityTerm,
+    Affinity, NodeAffinity, NodeSelectorRequirement, NodeSelectorTerm, PodAffinity, PodAffinityTerm, PodAntiAffinity,
+    WeightedPodAffinityTerm,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
 use super::model::Model;
 use crate::api::labels::{kubernetes, upstream};
 
-/// One zone and one pod per node are preferred, never required; `pod.nodeAffinity` is required.
+/// The user's own affinity, the labels of `pod.nodeAffinity` required, and one zone and one pod per node preferred.
 pub(super) fn affinity(model: &Model<'_>) -> Option<Affinity> {
-    let node_affinity = node_affinity(model);
-    if model.spec.network.disable_affinity {
-        return node_affinity.map(|node| Affinity { node_affinity: Some(node), ..Affinity::default() });
+    let mut affinity = model.spec.pod.affinity.clone();
+    affinity.node_affinity = node_affinity(model, affinity.node_affinity);
+    if !model.spec.network.disable_affinity {
+        let near = |topology| WeightedPodAffinityTerm { weight: 100, pod_affinity_term: term(model, topology) };
+        let pods = affinity.pod_affinity.get_or_insert_with(PodAffinity::default);
+        pods.preferred_during_scheduling_ignored_during_execution.get_or_insert_default().push(near(kubernetes::ZONE));
+        let apart = affinity.pod_anti_affinity.get_or_insert_with(PodAntiAffinity::default);
+        apart
+            .preferred_during_scheduling_ignored_during_execution
+            .get_or_insert_default()
+            .push(near(kubernetes::HOSTNAME));
     }
-    let near = |topology| Some(vec![WeightedPodAffinityTerm { weight: 100, pod_affinity_term: term(model, topology) }]);
-    Some(Affinity {
-        node_affinity,
-        pod_affinity: Some(PodAffinity {
-            preferred_during_scheduling_ignored_during_execution: near(kubernetes::ZONE),
-            ..PodAffinity::default()
-        }),
-        pod_anti_affinity: Some(PodAntiAffinity {
-            preferred_during_scheduling_ignored_during_execution: near(kubernetes::HOSTNAME),
-            ..PodAntiAffinity::default()
-        }),
-    })
+    (affinity != Affinity::default()).then_some(affinity)
 }
 
 fn term(model: &Model<'_>, topology: &str) -> PodAffinityTerm {
@@ -42,20 +39,24 @@ fn term(model: &Model<'_>, topology: &str) -> PodAffinityTerm {
     }
 }
 
-fn node_affinity(model: &Model<'_>) -> Option<NodeAffinity> {
+/// A node must fit one of the terms; the labels of `pod.nodeAffinity` belong to each.
+fn node_affinity(model: &Model<'_>, own: Option<NodeAffinity>) -> Option<NodeAffinity> {
     let wanted = &model.spec.pod.node_affinity;
     if wanted.is_empty() {
-        return None;
+        return own;
     }
     let requirement = |(key, values): (&String, &Vec<String>)| NodeSelectorRequirement {
         key: key.clone(),
         operator: "In".to_owned(),
         values: Some(values.clone()),
     };
-    let term =
-        NodeSelectorTerm { match_expressions: Some(wanted.iter().map(requirement).collect()), match_fields: None };
-    Some(NodeAffinity {
-        required_during_scheduling_ignored_during_execution: Some(NodeSelector { node_selector_terms: vec![term] }),
-        ..NodeAffinity::default()
-    })
+    let mut affinity = own.unwrap_or_default();
+    let required = affinity.required_during_scheduling_ignored_during_execution.get_or_insert_default();
+    if required.node_selector_terms.is_empty() {
+        required.node_selector_terms.push(NodeSelectorTerm::default());
+    }
+    for term in &mut required.node_selector_terms {
+        term.match_expressions.get_or_insert_default().extend(wanted.iter().map(requirement));
+    }
+    Some(affinity)
 }

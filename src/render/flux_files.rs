@@ -40,7 +40,8 @@ pub(super) fn broker_toml(model: &Model<'_>) -> String {
             archive: format!("{config}/var/lib/flux/job-archive.sqlite"),
         },
         network: BrokerNetwork {
-            interface: model.context.interface.clone(),
+            // Nobody knows what the nodes' interfaces are called.
+            interface: if model.spec.pod.host_network { "*".to_owned() } else { model.context.interface.clone() },
             port: BROKER_PORT,
             headless: model.spec.headless_name(model.name).to_owned(),
             namespace: model.namespace.to_owned(),

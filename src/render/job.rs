@@ -40,7 +40,11 @@ pub(super) fn spec(model: &Model<'_>, files: &[File]) -> JobSpec {
 /// The Job, with its boot files frozen in it.
 pub(super) fn job(model: &Model<'_>, spec: JobSpec, boot: &Boot) -> Job {
     let mut metadata = metadata::child(model, model.name.to_owned(), None);
-    let mut all = model.spec.job_labels.clone();
+    // Schedulers of whole Jobs (Kueue) read the labels of the Job, and users write them on the pods, on the Job or on the
+    // MiniCluster. Kubernetes itself gives a Job without labels those of its pods.
+    let mut all = queue_labels(model);
+    all.extend(model.spec.pod.labels.clone());
+    all.extend(model.spec.job_labels.clone());
     all.append(metadata.labels.get_or_insert_default());
     metadata.labels = Some(all);
     let mut annotations = BTreeMap::from([
@@ -52,6 +56,12 @@ pub(super) fn job(model: &Model<'_>, spec: JobSpec, boot: &Boot) -> Job {
     annotations.extend(credential.map(|digest| (labels::CREDENTIAL_DIGEST.to_owned(), digest)));
     metadata.annotations = Some(annotations);
     Job { metadata, spec: Some(spec), status: None }
+}
+
+/// What the MiniCluster's own labels say to the queue of its Job.
+fn queue_labels(model: &Model<'_>) -> BTreeMap<String, String> {
+    let is_queueing = |(key, _): &(&String, &String)| key.starts_with(labels::KUEUE);
+    model.labels.iter().filter(is_queueing).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 /// Digest of what a running Job cannot change: see [`Boot::template`].

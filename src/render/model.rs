@@ -1,5 +1,6 @@
 //! A MiniCluster that can be carried out: the spec, and what was found out while it was checked.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::context::Context;
@@ -14,6 +15,8 @@ pub(super) struct Model<'a> {
     pub(super) name: &'a str,
     pub(super) namespace: &'a str,
     pub(super) uid: &'a str,
+    /// The MiniCluster's own labels.
+    pub(super) labels: &'a BTreeMap<String, String>,
     pub(super) spec: &'a MiniClusterSpec,
     pub(super) context: &'a Context,
     /// The container that runs Flux.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    ConfigMapVolumeSource, EmptyDirVolumeSource, KeyToPath, LocalObjectReference, PodSecurityContext, PodSpec,
-    PodTemplateSpec, SecretVolumeSource, Volume,
+    ConfigMapVolumeSource, EmptyDirVolumeSource, KeyToPath, LocalObjectReference, PodDNSConfig, PodSecurityContext,
+    PodSpec, PodTemplateSpec, SecretVolumeSource, Volume,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -15,6 +15,7 @@ use super::scripts::{Access, File};
 use super::secret::CURVE_CERT;
 use super::{affinity, metadata};
 use crate::api::labels::upstream;
+use crate::api::minicluster::ContainerSecurity;
 use crate::api::names;
 
 /// Time between SIGTERM and SIGKILL, in seconds: enough for a broker to leave its instance, and short enough that pods
@@ -37,6 +38,7 @@ pub(super) fn template(model: &Model<'_>, files: &[File]) -> PodTemplateSpec {
 fn spec(model: &Model<'_>, files: &[File]) -> PodSpec {
     let pod = &model.spec.pod;
     let security = security(model);
+    let (spread, claims) = (&pod.topology_spread_constraints, &pod.resource_claims);
     let overhead = |(name, amount): (&String, &crate::api::minicluster::Amount)| (name.clone(), Quantity::from(amount));
     let overhead: BTreeMap<_, _> = pod.resources.iter().map(overhead).collect();
     PodSpec {
@@ -54,9 +56,14 @@ fn spec(model: &Model<'_>, files: &[File]) -> PodSpec {
         image_pull_secrets: pull_secrets(model),
         node_selector: map(&pod.node_selector),
         scheduler_name: pod.scheduler_name.clone(),
+        priority_class_name: pod.priority_class_name.clone(),
+        topology_spread_constraints: (!spread.is_empty()).then(|| spread.clone()),
+        resource_claims: (!claims.is_empty()).then(|| claims.clone()),
+        host_network: pod.host_network.then_some(true),
         host_pid: pod.host_pid.then_some(true),
         host_ipc: pod.host_ipc.then_some(true),
-        dns_policy: pod.dns_policy.clone(),
+        dns_policy: dns_policy(model),
+        dns_config: dns_config(model),
         runtime_class_name: pod.runtime_class_name.clone(),
         share_process_namespace: Some(model.spec.share_process_namespace),
         tolerations: (!pod.tolerations.is_empty()).then(|| pod.tolerations.clone()),
@@ -70,6 +77,18 @@ pub(super) fn restart_policy<'a>(model: &Model<'a>) -> &'a str {
     model.spec.pod.restart_policy.as_deref().unwrap_or("Never")
 }
 
+/// On the node's network `ClusterFirst` would ask the node's name servers, which know no brokers.
+fn dns_policy(model: &Model<'_>) -> Option<String> {
+    let pod = &model.spec.pod;
+    let default = || pod.host_network.then(|| "ClusterFirstWithHostNet".to_owned());
+    pod.dns_policy.clone().or_else(default)
+}
+
+pub(super) fn dns_config(model: &Model<'_>) -> Option<PodDNSConfig> {
+    let config = &model.spec.pod.dns_config;
+    (*config != PodDNSConfig::default()).then(|| config.clone())
+}
+
 pub(super) fn map(map: &BTreeMap<String, String>) -> Option<BTreeMap<String, String>> {
     (!map.is_empty()).then(|| map.clone())
 }
@@ -77,12 +96,33 @@ pub(super) fn map(map: &BTreeMap<String, String>) -> Option<BTreeMap<String, Str
 /// The group lets a broker of any user read the certificate, which others may not. Claims are left alone: Kubernetes would
 /// change the group of every file in them, so it is for the user to ask for that.
 fn security(model: &Model<'_>) -> PodSecurityContext {
-    let mut security = model.spec.pod.security_context.clone();
+    let containers = model.spec.containers.iter().map(|container| &container.security_context);
+    let mut security = with_groups(
+        model.spec.pod.security_context.clone(),
+        containers.chain([&model.spec.flux.container.security_context]),
+    );
     if security.fs_group.is_none() && !model.volumes.has_foreign_file_system() {
         security.fs_group = Some(model.runner.container.flux_user.uid.unwrap_or(DEFAULT_GROUP));
         security.fs_group_change_policy.get_or_insert_with(|| "OnRootMismatch".to_owned());
     }
     security
+}
+
+/// Groups are the pod's, also where a container's security context names them: see [`ContainerSecurity`].
+pub(super) fn with_groups<'a>(
+    mut pod: PodSecurityContext,
+    containers: impl Iterator<Item = &'a ContainerSecurity>,
+) -> PodSecurityContext {
+    for container in containers {
+        pod.fs_group = pod.fs_group.or(container.fs_group);
+        for group in &container.supplemental_groups {
+            let groups = pod.supplemental_groups.get_or_insert_default();
+            if !groups.contains(group) {
+                groups.push(*group);
+            }
+        }
+    }
+    pod
 }
 
 fn pull_secrets(model: &Model<'_>) -> Option<Vec<LocalObjectReference>> {

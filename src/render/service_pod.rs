@@ -1,11 +1,12 @@
 //! The pod of `spec.services`: containers that serve the MiniCluster without being part of it.
 
-use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Pod, PodResourceClaim, PodSecurityContext, PodSpec};
 
 use super::model::Model;
 use super::scripts::{self, File};
 use super::{containers, metadata, pod};
 use crate::api::labels::{role, upstream};
+use crate::api::minicluster::Container;
 use crate::api::names;
 
 /// `NAME-services`, found in DNS as `NAME-services.HEADLESS.NAMESPACE.svc`; `None` without services.
@@ -39,9 +40,30 @@ pub(super) fn service_pod(model: &Model<'_>, files: &[File]) -> Option<Pod> {
         automount_service_account_token: Some(settings.automount_service_account_token),
         image_pull_secrets: pod::references(services.iter().filter_map(|service| service.image_pull_secret.as_ref())),
         node_selector: pod::map(&settings.node_selector),
+        tolerations: (!settings.tolerations.is_empty()).then(|| settings.tolerations.clone()),
+        priority_class_name: settings.priority_class_name.clone(),
+        resource_claims: claims(model),
+        security_context: security(services),
         dns_policy: settings.dns_policy.clone(),
+        dns_config: pod::dns_config(model),
         runtime_class_name: settings.runtime_class_name.clone(),
         ..PodSpec::default()
     };
     Some(Pod { metadata, spec: Some(spec), status: None })
+}
+
+/// The groups its own containers name; `pod.securityContext` is for the brokers' pods.
+fn security(services: &[Container]) -> Option<PodSecurityContext> {
+    let containers = services.iter().map(|service| &service.security_context);
+    let security = pod::with_groups(PodSecurityContext::default(), containers);
+    (security != PodSecurityContext::default()).then_some(security)
+}
+
+/// The claims that its own containers use: others would hold a device for nothing.
+fn claims(model: &Model<'_>) -> Option<Vec<PodResourceClaim>> {
+    let used = |name: &str| {
+        model.spec.services.iter().flat_map(|service| &service.resources.claims).any(|claim| claim.name == name)
+    };
+    let claims: Vec<_> = model.spec.pod.resource_claims.iter().filter(|claim| used(&claim.name)).cloned().collect();
+    (!claims.is_empty()).then_some(claims)
 }

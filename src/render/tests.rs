@@ -304,6 +304,118 @@ fn rendering_is_deterministic() {
     assert_eq!(first.boot.encode(), render(&lake(ALL_COMMON_FIELDS), &Context::default()).unwrap().boot.encode());
 }
 
+fn pod_of(rendered: &Rendered) -> serde_json::Value {
+    serde_json::to_value(&rendered.job.spec.as_ref().unwrap().template).unwrap()
+}
+
+#[test]
+fn what_schedulers_read_passes_through_untouched() {
+    let spread =
+        "{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {a: b}}}";
+    let pod = pod_of(&rendered(&format!(
+        "  containers: [{{}}]\n  pod: {{priorityClassName: high, schedulerName: volcano, topologySpreadConstraints: [{spread}], \
+         labels: {{pod-group: g}}, annotations: {{kueue.x-k8s.io/podset-required-topology: rack}}}}\n"
+    )));
+    let spread: serde_json::Value = serde_saphyr::from_str(spread).unwrap();
+    assert_eq!(pod["spec"]["topologySpreadConstraints"], serde_json::json!([spread]));
+    assert_eq!(pod["spec"]["priorityClassName"], "high");
+    assert_eq!(pod["spec"]["schedulerName"], "volcano");
+    assert_eq!(pod["metadata"]["labels"]["pod-group"], "g");
+    assert_eq!(pod["metadata"]["annotations"]["kueue.x-k8s.io/podset-required-topology"], "rack");
+}
+
+#[test]
+fn the_queue_of_a_job_is_found_wherever_it_is_written() {
+    const QUEUE: &str = "kueue.x-k8s.io/queue-name";
+    let queue = |spec: &str, own: &str| {
+        let mut mini_cluster = lake(&format!("  containers: [{{}}]\n  {spec}\n"));
+        mini_cluster.metadata.labels = Some([(QUEUE, own), ("team", "mine")].map(|(k, v)| (k.into(), v.into())).into());
+        let job = render(&mini_cluster, &Context::default()).unwrap().job;
+        let labels = job.metadata.labels.unwrap();
+        assert!(!labels.contains_key("team"), "other labels of the MiniCluster are its own");
+        (labels[QUEUE].clone(), job.spec.unwrap().suspend)
+    };
+    let (pod, job) = (format!("pod: {{labels: {{{QUEUE}: pod}}}}"), format!("jobLabels: {{{QUEUE}: job}}"));
+    // Nor is it ours to hold the Job back: the queue does that.
+    assert_eq!(queue("size: 1", "own"), ("own".to_owned(), None));
+    assert_eq!(queue(&pod, "own"), ("pod".to_owned(), None));
+    assert_eq!(queue(&format!("{pod}\n  {job}"), "own"), ("job".to_owned(), None));
+}
+
+#[test]
+fn affinities_of_the_user_stand_beside_ours() {
+    let zone = "{key: z, operator: In, values: [a]}";
+    let affinity = |rest: &str| {
+        let spec = format!(
+            "  containers: [{{}}]\n  pod:\n    affinity: {{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: \
+             {{nodeSelectorTerms: [{{matchExpressions: [{zone}]}}, {{matchFields: [{{key: metadata.name, operator: In, \
+             values: [n]}}]}}]}}}}, podAntiAffinity: {{preferredDuringSchedulingIgnoredDuringExecution: [{{weight: 1, \
+             podAffinityTerm: {{topologyKey: rack}}}}]}}}}\n{rest}"
+        );
+        pod_of(&rendered(&spec))["spec"]["affinity"].take()
+    };
+    insta::assert_snapshot!(yaml(&affinity("    nodeAffinity: {type: [big]}\n")));
+    let alone = affinity("  network: {disableAffinity: true}\n");
+    assert!(alone.get("podAffinity").is_none());
+    assert_eq!(
+        alone["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"].as_array().unwrap().len(),
+        1
+    );
+}
+
+#[test]
+fn on_the_nodes_network_brokers_keep_the_names_of_their_pods() {
+    let rendered = rendered("  size: 2\n  containers: [{command: hostname}]\n  pod: {hostNetwork: true}\n");
+    let pod = pod_of(&rendered);
+    assert_eq!(
+        (&pod["spec"]["hostNetwork"], &pod["spec"]["dnsPolicy"]),
+        (&true.into(), &"ClusterFirstWithHostNet".into())
+    );
+    let files = &rendered.boot.files;
+    assert!(files["broker.toml"].contains("default_bind = \"tcp://*:%p\""), "{}", files["broker.toml"]);
+    assert!(files["wait-0"].contains("export HOSTNAME=lake-$JOB_COMPLETION_INDEX\n"), "{}", files["wait-0"]);
+    assert!(files["wait-0"].contains("brokerOptions+=(\"-Shostname=$HOSTNAME\")\n"), "{}", files["wait-0"]);
+}
+
+#[test]
+fn groups_of_containers_are_the_pods() {
+    let rendered = rendered(
+        "
+  containers:
+  - {runFlux: true, securityContext: {runAsUser: 1000, fsGroup: 2000, supplementalGroups: [4000]}}
+  - {name: side, securityContext: {supplementalGroups: [4000, 5000]}}
+  services: [{name: db, securityContext: {fsGroup: 26}}]
+  pod: {securityContext: {supplementalGroups: [7]}}
+",
+    );
+    let pod = pod_of(&rendered);
+    assert_eq!(
+        pod["spec"]["securityContext"],
+        serde_json::json!({"fsGroup": 2000, "supplementalGroups": [7, 4000, 5000]})
+    );
+    assert_eq!(pod["spec"]["containers"][0]["securityContext"], serde_json::json!({"runAsUser": 1000}));
+    let services = serde_json::to_value(rendered.service_pod.unwrap()).unwrap();
+    assert_eq!(services["spec"]["securityContext"], serde_json::json!({"fsGroup": 26}));
+}
+
+#[test]
+fn the_simple_scheduler_has_no_queue_policy() {
+    let files =
+        |scheduler: &str| rendered(&format!("  containers: [{{}}]\n  flux: {{scheduler: {scheduler}}}\n")).boot.files;
+    assert_eq!(files("{queuePolicy: simple}"), files("{simple: true}"));
+    assert_ne!(files("{queuePolicy: easy}"), files("{simple: true}"));
+}
+
+#[test]
+fn the_connection_time_out_can_be_switched_off_in_both_spellings() {
+    let options =
+        |flux: &str| rendered(&format!("  containers: [{{}}]\n  flux: {flux}\n")).boot.files["wait-0"].clone();
+    assert!(options("{}").contains("-Stbon.connect_timeout=5s"));
+    for off in ["{connectTimeout: ''}", "{connectTimeout: 5s, connextTimeout: ''}"] {
+        assert!(!options(off).contains("connect_timeout"), "{off}");
+    }
+}
+
 #[test]
 fn size_and_suspend_leave_the_fixed_part_of_the_job_alone() {
     let spec = |size| format!("  size: {size}\n  maxSize: 5\n  containers: [{{}}]\n");

@@ -25,6 +25,9 @@ pub const DEFAULT_LOG_LEVEL: i32 = 6;
 /// Order in which the scheduler looks at jobs.
 pub const DEFAULT_QUEUE_POLICY: &str = "fcfs";
 
+/// The queue policy that is none of Fluxion's, but another scheduler.
+const SIMPLE: &str = "simple";
+
 /// Options of the Flux brokers and of the container that brings Flux along.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
@@ -50,6 +53,10 @@ pub struct FluxSpec {
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = DEFAULT_CONNECT_TIMEOUT))]
     pub connect_timeout: Option<String>,
+
+    /// The same as `connectTimeout`, as upstream's documentation spells it where it switches the option off; wins over it.
+    #[serde(skip_serializing_if = "is_default")]
+    pub connext_timeout: Option<String>,
 
     /// Options added to every submission, for example `-ompi=openmpi@5`.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
@@ -118,7 +125,8 @@ impl FluxSpec {
     /// `tbon.connect_timeout`; `None` if the user asked for Flux's own choice. The default holds also where nobody
     /// wrote a `flux` section.
     pub fn connect_timeout(&self) -> Option<&str> {
-        Some(self.connect_timeout.as_deref().unwrap_or(DEFAULT_CONNECT_TIMEOUT)).filter(|timeout| !timeout.is_empty())
+        let written = self.connext_timeout.as_deref().or(self.connect_timeout.as_deref());
+        Some(written.unwrap_or(DEFAULT_CONNECT_TIMEOUT)).filter(|timeout| !timeout.is_empty())
     }
 
     /// Log level of the brokers.
@@ -163,15 +171,20 @@ pub struct FluxScheduler {
     #[serde(skip_serializing_if = "is_default")]
     pub simple: bool,
 
-    /// Fluxion's queue policy, for example `fcfs` or `easy`.
+    /// Fluxion's queue policy: `fcfs`, `easy`, `hybrid` or `conservative`. `simple` is the same as `simple: true`.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
     pub queue_policy: Option<String>,
 }
 
 impl FluxScheduler {
+    /// Whether Flux's simple scheduler is asked for, in either place.
+    pub fn is_simple(&self) -> bool {
+        self.simple || self.queue_policy.as_deref() == Some(SIMPLE)
+    }
+
     /// Fluxion's queue policy; first come, first served if none is written.
     pub fn queue_policy(&self) -> &str {
-        self.queue_policy.as_deref().unwrap_or(DEFAULT_QUEUE_POLICY)
+        self.queue_policy.as_deref().filter(|policy| *policy != SIMPLE).unwrap_or(DEFAULT_QUEUE_POLICY)
     }
 }
 

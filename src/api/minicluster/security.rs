@@ -20,12 +20,22 @@ pub struct ContainerSecurity {
     /// Linux capabilities to add: the same as `capabilities.add`. Documented upstream, where it had no effect.
     #[serde(skip_serializing_if = "is_default")]
     pub add_capabilities: Vec<String>,
+
+    /// Group of the pod's volumes, as upstream's documentation shows it here: the same as
+    /// `pod.securityContext.fsGroup`, which is for all containers.
+    #[serde(skip_serializing_if = "is_default")]
+    pub fs_group: Option<i64>,
+
+    /// Groups of the pod's processes, as upstream's documentation shows them here: added to
+    /// `pod.securityContext.supplementalGroups`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub supplemental_groups: Vec<i64>,
 }
 
 impl ContainerSecurity {
-    /// The same in Kubernetes' own type, `addCapabilities` merged in; `None` if nothing was written.
+    /// What is the container's own in Kubernetes' type, `addCapabilities` merged in; `None` if there is nothing.
     pub fn to_kubernetes(&self) -> Option<core::SecurityContext> {
-        if is_default(self) {
+        if is_default(&self.kubernetes) && self.add_capabilities.is_empty() {
             return None;
         }
         let mut context = self.kubernetes.clone();

@@ -110,6 +110,6 @@ fn environment(model: &Model<'_>) -> Parts {
     let python = flux.container.python_path.as_deref().unwrap_or_default();
     let values = settings([("_environment", exports.join("\n").as_str()), ("_python_path", python)]);
     let scheduler = "export FLUX_RC_EXTRA=$viewroot/etc/flux/rc1.d";
-    let view = Parts::default().when(!flux.scheduler.simple, "scheduler", scheduler).fill(ENVIRONMENT_VIEW);
+    let view = Parts::default().when(!flux.scheduler.is_simple(), "scheduler", scheduler).fill(ENVIRONMENT_VIEW);
     Parts::default().with("settings", values).when(!flux.container.disable, "view", view)
 }

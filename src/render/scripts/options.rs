@@ -9,7 +9,9 @@ use crate::render::model::{Model, Role};
 /// The options, in upstream's order, as a bash array.
 pub(super) fn broker_options(model: &Model<'_>) -> String {
     let lines: String = options(model).iter().map(|option| format!("    {option}\n")).collect();
-    format!("brokerOptions=(\n{lines})\n")
+    // On the node's network the host name is the node's, and in no host list.
+    let host = if model.spec.pod.host_network { "brokerOptions+=(\"-Shostname=$HOSTNAME\")\n" } else { "" };
+    format!("brokerOptions=(\n{lines})\n{host}")
 }
 
 fn options(model: &Model<'_>) -> Vec<String> {

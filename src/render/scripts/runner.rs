@@ -49,10 +49,17 @@ fn script(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
         .with("environment", environment(model).fill(ENVIRONMENT))
         .with("output", output(hooks.container.logs()))
         .with("script", hooks.script_line())
+        .when(spec.pod.host_network, "hostname", host_name(model))
         .with("options", options::broker_options(model))
         .with("pre", hooks.line(Hook::Pre))
         .with("role", role)
         .fill(RUNNER)
+}
+
+/// On the node's network a pod has the node's name, also for programs that ask the system: Flux must be told its own.
+fn host_name(model: &Model<'_>) -> String {
+    // The variable is for a Flux that has no attribute `hostname` yet.
+    format!("export HOSTNAME={}-$JOB_COMPLETION_INDEX\nexport FLUX_FAKE_HOSTNAME=$HOSTNAME", model.name)
 }
 
 /// Directory of batch output. It may name variables of the container.

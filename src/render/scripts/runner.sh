@@ -14,6 +14,7 @@ fluxuid=$(id -u)
 
 #@init
 #@environment
+#@hostname
 cfg=$configroot/etc/flux/config
 _say "I am $HOSTNAME, user $fluxuser ($fluxuid), in $PWD"
 

@@ -10,6 +10,8 @@ mod values;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+
 use super::boot::Boot;
 use super::containers as rendered;
 use super::context::Context;
@@ -19,6 +21,8 @@ use super::scripts::Program;
 use super::{rank_map, volumes};
 use crate::api::minicluster::{MiniCluster, MiniClusterSpec, RunnerError};
 use crate::api::names;
+
+static NO_LABELS: BTreeMap<String, String> = BTreeMap::new();
 
 /// Checks the whole spec, so that the user sees everything at once.
 ///
@@ -57,6 +61,7 @@ pub(super) fn check<'a>(mini_cluster: &'a MiniCluster, context: &'a Context) -> 
         name,
         namespace: metadata.namespace.as_deref().unwrap_or_default(),
         uid: metadata.uid.as_deref().unwrap_or_default(),
+        labels: metadata.labels.as_ref().unwrap_or(&NO_LABELS),
         spec,
         context,
         runner,
