@@ -50,7 +50,7 @@ impl Timers {
         summary: Duration::from_secs(60),
         handshake: Duration::from_secs(5),
         dial_min: Duration::from_millis(200),
-        dial_max: Duration::from_secs(10),
+        dial_max: Duration::from_secs(5),
         request: Duration::from_secs(10),
         renew_before_expiry: Duration::from_secs(60),
         overlap: Duration::from_secs(2),

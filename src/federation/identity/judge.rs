@@ -7,7 +7,7 @@ use rustls::pki_types::CertificateDer;
 use super::certificate::Facts;
 use super::own::Identity;
 use super::spiffe::SpiffeId;
-use super::trust::{Peer, Peers, TrustBundle, Usage};
+use super::trust::{Peer, Peers, TrustBundle, Unverified, Usage};
 use crate::contract::{PeerName, Refusal};
 use crate::federation::transport::PeerIdentity;
 use crate::federation::wire::registry::RefusalReason;
@@ -74,6 +74,14 @@ pub fn client(own: &Identity, peers: &Peers, shown: Shown<'_>, now: Timestamp) -
     let peer = peers.named(id.cluster());
     verdict.authenticate(peer, Usage::Client, shown)?;
     Ok(Known { denied: verdict.policy(peer), identity: identity(&id, &facts) })
+}
+
+/// Judges once more somebody who is connected, by the configuration and the time of now. `usage`: what they showed the
+/// certificate for. `peer`: the ClusterPeer of that name.
+pub fn again(own: &Identity, peer: &Peer, usage: Usage, shown: Shown<'_>, now: Timestamp) -> Result<(), Denied> {
+    let (facts, id) = read(shown)?;
+    let verdict = Verdict { own, id: &id, facts: &facts, now };
+    verdict.authenticate(Some(peer), usage, shown)
 }
 
 fn read(shown: Shown<'_>) -> Result<(Facts, SpiffeId), Denied> {
@@ -154,9 +162,30 @@ impl Verdict<'_> {
         Ok(())
     }
 
-    fn unverified(&self, peer: Option<&Peer>, error: &rustls::Error) -> Denied {
+    fn unverified(&self, peer: Option<&Peer>, error: &Unverified) -> Denied {
         use CertificateError as E;
         let (name, facts, now) = (self.id.cluster(), self.facts, self.now);
+        let (bundle, remedy) = match peer {
+            Some(Peer { name, trust: Some(_), .. }) => (
+                format!("spec.trustBundle of ClusterPeer `{name}`"),
+                "set it to the ca.crt of that cluster's federation".to_owned(),
+            ),
+            Some(Peer { name, .. }) => (
+                "our own ca.crt".to_owned(),
+                format!("if it is of another federation, set spec.trustBundle of ClusterPeer `{name}`"),
+            ),
+            None => ("our own ca.crt".to_owned(), format!("there is no ClusterPeer `{name}` either")),
+        };
+        let error = match error {
+            Unverified::Chain(error) => error,
+            Unverified::Authority { not_before, not_after } => {
+                let message = format!(
+                    "the authority in {bundle} that signed the certificate of cluster `{name}` is valid from \
+                     {not_before} to {not_after}, and it is {now}: put the authority that follows it there"
+                );
+                return self.denied(RefusalReason::CertificateExpired, message);
+            }
+        };
         let (reason, message) = match error {
             rustls::Error::InvalidCertificate(E::Expired | E::ExpiredContext { .. }) if facts.not_after < now => (
                 RefusalReason::CertificateExpired,
@@ -186,26 +215,13 @@ impl Verdict<'_> {
                     "an authority in the certificate chain of cluster `{name}` is expired or not yet valid ({now})"
                 ),
             ),
-            error => {
-                let (bundle, remedy) = match peer {
-                    Some(Peer { name, trust: Some(_), .. }) => (
-                        format!("spec.trustBundle of ClusterPeer `{name}`"),
-                        "set it to the ca.crt of that cluster's federation".to_owned(),
-                    ),
-                    Some(Peer { name, .. }) => (
-                        "our own ca.crt".to_owned(),
-                        format!("if it is of another federation, set spec.trustBundle of ClusterPeer `{name}`"),
-                    ),
-                    None => ("our own ca.crt".to_owned(), format!("there is no ClusterPeer `{name}` either")),
-                };
-                (
-                    RefusalReason::UntrustedCertificate,
-                    format!(
-                        "the certificate that claims to be cluster `{name}` does not verify against {bundle} ({error}): \
-                         {remedy}"
-                    ),
-                )
-            }
+            error => (
+                RefusalReason::UntrustedCertificate,
+                format!(
+                    "the certificate that claims to be cluster `{name}` does not verify against {bundle} ({error}): \
+                     {remedy}"
+                ),
+            ),
         };
         self.denied(reason, message)
     }
@@ -346,6 +362,65 @@ mod tests {
         let denied = client(&east, &Peers::new([&peer]), shown, now()).unwrap_err();
         assert_eq!(denied.reason, RefusalReason::WrongTrustDomain);
         assert!(denied.message.contains("`river`; its authority stands for `delta`"), "{}", denied.message);
+    }
+
+    #[test]
+    fn an_expired_authority_signs_nobody_even_if_the_certificate_is_valid() {
+        let (old, new) = (authority_ending_at(now() + HOUR), authority_ending_at(now() + 9 * HOUR));
+        let river = Authority::create("river", now()).unwrap();
+        let east = identity_of(&river, "east");
+        let leaf = leaf_of(&old, now() + 9 * HOUR);
+        let shown = Shown { leaf: &leaf, intermediates: &[] };
+        let trusting = |pem: String| PeerSpec { trust_bundle: Some(pem), ..spec("west") };
+        let at = |at, bundle: String| {
+            let peer = trusting(bundle);
+            let both = (client(&east, &Peers::new([&peer]), shown, at), server(&east, &Peer::from(&peer), shown, at));
+            assert_eq!(both.0, both.1, "whoever dials");
+            both.0
+        };
+        let (old_pem, new_pem) = (old.0.pem(), new.0.pem());
+        assert!(at(now(), old_pem.clone()).is_ok());
+        for bundle in [old_pem.clone(), format!("{old_pem}{new_pem}")] {
+            let denied = at(now() + 2 * HOUR, bundle).unwrap_err();
+            assert_eq!(denied.reason, RefusalReason::CertificateExpired);
+            assert!(denied.message.contains("the authority in spec.trustBundle of ClusterPeer `west`"), "{denied:?}");
+            assert!(denied.message.contains("to 2025-06-01T13:00:00Z, and it is 2025-06-01T14:00:00Z"), "{denied:?}");
+        }
+        // Its successor is there and signs: the old one beside it does no harm.
+        let leaf = leaf_of(&new, now() + 9 * HOUR);
+        let shown = Shown { leaf: &leaf, intermediates: &[] };
+        let peer = trusting(format!("{old_pem}{new_pem}"));
+        assert!(client(&east, &Peers::new([&peer]), shown, now() + 2 * HOUR).is_ok());
+        // And one who was let in before is not let stay.
+        let leaf = leaf_of(&old, now() + 9 * HOUR);
+        let shown = Shown { leaf: &leaf, intermediates: &[] };
+        let peer = Peer::from(&peer);
+        assert_eq!(again(&east, &peer, Usage::Client, shown, now()), Ok(()));
+        assert!(again(&east, &peer, Usage::Client, shown, now() + 2 * HOUR).is_err());
+    }
+
+    fn authority_ending_at(end: Timestamp) -> (rcgen::Certificate, rcgen::KeyPair) {
+        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+        let mut params = valid_until(end, "spiffe://river");
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        params.distinguished_name.push(rcgen::DnType::CommonName, end.to_string());
+        (params.self_signed(&key).unwrap(), key)
+    }
+
+    fn leaf_of((authority, key): &(rcgen::Certificate, rcgen::KeyPair), end: Timestamp) -> CertificateDer<'static> {
+        let key = rcgen::KeyPair::from_pem(&key.serialize_pem()).unwrap();
+        let issuer = rcgen::Issuer::from_ca_cert_pem(&authority.pem(), key).unwrap();
+        let leaf = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+        valid_until(end, "spiffe://river/cluster/west").signed_by(&leaf, &issuer).unwrap().der().clone()
+    }
+
+    fn valid_until(end: Timestamp, uri: &str) -> rcgen::CertificateParams {
+        let since_epoch = |at: Timestamp| Duration::from_secs(at.as_second().try_into().unwrap());
+        let mut params = rcgen::CertificateParams::default();
+        params.not_before = rcgen::date_time_ymd(1970, 1, 1) + since_epoch(now() - HOUR);
+        params.not_after = rcgen::date_time_ymd(1970, 1, 1) + since_epoch(end);
+        params.subject_alt_names = vec![rcgen::SanType::URI(uri.try_into().unwrap())];
+        params
     }
 
     #[test]

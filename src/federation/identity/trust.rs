@@ -22,8 +22,33 @@ use crate::contract::{PeerName, PeerSpec};
 pub struct TrustBundle {
     roots: Arc<RootCertStore>,
     clients: Arc<dyn ClientCertVerifier>,
+    /// The same certificates, with what rustls does not look at.
+    authorities: Vec<Authority>,
     trust_domains: BTreeSet<String>,
     fingerprints: BTreeSet<String>,
+}
+
+#[derive(Clone)]
+struct Authority {
+    certificate: CertificateDer<'static>,
+    not_before: Timestamp,
+    not_after: Timestamp,
+}
+
+/// Why a certificate does not verify against a bundle.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum Unverified {
+    /// Its chain, its own validity, or its usage.
+    #[error(transparent)]
+    Chain(#[from] rustls::Error),
+    /// Only an authority signed it that is itself not valid.
+    #[error("the authority that signed it is valid from {not_before} to {not_after} only")]
+    Authority {
+        /// Of the one that ends last.
+        not_before: Timestamp,
+        /// Of the one that ends last.
+        not_after: Timestamp,
+    },
 }
 
 /// Why a text is no trust bundle.
@@ -51,23 +76,41 @@ impl TrustBundle {
     pub fn from_pem(pem: &[u8]) -> Result<Self, TrustBundleError> {
         let mut roots = RootCertStore::empty();
         let (mut trust_domains, mut fingerprints) = (BTreeSet::new(), BTreeSet::new());
+        let mut authorities = Vec::new();
         for (index, certificate) in CertificateDer::pem_slice_iter(pem).enumerate() {
             let unparsable = TrustBundleError::Unparsable(index + 1);
             let certificate = certificate.map_err(|_| unparsable.clone())?;
             let facts = Facts::read(&certificate).map_err(|_| unparsable.clone())?;
             trust_domains.extend(facts.uris.iter().filter_map(|uri| trust_domain_of_authority(uri)).map(str::to_owned));
             fingerprints.insert(facts.fingerprint);
+            let (not_before, not_after) = (facts.not_before, facts.not_after);
+            authorities.push(Authority { certificate: certificate.clone(), not_before, not_after });
             roots.add(certificate).map_err(|_| unparsable)?;
         }
         let roots = Arc::new(roots);
-        let clients = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider())
-            .build()
-            .map_err(|_| TrustBundleError::Empty)?;
-        Ok(Self { roots, clients, trust_domains, fingerprints })
+        let clients = client_verifier(&roots)?;
+        Ok(Self { roots, clients, authorities, trust_domains, fingerprints })
     }
 
-    /// Verifies chain, validity at `now` and usage. The name is not looked at.
+    /// Verifies chain, validity at `now` (of the authority too: to webpki, as to RFC 5280, 6.1.1, a trust anchor is a
+    /// name and a key without an end) and usage. The name is not looked at.
     pub fn verify(
+        &self,
+        usage: Usage,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: Timestamp,
+    ) -> Result<(), Unverified> {
+        self.verify_chain(usage, leaf, intermediates, now)?;
+        let Some(last) = self.authorities.iter().filter(|a| !a.is_valid(now)).max_by_key(|a| a.not_after) else {
+            return Ok(());
+        };
+        self.valid_at(now)
+            .and_then(|valid| valid.verify_chain(usage, leaf, intermediates, now).ok())
+            .ok_or(Unverified::Authority { not_before: last.not_before, not_after: last.not_after })
+    }
+
+    fn verify_chain(
         &self,
         usage: Usage,
         leaf: &CertificateDer<'_>,
@@ -87,6 +130,16 @@ impl TrustBundle {
         }
     }
 
+    /// Those of its authorities that are valid at `now`; `None`: none is.
+    fn valid_at(&self, now: Timestamp) -> Option<Self> {
+        let authorities: Vec<_> = self.authorities.iter().filter(|a| a.is_valid(now)).cloned().collect();
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(authorities.iter().map(|authority| authority.certificate.clone()));
+        let roots = Arc::new(roots);
+        let clients = client_verifier(&roots).ok()?;
+        Some(Self { roots, clients, authorities, ..self.clone() })
+    }
+
     /// The trust domains its authorities name in their URI SANs. Empty: they do not say.
     pub fn trust_domains(&self) -> &BTreeSet<String> {
         &self.trust_domains
@@ -96,6 +149,16 @@ impl TrustBundle {
     pub fn fingerprints(&self) -> &BTreeSet<String> {
         &self.fingerprints
     }
+}
+
+impl Authority {
+    fn is_valid(&self, now: Timestamp) -> bool {
+        self.not_before <= now && now <= self.not_after
+    }
+}
+
+fn client_verifier(roots: &Arc<RootCertStore>) -> Result<Arc<dyn ClientCertVerifier>, TrustBundleError> {
+    WebPkiClientVerifier::builder_with_provider(roots.clone(), provider()).build().map_err(|_| TrustBundleError::Empty)
 }
 
 impl fmt::Debug for TrustBundle {

@@ -35,7 +35,7 @@ mod tests {
     #[test]
     fn waits_double_up_to_the_bound_and_start_over() {
         let (timers, mut rng, mut backoff) = (Timers::DEFAULT, SeededRng::new(1), Backoff::default());
-        for bound in [200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000] {
+        for bound in [200, 400, 800, 1_600, 3_200, 5_000, 5_000] {
             let bound = Duration::from_millis(bound);
             let wait = backoff.failed(&timers, &mut rng);
             assert!(wait >= bound / 2 && wait <= bound, "{wait:?} of {bound:?}");

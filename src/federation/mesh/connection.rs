@@ -40,6 +40,8 @@ pub(super) enum Happened {
 /// The owner's side of a connection. Dropping it stops the tasks.
 pub(super) struct Connection {
     pub(super) link: Arc<dyn Link>,
+    /// Where the peer was when it was heard last.
+    pub(super) remote: String,
     /// The writer's buffer; `None` while it writes.
     pub(super) buffer: Option<BytesMut>,
     writer: mpsc::Sender<BytesMut>,
@@ -78,7 +80,8 @@ impl Connection {
         heard.set(now);
         let tasks = run(id, link.clone(), dialled, frames, happened, server, established.subscribe());
         let tasks = AbortOnDropHandle::new(tokio::spawn(tasks));
-        Self { link, buffer: Some(BytesMut::new()), writer, established, heard, _tasks: tasks }
+        let remote = link.remote();
+        Self { link, remote, buffer: Some(BytesMut::new()), writer, established, heard, _tasks: tasks }
     }
 
     /// Gives the writer something to write; only while [`Connection::buffer`] was taken.

@@ -44,14 +44,15 @@ impl Membership {
         let gone: Vec<PeerName> = self.peers.keys().filter(|name| !specs.contains_key(*name)).cloned().collect();
         for name in gone {
             if let Some(mut peer) = self.peers.remove(&name) {
-                let ending = Ending::new(CloseCode::UnknownPeer, format!("ClusterPeer {name} was deleted"));
+                let sentence = format!("cluster `{}` deleted its ClusterPeer `{name}`", self.local.name);
+                let ending = Ending::new(CloseCode::UnknownPeer, sentence);
                 peer.end_all(now, &ending, &mut self.actions);
                 self.actions.push_back(Action::Forget { peer: name });
             }
         }
         for (name, spec) in specs {
             match self.peers.get_mut(name) {
-                Some(peer) => peer.respecify(now, spec.clone(), &mut self.actions),
+                Some(peer) => peer.respecify(now, &self.local, spec.clone(), &mut self.actions),
                 None => {
                     self.peers.insert(name.clone(), Peer::new(now, spec.clone()));
                 }
@@ -88,12 +89,12 @@ impl Membership {
         dialled: Option<(&PeerName, u64)>,
     ) -> Result<ConnId, Ending> {
         let Some((meant, ticket)) = dialled else {
-            return self.admit(now, connected);
+            return self.admit(now, connected, false);
         };
         if !self.peers.get_mut(meant).is_some_and(|peer| peer.dialled(ticket)) {
             return Err(Ending::new(CloseCode::Reconfigured, "the ClusterPeer changed meanwhile"));
         }
-        let admitted = self.admit(now, connected);
+        let admitted = self.admit(now, connected, true);
         if let Err(ending) = &admitted
             && let Some(refusal) = report::ended(ending.code, "we ended it", &ending.reason)
             && let Some(peer) = self.peers.get_mut(meant)
@@ -127,6 +128,16 @@ impl Membership {
     /// Something arrived on a connection.
     pub fn input(&mut self, now: Now, id: ConnId, input: Input) {
         self.on(now, id, |peer, local, actions| peer.input(now, local, id, input, actions));
+    }
+
+    /// The address at the other end of a connection is now `remote`.
+    pub fn moved(&mut self, now: Now, id: ConnId, remote: String) {
+        self.on(now, id, |peer, _, _| peer.moved(id, remote));
+    }
+
+    /// Who is connected would not be let in any more.
+    pub fn distrusted(&mut self, now: Now, id: ConnId, ending: Ending) {
+        self.on(now, id, |peer, local, actions| peer.close(now, local, id, ending, actions));
     }
 
     /// A link ended.
@@ -179,15 +190,18 @@ impl Membership {
         self.peers.iter().map(|(name, peer)| (name.clone(), peer.report.clone())).collect()
     }
 
-    fn admit(&mut self, now: Now, connected: &Connected) -> Result<ConnId, Ending> {
+    fn admit(&mut self, now: Now, connected: &Connected, dialled: bool) -> Result<ConnId, Ending> {
         let name = &connected.name;
-        let unknown = || Ending::new(CloseCode::UnknownPeer, format!("{} has no ClusterPeer {name}", self.local.name));
+        let unknown = || {
+            let sentence = format!("cluster `{}` has no ClusterPeer `{name}`: create one there", self.local.name);
+            Ending::new(CloseCode::UnknownPeer, sentence)
+        };
         let peer = self.peers.get_mut(name).ok_or_else(unknown)?;
         let Some(hello) = self.local.hello() else {
             return Err(Ending::new(CloseCode::Done, "the agent does not lead"));
         };
         let id = ConnId(self.next);
-        peer.connected(now, &self.local, hello, id, connected, &mut self.actions)?;
+        peer.connected(now, &self.local, hello, id, (connected, dialled), &mut self.actions)?;
         self.next += 1;
         self.owners.insert(id, name.clone());
         Ok(id)

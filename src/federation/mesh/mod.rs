@@ -25,7 +25,8 @@ mod spawn;
 mod strangers;
 pub mod tie_break;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
 use jiff::Timestamp;
 
@@ -133,6 +134,8 @@ pub enum Action {
         ticket: u64,
         /// Look past caches when resolving.
         fresh: bool,
+        /// Addresses to try last.
+        last: BTreeSet<SocketAddr>,
     },
     /// Close a link; the mesh has forgotten it.
     Close {

@@ -17,7 +17,7 @@ use super::serve::Server;
 use super::spawn::{MeshConfig, Ports};
 use super::strangers::Strangers;
 use super::{Action, ConnId, Connected, Local, Membership, Now, dial};
-use crate::clock::SharedClock;
+use crate::clock::{Mono, SharedClock};
 use crate::contract::ports::StateKey;
 use crate::contract::{Epoch, PeerName, PeerReport, PeerSpec, PeerState};
 use crate::federation::session::{Ending, Input, Sequences};
@@ -38,6 +38,9 @@ pub(super) struct Owner {
     tell: mpsc::Sender<(ConnId, Happened)>,
     told: mpsc::Receiver<(ConnId, Happened)>,
     strangers: Strangers,
+    /// When all links are judged again, because authorities end too.
+    judge_at: Mono,
+    judge_every: Duration,
     transport: Arc<dyn Transport>,
     resolve: Arc<dyn Resolve>,
     ports: Ports,
@@ -60,6 +63,7 @@ enum Woken {
     Connection(ConnId, Happened),
     Dialled(Dialled),
     Accepted(Accepted),
+    Trust,
     Time,
 }
 
@@ -108,6 +112,8 @@ impl Owner {
             tell,
             told,
             strangers: Strangers::default(),
+            judge_at: clock.mono() + timers.summary,
+            judge_every: timers.summary,
             transport,
             resolve,
             ports,
@@ -152,6 +158,7 @@ impl Owner {
                         Woken::Time
                     }
                 },
+                () = transport.trust_changed() => Woken::Trust,
                 () = sleep(wait.unwrap_or(Duration::MAX)), if wait.is_some() => Woken::Time,
             };
             if let Woken::Shutdown = woken {
@@ -186,7 +193,13 @@ impl Owner {
                 }
                 self.membership.refused(now, &refused);
             }
-            Woken::Time => self.membership.timeout(now),
+            Woken::Trust => self.judge_all(),
+            Woken::Time => {
+                self.membership.timeout(now);
+                if now.mono >= self.judge_at {
+                    self.judge_all();
+                }
+            }
         }
     }
 
@@ -195,13 +208,37 @@ impl Owner {
     }
 
     fn wait(&self) -> Option<Duration> {
-        self.membership.poll_timeout().map(|at| at.saturating_since(self.clock.mono()))
+        let judge = (!self.connections.is_empty()).then_some(self.judge_at);
+        let at = [self.membership.poll_timeout(), judge].into_iter().flatten().min();
+        at.map(|at| at.saturating_since(self.clock.mono()))
     }
 
     fn set_peers(&mut self) {
         let specs = self.peers.borrow_and_update().clone();
         self.transport.set_peers(&specs);
         self.membership.set_peers(self.now(), &specs);
+        self.judge_all();
+    }
+
+    /// Whoever is connected is judged again, by the configuration and the time of now.
+    fn judge_all(&mut self) {
+        self.judge_at = self.clock.mono() + self.judge_every;
+        let ids: Vec<ConnId> = self.connections.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.judge(id));
+    }
+
+    fn judge(&mut self, id: ConnId) {
+        let Some(link) = self.connections.get(&id).map(|connection| connection.link.clone()) else { return };
+        let peer = &link.identity().name;
+        let verdict = match self.peers.borrow().get(peer) {
+            Some(spec) => link.verify_again(spec),
+            // The membership ends it.
+            None => Ok(()),
+        };
+        if let Err((code, reason)) = verdict {
+            tracing::warn!(%peer, remote = link.remote(), %code, reason, "the peer is not trusted any more");
+            self.membership.distrusted(self.now(), id, Ending { code, reason });
+        }
     }
 
     fn set_epoch(&mut self) {
@@ -215,6 +252,12 @@ impl Owner {
             Happened::Frame(frame) => {
                 self.metrics.received(frame.len());
                 connection.heard().set(now.mono);
+                let remote = connection.link.remote();
+                if connection.remote != remote {
+                    tracing::info!(peer = %connection.link.identity().name, remote, "the peer's address changed");
+                    connection.remote.clone_from(&remote);
+                    self.membership.moved(now, id, remote);
+                }
                 self.membership.input(now, id, Input::Frame(frame));
             }
             Happened::Heard => {
@@ -237,6 +280,8 @@ impl Owner {
                 let (happened, server) = (self.tell.clone(), self.server.clone());
                 let connection = Connection::start(id, link, dialled.is_some(), now.mono, happened, server);
                 self.connections.insert(id, connection);
+                // The configuration may be another than that of its handshake.
+                self.judge(id);
             }
             Err(Ending { code, reason }) => {
                 self.metrics.refused();
@@ -286,10 +331,10 @@ impl Owner {
     fn act(&mut self, action: Action) {
         let incoming = &self.ports.incoming;
         match action {
-            Action::Dial { peer, ticket, fresh } => {
+            Action::Dial { peer, ticket, fresh, last } => {
                 let (transport, resolve) = (self.transport.clone(), self.resolve.clone());
                 self.dials.spawn(async move {
-                    let result = dial::dial(&*transport, &*resolve, &peer, fresh).await;
+                    let result = dial::dial(&*transport, &*resolve, &peer, fresh, &last).await;
                     (peer.name, ticket, result)
                 });
             }

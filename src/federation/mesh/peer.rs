@@ -2,6 +2,7 @@
 //! Without input, output or clock.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -38,8 +39,12 @@ pub(super) struct Peer {
 struct Connection {
     session: Session,
     remote: String,
+    /// Whether we dialled it.
+    dialled: bool,
     established: Option<Mono>,
     expires: Mono,
+    /// The same on the wall clock: it may be set, and it goes on while a machine sleeps.
+    expires_at: Timestamp,
 }
 
 #[derive(Debug)]
@@ -51,12 +56,27 @@ struct Dial {
     ticket: u64,
     /// The addresses known so far did not answer.
     fresh: bool,
+    /// Addresses where a connection was made and came to nothing, and when: they are tried last for a while.
+    shunned: BTreeMap<SocketAddr, Mono>,
     backoff: Backoff,
 }
 
+/// How long an address is tried last.
+const SHUNNED: Duration = Duration::from_secs(60);
+
+/// What is remembered of that.
+const SHUNNED_ADDRESSES: usize = 16;
+
 impl Peer {
     pub(super) fn new(now: Now, spec: PeerSpec) -> Self {
-        let dial = Dial { at: now.mono, in_flight: false, ticket: 0, fresh: false, backoff: Backoff::default() };
+        let dial = Dial {
+            at: now.mono,
+            in_flight: false,
+            ticket: 0,
+            fresh: false,
+            shunned: BTreeMap::new(),
+            backoff: Backoff::default(),
+        };
         Self {
             spec,
             inbox: Inbox::default(),
@@ -70,20 +90,15 @@ impl Peer {
         }
     }
 
-    /// The ClusterPeer changed.
-    pub(super) fn respecify(&mut self, now: Now, spec: PeerSpec, out: &mut VecDeque<Action>) {
+    /// The ClusterPeer changed. Whether its trust bundle still covers who is connected is for the transport to say:
+    /// see [`super::Membership::distrusted`].
+    pub(super) fn respecify(&mut self, now: Now, local: &Local, spec: PeerSpec, out: &mut VecDeque<Action>) {
         let old = std::mem::replace(&mut self.spec, spec);
         let new = &self.spec;
         if *new == old {
             return;
         }
-        let ending = if new.suspend {
-            Some(Ending::new(CloseCode::Suspended, format!("ClusterPeer {} is suspended", new.name)))
-        } else if new.trust_bundle != old.trust_bundle {
-            Some(Ending::new(CloseCode::Reconfigured, "the trust bundle changed"))
-        } else {
-            None
-        };
+        let ending = new.suspend.then(|| suspended(local, new));
         // What is under way for the spec of before must not count.
         let same_dial =
             new.suspend == old.suspend && new.endpoints == old.endpoints && new.trust_bundle == old.trust_bundle;
@@ -112,6 +127,7 @@ impl Peer {
             in_flight: same_dial && self.dial.in_flight,
             ticket: self.dial.ticket + u64::from(!same_dial),
             fresh: true,
+            shunned: BTreeMap::new(),
             backoff: Backoff::default(),
         };
     }
@@ -123,25 +139,34 @@ impl Peer {
         local: &Local,
         hello: Hello,
         id: ConnId,
-        connected: &Connected,
+        (connected, dialled): (&Connected, bool),
         out: &mut VecDeque<Action>,
     ) -> Result<(), Ending> {
         if self.spec.suspend {
-            return Err(Ending::new(CloseCode::Suspended, format!("ClusterPeer {} is suspended", self.spec.name)));
+            return Err(suspended(local, &self.spec));
         }
         if connected.expires <= now.wall {
             return Err(Ending::new(CloseCode::CertificateEnding, "the certificate of the connection has ended"));
         }
         while self.connections.len() >= limits::CONNECTIONS_PER_PEER {
-            let Some((oldest, _)) = self.connections.pop_first() else { break };
+            // Half-open ones go first: they must not push out the one that works.
+            let half_open = self.connections.iter().find(|(_, connection)| connection.established.is_none());
+            let Some(id) = half_open.or(self.connections.first_key_value()).map(|(id, _)| *id) else { break };
+            self.connections.remove(&id);
             let ending = Ending::new(CloseCode::Replaced, "too many connections of one peer");
-            out.push_back(Action::Close { connection: oldest, ending });
+            out.push_back(Action::Close { connection: id, ending });
         }
         let pinned = self.spec.cluster_uid.clone().or_else(|| self.inbox.cluster_uid().cloned());
         let expected = Expected { name: self.spec.name.clone(), cluster_uid: pinned };
         let session = Session::new(now.mono, local.timers, hello, local.sequences.clone(), expected);
-        let expires = now.mono + until(now.wall, connected.expires);
-        let connection = Connection { session, remote: connected.remote.clone(), established: None, expires };
+        let connection = Connection {
+            session,
+            remote: connected.remote.clone(),
+            dialled,
+            established: None,
+            expires: now.mono + until(now.wall, connected.expires),
+            expires_at: connected.expires,
+        };
         self.connections.insert(id, connection);
         Ok(())
     }
@@ -189,6 +214,13 @@ impl Peer {
         }
     }
 
+    /// The address at the other end of a connection changed, and the connection lives on.
+    pub(super) fn moved(&mut self, id: ConnId, remote: String) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.remote = remote;
+        }
+    }
+
     /// A connection ended; not by our [`Action::Close`].
     pub(super) fn closed(&mut self, now: Now, local: &mut Local, id: ConnId, reason: &CloseReason) {
         if let Some(connection) = self.connections.remove(&id) {
@@ -206,7 +238,7 @@ impl Peer {
         let ids: Vec<ConnId> = self.connections.keys().copied().collect();
         for id in ids {
             let Some(connection) = self.connections.get_mut(&id) else { continue };
-            if now.mono >= connection.expires {
+            if now.mono >= connection.expires || now.wall >= connection.expires_at {
                 let ending = Ending::new(CloseCode::CertificateEnding, "the certificate of the connection has ended");
                 self.close(now, local, id, ending, out);
             } else if connection.session.poll_timeout().is_some_and(|at| now.mono >= at) {
@@ -220,8 +252,10 @@ impl Peer {
         }
         if self.dial_due(local).is_some_and(|at| now.mono >= at) {
             self.dial.in_flight = true;
+            self.dial.shunned.retain(|_, since| now.mono.saturating_since(*since) < SHUNNED);
+            let last = self.dial.shunned.keys().copied().collect();
             let (peer, ticket, fresh) = (self.spec.clone(), self.dial.ticket, self.dial.fresh);
-            out.push_back(Action::Dial { peer, ticket, fresh });
+            out.push_back(Action::Dial { peer, ticket, fresh, last });
         }
     }
 
@@ -279,8 +313,11 @@ impl Peer {
         if !may || self.dial.in_flight || greeting {
             return None;
         }
-        let renew = |connection: &Connection| connection.expires - local.timers.renew_before_expiry;
-        let renew = self.connections.values().map(renew).max().unwrap_or_default();
+        // A suspect one is as good as lost: its successor is made now, and not when it is given up.
+        let renew = |connection: &Connection| {
+            (!connection.session.is_suspect()).then(|| connection.expires - local.timers.renew_before_expiry)
+        };
+        let renew = self.connections.values().filter_map(renew).max().unwrap_or_default();
         Some(self.dial.at.max(renew))
     }
 
@@ -291,7 +328,14 @@ impl Peer {
         self.connections.iter().filter_map(healthy).collect()
     }
 
-    fn close(&mut self, now: Now, local: &mut Local, id: ConnId, ending: Ending, out: &mut VecDeque<Action>) {
+    pub(super) fn close(
+        &mut self,
+        now: Now,
+        local: &mut Local,
+        id: ConnId,
+        ending: Ending,
+        out: &mut VecDeque<Action>,
+    ) {
         if let Some(connection) = self.connections.remove(&id) {
             let refusal = report::ended(ending.code, "we ended it", &ending.reason);
             self.lost(now, local, &connection, Some(ending.code), refusal);
@@ -318,7 +362,15 @@ impl Peer {
         };
         let at = now.mono + wait;
         self.dial.at = if self.preferred().is_some() { self.dial.at.max(at) } else { at };
-        self.dial.fresh |= code.is_none();
+        // Where the peer was is no word on where it is now.
+        self.dial.fresh |= !matches!(code, Some(CloseCode::Replaced | CloseCode::CertificateEnding));
+        if connection.dialled
+            && connection.established.is_none()
+            && self.dial.shunned.len() < SHUNNED_ADDRESSES
+            && let Ok(address) = connection.remote.parse()
+        {
+            self.dial.shunned.insert(address, now.mono);
+        }
         if let Some(refusal) = refusal {
             self.refused(now, local, refusal);
         }
@@ -330,6 +382,10 @@ impl Peer {
             match event {
                 Event::Established(hello) => self.established(now, local, id, *hello, out),
                 Event::Capacity(capacity) => self.capacity = capacity,
+                Event::Suspect if self.healthy().is_empty() => {
+                    self.dial.fresh = true;
+                    self.dial.at = now.mono;
+                }
                 Event::Suspect | Event::Recovered => {}
                 Event::Put { epoch, key, state } => out.push_back(Action::Put { peer, epoch, key, state }),
                 Event::CompleteSnapshot { epoch, keys } => {
@@ -364,6 +420,11 @@ impl Peer {
         self.dial.at = now.mono + local.timers.dial_max;
         out.push_back(Action::Established { connection: id });
     }
+}
+
+fn suspended(local: &Local, spec: &PeerSpec) -> Ending {
+    let sentence = format!("cluster `{}` suspended its ClusterPeer `{}`", local.name, spec.name);
+    Ending::new(CloseCode::Suspended, sentence)
 }
 
 /// Zero if `end` is past.

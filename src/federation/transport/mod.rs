@@ -75,7 +75,15 @@ pub trait Link: Send + Sync {
     fn expires(&self) -> Timestamp {
         self.identity().not_after
     }
-    /// The address in use, `ip:port`; it may change while the link lives.
+    /// Judges the peer again, as its handshake did: by its ClusterPeer, our trust bundle and the time of now. What was
+    /// trusted when the link was made may not be any more.
+    ///
+    /// # Errors
+    /// How to close the link: code and sentence.
+    fn verify_again(&self, _peer: &PeerSpec) -> Result<(), (CloseCode, String)> {
+        Ok(())
+    }
+    /// The address in use, `ip:port`; it may change while the link lives (a NAT that rebinds: RFC 9000, 9).
     fn remote(&self) -> String;
     /// Smoothed round-trip time; `None` until measured.
     fn rtt(&self) -> Option<Duration>;
@@ -137,6 +145,11 @@ pub trait Transport: Send + Sync {
     fn accept(&self) -> BoxFuture<'_, Option<Accepted>>;
     /// The peers that may connect and the trust bundle of each. Links that exist are not touched.
     fn set_peers(&self, peers: &BTreeMap<PeerName, PeerSpec>);
+    /// Waits until what links are judged by changed other than by [`Transport::set_peers`]: our own trust bundle. Then
+    /// every link is to be judged again ([`Link::verify_again`]).
+    fn trust_changed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::pending())
+    }
     /// The address we listen on.
     fn local_addr(&self) -> SocketAddr;
     /// Stops listening, closes what is left with [`CloseCode::Done`], and waits (a short, bounded time) until the peers

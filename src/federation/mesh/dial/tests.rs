@@ -112,12 +112,18 @@ impl Link for Connected {
     }
 }
 
-/// `1,2@100` is an endpoint that resolves to addresses 1 and 2 after 100 ms; `!` does not resolve.
+/// `1,2@100` is an endpoint that resolves to addresses 1 and 2 after 100 ms; `!` does not resolve; `1>2` resolves to
+/// address 1, and past caches to address 2.
 struct Names;
 
 impl Resolve for Names {
-    fn resolve<'a>(&'a self, endpoint: &'a str, _fresh: bool) -> BoxFuture<'a, Result<Vec<SocketAddr>, DialError>> {
+    fn resolve<'a>(&'a self, endpoint: &'a str, fresh: bool) -> BoxFuture<'a, Result<Vec<SocketAddr>, DialError>> {
         async move {
+            let endpoint = match endpoint.split_once('>') {
+                Some((_, moved)) if fresh => moved,
+                Some((cached, _)) => cached,
+                None => endpoint,
+            };
             if endpoint == "!" {
                 return Err(DialError::new(RefusalReason::Unreachable, "failed to resolve endpoint `!`"));
             }
@@ -131,9 +137,15 @@ impl Resolve for Names {
 
 /// The address that won, or reason and message.
 async fn run(network: &Network, endpoints: &[&str]) -> Result<String, (String, String)> {
+    run_with(network, endpoints, &[]).await
+}
+
+/// `last`: numbers of the addresses to try last.
+async fn run_with(network: &Network, endpoints: &[&str], last: &[u8]) -> Result<String, (String, String)> {
     let endpoints = endpoints.iter().map(|endpoint| (*endpoint).to_owned()).collect();
     let peer = PeerSpec { name: "west".into(), endpoints, ..PeerSpec::default() };
-    match dial(network, &Names, &peer, false).await {
+    let last = last.iter().map(|number| ([10, 0, 0, *number], 7946).into()).collect();
+    match dial(network, &Names, &peer, false, &last).await {
         Ok(link) => Ok(link.remote()),
         Err(error) => Err((error.refusal.reason, error.refusal.message)),
     }
@@ -200,4 +212,25 @@ async fn every_silent_endpoint_is_named() {
     assert_eq!(message, "failed to resolve endpoint `!`; endpoint `1`: 10.0.0.1:7946 failed");
     let (_, message) = run(&network, &[]).await.unwrap_err();
     assert!(message.contains("ClusterPeer `west` has no spec.endpoints"), "{message}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_moved_is_found_past_the_cache_while_its_old_address_is_silent() {
+    let network = Network::new(&[Silent, Answers(10)]);
+    assert_eq!(run(&network, &["1>2"]).await.unwrap(), "10.0.0.2:7946");
+    assert_eq!(network.tried(), "0:1 1000:2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn looking_again_ends_and_a_name_that_is_gone_by_then_is_no_news() {
+    let network = Network::new(&[Fails(30_000, RefusalReason::Unreachable)]);
+    let (_, message) = run(&network, &["1>!"]).await.unwrap_err();
+    assert_eq!((message.as_str(), network.tried().as_str()), ("endpoint `1>!`: 10.0.0.1:7946 failed", "0:1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_that_came_to_nothing_is_tried_last() {
+    let network = Network::new(&[Answers(0), Silent, Answers(400)]);
+    assert_eq!(run_with(&network, &["1", "2,3"], &[1]).await.unwrap(), "10.0.0.1:7946");
+    assert_eq!(network.tried(), "0:2 250:3 500:1");
 }

@@ -13,15 +13,19 @@ use crate::federation::transport::conformance::{Clusters, conforms};
 use crate::federation::transport::quic::QuicTransport;
 
 fn transport(authority: &Authority, name: &str, clock: &SharedClock) -> Arc<dyn Transport> {
+    let listen = (Ipv4Addr::LOCALHOST, 0).into();
+    let identities = IdentityStore::new(identity(authority, name, clock));
+    Arc::new(QuicTransport::bind(listen, identities, &Timers::DEFAULT, clock.clone()).unwrap())
+}
+
+fn identity(authority: &Authority, name: &str, clock: &SharedClock) -> Identity {
     let issued = authority.issue(name, clock.wall(), Duration::from_secs(3_600)).unwrap();
     let material = Material {
         certificate: Some(issued.certificate().into()),
         key: Some(Zeroizing::new(issued.expose_key().into())),
         trust_bundle: Some(issued.trust_bundle().into()),
     };
-    let identity = Identity::from_material(&material, &Origin::Secret("test".into()), name, clock.wall()).unwrap();
-    let listen = (Ipv4Addr::LOCALHOST, 0).into();
-    Arc::new(QuicTransport::bind(listen, IdentityStore::new(identity), &Timers::DEFAULT, clock.clone()).unwrap())
+    Identity::from_material(&material, &Origin::Secret("test".into()), name, clock.wall()).unwrap()
 }
 
 #[tokio::test]
@@ -63,4 +67,50 @@ async fn two_agents_agree_over_quic() {
     west.cluster.until_state("east", PeerState::Disconnected).await;
     let refusal = west.cluster.reports("east").pop().unwrap().refusal.unwrap();
     assert_eq!(refusal.message, "the agent stops, or another replica leads");
+}
+
+/// Whom we do not trust any more is cut off at once, and both sides know why.
+#[tokio::test]
+async fn a_changed_trust_bundle_ends_the_connection_it_does_not_cover_and_no_other() {
+    let clock = SystemClock::shared();
+    let (river, delta) =
+        (Authority::create("river", clock.wall()).unwrap(), Authority::create("delta", clock.wall()).unwrap());
+    let identities = IdentityStore::new(identity(&river, "east", &clock));
+    let listen = (Ipv4Addr::LOCALHOST, 0).into();
+    let east_transport =
+        Arc::new(QuicTransport::bind(listen, identities.clone(), &Timers::DEFAULT, clock.clone()).unwrap());
+    let west_transport = transport(&river, "west", &clock);
+    let west_at = west_transport.local_addr();
+    let resolve = || Arc::new(Resolver::system(Box::new(SystemRng)));
+    let east = Agent::start("east", 1, clock.clone(), east_transport, resolve());
+    let west = Agent::start("west", 1, clock.clone(), west_transport, resolve());
+    west.knows("east", &[]);
+    east.knows("west", &[west_at]);
+    east.cluster.until_state("west", PeerState::Connected).await;
+    west.cluster.until_state("east", PeerState::Connected).await;
+
+    let states = |agent: &Agent, peer: &str| -> Vec<PeerState> {
+        agent.cluster.reports(peer).iter().map(|report| report.state).collect()
+    };
+    let before = states(&west, "east");
+    let both = format!("{}{}", delta.certificate(), river.certificate());
+    east.configure("west", |spec| spec.trust_bundle = Some(both));
+    west.cluster.say_desired("east", "burst", 1);
+    east.until_generation("west", "burst", 1).await;
+    assert_eq!(states(&west, "east"), before, "still covered: nothing happened");
+
+    let told = |cluster: &Cluster, peer: &str| {
+        let report = cluster.reports(peer).pop().and_then(|report| report.refusal);
+        report.is_some_and(|refusal| refusal.reason == "UntrustedCertificate")
+    };
+    east.configure("west", |spec| spec.trust_bundle = Some(delta.certificate().to_owned()));
+    west.cluster.until("it is told", |cluster| told(cluster, "east")).await;
+    east.cluster.until("it is said", |cluster| told(cluster, "west")).await;
+
+    // The same by our own ca.crt, where the ClusterPeer has none.
+    east.configure("west", |spec| spec.trust_bundle = None);
+    let connected = |cluster: &Cluster| cluster.reports("east").pop().unwrap().state == PeerState::Connected;
+    west.cluster.until("connected again", connected).await;
+    identities.replace(identity(&delta, "east", &clock));
+    west.cluster.until("it is told", |cluster| told(cluster, "east")).await;
 }

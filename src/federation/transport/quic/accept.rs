@@ -9,10 +9,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::timeout;
 
 use super::ended::Side;
-use super::link::{QuicLink, readable, turn_away};
+use super::link::{Judge, QuicLink, readable, turn_away};
 use super::settings;
 use crate::clock::{Mono, SharedClock};
 use crate::federation::identity::tls::{self, Slot};
+use crate::federation::identity::trust::Usage;
 use crate::federation::identity::{IdentityStore, Peers};
 use crate::federation::transport::{Accepted, RefusedLink};
 use crate::federation::wire::registry::ALPN_CONTROL;
@@ -127,7 +128,9 @@ impl Acceptor {
                     refused(denied.claimed.clone(), denied.refusal())
                 }
                 None => {
-                    let link = QuicLink::new(connection, known.identity.clone(), own, self.handshake);
+                    let (identities, clock) = (self.identities.clone(), self.clock.clone());
+                    let judge = Judge { identities, clock, usage: Usage::Client };
+                    let link = QuicLink::new(connection, known.identity.clone(), own, judge, self.handshake);
                     Some(Accepted::Link(Arc::new(link)))
                 }
             },

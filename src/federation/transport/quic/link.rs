@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _};
 use quinn::{Connection, RecvStream, SendStream, VarInt};
+use rustls::pki_types::CertificateDer;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
@@ -14,8 +15,11 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::ended::Side;
-use crate::federation::identity::Identity;
-use crate::federation::identity::judge::Denied;
+use crate::clock::SharedClock;
+use crate::contract::PeerSpec;
+use crate::federation::identity::judge::{self, Denied, Shown};
+use crate::federation::identity::trust::{Peer, Usage};
+use crate::federation::identity::{Identity, IdentityStore};
 use crate::federation::transport::{CloseReason, Link, PeerIdentity, RecvHalf, SendHalf};
 use crate::federation::wire::limits::{STREAMS_PER_PEER, cut_reason};
 use crate::federation::wire::registry::{CloseCode, StreamKind};
@@ -30,14 +34,31 @@ pub(super) struct QuicLink {
     connection: Connection,
     identity: PeerIdentity,
     side: Side,
+    judge: Judge,
     closed_with: OnceLock<CloseCode>,
     streams: Mutex<mpsc::Receiver<Stream>>,
     _reader: AbortOnDropHandle<()>,
 }
 
+/// What it takes to judge a peer again.
+pub(super) struct Judge {
+    /// Ours, as they are then.
+    pub identities: IdentityStore,
+    /// The time.
+    pub clock: SharedClock,
+    /// What the peer showed its certificate for.
+    pub usage: Usage,
+}
+
 impl QuicLink {
     /// Takes over a connection whose peer is verified. `patience`: how long a new stream may take to say its kind.
-    pub(super) fn new(connection: Connection, identity: PeerIdentity, own: Arc<Identity>, patience: Duration) -> Self {
+    pub(super) fn new(
+        connection: Connection,
+        identity: PeerIdentity,
+        own: Arc<Identity>,
+        judge: Judge,
+        patience: Duration,
+    ) -> Self {
         let (sender, streams) = mpsc::channel(STREAMS_PER_PEER as usize);
         let reader = tokio::spawn(sort_streams(connection.clone(), sender, patience));
         let side = Side { who: format!("cluster `{}`", identity.name), own };
@@ -45,6 +66,7 @@ impl QuicLink {
             connection,
             identity,
             side,
+            judge,
             closed_with: OnceLock::new(),
             streams: Mutex::new(streams),
             _reader: AbortOnDropHandle::new(reader),
@@ -55,6 +77,19 @@ impl QuicLink {
 impl Link for QuicLink {
     fn identity(&self) -> &PeerIdentity {
         &self.identity
+    }
+
+    fn verify_again(&self, peer: &PeerSpec) -> Result<(), (CloseCode, String)> {
+        let shown =
+            self.connection.peer_identity().and_then(|chain| chain.downcast::<Vec<CertificateDer<'static>>>().ok());
+        // TLS keeps what was shown as long as the connection lives.
+        let Some((leaf, intermediates)) = shown.as_deref().and_then(|chain| chain.split_first()) else {
+            return Err((CloseCode::UntrustedCertificate, "the peer showed no certificate".to_owned()));
+        };
+        let Judge { identities, clock, usage } = &self.judge;
+        let shown = Shown { leaf, intermediates };
+        judge::again(&identities.current(), &Peer::from(peer), *usage, shown, clock.wall())
+            .map_err(|denied| (denied.reason.close_code().unwrap_or(CloseCode::UntrustedCertificate), denied.message))
     }
 
     fn remote(&self) -> String {

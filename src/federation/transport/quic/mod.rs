@@ -29,8 +29,8 @@ use super::{Accepted, DialError, Link, Transport};
 use crate::clock::SharedClock;
 use crate::contract::{PeerName, PeerSpec};
 use crate::federation::identity::tls::{self, Slot};
-use crate::federation::identity::trust::Peer;
-use crate::federation::identity::{IdentityStore, Peers};
+use crate::federation::identity::trust::{Peer, Usage};
+use crate::federation::identity::{Identity, IdentityStore, Peers};
 use crate::federation::timers::Timers;
 use crate::federation::wire::registry::{ALPN_CONTROL, CloseCode, RefusalReason};
 
@@ -47,7 +47,7 @@ pub use socket::BindError;
 
 use accept::Crowd;
 use ended::Side;
-use link::QuicLink;
+use link::{Judge, QuicLink};
 
 /// How long [`Transport::shutdown`] waits for the last packets to be sent.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -58,6 +58,7 @@ pub struct QuicTransport {
     endpoint: Endpoint,
     local_addr: SocketAddr,
     identities: IdentityStore,
+    renewals: Mutex<watch::Receiver<Arc<Identity>>>,
     peers: watch::Sender<Arc<Peers>>,
     accepted: Mutex<mpsc::Receiver<Accepted>>,
     settings: Arc<TransportConfig>,
@@ -106,6 +107,7 @@ impl QuicTransport {
         Ok(Self {
             endpoint,
             local_addr,
+            renewals: Mutex::new(identities.subscribe()),
             identities,
             peers,
             accepted: Mutex::new(receiver),
@@ -145,7 +147,9 @@ impl QuicTransport {
             link::turn_away(&connection, denied);
             return Err(DialError { refusal: denied.refusal() });
         }
-        Ok(Arc::new(QuicLink::new(connection, known.identity.clone(), side.own, self.handshake)))
+        let (identities, clock) = (self.identities.clone(), self.clock.clone());
+        let judge = Judge { identities, clock, usage: Usage::Server };
+        Ok(Arc::new(QuicLink::new(connection, known.identity.clone(), side.own, judge, self.handshake)))
     }
 
     fn not_dialled(&self, address: SocketAddr, error: &ConnectError) -> DialError {
@@ -173,6 +177,15 @@ impl Transport for QuicTransport {
 
     fn set_peers(&self, peers: &BTreeMap<PeerName, PeerSpec>) {
         self.peers.send_replace(Arc::new(Peers::new(peers.values())));
+    }
+
+    fn trust_changed(&self) -> BoxFuture<'_, ()> {
+        async {
+            if self.renewals.lock().await.changed().await.is_err() {
+                std::future::pending().await
+            }
+        }
+        .boxed()
     }
 
     fn local_addr(&self) -> SocketAddr {

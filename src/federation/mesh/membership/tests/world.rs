@@ -1,6 +1,7 @@
 //! The simulated world.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -82,7 +83,11 @@ pub(super) struct World {
     sent: u64,
     cuts: BTreeSet<(String, String)>,
     dials: usize,
+    /// Of the last dial: whether it looks past caches, and whom it tries last.
+    last_dial: (bool, BTreeSet<SocketAddr>),
     instances: u64,
+    /// How far wall clocks were set forward.
+    shift: Duration,
 }
 
 fn pair(a: &str, b: &str) -> (String, String) {
@@ -109,7 +114,9 @@ impl World {
             sent: 0,
             cuts: BTreeSet::new(),
             dials: 0,
+            last_dial: (false, BTreeSet::new()),
             instances: 0,
+            shift: Duration::ZERO,
         };
         for name in names {
             let spec = |peer: &&&str| PeerSpec {
@@ -153,7 +160,7 @@ impl World {
     }
 
     fn now(&self) -> Now {
-        Now { mono: self.mono, wall: start_of_time() + self.mono.since_start() }
+        Now { mono: self.mono, wall: start_of_time() + self.mono.since_start() + self.shift }
     }
 
     fn node(&mut self, name: &str) -> &mut Node {
@@ -187,6 +194,25 @@ impl World {
 
     pub(super) fn dials(&self) -> usize {
         self.dials
+    }
+
+    /// Whether the last dial looked past caches, and whom it tried last.
+    pub(super) fn last_dial(&self) -> (bool, Vec<SocketAddr>) {
+        (self.last_dial.0, self.last_dial.1.iter().copied().collect())
+    }
+
+    /// Wall clocks are set forward.
+    pub(super) fn set_clocks_forward(&mut self, by: Duration) {
+        self.shift += by;
+    }
+
+    /// Somebody connects as `from`, and then says nothing.
+    pub(super) fn half_open(&mut self, from: &str, to: &str) {
+        let now = self.now();
+        let expires = Timestamp::MAX;
+        let connected = Connected { name: from.into(), remote: "10.9.9.9:1".into(), expires };
+        self.node(to).membership.connected(now, &connected, None).unwrap();
+        self.settle();
     }
 
     /// Whole connections between two clusters.
@@ -393,7 +419,8 @@ impl World {
         let meant = PeerName::from(to);
         for (end, (at, peer, dialled)) in [(from, to, Some((&meant, ticket))), (to, from, None)].into_iter().enumerate()
         {
-            let connected = Connected { name: peer.into(), remote: format!("{peer}:{wire}"), expires };
+            let port = u16::try_from(wire).unwrap_or_default();
+            let connected = Connected { name: peer.into(), remote: format!("10.0.0.1:{port}"), expires };
             match self.node(at).membership.connected(now, &connected, dialled) {
                 Ok(id) => {
                     self.node(at).wires.insert(id, (wire, end));
@@ -447,8 +474,9 @@ impl World {
     fn act(&mut self, name: &str, action: Action) {
         let cluster = self.cluster(name);
         match action {
-            Action::Dial { peer, ticket, .. } => {
+            Action::Dial { peer, ticket, fresh, last } => {
                 self.dials += 1;
+                self.last_dial = (fresh, last);
                 let to = peer.name.as_str().to_owned();
                 self.send(2 * DELAY, Packet::Dial { from: name.to_owned(), to, ticket });
             }
