@@ -184,6 +184,10 @@ pub struct FederationIssue {
     pub force: bool,
 }
 
+/// The distribution that the default view is built for: Flux runs with the C library of the brokers' image.
+#[cfg(feature = "demo")]
+const DEMO_IMAGE: &str = "ubuntu:24.04";
+
 /// `agentctl demo`.
 #[cfg(feature = "demo")]
 #[derive(Debug, Args)]
@@ -194,6 +198,12 @@ pub struct Demo {
     /// Use these existing clusters of the kubeconfig instead (the first is the root's)
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     pub contexts: Vec<String>,
+    /// Image of the brokers in existing clusters; it needs bash and the C library of the view's image
+    #[arg(long, value_name = "IMAGE", default_value = DEMO_IMAGE, requires = "contexts")]
+    pub image: String,
+    /// Image that brings Flux to the brokers (default: the MiniCluster's own default)
+    #[arg(long, value_name = "IMAGE", requires = "contexts")]
+    pub view_image: Option<String>,
     /// End when everything is wired (or is not in time): exit code 1 if anything is not wired
     #[arg(long)]
     pub exit: bool,

@@ -112,7 +112,8 @@ impl Show<'_> {
         let step =
             self.progress.step("wired", &format!("creating the MiniCluster {}, root of {}", root::NAME, root::SIZE));
         let roots: Api<MiniCluster> = Api::namespaced(clusters.root().client.clone(), root::NAMESPACE);
-        let created = roots.create(&PostParams::default(), &root::mini_cluster(&peers)).await;
+        let wanted = root::mini_cluster(&peers, &self.demo.image, self.demo.view_image.as_deref());
+        let created = roots.create(&PostParams::default(), &wanted).await;
         let root = created.map_err(|error| Failure::new("failed to create the root MiniCluster").because(error))?;
         let uid = root.uid().unwrap_or_default();
         step.say(&format!(

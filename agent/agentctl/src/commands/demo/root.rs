@@ -1,7 +1,9 @@
 //! The MiniCluster the demo runs: a root of 4 with bursts of 3 and 2.
 
 use kube::api::ObjectMeta;
-use tributary::api::minicluster::{BurstCluster, Bursting, Container, FluxSpec, MiniCluster, MiniClusterSpec};
+use tributary::api::minicluster::{
+    BurstCluster, Bursting, Container, FluxContainer, FluxSpec, MiniCluster, MiniClusterSpec,
+};
 
 use super::ground;
 
@@ -15,7 +17,7 @@ pub(super) const SIZE: i32 = 4;
 pub(super) const BURSTS: [i32; 2] = [3, 2];
 
 /// The root MiniCluster, its bursts spread over `peers` in turn. It is interactive: it runs until it is deleted.
-pub(super) fn mini_cluster(peers: &[String]) -> MiniCluster {
+pub(super) fn mini_cluster(peers: &[String], image: &str, view_image: Option<&str>) -> MiniCluster {
     let burst = |(position, size): (usize, &i32)| BurstCluster {
         size: Some(*size),
         peer: peers.get(position % peers.len().max(1)).cloned(),
@@ -26,8 +28,9 @@ pub(super) fn mini_cluster(peers: &[String]) -> MiniCluster {
         MiniClusterSpec {
             size: Some(SIZE),
             interactive: true,
-            containers: vec![Container { image: Some(IMAGE.to_owned()), ..Container::default() }],
+            containers: vec![Container { image: Some(image.to_owned()), ..Container::default() }],
             flux: FluxSpec {
+                container: FluxContainer { image: view_image.map(str::to_owned), ..FluxContainer::default() },
                 bursting: Bursting { clusters: BURSTS.iter().enumerate().map(burst).collect(), ..Bursting::default() },
                 ..FluxSpec::default()
             },
@@ -39,6 +42,3 @@ pub(super) fn mini_cluster(peers: &[String]) -> MiniCluster {
     ground::mark(&mut root.metadata);
     root
 }
-
-/// A small image with bash, for clusters whose pods are real.
-const IMAGE: &str = "rockylinux:9";
