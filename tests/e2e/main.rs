@@ -1,36 +1,27 @@
-//! Tests on clusters that exist, with real pods: kind, a lab, or anyone's. They are named by `TRIBUTARY_E2E_CONTEXTS`
-//! (contexts of `$KUBECONFIG`, the root's first); without it these tests are skipped, and say so.
+//! Tests on clusters that exist, with real pods and real Flux: kind, a lab, or anyone's.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `TRIBUTARY_E2E_CONTEXTS` | two contexts of `$KUBECONFIG`, the root's first; without it everything here is skipped, and says so |
+//! | `TRIBUTARY_E2E_IMAGE` | image of the brokers (default `ubuntu:24.04`) |
+//! | `TRIBUTARY_E2E_VIEW_IMAGE` | image that brings Flux (default: MiniCluster's own) |
+//! | `TRIBUTARY_E2E_CUT`, `TRIBUTARY_E2E_HEAL` | shell commands that cut the clusters' nodes from each other, and undo it |
+//!
+//! The agents are processes of this machine; what they need of it is to reach both API servers. Each test has a namespace
+//! of its own, which it deletes again.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-use std::io::Write;
-use std::process::{Command, Stdio};
+mod bursting;
+mod demo;
+mod exit_codes;
+mod ground;
+mod network;
 
-use serde_json::Value;
-
-/// The contexts, or a loud skip.
-fn contexts() -> Option<String> {
-    let contexts = std::env::var("TRIBUTARY_E2E_CONTEXTS").ok().filter(|contexts| !contexts.is_empty());
-    if contexts.is_none() {
-        // Past libtest's capture: a skip nobody sees is a test nobody misses.
-        let _ = writeln!(
-            std::io::stderr(),
-            "SKIPPED: e2e needs two or more clusters; name their contexts in TRIBUTARY_E2E_CONTEXTS=a,b"
-        );
-    }
-    contexts
-}
-
+/// Not a test: see `tributary_tests::agent`.
 #[test]
-fn the_demo_is_wired_on_real_clusters() {
-    let Some(contexts) = contexts() else { return };
-    let output = Command::new(env!("CARGO"))
-        .args(["run", "--quiet", "--package", "tributary-agentctl", "--bin", "agentctl", "--", "demo"])
-        .args(["--contexts", &contexts, "--exit", "--output", "json"])
-        .stderr(Stdio::inherit())
-        .output()
-        .unwrap();
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(report["wired"], true, "{report:#}");
-    assert_eq!(report["pods"], "real");
-    assert!(output.status.success());
+fn agent_process() {
+    if let Some(code) = tributary_tests::agent::become_agent_if_asked() {
+        let success = format!("{:?}", std::process::ExitCode::SUCCESS);
+        assert_eq!(format!("{code:?}"), success, "the agent failed; see above");
+    }
 }

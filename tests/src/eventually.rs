@@ -1,6 +1,7 @@
 //! Waiting for what a real cluster does in its own time.
 
 use std::fmt::Display;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// How long anything may take that is not a test of time itself: machines are shared.
@@ -8,17 +9,25 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 const POLL: Duration = Duration::from_millis(50);
 
+static LONGER: OnceLock<Duration> = OnceLock::new();
+
+/// Makes everything in this process wait so long instead of [`PATIENCE`]: where containers are started for real.
+pub fn be_more_patient(patience: Duration) {
+    let _ = LONGER.set(patience);
+}
+
 /// Looks again and again until `look` returns `Ok`; what it last said instead is the panic's message.
 ///
 /// # Panics
-/// After [`PATIENCE`].
+/// After [`PATIENCE`], or what [`be_more_patient`] said.
 pub async fn eventually<T, E: Display>(what: impl Display, mut look: impl AsyncFnMut() -> Result<T, E>) -> T {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let patience = LONGER.get().copied().unwrap_or(PATIENCE);
+    let deadline = tokio::time::Instant::now() + patience;
     loop {
         match look().await {
             Ok(value) => return value,
             Err(last) if tokio::time::Instant::now() >= deadline => {
-                panic!("waited {PATIENCE:?} for: {what}\nlast seen: {last}")
+                panic!("waited {patience:?} for: {what}\nlast seen: {last}")
             }
             Err(_) => tokio::time::sleep(POLL).await,
         }

@@ -1,0 +1,30 @@
+//! What the user's command says reaches the Job and the MiniCluster's conditions, and gives the bursts back.
+
+use serde_json::json;
+use tributary::api::labels::condition;
+
+use crate::ground::enter;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_exit_code_of_the_command_is_the_jobs() {
+    let Some(ground) = enter().await else { return };
+    let places = ground.namespace("e2e-exit").await;
+    let [root, provider] = &places;
+    // A launcher is run as it is: within a job of its own it would wait for its own node.
+    let mut good = ground.batch(2, "flux run -N2 hostname");
+    good["containers"][0]["launcher"] = json!(true);
+    good["flux"]["bursting"] = json!({"clusters": [{"size": 1, "peer": ground.provider()}]});
+    root.create("good", good).await;
+    root.create("bad", ground.batch(2, "bash -c 'exit 3'")).await;
+
+    let message = root.condition("bad", condition::FINISHED, "True", "Failed").await;
+    assert!(message.contains("exit code 3"), "{message}");
+    let bad = root.jobs().get("bad").await.unwrap().status.unwrap();
+    assert_eq!(bad.failed, Some(1), "a command that failed is not run again");
+
+    root.condition("good", condition::FINISHED, "True", "Succeeded").await;
+    let good = root.jobs().get("good").await.unwrap().status.unwrap();
+    assert_eq!(good.completed_indexes.as_deref(), Some("0"));
+    provider.empty("good-burst-0").await;
+    ground.leave(&places).await;
+}
