@@ -3,4 +3,5 @@
 mod agent;
 mod cluster;
 mod scenarios;
+mod weather;
 mod world;

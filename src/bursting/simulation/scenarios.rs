@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::weather::Weather;
 use super::world::World;
 use crate::api::hosted_burst::BurstPhase;
 use crate::api::minicluster::Phase;
@@ -68,6 +69,40 @@ fn a_cut_at_whatever_moment_ends_well() {
             }
             world.until(200, "no leftovers", |world| world.is_empty("west") != world.is_empty("north"));
         }
+    }
+}
+
+/// Ten minutes without a network, from any second of a burst's life on, while words take seconds, sessions break and
+/// clocks are hours apart. The same ranks never run twice (checked each second), and nothing is left over.
+#[test]
+fn a_partition_of_ten_minutes_at_any_point_leaves_no_orphan_and_no_duplicate() {
+    let cases = [("west", None), ("east", None), ("west", Some(0)), ("west", Some(200))];
+    for (at, (side, ends_at)) in (0..26).step_by(2).zip(cases.into_iter().cycle()) {
+        let case = format!("{side} cut off at {at} s, root ends {ends_at:?} s later");
+        let mut world = World::with_root(&["west", "north"]);
+        world.weather = Some(Weather::bad(at * 10 + ends_at.unwrap_or(1)));
+        world.run(at);
+        let end = |world: &mut World| world.root().status.as_mut().unwrap().phase = Some(Phase::Succeeded);
+        if ends_at == Some(0) {
+            end(&mut world);
+        }
+        world.cut.insert(side.into());
+        world.run(200);
+        if ends_at == Some(200) {
+            end(&mut world);
+        }
+        world.run(400);
+        world.cut.clear();
+        if ends_at.is_none() {
+            let ready = |world: &World| world.ready_on("west") || world.ready_on("north");
+            world.until(120, &format!("{case}: ready"), ready);
+            world.until(60, &format!("{case}: one"), |world| world.is_empty("west") != world.is_empty("north"));
+            end(&mut world);
+        }
+        world.until(60, &format!("{case}: nothing is left"), |world| {
+            let over = world.phase().is_none_or(|(phase, _)| phase == BurstPhase::Released);
+            over && world.is_empty("west") && world.is_empty("north")
+        });
     }
 }
 
@@ -299,8 +334,12 @@ proptest! {
     /// Any sequence of faults: the same ranks never run twice (checked every second), and once the faults are over,
     /// everything comes to rest with the burst ready, or refused by all who evicted it.
     #[test]
-    fn any_faults_end_well(faults in proptest::collection::vec((fault(), 0..15_u64), 1..14)) {
+    fn any_faults_end_well(
+        faults in proptest::collection::vec((fault(), 0..15_u64), 1..14),
+        weather in proptest::option::of(any::<u64>()),
+    ) {
         let mut world = World::with_root(&[]);
+        world.weather = weather.map(Weather::bad);
         let mut lives = 1;
         for (fault, pause) in faults {
             world.run(pause);
@@ -326,7 +365,9 @@ proptest! {
         }
         world.cut.clear();
         world.root().spec.suspend = false;
-        world.run(900);
+        world.run(800);
+        world.weather = None;
+        world.run(100);
         let (phase, peer) = world.phase().unwrap();
         match peer {
             Some(peer) => {

@@ -1,12 +1,13 @@
 //! Clusters, their agents, and the links between them, in steps of a second.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::agent::Agent;
 use super::cluster::Cluster;
+use super::weather::{Weather, Word};
 use crate::api::hosted_burst::BurstPhase;
 use crate::api::minicluster::MiniCluster;
 use crate::api::peer::{ClusterPeer, ClusterPeerSpec, ImportPolicy};
@@ -16,6 +17,10 @@ use crate::clock::Mono;
 use crate::contract::ports::{Incoming, Outgoing, State, StateKey};
 use crate::contract::{Epoch, PeerName, PeerReport, PeerState};
 
+fn due(weather: &mut Option<Weather>, secs: u64, before: &VecDeque<(u64, Word)>) -> u64 {
+    weather.as_mut().map_or(secs, |weather| weather.arrives(secs, before))
+}
+
 /// How often a session sends the list of its keys.
 const SUMMARY_EVERY: u64 = 60;
 
@@ -24,8 +29,11 @@ pub(super) const NAMES: [&str; 3] = ["east", "west", "north"];
 /// What one side of a session has delivered to the other.
 #[derive(Default)]
 struct Delivered {
+    /// What was said.
     held: BTreeMap<StateKey, State>,
     next_summary: u64,
+    /// What is on its way, and until when.
+    under_way: VecDeque<(u64, Word)>,
 }
 
 pub(super) struct World {
@@ -37,6 +45,8 @@ pub(super) struct World {
     pub(super) secs: u64,
     /// Whether anybody ever ran the same ranks twice: checked each second.
     checked: bool,
+    /// Without: words arrive at once, and losses are noticed at once.
+    pub(super) weather: Option<Weather>,
 }
 
 impl World {
@@ -50,6 +60,7 @@ impl World {
             epochs: BTreeMap::new(),
             secs: 0,
             checked: true,
+            weather: None,
         };
         for name in NAMES {
             let mut cluster = Cluster::new(name);
@@ -160,10 +171,11 @@ impl World {
         self.secs += 1;
         let mono = Mono::from_start(Duration::from_secs(self.secs));
         let wall = Timestamp::from_second(1_700_000_000 + i64::try_from(self.secs).unwrap()).unwrap();
-        let now = Now { mono, wall };
         self.connect();
         self.deliver();
         for name in NAMES {
+            let skew = self.weather.as_ref().map_or(0, |weather| weather.skew(name));
+            let now = Now { mono, wall: wall + SignedDuration::from_secs(skew) };
             let agent = self.agents.get_mut(name).unwrap();
             agent.run(self.clusters.get_mut(name).unwrap(), now);
         }
@@ -180,14 +192,29 @@ impl World {
                 let linked = self.linked(a, b)
                     && self.clusters[a].peers.contains_key(*b)
                     && self.clusters[*b].peers.contains_key(a);
-                let state = if linked { PeerState::Connected } else { PeerState::Disconnected };
-                let cluster_uid = linked.then(|| format!("{b}-cluster").into());
-                let report = PeerReport { state, cluster_uid, ..PeerReport::default() };
+                let (state, last_seen) = match &mut self.weather {
+                    Some(weather) => {
+                        let (state, last) = weather.sees(a, b, linked, self.secs);
+                        let wall = |last: u64| {
+                            let secs = 1_700_000_000 + i64::try_from(last).unwrap() + weather.skew(a);
+                            Timestamp::from_second(secs).unwrap()
+                        };
+                        (state, last.map(wall))
+                    }
+                    None if linked => (PeerState::Connected, None),
+                    None => (PeerState::Disconnected, None),
+                };
+                let gone = state == PeerState::Disconnected;
+                let cluster_uid = (!gone).then(|| format!("{b}-cluster").into());
+                let report = PeerReport { state, cluster_uid, last_seen, ..PeerReport::default() };
                 self.agents[a].exchange.peer_report(&PeerName::from(*b), report);
                 let link = (a.to_owned(), (*b).to_owned());
+                if self.weather.as_mut().is_some_and(Weather::breaks) {
+                    self.sessions.remove(&link);
+                }
                 if linked {
                     self.sessions.entry(link).or_default();
-                } else {
+                } else if gone {
                     self.sessions.remove(&link);
                 }
             }
@@ -196,6 +223,8 @@ impl World {
 
     /// Everything that changed is put; the list of keys follows now and then, and is complete only if the sender says so.
     fn deliver(&mut self) {
+        let blocked: BTreeSet<(String, String)> =
+            self.sessions.keys().filter(|(from, to)| !self.linked(from, to)).cloned().collect();
         for ((from, to), delivered) in &mut self.sessions {
             let (sender, receiver) = (&self.agents[from].exchange, &self.agents[to].exchange);
             let (from_name, to_name) = (PeerName::from(from.as_str()), PeerName::from(to.as_str()));
@@ -205,13 +234,22 @@ impl World {
             for key in &keys {
                 let Some(state) = sender.state(&to_name, key) else { continue };
                 if delivered.held.get(key) != Some(&state) {
-                    receiver.put(&from_name, epoch, key.clone(), state.clone());
-                    delivered.held.insert(key.clone(), state);
+                    delivered.held.insert(key.clone(), state.clone());
+                    let due = due(&mut self.weather, self.secs, &delivered.under_way);
+                    delivered.under_way.push_back((due, Word::Put(key.clone(), state)));
                 }
             }
             if self.secs >= delivered.next_summary && sender.complete() {
-                receiver.complete_snapshot(&from_name, epoch, &keys);
+                let due = due(&mut self.weather, self.secs, &delivered.under_way);
+                delivered.under_way.push_back((due, Word::Snapshot(keys)));
                 delivered.next_summary = self.secs + SUMMARY_EVERY;
+            }
+            let open = !blocked.contains(&(from.clone(), to.clone()));
+            while open && let Some((_, word)) = delivered.under_way.pop_front_if(|(due, _)| *due <= self.secs) {
+                match word {
+                    Word::Put(key, state) => receiver.put(&from_name, epoch, key, state),
+                    Word::Snapshot(keys) => receiver.complete_snapshot(&from_name, epoch, &keys),
+                }
             }
         }
     }
