@@ -10,6 +10,7 @@ mod burst;
 mod figures;
 mod local;
 mod operator;
+mod wire;
 
 use std::process::ExitCode;
 
@@ -42,6 +43,8 @@ enum Section {
     Requests,
     /// Resident memory with 0, 100 and many MiniClusters
     Memory,
+    /// Bytes a second between two peers that have nothing to say
+    Wire,
     /// Root applied until HostedBurst and until all pods are ready, over two clusters
     Burst,
 }
@@ -83,6 +86,9 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     if wanted(Section::Memory) {
         local::memory(&operator, arguments.many).await?;
+    }
+    if wanted(Section::Wire) {
+        wire::idle().await?;
     }
     if wanted(Section::Burst) {
         if operator.is_tributary() {
