@@ -1,6 +1,6 @@
 //! `[federation]`: how to peer with other clusters.
 
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,8 @@ use super::{ConfigError, text};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FederationConfig {
-    /// UDP address the agent listens on for peers.
+    /// UDP address the agent listens on for peers. `[::]`, the default, is IPv4 and IPv6, or IPv4 alone on a machine
+    /// without IPv6.
     pub listen: SocketAddr,
     /// Addresses peers reach it at, `host:port`: what `agentctl` writes into the ClusterPeers of others.
     #[serde(deserialize_with = "text::list")]
@@ -33,7 +34,7 @@ pub enum IdentityConfig {
 
 impl Default for FederationConfig {
     fn default() -> Self {
-        Self { listen: SocketAddr::from(([0, 0, 0, 0], 7946)), advertise: Vec::new(), identity: None }
+        Self { listen: SocketAddr::from((Ipv6Addr::UNSPECIFIED, 7946)), advertise: Vec::new(), identity: None }
     }
 }
 

@@ -1,6 +1,7 @@
 //! [`Lookup`] over DNS, by hickory.
 
 use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _};
@@ -15,16 +16,29 @@ use super::{Lookup, Service};
 /// One query to one name server; each is tried twice.
 const QUERY: Duration = Duration::from_secs(2);
 
+/// Reads a configuration.
+type Build = dyn Fn() -> Result<ResolverBuilder<TokioRuntimeProvider>, NetError> + Send + Sync;
+
 /// DNS as the system is configured. Where it is not configured at all, literal addresses still work.
-pub struct SystemDns(Result<TokioResolver, String>);
+pub struct SystemDns {
+    build: Box<Build>,
+    resolver: Mutex<Result<TokioResolver, String>>,
+}
 
 impl SystemDns {
     /// Reads the system's configuration.
     pub fn new() -> Self {
-        Self::built(TokioResolver::builder_tokio())
+        Self::with(TokioResolver::builder_tokio)
     }
 
-    fn built(builder: Result<ResolverBuilder<TokioRuntimeProvider>, NetError>) -> Self {
+    fn with(
+        build: impl Fn() -> Result<ResolverBuilder<TokioRuntimeProvider>, NetError> + Send + Sync + 'static,
+    ) -> Self {
+        let resolver = Mutex::new(Self::resolver_of(build()));
+        Self { build: Box::new(build), resolver }
+    }
+
+    fn resolver_of(builder: Result<ResolverBuilder<TokioRuntimeProvider>, NetError>) -> Result<TokioResolver, String> {
         let resolver = builder.and_then(|mut builder| {
             let options = builder.options_mut();
             options.timeout = QUERY;
@@ -32,15 +46,17 @@ impl SystemDns {
             options.ip_strategy = LookupIpStrategy::Ipv6AndIpv4;
             builder.build()
         });
-        Self(resolver.map_err(|error| format!("the system's DNS configuration cannot be used: {error}")))
+        resolver.map_err(|error| format!("the system's DNS configuration cannot be used: {error}"))
     }
 
-    fn resolver(&self, fresh: bool) -> Result<&TokioResolver, String> {
-        let resolver = self.0.as_ref().map_err(Clone::clone)?;
+    /// `fresh`: without what was cached, and as the system is configured now (`/etc/resolv.conf`, `/etc/hosts`).
+    fn resolver(&self, fresh: bool) -> Result<TokioResolver, String> {
+        // A resolver is replaced as a whole.
+        let mut resolver = self.resolver.lock().unwrap_or_else(PoisonError::into_inner);
         if fresh {
-            resolver.clear_cache();
+            *resolver = Self::resolver_of((self.build)());
         }
-        Ok(resolver)
+        resolver.clone()
     }
 }
 
@@ -148,7 +164,7 @@ mod tests {
         connection.port = server.port();
         let server = NameServerConfig::new(server.ip(), true, vec![connection]);
         let config = ResolverConfig::from_parts(None, Vec::new(), vec![server]);
-        SystemDns::built(Ok(TokioResolver::builder_with_config(config, TokioRuntimeProvider::default())))
+        SystemDns::with(move || Ok(TokioResolver::builder_with_config(config.clone(), TokioRuntimeProvider::default())))
     }
 
     #[tokio::test]
@@ -177,7 +193,7 @@ mod tests {
 
     #[tokio::test]
     async fn without_configuration_the_problem_is_said() {
-        let dns = SystemDns::built(Err(NetError::from("no such file")));
+        let dns = SystemDns::with(|| Err(NetError::from("no such file")));
         let problem = dns.services(SERVICE, false).await.unwrap_err();
         assert!(problem.contains("DNS configuration cannot be used: no such file"), "{problem}");
     }

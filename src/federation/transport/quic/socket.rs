@@ -1,7 +1,7 @@
 //! The UDP socket: buffers raised, IPv4 and IPv6 on `[::]`.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use quinn::{Endpoint, EndpointConfig, ServerConfig, TokioRuntime};
@@ -26,9 +26,21 @@ pub struct BindError {
 /// A socket on `address` with a QUIC endpoint on it.
 pub(super) fn endpoint(address: SocketAddr, server: ServerConfig) -> Result<Endpoint, BindError> {
     let failed = |step| move |source| BindError { address, step, source };
-    let socket = socket(address).map_err(failed("listen on"))?;
+    let socket = socket(address)
+        .or_else(|error| match without_ipv6(address, &error) {
+            Some(address) => socket(address),
+            None => Err(error),
+        })
+        .map_err(failed("listen on"))?;
     Endpoint::new(EndpointConfig::default(), Some(server), socket, Arc::new(TokioRuntime))
         .map_err(failed("run QUIC on"))
+}
+
+/// Where to listen instead, if `[::]` was asked for on a machine that has no IPv6.
+fn without_ipv6(address: SocketAddr, error: &io::Error) -> Option<SocketAddr> {
+    let taken = matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied);
+    let everywhere = address.is_ipv6() && address.ip().is_unspecified();
+    (everywhere && !taken).then(|| (Ipv4Addr::UNSPECIFIED, address.port()).into())
 }
 
 fn socket(address: SocketAddr) -> io::Result<std::net::UdpSocket> {
@@ -43,4 +55,20 @@ fn socket(address: SocketAddr) -> io::Result<std::net::UdpSocket> {
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     Ok(socket.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everywhere_is_ipv4_only_where_there_is_no_ipv6() {
+        let no_ipv6 = io::Error::from_raw_os_error(97);
+        let taken = io::Error::from(io::ErrorKind::AddrInUse);
+        let at = |text: &str| text.parse::<SocketAddr>().unwrap();
+        assert_eq!(without_ipv6(at("[::]:7946"), &no_ipv6), Some(at("0.0.0.0:7946")));
+        assert_eq!(without_ipv6(at("[::]:7946"), &taken), None);
+        assert_eq!(without_ipv6(at("[2001:db8::1]:7946"), &no_ipv6), None, "one that was asked for by name");
+        assert_eq!(without_ipv6(at("0.0.0.0:7946"), &no_ipv6), None);
+    }
 }
