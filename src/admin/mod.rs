@@ -175,6 +175,9 @@ pub struct PeerRow {
     pub name: String,
     /// Where the connection stands.
     pub state: PeerState,
+    /// The connection keeps breaking: nothing new is placed there until it has held for a while.
+    #[serde(default)]
+    pub flapping: bool,
     /// The address in use.
     pub endpoint: Option<String>,
     /// Version of its agent.

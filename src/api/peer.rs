@@ -137,7 +137,7 @@ impl Default for ExportPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterPeerStatus {
-    /// Whether a session is up.
+    /// Whether a session is up: heartbeats arrive, and if it kept breaking, it has held for a while.
     pub connected: bool,
     /// The address in use, `ip:port`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -160,7 +160,9 @@ pub struct ClusterPeerStatus {
     /// `metadata.generation` this status answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Connected` and why not.
+    /// `Connected` and why not: `HeartbeatsMissing` (silent for 5 s), `Flapping`, `Unreachable`, `Suspended` (by either
+    /// side), `UnknownPeer`, `WrongIdentity`, `WrongClusterUID`, `UntrustedCertificate`, `CertificateExpired`,
+    /// `WrongTrustDomain`, `IncompatibleVersion`, `StaleEpoch`, `WaitingForPeer`, `Disconnected`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

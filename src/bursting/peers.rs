@@ -1,7 +1,8 @@
 //! ClusterPeers: what the federation needs of them, what is known of the peer, and what is written back.
 //!
-//! A ClusterPeer's status changes on transitions only. A connection that is away for less than [`LOST_AFTER`] is no
-//! transition: agents restart, and a restart must write nothing.
+//! A ClusterPeer's status changes on transitions only. A connection that ended with a word and is away for less than
+//! [`LOST_AFTER`] is no transition: agents restart, and a restart must write nothing. Silence is one at once: a dead peer
+//! is marked within 5 s. A connection that keeps breaking counts as lost until it has held for a while.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,6 +27,8 @@ pub struct PeerView {
     pub suspended: bool,
     /// Where the connection stands.
     pub state: PeerState,
+    /// The connection keeps breaking: nothing new is placed there.
+    pub flapping: bool,
     /// The peer's last word on its capacity.
     pub capacity: Option<Capacity>,
     /// UID of the peer's cluster: as it shows it, else as it is pinned.
@@ -48,6 +51,7 @@ impl PeerView {
             generation: peer.metadata.generation,
             suspended: peer.spec.suspend,
             state: report.map(|report| report.state).unwrap_or_default(),
+            flapping: report.is_some_and(|report| report.flapping),
             capacity: report.and_then(|report| report.capacity),
             cluster_uid: pinned.or(shown),
             last_seen: report.and_then(|report| report.last_seen),
@@ -108,7 +112,9 @@ pub fn status(
     let old = peer.status.clone().unwrap_or_default();
     let mut new = old.clone();
     let conclusive = report.refusal.is_some() || peer.spec.suspend;
+    let silent = report.state == PeerState::Suspect;
     match away {
+        None if silent || report.flapping => lost(&mut new, Duration::ZERO, report, now),
         None => connected(&mut new, report),
         Some(away) if away >= LOST_AFTER || conclusive => lost(&mut new, away, report, now),
         Some(_) => return None,
@@ -150,6 +156,21 @@ fn statement(peer: &ClusterPeer, report: &PeerReport, connected: bool) -> Statem
     }
     if peer.spec.suspend {
         return Statement::fails(CONNECTED, "Suspended", "spec.suspend is set: no connection is made");
+    }
+    if report.flapping {
+        return Statement::fails(
+            CONNECTED,
+            "Flapping",
+            "the connection keeps breaking: it counts, and bursts are placed there, once it has held for a while; \
+             bursts that are there stay",
+        );
+    }
+    if report.state == PeerState::Suspect {
+        return Statement::fails(
+            CONNECTED,
+            "HeartbeatsMissing",
+            "nothing is heard of the peer: it is dialled anew; its bursts go on until their lease ends",
+        );
     }
     match &report.refusal {
         Some(Refusal { reason, message }) => Statement::fails(CONNECTED, reason.clone(), message.clone()),

@@ -8,10 +8,12 @@ mod cluster;
 mod federation;
 mod health;
 mod kubernetes;
+mod liveness;
 mod log;
 mod text;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use figment::Figment;
 use figment::providers::{Env, Format, Serialized, Toml};
@@ -22,6 +24,7 @@ pub use cluster::ClusterConfig;
 pub use federation::{FederationConfig, IdentityConfig};
 pub use health::HealthConfig;
 pub use kubernetes::KubernetesConfig;
+pub use liveness::LivenessConfig;
 pub use log::{LogConfig, LogFormat};
 
 /// Prefix of the environment variables; `__` separates section and key.
@@ -37,6 +40,8 @@ pub struct Config {
     pub kubernetes: KubernetesConfig,
     /// How to peer with others. Without an identity the agent reconciles MiniClusters and peers with nobody.
     pub federation: FederationConfig,
+    /// How soon a peer that is not heard is missed.
+    pub liveness: LivenessConfig,
     /// The read-only admin API.
     pub admin: AdminConfig,
     /// Probes and metrics.
@@ -96,10 +101,16 @@ impl Config {
         Self::extract(&Figment::from(Serialized::defaults(Self::default())).merge(Toml::string(text)))
     }
 
+    /// How long a blip may last before anything is concluded from it.
+    pub fn grace(&self) -> Duration {
+        Duration::from_secs(30)
+    }
+
     fn extract(figment: &Figment) -> Result<Self, Box<ConfigError>> {
         let config: Self = figment.extract().map_err(|error| Box::new(ConfigError::from(error)))?;
         config.cluster.check()?;
         config.federation.check()?;
+        config.liveness.check(config.grace())?;
         Ok(config)
     }
 }

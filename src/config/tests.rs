@@ -68,6 +68,13 @@ fn errors_name_the_key_and_where_it_stands() {
         ),
         ("[cluster]\nname=\"a\"\n[federation]\nadvertise=[\"host\"]\n", &[], "\"host\" is not host:port"),
         ("[cluster\n", &[], "agent.toml"),
+        ("[cluster]\nname=\"a\"\n[liveness]\nheartbeat_millis=50\n", &[], "50 is not between 100 and 10000"),
+        ("[cluster]\nname=\"a\"\n[liveness]\nheartbeat_millis=1600\n", &[], "4700 is not more than three heartbeats"),
+        (
+            "[cluster]\nname=\"a\"\n[liveness]\nsuspect_millis=20000\n",
+            &[],
+            "not less than two thirds of the grace period of 30s",
+        ),
     ];
     for (file, variables, expected) in cases {
         Jail::expect_with(|jail| {

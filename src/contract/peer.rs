@@ -139,6 +139,9 @@ pub struct PeerReport {
     pub last_seen: Option<Timestamp>,
     /// When the state last changed.
     pub since: Option<Timestamp>,
+    /// The connection keeps breaking. It may be up all the same ([`PeerReport::state`] says so), but nothing new should
+    /// rely on it until it has held for a while.
+    pub flapping: bool,
     /// Why there is no connection.
     pub refusal: Option<Refusal>,
 }

@@ -6,10 +6,12 @@
 //! | [`wire`] | ids, limits, versions and messages: what travels, byte for byte |
 //! | [`mesh`] | connections to all configured peers |
 //! | [`session`] | everything said over one connection, without input, output or clock |
+//! | [`protocol`] | the page about all of it: every frame, timer, limit and code, and what each check stops |
 //! | [`timers`] | every interval, with the relations between them |
 //! | [`transport`] | authenticated connections ([`transport::Link`]): an in-process network, QUIC |
 pub mod identity;
 pub mod mesh;
+pub mod protocol;
 pub mod session;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -30,6 +30,7 @@ pub(crate) fn hello(name: &str) -> Hello {
         instance: 1,
         labels: BTreeMap::from([("name".into(), name.into())]),
         capabilities: BTreeSet::new(),
+        patience: None,
     }
 }
 

@@ -105,6 +105,12 @@ impl Leader {
     }
 }
 
+/// The intervals of the sessions with peers.
+fn timers(config: &Config) -> anyhow::Result<Timers> {
+    Timers::liveness(config.liveness.heartbeat(), config.liveness.suspect(), config.grace())
+        .map_err(|problem| anyhow::anyhow!("[liveness] contradicts itself: {problem}"))
+}
+
 impl Federation {
     /// Bursting, and the sessions it speaks through. Without an identity bursts wait, and say so.
     async fn run(self: Arc<Self>, epoch: Epoch, stop: CancellationToken) {
@@ -129,7 +135,7 @@ impl Federation {
         let cluster = &self.config.cluster;
         let source =
             Source::open(identity, &cluster.name, &clients.reader, &self.config.kubernetes.namespace, clock).await?;
-        let timers = Timers::default();
+        let timers = timers(&self.config)?;
         let transport =
             QuicTransport::bind(self.config.federation.listen, source.store.clone(), &timers, clock.clone())?;
         let (_epoch, epoch) = watch::channel(Some(epoch));

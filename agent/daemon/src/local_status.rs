@@ -125,6 +125,7 @@ fn peer(object: &ClusterPeer, reports: &BTreeMap<PeerName, PeerReport>) -> PeerR
         state,
         endpoint: report.endpoint,
         version: report.version,
+        flapping: report.flapping,
         rtt_micros: report.rtt_micros,
         last_seen: report.last_seen,
         capacity: report.capacity,

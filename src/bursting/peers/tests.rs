@@ -74,6 +74,37 @@ fn a_loss_is_dated_once_and_its_return_clears_it() {
 }
 
 #[test]
+fn silence_is_marked_at_once_and_its_end_too() {
+    let silent = PeerReport { state: PeerState::Suspect, ..up("u1", 100) };
+    let marked = status(&peer(Some(connected_status())), Some(&silent), NONE, now()).unwrap();
+    let condition = conditions::find(&marked.conditions, CONNECTED).unwrap();
+    assert_eq!((marked.connected, condition.reason.as_str()), (false, "HeartbeatsMissing"));
+    assert_eq!(marked.suspect_since, Some(Time(silent.last_seen.unwrap())), "since it was heard last");
+    let known = peer(Some(marked));
+    assert_eq!(status(&known, Some(&silent), NONE, now()), None, "written once");
+    let back = status(&known, Some(&up("u1", 100)), NONE, now()).unwrap();
+    assert_eq!((back.connected, back.suspect_since), (true, None));
+}
+
+#[test]
+fn a_connection_that_keeps_breaking_is_written_once() {
+    let flapping = |state| PeerReport { state, flapping: true, ..up("u1", 100) };
+    let first = status(&peer(Some(connected_status())), Some(&flapping(PeerState::Suspect)), NONE, now()).unwrap();
+    assert_eq!(conditions::find(&first.conditions, CONNECTED).unwrap().reason, "Flapping");
+    let known = peer(Some(first));
+    for (state, away) in [
+        (PeerState::Connected, NONE),
+        (PeerState::Suspect, NONE),
+        (PeerState::Disconnected, Some(Duration::from_secs(60))),
+        (PeerState::Connected, NONE),
+    ] {
+        assert_eq!(status(&known, Some(&flapping(state)), away, now()), None, "{state:?}");
+    }
+    let settled = status(&known, Some(&up("u1", 100)), NONE, now()).unwrap();
+    assert_eq!((settled.connected, settled.suspect_since), (true, None));
+}
+
+#[test]
 fn a_refusal_says_why_at_once() {
     let refusal = Refusal { reason: "WrongClusterUID".into(), message: "expected u1, got u2".into() };
     let report = PeerReport { state: PeerState::Refused, refusal: Some(refusal), ..PeerReport::default() };

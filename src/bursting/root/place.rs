@@ -168,6 +168,9 @@ fn able(
     if !peer.connected() {
         return Err("not connected".into());
     }
+    if peer.flapping {
+        return Err("its connection keeps breaking".into());
+    }
     let Some(capacity) = peer.capacity else { return Ok(Fit::Unknown) };
     Ok(match room(wish, &capacity, claimed.get(name).copied().unwrap_or_default()) {
         Ok(spare) => Fit::Roomy(spare),

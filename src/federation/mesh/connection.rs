@@ -7,15 +7,17 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::allowance::Allowance;
 use super::serve::Server;
 use super::{ConnId, Now};
-use crate::clock::Mono;
-use crate::federation::transport::{CloseReason, Link, RecvHalf, SendHalf};
+use crate::clock::{Mono, SharedClock};
+use crate::federation::session::Misbehaviour;
+use crate::federation::transport::{CloseReason, Link, RecvHalf, SendHalf, Traffic};
 use crate::federation::wire::registry::{CloseCode, StreamKind};
 use crate::federation::wire::{frame, limits};
 
@@ -31,6 +33,8 @@ pub(super) enum Happened {
     Frame(Bytes),
     /// Some bytes of a frame arrived.
     Heard,
+    /// The peer did something it should not.
+    Misbehaved(Misbehaviour, String),
     /// What the owner gave to the writer is written; the buffer comes back.
     Written(BytesMut),
     /// The link ended.
@@ -42,6 +46,8 @@ pub(super) struct Connection {
     pub(super) link: Arc<dyn Link>,
     /// Where the peer was when it was heard last.
     pub(super) remote: String,
+    /// What was counted of its traffic, and when.
+    counted: (Mono, Traffic),
     /// The writer's buffer; `None` while it writes.
     pub(super) buffer: Option<BytesMut>,
     writer: mpsc::Sender<BytesMut>,
@@ -64,30 +70,49 @@ impl Heard {
     }
 }
 
+/// What the tasks of all connections share.
+#[derive(Clone)]
+pub(super) struct Shared {
+    /// Where the owner listens.
+    pub(super) happened: mpsc::Sender<(ConnId, Happened)>,
+    /// Answers requests.
+    pub(super) server: Server,
+    /// Time.
+    pub(super) clock: SharedClock,
+    /// How long the peer may leave what we write unread.
+    pub(super) patience: Duration,
+}
+
 impl Connection {
     /// Starts the tasks. The side that dialled opens the control stream.
-    pub(super) fn start(
-        id: ConnId,
-        link: Arc<dyn Link>,
-        dialled: bool,
-        now: Mono,
-        happened: mpsc::Sender<(ConnId, Happened)>,
-        server: Server,
-    ) -> Self {
+    pub(super) fn start(id: ConnId, link: Arc<dyn Link>, dialled: bool, shared: Shared) -> Self {
         let (writer, frames) = mpsc::channel(1);
         let established = watch::Sender::new(false);
         let heard = Heard::default();
-        heard.set(now);
-        let tasks = run(id, link.clone(), dialled, frames, happened, server, established.subscribe());
+        let shared_now = shared.clock.mono();
+        heard.set(shared_now);
+        let tasks = run(id, link.clone(), dialled, frames, shared, established.subscribe());
         let tasks = AbortOnDropHandle::new(tokio::spawn(tasks));
-        let remote = link.remote();
-        Self { link, remote, buffer: Some(BytesMut::new()), writer, established, heard, _tasks: tasks }
+        let (remote, counted) = (link.remote(), (shared_now, Traffic::default()));
+        Self { link, remote, counted, buffer: Some(BytesMut::new()), writer, established, heard, _tasks: tasks }
     }
 
     /// Gives the writer something to write; only while [`Connection::buffer`] was taken.
     pub(super) fn write(&mut self, buffer: BytesMut) {
         // A writer that is gone belongs to a link whose end is on its way to the owner.
         let _ = self.writer.try_send(buffer);
+    }
+
+    /// What went over the wire since the last time; looks once a second at most.
+    pub(super) fn traffic(&mut self, now: Mono) -> Option<Traffic> {
+        let (at, before) = self.counted;
+        if now.saturating_since(at) < Duration::from_secs(1) {
+            return None;
+        }
+        let total = self.link.traffic()?;
+        self.counted = (now, total);
+        let more = |now: u64, before: u64| now.saturating_sub(before);
+        Some(Traffic { sent: more(total.sent, before.sent), received: more(total.received, before.received) })
     }
 
     /// Requests may be served from now on.
@@ -105,17 +130,16 @@ async fn run(
     link: Arc<dyn Link>,
     dialled: bool,
     frames: mpsc::Receiver<BytesMut>,
-    happened: mpsc::Sender<(ConnId, Happened)>,
-    server: Server,
+    shared: Shared,
     established: watch::Receiver<bool>,
 ) {
     let mut tasks = JoinSet::new();
     let (found, control) = oneshot::channel();
-    tasks.spawn(take_streams(link.clone(), server, established, (!dialled).then_some(found)));
-    tasks.spawn(converse(id, link.clone(), (dialled, control), frames, happened.clone()));
+    tasks.spawn(take_streams(link.clone(), shared.server.clone(), established, (!dialled).then_some(found)));
+    tasks.spawn(converse(id, link.clone(), (dialled, control), frames, shared.clone()));
     let reason = link.closed().await;
     // The owner may be gone already.
-    let _ = happened.send((id, Happened::Closed(reason))).await;
+    let _ = shared.happened.send((id, Happened::Closed(reason))).await;
 }
 
 /// Finds the control stream, then reads and writes it.
@@ -124,13 +148,13 @@ async fn converse(
     link: Arc<dyn Link>,
     (dialled, control): (bool, oneshot::Receiver<(SendHalf, RecvHalf)>),
     frames: mpsc::Receiver<BytesMut>,
-    happened: mpsc::Sender<(ConnId, Happened)>,
+    shared: Shared,
 ) {
     let halves = if dialled { link.open(StreamKind::Control).await.ok() } else { control.await.ok() };
     if let Some((send, recv)) = halves {
         let mut tasks = JoinSet::new();
-        tasks.spawn(write(id, send, frames, happened.clone()));
-        tasks.spawn(read(id, link.clone(), recv, happened));
+        tasks.spawn(write(id, link.clone(), send, frames, shared.clone()));
+        tasks.spawn(read(id, link.clone(), recv, shared));
         // Whichever ends first ends the conversation.
         tasks.join_next().await;
     }
@@ -139,8 +163,11 @@ async fn converse(
     }
 }
 
-async fn read(id: ConnId, link: Arc<dyn Link>, mut recv: RecvHalf, happened: mpsc::Sender<(ConnId, Happened)>) {
+async fn read(id: ConnId, link: Arc<dyn Link>, mut recv: RecvHalf, shared: Shared) {
+    let Shared { happened, clock, .. } = shared;
     let mut buf = BytesMut::new();
+    let mut allowance = Allowance::new(clock.mono());
+    let mut mentioned = false;
     loop {
         buf.reserve(READ);
         if !matches!(recv.read_buf(&mut buf).await, Ok(1..)) {
@@ -151,31 +178,57 @@ async fn read(id: ConnId, link: Arc<dyn Link>, mut recv: RecvHalf, happened: mps
             match frame::take(&mut buf, limits::CONTROL_FRAME) {
                 Ok(Some(frame)) => {
                     partial = false;
+                    let wait = allowance.take(clock.mono(), frame.len());
                     if happened.send((id, Happened::Frame(frame))).await.is_err() {
                         return;
                     }
+                    if !wait.is_zero() {
+                        if !std::mem::replace(&mut mentioned, true) {
+                            let text = "it sends more than a peer has reason to: it is read more slowly".to_owned();
+                            let _ = happened.send((id, Happened::Misbehaved(Misbehaviour::Flood, text))).await;
+                        }
+                        sleep(wait).await;
+                    }
                 }
                 Ok(None) => break,
-                Err(error) => return link.close(CloseCode::Protocol, &error.to_string()),
+                Err(error) => {
+                    let text = error.to_string();
+                    let _ = happened.send((id, Happened::Misbehaved(Misbehaviour::Malformed, text.clone()))).await;
+                    return link.close(CloseCode::Protocol, &text);
+                }
             }
         }
-        if partial && happened.send((id, Happened::Heard)).await.is_err() {
-            return;
+        if partial {
+            if happened.send((id, Happened::Heard)).await.is_err() {
+                return;
+            }
+            sleep(allowance.take(clock.mono(), 0)).await;
         }
     }
 }
 
 async fn write(
     id: ConnId,
+    link: Arc<dyn Link>,
     mut send: SendHalf,
     mut frames: mpsc::Receiver<BytesMut>,
-    happened: mpsc::Sender<(ConnId, Happened)>,
+    Shared { happened, patience, .. }: Shared,
 ) {
     while let Some(mut buf) = frames.recv().await {
-        if send.write_all(&buf).await.is_err() || send.flush().await.is_err() {
+        while !buf.is_empty() {
+            match timeout(patience, send.write_buf(&mut buf)).await {
+                Ok(Ok(1..)) => {}
+                Ok(_) => return,
+                Err(_) => {
+                    let text = format!("nothing of what was written was read for {} s", patience.as_secs_f32());
+                    let _ = happened.send((id, Happened::Misbehaved(Misbehaviour::NotReading, text.clone()))).await;
+                    return link.close(CloseCode::Silent, &text);
+                }
+            }
+        }
+        if send.flush().await.is_err() {
             return;
         }
-        buf.clear();
         if happened.send((id, Happened::Written(buf))).await.is_err() {
             return;
         }
@@ -190,6 +243,7 @@ async fn take_streams(
     mut control: Option<oneshot::Sender<(SendHalf, RecvHalf)>>,
 ) {
     let mut requests = JoinSet::new();
+    let queries = Arc::new(Semaphore::new(limits::QUERIES_AT_A_TIME));
     loop {
         tokio::select! {
             stream = link.accept() => match stream {
@@ -200,9 +254,10 @@ async fn take_streams(
                 },
                 Some((kind, send, recv)) => {
                     let (server, mut established) = (server.clone(), established.clone());
-                    let peer = link.identity().name.clone();
+                    let (peer, queries) = (link.identity().name.clone(), queries.clone());
                     requests.spawn(async move {
                         // The peer may be a moment ahead of us; before our hello is accepted nothing is answered.
+                        let _permit = if kind == StreamKind::Query { queries.acquire_owned().await.ok() } else { None };
                         if established.wait_for(|established| *established).await.is_ok() {
                             server.serve(&peer, kind, send, recv).await;
                         }

@@ -129,6 +129,7 @@ impl PeerRequests for MeshHandle {
             if let Some(report) = reports.get_mut(name) {
                 report.rtt_micros = live.link.rtt().and_then(|rtt| u64::try_from(rtt.as_micros()).ok());
                 report.last_seen = Some(live.heard.wall(now));
+                report.endpoint = Some(live.link.remote());
             }
         }
         reports

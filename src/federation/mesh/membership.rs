@@ -226,7 +226,9 @@ impl Membership {
 
     fn refresh(&mut self, now: Now, name: &PeerName) {
         let Some(peer) = self.peers.get_mut(name) else { return };
-        let new = report::of(peer, now);
+        let healthy = peer.preferred().is_some() && !peer.is_suspect();
+        let flapping = peer.flaps.observe(now.mono, healthy, &self.local.timers);
+        let new = report::of(peer, flapping, now);
         let old = std::mem::replace(&mut peer.report, new);
         if report::is_transition(&old, &peer.report) {
             let (peer, report) = (name.clone(), peer.report.clone());

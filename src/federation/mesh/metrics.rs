@@ -4,10 +4,21 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use crate::federation::session::Lane;
+use crate::contract::{PeerReport, PeerState};
+use crate::federation::session::{Lane, Misbehaviour};
+use crate::federation::transport::{CloseReason, Traffic};
+use crate::federation::wire::registry::CloseCode;
 use crate::metrics::Metrics;
 
 type Label = [(&'static str, &'static str); 1];
+
+const STATES: [(PeerState, &str); 5] = [
+    (PeerState::Disconnected, "disconnected"),
+    (PeerState::Connected, "connected"),
+    (PeerState::Suspect, "suspect"),
+    (PeerState::Refused, "refused"),
+    (PeerState::Suspended, "suspended"),
+];
 
 /// What the mesh counts. Cloning shares the counts; the default ones are not registered anywhere.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +28,11 @@ pub struct MeshMetrics {
     sent: Family<Label, Counter>,
     received: Counter,
     refused: Counter,
+    misbehaved: Family<Label, Counter>,
+    ended: Family<[(&'static str, &'static str); 2], Counter>,
+    states: Family<Label, Gauge>,
+    flapping: Gauge,
+    wire: Family<Label, Counter>,
 }
 
 impl MeshMetrics {
@@ -28,7 +44,59 @@ impl MeshMetrics {
         metrics.register("federation_sent_bytes", "Bytes of control frames sent", ours.sent.clone());
         metrics.register("federation_received_bytes", "Bytes of control frames received", ours.received.clone());
         metrics.register("federation_refused_links", "Incoming connections turned away", ours.refused.clone());
+        metrics.register("federation_misbehaviour", "What peers did that they should not", ours.misbehaved.clone());
+        metrics.register(
+            "federation_ended_links",
+            "Connections that ended, by close code and side",
+            ours.ended.clone(),
+        );
+        metrics.register("federation_peers", "Configured peers by state", ours.states.clone());
+        metrics.register("federation_flapping_peers", "Peers whose connection keeps breaking", ours.flapping.clone());
+        metrics.register(
+            "federation_wire_bytes",
+            "Bytes of UDP datagrams to and from peers, IP and UDP headers included",
+            ours.wire.clone(),
+        );
         ours
+    }
+
+    pub(super) fn misbehaved(&self, what: Misbehaviour) {
+        self.misbehaved.get_or_create(&[("kind", what.as_str())]).inc();
+    }
+
+    /// We ended a connection.
+    pub(super) fn ended(&self, code: CloseCode) {
+        self.ended.get_or_create(&[("by", "us"), ("code", code.name())]).inc();
+    }
+
+    /// A connection ended, not by the mesh.
+    pub(super) fn closed(&self, reason: &CloseReason) {
+        let labels = match reason {
+            CloseReason::Local(code) => [("by", "us"), ("code", code.name())],
+            CloseReason::Peer { code, .. } => [("by", "peer"), ("code", code.name())],
+            CloseReason::Refused(_) => [("by", "peer"), ("code", "refused")],
+            CloseReason::Lost(_) => [("by", "network"), ("code", "lost")],
+        };
+        self.ended.get_or_create(&labels).inc();
+    }
+
+    pub(super) fn peers<'a>(&self, reports: impl Iterator<Item = &'a PeerReport>) {
+        let mut counts = STATES.map(|(state, word)| (state, word, 0));
+        let mut flapping = 0;
+        for report in reports {
+            flapping += i64::from(report.flapping);
+            counts.iter_mut().filter(|(state, ..)| *state == report.state).for_each(|(.., count)| *count += 1);
+        }
+        for (_, word, count) in counts {
+            self.states.get_or_create(&[("state", word)]).set(count);
+        }
+        self.flapping.set(flapping);
+    }
+
+    /// More bytes went over the wire.
+    pub(super) fn wire(&self, more: Traffic) {
+        self.wire.get_or_create(&[("direction", "sent")]).inc_by(more.sent);
+        self.wire.get_or_create(&[("direction", "received")]).inc_by(more.received);
     }
 
     pub(super) fn connected(&self, peers: usize) {
@@ -67,11 +135,23 @@ mod tests {
         ours.sent(Lane::Control, 7);
         ours.dialled(false);
         ours.connected(2);
+        ours.misbehaved(Misbehaviour::Flood);
+        ours.ended(CloseCode::Silent);
+        ours.closed(&CloseReason::Peer { code: CloseCode::Unknown(99), reason: String::new() });
+        ours.peers([&PeerReport { state: PeerState::Suspect, flapping: true, ..PeerReport::default() }].into_iter());
+        ours.wire(Traffic { sent: 3, received: 4 });
         let text = metrics.text();
         for line in [
             "tributary_federation_sent_bytes_total{lane=\"control\"} 7",
             "tributary_federation_dials_total{outcome=\"failed\"} 1",
             "tributary_federation_connected_peers 2",
+            "tributary_federation_misbehaviour_total{kind=\"flood\"} 1",
+            "tributary_federation_ended_links_total{by=\"us\",code=\"Silent\"} 1",
+            "tributary_federation_ended_links_total{by=\"peer\",code=\"Unknown\"} 1",
+            "tributary_federation_peers{state=\"suspect\"} 1",
+            "tributary_federation_peers{state=\"connected\"} 0",
+            "tributary_federation_flapping_peers 1",
+            "tributary_federation_wire_bytes_total{direction=\"received\"} 4",
         ] {
             assert!(text.contains(line), "{line} in {text}");
         }

@@ -10,9 +10,11 @@
 //! | [`tie_break`] | one connection per pair |
 //! | [`resolve`] | endpoints of a ClusterPeer to addresses |
 //! | [`dial`] | whichever of them answers first |
+mod allowance;
 mod backoff;
 mod connection;
 pub mod dial;
+mod flaps;
 mod handle;
 pub mod membership;
 mod metrics;
@@ -34,7 +36,7 @@ pub use self::handle::MeshHandle;
 pub use self::membership::Membership;
 pub use self::metrics::MeshMetrics;
 pub use self::spawn::{MeshConfig, Ports, spawn};
-use super::session::{Ending, Sequences};
+use super::session::{Ending, Misbehaviour, Sequences};
 use super::timers::Timers;
 use super::wire::messages::Hello;
 use super::wire::version::WireVersions;
@@ -102,6 +104,7 @@ impl Local {
             instance: self.instance,
             labels: self.labels.clone(),
             capabilities: [].into(),
+            patience: Some(self.timers.suspect),
         })
     }
 }
@@ -184,6 +187,15 @@ pub enum Action {
         peer: PeerName,
         /// Without the round-trip time.
         report: PeerReport,
+    },
+    /// A peer did something it should not.
+    Misbehaved {
+        /// Who.
+        peer: PeerName,
+        /// What kind of thing.
+        what: Misbehaviour,
+        /// One sentence.
+        detail: String,
     },
     /// A peer is not configured any more.
     Forget {

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::connection::{Connection, Happened};
+use super::connection::{Connection, Happened, Shared};
 use super::handle::{Links, Live};
 use super::metrics::MeshMetrics;
 use super::serve::Server;
@@ -20,13 +20,16 @@ use super::{Action, ConnId, Connected, Local, Membership, Now, dial};
 use crate::clock::{Mono, SharedClock};
 use crate::contract::ports::StateKey;
 use crate::contract::{Epoch, PeerName, PeerReport, PeerSpec, PeerState};
-use crate::federation::session::{Ending, Input, Sequences};
+use crate::federation::session::{Ending, Input, Misbehaviour, Sequences};
 use crate::federation::transport::{Accepted, DialError, Link, Resolve, Transport};
 use crate::federation::wire::limits;
 use crate::federation::wire::registry::CloseCode;
 
 /// Messages of connections that wait for the owner. Each may hold a frame, so there are few; readers wait.
 const WAITING: usize = 8;
+
+/// The same misbehaviour of the same peer is logged again after this long.
+const AGAIN: Duration = Duration::from_secs(3_600);
 
 /// How a dial ended: whom, ticket, link.
 type Dialled = (PeerName, u64, Result<Arc<dyn Link>, DialError>);
@@ -35,9 +38,10 @@ pub(super) struct Owner {
     membership: Membership,
     connections: BTreeMap<ConnId, Connection>,
     dials: JoinSet<Dialled>,
-    tell: mpsc::Sender<(ConnId, Happened)>,
     told: mpsc::Receiver<(ConnId, Happened)>,
     strangers: Strangers,
+    /// What peers do that they should not.
+    misbehaved: Strangers,
     /// When all links are judged again, because authorities end too.
     judge_at: Mono,
     judge_every: Duration,
@@ -51,7 +55,7 @@ pub(super) struct Owner {
     shutdown: CancellationToken,
     clock: SharedClock,
     metrics: MeshMetrics,
-    server: Server,
+    shared: Shared,
 }
 
 /// What the owner woke up for.
@@ -104,14 +108,15 @@ impl Owner {
         };
         let server =
             Server { credentials: ports.credentials.clone(), queries: ports.queries.clone(), limit: timers.request };
-        let (tell, told) = mpsc::channel(WAITING);
+        let (happened, told) = mpsc::channel(WAITING);
+        let shared = Shared { happened, server, clock: clock.clone(), patience: timers.silent };
         Self {
             membership: Membership::new(local),
             connections: BTreeMap::new(),
             dials: JoinSet::new(),
-            tell,
             told,
             strangers: Strangers::default(),
+            misbehaved: Strangers::quiet_for(AGAIN),
             judge_at: clock.mono() + timers.summary,
             judge_every: timers.summary,
             transport,
@@ -124,7 +129,7 @@ impl Owner {
             shutdown,
             clock,
             metrics,
-            server,
+            shared,
         }
     }
 
@@ -251,6 +256,9 @@ impl Owner {
         match happened {
             Happened::Frame(frame) => {
                 self.metrics.received(frame.len());
+                if let Some(more) = connection.traffic(now.mono) {
+                    self.metrics.wire(more);
+                }
                 connection.heard().set(now.mono);
                 let remote = connection.link.remote();
                 if connection.remote != remote {
@@ -264,11 +272,24 @@ impl Owner {
                 connection.heard().set(now.mono);
                 self.membership.input(now, id, Input::Heard);
             }
+            Happened::Misbehaved(what, detail) => {
+                let peer = connection.link.identity().name.clone();
+                self.misbehaved(&peer, what, &detail);
+            }
             Happened::Written(buffer) => connection.buffer = Some(buffer),
             Happened::Closed(reason) => {
+                self.metrics.closed(&reason);
                 self.connections.remove(&id);
                 self.membership.closed(now, id, &reason);
             }
+        }
+    }
+
+    /// Counted each time, and logged once in a while.
+    fn misbehaved(&mut self, peer: &PeerName, what: Misbehaviour, detail: &str) {
+        self.metrics.misbehaved(what);
+        if self.misbehaved.is_news(self.clock.mono(), peer.as_str(), what.as_str()) {
+            tracing::warn!(%peer, what = what.as_str(), detail, "a peer misbehaves");
         }
     }
 
@@ -277,8 +298,7 @@ impl Owner {
         let connected = Connected { name: name.clone(), remote: link.remote(), expires: link.expires() };
         match self.membership.connected(now, &connected, dialled) {
             Ok(id) => {
-                let (happened, server) = (self.tell.clone(), self.server.clone());
-                let connection = Connection::start(id, link, dialled.is_some(), now.mono, happened, server);
+                let connection = Connection::start(id, link, dialled.is_some(), self.shared.clone());
                 self.connections.insert(id, connection);
                 // The configuration may be another than that of its handshake.
                 self.judge(id);
@@ -331,6 +351,7 @@ impl Owner {
     fn act(&mut self, action: Action) {
         let incoming = &self.ports.incoming;
         match action {
+            Action::Misbehaved { peer, what, detail } => self.misbehaved(&peer, what, &detail),
             Action::Dial { peer, ticket, fresh, last } => {
                 let (transport, resolve) = (self.transport.clone(), self.resolve.clone());
                 self.dials.spawn(async move {
@@ -342,6 +363,7 @@ impl Owner {
                 if let Some(connection) = self.connections.remove(&connection) {
                     let (peer, remote) = (&connection.link.identity().name, connection.link.remote());
                     tracing::debug!(%peer, remote, %code, reason, "connection closed");
+                    self.metrics.ended(code);
                     connection.link.close(code, &reason);
                 }
             }
@@ -371,6 +393,7 @@ impl Owner {
     fn publish(&self) {
         self.reports.send_if_modified(|reports| {
             let new = self.membership.reports();
+            self.metrics.peers(new.values());
             let changed = *reports != new;
             *reports = new;
             changed

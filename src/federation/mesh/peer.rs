@@ -9,6 +9,7 @@ use bytes::BytesMut;
 use jiff::Timestamp;
 
 use super::backoff::Backoff;
+use super::flaps::Flaps;
 use super::{Action, ConnId, Connected, Local, Now, report, tie_break};
 use crate::clock::Mono;
 use crate::contract::ports::{Outgoing, StateKey};
@@ -32,6 +33,7 @@ pub(super) struct Peer {
     pub(super) hello: Option<Hello>,
     pub(super) capacity: Option<Capacity>,
     pub(super) last_heard: Option<Mono>,
+    pub(super) flaps: Flaps,
     pub(super) report: PeerReport,
 }
 
@@ -42,8 +44,12 @@ struct Connection {
     /// Whether we dialled it.
     dialled: bool,
     established: Option<Mono>,
+    /// It was silent for too long, and nothing was heard since.
+    missed: bool,
     expires: Mono,
-    /// The same on the wall clock: it may be set, and it goes on while a machine sleeps.
+    /// When a successor is made.
+    renew: Mono,
+    /// The end on the wall clock: it may be set, and it goes on while a machine sleeps.
     expires_at: Timestamp,
 }
 
@@ -86,6 +92,7 @@ impl Peer {
             hello: None,
             capacity: None,
             last_heard: None,
+            flaps: Flaps::default(),
             report: PeerReport::default(),
         }
     }
@@ -122,6 +129,7 @@ impl Peer {
             self.inbox = Inbox::default();
         }
         self.refusal = None;
+        self.flaps = Flaps::default();
         self.dial = Dial {
             at: now.mono,
             in_flight: same_dial && self.dial.in_flight,
@@ -159,12 +167,16 @@ impl Peer {
         let pinned = self.spec.cluster_uid.clone().or_else(|| self.inbox.cluster_uid().cloned());
         let expected = Expected { name: self.spec.name.clone(), cluster_uid: pinned };
         let session = Session::new(now.mono, local.timers, hello, local.sequences.clone(), expected);
+        let life = until(now.wall, connected.expires);
         let connection = Connection {
             session,
             remote: connected.remote.clone(),
             dialled,
             established: None,
-            expires: now.mono + until(now.wall, connected.expires),
+            missed: false,
+            expires: now.mono + life,
+            // Of a very short life, a third must do.
+            renew: now.mono + (life - local.timers.renew_before_expiry.min(life / 3)),
             expires_at: connected.expires,
         };
         self.connections.insert(id, connection);
@@ -264,7 +276,8 @@ impl Peer {
         let sessions = self.connections.values().filter_map(|connection| connection.session.poll_timeout()).min();
         let expiry = self.connections.values().map(|connection| connection.expires).min();
         let surplus = tie_break::due(&local.name, &self.spec.name, &self.healthy(), local.timers.overlap);
-        [sessions, expiry, surplus, self.dial_due(local)].into_iter().flatten().min()
+        let settled = self.flaps.settles(&local.timers);
+        [sessions, expiry, surplus, self.dial_due(local), settled].into_iter().flatten().min()
     }
 
     /// Appends the next frame for a connection.
@@ -314,9 +327,7 @@ impl Peer {
             return None;
         }
         // A suspect one is as good as lost: its successor is made now, and not when it is given up.
-        let renew = |connection: &Connection| {
-            (!connection.session.is_suspect()).then(|| connection.expires - local.timers.renew_before_expiry)
-        };
+        let renew = |connection: &Connection| (!connection.session.is_suspect()).then_some(connection.renew);
         let renew = self.connections.values().filter_map(renew).max().unwrap_or_default();
         Some(self.dial.at.max(renew))
     }
@@ -362,6 +373,14 @@ impl Peer {
         };
         let at = now.mono + wait;
         self.dial.at = if self.preferred().is_some() { self.dial.at.max(at) } else { at };
+        let meant = matches!(
+            code,
+            Some(CloseCode::Done | CloseCode::Replaced | CloseCode::CertificateEnding | CloseCode::Reconfigured)
+        );
+        let worked = connection.established.is_some() && !connection.missed;
+        if worked && !meant && self.healthy().is_empty() {
+            self.flaps.lost(now.mono);
+        }
         // Where the peer was is no word on where it is now.
         self.dial.fresh |= !matches!(code, Some(CloseCode::Replaced | CloseCode::CertificateEnding));
         if connection.dialled
@@ -382,11 +401,16 @@ impl Peer {
             match event {
                 Event::Established(hello) => self.established(now, local, id, *hello, out),
                 Event::Capacity(capacity) => self.capacity = capacity,
-                Event::Suspect if self.healthy().is_empty() => {
-                    self.dial.fresh = true;
-                    self.dial.at = now.mono;
+                Event::Suspect | Event::Recovered => {
+                    let missed = event == Event::Suspect;
+                    self.connections.entry(id).and_modify(|connection| connection.missed = missed);
+                    if missed && self.healthy().is_empty() {
+                        self.flaps.lost(now.mono);
+                        self.dial.fresh = true;
+                        self.dial.at = now.mono;
+                    }
                 }
-                Event::Suspect | Event::Recovered => {}
+                Event::Misbehaved(what, detail) => out.push_back(Action::Misbehaved { peer, what, detail }),
                 Event::Put { epoch, key, state } => out.push_back(Action::Put { peer, epoch, key, state }),
                 Event::CompleteSnapshot { epoch, keys } => {
                     out.push_back(Action::CompleteSnapshot { peer, epoch, keys });

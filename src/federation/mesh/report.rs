@@ -6,7 +6,7 @@ use crate::contract::{PeerReport, PeerState, Refusal};
 use crate::federation::wire::registry::{CloseCode, RefusalReason};
 
 /// The report of a peer as things are. Without its round-trip time, which the link knows.
-pub(super) fn of(peer: &Peer, now: Now) -> PeerReport {
+pub(super) fn of(peer: &Peer, flapping: bool, now: Now) -> PeerReport {
     let connected = peer.preferred().is_some();
     let state = match &peer.refusal {
         _ if peer.spec.suspend => PeerState::Suspended,
@@ -28,6 +28,7 @@ pub(super) fn of(peer: &Peer, now: Now) -> PeerReport {
         rtt_micros: None,
         last_seen: peer.last_heard.map(|at| now.wall_of(at)),
         since: since.or(Some(now.wall)),
+        flapping,
         refusal: peer.refusal.as_ref().map(|(_, refusal)| refusal.clone()),
     }
 }

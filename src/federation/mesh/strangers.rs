@@ -12,15 +12,27 @@ const QUIET: Duration = Duration::from_secs(60);
 const REMEMBERED: usize = 64;
 
 /// Strangers that were mentioned lately.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Strangers {
     mentioned: BTreeMap<(String, String), Mono>,
+    quiet: Duration,
+}
+
+impl Default for Strangers {
+    fn default() -> Self {
+        Self::quiet_for(QUIET)
+    }
 }
 
 impl Strangers {
+    /// The same is mentioned again after `quiet`.
+    pub(super) fn quiet_for(quiet: Duration) -> Self {
+        Self { mentioned: BTreeMap::new(), quiet }
+    }
+
     /// Whether to mention that `who` was turned away for `reason`.
     pub(super) fn is_news(&mut self, now: Mono, who: &str, reason: &str) -> bool {
-        self.mentioned.retain(|_, at| now.saturating_since(*at) < QUIET);
+        self.mentioned.retain(|_, at| now.saturating_since(*at) < self.quiet);
         let key = (who.to_owned(), reason.to_owned());
         let news = !self.mentioned.contains_key(&key) && self.mentioned.len() < REMEMBERED;
         if news {

@@ -18,7 +18,9 @@ use crate::contract::{Capacity, CredentialRefusal, CredentialRequest, PeerState}
 use crate::federation::testing::{Cluster, PausedClock, desired_key, observed_key};
 use crate::federation::transport::memory::{MemoryNetwork, MemoryTransport};
 use crate::federation::transport::{Resolve, Transport};
+use crate::metrics::Metrics;
 
+mod bad_input;
 mod quic;
 
 /// One agent's federation, with what its cluster says and hears.
@@ -29,6 +31,7 @@ struct Agent {
     peers: watch::Sender<BTreeMap<PeerName, PeerSpec>>,
     epoch: watch::Sender<Option<Epoch>>,
     shutdown: CancellationToken,
+    metrics: Metrics,
 }
 
 impl Agent {
@@ -41,7 +44,7 @@ impl Agent {
     ) -> Self {
         let cluster = Cluster::shared();
         let (peers, epoch) = (watch::Sender::default(), watch::Sender::new(Some(Epoch(epoch))));
-        let shutdown = CancellationToken::new();
+        let (shutdown, metrics) = (CancellationToken::new(), Metrics::default());
         let seed = clock.mono().since_start().as_nanos() as u64 + name.len() as u64;
         let config = MeshConfig {
             name: name.into(),
@@ -54,7 +57,7 @@ impl Agent {
             clock,
             rng: Box::new(SeededRng::new(seed)),
             resolve,
-            metrics: MeshMetrics::default(),
+            metrics: MeshMetrics::register(&metrics),
             shutdown: shutdown.clone(),
         };
         let ports = Ports {
@@ -64,7 +67,7 @@ impl Agent {
             queries: cluster.clone(),
         };
         let handle = spawn(config, transport, ports);
-        Self { name, cluster, handle, peers, epoch, shutdown }
+        Self { name, cluster, handle, peers, epoch, shutdown, metrics }
     }
 
     fn knows(&self, peer: &str, endpoints: &[SocketAddr]) {

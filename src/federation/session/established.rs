@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::event::{Event, Lane, Sequences};
+use super::event::{Event, Lane, Misbehaviour, Sequences};
 use super::inbox::{Inbox, News, Origin};
 use super::outbox::{self, Outbox, Unfit};
 use crate::clock::Mono;
@@ -27,6 +27,8 @@ pub(super) struct Speaker {
 pub(super) struct Established {
     pub(super) origin: Origin,
     pub(super) suspect: bool,
+    /// How often the peer is to hear us.
+    beat_every: Duration,
     capacity: Option<Capacity>,
     heartbeat: Due,
     summary: Due,
@@ -54,12 +56,14 @@ impl Due {
 
 impl Established {
     /// Starts with a heartbeat and a summary.
-    pub(super) fn new(now: Mono, timers: &Timers, origin: Origin) -> Self {
+    pub(super) fn new(now: Mono, timers: &Timers, origin: Origin, patience: Option<Duration>) -> Self {
+        let beat_every = timers.heartbeat_for(patience);
         Self {
             origin,
             suspect: false,
+            beat_every,
             capacity: None,
-            heartbeat: Due { now: true, next: now + timers.heartbeat },
+            heartbeat: Due { now: true, next: now + beat_every },
             summary: Due { now: true, next: now + timers.summary },
             all_known: false,
             outbox: Outbox::default(),
@@ -69,7 +73,7 @@ impl Established {
     }
 
     pub(super) fn timeout(&mut self, now: Mono, timers: &Timers) {
-        self.heartbeat.pass(now, timers.heartbeat);
+        self.heartbeat.pass(now, self.beat_every);
         self.summary.pass(now, timers.summary);
     }
 
@@ -115,7 +119,11 @@ impl Established {
         }
         let problem = match inbox.put(&self.origin, sequence, &key, digest) {
             News::Same | News::Old => return,
-            News::Full => format!("a peer takes {} states at most", limits::KEYS_PER_PEER),
+            News::Full => {
+                let problem = format!("a peer takes {} states at most", limits::KEYS_PER_PEER);
+                events.push_back(Event::Misbehaved(Misbehaviour::TooManyKeys, problem.clone()));
+                problem
+            }
             News::New => match outbox::decode(&key, state.as_ref()) {
                 Ok(state) => {
                     events.push_back(Event::Put { epoch, key, state });
@@ -123,6 +131,7 @@ impl Established {
                 }
                 Err(problem) => {
                     inbox.rejected(&key);
+                    events.push_back(Event::Misbehaved(Misbehaviour::Unusable, problem.clone()));
                     problem
                 }
             },

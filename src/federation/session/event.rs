@@ -77,6 +77,43 @@ pub enum Event {
         /// One sentence.
         problem: String,
     },
+    /// The peer did something it should not, with a sentence. The session lives on unless [`Event::Close`] follows.
+    Misbehaved(Misbehaviour, String),
     /// The session is over: close the connection. The last event.
     Close(Ending),
+}
+
+/// What peers do that they should not. Each is counted, and logged once in a while per peer; none of it costs more than
+/// a bounded amount of memory, and others do not notice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Misbehaviour {
+    /// A frame that is no message, or beyond a limit. Ends the connection.
+    Malformed,
+    /// A message that has no place at this point. Ends the connection.
+    OutOfOrder,
+    /// A connection without an accepted hello in time. Ends it.
+    HalfOpen,
+    /// A state that cannot be used. Its sender is told, and the other states live on.
+    Unusable,
+    /// More states than [`crate::federation::wire::limits::KEYS_PER_PEER`]. The sender is told of those beyond.
+    TooManyKeys,
+    /// More frames than a peer has reason to send. They are read more slowly.
+    Flood,
+    /// What we send is not read. Ends the connection.
+    NotReading,
+}
+
+impl Misbehaviour {
+    /// The word in metrics and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::OutOfOrder => "out_of_order",
+            Self::HalfOpen => "half_open",
+            Self::Unusable => "unusable",
+            Self::TooManyKeys => "too_many_keys",
+            Self::Flood => "flood",
+            Self::NotReading => "not_reading",
+        }
+    }
 }

@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 use bytes::{Bytes, BytesMut};
 
 use self::established::{Established, Speaker};
-pub use self::event::{Event, Input, Lane, Sequences};
+pub use self::event::{Event, Input, Lane, Misbehaviour, Sequences};
 pub use self::hello::{Ending, Expected};
 pub use self::inbox::{Inbox, Origin};
 use super::timers::Timers;
@@ -53,7 +53,12 @@ pub struct Session {
 
 #[derive(Debug)]
 enum Stage {
-    Greeting { deadline: Mono, theirs: Option<Hello>, acknowledged: bool },
+    /// `theirs`: their hello and the version both speak.
+    Greeting {
+        deadline: Mono,
+        theirs: Option<(Hello, WireVersion)>,
+        acknowledged: bool,
+    },
     Established(Box<Established>),
     Over,
 }
@@ -171,32 +176,48 @@ impl Session {
         self.events.push_back(Event::Close(ending));
     }
 
+    fn violation(&mut self, what: Misbehaviour, text: &str) -> Ending {
+        self.events.push_back(Event::Misbehaved(what, text.to_owned()));
+        Ending::new(CloseCode::Protocol, text)
+    }
+
     fn frame(&mut self, now: Mono, inbox: &mut Inbox, frame: Bytes) -> Result<(), Ending> {
-        let violation = |text: &str| Ending::new(CloseCode::Protocol, text);
+        use Misbehaviour::{Malformed, OutOfOrder};
         if matches!(self.stage, Stage::Greeting { .. }) && frame.len() > limits::HELLO_FRAME {
-            return Err(violation("a frame before the hello is beyond the limit"));
+            return Err(self.violation(Malformed, "a frame before the hello is beyond the limit"));
         }
         let message = match Message::decode(frame) {
             Ok(Decoded::Known(message)) => message,
             Ok(Decoded::Unknown) => return Ok(()),
-            Err(error) => return Err(violation(&error.to_string())),
+            Err(error) => return Err(self.violation(Malformed, &error.to_string())),
         };
         match (&mut self.stage, message) {
             (Stage::Over, _) => {}
             (Stage::Greeting { theirs: theirs @ None, .. }, Message::Hello(hello)) => {
-                self.ack_due = Some(hello::judge(&self.ours, &self.expected, &hello)?);
-                *theirs = Some(hello);
+                let version = hello::judge(&self.ours, &self.expected, &hello)?;
+                self.ack_due = Some(version);
+                *theirs = Some((hello, version));
                 self.establish(now, inbox)?;
             }
-            (Stage::Greeting { acknowledged, .. }, Message::HelloAck(_)) => {
+            (Stage::Greeting { theirs: None, .. }, Message::HelloAck(_)) => {
+                return Err(self.violation(OutOfOrder, "an acknowledgement before the hello"));
+            }
+            (Stage::Greeting { theirs: Some((_, ours)), acknowledged, .. }, Message::HelloAck(theirs)) => {
+                let ours = *ours;
+                if ours != theirs {
+                    let text = format!("version {} is acknowledged, {} is the highest common one", theirs.0, ours.0);
+                    return Err(self.violation(OutOfOrder, &text));
+                }
                 *acknowledged = true;
                 self.establish(now, inbox)?;
             }
             (Stage::Established(_), Message::HelloAck(_)) => {}
             (Stage::Greeting { .. } | Stage::Established(_), Message::Hello(_)) => {
-                return Err(violation("a second hello"));
+                return Err(self.violation(OutOfOrder, "a second hello"));
             }
-            (Stage::Greeting { .. }, _) => return Err(violation("a state before the hello is acknowledged")),
+            (Stage::Greeting { .. }, _) => {
+                return Err(self.violation(OutOfOrder, "a state before the hello is acknowledged"));
+            }
             (Stage::Established(on), message) => on.receive(inbox, message, &mut self.events),
         }
         Ok(())
@@ -206,12 +227,12 @@ impl Session {
         let Stage::Greeting { theirs, acknowledged: true, .. } = &mut self.stage else {
             return Ok(());
         };
-        let Some(theirs) = theirs.take() else {
-            return Err(Ending::new(CloseCode::Protocol, "an acknowledgement before the hello"));
+        let Some((theirs, _)) = theirs.take() else {
+            return Ok(());
         };
         let origin = Origin { cluster_uid: theirs.cluster_uid.clone(), epoch: theirs.epoch, instance: theirs.instance };
         inbox.admit(&origin).map_err(|strange| hello::not_admitted(&theirs, &strange))?;
-        self.stage = Stage::Established(Box::new(Established::new(now, &self.timers, origin)));
+        self.stage = Stage::Established(Box::new(Established::new(now, &self.timers, origin, theirs.patience)));
         self.events.push_back(Event::Established(Box::new(theirs)));
         Ok(())
     }
@@ -221,7 +242,9 @@ impl Session {
         match &mut self.stage {
             Stage::Greeting { deadline, .. } if now >= *deadline => {
                 let seconds = self.timers.handshake.as_secs_f32();
-                self.end(Ending::new(CloseCode::Silent, format!("no accepted hello within {seconds} s")));
+                let text = format!("no accepted hello within {seconds} s");
+                self.events.push_back(Event::Misbehaved(Misbehaviour::HalfOpen, text.clone()));
+                self.end(Ending::new(CloseCode::Silent, text));
             }
             Stage::Established(_) if silence >= self.timers.silent => {
                 let seconds = self.timers.silent.as_secs_f32();

@@ -9,6 +9,7 @@ use crate::contract::ports::{State, StateKey};
 use crate::contract::{Capacity, Epoch, PeerName};
 use crate::federation::testing::{Cluster, desired, desired_key, hello, observed_key};
 use crate::federation::wire::frame;
+use crate::federation::wire::version::WireVersions;
 
 const T: Timers = Timers::DEFAULT;
 
@@ -278,6 +279,44 @@ fn silence_makes_suspect_and_then_ends() {
     pair.pass(Duration::from_secs(11), false);
     assert_eq!(pair.west.ending(), Some(CloseCode::Silent));
     assert_eq!(pair.west.session.poll_timeout(), None);
+}
+
+#[test]
+fn each_side_is_heard_as_often_as_it_asks_for() {
+    let beats = |patience: Option<Duration>| {
+        let mut pair = Pair::new();
+        pair.west.session.ours.patience = patience;
+        pair.settle();
+        let [before_east, before_west] = [pair.east.lanes.len(), pair.west.lanes.len()];
+        pair.pass(Duration::from_secs(30), true);
+        (pair.east.lanes.len() - before_east, pair.west.lanes.len() - before_west)
+    };
+    assert_eq!(beats(None), (20, 20), "an older agent does not say");
+    assert_eq!(beats(Some(T.suspect)), (20, 20));
+    assert_eq!(beats(Some(Duration::from_millis(900))), (100, 20), "only who is asked");
+    assert_eq!(beats(Some(Duration::from_millis(1))), (300, 20), "within reason");
+}
+
+#[test]
+fn two_versions_speak_the_highest_common_one() {
+    let versions = |min, max| WireVersions { min: WireVersion(min), max: WireVersion(max) };
+    for (east, west, common) in [((1, 2), (1, 1), 1), ((1, 2), (2, 3), 2), ((1, 5), (1, 5), 5)] {
+        let mut pair = Pair::new();
+        pair.east.session.ours.versions = versions(east.0, east.1);
+        pair.west.session.ours.versions = versions(west.0, west.1);
+        pair.east.session.ours.capabilities.insert("of a later version".into());
+        pair.east.cluster.say_desired("west", "a", 1);
+        let acks = |end: &mut End| {
+            let ack = |message| if let Message::HelloAck(version) = message { Some(version.0) } else { None };
+            end.said().into_iter().find_map(ack)
+        };
+        pair.east.transmit();
+        carry(pair.now, &mut pair.east, &mut pair.west);
+        assert_eq!(acks(&mut pair.west), Some(common));
+        pair.settle();
+        assert!(pair.east.session.is_established() && pair.west.session.is_established());
+        assert_eq!(pair.west.puts(), [desired_key("a")]);
+    }
 }
 
 #[test]

@@ -48,6 +48,15 @@ pub struct PeerIdentity {
     pub fingerprint: String,
 }
 
+/// Bytes on the wire, IP and UDP headers included.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Traffic {
+    /// To the peer.
+    pub sent: u64,
+    /// From the peer.
+    pub received: u64,
+}
+
 /// How a link ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CloseReason {
@@ -87,6 +96,10 @@ pub trait Link: Send + Sync {
     fn remote(&self) -> String;
     /// Smoothed round-trip time; `None` until measured.
     fn rtt(&self) -> Option<Duration>;
+    /// What went over the wire so far, with all that the transport adds; `None`: not counted.
+    fn traffic(&self) -> Option<Traffic> {
+        None
+    }
     /// Opens a stream. Waits while the peer's stream limit is reached. The kind travels with the first payload at the
     /// latest when something is flushed.
     fn open(&self, kind: StreamKind) -> BoxFuture<'_, io::Result<(SendHalf, RecvHalf)>>;

@@ -29,6 +29,10 @@ pub const CREDENTIAL_FRAME: usize = 16 << 10;
 /// Bytes of a query: a path with parameters.
 pub const QUERY_FRAME: usize = 4 << 10;
 
+/// Queries of one connection that are answered at a time: with the largest answers, 16 MiB for a peer that does not read.
+/// The others wait for their turn.
+pub const QUERIES_AT_A_TIME: usize = 4;
+
 /// Bytes of the answer to a query: 10,000 bursts at 400 bytes each.
 pub const ANSWER_FRAME: usize = 4 << 20;
 

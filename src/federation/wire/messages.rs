@@ -4,6 +4,7 @@
 //! kind of key, of a newer version: it is skipped. Errors end the connection with `Protocol`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use prost::Message as _;
@@ -53,6 +54,9 @@ pub struct Hello {
     pub labels: BTreeMap<String, String>,
     /// Additions the sender understands; unknown ones are kept and mean nothing.
     pub capabilities: BTreeSet<String>,
+    /// After how much silence the sender suspects the receiver, which is to be heard more often than that. `None`: an
+    /// agent that does not say.
+    pub patience: Option<Duration>,
 }
 
 /// All keys of the sender, as of `sequence`.
@@ -224,6 +228,7 @@ impl TryFrom<proto::Hello> for Hello {
             instance: hello.instance,
             labels: hello.labels,
             capabilities: hello.capabilities.into_iter().collect(),
+            patience: (hello.patience_millis > 0).then(|| Duration::from_millis(hello.patience_millis.into())),
         })
     }
 }
@@ -240,6 +245,9 @@ impl From<Hello> for proto::Hello {
             instance: hello.instance,
             labels: hello.labels,
             capabilities: hello.capabilities.into_iter().collect(),
+            patience_millis: hello
+                .patience
+                .map_or(0, |patience| u32::try_from(patience.as_millis()).unwrap_or(u32::MAX).max(1)),
         }
     }
 }

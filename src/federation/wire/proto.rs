@@ -70,6 +70,9 @@ pub struct Hello {
     /// Additions the sender understands.
     #[prost(string, repeated, tag = "9")]
     pub capabilities: Vec<String>,
+    /// Milliseconds of silence after which the sender suspects the receiver; 0: it does not say.
+    #[prost(uint32, tag = "10")]
+    pub patience_millis: u32,
 }
 
 /// The hello is accepted.

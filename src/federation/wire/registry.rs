@@ -89,6 +89,14 @@ macro_rules! close_codes {
                 }
             }
 
+            /// Its name; of all codes of newer versions the same.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)*
+                    Self::Unknown(_) => "Unknown",
+                }
+            }
+
             /// The reason of a [`Refusal`] this code carries; `None` if the connection ended without one being refused.
             pub const fn refusal(self) -> Option<RefusalReason> {
                 match self {

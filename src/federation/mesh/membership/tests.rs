@@ -65,6 +65,37 @@ fn where_a_connection_came_to_nothing_is_tried_last_for_a_while() {
 }
 
 #[test]
+fn a_peer_that_keeps_being_lost_flaps_until_it_has_held_for_a_while() {
+    let mut world = World::new(&["east", "west"]);
+    world.run(seconds(5));
+    for round in 1..=3 {
+        assert!(!world.report("east", "west").flapping, "round {round}");
+        world.cut("east", "west");
+        world.run(seconds(15));
+        world.heal("east", "west");
+        world.run(seconds(10));
+    }
+    let report = world.report("east", "west");
+    assert_eq!((report.state, report.flapping), (PeerState::Connected, true), "what is, and what to make of it");
+    world.run(T.grace);
+    assert!(!world.report("east", "west").flapping);
+    assert!(!world.cluster("east").reports("west").pop().unwrap().flapping, "and it is told");
+}
+
+#[test]
+fn restarts_that_are_announced_are_no_flapping() {
+    let mut world = World::new(&["east", "west"]);
+    for epoch in 2..8 {
+        world.run(seconds(5));
+        world.end("west", &Ending::new(CloseCode::Done, "the agent stops"));
+        world.run(seconds(1));
+        world.start("west", epoch);
+        world.run(seconds(5));
+        assert!(!world.report("east", "west").flapping, "leadership {epoch}");
+    }
+}
+
+#[test]
 fn half_open_connections_do_not_push_out_the_one_that_works() {
     let mut world = World::with(&["east", "west"], |at, _| at == "east");
     world.run(seconds(5));

@@ -20,7 +20,7 @@ use crate::contract::PeerSpec;
 use crate::federation::identity::judge::{self, Denied, Shown};
 use crate::federation::identity::trust::{Peer, Usage};
 use crate::federation::identity::{Identity, IdentityStore};
-use crate::federation::transport::{CloseReason, Link, PeerIdentity, RecvHalf, SendHalf};
+use crate::federation::transport::{CloseReason, Link, PeerIdentity, RecvHalf, SendHalf, Traffic};
 use crate::federation::wire::limits::{STREAMS_PER_PEER, cut_reason};
 use crate::federation::wire::registry::{CloseCode, StreamKind};
 
@@ -99,6 +99,13 @@ impl Link for QuicLink {
     fn rtt(&self) -> Option<Duration> {
         // The handshake was the first measurement.
         Some(self.connection.rtt())
+    }
+
+    fn traffic(&self) -> Option<Traffic> {
+        let stats = self.connection.stats();
+        let headers = if self.connection.remote_address().ip().to_canonical().is_ipv4() { 28 } else { 48 };
+        let bytes = |udp: quinn::UdpStats| udp.bytes + udp.datagrams * headers;
+        Some(Traffic { sent: bytes(stats.udp_tx), received: bytes(stats.udp_rx) })
     }
 
     fn open(&self, kind: StreamKind) -> BoxFuture<'_, io::Result<(SendHalf, RecvHalf)>> {

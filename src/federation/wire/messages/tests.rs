@@ -25,6 +25,7 @@ fn samples() -> Vec<Message> {
             instance: 0x0102_0304_0506_0708,
             labels: BTreeMap::from([("region".into(), "eu".into()), ("zone".into(), "a".into())]),
             capabilities: BTreeSet::from(["tunnel".into()]),
+            patience: Some(Duration::from_millis(4_700)),
         }),
         Message::HelloAck(WireVersion(1)),
         Message::Heartbeat(None),

@@ -491,7 +491,7 @@ impl World {
             Action::CompleteSnapshot { peer, epoch, keys } => cluster.complete_snapshot(&peer, epoch, &keys),
             Action::Undeliverable { peer, key, problem } => Incoming::undeliverable(&*cluster, &peer, key, &problem),
             Action::Report { peer, report } => cluster.peer_report(&peer, report),
-            Action::Established { .. } | Action::Forget { .. } => {}
+            Action::Established { .. } | Action::Forget { .. } | Action::Misbehaved { .. } => {}
         }
     }
 }

@@ -1,0 +1,93 @@
+#![doc = include_str!("protocol.md")]
+
+#[cfg(test)]
+mod tests {
+    use crate::federation::session::Misbehaviour;
+    use crate::federation::timers::Timers;
+    use crate::federation::wire::limits;
+    use crate::federation::wire::registry::{CloseCode, StreamKind};
+
+    const PAGE: &str = include_str!("protocol.md");
+
+    /// The first two cells of all rows of the table under `title`.
+    fn table(title: &str) -> Vec<(String, String)> {
+        let section = PAGE.split("\n# ").find(|section| section.starts_with(title)).expect("the section is there");
+        let rows = section.lines().filter(|line| line.starts_with('|')).skip(2);
+        let cells = |row: &str| {
+            let mut cells = row.trim_matches('|').split('|').map(|cell| cell.trim().to_owned());
+            (cells.next().unwrap(), cells.next().unwrap())
+        };
+        rows.map(cells).collect()
+    }
+
+    fn rows<A: ToString, B: ToString>(rows: impl IntoIterator<Item = (A, B)>) -> Vec<(String, String)> {
+        rows.into_iter().map(|(a, b)| (a.to_string(), b.to_string())).collect()
+    }
+
+    #[test]
+    fn the_page_says_what_the_code_does() {
+        let kinds = StreamKind::ALL.iter().map(|kind| (kind.id(), format!("{kind:?}")));
+        assert_eq!(table("Streams"), rows(kinds));
+        assert_eq!(table("Close codes"), rows(CloseCode::ALL.iter().map(|code| (code.code(), code.name()))));
+        // No field is left out: a new one does not compile here.
+        let Timers {
+            heartbeat,
+            suspect,
+            silent,
+            grace,
+            quic_idle,
+            lease,
+            leader_lease,
+            summary,
+            handshake,
+            dial_min,
+            dial_max,
+            request,
+            renew_before_expiry,
+            overlap,
+            flap_window,
+        } = Timers::DEFAULT;
+        let timers = [
+            ("heartbeat", heartbeat),
+            ("suspect", suspect),
+            ("silent", silent),
+            ("grace", grace),
+            ("quic_idle", quic_idle),
+            ("lease", lease),
+            ("leader_lease", leader_lease),
+            ("summary", summary),
+            ("handshake", handshake),
+            ("dial_min", dial_min),
+            ("dial_max", dial_max),
+            ("request", request),
+            ("renew_before_expiry", renew_before_expiry),
+            ("overlap", overlap),
+            ("flap_window", flap_window),
+        ];
+        assert_eq!(table("Timers"), rows(timers.map(|(name, value)| (name, format!("{value:?}")))));
+        let limits = [
+            ("CONTROL_FRAME", limits::CONTROL_FRAME),
+            ("HELLO_FRAME", limits::HELLO_FRAME),
+            ("TEMPLATE", limits::TEMPLATE),
+            ("STREAMS_PER_PEER", limits::STREAMS_PER_PEER as usize),
+            ("CONNECTIONS_PER_PEER", limits::CONNECTIONS_PER_PEER),
+            ("KEYS_PER_PEER", limits::KEYS_PER_PEER),
+            ("CREDENTIAL_FRAME", limits::CREDENTIAL_FRAME),
+            ("QUERY_FRAME", limits::QUERY_FRAME),
+            ("QUERIES_AT_A_TIME", limits::QUERIES_AT_A_TIME),
+            ("ANSWER_FRAME", limits::ANSWER_FRAME),
+            ("REASON", limits::REASON),
+            ("WRITE_BATCH", limits::WRITE_BATCH),
+            ("LABELS", limits::LABELS),
+        ];
+        assert_eq!(table("Limits"), rows(limits));
+    }
+
+    #[test]
+    fn every_misbehaviour_is_named() {
+        use Misbehaviour as M;
+        for what in [M::Malformed, M::OutOfOrder, M::HalfOpen, M::Unusable, M::TooManyKeys, M::Flood, M::NotReading] {
+            assert!(PAGE.contains(&format!("`{}`", what.as_str())), "{what:?}");
+        }
+    }
+}
