@@ -58,6 +58,9 @@ pub enum Command {
     /// Make identities offline: a federation CA, and certificates signed by it
     #[command(subcommand)]
     Federation(Federation),
+    /// Move from the Flux Operator to Tributary
+    #[command(subcommand)]
+    Migrate(Migrate),
     /// Run a whole federation on this machine: control planes, agents, and a MiniCluster that bursts
     #[cfg(feature = "demo")]
     Demo(Demo),
@@ -182,6 +185,21 @@ pub struct FederationIssue {
     /// Replace what is there
     #[arg(long)]
     pub force: bool,
+}
+
+/// `agentctl migrate`.
+#[derive(Debug, Subcommand)]
+pub enum Migrate {
+    /// Say what the move would change, without changing anything: exit code 1 if it would break something
+    Check(MigrateCheck),
+}
+
+/// `agentctl migrate check`.
+#[derive(Debug, Args)]
+pub struct MigrateCheck {
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
 }
 
 /// The distribution that the default view is built for: Flux runs with the C library of the brokers' image.

@@ -4,6 +4,7 @@ pub mod bursts;
 #[cfg(feature = "demo")]
 pub mod demo;
 pub mod federation;
+pub mod migrate;
 pub mod peer;
 pub mod peers;
 pub mod status;
@@ -19,6 +20,7 @@ pub async fn dispatch(cli: Cli) -> Result<()> {
         Command::Peers(list) => peers::run(&cli.target, &list).await,
         Command::Bursts(list) => bursts::run(&cli.target, &list).await,
         Command::Peer(command) => peer::run(&cli.target, command).await,
+        Command::Migrate(command) => migrate::run(&cli.target, command).await,
         Command::Federation(command) => federation::run(command),
         #[cfg(feature = "demo")]
         Command::Demo(demo) => demo::run(&cli.target, demo).await,

@@ -1,0 +1,286 @@
+//! What the fields of one spec mean to upstream, and to us: pure. Source of what upstream does: its code, measured.
+
+use tributary::api::minicluster::{Container, MiniClusterSpec, Runner};
+
+use super::report::Severity;
+use super::shell::{self, Construct};
+
+/// A field that behaves differently.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Difference {
+    pub severity: Severity,
+    pub rule: &'static str,
+    pub field: String,
+    pub what: String,
+    pub hint: String,
+}
+
+/// Everything in a spec that behaves differently, in the order of the spec.
+pub(super) fn differences(spec: &MiniClusterSpec) -> Vec<Difference> {
+    let mut found = Differences::default();
+    if let Ok(runner) = spec.runner() {
+        found.runner(spec, &runner);
+    }
+    for (index, container) in spec.containers.iter().enumerate() {
+        found.container(container, &format!("spec.containers[{index}]"));
+    }
+    found.shared_volumes(&spec.containers);
+    for (index, service) in spec.services.iter().enumerate() {
+        found.service(service, &format!("spec.services[{index}]"));
+    }
+    found.sizes_and_limits(spec);
+    found.pod(spec);
+    found.flux(spec);
+    found.0
+}
+
+#[derive(Default)]
+struct Differences(Vec<Difference>);
+
+impl Differences {
+    fn changes(&mut self, rule: &'static str, field: impl Into<String>, what: &str, hint: &str) {
+        let (field, what, hint) = (field.into(), what.to_owned(), hint.to_owned());
+        self.0.push(Difference { severity: Severity::Changes, rule, field, what, hint });
+    }
+
+    fn constructs(&mut self, field: &str, constructs: impl IntoIterator<Item = Construct>) {
+        self.0.extend(constructs.into_iter().map(|Construct { severity, rule, what, hint }| Difference {
+            severity,
+            rule,
+            field: field.to_owned(),
+            what,
+            hint: hint.to_owned(),
+        }));
+    }
+
+    fn runner(&mut self, spec: &MiniClusterSpec, runner: &Runner<'_>) {
+        let (container, path) = (runner.container, format!("spec.containers[{}]", runner.index));
+        let script = container.commands.script.as_deref();
+        let command = container.command.as_deref();
+        if let Some(script) = script {
+            self.constructs(&format!("{path}.commands.script"), shell::in_script(script));
+        }
+        match command {
+            Some(lines) if container.batch => self.constructs(&format!("{path}.command"), shell::in_script(lines)),
+            Some(command) => {
+                self.constructs(&format!("{path}.command"), shell::in_command(command, &container.environment));
+            }
+            None => {}
+        }
+        if (script.is_some() || command.is_some()) && spec.backoff_limit.is_none_or(|limit| limit == 0) {
+            let (what, hint) = if spec.logging.strict {
+                (
+                    "a failed command was run again, up to 100 times; now it fails the Job at once",
+                    "set backoffLimit and pod.restartPolicy to ask for retries",
+                )
+            } else {
+                (
+                    "a failed command left the Job Complete; now it fails the Job, and the MiniCluster says Failed",
+                    "if something relies on Complete, end commands.script with `|| true`",
+                )
+            };
+            self.changes(
+                "CommandResult",
+                format!("{path}.{}", if script.is_some() { "commands.script" } else { "command" }),
+                what,
+                hint,
+            );
+        }
+        if !container.run_flux && !container.ports.is_empty() {
+            let name = container.name.as_deref().unwrap_or("(unnamed)");
+            let what = format!("the ports of the container that runs Flux made a Service {name}; now there is none");
+            let hint = "reach its pods by their host names, or write a Service that selects hpa-selector=NAME";
+            self.changes("RunnerService", format!("{path}.ports"), &what, hint);
+        }
+        if container.batch_raw && !container.batch {
+            self.changes("BatchRaw", format!("{path}.batchRaw"), "it has no effect without batch, as before", "");
+        }
+    }
+
+    fn container(&mut self, container: &Container, path: &str) {
+        for (name, volume) in container.volumes() {
+            let field = format!("{path}.volumes.{name}");
+            if volume.empty_dir && volume.path.as_deref().is_some_and(|path| path != "/dev/shm") {
+                let what = "an emptyDir was mounted at /dev/shm, whatever path says; now it is mounted at path";
+                self.changes("EmptyDirPath", field.clone(), what, "write path: /dev/shm to keep it there");
+            }
+            let medium = volume.empty_dir_medium.as_deref().unwrap_or_default();
+            if medium != "memory" && medium.eq_ignore_ascii_case("memory") {
+                let what = "the medium counted in lower case only; the volume is in memory now";
+                self.changes("EmptyDirMedium", field, what, "");
+            }
+        }
+        let hooks = &container.life_cycle;
+        for (text, field) in [(&hooks.post_start_exec, "postStartExec"), (&hooks.pre_stop_exec, "preStopExec")] {
+            if text.as_deref().is_some_and(|text| text.trim().contains(' ')) {
+                let what = "the whole line was looked up as one program; now it is run as a command with arguments";
+                self.changes("LifeCycle", format!("{path}.lifeCycle.{field}"), what, "");
+            }
+        }
+    }
+
+    /// Upstream's list of mounts grew from container to container.
+    fn shared_volumes(&mut self, containers: &[Container]) {
+        let mut before = 0;
+        for (index, container) in containers.iter().enumerate() {
+            if before > 0 {
+                let what = "it also had the volumes of the containers before it; now it has its own only";
+                let field = format!("spec.containers[{index}].volumes");
+                self.changes("LeakedVolumes", field, what, "write here the volumes that this container needs");
+            }
+            before += container.volumes().len();
+        }
+    }
+
+    fn service(&mut self, service: &Container, path: &str) {
+        self.container(service, path);
+        let commands = &service.commands;
+        let commanded = [&service.command, &commands.script, &commands.init, &commands.service_pre, &commands.post];
+        if commanded.iter().any(|text| text.is_some()) {
+            let what = "command and commands had no effect, and the image's own entrypoint ran; now they run";
+            self.changes(
+                "ServiceCommand",
+                format!("{path}.command"),
+                what,
+                "remove them to keep the image's entrypoint",
+            );
+        }
+        if service.image_pull_secret.is_some() {
+            let what = "it had no effect; now images are pulled with it";
+            self.changes("PullSecret", format!("{path}.imagePullSecret"), what, "");
+        }
+    }
+
+    fn sizes_and_limits(&mut self, spec: &MiniClusterSpec) {
+        if spec.backoff_limit == Some(0) {
+            self.changes(
+                "BackoffLimit",
+                "spec.backoffLimit",
+                "0 meant 100; now it means that nothing is tried again",
+                "",
+            );
+        }
+        if spec.deadline_seconds == Some(0) {
+            let what = "0 ended the Job at once; now it means that there is no limit";
+            self.changes("Deadline", "spec.deadlineSeconds", what, "");
+        }
+        if spec.archive.path.is_some() {
+            let what = "the archive was read and never written; now it is written when the instance ends";
+            self.changes("Archive", "spec.archive.path", what, "the path must be on a volume that outlives the pod");
+        }
+    }
+
+    fn pod(&mut self, spec: &MiniClusterSpec) {
+        let pod = &spec.pod;
+        let mut rest = pod.security_context.clone();
+        rest.fs_group = None;
+        if rest != Default::default() {
+            let what = "all of it but fsGroup was dropped; now it takes effect";
+            self.changes("PodSecurityContext", "spec.pod.securityContext", what, "see that the images run under it");
+        }
+        if spec.network.disable_affinity && !pod.node_affinity.is_empty() {
+            let what = "network.disableAffinity removed it as well; now it takes effect";
+            self.changes("NodeAffinity", "spec.pod.nodeAffinity", what, "");
+        }
+    }
+
+    fn flux(&mut self, spec: &MiniClusterSpec) {
+        let flux = &spec.flux;
+        if let Some(config) = &flux.broker_config {
+            self.constructs("spec.flux.brokerConfig", shell::in_broker_config(config));
+        }
+        if flux.mount_path() != "/mnt/flux" {
+            let what = "the generated configuration was under /mnt/flux all the same, where brokers did not find it; now \
+                        it is under mountPath";
+            self.changes("MountPath", "spec.flux.container.mountPath", what, "");
+        }
+        if flux.container.image_pull_secret.is_some() {
+            let what = "it had no effect; now the view is pulled with it";
+            self.changes("PullSecret", "spec.flux.container.imagePullSecret", what, "");
+        }
+        if flux.munge_secret.is_some() {
+            let what = "it had no effect; now the Secret is mounted, and pods wait until it exists";
+            self.changes("MungeSecret", "spec.flux.mungeSecret", what, "it needs a key munge.key");
+        }
+        let bursting = &flux.bursting;
+        if !bursting.clusters.is_empty() {
+            let what = "the clusters were only names in the host list; now each becomes a Burst that is placed on a peer, and \
+                        waits while there is none";
+            self.changes("BurstClusters", "spec.flux.bursting.clusters", what, "stop whatever made the bursts by hand");
+        }
+        for (index, cluster) in bursting.clusters.iter().enumerate() {
+            if cluster.name.is_none() {
+                let what = "an unnamed cluster had no name in the host list; now its hosts are NAME-burst-N";
+                self.changes("BurstName", format!("spec.flux.bursting.clusters[{index}].name"), what, "");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(spec: &str) -> Vec<String> {
+        let spec: MiniClusterSpec = serde_saphyr::from_str(spec).unwrap();
+        differences(&spec).into_iter().map(|found| format!("{} {}", found.rule, found.field)).collect()
+    }
+
+    #[test]
+    fn an_interactive_cluster_has_nothing_that_changes() {
+        assert_eq!(rules("{size: 4, interactive: true, containers: [{image: a}]}"), [""; 0]);
+    }
+
+    #[test]
+    fn each_rule_names_its_field() {
+        for (spec, expected) in [
+            ("containers: [{command: app}]", "CommandResult spec.containers[0].command"),
+            ("{logging: {strict: true}, containers: [{command: app}]}", "CommandResult spec.containers[0].command"),
+            ("containers: [{name: web, ports: [80]}]", "RunnerService spec.containers[0].ports"),
+            ("containers: [{batchRaw: true}]", "BatchRaw spec.containers[0].batchRaw"),
+            (
+                "containers: [{volumes: {v: {emptyDir: true, path: /scratch}}}]",
+                "EmptyDirPath spec.containers[0].volumes.v",
+            ),
+            (
+                "containers: [{volumes: {v: {emptyDir: true, emptyDirMedium: Memory}}}]",
+                "EmptyDirMedium spec.containers[0].volumes.v",
+            ),
+            ("containers: [{lifeCycle: {preStopExec: echo hi}}]", "LifeCycle spec.containers[0].lifeCycle.preStopExec"),
+            (
+                "containers: [{runFlux: true, volumes: {v: {path: /v}}}, {name: b}]",
+                "LeakedVolumes spec.containers[1].volumes",
+            ),
+            ("{containers: [{}], services: [{name: db, command: serve}]}", "ServiceCommand spec.services[0].command"),
+            (
+                "{containers: [{}], services: [{name: db, imagePullSecret: s}]}",
+                "PullSecret spec.services[0].imagePullSecret",
+            ),
+            ("{backoffLimit: 0, containers: [{}]}", "BackoffLimit spec.backoffLimit"),
+            ("{deadlineSeconds: 0, containers: [{}]}", "Deadline spec.deadlineSeconds"),
+            ("{archive: {path: /a}, containers: [{}]}", "Archive spec.archive.path"),
+            (
+                "{pod: {securityContext: {runAsUser: 7, fsGroup: 7}}, containers: [{}]}",
+                "PodSecurityContext spec.pod.securityContext",
+            ),
+            (
+                "{network: {disableAffinity: true}, pod: {nodeAffinity: {a: [b]}}, containers: [{}]}",
+                "NodeAffinity spec.pod.nodeAffinity",
+            ),
+            ("{flux: {brokerConfig: \"a = '$B'\"}, containers: [{}]}", "EarlyExpansion spec.flux.brokerConfig"),
+            ("{flux: {container: {mountPath: /opt/f}}, containers: [{}]}", "MountPath spec.flux.container.mountPath"),
+            (
+                "{flux: {container: {imagePullSecret: s}}, containers: [{}]}",
+                "PullSecret spec.flux.container.imagePullSecret",
+            ),
+            ("{flux: {mungeSecret: m}, containers: [{}]}", "MungeSecret spec.flux.mungeSecret"),
+            (
+                "{flux: {bursting: {clusters: [{name: b, size: 2}]}}, containers: [{}]}",
+                "BurstClusters spec.flux.bursting.clusters",
+            ),
+        ] {
+            assert_eq!(rules(spec), [expected], "{spec}");
+        }
+        assert_eq!(rules("{pod: {securityContext: {fsGroup: 7}}, containers: [{}]}"), [""; 0]);
+    }
+}
