@@ -17,6 +17,7 @@
 //! | [`bursting`] | root side (place, offer) and provider side (admit, materialize) of a burst | api, flux, contract, render, cluster |
 //! | [`federation`] | wire, session, mesh, identity, QUIC; no Kubernetes in here | contract, flux |
 //! | [`admin`] | the read-only documents shared by the daemon and `agentctl` | contract |
+//! | [`guide`] | the user guide | – |
 //! | [`config`], [`clock`], [`telemetry`], [`metrics`] | foundations every room may use | – |
 //!
 //! The edges are held by a test that parses the sources (`tests/suite/edges.rs`).
@@ -28,6 +29,7 @@ pub mod config;
 pub mod contract;
 pub mod federation;
 pub mod flux;
+pub mod guide;
 pub mod metrics;
 pub mod telemetry;
 

@@ -1,6 +1,7 @@
 //! The user's own pieces of shell. Each is a file of its own that the scripts read with `.`: its quotes, dollar signs and
 //! line feeds cannot touch the script around it, and what it exports stays.
 
+use super::escaped::unescaped;
 use super::program::CUSTOM_SCRIPT;
 use super::{Access, File, OPERATOR_DIR};
 use crate::api::minicluster::Container;
@@ -63,7 +64,7 @@ impl Hooks<'_> {
     pub(super) fn files(&self, hooks: &[Hook]) -> Vec<File> {
         let file = |hook: &Hook| self.text(*hook).map(|text| File::new(self.file_name(*hook), text, Access::Read));
         let script = self.container.commands.script.as_ref();
-        let script = script.map(|text| File::new(self.script_name(), text.clone(), Access::Execute));
+        let script = script.map(|text| File::new(self.script_name(), unescaped(text), Access::Execute));
         hooks.iter().filter_map(file).chain(script).collect()
     }
 

@@ -2,6 +2,7 @@
 //!
 //! The shell is in `*.sh` beside this file; what the spec says enters it as quoted values, as bash arrays, and as files of the
 //! user's own shell (see [`hooks`]). Names, paths, variables and broker options are upstream's where users see them.
+mod escaped;
 mod hooks;
 mod options;
 mod program;

@@ -61,7 +61,7 @@ impl Differences {
             self.constructs(&format!("{path}.commands.script"), shell::in_script(script));
         }
         match command {
-            Some(lines) if container.batch => self.constructs(&format!("{path}.command"), shell::in_script(lines)),
+            Some(lines) if container.batch => self.constructs(&format!("{path}.command"), shell::in_batch(lines)),
             Some(command) => {
                 self.constructs(&format!("{path}.command"), shell::in_command(command, &container.environment));
             }

@@ -234,7 +234,9 @@ impl Findings {
                 "spec.containers" => "give the container another name",
                 _ => "rename or delete it, or rename the MiniCluster",
             };
-            self.breaks("NameTaken", field, what, hint);
+            // Without its Service a container still serves; upstream had the other's stand in for it.
+            let severity = if field == "spec.containers" { Severity::Changes } else { Severity::Breaks };
+            self.say(severity, "NameTaken", field, what, hint);
         }
     }
 

@@ -16,13 +16,15 @@ mod steps;
 #[cfg(test)]
 mod tests;
 
+use jiff::Timestamp;
+use kube::Client;
 use tributary::clock::{Clock, SystemClock};
 
 use crate::cli::{Migrate, MigrateCheck, Target};
 use crate::error::{Failure, Result};
 use crate::{kubernetes, output};
 
-pub use report::{Finding, Report, Severity};
+pub use report::{After, DefinitionRow, Finding, MiniClusterRow, OperatorRow, Report, Severity, Step};
 
 /// Runs `agentctl migrate …`.
 pub async fn run(target: &Target, command: Migrate) -> Result<()> {
@@ -31,12 +33,18 @@ pub async fn run(target: &Target, command: Migrate) -> Result<()> {
     }
 }
 
-async fn run_check(target: &Target, check: &MigrateCheck) -> Result<()> {
+/// What the move would change in a cluster, or in one namespace of it, as of `now`.
+///
+/// # Errors
+/// The API server cannot be reached, or does not show MiniClusters.
+pub async fn check(client: &Client, namespace: Option<&str>, now: Timestamp) -> Result<Report> {
+    Ok(judge::judge(&look::look(client, namespace, now).await?))
+}
+
+async fn run_check(target: &Target, options: &MigrateCheck) -> Result<()> {
     let client = kubernetes::client(target).await?;
-    let clock = SystemClock::start();
-    let found = look::look(&client, target.namespace.as_deref(), clock.wall()).await?;
-    let report = judge::judge(&found);
-    output::print(&output::document(check.output, &report, report::text)?)?;
+    let report = check(&client, target.namespace.as_deref(), SystemClock::start().wall()).await?;
+    output::print(&output::document(options.output, &report, report::text)?)?;
     let breaks = report.findings.iter().filter(|finding| finding.severity == Severity::Breaks).count();
     if report.ready {
         return Ok(());

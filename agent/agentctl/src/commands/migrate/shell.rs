@@ -51,10 +51,24 @@ pub(super) fn in_command(text: &str, environment: &BTreeMap<String, String>) -> 
     found
 }
 
-/// Of `commands.script` and of batch lines: a here-document without quotes, or `echo "…"`.
+/// Of `commands.script`: a here-document without quotes. Where every dollar is escaped, as upstream's documentation
+/// shows it, the backslashes are understood as upstream's.
 pub(super) fn in_script(text: &str) -> Vec<Construct> {
+    let seen = scan(text);
+    let own = seen.substitution || seen.expansion.is_some() || !seen.variables.is_empty();
+    pasted(text, own)
+}
+
+/// Of batch lines: `echo "…"`.
+pub(super) fn in_batch(text: &str) -> Vec<Construct> {
+    pasted(text, true)
+}
+
+fn pasted(text: &str, keeps_backslashes: bool) -> Vec<Construct> {
     let mut found = Vec::new();
-    if escapes(text) > 0 {
+    let seen = scan(text);
+    let expands = seen.substitution || seen.expansion.is_some() || !seen.variables.is_empty();
+    if escapes(text) > 0 && keeps_backslashes {
         found.push(Construct {
             severity: Severity::Breaks,
             rule: "EscapedDollar",
@@ -62,8 +76,7 @@ pub(super) fn in_script(text: &str) -> Vec<Construct> {
             hint: "write `$` and `` ` `` without the backslash",
         });
     }
-    let seen = scan(text);
-    if seen.substitution || seen.expansion.is_some() || !seen.variables.is_empty() {
+    if expands {
         found.push(Construct {
             severity: Severity::Changes,
             rule: "EarlyExpansion",
@@ -193,8 +206,10 @@ mod tests {
     fn scripts_lose_no_backslashes_any_more() {
         let rules = |text: &str| in_script(text).into_iter().map(|construct| construct.rule).collect::<Vec<_>>();
         assert_eq!(rules("#!/bin/bash\necho hello\n"), [""; 0]);
-        assert_eq!(rules("echo \\${FLUX_TASK_RANK}"), ["EscapedDollar"]);
+        assert_eq!(rules("echo \\${FLUX_TASK_RANK}"), [""; 0]);
+        assert_eq!(rules("echo \\$(seq 3) $HOME"), ["EscapedDollar", "EarlyExpansion"]);
         assert_eq!(rules("x=1\necho $x"), ["EarlyExpansion"]);
+        assert_eq!(in_batch("echo \\$HOME")[0].rule, "EscapedDollar");
         assert!(in_broker_config("[resource]\nnoverify = true\n").is_none());
         assert!(in_broker_config("[bootstrap]\nhosts = \"$H\"\n").is_some());
     }

@@ -242,3 +242,15 @@ fn a_helm_release_is_forgotten_not_uninstalled() {
     );
     assert!(!commands.iter().any(|command| command.contains("uninstall")));
 }
+
+#[test]
+fn the_guide_shows_these_commands() {
+    let guide = include_str!("../../../../../src/guide/migrating.md");
+    for step in judge(&installed()).steps {
+        assert!(guide.contains(&format!("$ {}\n", step.command)), "{}", step.command);
+    }
+    let shown = guide.lines().filter_map(|line| line.strip_prefix("$ "));
+    let printed: Vec<String> = judge(&installed()).steps.into_iter().map(|step| step.command).collect();
+    let unknown: Vec<&str> = shown.filter(|line| !printed.iter().any(|command| command == line)).collect();
+    assert_eq!(unknown, ["agentctl migrate check"]);
+}
