@@ -12,6 +12,7 @@ mod idle;
 mod mini_cluster;
 mod policy;
 mod rendered;
+mod sdk;
 mod shared;
 
 /// Not a test: see `tributary_tests::agent`.

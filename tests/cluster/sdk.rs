@@ -1,0 +1,80 @@
+//! The Flux Operator's Python SDK, from PyPI, against our definition.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use kube::api::ListParams;
+use serde_json::{Value, json};
+use tributary_sandbox::ADMIN;
+
+use crate::shared::{places, together};
+
+/// The newest release, with the Kubernetes client of its time: later ones (32 and on) send the fields of its models
+/// under their Python names, which no definition knows.
+const SDK: [&str; 2] = ["fluxoperator==0.2.0", "kubernetes==31.0.0"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_python_sdk_of_upstream_makes_and_deletes_a_mini_cluster() {
+    let Some(packages) = tokio::task::spawn_blocking(packages).await.unwrap() else { return };
+    let federation = together().await;
+    let [east, ..] = places(&federation, "sdk").await;
+    let kubeconfig = federation.clusters()[0].kubeconfig(ADMIN).unwrap();
+    let run = move || {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("cluster/sdk.py");
+        let mut python = Command::new("python3");
+        python.arg(script).args(["sdk", "python"]).env("PYTHONPATH", packages).env("KUBECONFIG", kubeconfig);
+        python.output().unwrap()
+    };
+    let output = tokio::task::spawn_blocking(run).await.unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+
+    let said: Value = text.lines().find_map(|line| serde_json::from_str(line).ok()).expect("one line is JSON");
+    let (pods, broker) = (said["pods"].as_array().unwrap(), said["broker"].as_str().unwrap());
+    assert_eq!(pods.len(), 3, "{text}");
+    assert!(broker.starts_with("python-0"), "{broker}");
+    for (path, expected) in [
+        ("/size", json!(3)),
+        ("/containers/0/environment/OMP_NUM_THREADS", json!("2")),
+        ("/containers/0/secrets/TOKEN/key", json!("value")),
+        ("/containers/0/volumes/data/configMapName", json!("data")),
+        ("/containers/1/ports/0", json!(8080)),
+        ("/flux/scheduler/queuePolicy", json!("easy")),
+        ("/pod/nodeSelector", json!({"kubernetes.io/os": "linux"})),
+    ] {
+        assert_eq!(said["spec"].pointer(path), Some(&expected), "{path}");
+    }
+    let all = ListParams::default();
+    assert!(east.mini_clusters().list(&all).await.unwrap().items.is_empty());
+    assert!(east.pods().list(&all).await.unwrap().items.is_empty(), "the SDK waits until they are gone");
+}
+
+/// Where the SDK is installed, outside of the sources, once for this machine. `None`, with a word, where there is no
+/// Python, or nothing to install from.
+#[allow(clippy::print_stderr, reason = "whoever runs the tests must see what was not tested")]
+fn packages() -> Option<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
+    let directory = cache.join("tributary").join(SDK.join("-").replace("==", "-"));
+    if directory.is_dir() {
+        return Some(directory);
+    }
+    std::fs::create_dir_all(directory.parent()?).ok()?;
+    let fresh = tempfile::tempdir_in(directory.parent()?).ok()?;
+    let installed = Command::new("python3")
+        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", "--target"])
+        .arg(fresh.path())
+        .args(SDK)
+        .output();
+    let why = match installed {
+        Ok(Output { status, .. }) if status.success() => {
+            // Another test process may have been faster: then its directory is as good.
+            let _ = std::fs::rename(fresh.keep(), &directory);
+            return Some(directory);
+        }
+        Ok(output) => String::from_utf8_lossy(&output.stderr).lines().last().unwrap_or_default().to_owned(),
+        Err(error) => error.to_string(),
+    };
+    eprintln!("SKIPPED: {} cannot be installed with python3 -m pip: {why}", SDK.join(" "));
+    None
+}
