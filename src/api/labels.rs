@@ -67,6 +67,13 @@ pub const CREDENTIAL_DIGEST: &str = "tributary.dev/credential-digest";
 pub const RANK_MAP_DIGEST: &str = "tributary.dev/rank-map-digest";
 /// Annotation: the value of `suspend` that was last applied to the Job by us.
 pub const APPLIED_SUSPEND: &str = "tributary.dev/applied-suspend";
+/// Annotation of the Job: the labels of `spec.jobLabels` that we put on it last, by their keys.
+pub const APPLIED_JOB_LABELS: &str = "tributary.dev/applied-job-labels";
+/// Annotation that a person sets on a MiniCluster, to any new value: start the instance anew. The Job bears the value it
+/// was made with.
+pub const RESTART: &str = "tributary.dev/restart";
+/// Annotation of a MiniCluster: generation of the definition that it was seen by again, after an older one hid fields of it.
+pub const DEFINITION: &str = "tributary.dev/definition";
 /// Label: the MiniCluster an object was made for.
 pub const MINICLUSTER: &str = "tributary.dev/minicluster";
 /// Label: the slot a Burst or a hosted object stands for.
@@ -140,6 +147,10 @@ pub mod condition {
     pub const INSTANCE_RESTARTED: &str = "InstanceRestarted";
     /// The command has ended.
     pub const FINISHED: &str = "Finished";
+    /// The Services of the spec are there. Said only where one is not.
+    pub const SERVICES_READY: &str = "ServicesReady";
+    /// A command that fails is run again, because the user asked for retries.
+    pub const COMMAND_RETRIES: &str = "CommandRetries";
 
     /// Upstream: the Job was asked for.
     pub const JOB_REQUESTED: &str = "JobRequested";

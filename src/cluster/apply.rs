@@ -19,6 +19,8 @@ use super::drift::{Difference, digest, drift, same_status};
 use super::error::{Cause, RequestError};
 use super::key::ObjectKey;
 
+mod own;
+
 /// Prefix of the annotation that holds the digest; the field manager's name follows.
 pub const DIGEST_PREFIX: &str = "applied-digest.tributary.dev/";
 

@@ -54,6 +54,11 @@ impl RequestError {
         Self { action, object: object.into(), cause: cause.into() }
     }
 
+    /// Kind and name of the object.
+    pub fn object(&self) -> &str {
+        &self.object
+    }
+
     /// Why it failed.
     pub fn cause(&self) -> &Cause {
         &self.cause

@@ -1,19 +1,21 @@
 //! Does what was decided: the only step that writes, besides the status.
 
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Service};
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions, PropagationPolicy};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use super::decide::{Maintenance, Upkeep};
 use super::dereference::Known;
+use super::in_place::{JobChange, keys_text};
 use super::status::JobFacts;
 use crate::api::labels;
 use crate::api::minicluster::MiniCluster;
 use crate::cluster::apply::{Applied, Applier, Once};
 use crate::cluster::client::Clients;
 use crate::cluster::error::Cause;
+use crate::cluster::sweep::{self, Doomed};
 use crate::cluster::{ObjectKey, RequestError};
 use crate::flux::Certificate;
 use crate::render::{self, Boot, BootError, Rendered, files_digest};
@@ -21,8 +23,8 @@ use crate::render::{self, Boot, BootError, Rendered, files_digest};
 /// Writes the objects of MiniClusters.
 #[derive(Clone)]
 pub struct Writes {
-    clients: Clients,
-    applier: Applier,
+    pub(super) clients: Clients,
+    pub(super) applier: Applier,
 }
 
 /// What became of a creation.
@@ -30,8 +32,33 @@ pub struct Writes {
 pub enum Creation {
     /// A new incarnation.
     Created(JobFacts),
-    /// There is a Job already, which the cache does not know yet: nothing was written over.
+    /// There is a Job already, which the cache does not know yet, or an object of an earlier incarnation still goes:
+    /// nothing was written over.
     Exists,
+}
+
+/// An object that cannot be made because its name is taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Its kind and name.
+    pub object: String,
+    /// Kind, name and UID of its controller; `nobody` if it has none.
+    pub owner: String,
+}
+
+impl Taken {
+    /// What to tell the user.
+    pub fn sentence(&self) -> String {
+        format!(
+            "{} is there already and belongs to {}; nothing of it is changed: delete or rename it, or choose another name",
+            self.object, self.owner
+        )
+    }
+
+    /// Whether it is left over from an earlier MiniCluster of this name, which goes by itself.
+    pub fn is_left_over(&self, name: &str) -> bool {
+        self.owner.starts_with(&format!("MiniCluster {name} ("))
+    }
 }
 
 /// Why something could not be written.
@@ -67,52 +94,83 @@ impl Writes {
         known: &Known,
         rendered: &Rendered,
         certificate: Option<&Certificate>,
-    ) -> Result<Creation, Error> {
+    ) -> Result<(Creation, Vec<Taken>), Error> {
         let key = ObjectKey::of(&*known.mini_cluster);
         if self.job(&key).await?.is_some() {
-            return Ok(Creation::Exists);
+            return Ok((Creation::Exists, Vec::new()));
         }
         let secret = certificate.map(|certificate| render::secret::secret(&known.mini_cluster, certificate));
         let secret = async {
             match &secret {
-                Some(secret) => self.applier.apply(secret, None::<&Value>).await.map(drop),
-                None => Ok(()),
+                Some(secret) => Ok(self.applier.own(secret, None::<&Value>).await? == Applied::Terminating),
+                None => Ok(false),
             }
         };
-        let config_map = async { self.applier.apply(&rendered.config_map, None::<&Value>).await.map(drop) };
+        let config_map =
+            async { Ok(self.applier.own(&rendered.config_map, None::<&Value>).await? == Applied::Terminating) };
         let services = self.services(known, rendered, Upkeep::All);
-        futures::try_join!(secret, config_map, services)?;
+        let (secret_goes, config_map_goes, taken) = futures::try_join!(secret, config_map, services)?;
+        if secret_goes || config_map_goes {
+            return Ok((Creation::Exists, taken));
+        }
         let mut job = rendered.job.clone();
         let annotations = job.annotations_mut();
         annotations.insert(labels::FILES_DIGEST.to_owned(), files_digest(&rendered.boot.files));
-        annotations.insert(labels::APPLIED_SUSPEND.to_owned(), known.mini_cluster.spec.suspend.to_string());
+        let mini_cluster = &*known.mini_cluster;
+        annotations.insert(labels::APPLIED_SUSPEND.to_owned(), mini_cluster.spec.suspend.to_string());
+        if !mini_cluster.spec.job_labels.is_empty() {
+            let keys = keys_text(mini_cluster.spec.job_labels.keys());
+            annotations.insert(labels::APPLIED_JOB_LABELS.to_owned(), keys);
+        }
+        let restart = mini_cluster.annotations().get(labels::RESTART);
+        annotations.extend(restart.map(|value| (labels::RESTART.to_owned(), value.clone())));
         match self.applier.create_once(&job).await? {
-            Once::Exists => Ok(Creation::Exists),
-            Once::Created(job) => Ok(Creation::Created(facts(&job))),
+            Once::Exists => Ok((Creation::Exists, taken)),
+            Once::Created(job) => Ok((Creation::Created(facts(&job)), taken)),
         }
     }
 
-    /// Restores and follows what may change while an incarnation lives.
+    /// Restores and follows what may change while an incarnation lives. Returns what it runs without.
     pub async fn maintain(
         &self,
         known: &Known,
-        rendered: Option<&Rendered>,
+        running: Option<&Rendered>,
         maintenance: &Maintenance,
-    ) -> Result<(), Error> {
+    ) -> Result<Vec<Taken>, Error> {
         // Taken apart, so that a change that nobody makes does not compile.
-        let Maintenance { restore_config_map, scale, suspend, services } = maintenance;
+        let Maintenance { restore_config_map, job, services } = maintenance;
         if *restore_config_map {
             self.restore_config_map(known).await?;
         }
-        if *services != Upkeep::None
-            && let Some(rendered) = rendered
-        {
-            self.services(known, rendered, *services).await?;
+        self.change_job(known, job).await?;
+        match running {
+            Some(running) if *services != Upkeep::None => Ok(self.services(known, running, *services).await?),
+            _ => Ok(Vec::new()),
         }
-        if scale.is_some() || suspend.is_some() {
-            self.change_job(known, *scale, *suspend).await?;
-        }
+    }
+
+    /// Deletes the Job of this incarnation. It stays until its pods are gone, so that the next one finds their names free.
+    pub async fn delete_job(&self, known: &Known) -> Result<(), Error> {
+        let uid = known.job.facts().map(|facts| facts.uid.clone()).unwrap_or_default();
+        let doomed = Doomed { key: ObjectKey::of(&*known.mini_cluster), uid };
+        sweep::delete::<Job>(&self.clients.writer, &doomed, PropagationPolicy::Foreground).await?;
         Ok(())
+    }
+
+    /// Writes nothing but an annotation, so that every watch shows the object again, as the definition of this generation
+    /// shows it.
+    pub async fn show_again(&self, mini_cluster: &MiniCluster, generation: i64) -> Result<(), Error> {
+        let key = ObjectKey::of(mini_cluster);
+        let annotations = json!({labels::DEFINITION: generation.to_string()});
+        let body = json!({"metadata": {"uid": mini_cluster.uid(), "annotations": annotations}});
+        let namespace = key.namespace.clone().unwrap_or_default();
+        let api = Api::<MiniCluster>::namespaced(self.clients.writer.clone(), &namespace);
+        let params = PatchParams { field_manager: Some(labels::manager::MINICLUSTER.into()), ..PatchParams::default() };
+        match api.patch_metadata(&key.name, &params, &Patch::Merge(&body)).await.map_err(Cause::from) {
+            Ok(_) => Ok(()),
+            Err(cause) if cause.is_not_found() => Ok(()),
+            Err(cause) => Err(RequestError::new("annotate", format!("MiniCluster {key}"), cause).into()),
+        }
     }
 
     /// Deletes the MiniCluster itself, if it is still the same object.
@@ -154,52 +212,21 @@ impl Writes {
         Ok(job.map_err(|error| RequestError::new("read", format!("Job {key}"), error))?)
     }
 
-    async fn services(&self, known: &Known, rendered: &Rendered, upkeep: Upkeep) -> Result<(), RequestError> {
-        for service in &rendered.services {
-            let live = known.services.iter().find(|live| live.name_any() == service.name_any());
-            if live.is_some() && upkeep == Upkeep::Missing {
-                continue;
-            }
-            let mut service = service.clone();
-            match self.applier.apply(&service, live.map(|live| &**live)).await {
-                Err(error) if live.is_none() && error.cause().is_invalid() && clear_node_ports(&mut service) => {
-                    // The port it had is taken by now: any other will do, and bursts are told.
-                    self.applier.apply(&service, None::<&Value>).await?;
-                }
-                other => drop(other?),
-            }
-        }
-        match &rendered.service_pod {
-            // A pod cannot be changed: it is made when it is missing.
-            Some(pod) if !known.service_pod => self.applier.create_once(pod).await.map(drop),
-            _ => Ok(()),
-        }
-    }
-
     async fn restore_config_map(&self, known: &Known) -> Result<(), Error> {
         let key = ObjectKey::of(&*known.mini_cluster);
         let Some(boot) = self.frozen(&key).await? else { return Ok(()) };
         let config_map: ConfigMap = render::config_map(&known.mini_cluster, &boot);
-        let applied = self.applier.apply(&config_map, None::<&Value>).await?;
+        let applied = self.applier.own(&config_map, None::<&Value>).await?;
         if !matches!(applied, Applied::Unchanged) {
             tracing::info!(mini_cluster = %key, "the boot files were restored from the Job's frozen copy");
         }
         Ok(())
     }
 
-    async fn change_job(&self, known: &Known, scale: Option<i32>, suspend: Option<bool>) -> Result<(), Error> {
+    async fn change_job(&self, known: &Known, change: &JobChange) -> Result<(), Error> {
         let key = ObjectKey::of(&*known.mini_cluster);
         let uid = known.job.facts().map(|facts| facts.uid.clone()).unwrap_or_default();
-        let mut body = json!({"metadata": {"uid": uid}, "spec": {}});
-        if let Some(size) = scale {
-            // An indexed Job is elastic as long as both change together.
-            body["spec"]["parallelism"] = size.into();
-            body["spec"]["completions"] = size.into();
-        }
-        if let Some(suspend) = suspend {
-            body["spec"]["suspend"] = suspend.into();
-            body["metadata"]["annotations"] = json!({labels::APPLIED_SUSPEND: suspend.to_string()});
-        }
+        let Some(body) = change.patch(&uid) else { return Ok(()) };
         let namespace = key.namespace.clone().unwrap_or_default();
         let api = Api::<Job>::namespaced(self.clients.writer.clone(), &namespace);
         let params = PatchParams { field_manager: Some(labels::manager::MINICLUSTER.into()), ..PatchParams::default() };
@@ -210,14 +237,14 @@ impl Writes {
     }
 }
 
-/// Whether there was one.
-fn clear_node_ports(service: &mut Service) -> bool {
-    let ports = service.spec.as_mut().and_then(|spec| spec.ports.as_mut());
-    let mut cleared = false;
-    for port in ports.into_iter().flatten() {
-        cleared |= port.node_port.take().is_some();
+impl Error {
+    /// Whether a name is taken by somebody else's object: what to tell the user.
+    pub fn taken(&self) -> Option<Taken> {
+        match self {
+            Self::Request(error) => super::beside::taken(error),
+            Self::Boot { .. } => None,
+        }
     }
-    cleared
 }
 
 fn facts(job: &Job) -> JobFacts {
@@ -230,6 +257,7 @@ fn facts(job: &Job) -> JobFacts {
         suspended: spec.and_then(|spec| spec.suspend).unwrap_or(false),
         rank_map_digest: annotation(labels::RANK_MAP_DIGEST),
         credential_digest: annotation(labels::CREDENTIAL_DIGEST),
+        restart: annotation(labels::RESTART),
         ..JobFacts::default()
     }
 }

@@ -6,33 +6,50 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, future};
+use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 use tokio_util::sync::CancellationToken;
 
-use super::apply::{Creation, Writes};
+use super::SETTLING;
+use super::apply::{Creation, Taken, Writes};
 use super::certificate::{self, Source};
-use super::decide::{Action, Decision, Rendering, decide, needs_frozen};
+use super::decide::{Action, Decision, NAME_TAKEN, Rendering, decide, needs_frozen};
+use super::definition::{DefinitionView, OUTDATED};
 use super::dereference::{Caches, JobState, Known};
+use super::in_place::JobSettings;
 use super::notices::notices;
+use super::pod_index::PodIndexes;
 use super::status::{Facts, JobFacts, compute};
-use super::view::{ConfigMapView, JobView, PodView};
+use super::view::{ConfigMapView, JobView, LeadPodView, PodView};
+use crate::api::burst::Burst;
+use crate::api::hosted_burst::BurstPhase;
 use crate::api::labels;
 use crate::api::minicluster::{MiniCluster, MiniClusterStatus};
 use crate::clock::{Mono, SharedClock, SystemRng};
 use crate::cluster::ObjectKey;
 use crate::cluster::caches::{self, Cache, Selection, Subscription, controller_of};
 use crate::cluster::client::Clients;
+use crate::cluster::conditions;
 use crate::cluster::error::chain;
-use crate::cluster::events::Events;
+use crate::cluster::events::{Events, Notice};
 use crate::cluster::worker::{self, Options, Outcome, Queue, Run};
 use crate::flux::RankMap;
 use crate::render::{self, Boot, Context};
 
-/// How long caches get to show what was just created, before something missing counts as taken away.
-const SETTLING: Duration = Duration::from_secs(2);
-
 /// How often a certificate in a Secret of somebody else's is looked for: Secrets are never watched.
 const CERTIFICATE_RETRY: Duration = Duration::from_secs(5);
+
+/// What bursts get beyond their time to drain, before an instance is started anew without their release.
+const RELEASE_SLACK: Duration = Duration::from_secs(10);
+
+/// How often a name that is taken is tried again: objects of others are not watched.
+const TAKEN_RETRY: Duration = Duration::from_secs(15);
+
+/// The same, of an object that Kubernetes is about to delete with an earlier MiniCluster.
+const LEFT_OVER_RETRY: Duration = Duration::from_secs(1);
+
+/// How often a pod that holds up the next instance is looked at, besides its own changes.
+const LINGERING_RETRY: Duration = Duration::from_secs(5);
 
 /// The MiniCluster controller of one cluster.
 pub struct Controller {
@@ -43,6 +60,7 @@ pub struct Controller {
     settings: Context,
     clock: SharedClock,
     queue: Queue<ObjectKey>,
+    pod_indexes: PodIndexes,
     memory: Mutex<Memory>,
     _subscriptions: Vec<Subscription>,
 }
@@ -53,6 +71,10 @@ pub struct Controller {
 struct Memory {
     /// Incarnations made by this process that their caches may not show completely yet.
     created: BTreeMap<ObjectKey, (JobFacts, Mono)>,
+    /// MiniClusters as an older definition showed them: the resource version.
+    hidden: BTreeMap<ObjectKey, Option<String>>,
+    /// Since when bursts are awaited, so that an instance can be started anew.
+    releasing: BTreeMap<ObjectKey, Mono>,
     /// Boot files of running incarnations, by the Job's UID.
     frozen: BTreeMap<String, Arc<Boot>>,
     /// The status written last, by the MiniCluster's UID, and the resource version it was made from.
@@ -75,7 +97,7 @@ impl Controller {
     pub fn new(
         clients: Clients,
         mini_clusters: Cache<MiniCluster>,
-        bursts: Cache<crate::api::burst::Burst>,
+        bursts: Cache<Burst>,
         hosted: Cache<crate::api::hosted_burst::HostedBurst>,
         events: Events,
         settings: Context,
@@ -88,14 +110,50 @@ impl Controller {
         let (config_maps, watch_maps) = caches::all::<ConfigMapView, _>(reader.clone(), &managed, SystemRng);
         let (services, watch_services) = caches::all(reader.clone(), &managed, SystemRng);
         let (pods, watch_pods) = caches::all::<PodView, _>(reader.clone(), &service_pods, SystemRng);
-        let caches = Caches { mini_clusters, jobs, config_maps, services, service_pods: pods, bursts, hosted };
+        let leads =
+            Selection::labels(format!("{},{}=0", labels::upstream::HPA_SELECTOR, labels::kubernetes::COMPLETION_INDEX));
+        let (lead_pods, watch_leads) = caches::all::<LeadPodView, _>(reader.clone(), &leads, SystemRng);
+        let (definitions, watch_definitions) =
+            caches::all::<DefinitionView, _>(reader.clone(), &DefinitionView::selection(), SystemRng);
+        let (pod_indexes, watch_lacking, labelling) =
+            PodIndexes::new(&clients, jobs.clone(), mini_clusters.clone(), clock.clone());
+        let caches = Caches {
+            mini_clusters,
+            jobs,
+            config_maps,
+            services,
+            service_pods: pods,
+            lead_pods,
+            definitions,
+            bursts,
+            hosted,
+        };
         let queue = Queue::new(clock.clone());
-        let subscriptions = feed(&caches, &queue);
+        let mut subscriptions = feed(&caches, &queue);
+        subscriptions.extend(labelling);
         let writes = Writes::new(clients.clone());
         let memory = Mutex::default();
-        let controller =
-            Self { caches, clients, writes, events, settings, clock, queue, memory, _subscriptions: subscriptions };
-        let watches = vec![watch_jobs.boxed(), watch_maps.boxed(), watch_services.boxed(), watch_pods.boxed()];
+        let controller = Self {
+            caches,
+            clients,
+            writes,
+            events,
+            settings,
+            clock,
+            queue,
+            pod_indexes,
+            memory,
+            _subscriptions: subscriptions,
+        };
+        let watches = vec![
+            watch_jobs.boxed(),
+            watch_maps.boxed(),
+            watch_services.boxed(),
+            watch_pods.boxed(),
+            watch_leads.boxed(),
+            watch_lacking,
+            watch_definitions.boxed(),
+        ];
         (Arc::new(controller), watches)
     }
 
@@ -120,53 +178,113 @@ impl Controller {
             let controller = controller.clone();
             async move { controller.reconcile(&key).await }
         };
-        worker::run(self.queue.clone(), Options::default(), SystemRng, handler, report, stop).await;
+        let labelling = self.pod_indexes.clone().run(stop.clone());
+        let reconciling = worker::run(self.queue.clone(), Options::default(), SystemRng, handler, report, stop);
+        future::join(reconciling, labelling).await;
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<Outcome, Error> {
         let Some(known) = self.caches.dereference(key) else {
-            self.memory().created.remove(key);
+            let mut memory = self.memory();
+            memory.created.remove(key);
+            memory.releasing.remove(key);
+            memory.hidden.remove(key);
             return Ok(Outcome::Done);
         };
         if known.mini_cluster.metadata.deletion_timestamp.is_some() {
             return Ok(Outcome::Done);
         }
+        if let Some(outcome) = self.distrusted(&known, key).await? {
+            return Ok(outcome);
+        }
         let (known, settling) = self.with_memory(known, key);
         let context = match known.context(&self.settings) {
             Ok(context) => context,
             Err(sentence) => {
-                let waiting = Some(("RankMapUnreadable".to_owned(), sentence));
-                let decision = Decision { action: Action::Nothing, waiting, restart_required: Vec::new() };
+                let decision = Decision::waits("RankMapUnreadable", sentence);
                 self.write_status(&known, None, &decision, None).await?;
                 return Ok(Outcome::Done);
             }
         };
         let rendering = render::render(&known.mini_cluster, &context);
-        let frozen = if needs_frozen(&known, &rendering) { self.frozen(&known, key).await? } else { None };
-        let mut decision = decide(&known, &rendering, frozen.as_deref());
-        let mut outcome = Outcome::Done;
+        let frozen = if !settling && needs_frozen(&known, &rendering) { self.frozen(&known, key).await? } else { None };
+        let followed = frozen.as_ref().and_then(|frozen| {
+            let new = rendering.as_ref().ok().map(|rendered| &rendered.boot);
+            let mini_cluster = render::followed(frozen, &known.mini_cluster, new)?;
+            render::render(&mini_cluster, &context).ok()
+        });
+        // Without other frozen files, the instance runs with what the spec says now.
+        let running = if frozen.is_some() { followed.as_ref() } else { rendering.as_ref().ok() };
+        let mut decision = decide(&known, &rendering, frozen.as_deref(), running);
+        if let (Action::Create, Some(pod)) = (&decision.action, self.caches.lingering(key, self.clock.wall())) {
+            let sentence =
+                format!("pod {pod} of the last instance has not ended yet; it has the host name of the next one");
+            self.write_status(&known, Some(&rendering), &Decision::waits("Restarting", sentence), None).await?;
+            return Ok(Outcome::After(LINGERING_RETRY));
+        }
+        let expiry = self.expiry(&known);
+        if expiry == Some(Duration::ZERO) {
+            decision.action = Action::CleanUp;
+        }
+        let mut outcome = expiry.map_or(Outcome::Done, Outcome::After);
         let mut created = None;
         match &decision.action {
             Action::Nothing => {}
+            Action::Restart if settling => return Ok(Outcome::After(SETTLING)),
+            Action::Restart => match self.release(&known, key) {
+                Some(left) => outcome = Outcome::After(left),
+                None => self.writes.delete_job(&known).await?,
+            },
             Action::CleanUp => {
                 self.writes.clean_up(&known.mini_cluster).await?;
                 return Ok(Outcome::Done);
             }
             Action::Create => match self.create(&known, context).await? {
-                Step::Made(facts) => created = Some(facts),
-                Step::Waits(reason, sentence) => {
+                Step::Made(facts, taken) => {
+                    created = Some(facts);
+                    decision.taken = Some(taken);
+                }
+                Step::Waits(reason, sentence, retry) => {
                     decision.waiting = Some((reason, sentence));
-                    outcome = Outcome::After(CERTIFICATE_RETRY);
+                    outcome = Outcome::After(retry);
                 }
                 Step::CacheIsBehind => return Ok(Outcome::After(SETTLING)),
             },
             Action::Maintain(_) if settling => outcome = Outcome::After(SETTLING),
-            Action::Maintain(maintenance) => {
-                self.writes.maintain(&known, rendering.as_ref().ok(), maintenance).await?;
-            }
+            Action::Maintain(maintenance) => match self.writes.maintain(&known, running, maintenance).await {
+                Ok(taken) => decision.taken = Some(taken),
+                Err(error) => {
+                    let taken = error.taken().ok_or(error)?;
+                    decision.waiting = Some((NAME_TAKEN.to_owned(), taken.sentence()));
+                    outcome = Outcome::After(TAKEN_RETRY);
+                }
+            },
+        }
+        if decision.taken.as_ref().is_some_and(|taken| !taken.is_empty()) {
+            outcome = Outcome::After(TAKEN_RETRY);
         }
         self.write_status(&known, Some(&rendering), &decision, created).await?;
         Ok(outcome)
+    }
+
+    /// What to do instead, if the object cannot be trusted because the definition hides, or hid, a part of it: see
+    /// [`super::definition`].
+    async fn distrusted(&self, known: &Known, key: &ObjectKey) -> Result<Option<Outcome>, Error> {
+        let version = known.mini_cluster.resource_version();
+        if let Some(sentence) = self.caches.outdated() {
+            self.memory().hidden.insert(key.clone(), version);
+            tracing::warn!(mini_cluster = %key, reason = OUTDATED, "{sentence}");
+            self.events.publish(&*known.mini_cluster, Notice::warning("Reconcile", OUTDATED, sentence)).await;
+            return Ok(Some(Outcome::Done));
+        }
+        if self.memory().hidden.get(key) != Some(&version) {
+            self.memory().hidden.remove(key);
+            return Ok(None);
+        }
+        // The watch went on where it was: what it showed last still lacks what was hidden.
+        let generation = self.caches.definition_generation().unwrap_or_default();
+        self.writes.show_again(&known.mini_cluster, generation).await?;
+        Ok(Some(Outcome::After(SETTLING)))
     }
 
     /// A Job that this process made and its cache does not show yet is there all the same.
@@ -180,10 +298,49 @@ impl Controller {
                 facts: facts.clone(),
                 boot_digest: String::new(),
                 files_digest: String::new(),
-                applied_suspend: known.mini_cluster.spec.suspend,
+                settings: Box::new(JobSettings {
+                    applied_suspend: known.mini_cluster.spec.suspend,
+                    restart: facts.restart.clone(),
+                    ..JobSettings::default()
+                }),
             };
         }
         (known, true)
+    }
+
+    /// How long a MiniCluster that has ended is kept, from now on.
+    fn expiry(&self, known: &Known) -> Option<Duration> {
+        let ttl = known.mini_cluster.spec.ttl_seconds_after_finished?;
+        let finished = conditions::find(&known.mini_cluster.status.as_ref()?.conditions, labels::condition::FINISHED)?;
+        if finished.status != "True" || known.hosted.is_some() {
+            return None;
+        }
+        let due = finished.last_transition_time.0 + jiff::SignedDuration::from_secs(ttl.into());
+        Some(Duration::try_from(due.duration_since(self.clock.wall())).unwrap_or_default())
+    }
+
+    /// How long bursts are still awaited before the instance is started anew; `None` if there is nothing to wait for. They
+    /// are told by the phase of the status.
+    fn release(&self, known: &Known, key: &ObjectKey) -> Option<Duration> {
+        let now = self.clock.mono();
+        let mut memory = self.memory();
+        let held = |burst: &&Burst| {
+            let status = burst.status.as_ref();
+            status.is_some_and(|status| status.peer.is_some() && status.phase != BurstPhase::Released)
+        };
+        let drain = known.bursts.iter().filter(held).map(|burst| u64::from(burst.spec.drain_seconds)).max();
+        let Some(drain) = drain else {
+            memory.releasing.remove(key);
+            return None;
+        };
+        let since = *memory.releasing.entry(key.clone()).or_insert(now);
+        let limit = Duration::from_secs(drain) + RELEASE_SLACK;
+        let left = limit.saturating_sub(now.saturating_since(since));
+        if left.is_zero() {
+            memory.releasing.remove(key);
+            return None;
+        }
+        Some(left)
     }
 
     async fn frozen(&self, known: &Known, key: &ObjectKey) -> Result<Option<Arc<Boot>>, Error> {
@@ -207,17 +364,24 @@ impl Controller {
         let (certificate, ours) = match source {
             Source::New(certificate) => (certificate, true),
             Source::Existing(certificate) => (certificate, false),
-            Source::Missing(reason, sentence) => return Ok(Step::Waits(reason.to_owned(), sentence)),
+            Source::Missing(reason, sentence) => {
+                return Ok(Step::Waits(reason.to_owned(), sentence, CERTIFICATE_RETRY));
+            }
         };
         context.credential_digest = Some(certificate.digest());
         // The same spec was rendered a moment ago, without the digest: it cannot fail now.
         let Ok(rendered) = render::render(&known.mini_cluster, &context) else { return Ok(Step::CacheIsBehind) };
-        match self.writes.create(known, &rendered, ours.then_some(&certificate)).await? {
-            Creation::Exists => Ok(Step::CacheIsBehind),
-            Creation::Created(facts) => {
+        match self.writes.create(known, &rendered, ours.then_some(&certificate)).await {
+            Err(error) => {
+                let taken = error.taken().ok_or(error)?;
+                let retry = if taken.is_left_over(&key.name) { LEFT_OVER_RETRY } else { TAKEN_RETRY };
+                Ok(Step::Waits(NAME_TAKEN.to_owned(), taken.sentence(), retry))
+            }
+            Ok((Creation::Exists, _)) => Ok(Step::CacheIsBehind),
+            Ok((Creation::Created(facts), taken)) => {
                 tracing::info!(mini_cluster = %key, incarnation = facts.uid, "created the Job");
                 self.memory().created.insert(key, (facts.clone(), self.clock.mono()));
-                Ok(Step::Made(facts))
+                Ok(Step::Made(facts, taken))
             }
         }
     }
@@ -259,10 +423,14 @@ impl Controller {
         let facts = Facts {
             mini_cluster: &current,
             job,
+            lead: known.lead.clone(),
             problems,
             waiting: decision.waiting.clone(),
             unsupported,
             restart_required: decision.restart_required.clone(),
+            restarting: decision.restarting,
+            over: decision.over,
+            taken: decision.taken.as_ref().map(|taken| taken.iter().map(Taken::sentence).collect()),
             bursts: &known.bursts,
             rank_map: rank_map.as_ref(),
             credential_secret: Some(certificate::secret_name(known)),
@@ -287,8 +455,8 @@ impl Controller {
 
 /// How far a creation came.
 enum Step {
-    Made(JobFacts),
-    Waits(String, String),
+    Made(JobFacts, Vec<Taken>),
+    Waits(String, String, Duration),
     CacheIsBehind,
 }
 
@@ -297,13 +465,18 @@ fn feed(caches: &Caches, queue: &Queue<ObjectKey>) -> Vec<Subscription> {
     fn owner(child: &impl kube::Resource) -> Vec<ObjectKey> {
         controller_of::<MiniCluster>(child).into_iter().collect()
     }
-    let Caches { mini_clusters, jobs, config_maps, services, service_pods, bursts, hosted } = caches;
+    let Caches { mini_clusters, jobs, config_maps, services, service_pods, lead_pods, definitions, bursts, hosted } =
+        caches;
+    let all = mini_clusters.clone();
     vec![
         mini_clusters.feed(queue, |object| vec![ObjectKey::of(object)]),
         jobs.feed(queue, |job| vec![ObjectKey::of(job)]),
         config_maps.feed(queue, owner),
         services.feed(queue, owner),
         service_pods.feed(queue, owner),
+        // A Job bears the name of its MiniCluster.
+        lead_pods.feed(queue, |pod| controller_of::<Job>(pod).into_iter().collect()),
+        definitions.feed(queue, move |_| all.objects().iter().map(|object| ObjectKey::of(&**object)).collect()),
         bursts.feed(queue, owner),
         // The hosted MiniCluster bears the slot's name.
         hosted.feed(queue, |hosted| vec![ObjectKey { namespace: hosted.namespace(), name: hosted.spec.slot.clone() }]),

@@ -1,11 +1,20 @@
 //! What has to be done for a MiniCluster: pure.
 
+use kube::ResourceExt;
+
+use super::apply::Taken;
 use super::dereference::{JobState, Known};
-use crate::api::minicluster::Phase;
+use super::in_place::{JobChange, JobSettings};
+use crate::api::labels::{RESTART, condition};
+use crate::api::minicluster::{Phase, UpdatePolicy};
+use crate::cluster::conditions;
 use crate::render::{Boot, Problems, RENDER_REVISION, Rendered, differences};
 
 /// What rendering came to.
 pub type Rendering = Result<Rendered, Problems>;
+
+/// Why something waits whose name somebody else's object bears.
+pub const NAME_TAKEN: &str = "NameTaken";
 
 /// What has to be done.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,6 +26,8 @@ pub enum Action {
     Create,
     /// The incarnation runs: restore what was taken from it, and change what may change.
     Maintain(Maintenance),
+    /// The incarnation must go, because the user asked for another: its bursts first, then its Job.
+    Restart,
     /// It has ended, and `cleanup` asks to delete the MiniCluster itself then.
     CleanUp,
 }
@@ -26,10 +37,8 @@ pub enum Action {
 pub struct Maintenance {
     /// The ConfigMap is gone or was changed: write it again from the Job's frozen copy, byte for byte.
     pub restore_config_map: bool,
-    /// Parallelism and completions.
-    pub scale: Option<i32>,
-    /// `suspend` of the Job.
-    pub suspend: Option<bool>,
+    /// What of the Job follows the spec.
+    pub job: JobChange,
     /// How Services and the service pod follow the spec as it is now.
     pub services: Upkeep,
 }
@@ -54,58 +63,95 @@ pub struct Decision {
     pub action: Action,
     /// Why it waits: reason and sentence.
     pub waiting: Option<(String, String)>,
-    /// What differs from the running incarnation.
+    /// What differs from the running incarnation: fields of the spec, as the user writes them.
     pub restart_required: Vec<String>,
+    /// It is between two incarnations.
+    pub restarting: bool,
+    /// It has ended, and its Job is gone: it stays as it ended.
+    pub over: bool,
+    /// What it runs without, because the name is taken; `None` if that was not tried. Only doing it shows that.
+    pub taken: Option<Vec<Taken>>,
+}
+
+impl Decision {
+    /// Only this.
+    pub fn of(action: Action) -> Self {
+        Self { action, waiting: None, restart_required: Vec::new(), restarting: false, over: false, taken: None }
+    }
+
+    /// Nothing, because of this: reason and sentence.
+    pub fn waits(reason: &str, sentence: impl Into<String>) -> Self {
+        Self { waiting: Some((reason.to_owned(), sentence.into())), ..Self::of(Action::Nothing) }
+    }
 }
 
 /// Decides. `frozen` are the boot files of the running incarnation, wherever rendering comes to others: see
-/// [`needs_frozen`].
-pub fn decide(known: &Known, rendering: &Rendering, frozen: Option<&Boot>) -> Decision {
-    let nothing = |waiting: Option<(&str, String)>| Decision {
-        action: Action::Nothing,
-        waiting: waiting.map(|(reason, sentence)| (reason.to_owned(), sentence)),
-        restart_required: Vec::new(),
-    };
+/// [`needs_frozen`]. `running` is what the objects of a running instance should be: see [`crate::render::followed`].
+pub fn decide(known: &Known, rendering: &Rendering, frozen: Option<&Boot>, running: Option<&Rendered>) -> Decision {
     let spec = &known.mini_cluster.spec;
     match &known.job {
-        JobState::Foreign { owner } => nothing(Some((
-            "NameTaken",
-            format!("a Job of this name belongs to {owner}; delete or rename it, or give the MiniCluster another name"),
-        ))),
-        JobState::Terminating(_) => {
-            nothing(Some(("Restarting", "the last Job is being deleted; the next one is made when it is gone".into())))
+        JobState::Foreign { owner } => Decision::waits(
+            NAME_TAKEN,
+            format!(
+                "Job {} belongs to {owner}; delete or rename it, or give the MiniCluster another name",
+                known.mini_cluster.name_any()
+            ),
+        ),
+        // A finished run stays finished while its Job goes, unless the next one was asked for.
+        JobState::Terminating(facts) if facts.outcome.is_some() && !is_restarting(known) => {
+            Decision::of(Action::Nothing)
         }
-        JobState::Adopted(facts) => match (&facts.outcome, spec.cleanup) {
-            (Some(_), true) => Decision { action: Action::CleanUp, ..nothing(None) },
-            _ => nothing(None),
+        JobState::Terminating(_) => Decision {
+            restarting: true,
+            ..Decision::waits("Restarting", "the last Job is being deleted; the next one is made when it is gone")
         },
-        JobState::Absent => match rendering {
-            Err(_) => nothing(None),
-            Ok(_) if has_ended(known) && spec.cleanup => Decision { action: Action::CleanUp, ..nothing(None) },
-            Ok(_) => Decision { action: Action::Create, ..nothing(None) },
+        JobState::Adopted { facts, settings } => match &facts.outcome {
+            Some(_) if spec.cleanup => Decision::of(Action::CleanUp),
+            Some(_) => Decision::of(Action::Nothing),
+            // Upstream's way of scaling works on its Jobs too; nothing else of them is touched.
+            None => Decision::of(Action::Maintain(Maintenance {
+                job: JobChange {
+                    scale: scale(known, facts.parallelism),
+                    suspend: suspend(known, settings),
+                    ..JobChange::default()
+                },
+                ..Maintenance::default()
+            })),
         },
-        JobState::Ours { facts, files_digest, applied_suspend, .. } => {
+        JobState::Absent if has_ended(known) && spec.cleanup => Decision::of(Action::CleanUp),
+        JobState::Absent if has_ended(known) && !is_asked_again(known) => {
+            Decision { over: true, ..Decision::of(Action::Nothing) }
+        }
+        JobState::Absent if rendering.is_err() => Decision::of(Action::Nothing),
+        JobState::Absent => Decision::of(Action::Create),
+        JobState::Ours { facts, files_digest, settings, .. } => {
+            if facts.outcome.is_some() && spec.cleanup {
+                return Decision::of(Action::CleanUp);
+            }
+            let restart_required = restart_required(known, rendering, frozen);
+            let asked = asked_restart(known).is_some_and(|asked| settings.restart.as_ref() != Some(asked));
+            let recreate = spec.updates == UpdatePolicy::Recreate && !restart_required.is_empty();
+            if rendering.is_ok() && (asked || recreate) {
+                let why = if asked {
+                    "the annotation tributary.dev/restart asks for it".to_owned()
+                } else {
+                    format!("{} changed", restart_required.join(", "))
+                };
+                let sentence =
+                    format!("the instance is started anew ({why}): bursts are released, then the Job is deleted");
+                return Decision {
+                    action: Action::Restart,
+                    restarting: true,
+                    ..Decision::waits("Restarting", sentence)
+                };
+            }
             if facts.outcome.is_some() {
-                let action = if spec.cleanup { Action::CleanUp } else { Action::Nothing };
-                return Decision { action, ..nothing(None) };
+                return Decision { restart_required, ..Decision::of(Action::Nothing) };
             }
-            let (scale, mut restart_required) = scale(known, facts.parallelism);
-            if let (Ok(rendered), Some(frozen)) = (rendering, frozen) {
-                restart_required.extend(differences(frozen, &rendered.boot));
-            }
-            let services = match (rendering, frozen) {
-                (Err(_), _) => Upkeep::None,
-                (Ok(_), Some(frozen)) if frozen.revision != RENDER_REVISION => Upkeep::Missing,
-                (Ok(_), _) => Upkeep::All,
-            };
-            let maintenance = Maintenance {
-                restore_config_map: known.config_map.as_ref() != Some(files_digest),
-                scale,
-                // Kueue and people suspend Jobs too: only a change of our own value is carried over.
-                suspend: (spec.suspend != *applied_suspend).then_some(spec.suspend),
-                services,
-            };
-            Decision { action: Action::Maintain(maintenance), waiting: None, restart_required }
+            let mut maintenance = maintenance(known, running, frozen, files_digest, settings);
+            // A size that cannot be carried out is no size to follow.
+            maintenance.job.scale = rendering.as_ref().ok().and_then(|_| scale(known, facts.parallelism));
+            Decision { restart_required, ..Decision::of(Action::Maintain(maintenance)) }
         }
     }
 }
@@ -113,29 +159,79 @@ pub fn decide(known: &Known, rendering: &Rendering, frozen: Option<&Boot>) -> De
 /// Whether [`decide`] has to see the boot files of the running incarnation.
 pub fn needs_frozen(known: &Known, rendering: &Rendering) -> bool {
     match (&known.job, rendering) {
-        (JobState::Ours { boot_digest, facts, .. }, Ok(rendered)) => {
-            facts.outcome.is_none() && rendered.boot.digest() != *boot_digest
-        }
+        (JobState::Ours { boot_digest, .. }, Ok(rendered)) => rendered.boot.digest() != *boot_digest,
+        (JobState::Ours { facts, .. }, Err(_)) => facts.outcome.is_none(),
         _ => false,
     }
 }
 
-/// The MiniCluster ended before its Job was deleted.
-fn has_ended(known: &Known) -> bool {
-    matches!(known.status().phase, Some(Phase::Succeeded | Phase::Failed))
+fn maintenance(
+    known: &Known,
+    running: Option<&Rendered>,
+    frozen: Option<&Boot>,
+    files_digest: &String,
+    settings: &JobSettings,
+) -> Maintenance {
+    let services = match (running, frozen) {
+        (None, _) => Upkeep::None,
+        (Some(_), Some(frozen)) if frozen.revision != RENDER_REVISION => Upkeep::Missing,
+        (Some(_), _) => Upkeep::All,
+    };
+    let followed = match (running.and_then(|running| running.job.spec.as_ref()), services) {
+        (Some(job), Upkeep::All) => JobChange::settings(&known.mini_cluster.spec, job, settings),
+        _ => JobChange::default(),
+    };
+    Maintenance {
+        restore_config_map: known.config_map.as_ref() != Some(files_digest),
+        job: JobChange { suspend: suspend(known, settings), ..followed },
+        services,
+    }
+}
+
+/// Kueue and people suspend Jobs too: only a change of our own value is carried over.
+fn suspend(known: &Known, settings: &JobSettings) -> Option<bool> {
+    let wanted = known.mini_cluster.spec.suspend;
+    (wanted != settings.applied_suspend).then_some(wanted)
 }
 
 /// The size to scale the Job to. Sizes without ranks in the frozen host list need a new Job.
-fn scale(known: &Known, parallelism: i32) -> (Option<i32>, Vec<String>) {
-    let wanted = known.mini_cluster.spec.size();
-    let most = known.status().maximum_size;
-    if wanted == parallelism || wanted < 1 {
-        return (None, Vec::new());
-    }
-    if most > 0 && wanted > most {
-        return (None, vec![format!("size {wanted} (this instance has ranks for {most})")]);
-    }
-    (Some(wanted), Vec::new())
+fn scale(known: &Known, parallelism: i32) -> Option<i32> {
+    let (wanted, most) = (known.mini_cluster.spec.size(), known.status().maximum_size);
+    (wanted != parallelism && wanted >= 1 && (most <= 0 || wanted <= most)).then_some(wanted)
+}
+
+fn restart_required(known: &Known, rendering: &Rendering, frozen: Option<&Boot>) -> Vec<String> {
+    let (Ok(rendered), Some(frozen)) = (rendering, frozen) else { return Vec::new() };
+    let (size, ranks) = (known.mini_cluster.spec.size(), known.status().maximum_size);
+    let said = |path: String| match path.as_str() {
+        "spec.size" if size > ranks => format!("spec.size {size} (this instance has ranks for {ranks})"),
+        _ => path,
+    };
+    differences(frozen, &rendered.boot).into_iter().map(said).collect()
+}
+
+/// The MiniCluster ended before its Job was deleted. A hosted one has no end of its own: its root gives it up.
+fn has_ended(known: &Known) -> bool {
+    known.hosted.is_none() && matches!(known.status().phase, Some(Phase::Succeeded | Phase::Failed))
+}
+
+/// It is between two incarnations already.
+fn is_restarting(known: &Known) -> bool {
+    known.status().phase == Some(Phase::Restarting)
+}
+
+/// Whether the user wants a run that has ended, and whose Job is gone, once more: by the annotation, or by deleting the Job
+/// as `RestartRequired` told. Anything else that deletes finished Jobs (a time to live, somebody who tidies up) must not
+/// make a computation run twice.
+fn is_asked_again(known: &Known) -> bool {
+    let status = known.status();
+    conditions::is_true(&status.conditions, condition::RESTART_REQUIRED)
+        || asked_restart(known).is_some_and(|asked| status.restart_handled.as_ref() != Some(asked))
+}
+
+/// The value of the annotation that asks for a restart.
+fn asked_restart(known: &Known) -> Option<&String> {
+    known.mini_cluster.metadata.annotations.as_ref()?.get(RESTART)
 }
 
 #[cfg(test)]
@@ -146,7 +242,9 @@ mod tests {
     use super::*;
     use crate::api::minicluster::{MiniCluster, MiniClusterSpec, MiniClusterStatus};
     use crate::flux::{RankMap, Slot};
-    use crate::reconcile::status::{JobFacts, JobOutcome};
+    use crate::reconcile::ending::JobOutcome;
+    use crate::reconcile::lead::LeadFacts;
+    use crate::reconcile::status::JobFacts;
     use crate::render::{Problem, problem::reason};
 
     fn known(job: JobState) -> Known {
@@ -157,9 +255,10 @@ mod tests {
             mini_cluster: Arc::new(object),
             hosted: None,
             job,
+            lead: LeadFacts::default(),
             config_map: Some("files".into()),
             services: Vec::new(),
-            service_pod: false,
+            service_pod: None,
             bursts: Vec::new(),
         }
     }
@@ -200,8 +299,13 @@ mod tests {
             facts: JobFacts { parallelism: 2, ..facts },
             boot_digest: boot(RENDER_REVISION, "a").digest(),
             files_digest: "files".into(),
-            applied_suspend: false,
+            settings: Box::default(),
         }
+    }
+
+    /// As the controller calls it for a spec whose followed part is its whole.
+    fn decide(known: &Known, rendering: &Rendering, frozen: Option<&Boot>) -> Decision {
+        super::decide(known, rendering, frozen, rendering.as_ref().ok())
     }
 
     fn maintenance(decision: Decision) -> Maintenance {
@@ -228,8 +332,6 @@ mod tests {
         let foreign = decide(&known(JobState::Foreign { owner: "CronJob c".into() }), &rendered(boot(1, "a")), None);
         assert_eq!(foreign.action, Action::Nothing);
         assert_eq!(foreign.waiting.unwrap().0, "NameTaken");
-        let adopted = decide(&known(JobState::Adopted(JobFacts::default())), &rendered(boot(1, "b")), None);
-        assert_eq!((adopted.action, adopted.waiting), (Action::Nothing, None));
         let terminating = decide(&known(JobState::Terminating(JobFacts::default())), &rendered(boot(1, "a")), None);
         assert_eq!(terminating.waiting.unwrap().0, "Restarting");
     }
@@ -246,11 +348,10 @@ mod tests {
     fn sizes_follow_as_far_as_there_are_ranks() {
         let size = |size| with(known(running(JobFacts::default())), |object| object.spec.size = Some(size));
         let rendering = rendered(boot(RENDER_REVISION, "a"));
-        assert_eq!(maintenance(decide(&size(3), &rendering, None)).scale, Some(3));
-        assert_eq!(maintenance(decide(&size(2), &rendering, None)).scale, None);
-        let beyond = decide(&size(5), &rendering, None);
-        assert_eq!(beyond.restart_required, ["size 5 (this instance has ranks for 4)"]);
-        assert_eq!(maintenance(beyond).scale, None);
+        assert_eq!(maintenance(decide(&size(3), &rendering, None)).job.scale, Some(3));
+        assert_eq!(maintenance(decide(&size(2), &rendering, None)).job.scale, None);
+        assert_eq!(maintenance(decide(&size(5), &rendering, None)).job.scale, None);
+        assert_eq!(maintenance(decide(&size(3), &refused(), None)).job.scale, None, "not of a refused spec");
     }
 
     #[test]
@@ -258,9 +359,9 @@ mod tests {
         // Kueue suspended the Job: we did not, and do not resume it.
         let kueue = known(running(JobFacts { suspended: true, ..JobFacts::default() }));
         let rendering = rendered(boot(RENDER_REVISION, "a"));
-        assert_eq!(maintenance(decide(&kueue, &rendering, None)).suspend, None);
+        assert_eq!(maintenance(decide(&kueue, &rendering, None)).job.suspend, None);
         let user = with(known(running(JobFacts::default())), |object| object.spec.suspend = true);
-        assert_eq!(maintenance(decide(&user, &rendering, None)).suspend, Some(true));
+        assert_eq!(maintenance(decide(&user, &rendering, None)).job.suspend, Some(true));
     }
 
     #[test]
@@ -284,5 +385,76 @@ mod tests {
         assert_eq!(decide(&asked, &rendering, None).action, Action::CleanUp);
         let running = with(known(running(JobFacts::default())), |object| object.spec.cleanup = true);
         assert!(matches!(decide(&running, &rendering, None).action, Action::Maintain(_)));
+    }
+
+    #[test]
+    fn upstreams_jobs_are_scaled_and_held_back_and_otherwise_left_alone() {
+        let adopted = |facts| known(JobState::Adopted { facts, settings: Box::default() });
+        let edited = rendered(boot(1, "b"));
+        let untouched = decide(&adopted(JobFacts { parallelism: 2, ..JobFacts::default() }), &edited, None);
+        assert_eq!(maintenance(untouched), Maintenance::default());
+        let asked =
+            with(adopted(JobFacts { parallelism: 1, ..JobFacts::default() }), |object| object.spec.suspend = true);
+        let change = JobChange { scale: Some(2), suspend: Some(true), ..JobChange::default() };
+        assert_eq!(maintenance(decide(&asked, &edited, None)), Maintenance { job: change, ..Maintenance::default() });
+        let ended = adopted(JobFacts { outcome: Some(JobOutcome::Succeeded), ..JobFacts::default() });
+        assert_eq!(decide(&ended, &edited, None), Decision::of(Action::Nothing));
+    }
+
+    #[test]
+    fn whoever_asks_for_it_gets_a_new_instance() {
+        let (frozen, edited) = (boot(RENDER_REVISION, "a"), rendered(boot(RENDER_REVISION, "b")));
+        let recreate = |object: &mut MiniCluster| object.spec.updates = UpdatePolicy::Recreate;
+        for facts in [JobFacts::default(), JobFacts { outcome: Some(JobOutcome::Succeeded), ..JobFacts::default() }] {
+            let decision = decide(&with(known(running(facts.clone())), recreate), &edited, Some(&frozen));
+            assert_eq!((&decision.action, decision.restarting), (&Action::Restart, true));
+            assert!(decision.waiting.unwrap().1.contains("spec.containers[0].image changed"));
+            let same = decide(&with(known(running(facts.clone())), recreate), &rendered(frozen.clone()), None);
+            assert_ne!(same.action, Action::Restart, "nothing changed");
+            let on_delete = decide(&known(running(facts)), &edited, Some(&frozen));
+            assert_eq!(on_delete.restart_required, ["spec.containers[0].image"]);
+            assert_ne!(on_delete.action, Action::Restart);
+        }
+        let asked = |object: &mut MiniCluster| {
+            object.metadata.annotations = Some([(RESTART.to_owned(), "now".to_owned())].into());
+        };
+        let by_annotation = with(known(running(JobFacts::default())), asked);
+        assert_eq!(decide(&by_annotation, &rendered(frozen.clone()), None).action, Action::Restart);
+        assert_ne!(decide(&by_annotation, &refused(), None).action, Action::Restart, "there must be a next one");
+        let mut obeyed = by_annotation;
+        let JobState::Ours { settings, .. } = &mut obeyed.job else { unreachable!() };
+        settings.restart = Some("now".into());
+        assert_ne!(decide(&obeyed, &rendered(frozen), None).action, Action::Restart);
+    }
+
+    #[test]
+    fn what_has_ended_does_not_run_again_because_its_job_is_tidied_away() {
+        let ended = |job: JobState, change: fn(&mut MiniClusterStatus)| {
+            with(known(job), |object| {
+                let status = object.status.as_mut().unwrap();
+                status.phase = Some(Phase::Succeeded);
+                change(status);
+            })
+        };
+        let rendering = rendered(boot(1, "a"));
+        let over = decide(&ended(JobState::Absent, |_| {}), &rendering, None);
+        assert_eq!((over.action, over.over), (Action::Nothing, true));
+        let done = JobFacts { outcome: Some(JobOutcome::Succeeded), ..JobFacts::default() };
+        let going = decide(&ended(JobState::Terminating(done.clone()), |_| {}), &rendering, None);
+        assert_eq!(going, Decision::of(Action::Nothing));
+
+        let told = |status: &mut MiniClusterStatus| {
+            let statement = conditions::Statement::holds(condition::RESTART_REQUIRED, "A", "");
+            status.conditions = conditions::merged(&[], [statement], None, jiff::Timestamp::UNIX_EPOCH);
+        };
+        assert_eq!(decide(&ended(JobState::Absent, told), &rendering, None).action, Action::Create);
+        let restarting = |status: &mut MiniClusterStatus| status.phase = Some(Phase::Restarting);
+        assert_eq!(decide(&ended(JobState::Absent, restarting), &rendering, None).action, Action::Create);
+        let between = decide(&ended(JobState::Terminating(done), restarting), &rendering, None);
+        assert_eq!((between.restarting, between.waiting.unwrap().0.as_str()), (true, "Restarting"));
+        let annotated = with(ended(JobState::Absent, |_| {}), |object| {
+            object.metadata.annotations = Some([(RESTART.to_owned(), "now".to_owned())].into());
+        });
+        assert_eq!(decide(&annotated, &rendering, None).action, Action::Create);
     }
 }

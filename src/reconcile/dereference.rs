@@ -1,13 +1,20 @@
 //! Everything known about one MiniCluster, from the caches; no request.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt};
 
-use super::status::{JobFacts, JobOutcome};
-use super::view::{ConfigMapView, JobView, PodView};
+use super::definition::DefinitionView;
+use super::ending::JobOutcome;
+use super::in_place::JobSettings;
+use super::lead::{self, LeadFacts};
+use super::status::JobFacts;
+use super::view::{ConfigMapView, JobView, LeadPodView, PodView};
 use crate::api::burst::Burst;
 use crate::api::hosted_burst::HostedBurst;
 use crate::api::minicluster::{MiniCluster, MiniClusterStatus};
@@ -30,6 +37,10 @@ pub struct Caches {
     pub services: Cache<Service>,
     /// Pods of `spec.services`.
     pub service_pods: Cache<PodView>,
+    /// Pods of index 0.
+    pub lead_pods: Cache<LeadPodView>,
+    /// The definition of MiniClusters.
+    pub definitions: Cache<DefinitionView>,
     /// Bursts.
     pub bursts: Cache<Burst>,
     /// HostedBursts.
@@ -45,12 +56,14 @@ pub struct Known {
     pub hosted: Option<Arc<HostedBurst>>,
     /// Its Job.
     pub job: JobState,
+    /// The pods of index 0 of that Job.
+    pub lead: LeadFacts,
     /// Digest of its ConfigMap's data; `None` if it has none.
     pub config_map: Option<String>,
     /// Services it controls.
     pub services: Vec<Arc<Service>>,
-    /// Whether the pod of `spec.services` is there.
-    pub service_pod: bool,
+    /// The pod of `spec.services`.
+    pub service_pod: Option<Arc<PodView>>,
     /// Its Bursts, in the order of their ranks.
     pub bursts: Vec<Burst>,
 }
@@ -68,7 +81,12 @@ pub enum JobState {
         owner: String,
     },
     /// The upstream operator made it.
-    Adopted(JobFacts),
+    Adopted {
+        /// What it says.
+        facts: JobFacts,
+        /// What may follow the spec while it runs.
+        settings: Box<JobSettings>,
+    },
     /// We made it.
     Ours {
         /// What it says.
@@ -77,8 +95,8 @@ pub enum JobState {
         boot_digest: String,
         /// Digest of the ConfigMap's data among them.
         files_digest: String,
-        /// Value of `suspend` that we applied last.
-        applied_suspend: bool,
+        /// What may follow the spec while it runs.
+        settings: Box<JobSettings>,
     },
 }
 
@@ -86,7 +104,7 @@ impl JobState {
     /// What the Job says, whoever made it.
     pub fn facts(&self) -> Option<&JobFacts> {
         match self {
-            Self::Terminating(facts) | Self::Adopted(facts) | Self::Ours { facts, .. } => Some(facts),
+            Self::Terminating(facts) | Self::Adopted { facts, .. } | Self::Ours { facts, .. } => Some(facts),
             Self::Absent | Self::Foreign { .. } => None,
         }
     }
@@ -108,26 +126,61 @@ impl Caches {
         let mut bursts: Vec<Burst> = self.bursts.controlled_by(&uid).iter().map(|burst| (**burst).clone()).collect();
         bursts.sort_by_key(|burst| burst.spec.index);
         let hosted = controller_of::<HostedBurst>(&*mini_cluster).and_then(|owner| self.hosted.of(&owner));
+        let lead = match job.facts() {
+            Some(facts) => {
+                let pods = self.lead_pods.controlled_by(&facts.uid);
+                LeadFacts::of(pods.iter().map(|pod| &**pod), &key.name)
+            }
+            None => LeadFacts::default(),
+        };
         Some(Known {
             hosted,
             job,
+            lead,
             config_map: config_map.map(|map| map.digest.clone()),
             services: self.services.controlled_by(&uid),
-            service_pod: pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_none()),
+            service_pod: pod,
             bursts,
             mini_cluster,
         })
     }
 
+    /// The pod of an earlier lead that has not ended yet, as of `now`. It has the host name of the next one, and answers
+    /// to the same selectors. A pod that is overdue is on a node that is lost: it is not waited for.
+    pub fn lingering(&self, key: &ObjectKey, now: Timestamp) -> Option<String> {
+        let pods = self.lead_pods.objects();
+        let lingers = |pod: &&Arc<LeadPodView>| {
+            let due = pod.metadata.deletion_timestamp.as_ref().map(|time| time.0 + OVERDUE);
+            controller_of::<Job>(&***pod).as_ref() == Some(key)
+                && !lead::has_ended(pod)
+                && due.is_none_or(|due| now < due)
+        };
+        pods.iter().find(lingers).map(|pod| pod.name_any())
+    }
+
+    /// Generation of the installed definition.
+    pub fn definition_generation(&self) -> Option<i64> {
+        self.definitions.objects().first()?.metadata.generation
+    }
+
+    /// Why no MiniCluster may be trusted or written to now; see [`super::definition`].
+    pub fn outdated(&self) -> Option<String> {
+        self.definitions.objects().iter().find_map(|definition| definition.outdated())
+    }
+
     /// Waits until every first list is complete.
     pub async fn listed(&self) {
         // Taken apart, so that a cache that nobody waits for does not compile.
-        let Self { mini_clusters, jobs, config_maps, services, service_pods, bursts, hosted } = self;
+        let Self { mini_clusters, jobs, config_maps, services, service_pods, lead_pods, definitions, bursts, hosted } =
+            self;
         mini_clusters.listed().await;
         jobs.listed().await;
         config_maps.listed().await;
         services.listed().await;
         service_pods.listed().await;
+        lead_pods.listed().await;
+        // An account that may not look at definitions goes without: it is told in the log.
+        let _ = tokio::time::timeout(DEFINITIONS_LIMIT, definitions.listed()).await;
         bursts.listed().await;
         hosted.listed().await;
     }
@@ -163,6 +216,12 @@ impl Known {
     }
 }
 
+/// How long after its grace period a pod that was deleted may still be there.
+const OVERDUE: SignedDuration = SignedDuration::from_secs(20);
+
+/// How long the definition is waited for.
+const DEFINITIONS_LIMIT: Duration = Duration::from_secs(5);
+
 /// Port of the provider's lead Service: Flux' default.
 const LEAD_SERVICE_PORT: u16 = 8050;
 
@@ -186,18 +245,26 @@ pub fn job_state(job: &JobView, mini_cluster: &str) -> JobState {
         outcome: outcome(job),
         rank_map_digest: annotation(labels::RANK_MAP_DIGEST),
         credential_digest: annotation(labels::CREDENTIAL_DIGEST),
+        restart: annotation(labels::RESTART),
     };
     if job.metadata.deletion_timestamp.is_some() {
         return JobState::Terminating(facts);
     }
+    let keys = annotation(labels::APPLIED_JOB_LABELS).unwrap_or_default();
+    let settings = Box::new(JobSettings {
+        applied_suspend: annotation(labels::APPLIED_SUSPEND).as_deref() == Some("true"),
+        deadline: job.spec.active_deadline_seconds,
+        backoff_limit: job.spec.backoff_limit,
+        labels: job.labels().clone(),
+        applied_labels: keys.split(',').filter(|key| !key.is_empty()).map(str::to_owned).collect(),
+        restart: annotation(labels::RESTART),
+    });
     match boot_digest {
-        None => JobState::Adopted(facts),
-        Some(boot_digest) => JobState::Ours {
-            facts,
-            boot_digest,
-            files_digest: annotation(labels::FILES_DIGEST).unwrap_or_default(),
-            applied_suspend: annotation(labels::APPLIED_SUSPEND).as_deref() == Some("true"),
-        },
+        None => JobState::Adopted { facts, settings },
+        Some(boot_digest) => {
+            let files_digest = annotation(labels::FILES_DIGEST).unwrap_or_default();
+            JobState::Ours { facts, boot_digest, files_digest, settings }
+        }
     }
 }
 

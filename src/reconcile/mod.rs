@@ -8,22 +8,36 @@
 //! | file | what it does | talks to the API server |
 //! |---|---|---|
 //! | [`view`] | the slim kinds that are watched | – |
+//! | [`definition`] | whether the installed definition knows our fields | no |
 //! | [`dereference`] | everything known about one MiniCluster, from the caches | no |
-//! | [`decide`] | what has to be done | no |
-//! | [`apply`] | does it | yes |
+//! | [`decide`], [`in_place`] | what has to be done; what of a running Job follows the spec | no |
+//! | [`apply`], `beside` | does it; Services and the service pod | yes |
+//! | [`lead`], [`ending`] | the lead broker's pod; how it ended, in words | no |
 //! | [`status`], [`notices`] | the new status, and which events it is worth | no |
+//! | `pod_index` | the label `job-index` on pods, beside the pipeline | yes |
 //! | [`controller`] | caches, queue and worker | – |
 //!
 //! An **incarnation** is the life of one Job. Boot files, rank map and certificate are frozen when the Job is created
 //! and stored with it (annotation [`crate::api::labels::BOOT`]); while it lives nothing of them changes.
 
 pub mod apply;
+mod beside;
 pub mod certificate;
 pub mod controller;
 pub mod decide;
+pub mod definition;
 pub mod dereference;
+pub mod ending;
+pub mod in_place;
+pub mod lead;
 pub mod notices;
+mod pod_index;
 pub mod status;
 pub mod view;
 
+use std::time::Duration;
+
 pub use controller::Controller;
+
+/// How long caches get to show what was just written, before something missing counts as taken away.
+const SETTLING: Duration = Duration::from_secs(2);

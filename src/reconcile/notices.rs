@@ -8,32 +8,30 @@ use crate::cluster::events::Notice;
 /// The events between two statuses of a MiniCluster. Few: each is a request.
 pub fn notices(old: &MiniClusterStatus, new: &MiniClusterStatus) -> Vec<Notice> {
     let mut notices = Vec::new();
-    if new.incarnation.is_some() && old.incarnation != new.incarnation {
-        let note = match new.instance_restarts {
-            0 => format!("made the Job with {} brokers", new.size),
-            restarts => {
-                format!("made the Job anew with {} brokers; the instance was started anew {restarts} times", new.size)
-            }
-        };
-        notices.push(Notice::normal(
-            "Create",
-            if new.instance_restarts == 0 { "Created" } else { "InstanceRestarted" },
-            note,
-        ));
+    if new.incarnation.is_some() && old.incarnation.is_none() {
+        notices.push(Notice::normal("Create", "Created", format!("made the Job with {} brokers", new.size)));
+    }
+    if new.instance_restarts > old.instance_restarts {
+        let why = find(&new.conditions, condition::INSTANCE_RESTARTED);
+        let note = format!("{} (restart {})", why.map_or("", |one| &one.message), new.instance_restarts);
+        // A new Job is what somebody asked for; a lead that was lost is not.
+        let asked = why.is_some_and(|one| one.reason == "JobReplaced");
+        let say = if asked { Notice::normal } else { Notice::warning };
+        notices.push(say("Restart", "InstanceRestarted", note));
     }
     // Why it waits, is refused or has ended is what Ready says.
     if let Some(ready) = find(&new.conditions, condition::READY) {
         let before = find(&old.conditions, condition::READY).map(|one| (&one.reason, &one.message));
         let worth = !["Pending", "Starting", "Running"].contains(&ready.reason.as_str());
         if worth && before != Some((&ready.reason, &ready.message)) {
-            let bad = !matches!(new.phase, Some(Phase::Succeeded | Phase::Suspended));
+            let bad = !matches!(new.phase, Some(Phase::Succeeded | Phase::Suspended | Phase::Restarting));
             let say = if bad { Notice::warning } else { Notice::normal };
             notices.push(say("Reconcile", &ready.reason, ready.message.clone()));
         }
     }
-    for type_ in [condition::VALID, condition::RESTART_REQUIRED] {
+    for type_ in [condition::VALID, condition::RESTART_REQUIRED, condition::SERVICES_READY] {
         let Some(now) = find(&new.conditions, type_) else { continue };
-        let bad = if type_ == condition::VALID { "False" } else { "True" };
+        let bad = if type_ == condition::RESTART_REQUIRED { "True" } else { "False" };
         let before = find(&old.conditions, type_).map(|one| (&one.status, &one.message));
         // A refused MiniCluster said so above; a running one that turned invalid did not.
         let said = type_ == condition::VALID && new.phase == Some(Phase::Refused);

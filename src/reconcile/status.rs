@@ -2,10 +2,13 @@
 
 use jiff::Timestamp;
 
+use super::decide::NAME_TAKEN;
+use super::ending::{Ending, JobOutcome, ending};
+use super::lead::LeadFacts;
 use crate::api::burst::Burst;
 use crate::api::hosted_burst::BurstPhase;
 use crate::api::labels::{condition, upstream};
-use crate::api::minicluster::{BurstStatus, MiniCluster, MiniClusterStatus, Phase};
+use crate::api::minicluster::{BurstStatus, LeadStatus, MiniCluster, MiniClusterStatus, Phase};
 use crate::cluster::conditions::{self, Statement};
 use crate::flux::RankMap;
 
@@ -16,6 +19,8 @@ pub struct Facts<'a> {
     pub mini_cluster: &'a MiniCluster,
     /// The Job that runs, or ran last.
     pub job: Option<JobFacts>,
+    /// The lead broker's pod.
+    pub lead: LeadFacts,
     /// Why the spec cannot be carried out: reason and sentence, first things first.
     pub problems: Vec<(String, String)>,
     /// What keeps a valid spec from being carried out for now: reason and sentence.
@@ -24,6 +29,12 @@ pub struct Facts<'a> {
     pub unsupported: Vec<String>,
     /// What a new Job would do differently.
     pub restart_required: Vec<String>,
+    /// It is between two incarnations.
+    pub restarting: bool,
+    /// It has ended, and its Job is gone.
+    pub over: bool,
+    /// What it runs without, because the name is taken: sentences. `None`: nothing new is known of that.
+    pub taken: Option<Vec<String>>,
     /// The Bursts of this root, in the order of their ranks.
     pub bursts: &'a [Burst],
     /// The frozen rank map of the running incarnation, else the one the spec asks for.
@@ -55,37 +66,47 @@ pub struct JobFacts {
     pub rank_map_digest: Option<String>,
     /// Digest of the frozen certificate.
     pub credential_digest: Option<String>,
-}
-
-/// How a Job ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum JobOutcome {
-    /// Condition `Complete`, or `SuccessCriteriaMet`.
-    Succeeded,
-    /// Condition `Failed`, or `FailureTarget`.
-    Failed {
-        /// Reason of that condition.
-        reason: String,
-        /// Its sentence.
-        message: String,
-    },
+    /// The value of the annotation `tributary.dev/restart` that it was made with.
+    pub restart: Option<String>,
 }
 
 /// The status that these facts make, as of `now`.
 pub fn compute(facts: &Facts<'_>, now: Timestamp) -> MiniClusterStatus {
     let old = facts.mini_cluster.status.clone().unwrap_or_default();
     let spec = &facts.mini_cluster.spec;
-    let phase = phase(facts);
+    let phase = phase(facts, &old);
     let generation = facts.mini_cluster.metadata.generation;
-    let incarnation = facts.job.as_ref().map(|job| job.uid.clone());
-    let restarted = matches!((&old.incarnation, &incarnation), (Some(before), Some(now)) if before != now);
     let job = facts.job.as_ref();
+    let incarnation = job.map(|job| job.uid.clone());
+    let lead = lead(facts, &old, phase);
+    let restart = restart(&old, incarnation.as_deref(), &lead);
+    let ended = job.and_then(|job| job.outcome.as_ref()).filter(|_| !facts.restarting);
+    // The pods of a Job that has ended go in time: what was said at its end stands.
+    let told = facts.over || (conditions::is_true(&old.conditions, condition::FINISHED) && facts.lead.exit.is_none());
+    let told = told && (facts.over || (old.incarnation == incarnation && ended.is_some()));
+    let ending = ended.filter(|_| !told).map(|outcome| ending(outcome, &facts.lead, spec.deadline_seconds()));
     let bursts = bursts(facts);
-    let maximum = facts.rank_map.map_or_else(|| spec.max_size(), |map| own_ranks(map, facts.mini_cluster));
-    let mut conditions = conditions::merged(&old.conditions, statements(facts, phase, &bursts), generation, now);
-    if facts.problems.is_empty() && facts.waiting.is_none() && bursts.is_empty() {
-        conditions = conditions::without(conditions, &[condition::BURSTS_READY]);
+    let maximum = match (facts.rank_map, job) {
+        // Upstream made the Job: what it has ranks for is what upstream said.
+        (_, Some(job)) if job.adopted && old.maximum_size > 0 => old.maximum_size,
+        (Some(map), _) => own_ranks(map, facts.mini_cluster),
+        (None, _) => spec.max_size(),
+    };
+    let mut statements = statements(facts, phase, &bursts, ending.as_ref(), restart.as_ref());
+    if told {
+        statements.retain(|statement| ![condition::READY, condition::FINISHED].contains(&statement.type_));
     }
+    let mut gone = Vec::new();
+    if facts.problems.is_empty() && facts.waiting.is_none() && bursts.is_empty() {
+        gone.push(condition::BURSTS_READY);
+    }
+    // Adoption ends with the Job; retries with the wish for them.
+    gone.extend([condition::ADOPTED, condition::COMMAND_RETRIES]);
+    if facts.taken.is_some() || job.is_none_or(|job| job.outcome.is_some()) {
+        gone.push(condition::SERVICES_READY);
+    }
+    gone.retain(|type_| !statements.iter().any(|statement| statement.type_ == *type_));
+    let conditions = conditions::merged(&old.conditions, statements, generation, now);
     MiniClusterStatus {
         size: job.map_or(0, |job| job.parallelism),
         selector: format!(
@@ -96,16 +117,17 @@ pub fn compute(facts: &Facts<'_>, now: Timestamp) -> MiniClusterStatus {
         jobid: String::new(),
         maximum_size: maximum,
         phase: Some(phase),
-        conditions,
+        conditions: conditions::without(conditions, &gone),
         observed_generation: generation,
         ready: Some(job.map_or(0, |job| job.ready)),
         rank_map: job.and(facts.rank_map).map(RankMap::to_canonical),
         rank_map_digest: job.and_then(|job| job.rank_map_digest.clone()),
         credential_digest: job.and_then(|job| job.credential_digest.clone()),
         credential_secret: job.and(facts.credential_secret.clone()),
-        // A Service that was deleted asks for its port again: bursts hold the old address until they are told.
-        lead: crate::api::minicluster::LeadStatus { node_port: facts.node_port.or(old.lead.node_port), ..old.lead },
-        instance_restarts: old.instance_restarts + i32::from(restarted),
+        exit_code: if told { old.exit_code } else { ending.and_then(|ending| ending.exit_code) },
+        lead,
+        instance_restarts: old.instance_restarts + i32::from(restart.is_some()),
+        restart_handled: job.and_then(|job| job.restart.clone()).or(old.restart_handled),
         // The last incarnation is remembered after its Job is gone, so that the next one counts as a restart.
         incarnation: incarnation.or(old.incarnation),
         bursts_ready: (!bursts.is_empty()).then(|| {
@@ -116,15 +138,57 @@ pub fn compute(facts: &Facts<'_>, now: Timestamp) -> MiniClusterStatus {
     }
 }
 
+/// Where the lead is. Its pod counts once the instance runs: until then pods may come and go.
+fn lead(facts: &Facts<'_>, old: &MiniClusterStatus, phase: Phase) -> LeadStatus {
+    let uid = facts.job.as_ref().map(|job| &job.uid);
+    let before = if uid == old.incarnation.as_ref() { old.lead.clone() } else { LeadStatus::default() };
+    let (pod, restarts) = match &facts.lead.pod {
+        Some(pod) if phase == Phase::Running => (Some(pod.clone()), facts.lead.restarts),
+        _ => (before.pod, before.restarts),
+    };
+    // A Service that was deleted asks for its port again: bursts hold the old address until they are told.
+    let node_port = facts.node_port.or(old.lead.node_port);
+    LeadStatus { node_port, address: old.lead.address.clone(), pod, restarts }
+}
+
+/// Why this is another instance than before: reason and sentence.
+fn restart(old: &MiniClusterStatus, incarnation: Option<&str>, lead: &LeadStatus) -> Option<(&'static str, String)> {
+    let before = old.incarnation.as_deref()?;
+    let now = incarnation?;
+    if before != now {
+        return Some(("JobReplaced", "a new Job was made: certificate, ranks and boot files are new".to_owned()));
+    }
+    match (&old.lead.pod, &lead.pod) {
+        (Some(before), Some(now)) if before != now => {
+            Some(("LeadReplaced", format!("the lead broker's pod {before} was replaced by {now}; Flux started anew")))
+        }
+        (Some(_), Some(pod)) if lead.restarts > old.lead.restarts => {
+            let sentence = format!("the lead broker's container in pod {pod} was started again; Flux started anew");
+            Some(("LeadRestarted", sentence))
+        }
+        _ => None,
+    }
+}
+
 /// Ranks of this cluster's own slot: the root's, or the hosted burst's.
 fn own_ranks(map: &RankMap, mini_cluster: &MiniCluster) -> i32 {
     let own = mini_cluster.metadata.name.as_deref().and_then(|name| map.slot(name)).unwrap_or_else(|| map.root());
     i32::try_from(own.max_size).unwrap_or(i32::MAX)
 }
 
-fn phase(facts: &Facts<'_>) -> Phase {
+fn phase(facts: &Facts<'_>, old: &MiniClusterStatus) -> Phase {
+    if facts.over {
+        return old.phase.unwrap_or(Phase::Unknown);
+    }
+    if facts.restarting {
+        return Phase::Restarting;
+    }
     let Some(job) = &facts.job else {
-        return if facts.problems.is_empty() { Phase::Pending } else { Phase::Refused };
+        return match old.phase {
+            _ if !facts.problems.is_empty() => Phase::Refused,
+            Some(Phase::Restarting) => Phase::Restarting,
+            _ => Phase::Pending,
+        };
     };
     match &job.outcome {
         Some(JobOutcome::Succeeded) => Phase::Succeeded,
@@ -140,20 +204,21 @@ fn quorum(facts: &Facts<'_>, job: &JobFacts) -> i32 {
     facts.mini_cluster.spec.min_size.unwrap_or(job.parallelism).clamp(1, job.parallelism.max(1))
 }
 
-fn statements(facts: &Facts<'_>, phase: Phase, bursts: &[BurstStatus]) -> Vec<Statement> {
-    let mut statements = vec![valid(facts), supported(facts), ready(facts, phase), finished(facts)];
-    if !facts.restart_required.is_empty() {
-        statements.push(Statement::holds(
-            condition::RESTART_REQUIRED,
-            "FrozenPerIncarnation",
-            format!(
-                "{} differ{} from what the running instance was started with; delete the Job to start it anew",
-                facts.restart_required.join(", "),
-                if facts.restart_required.len() == 1 { "s" } else { "" }
-            ),
-        ));
-    } else {
-        statements.push(Statement::fails(condition::RESTART_REQUIRED, "UpToDate", ""));
+fn statements(
+    facts: &Facts<'_>,
+    phase: Phase,
+    bursts: &[BurstStatus],
+    ending: Option<&Ending>,
+    restart: Option<&(&'static str, String)>,
+) -> Vec<Statement> {
+    let mut statements =
+        vec![valid(facts), supported(facts), ready(facts, phase, ending), finished(ending), restart_required(facts)];
+    if let Some((reason, sentence)) = restart {
+        statements.push(Statement::holds(condition::INSTANCE_RESTARTED, *reason, sentence.clone()));
+    }
+    statements.extend(retries(facts));
+    if let Some(taken) = facts.taken.as_ref().filter(|taken| !taken.is_empty()) {
+        statements.push(Statement::fails(condition::SERVICES_READY, NAME_TAKEN, taken.join("; ")));
     }
     if facts.job.as_ref().is_some_and(|job| job.adopted) {
         let message = "the Job was made by the Flux Operator; it runs on unchanged until it ends";
@@ -172,6 +237,51 @@ fn statements(facts: &Facts<'_>, phase: Phase, bursts: &[BurstStatus]) -> Vec<St
     statements
 }
 
+fn restart_required(facts: &Facts<'_>) -> Statement {
+    if facts.restart_required.is_empty() {
+        let message = if facts.over {
+            "the run has ended and its Job is gone; set the annotation tributary.dev/restart to a new value to run it again"
+        } else {
+            ""
+        };
+        return Statement::fails(condition::RESTART_REQUIRED, "UpToDate", message);
+    }
+    let message = format!(
+        "{} differ{} from what the instance was started with; to start it anew, set the annotation \
+         tributary.dev/restart to a new value, or delete the Job, or set spec.updates to Recreate",
+        facts.restart_required.join(", "),
+        if facts.restart_required.len() == 1 { "s" } else { "" }
+    );
+    Statement::holds(condition::RESTART_REQUIRED, "FrozenPerIncarnation", message)
+}
+
+/// What the user's own settings mean for a command that fails. By default it is not run again.
+fn retries(facts: &Facts<'_>) -> Option<Statement> {
+    let spec = &facts.mini_cluster.spec;
+    if facts.job.as_ref().is_some_and(|job| job.adopted) {
+        return None;
+    }
+    let limit = spec.backoff_limit();
+    let holds = |reason, message| Some(Statement::holds(condition::COMMAND_RETRIES, reason, message));
+    match (spec.pod.restart_policy.as_deref(), spec.backoff_limit) {
+        (Some(policy), _) if policy != "Never" => holds(
+            "RestartPolicy",
+            format!(
+                "pod.restartPolicy is {policy}: a command that fails is run again in its pod, by a new Flux instance, at \
+                 most {limit} times (backoffLimit)"
+            ),
+        ),
+        (_, Some(limit)) if limit > 0 => holds(
+            "BackoffLimit",
+            format!(
+                "backoffLimit is set: a command that fails is run again in a new pod, by a new Flux instance, until \
+                 {limit} pods have failed"
+            ),
+        ),
+        _ => None,
+    }
+}
+
 fn valid(facts: &Facts<'_>) -> Statement {
     let Some((reason, _)) = facts.problems.first() else {
         return Statement::holds(condition::VALID, "Valid", "the spec can be carried out");
@@ -188,7 +298,7 @@ fn supported(facts: &Facts<'_>) -> Statement {
     Statement::fails(condition::SPEC_SUPPORTED, "FieldsWithoutEffect", message)
 }
 
-fn ready(facts: &Facts<'_>, phase: Phase) -> Statement {
+fn ready(facts: &Facts<'_>, phase: Phase, ending: Option<&Ending>) -> Statement {
     let fails = |reason: &str, message: String| Statement::fails(condition::READY, reason, message);
     let Some(job) = &facts.job else {
         return match (facts.problems.first(), &facts.waiting) {
@@ -203,33 +313,29 @@ fn ready(facts: &Facts<'_>, phase: Phase) -> Statement {
     if let Some((reason, sentence)) = &facts.waiting {
         return fails(reason, sentence.clone());
     }
-    match (phase, &job.outcome) {
+    match (phase, ending) {
+        (_, Some(Ending { reason, message, .. })) => fails(reason, message.clone()),
         (Phase::Running, _) => Statement::holds(
             condition::READY,
             "Running",
             format!("{} of {} brokers of this cluster have joined", job.ready, job.parallelism),
         ),
         (Phase::Suspended, _) => fails("Suspended", "the Job is suspended".into()),
-        (_, Some(JobOutcome::Succeeded)) => fails("Succeeded", "the command has ended well".into()),
-        (_, Some(JobOutcome::Failed { reason, message })) => fails("Failed", format!("{reason}: {message}")),
         _ => fails("Starting", format!("{} of {} brokers of this cluster have joined", job.ready, job.parallelism)),
     }
 }
 
-fn finished(facts: &Facts<'_>) -> Statement {
-    match facts.job.as_ref().and_then(|job| job.outcome.as_ref()) {
+fn finished(ending: Option<&Ending>) -> Statement {
+    match ending {
         None => Statement::fails(condition::FINISHED, "NotFinished", ""),
-        Some(JobOutcome::Succeeded) => Statement::holds(condition::FINISHED, "Succeeded", "the command has ended well"),
-        Some(JobOutcome::Failed { reason, message }) => {
-            Statement::holds(condition::FINISHED, "Failed", format!("{reason}: {message}"))
-        }
+        Some(Ending { reason, message, .. }) => Statement::holds(condition::FINISHED, reason.clone(), message.clone()),
     }
 }
 
 /// Upstream's five, of which it keeps exactly one true; reason and message are the type, as there.
 fn upstream_conditions(phase: Phase) -> impl Iterator<Item = Statement> {
     let current = match phase {
-        Phase::Pending | Phase::Refused | Phase::Unknown => condition::JOB_REQUESTED,
+        Phase::Pending | Phase::Refused | Phase::Restarting | Phase::Unknown => condition::JOB_REQUESTED,
         Phase::Starting | Phase::Suspended => condition::JOB_WAITING_FOR_RESOURCES,
         Phase::Running => condition::JOB_MINI_CLUSTER_READY,
         Phase::Succeeded | Phase::Failed => condition::JOB_FINISHED,
@@ -294,10 +400,14 @@ mod tests {
         Facts {
             mini_cluster: object,
             job,
+            lead: LeadFacts::default(),
             problems: Vec::new(),
             waiting: None,
             unsupported: Vec::new(),
             restart_required: Vec::new(),
+            restarting: false,
+            over: false,
+            taken: None,
             bursts: &[],
             rank_map: None,
             credential_secret: None,
@@ -397,5 +507,80 @@ mod tests {
         assert_eq!(status.bursts_ready.as_deref(), Some("1/1"));
         assert!(conditions::is_true(&status.conditions, condition::BURSTS_READY));
         assert_eq!(status.maximum_size, 4);
+    }
+
+    #[test]
+    fn the_end_is_told_once_and_stays_when_its_pods_and_its_job_are_gone() {
+        use crate::reconcile::lead::Exit;
+        let failed = JobOutcome::Failed { reason: "PodFailurePolicy".into(), message: "a container failed".into() };
+        let ended = JobFacts { outcome: Some(failed), ..job(0) };
+        let exit = Exit { pod: "tide-0-x".into(), code: 3, reason: None };
+        let lead = LeadFacts { exit: Some(exit), ..LeadFacts::default() };
+        let mut object = object(4);
+        let status = compute(&Facts { lead, ..facts(&object, Some(ended.clone())) }, now());
+        assert_eq!((status.phase, status.exit_code), (Some(Phase::Failed), Some(3)));
+        for type_ in [condition::READY, condition::FINISHED] {
+            let said = conditions::find(&status.conditions, type_).unwrap();
+            assert_eq!(said.reason, "CommandFailed");
+            assert_eq!(said.message, "the command failed with exit code 3 (pod tide-0-x)");
+        }
+        object.status = Some(status.clone());
+        let without_pods = compute(&facts(&object, Some(ended.clone())), now());
+        assert_eq!(without_pods, status);
+        let without_job = compute(&Facts { over: true, ..facts(&object, None) }, now());
+        assert_eq!((without_job.phase, without_job.exit_code, without_job.size), (Some(Phase::Failed), Some(3), 0));
+        assert!(conditions::is_true(&without_job.conditions, condition::FINISHED));
+        let again = compute(&Facts { restarting: true, ..facts(&object, Some(ended)) }, now());
+        assert_eq!((again.phase, again.exit_code), (Some(Phase::Restarting), None));
+        assert!(!conditions::is_true(&again.conditions, condition::FINISHED));
+        let next = compute(&facts(&object, Some(JobFacts { uid: "job-2".into(), ..job(4) })), now());
+        assert_eq!((next.phase, next.exit_code), (Some(Phase::Running), None));
+    }
+
+    #[test]
+    fn a_lead_that_was_replaced_or_started_again_is_a_restart_once_it_runs() {
+        let lead = |pod: &str, restarts| LeadFacts { pod: Some(pod.into()), restarts, ..LeadFacts::default() };
+        let mut object = object(4);
+        let mut step = |ready: i32, lead: LeadFacts| {
+            let status = compute(&Facts { lead, ..facts(&object, Some(job(ready))) }, now());
+            object.status = Some(status.clone());
+            let why = conditions::find(&status.conditions, condition::INSTANCE_RESTARTED).map(|one| one.reason.clone());
+            (status.instance_restarts, status.lead.pod, why)
+        };
+        assert_eq!(step(0, lead("tide-0-a", 0)), (0, None, None), "nothing ran yet");
+        assert_eq!(step(4, lead("tide-0-b", 0)), (0, Some("tide-0-b".into()), None));
+        assert_eq!(step(3, lead("tide-0-c", 0)), (0, Some("tide-0-b".into()), None), "not yet");
+        assert_eq!(step(4, lead("tide-0-c", 0)), (1, Some("tide-0-c".into()), Some("LeadReplaced".into())));
+        assert_eq!(step(4, lead("tide-0-c", 1)), (2, Some("tide-0-c".into()), Some("LeadRestarted".into())));
+        assert_eq!(step(4, lead("tide-0-c", 1)).0, 2, "counted once");
+        assert_eq!(step(4, LeadFacts::default()).0, 2, "the pod is between two nodes");
+    }
+
+    #[test]
+    fn retries_are_announced_where_the_user_asked_for_them() {
+        let said = |spec: MiniClusterSpec| {
+            let object = MiniCluster::new("tide", MiniClusterSpec { size: Some(4), ..spec });
+            let status = compute(&facts(&object, Some(job(4))), now());
+            conditions::find(&status.conditions, condition::COMMAND_RETRIES).map(|one| one.message.clone())
+        };
+        assert_eq!(said(MiniClusterSpec::default()), None);
+        let limited = said(MiniClusterSpec { backoff_limit: Some(3), ..MiniClusterSpec::default() }).unwrap();
+        assert!(limited.contains("until 3 pods have failed"), "{limited}");
+        let mut spec = MiniClusterSpec::default();
+        spec.pod.restart_policy = Some("OnFailure".into());
+        let in_place = said(spec).unwrap();
+        assert!(in_place.contains("at most 100 times"), "{in_place}");
+    }
+
+    #[test]
+    fn sizes_of_upstreams_jobs_are_what_upstream_said() {
+        let mut object = object(4);
+        object.status = Some(MiniClusterStatus { maximum_size: 6, ..MiniClusterStatus::default() });
+        let status = compute(&facts(&object, Some(JobFacts { adopted: true, ..job(4) })), now());
+        assert_eq!((status.maximum_size, status.size), (6, 4));
+        assert!(conditions::is_true(&status.conditions, condition::ADOPTED));
+        object.status = Some(status);
+        let own = compute(&facts(&object, Some(job(4))), now());
+        assert!(conditions::find(&own.conditions, condition::ADOPTED).is_none());
     }
 }

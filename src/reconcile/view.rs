@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
 use serde::{Deserialize, Deserializer};
 
@@ -37,6 +37,10 @@ pub struct JobSpecView {
     pub parallelism: Option<i32>,
     /// Held back.
     pub suspend: Option<bool>,
+    /// Longest run time.
+    pub active_deadline_seconds: Option<i64>,
+    /// How often pods may fail.
+    pub backoff_limit: Option<i32>,
 }
 
 /// What is read of a Job's status.
@@ -76,12 +80,73 @@ fn digest_of<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Er
     Ok(files_digest(&data.unwrap_or_default()))
 }
 
-/// The pod of `spec.services`: whether it is there.
+/// A pod of which only that it is there matters: that of `spec.services`, or one that lacks a label.
 #[derive(Resource, Clone, Debug, Default, PartialEq, Deserialize)]
 #[resource(inherit = Pod)]
 pub struct PodView {
     /// Its metadata.
     pub metadata: ObjectMeta,
+}
+
+/// A pod of index 0, whose broker leads: which one it is, and how its containers fare.
+#[derive(Resource, Clone, Debug, Default, PartialEq, Deserialize)]
+#[resource(inherit = Pod)]
+pub struct LeadPodView {
+    /// Without annotations.
+    #[serde(deserialize_with = "without_annotations")]
+    pub metadata: ObjectMeta,
+    /// What is read of the status.
+    #[serde(default)]
+    pub status: PodStatusView,
+}
+
+/// What is read of a pod's status.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PodStatusView {
+    /// `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
+    pub phase: Option<String>,
+    /// Its containers.
+    pub container_statuses: Vec<ContainerView>,
+}
+
+/// What is read of a container's status.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ContainerView {
+    /// Its name.
+    pub name: String,
+    /// How often it was started again in this pod.
+    pub restart_count: i32,
+    /// How it is.
+    pub state: ContainerStateView,
+    /// How it was before it was started again.
+    pub last_state: ContainerStateView,
+}
+
+/// What is read of a container's state.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct ContainerStateView {
+    /// It has ended.
+    pub terminated: Option<TerminatedView>,
+}
+
+/// How a container ended.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct TerminatedView {
+    /// Exit code; 128 + signal, if a signal ended it.
+    pub exit_code: i32,
+    /// One word of the kubelet: `Completed`, `Error`, `OOMKilled`, …
+    pub reason: Option<String>,
+    /// When.
+    pub finished_at: Option<Time>,
+}
+
+fn without_annotations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    let metadata = ObjectMeta::deserialize(deserializer)?;
+    Ok(ObjectMeta { managed_fields: None, annotations: None, ..metadata })
 }
 
 #[cfg(test)]

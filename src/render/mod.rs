@@ -39,7 +39,7 @@ pub use config_maps::{HOSTLIST_KEY, config_map};
 pub use context::{Context, HostedSide};
 pub use problem::{Problem, Problems};
 pub use rank_map::rank_map_of;
-pub use revision::differences;
+pub use revision::{differences, followed};
 
 /// Every object a MiniCluster needs, but for the Secret ([`secret::secret`]). All bear the controller owner reference.
 ///

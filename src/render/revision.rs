@@ -3,13 +3,21 @@
 use serde_json::{Map, Value};
 
 use super::boot::{Boot, digest_of};
-use crate::api::minicluster::MiniClusterSpec;
+use crate::api::minicluster::{MiniCluster, MiniClusterSpec};
 use crate::flux::{RankMap, Slot};
 
-/// Fields that need no restart by themselves: the controller follows them at once, or the rank map tells whether its frozen
-/// slots have room for them.
-const FOLLOWED: [&str; 5] =
-    ["spec.size", "spec.maxSize", "spec.suspend", "spec.cleanup", "spec.flux.bursting.clusters"];
+/// Fields that never need a restart: the controller follows them at once.
+const FOLLOWED: [&str; 6] = [
+    "spec.suspend",
+    "spec.cleanup",
+    "spec.updates",
+    "spec.ttlSecondsAfterFinished",
+    "spec.deadlineSeconds",
+    "spec.jobLabels",
+];
+
+/// Fields that need none as long as the frozen rank map has room for what they declare.
+const WITHIN_RANKS: [&str; 3] = ["spec.size", "spec.maxSize", "spec.flux.bursting.clusters"];
 
 /// The paths of spec fields whose new value only a new Job can bring, as the condition `RestartRequired` names them;
 /// empty if the running incarnation is what the spec asks for.
@@ -22,12 +30,94 @@ pub fn differences(frozen: &Boot, new: &Boot) -> Vec<String> {
     }
     let mut paths = Vec::new();
     collect("spec", &frozen.spec, &new.spec, &mut paths);
-    if has_room(frozen, new) {
-        paths.retain(|path| !FOLLOWED.iter().any(|followed| is_at_or_below(path, followed)));
-    } else {
-        paths.retain(|path| !["spec.suspend", "spec.cleanup"].contains(&path.as_str()));
-    }
+    let is_below = |path: &str, fields: &[&str]| fields.iter().any(|field| is_at_or_below(path, field));
+    let has_room = has_room(frozen, new);
+    let services_follow = services_follow(frozen, new);
+    let retries_stay = is_written(&frozen.spec, "backoffLimit") == is_written(&new.spec, "backoffLimit");
+    paths.retain(|path| {
+        !(is_below(path, &FOLLOWED)
+            || (services_follow && is_at_or_below(path, "spec.services"))
+            || (has_room && is_below(path, &WITHIN_RANKS))
+            // Whether a failed command runs again is fixed with the Job; only how often is not.
+            || (retries_stay && path == "spec.backoffLimit")
+            || is_port(path))
+    });
     paths
+}
+
+/// The spec of a running instance as the objects beside its Job follow it: that which it was started with, and of the present
+/// one what needs no new Job. `None` if it cannot be read. `new` is what the present spec renders to, if it can be carried
+/// out.
+pub fn followed(frozen: &Boot, mini_cluster: &MiniCluster, new: Option<&Boot>) -> Option<MiniCluster> {
+    let mut spec = frozen.spec.clone();
+    let present = serde_json::to_value(&mini_cluster.spec).ok()?;
+    if let Some(new) = new {
+        let mut fields = FOLLOWED.to_vec();
+        if has_room(frozen, new) {
+            fields.extend(WITHIN_RANKS);
+        }
+        if services_follow(frozen, new) {
+            fields.push("spec.services");
+        }
+        if is_written(&frozen.spec, "backoffLimit") == is_written(&new.spec, "backoffLimit") {
+            fields.push("spec.backoffLimit");
+        }
+        for field in fields {
+            let pointer = field.trim_start_matches("spec").replace('.', "/");
+            put(&mut spec, &pointer, present.pointer(&pointer));
+        }
+        for index in 0..spec["containers"].as_array().map_or(0, Vec::len) {
+            if present["containers"].get(index).is_some() {
+                let pointer = format!("/containers/{index}/ports");
+                put(&mut spec, &pointer, present.pointer(&pointer));
+            }
+        }
+    }
+    // Only its digest was recorded; nothing that follows reads it.
+    put(&mut spec, "/flux/curveCert", present.pointer("/flux/curveCert"));
+    let spec = serde_json::from_value(spec).ok()?;
+    Some(MiniCluster { spec, ..mini_cluster.clone() })
+}
+
+/// The pod of `spec.services` is replaced when it changes, unless its scripts do: they are among the frozen files.
+fn services_follow(frozen: &Boot, new: &Boot) -> bool {
+    let of_services = |boot: &Boot| -> Vec<(String, String)> {
+        let files = boot.files.iter().filter(|(key, _)| key.starts_with("services-"));
+        files.map(|(key, text)| (key.clone(), text.clone())).collect()
+    };
+    of_services(frozen) == of_services(new)
+}
+
+/// Makes the field at `pointer` what it is there: absent, if it is `None`. Sections that are missing are made.
+fn put(value: &mut Value, pointer: &str, field: Option<&Value>) {
+    let (parent, name) = pointer.rsplit_once('/').expect("pointers begin with a slash");
+    let mut section = value;
+    for step in parent.split('/').skip(1) {
+        section = match section {
+            Value::Array(elements) => match step.parse::<usize>().ok().and_then(|index| elements.get_mut(index)) {
+                Some(element) => element,
+                None => return,
+            },
+            other if field.is_none() && other.get(step).is_none() => return,
+            other => &mut other[step],
+        };
+    }
+    match (section, field) {
+        (section, Some(field)) => section[name] = field.clone(),
+        (Value::Object(section), None) => drop(section.remove(name)),
+        _ => {}
+    }
+}
+
+fn is_written(spec: &Value, field: &str) -> bool {
+    spec.get(field).is_some_and(|value| !value.is_null())
+}
+
+/// Ports of containers are for their Services, which follow; in a pod they are a note to its readers.
+fn is_port(path: &str) -> bool {
+    path.strip_prefix("spec.containers[")
+        .and_then(|rest| rest.split_once("]."))
+        .is_some_and(|(_, rest)| is_at_or_below(rest, "ports"))
 }
 
 /// The spec as [`Boot::spec`] keeps it: JSON with the certificate, if one is written into it, replaced by its digest.
@@ -93,7 +183,6 @@ fn collect_objects(path: &str, old: &Map<String, Value>, new: &Map<String, Value
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::minicluster::MiniCluster;
     use crate::render::rank_map_of;
 
     const SPEC: &str = "
@@ -131,6 +220,9 @@ mod tests {
             ("size: 2, maxSize: 3", "size: 1"),
             (", {name: c, size: 1}", ""),
             ("{name: c, size: 1}", "{name: c, size: 1, peers: [west, east]}"),
+            ("size: 2\n", "size: 2\n  deadlineSeconds: 60\n  jobLabels: {queue: a}\n"),
+            ("size: 2\n", "size: 2\n  updates: Recreate\n  ttlSecondsAfterFinished: 5\n"),
+            ("command: hostname", "command: hostname, ports: [80]"),
         ] {
             assert_eq!(after(change), Vec::<String>::new(), "{change:?}");
         }
@@ -142,6 +234,12 @@ mod tests {
             (("command: hostname", "command: date"), "spec.containers[0].command"),
             (("image: ubuntu", "image: debian"), "spec.containers[0].image"),
             (("size: 2\n", "size: 2\n  tasks: 4\n"), "spec.tasks"),
+            (("size: 2\n", "size: 2\n  backoffLimit: 3\n"), "spec.backoffLimit"),
+            (("size: 2\n", "size: 2\n  network: {headlessName: sea}\n"), "spec.network.headlessName"),
+            (
+                ("command: hostname", "command: hostname, environment: {ports: a}"),
+                "spec.containers[0].environment.ports",
+            ),
             (("size: 2\n", "size: 2\n  pod: {labels: {a: b}}\n"), "spec.pod.labels.a"),
             (("maxSize: 4", "maxSize: 5"), "spec.maxSize"),
             (("size: 1}", "size: 2}"), "spec.flux.bursting.clusters[1].size"),
@@ -183,5 +281,41 @@ mod tests {
         let boot = boot("\n  containers: [{}]\n  flux: {curveCert: top-secret}\n");
         let json = serde_json::to_string(&boot).unwrap();
         assert!(!json.contains("top-secret") && json.contains("sha256:"), "{json}");
+    }
+
+    #[test]
+    fn objects_beside_the_job_follow_what_needs_no_new_job_and_nothing_else() {
+        let of = |spec: &str| -> MiniCluster {
+            serde_saphyr::from_str(&format!("metadata: {{name: lake, namespace: default}}\nspec:\n{spec}")).unwrap()
+        };
+        let edited = SPEC
+            .replace(
+                "size: 2\n",
+                "size: 3\n  deadlineSeconds: 60\n  network: {headlessName: sea}\n  services: [{name: db}]\n",
+            )
+            .replace("image: ubuntu, command: hostname", "image: debian, ports: [80]")
+            .replace(", {name: c, size: 1}", "");
+        let (frozen, new) = (boot(SPEC), boot(&edited));
+        let followed = |new| followed(&frozen, &of(&edited), new).unwrap().spec;
+        let with_new = followed(Some(&new));
+        let mut expected = of(SPEC).spec;
+        expected.size = Some(3);
+        expected.deadline_seconds = Some(60);
+        expected.containers[0].ports = vec![80];
+        expected.services = of(&edited).spec.services;
+        expected.flux.bursting.clusters.pop();
+        assert_eq!(with_new, expected);
+        assert_eq!(followed(None), of(SPEC).spec, "a spec that cannot be carried out is not followed");
+        let grown = boot(&edited.replace("maxSize: 4", "maxSize: 9"));
+        assert_eq!(followed(Some(&grown)).size, Some(2), "ranks that are not there are not followed");
+    }
+
+    #[test]
+    fn services_follow_as_long_as_their_scripts_are_the_frozen_ones() {
+        let spec = SPEC.replace("size: 2\n", "size: 2\n  services: [{name: db, image: a}]\n");
+        let (old, mut new) = (boot(&spec), boot(&spec.replace("image: a}", "image: b}")));
+        assert_eq!(differences(&old, &new), Vec::<String>::new());
+        new.files.insert("services-0".to_owned(), "other".to_owned());
+        assert_eq!(differences(&old, &new), ["spec.services[0].image"]);
     }
 }

@@ -9,6 +9,7 @@ mod corpus;
 mod faults;
 mod identity;
 mod idle;
+mod lifecycle;
 mod migration;
 mod mini_cluster;
 mod policy;

@@ -17,6 +17,7 @@ mod quantity;
 mod runner;
 mod security;
 mod status;
+mod updates;
 mod volume;
 mod wait;
 
@@ -43,6 +44,7 @@ pub use self::quantity::{Amount, ResourceList, ResourceRequirements};
 pub use self::runner::{Runner, RunnerError};
 pub use self::security::ContainerSecurity;
 pub use self::status::{BurstStatus, LeadStatus, MiniClusterStatus, Phase};
+pub use self::updates::UpdatePolicy;
 pub use self::volume::{ClusterVolume, ContainerVolume};
 pub use self::wait::{BurstWait, InvalidTimeout, WaitFor};
 use super::names;
@@ -74,10 +76,12 @@ pub const DEFAULT_BACKOFF_LIMIT: i32 = 100;
     printcolumn = r#"{"name": "Size", "type": "integer", "jsonPath": ".spec.size"}"#,
     printcolumn = r#"{"name": "Ready", "type": "integer", "jsonPath": ".status.ready"}"#,
     printcolumn = r#"{"name": "Phase", "type": "string", "jsonPath": ".status.phase"}"#,
+    printcolumn = r#"{"name": "Exit", "type": "integer", "jsonPath": ".status.exitCode"}"#,
     printcolumn = r#"{"name": "Bursts", "type": "string", "jsonPath": ".status.burstsReady"}"#,
     printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#,
-    printcolumn = r#"{"name": "Reason", "type": "string", "priority": 1,
-                      "jsonPath": ".status.conditions[?(@.type==\"Ready\")].reason"}"#
+    printcolumn = r#"{"name": "Reason", "type": "string",
+                      "jsonPath": ".status.conditions[?(@.type==\"Ready\")].reason"}"#,
+    printcolumn = r#"{"name": "Lead", "type": "string", "priority": 1, "jsonPath": ".status.lead.pod"}"#
 )]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(extend("required" = ["containers"]))]
@@ -112,6 +116,11 @@ pub struct MiniClusterSpec {
     #[serde(skip_serializing_if = "is_default")]
     pub suspend: bool,
 
+    /// What becomes of the running instance when a change of the spec needs a new Job: `OnDelete` (the default) lets it
+    /// run on and names the fields in the condition `RestartRequired`; `Recreate` starts it anew at once.
+    #[serde(skip_serializing_if = "is_default")]
+    pub updates: UpdatePolicy,
+
     /// Options of Flux.
     #[serde(skip_serializing_if = "is_default")]
     pub flux: FluxSpec,
@@ -132,6 +141,11 @@ pub struct MiniClusterSpec {
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = false))]
     pub cleanup: bool,
+
+    /// Delete the MiniCluster, with all that was made for it, so many seconds after it has ended; never, if not written.
+    #[serde(skip_serializing_if = "is_default")]
+    #[schemars(range(min = 0))]
+    pub ttl_seconds_after_finished: Option<i32>,
 
     /// Number of pods, one broker each, in this cluster. Unless `minSize` says less, all of them must be there before
     /// Flux starts.

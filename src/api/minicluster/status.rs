@@ -45,6 +45,11 @@ pub struct MiniClusterStatus {
     #[serde(skip_serializing_if = "is_default")]
     pub incarnation: Option<String>,
 
+    /// How the user's command ended: the exit code of the lead's container. Absent until it has, and where the command
+    /// was not what ended it (a deadline, a pod that was taken away).
+    #[serde(skip_serializing_if = "is_default")]
+    pub exit_code: Option<i32>,
+
     /// Digest of the rank map of this incarnation; every cluster of the instance shows the same.
     #[serde(skip_serializing_if = "is_default")]
     pub rank_map_digest: Option<String>,
@@ -65,9 +70,14 @@ pub struct MiniClusterStatus {
     #[serde(skip_serializing_if = "is_default")]
     pub lead: LeadStatus,
 
-    /// How often the instance was started anew since the MiniCluster was created.
+    /// How often the instance was started anew since the MiniCluster was created: by a new Job, or because the lead
+    /// broker's pod was replaced or its container started again.
     #[serde(skip_serializing_if = "is_default")]
     pub instance_restarts: i32,
+
+    /// The last value of the annotation `tributary.dev/restart` that was obeyed.
+    #[serde(skip_serializing_if = "is_default")]
+    pub restart_handled: Option<String>,
 
     /// The declared bursts, in the order of their ranks.
     #[serde(skip_serializing_if = "is_default")]
@@ -88,6 +98,8 @@ pub enum Phase {
     Starting,
     /// The lead broker is up and the local quorum has joined.
     Running,
+    /// The instance is being started anew: bursts are released, the Job is deleted.
+    Restarting,
     /// Held back by `suspend`.
     Suspended,
     /// The spec cannot be carried out as it is; the conditions say why.
@@ -127,6 +139,14 @@ pub struct LeadStatus {
     /// Address of the node, the load balancer or the tunnel.
     #[serde(skip_serializing_if = "is_default")]
     pub address: Option<String>,
+
+    /// Name of the pod of rank 0 in the running instance.
+    #[serde(skip_serializing_if = "is_default")]
+    pub pod: Option<String>,
+
+    /// How often its container that runs Flux was started again in that pod.
+    #[serde(skip_serializing_if = "is_default")]
+    pub restarts: i32,
 }
 
 /// One declared burst, as the root sees it.

@@ -33,11 +33,11 @@ pub enum PlanChange {
     },
 }
 
-/// Whether a root's bursts must go: it ended, is held back, or is being deleted.
+/// Whether a root's bursts must go: it ended, is held back, is being started anew, or is being deleted.
 pub fn is_over(root: &MiniCluster) -> bool {
     let status = root.status.as_ref();
-    let ended =
-        matches!(status.and_then(|status| status.phase), Some(Phase::Succeeded | Phase::Failed | Phase::Suspended));
+    let phase = status.and_then(|status| status.phase);
+    let ended = matches!(phase, Some(Phase::Succeeded | Phase::Failed | Phase::Suspended | Phase::Restarting));
     let finished = status.is_some_and(|status| conditions::is_true(&status.conditions, condition::FINISHED));
     root.spec.suspend || ended || finished || root.metadata.deletion_timestamp.is_some()
 }
@@ -285,11 +285,12 @@ spec:
     #[test]
     fn a_root_that_is_over_releases_and_one_that_was_never_running_makes_nothing() {
         type Change = fn(&mut MiniCluster);
-        let table: [(&str, Change); 5] = [
+        let table: [(&str, Change); 6] = [
             ("suspended", |root| root.spec.suspend = true),
             ("succeeded", |root| root.status.as_mut().unwrap().phase = Some(Phase::Succeeded)),
             ("failed", |root| root.status.as_mut().unwrap().phase = Some(Phase::Failed)),
             ("held back", |root| root.status.as_mut().unwrap().phase = Some(Phase::Suspended)),
+            ("started anew", |root| root.status.as_mut().unwrap().phase = Some(Phase::Restarting)),
             ("suspended between two Jobs", |root| {
                 root.spec.suspend = true;
                 root.status.as_mut().unwrap().incarnation = None;

@@ -1,0 +1,221 @@
+//! Objects that are ours or are left alone: created, not applied, so that a name that somebody else has taken is never
+//! written over, though no cache of ours shows that object.
+//!
+//! What exists and is ours is replaced rather than applied: a create leaves its fields with another entry of the field
+//! manager than an apply, and an apply could never take one of them away again. Labels, annotations and finalizers of
+//! others stay, as do those fields of `spec` that we do not set (addresses that were allotted, defaults).
+
+use kube::Client;
+use kube::api::PostParams;
+use kube::core::Request;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{Appliable, Applied, Applier, Verdict, controller_of, named};
+use crate::cluster::error::{Cause, RequestError};
+use crate::cluster::key::ObjectKey;
+
+impl Applier {
+    /// Makes `desired` so, given the object as it is in the cache, if there is one. `data` becomes exactly ours.
+    ///
+    /// # Errors
+    /// [`Cause::Foreign`] if the name is taken by an object with another controller than `desired`, or with none; else what
+    /// the API server says.
+    pub async fn own<K: Appliable>(
+        &self,
+        desired: &K,
+        live: Option<&impl Serialize>,
+    ) -> Result<Applied<K>, RequestError> {
+        let key = ObjectKey::of(desired);
+        let failed = |cause: Cause| RequestError::new("write", named::<K>(&key), cause);
+        let wanted = self.prepared(desired).map_err(failed)?;
+        let live = match live {
+            Some(live) => serde_json::to_value(live).map_err(|error| failed(Cause::Answer(error)))?,
+            None => match self.post::<K>(&key, &wanted).await {
+                Ok(object) => return Ok(Applied::Created(object)),
+                Err(cause) if cause.is_already_exists() => found::<K>(&self.writer, &key).await.map_err(failed)?,
+                Err(cause) => return Err(failed(cause)),
+            },
+        };
+        match self.judge(&wanted, Some(&live)).map_err(failed)? {
+            Verdict::Terminating => return Ok(Applied::Terminating),
+            Verdict::Unchanged if wanted["data"] == live["data"] => return Ok(Applied::Unchanged),
+            Verdict::Unchanged | Verdict::Differs { .. } | Verdict::New => {}
+        }
+        let body = replacement(&wanted, &live).to_string().into_bytes();
+        let request = Request::new(K::url_path(&(), key.namespace.as_deref()))
+            .replace(&key.name, &self.post_params(), body)
+            .map_err(|error| failed(error.into()))?;
+        let answer: Value = self.writer.request(request).await.map_err(|error| failed(error.into()))?;
+        self.settle(&wanted, &answer);
+        let object = serde_json::from_value(answer).map_err(|error| failed(Cause::Answer(error)))?;
+        Ok(Applied::Changed(object))
+    }
+
+    /// Creates `desired` unless it exists: for what cannot be changed.
+    ///
+    /// # Errors
+    /// As [`Applier::own`].
+    pub async fn own_once<K: Appliable>(&self, desired: &K) -> Result<Applied<K>, RequestError> {
+        let key = ObjectKey::of(desired);
+        let failed = |cause: Cause| RequestError::new("create", named::<K>(&key), cause);
+        let wanted = self.prepared(desired).map_err(failed)?;
+        let live = match self.post::<K>(&key, &wanted).await {
+            Ok(object) => return Ok(Applied::Created(object)),
+            Err(cause) if cause.is_already_exists() => found::<K>(&self.writer, &key).await.map_err(failed)?,
+            Err(cause) => return Err(failed(cause)),
+        };
+        match self.judge(&wanted, Some(&live)).map_err(failed)? {
+            Verdict::Terminating => Ok(Applied::Terminating),
+            _ => Ok(Applied::Unchanged),
+        }
+    }
+
+    async fn post<K: Appliable>(&self, key: &ObjectKey, wanted: &Value) -> Result<K, Cause> {
+        let request = Request::new(K::url_path(&(), key.namespace.as_deref()))
+            .create(&self.post_params(), wanted.to_string().into_bytes())?;
+        Ok(self.writer.request(request).await?)
+    }
+
+    fn post_params(&self) -> PostParams {
+        PostParams { field_manager: Some(self.manager.clone()), ..PostParams::default() }
+    }
+}
+
+async fn found<K: Appliable>(client: &Client, key: &ObjectKey) -> Result<Value, Cause> {
+    let request =
+        Request::new(K::url_path(&(), key.namespace.as_deref())).get(&key.name, &kube::api::GetParams::default())?;
+    Ok(client.request(request).await?)
+}
+
+/// `wanted`, with what of `live` is not ours to take away.
+fn replacement(wanted: &Value, live: &Value) -> Value {
+    let mut body = wanted.clone();
+    let metadata = &live["metadata"];
+    for map in ["labels", "annotations"] {
+        let mut kept = metadata[map].as_object().cloned().unwrap_or_default();
+        kept.extend(wanted["metadata"][map].as_object().cloned().unwrap_or_default());
+        body["metadata"][map] = Value::Object(kept);
+    }
+    let ours = controller_of(wanted).map(|owner| owner["uid"].clone());
+    let others = metadata["ownerReferences"].as_array().into_iter().flatten();
+    let others: Vec<Value> = others.filter(|owner| Some(&owner["uid"]) != ours.as_ref()).cloned().collect();
+    if !others.is_empty() {
+        let mut owners = wanted["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+        owners.extend(others);
+        body["metadata"]["ownerReferences"] = json!(owners);
+    }
+    for field in ["finalizers", "uid", "resourceVersion"] {
+        if !metadata[field].is_null() {
+            body["metadata"][field] = metadata[field].clone();
+        }
+    }
+    if let (Some(wanted), Some(live)) = (wanted["spec"].as_object(), live["spec"].as_object()) {
+        let mut spec = live.clone();
+        spec.extend(wanted.clone());
+        body["spec"] = Value::Object(spec);
+    }
+    body
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use http::{Request, Response};
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::client::Body;
+
+    use super::*;
+
+    fn ours(data: &str) -> ConfigMap {
+        let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": "o-1", "controller": true});
+        serde_json::from_value(json!({
+            "metadata": {"namespace": "n", "name": "c", "ownerReferences": [owner]}, "data": {"k": data},
+        }))
+        .unwrap()
+    }
+
+    /// Methods and bodies, in their order.
+    type Seen = Arc<Mutex<Vec<(String, Value)>>>;
+
+    /// An API server that has this object, and remembers what was asked.
+    fn server(stored: Option<Value>) -> (Client, Seen) {
+        let seen = Seen::default();
+        let log = seen.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (stored, log) = (stored.clone(), log.clone());
+            async move {
+                let (head, body) = request.into_parts();
+                let body = body.collect_bytes().await?;
+                let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+                log.lock().unwrap().push((head.method.to_string(), body.clone()));
+                let exists = json!({"kind": "Status", "status": "Failure", "code": 409, "reason": "AlreadyExists", "message": ""});
+                let (code, answer) = match (head.method.as_str(), stored) {
+                    ("POST", Some(_)) => (409, exists),
+                    ("GET", Some(stored)) => (200, stored),
+                    _ => (200, body),
+                };
+                Ok::<_, tower::BoxError>(
+                    Response::builder().status(code).body(Body::from(answer.to_string().into_bytes())).unwrap(),
+                )
+            }
+        });
+        (Client::new(service, "n"), seen)
+    }
+
+    fn methods(seen: &Seen) -> Vec<String> {
+        seen.lock().unwrap().iter().map(|(method, _)| method.clone()).collect()
+    }
+
+    #[tokio::test]
+    async fn a_free_name_takes_one_request_and_a_taken_one_is_left_alone() {
+        let (client, seen) = server(None);
+        let made = Applier::new(client, "m").own(&ours("v"), None::<&Value>).await.unwrap();
+        assert!(matches!(made, Applied::Created(_)));
+        assert_eq!(methods(&seen), ["POST"]);
+
+        for owners in
+            [json!([]), json!([{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "p-1", "controller": true}])]
+        {
+            let theirs = json!({"metadata": {"namespace": "n", "name": "c", "uid": "u", "ownerReferences": owners}});
+            let (client, seen) = server(Some(theirs));
+            let applier = Applier::new(client, "m");
+            let error = applier.own(&ours("v"), None::<&Value>).await.unwrap_err();
+            assert!(matches!(error.cause(), Cause::Foreign { .. }), "{error:?}");
+            let error = applier.own_once(&ours("v")).await.unwrap_err();
+            assert!(matches!(error.cause(), Cause::Foreign { .. }), "{error:?}");
+            assert_eq!(methods(&seen), ["POST", "GET", "POST", "GET"], "nothing is written over");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_ours_becomes_exactly_what_is_wanted_and_keeps_what_others_added() {
+        let applier = |client| Applier::new(client, "m");
+        let mut stored = applier(server(None).0).prepared(&ours("v")).unwrap();
+        stored["metadata"]["resourceVersion"] = json!("7");
+        stored["metadata"]["finalizers"] = json!(["them/hold"]);
+        stored["metadata"]["labels"] = json!({"theirs": "1"});
+        let (client, seen) = server(Some(stored.clone()));
+        let settled = applier(client).own(&ours("v"), None::<&Value>).await.unwrap();
+        assert!(matches!(settled, Applied::Unchanged));
+        assert_eq!(methods(&seen), ["POST", "GET"]);
+
+        stored["data"]["intruder"] = json!("x");
+        let (client, seen) = server(Some(stored));
+        let mended = applier(client).own(&ours("v"), None::<&Value>).await.unwrap();
+        assert!(matches!(mended, Applied::Changed(_)));
+        let (method, body) = seen.lock().unwrap().pop().unwrap();
+        assert_eq!((method.as_str(), &body["data"]), ("PUT", &json!({"k": "v"})));
+        let metadata = &body["metadata"];
+        assert_eq!(metadata["labels"]["theirs"], "1");
+        assert_eq!((&metadata["finalizers"], &metadata["resourceVersion"]), (&json!(["them/hold"]), &json!("7")));
+    }
+
+    #[test]
+    fn lists_of_a_spec_are_replaced_and_what_was_allotted_stays() {
+        let wanted = json!({"metadata": {}, "spec": {"ports": [{"port": 81}]}});
+        let live = json!({"metadata": {}, "spec": {"ports": [{"port": 80}], "clusterIP": "10.0.0.1"}});
+        assert_eq!(replacement(&wanted, &live)["spec"], json!({"ports": [{"port": 81}], "clusterIP": "10.0.0.1"}));
+    }
+}

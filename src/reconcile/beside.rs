@@ -1,0 +1,152 @@
+//! What stands beside the Job and may follow the spec while it runs: Services and the pod of `spec.services`.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{Pod, Service};
+use kube::ResourceExt;
+use kube::api::PropagationPolicy;
+use serde_json::Value;
+
+use super::apply::{Taken, Writes};
+use super::decide::Upkeep;
+use super::dereference::Known;
+use crate::api::labels::{self, kubernetes, role};
+use crate::cluster::apply::Applied;
+use crate::cluster::drift::digest;
+use crate::cluster::error::Cause;
+use crate::cluster::sweep::{self, Doomed, orphans};
+use crate::cluster::{ObjectKey, RequestError};
+use crate::render::Rendered;
+
+/// Services that are ours to sweep, by their role.
+const ROLES: [&str; 3] = [role::HEADLESS, role::PORTS, role::LEAD];
+
+impl Writes {
+    /// Makes Services and the service pod what `rendered` says, as far as `upkeep` goes, and sweeps what it does not name.
+    ///
+    /// A Service in front of a container's ports whose name is taken is returned: the instance runs without it. Without the
+    /// one that gives brokers their names it cannot: that is the error.
+    pub(super) async fn services(
+        &self,
+        known: &Known,
+        rendered: &Rendered,
+        upkeep: Upkeep,
+    ) -> Result<Vec<Taken>, RequestError> {
+        let mut without = Vec::new();
+        for service in &rendered.services {
+            let live = known.services.iter().find(|live| live.name_any() == service.name_any());
+            if live.is_some() && upkeep == Upkeep::Missing {
+                continue;
+            }
+            match self.service(service, live.map(|live| &**live)).await {
+                Ok(()) => {}
+                Err(error) => match taken(&error) {
+                    Some(taken) if !has_role(service, role::HEADLESS) => without.push(taken),
+                    _ => return Err(error),
+                },
+            }
+        }
+        self.service_pod(known, rendered.service_pod.as_ref(), upkeep).await?;
+        if upkeep == Upkeep::All {
+            self.sweep(known, rendered).await?;
+        }
+        Ok(without)
+    }
+
+    async fn service(&self, service: &Service, live: Option<&Service>) -> Result<(), RequestError> {
+        let mut service = service.clone();
+        let error = match self.applier.own(&service, live).await {
+            Ok(_) => return Ok(()),
+            Err(error) if error.cause().is_invalid() => error,
+            Err(error) => return Err(error),
+        };
+        // A headless Service cannot become another, nor the other way round.
+        if let Some(live) = live.filter(|live| is_headless(live) != is_headless(&service))
+            && let Some(doomed) = Doomed::of(live)
+        {
+            sweep::delete::<Service>(&self.clients.writer, &doomed, PropagationPolicy::Background).await?;
+            return self.applier.own(&service, None::<&Value>).await.map(drop);
+        }
+        if clear_node_ports(&mut service) {
+            // The port it had is taken by now: any other will do, and bursts are told.
+            return self.applier.own(&service, live).await.map(drop);
+        }
+        Err(error)
+    }
+
+    /// A pod cannot be changed: one that differs is deleted, and made again when it is gone.
+    async fn service_pod(&self, known: &Known, wanted: Option<&Pod>, upkeep: Upkeep) -> Result<(), RequestError> {
+        let revision = wanted.map(revision);
+        match (&known.service_pod, wanted) {
+            (None, None) => Ok(()),
+            (None, Some(pod)) => {
+                let mut pod = pod.clone();
+                pod.annotations_mut().extend(revision.map(|revision| (labels::REVISION.to_owned(), revision)));
+                let made = self.applier.own_once(&pod).await?;
+                if matches!(made, Applied::Created(_)) {
+                    tracing::info!(pod = %ObjectKey::of(&pod), "made the pod of spec.services");
+                }
+                Ok(())
+            }
+            (Some(live), _) => {
+                let written = live.annotations().get(labels::REVISION);
+                let stays = wanted.is_some() && (written.is_none() || written == revision.as_ref());
+                let goes = live.metadata.deletion_timestamp.is_some();
+                match Doomed::of(&**live) {
+                    Some(doomed) if upkeep == Upkeep::All && !stays && !goes => {
+                        let policy = PropagationPolicy::Background;
+                        sweep::delete::<Pod>(&self.clients.writer, &doomed, policy).await.map(drop)
+                    }
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+
+    async fn sweep(&self, known: &Known, rendered: &Rendered) -> Result<(), RequestError> {
+        for doomed in swept(known, rendered) {
+            tracing::info!(service = %doomed.key, "nothing asks for this Service any more; it is deleted");
+            sweep::delete::<Service>(&self.clients.writer, &doomed, PropagationPolicy::Background).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The Services of this very MiniCluster that are not rendered any more. Bursts that still drain need the lead's.
+fn swept(known: &Known, rendered: &Rendered) -> Vec<Doomed> {
+    let wanted: BTreeSet<ObjectKey> = rendered.services.iter().map(ObjectKey::of).collect();
+    let sweepable = known.services.iter().map(|service| &**service).filter(|service| {
+        ROLES.iter().any(|role| has_role(service, role)) && (known.bursts.is_empty() || !has_role(service, role::LEAD))
+    });
+    let uid = known.mini_cluster.uid().unwrap_or_default();
+    orphans(sweepable, &uid, (kubernetes::MANAGED_BY, labels::TRIBUTARY), &wanted)
+}
+
+/// What to tell the user of an object whose name is taken.
+pub(super) fn taken(error: &RequestError) -> Option<Taken> {
+    let Cause::Foreign { owner, .. } = error.cause() else { return None };
+    Some(Taken { object: error.object().to_owned(), owner: owner.clone() })
+}
+
+fn has_role(service: &Service, role: &str) -> bool {
+    service.labels().get(labels::ROLE).is_some_and(|value| value == role)
+}
+
+fn is_headless(service: &Service) -> bool {
+    service.spec.as_ref().and_then(|spec| spec.cluster_ip.as_deref()) == Some("None")
+}
+
+/// Digest of the pod as it is rendered.
+fn revision(pod: &Pod) -> String {
+    digest(&serde_json::to_value(pod).expect("Kubernetes objects have a JSON form"))
+}
+
+/// Whether there was one.
+fn clear_node_ports(service: &mut Service) -> bool {
+    let ports = service.spec.as_mut().and_then(|spec| spec.ports.as_mut());
+    let mut cleared = false;
+    for port in ports.into_iter().flatten() {
+        cleared |= port.node_port.take().is_some();
+    }
+    cleared
+}

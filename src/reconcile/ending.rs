@@ -1,0 +1,120 @@
+//! How a MiniCluster ended, in words: pure.
+
+use super::lead::{Exit, LeadFacts};
+
+/// How a Job ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JobOutcome {
+    /// Condition `Complete`, or `SuccessCriteriaMet`.
+    Succeeded,
+    /// Condition `Failed`, or `FailureTarget`.
+    Failed {
+        /// Reason of that condition.
+        reason: String,
+        /// Its sentence.
+        message: String,
+    },
+}
+
+/// The end of a MiniCluster, for its conditions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// `Succeeded`, `CommandFailed`, `DeadlineExceeded`, or the Job's own reason.
+    pub reason: String,
+    /// A sentence.
+    pub message: String,
+    /// Exit code of the user's command, if it is what ended the MiniCluster.
+    pub exit_code: Option<i32>,
+}
+
+/// Exit codes of a container that was stopped: SIGKILL, SIGTERM.
+const STOPPED: [i32; 2] = [137, 143];
+
+/// What the end of the Job means, given how the lead's container ended and the deadline in seconds.
+pub fn ending(outcome: &JobOutcome, lead: &LeadFacts, deadline: i64) -> Ending {
+    match outcome {
+        JobOutcome::Succeeded => Ending {
+            reason: "Succeeded".into(),
+            message: "the command has ended well (exit code 0)".into(),
+            exit_code: Some(0),
+        },
+        JobOutcome::Failed { reason, .. } if reason == "DeadlineExceeded" => Ending {
+            reason: reason.clone(),
+            message: format!("the command was ended: it ran longer than deadlineSeconds ({deadline})"),
+            exit_code: None,
+        },
+        JobOutcome::Failed { reason, message } => match lead.exit.as_ref().filter(|exit| is_the_commands(exit)) {
+            Some(exit) => {
+                Ending { reason: "CommandFailed".into(), message: failed(exit, reason), exit_code: Some(exit.code) }
+            }
+            None => Ending { reason: reason.clone(), message: message.clone(), exit_code: None },
+        },
+    }
+}
+
+/// Whether the container ended by itself. One that ran out of memory did so too.
+fn is_the_commands(exit: &Exit) -> bool {
+    exit.code != 0 && (!STOPPED.contains(&exit.code) || ran_out_of_memory(exit))
+}
+
+fn ran_out_of_memory(exit: &Exit) -> bool {
+    exit.reason.as_deref() == Some("OOMKilled")
+}
+
+fn failed(exit: &Exit, reason: &str) -> String {
+    let Exit { pod, code, .. } = exit;
+    let mut message = match code {
+        _ if ran_out_of_memory(exit) => {
+            format!("the command ran out of memory (OOMKilled, exit code {code}, pod {pod}); raise the memory limit")
+        }
+        126 => format!("the command cannot be executed (exit code 126, pod {pod})"),
+        127 => format!("the command, or one it calls, was not found (exit code 127, pod {pod})"),
+        _ => format!("the command failed with exit code {code} (pod {pod})"),
+    };
+    if reason == "BackoffLimitExceeded" {
+        message.push_str("; it was run again as often as backoffLimit allows");
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed_job(reason: &str) -> JobOutcome {
+        JobOutcome::Failed { reason: reason.into(), message: "the Job's words".into() }
+    }
+
+    fn lead(code: i32, reason: &str) -> LeadFacts {
+        let exit = Exit { pod: "lake-0-x".into(), code, reason: Some(reason.into()) };
+        LeadFacts { exit: Some(exit), ..LeadFacts::default() }
+    }
+
+    fn told(outcome: &JobOutcome, lead: &LeadFacts) -> (String, Option<i32>, String) {
+        let Ending { reason, message, exit_code } = ending(outcome, lead, 60);
+        (reason, exit_code, message)
+    }
+
+    #[test]
+    fn the_commands_exit_code_is_told_and_no_other() {
+        let policy = failed_job("PodFailurePolicy");
+        let cases = [
+            (JobOutcome::Succeeded, lead(0, "Completed"), "Succeeded", Some(0), "ended well"),
+            (policy.clone(), lead(3, "Error"), "CommandFailed", Some(3), "failed with exit code 3 (pod lake-0-x)"),
+            (policy.clone(), lead(127, "Error"), "CommandFailed", Some(127), "was not found"),
+            (policy.clone(), lead(126, "Error"), "CommandFailed", Some(126), "cannot be executed"),
+            (policy.clone(), lead(137, "OOMKilled"), "CommandFailed", Some(137), "ran out of memory"),
+            // A worker failed; the lead was stopped because of it.
+            (policy.clone(), lead(143, "Error"), "PodFailurePolicy", None, "the Job's words"),
+            (policy.clone(), lead(0, "Completed"), "PodFailurePolicy", None, "the Job's words"),
+            (policy, LeadFacts::default(), "PodFailurePolicy", None, "the Job's words"),
+            (failed_job("BackoffLimitExceeded"), lead(1, "Error"), "CommandFailed", Some(1), "as backoffLimit allows"),
+            (failed_job("DeadlineExceeded"), lead(143, "Error"), "DeadlineExceeded", None, "deadlineSeconds (60)"),
+        ];
+        for (outcome, lead, reason, code, words) in cases {
+            let told = told(&outcome, &lead);
+            assert_eq!((told.0.as_str(), told.1), (reason, code), "{outcome:?} {lead:?}");
+            assert!(told.2.contains(words), "{told:?}");
+        }
+    }
+}

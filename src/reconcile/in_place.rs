@@ -1,0 +1,166 @@
+//! What of a Job follows the spec while it runs: size, `suspend`, deadline, backoff limit, labels. Pure.
+//!
+//! Kubernetes fixes the rest when a Job is made ("Mutable Scheduling Directives", "Elastic Indexed Jobs" in
+//! <https://kubernetes.io/docs/concepts/workloads/controllers/job/>).
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::batch::v1::JobSpec;
+use serde_json::{Value, json};
+
+use crate::api::labels;
+use crate::api::minicluster::MiniClusterSpec;
+
+/// What a Job says of the fields that may follow.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobSettings {
+    /// Value of `suspend` that we applied last. Kueue and people suspend Jobs too.
+    pub applied_suspend: bool,
+    /// `spec.activeDeadlineSeconds`.
+    pub deadline: Option<i64>,
+    /// `spec.backoffLimit`.
+    pub backoff_limit: Option<i32>,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Keys of the labels that are there because of `spec.jobLabels`.
+    pub applied_labels: Vec<String>,
+    /// The value of the annotation [`labels::RESTART`] that it was made with.
+    pub restart: Option<String>,
+}
+
+/// A change of a running Job; what is `None` stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobChange {
+    /// Parallelism and completions.
+    pub scale: Option<i32>,
+    /// `suspend`.
+    pub suspend: Option<bool>,
+    /// Deadline; `Some(None)` takes it away.
+    pub deadline: Option<Option<i64>>,
+    /// Backoff limit.
+    pub backoff_limit: Option<i32>,
+    /// Labels; `None` takes one away.
+    pub labels: BTreeMap<String, Option<String>>,
+    /// Keys of `spec.jobLabels` from now on, where labels change.
+    pub label_keys: Vec<String>,
+}
+
+impl JobChange {
+    /// What brings the Job's other settings to what `rendered` asks for.
+    pub fn settings(spec: &MiniClusterSpec, rendered: &JobSpec, job: &JobSettings) -> Self {
+        let deadline = rendered.active_deadline_seconds;
+        let mut labels = BTreeMap::new();
+        for (key, value) in &spec.job_labels {
+            if is_users(key) && job.labels.get(key) != Some(value) {
+                labels.insert(key.clone(), Some(value.clone()));
+            }
+        }
+        for key in &job.applied_labels {
+            if is_users(key) && !spec.job_labels.contains_key(key) && job.labels.contains_key(key) {
+                labels.insert(key.clone(), None);
+            }
+        }
+        Self {
+            deadline: (deadline != job.deadline).then_some(deadline),
+            backoff_limit: rendered.backoff_limit.filter(|limit| Some(*limit) != job.backoff_limit),
+            label_keys: if labels.is_empty() { Vec::new() } else { spec.job_labels.keys().cloned().collect() },
+            labels,
+            ..Self::default()
+        }
+    }
+
+    /// The merge patch that brings it to the Job with this UID; `None` if nothing changes.
+    pub fn patch(&self, uid: &str) -> Option<Value> {
+        // Taken apart, so that a change that nobody sends does not compile.
+        let Self { scale, suspend, deadline, backoff_limit, labels, label_keys } = self;
+        let (mut spec, mut annotations) = (json!({}), json!({}));
+        if let Some(size) = scale {
+            // An indexed Job is elastic as long as both change together.
+            spec["parallelism"] = json!(size);
+            spec["completions"] = json!(size);
+        }
+        if let Some(suspend) = suspend {
+            spec["suspend"] = json!(suspend);
+            annotations[labels::APPLIED_SUSPEND] = json!(suspend.to_string());
+        }
+        if let Some(deadline) = deadline {
+            spec["activeDeadlineSeconds"] = json!(deadline);
+        }
+        if let Some(limit) = backoff_limit {
+            spec["backoffLimit"] = json!(limit);
+        }
+        if !labels.is_empty() {
+            annotations[labels::APPLIED_JOB_LABELS] = json!(keys_text(label_keys));
+        }
+        let nothing = |value: &Value| value.as_object().is_some_and(serde_json::Map::is_empty);
+        if nothing(&spec) && labels.is_empty() {
+            return None;
+        }
+        Some(json!({"metadata": {"uid": uid, "labels": labels, "annotations": annotations}, "spec": spec}))
+    }
+}
+
+/// The annotation [`labels::APPLIED_JOB_LABELS`] for these keys. Label keys have no comma.
+pub fn keys_text<'a>(keys: impl IntoIterator<Item = &'a String>) -> String {
+    keys.into_iter().map(String::as_str).collect::<Vec<_>>().join(",")
+}
+
+/// Labels that every child bears are not the user's to change.
+fn is_users(key: &str) -> bool {
+    use labels::{MINICLUSTER, kubernetes, upstream};
+    ![upstream::APP, upstream::NAME, upstream::NAMESPACE, kubernetes::MANAGED_BY, MINICLUSTER].contains(&key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn what_may_follow_follows_and_what_is_equal_is_not_sent() {
+        let rendered = JobSpec { active_deadline_seconds: Some(60), backoff_limit: Some(3), ..JobSpec::default() };
+        let spec = MiniClusterSpec {
+            job_labels: map(&[("queue", "b"), ("new", "1"), ("app", "mine")]),
+            ..MiniClusterSpec::default()
+        };
+        let job = JobSettings {
+            deadline: Some(31_500_000),
+            backoff_limit: Some(3),
+            labels: map(&[("queue", "a"), ("old", "1"), ("theirs", "1"), ("app", "flux-operator")]),
+            applied_labels: vec!["old".into(), "queue".into()],
+            ..JobSettings::default()
+        };
+        let change = JobChange::settings(&spec, &rendered, &job);
+        let expected = json!({
+            "metadata": {
+                "uid": "u",
+                "labels": {"queue": "b", "new": "1", "old": null},
+                "annotations": {labels::APPLIED_JOB_LABELS: "app,new,queue"},
+            },
+            "spec": {"activeDeadlineSeconds": 60},
+        });
+        assert_eq!(change.patch("u").unwrap(), expected);
+        let settled = JobSettings {
+            deadline: Some(60),
+            labels: map(&[("queue", "b"), ("new", "1"), ("app", "flux-operator"), ("theirs", "1")]),
+            applied_labels: vec!["app".into(), "new".into(), "queue".into()],
+            ..job
+        };
+        assert_eq!(JobChange::settings(&spec, &rendered, &settled), JobChange::default());
+        assert_eq!(JobChange::default().patch("u"), None);
+    }
+
+    #[test]
+    fn size_and_suspend_bring_what_goes_with_them() {
+        let change = JobChange { scale: Some(3), suspend: Some(true), deadline: Some(None), ..JobChange::default() };
+        let patch = change.patch("u").unwrap();
+        assert_eq!(
+            patch["spec"],
+            json!({"parallelism": 3, "completions": 3, "suspend": true, "activeDeadlineSeconds": null})
+        );
+        assert_eq!(patch["metadata"]["annotations"], json!({labels::APPLIED_SUSPEND: "true"}));
+    }
+}
