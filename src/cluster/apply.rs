@@ -94,22 +94,30 @@ impl Applier {
         let failed = |cause: Cause| RequestError::new("apply", named::<K>(&key), cause);
         let mut wanted = self.prepared(desired).map_err(failed)?;
         let live = live.map(serde_json::to_value).transpose().map_err(|error| failed(Cause::Answer(error)))?;
+        let mut tampered = false;
         match self.judge(&wanted, live.as_ref()).map_err(failed)? {
             Verdict::Unchanged => return Ok(Applied::Unchanged),
             Verdict::Terminating => return Ok(Applied::Terminating),
             Verdict::New => {}
             Verdict::Differs { uid, drifted } => {
-                if !drifted.is_empty() {
+                tampered = !drifted.is_empty();
+                if tampered {
                     tracing::info!(kind = %K::kind(&()), %key, ?drifted, "somebody else changed the object; it is applied again");
                 }
                 // Of the cached object or of none: one that was replaced behind our back is a conflict.
                 wanted["metadata"]["uid"] = uid.into();
             }
         }
-        let request = Request::new(K::url_path(&(), key.namespace.as_deref()))
-            .patch(&key.name, &self.params(), &Patch::Apply(&wanted))
-            .map_err(|error| failed(error.into()))?;
-        let answer: Value = self.writer.request(request).await.map_err(|error| failed(error.into()))?;
+        let answer = match self.send::<K>(&key, &self.params(), &Patch::Apply(&wanted)).await {
+            // In a list with keys, an element whose key was changed is another element to server-side apply: ours would
+            // come to stand beside it, where only one may be. Whole lists replace it.
+            Err(cause) if tampered && cause.is_invalid() => {
+                let params = PatchParams { force: false, ..self.params() };
+                self.send::<K>(&key, &params, &Patch::Merge(&wanted)).await
+            }
+            answer => answer,
+        };
+        let answer = answer.map_err(failed)?;
         self.settle(&wanted, &answer);
         let object = serde_json::from_value(answer).map_err(|error| failed(Cause::Answer(error)))?;
         Ok(if live.is_none() { Applied::Created(object) } else { Applied::Changed(object) })
@@ -178,6 +186,16 @@ impl Applier {
             .map_err(|error| failed(error.into()))?;
         let answer = self.writer.request(request).await.map_err(|error| failed(error.into()))?;
         Ok(Applied::Changed(answer))
+    }
+
+    async fn send<K: Appliable>(
+        &self,
+        key: &ObjectKey,
+        params: &PatchParams,
+        patch: &Patch<&Value>,
+    ) -> Result<Value, Cause> {
+        let request = Request::new(K::url_path(&(), key.namespace.as_deref())).patch(&key.name, params, patch)?;
+        Ok(self.writer.request(request).await?)
     }
 
     fn params(&self) -> PatchParams {

@@ -102,6 +102,33 @@ async fn what_the_server_always_changes_is_applied_once() {
 }
 
 #[tokio::test]
+async fn an_edited_key_of_a_list_is_put_right_by_the_whole_list() {
+    // As the API server does it with a Service's ports, whose key is the number: ours beside the edited one is refused.
+    let seen_force = |(_, uri, _): &(Method, String, Value)| uri.contains("force=true");
+    let counted = Arc::new(Mutex::new(0));
+    let refuses = move |body: Value| {
+        *counted.lock().unwrap() += 1;
+        match *counted.lock().unwrap() {
+            2 => (
+                422,
+                json!({"kind": "Status", "status": "Failure", "code": 422, "reason": "Invalid", "message": "twice"}),
+            ),
+            _ => stored(body),
+        }
+    };
+    let (applier, seen) = applier(refuses);
+    let desired: Service = serde_json::from_value(json!({"metadata": {"namespace": "n", "name": "s"},
+        "spec": {"ports": [{"name": "lead", "port": 8050, "protocol": "TCP"}]}}))
+    .unwrap();
+    let mut live = applier.apply(&desired, None::<&Service>).await.unwrap().object().unwrap();
+    live.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].port = 9;
+    assert!(matches!(applier.apply(&desired, Some(&live)).await.unwrap(), Applied::Changed(_)));
+    let requests = seen.lock().unwrap().clone();
+    assert_eq!(requests.iter().map(seen_force).collect::<Vec<_>>(), [true, true, false]);
+    assert_eq!(requests[2].2["spec"], requests[1].2["spec"]);
+}
+
+#[tokio::test]
 async fn another_controllers_object_is_left_alone() {
     let (applier, seen) = applier(stored);
     for live in [config_map("a", Some("o-2")), config_map("a", None)] {
