@@ -6,6 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::hosted_burst::{BurstPhase, LeadEndpoint, PhaseTimestamps};
+use super::schema::is_default;
+use super::selector::PeerSelector;
 
 /// One burst slot of a root MiniCluster, and the peer it is placed on. Made and owned by the agent: change the
 /// MiniCluster instead. Its `metadata.generation` orders everything the peer is told.
@@ -46,9 +48,9 @@ pub struct BurstSpec {
     pub gpus: u32,
     /// Peers the user named, in order of preference. Empty: `selector`, else any.
     pub peers: Vec<String>,
-    /// Labels a peer must carry, when no peer is named.
-    #[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty")]
-    pub selector: std::collections::BTreeMap<String, String>,
+    /// Which peers come into question, when none is named.
+    #[serde(skip_serializing_if = "is_default")]
+    pub selector: PeerSelector,
     /// UID of the root's Job: boot files are frozen for it.
     pub incarnation: String,
     /// Canonical text of the rank map (`rank-map/1`), frozen for the incarnation.
@@ -125,7 +127,7 @@ pub struct BurstStatus {
     /// `metadata.generation` this status answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Placed`, `Accepted`, `Ready`.
+    /// `Placed`, `Admitted`, `Ready`; and `Delivered`, if what was to be told to the peer could not be sent.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

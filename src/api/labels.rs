@@ -171,6 +171,8 @@ pub mod condition {
     pub const CONNECTED: &str = "Connected";
     /// ClusterPeer: the peer is who it should be.
     pub const TRUSTED: &str = "Trusted";
+    /// Burst: what its peer shall know of it can be sent. Set once it could not.
+    pub const DELIVERED: &str = "Delivered";
     /// Burst: a peer was chosen.
     pub const PLACED: &str = "Placed";
     /// Burst, HostedBurst: the provider takes it.

@@ -7,5 +7,6 @@ pub mod minicluster;
 pub mod names;
 pub mod peer;
 pub mod schema;
+pub mod selector;
 
 pub use self::crd::crds;

@@ -13,6 +13,7 @@ use super::peers;
 use super::provider::controller::Provider;
 use super::root::controller::Root;
 use super::shared::{Shared, no_contacts};
+use super::timing::Times;
 use super::watch::Caches;
 use crate::api::burst::Burst;
 use crate::api::hosted_burst::HostedBurst;
@@ -55,6 +56,8 @@ pub struct BurstingConfig {
     pub settings: render::Context,
     /// Time.
     pub clock: SharedClock,
+    /// How long bursts outlive the contact between root and provider.
+    pub times: Times,
 }
 
 /// Both sides of bursting in one agent.
@@ -71,7 +74,8 @@ pub struct Bursting {
 impl Bursting {
     /// Bursting, and the watches to spawn; they run on standbys too.
     pub fn new(config: BurstingConfig) -> (Arc<Self>, Vec<BoxFuture<'static, ()>>) {
-        let BurstingConfig { clients, mini_clusters, bursts, hosted, peers, events, cluster, settings, clock } = config;
+        let BurstingConfig { clients, mini_clusters, bursts, hosted, peers, events, cluster, settings, clock, times } =
+            config;
         let (caches, watches) = Caches::new(&clients, mini_clusters, bursts, hosted, peers);
         let now = clock.mono();
         let peer_status = Applier::new(clients.writer.clone(), labels::manager::PEER);
@@ -82,6 +86,7 @@ impl Bursting {
             events,
             exchange: Exchange::default(),
             clock,
+            times,
             own: cluster,
             settings,
             root_contacts: no_contacts(now),

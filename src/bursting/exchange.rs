@@ -26,6 +26,8 @@ struct Inner {
     claims: Latest<ClaimKey, Wanted>,
     /// Root side: what peers say of our bursts.
     answers: Latest<ClaimKey, Answer>,
+    /// Root side: why what we say now of a burst does not reach a peer.
+    undeliverable: Mutex<BTreeMap<ClaimKey, String>>,
     /// What is known of connections; without round-trip times and the like, which change all the time.
     reports: Latest<PeerName, PeerReport>,
     sessions: Mutex<BTreeMap<PeerName, Session>>,
@@ -53,6 +55,7 @@ impl Exchange {
         clear(&self.inner.claims);
         clear(&self.inner.answers);
         clear(&self.inner.reports);
+        lock(&self.inner.undeliverable).clear();
         lock(&self.inner.sessions).clear();
         lock(&self.inner.capacity).clear();
     }
@@ -67,12 +70,29 @@ impl Exchange {
         let key = StateKey::Desired(uid.clone());
         for (peer, of) in self.inner.outgoing.keys() {
             if of == key && !offers.contains_key(&peer) {
-                self.inner.outgoing.put((peer, of), State::Tombstone);
+                self.say((peer, of), State::Tombstone);
             }
         }
         for (peer, desired) in offers {
-            self.inner.outgoing.put((peer, key.clone()), State::Desired(Box::new(desired)));
+            self.say((peer, key.clone()), State::Desired(Box::new(desired)));
         }
+    }
+
+    /// A problem was one of what was said before.
+    fn say(&self, (peer, key): (PeerName, StateKey), state: State) {
+        if let StateKey::Desired(uid) = &key
+            && self.inner.outgoing.of(&(peer.clone(), key.clone())).as_ref() != Some(&state)
+        {
+            lock(&self.inner.undeliverable).remove(&(peer.clone(), uid.clone()));
+        }
+        self.inner.outgoing.put((peer, key), state);
+    }
+
+    /// Root side: peers that what we say of a burst does not reach, and why.
+    pub fn undeliverable_to(&self, uid: &BurstUid) -> BTreeMap<PeerName, String> {
+        let table = lock(&self.inner.undeliverable);
+        let of_burst = table.iter().filter(|((_, of), _)| of == uid);
+        of_burst.map(|((peer, _), problem)| (peer.clone(), problem.clone())).collect()
     }
 
     /// Root side: peers that were told to let go of a burst and have not confirmed.
@@ -175,6 +195,7 @@ impl Exchange {
         for key in self.inner.claims.keys().into_iter().filter(|(peer, _)| gone(peer)) {
             self.inner.claims.remove(&key);
         }
+        lock(&self.inner.undeliverable).retain(|(peer, _), _| !gone(peer));
         for peer in self.inner.reports.keys().into_iter().filter(gone) {
             self.inner.reports.remove(&peer);
         }
@@ -287,6 +308,18 @@ impl Incoming for Exchange {
         self.inner.reports.dirty().mark(peer.clone());
     }
 
+    fn undeliverable(&self, peer: &PeerName, key: StateKey, problem: &str) {
+        // An answer of ours that is not taken is the federation's warning in the log: the root asks again.
+        let StateKey::Desired(uid) = key else { return };
+        let at = (peer.clone(), uid);
+        if !matches!(self.inner.outgoing.of(&(at.0.clone(), StateKey::Desired(at.1.clone()))), Some(State::Desired(_)))
+        {
+            return;
+        }
+        lock(&self.inner.undeliverable).insert(at.clone(), problem.to_owned());
+        self.inner.answers.dirty().mark(at);
+    }
+
     fn peer_report(&self, peer: &PeerName, report: PeerReport) {
         let in_session = matches!(report.state, PeerState::Connected | PeerState::Suspect);
         if !in_session && let Some(session) = lock(&self.inner.sessions).get_mut(peer) {
@@ -363,6 +396,22 @@ mod tests {
         assert_eq!(exchange.state(&west(), &StateKey::Desired(uid())), Some(desired()));
         exchange.forget_release(&west(), &uid());
         assert!(exchange.answers(&uid()).is_empty());
+    }
+
+    #[test]
+    fn what_does_not_reach_a_peer_is_known_until_something_else_is_said() {
+        let exchange = Exchange::default();
+        exchange.undeliverable(&west(), StateKey::Desired(uid()), "it was withdrawn before");
+        exchange.offer(&uid(), offers());
+        assert!(exchange.undeliverable_to(&uid()).is_empty());
+        exchange.undeliverable(&west(), StateKey::Desired(uid()), "too long");
+        exchange.undeliverable(&west(), StateKey::Observed(uid()), "not ours to mend");
+        assert!(exchange.answers_changed().take().contains(&claim()), "the root looks at it");
+        exchange.offer(&uid(), offers());
+        assert_eq!(exchange.undeliverable_to(&uid()), [(west(), "too long".to_owned())].into());
+        let shorter = DesiredBurst { generation: offer().generation + 1, ..offer() };
+        exchange.offer(&uid(), [(west(), shorter)].into());
+        assert!(exchange.undeliverable_to(&uid()).is_empty());
     }
 
     #[test]

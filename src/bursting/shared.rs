@@ -7,7 +7,7 @@ use super::contact::Contacts;
 use super::exchange::Exchange;
 use super::note::Note;
 use super::peers::{self, PeerView};
-use super::timing::Now;
+use super::timing::{Now, Times};
 use super::watch::Caches;
 use crate::bursting::addresses::Range;
 use crate::clock::{Mono, SharedClock};
@@ -23,6 +23,7 @@ pub(super) struct Shared {
     pub(super) events: Events,
     pub(super) exchange: Exchange,
     pub(super) clock: SharedClock,
+    pub(super) times: Times,
     /// Name of this cluster.
     pub(super) own: PeerName,
     /// What rendering needs to know of this cluster.

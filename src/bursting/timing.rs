@@ -6,12 +6,25 @@ use jiff::Timestamp;
 
 use crate::clock::{Clock, Mono};
 
-/// How long a provider keeps a burst whose root it cannot hear.
-pub const LEASE: Duration = Duration::from_secs(300);
-/// How long leaving brokers may drain.
-pub const DRAIN: Duration = Duration::from_secs(60);
-/// How long a burst must be missing from complete snapshots before that counts as a release.
-pub const GRACE: Duration = Duration::from_secs(30);
+/// The times that can be configured (`[bursting]`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Times {
+    /// How long a provider keeps a burst whose root it cannot hear. Of instances that start from now on.
+    pub lease: Duration,
+    /// How long leaving brokers may drain. Of instances that start from now on.
+    pub drain: Duration,
+    /// How long a burst must be missing from complete snapshots before that counts as a release, and how long an offer
+    /// stays with a lost peer that does not have the certificate.
+    pub grace: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self { lease: seconds(300), drain: seconds(60), grace: seconds(30) }
+    }
+}
+
 /// What a root waits beyond a lost peer's lease and drain: delivery, deletion of pods, clocks that run unevenly.
 pub const MARGIN: Duration = Duration::from_secs(10);
 /// How long a connection may be away before a Burst says so: restarts of agents are shorter.
@@ -54,11 +67,12 @@ mod tests {
         let at = |second| Timestamp::from_second(second).unwrap();
         assert_eq!(elapsed(at(10), at(15)), Duration::from_secs(5));
         assert_eq!(elapsed(at(15), at(10)), Duration::ZERO);
-        assert_eq!(later(Timestamp::MAX, LEASE), Timestamp::MAX);
+        assert_eq!(later(Timestamp::MAX, Times::default().lease), Timestamp::MAX);
     }
 
     #[test]
     fn the_root_waits_longer_than_the_provider_keeps() {
-        assert!(MARGIN > Duration::ZERO && LOST_AFTER < GRACE && GRACE < LEASE);
+        let Times { lease, grace, .. } = Times::default();
+        assert!(MARGIN > Duration::ZERO && LOST_AFTER < grace && grace < lease);
     }
 }

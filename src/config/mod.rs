@@ -4,6 +4,7 @@
 //! variable it came from.
 
 mod admin;
+mod bursting;
 mod cluster;
 mod federation;
 mod health;
@@ -20,6 +21,7 @@ use figment::providers::{Env, Format, Serialized, Toml};
 use serde::{Deserialize, Serialize};
 
 pub use admin::AdminConfig;
+pub use bursting::BurstingConfig;
 pub use cluster::ClusterConfig;
 pub use federation::{FederationConfig, IdentityConfig};
 pub use health::HealthConfig;
@@ -42,6 +44,8 @@ pub struct Config {
     pub federation: FederationConfig,
     /// How soon a peer that is not heard is missed.
     pub liveness: LivenessConfig,
+    /// Times of bursts.
+    pub bursting: BurstingConfig,
     /// The read-only admin API.
     pub admin: AdminConfig,
     /// Probes and metrics.
@@ -103,13 +107,14 @@ impl Config {
 
     /// How long a blip may last before anything is concluded from it.
     pub fn grace(&self) -> Duration {
-        Duration::from_secs(30)
+        Duration::from_secs(self.bursting.grace_seconds.into())
     }
 
     fn extract(figment: &Figment) -> Result<Self, Box<ConfigError>> {
         let config: Self = figment.extract().map_err(|error| Box::new(ConfigError::from(error)))?;
         config.cluster.check()?;
         config.federation.check()?;
+        config.bursting.check()?;
         config.liveness.check(config.grace())?;
         Ok(config)
     }

@@ -7,12 +7,13 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tributary::bursting::timing::Times;
 use tributary::bursting::{Bursting, BurstingConfig};
 use tributary::clock::{SharedClock, SystemRng};
 use tributary::cluster::client::Clients;
 use tributary::cluster::events::Events;
 use tributary::cluster::scope::Term;
-use tributary::config::{Config, FederationConfig, IdentityConfig};
+use tributary::config::{self as configured, Config, FederationConfig, IdentityConfig};
 use tributary::contract::ports::PeerRequests;
 use tributary::contract::{ClusterUid, Epoch, PeerName};
 use tributary::federation::mesh::resolve::Resolver;
@@ -90,6 +91,7 @@ impl Leader {
             cluster: PeerName::from(config.cluster.name.as_str()),
             settings: parts.settings.clone(),
             clock: parts.clock.clone(),
+            times: times(config.bursting),
         });
         filling.extend(more);
         let counters = MeshMetrics::register(&parts.metrics);
@@ -109,6 +111,12 @@ impl Leader {
 fn timers(config: &Config) -> anyhow::Result<Timers> {
     Timers::liveness(config.liveness.heartbeat(), config.liveness.suspect(), config.grace())
         .map_err(|problem| anyhow::anyhow!("[liveness] contradicts itself: {problem}"))
+}
+
+fn times(config: configured::BurstingConfig) -> Times {
+    let configured::BurstingConfig { lease_seconds, drain_seconds, grace_seconds } = config;
+    let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+    Times { lease: seconds(lease_seconds), drain: seconds(drain_seconds), grace: seconds(grace_seconds) }
 }
 
 impl Federation {
@@ -173,5 +181,15 @@ impl Federation {
         closing.cancel();
         handle.ended().await;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_of_the_configuration_are_those_of_bursting() {
+        assert_eq!(times(configured::BurstingConfig::default()), Times::default());
     }
 }

@@ -1,12 +1,11 @@
 //! Brokers in other clusters: which slots a root declares, and where a burst finds its root.
 
-use std::collections::BTreeMap;
-
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::wait::BurstWait;
 use crate::api::schema::{absent_if_zero, is_default};
+use crate::api::selector::PeerSelector;
 
 /// Port of a lead broker that none is written for.
 pub const DEFAULT_BROKER_PORT: i32 = 8050;
@@ -91,15 +90,16 @@ pub struct BurstCluster {
     #[schemars(range(min = 0))]
     pub max_size: Option<i32>,
 
-    /// The one peer that may run this burst, by its ClusterPeer's name.
+    /// The peer that may run this burst, by its ClusterPeer's name. If it is the only one, the brokers also have the Flux
+    /// property `cluster-<peer>`.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
     pub peer: Option<String>,
 
-    /// Peers that may run this burst, best first. Follows `peer`, if both are written.
+    /// Peers that may run this burst, best first. If `peer` is written too, it comes before them.
     #[serde(skip_serializing_if = "is_default")]
     pub peers: Vec<String>,
 
-    /// Labels that a peer must have (the ClusterPeer's own), under `matchLabels` or directly.
+    /// Which peers may run this burst, by the labels of their ClusterPeers; instead of `peer` and `peers`.
     #[serde(skip_serializing_if = "is_default")]
     pub selector: Option<PeerSelector>,
 
@@ -134,71 +134,6 @@ impl BurstCluster {
             }
         }
         peers
-    }
-}
-
-/// Which peers may be chosen, by the labels of their ClusterPeer.
-///
-/// Either Kubernetes' `matchLabels` or, shorter, the labels themselves; all that is written must hold.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct PeerSelector {
-    /// Labels with exactly these values.
-    #[serde(skip_serializing_if = "is_default")]
-    pub match_labels: BTreeMap<String, String>,
-
-    /// Labels written without `matchLabels`.
-    #[serde(flatten)]
-    pub labels: BTreeMap<String, LabelValue>,
-}
-
-/// The value of a label; YAML's `true` and `1` are read as the text they were written as.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum LabelValue {
-    /// Text, as labels are.
-    Text(String),
-    /// An unquoted `true` or `false`.
-    Bool(bool),
-    /// An unquoted number.
-    Integer(i64),
-    /// Anything else: no label has such a value.
-    Other(serde_json::Value),
-}
-
-impl PeerSelector {
-    /// The labels a peer must have, however they were written. Empty: any peer will do.
-    pub fn labels(&self) -> BTreeMap<String, String> {
-        let direct = self.labels.iter().map(|(key, value)| {
-            let text = match value {
-                LabelValue::Text(text) => text.clone(),
-                LabelValue::Bool(value) => value.to_string(),
-                LabelValue::Integer(value) => value.to_string(),
-                LabelValue::Other(value) => value.to_string(),
-            };
-            (key.clone(), text)
-        });
-        self.match_labels.clone().into_iter().chain(direct).collect()
-    }
-}
-
-impl JsonSchema for PeerSelector {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "PeerSelector".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "object",
-            "x-kubernetes-preserve-unknown-fields": true,
-            "properties": {
-                "matchLabels": { "type": "object", "additionalProperties": { "type": "string" } },
-            },
-        })
     }
 }
 

@@ -5,6 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::ledger::{Ledger, SlotKey, key_of};
 use super::memory::{Memory, SecretState};
@@ -13,7 +16,9 @@ use super::{admission, claims};
 use crate::api::hosted_burst::HostedBurst;
 use crate::api::labels;
 use crate::bursting::fresh::Fresh;
+use crate::bursting::peers;
 use crate::bursting::shared::{FirstRound, Shared, lock};
+use crate::bursting::timing::elapsed;
 use crate::cluster::apply::Applier;
 use crate::cluster::caches::Subscription;
 use crate::cluster::worker::{Outcome, Queue};
@@ -40,6 +45,8 @@ pub(in crate::bursting) struct Provider {
 pub(super) struct State {
     pub(super) memories: BTreeMap<SlotKey, Memory>,
     pub(super) ledger: Ledger,
+    /// How long peers were lost when the scope began, by what the agent before us wrote into their ClusterPeers.
+    lost_before: BTreeMap<PeerName, Duration>,
 }
 
 impl Provider {
@@ -110,12 +117,22 @@ impl Provider {
 
     /// Everything there is, for the first round of a term.
     pub(in crate::bursting) fn begin(&self, requests: Option<Arc<dyn PeerRequests>>) {
-        *lock(&self.state) = State::default();
+        *lock(&self.state) = State { lost_before: self.lost(), ..State::default() };
         *lock(&self.requests) = requests;
         self.fresh.clear();
         let all: Vec<SlotKey> = self.shared.caches.hosted.objects().iter().map(|hosted| key_of(hosted)).collect();
         self.first.begin(all.iter().cloned());
         all.into_iter().for_each(|key| self.queue.mark(key));
+    }
+
+    fn lost(&self) -> BTreeMap<PeerName, Duration> {
+        let now = self.shared.now().wall;
+        let known = self.shared.caches.peers.objects();
+        let since = known.iter().filter_map(|peer| {
+            let Time(since) = peer.status.as_ref()?.suspect_since.clone()?;
+            Some((peers::name_of(peer), elapsed(since, now)))
+        });
+        since.collect()
     }
 
     /// Marks every slot that anything is known of, and answers claims that are about nothing here.
@@ -155,11 +172,12 @@ impl Provider {
         let (peers, nodes, pods) = (shared.peers(), shared.caches.node_views(), shared.caches.pod_views());
         let own_pods: Vec<_> =
             pods.iter().filter(|pod| pod.namespace == key.0 && pod.job.as_ref() == Some(&key.1)).cloned().collect();
-        let (memory, ledger) = {
+        let (memory, ledger, lost_before) = {
             let all = self.hosted();
             let mut state = lock(&self.state);
             state.ledger.rebuild(all.iter().map(|hosted| &**hosted));
-            (state.memories.get(&key).cloned().unwrap_or_default(), state.ledger.clone())
+            let memory = state.memories.get(&key).cloned().unwrap_or_default();
+            (memory, state.ledger.clone(), state.lost_before.clone())
         };
         let facts = admission::Facts {
             import: None,
@@ -170,11 +188,13 @@ impl Provider {
         };
         let step = slot::step(&SlotView {
             now: shared.now(),
+            grace: shared.times.grace,
             key: &key,
             claims: &claims,
             listed: &shared.exchange.listed(),
             peers: &peers,
             contacts: &shared.provider_contacts(),
+            lost_before: &lost_before,
             hosted: hosted.as_deref(),
             mini_cluster: mini_cluster.as_deref(),
             pods: &own_pods,

@@ -14,7 +14,7 @@ use crate::api::hosted_burst::{BurstPhase, HostedBurst, HostedBurstStatus};
 use crate::api::labels;
 use crate::api::minicluster::MiniCluster;
 use crate::bursting::note::Note;
-use crate::bursting::timing::{GRACE, elapsed};
+use crate::bursting::timing::elapsed;
 
 /// Between two looks at a Job that is on its way out: Jobs are not watched here.
 const JOB_AGAIN: Duration = Duration::from_secs(1);
@@ -99,10 +99,11 @@ fn absent(view: &SlotView<'_>, (peer, uid): &ClaimKey, step: &mut SlotStep) -> b
     }
     let since = *step.memory.absent_since.get_or_insert(view.now.mono);
     let lasted = view.now.mono.saturating_since(since);
-    if lasted < GRACE {
-        wake(step, GRACE - lasted);
+    let left = view.grace.saturating_sub(lasted);
+    if !left.is_zero() {
+        wake(step, left);
     }
-    lasted >= GRACE
+    left.is_zero()
 }
 
 /// Drains a burst: brokers, then their Job, then the HostedBurst.

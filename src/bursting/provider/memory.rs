@@ -1,11 +1,11 @@
 //! What is remembered of a slot between steps, in one leader's scope. Losing it is safe: it is looked up or concluded
-//! anew, at worst with the word "evicted" for a burst that this agent itself ended before it restarted.
+//! anew. Who ended a burst before an agent restarted is concluded from the root's absence: see `slot::past`.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::slot::{ClaimKey, Wanted, holder};
+use super::slot::{ClaimKey, SlotView, holder};
 use crate::api::hosted_burst::HostedBurst;
 use crate::bursting::timing::RESOLVE_AGAIN;
 use crate::clock::Mono;
@@ -168,12 +168,19 @@ impl Memory {
         }
     }
 
-    /// Drops what nobody speaks of any more.
-    pub(super) fn forget(&mut self, claims: &BTreeMap<ClaimKey, Wanted>, hosted: Option<&HostedBurst>) {
-        let holder = hosted.map(holder);
-        self.fates.retain(|key, _| claims.contains_key(key) || holder.as_ref() == Some(key));
-        self.verdicts.retain(|key, _| claims.contains_key(key));
-        if hosted.is_none() {
+    /// Drops what nobody speaks of any more. That we ended a burst is remembered until its root had its say: one that is
+    /// away, since its lease ran out, must not take it for an eviction when it returns.
+    pub(super) fn forget(&mut self, view: &SlotView<'_>) {
+        let holder = view.hosted.map(holder);
+        let unheard = |(peer, uid): &ClaimKey| {
+            view.peers.contains_key(peer) && view.listed.get(peer).is_none_or(|listed| listed.contains(uid))
+        };
+        self.fates.retain(|key, fate| {
+            let ended_by_us = matches!(fate, Fate::Released { .. });
+            view.claims.contains_key(key) || holder.as_ref() == Some(key) || ended_by_us && unheard(key)
+        });
+        self.verdicts.retain(|key, _| view.claims.contains_key(key));
+        if view.hosted.is_none() {
             self.secret = SecretState::Unknown;
             self.resolution = None;
             self.absent_since = None;

@@ -54,6 +54,8 @@ pub enum Answered {
 pub struct SlotView<'a> {
     /// The moment.
     pub now: Now,
+    /// How long a burst must be missing from complete snapshots before that counts as a release.
+    pub grace: Duration,
     /// Which slot.
     pub key: &'a SlotKey,
     /// What peers want of it.
@@ -64,6 +66,8 @@ pub struct SlotView<'a> {
     pub peers: &'a BTreeMap<PeerName, PeerView>,
     /// Since when they are away.
     pub contacts: &'a Contacts,
+    /// How long peers were lost already when this leader's scope began.
+    pub lost_before: &'a BTreeMap<PeerName, Duration>,
     /// The HostedBurst of this name.
     pub hosted: Option<&'a HostedBurst>,
     /// The MiniCluster of this name.
@@ -148,7 +152,7 @@ pub fn step(view: &SlotView<'_>) -> SlotStep {
         }
         None => free_slot(view, &mut step),
     }
-    step.memory.forget(view.claims, view.hosted);
+    step.memory.forget(view);
     step
 }
 
@@ -195,7 +199,7 @@ fn free_slot(view: &SlotView<'_>, step: &mut SlotStep) {
                 Some(fate) => leaving(key, fate),
                 None => Answered::Nothing,
             },
-            Wanted::Burst(desired) => match past(key, desired, step) {
+            Wanted::Burst(desired) => match past(view, key, desired, step) {
                 _ if !empty => observed(desired, Phase::Draining, "what is left of an earlier burst is leaving"),
                 Some(answer) => answer,
                 None if taken => rejected(
@@ -216,7 +220,7 @@ fn free_slot(view: &SlotView<'_>, step: &mut SlotStep) {
 }
 
 /// What became of a burst that was here before, if that is still the answer.
-fn past(key: &ClaimKey, desired: &DesiredBurst, step: &mut SlotStep) -> Option<Answered> {
+fn past(view: &SlotView<'_>, key: &ClaimKey, desired: &DesiredBurst, step: &mut SlotStep) -> Option<Answered> {
     let incarnation = &desired.root.incarnation;
     if step.memory.fates.get(key).is_some_and(|fate| fate.incarnation() != incarnation) {
         step.memory.fates.remove(key);
@@ -232,6 +236,10 @@ fn past(key: &ClaimKey, desired: &DesiredBurst, step: &mut SlotStep) -> Option<A
             step.memory.fates.remove(key);
             None
         }
+        // Its lease ran out under the agent before this one, which ended it then.
+        (None, Some(_)) if lapsed_before(view, key, desired) => {
+            Some(observed(desired, Phase::Released, "the root was out of contact until the lease ran out"))
+        }
         // It was here, and we did not end it. Or the root saw one that is not here: deleted while no agent ran.
         (Some(_), _) | (None, Some(_)) => {
             step.memory.fates.insert(key.clone(), Fate::Evicted { incarnation: incarnation.clone() });
@@ -241,6 +249,12 @@ fn past(key: &ClaimKey, desired: &DesiredBurst, step: &mut SlotStep) -> Option<A
         }
         (None, None) => None,
     }
+}
+
+/// Whether the root was lost for a whole lease already when this leader's scope began.
+fn lapsed_before(view: &SlotView<'_>, (peer, _): &ClaimKey, desired: &DesiredBurst) -> bool {
+    let lease = desired.lease_seconds.min(materialize::LONGEST_LEASE_SECONDS);
+    view.lost_before.get(peer).is_some_and(|lost| *lost >= Duration::from_secs(lease.into()))
 }
 
 /// An offer for a free name.

@@ -11,13 +11,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::offer;
 use super::place::{self, Claimed};
-use super::standing;
+use super::standing::{self, UNDELIVERABLE};
 use crate::api::burst::{Burst, BurstRefusal, BurstStatus};
 use crate::api::hosted_burst::BurstPhase;
 use crate::bursting::contact::Contacts;
 use crate::bursting::note::Note;
 use crate::bursting::peers::PeerView;
-use crate::bursting::timing::{GRACE, LOST_AFTER, MARGIN, Now, elapsed, later};
+use crate::bursting::timing::{LOST_AFTER, MARGIN, Now, elapsed, later};
 use crate::contract::{ObservedBurst, PeerName, Phase, Rejection, RejectionReason};
 
 /// What a peer says of a burst.
@@ -34,6 +34,8 @@ pub enum Answer {
 pub struct BurstView<'a> {
     /// The moment.
     pub now: Now,
+    /// How long an offer stays with a lost peer that does not have the certificate.
+    pub grace: Duration,
     /// The Burst as it is stored.
     pub burst: &'a Burst,
     /// Name of this cluster.
@@ -48,6 +50,8 @@ pub struct BurstView<'a> {
     pub answers: &'a BTreeMap<PeerName, Answer>,
     /// Peers that were told to let go of it and have not confirmed.
     pub withdrawing: &'a BTreeSet<PeerName>,
+    /// Peers that what is said of it now does not reach, and why.
+    pub undeliverable: &'a BTreeMap<PeerName, String>,
 }
 
 /// What a step decides.
@@ -103,6 +107,9 @@ impl Draft<'_> {
         }
         if let Some(peer) = self.placed() {
             self.take_refusal(&peer);
+        }
+        if let Some(peer) = self.placed() {
+            self.take_back_what_cannot_be_sent(&peer);
         }
         if let Some(peer) = self.placed() {
             match self.view.contacts.away(&peer, self.view.now.mono) {
@@ -185,6 +192,15 @@ impl Draft<'_> {
         }
     }
 
+    /// An offer that does not reach a peer is none. A burst that runs there runs on; only its changes do not arrive.
+    fn take_back_what_cannot_be_sent(&mut self, peer: &PeerName) {
+        let Some(problem) = self.view.undeliverable.get(peer) else { return };
+        if self.is_untouched(peer) {
+            let reason = RejectionReason::Other(UNDELIVERABLE.into());
+            self.refused(peer, Rejection::new(reason, format!("the offer cannot be sent: {problem}")));
+        }
+    }
+
     fn refused(&mut self, peer: &PeerName, rejection: Rejection) {
         let reason = rejection.reason.as_str().to_owned();
         self.notes.push(Note::warning(reason.clone(), format!("{peer}: {rejection}")));
@@ -247,7 +263,7 @@ impl Draft<'_> {
     /// No answer that counts: an offer is on its way, or this agent has just started.
     fn unanswered(&mut self, peer: &PeerName) {
         let wish = offer::wish(&self.view.burst.spec);
-        let untouched = self.status.hosted_uid.is_none() && !self.is_recipient(peer);
+        let untouched = self.is_untouched(peer);
         let asked = self.view.peers.get(peer).is_some_and(|view| place::eligible(&wish, peer, view));
         if untouched && !asked {
             return self.let_go();
@@ -324,7 +340,15 @@ impl Draft<'_> {
     fn hold_for(&self, peer: &PeerName) -> Duration {
         let spec = &self.view.burst.spec;
         let seconds = |seconds: u32| Duration::from_secs(seconds.into());
-        if self.is_recipient(peer) { seconds(spec.lease_seconds) + seconds(spec.drain_seconds) + MARGIN } else { GRACE }
+        match self.is_recipient(peer) {
+            true => seconds(spec.lease_seconds) + seconds(spec.drain_seconds) + MARGIN,
+            false => self.view.grace,
+        }
+    }
+
+    /// Nothing of it can be there.
+    fn is_untouched(&self, peer: &PeerName) -> bool {
+        self.status.hosted_uid.is_none() && !self.is_recipient(peer)
     }
 
     fn is_recipient(&self, peer: &PeerName) -> bool {

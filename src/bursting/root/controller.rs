@@ -15,7 +15,7 @@ use super::credential::{self, Grant};
 use super::lead_address::lead_address;
 use super::offer;
 use super::place::Claimed;
-use super::plan::{self, PlanChange};
+use super::plan::{self, Given, PlanChange};
 use crate::api::burst::{Burst, BurstStatus};
 use crate::api::labels;
 use crate::api::minicluster::MiniCluster;
@@ -129,8 +129,9 @@ impl Root {
             return Ok(Outcome::Done);
         }
         let lead = self.lead(&root);
+        let given = Given { lead: lead.as_ref(), times: &self.shared.times };
         let references: Vec<&Burst> = existing.iter().map(|burst| &**burst).collect();
-        for change in plan::plan(&root, &references, lead.as_ref()) {
+        for change in plan::plan(&root, &references, given) {
             match change {
                 PlanChange::Apply(burst) => {
                     let key = ObjectKey::of(&*burst);
@@ -174,6 +175,7 @@ impl Root {
         let uid = offer::uid(&burst).into();
         let step = answers::step(&BurstView {
             now: shared.now(),
+            grace: shared.times.grace,
             burst: &burst,
             own: &shared.own,
             peers: &peers,
@@ -181,6 +183,7 @@ impl Root {
             claimed: &self.claimed(key),
             answers: &shared.exchange.answers(&uid),
             withdrawing: &shared.exchange.withdrawing(&uid),
+            undeliverable: &shared.exchange.undeliverable_to(&uid),
         });
         let stored = match self.applier.apply_status(&*burst, &step.status).await?.object() {
             Some(stored) => {

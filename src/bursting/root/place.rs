@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::api::selector::PeerSelector;
 use crate::bursting::peers::PeerView;
 use crate::contract::{Capacity, PeerName};
 
@@ -23,8 +24,8 @@ pub struct Wish {
     pub gpus: u32,
     /// Peers by name, best first.
     pub peers: Vec<PeerName>,
-    /// Labels of the ClusterPeer; counts if no peer is named.
-    pub selector: BTreeMap<String, String>,
+    /// By labels of the ClusterPeers; counts if no peer is named.
+    pub selector: PeerSelector,
 }
 
 /// What was placed on a peer and is not yet in the capacity it reports.
@@ -114,11 +115,7 @@ pub fn place(
 
 /// Whether the wish lets this peer be asked at all.
 pub fn eligible(wish: &Wish, name: &PeerName, peer: &PeerView) -> bool {
-    if wish.peers.is_empty() {
-        wish.selector.iter().all(|(key, value)| peer.labels.get(key) == Some(value))
-    } else {
-        wish.peers.contains(name)
-    }
+    if wish.peers.is_empty() { wish.selector.matches(&peer.labels) } else { wish.peers.contains(name) }
 }
 
 /// How well a peer that may be asked fits.
@@ -238,7 +235,8 @@ mod tests {
     }
 
     fn selected(size: u32, key: &str, value: &str) -> Wish {
-        Wish { selector: [(key.to_owned(), value.to_owned())].into(), ..wish(size) }
+        let match_labels = [(key.to_owned(), value.to_owned())].into();
+        Wish { selector: PeerSelector { match_labels, ..PeerSelector::default() }, ..wish(size) }
     }
 
     fn choice(wish: &Wish) -> String {

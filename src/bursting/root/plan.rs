@@ -4,6 +4,8 @@
 //! the size within what was declared, the choice of peers for slots that nobody has taken yet, the lead's address, and that
 //! it is over.
 
+use std::time::Duration;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::offer;
@@ -13,7 +15,7 @@ use crate::api::labels::{self, condition};
 use crate::api::minicluster::{BurstCluster, BurstNetworkType, MiniCluster, MiniClusterStatus, Phase};
 use crate::api::names;
 use crate::bursting::template::BurstTemplate;
-use crate::bursting::timing::{DRAIN, LEASE};
+use crate::bursting::timing::Times;
 use crate::cluster::apply::controller_reference;
 use crate::cluster::conditions;
 use crate::contract::LeadAddress;
@@ -42,9 +44,19 @@ pub fn is_over(root: &MiniCluster) -> bool {
     root.spec.suspend || ended || finished || root.metadata.deletion_timestamp.is_some()
 }
 
-/// The Bursts of `root`, given those that exist (controlled by this very object) and the lead's address, if it is known.
+/// What a plan needs besides the root and its Bursts.
+#[derive(Clone, Copy, Debug)]
+pub struct Given<'a> {
+    /// The lead's address, if it is known.
+    pub lead: Option<&'a LeadAddress>,
+    /// Lease and drain of instances that have no Bursts yet. Those of a running one are what its peers know: a peer that
+    /// is cut off keeps its burst for as long as it was told.
+    pub times: &'a Times,
+}
+
+/// The Bursts of `root`, given those that exist (controlled by this very object).
 /// The order is that of the ranks.
-pub fn plan(root: &MiniCluster, existing: &[&Burst], lead: Option<&LeadAddress>) -> Vec<PlanChange> {
+pub fn plan(root: &MiniCluster, existing: &[&Burst], given: Given<'_>) -> Vec<PlanChange> {
     let name = root.metadata.name.as_deref().unwrap_or_default();
     let declared: Vec<(String, &BurstCluster)> = root.spec.bursts(name).collect();
     let instance = root.status.as_ref().and_then(Instance::of);
@@ -61,7 +73,7 @@ pub fn plan(root: &MiniCluster, existing: &[&Burst], lead: Option<&LeadAddress>)
             changes.push(delete(before));
             continue;
         }
-        let spec = spec(root, instance, index, slot, cluster, before, lead);
+        let spec = spec(root, instance, index, slot, cluster, before, given);
         changes.push(PlanChange::Apply(Box::new(burst(root, spec))));
     }
     for burst in existing.iter().filter(|burst| !slots.iter().any(|slot| slot.name == burst.spec.slot)) {
@@ -101,7 +113,7 @@ fn spec(
     slot: &Slot,
     cluster: Option<&BurstCluster>,
     before: Option<&Burst>,
-    lead: Option<&LeadAddress>,
+    given: Given<'_>,
 ) -> BurstSpec {
     let running = before.filter(|burst| burst.spec.incarnation == instance.incarnation);
     let frozen = match running {
@@ -119,16 +131,18 @@ fn spec(
             credential_digest: instance.credential_digest.clone(),
             credential_secret: instance.credential_secret.clone(),
             template: BurstTemplate::of(&root.spec).to_json(),
+            lease_seconds: seconds(given.times.lease),
+            drain_seconds: seconds(given.times.drain),
             ..before.map(|burst| wishes(&burst.spec)).unwrap_or_default()
         },
     };
     let by_node_port = root.spec.flux.bursting.network.kind == BurstNetworkType::NodePort;
-    let lead = lead.filter(|_| by_node_port).cloned().map(Into::into);
+    let lead = given.lead.filter(|_| by_node_port).cloned().map(Into::into);
     let live = match cluster {
         Some(cluster) => BurstSpec {
             size: u32::try_from(cluster.size(root.spec.size())).unwrap_or(0).clamp(1, frozen.max_size.max(1)),
             peers: cluster.peers().into_iter().map(str::to_owned).collect(),
-            selector: cluster.selector.as_ref().map(crate::api::minicluster::PeerSelector::labels).unwrap_or_default(),
+            selector: cluster.selector.clone().unwrap_or_default(),
             ..frozen
         },
         // Dropped by the user; its ranks stay declared until the next instance.
@@ -137,11 +151,13 @@ fn spec(
     BurstSpec {
         // While the lead's pod is between two nodes, the last address is better than none.
         lead: lead.or_else(|| running.and_then(|burst| burst.spec.lead.clone())),
-        lease_seconds: u32::try_from(LEASE.as_secs()).unwrap_or(u32::MAX),
-        drain_seconds: u32::try_from(DRAIN.as_secs()).unwrap_or(u32::MAX),
         release: cluster.is_none() || is_over(root),
         ..live
     }
+}
+
+fn seconds(time: Duration) -> u32 {
+    u32::try_from(time.as_secs()).unwrap_or(u32::MAX)
 }
 
 /// What the user wished of a slot, for one that is not declared any more.
@@ -197,6 +213,9 @@ pub(crate) mod tests {
     use crate::api::burst::BurstStatus;
     use crate::flux::Topology;
 
+    const TIMES: Times =
+        Times { lease: Duration::from_secs(300), drain: Duration::from_secs(60), grace: Duration::from_secs(30) };
+
     /// A running root with two bursts.
     pub(crate) fn root() -> MiniCluster {
         let yaml = "
@@ -204,7 +223,7 @@ metadata: {name: lake, namespace: flux, uid: root-uid, generation: 1}
 spec:
   size: 4
   containers: [{image: app, cores: 2}]
-  flux: {bursting: {clusters: [{size: 3, peer: west}, {name: pond, size: 2, maxSize: 5, selector: {region: eu}}]}}
+  flux: {bursting: {clusters: [{size: 3, peer: west}, {name: pond, size: 2, maxSize: 5, selector: {matchLabels: {region: eu}}}]}}
 ";
         let mut root: MiniCluster = serde_saphyr::from_str(yaml).unwrap();
         let parent = Topology::Gateway.parent_of_bursts("lake");
@@ -235,7 +254,11 @@ spec:
     }
 
     fn again(root: &MiniCluster, bursts: &[Burst]) -> Vec<PlanChange> {
-        plan(root, &bursts.iter().collect::<Vec<_>>(), None)
+        plan(root, &bursts.iter().collect::<Vec<_>>(), given(None))
+    }
+
+    fn given(lead: Option<&LeadAddress>) -> Given<'_> {
+        Given { lead, times: &TIMES }
     }
 
     fn released(bursts: &mut [Burst]) {
@@ -247,22 +270,22 @@ spec:
     #[test]
     fn the_bursts_of_a_running_root() {
         let lead = LeadAddress { address: "192.0.2.1".into(), port: 30050 };
-        insta::assert_json_snapshot!(applied(&plan(&root(), &[], Some(&lead))));
+        insta::assert_json_snapshot!(applied(&plan(&root(), &[], given(Some(&lead)))));
     }
 
     #[test]
     fn nothing_is_planned_before_the_instance_is_known() {
         let mut root = root();
         root.status.as_mut().unwrap().incarnation = None;
-        assert_eq!(plan(&root, &[], None), []);
-        let bursts = applied(&plan(&self::root(), &[], None));
+        assert_eq!(plan(&root, &[], given(None)), []);
+        let bursts = applied(&plan(&self::root(), &[], given(None)));
         assert_eq!(again(&root, &bursts), [], "between two Jobs nothing is concluded");
     }
 
     #[test]
     fn sizes_and_choices_are_live_and_the_rest_is_frozen() {
         let lead = LeadAddress { address: "192.0.2.1".into(), port: 30050 };
-        let before = applied(&plan(&root(), &[], Some(&lead)));
+        let before = applied(&plan(&root(), &[], given(Some(&lead))));
         let mut root = root();
         root.spec.containers[0].image = Some("other".into());
         root.spec.containers[0].cores = Some(64);
@@ -283,6 +306,20 @@ spec:
     }
 
     #[test]
+    fn a_running_instance_keeps_the_lease_its_peers_were_told() {
+        let before = applied(&plan(&root(), &[], given(None)));
+        let shorter = Times { lease: Duration::from_secs(20), drain: Duration::from_secs(5), ..TIMES };
+        let given = Given { lead: None, times: &shorter };
+        let mut root = root();
+        let references: Vec<&Burst> = before.iter().collect();
+        let after = applied(&plan(&root, &references, given));
+        assert_eq!((after[0].spec.lease_seconds, after[0].spec.drain_seconds), (300, 60));
+        root.status.as_mut().unwrap().incarnation = Some("job-2".into());
+        let restarted = applied(&plan(&root, &references, given));
+        assert_eq!((restarted[0].spec.lease_seconds, restarted[0].spec.drain_seconds), (20, 5));
+    }
+
+    #[test]
     fn a_root_that_is_over_releases_and_one_that_was_never_running_makes_nothing() {
         type Change = fn(&mut MiniCluster);
         let table: [(&str, Change); 6] = [
@@ -296,19 +333,19 @@ spec:
                 root.status.as_mut().unwrap().incarnation = None;
             }),
         ];
-        let bursts = applied(&plan(&root(), &[], None));
+        let bursts = applied(&plan(&root(), &[], given(None)));
         for (case, change) in table {
             let mut root = root();
             change(&mut root);
             let after = applied(&again(&root, &bursts));
             assert!(after.len() == 2 && after.iter().all(|burst| burst.spec.release), "{case}");
-            assert_eq!(plan(&root, &[], None), [], "{case}");
+            assert_eq!(plan(&root, &[], given(None)), [], "{case}");
         }
     }
 
     #[test]
     fn a_dropped_slot_is_released_and_then_deleted() {
-        let bursts = applied(&plan(&root(), &[], None));
+        let bursts = applied(&plan(&root(), &[], given(None)));
         let mut root = root();
         root.spec.flux.bursting.clusters.pop();
         let mut after = applied(&again(&root, &bursts));
@@ -322,7 +359,7 @@ spec:
 
     #[test]
     fn a_slot_the_next_instance_does_not_have_goes_as_well() {
-        let mut bursts = applied(&plan(&root(), &[], None));
+        let mut bursts = applied(&plan(&root(), &[], given(None)));
         let mut root = root();
         root.spec.flux.bursting.clusters.pop();
         let status = root.status.as_mut().unwrap();

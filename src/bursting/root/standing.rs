@@ -1,11 +1,16 @@
 //! What a Burst's status means for people: conditions, and events on what changed.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
 use super::answers::BurstView;
 use crate::api::burst::BurstStatus;
 use crate::api::hosted_burst::BurstPhase;
-use crate::api::labels::condition::{ADMITTED, PLACED, READY};
+use crate::api::labels::condition::{ADMITTED, DELIVERED, PLACED, READY};
 use crate::bursting::note::Note;
 use crate::cluster::conditions::{self, Statement};
+
+/// Reason for what does not reach the peer.
+pub(super) const UNDELIVERABLE: &str = "Undeliverable";
 
 /// Sets the conditions of `status`, and adds an event for each milestone that `old` had not reached.
 pub(super) fn conclude(status: &mut BurstStatus, old: &BurstStatus, view: &BurstView<'_>, notes: &mut Vec<Note>) {
@@ -28,8 +33,9 @@ pub(super) fn conclude(status: &mut BurstStatus, old: &BurstStatus, view: &Burst
         BurstPhase::Ready => Statement::holds(READY, "Joined", "every wanted broker is online"),
         phase => Statement::fails(READY, format!("{phase:?}"), message),
     };
-    status.conditions =
-        conditions::merged(&old.conditions, [placed, admitted, ready], view.burst.metadata.generation, view.now.wall);
+    let delivered = delivered(status, old, view, notes);
+    let statements = [placed, admitted, ready].into_iter().chain(delivered);
+    status.conditions = conditions::merged(&old.conditions, statements, view.burst.metadata.generation, view.now.wall);
 
     let name = status.peer.as_deref().or(old.peer.as_deref()).unwrap_or("the peer");
     if is_admitted(status) && !is_admitted(old) {
@@ -47,6 +53,26 @@ pub(super) fn conclude(status: &mut BurstStatus, old: &BurstStatus, view: &Burst
         BurstPhase::Pending => notes.push(Note::warning("NoCandidate", message.to_owned())),
         _ => {}
     }
+}
+
+/// Whether what is said of a burst reaches the peer it is placed on. Said only of bursts that once had a problem.
+fn delivered(
+    status: &BurstStatus,
+    old: &BurstStatus,
+    view: &BurstView<'_>,
+    notes: &mut Vec<Note>,
+) -> Option<Statement> {
+    let problem = status.peer.as_ref().and_then(|peer| Some((peer, view.undeliverable.get(peer.as_str())?)));
+    let Some((peer, problem)) = problem else {
+        let known = old.conditions.iter().any(|condition| condition.type_ == DELIVERED);
+        return known.then(|| Statement::holds(DELIVERED, "Deliverable", "nothing keeps changes from the peer"));
+    };
+    let message = format!("changes do not reach {peer}: {problem}");
+    let said = |condition: &Condition| condition.type_ == DELIVERED && condition.message == message;
+    if !old.conditions.iter().any(said) {
+        notes.push(Note::warning(UNDELIVERABLE, message.clone()));
+    }
+    Some(Statement::fails(DELIVERED, UNDELIVERABLE, message))
 }
 
 fn is_admitted(status: &BurstStatus) -> bool {

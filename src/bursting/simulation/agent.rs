@@ -13,8 +13,9 @@ use crate::bursting::provider::memory::{Memory, SecretState};
 use crate::bursting::provider::slot::{self, Answered, Change, SlotView};
 use crate::bursting::root::answers::{self, BurstView};
 use crate::bursting::root::place::Claimed;
+use crate::bursting::root::plan::Given;
 use crate::bursting::root::{credential, offer, plan};
-use crate::bursting::timing::Now;
+use crate::bursting::timing::{Now, Times};
 use crate::clock::Mono;
 use crate::contract::{CredentialRequest, LeadAddress, PeerName};
 
@@ -68,11 +69,12 @@ impl Agent {
 
     fn root(&mut self, cluster: &mut Cluster, views: &BTreeMap<PeerName, PeerView>, now: Now) {
         let lead = LeadAddress { address: "192.0.2.1".into(), port: 30050 };
+        let given = Given { lead: Some(&lead), times: &Times::default() };
         for root in cluster.roots.clone().values() {
             let uid = root.metadata.uid.as_deref();
             let existing: Vec<_> =
                 cluster.bursts.values().filter(|burst| offer::root_uid(burst) == uid).cloned().collect();
-            for change in plan::plan(root, &existing.iter().collect::<Vec<_>>(), Some(&lead)) {
+            for change in plan::plan(root, &existing.iter().collect::<Vec<_>>(), given) {
                 cluster.plan(change);
             }
         }
@@ -85,6 +87,7 @@ impl Agent {
             let uid = offer::uid(&burst).into();
             let step = answers::step(&BurstView {
                 now,
+                grace: Times::default().grace,
                 burst: &burst,
                 own: &own,
                 peers: views,
@@ -92,6 +95,7 @@ impl Agent {
                 claimed: &BTreeMap::<PeerName, Claimed>::new(),
                 answers: &self.exchange.answers(&uid),
                 withdrawing: &self.exchange.withdrawing(&uid),
+                undeliverable: &self.exchange.undeliverable_to(&uid),
             });
             cluster.burst_status(&name, step.status);
             let stored = &cluster.bursts[&name];
@@ -120,11 +124,13 @@ impl Agent {
                 pods.iter().filter(|pod| pod.namespace == key.0 && pod.job.as_ref() == Some(&key.1)).cloned().collect();
             let step = slot::step(&SlotView {
                 now,
+                grace: Times::default().grace,
                 key: &key,
                 claims: &claims,
                 listed: &self.exchange.listed(),
                 peers: views,
                 contacts: &self.provider_contacts,
+                lost_before: &BTreeMap::new(),
                 hosted: cluster.hosted.get(&key),
                 mini_cluster: cluster.mini_clusters.get(&key),
                 pods: &own,

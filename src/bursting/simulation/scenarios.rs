@@ -214,6 +214,18 @@ fn a_root_made_anew_replaces_its_burst_and_is_never_joined_to_the_old_one() {
 }
 
 #[test]
+fn a_lease_that_ends_under_a_restarted_agent_is_no_eviction() {
+    let mut world = World::with_root(&["west"]);
+    world.until(20, "ready", |world| world.ready_on("west"));
+    world.cut.insert("east".into());
+    world.run(100).restart("west");
+    world.until(280, "the lease goes on counting", |world| world.is_empty("west"));
+    world.restart("east");
+    world.cut.clear();
+    world.until(60, "the burst is back", |world| world.ready_on("west"));
+}
+
+#[test]
 fn a_lease_ends_by_itself_and_the_root_waits_for_it() {
     let mut world = World::with_root(&["west", "north"]);
     world.until(20, "ready", |world| world.ready_on("west"));

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::{Problem, Problems, reason};
 use crate::api::minicluster::{BurstCluster, LeadBroker, MiniCluster, MiniClusterSpec, WaitFor};
 use crate::api::names;
+use crate::api::selector::PeerSelector;
 use crate::flux::{Hostlist, RankMap, Topology};
 use crate::render::context::{Context, HostedSide};
 use crate::render::model::{Role, Wait};
@@ -69,13 +70,12 @@ fn cluster_problems(path: &str, slot: &str, cluster: &BurstCluster, root_size: i
         let message = format!("maxSize {max_size} is less than size {size}: raise maxSize, or lower size");
         refuse("maxSize", reason::INVALID_SIZE, message);
     }
-    if cluster.peer.is_some() && !cluster.peers.is_empty() {
-        let message = "peer and peers are both written: put all of them into peers, best first".to_owned();
-        refuse("peers", reason::CONFLICTING_FIELDS, message);
-    }
     if cluster.selector.is_some() && !cluster.peers().is_empty() {
         let message = "peers are named and selected by labels: write one or the other".to_owned();
         refuse("selector", reason::CONFLICTING_FIELDS, message);
+    }
+    if let Some(problem) = cluster.selector.as_ref().and_then(PeerSelector::problem) {
+        refuse("selector", reason::INVALID_VALUE, problem);
     }
     for (field, value, least) in [("cores", cluster.cores, 1), ("gpus", cluster.gpus, 0)] {
         if let Some(value) = value.filter(|value| *value < least) {

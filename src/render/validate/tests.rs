@@ -263,11 +263,11 @@ fn bursts_of_a_root() {
             "spec.flux.bursting.clusters[0].maxSize: maxSize 2 is less than size 3: raise maxSize, or lower size",
         ),
         (
-            &bursting("clusters: [{peer: west, peers: [east]}]"),
-            "spec.flux.bursting.clusters[0].peers: peer and peers are both written: put all of them into peers, best first",
+            &bursting("clusters: [{selector: {matchExpressions: [{key: region, operator: In}]}}]"),
+            "spec.flux.bursting.clusters[0].selector: \"region\" is compared with no values: write values for In",
         ),
         (
-            &bursting("clusters: [{peer: west, selector: {a: b}}]"),
+            &bursting("clusters: [{peer: west, selector: {matchLabels: {a: b}}}]"),
             "spec.flux.bursting.clusters[0].selector: peers are named and selected by labels: write one or the other",
         ),
         (

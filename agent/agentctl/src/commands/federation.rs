@@ -167,6 +167,29 @@ mod tests {
     }
 
     #[test]
+    fn no_name_is_issued_that_an_agent_refuses() {
+        let dir = tempfile::tempdir().unwrap();
+        let ca = dir.path().join("ca");
+        run_init(&init(ca.clone()), now()).unwrap();
+        let (longest, longer) = ("a".repeat(63), "a".repeat(64));
+        for (name, good) in [
+            ("east-1", true),
+            ("1east", true),
+            (&longest, true),
+            (&longer, false),
+            ("east.example", false),
+            ("East", false),
+            ("-east", false),
+            ("east-", false),
+            ("", false),
+        ] {
+            let identity = FederationIssue { cluster: name.into(), ..issue(ca.clone(), dir.path().join(name)) };
+            let config = tributary::config::Config::from_toml(&format!("[cluster]\nname = {name:?}\n"));
+            assert_eq!((run_issue(&identity, now()).is_ok(), config.is_ok()), (good, good), "{name:?}");
+        }
+    }
+
+    #[test]
     fn every_error_says_what_to_do() {
         let dir = tempfile::tempdir().unwrap();
         let ca = dir.path().join("ca");

@@ -8,6 +8,7 @@ use crate::bursting::provider::admission::tests::offer;
 use crate::bursting::provider::ledger::Ledger;
 use crate::bursting::provider::memory::{Resolution, SecretState, VERDICT_STANDS};
 use crate::bursting::template::BurstTemplate;
+use crate::bursting::timing::Times;
 use crate::clock::Mono;
 use crate::contract::{LeadAddress, PeerState};
 
@@ -19,6 +20,8 @@ struct World {
     mini_cluster: Option<MiniCluster>,
     memory: Memory,
     ranges: Vec<Range>,
+    listed: BTreeMap<PeerName, BTreeSet<BurstUid>>,
+    lost_before: BTreeMap<PeerName, Duration>,
     secs: u64,
 }
 
@@ -38,6 +41,8 @@ impl World {
             mini_cluster: None,
             memory: Memory::default(),
             ranges: vec!["10.244.0.0/16".parse().unwrap()],
+            listed: BTreeMap::new(),
+            lost_before: BTreeMap::new(),
             secs: 0,
         }
     }
@@ -68,11 +73,13 @@ impl World {
         contacts.observe(self.peers.keys(), mono);
         let step = step(&SlotView {
             now: Now { mono, wall: Timestamp::from_second(1_000_000).unwrap() },
+            grace: Times::default().grace,
             key: &("flux".into(), "lake-burst-0".into()),
             claims: &self.claims,
-            listed: &BTreeMap::new(),
+            listed: &self.listed,
             peers: &self.peers,
             contacts: &contacts,
+            lost_before: &self.lost_before,
             hosted: self.hosted.as_ref(),
             mini_cluster: self.mini_cluster.as_ref(),
             pods: &[],
@@ -261,4 +268,32 @@ fn an_expired_lease_lets_brokers_drain_until_the_deadline() {
     world.hosted.as_mut().unwrap().status = Some(status(20));
     world.mini_cluster.as_mut().unwrap().status = None;
     assert!(deletes(&world.step()), "nobody is online: nothing to drain");
+}
+
+#[test]
+fn what_we_ended_while_the_root_was_away_is_no_eviction_when_it_returns() {
+    let seen = DesiredBurst { hosted_uid: Some("hosted-uid".into()), ..offer() };
+    let mut world = World::new();
+    world.host("east", &offer());
+    let hosted = world.hosted.take().unwrap();
+    world.memory.ended(&hosted, "the lease ran out");
+    world.memory.job_gone = true;
+    // Nobody claims it: the agent was restarted while the root was away.
+    world.step();
+    let key = world.claim("east", seen.clone());
+    assert_eq!(said(&world.step(), &key).phase, Phase::Released);
+
+    // The root took notice, and speaks of other bursts only.
+    world.claims.clear();
+    world.listed.insert("east".into(), BTreeSet::new());
+    world.step();
+    assert!(world.memory.fates.is_empty());
+
+    // An agent that has just started knows nothing, but how long the root was lost by then.
+    for (lost, expected) in [(seen.lease_seconds - 1, Phase::Evicted), (seen.lease_seconds, Phase::Released)] {
+        let mut world = World::new();
+        world.lost_before.insert("east".into(), Duration::from_secs(lost.into()));
+        let key = world.claim("east", seen.clone());
+        assert_eq!(said(&world.step(), &key).phase, expected, "after {lost} s");
+    }
 }

@@ -2,6 +2,7 @@ use jiff::Timestamp;
 
 use super::*;
 use crate::api::burst::{BurstSpec, CredentialRecipient};
+use crate::bursting::timing::Times;
 use crate::clock::Mono;
 use crate::contract::PeerState;
 
@@ -13,6 +14,7 @@ struct World {
     answers: BTreeMap<PeerName, Answer>,
     published: BTreeSet<PeerName>,
     withdrawing: BTreeSet<PeerName>,
+    undeliverable: BTreeMap<PeerName, String>,
     secs: u64,
     notes: Vec<String>,
 }
@@ -38,6 +40,7 @@ impl World {
             answers: BTreeMap::new(),
             published: BTreeSet::new(),
             withdrawing: BTreeSet::new(),
+            undeliverable: BTreeMap::new(),
             secs: 0,
             notes: Vec::new(),
         };
@@ -104,6 +107,7 @@ impl World {
         let before = self.burst.status.clone();
         let view = BurstView {
             now,
+            grace: Times::default().grace,
             burst: &self.burst,
             own: &own,
             peers: &self.peers,
@@ -111,6 +115,7 @@ impl World {
             claimed: &claimed,
             answers: &self.answers,
             withdrawing: &self.withdrawing,
+            undeliverable: &self.undeliverable,
         };
         let step = step(&view);
         if before.as_ref() != Some(&step.status) {
@@ -286,6 +291,35 @@ fn an_accepted_peer_is_sticky_and_an_untouched_one_follows_the_users_choice() {
     world.step().is(BurstPhase::Offered, Some("north"));
     world.say("north", Phase::Provisioning).step().edit(|spec| spec.peers = vec!["west".into()]);
     world.step().is(BurstPhase::Provisioning, Some("north"));
+}
+
+#[test]
+fn an_offer_that_cannot_be_sent_moves_on_and_a_change_that_cannot_is_a_condition() {
+    let delivered = |world: &World| {
+        let status = world.burst.status.clone().unwrap();
+        status.conditions.into_iter().find(|one| one.type_ == "Delivered").map(|one| (one.status, one.message))
+    };
+    let mut world = World::new();
+    world.named(&["west", "north"]).step();
+    world.undeliverable.insert("west".into(), "it is too long".into());
+    world.step().is(BurstPhase::Offered, Some("north"));
+    assert_eq!(world.burst.status.as_ref().unwrap().refusals[0].reason, "Undeliverable");
+    assert_eq!(delivered(&world), None, "the offer that counts can be sent");
+
+    world.say("north", Phase::Ready).step().give_certificate("north");
+    world.undeliverable.insert("north".into(), "its version does not know it".into());
+    world.step().is(BurstPhase::Ready, Some("north"));
+    let message = "changes do not reach north: its version does not know it".to_owned();
+    assert_eq!(delivered(&world), Some(("False".into(), message)));
+    world.undeliverable.clear();
+    world.step().step().is(BurstPhase::Ready, Some("north"));
+    assert_eq!(delivered(&world).map(|(status, _)| status), Some("True".into()));
+    assert_eq!(
+        world.notes.iter().filter(|reason| *reason == "Undeliverable").count(),
+        2,
+        "one each: {:?}",
+        world.notes
+    );
 }
 
 proptest::proptest! {

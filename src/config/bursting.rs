@@ -1,0 +1,54 @@
+//! `[bursting]`: how long bursts outlive the contact between root and provider.
+
+use serde::{Deserialize, Serialize};
+
+use super::ConfigError;
+
+/// `[bursting]`. A root's agent writes `lease_seconds` and `drain_seconds` into each Burst when an instance of the root
+/// starts; instances that run keep theirs, since a provider that is cut off knows only those.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BurstingConfig {
+    /// Seconds a provider keeps a burst of ours after it lost us. Default 300.
+    pub lease_seconds: u32,
+    /// Seconds leaving brokers get to finish what they run. Default 60.
+    pub drain_seconds: u32,
+    /// Seconds a blip may last. For providers: how long a burst must be missing from its root's complete lists before
+    /// that counts as a release. For roots: how long an offer stays with a peer that was lost before it was given the
+    /// certificate. Default 30.
+    pub grace_seconds: u32,
+}
+
+/// Losses are noticed after 5 s: a shorter lease would end before anybody could say so.
+const SHORTEST_LEASE: u32 = 10;
+/// Providers grant no more than this (`bursting::provider::materialize`).
+const LONGEST: u32 = 3600;
+
+impl Default for BurstingConfig {
+    fn default() -> Self {
+        Self { lease_seconds: 300, drain_seconds: 60, grace_seconds: 30 }
+    }
+}
+
+impl BurstingConfig {
+    pub(super) fn check(&self) -> Result<(), Box<ConfigError>> {
+        let Self { lease_seconds, drain_seconds, grace_seconds } = *self;
+        let rejected = |key, reason| Err(Box::new(ConfigError::Rejected { key, reason }));
+        if !(SHORTEST_LEASE..=LONGEST).contains(&lease_seconds) {
+            let reason = format!("{lease_seconds} is not between {SHORTEST_LEASE} s and {LONGEST} s");
+            return rejected("bursting.lease_seconds", reason);
+        }
+        if drain_seconds > LONGEST {
+            let reason = format!("{drain_seconds} is more than {LONGEST} s");
+            return rejected("bursting.drain_seconds", reason);
+        }
+        if grace_seconds == 0 || grace_seconds > lease_seconds {
+            let reason = format!(
+                "{grace_seconds} is not between 1 s and the lease of {lease_seconds} s: a lease that ends within the \
+                 grace period would evict bursts over a blip"
+            );
+            return rejected("bursting.grace_seconds", reason);
+        }
+        Ok(())
+    }
+}
