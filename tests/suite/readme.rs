@@ -76,9 +76,16 @@ fn cargo(words: &[&str], line: &str) {
     assert!(words.contains(&"--locked"), "the lock file holds the dependencies together: {line}");
     match words[1] {
         "run" => {
-            assert_eq!(after(words, "-p"), "tributary-agentctl", "{line}");
             let arguments = words.split(|word| *word == "--").nth(1).unwrap_or_default();
-            accepts::<Cli>(&[&["agentctl"], arguments].concat(), line);
+            match after(words, "-p") {
+                "tributary-agentctl" => accepts::<Cli>(&[&["agentctl"], arguments].concat(), line),
+                "tributary-bench" => {
+                    assert!(arguments.is_empty(), "{line}");
+                    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+                    assert!(manifest.contains(&format!("[profile.{}]", after(words, "--profile"))), "{line}");
+                }
+                package => panic!("nobody knows whether {package} can be run: {line}"),
+            }
         }
         "install" => {
             let manifest = root().join(after(words, "--path")).join("Cargo.toml");

@@ -108,21 +108,18 @@ impl Show<'_> {
     async fn burst(&mut self) -> Result<()> {
         let (Some(clusters), Some(running)) = (&self.clusters, &self.agents) else { return Ok(()) };
         let peers: Vec<String> = clusters.peers().iter().map(|peer| peer.name.clone()).collect();
-        let began = self.progress.clock().mono();
-        let step =
-            self.progress.step("wired", &format!("creating the MiniCluster {}, root of {}", root::NAME, root::SIZE));
+        let (name, size, home) = (root::NAME, root::SIZE, &clusters.root().name);
+        let step = self.progress.step("root", &format!("creating the MiniCluster {name}"));
         let roots: Api<MiniCluster> = Api::namespaced(clusters.root().client.clone(), root::NAMESPACE);
         let wanted = root::mini_cluster(&peers, &self.demo.image, self.demo.view_image.as_deref());
         let created = roots.create(&PostParams::default(), &wanted).await;
+        let began = self.progress.clock().mono();
         let root = created.map_err(|error| Failure::new("failed to create the root MiniCluster").because(error))?;
         let uid = root.uid().unwrap_or_default();
-        step.say(&format!(
-            "{} of {} brokers runs in {}, its bursts elsewhere",
-            root::NAME,
-            root::SIZE,
-            clusters.root().name
-        ));
+        let [first, second] = root::BURSTS;
+        step.done(&format!("{name}: {size} brokers in {home}, {first} and {second} in bursts"));
 
+        let step = self.progress.step("wired", "following the bursts");
         let mut timeline = Timeline::default();
         let limit = Duration::from_secs(self.demo.timeout.into());
         let wired = async {

@@ -59,7 +59,7 @@ pub(super) struct BurstReport {
     pub(super) lead: Option<LeadReport>,
     /// Digest both sides computed.
     pub(super) rank_map_digest: String,
-    /// Milliseconds from the root's creation to each phase.
+    /// Milliseconds from the root's creation until each phase was seen from here, and until the HostedBurst was.
     pub(super) timings: BTreeMap<&'static str, u64>,
 }
 

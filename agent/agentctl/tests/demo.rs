@@ -1,0 +1,274 @@
+//! `agentctl demo` as a user runs it: the program, real control planes, agents as processes of their own.
+#![allow(missing_docs, clippy::unwrap_used, clippy::print_stderr)]
+
+mod walk;
+
+use std::ffi::OsStr;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ListParams, ObjectMeta, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::{Client, Config, ResourceExt};
+use serde_json::Value;
+use tributary::api::burst::Burst;
+use tributary::api::hosted_burst::BurstPhase;
+use tributary_sandbox::{ADMIN, Options, Sandbox};
+
+use crate::walk::Walk;
+
+/// Two demos at a time: each has two or three clusters.
+static STAGES: [Mutex<()>; 2] = [Mutex::new(()), Mutex::new(())];
+
+/// Tests take the stages in turn.
+fn stage(number: usize) -> MutexGuard<'static, ()> {
+    STAGES[number % STAGES.len()].lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn demo<A: AsRef<OsStr>>(arguments: &[A]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_agentctl"));
+    command.arg("demo").args(arguments).stdout(Stdio::piped()).env_remove("TRIBUTARY_SANDBOX_KEEP");
+    command
+}
+
+/// Runs to the end; returns the one document of standard output.
+fn run(mut command: Command) -> (ExitStatus, Value) {
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let log = String::from_utf8_lossy(&output.stderr);
+    let document = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text:?}\n{log}"));
+    eprintln!("{log}");
+    (output.status, document)
+}
+
+/// What follows `cargo run --locked -p tributary-agentctl -- demo` in a command of the README, counted from 0.
+fn arguments_of_command(number: usize) -> Vec<String> {
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let text = std::fs::read_to_string(readme).unwrap();
+    let line = text.lines().filter_map(|line| line.strip_prefix("$ ")).nth(number).expect("the README has commands");
+    let arguments = line.strip_prefix("cargo run --locked -p tributary-agentctl -- demo");
+    let arguments = arguments.unwrap_or_else(|| panic!("the README begins with another command: {line}"));
+    arguments.split_whitespace().chain(["--exit", "-o", "json"]).map(str::to_owned).collect()
+}
+
+/// The README's first command, ended when all is wired.
+#[test]
+fn the_readmes_first_command_wires_a_federation_and_leaves_nothing() {
+    let _stage = stage(0);
+    let (status, document) = run(demo(&arguments_of_command(0)));
+    assert!(status.success(), "{document:#}");
+    assert_eq!((&document["wired"], &document["problems"]), (&Value::Bool(true), &Value::Array(Vec::new())));
+    assert_eq!(document["pods"], "simulated (kwok)");
+    let names: Vec<_> =
+        document["clusters"].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["east", "west", "north"]);
+    let bursts = document["bursts"].as_array().unwrap();
+    let expected = [("river-burst-0", 3, "west"), ("river-burst-1", 2, "north")];
+    assert_eq!(bursts.len(), expected.len());
+    for (burst, (name, size, peer)) in bursts.iter().zip(expected) {
+        assert_eq!((&burst["name"], &burst["peer"], &burst["phase"]), (&name.into(), &peer.into(), &"Ready".into()));
+        assert_eq!((&burst["size"], &burst["readyBrokers"]), (&size.into(), &size.into()));
+        assert!(burst["lead"]["port"].as_u64().is_some_and(|port| (30_000..32_768).contains(&port)), "{burst}");
+        assert!(burst["rankMapDigest"].as_str().is_some_and(|digest| digest.len() >= 64), "{burst}");
+        assert!(burst["timings"]["hostedBurst"].as_u64() <= burst["timings"]["ready"].as_u64(), "{burst}");
+    }
+    nothing_is_left(&document);
+}
+
+#[test]
+fn what_is_not_wired_in_time_fails() {
+    let _stage = stage(0);
+    let (status, document) = run(demo(&["--clusters", "2", "--timeout", "0", "--exit", "-o", "json"]));
+    assert_eq!((status.code(), &document["wired"]), (Some(1), &Value::Bool(false)));
+    assert!(document["problems"].as_array().is_some_and(|problems| !problems.is_empty()), "{document:#}");
+    nothing_is_left(&document);
+}
+
+/// Stays up after its document; ends without a trace when it is killed.
+#[test]
+fn no_secret_shows_and_a_killed_demo_takes_everything_with_it() {
+    let _stage = stage(1);
+    let mut child = demo(&["--clusters", "2", "-o", "json"]).spawn().unwrap();
+    let document = first_document(&mut child);
+    assert_eq!(document["wired"], true, "{document:#}");
+    assert_eq!(child.try_wait().unwrap(), None, "it stays until it is interrupted");
+
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(search_for_the_secret_key(&document));
+
+    child.kill().unwrap();
+    child.wait().unwrap();
+    nothing_is_left(&document);
+}
+
+#[test]
+fn clusters_that_stay_are_left_as_they_were_and_serve_the_readmes_steps() {
+    let _stage = stage(1);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let sandbox = runtime.block_on(Sandbox::start(Options::named(["east", "west"]))).unwrap();
+    let client = |name: &str| runtime.block_on(sandbox.cluster(name).unwrap().client(ADMIN)).unwrap();
+    let (here, there) = (client("east"), client("west"));
+    // Somebody uses the demo's namespace already.
+    let own = Namespace {
+        metadata: ObjectMeta { name: Some("tributary-demo".into()), ..ObjectMeta::default() },
+        ..Namespace::default()
+    };
+    runtime.block_on(Api::all(there.clone()).create(&PostParams::default(), &own)).unwrap();
+
+    let mut command = demo(&arguments_of_command(1));
+    command.env("KUBECONFIG", sandbox.kubeconfig());
+    let (status, document) = run(command);
+    assert!(status.success(), "{document:#}");
+    assert_eq!((&document["wired"], &document["pods"]), (&Value::Bool(true), &"real".into()));
+
+    for (client, kept) in [(here, &[][..]), (there, &["tributary-demo"])] {
+        let names = runtime.block_on(async {
+            let definitions = Api::<CustomResourceDefinition>::all(client.clone());
+            let names = async || {
+                let namespaces = Api::<Namespace>::all(client.clone()).list(&ListParams::default()).await.unwrap();
+                let names = namespaces.items.iter().map(ResourceExt::name_any);
+                names.filter(|name| name.starts_with("tributary-")).collect::<Vec<_>>()
+            };
+            // Namespaces and definitions are gone some time after their deletion.
+            let gone = async {
+                while names().await != kept || !definitions.list(&ListParams::default()).await.unwrap().items.is_empty()
+                {
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+            };
+            let _ = tokio::time::timeout(Duration::from_secs(60), gone).await;
+            assert_eq!(definitions.list(&ListParams::default()).await.unwrap().items.len(), 0);
+            names().await
+        });
+        assert_eq!(names, kept);
+    }
+    runtime.block_on(the_readmes_steps(sandbox.kubeconfig()));
+}
+
+/// Two agents by hand, and the example of a root whose bursts all run.
+async fn the_readmes_steps(kubeconfig: PathBuf) {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut walk = Walk::new(kubeconfig);
+    let steps = walk::commands_below("## On clusters you have");
+    assert!(steps.len() > 10, "{steps:?}");
+    for step in steps {
+        eprintln!("$ {step}\n{}", walk.step(&step).await);
+    }
+    let bursts: Api<Burst> = Api::namespaced(walk.client("east").await, "default");
+    let ready = async || {
+        let found = bursts.list(&ListParams::default()).await.unwrap().items;
+        let phases: Vec<_> = found.iter().map(|burst| burst.status.clone().unwrap_or_default().phase).collect();
+        (phases.len() == 3 && phases.iter().all(|phase| *phase == BurstPhase::Ready), found)
+    };
+    for _ in 0..300 {
+        if ready().await.0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let (ready, found) = ready().await;
+    assert!(ready, "{:#?}", found.iter().map(|burst| (&burst.spec.slot, &burst.status)).collect::<Vec<_>>());
+}
+
+/// Reads standard output until a whole document was seen.
+fn first_document(child: &mut Child) -> Value {
+    let out: BufReader<&mut ChildStdout> = BufReader::new(child.stdout.as_mut().unwrap());
+    let mut text = Vec::new();
+    for byte in out.bytes() {
+        text.push(byte.unwrap());
+        if text.ends_with(b"\n}\n") {
+            return serde_json::from_slice(&text).unwrap();
+        }
+    }
+    panic!("it ended without a document: {}", String::from_utf8_lossy(&text));
+}
+
+/// The guards remove the directories when no process is left.
+fn nothing_is_left(document: &Value) {
+    for cluster in document["clusters"].as_array().unwrap() {
+        for file in ["kubeconfig", "log"] {
+            let file = Path::new(cluster[file].as_str().unwrap());
+            let directory = file.ancestors().find(|path| path.parent() == Some(&std::env::temp_dir())).unwrap();
+            for _ in 0..150 {
+                if !directory.exists() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            assert!(!directory.exists(), "{}", directory.display());
+        }
+        let admin = cluster["admin"].as_str().unwrap().trim_start_matches("http://");
+        assert!(std::net::TcpStream::connect(admin).is_err(), "the agent of {} runs on", cluster["name"]);
+    }
+}
+
+async fn search_for_the_secret_key(document: &Value) {
+    // The provider of rustls is a choice of the process.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let clusters = document["clusters"].as_array().unwrap();
+    let mut keys = Vec::new();
+    let mut places = Vec::new();
+    for cluster in clusters {
+        let client = client(cluster).await;
+        let secrets = Api::<Secret>::namespaced(client.clone(), "tributary-demo");
+        for secret in secrets.list(&ListParams::default()).await.unwrap() {
+            let certificate = secret.data.and_then(|mut data| data.remove("curve.cert"));
+            keys.extend(certificate.as_ref().and_then(secret_key));
+        }
+        places.extend(everything(&client, cluster["name"].as_str().unwrap()).await);
+        let log = std::fs::read_to_string(cluster["log"].as_str().unwrap()).unwrap();
+        places.push((format!("log of {}", cluster["name"]), log));
+    }
+    keys.sort();
+    keys.dedup();
+    let [key] = keys.as_slice() else { panic!("one certificate for one instance, not {}", keys.len()) };
+    assert!(places.len() > 20, "{}", places.len());
+    let found: Vec<_> = places.iter().filter(|(_, text)| text.contains(key.as_str())).map(|(place, _)| place).collect();
+    assert!(found.is_empty(), "the secret key is in {found:?}");
+}
+
+fn secret_key(certificate: &ByteString) -> Option<String> {
+    let text = String::from_utf8(certificate.0.clone()).unwrap();
+    let line = text.lines().find(|line| line.trim().starts_with("secret-key"))?.to_owned();
+    Some(line.split('"').nth(1)?.to_owned())
+}
+
+/// All objects but Secrets that could show it, as text.
+async fn everything(client: &Client, cluster: &str) -> Vec<(String, String)> {
+    let mut places = Vec::new();
+    let core = [
+        ("", "v1", "ConfigMap", "configmaps"),
+        ("", "v1", "Pod", "pods"),
+        ("", "v1", "Service", "services"),
+        ("", "v1", "Event", "events"),
+        ("batch", "v1", "Job", "jobs"),
+        ("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices"),
+        ("flux-framework.org", "v1alpha2", "MiniCluster", "miniclusters"),
+        ("tributary.dev", "v1alpha1", "Burst", "bursts"),
+        ("tributary.dev", "v1alpha1", "HostedBurst", "hostedbursts"),
+        ("tributary.dev", "v1alpha1", "ClusterPeer", "clusterpeers"),
+    ];
+    for (group, version, kind, plural) in core {
+        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
+        let objects = Api::<DynamicObject>::all_with(client.clone(), &resource);
+        for object in objects.list(&ListParams::default()).await.unwrap() {
+            places
+                .push((format!("{kind} {} in {cluster}", object.name_any()), serde_json::to_string(&object).unwrap()));
+        }
+    }
+    places
+}
+
+async fn client(cluster: &Value) -> Client {
+    let kubeconfig = Kubeconfig::read_from(cluster["kubeconfig"].as_str().unwrap()).unwrap();
+    let options =
+        KubeConfigOptions { context: cluster["context"].as_str().map(str::to_owned), ..KubeConfigOptions::default() };
+    Client::try_from(Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap()).unwrap()
+}

@@ -1,0 +1,222 @@
+//! The steps that the README gives for clusters one has, carried out as they are written: `agentctl` and the agents are
+//! the programs themselves, `kubectl` is what it would send to the API servers.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::{DynamicObject, GroupVersionKind};
+use kube::{Client, Config, discovery};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// How often is looked, and how many times: whatever the README says takes no longer.
+const POLL: Duration = Duration::from_millis(200);
+const LOOKS: u32 = 300;
+/// Ports of the examples; other ones are taken, for they may be in use.
+const PORTS: [u16; 6] = [7946, 7947, 8080, 8081, 8090, 8091];
+
+/// Walks through all commands of a section of the README, in a directory of its own.
+pub(crate) struct Walk {
+    directory: tempfile::TempDir,
+    kubeconfig: PathBuf,
+    ports: BTreeMap<u16, u16>,
+    agents: Vec<Child>,
+}
+
+impl Drop for Walk {
+    fn drop(&mut self) {
+        for agent in &mut self.agents {
+            let _ = agent.kill().and_then(|()| agent.wait().map(drop));
+        }
+    }
+}
+
+impl Walk {
+    /// Contexts come from `kubeconfig`.
+    pub(crate) fn new(kubeconfig: PathBuf) -> Self {
+        let free = |port: u16| (port, TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port());
+        let walk = Self {
+            directory: tempfile::tempdir().unwrap(),
+            kubeconfig,
+            ports: PORTS.into_iter().map(free).collect(),
+            agents: Vec::new(),
+        };
+        for folder in ["examples", "config/crd"] {
+            let (from, to) = (repository().join(folder), walk.directory.path().join(folder));
+            fs::create_dir_all(&to).unwrap();
+            for file in fs::read_dir(from).unwrap() {
+                let file = file.unwrap();
+                let text = fs::read_to_string(file.path()).unwrap();
+                fs::write(to.join(file.file_name()), walk.with_free_ports(&text)).unwrap();
+            }
+        }
+        walk
+    }
+
+    /// Carries out one line; what a command prints is returned.
+    pub(crate) async fn step(&mut self, line: &str) -> String {
+        let line = self.with_free_ports(line);
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[0] {
+            // Both programs are here already.
+            "cargo" => String::new(),
+            "kubectl" => self.kubectl(&words).await,
+            "tributary-agent" => {
+                self.agent(&words);
+                String::new()
+            }
+            "agentctl" => {
+                // Watching has no end.
+                let arguments = words[1..].iter().filter(|word| **word != "--watch");
+                let output = self.program().args(arguments).output().unwrap();
+                let (said, text) = (String::from_utf8_lossy(&output.stderr), String::from_utf8(output.stdout).unwrap());
+                assert!(output.status.success(), "{line}\n{said}{text}");
+                text
+            }
+            _ => panic!("nobody knows how to do this: {line}"),
+        }
+    }
+
+    fn program(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_agentctl"));
+        command.current_dir(self.directory.path()).env("KUBECONFIG", &self.kubeconfig);
+        command
+    }
+
+    /// Starts an agent, and waits until its admin API listens.
+    fn agent(&mut self, words: &[&str]) {
+        let mut command = self.program();
+        command.arg("__tributary-agent").args(&words[1..]).stdout(Stdio::null()).stderr(Stdio::null());
+        self.agents.push(command.spawn().unwrap());
+        let file = self.directory.path().join(after(words, "--config"));
+        let config = tributary::config::Config::load(Some(&file)).unwrap();
+        for _ in 0..LOOKS {
+            if TcpStream::connect(config.admin.listen).is_ok() {
+                return;
+            }
+            std::thread::sleep(POLL);
+        }
+        panic!("the agent of {} does not start", file.display());
+    }
+
+    async fn kubectl(&self, words: &[&str]) -> String {
+        let client = self.client(after(words, "--context")).await;
+        let verb = words.iter().position(|word| ["apply", "create", "get"].contains(word)).unwrap();
+        match words[verb] {
+            "apply" => {
+                for object in self.objects(after(words, "-f")) {
+                    apply(&client, &object).await;
+                }
+            }
+            "create" => {
+                let [_, "namespace", name] = words[verb..] else { panic!("{words:?}") };
+                let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+                apply(&client, &object).await;
+            }
+            _ => {
+                for kind in words[verb + 1].split(',') {
+                    let group = if kind == "miniclusters" { "flux-framework.org" } else { "tributary.dev" };
+                    let found = discovery::group(&client, group).await.unwrap();
+                    let (resource, _) =
+                        found.recommended_resources().into_iter().find(|(it, _)| it.plural == kind).unwrap();
+                    let objects: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+                    some(kind, &objects).await;
+                }
+            }
+        }
+        String::new()
+    }
+
+    /// The objects of a file, or of the files of a folder.
+    fn objects(&self, path: &str) -> Vec<Value> {
+        let path = self.directory.path().join(path);
+        let files = match path.is_dir() {
+            true => fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()).collect(),
+            false => vec![path],
+        };
+        let texts = files.iter().map(|file| fs::read_to_string(file).unwrap());
+        texts.map(|text| serde_saphyr::from_str(&text).unwrap()).collect()
+    }
+
+    /// A client of a context.
+    pub(crate) async fn client(&self, context: &str) -> Client {
+        let kubeconfig = Kubeconfig::read_from(&self.kubeconfig).unwrap();
+        let options = KubeConfigOptions { context: Some(context.to_owned()), ..KubeConfigOptions::default() };
+        Client::try_from(Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap()).unwrap()
+    }
+
+    fn with_free_ports(&self, text: &str) -> String {
+        self.ports
+            .iter()
+            .fold(text.to_owned(), |text, (written, free)| text.replace(&format!(":{written}"), &format!(":{free}")))
+    }
+}
+
+fn after<'a>(words: &[&'a str], option: &str) -> &'a str {
+    let at = words.iter().position(|word| *word == option).unwrap_or_else(|| panic!("no {option} in {words:?}"));
+    words[at + 1]
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The command lines of the README below a heading, up to the next one.
+pub(crate) fn commands_below(heading: &str) -> Vec<String> {
+    let text = fs::read_to_string(repository().join("README.md")).unwrap();
+    let section = text.split(heading).nth(1).unwrap_or_else(|| panic!("the README has no {heading:?}"));
+    let section = section.split("\n## ").next().unwrap();
+    section.lines().filter_map(|line| line.strip_prefix("$ ")).map(str::to_owned).collect()
+}
+
+/// Waits until there is something to get.
+async fn some(kind: &str, objects: &Api<DynamicObject>) {
+    for _ in 0..LOOKS {
+        if !objects.list(&ListParams::default()).await.unwrap().items.is_empty() {
+            return;
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    panic!("there are no {kind}");
+}
+
+/// Server-side apply; again, as long as the API server does not know the kind yet.
+async fn apply(client: &Client, object: &Value) {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Type {
+        api_version: String,
+        kind: String,
+    }
+    let Type { api_version, kind } = serde_json::from_value(object.clone()).unwrap();
+    let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+    let kind = GroupVersionKind::gvk(group, version, &kind);
+    let mut refused = None;
+    for _ in 0..LOOKS {
+        let error = match discovery::pinned_kind(client, &kind).await {
+            Ok((resource, capabilities)) => {
+                let namespace = object["metadata"]["namespace"].as_str().unwrap_or("default");
+                let api: Api<DynamicObject> = match capabilities.scope {
+                    discovery::Scope::Cluster => Api::all_with(client.clone(), &resource),
+                    discovery::Scope::Namespaced => Api::namespaced_with(client.clone(), namespace, &resource),
+                };
+                let name = object["metadata"]["name"].as_str().unwrap();
+                let params = PatchParams::apply("kubectl").validation_strict();
+                match api.patch(name, &params, &Patch::Apply(object)).await {
+                    Ok(_) => return,
+                    Err(error) => error,
+                }
+            }
+            Err(error) => error,
+        };
+        refused = Some(error);
+        tokio::time::sleep(POLL).await;
+    }
+    panic!("{kind:?}: {refused:?}");
+}
