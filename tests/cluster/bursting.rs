@@ -1,7 +1,8 @@
 //! Bursts onto real clusters: placed, wired, resized, released.
 
 use k8s_openapi::api::core::v1::{Node, Pod, Secret};
-use kube::api::{Api, DeleteParams, ListParams};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tributary::api::hosted_burst::{BurstPhase, LeadEndpoint};
@@ -151,6 +152,19 @@ async fn hosted_objects_come_back_and_a_deleted_hosted_burst_is_an_eviction() {
         }
     })
     .await;
+    what_is_edited_is_reverted(&west, slot).await;
+    let job = west.jobs().get(slot).await.unwrap().uid();
+    west.jobs().delete(slot, &DeleteParams::background()).await.unwrap();
+    eventually("the hosted Job is back and its brokers join", async || {
+        let now = west.jobs().get_opt(slot).await.map_err(|error| error.to_string())?;
+        let ready = west.status(slot).await?.ready;
+        match now {
+            Some(now) if now.uid() != job && ready == Some(1) => Ok(()),
+            other => Err(format!("{:?}, {ready:?} ready", other.map(|job| job.uid()))),
+        }
+    })
+    .await;
+    east.burst("guest", slot, BurstPhase::Ready).await;
     west.secrets().delete(&names::curve(slot), &DeleteParams::default()).await.unwrap();
     // Nobody watches Secrets; what changes the HostedBurst or its MiniCluster makes somebody look.
     west.mini_clusters().delete(slot, &DeleteParams::default()).await.unwrap();
@@ -167,6 +181,42 @@ async fn hosted_objects_come_back_and_a_deleted_hosted_burst_is_an_eviction() {
     west.empty(slot).await;
     east.running("guest").await;
     east.delete("guest").await;
+}
+
+/// Boot files, the Services and the lead's address of a hosted burst are its root's word.
+async fn what_is_edited_is_reverted(provider: &Place, slot: &str) {
+    let params = PatchParams::default();
+    let files = provider.config_maps().get(&names::entrypoint(slot)).await.unwrap().data.unwrap();
+    let first = files.keys().next().unwrap();
+    let patch = Patch::Merge(json!({"data": {first: "echo hijacked"}}));
+    provider.config_maps().patch(&names::entrypoint(slot), &params, &patch).await.unwrap();
+    let lead = provider.lead_endpoint(slot).await.unwrap();
+    let port = async || {
+        let spec = provider.services().get(&names::lead(slot)).await.unwrap().spec.unwrap();
+        spec.ports.unwrap()[0].port
+    };
+    let own_port = port().await;
+    let patch = Patch::Json::<()>(
+        serde_json::from_value(json!([{"op": "replace", "path": "/spec/ports/0/port", "value": 9}])).unwrap(),
+    );
+    provider.services().patch(&names::lead(slot), &params, &patch).await.unwrap();
+    let slices: Api<EndpointSlice> = Api::namespaced(provider.client.clone(), &provider.namespace);
+    let selector = format!("{}={}", labels::kubernetes::SERVICE_NAME, names::lead(slot));
+    let slice = slices.list(&ListParams::default().labels(&selector)).await.unwrap().items.remove(0).name_any();
+    let patch = Patch::Json::<()>(
+        serde_json::from_value(json!([{"op": "replace", "path": "/endpoints/0/addresses/0", "value": "192.0.2.66"}]))
+            .unwrap(),
+    );
+    slices.patch(&slice, &params, &patch).await.unwrap();
+    eventually("edits of hosted objects are reverted", async || {
+        let now = provider.config_maps().get(&names::entrypoint(slot)).await.map_err(|error| error.to_string())?;
+        let (endpoint, port) = (provider.lead_endpoint(slot).await?, port().await);
+        if now.data.as_ref() != Some(&files) {
+            return Err("the ConfigMap differs".to_owned());
+        }
+        if endpoint == lead && port == own_port { Ok(()) } else { Err(format!("{endpoint:?}, port {port}")) }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,30 +6,38 @@ use kube::ResourceExt;
 use serde_json::json;
 use tributary::api::hosted_burst::BurstPhase;
 use tributary_tests::eventually::eventually;
-use tributary_tests::scenario::bursting;
+use tributary_tests::federation::Federation;
+use tributary_tests::scenario::{Place, bursting};
 
-use crate::shared::{alone, places};
+use crate::shared::{CLUSTERS, alone, places};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_provider_that_is_killed_at_any_phase_converges() {
     let federation = alone().await;
-    let [east, west, _] = places(&federation, "killed").await;
-    let phases =
-        [BurstPhase::Offered, BurstPhase::Accepted, BurstPhase::Provisioning, BurstPhase::Joining, BurstPhase::Ready];
-    for (index, phase) in phases.into_iter().enumerate() {
-        let (root, slot) = (format!("kill-{index}"), format!("kill-{index}-burst-0"));
-        east.create(&root, bursting(1, json!([{"size": 2, "peer": "west"}]))).await;
+    let [east, west, north] = places(&federation, "killed").await;
+    let early = [BurstPhase::Offered, BurstPhase::Accepted, BurstPhase::Provisioning];
+    let late = [BurstPhase::Joining, BurstPhase::Ready];
+    // Two providers die beside each other.
+    tokio::join!(killed_at(&federation, 1, &early, &east, &west), killed_at(&federation, 2, &late, &east, &north));
+}
+
+async fn killed_at(federation: &Federation, index: usize, phases: &[BurstPhase], root: &Place, provider: &Place) {
+    let peer = CLUSTERS[index];
+    for (round, phase) in phases.iter().enumerate() {
+        let name = format!("{peer}-{round}");
+        let slot = format!("{name}-burst-0");
+        root.create(&name, bursting(1, json!([{"size": 2, "peer": peer}]))).await;
         eventually(format!("{slot} is {phase:?} or further"), async || {
-            let burst = east.burst_now(&root, &slot).await?;
+            let burst = root.burst_now(&name, &slot).await?;
             let seen = burst.status.unwrap_or_default().phase;
-            if seen >= phase { Ok(()) } else { Err(format!("{seen:?}")) }
+            if seen >= *phase { Ok(()) } else { Err(format!("{seen:?}")) }
         })
         .await;
-        federation.agent(1).kill().unwrap();
-        federation.agent(1).start(&federation.group).unwrap();
-        east.burst(&root, &slot, BurstPhase::Ready).await;
-        east.delete(&root).await;
-        west.empty(&slot).await;
+        federation.agent(index).kill().unwrap();
+        federation.agent(index).start(&federation.group).unwrap();
+        root.burst(&name, &slot, BurstPhase::Ready).await;
+        root.delete(&name).await;
+        provider.empty(&slot).await;
     }
 }
 

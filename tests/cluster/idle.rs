@@ -8,14 +8,14 @@ use tributary_tests::agent::AGENT_USER;
 use tributary_tests::eventually::eventually;
 use tributary_tests::scenario::{bursting, interactive};
 
-use crate::shared::{alone, places};
+use crate::shared::{places, quiet};
 
 /// MiniClusters that are settled while nothing is asked for.
 const COUNT: usize = 50;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn settled_clusters_make_no_requests() {
-    let federation = alone().await;
+    let federation = quiet().await;
     let [east, west, _] = places(&federation, "idle").await;
     east.create("busy", bursting(1, json!([{"size": 1, "peer": "west"}]))).await;
     for index in 1..COUNT {

@@ -1,7 +1,8 @@
 //! Tests on real control planes: three clusters with an agent process each.
 //!
-//! All tests of this binary share the clusters and the agents; each has a namespace of its own. A test that disturbs an
-//! agent takes the federation for itself ([`shared::alone`]).
+//! Tests share the clusters and the agents; each has a namespace of its own. A test that disturbs an agent takes the
+//! federation for itself ([`shared::alone`]), and one that measures time has clusters that no other test works on
+//! ([`shared::quiet`]).
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod bursting;
@@ -9,6 +10,7 @@ mod corpus;
 mod faults;
 mod identity;
 mod idle;
+mod leases;
 mod lifecycle;
 mod migration;
 mod mini_cluster;

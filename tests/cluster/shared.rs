@@ -1,26 +1,47 @@
-//! The clusters of this binary.
+//! The worlds of this binary: one that most tests share, and one for tests of time.
 
 use std::sync::OnceLock;
 use std::thread;
 
-use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use tributary_sandbox::{ClusterOptions, NodeGroup, Options};
+use tokio::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use tributary_sandbox::{ClusterOptions, NodeGroup, Options, Sandbox};
 use tributary_tests::federation::Federation;
 use tributary_tests::scenario::Place;
 
 /// Names of the clusters; the first is where roots are made.
 pub(crate) const CLUSTERS: [&str; 3] = ["east", "west", "north"];
 
-static FEDERATION: OnceLock<RwLock<Federation>> = OnceLock::new();
+/// Most tests.
+static BUSY: OnceLock<RwLock<Federation>> = OnceLock::new();
+/// Tests that wait for something not to happen: they take a minute each whatever the machine does, so they have clusters
+/// of their own beside the others, and short leases.
+static QUIET: OnceLock<Mutex<Federation>> = OnceLock::new();
+
+/// Times of bursts in the quiet world, in seconds.
+pub(crate) const LEASE: u64 = 15;
+/// See [`LEASE`].
+pub(crate) const DRAIN: u64 = 2;
+/// See [`LEASE`].
+pub(crate) const GRACE: u64 = 8;
+const SHORT: &str = "[bursting]\nlease_seconds = 15\ndrain_seconds = 2\ngrace_seconds = 8";
 
 /// The federation, together with other tests.
 pub(crate) async fn together() -> RwLockReadGuard<'static, Federation> {
-    federation().await.read().await
+    busy().await.read().await
 }
 
 /// The federation, without other tests.
 pub(crate) async fn alone() -> RwLockWriteGuard<'static, Federation> {
-    federation().await.write().await
+    busy().await.write().await
+}
+
+/// Another federation, without other tests.
+pub(crate) async fn quiet() -> MutexGuard<'static, Federation> {
+    begin(|| {
+        QUIET.get_or_init(|| Mutex::new(start(SHORT)));
+    })
+    .await;
+    QUIET.get().expect("it was begun").lock().await
 }
 
 /// This test's namespace, on each cluster.
@@ -30,19 +51,28 @@ pub(crate) async fn places(federation: &Federation, namespace: &str) -> [Place; 
     [place(federation.client(0).await), place(federation.client(1).await), place(federation.client(2).await)]
 }
 
-async fn federation() -> &'static RwLock<Federation> {
+async fn busy() -> &'static RwLock<Federation> {
+    begin(|| {
+        BUSY.get_or_init(|| RwLock::new(start("")));
+    })
+    .await;
+    BUSY.get().expect("it was begun")
+}
+
+async fn begin(begin: fn()) {
+    tokio::task::spawn_blocking(begin).await.expect("the start does not panic");
+}
+
+fn start(extra: &'static str) -> Federation {
     // A test's runtime ends with the test, and kube's clients with it: the start has a thread of its own.
-    let started = tokio::task::spawn_blocking(|| {
-        FEDERATION.get_or_init(|| {
-            let start = || {
-                let sandbox = tributary_sandbox::shared(options).expect("the sandbox starts");
-                let runtime = tokio::runtime::Runtime::new().expect("a runtime starts");
-                runtime.block_on(Federation::start(sandbox)).expect("the federation starts")
-            };
-            RwLock::new(thread::spawn(start).join().expect("the start does not panic"))
-        })
-    });
-    started.await.expect("the start does not panic")
+    let start = move || {
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime starts");
+        // It ends with the process, like every static.
+        let sandbox: &'static Sandbox =
+            Box::leak(Box::new(runtime.block_on(Sandbox::start(options())).expect("the sandbox starts")));
+        runtime.block_on(Federation::start(sandbox, extra)).expect("the federation starts")
+    };
+    thread::spawn(start).join().expect("the start does not panic")
 }
 
 fn options() -> Options {

@@ -31,21 +31,24 @@ pub struct Federation {
     /// The processes of the agents.
     pub group: Group,
     directory: PathBuf,
+    extra: &'static str,
     /// Signs the identities.
     pub authority: Authority,
     _temporary: tempfile::TempDir,
 }
 
 impl Federation {
-    /// Agents on all clusters of `sandbox`, connected with each other; each may place bursts on each.
-    pub async fn start(sandbox: &'static Sandbox) -> anyhow::Result<Self> {
+    /// Agents on all clusters of `sandbox`, connected with each other; each may place bursts on each. `extra` is TOML that
+    /// is added to the configuration of each.
+    pub async fn start(sandbox: &'static Sandbox, extra: &'static str) -> anyhow::Result<Self> {
         let temporary = tempfile::tempdir()?;
         let directory = temporary.path().to_owned();
         #[allow(clippy::disallowed_methods, reason = "certificates of a real run are valid now")]
         let now = Timestamp::now();
         let authority = Authority::create("tests.example", now)?;
         let group = Group::start(Duration::from_secs(2), None)?;
-        let mut federation = Self { sandbox, agents: Vec::new(), group, directory, authority, _temporary: temporary };
+        let agents = Vec::new();
+        let mut federation = Self { sandbox, agents, group, directory, extra, authority, _temporary: temporary };
         for cluster in sandbox.clusters() {
             federation.prepare(cluster).await?;
             let agent = federation.agent_for(cluster, now)?;
@@ -118,7 +121,8 @@ impl Federation {
         self.authority.issue(cluster.name(), now, A_DAY)?.write(&identity, Existing::Refuse)?;
         // The agents of tests may do everything; what they need of rights is the chart's matter.
         let kubeconfig = cluster.kubeconfig_in(AGENT_USER, Some("system:masters"))?;
-        let setup = Setup { cluster: cluster.name(), kubeconfig: &kubeconfig, identity: Some(&identity), extra: "" };
+        let setup =
+            Setup { cluster: cluster.name(), kubeconfig: &kubeconfig, identity: Some(&identity), extra: self.extra };
         Agent::new(&directory, &setup)
     }
 

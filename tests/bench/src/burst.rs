@@ -6,40 +6,73 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams};
 use serde_json::json;
 use tributary_sandbox::{Options, Sandbox};
-use tributary_tests::federation::Federation;
+use tributary_tests::federation::{Federation, apply_peer, cluster_peer};
 use tributary_tests::scenario::{Place, bursting};
 
+use crate::delay::delayed;
 use crate::figures::{figure, percentiles};
 
 /// Root applied until the HostedBurst is on the peer, and until all pods of both are ready.
 pub(crate) async fn burst() -> anyhow::Result<()> {
-    const TIMES: usize = 10;
     // The federation holds on to its clusters as long as the process lives.
     let sandbox: &'static Sandbox = Box::leak(Box::new(Sandbox::start(Options::named(["east", "west"])).await?));
-    let federation = Federation::start(sandbox).await?;
+    let federation = Federation::start(sandbox, "").await?;
     federation.namespace("bench").await?;
     let place = |client| Place { client, namespace: "bench".to_owned() };
     let (east, west) = (place(federation.client(0).await), place(federation.client(1).await));
-    let (mut hosted, mut ready) = (Vec::new(), Vec::new());
-    for index in 0..TIMES {
-        let (root, slot) = (format!("river-{index}"), format!("river-{index}-burst-0"));
-        let started = now();
-        east.create(&root, bursting(4, json!([{"size": 3, "peer": "west"}]))).await;
-        until(|| async { Ok(west.hosted().get_opt(&slot).await?.is_some()) }).await?;
-        hosted.push(started.elapsed());
-        until(|| async { Ok(ready_pods(&west, &slot).await? == 3 && ready_pods(&east, &root).await? == 4) }).await?;
-        ready.push(started.elapsed());
-        east.delete(&root).await;
-        west.empty(&slot).await;
-    }
-    figure("root applied → HostedBurst on the peer, loopback", &percentiles(&mut hosted), "-", "250 ms");
-    figure("root of 4 applied → all pods of a burst of 3 ready", &percentiles(&mut ready), "-", "3 s");
+    measure(&east, &west, "near", "loopback", ("-", "-")).await?;
+    move_apart(&federation, ROUND_TRIP / 2).await?;
+    measure(&east, &west, "far", "50 ms round trip", ("250 ms", "3 s")).await?;
     for agent in &federation.agents {
         if let Some(process) = agent.pid() {
             let resident = crate::operator::resident(process)?;
             figure("RSS of a federated agent, idle", &format!("{resident:.0} MiB"), "-", "-");
         }
     }
+    Ok(())
+}
+
+/// Between the agents, in the second measurement.
+const ROUND_TRIP: Duration = Duration::from_millis(50);
+
+/// From now on the agents reach each other only by a way that takes `one_way`.
+async fn move_apart(federation: &Federation, one_way: Duration) -> anyhow::Result<()> {
+    for (index, other) in [(0, 1), (1, 0)] {
+        let endpoint = delayed(federation.agent(other).listen, one_way).await?;
+        let peer = cluster_peer(federation.clusters()[other].name(), &endpoint.to_string());
+        apply_peer(&federation.client(index).await, &peer).await?;
+    }
+    for agent in &federation.agents {
+        agent.stop(&federation.group).await?;
+        agent.start(&federation.group)?;
+    }
+    // Until both lead and are connected: their peers' statuses outlive a short restart.
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    federation.connected().await;
+    Ok(())
+}
+
+async fn measure(east: &Place, west: &Place, name: &str, way: &str, goals: (&str, &str)) -> anyhow::Result<()> {
+    const TIMES: usize = 10;
+    let (mut hosted, mut ready) = (Vec::new(), Vec::new());
+    for index in 0..TIMES {
+        let (root, slot) = (format!("{name}-{index}"), format!("{name}-{index}-burst-0"));
+        let started = now();
+        east.create(&root, bursting(4, json!([{"size": 3, "peer": "west"}]))).await;
+        until(|| async { Ok(west.hosted().get_opt(&slot).await?.is_some()) }).await?;
+        hosted.push(started.elapsed());
+        until(|| async { Ok(ready_pods(west, &slot).await? == 3 && ready_pods(east, &root).await? == 4) }).await?;
+        ready.push(started.elapsed());
+        east.delete(&root).await;
+        west.empty(&slot).await;
+    }
+    figure(&format!("root applied → HostedBurst on the peer, {way}"), &percentiles(&mut hosted), "-", goals.0);
+    figure(
+        &format!("root of 4 applied → all pods of a burst of 3 ready, {way}"),
+        &percentiles(&mut ready),
+        "-",
+        goals.1,
+    );
     Ok(())
 }
 

@@ -1,12 +1,13 @@
 //! Benchmarks of an operator for MiniClusters against real control planes: prints figures, judges nothing.
 //!
-//!     cargo run --release -p tributary-bench
-//!     cargo run --release -p tributary-bench -- --operator 'flux-operator --kubeconfig {kubeconfig}' --user agent
+//!     cargo run --profile measure -p tributary-bench
+//!     cargo run --profile measure -p tributary-bench -- --operator 'flux-operator --kubeconfig {kubeconfig}' --user agent
 //!
 //! Each section starts from a fresh control plane with a fresh operator process. Pods are simulated (kwok), so what is
 //! measured is the operator and the API server, not container runtimes.
 
 mod burst;
+mod delay;
 mod figures;
 mod local;
 mod operator;

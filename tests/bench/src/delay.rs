@@ -1,0 +1,63 @@
+//! A way to a UDP listener that takes time.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::UdpSocket;
+
+/// Longer than any datagram.
+const DATAGRAM: usize = 65_536;
+
+/// An address that leads to `target`; every datagram takes `one_way` longer, in both directions. Ends with the runtime.
+pub(crate) async fn delayed(target: SocketAddr, one_way: Duration) -> anyhow::Result<SocketAddr> {
+    let front = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?);
+    let address = front.local_addr()?;
+    tokio::spawn(async move {
+        let mut ways: BTreeMap<SocketAddr, Arc<UdpSocket>> = BTreeMap::new();
+        let mut buffer = vec![0; DATAGRAM];
+        while let Ok((length, client)) = front.recv_from(&mut buffer).await {
+            let way = match ways.get(&client) {
+                Some(way) => way.clone(),
+                None => {
+                    let Ok(way) = answering(target, front.clone(), client, one_way).await else { return };
+                    ways.insert(client, way.clone());
+                    way
+                }
+            };
+            let datagram = buffer[..length].to_vec();
+            tokio::spawn(async move {
+                tokio::time::sleep(one_way).await;
+                // A datagram may be lost.
+                let _ = way.send(&datagram).await;
+            });
+        }
+    });
+    Ok(address)
+}
+
+/// A socket towards `target`, whose answers go back to `client`.
+async fn answering(
+    target: SocketAddr,
+    front: Arc<UdpSocket>,
+    client: SocketAddr,
+    one_way: Duration,
+) -> std::io::Result<Arc<UdpSocket>> {
+    let way = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?);
+    way.connect(target).await?;
+    let back = way.clone();
+    tokio::spawn(async move {
+        let mut buffer = vec![0; DATAGRAM];
+        loop {
+            // The target may be away for a while.
+            let Ok(length) = back.recv(&mut buffer).await else { continue };
+            let (datagram, front) = (buffer[..length].to_vec(), front.clone());
+            tokio::spawn(async move {
+                tokio::time::sleep(one_way).await;
+                let _ = front.send_to(&datagram, client).await;
+            });
+        }
+    });
+    Ok(way)
+}
