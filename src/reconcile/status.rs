@@ -294,7 +294,7 @@ fn supported(facts: &Facts<'_>) -> Statement {
     if facts.unsupported.is_empty() {
         return Statement::holds(condition::SPEC_SUPPORTED, "AllFieldsWork", "");
     }
-    let message = format!("accepted, but without effect yet: {}", facts.unsupported.join(", "));
+    let message = format!("accepted, but without effect: {}", facts.unsupported.join("; "));
     Statement::fails(condition::SPEC_SUPPORTED, "FieldsWithoutEffect", message)
 }
 

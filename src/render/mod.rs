@@ -58,7 +58,7 @@ pub struct Rendered {
     pub boot: Boot,
     /// The ranks of the instance.
     pub rank_map: RankMap,
-    /// Paths of fields that are written and have no effect yet: for the condition `SpecSupported`.
+    /// Fields that are written and have no effect there, each with the reason: for the condition `SpecSupported`.
     pub unsupported: Vec<String>,
 }
 

@@ -1,43 +1,59 @@
-//! Fields that are accepted and have no effect yet: the user hears of them by the condition `SpecSupported`.
+//! Fields that are accepted and have no effect where they are written: the user hears of them by the condition
+//! `SpecSupported`.
 
 use super::model::Model;
 use super::scripts;
 use crate::api::minicluster::{BurstNetworkType, Commands, Container};
 
-/// Paths of written fields without effect, in the order of the spec.
+const NOT_YET: &str = "not carried out yet";
+const FLUX: &str = "it is for the container that runs Flux";
+const OWN_ENTRYPOINT: &str = "the image's own entrypoint runs";
+
+/// Written fields without effect, in the order of the spec: each path, and why in parentheses.
 pub(super) fn unsupported(model: &Model<'_>) -> Vec<String> {
     let mut found = Found::default();
     let spec = model.spec;
     let runner = model.runner.container;
     let path = format!("spec.containers[{}]", model.runner.index);
-    found.on(runner.diagnostics, &path, "diagnostics");
-    found.on(runner.flux_user.name.is_some() || runner.flux_user.uid.is_some(), &path, "fluxUser");
-    found.on(runner.no_wrap_entrypoint, &path, "noWrapEntrypoint");
-    found.on(runner.batch_raw && !runner.batch, &path, "batchRaw");
-    found.on(runner.commands.service_pre.is_some(), &path, "commands.servicePre");
+    found.on(runner.diagnostics, &path, "diagnostics", NOT_YET);
+    found.on(runner.flux_user.name.is_some(), &path, "fluxUser.name", NOT_YET);
+    found.on(runner.flux_user.uid.is_some(), &path, "fluxUser.uid", NOT_YET);
+    found.on(runner.no_wrap_entrypoint, &path, "noWrapEntrypoint", "Flux is started by a script of ours");
+    found.on(runner.batch_raw && !runner.batch, &path, "batchRaw", "it needs batch");
+    let beside = "it is for containers beside the one that runs Flux";
+    found.on(runner.commands.service_pre.is_some(), &path, "commands.servicePre", beside);
     for (index, container) in model.sidecars() {
         let path = format!("spec.containers[{index}]");
-        found.on(container.diagnostics, &path, "diagnostics");
         found.beside_flux(container, &path);
         if container.no_wrap_entrypoint {
-            found.on(container.command.is_some(), &path, "command");
+            found.on(container.command.is_some(), &path, "command", OWN_ENTRYPOINT);
             found.shell(&container.commands, &path);
-            found.on(container.pre_command.is_some(), &path, "preCommand");
+            found.on(container.commands.pre.is_some(), &path, "commands.pre", OWN_ENTRYPOINT);
+            found.on(container.pre_command.is_some(), &path, "preCommand", OWN_ENTRYPOINT);
         }
     }
     for (index, container) in spec.services.iter().enumerate() {
         let path = format!("spec.services[{index}]");
         found.beside_flux(container, &path);
-        found.on(container.run_flux, &path, "runFlux");
-        found.on(container.pre_command.is_some(), &path, "preCommand");
+        found.on(container.run_flux, &path, "runFlux", "a service runs no Flux");
+        let unneeded = "a service without a command keeps its image's entrypoint";
+        found.on(container.no_wrap_entrypoint, &path, "noWrapEntrypoint", unneeded);
+        found.on(
+            container.pre_command.is_some(),
+            &path,
+            "preCommand",
+            "a service has no broker: use commands.servicePre",
+        );
         if !scripts::is_wrapped_service(container) {
             found.shell(&container.commands, &path);
         }
     }
     let bursting = &spec.flux.bursting;
     let path = "spec.flux.bursting";
-    found.on(model.has_bursts() && bursting.network.kind != BurstNetworkType::NodePort, path, "network.type");
-    found.on(!model.has_bursts() && bursting.wait != Default::default(), path, "wait");
+    let no_bursts = "there are no bursts to wait for";
+    let network = model.has_bursts() && bursting.network.kind != BurstNetworkType::NodePort;
+    found.on(network, path, "network.type", NOT_YET);
+    found.on(!model.has_bursts() && bursting.wait != Default::default(), path, "wait", no_bursts);
     found.0
 }
 
@@ -45,29 +61,44 @@ pub(super) fn unsupported(model: &Model<'_>) -> Vec<String> {
 struct Found(Vec<String>);
 
 impl Found {
-    fn on(&mut self, written: bool, path: &str, field: &str) {
+    fn on(&mut self, written: bool, path: &str, field: &str, why: &str) {
         if written {
-            self.0.push(format!("{path}.{field}"));
+            self.0.push(format!("{path}.{field} ({why})"));
         }
     }
 
     /// What only the container that runs Flux has a use for.
     fn beside_flux(&mut self, container: &Container, path: &str) {
-        self.on(container.launcher, path, "launcher");
-        self.on(container.batch, path, "batch");
-        self.on(container.batch_raw, path, "batchRaw");
-        self.on(container.commands.prefix.is_some(), path, "commands.prefix");
-        self.on(container.commands.run_flux_as_root, path, "commands.runFluxAsRoot");
-        self.on(container.commands.broker_pre().is_some(), path, "commands.brokerPre");
-        self.on(container.commands.worker_pre().is_some(), path, "commands.workerPre");
+        let Container { commands, flux_user, .. } = container;
+        for (written, field) in [
+            (container.launcher, "launcher"),
+            (container.batch, "batch"),
+            (container.batch_raw, "batchRaw"),
+            (container.logs.is_some(), "logs"),
+            (container.cores.is_some(), "cores"),
+            (flux_user.name.is_some(), "fluxUser.name"),
+            (flux_user.uid.is_some(), "fluxUser.uid"),
+            (container.diagnostics, "diagnostics"),
+            (commands.prefix.is_some(), "commands.prefix"),
+            (commands.run_flux_as_root, "commands.runFluxAsRoot"),
+            (commands.broker_pre.is_some(), "commands.brokerPre"),
+            (commands.pre_broker.is_some(), "commands.preBroker"),
+            (commands.worker_pre.is_some(), "commands.workerPre"),
+            (commands.pre_worker.is_some(), "commands.preWorker"),
+        ] {
+            self.on(written, path, field, FLUX);
+        }
     }
 
     /// Shell around a command that is the image's own.
     fn shell(&mut self, commands: &Commands, path: &str) {
-        self.on(commands.script.is_some(), path, "commands.script");
-        self.on(commands.init.is_some(), path, "commands.init");
-        self.on(commands.pre.is_some(), path, "commands.pre");
-        self.on(commands.service_pre.is_some(), path, "commands.servicePre");
-        self.on(commands.post.is_some(), path, "commands.post");
+        for (text, field) in [
+            (&commands.script, "commands.script"),
+            (&commands.init, "commands.init"),
+            (&commands.service_pre, "commands.servicePre"),
+            (&commands.post, "commands.post"),
+        ] {
+            self.on(text.is_some(), path, field, OWN_ENTRYPOINT);
+        }
     }
 }

@@ -101,7 +101,6 @@ const ALL_COMMON_FIELDS: &str = r##"
     runtimeClassName: gvisor
     dnsPolicy: Default
     hostIPC: true
-    hostPID: true
     nodeSelector: {pool: a}
     nodeAffinity: {type: [big, small]}
     tolerations: [{key: k, operator: Equal, value: v, effect: NoExecute, tolerationSeconds: 30}]

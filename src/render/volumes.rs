@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::problem::{Problem, reason};
 use super::quantity;
+use super::validate::names;
 use crate::api::minicluster::{Container, ContainerVolume, MiniClusterSpec};
 
 /// Where an empty directory is mounted that names no path; upstream's choice.
@@ -45,7 +46,7 @@ pub(super) fn resolve(
     let mut sources: BTreeMap<&str, Volume> = BTreeMap::new();
     let mut resolved = UserVolumes::default();
     for (index, container) in containers.iter().enumerate() {
-        let mut paths: BTreeSet<&str> = taken.iter().copied().collect();
+        let mut paths: BTreeSet<&str> = taken.iter().map(|path| path.trim_end_matches('/')).collect();
         let mut mounts = Vec::new();
         for (name, volume) in container.volumes() {
             let field = format!("{path}[{index}].volumes.{name}");
@@ -53,6 +54,7 @@ pub(super) fn resolve(
                 Ok(mount) => mounts.push(mount),
                 Err(message) => problems.push(Problem::new(&field, reason::INVALID_VOLUME, message)),
             }
+            problems.extend(reference_problems(&field, volume));
             match source(name, volume).map(|source| remember(&mut sources, name, source)) {
                 Ok(Ok(())) => {}
                 Ok(Err(message)) => problems.push(Problem::new(&field, reason::CONFLICTING_FIELDS, message)),
@@ -65,6 +67,33 @@ pub(super) fn resolve(
     resolved.volumes =
         names.into_iter().map(|name| sources.remove(name).unwrap_or_else(|| without_source(spec, name))).collect();
     if problems.is_empty() { Ok(resolved) } else { Err(problems) }
+}
+
+/// What the volume is made of, by name.
+fn reference_problems(field: &str, volume: &ContainerVolume) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (key, name) in [
+        ("secretName", &volume.secret_name),
+        ("configMapName", &volume.config_map_name),
+        ("claimName", &volume.claim_name),
+    ] {
+        problems.extend(names::object(&format!("{field}.{key}"), name.as_deref()));
+    }
+    for (key, path) in &volume.items {
+        problems.extend(names::data_key(&format!("{field}.items"), key));
+        if path.is_empty() || path.starts_with('/') || path.split('/').any(|part| part == "..") {
+            let message =
+                format!("{path:?} is no path within the volume: write it without '/' in front and without '..'");
+            problems.push(Problem::new(format!("{field}.items.{key}"), reason::INVALID_VALUE, message));
+        }
+    }
+    if let Some(path) = volume.host_path.as_deref()
+        && (!path.starts_with('/') || path.split('/').any(|part| part == ".."))
+    {
+        let message = format!("{path:?} is no absolute path of a directory of the node, without '..'");
+        problems.push(Problem::new(format!("{field}.hostPath"), reason::INVALID_VALUE, message));
+    }
+    problems
 }
 
 /// A source from one container serves all that name the volume.
@@ -93,7 +122,10 @@ fn mount<'a>(name: &str, volume: &'a ContainerVolume, taken: &mut BTreeSet<&'a s
     if !path.starts_with('/') || path.contains(':') {
         return Err(format!("path {path:?} is not an absolute path without ':'"));
     }
-    if !taken.insert(path) {
+    if path == "/" {
+        return Err("path is the root of the container's file system: choose a directory in it".to_owned());
+    }
+    if !taken.insert(path.trim_end_matches('/')) {
         return Err(format!("something else is mounted at {path} already: choose another path"));
     }
     let mount = VolumeMount { name: name.to_owned(), mount_path: path.to_owned(), ..VolumeMount::default() };
@@ -149,10 +181,16 @@ fn host_path(path: &str) -> HostPathVolumeSource {
 }
 
 fn empty_dir(from: &ContainerVolume) -> Result<EmptyDirVolumeSource, String> {
-    let medium = from.empty_dir_medium.as_deref().map(|medium| match medium {
-        _ if medium.eq_ignore_ascii_case("memory") => "Memory".to_owned(),
-        _ => medium.to_owned(),
-    });
+    let medium = match from.empty_dir_medium.as_deref() {
+        Some(medium) if medium.eq_ignore_ascii_case("memory") => Some("Memory".to_owned()),
+        Some(medium) if medium.starts_with("HugePages") => Some(medium.to_owned()),
+        Some(medium) => {
+            return Err(format!(
+                "emptyDirMedium {medium:?} is unknown: write Memory, or leave it out for the node's disk"
+            ));
+        }
+        None => None,
+    };
     let limit = from.empty_dir_size_limit.as_deref();
     if let Some(limit) = limit.filter(|limit| quantity::milli(limit).is_none_or(|limit| limit < 0)) {
         return Err(format!("emptyDirSizeLimit {limit:?} is no amount: write it like 64Gi"));

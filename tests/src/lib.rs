@@ -5,4 +5,5 @@ pub mod agent;
 pub mod corpus;
 pub mod eventually;
 pub mod federation;
+pub mod fields;
 pub mod scenario;

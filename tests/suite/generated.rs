@@ -11,8 +11,20 @@ const REGENERATE: &str = "UPDATE_GENERATED=1 cargo test -p tributary-tests --tes
 /// Half of what still fits comfortably into one apply (DESIGN section 7).
 const LARGEST_DEFINITION: usize = 200 * 1024;
 
-fn repository() -> &'static Path {
+pub(crate) fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+/// Holds a committed file against what it is generated to be.
+pub(crate) fn current(file: &str, wanted: &str) {
+    let path = repository().join(file);
+    if std::env::var_os("UPDATE_GENERATED").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, wanted).unwrap();
+    }
+    let found = std::fs::read_to_string(&path).unwrap_or_default();
+    let command = "UPDATE_GENERATED=1 cargo test -p tributary-tests --test suite current";
+    assert!(found == wanted, "{file} is not what it is generated from; run: {command}");
 }
 
 fn file_name(definition: &CustomResourceDefinition) -> String {

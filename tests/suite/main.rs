@@ -3,6 +3,7 @@
 
 mod corpus;
 mod edges;
+mod fields;
 mod generated;
 mod readme;
 mod real_flux;

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
+use serde_json::json;
 use tributary::api::minicluster::MiniCluster;
 use tributary::render::{Boot, Context, Rendered, render};
 use tributary_tests::corpus::documents;
 
 /// The corpus files that cannot run as they are written, and what their user is told.
-const REFUSED: [(&str, &str); 14] = [
+const REFUSED: [(&str, &str); 15] = [
     ("probes/bursting-lead-no-port.yaml", SAME_NAME),
     ("probes/bursting-lead-size2.yaml", SAME_NAME),
     (
@@ -30,6 +31,11 @@ const REFUSED: [(&str, &str); 14] = [
         "probes/name-dots.yaml",
         "metadata.name: the MiniCluster \"my.cluster\" cannot be the name of a service: use lower case letters, digits and \
          '-', begin with a letter and end with a letter or a digit",
+    ),
+    (
+        "probes/pod-resources-overhead.yaml",
+        "spec.pod.resources: an overhead of pods needs a runtime class that declares the same: write pod.runtimeClassName, or \
+         put what a container needs into its own resources",
     ),
     ("probes/refuse-claim-no-path.yaml", NO_PATH),
     ("probes/refuse-hostpath-no-path.yaml", NO_PATH),
@@ -80,6 +86,33 @@ fn every_file_is_rendered_or_refused_with_a_sentence() {
         .collect();
     let refused: Vec<(&str, &str)> = refused.iter().map(|(file, text)| (file.as_str(), text.as_str())).collect();
     assert_eq!(refused, REFUSED);
+}
+
+/// The objects of every example, one snapshot each. What is in the files is for the tests of the scripts.
+#[test]
+fn every_file_is_rendered_to_these_objects() {
+    let mut settings = insta::Settings::clone_current();
+    settings.set_snapshot_path("snapshots/corpus");
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    let _bound = settings.bind_to_scope();
+    for (file, rendered) in rendered() {
+        let name = file.trim_end_matches(".yaml").replace('/', "-");
+        insta::assert_snapshot!(name, objects(rendered));
+    }
+}
+
+fn objects(mut rendered: Rendered) -> String {
+    let annotations = rendered.job.metadata.annotations.get_or_insert_default();
+    annotations.retain(|name, _| !name.starts_with("tributary.dev/boot"));
+    let files: Vec<_> = rendered.config_map.data.take().unwrap_or_default().into_keys().collect();
+    let mut text = format!("files: {}\n", files.join(" "));
+    let services = rendered.services.into_iter().map(|service| json!(service));
+    let pod = rendered.service_pod.into_iter().map(|pod| json!(pod));
+    for object in std::iter::once(json!(rendered.config_map)).chain(services).chain(pod).chain([json!(rendered.job)]) {
+        text += &format!("---\n{}", serde_saphyr::to_string(&object).unwrap());
+    }
+    text
 }
 
 #[test]

@@ -123,7 +123,7 @@ fn lead_problems(lead: &LeadBroker) -> Vec<Problem> {
 }
 
 /// The user's own host list.
-pub(super) fn hostlist(spec: &MiniClusterSpec) -> Result<Option<Hostlist>, Problem> {
+pub(super) fn hostlist(name: &str, spec: &MiniClusterSpec) -> Result<Option<Hostlist>, Problem> {
     let Some(text) = spec.flux.hostlist() else { return Ok(None) };
     let refuse = |reason, message| Problem::new("spec.flux.bursting.hostlist", reason, message);
     let hosts: Hostlist =
@@ -133,7 +133,23 @@ pub(super) fn hostlist(spec: &MiniClusterSpec) -> Result<Option<Hostlist>, Probl
         let message = format!("{twice} is listed twice: a host has one rank");
         return Err(refuse(reason::INVALID_BURSTING, message));
     }
-    Ok(Some(hosts))
+    match own_hosts(name, spec, &hosts) {
+        Some(problem) => Err(problem),
+        None => Ok(Some(hosts)),
+    }
+}
+
+/// Whether the brokers of this MiniCluster are in the user's host list: Flux refuses any other.
+fn own_hosts(name: &str, spec: &MiniClusterSpec, hosts: &Hostlist) -> Option<Problem> {
+    let refuse = |message| Some(Problem::new("spec.flux.bursting.hostlist", reason::INVALID_BURSTING, message));
+    let lead = names::host(name, 0);
+    if spec.flux.lead_broker().is_none() && hosts.iter().next() != Some(&lead) {
+        return refuse(format!("the first host must be {lead}: it is rank 0, the lead broker"));
+    }
+    let listed: BTreeSet<&str> = hosts.iter().map(String::as_str).collect();
+    let size = usize::try_from(spec.size()).unwrap_or(0);
+    let missing = (0..size).map(|index| names::host(name, index)).find(|host| !listed.contains(host.as_str()))?;
+    refuse(format!("{missing} is missing: a broker whose host is not listed has no rank"))
 }
 
 /// Role and rank map: of the HostedBurst that owns the MiniCluster, else what the spec says.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Problem, reason, runner_problem};
 use crate::api::minicluster::{Container, MiniClusterSpec};
+use crate::api::names as objects;
 use crate::render::volumes::is_dns_label;
 
 pub(super) fn problems(name: &str, spec: &MiniClusterSpec) -> Vec<Problem> {
@@ -36,7 +37,25 @@ pub(super) fn problems(name: &str, spec: &MiniClusterSpec) -> Vec<Problem> {
         }
     }
     problems.extend(service_problems(&spec.services));
+    problems.extend(services_of_ports(name, spec));
     problems
+}
+
+/// Ports make a Service of the container's name, beside the MiniCluster's own.
+fn services_of_ports(name: &str, spec: &MiniClusterSpec) -> Vec<Problem> {
+    let runner = spec.runner().map_or(usize::MAX, |runner| runner.index);
+    let lead = (!spec.flux.bursting.clusters.is_empty()).then(|| objects::lead(name));
+    let ours = [Some(spec.headless_name(name)), lead.as_deref()];
+    let beside =
+        spec.containers.iter().enumerate().filter(|(index, container)| *index != runner && !container.ports.is_empty());
+    let named = beside.filter_map(|(index, container)| Some((index, container.name.as_deref()?)));
+    let taken = named.filter(|(_, name)| ours.contains(&Some(*name)));
+    let problem = |(index, name): (usize, &str)| {
+        let message =
+            format!("a service {name} is made for the MiniCluster already: choose another name for the container");
+        Problem::new(format!("spec.containers[{index}].name"), reason::CONFLICTING_FIELDS, message)
+    };
+    taken.map(problem).collect()
 }
 
 fn service_problems(services: &[Container]) -> Vec<Problem> {
@@ -49,8 +68,10 @@ fn service_problems(services: &[Container]) -> Vec<Problem> {
         let commands = &container.commands;
         for (written, field) in [
             (commands.pre.is_some(), "pre"),
-            (commands.broker_pre().is_some(), "brokerPre"),
-            (commands.worker_pre().is_some(), "workerPre"),
+            (commands.broker_pre.is_some(), "brokerPre"),
+            (commands.pre_broker.is_some(), "preBroker"),
+            (commands.worker_pre.is_some(), "workerPre"),
+            (commands.pre_worker.is_some(), "preWorker"),
         ] {
             if written {
                 let message = format!("{field} runs beside brokers, and a service has none: use servicePre");

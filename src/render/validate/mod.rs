@@ -5,6 +5,10 @@
 
 mod bursting;
 mod containers;
+mod contents;
+pub(super) mod names;
+mod pod;
+mod resources;
 mod values;
 
 #[cfg(test)]
@@ -20,7 +24,10 @@ use super::problem::{Problem, Problems, reason};
 use super::scripts::Program;
 use super::{rank_map, volumes};
 use crate::api::minicluster::{MiniCluster, MiniClusterSpec, RunnerError};
-use crate::api::names;
+use crate::api::names as objects;
+
+/// Most pods of an indexed Job at a time (kubernetes `pkg/apis/batch/validation`).
+const LARGEST_JOB: i32 = 100_000;
 
 static NO_LABELS: BTreeMap<String, String> = BTreeMap::new();
 
@@ -38,13 +45,15 @@ pub(super) fn check<'a>(mini_cluster: &'a MiniCluster, context: &'a Context) -> 
     // The ranks follow from names and sizes: what is wrong with these is not said again.
     let ranks = problems.is_empty() && bursting.is_empty();
     problems.extend(containers::problems(name, spec));
+    problems.extend(contents::problems(spec));
+    problems.extend(pod::problems(spec));
     problems.extend(values::problems(spec));
     problems.extend(bursting);
 
     let volumes = volumes_of(name, spec).map_err(|found| problems.extend(found)).ok();
     let program = program_of(spec).map_err(|found| problems.extend(found)).ok();
     let topology = rank_map::topology(spec).map_err(|found| problems.push(found)).ok();
-    let hostlist = bursting::hostlist(spec).map_err(|found| problems.push(found)).ok();
+    let hostlist = bursting::hostlist(name, spec).map_err(|found| problems.push(found)).ok();
     let instance = || bursting::instance(mini_cluster, context).map_err(|found| problems.extend(found)).ok();
     let instance = ranks.then(instance).flatten();
     let wait = bursting::wait(spec).map_err(|found| problems.push(found)).ok();
@@ -101,7 +110,7 @@ fn deduplicate(problems: &mut Vec<Problem>) {
 fn name_problems(name: &str, spec: &MiniClusterSpec) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut check = |field: &str, what, name: &str| {
-        if let Err(error) = names::validate(what, name) {
+        if let Err(error) = objects::validate(what, name) {
             problems.push(Problem::new(field, reason::INVALID_NAME, error.to_string()));
         }
     };
@@ -120,6 +129,10 @@ fn size_problems(spec: &MiniClusterSpec) -> Vec<Problem> {
     let (size, max_size) = (spec.size(), spec.max_size());
     if size < 1 {
         refuse("spec.size", format!("size is {size}: a MiniCluster has at least one pod; use suspend to run none"));
+    }
+    if max_size > LARGEST_JOB {
+        let message = format!("{max_size} pods are more than the {LARGEST_JOB} that an indexed Job can have");
+        refuse(if spec.max_size.is_some() { "spec.maxSize" } else { "spec.size" }, message);
     }
     if spec.max_size.is_some() && max_size < size {
         refuse("spec.maxSize", format!("maxSize {max_size} is less than size {size}: raise maxSize, or lower size"));
@@ -143,10 +156,11 @@ type Volumes = (volumes::UserVolumes, volumes::UserVolumes);
 
 fn volumes_of(name: &str, spec: &MiniClusterSpec) -> Result<Volumes, Vec<Problem>> {
     use super::scripts::{CURVE_DIR, OPERATOR_DIR};
-    let taken = [OPERATOR_DIR, CURVE_DIR, rendered::HOME, rendered::SOFTWARE, spec.flux.mount_path()];
+    let mut taken = vec![OPERATOR_DIR, CURVE_DIR, rendered::HOME, rendered::SOFTWARE, spec.flux.mount_path()];
+    taken.extend(spec.flux.munge_secret.is_some().then_some(rendered::MUNGE));
     let pods = volumes::resolve(spec, &spec.containers, "spec.containers", &taken);
     let services = volumes::resolve(spec, &spec.services, "spec.services", &[OPERATOR_DIR]);
-    let entrypoint = names::entrypoint(name);
+    let entrypoint = objects::entrypoint(name);
     let ours = [
         rendered::HOME_VOLUME,
         rendered::SOFTWARE_VOLUME,

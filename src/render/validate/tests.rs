@@ -1,5 +1,7 @@
 //! Each rule, by the sentence its user reads.
 
+mod kubernetes;
+
 use crate::render::tests::lake;
 use crate::render::{Context, HostedSide, rank_map_of, render};
 
@@ -362,15 +364,15 @@ fn everything_that_is_wrong_is_said_at_once() {
 }
 
 #[test]
-fn fields_without_effect_are_named() {
+fn fields_without_effect_are_named_with_the_reason() {
     let unsupported = |spec: &str| render(&lake(spec), &Context::default()).unwrap().unsupported;
     assert_eq!(
         unsupported(
             "
   containers:
-  - {runFlux: true, diagnostics: true, fluxUser: {uid: 1002}, batchRaw: true, commands: {servicePre: a}}
-  - {name: a, batch: true, commands: {prefix: a, brokerPre: b}}
-  - {name: b, noWrapEntrypoint: true, command: a, commands: {init: b}}
+  - {runFlux: true, batchRaw: true, noWrapEntrypoint: true, commands: {servicePre: a}}
+  - {name: a, batch: true, cores: 2, commands: {prefix: a, brokerPre: b}}
+  - {name: b, noWrapEntrypoint: true, command: a, commands: {init: b, pre: c}}
   services:
   - {name: a, commands: {init: b}}
   - {name: b, command: a, commands: {init: b, prefix: c}}
@@ -378,22 +380,23 @@ fn fields_without_effect_are_named() {
 "
         ),
         [
-            "spec.containers[0].diagnostics",
-            "spec.containers[0].fluxUser",
-            "spec.containers[0].batchRaw",
-            "spec.containers[0].commands.servicePre",
-            "spec.containers[1].batch",
-            "spec.containers[1].commands.prefix",
-            "spec.containers[1].commands.brokerPre",
-            "spec.containers[2].command",
-            "spec.containers[2].commands.init",
-            "spec.services[0].commands.init",
-            "spec.services[1].commands.prefix",
-            "spec.flux.bursting.wait",
+            "spec.containers[0].noWrapEntrypoint (Flux is started by a script of ours)",
+            "spec.containers[0].batchRaw (it needs batch)",
+            "spec.containers[0].commands.servicePre (it is for containers beside the one that runs Flux)",
+            "spec.containers[1].batch (it is for the container that runs Flux)",
+            "spec.containers[1].cores (it is for the container that runs Flux)",
+            "spec.containers[1].commands.prefix (it is for the container that runs Flux)",
+            "spec.containers[1].commands.brokerPre (it is for the container that runs Flux)",
+            "spec.containers[2].command (the image's own entrypoint runs)",
+            "spec.containers[2].commands.init (the image's own entrypoint runs)",
+            "spec.containers[2].commands.pre (the image's own entrypoint runs)",
+            "spec.services[0].commands.init (the image's own entrypoint runs)",
+            "spec.services[1].commands.prefix (it is for the container that runs Flux)",
+            "spec.flux.bursting.wait (there are no bursts to wait for)",
         ]
     );
     assert_eq!(
         unsupported("  containers: [{}]\n  flux: {bursting: {network: {type: Tunnel}, clusters: [{}]}}\n"),
-        ["spec.flux.bursting.network.type"]
+        ["spec.flux.bursting.network.type (not carried out yet)"]
     );
 }

@@ -5,6 +5,9 @@ use crate::api::minicluster::MiniClusterSpec;
 use crate::flux::Certificate;
 use crate::render::scripts::is_identifier;
 
+/// Fluxion's (flux-sched, flux-config-sched-fluxion-qmanager(5)).
+const QUEUE_POLICIES: [&str; 4] = ["fcfs", "easy", "hybrid", "conservative"];
+
 pub(super) fn problems(spec: &MiniClusterSpec) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut refuse = |field: &str, reason, message: String| problems.push(Problem::new(field, reason, message));
@@ -29,6 +32,32 @@ pub(super) fn problems(spec: &MiniClusterSpec) -> Vec<Problem> {
         let message = format!("logLevel is {}: 0 (emergencies) to 7 (debug) exist", flux.log_level());
         refuse("spec.flux.logLevel", reason::INVALID_VALUE, message);
     }
+    let policy = flux.scheduler.queue_policy();
+    if !QUEUE_POLICIES.contains(&policy) {
+        let message = format!("{policy:?} is no queue policy: write {} or simple", QUEUE_POLICIES.join(", "));
+        refuse("spec.flux.scheduler.queuePolicy", reason::INVALID_VALUE, message);
+    }
+    if let Some(timeout) = flux.connect_timeout().filter(|timeout| !is_flux_duration(timeout)) {
+        let message =
+            format!("{timeout:?} is no duration of Flux: write it like 500ms, 5s or 1m, or an empty text for none");
+        refuse("spec.flux.connectTimeout", reason::INVALID_VALUE, message);
+    }
+    if let Some(Err(error)) = flux.broker_config.as_ref().map(|text| text.parse::<toml::Table>()) {
+        let reason_given = error.message().lines().next().unwrap_or_default().to_owned();
+        let line = error
+            .span()
+            .zip(flux.broker_config.as_ref())
+            .map_or(1, |(span, text)| 1 + text.bytes().take(span.start).filter(|b| *b == b'\n').count());
+        let message = format!("line {line} is no TOML ({reason_given}): no broker would start with it");
+        refuse("spec.flux.brokerConfig", reason::INVALID_VALUE, message);
+    }
+    for (name, volume) in &spec.volumes {
+        if let Some(class) = volume.storage_class.as_deref().filter(|class| *class != "hostpath") {
+            let message =
+                format!("the storage class {class:?} is unknown here: make a claim, and name it in claimName");
+            refuse(&format!("spec.volumes.{name}.storageClass"), reason::INVALID_VOLUME, message);
+        }
+    }
     let mount_path = flux.mount_path();
     if !mount_path.starts_with('/') || mount_path.contains([':', '\n']) || mount_path.trim_end_matches('/').is_empty() {
         let message = format!("{mount_path:?} is no absolute path of a directory for Flux");
@@ -47,4 +76,11 @@ pub(super) fn problems(spec: &MiniClusterSpec) -> Vec<Problem> {
         refuse("spec.flux.curveCert", reason::CONFLICTING_FIELDS, message);
     }
     problems
+}
+
+/// A Flux Standard Duration (RFC 23): a number with an optional unit.
+fn is_flux_duration(text: &str) -> bool {
+    let number = ["ms", "s", "m", "h", "d"].iter().find_map(|unit| text.strip_suffix(unit)).unwrap_or(text);
+    let digits = number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    matches!(text, "inf" | "infinity") || (digits && number.parse::<f64>().is_ok())
 }
