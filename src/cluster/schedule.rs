@@ -136,6 +136,15 @@ impl<K: Ord + Clone> Schedule<K> {
         self.wait(key, at);
     }
 
+    /// No worker runs any more: what was running waits again, because its handler was dropped in the middle.
+    pub fn resume(&mut self, now: Mono) {
+        let running = |(key, entry): (&K, &Entry)| matches!(entry.place, Place::Running { .. }).then(|| key.clone());
+        let interrupted: Vec<K> = self.entries.iter().filter_map(running).collect();
+        for key in interrupted {
+            self.wait(key, now);
+        }
+    }
+
     /// Failures of a key since its last success.
     pub fn failures(&self, key: &K) -> u32 {
         self.entries.get(key).map_or(0, |entry| entry.failures)
@@ -229,6 +238,18 @@ mod tests {
         assert_eq!(schedule.failures(&"a"), 0);
         schedule.mark("a", at(3001));
         assert_eq!(schedule.start(at(3001)), Some("a"));
+    }
+
+    #[test]
+    fn what_a_stopped_worker_left_running_waits_again() {
+        let mut schedule = Schedule::default();
+        schedule.mark("a", at(0));
+        schedule.mark("b", at(0));
+        assert_eq!(schedule.start(at(0)), Some("a"));
+        schedule.resume(at(5));
+        schedule.mark("a", at(6));
+        let runs = [schedule.start(at(6)), schedule.start(at(6)), schedule.start(at(6))];
+        assert_eq!(runs, [Some("b"), Some("a"), None]);
     }
 
     #[test]

@@ -118,6 +118,8 @@ pub async fn run<K, E, F>(
     F: Future<Output = Result<Outcome, E>> + Send + 'static,
 {
     let clock = queue.shared.clock.clone();
+    // The worker of the term before was stopped in the middle of some: nobody else ends their runs.
+    queue.schedule().resume(clock.mono());
     let mut running = JoinSet::new();
     loop {
         while running.len() < options.concurrency {
@@ -198,8 +200,11 @@ mod tests {
 
     impl Bench {
         fn start(concurrency: usize) -> Self {
-            let clock = SystemClock::shared();
-            let queue = Queue::new(clock.clone());
+            Self::of(Queue::new(SystemClock::shared()), concurrency)
+        }
+
+        fn of(queue: Queue<&'static str>, concurrency: usize) -> Self {
+            let clock = queue.shared.clock.clone();
             let (runs, failures) = (Arc::<Mutex<Vec<_>>>::default(), Arc::<Mutex<BTreeMap<_, _>>>::default());
             let (at_once, most_at_once) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
             let stop = CancellationToken::new();
@@ -279,5 +284,18 @@ mod tests {
         bench.stop.cancel();
         bench.worker.await.unwrap();
         assert_eq!(bench.queue.shared.clock.mono().since_start(), Duration::from_millis(100));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_next_worker_runs_what_the_last_one_was_stopped_in() {
+        let bench = Bench::start(4);
+        bench.queue.mark("a");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        bench.stop.cancel();
+        bench.worker.await.unwrap();
+        let next = Bench::of(bench.queue, 4);
+        assert_eq!(next.after(5).await.len(), 1, "nobody marked it again");
+        next.queue.mark("a");
+        assert_eq!(next.after(5).await.len(), 2);
     }
 }
