@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::containers::{self, CURVE_VOLUME, HOME_VOLUME, MUNGE_VOLUME, SOFTWARE_VOLUME};
 use super::model::Model;
-use super::scripts::{Access, File};
+use super::scripts::{Access, DEFAULT_USER_ID, File};
 use super::secret::CURVE_CERT;
 use super::{affinity, metadata};
 use crate::api::labels::upstream;
@@ -22,8 +22,8 @@ use crate::api::names;
 /// which no longer count do not linger.
 const GRACE_SECONDS: i64 = 10;
 
-/// Group of the pod's volumes where the user names none; the default id of the flux user.
-const DEFAULT_GROUP: i64 = 1000;
+/// The same, if Flux writes its state to `archive.path` on its way down.
+const ARCHIVE_SECONDS: i64 = 60;
 
 /// The template of the Job's pods. `files` is the content of the ConfigMap.
 pub(super) fn template(model: &Model<'_>, files: &[File]) -> PodTemplateSpec {
@@ -50,7 +50,7 @@ fn spec(model: &Model<'_>, files: &[File]) -> PodSpec {
         subdomain: Some(model.spec.headless_name(model.name).to_owned()),
         set_hostname_as_fqdn: Some(false),
         restart_policy: Some(restart_policy(model).to_owned()),
-        termination_grace_period_seconds: Some(GRACE_SECONDS),
+        termination_grace_period_seconds: Some(grace_seconds(model)),
         service_account_name: pod.service_account_name.clone(),
         automount_service_account_token: Some(pod.automount_service_account_token),
         image_pull_secrets: pull_secrets(model),
@@ -70,6 +70,14 @@ fn spec(model: &Model<'_>, files: &[File]) -> PodSpec {
         overhead: (!overhead.is_empty()).then_some(overhead),
         ..PodSpec::default()
     }
+}
+
+/// A limit only: every script ends as soon as its broker has.
+fn grace_seconds(model: &Model<'_>) -> i64 {
+    // Twice: for the questions that a draining broker asks, and for its end.
+    let drain = if model.drains() { i64::from(model.spec.flux.drain_seconds()) + GRACE_SECONDS } else { 0 };
+    let archive = if model.spec.archive.path.is_some() { ARCHIVE_SECONDS } else { 0 };
+    GRACE_SECONDS + drain.max(archive)
 }
 
 /// `Never` unless the user asks for another: each restart is a new pod, which the Job counts and judges.
@@ -102,7 +110,7 @@ fn security(model: &Model<'_>) -> PodSecurityContext {
         containers.chain([&model.spec.flux.container.security_context]),
     );
     if security.fs_group.is_none() && !model.volumes.has_foreign_file_system() {
-        security.fs_group = Some(model.runner.container.flux_user.uid.unwrap_or(DEFAULT_GROUP));
+        security.fs_group = Some(model.runner.container.flux_user.uid.unwrap_or(DEFAULT_USER_ID));
         security.fs_group_change_policy.get_or_insert_with(|| "OnRootMismatch".to_owned());
     }
     security

@@ -15,9 +15,6 @@ pub(super) fn unsupported(model: &Model<'_>) -> Vec<String> {
     let spec = model.spec;
     let runner = model.runner.container;
     let path = format!("spec.containers[{}]", model.runner.index);
-    found.on(runner.diagnostics, &path, "diagnostics", NOT_YET);
-    found.on(runner.flux_user.name.is_some(), &path, "fluxUser.name", NOT_YET);
-    found.on(runner.flux_user.uid.is_some(), &path, "fluxUser.uid", NOT_YET);
     found.on(runner.no_wrap_entrypoint, &path, "noWrapEntrypoint", "Flux is started by a script of ours");
     found.on(runner.batch_raw && !runner.batch, &path, "batchRaw", "it needs batch");
     let beside = "it is for containers beside the one that runs Flux";
@@ -26,6 +23,7 @@ pub(super) fn unsupported(model: &Model<'_>) -> Vec<String> {
         let path = format!("spec.containers[{index}]");
         found.beside_flux(container, &path);
         if container.no_wrap_entrypoint {
+            found.on(container.diagnostics, &path, "diagnostics", OWN_ENTRYPOINT);
             found.on(container.command.is_some(), &path, "command", OWN_ENTRYPOINT);
             found.shell(&container.commands, &path);
             found.on(container.commands.pre.is_some(), &path, "commands.pre", OWN_ENTRYPOINT);
@@ -44,6 +42,7 @@ pub(super) fn unsupported(model: &Model<'_>) -> Vec<String> {
             "preCommand",
             "a service has no broker: use commands.servicePre",
         );
+        found.on(container.diagnostics, &path, "diagnostics", FLUX);
         if !scripts::is_wrapped_service(container) {
             found.shell(&container.commands, &path);
         }
@@ -78,7 +77,6 @@ impl Found {
             (container.cores.is_some(), "cores"),
             (flux_user.name.is_some(), "fluxUser.name"),
             (flux_user.uid.is_some(), "fluxUser.uid"),
-            (container.diagnostics, "diagnostics"),
             (commands.prefix.is_some(), "commands.prefix"),
             (commands.run_flux_as_root, "commands.runFluxAsRoot"),
             (commands.broker_pre.is_some(), "commands.brokerPre"),

@@ -8,4 +8,5 @@ mod generated;
 mod readme;
 mod real_flux;
 mod render;
+mod scripts;
 mod upstream_schema;

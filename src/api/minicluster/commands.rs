@@ -9,7 +9,8 @@ use crate::api::schema::{absent_if_zero, is_default};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Commands {
-    /// A wrapper written in front of the command that flux starts (for example a program that mounts storage first).
+    /// A wrapper written in front of the command that flux starts, or of the broker if there is no command (for example a
+    /// program that mounts storage first).
     #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
     pub prefix: Option<String>,
 
@@ -49,7 +50,7 @@ pub struct Commands {
     #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
     pub pre_broker: Option<String>,
 
-    /// Run the broker as root although the container has another user: some storage drivers need it.
+    /// Run the broker as root, although the image or `fluxUser` has another user: some storage drivers need it.
     #[serde(skip_serializing_if = "is_default")]
     pub run_flux_as_root: bool,
 }

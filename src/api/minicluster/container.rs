@@ -121,11 +121,13 @@ pub struct Container {
     #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
     pub cores: Option<i32>,
 
-    /// The user that Flux runs as.
+    /// The user that Flux and its jobs run as; the container's own, if not written. The shell of `commands` still runs as the
+    /// container's user, which has to be root to become another one.
     #[serde(skip_serializing_if = "is_default")]
     pub flux_user: FluxUser,
 
-    /// Run Flux's diagnostics instead of the command and stay up.
+    /// Show in the log what Flux knows about itself, instead of running the command, and stay up for people to look
+    /// around. The lead does not wait for other brokers then.
     #[serde(skip_serializing_if = "is_default")]
     pub diagnostics: bool,
 }
@@ -141,7 +143,7 @@ pub struct SecretKey {
     pub key: String,
 }
 
-/// The user that Flux runs as, where the image does not have it.
+/// The user that Flux runs as; it is made where the image has none of this name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct FluxUser {
@@ -149,7 +151,7 @@ pub struct FluxUser {
     #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
     pub name: Option<String>,
 
-    /// Numeric id of the user; 1000 if not written.
+    /// Numeric id of a user that the image does not have; 1000 if not written.
     #[serde(skip_serializing_if = "is_default")]
     pub uid: Option<i64>,
 }

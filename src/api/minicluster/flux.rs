@@ -22,6 +22,8 @@ pub const DEFAULT_MOUNT_PATH: &str = "/mnt/flux";
 pub const DEFAULT_CONNECT_TIMEOUT: &str = "5s";
 /// Level of messages on the broker's standard error (syslog(3): 6 is informational).
 pub const DEFAULT_LOG_LEVEL: i32 = 6;
+/// How long a broker that leaves may take to finish its jobs, in seconds.
+pub const DEFAULT_DRAIN_SECONDS: i32 = 60;
 /// Order in which the scheduler looks at jobs.
 pub const DEFAULT_QUEUE_POLICY: &str = "fcfs";
 
@@ -82,6 +84,13 @@ pub struct FluxSpec {
     #[serde(skip_serializing_if = "is_default")]
     pub complete_workers: bool,
 
+    /// How many seconds a broker that leaves has for the jobs that run on it: when the MiniCluster is scaled down, or one
+    /// of its pods is deleted, no more jobs start there (`flux resource drain`), and the pod ends once none is left. 60 if
+    /// not written; with 0 it ends at once. When the whole instance ends, nothing is waited for.
+    #[serde(skip_serializing_if = "is_default")]
+    #[schemars(range(min = 0), extend("default" = DEFAULT_DRAIN_SECONDS))]
+    pub drain_seconds: Option<i32>,
+
     /// Level of the broker's log messages, 0 to 7.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
     #[schemars(extend("default" = DEFAULT_LOG_LEVEL))]
@@ -127,6 +136,11 @@ impl FluxSpec {
     pub fn connect_timeout(&self) -> Option<&str> {
         let written = self.connext_timeout.as_deref().or(self.connect_timeout.as_deref());
         Some(written.unwrap_or(DEFAULT_CONNECT_TIMEOUT)).filter(|timeout| !timeout.is_empty())
+    }
+
+    /// Seconds for the jobs on a broker that leaves; 0 for none.
+    pub fn drain_seconds(&self) -> i32 {
+        self.drain_seconds.unwrap_or(DEFAULT_DRAIN_SECONDS).max(0)
     }
 
     /// Log level of the brokers.

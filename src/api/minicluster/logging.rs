@@ -39,7 +39,8 @@ pub struct LoggingSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Archive {
-    /// File on a volume that the lead restores Flux's content from, if it exists when the broker starts.
+    /// File on a volume that the lead restores Flux's content from, if it exists when the broker starts, and that it
+    /// saves the content to when the instance ends. The suffix tells the format, for example `.tar.gz`.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
     pub path: Option<String>,
 }

@@ -3,7 +3,9 @@
     _posted=
     while [[ -z $_terminating ]]; do
         _begun=$SECONDS
+        #@return
         #@start
+        #@returned
         if [[ -n $_terminating ]]; then break; fi
         # The instance has ended, or let this broker go.
         if [[ $_status == 0 && -z $_posted ]]; then

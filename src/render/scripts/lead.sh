@@ -2,7 +2,9 @@
     #@archive
     #@resources
     #@brokerPre
+    #@diagnose
     #@start
+    #@archived
     if [[ -n $_terminating ]]; then exit 143; fi
     _result=$_status
     #@post

@@ -9,17 +9,17 @@ mod program;
 mod runner;
 mod sidecar;
 mod template;
+mod user;
 mod words;
 
-#[cfg(test)]
-mod tests;
-
 use self::template::{Parts, settings};
+use self::user::User;
 use super::flux_files;
 use super::model::Model;
 
 pub(super) use self::program::Program;
 pub(super) use self::sidecar::is_wrapped_service;
+pub(super) use self::user::DEFAULT_ID as DEFAULT_USER_ID;
 pub(super) use self::words::is_identifier;
 
 /// Where the ConfigMap is mounted.
@@ -35,7 +35,11 @@ const ENVIRONMENT: &str = include_str!("environment.sh");
 const ENVIRONMENT_VIEW: &str = include_str!("environment_view.sh");
 const SIGNALS: &str = include_str!("signals.sh");
 const READY: &str = include_str!("ready.sh");
+const JOINED: &str = include_str!("joined.sh");
+const DIAGNOSE: &str = include_str!("diagnose.sh");
 const STRICT: &str = "set -eEu -o pipefail";
+/// Where no user is asked for: commands of Flux run as the container's user.
+const AS_IT_IS: &str = "_as_flux=(env)";
 
 /// A file of the ConfigMap.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -84,6 +88,9 @@ pub(super) fn files(model: &Model<'_>) -> Vec<File> {
     ];
     files.extend(runner::files(model));
     files.extend(sidecar::files(model));
+    if model.spec.containers.iter().any(|container| container.diagnostics) {
+        files.push(File::new("diagnose.sh", diagnose(model), Access::Execute));
+    }
     files
 }
 
@@ -100,7 +107,12 @@ fn ready(model: &Model<'_>) -> String {
     if !model.spec.flux.container.disable {
         values += "export PATH=$PATH:$viewbase/view/bin\n";
     }
-    Parts::default().with("settings", values).fill(READY)
+    let user = User::of(model.runner.container).map_or_else(|| AS_IT_IS.to_owned(), User::find);
+    Parts::default().with("settings", values).with("user", user).with("joined", JOINED).fill(READY)
+}
+
+fn diagnose(model: &Model<'_>) -> String {
+    Parts::default().with("settings", settings([("viewbase", model.spec.flux.mount_path())])).fill(DIAGNOSE)
 }
 
 /// The parts of `environment.sh`: the same in every container of the pods.

@@ -19,8 +19,10 @@ fn options(model: &Model<'_>) -> Vec<String> {
     let mut options = vec![format!("-Scron.directory={config}/etc/flux/system/cron.d")];
     let topology = spec.flux.topology.as_deref().filter(|topology| *topology != "custom");
     if model.tree_is_free() {
-        // One level of followers. Passed, it would override the parents that a hosts table names.
-        options.extend(topology.is_none().then(|| "-Stbon.fanout=256".to_owned()));
+        // One level of followers. Passed, it would override the parents that a hosts table names. With a minimal service no
+        // follower finds another one.
+        let fanout = if spec.flux.minimal_service { spec.max_size().max(256) } else { 256 };
+        options.extend(topology.is_none().then(|| format!("-Stbon.fanout={fanout}")));
     }
     options.push(format!("-Srundir={config}/run/flux"));
     options.extend(spec.interactive.then(|| "-Sbroker.rc2_none".to_owned()));
@@ -43,6 +45,8 @@ fn quorum(model: &Model<'_>) -> Option<i32> {
     let (spec, size) = (model.spec, model.spec.size());
     match &model.role {
         Role::Burst { .. } => None,
+        // Who is missing shall not keep it from being shown.
+        Role::Root if model.runner.container.diagnostics => Some(1),
         Role::Root if spec.min_size.is_some() => spec.min_size,
         Role::Root if model.hostlist.is_some() || !model.rank_map.bursts().is_empty() => Some(size),
         Role::Root => (spec.max_size() != size).then_some(size),

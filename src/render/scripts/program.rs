@@ -4,6 +4,9 @@ use super::words::{self, Word};
 use crate::api::minicluster::{Container, MiniClusterSpec};
 use crate::render::problem::{Problem, reason};
 
+/// Script that shows what there is to know about the instance.
+pub(super) const DIAGNOSE: &str = "/flux_operator/diagnose.sh";
+
 /// Where `commands.script` is found in every pod, under upstream's name.
 pub(super) const CUSTOM_SCRIPT: &str = "/tmp/custom-entrypoint.sh";
 
@@ -12,6 +15,8 @@ pub(super) const CUSTOM_SCRIPT: &str = "/tmp/custom-entrypoint.sh";
 pub(crate) struct Program {
     /// Words to start, submission included. Empty: no command, people connect to the instance.
     pub(super) words: Vec<Word>,
+    /// What stands in front of the broker, if there is no command that the user's prefix could stand in front of.
+    pub(super) broker_prefix: Vec<Word>,
     /// The batch script, with `batch`.
     pub(super) batch: Option<String>,
 }
@@ -35,22 +40,42 @@ impl Program {
             return Err(reader.problems);
         }
 
+        let none = Self { broker_prefix: prefix.clone(), ..Self::default() };
+        if runner.diagnostics {
+            return Ok(Self { words: plain(&["/bin/bash", DIAGNOSE]), ..Self::default() });
+        } else if spec.interactive {
+            return Ok(none);
+        }
         let flags = [node_flags(spec), options, plain(if spec.logging.debug { &["-vvv"] } else { &[] })].concat();
         let (words, batch) = if runner.batch && runner.commands.script.is_none() {
-            let Some(lines) = &runner.command else { return Ok(Self::default()) };
-            (vec![batch_words(&flags)], Some(batch_script(lines, runner.batch_raw)))
+            let Some(lines) = &runner.command else { return Ok(none) };
+            (batch_words(&flags), Some(batch_script(lines, runner.batch_raw)))
         } else if command.is_empty() {
-            return Ok(Self::default());
+            return Ok(none);
         } else if spec.is_launcher(runner) {
-            (vec![command], None)
+            (command, None)
         } else {
-            let submit = if submit.is_empty() { plain(&["flux", "submit"]) } else { submit };
-            (vec![submit, flags, plain(&["--quiet", "--watch"]), command], None)
+            (submission(submit, flags, command), None)
         };
         let timed: &[&str] = &["/usr/bin/time", "-f", "FLUXTIME fluxsubmit wall time %E"];
         let before = [plain(if spec.logging.timed { timed } else { &[] }), prefix].concat();
-        Ok(Self { words: [before, words.concat()].concat(), batch })
+        Ok(Self { words: [before, words].concat(), batch, broker_prefix: Vec::new() })
     }
+}
+
+/// The command behind the one that submits it, which ends with the command's exit code.
+fn submission(submit: Vec<Word>, flags: Vec<Word>, command: Vec<Word>) -> Vec<Word> {
+    let submit = if submit.is_empty() { plain(&["flux", "submit"]) } else { submit };
+    let is = |name: &str| submit.last().is_some_and(|word| word.is(name));
+    if is("run") || is("alloc") {
+        // These watch their job by themselves, and know no such option.
+        return [submit, flags, plain(&["--quiet"]), command].concat();
+    }
+    if is("batch") {
+        let wait = r#"id=$("$@") && echo "$id" && flux job status "$id""#;
+        return [plain(&["sh", "-c", wait, "sh"]), submit, flags, command].concat();
+    }
+    [submit, flags, plain(&["--quiet", "--watch"]), command].concat()
 }
 
 /// `-N` for nodes and `-n` for tasks, as upstream chooses between them.
@@ -68,9 +93,22 @@ fn node_flags(spec: &MiniClusterSpec) -> Vec<Word> {
 
 fn batch_words(flags: &[Word]) -> Vec<Word> {
     let flags = words::to_bash(flags);
-    let line = format!("flux batch {flags} --flags waitable ./flux-job.batch && flux job wait --all");
+    let batch = format!("flux batch {flags} --flags waitable ./flux-job.batch");
+    // `flux job wait` would tell of every failure with 1.
+    let line = format!("id=$({batch}) && echo \"$id\" && flux job status \"$id\"");
     ["sh", "-c", &line].map(Word::plain).to_vec()
 }
+
+/// The result of a batch: the highest exit code of its jobs. Those that never ran have a negative one.
+const BATCH_END: &str = r#"flux queue idle
+flux jobs -a
+result=0
+for code in $(flux jobs -a -c 0 -n -o '{returncode}'); do
+    if ((code < 0)); then code=1; fi
+    if ((code > result)); then result=$code; fi
+done
+exit "$result"
+"#;
 
 /// Every line is one job, unless it is a script of the user's own. The lines are the user's shell, unchanged.
 fn batch_script(lines: &str, raw: bool) -> String {
@@ -86,8 +124,7 @@ fn batch_script(lines: &str, raw: bool) -> String {
         let output = format!("\"$FLUX_OUTPUT_DIR\"/job-{index}");
         script += &format!("flux submit --flags waitable --error={output}.err --output={output}.out {line}\n");
     }
-    // The last line is the result: it fails if a job has failed.
-    script + "flux queue idle\nflux jobs -a\nflux job wait --all\n"
+    script + BATCH_END
 }
 
 pub(super) fn plain(words: &[&str]) -> Vec<Word> {
@@ -171,15 +208,14 @@ containers: [{command: a 'b c' $HOME, commands: {prefix: strace -f}}]
         let program = program.unwrap();
         assert_eq!(
             words::to_bash(&program.words),
-            "sh -c 'flux batch -n1 --flags waitable ./flux-job.batch && flux job wait --all'"
+            r#"sh -c 'id=$(flux batch -n1 --flags waitable ./flux-job.batch) && echo "$id" && flux job status "$id"'"#
         );
         assert_eq!(
-            program.batch.unwrap(),
+            program.batch.unwrap().strip_suffix(BATCH_END).unwrap(),
             "#!/bin/bash\n\
              flux submit --flags waitable --error=\"$FLUX_OUTPUT_DIR\"/job-0.err --output=\"$FLUX_OUTPUT_DIR\"/job-0.out \
              echo \"a $X\"; ls\n\
-             flux submit --flags waitable --error=\"$FLUX_OUTPUT_DIR\"/job-3.err --output=\"$FLUX_OUTPUT_DIR\"/job-3.out b\n\
-             flux queue idle\nflux jobs -a\nflux job wait --all\n"
+             flux submit --flags waitable --error=\"$FLUX_OUTPUT_DIR\"/job-3.err --output=\"$FLUX_OUTPUT_DIR\"/job-3.out b\n"
         );
     }
 
@@ -187,6 +223,36 @@ containers: [{command: a 'b c' $HOME, commands: {prefix: strace -f}}]
     fn a_raw_batch_is_the_users_own_script() {
         let program = program("containers: [{batch: true, batchRaw: true, command: \"a\\n  b;\\n\"}]").unwrap();
         assert_eq!(program.batch.unwrap(), "#!/bin/bash\na\n  b;\n\n");
+    }
+
+    #[test]
+    fn other_ways_to_submit_are_waited_for_too() {
+        for (submit, expected) in [
+            ("flux run", "flux run -N 1 -n1 --quiet hostname"),
+            ("flux alloc", "flux alloc -N 1 -n1 --quiet hostname"),
+            (
+                "flux batch",
+                r#"sh -c 'id=$("$@") && echo "$id" && flux job status "$id"' sh flux batch -N 1 -n1 hostname"#,
+            ),
+        ] {
+            assert_eq!(
+                line(&format!("flux: {{submitCommand: {submit}}}\ncontainers: [{{command: hostname}}]")),
+                expected
+            );
+        }
+    }
+
+    #[test]
+    fn an_interactive_broker_runs_no_command_and_takes_the_prefix() {
+        let spec = "interactive: true\ncontainers: [{command: hostname, commands: {prefix: fusion -x}}]";
+        let program = program(spec).unwrap();
+        assert!(program.words.is_empty());
+        assert_eq!(words::to_bash(&program.broker_prefix), "fusion -x");
+    }
+
+    #[test]
+    fn diagnostics_take_the_place_of_the_command() {
+        assert_eq!(line("containers: [{diagnostics: true, command: hostname}]"), format!("/bin/bash {DIAGNOSE}"));
     }
 
     #[test]

@@ -3,8 +3,9 @@
 use super::hooks::{Hook, Hooks};
 use super::options;
 use super::template::{Parts, settings};
+use super::user::{self, User};
 use super::words::{self, Word};
-use super::{Access, ENVIRONMENT, File, OPERATOR_DIR, SIGNALS, STRICT, environment};
+use super::{AS_IT_IS, Access, ENVIRONMENT, File, JOINED, OPERATOR_DIR, SIGNALS, STRICT, environment};
 use crate::render::model::{Model, Role};
 
 const RUNNER: &str = include_str!("runner.sh");
@@ -12,6 +13,10 @@ const LEAD: &str = include_str!("lead.sh");
 const FOLLOWER: &str = include_str!("follower.sh");
 const RESOURCES: &str = include_str!("resources.sh");
 const WAIT_BURSTS: &str = include_str!("wait_bursts.sh");
+const ARCHIVE: &str = include_str!("archive.sh");
+const ARCHIVED: &str = include_str!("archived.sh");
+const DRAIN: &str = include_str!("drain.sh");
+const MUNGE: &str = include_str!("munge.sh");
 
 /// The script and the files it reads.
 pub(super) fn files(model: &Model<'_>) -> Vec<File> {
@@ -41,17 +46,22 @@ fn script(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
         ),
         Role::Burst { .. } => follower(model, hooks),
     };
+    let user = User::of(hooks.container);
     Parts::default()
         .with("settings", settings(values))
         .when(spec.logging.strict, "strict", STRICT)
         .with("signals", SIGNALS)
         .with("init", hooks.line(Hook::Init))
+        .with("user", user.map(User::make).unwrap_or_default())
         .with("environment", environment(model).fill(ENVIRONMENT))
         .with("output", output(hooks.container.logs()))
         .with("script", hooks.script_line())
         .when(spec.pod.host_network, "hostname", host_name(model))
         .with("options", options::broker_options(model))
+        .when(spec.flux.munge_secret.is_some(), "munge", MUNGE)
         .with("pre", hooks.line(Hook::Pre))
+        .when(user.is_some(), "owner", user::OWNS)
+        .with("leave", leave(model, user.is_some()))
         .with("role", role)
         .fill(RUNNER)
 }
@@ -60,6 +70,21 @@ fn script(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
 fn host_name(model: &Model<'_>) -> String {
     // The variable is for a Flux that has no attribute `hostname` yet.
     format!("export HOSTNAME={}-$JOB_COMPLETION_INDEX\nexport FLUX_FAKE_HOSTNAME=$HOSTNAME", model.name)
+}
+
+/// Words in front of what runs as the user that the spec names.
+fn as_user(model: &Model<'_>) -> &'static str {
+    if User::of(model.runner.container).is_some() { "\"${_as_flux[@]}\" " } else { "" }
+}
+
+/// How a follower leaves the instance, and how it comes back.
+fn leave(model: &Model<'_>, has_user: bool) -> String {
+    if !model.drains() {
+        return String::new();
+    }
+    let seconds = model.spec.flux.drain_seconds().to_string();
+    let user = if has_user { String::new() } else { format!("{AS_IT_IS}\n") };
+    settings([("_drain_seconds", seconds.as_str())]) + &user + JOINED + "\n" + DRAIN
 }
 
 /// Directory of batch output. It may name variables of the container.
@@ -79,35 +104,40 @@ fn lead(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
         }
         None => String::new(),
     };
-    let archive = model.spec.archive.path.as_deref().map(|path| {
-        let (path, restore, dump) = (words::quote(path), restore(path), dump(path));
-        format!("    if [[ -e {path} ]]; then brokerOptions+=({restore}); fi\n    brokerOptions+=({dump})\n")
-    });
+    let user = as_user(model);
+    let archive = model.spec.archive.path.as_deref().map(|path| archive(path, user));
+    let diagnose = format!("/bin/bash {} before", super::program::DIAGNOSE);
     Parts::default()
         .with("batch", batch)
         .with("archive", archive.unwrap_or_default())
         .when(model.counts_cores(), "resources", RESOURCES)
         .with("brokerPre", hooks.line(Hook::BrokerPre))
+        .when(hooks.container.diagnostics, "diagnose", diagnose)
         .with("start", start(model))
+        .when(model.spec.archive.path.is_some(), "archived", ARCHIVED.replace("mv -f", &format!("{user}mv -f")))
         .with("post", hooks.line(Hook::Post))
         .fill(LEAD)
 }
 
-fn restore(path: &str) -> String {
-    words::quote(&format!("-Scontent.restore={path}"))
-}
-
-/// Flux writes it on the way down, in rc3.
-fn dump(path: &str) -> String {
-    words::quote(&format!("-Scontent.dump={path}"))
+/// Where the instance begins, and where its state goes when it ends. The new file keeps the suffix: it tells the format.
+fn archive(path: &str, user: &str) -> String {
+    let (folder, file) = path.rsplit_once('/').unwrap_or((".", path));
+    let folder = if folder.is_empty() { "/" } else { folder };
+    let values = [("_archive", path), ("_dump", &format!("{folder}/.new.{file}"))];
+    let lines: String = settings(values).lines().map(|line| format!("    {line}\n")).collect();
+    lines + &Parts::default().with("mkdir", format!("{user}mkdir -p {} || true", words::quote(folder))).fill(ARCHIVE)
 }
 
 /// Starts the instance and waits for its end.
 fn start(model: &Model<'_>) -> String {
+    let user = as_user(model);
     if model.program.words.is_empty() {
-        return "    _say \"flux broker --config-path $cfg ${brokerOptions[*]}\"\n    \
-                _run flux broker --config-path \"$cfg\" \"${brokerOptions[@]}\"\n"
-            .to_owned();
+        let broker = [model.program.broker_prefix.clone(), super::program::plain(&["flux", "broker"])].concat();
+        let broker = words::to_bash(&broker);
+        return format!(
+            "    _say \"flux broker --config-path $cfg ${{brokerOptions[*]}}\"\n    \
+             _run {user}{broker} --config-path \"$cfg\" \"${{brokerOptions[@]}}\"\n"
+        );
     }
     let wait = if waits(model).is_some() {
         ["/bin/bash".to_owned(), format!("{OPERATOR_DIR}/wait-bursts.sh")].map(Word::plain).to_vec()
@@ -122,13 +152,13 @@ fn start(model: &Model<'_>) -> String {
         "    if [[ ! -x /usr/bin/time ]]; then\n        echo \"logging.timed needs /usr/bin/time in the image\" >&2\n        \
          exit 1\n    fi\n"
     };
-    let wrap = options::wrap(model);
-    let flux = words::to_bash(&[timed, super::program::plain(&["flux", "start"]), wrap].concat());
+    let flux = words::to_bash(&[super::program::plain(&["flux", "start"]), options::wrap(model)].concat());
+    let timed = if timed.is_empty() { String::new() } else { words::to_bash(&timed) + " " };
     let silence = if model.spec.logging.quiet && model.program.batch.is_some() { " >/dev/null 2>&1" } else { "" };
     format!(
         "{check}    _program=({program})\n    \
          _say \"flux start -o --config $cfg ${{brokerOptions[*]}} ${{_program[*]}}\"\n    \
-         _run {flux} -o --config \"$cfg\" \"${{brokerOptions[@]}}\" \"${{_program[@]}}\"{silence}\n"
+         _run {timed}{user}{flux} -o --config \"$cfg\" \"${{brokerOptions[@]}}\" \"${{_program[@]}}\"{silence}\n"
     )
 }
 
@@ -142,9 +172,14 @@ fn follower(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
     } else {
         "    # Never 0: an index that completes is never started again, and its rank would be lost.\n    exit 143\n"
     };
+    let user = as_user(model);
+    // Of the background jobs only the last `_return` can still be there: it serves the next broker as well.
+    let watch = "if [[ -z $(jobs -r) ]]; then _return & fi; _before_end=_leave";
     Parts::default()
         .with("workerPre", hooks.line(Hook::WorkerPre))
-        .with("start", format!("_run {flux} -o --config \"$cfg\" \"${{brokerOptions[@]}}\""))
+        .when(model.drains(), "return", watch)
+        .with("start", format!("_run {user}{flux} -o --config \"$cfg\" \"${{brokerOptions[@]}}\""))
+        .when(model.drains(), "returned", "_before_end=:")
         .with("post", if hooks.line(Hook::Post).is_empty() { ":".to_owned() } else { hooks.line(Hook::Post) })
         .when(complete, "complete", "break")
         .with("end", end)

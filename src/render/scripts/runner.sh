@@ -13,6 +13,7 @@ fluxuser=$(id -un 2>/dev/null || id -u)
 fluxuid=$(id -u)
 
 #@init
+#@user
 #@environment
 #@hostname
 cfg=$configroot/etc/flux/config
@@ -29,5 +30,8 @@ export STATE_DIR=$configroot/var/lib/flux
 mkdir -p "$configroot/run/flux" "$STATE_DIR" "$FLUX_OUTPUT_DIR"
 #@script
 #@options
+#@munge
 #@pre
+#@owner
+#@leave
 #@role

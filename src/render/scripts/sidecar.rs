@@ -51,9 +51,14 @@ fn sidecar(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
         .with("pre", hooks.line(Hook::Pre))
         .when(!spec.flux.no_wait_socket, "socket", socket)
         .with("script", hooks.script_line())
-        .with("command", hooks.line(Hook::Command))
+        .with("command", if hooks.container.diagnostics { diagnose() } else { hooks.line(Hook::Command) })
         .with("post", hooks.line(Hook::Post))
         .fill(SIDECAR)
+}
+
+/// Diagnostics through the socket of this pod's broker.
+fn diagnose() -> String {
+    format!("FLUX_URI=$fluxsocket /bin/bash {}", super::program::DIAGNOSE)
 }
 
 fn service(model: &Model<'_>, hooks: &Hooks<'_>) -> String {

@@ -2,9 +2,13 @@
 _terminating=
 _child=
 _status=0
+_before_end=:
 _terminate() {
     _terminating=1
-    if [[ -n $_child ]]; then _signal "$_child"; fi
+    if [[ -n $_child ]]; then
+        $_before_end
+        _signal "$_child"
+    fi
 }
 trap _terminate TERM
 
@@ -17,7 +21,7 @@ _signal() {
     for pid in ${timed:-$1}; do kill -TERM "$pid" 2>/dev/null || true; done
 }
 
-# Runs a command to its end, also if a signal comes, and leaves its exit code in `status`.
+# Runs a command to its end, also if a signal comes, and leaves its exit code in `_status`.
 _run() {
     _status=143
     if [[ -n $_terminating ]]; then return 0; fi

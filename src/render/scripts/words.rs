@@ -74,6 +74,11 @@ impl Word {
         Self { parts: vec![Part::Literal(text.into())], quoted: true }
     }
 
+    /// Whether it is exactly `text`, however it was quoted.
+    pub(crate) fn is(&self, text: &str) -> bool {
+        matches!(self.parts.as_slice(), [Part::Literal(literal)] if literal == text)
+    }
+
     fn take(&mut self) -> Option<Self> {
         let word = std::mem::take(self);
         (word.quoted || !word.parts.is_empty()).then_some(word)

@@ -143,9 +143,27 @@ fn common(container: &Container, path: &str) -> Vec<Problem> {
         let message = format!("the variable {name} is in environment and in secrets: remove it from one of them");
         problems.push(Problem::new(format!("{path}.secrets.{name}"), reason::CONFLICTING_FIELDS, message));
     }
+    let user = &container.flux_user;
+    if let Some(name) = user.name.as_deref().filter(|name| !is_user_name(name)) {
+        let message = format!(
+            "{name:?} is no name of a user: use at most 32 lower case letters, digits, '_' and '-', and begin with a letter \
+             or '_'"
+        );
+        problems.push(Problem::new(format!("{path}.fluxUser.name"), reason::INVALID_VALUE, message));
+    }
+    if let Some(uid) = user.uid.filter(|uid| !(0..=i64::from(i32::MAX)).contains(uid)) {
+        let message = format!("{uid} is no id of a user: 0 to {} are", i32::MAX);
+        problems.push(Problem::new(format!("{path}.fluxUser.uid"), reason::INVALID_VALUE, message));
+    }
     if container.cores.is_some_and(|cores| cores < 1) {
         let message = "cores is less than 1: leave it out to take it from resources";
         problems.push(Problem::new(format!("{path}.cores"), reason::INVALID_VALUE, message));
     }
     problems
+}
+
+/// As useradd(8) of shadow-utils takes them.
+fn is_user_name(name: &str) -> bool {
+    let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
+    name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_') && name.chars().all(known) && name.len() <= 32
 }

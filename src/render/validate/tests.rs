@@ -329,6 +329,21 @@ fn a_lead_broker_needs_name_and_size() {
 }
 
 #[test]
+fn users_that_cannot_be() {
+    check(&[
+        (
+            "containers: [{fluxUser: {name: 'a;b', uid: -1}}]",
+            "spec.containers[0].fluxUser.name: \"a;b\" is no name of a user: use at most 32 lower case letters, digits, '_' and \
+             '-', and begin with a letter or '_'\nspec.containers[0].fluxUser.uid: -1 is no id of a user: 0 to 2147483647 are",
+        ),
+        (
+            "containers: [{}]\n  flux: {drainSeconds: -1}",
+            "spec.flux.drainSeconds: drainSeconds is -1: write 0 for no wait, or more",
+        ),
+    ]);
+}
+
+#[test]
 fn a_hosted_mini_cluster_fills_its_slot() {
     let root =
         "{metadata: {name: river}, spec: {containers: [{}], flux: {bursting: {clusters: [{name: lake, size: 2}]}}}}";

@@ -58,6 +58,10 @@ pub(super) fn problems(spec: &MiniClusterSpec) -> Vec<Problem> {
             refuse(&format!("spec.volumes.{name}.storageClass"), reason::INVALID_VOLUME, message);
         }
     }
+    if let Some(seconds) = flux.drain_seconds.filter(|seconds| *seconds < 0) {
+        let message = format!("drainSeconds is {seconds}: write 0 for no wait, or more");
+        refuse("spec.flux.drainSeconds", reason::INVALID_VALUE, message);
+    }
     let mount_path = flux.mount_path();
     if !mount_path.starts_with('/') || mount_path.contains([':', '\n']) || mount_path.trim_end_matches('/').is_empty() {
         let message = format!("{mount_path:?} is no absolute path of a directory for Flux");

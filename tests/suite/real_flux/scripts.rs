@@ -179,26 +179,124 @@ fn a_batch_fails_if_one_of_its_jobs_does() {
              {last}\n    commands: {{post: cat /state/out/job-0.out}}\n"
         )
     };
-    for (last, code) in [("true", 0), ("sh -c 'exit 4'", 1)] {
+    for (last, code) in [("true", 0), ("sh -c 'exit 4'", 4)] {
         let mut pods = alone(&world, &spec(last)).start_all(1);
-        assert_eq!(pods[0].wait().unwrap().success(), code == 0, "{last}");
+        assert_eq!(pods[0].wait().unwrap().code(), Some(code), "{last}");
         pods[0].wait_for_log("it's /root").unwrap();
     }
 }
 
 #[test]
-fn a_script_and_an_archive_pass_from_one_instance_to_the_next() {
+fn an_archive_passes_from_one_instance_to_the_next_however_it_ends() {
     let Some(world) = world(&["lake"]) else { return };
-    let spec = |script: &str| {
-        format!(
-            "  size: 1\n  archive: {{path: /state/archive.tgz}}\n  launcher: true\n  containers:\n  - cores: 1\n    commands: {{script: '{script}'}}\n"
-        )
+    let archive = "  size: 1\n  archive: {path: /state/deep/archive.tgz}\n";
+    let script = |script: &str| {
+        format!("{archive}  launcher: true\n  containers:\n  - cores: 1\n    commands: {{script: '{script}'}}\n")
     };
-    let mut first = alone(&world, &spec("flux kvs put \"greeting=it is $HOME\"")).start_all(1);
-    assert_eq!(first[0].wait().unwrap().code(), Some(0));
-    let mut second = alone(&world, &spec("echo got $(flux kvs get greeting)")).start_all(1);
-    second[0].wait_for_log("got it is /root").unwrap();
-    assert_eq!(second[0].wait().unwrap().code(), Some(0));
+    let mut first = alone(&world, &script("flux kvs put \"greeting=it is $HOME\"; exit 3")).start_all(1);
+    assert_eq!(first[0].wait().unwrap().code(), Some(3));
+    let mut second =
+        alone(&world, &format!("{archive}  interactive: true\n  containers: [{{cores: 1}}]\n")).start_all(1);
+    wait_until_ready(&second[0]);
+    flux(&second[0], "flux kvs put \"greeting=$(flux kvs get greeting), still\"");
+    assert_eq!(second[0].terminate().unwrap().code(), Some(143));
+    let mut third = alone(&world, &script("echo got $(flux kvs get greeting)")).start_all(1);
+    assert_eq!(third[0].wait().unwrap().code(), Some(0));
+    third[0].wait_for_log("got it is /root, still").unwrap();
+}
+
+#[test]
+fn every_way_to_submit_returns_the_commands_exit_code() {
+    let Some(world) = world(&["lake"]) else { return };
+    for (submit, code) in [("flux run", 5), ("flux batch", 6), ("flux submit", 7)] {
+        let spec = format!(
+            "  size: 1\n  flux: {{submitCommand: {submit}}}\n  containers: [{{cores: 1, commands: {{script: \"#!/bin/bash\\nexit {code}\"}}}}]\n"
+        );
+        let spec =
+            if submit == "flux batch" { spec.replace("commands:", "workingDir: /state, commands:") } else { spec };
+        assert_eq!(alone(&world, &spec).start(0).wait().unwrap().code(), Some(code), "{submit}");
+    }
+}
+
+#[test]
+fn pods_that_leave_finish_their_jobs_and_come_back_to_work() {
+    let Some(world) = world(&["lake"]) else { return };
+    let spec = "  size: 4\n  maxSize: 6\n  interactive: true\n  containers: [{cores: 1}]\n";
+    let side = alone(&world, spec);
+    let mut pods = side.start_all(4);
+    wait_until_ready(&pods[3]);
+    let up = "flux resource list -s up -no '{nnodes}'";
+    assert_eq!(flux(&pods[0], up), "4");
+
+    pods.extend([side.start(4), side.start(5)]);
+    pods[4..].iter().for_each(wait_until_ready);
+    assert_eq!(flux(&pods[0], "flux run -N6 hostname | wc -l"), "6");
+
+    // To 3: a job runs on a rank that goes, and is done before its pod is.
+    let job = flux(&pods[0], "flux submit --requires=rank:5 sh -c 'sleep 4; flux kvs put done=yes'");
+    flux(&pods[0], &format!("flux job wait-event --timeout=60s {job} start"));
+    for pod in &pods[3..] {
+        pod.exec(&["kill", "-TERM", "1"]).unwrap();
+    }
+    for pod in &mut pods[3..] {
+        assert_eq!(pod.wait().unwrap().code(), Some(143));
+    }
+    assert_eq!(flux(&pods[0], &format!("flux job status {job} && flux kvs get done")), "yes");
+    flux(&pods[0], &format!("until [ \"$({up})\" = 3 ]; do sleep 0.1; done"));
+    assert_eq!(flux(&pods[0], "flux run -N3 hostname | wc -l"), "3");
+
+    // One comes back, and another is out of service because somebody says so.
+    flux(&pods[0], "flux resource drain 4 bad memory --force");
+    let back = [side.start(3), side.start(4)];
+    back.iter().for_each(wait_until_ready);
+    flux(&pods[0], "until [ \"$(flux resource status -s drained -no '{ranks}')\" = 4-5 ]; do sleep 0.1; done");
+    assert_eq!(flux(&pods[0], "flux run -N4 hostname | wc -l"), "4");
+
+    // The end that a person asks for from within completes the Job.
+    flux(&pods[0], "flux shutdown --background; true");
+    assert_eq!(pods[0].wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn nobody_waits_for_jobs_when_the_whole_instance_ends() {
+    let Some(world) = world(&["lake"]) else { return };
+    // Longer than any test: to wait would be to hang.
+    let spec = "  size: 3\n  flux: {drainSeconds: 3600}\n  containers: [{cores: 1, command: sleep inf}]\n  tasks: 3\n";
+    let mut pods = alone(&world, spec).start_all(3);
+    flux(&pods[0], "until [ \"$(flux jobs -f running -no '{nnodes}' 2>/dev/null)\" = 3 ]; do sleep 0.1; done");
+    for pod in pods.iter().rev() {
+        pod.exec(&["kill", "-TERM", "1"]).unwrap();
+    }
+    for pod in &mut pods {
+        assert_eq!(pod.wait().unwrap().code(), Some(143));
+    }
+}
+
+#[test]
+fn diagnostics_show_what_is_missing_and_stay() {
+    let Some(world) = world(&["lake"]) else { return };
+    let mut lead = alone(&world, "  size: 2\n  containers: [{cores: 1, diagnostics: true}]\n").start(0);
+    for shown in ["1 lake-1: offline", "== flux dmesg", "this instance stays up"] {
+        lead.wait_for_log(shown).unwrap();
+    }
+    assert_eq!(lead.terminate().unwrap().code(), Some(143));
+}
+
+#[test]
+fn flux_and_its_jobs_run_as_the_flux_user() {
+    let Some(install) = Install::find().unwrap() else { return };
+    let Some(world) = World::with_users(install, &["lake"]).unwrap() else { return };
+    let spec = "
+  size: 2
+  tasks: 2
+  flux: {drainSeconds: 5}
+  containers: [{cores: 1, fluxUser: {name: river, uid: 1002}, command: 'sh -c \"echo $(id -un) $(id -u) in $HOME; exit 3\"'}]
+";
+    let mut pods = alone(&world, spec).start_all(2);
+    wait_until_ready(&pods[1]);
+    assert_eq!(pods[0].wait().unwrap().code(), Some(3));
+    pods[0].wait_for_log("river 1002 in /home/river").unwrap();
+    assert_eq!(pods[1].terminate().unwrap().code(), Some(143));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::Ipv4Addr;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -36,18 +37,35 @@ pub(super) struct World {
     clusters: Vec<String>,
     names: RefCell<BTreeMap<String, BTreeMap<String, Ipv4Addr>>>,
     pods: Cell<u8>,
+    /// It has no users of its own but those of the machine.
+    shares_users: bool,
 }
 
 impl World {
     /// A world with these clusters and nothing in them.
     pub(super) fn start(install: Install, clusters: &[&str]) -> Result<Self> {
+        Self::new(install, clusters, false)
+    }
+
+    /// One in which other users than root exist; `None`, with a line that says so, if we are not root.
+    pub(super) fn with_users(install: Install, clusters: &[&str]) -> Result<Option<Self>> {
+        if std::fs::metadata("/proc/self")?.uid() == 0 {
+            return Self::new(install, clusters, true).map(Some);
+        }
+        writeln!(std::io::stderr(), "SKIPPED: real_flux: only root can try what Flux does as another user")?;
+        Ok(None)
+    }
+
+    fn new(install: Install, clusters: &[&str], shares_users: bool) -> Result<Self> {
         let directory = TempDir::new()?;
         for (name, script) in [("world.sh", WORLD), ("pod.sh", POD)] {
             std::fs::write(directory.path().join(name), script)?;
         }
         let bridges = (1..=clusters.len()).map(|number| format!("br{number}"));
+        let users: &[&str] = if shares_users { &[] } else { &["--user", "--map-root-user"] };
         let mut guard = Command::new("unshare")
-            .args(["--user", "--map-root-user", "--net", "--mount", "--uts", "--pid", "--fork", "--kill-child", "bash"])
+            .args(users)
+            .args(["--net", "--mount", "--uts", "--pid", "--fork", "--kill-child", "bash"])
             .arg(directory.path().join("world.sh"))
             .arg(directory.path())
             .args(bridges)
@@ -64,7 +82,8 @@ impl World {
             "failed to make namespaces: unprivileged user namespaces or root, and ip, are needed"
         );
         let clusters: Vec<String> = clusters.iter().map(|&name| name.to_owned()).collect();
-        let world = Self { guard, directory, install, clusters, names: RefCell::default(), pods: Cell::new(0) };
+        let (names, pods) = (RefCell::default(), Cell::new(0));
+        let world = Self { guard, directory, install, clusters, names, pods, shares_users };
         for cluster in &world.clusters {
             world.write_names(cluster)?;
         }
@@ -139,12 +158,15 @@ impl World {
     pub(super) fn command(&self) -> Command {
         let namespaces = format!("/proc/{}/ns", self.guard.id());
         let mut command = Command::new("nsenter");
-        for name in ["user", "net", "mount", "uts"] {
+        for name in ["user", "net", "mount", "uts"].into_iter().skip(usize::from(self.shares_users)) {
             let file = if name == "mount" { "mnt" } else { name };
             command.arg(format!("--{name}={namespaces}/{file}"));
         }
         command.arg(format!("--pid={namespaces}/pid_for_children"));
-        command.args(["--preserve-credentials", "--"]).env_clear().env("PATH", SYSTEM_PATH);
+        if !self.shares_users {
+            command.arg("--preserve-credentials");
+        }
+        command.arg("--").env_clear().env("PATH", SYSTEM_PATH);
         command
     }
 

@@ -1,185 +1,10 @@
-//! The scripts, executed: real bash, a stand-in for `flux` that records what it is asked, and a directory in place of the
-//! container's file system.
+//! What the scripts do: on the lead, on followers, beside them.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
 
-use tempfile::TempDir;
+use super::pod::{Pod, RUN_PROGRAM, mode};
 
-use crate::render::tests::lake;
-use crate::render::{Context, render};
-
-/// Records its arguments, one line per call; what it does then is in the file `behaviour`, as shell.
-const FLUX: &str = r#"#!/bin/bash
-printf '%q ' "$@" >>"$ROOT/calls"; echo >>"$ROOT/calls"
-. "$ROOT/behaviour"
-"#;
-
-/// What brokers and submissions do: run the words after the options.
-const RUN_PROGRAM: &str = r#"
-if [[ $1 == start ]]; then
-    shift
-    while [[ $1 == -* || $1 == */etc/flux/config ]]; do
-        if [[ $1 == -o ]]; then shift; fi
-        shift
-    done
-    if (($# > 0)); then "$@"; exit $?; fi
-elif [[ $1 == submit ]]; then
-    shift
-    while [[ $1 == -* ]]; do
-        if [[ $1 == --flags || $1 == -N ]]; then shift; fi
-        shift
-    done
-    "$@"
-    exit $?
-elif [[ $1 == batch ]]; then
-    exec "${@: -1}"
-fi
-"#;
-
-/// The pod's file system: every absolute path of the scripts lies below `root`.
-struct Pod {
-    root: TempDir,
-    host: String,
-}
-
-impl Pod {
-    /// A pod of the MiniCluster `lake` with this spec.
-    fn new(spec: &str, index: u32) -> Self {
-        let root = tempfile::tempdir().unwrap();
-        let pod = Self { root, host: format!("lake-{index}") };
-        for directory in
-            ["flux_operator", "flux_operator_curve", "bin", "work", "tmp", "dev", "opt/views/._view/abc/bin"]
-        {
-            fs::create_dir_all(pod.path(directory)).unwrap();
-        }
-        fs::create_dir_all(pod.path("opt/views/._view/abc/lib/python3.11/site-packages")).unwrap();
-        fs::create_dir_all(pod.path("opt/views/._view/abc/etc")).unwrap();
-        std::os::unix::fs::symlink("/nowhere", pod.path("opt/views/._view/abc/etc/link")).unwrap();
-        fs::write(pod.path("opt/views/._view/abc/bin/python3.11"), "").unwrap();
-        pod.write("flux_operator_curve/curve.cert", "certificate\n");
-        let (flux, time) = (pod.path("bin/flux"), pod.path("bin/time"));
-        fs::write(&flux, FLUX).unwrap();
-        fs::write(&time, "#!/bin/bash\nshift 2\n\"$@\"\n").unwrap();
-        for file in [&flux, &time] {
-            fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
-        }
-        pod.behave(RUN_PROGRAM);
-        let rendered = render(&lake(spec), &Context::default()).unwrap_or_else(|problems| panic!("{problems}"));
-        let template = rendered.job.spec.unwrap().template.spec.unwrap();
-        let volumes = template.volumes.unwrap();
-        let source =
-            volumes.iter().find(|volume| volume.name == "lake-entrypoint").unwrap().config_map.clone().unwrap();
-        for item in source.items.unwrap() {
-            let text = &rendered.boot.files[&item.key];
-            pod.write(&format!("flux_operator/{}", item.path), &pod.inside(text));
-        }
-        pod
-    }
-
-    fn path(&self, path: &str) -> PathBuf {
-        self.root.path().join(path)
-    }
-
-    fn write(&self, path: &str, text: &str) {
-        fs::write(self.path(path), text).unwrap();
-    }
-
-    fn read(&self, path: &str) -> String {
-        fs::read_to_string(self.path(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
-    }
-
-    fn behave(&self, shell: &str) {
-        self.write("behaviour", shell);
-    }
-
-    /// The text with the container's paths below our root.
-    fn inside(&self, text: &str) -> String {
-        let root = self.root.path().display().to_string();
-        let mut text = text.to_owned();
-        for path in ["/flux_operator", "/mnt/flux", "/opt/", "/tmp/", "/home/flux-operator", "/dev/termination-log"] {
-            text = text.replace(path, &format!("{root}{path}"));
-        }
-        text.replace("/usr/bin/time", &format!("{root}/bin/time")).replace(&format!("{root}{root}"), &root)
-    }
-
-    fn command(&self, script: &str) -> Command {
-        let mut command = Command::new("bash");
-        let path = format!("{}:{}", self.path("bin").display(), std::env::var("PATH").unwrap());
-        command.arg(self.path("flux_operator").join(script)).current_dir(self.path("work")).env_clear();
-        command.env("PATH", path).env("ROOT", self.root.path()).env("HOSTNAME", &self.host).env("HOME", "/root");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command
-    }
-
-    /// Runs a script to its end: its exit code and what it printed.
-    fn run(&self, script: &str) -> (Option<i32>, String) {
-        let output = self.command(script).output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-        (output.status.code(), text)
-    }
-
-    fn init(&self) {
-        let (code, text) = self.run("flux-init.sh");
-        assert_eq!(code, Some(0), "{text}");
-    }
-
-    /// Runs the lead's script after the init script.
-    fn lead(&self) -> (Option<i32>, String) {
-        self.init();
-        self.run("wait-0.sh")
-    }
-
-    /// Starts a script that goes on.
-    fn start(&self, script: &str) -> Running {
-        let output = fs::File::create(self.path("output")).unwrap();
-        let mut command = self.command(script);
-        let child = command.stdout(output.try_clone().unwrap()).stderr(output).spawn().unwrap();
-        Running(child)
-    }
-
-    /// Waits until a file has this text, and fails with what was printed if that never comes.
-    fn until(&self, path: &str, text: &str) {
-        for _ in 0..3000 {
-            if fs::read_to_string(self.path(path)).is_ok_and(|found| found.contains(text)) {
-                return;
-            }
-            std::thread::park_timeout(std::time::Duration::from_millis(10));
-        }
-        panic!("{path} never has {text:?}:\n{}", fs::read_to_string(self.path("output")).unwrap_or_default());
-    }
-
-    fn calls(&self) -> Vec<String> {
-        let root = self.root.path().display().to_string();
-        let calls = fs::read_to_string(self.path("calls")).unwrap_or_default();
-        calls.lines().map(|line| line.trim().replace(&root, "")).collect()
-    }
-}
-
-/// A script that was started; it is killed with the test.
-struct Running(Child);
-
-impl Running {
-    fn terminate(&mut self) -> ExitStatus {
-        let pid = self.0.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-        self.0.wait().unwrap()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn mode(path: &Path) -> u32 {
-    fs::metadata(path).unwrap().permissions().mode() & 0o7777
-}
-
+/// Options of a broker of `lake` whose spec asks for nothing.
 const OPTIONS: &str = "-Scron.directory=/mnt/flux/config/etc/flux/system/cron.d -Stbon.fanout=256 \
                        -Srundir=/mnt/flux/config/run/flux -Sstatedir=/mnt/flux/config/var/lib/flux \
                        -Slocal-uri=local:///mnt/flux/config/run/flux/local -Stbon.connect_timeout=5s \
@@ -223,7 +48,10 @@ fn the_lead_runs_the_command_and_its_exit_code_is_the_commands() {
         assert_eq!(found, Some(expected), "{text}");
         let submit = format!("flux submit -n1 --quiet --watch sh -c 'exit {code}'").replace('\'', "");
         let submit = submit.replace("exit ", "exit\\ ");
-        assert_eq!(pod.calls()[0], format!("start -o --config /mnt/flux/config/etc/flux/config {OPTIONS} {submit}"));
+        assert_eq!(
+            pod.calls()[0],
+            format!("flux start -o --config /mnt/flux/config/etc/flux/config {OPTIONS} {submit}")
+        );
         assert!(pod.path("mnt/flux/flux-operator-complete.txt").exists());
         assert_eq!(pod.path("dev/termination-log").exists(), code != 0);
     }
@@ -347,9 +175,8 @@ fn batch_lines_are_run_as_they_were_written() {
       sh -c 'exit 4'
 "#;
     let pod = Pod::new(spec, 0);
-    pod.behave(&format!(
-        "{RUN_PROGRAM}\nif [[ \"$1 $2\" == 'job wait' ]]; then exit $(cat $ROOT/result 2>/dev/null || echo 0); fi\n"
-    ));
+    pod.write("codes", "0\n");
+    pod.behave(&format!("{RUN_PROGRAM}\nif [[ $* == *returncode* ]]; then cat $ROOT/codes; fi\n"));
     let (code, text) = pod.lead();
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("a /root\nb\nit's\n"), "{text}");
@@ -362,8 +189,10 @@ fn batch_lines_are_run_as_they_were_written() {
     assert!(calls.contains(&format!("--output={out}/job-2.out sh -c exit\\ 4")), "{calls}");
     assert!(pod.path("tmp/out").is_dir());
 
-    pod.write("result", "5");
-    assert_eq!(pod.run("wait-0.sh").0, Some(5), "a job that fails fails the batch");
+    for (codes, expected) in [("0\n4\n5\n0\n", 5), ("-128\n0\n", 1), ("\n0\n", 0)] {
+        pod.write("codes", codes);
+        assert_eq!(pod.run("wait-0.sh").0, Some(expected), "jobs ended with {codes:?}");
+    }
 }
 
 #[test]
@@ -376,17 +205,15 @@ fn without_a_command_the_broker_stays_up_until_it_is_told_to_end() {
     assert_eq!(running.terminate().code(), Some(143), "a pod that is stopped has not completed");
     assert_eq!(pod.read("told"), "told\n");
     let options = OPTIONS.replace(" -Sstatedir", " -Sbroker.rc2_none -Sstatedir");
-    assert_eq!(pod.calls(), [format!("broker --config-path /mnt/flux/config/etc/flux/config {options}")]);
+    assert_eq!(pod.calls(), [format!("flux broker --config-path /mnt/flux/config/etc/flux/config {options}")]);
 }
 
 #[test]
 fn sigterm_reaches_the_broker_behind_time() {
     let pod = Pod::new("  logging: {timed: true}\n  containers: [{cores: 1, command: hostname}]\n", 0);
     pod.init();
-    fs::remove_file(pod.path("bin/time")).unwrap();
     // The stand-in has the name of the real one, and like it passes nothing on.
-    pod.write("bin/time", "#!/bin/bash\ntrap : TERM\necho time >/proc/$$/comm\nshift 2\n\"$@\"\n");
-    fs::set_permissions(pod.path("bin/time"), fs::Permissions::from_mode(0o755)).unwrap();
+    pod.program("usr/bin/time", "#!/bin/bash\ntrap : TERM\necho time >/proc/$$/comm\nshift 2\n\"$@\"\n");
     pod.behave("trap 'echo told >>$ROOT/told; exit 0' TERM; echo up >>$ROOT/up; while :; do sleep 0.1; done");
     let mut running = pod.start("wait-0.sh");
     pod.until("up", "up");
@@ -405,7 +232,7 @@ fn a_worker_starts_its_broker_again_and_again_and_never_completes() {
     assert_eq!(running.terminate().code(), Some(143));
     let output = pod.read("output");
     assert!(output.contains("worker-pre") && output.matches("\npost\n").count() == 1, "{output}");
-    assert_eq!(pod.calls()[0], format!("start -o --config /mnt/flux/config/etc/flux/config {OPTIONS}"));
+    assert_eq!(pod.calls()[0], format!("flux start -o --config /mnt/flux/config/etc/flux/config {OPTIONS}"));
 }
 
 #[test]
@@ -434,7 +261,7 @@ fn the_lead_counts_its_cores_if_nobody_says_how_many() {
     let pod = Pod::new("  size: 2\n  containers: [{command: 'true'}]\n", 0);
     pod.behave("if [[ \"$1 $2\" == 'R encode' ]]; then echo '{\"counted\":1}'; fi");
     assert_eq!(pod.lead().0, Some(0));
-    assert_eq!(pod.calls()[0], "R encode --hosts=lake-\\[0-1\\] --local");
+    assert_eq!(pod.calls()[0], "flux R encode --hosts=lake-\\[0-1\\] --local");
     assert_eq!(pod.read("mnt/flux/config/etc/flux/system/R"), "{\"counted\":1}\n");
     // A Flux that cannot leaves the file as it was.
     let pod = Pod::new("  size: 2\n  containers: [{command: 'true'}]\n", 0);
@@ -458,7 +285,7 @@ fn the_command_waits_for_brokers_of_bursts() {
     let (code, text) = pod.lead();
     assert!(code == Some(0) && text.contains("\nthe job\n"), "{code:?} {text}");
     assert_eq!(pod.read("asked").lines().count(), 3);
-    let submitted = pod.calls().iter().position(|call| call.starts_with("submit")).unwrap();
+    let submitted = pod.calls().iter().position(|call| call.starts_with("flux submit")).unwrap();
     assert_eq!(submitted, 4, "after the start and three questions: {:?}", pod.calls());
 }
 
@@ -476,9 +303,8 @@ fn ready_is_a_broker_that_runs() {
     let pod = Pod::new("  containers: [{}]\n", 0);
     let ready = |pod: &Pod| pod.run("ready.sh").0;
     assert_eq!(ready(&pod), Some(1), "there is no socket");
+    let _socket = pod.socket();
     let run = pod.path("mnt/flux/config/run/flux");
-    fs::create_dir_all(&run).unwrap();
-    let _socket = std::os::unix::net::UnixListener::bind(run.join("local")).unwrap();
     for (state, expected) in [("join", 1), ("quorum", 1), ("run", 0)] {
         pod.behave(&format!("echo ' 05:12:30 {state} 3.5m,  owner run,  depth 0,  size 4'; echo $FLUX_URI >$ROOT/uri"));
         assert_eq!(ready(&pod), Some(expected), "{state}");
@@ -512,8 +338,8 @@ fn a_sidecar_waits_for_the_socket_and_ends_as_its_command_does() {
     let mut running = pod.start("start-1.sh");
     pod.until("mnt/flux/flux-connect.sh", "flux proxy");
     assert!(!pod.path("side").exists(), "the broker is not there yet");
+    let _socket = pod.socket();
     let run = pod.path("mnt/flux/config/run/flux");
-    let _socket = std::os::unix::net::UnixListener::bind(run.join("local")).unwrap();
     assert_eq!(running.0.wait().unwrap().code(), Some(6));
     assert_eq!(pod.read("side"), format!("local://{}/local;it's \"a\" $b\n", run.display()));
 }
@@ -522,7 +348,7 @@ fn a_sidecar_waits_for_the_socket_and_ends_as_its_command_does() {
 fn a_sidecar_that_serves_for_ever_ends_with_the_pod() {
     for over in [true, false] {
         let pod = sidecar("exec sleep 1000");
-        let _socket = std::os::unix::net::UnixListener::bind(pod.path("mnt/flux/config/run/flux/local")).unwrap();
+        let _socket = pod.socket();
         let mut running = pod.start("start-1.sh");
         pod.until("side", "local://");
         if over {
@@ -531,5 +357,178 @@ fn a_sidecar_that_serves_for_ever_ends_with_the_pod() {
         } else {
             assert_eq!(running.terminate().code(), Some(143));
         }
+    }
+}
+
+#[test]
+fn a_sidecar_that_takes_no_signal_ends_with_the_pod_too() {
+    let pod = sidecar("trap : TERM; while :; do command sleep 1000; done");
+    let _socket = pod.socket();
+    let mut running = pod.start("start-1.sh");
+    pod.until("side", "local://");
+    pod.write("mnt/flux/flux-operator-complete.txt", "");
+    assert_eq!(running.0.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn an_interactive_broker_takes_the_prefix_and_leaves_the_command() {
+    let spec =
+        "  interactive: true\n  containers: [{cores: 1, command: hostname, commands: {prefix: env -u NOTHING}}]\n";
+    let (code, text) = Pod::new(spec, 0).lead();
+    assert_eq!(code, Some(0), "flux shutdown completes it: {text}");
+    let pod = Pod::new(spec, 0);
+    pod.behave("env >$ROOT/env");
+    pod.lead();
+    assert!(pod.calls().iter().all(|call| call.starts_with("flux broker ") && !call.contains("hostname")));
+}
+
+#[test]
+fn diagnostics_are_shown_and_the_instance_stays_up() {
+    let pod = Pod::new("  size: 2\n  containers: [{cores: 1, diagnostics: true, command: hostname}]\n", 0);
+    pod.init();
+    pod.behave(&format!("if [[ $1 == dmesg ]]; then echo the log; exit 3; fi\n{RUN_PROGRAM}"));
+    let mut running = pod.start("wait-0.sh");
+    pod.until("output", "this instance stays up");
+    let output = pod.read("output");
+    for shown in ["== id\n", "lake-[0-1]\n", "== flux overlay status", "the log\n(ended with 3)\n"] {
+        assert!(output.contains(shown), "{shown:?} is not in\n{output}");
+    }
+    assert!(pod.calls()[0].contains("-Sbroker.quorum=1"), "who is missing is not waited for");
+    assert_eq!(running.terminate().code(), Some(143));
+}
+
+#[test]
+fn munge_gets_a_key_of_its_own() {
+    let spec = "  flux: {mungeSecret: keys}\n  containers: [{cores: 1, command: 'true'}]\n";
+    let pod = Pod::new(spec, 0);
+    assert_eq!(pod.lead().0, Some(0));
+    assert!(!pod.path("run/munge").exists(), "an image without munged needs no key");
+    pod.program("bin/munged", "#!/bin/bash\necho \"munged $*\" >>$ROOT/calls\n");
+    assert_eq!(pod.lead().0, Some(0));
+    assert!(pod.calls().contains(&"munged --force --key-file=/run/munge/munge.key".to_owned()));
+    assert_eq!(mode(&pod.path("run/munge/munge.key")), 0o600);
+}
+
+const ARCHIVE: &str = "  archive: {path: /state/deep/archive.tgz}\n  containers: [{cores: 1, command: COMMAND}]\n";
+
+/// A broker that writes its dump as Flux does, whatever the command has returned.
+const DUMP: &str = r#"
+if [[ $1 == start ]]; then
+    for word; do
+        case $word in
+        -Scontent.restore=*) cp "${word#*=}" $ROOT/restored ;;
+        -Scontent.dump=*) (cd $ROOT && if [[ -e broken ]]; then echo part; else tar -cz calls; fi) >"${word#*=}" ;;
+        esac
+    done
+    exit $(cat $ROOT/code)
+fi
+"#;
+
+#[test]
+fn an_archive_is_replaced_by_a_whole_one_only() {
+    let pod = Pod::new(&ARCHIVE.replace("COMMAND", "'true'"), 0);
+    let archive = "state/deep/archive.tgz";
+    pod.behave(DUMP);
+    for (code, broken, saved) in [("0", false, true), ("3", false, true), ("1", true, false)] {
+        pod.write("code", code);
+        pod.write(archive, "the one before");
+        if broken {
+            pod.write("broken", "");
+        }
+        let (found, text) = pod.lead();
+        assert_eq!(found.map(|code| code.to_string()).as_deref(), Some(code), "{text}");
+        assert_eq!(pod.read("restored"), "the one before");
+        assert_eq!(fs::read(pod.path(archive)).unwrap() != b"the one before", saved, "{code} {text}");
+        assert_eq!(text.contains("stays as it was"), !saved);
+    }
+}
+
+/// The broker of a follower, with rank 4, in the state of the files `state`, `jobs`, `drained`, `reason`.
+const FOLLOWER: &str = r#"
+case "$*" in
+uptime) echo " 05:12:30 $(cat $ROOT/state) 3.5m,  owner root,  depth 0,  size 6$(cat $ROOT/drained 2>/dev/null)" ;;
+"getattr rank") echo 4 ;;
+"overlay status --rank=4") printf '%s\n' '4 lake-4: partial' '├─ 5 lake-5: full' '└─ 12 lake-12: offline' ;;
+"resource drain --update "*) touch $ROOT/jobs; cat $ROOT/refused 2>/dev/null && exit 1 ;;
+"resource drain -n -o {state}"*) echo drained; if (($(wc -l <$ROOT/jobs) < 2)); then echo draining; fi; echo >>$ROOT/jobs ;;
+"resource drain -n -o {reason}"*) cat $ROOT/reason ;;
+start*) trap 'echo told >>$ROOT/calls; exit 0' TERM; touch $ROOT/up; while [[ ! -e $ROOT/over ]]; do sleep 0.1; done ;;
+esac
+exit 0
+"#;
+
+fn follower(state: &str, drain_seconds: u32) -> Pod {
+    let pod =
+        Pod::new(&format!("  size: 2\n  flux: {{drainSeconds: {drain_seconds}}}\n  containers: [{{cores: 1}}]\n"), 1);
+    pod.init();
+    pod.behave(FOLLOWER);
+    pod.write("state", state);
+    pod
+}
+
+/// Asks a follower to end, and tells what it did from then on, but for the questions to its own broker.
+fn leave(pod: &Pod) -> Vec<String> {
+    let mut running = pod.start("wait-0.sh");
+    let _socket = pod.socket();
+    pod.until("up", "");
+    pod.write("calls", "");
+    assert_eq!(running.terminate().code(), Some(143), "{}", pod.read("output"));
+    pod.calls().into_iter().filter(|call| call != "flux uptime").collect()
+}
+
+#[test]
+fn a_follower_that_leaves_drains_its_part_of_the_tree_first() {
+    let question = "flux resource drain -n -o \\{state\\} -i 4\\,5";
+    assert_eq!(
+        leave(&follower("run", 60)),
+        [
+            "flux getattr rank",
+            "flux overlay status --rank=4",
+            "flux resource drain --update 4\\,5 tributary:\\ lake-1\\ is\\ leaving",
+            question,
+            question,
+            question,
+            "told",
+        ]
+    );
+}
+
+#[test]
+fn who_cannot_be_asked_is_not_waited_for() {
+    for state in ["join", "shutdown"] {
+        assert_eq!(leave(&follower(state, 60)), ["told"], "{state}");
+    }
+    let pod = follower("run", 60);
+    pod.write("refused", "");
+    assert_eq!(leave(&pod).len(), 4, "the drain is refused, and no question follows");
+    assert_eq!(leave(&follower("run", 0)), ["told"], "drainSeconds: 0");
+}
+
+#[test]
+fn a_broker_that_ends_by_itself_is_not_waited_for() {
+    let pod = follower("run", 600);
+    pod.behave(&FOLLOWER.replace("echo draining; fi;", "touch $ROOT/over; sleep 0.5; fi; echo draining;"));
+    assert!(!leave(&pod).contains(&"told".to_owned()), "the instance has ended meanwhile");
+}
+
+#[test]
+fn jobs_that_take_longer_are_not_waited_for() {
+    let pod = follower("run", 1);
+    pod.behave(&FOLLOWER.replace("echo >>$ROOT/jobs", ":"));
+    assert_eq!(leave(&pod).last().unwrap(), "told");
+}
+
+#[test]
+fn a_rank_that_is_back_takes_jobs_again_unless_somebody_else_drained_it() {
+    for (reason, undrained) in [("tributary: lake-1 is leaving", true), ("bad memory", false)] {
+        let pod = follower("run", 60);
+        pod.write("drained", ",  1 drained");
+        pod.write("reason", &format!("{reason}\n"));
+        let _socket = pod.socket();
+        let mut running = pod.start("wait-0.sh");
+        pod.until("calls", if undrained { "undrain" } else { "reason" });
+        pod.write("refused", "");
+        running.terminate();
+        assert_eq!(pod.calls().contains(&"flux resource undrain 4".to_owned()), undrained, "{reason}");
     }
 }

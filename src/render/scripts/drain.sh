@@ -1,0 +1,32 @@
+_leaving="tributary: $HOSTNAME is leaving"
+
+# Lets no more jobs start on this broker, nor on those that reach the instance through it, and waits until none runs there
+# or the time is up. Who cannot be asked is not waited for: then the instance has ended, or it is out of reach.
+_leave() {
+    local deadline=$((SECONDS + _drain_seconds)) rank line ranks='' states
+    if ! _joined || ! rank=$(_flux getattr rank); then return 0; fi
+    while read -r line; do
+        if [[ $line =~ ^[^0-9]*([0-9]+)\ [^:]+:\ (full|partial|degraded) ]]; then ranks+=,${BASH_REMATCH[1]}; fi
+    done < <(_flux overlay status "--rank=$rank" || true)
+    ranks=${ranks#,}
+    ranks=${ranks:-$rank}
+    _flux resource drain --update "$ranks" "$_leaving" || return 0
+    _say "Leaving: no more jobs start on rank $ranks, and those that run have $_drain_seconds s."
+    while ((SECONDS < deadline)) && kill -0 "$_child" 2>/dev/null; do
+        states=$(_flux resource drain -n -o '{state}' -i "$ranks") || break
+        if [[ $states != *draining* ]]; then break; fi
+        sleep 1
+    done
+}
+
+# A rank that has left takes jobs again when it is back. What others have drained stays so.
+_return() {
+    local rank reason
+    until _joined; do
+        sleep 2
+        if ! kill -0 $$; then return 0; fi
+    done
+    if [[ $_uptime != *drained* ]] || ! rank=$(_flux getattr rank); then return 0; fi
+    reason=$(_flux resource drain -n -o '{reason}' -i "$rank") || return 0
+    if [[ $reason == "tributary: "* ]]; then _flux resource undrain "$rank" || true; fi
+}
