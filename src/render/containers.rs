@@ -44,13 +44,27 @@ pub(super) fn view(model: &Model<'_>) -> PodContainer {
     }
 }
 
-/// The containers of the Job's pods, in the order of the spec.
+/// The containers of the Job's pods, in the order of the spec, but for the [`beside`] ones.
 pub(super) fn containers(model: &Model<'_>) -> Vec<PodContainer> {
     let runs_flux = |index| index == model.runner.index;
     let render = |(index, container): (usize, &Container)| {
         if runs_flux(index) { runner(model, index, container) } else { sidecar(model, index, container) }
     };
-    model.spec.containers.iter().enumerate().map(render).collect()
+    let containers = model.spec.containers.iter().enumerate();
+    containers.filter(|(index, container)| runs_flux(*index) || !container.no_wrap_entrypoint).map(render).collect()
+}
+
+/// Containers that keep their image's entrypoint, as sidecars in the sense of Kubernetes: no script of ours ends them when
+/// Flux has ended, and one that serves for ever would keep the pod, and with it the Job, from completing.
+///
+/// Source: <https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/>
+pub(super) fn beside(model: &Model<'_>) -> Vec<PodContainer> {
+    let keeps_its_own = model.sidecars().filter(|(_, container)| container.no_wrap_entrypoint);
+    let render = |(index, container)| PodContainer {
+        restart_policy: Some("Always".to_owned()),
+        ..sidecar(model, index, container)
+    };
+    keeps_its_own.map(render).collect()
 }
 
 fn runner(model: &Model<'_>, index: usize, container: &Container) -> PodContainer {

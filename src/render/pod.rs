@@ -42,7 +42,7 @@ fn spec(model: &Model<'_>, files: &[File]) -> PodSpec {
     let overhead = |(name, amount): (&String, &crate::api::minicluster::Amount)| (name.clone(), Quantity::from(amount));
     let overhead: BTreeMap<_, _> = pod.resources.iter().map(overhead).collect();
     PodSpec {
-        init_containers: Some(vec![containers::view(model)]),
+        init_containers: Some(std::iter::once(containers::view(model)).chain(containers::beside(model)).collect()),
         containers: containers::containers(model),
         volumes: Some(volumes(model, files, &security)),
         security_context: Some(security),

@@ -85,7 +85,8 @@ pub struct Container {
     #[serde(skip_serializing_if = "is_default")]
     pub run_flux: bool,
 
-    /// Leave the image's entrypoint alone instead of waiting for Flux and running `command`.
+    /// Leave the image's entrypoint alone instead of waiting for Flux and running `command`. It may serve for ever: such a
+    /// container is a sidecar of Kubernetes, which is started again when it ends, and ended when Flux has.
     #[serde(skip_serializing_if = "is_default")]
     pub no_wrap_entrypoint: bool,
 
