@@ -32,8 +32,8 @@ pub use self::certificate::CertificateText;
 pub use self::commands::{Commands, LifeCycle};
 pub use self::container::{Container, DEFAULT_IMAGE, DEFAULT_LOGS, FluxUser, SecretKey};
 pub use self::flux::{
-    DEFAULT_CONNECT_TIMEOUT, DEFAULT_DRAIN_SECONDS, DEFAULT_LOG_LEVEL, DEFAULT_MOUNT_PATH, DEFAULT_QUEUE_POLICY, DEFAULT_VIEW_IMAGE,
-    DEFAULT_VIEW_NAME, FluxContainer, FluxScheduler, FluxSpec,
+    DEFAULT_CONNECT_TIMEOUT, DEFAULT_DRAIN_SECONDS, DEFAULT_LOG_LEVEL, DEFAULT_MOUNT_PATH, DEFAULT_QUEUE_POLICY,
+    DEFAULT_VIEW_IMAGE, DEFAULT_VIEW_NAME, FluxContainer, FluxScheduler, FluxSpec,
 };
 pub use self::logging::{Archive, LoggingSpec};
 pub use self::network::Network;

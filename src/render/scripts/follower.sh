@@ -1,6 +1,7 @@
     #@workerPre
     _delay=1
     _posted=
+    #@watch
     while [[ -z $_terminating ]]; do
         _begun=$SECONDS
         #@return

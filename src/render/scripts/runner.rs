@@ -123,7 +123,7 @@ fn lead(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
 fn archive(path: &str, user: &str) -> String {
     let (folder, file) = path.rsplit_once('/').unwrap_or((".", path));
     let folder = if folder.is_empty() { "/" } else { folder };
-    let values = [("_archive", path), ("_dump", &format!("{folder}/.new.{file}"))];
+    let values = [("_archive", path), ("_dump", &format!("{}/.new.{file}", folder.trim_end_matches('/')))];
     let lines: String = settings(values).lines().map(|line| format!("    {line}\n")).collect();
     lines + &Parts::default().with("mkdir", format!("{user}mkdir -p {} || true", words::quote(folder))).fill(ARCHIVE)
 }
@@ -173,10 +173,12 @@ fn follower(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
         "    # Never 0: an index that completes is never started again, and its rank would be lost.\n    exit 143\n"
     };
     let user = as_user(model);
-    // Of the background jobs only the last `_return` can still be there: it serves the next broker as well.
-    let watch = "if [[ -z $(jobs -r) ]]; then _return & fi; _before_end=_leave";
+    // One that still waits for its broker to join serves the next one as well.
+    let watch = "        if ! kill -0 \"$_returning\" 2>/dev/null; then\n            _return >/dev/null 2>&1 &\n            _returning=$!\n        \
+                 fi\n        _before_end=_leave\n";
     Parts::default()
         .with("workerPre", hooks.line(Hook::WorkerPre))
+        .when(model.drains(), "watch", "_returning=none")
         .when(model.drains(), "return", watch)
         .with("start", format!("_run {user}{flux} -o --config \"$cfg\" \"${{brokerOptions[@]}}\""))
         .when(model.drains(), "returned", "_before_end=:")

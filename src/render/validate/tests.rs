@@ -334,7 +334,7 @@ fn users_that_cannot_be() {
         (
             "containers: [{fluxUser: {name: 'a;b', uid: -1}}]",
             "spec.containers[0].fluxUser.name: \"a;b\" is no name of a user: use at most 32 lower case letters, digits, '_' and \
-             '-', and begin with a letter or '_'\nspec.containers[0].fluxUser.uid: -1 is no id of a user: 0 to 2147483647 are",
+             '-', and begin with a letter or '_'; spec.containers[0].fluxUser.uid: -1 is no id of a user: 0 to 2147483647 are",
         ),
         (
             "containers: [{}]\n  flux: {drainSeconds: -1}",

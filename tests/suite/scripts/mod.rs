@@ -1,6 +1,7 @@
 //! The scripts of the pods, executed.
 
 mod corpus;
+mod leaving;
 mod pod;
 mod quoting;
 mod runs;

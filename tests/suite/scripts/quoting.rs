@@ -1,12 +1,12 @@
 //! What users write reaches their programs as it was written.
 
 use proptest::prelude::*;
+use tributary::render::{Context, render};
 
-use super::pod::Pod;
+use super::pod::{Pod, lake};
 
-/// Prints its arguments, each ended by NUL, and one variable.
-const PROGRAM: &str =
-    "#!/bin/bash\nprintf '%s\\0' \"$@\" >\"$ROOT/arguments\"\nprintf %s \"$VALUE\" >\"$ROOT/value\"\n";
+/// Writes down its arguments, each ended by NUL.
+const PROGRAM: &str = "#!/bin/bash\nprintf '%s\\0' \"$@\" >\"$ROOT/arguments\"\n";
 
 /// One argument in a spelling of POSIX: how it is quoted is chosen for every character.
 fn spelled(argument: &str, styles: &[u8]) -> String {
@@ -22,6 +22,20 @@ fn spelled(argument: &str, styles: &[u8]) -> String {
         }
     }
     if text.is_empty() { "''".to_owned() } else { text }
+}
+
+/// What the kubelet makes of the value of a variable, in a container whose other variables are all unset (k8s.io/kubernetes
+/// `third_party/forked/golang/expansion`).
+fn expanded(value: &str) -> String {
+    let mut text = String::new();
+    let mut rest = value;
+    while let Some(position) = rest.find('$') {
+        text += &rest[..=position];
+        rest = &rest[position + 1..];
+        // An operator that is escaped is one; a name without a value stays as it is.
+        rest = rest.strip_prefix('$').unwrap_or(rest);
+    }
+    text + rest
 }
 
 fn spec(field: &str, text: &str, more: &str) -> String {
@@ -50,18 +64,29 @@ proptest! {
     }
 
     #[test]
+    fn a_value_of_the_environment_arrives(value in "[$()A-Z{}'\"; \n]{0,16}") {
+        let more = format!(", environment: {{VALUE: {}}}", serde_json::json!(value));
+        let rendered = render(&lake(&spec("command", "true", &more)), &Context::default()).unwrap();
+        let container = &rendered.job.spec.unwrap().template.spec.unwrap().containers[0];
+        let variable = container.env.iter().flatten().find(|variable| variable.name == "VALUE").unwrap();
+        prop_assert_eq!(expanded(variable.value.as_deref().unwrap_or_default()), value);
+    }
+
+    #[test]
     fn a_script_and_a_batch_arrive_byte_by_byte(lines in "([ -~\té☃]{0,30}\n){0,4}") {
-        let pod = Pod::new(&spec("commands", "", "").replace("\"\"", &serde_json::json!({"script": lines}).to_string()), 0);
+        // A text of nothing is one that was not written.
+        let lines = format!("x{lines}");
+        let script = serde_json::json!({ "script": lines });
+        let pod = Pod::new(&format!("  containers: [{{cores: 1, commands: {script}}}]\n"), 0);
         pod.behave("");
-        pod.init();
-        pod.run("wait-0.sh");
+        pod.lead();
         // The stand-in for the file system changes paths, in what it expects as well.
         prop_assert_eq!(pod.read("tmp/custom-entrypoint.sh"), pod.moved(&lines));
 
-        let pod = Pod::new(&spec("batch", "", ", batchRaw: true").replace("\"\"", &format!("true, command: {}", serde_json::json!(format!("x{lines}")))).replace("  launcher: true\n", ""), 0);
+        let command = serde_json::json!(lines);
+        let pod = Pod::new(&format!("  containers: [{{cores: 1, batch: true, batchRaw: true, command: {command}}}]\n"), 0);
         pod.behave("");
-        pod.init();
-        pod.run("wait-0.sh");
-        prop_assert_eq!(pod.read("work/flux-job.batch"), pod.moved(&format!("#!/bin/bash\nx{lines}\n")));
+        pod.lead();
+        prop_assert_eq!(pod.read("work/flux-job.batch"), pod.moved(&format!("#!/bin/bash\n{lines}\n")));
     }
 }
