@@ -1,4 +1,7 @@
 //! The user guide: one page a module.
 
+#[doc = include_str!("fields.md")]
+pub mod fields {}
+
 #[doc = include_str!("migrating.md")]
 pub mod migrating {}
