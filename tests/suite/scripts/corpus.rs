@@ -62,7 +62,8 @@ fn pod(mini_cluster: &MiniCluster, rendered: &Rendered, index: u32) -> Pod {
     pod.behave(BROKER);
     // What the init script would leave behind, without a copy of the view for each.
     for folder in ["curve", "run", "var/lib", "etc/flux/system"] {
-        std::fs::create_dir_all(pod.path(&format!("{}/config/{folder}", &mini_cluster.spec.flux.mount_path()[1..]))).unwrap();
+        std::fs::create_dir_all(pod.path(&format!("{}/config/{folder}", &mini_cluster.spec.flux.mount_path()[1..])))
+            .unwrap();
     }
     for key in rendered.boot.files.keys() {
         let name = key.strip_prefix("services-").unwrap_or(key);

@@ -87,9 +87,9 @@ fn the_images_own_user_keeps_its_id_and_home() {
 fn without_setpriv_chroot_does_it() {
     let pod = pod("fluxUser: {uid: 1003}", "0", ROOT);
     std::fs::remove_file(pod.path("bin/setpriv")).unwrap();
-    for tool in
-        ["bash", "cat", "chmod", "cp", "env", "grep", "ln", "mkdir", "mv", "rm", "sed", "sleep", "test", "touch", "true"]
-    {
+    for tool in [
+        "bash", "cat", "chmod", "cp", "env", "grep", "ln", "mkdir", "mv", "rm", "sed", "sleep", "test", "touch", "true",
+    ] {
         let found = ["/usr/bin", "/bin"].map(|folder| std::path::Path::new(folder).join(tool));
         let found = found.into_iter().find(|path| path.exists()).unwrap();
         std::os::unix::fs::symlink(found, pod.path("bin").join(tool)).unwrap();
