@@ -97,6 +97,11 @@ pub const PEER: &str = "tributary.dev/peer";
 /// Annotation that a person sets on a Burst, to any new value: offer it again to peers that have evicted it.
 pub const RETRY: &str = "tributary.dev/retry";
 
+/// Annotation that a person sets on the Secret of a cluster's own authority, to any new value: replace the authority.
+pub const ROTATE: &str = "tributary.dev/rotate";
+/// Annotation of that Secret: the value of [`ROTATE`] that was carried out last.
+pub const ROTATED: &str = "tributary.dev/rotated";
+
 /// Values of [`ROLE`].
 pub mod role {
     /// The Service that bursts reach the lead broker by, on the root.
@@ -125,6 +130,10 @@ pub mod manager {
     pub const HOSTED_BURST: &str = "tributary-hosted-burst";
     /// Writes ClusterPeer's status.
     pub const PEER: &str = "tributary-peer";
+    /// Writes the ClusterPeers of clusters that join, and what this cluster says of itself.
+    pub const ENROLMENT: &str = "tributary-enrolment";
+    /// Replaces the trust bundle of a peer that replaces its authority.
+    pub const TRUST: &str = "tributary-trust";
     /// What people write through `agentctl`.
     pub const AGENTCTL: &str = "agentctl";
 }

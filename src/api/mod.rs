@@ -1,7 +1,9 @@
 //! The kinds Tributary reads and writes, and the names and labels users see.
 pub mod burst;
+pub mod cluster_card;
 mod crd;
 pub mod hosted_burst;
+pub mod join_token;
 pub mod labels;
 pub mod minicluster;
 pub mod names;

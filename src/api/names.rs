@@ -48,6 +48,11 @@ pub fn burst_object(root: &str, slot: &str) -> String {
     if default { slot.to_owned() } else { format!("{root}.{slot}") }
 }
 
+/// Secret with the authority that signs the identity in Secret `identity`, where the agent made both.
+pub fn authority(identity: &str) -> String {
+    format!("{identity}-ca")
+}
+
 /// A name that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {

@@ -35,6 +35,9 @@ pub struct ClusterPeerSpec {
     /// PEM certificates that may have signed the peer's identity. Unset: the `ca.crt` of our own identity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trust_bundle: Option<String>,
+    /// Whether the peer may replace `trustBundle` over a live session, when it replaces its authority: a new bundle counts
+    /// only with the signature of an authority of the one before. `Manual` (default): nobody but you changes it.
+    pub trust_updates: TrustUpdates,
     /// UID of the peer's cluster (of its `kube-system` namespace). Pinned on first contact if empty; a peer that shows
     /// another one is refused.
     #[serde(rename = "clusterUID", skip_serializing_if = "Option::is_none")]
@@ -47,6 +50,16 @@ pub struct ClusterPeerSpec {
     pub export: Option<ExportPolicy>,
     /// Close the connection and make none. Bursts of this peer end with their lease.
     pub suspend: bool,
+}
+
+/// Who may replace the trust bundle of a peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum TrustUpdates {
+    /// Whoever may write the ClusterPeer.
+    #[default]
+    Manual,
+    /// The peer as well, signed by the authority it had.
+    FromPeer,
 }
 
 /// What a peer may place here. The template of a burst is remote code: every reference to an existing object and every

@@ -2,6 +2,7 @@
 
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -14,45 +15,135 @@ pub struct FederationConfig {
     /// UDP address the agent listens on for peers. `[::]`, the default, is IPv4 and IPv6, or IPv4 alone on a machine
     /// without IPv6.
     pub listen: SocketAddr,
-    /// Addresses peers reach it at, `host:port`: what `agentctl` writes into the ClusterPeers of others.
+    /// Addresses peers reach it at, `host:port`: what joining clusters and `agentctl` write into the ClusterPeers of
+    /// others.
     #[serde(deserialize_with = "text::list")]
     pub advertise: Vec<String>,
-    /// Where `tls.crt`, `tls.key` and `ca.crt` come from. Unset: no federation.
+    /// Where `tls.crt`, `tls.key` and `ca.crt` come from. Default: the Secret `tributary-identity`, which the agent
+    /// makes if it is not there.
+    pub identity: IdentityConfig,
+    /// Name of the federation: the trust domain of an identity that the agent makes itself. A cluster that names another
+    /// one cannot join. Default: the cluster's own name, and clusters of any federation may join.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub identity: Option<IdentityConfig>,
+    pub trust_domain: Option<String>,
+    /// How long a certificate that the agent makes itself is valid, e.g. `24h`; it is renewed at two thirds of that.
+    #[serde(with = "text::duration")]
+    pub validity: Duration,
+    /// How clusters join with a token of `agentctl token create`.
+    pub join: JoinConfig,
 }
 
-/// `identity = { secret = "…" }` or `{ dir = "…" }`.
+/// `identity = { secret = "…" }`, `{ dir = "…" }` or `"off"`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum IdentityConfig {
-    /// A Secret of type `kubernetes.io/tls` shape in the agent's namespace.
+    /// A Secret of the shape of type `kubernetes.io/tls` with `ca.crt` besides, in the agent's namespace. If it is not
+    /// there, the agent makes it, with an authority of its own in the Secret of that name and `-ca`. One that somebody
+    /// else made, such as cert-manager, is only read.
     Secret(String),
-    /// A directory.
+    /// A directory. It is only read.
     Dir(PathBuf),
+    /// No federation: the agent reconciles MiniClusters and peers with nobody.
+    Off,
 }
+
+/// `[federation.join]`: the listener that is open only while there are join tokens.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct JoinConfig {
+    /// UDP address of the listener.
+    pub listen: SocketAddr,
+    /// Addresses it is reached at, `host:port`: what tokens hold. Default: the hosts of `federation.advertise` with the
+    /// port of `federation.join.listen`.
+    #[serde(deserialize_with = "text::list")]
+    pub advertise: Vec<String>,
+}
+
+/// Name of the identity Secret unless another one is configured.
+pub const IDENTITY_SECRET: &str = "tributary-identity";
+
+/// Port of the listener for joining.
+const JOIN_PORT: u16 = 7956;
+
+/// A certificate is renewed at two thirds of its life, and the rest must do for the API server to answer.
+const SHORTEST: Duration = Duration::from_secs(15);
+
+/// Whoever steals a key can use it for so long.
+const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 impl Default for FederationConfig {
     fn default() -> Self {
-        Self { listen: SocketAddr::from((Ipv6Addr::UNSPECIFIED, 7946)), advertise: Vec::new(), identity: None }
+        Self {
+            listen: SocketAddr::from((Ipv6Addr::UNSPECIFIED, 7946)),
+            advertise: Vec::new(),
+            identity: IdentityConfig::Secret(IDENTITY_SECRET.to_owned()),
+            trust_domain: None,
+            validity: Duration::from_secs(24 * 3600),
+            join: JoinConfig::default(),
+        }
     }
 }
 
-impl FederationConfig {
-    pub(super) fn check(&self) -> Result<(), Box<ConfigError>> {
-        for address in &self.advertise {
-            let valid = address
-                .rsplit_once(':')
-                .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));
-            if !valid {
-                return Err(Box::new(ConfigError::Rejected {
-                    key: "federation.advertise",
-                    reason: format!(
-                        "{address:?} is not host:port, e.g. \"203.0.113.7:30946\" or \"[2001:db8::1]:30946\""
-                    ),
-                }));
-            }
-        }
-        Ok(())
+impl Default for JoinConfig {
+    fn default() -> Self {
+        Self { listen: SocketAddr::from(([0, 0, 0, 0], JOIN_PORT)), advertise: Vec::new() }
     }
+}
+
+/// Whether one socket cannot have one address while another has the other.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let everywhere = one.ip().is_unspecified() || other.ip().is_unspecified();
+    one.port() == other.port() && one.port() != 0 && (everywhere || one.ip() == other.ip())
+}
+
+impl FederationConfig {
+    /// Where the listener for joining is reached: as configured, else the hosts of [`FederationConfig::advertise`] with
+    /// its port.
+    pub fn join_endpoints(&self) -> Vec<String> {
+        if !self.join.advertise.is_empty() {
+            return self.join.advertise.clone();
+        }
+        let port = self.join.listen.port();
+        let hosts = self.advertise.iter().filter_map(|address| address.rsplit_once(':'));
+        hosts.map(|(host, _)| format!("{host}:{port}")).collect()
+    }
+
+    pub(super) fn check(&self) -> Result<(), Box<ConfigError>> {
+        check_addresses("federation.advertise", &self.advertise)?;
+        check_addresses("federation.join.advertise", &self.join.advertise)?;
+        let rejected = |key, reason| Err(Box::new(ConfigError::Rejected { key, reason }));
+        if !(SHORTEST..=LONGEST).contains(&self.validity) {
+            let reason = format!("{:?} is not between {SHORTEST:?} and 366 days", self.validity);
+            return rejected("federation.validity", reason);
+        }
+        if overlap(self.join.listen, self.listen) {
+            let reason = format!(
+                "{} is federation.listen already: the listener for joining is another one",
+                self.join.listen
+            );
+            return rejected("federation.join.listen", reason);
+        }
+        let allowed = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || b".-_".contains(&c);
+        match &self.trust_domain {
+            Some(name) if name.is_empty() || name.len() > 255 || !name.bytes().all(allowed) => rejected(
+                "federation.trust_domain",
+                format!("{name:?} is not at most 255 lower-case letters, digits, dots, dashes and underscores"),
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn check_addresses(key: &'static str, addresses: &[String]) -> Result<(), Box<ConfigError>> {
+    for address in addresses {
+        let valid = address
+            .rsplit_once(':')
+            .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));
+        if !valid {
+            let example = "e.g. \"203.0.113.7:30946\" or \"[2001:db8::1]:30946\"";
+            let reason = format!("{address:?} is not host:port, {example}");
+            return Err(Box::new(ConfigError::Rejected { key, reason }));
+        }
+    }
+    Ok(())
 }

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 pub use admin::AdminConfig;
 pub use bursting::BurstingConfig;
 pub use cluster::ClusterConfig;
-pub use federation::{FederationConfig, IdentityConfig};
+pub use federation::{FederationConfig, IDENTITY_SECRET, IdentityConfig, JoinConfig};
 pub use health::HealthConfig;
 pub use kubernetes::KubernetesConfig;
 pub use liveness::LivenessConfig;
@@ -40,7 +40,7 @@ pub struct Config {
     pub cluster: ClusterConfig,
     /// How to reach its API server.
     pub kubernetes: KubernetesConfig,
-    /// How to peer with others. Without an identity the agent reconciles MiniClusters and peers with nobody.
+    /// How to peer with others.
     pub federation: FederationConfig,
     /// How soon a peer that is not heard is missed.
     pub liveness: LivenessConfig,

@@ -33,7 +33,8 @@ fn the_documented_file_is_read() {
     )
     .unwrap();
     assert_eq!(config.cluster.labels["region"], "eu");
-    assert_eq!(config.federation.identity, Some(IdentityConfig::Secret("tributary-identity".into())));
+    assert_eq!(config.federation.identity, IdentityConfig::Secret("tributary-identity".into()));
+    assert_eq!(config.federation.join_endpoints(), ["203.0.113.7:7956"]);
     assert_eq!(config.kubernetes.kubeconfig.as_deref(), Some(Path::new("east.yaml")));
 }
 
@@ -48,7 +49,7 @@ fn the_environment_wins_over_the_file_and_may_look_like_numbers() {
         let config = load(jail).unwrap();
         assert_eq!(config.cluster.name, "42");
         assert_eq!(config.cluster.labels["example.org/region"], "eu");
-        assert_eq!(config.federation.identity, Some(IdentityConfig::Dir("/etc/identity".into())));
+        assert_eq!(config.federation.identity, IdentityConfig::Dir("/etc/identity".into()));
         assert_eq!(config.federation.advertise, ["a:1", "[2001:db8::1]:2"]);
         Ok(())
     });
@@ -70,6 +71,14 @@ fn errors_name_the_key_and_where_it_stands() {
         ("[cluster]\nname=\"a\"\n[bursting]\nlease_seconds=5\n", &[], "5 is not between 10 s and 3600 s"),
         ("[cluster]\nname=\"a\"\n[bursting]\nlease_seconds=20\n", &[], "30 is not between 1 s and the lease of 20 s"),
         ("[cluster]\nname=\"a\"\n[bursting]\ndrain_seconds=4000\n", &[], "4000 is more than 3600 s"),
+        (
+            "[cluster]\nname=\"a\"\n[federation]\nvalidity=\"a day\"\n",
+            &[],
+            "federation.validity: \"a day\" is not a duration",
+        ),
+        ("[cluster]\nname=\"a\"\n[federation]\nvalidity=\"1s\"\n", &[], "1s is not between 15s and 366 days"),
+        ("[cluster]\nname=\"a\"\n[federation]\ntrust_domain=\"A b\"\n", &[], "federation.trust_domain: \"A b\""),
+        ("[cluster]\nname=\"a\"\n[federation.join]\nlisten=\"0.0.0.0:7946\"\n", &[], "is federation.listen already"),
         ("[cluster\n", &[], "agent.toml"),
         ("[cluster]\nname=\"a\"\n[liveness]\nheartbeat_millis=50\n", &[], "50 is not between 100 and 10000"),
         ("[cluster]\nname=\"a\"\n[liveness]\nheartbeat_millis=1600\n", &[], "4700 is not more than three heartbeats"),
@@ -90,6 +99,16 @@ fn errors_name_the_key_and_where_it_stands() {
             Ok(())
         });
     }
+}
+
+#[test]
+fn an_identity_is_made_unless_another_one_is_meant_or_none() {
+    let read = |text: &str| Config::from_toml(&format!("[cluster]\nname = \"a\"\n[federation]\n{text}")).unwrap();
+    assert_eq!(read("").federation.identity, IdentityConfig::Secret(IDENTITY_SECRET.into()));
+    assert_eq!(read("identity = \"off\"").federation.identity, IdentityConfig::Off);
+    assert_eq!(read("validity = \"90s\"").federation.validity, std::time::Duration::from_secs(90));
+    let join = read("advertise = [\"a:1\"]\njoin = { advertise = [\"b:2\"] }").federation.join_endpoints();
+    assert_eq!(join, ["b:2"]);
 }
 
 #[test]

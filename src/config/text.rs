@@ -57,6 +57,26 @@ pub(super) fn labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTree
     deserializer.deserialize_any(Labels)
 }
 
+/// A duration as people write it: `24h`, `90s`, `1h 30m`, or ISO 8601's `PT24H`.
+pub(super) mod duration {
+    use std::time::Duration;
+
+    use serde::de::{Deserialize, Deserializer, Error};
+    use serde::ser::{Error as _, Serializer};
+
+    pub(in super::super) fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        let span = jiff::SignedDuration::try_from(*value).map_err(S::Error::custom)?;
+        serializer.serialize_str(&format!("{span:#}"))
+    }
+
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let wrong = || D::Error::custom(format!("{text:?} is not a duration such as \"24h\" or \"90s\""));
+        let span: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
+        Duration::try_from(span).map_err(|_| wrong())
+    }
+}
+
 /// A list of strings: an array, or one comma-separated string.
 pub(super) fn list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     struct List;

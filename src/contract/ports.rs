@@ -84,6 +84,34 @@ pub trait QuerySource: Send + Sync {
     fn answer<'a>(&'a self, peer: &'a PeerName, query: &'a str) -> BoxFuture<'a, Option<Bytes>>;
 }
 
+/// What a cluster offers its peers when it replaces its authority.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TrustOffer {
+    /// All authorities that may sign its certificate from now on, PEM.
+    pub bundle: String,
+    /// Signatures over the bundle: one of an authority that the peer trusts already makes it count.
+    pub signatures: Vec<Vec<u8>>,
+}
+
+/// What a peer does with a [`TrustOffer`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TrustAnswer {
+    /// It trusts exactly these authorities now.
+    Taken,
+    /// Its ClusterPeer does not let us (`spec.trustUpdates`): its owner has to change the bundle.
+    Manual,
+    /// No authority that it trusts has signed the offer, or the offer cannot be used.
+    Refused,
+    /// It could not write it now.
+    Unavailable,
+}
+
+/// Takes the offers of peers.
+pub trait TrustSink: Send + Sync {
+    /// An offer of `peer`, whose identity is verified.
+    fn offered<'a>(&'a self, peer: &'a PeerName, offer: TrustOffer) -> BoxFuture<'a, TrustAnswer>;
+}
+
 /// Requests to a connected peer; implemented by the federation, used by `bursting` and the admin API.
 pub trait PeerRequests: Send + Sync {
     /// Provider side: asks the root for the certificate of an accepted burst.

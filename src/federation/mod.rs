@@ -3,12 +3,14 @@
 //! | part | what it does |
 //! |---|---|
 //! | [`identity`] | who we are, whom we trust, what a certificate has to show |
+//! | [`enrol`] | joining with a token: the token, who asks, who listens |
 //! | [`wire`] | ids, limits, versions and messages: what travels, byte for byte |
 //! | [`mesh`] | connections to all configured peers |
 //! | [`session`] | everything said over one connection, without input, output or clock |
 //! | [`protocol`] | the page about all of it: every frame, timer, limit and code, and what each check stops |
 //! | [`timers`] | every interval, with the relations between them |
 //! | [`transport`] | authenticated connections ([`transport::Link`]): an in-process network, QUIC |
+pub mod enrol;
 pub mod identity;
 pub mod mesh;
 pub mod protocol;

@@ -13,7 +13,9 @@ use tokio::sync::watch;
 use super::wire::messages::Hello;
 use super::wire::version::WireVersions;
 use crate::clock::{Clock, Mono, SystemClock};
-use crate::contract::ports::{CredentialSource, Incoming, Outgoing, QuerySource, State, StateKey};
+use crate::contract::ports::{
+    CredentialSource, Incoming, Outgoing, QuerySource, State, StateKey, TrustAnswer, TrustOffer, TrustSink,
+};
 use crate::contract::{
     Capacity, Credential, CredentialRefusal, CredentialRequest, DesiredBurst, DirtySet, Epoch, ObservedBurst, PeerName,
     PeerReport, PeerState, RootIdentity,
@@ -262,6 +264,14 @@ impl CredentialSource for Cluster {
     ) -> BoxFuture<'a, Result<Credential, CredentialRefusal>> {
         let text = self.lock().certificates.get(peer).map(|text| format!("{text} for {}", request.burst));
         async move { text.map(Credential::new).ok_or(CredentialRefusal::NotForYou) }.boxed()
+    }
+}
+
+impl TrustSink for Cluster {
+    /// Takes whatever begins with the offering peer's name.
+    fn offered<'a>(&'a self, peer: &'a PeerName, offer: TrustOffer) -> BoxFuture<'a, TrustAnswer> {
+        let genuine = offer.bundle.starts_with(peer.as_str());
+        std::future::ready(if genuine { TrustAnswer::Taken } else { TrustAnswer::Refused }).boxed()
     }
 }
 

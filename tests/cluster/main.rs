@@ -10,6 +10,7 @@ mod corpus;
 mod faults;
 mod identity;
 mod idle;
+mod join;
 mod leases;
 mod lifecycle;
 mod migration;
@@ -28,5 +29,13 @@ fn agent_process() {
             format!("{:?}", std::process::ExitCode::SUCCESS),
             "the agent failed; see above"
         );
+    }
+}
+
+/// Not a test: see `tributary_tests::agentctl`.
+#[test]
+fn agentctl_process() {
+    if let Some(code) = tributary_tests::agentctl::become_agentctl_if_asked() {
+        assert_eq!(format!("{code:?}"), format!("{:?}", std::process::ExitCode::SUCCESS), "agentctl failed; see above");
     }
 }

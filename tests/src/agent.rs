@@ -46,7 +46,7 @@ pub struct Setup<'a> {
     pub cluster: &'a str,
     /// Kubeconfig of the agent.
     pub kubeconfig: &'a Path,
-    /// Directory with its identity; none: no federation.
+    /// Directory with its identity; none: the agent makes one.
     pub identity: Option<&'a Path>,
     /// More TOML, after everything else.
     pub extra: &'a str,

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a harness panics like the tests it serves")]
 
 pub mod agent;
+pub mod agentctl;
 pub mod corpus;
 pub mod eventually;
 pub mod federation;

@@ -9,6 +9,7 @@ use serde_json::Value;
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::peer::ClusterPeer;
 use tributary::config::Config;
+use tributary::federation::identity::SpiffeId;
 use tributary::render::{Context, render};
 use tributary_agentctl::cli::Cli;
 
@@ -146,6 +147,17 @@ fn every_file_that_is_linked_exists() {
     }
 }
 
+/// What cert-manager is asked for has the shape of an identity.
+fn certificate(spec: &Value) {
+    assert_eq!(spec["secretName"], tributary::config::IDENTITY_SECRET);
+    let uris: Vec<&str> = spec["uris"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    let [uri] = uris.as_slice() else { panic!("exactly one URI counts: {uris:?}") };
+    uri.parse::<SpiffeId>().unwrap();
+    for usage in ["server auth", "client auth"] {
+        assert!(spec["usages"].as_array().unwrap().contains(&usage.into()), "{usage}: an agent dials and listens");
+    }
+}
+
 #[test]
 fn every_example_is_accepted_whole_and_can_be_carried_out() {
     let mut seen = 0;
@@ -165,6 +177,7 @@ fn every_example_is_accepted_whole_and_can_be_carried_out() {
                     assert!(rendered.unsupported.is_empty(), "{name}: {:?} do nothing", rendered.unsupported);
                 }
                 Some("ClusterPeer") => drop(whole::<ClusterPeer>(&name, &value)),
+                Some("Certificate") => certificate(&value["spec"]),
                 kind => panic!("{name}: {kind:?}"),
             }
         }

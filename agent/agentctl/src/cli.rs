@@ -4,6 +4,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use self::joining::{
+    Identity, ImportFlags, Join, Link, PeerName, PeerRemove, PodSecurity, Token, TokenCreate, TokenDelete,
+};
+
+mod joining;
+
 /// One Flux instance over many Kubernetes clusters.
 #[derive(Debug, Parser)]
 #[command(name = "agentctl", version, max_term_width = 100)]
@@ -55,6 +61,16 @@ pub enum Command {
     /// Change the peers of this cluster
     #[command(subcommand)]
     Peer(Peer),
+    /// Make, show and delete tokens by which another cluster can join
+    #[command(subcommand)]
+    Token(Token),
+    /// Join the cluster that made a token: both become peers of each other
+    Join(Join),
+    /// Make the clusters of two contexts peers of each other, for whoever may write in both
+    Link(Link),
+    /// Look after this cluster's identity
+    #[command(subcommand)]
+    Identity(Identity),
     /// Make identities offline: a federation CA, and certificates signed by it
     #[command(subcommand)]
     Federation(Federation),
@@ -96,6 +112,14 @@ pub enum Format {
 pub enum Peer {
     /// Add a peer, or change one: writes its ClusterPeer
     Add(PeerAdd),
+    /// Show the peers of this cluster (agentctl peers)
+    List(List),
+    /// Remove a peer: the connection ends at once
+    Remove(PeerRemove),
+    /// Close the connection to a peer and make none; its bursts here end with their lease
+    Suspend(PeerName),
+    /// Connect to a suspended peer again
+    Resume(PeerName),
 }
 
 /// `agentctl peer add`.
@@ -115,33 +139,15 @@ pub struct PeerAdd {
     /// Labels that selectors of bursts match, key=value (repeatable)
     #[arg(short, long = "label", value_name = "KEY=VALUE")]
     pub labels: Vec<String>,
-    /// Let the peer place bursts in this namespace (repeatable; * for any)
-    #[arg(long = "import", value_name = "NAMESPACE")]
-    pub import: Vec<String>,
-    /// Most bursts the peer may place here
-    #[arg(long, value_name = "N", requires = "import")]
-    pub max_bursts: Option<i32>,
-    /// Most brokers the peer may place here
-    #[arg(long, value_name = "N", requires = "import")]
-    pub max_brokers: Option<i32>,
-    /// Pod-security level of the peer's bursts
-    #[arg(long, value_enum, default_value_t, requires = "import")]
-    pub pod_security: PodSecurity,
+    /// What the peer may place here.
+    #[command(flatten)]
+    pub import: ImportFlags,
+    /// Let the peer replace its trust bundle when it replaces its authority
+    #[arg(long, requires = "trust_bundle")]
+    pub trust_updates: bool,
     /// Print the object instead of writing it
     #[arg(long)]
     pub dry_run: bool,
-}
-
-/// Level of the Pod Security Standards.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum PodSecurity {
-    /// Anything goes
-    Privileged,
-    /// No known privilege escalation
-    #[default]
-    Baseline,
-    /// Hardened pods only
-    Restricted,
 }
 
 /// `agentctl federation`.

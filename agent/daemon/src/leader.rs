@@ -4,6 +4,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context;
 use futures::future::BoxFuture;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -13,7 +14,7 @@ use tributary::clock::{SharedClock, SystemRng};
 use tributary::cluster::client::Clients;
 use tributary::cluster::events::Events;
 use tributary::cluster::scope::Term;
-use tributary::config::{self as configured, Config, FederationConfig, IdentityConfig};
+use tributary::config::{self as configured, Config, IdentityConfig};
 use tributary::contract::ports::PeerRequests;
 use tributary::contract::{ClusterUid, Epoch, PeerName};
 use tributary::federation::mesh::resolve::Resolver;
@@ -24,9 +25,12 @@ use tributary::metrics::Metrics;
 use tributary::reconcile::Controller;
 use tributary::render;
 
+use crate::enrolment::Enrolment;
+use crate::enrolment::card::Card;
 use crate::identity::Source;
 use crate::local_status::Local;
 use crate::queries::Queries;
+use crate::trust::{Taker, Teller};
 use crate::watches::Watches;
 
 /// How long after a failure the federation is tried again: the identity is not there yet, the port is taken.
@@ -122,13 +126,12 @@ fn times(config: configured::BurstingConfig) -> Times {
 impl Federation {
     /// Bursting, and the sessions it speaks through. Without an identity bursts wait, and say so.
     async fn run(self: Arc<Self>, epoch: Epoch, stop: CancellationToken) {
-        let FederationConfig { identity, .. } = &self.config.federation;
-        let Some(identity) = identity else {
-            tracing::info!("no federation.identity is configured: this agent peers with nobody");
+        if self.config.federation.identity == IdentityConfig::Off {
+            tracing::info!("federation.identity is off: this agent peers with nobody");
             return self.bursting.clone().run(None, stop).await;
-        };
+        }
         while !stop.is_cancelled() {
-            let Err(error) = self.peer(identity, epoch, &stop).await else { return };
+            let Err(error) = self.peer(epoch, &stop).await else { return };
             let error = format!("{error:#}");
             tracing::warn!(error, retry_in = ?RETRY, "the federation could not be started");
             tokio::select! {
@@ -138,11 +141,10 @@ impl Federation {
         }
     }
 
-    async fn peer(&self, identity: &IdentityConfig, epoch: Epoch, stop: &CancellationToken) -> anyhow::Result<()> {
+    async fn peer(&self, epoch: Epoch, stop: &CancellationToken) -> anyhow::Result<()> {
         let Parts { clients, clock, mesh, local, cluster_uid, .. } = &self.parts;
         let cluster = &self.config.cluster;
-        let source =
-            Source::open(identity, &cluster.name, &clients.reader, &self.config.kubernetes.namespace, clock).await?;
+        let source = Source::open(&self.config, clients, clock).await?.context("no identity is configured")?;
         let timers = timers(&self.config)?;
         let transport =
             QuicTransport::bind(self.config.federation.listen, source.store.clone(), &timers, clock.clone())?;
@@ -169,12 +171,38 @@ impl Federation {
             incoming: self.bursting.incoming(),
             credentials: self.bursting.credentials(),
             queries: Arc::new(Queries::new(local.clone(), self.parts.watches.peers.clone())),
+            trust: Arc::new(Taker {
+                clients: clients.clone(),
+                namespace: self.config.kubernetes.namespace.clone(),
+                peers: self.parts.watches.peers.clone(),
+                clock: clock.clone(),
+            }),
+        };
+        let card = Card {
+            config: self.config.clone(),
+            cluster_uid: cluster_uid.clone(),
+            clients: clients.clone(),
+            identities: source.store.clone(),
+        };
+        let (introductions, own) = watch::channel(Arc::new(card.introduction()));
+        let enrolment = Enrolment {
+            config: self.config.clone(),
+            clients: clients.clone(),
+            identities: source.store.clone(),
+            own,
+            clock: clock.clone(),
         };
         let handle = Arc::new(spawn(config, Arc::new(transport), ports));
+        let (known, agreed) = watch::channel(None);
+        let teller = Teller { mesh: handle.clone(), peers: self.bursting.peers(), offer: source.offers(), known };
         mesh.send_replace(Some(handle.clone()));
         tokio::select! {
             () = self.bursting.clone().run(Some(handle.clone()), stop.clone()) => {}
-            () = async { source.renew(clock.clone()).await; pending().await } => {}
+            () = async {
+                let kept = source.renew(agreed, clock.clone());
+                tokio::join!(kept, card.keep(introductions), enrolment.run(), teller.run());
+                pending().await
+            } => {}
         }
         mesh.send_replace(None);
         // Peers are told before the Lease is given up.

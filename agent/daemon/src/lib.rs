@@ -5,7 +5,9 @@
 //! | [`app`] | constructs every part and joins them |
 //! | [`watches`] | the shared caches; they run on standbys too |
 //! | [`leader`] | what runs only while this agent leads |
-//! | [`identity`] | where `tls.crt`, `tls.key` and `ca.crt` come from |
+//! | [`identity`] | where `tls.crt`, `tls.key` and `ca.crt` come from, and who renews them |
+//! | [`enrolment`] | lets clusters join that have a token |
+//! | [`trust`] | new authorities: ours told to peers, theirs taken |
 //! | [`upstream`] | refuses to run beside the Flux Operator |
 //! | [`health`], [`admin_http`], [`local_status`], [`queries`] | probes, metrics, the read-only admin API, peers' queries |
 //!
@@ -19,11 +21,13 @@
 pub mod admin_http;
 pub mod app;
 pub mod cli;
+pub mod enrolment;
 pub mod health;
 pub mod identity;
 pub mod leader;
 pub mod local_status;
 pub mod queries;
+pub mod trust;
 pub mod upstream;
 pub mod watches;
 

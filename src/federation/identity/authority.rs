@@ -10,13 +10,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType, SigningKey,
 };
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use zeroize::Zeroizing;
 
-use super::certificate::Facts;
+use super::certificate::{Facts, fingerprint};
 use super::files::{self, Existing, WriteError};
 use super::spiffe::{SpiffeError, SpiffeId, authority_id, check_trust_domain, trust_domain_of_authority};
 use super::{AUTHORITY_KEY, CERTIFICATE, PRIVATE_KEY, TRUST_BUNDLE};
@@ -31,6 +31,7 @@ pub const BACKDATED: Duration = Duration::from_secs(300);
 pub struct Authority {
     trust_domain: String,
     not_after: Timestamp,
+    fingerprint: String,
     certificate: String,
     key: KeyPair,
 }
@@ -93,8 +94,9 @@ impl Authority {
         let (mut params, not_after) = params(now, AUTHORITY_VALIDITY, &authority_id(name), name)?;
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let certificate = params.self_signed(&key)?.pem();
-        Ok(Self { trust_domain: name.to_owned(), not_after, certificate, key })
+        let certificate = params.self_signed(&key)?;
+        let fingerprint = fingerprint(certificate.der());
+        Ok(Self { trust_domain: name.to_owned(), not_after, fingerprint, certificate: certificate.pem(), key })
     }
 
     /// The authority in `dir` (`ca.crt`, `ca.key`), as [`Authority::write`] left it.
@@ -109,23 +111,29 @@ impl Authority {
         };
         let (certificate_place, certificate) = read(TRUST_BUNDLE)?;
         let (key_place, key) = read(AUTHORITY_KEY)?;
-        let unusable = |place: &str, problem| IssueError::Unusable { place: place.to_owned(), problem };
+        Self::from_pem((&certificate_place, &certificate), (&key_place, &key))
+    }
 
+    /// The authority of a certificate and its key, each with the name of its place for messages.
+    pub fn from_pem(certificate: (&str, &str), key: (&str, &str)) -> Result<Self, IssueError> {
+        let ((certificate_place, certificate), (key_place, key)) = (certificate, key);
+        let unusable = |place: &str, problem| IssueError::Unusable { place: place.to_owned(), problem };
         let der = CertificateDer::from_pem_slice(certificate.as_bytes())
-            .map_err(|_| unusable(&certificate_place, "it holds no PEM certificate"))?;
+            .map_err(|_| unusable(certificate_place, "it holds no PEM certificate"))?;
         let facts =
-            Facts::read(&der).map_err(|_| unusable(&certificate_place, "its first certificate cannot be parsed"))?;
+            Facts::read(&der).map_err(|_| unusable(certificate_place, "its first certificate cannot be parsed"))?;
         let trust_domain = facts
             .uris
             .iter()
             .find_map(|uri| trust_domain_of_authority(uri))
-            .ok_or_else(|| unusable(&certificate_place, "it names no trust domain (URI SAN spiffe://<trust domain>)"))?
+            .ok_or_else(|| unusable(certificate_place, "it names no trust domain (URI SAN spiffe://<trust domain>)"))?
             .to_owned();
-        let key = KeyPair::from_pem(&key).map_err(|_| unusable(&key_place, "it holds no PEM private key"))?;
+        let key = KeyPair::from_pem(key).map_err(|_| unusable(key_place, "it holds no PEM private key"))?;
         if !der_contains(&der, &key) {
-            return Err(unusable(&key_place, "it is not the key of ca.crt beside it"));
+            return Err(unusable(key_place, "it is not the key of the certificate beside it"));
         }
-        Ok(Self { trust_domain, not_after: facts.not_after, certificate: (*certificate).clone(), key })
+        let (not_after, fingerprint) = (facts.not_after, facts.fingerprint);
+        Ok(Self { trust_domain, not_after, fingerprint, certificate: certificate.to_owned(), key })
     }
 
     /// The federation it signs for.
@@ -141,6 +149,21 @@ impl Authority {
     /// Its certificate, PEM: a trust bundle for others.
     pub fn certificate(&self) -> &str {
         &self.certificate
+    }
+
+    /// SHA-256 of its certificate (DER), lower-case hex.
+    pub fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    /// Its private key, PEM. For the Secret only.
+    pub fn expose_key(&self) -> Zeroizing<String> {
+        Zeroizing::new(self.key.serialize_pem())
+    }
+
+    /// Signs `message` (ECDSA P-256 with SHA-256, ASN.1): what only its holder can say.
+    pub fn sign(&self, message: &[u8]) -> Result<Vec<u8>, IssueError> {
+        Ok(SigningKey::sign(&self.key, message)?)
     }
 
     /// A new identity for `cluster`, valid for `validity` from `now`, with a new key.
@@ -305,7 +328,7 @@ mod tests {
         let other = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap().serialize_pem();
         std::fs::write(dir.path().join(AUTHORITY_KEY), other).unwrap();
         let error = Authority::load(dir.path()).unwrap_err().to_string();
-        assert!(error.contains("ca.key") && error.contains("not the key of ca.crt"), "{error}");
+        assert!(error.contains("ca.key") && error.contains("not the key of the certificate"), "{error}");
     }
 
     #[test]

@@ -85,7 +85,8 @@ fn timestamp(time: ASN1Time) -> Timestamp {
     Timestamp::from_second(time.timestamp()).unwrap_or(Timestamp::MAX)
 }
 
-fn fingerprint(der: &[u8]) -> String {
+/// SHA-256 of a certificate (DER), lower-case hex.
+pub fn fingerprint(der: &[u8]) -> String {
     Sha256::digest(der).iter().fold(String::with_capacity(64), |mut hex, byte| {
         let _ = write!(hex, "{byte:02x}");
         hex

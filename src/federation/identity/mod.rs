@@ -20,20 +20,25 @@
 //! | [`trust`] | trust bundles, and the configured peers with theirs |
 //! | [`judge`] | the verdict on a shown certificate, pure |
 //! | [`tls`] | the verdict as rustls verifiers, and the TLS settings |
-//! | [`authority`] | makes authorities and identities, offline |
+//! | [`authority`] | makes authorities and identities |
+//! | [`rotation`] | the authority of a cluster that is its own, and its replacement by the next |
+//! | [`succession`] | how peers learn of that: a new trust bundle, signed by an authority of the one before |
 //! | [`files`] | writes them to a directory |
 pub mod authority;
 pub mod certificate;
 pub mod files;
 pub mod judge;
 pub mod own;
+pub mod rotation;
 pub mod spiffe;
 pub mod store;
+pub mod succession;
 pub mod tls;
 pub mod trust;
 
 pub use authority::{Authority, IssueError, IssuedIdentity};
 pub use own::{Identity, IdentityError, Material, Origin};
+pub use rotation::Authorities;
 pub use spiffe::SpiffeId;
 pub use store::{IdentityDirectory, IdentityStore};
 pub use trust::{Peers, TrustBundle};
@@ -44,5 +49,6 @@ pub const CERTIFICATE: &str = "tls.crt";
 pub const PRIVATE_KEY: &str = "tls.key";
 /// File, and key of a Secret, with the certificates we trust (PEM).
 pub const TRUST_BUNDLE: &str = "ca.crt";
-/// File with an authority's private key (PEM): stays with whoever issues, and is never given to an agent.
+/// File with an authority's private key (PEM): stays with whoever issues. An agent that is
+/// its own authority has it in a Secret apart.
 pub const AUTHORITY_KEY: &str = "ca.key";

@@ -5,12 +5,13 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use zeroize::Zeroizing;
 
+use super::authority::BACKDATED;
 use super::certificate::{Facts, SanError};
 use super::spiffe::{SpiffeError, SpiffeId, check_cluster};
 use super::trust::{TrustBundle, TrustBundleError, Usage, provider};
@@ -245,6 +246,19 @@ impl Identity {
     /// End of validity.
     pub fn not_after(&self) -> Timestamp {
         self.facts.not_after
+    }
+
+    /// When to make the next one, if it was made here (and [`BACKDATED`]): at two thirds of its life.
+    pub fn renew_at(&self) -> Timestamp {
+        let backdated = SignedDuration::try_from(BACKDATED).expect("a few minutes");
+        let made = self.not_before() + backdated;
+        let life = self.not_after().duration_since(made);
+        made + life / 3 * 2
+    }
+
+    /// The certificates of the chain it shows, ours first (DER).
+    pub fn chain(&self) -> &[CertificateDer<'static>] {
+        &self.certified.cert
     }
 
     /// SHA-256 of the certificate (DER), lower-case hex.

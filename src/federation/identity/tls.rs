@@ -122,7 +122,7 @@ fn conclude(slot: &Slot, verdict: Result<Known, Denied>) -> Result<(), rustls::E
     outcome
 }
 
-fn verify_signature(
+pub(in crate::federation) fn verify_signature(
     message: &[u8],
     certificate: &CertificateDer<'_>,
     signature: &DigitallySignedStruct,
@@ -131,11 +131,12 @@ fn verify_signature(
     rustls::crypto::verify_tls13_signature(message, certificate, signature, &algorithms)
 }
 
-fn schemes() -> Vec<SignatureScheme> {
+pub(in crate::federation) fn schemes() -> Vec<SignatureScheme> {
     provider().signature_verification_algorithms.supported_schemes()
 }
 
-const NO_TLS12: rustls::Error = rustls::Error::PeerIncompatible(PeerIncompatible::ServerDoesNotSupportTls12Or13);
+pub(in crate::federation) const NO_TLS12: rustls::Error =
+    rustls::Error::PeerIncompatible(PeerIncompatible::ServerDoesNotSupportTls12Or13);
 
 impl ServerCertVerifier for ServerVerifier {
     fn verify_server_cert(
@@ -240,7 +241,7 @@ impl rustls::client::ResolvesClientCert for OwnCertificate {
 }
 
 /// rustls' time is our clock's.
-struct ClockTime(SharedClock);
+pub(in crate::federation) struct ClockTime(pub(in crate::federation) SharedClock);
 
 impl TimeProvider for ClockTime {
     fn current_time(&self) -> Option<UnixTime> {

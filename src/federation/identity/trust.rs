@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use rustls::RootCertStore;
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
@@ -72,14 +74,20 @@ pub enum Usage {
 }
 
 impl TrustBundle {
-    /// The certificates of a PEM text.
+    /// The certificates of a PEM text. What else is in it is skipped.
     pub fn from_pem(pem: &[u8]) -> Result<Self, TrustBundleError> {
+        let numbered = CertificateDer::pem_slice_iter(pem).enumerate();
+        let read = numbered.map(|(index, read)| read.map_err(|_| TrustBundleError::Unparsable(index + 1)));
+        Self::new(read.collect::<Result<_, _>>()?)
+    }
+
+    /// These certificates.
+    pub fn new(certificates: Vec<CertificateDer<'static>>) -> Result<Self, TrustBundleError> {
         let mut roots = RootCertStore::empty();
         let (mut trust_domains, mut fingerprints) = (BTreeSet::new(), BTreeSet::new());
         let mut authorities = Vec::new();
-        for (index, certificate) in CertificateDer::pem_slice_iter(pem).enumerate() {
+        for (index, certificate) in certificates.into_iter().enumerate() {
             let unparsable = TrustBundleError::Unparsable(index + 1);
-            let certificate = certificate.map_err(|_| unparsable.clone())?;
             let facts = Facts::read(&certificate).map_err(|_| unparsable.clone())?;
             trust_domains.extend(facts.uris.iter().filter_map(|uri| trust_domain_of_authority(uri)).map(str::to_owned));
             fingerprints.insert(facts.fingerprint);
@@ -90,6 +98,16 @@ impl TrustBundle {
         let roots = Arc::new(roots);
         let clients = client_verifier(&roots)?;
         Ok(Self { roots, clients, authorities, trust_domains, fingerprints })
+    }
+
+    /// The certificates (DER), in their order.
+    pub fn certificates(&self) -> impl Iterator<Item = &CertificateDer<'static>> {
+        self.authorities.iter().map(|authority| &authority.certificate)
+    }
+
+    /// The certificates as PEM, and nothing else that was in the text they came from.
+    pub fn to_pem(&self) -> String {
+        self.certificates().map(|certificate| pem(certificate)).collect()
     }
 
     /// Verifies chain, validity at `now` (of the authority too: to webpki, as to RFC 5280, 6.1.1, a trust anchor is a
@@ -207,6 +225,18 @@ impl Peers {
     }
 }
 
+/// A certificate as PEM (RFC 7468).
+fn pem(der: &[u8]) -> String {
+    let text = STANDARD.encode(der);
+    let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
+    for line in text.as_bytes().chunks(64) {
+        // Base64 is ASCII.
+        pem.extend(line.iter().map(|&byte| char::from(byte)));
+        pem.push('\n');
+    }
+    pem + "-----END CERTIFICATE-----\n"
+}
+
 /// The one crypto provider in use: ring. Never taken from a process-wide default that somebody else may have set.
 pub fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: std::sync::LazyLock<Arc<CryptoProvider>> =
@@ -225,6 +255,15 @@ mod tests {
         let (a, b) = (Authority::create("a", now).unwrap(), Authority::create("b", now).unwrap());
         let bundle = TrustBundle::from_pem(format!("{}{}", a.certificate(), b.certificate()).as_bytes()).unwrap();
         assert_eq!(bundle.trust_domains().iter().collect::<Vec<_>>(), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_bundle_comes_out_as_it_went_in_without_what_does_not_belong_there() {
+        let now = "2025-06-01T12:00:00Z".parse().unwrap();
+        let authority = Authority::create("a", now).unwrap();
+        let text = format!("# ours\n{}{}", *authority.expose_key(), authority.certificate());
+        let out = TrustBundle::from_pem(text.as_bytes()).unwrap().to_pem();
+        assert_eq!(out.replace('\r', ""), authority.certificate().replace('\r', ""));
     }
 
     #[test]

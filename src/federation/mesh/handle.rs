@@ -13,11 +13,11 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::connection::Heard;
-use super::serve::NOT_FOR_YOU;
+use super::serve::{MANUAL, NOT_FOR_YOU, REFUSED, TAKEN};
 use super::spawn::MeshConfig;
 use super::{ConnId, Now};
 use crate::clock::SharedClock;
-use crate::contract::ports::PeerRequests;
+use crate::contract::ports::{PeerRequests, TrustAnswer, TrustOffer};
 use crate::contract::{Credential, CredentialRefusal, CredentialRequest, PeerName, PeerReport};
 use crate::federation::timers::Timers;
 use crate::federation::transport::Link;
@@ -58,6 +58,28 @@ impl MeshHandle {
     /// Waits until the mesh is over: every peer was told, as far as it can be reached, and the transport is shut down.
     pub async fn ended(&self) {
         self.ended.cancelled().await;
+    }
+
+    /// What is known of every configured peer, as it changes.
+    pub fn watch_reports(&self) -> watch::Receiver<BTreeMap<PeerName, PeerReport>> {
+        self.reports.clone()
+    }
+
+    /// Offers a connected peer a new trust bundle of ours.
+    ///
+    /// # Errors
+    /// There is no connection, no answer in time, or the peer's version does not know of such offers.
+    pub async fn offer_trust(&self, peer: &PeerName, offer: &TrustOffer) -> io::Result<TrustAnswer> {
+        let TrustOffer { bundle, signatures } = offer.clone();
+        let limits = (limits::ENROL_FRAME, limits::ENROL_FRAME);
+        let offer = proto::TrustOffer { bundle, signatures };
+        let answer: proto::TrustAnswer = self.ask(peer, StreamKind::Trust, &offer, limits).await?;
+        Ok(match answer.outcome {
+            TAKEN => TrustAnswer::Taken,
+            MANUAL => TrustAnswer::Manual,
+            REFUSED => TrustAnswer::Refused,
+            _ => TrustAnswer::Unavailable,
+        })
     }
 
     async fn ask<Q: Message, A: Message + Default>(

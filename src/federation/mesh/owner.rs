@@ -106,8 +106,12 @@ impl Owner {
             rng,
             sequences: Sequences::default(),
         };
-        let server =
-            Server { credentials: ports.credentials.clone(), queries: ports.queries.clone(), limit: timers.request };
+        let server = Server {
+            credentials: ports.credentials.clone(),
+            queries: ports.queries.clone(),
+            trust: ports.trust.clone(),
+            limit: timers.request,
+        };
         let (happened, told) = mpsc::channel(WAITING);
         let shared = Shared { happened, server, clock: clock.clone(), patience: timers.silent };
         Self {

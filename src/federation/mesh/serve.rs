@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::contract::ports::{CredentialSource, QuerySource};
+use crate::contract::ports::{CredentialSource, QuerySource, TrustAnswer, TrustOffer, TrustSink};
 use crate::contract::{CredentialRefusal, CredentialRequest, PeerName};
 use crate::federation::transport::{RecvHalf, SendHalf};
 use crate::federation::wire::registry::StreamKind;
@@ -17,11 +17,19 @@ pub(super) const NOT_FOR_YOU: u32 = 1;
 /// See [`NOT_FOR_YOU`].
 pub(super) const NOT_READY: u32 = 2;
 
+/// Numbers of [`TrustAnswer`] on the wire.
+pub(super) const TAKEN: u32 = 1;
+/// See [`TAKEN`].
+pub(super) const MANUAL: u32 = 2;
+/// See [`TAKEN`].
+pub(super) const REFUSED: u32 = 3;
+
 /// Where answers come from.
 #[derive(Clone)]
 pub(super) struct Server {
     pub(super) credentials: Arc<dyn CredentialSource>,
     pub(super) queries: Arc<dyn QuerySource>,
+    pub(super) trust: Arc<dyn TrustSink>,
     pub(super) limit: Duration,
 }
 
@@ -32,6 +40,7 @@ impl Server {
             match kind {
                 StreamKind::Credential => self.credential(peer, send, recv).await,
                 StreamKind::Query => self.query(peer, send, recv).await,
+                StreamKind::Trust => self.trust(peer, send, recv).await,
                 // The control stream is not a request; the others have listeners of their own.
                 StreamKind::Control | StreamKind::Enrol | StreamKind::Tunnel => Ok(()),
             }
@@ -69,5 +78,17 @@ impl Server {
         let asked: proto::QueryRequest = frame::receive_only(&mut recv, limits::QUERY_FRAME).await?;
         let document = self.queries.answer(peer, &asked.query).await;
         frame::send_only(&mut send, &proto::QueryAnswer { document }, limits::ANSWER_FRAME).await
+    }
+
+    async fn trust(&self, peer: &PeerName, mut send: SendHalf, mut recv: RecvHalf) -> io::Result<()> {
+        let offered: proto::TrustOffer = frame::receive_only(&mut recv, limits::ENROL_FRAME).await?;
+        let offer = TrustOffer { bundle: offered.bundle, signatures: offered.signatures };
+        let outcome = match self.trust.offered(peer, offer).await {
+            TrustAnswer::Taken => TAKEN,
+            TrustAnswer::Manual => MANUAL,
+            TrustAnswer::Refused => REFUSED,
+            TrustAnswer::Unavailable => 0,
+        };
+        frame::send_only(&mut send, &proto::TrustAnswer { outcome }, limits::ENROL_FRAME).await
     }
 }

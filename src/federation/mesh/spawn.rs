@@ -11,7 +11,7 @@ use super::handle::MeshHandle;
 use super::metrics::MeshMetrics;
 use super::owner::Owner;
 use crate::clock::{Rng, SharedClock};
-use crate::contract::ports::{CredentialSource, Incoming, Outgoing, QuerySource};
+use crate::contract::ports::{CredentialSource, Incoming, Outgoing, QuerySource, TrustSink};
 use crate::contract::{ClusterUid, Epoch, PeerName, PeerSpec};
 use crate::federation::timers::Timers;
 use crate::federation::transport::{Resolve, Transport};
@@ -61,6 +61,8 @@ pub struct Ports {
     pub credentials: Arc<dyn CredentialSource>,
     /// Who answers queries.
     pub queries: Arc<dyn QuerySource>,
+    /// Who takes new trust bundles of peers.
+    pub trust: Arc<dyn TrustSink>,
 }
 
 impl fmt::Debug for Ports {

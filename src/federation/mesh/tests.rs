@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::clock::{SeededRng, SharedClock};
-use crate::contract::ports::PeerRequests as _;
+use crate::contract::ports::{PeerRequests as _, TrustAnswer, TrustOffer};
 use crate::contract::{Capacity, CredentialRefusal, CredentialRequest, PeerState};
 use crate::federation::testing::{Cluster, PausedClock, desired_key, observed_key};
 use crate::federation::transport::memory::{MemoryNetwork, MemoryTransport};
@@ -65,6 +65,7 @@ impl Agent {
             incoming: cluster.clone(),
             credentials: cluster.clone(),
             queries: cluster.clone(),
+            trust: cluster.clone(),
         };
         let handle = spawn(config, transport, ports);
         Self { name, cluster, handle, peers, epoch, shutdown, metrics }
@@ -314,6 +315,9 @@ async fn requests_are_answered_and_limited() {
     let answer = bb.handle.query(&to_a, "/v1/local").await.unwrap();
     assert_eq!(&answer[..], br#"{"asked by":"bb"}"#);
     assert_eq!(bb.handle.query(&to_a, "/v1/secrets").await, None);
+    let offer = |bundle: &str| TrustOffer { bundle: bundle.to_owned(), ..TrustOffer::default() };
+    assert_eq!(bb.handle.offer_trust(&to_a, &offer("bb's")).await.unwrap(), TrustAnswer::Taken);
+    assert_eq!(bb.handle.offer_trust(&to_a, &offer("a's")).await.unwrap(), TrustAnswer::Refused);
 
     bed.network.cut("a", "bb");
     let start = bed.clock.mono();

@@ -39,6 +39,15 @@ pub const ANSWER_FRAME: usize = 4 << 20;
 /// Bytes of the sentence that goes with a close code or a rejected state. QUIC sends it in one packet.
 pub const REASON: usize = 256;
 
+/// Bytes of a request to join or its answer: a trust bundle, names and addresses.
+pub const ENROL_FRAME: usize = 64 << 10;
+
+/// Bytes of a trust bundle that travels: 16 authorities with RSA keys of 4096 bits.
+pub const TRUST_BUNDLE: usize = 32 << 10;
+
+/// Endpoints of a cluster that joins.
+pub const ENDPOINTS: usize = 16;
+
 /// Bytes handed to a link at a time: enough to fill packets, little enough that a heartbeat that becomes due does not
 /// wait long behind it.
 pub const WRITE_BATCH: usize = 64 << 10;
@@ -47,6 +56,7 @@ pub const WRITE_BATCH: usize = 64 << 10;
 pub const LABELS: usize = 64;
 
 const _: () = assert!(KEYS_PER_PEER * 80 < CONTROL_FRAME, "a summary of all keys fits a frame");
+const _: () = assert!(TRUST_BUNDLE + ENDPOINTS * 512 < ENROL_FRAME, "a cluster fits the frame it introduces itself in");
 const _: () = assert!(2 * TEMPLATE < CONTROL_FRAME, "a state fits a frame");
 
 /// `text`, cut at [`REASON`] bytes without breaking a character.

@@ -255,3 +255,22 @@ pub struct QueryAnswer {
     #[prost(bytes = "bytes", optional, tag = "1")]
     pub document: Option<Bytes>,
 }
+
+/// An offer of a new trust bundle.
+#[derive(Clone, PartialEq, Message)]
+pub struct TrustOffer {
+    /// All authorities that may sign the sender's certificate from now on, PEM.
+    #[prost(string, tag = "1")]
+    pub bundle: String,
+    /// Signatures over it: see [`crate::federation::identity::succession`].
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    pub signatures: Vec<Vec<u8>>,
+}
+
+/// What became of the offer.
+#[derive(Clone, PartialEq, Message)]
+pub struct TrustAnswer {
+    /// 1: taken, 2: manual, 3: refused, else: unavailable.
+    #[prost(uint32, tag = "1")]
+    pub outcome: u32,
+}

@@ -15,6 +15,9 @@ pub const ALPN_CONTROL: &[u8] = b"tributary/1";
 /// heartbeats.
 pub const ALPN_TUNNEL: &[u8] = b"tributary-tunnel/1";
 
+/// Application protocol of joining, on a listener of its own that is open only while there are tokens.
+pub const ALPN_ENROL: &[u8] = b"tributary-enrol/1";
+
 macro_rules! stream_kinds {
     ($($(#[$doc:meta])* $name:ident = $id:literal,)*) => {
         /// What a stream is for: its opener sends this as a big-endian `u16` before anything else.
@@ -54,6 +57,8 @@ stream_kinds! {
     Enrol = 4,
     /// Broker traffic of one burst.
     Tunnel = 5,
+    /// One offer of a new trust bundle and its answer.
+    Trust = 6,
 }
 
 /// Retired stream kinds, with what they were. None yet.
@@ -224,7 +229,7 @@ mod tests {
     #[test]
     fn numbers_never_change_and_retired_ones_never_come_back() {
         let streams: Vec<String> = StreamKind::ALL.iter().map(|kind| format!("{} {kind:?}", kind.id())).collect();
-        assert_eq!(streams, ["1 Control", "2 Query", "3 Credential", "4 Enrol", "5 Tunnel"]);
+        assert_eq!(streams, ["1 Control", "2 Query", "3 Credential", "4 Enrol", "5 Tunnel", "6 Trust"]);
         for kind in StreamKind::ALL {
             assert_eq!(StreamKind::from_id(kind.id()), Some(*kind));
             assert!(RETIRED_STREAM_KINDS.iter().all(|(retired, _)| *retired != kind.id()));

@@ -1,21 +1,27 @@
-//! `agentctl peer add`: writes a ClusterPeer.
+//! `agentctl peer …`: writes, changes and removes ClusterPeers.
 
 use std::collections::BTreeMap;
 
-use kube::api::{Api, Patch, PatchParams};
-use tributary::api::peer::{ClusterPeer, ClusterPeerSpec, ImportPolicy, PodSecurityLevel};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Client, ResourceExt};
+use serde_json::json;
+use tributary::api::burst::Burst;
+use tributary::api::hosted_burst::{BurstPhase, HostedBurst};
+use tributary::api::labels::manager;
+use tributary::api::peer::{ClusterPeer, ClusterPeerSpec, TrustUpdates};
 
-use crate::cli::{Peer, PeerAdd, PodSecurity, Target};
+use crate::cli::{Peer, PeerAdd, PeerRemove, Target};
 use crate::error::{Failure, Result};
 use crate::{kubernetes, output};
-
-/// Field manager of what `agentctl` writes.
-const FIELD_MANAGER: &str = "agentctl";
 
 /// Runs `agentctl peer …`.
 pub async fn run(target: &Target, command: Peer) -> Result<()> {
     match command {
         Peer::Add(add) => run_add(target, &add).await,
+        Peer::List(list) => super::peers::run(target, &list).await,
+        Peer::Remove(remove) => run_remove(target, &remove).await,
+        Peer::Suspend(peer) => set_suspended(target, &peer.name, true).await,
+        Peer::Resume(peer) => set_suspended(target, &peer.name, false).await,
     }
 }
 
@@ -26,15 +32,103 @@ async fn run_add(target: &Target, add: &PeerAdd) -> Result<()> {
             .map_err(|error| Failure::new("failed to write the ClusterPeer as YAML").because(error))?;
         return output::print(&text);
     }
-    let peers: Api<ClusterPeer> = Api::namespaced(kubernetes::client(target).await?, &target.agent_namespace);
-    peers.patch(&add.name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&peer)).await.map_err(
-        |error| {
-            Failure::new(format!("failed to write ClusterPeer {}/{}", target.agent_namespace, add.name))
-                .because(error)
-                .hint("are the CRDs installed, and may you write ClusterPeers in that namespace?")
-        },
-    )?;
+    write(&kubernetes::client(target).await?, &target.agent_namespace, &peer).await?;
     output::print(&format!("clusterpeer.tributary.dev/{} written\n", add.name))
+}
+
+/// Writes a ClusterPeer, and takes over the fields it states.
+pub(super) async fn write(client: &Client, namespace: &str, peer: &ClusterPeer) -> Result<()> {
+    apply(client, namespace, peer, &PatchParams::apply(manager::AGENTCTL).force()).await
+}
+
+/// Whether a ClusterPeer could be written: nothing is.
+pub(super) async fn try_write(client: &Client, namespace: &str, peer: &ClusterPeer) -> Result<()> {
+    apply(client, namespace, peer, &PatchParams::apply(manager::AGENTCTL).force().dry_run()).await
+}
+
+async fn apply(client: &Client, namespace: &str, peer: &ClusterPeer, parameters: &PatchParams) -> Result<()> {
+    let (peers, name): (Api<ClusterPeer>, _) = (Api::namespaced(client.clone(), namespace), peer.name_any());
+    peers.patch(&name, parameters, &Patch::Apply(peer)).await.map(drop).map_err(|error| {
+        Failure::new(format!("failed to write ClusterPeer {namespace}/{name}"))
+            .because(error)
+            .hint("are the CRDs installed, and may you write ClusterPeers in that namespace?")
+    })
+}
+
+/// The ClusterPeer `name`.
+async fn existing(peers: &Api<ClusterPeer>, target: &Target, name: &str) -> Result<ClusterPeer> {
+    let namespace = &target.agent_namespace;
+    let found = peers.get_opt(name).await.map_err(|error| {
+        Failure::new(format!("failed to read ClusterPeer {namespace}/{name}"))
+            .because(error)
+            .hint("are the CRDs installed, and may you read ClusterPeers in that namespace?")
+    })?;
+    found.ok_or_else(|| {
+        Failure::new(format!("there is no ClusterPeer {namespace}/{name}"))
+            .hint("agentctl peers shows those there are; --agent-namespace names another namespace")
+    })
+}
+
+async fn set_suspended(target: &Target, name: &str, suspend: bool) -> Result<()> {
+    let client = kubernetes::client(target).await?;
+    let peers: Api<ClusterPeer> = Api::namespaced(client, &target.agent_namespace);
+    existing(&peers, target, name).await?;
+    let patch = Patch::Merge(json!({"spec": {"suspend": suspend}}));
+    let parameters = PatchParams { field_manager: Some(manager::AGENTCTL.to_owned()), ..PatchParams::default() };
+    let word = if suspend { "suspend" } else { "resume" };
+    peers.patch(name, &parameters, &patch).await.map_err(|error| {
+        Failure::new(format!("failed to {word} ClusterPeer {}/{name}", target.agent_namespace))
+            .because(error)
+            .hint("may you write ClusterPeers in that namespace?")
+    })?;
+    output::print(&format!("clusterpeer.tributary.dev/{name} {word}{}\n", if suspend { "ed" } else { "d" }))
+}
+
+async fn run_remove(target: &Target, remove: &PeerRemove) -> Result<()> {
+    let client = kubernetes::client(target).await?;
+    let (name, namespace) = (&remove.name, &target.agent_namespace);
+    let peers: Api<ClusterPeer> = Api::namespaced(client.clone(), namespace);
+    existing(&peers, target, name).await?;
+    if !remove.force {
+        let failed = |error: kube::Error| {
+            Failure::new(format!("failed to find out what is placed on {name}, and what of it is here"))
+                .because(error)
+                .hint("may you list Bursts and HostedBursts? --force removes the peer without a look")
+        };
+        let all = ListParams::default();
+        let bursts = Api::<Burst>::all(client.clone()).list(&all).await.map_err(failed)?.items;
+        let hosted = Api::<HostedBurst>::all(client).list(&all).await.map_err(failed)?.items;
+        let busy = in_use(name, &bursts, &hosted);
+        if !busy.is_empty() {
+            return Err(Failure::new(format!("peer {name} is in use: {}", busy.join(", "))).hint(
+                "delete or shrink those MiniClusters first; or remove the peer all the same with --force: bursts of ours \
+                 there stay reserved until its lease is over, and those of it here are drained",
+            ));
+        }
+    }
+    peers.delete(name, &DeleteParams::default()).await.map_err(|error| {
+        Failure::new(format!("failed to delete ClusterPeer {namespace}/{name}"))
+            .because(error)
+            .hint("may you delete ClusterPeers in that namespace?")
+    })?;
+    output::print(&format!(
+        "clusterpeer.tributary.dev/{name} removed\nremove ours there as well, or it goes on dialling: \
+         agentctl --context ITS_CONTEXT peer remove OUR_NAME\n"
+    ))
+}
+
+/// What holds a peer: bursts of ours there, bursts of it here.
+fn in_use(name: &str, bursts: &[Burst], hosted: &[HostedBurst]) -> Vec<String> {
+    let placed = bursts.iter().filter(|burst| {
+        burst
+            .status
+            .as_ref()
+            .is_some_and(|status| status.peer.as_deref() == Some(name) && !matches!(status.phase, BurstPhase::Released))
+    });
+    let ours = placed.map(|burst| format!("burst {}/{}", burst.namespace().unwrap_or_default(), burst.spec.slot));
+    let theirs = hosted.iter().filter(|burst| burst.spec.peer == name);
+    let theirs = theirs.map(|burst| format!("hosted {}/{}", burst.namespace().unwrap_or_default(), burst.spec.slot));
+    ours.chain(theirs).collect()
 }
 
 /// The ClusterPeer that `agentctl peer add` writes.
@@ -53,24 +147,14 @@ pub fn cluster_peer(target: &Target, add: &PeerAdd) -> Result<ClusterPeer> {
         return Err(Failure::new("the trust bundle holds no PEM certificate")
             .hint("it is the ca.crt that signed the peer's identity"));
     }
-    let import = (!add.import.is_empty()).then(|| ImportPolicy {
-        namespaces: add.import.clone(),
-        max_bursts: add.max_bursts,
-        max_brokers: add.max_brokers,
-        pod_security: match add.pod_security {
-            PodSecurity::Privileged => PodSecurityLevel::Privileged,
-            PodSecurity::Baseline => PodSecurityLevel::Baseline,
-            PodSecurity::Restricted => PodSecurityLevel::Restricted,
-        },
-        ..ImportPolicy::default()
-    });
     let mut peer = ClusterPeer::new(
         &add.name,
         ClusterPeerSpec {
             endpoints: add.endpoints.clone(),
             trust_bundle,
             cluster_uid: add.cluster_uid.clone(),
-            import,
+            import: add.import.policy(),
+            trust_updates: if add.trust_updates { TrustUpdates::FromPeer } else { TrustUpdates::Manual },
             ..ClusterPeerSpec::default()
         },
     );
@@ -79,7 +163,7 @@ pub fn cluster_peer(target: &Target, add: &PeerAdd) -> Result<ClusterPeer> {
     Ok(peer)
 }
 
-fn labels(pairs: &[String]) -> Result<BTreeMap<String, String>> {
+pub(super) fn labels(pairs: &[String]) -> Result<BTreeMap<String, String>> {
     let label = |pair: &String| match pair.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err(Failure::new(format!("{pair:?} is not a label")).hint("write key=value")),

@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(config.cluster.name, "east");
         assert_eq!(config.kubernetes.kubeconfig.as_deref(), Some(settings.kubeconfig));
         assert_eq!(config.kubernetes.context.as_deref(), Some("admin@east"));
-        assert_eq!(config.federation.identity, Some(IdentityConfig::Dir("/tmp/identity".into())));
+        assert_eq!(config.federation.identity, IdentityConfig::Dir("/tmp/identity".into()));
         assert_eq!(config.federation.advertise, ["127.0.0.1:1"]);
         assert_eq!(
             (config.federation.listen, config.admin.listen, config.health.listen),

@@ -1,0 +1,164 @@
+//! Options of the commands that make clusters know each other.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use tributary::api::peer::{ImportPolicy, PodSecurityLevel};
+
+/// What the other cluster may place in this one.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ImportFlags {
+    /// Let the peer place bursts in this namespace (repeatable; * for any; default: nowhere)
+    #[arg(
+        long = "import",
+        aliases = ["allow", "import-namespaces"],
+        value_name = "NAMESPACE",
+        value_delimiter = ',',
+        help_heading = "Import policy"
+    )]
+    pub import: Vec<String>,
+    /// Most bursts the peer may place here
+    #[arg(long, value_name = "N", requires = "import", help_heading = "Import policy")]
+    pub max_bursts: Option<i32>,
+    /// Most brokers the peer may place here
+    #[arg(long, value_name = "N", requires = "import", help_heading = "Import policy")]
+    pub max_brokers: Option<i32>,
+    /// Pod-security level of the peer's bursts
+    #[arg(long, value_enum, default_value_t, requires = "import", help_heading = "Import policy")]
+    pub pod_security: PodSecurity,
+}
+
+impl ImportFlags {
+    /// The policy; `None`: the peer may place nothing.
+    pub fn policy(&self) -> Option<ImportPolicy> {
+        (!self.import.is_empty()).then(|| ImportPolicy {
+            namespaces: self.import.clone(),
+            max_bursts: self.max_bursts,
+            max_brokers: self.max_brokers,
+            pod_security: match self.pod_security {
+                PodSecurity::Privileged => PodSecurityLevel::Privileged,
+                PodSecurity::Baseline => PodSecurityLevel::Baseline,
+                PodSecurity::Restricted => PodSecurityLevel::Restricted,
+            },
+            ..ImportPolicy::default()
+        })
+    }
+}
+
+/// Level of the Pod Security Standards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum PodSecurity {
+    /// Anything goes
+    Privileged,
+    /// No known privilege escalation
+    #[default]
+    Baseline,
+    /// Hardened pods only
+    Restricted,
+}
+
+/// `agentctl token`.
+#[derive(Debug, Subcommand)]
+pub enum Token {
+    /// Make a token and print it: whoever has it can make its cluster a peer of this one
+    Create(TokenCreate),
+    /// Show the tokens of this cluster, and who has used them
+    List,
+    /// Delete tokens: nobody can join with them any more
+    Delete(TokenDelete),
+}
+
+/// `agentctl token create`.
+#[derive(Debug, Args)]
+pub struct TokenCreate {
+    /// How long it can be used, e.g. 15m or 2h
+    #[arg(long, value_name = "TIME", default_value = "15m", value_parser = time)]
+    pub expires: Duration,
+    /// How many clusters can join with it
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub uses: u32,
+    /// Where the other cluster reaches the listener for joining, host:port (repeatable; default: as the agent says)
+    #[arg(long = "join-endpoint", value_name = "ADDRESS")]
+    pub endpoints: Vec<String>,
+    /// Labels of the cluster that joins, for selectors of bursts, key=value (repeatable)
+    #[arg(short, long = "label", value_name = "KEY=VALUE")]
+    pub labels: Vec<String>,
+    /// What the cluster that joins may place here.
+    #[command(flatten)]
+    pub import: ImportFlags,
+}
+
+/// `agentctl token delete`.
+#[derive(Debug, Args)]
+pub struct TokenDelete {
+    /// Which, as agentctl token list shows them
+    #[arg(required = true)]
+    pub ids: Vec<String>,
+}
+
+/// `agentctl join`.
+#[derive(Debug, Args)]
+pub struct Join {
+    /// What agentctl token create printed; - reads it from standard input
+    pub token: String,
+    /// Labels of the cluster that made the token, for selectors of bursts, key=value (repeatable)
+    #[arg(short, long = "label", value_name = "KEY=VALUE")]
+    pub labels: Vec<String>,
+    /// What the cluster that made the token may place here.
+    #[command(flatten)]
+    pub import: ImportFlags,
+    /// How long to wait for the connection, e.g. 30s; 0s: not at all
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
+    pub wait: Duration,
+}
+
+/// `agentctl link`.
+#[derive(Debug, Args)]
+pub struct Link {
+    /// Context of the one cluster
+    pub a: String,
+    /// Context of the other one
+    pub b: String,
+    /// What each may place in the other.
+    #[command(flatten)]
+    pub import: ImportFlags,
+    /// The import policy is for the first cluster's bursts in the second one only
+    #[arg(long, requires = "import")]
+    pub one_way: bool,
+    /// Print the two objects instead of writing them
+    #[arg(long)]
+    pub dry_run: bool,
+    /// How long to wait for the connection, e.g. 30s; 0s: not at all
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
+    pub wait: Duration,
+}
+
+/// `agentctl peer remove`.
+#[derive(Debug, Args)]
+pub struct PeerRemove {
+    /// Name of the peer's cluster
+    pub name: String,
+    /// Also if bursts are placed there, or it has bursts here: their slots stay reserved until the peer's lease is over
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// The name of a peer.
+#[derive(Debug, Args)]
+pub struct PeerName {
+    /// Name of the peer's cluster
+    pub name: String,
+}
+
+/// `agentctl identity`.
+#[derive(Debug, Subcommand)]
+pub enum Identity {
+    /// Replace this cluster's own authority: peers that are connected and consent follow, and no connection ends
+    Rotate,
+}
+
+/// `15m`, `2h 30m`, `PT15M`.
+fn time(text: &str) -> Result<Duration, String> {
+    let span: jiff::SignedDuration = text.parse().map_err(|_| "write it like 30s, 15m or 2h".to_owned())?;
+    Duration::try_from(span).map_err(|_| "it cannot be negative".to_owned())
+}

@@ -1,0 +1,95 @@
+//! `agentctl join`: makes this cluster a peer of the one that made a token, and that one a peer of this.
+
+use std::io::Read;
+
+use kube::Client;
+use kube::api::Api;
+use tributary::api::peer::{ClusterPeer, ClusterPeerSpec};
+use tributary::clock::{SystemClock, SystemRng};
+use tributary::federation::enrol::{self, Introduction, JoinError, JoinToken, TokenError};
+use tributary::federation::identity::TrustBundle;
+use tributary::federation::mesh::resolve::Resolver;
+
+use super::{acquaintance, peer};
+use crate::cli::{Join, Target};
+use crate::error::{Failure, Result};
+use crate::{kubernetes, output};
+
+/// Runs `agentctl join`.
+pub async fn run(target: &Target, join: &Join) -> Result<()> {
+    let token = parse(&text(&join.token)?)?;
+    let (namespace, name) = (&target.agent_namespace, token.cluster.as_str());
+    let labels = peer::labels(&join.labels)?;
+    let client = kubernetes::client(target).await?;
+    let card = acquaintance::card(&client, namespace).await?;
+    let own = acquaintance::introduction(&card);
+    // All that can fail here fails before the token is used.
+    let existing = existing(&client, namespace, name).await?;
+    let mut draft = ClusterPeer::new(name, ClusterPeerSpec::default());
+    draft.metadata.namespace = Some(namespace.clone());
+    peer::try_write(&client, namespace, &draft).await?;
+
+    let resolve = Resolver::system(Box::new(SystemRng));
+    let clock = SystemClock::shared();
+    let joined = enrol::join(&token, &own, &resolve, &clock).await;
+    let who: Introduction = joined.map_err(|error| refused(name, &error))?;
+    let bundle = TrustBundle::from_pem(who.trust_bundle.as_bytes());
+    let bundle =
+        bundle.map_err(|error| Failure::new(format!("failed to use the trust bundle of {name}")).because(error))?;
+    acquaintance::check_existing(existing.as_ref(), &bundle, &card)?;
+    let wanted = acquaintance::cluster_peer(&who, namespace, join.import.policy(), labels);
+    peer::write(&client, namespace, &wanted).await?;
+    output::print(&format!("{} and {name} are peers\n", card.cluster))?;
+    if !join.wait.is_zero() {
+        let endpoint = acquaintance::connected(&client, namespace, name, join.wait).await?;
+        output::print(&format!("connected ({endpoint})\n"))?;
+    }
+    Ok(())
+}
+
+fn text(argument: &str) -> Result<String> {
+    if argument != "-" {
+        return Ok(argument.to_owned());
+    }
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text).map_err(|error| {
+        Failure::new("failed to read the token from standard input").because(error).hint("agentctl join - < FILE")
+    })?;
+    Ok(text)
+}
+
+fn parse(text: &str) -> Result<JoinToken> {
+    text.parse().map_err(|error: TokenError| {
+        let hint = match error {
+            TokenError::NotAToken => "a token is what agentctl token create prints on the other cluster",
+            TokenError::OtherVersion => "use the agentctl of the version that made it, on both sides",
+            TokenError::Damaged => "copy all of it, or hand it over in a file: agentctl join - < FILE",
+        };
+        Failure::new("failed to read the token").because(error).hint(hint)
+    })
+}
+
+async fn existing(client: &Client, namespace: &str, name: &str) -> Result<Option<ClusterPeer>> {
+    let peers: Api<ClusterPeer> = Api::namespaced(client.clone(), namespace);
+    peers.get_opt(name).await.map_err(|error| {
+        Failure::new(format!("failed to look for ClusterPeer {namespace}/{name}"))
+            .because(error)
+            .hint("are the CRDs installed, and may you read ClusterPeers in that namespace?")
+    })
+}
+
+fn refused(name: &str, error: &JoinError) -> Failure {
+    Failure::new(format!("failed to join cluster {name}")).because(error.clone()).hint(error.hint())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_token_is_refused_with_a_hint() {
+        let wrong = ["hello", "tributary-7.AAAA", "tributary-1.AAAA"];
+        let texts: Vec<String> = wrong.map(|text| parse(text).unwrap_err().to_string()).into();
+        insta::assert_snapshot!(texts.join("\n\n---\n\n"));
+    }
+}

@@ -1,0 +1,131 @@
+//! `agentctl link`: makes the clusters of two contexts peers of each other, for whoever may write in both.
+
+use kube::Client;
+use kube::api::Api;
+use tributary::api::cluster_card::ClusterCard;
+use tributary::api::peer::ClusterPeer;
+use tributary::federation::enrol::client::other_federation;
+
+use super::{acquaintance, peer};
+use crate::cli::{Link, Target};
+use crate::error::{Failure, Result};
+use crate::{kubernetes, output};
+
+/// One of the two clusters.
+struct Side {
+    client: Client,
+    card: ClusterCard,
+    context: String,
+}
+
+/// Runs `agentctl link`.
+pub async fn run(target: &Target, link: &Link) -> Result<()> {
+    let namespace = &target.agent_namespace;
+    let (a, b) = (side(target, &link.a).await?, side(target, &link.b).await?);
+    check(&a.card, &b.card)?;
+    let import = link.import.policy();
+    // Of the first in the second, then the other way round.
+    let peers = [
+        (&b, &a, peer_for(&a, namespace, import.clone())),
+        (&a, &b, peer_for(&b, namespace, import.filter(|_| !link.one_way))),
+    ];
+    if link.dry_run {
+        for (side, _, peer) in &peers {
+            let text = serde_saphyr::to_string(peer)
+                .map_err(|error| Failure::new("failed to write the ClusterPeer as YAML").because(error))?;
+            output::print(&format!("---\n# kubectl --context {} apply -f -\n{text}", side.context))?;
+        }
+        return Ok(());
+    }
+    // Both could be written, before one is.
+    for (side, other, peer) in &peers {
+        let name = peer.metadata.name.as_deref().unwrap_or_default();
+        let api: Api<ClusterPeer> = Api::namespaced(side.client.clone(), namespace);
+        let existing = api.get_opt(name).await.map_err(|error| {
+            Failure::new(format!("failed to look for ClusterPeer {namespace}/{name} in context {}", side.context))
+                .because(error)
+                .hint("are the CRDs installed there, and may you read ClusterPeers?")
+        })?;
+        let bundle = acquaintance::introduction(&other.card).check().map_err(|problem| {
+            Failure::new(format!("failed to use what cluster {} says of itself", other.card.cluster)).because(problem)
+        })?;
+        acquaintance::check_existing(existing.as_ref(), &bundle, &side.card)?;
+        peer::try_write(&side.client, namespace, peer).await?;
+    }
+    for (side, _, peer) in &peers {
+        peer::write(&side.client, namespace, peer).await?;
+    }
+    output::print(&format!("{} and {} are peers\n", a.card.cluster, b.card.cluster))?;
+    if !link.wait.is_zero() {
+        let endpoint = acquaintance::connected(&a.client, namespace, &b.card.cluster, link.wait).await?;
+        output::print(&format!("connected ({endpoint})\n"))?;
+    }
+    Ok(())
+}
+
+async fn side(target: &Target, context: &str) -> Result<Side> {
+    let target = Target { context: Some(context.to_owned()), ..target.clone() };
+    let client = kubernetes::client(&target).await?;
+    let card = acquaintance::card(&client, &target.agent_namespace).await?;
+    Ok(Side { client, card, context: context.to_owned() })
+}
+
+fn peer_for(side: &Side, namespace: &str, import: Option<tributary::api::peer::ImportPolicy>) -> ClusterPeer {
+    acquaintance::cluster_peer(&acquaintance::introduction(&side.card), namespace, import, [].into())
+}
+
+/// Whether the two can be peers.
+fn check(a: &ClusterCard, b: &ClusterCard) -> Result<()> {
+    let failure = Failure::new(format!("failed to link cluster {} and cluster {}", a.cluster, b.cluster));
+    if a.cluster_uid == b.cluster_uid {
+        return Err(failure
+            .because("both contexts lead to the same cluster")
+            .hint("name two contexts of different clusters"));
+    }
+    if a.cluster == b.cluster {
+        let failure = failure.because("both are called the same (cluster.name)");
+        return Err(failure.hint("give one of the agents another cluster.name"));
+    }
+    if let (Some(ours), Some(theirs)) = (&a.trust_domain, &b.trust_domain)
+        && ours != theirs
+    {
+        let failure = failure.because(other_federation(theirs, ours));
+        return Err(failure.hint("set the same federation.trust_domain in both agents, or none"));
+    }
+    if a.endpoints.is_empty() && b.endpoints.is_empty() {
+        let failure = failure.because("neither says where it is reached");
+        return Err(failure.hint("set federation.advertise in one of the agents: HOST:PORT of its UDP port"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn card(cluster: &str, uid: &str, federation: Option<&str>) -> ClusterCard {
+        ClusterCard {
+            cluster: cluster.into(),
+            cluster_uid: uid.into(),
+            trust_domain: federation.map(str::to_owned),
+            endpoints: vec!["203.0.113.7:30946".into()],
+            ..ClusterCard::default()
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_linked_is_refused_with_a_hint() {
+        let east = || card("east", "1", Some("river"));
+        let silent = |card: ClusterCard| ClusterCard { endpoints: Vec::new(), ..card };
+        let pairs = [
+            (east(), card("west", "1", None)),
+            (east(), card("east", "2", None)),
+            (east(), card("west", "2", Some("lake"))),
+            (silent(east()), silent(card("west", "2", None))),
+        ];
+        let texts: Vec<String> = pairs.iter().map(|(a, b)| check(a, b).unwrap_err().to_string()).collect();
+        insta::assert_snapshot!(texts.join("\n\n---\n\n"));
+        assert!(check(&east(), &card("west", "2", None)).is_ok(), "one that does not insist may join");
+        assert!(check(&east(), &silent(card("west", "2", None))).is_ok(), "one open port is enough");
+    }
+}

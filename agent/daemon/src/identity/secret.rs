@@ -1,0 +1,308 @@
+//! An identity in a Secret. One that somebody else made (cert-manager, an offline authority) is followed as it changes;
+//! one that is the agent's own is made, renewed at two thirds of its life, and its authority replaced when asked.
+//!
+//! Only one Secret of each name is watched, and a change is answered by reading it: an idle agent asks for nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, PostParams};
+use tokio::sync::{Notify, watch};
+use tributary::api::{labels, names};
+use tributary::clock::{SharedClock, SystemRng};
+use tributary::cluster::caches::{self, Selection};
+use tributary::cluster::client::Clients;
+use tributary::config::Config;
+use tributary::contract::PeerName;
+use tributary::contract::ports::TrustOffer;
+use tributary::federation::identity::rotation::{Situation, Turn};
+use tributary::federation::identity::trust::Usage;
+use tributary::federation::identity::{
+    Authorities, Authority, Identity, IdentityStore, IssuedIdentity, Origin, TrustBundle, succession,
+};
+
+use super::shape;
+
+/// How soon a failure is looked at again.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// Longest sleep: the monotonic clock stops while a machine sleeps, and certificates do not.
+const LOOK_AGAIN: Duration = Duration::from_secs(3600);
+
+/// The identity in a Secret.
+pub struct SecretIdentity {
+    secrets: Secrets,
+    store: IdentityStore,
+    offers: watch::Sender<Option<Arc<TrustOffer>>>,
+}
+
+/// The two Secrets and what is needed to write them.
+struct Secrets {
+    read: Api<Secret>,
+    write: Api<Secret>,
+    clients: Clients,
+    namespace: String,
+    name: String,
+    cluster: String,
+    trust_domain: String,
+    validity: Duration,
+    clock: SharedClock,
+}
+
+/// What was found or made.
+struct Found {
+    identity: Identity,
+    /// What peers shall know, if the authority is our own.
+    offer: Option<TrustOffer>,
+    /// When to look again without a change.
+    again: Timestamp,
+}
+
+impl SecretIdentity {
+    /// Reads the Secret `name`, or makes it.
+    pub async fn open(config: &Config, name: &str, clients: &Clients, clock: SharedClock) -> anyhow::Result<Self> {
+        let namespace = config.kubernetes.namespace.clone();
+        let cluster = config.cluster.name.clone();
+        let secrets = Secrets {
+            read: Api::namespaced(clients.reader.clone(), &namespace),
+            write: Api::namespaced(clients.writer.clone(), &namespace),
+            clients: clients.clone(),
+            namespace,
+            name: name.to_owned(),
+            trust_domain: config.federation.trust_domain.clone().unwrap_or_else(|| cluster.clone()),
+            cluster,
+            validity: config.federation.validity,
+            clock,
+        };
+        let found = secrets.look(None).await?;
+        let offers = watch::Sender::new(found.offer.map(Arc::new));
+        Ok(Self { secrets, store: IdentityStore::new(found.identity), offers })
+    }
+
+    /// What peers shall know of our authority, as it changes.
+    pub fn offers(&self) -> watch::Receiver<Option<Arc<TrustOffer>>> {
+        self.offers.subscribe()
+    }
+
+    /// The identity in use.
+    pub fn store(&self) -> &IdentityStore {
+        &self.store
+    }
+
+    /// Follows the Secrets until dropped. `known`: the trust bundle that every peer has taken.
+    pub async fn follow(self, mut known: watch::Receiver<Option<String>>) {
+        let Self { secrets, store, offers } = self;
+        let changed = Arc::new(Notify::new());
+        let mut watches = Vec::new();
+        let mut subscriptions = Vec::new();
+        for name in [secrets.name.clone(), names::authority(&secrets.name)] {
+            let one = Selection { fields: format!("metadata.name={name}"), ..Selection::default() };
+            let reader = secrets.clients.reader.clone();
+            let (cache, filling) = caches::in_namespace::<Secret, _>(reader, &secrets.namespace, &one, SystemRng);
+            let changed = changed.clone();
+            subscriptions.push(cache.subscribe(move |_| changed.notify_one()));
+            watches.push(filling);
+        }
+        let follow = async {
+            loop {
+                let agreed = known.borrow_and_update().clone();
+                let wait = match secrets.look(agreed.as_deref()).await {
+                    Ok(found) => {
+                        store.replace(found.identity);
+                        tell(&offers, found.offer);
+                        until(found.again, secrets.clock.wall()).min(LOOK_AGAIN)
+                    }
+                    Err(error) => {
+                        let error = format!("{error:#}");
+                        tracing::warn!(error, "failed to renew the identity; the one before stays in use");
+                        RETRY
+                    }
+                };
+                tokio::select! {
+                    () = changed.notified() => {}
+                    Ok(()) = known.changed() => {}
+                    () = tokio::time::sleep(wait) => {}
+                }
+            }
+        };
+        tokio::join!(follow, futures::future::join_all(watches));
+    }
+}
+
+impl Secrets {
+    /// The identity as it should be now: read, made or renewed.
+    async fn look(&self, known: Option<&str>) -> anyhow::Result<Found> {
+        let now = self.clock.wall();
+        let secret = self.get(&self.name).await?;
+        match secret {
+            Some(secret) if !shape::is_ours(&secret) => {
+                // Whoever issues it renews it; the watch tells.
+                Ok(Found { identity: self.identity(&secret, now)?, offer: None, again: Timestamp::MAX })
+            }
+            secret => self.own(secret, known, now).await,
+        }
+    }
+
+    /// An identity of our own authority.
+    async fn own(&self, secret: Option<Secret>, known: Option<&str>, now: Timestamp) -> anyhow::Result<Found> {
+        let mut current = secret.as_ref().and_then(|secret| match self.identity(secret, now) {
+            Ok(identity) => Some(identity),
+            Err(error) => {
+                tracing::warn!(
+                    error = format!("{error:#}"),
+                    "the agent's own identity cannot be used; it is made anew"
+                );
+                None
+            }
+        });
+        let authorities = match self.authorities(known, now).await? {
+            Some(authorities) => authorities,
+            // Its authority was deleted: what it signed is good until it has to be renewed.
+            None => {
+                if let Some(identity) = current.take_if(|identity| now < identity.renew_at()) {
+                    let again = identity.renew_at();
+                    return Ok(Found { identity, offer: None, again });
+                }
+                self.found(secret.is_some(), now).await?
+            }
+        };
+        let bundle = authorities.trust_bundle();
+        let own = PeerName::from(self.cluster.as_str());
+        let offer = succession::offer(&own, &bundle, &authorities.active).context("failed to sign the trust bundle")?;
+        let offer = Some(offer);
+        if let Some(identity) = current
+            && now < identity.renew_at()
+            && signs(&authorities.active, &identity, now)
+            && secret.as_ref().is_some_and(|secret| shape::trust_bundle(secret) == Some(bundle.as_str()))
+        {
+            let again = next_look(&authorities, &identity, self.validity);
+            return Ok(Found { identity, offer, again });
+        }
+        let issued =
+            authorities.active.issue(&self.cluster, now, self.validity).context("failed to issue the identity")?;
+        let identity = self.write_identity(secret, &issued, &bundle, now).await?;
+        let again = next_look(&authorities, &identity, self.validity);
+        Ok(Found { identity, offer, again })
+    }
+
+    /// Our authorities, one step further if one is due; `None`: there are none.
+    async fn authorities(&self, known: Option<&str>, now: Timestamp) -> anyhow::Result<Option<Authorities>> {
+        let name = names::authority(&self.name);
+        let Some(mut secret) = self.get(&name).await? else { return Ok(None) };
+        let authorities = shape::authorities(&secret)?;
+        if !shape::is_ours(&secret) {
+            return Ok(Some(authorities));
+        }
+        let order = shape::order(&secret).cloned();
+        let known_to_all = known == Some(authorities.trust_bundle().as_str());
+        let situation = Situation { now, asked: order.is_some(), known_to_all, validity: self.validity };
+        let Some(turn) = authorities.due(situation) else { return Ok(Some(authorities)) };
+        let authorities = authorities.take(turn, now, self.validity).context("failed to replace the authority")?;
+        shape::put_authorities(&mut secret, &authorities);
+        if let Some(order) = order.filter(|_| turn == Turn::Announce) {
+            secret.metadata.annotations.get_or_insert_default().insert(labels::ROTATED.to_owned(), order);
+        }
+        self.replace(&name, &secret).await?;
+        tracing::info!(
+            ?turn,
+            authority = authorities.active.fingerprint(),
+            "the cluster's authority is being replaced"
+        );
+        Ok(Some(authorities))
+    }
+
+    /// Makes our authority. `again`: there was one before, and peers know that one.
+    async fn found(&self, again: bool, now: Timestamp) -> anyhow::Result<Authorities> {
+        let name = names::authority(&self.name);
+        let authority = Authority::create(&self.trust_domain, now).context("failed to make the cluster's authority")?;
+        let authorities = Authorities::new(authority);
+        let mut secret = shape::new(&self.namespace, &name);
+        shape::put_authorities(&mut secret, &authorities);
+        self.create(&secret).await?;
+        let (domain, fingerprint) = (authorities.active.trust_domain(), authorities.active.fingerprint());
+        if again {
+            tracing::warn!(
+                domain,
+                fingerprint,
+                "the Secret of the cluster's authority was deleted and is made anew: every peer has to be joined again"
+            );
+        } else {
+            tracing::info!(domain, fingerprint, "the cluster is its own authority now");
+        }
+        Ok(authorities)
+    }
+
+    async fn write_identity(
+        &self,
+        secret: Option<Secret>,
+        issued: &IssuedIdentity,
+        bundle: &str,
+        now: Timestamp,
+    ) -> anyhow::Result<Identity> {
+        let exists = secret.is_some();
+        let mut secret = secret.unwrap_or_else(|| shape::new(&self.namespace, &self.name));
+        shape::put_identity(&mut secret, issued, bundle);
+        // What cannot be used is not written.
+        let identity = self.identity(&secret, now)?;
+        if exists {
+            self.replace(&self.name, &secret).await?
+        } else {
+            self.create(&secret).await?
+        }
+        Ok(identity)
+    }
+
+    fn identity(&self, secret: &Secret, now: Timestamp) -> anyhow::Result<Identity> {
+        let origin = Origin::Secret(format!("{}/{}", self.namespace, self.name));
+        Ok(Identity::from_material(&shape::material(secret), &origin, &self.cluster, now)?)
+    }
+
+    async fn get(&self, name: &str) -> anyhow::Result<Option<Secret>> {
+        self.read.get_opt(name).await.with_context(|| format!("failed to read Secret {}/{name}", self.namespace))
+    }
+
+    async fn create(&self, secret: &Secret) -> anyhow::Result<()> {
+        let name = secret.metadata.name.as_deref().unwrap_or_default();
+        let created = self.write.create(&PostParams::default(), secret).await;
+        created.map(drop).with_context(|| format!("failed to create Secret {}/{name}", self.namespace))
+    }
+
+    /// Replaces a Secret as it was read: one that somebody changed meanwhile is a conflict, and looked at again.
+    async fn replace(&self, name: &str, secret: &Secret) -> anyhow::Result<()> {
+        let replaced = self.write.replace(name, &PostParams::default(), secret).await;
+        replaced.map(drop).with_context(|| format!("failed to write Secret {}/{name}", self.namespace))
+    }
+}
+
+fn signs(authority: &Authority, identity: &Identity, now: Timestamp) -> bool {
+    let chain = identity.chain();
+    TrustBundle::from_pem(authority.certificate().as_bytes())
+        .is_ok_and(|bundle| bundle.verify(Usage::Server, &chain[0], &chain[1..], now).is_ok())
+}
+
+/// Tells only what is new: a signature is another one each time.
+fn tell(offers: &watch::Sender<Option<Arc<TrustOffer>>>, offer: Option<TrustOffer>) {
+    offers.send_if_modified(|current| {
+        let bundle = |offer: &TrustOffer| offer.bundle.clone();
+        let differs = current.as_deref().map(bundle) != offer.as_ref().map(bundle);
+        if differs {
+            *current = offer.map(Arc::new);
+        }
+        differs
+    });
+}
+
+/// The next renewal of the certificate, or step of a replacement, that comes with time alone.
+fn next_look(authorities: &Authorities, identity: &Identity, validity: Duration) -> Timestamp {
+    let life = SignedDuration::try_from(validity).unwrap_or(SignedDuration::MAX);
+    let forget = authorities.previous.as_ref().map(|(_, until)| *until);
+    let switch = authorities.next.as_ref().and_then(|(_, since)| since.checked_add(life).ok());
+    [Some(identity.renew_at()), forget, switch].into_iter().flatten().min().unwrap_or(Timestamp::MAX)
+}
+
+fn until(at: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(at.duration_since(now)).unwrap_or_default().max(Duration::from_millis(200))
+}

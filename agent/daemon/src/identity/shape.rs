@@ -1,0 +1,160 @@
+//! What the two Secrets of an identity hold.
+//!
+//! The identity has the shape that cert-manager writes: type `kubernetes.io/tls` with `tls.crt`, `tls.key` and `ca.crt`.
+//! The authority is in a Secret apart, of the shape that cert-manager's CA issuer reads (`tls.crt`, `tls.key`); while it
+//! is replaced it also holds `next.crt`, `next.key` and `next-since`, then `previous.crt` and `previous-until`.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
+use kube::api::ObjectMeta;
+use tributary::api::labels::{self, kubernetes::MANAGED_BY};
+use tributary::federation::identity::{
+    Authorities, Authority, CERTIFICATE, IssuedIdentity, Material, PRIVATE_KEY, TRUST_BUNDLE,
+};
+
+const NEXT_CERTIFICATE: &str = "next.crt";
+const NEXT_KEY: &str = "next.key";
+const NEXT_SINCE: &str = "next-since";
+const PREVIOUS_CERTIFICATE: &str = "previous.crt";
+const PREVIOUS_UNTIL: &str = "previous-until";
+
+/// Whether an agent made this Secret: only then it may be written.
+pub fn is_ours(secret: &Secret) -> bool {
+    secret.labels().get(MANAGED_BY).is_some_and(|by| by == labels::TRIBUTARY)
+}
+
+/// A new Secret of ours, still empty.
+pub fn new(namespace: &str, name: &str) -> Secret {
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some(namespace.to_owned()),
+            labels: Some([(MANAGED_BY.to_owned(), labels::TRIBUTARY.to_owned())].into()),
+            ..ObjectMeta::default()
+        },
+        type_: Some("kubernetes.io/tls".to_owned()),
+        ..Secret::default()
+    }
+}
+
+/// The parts of an identity.
+pub fn material(secret: &Secret) -> Material {
+    Material::gather(|key| secret.data.as_ref()?.get(key).map(|bytes| bytes.0.clone()))
+}
+
+/// The authorities that an identity says to trust (`ca.crt`).
+pub fn trust_bundle(secret: &Secret) -> Option<&str> {
+    std::str::from_utf8(&secret.data.as_ref()?.get(TRUST_BUNDLE)?.0).ok()
+}
+
+/// Puts an issued identity and the authorities that are trusted into `secret`.
+pub fn put_identity(secret: &mut Secret, issued: &IssuedIdentity, trust_bundle: &str) {
+    secret.data = Some(data([
+        (CERTIFICATE, issued.certificate()),
+        (PRIVATE_KEY, issued.expose_key()),
+        (TRUST_BUNDLE, trust_bundle),
+    ]));
+}
+
+/// The authorities in `secret`.
+pub fn authorities(secret: &Secret) -> anyhow::Result<Authorities> {
+    let name = secret.name_any();
+    let text = |key: &str| -> Option<&str> { std::str::from_utf8(&secret.data.as_ref()?.get(key)?.0).ok() };
+    let place = |key: &str| format!("{key} of Secret {name}");
+    let authority = |certificate: &str, key: &str| {
+        let missing = |key: &str| format!("failed to find {}", place(key));
+        let certificate_text = text(certificate).with_context(|| missing(certificate))?;
+        let key_text = text(key).with_context(|| missing(key))?;
+        Authority::from_pem((&place(certificate), certificate_text), (&place(key), key_text))
+            .map_err(anyhow::Error::from)
+    };
+    let time = |key: &str| -> anyhow::Result<Timestamp> {
+        text(key).and_then(|text| text.parse().ok()).with_context(|| format!("failed to read a time in {}", place(key)))
+    };
+    let next = match text(NEXT_CERTIFICATE) {
+        Some(_) => Some((authority(NEXT_CERTIFICATE, NEXT_KEY)?, time(NEXT_SINCE)?)),
+        None => None,
+    };
+    let previous = match text(PREVIOUS_CERTIFICATE) {
+        Some(certificate) => Some((certificate.to_owned(), time(PREVIOUS_UNTIL)?)),
+        None => None,
+    };
+    Ok(Authorities { active: authority(CERTIFICATE, PRIVATE_KEY)?, next, previous })
+}
+
+/// Puts authorities into `secret`.
+pub fn put_authorities(secret: &mut Secret, authorities: &Authorities) {
+    let Authorities { active, next, previous } = authorities;
+    let mut parts = data([(CERTIFICATE, active.certificate()), (PRIVATE_KEY, &active.expose_key())]);
+    if let Some((next, since)) = next {
+        parts.append(&mut data([
+            (NEXT_CERTIFICATE, next.certificate()),
+            (NEXT_KEY, &next.expose_key()),
+            (NEXT_SINCE, &since.to_string()),
+        ]));
+    }
+    if let Some((certificate, until)) = previous {
+        parts.append(&mut data([(PREVIOUS_CERTIFICATE, certificate), (PREVIOUS_UNTIL, &until.to_string())]));
+    }
+    secret.data = Some(parts);
+}
+
+/// The order for another authority that is not carried out yet.
+pub fn order(secret: &Secret) -> Option<&String> {
+    let asked = secret.annotations().get(labels::ROTATE).filter(|asked| !asked.is_empty())?;
+    (secret.annotations().get(labels::ROTATED) != Some(asked)).then_some(asked)
+}
+
+fn data<const N: usize>(parts: [(&str, &str); N]) -> BTreeMap<String, ByteString> {
+    parts.into_iter().map(|(key, text)| (key.to_owned(), ByteString(text.as_bytes().to_vec()))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tributary::federation::identity::rotation::Turn;
+
+    use super::*;
+
+    #[test]
+    fn authorities_survive_their_secret_at_every_turn() {
+        let (now, hour) = (Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_hours(24), Duration::from_secs(3600));
+        let mut authorities = Authorities::new(Authority::create("east", now).unwrap());
+        for turn in [None, Some(Turn::Announce), Some(Turn::Switch), Some(Turn::Forget)] {
+            if let Some(turn) = turn {
+                authorities = authorities.take(turn, now, hour).unwrap();
+            }
+            let mut secret = new("agents", "identity-ca");
+            put_authorities(&mut secret, &authorities);
+            let read = self::authorities(&secret).unwrap();
+            assert_eq!(read.trust_bundle(), authorities.trust_bundle(), "{turn:?}");
+            assert_eq!(format!("{read:?}"), format!("{authorities:?}"), "{turn:?}");
+        }
+    }
+
+    #[test]
+    fn an_order_is_carried_out_once() {
+        let mut secret = new("agents", "identity-ca");
+        assert_eq!(order(&secret), None);
+        secret.annotations_mut().insert(labels::ROTATE.into(), "1".into());
+        assert_eq!(order(&secret), Some(&"1".to_owned()));
+        secret.annotations_mut().insert(labels::ROTATED.into(), "1".into());
+        assert_eq!(order(&secret), None);
+    }
+
+    #[test]
+    fn a_damaged_authority_says_where() {
+        let mut secret = new("agents", "identity-ca");
+        let error = authorities(&secret).unwrap_err().to_string();
+        assert_eq!(error, "failed to find tls.crt of Secret identity-ca");
+        secret.data = Some(data([("tls.crt", "no"), ("tls.key", "no")]));
+        let error = authorities(&secret).unwrap_err().to_string();
+        assert!(error.contains("tls.crt of Secret identity-ca"), "{error}");
+    }
+}

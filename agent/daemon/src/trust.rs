@@ -1,0 +1,169 @@
+//! New authorities: ours are offered to the peers, and those of peers are taken where their ClusterPeer lets them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use kube::ResourceExt;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
+use tokio::sync::watch;
+use tributary::api::labels::manager;
+use tributary::api::peer::{ClusterPeer, TrustUpdates};
+use tributary::clock::SharedClock;
+use tributary::cluster::caches::Cache;
+use tributary::cluster::client::Clients;
+use tributary::contract::ports::{TrustAnswer, TrustOffer, TrustSink};
+use tributary::contract::{PeerName, PeerSpec, PeerState};
+use tributary::federation::identity::{TrustBundle, succession};
+use tributary::federation::mesh::MeshHandle;
+
+/// How soon a peer that could not take an offer is asked again.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// Our side: tells the peers.
+pub struct Teller {
+    /// Reaches them.
+    pub mesh: Arc<MeshHandle>,
+    /// Whom there is.
+    pub peers: watch::Receiver<BTreeMap<PeerName, PeerSpec>>,
+    /// What they shall know; `None`: our authority is not ours to replace.
+    pub offer: watch::Receiver<Option<Arc<TrustOffer>>>,
+    /// Shown: the bundle that every peer has taken.
+    pub known: watch::Sender<Option<String>>,
+}
+
+impl Teller {
+    /// Offers the newest bundle to every peer that has not taken it, whenever one connects, until dropped.
+    pub async fn run(mut self) {
+        let mut reports = self.mesh.watch_reports();
+        let mut taken: BTreeMap<PeerName, Answered> = BTreeMap::new();
+        loop {
+            let offer = self.offer.borrow_and_update().clone();
+            let connected: BTreeSet<PeerName> = {
+                let reports = reports.borrow_and_update();
+                let up = reports.iter().filter(|(_, report)| report.state == PeerState::Connected);
+                up.map(|(name, _)| name.clone()).collect()
+            };
+            let specs = self.peers.borrow_and_update().clone();
+            // Asked again after every cut: its ClusterPeer may have been restored from a backup meanwhile.
+            taken.retain(|name, _| connected.contains(name));
+            let mut again = false;
+            if let Some(offer) = &offer {
+                for name in &connected {
+                    if taken.get(name).is_some_and(|answered| answered.bundle == offer.bundle) {
+                        continue;
+                    }
+                    match self.tell(name, offer).await {
+                        Some(answer) => {
+                            let answered =
+                                Answered { bundle: offer.bundle.clone(), taken: answer == TrustAnswer::Taken };
+                            taken.insert(name.clone(), answered);
+                        }
+                        None => again = true,
+                    }
+                }
+                let all = specs.values().filter(|spec| !spec.suspend).all(|spec| {
+                    taken.get(&spec.name).is_some_and(|answered| answered.taken && answered.bundle == offer.bundle)
+                });
+                self.known.send_if_modified(|known| {
+                    let new = all.then(|| offer.bundle.clone());
+                    std::mem::replace(known, new.clone()) != new
+                });
+            }
+            tokio::select! {
+                Ok(()) = self.offer.changed() => {}
+                Ok(()) = reports.changed() => {}
+                Ok(()) = self.peers.changed() => {}
+                () = tokio::time::sleep(RETRY), if again => {}
+            }
+        }
+    }
+
+    /// `None`: ask again.
+    async fn tell(&self, peer: &PeerName, offer: &TrustOffer) -> Option<TrustAnswer> {
+        match self.mesh.offer_trust(peer, offer).await {
+            Ok(TrustAnswer::Unavailable) => None,
+            Ok(TrustAnswer::Taken) => Some(TrustAnswer::Taken),
+            Ok(answer) => {
+                tracing::warn!(%peer, ?answer, "the peer does not take our trust bundle: its owner has to change it there");
+                Some(answer)
+            }
+            Err(error) => {
+                tracing::debug!(%peer, %error, "failed to offer our trust bundle");
+                None
+            }
+        }
+    }
+}
+
+struct Answered {
+    bundle: String,
+    taken: bool,
+}
+
+/// The other side: takes what peers offer.
+pub struct Taker {
+    /// Clients of this cluster.
+    pub clients: Clients,
+    /// The agent's namespace.
+    pub namespace: String,
+    /// ClusterPeers.
+    pub peers: Cache<ClusterPeer>,
+    /// Time.
+    pub clock: SharedClock,
+}
+
+impl Taker {
+    async fn take(&self, name: &PeerName, offer: &TrustOffer) -> TrustAnswer {
+        let found = self.peers.objects().into_iter().find(|peer| peer.name_any() == name.as_str());
+        let current = found.and_then(|peer| {
+            let pem = peer.spec.trust_bundle.clone()?;
+            Some((TrustBundle::from_pem(pem.as_bytes()).ok()?, peer))
+        });
+        let Some((current, peer)) = current else { return TrustAnswer::Manual };
+        let offered = TrustBundle::from_pem(offer.bundle.as_bytes());
+        if offered.is_ok_and(|offered| offered.fingerprints() == current.fingerprints()) {
+            return TrustAnswer::Taken;
+        }
+        if peer.spec.trust_updates != TrustUpdates::FromPeer {
+            tracing::warn!(peer = %name, "the peer replaces its authority; set spec.trustBundle of its ClusterPeer, or spec.trustUpdates");
+            return TrustAnswer::Manual;
+        }
+        let new = match succession::accept(&current, name, offer, self.clock.wall()) {
+            Ok(new) => new,
+            Err(error) => {
+                let error: &dyn std::error::Error = &error;
+                tracing::warn!(peer = %name, error, "an offer of a new trust bundle is refused");
+                return TrustAnswer::Refused;
+            }
+        };
+        match self.write(&peer, &new.to_pem()).await {
+            Ok(()) => {
+                tracing::info!(peer = %name, authorities = ?new.fingerprints(), "the peer's trust bundle is replaced");
+                TrustAnswer::Taken
+            }
+            Err(error) => {
+                tracing::warn!(peer = %name, %error, "failed to write the peer's new trust bundle");
+                TrustAnswer::Unavailable
+            }
+        }
+    }
+
+    async fn write(&self, peer: &ClusterPeer, bundle: &str) -> kube::Result<()> {
+        let peers: Api<ClusterPeer> = Api::namespaced(self.clients.writer.clone(), &self.namespace);
+        // As it was read: consent that was taken back meanwhile is a conflict.
+        let version = peer.resource_version();
+        let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"trustBundle": bundle}});
+        let parameters = PatchParams { field_manager: Some(manager::TRUST.to_owned()), ..PatchParams::default() };
+        peers.patch(&peer.name_any(), &parameters, &Patch::Merge(patch)).await.map(drop)
+    }
+}
+
+impl TrustSink for Taker {
+    fn offered<'a>(&'a self, peer: &'a PeerName, offer: TrustOffer) -> BoxFuture<'a, TrustAnswer> {
+        async move { self.take(peer, &offer).await }.boxed()
+    }
+}

@@ -1,0 +1,140 @@
+//! The Secret behind a join token: what may be done with the token, and what was. Of its secret part only a hash is kept,
+//! so whoever reads the Secret cannot join with it.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
+use kube::api::ObjectMeta;
+
+use super::labels::{TRIBUTARY, kubernetes::MANAGED_BY};
+use super::peer::{ExportPolicy, ImportPolicy};
+
+/// Type of these Secrets: by it they are watched, and no other Secret of the namespace.
+pub const TYPE: &str = "tributary.dev/join-token";
+
+const PREFIX: &str = "tributary-join-";
+const HASH: &str = "secret-sha256";
+const EXPIRES: &str = "expires";
+const USES: &str = "uses";
+const USED_BY: &str = "used-by";
+const IMPORT: &str = "import";
+const EXPORT: &str = "export";
+const LABELS: &str = "labels";
+
+/// A join token, as its cluster keeps it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JoinTokenRecord {
+    /// Its id: part of the Secret's name.
+    pub id: String,
+    /// SHA-256 (hex) of its secret.
+    pub secret_hash: String,
+    /// When it ends; a time that cannot be read has passed.
+    pub expires: Timestamp,
+    /// How many clusters may join with it.
+    pub uses: u32,
+    /// The clusters that have, each with a digest of what it showed: the same cluster may ask again.
+    pub used_by: BTreeMap<String, String>,
+    /// What a cluster that joins with it may place here. `None`: nothing.
+    pub import: Option<ImportPolicy>,
+    /// What it may see of us.
+    pub export: Option<ExportPolicy>,
+    /// Labels of its ClusterPeer.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// Name of the Secret of token `id`.
+pub fn secret_name(id: &str) -> String {
+    format!("{PREFIX}{id}")
+}
+
+impl JoinTokenRecord {
+    /// The Secret in `namespace`.
+    pub fn secret(&self, namespace: &str) -> Secret {
+        let mut secret = Secret {
+            metadata: ObjectMeta {
+                name: Some(secret_name(&self.id)),
+                namespace: Some(namespace.to_owned()),
+                labels: Some([(MANAGED_BY.to_owned(), TRIBUTARY.to_owned())].into()),
+                ..ObjectMeta::default()
+            },
+            type_: Some(TYPE.to_owned()),
+            ..Secret::default()
+        };
+        self.put(&mut secret);
+        secret
+    }
+
+    /// Puts all of it into a Secret.
+    pub fn put(&self, secret: &mut Secret) {
+        let Self { id: _, secret_hash, expires, uses, used_by, import, export, labels } = self;
+        let json = |value: serde_json::Result<String>| value.expect("plain data becomes JSON");
+        let mut data: BTreeMap<String, String> = [
+            (HASH, secret_hash.clone()),
+            (EXPIRES, expires.to_string()),
+            (USES, uses.to_string()),
+            (USED_BY, json(serde_json::to_string(used_by))),
+            (LABELS, json(serde_json::to_string(labels))),
+        ]
+        .map(|(key, value)| (key.to_owned(), value))
+        .into();
+        data.extend(import.as_ref().map(|import| (IMPORT.to_owned(), json(serde_json::to_string(import)))));
+        data.extend(export.as_ref().map(|export| (EXPORT.to_owned(), json(serde_json::to_string(export)))));
+        secret.data = Some(data.into_iter().map(|(key, value)| (key, ByteString(value.into_bytes()))).collect());
+    }
+
+    /// What a Secret says. What cannot be read allows nothing: the token has ended, or lets its cluster place nothing.
+    pub fn read(secret: &Secret) -> Self {
+        let text = |key: &str| {
+            let bytes = secret.data.as_ref().and_then(|data| data.get(key))?;
+            std::str::from_utf8(&bytes.0).ok()
+        };
+        let json = |key: &str| text(key).and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok());
+        Self {
+            id: secret.name_any().strip_prefix(PREFIX).unwrap_or_default().to_owned(),
+            secret_hash: text(HASH).unwrap_or_default().to_owned(),
+            expires: text(EXPIRES).and_then(|text| text.parse().ok()).unwrap_or(Timestamp::UNIX_EPOCH),
+            uses: text(USES).and_then(|text| text.parse().ok()).unwrap_or(0),
+            used_by: json(USED_BY).and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default(),
+            import: json(IMPORT).and_then(|value| serde_json::from_value(value).ok()),
+            export: json(EXPORT).and_then(|value| serde_json::from_value(value).ok()),
+            labels: json(LABELS).and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_survives_its_secret() {
+        let record = JoinTokenRecord {
+            id: "abcd2345".into(),
+            secret_hash: "00ff".into(),
+            expires: "2025-06-01T12:15:00Z".parse().unwrap(),
+            uses: 2,
+            used_by: [("west".to_owned(), "d".to_owned())].into(),
+            import: Some(ImportPolicy { namespaces: vec!["hpc".into()], max_brokers: Some(4), ..Default::default() }),
+            export: Some(ExportPolicy { capacity: false, status: true }),
+            labels: [("region".to_owned(), "eu".to_owned())].into(),
+        };
+        let secret = record.secret("agents");
+        assert_eq!(secret.metadata.name.as_deref(), Some("tributary-join-abcd2345"));
+        assert_eq!(JoinTokenRecord::read(&secret), record);
+    }
+
+    #[test]
+    fn what_cannot_be_read_allows_nothing() {
+        let mut secret =
+            JoinTokenRecord { uses: 1, import: Some(ImportPolicy::default()), ..Default::default() }.secret("a");
+        let data = secret.data.get_or_insert_default();
+        for key in [EXPIRES, USES, IMPORT] {
+            data.insert(key.to_owned(), ByteString(b"{".to_vec()));
+        }
+        let read = JoinTokenRecord::read(&secret);
+        assert_eq!((read.expires, read.uses, read.import), (Timestamp::UNIX_EPOCH, 0, None));
+    }
+}

@@ -1,0 +1,166 @@
+//! The side that made the token: one small request per connection, few connections at a time.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use quinn::crypto::rustls::QuicServerConfig;
+use quinn::{Endpoint, Incoming, ServerConfig, TransportConfig, VarInt};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::message::{Introduction, Refused, Request};
+use super::{proto, tls};
+use crate::clock::SharedClock;
+use crate::federation::identity::IdentityStore;
+use crate::federation::wire::registry::StreamKind;
+use crate::federation::wire::{frame, limits};
+
+/// Time for everything: handshake, request, answer. The answer waits for two writes to the API server.
+const LIMIT: Duration = Duration::from_secs(15);
+
+/// Connections at a time. People join clusters, and not many at once.
+const CROWD: usize = 16;
+
+/// How long whoever asked has to acknowledge the answer.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Who decides on requests, and carries them out.
+pub trait Registrar: Send + Sync {
+    /// Checks the token, uses it and takes the cluster in; who we are is the answer.
+    fn enrol(&self, request: Request) -> BoxFuture<'_, Result<Introduction, Refused>>;
+}
+
+/// The listener. It is closed when it is dropped.
+pub struct EnrolListener {
+    endpoint: Endpoint,
+    identities: IdentityStore,
+    registrar: Arc<dyn Registrar>,
+    clock: SharedClock,
+    transport: Arc<TransportConfig>,
+}
+
+impl EnrolListener {
+    /// Listens on `listen` (UDP; port 0: any). Runs tasks on the current tokio runtime.
+    ///
+    /// # Errors
+    /// The address cannot be had.
+    pub fn bind(
+        listen: SocketAddr,
+        identities: IdentityStore,
+        registrar: Arc<dyn Registrar>,
+        clock: SharedClock,
+    ) -> io::Result<Self> {
+        let mut transport = TransportConfig::default();
+        transport
+            .max_idle_timeout(Some(LIMIT.try_into().map_err(io::Error::other)?))
+            .max_concurrent_bidi_streams(VarInt::from_u32(1))
+            .max_concurrent_uni_streams(VarInt::from_u32(0))
+            .stream_receive_window(VarInt::from_u32(limits::ENROL_FRAME as u32))
+            .datagram_receive_buffer_size(None);
+        let transport = Arc::new(transport);
+        let config = config(&identities, &clock, &transport);
+        let endpoint = Endpoint::server(config, listen)?;
+        Ok(Self { endpoint, identities, registrar, clock, transport })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// The socket is gone.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.endpoint.local_addr()
+    }
+
+    /// Serves until dropped. What has begun then is broken off.
+    pub async fn serve(self) {
+        let free = Arc::new(Semaphore::new(CROWD));
+        let mut requests = JoinSet::new();
+        loop {
+            tokio::select! {
+                incoming = self.endpoint.accept() => {
+                    let Some(incoming) = incoming else { return };
+                    let Ok(permit) = free.clone().try_acquire_owned() else {
+                        incoming.refuse();
+                        continue;
+                    };
+                    if !incoming.remote_address_validated() && incoming.may_retry() {
+                        // A forged address gets no certificates sent to it: they are larger than what asked for them.
+                        let _ = incoming.retry();
+                        continue;
+                    }
+                    // Each handshake with the newest identity.
+                    let config = config(&self.identities, &self.clock, &self.transport);
+                    let registrar = self.registrar.clone();
+                    requests.spawn(async move {
+                        let remote = incoming.remote_address();
+                        match timeout(LIMIT, attend(incoming, config, &*registrar)).await {
+                            Ok(Ok(())) => {}
+                            Ok(Err(error)) => tracing::debug!(%remote, %error, "a request to join broke off"),
+                            Err(_) => tracing::debug!(%remote, "a request to join was not completed in time"),
+                        }
+                        drop(permit);
+                    });
+                }
+                Some(_) = requests.join_next() => {}
+            }
+        }
+    }
+}
+
+impl Drop for EnrolListener {
+    fn drop(&mut self) {
+        self.endpoint.close(0_u32.into(), b"");
+    }
+}
+
+impl std::fmt::Debug for EnrolListener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EnrolListener").field("local_addr", &self.endpoint.local_addr().ok()).finish_non_exhaustive()
+    }
+}
+
+fn config(identities: &IdentityStore, clock: &SharedClock, transport: &Arc<TransportConfig>) -> ServerConfig {
+    let tls = tls::server(&identities.current(), clock.clone());
+    let crypto = QuicServerConfig::try_from(tls).expect("ring has QUIC's initial cipher suite");
+    let mut config = ServerConfig::with_crypto(Arc::new(crypto));
+    config.transport_config(transport.clone()).max_incoming(CROWD);
+    config
+}
+
+async fn attend(incoming: Incoming, config: ServerConfig, registrar: &dyn Registrar) -> io::Result<()> {
+    let connection = incoming.accept_with(Arc::new(config))?.await?;
+    let remote = connection.remote_address();
+    let (mut send, mut recv) = connection.accept_bi().await?;
+    let mut kind = [0; 2];
+    recv.read_exact(&mut kind).await.map_err(io::Error::other)?;
+    if StreamKind::from_id(u16::from_be_bytes(kind)) != Some(StreamKind::Enrol) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a stream of another kind"));
+    }
+    let request: proto::Request = frame::receive_only(&mut recv, limits::ENROL_FRAME).await?;
+    let outcome = match Request::try_from(request) {
+        Ok(request) => {
+            let (token, cluster) = (request.token.clone(), request.who.cluster.clone());
+            let outcome = registrar.enrol(request).await;
+            match &outcome {
+                Ok(_) => tracing::info!(%remote, token, %cluster, "a cluster has joined"),
+                Err(Refused { refusal, message }) => {
+                    tracing::warn!(%remote, token, %cluster, %refusal, message, "a cluster may not join");
+                }
+            }
+            outcome
+        }
+        Err(refused) => Err(refused),
+    };
+    let answer = match outcome {
+        Ok(who) => proto::Answer { who: Some((&who).into()), refusal: 0, message: String::new() },
+        Err(Refused { refusal, message }) => proto::Answer { who: None, refusal: refusal.number(), message },
+    };
+    frame::send_only(&mut send, &answer, limits::ENROL_FRAME).await?;
+    // Whoever asked closes the connection once it has the answer.
+    let _ = timeout(LAST_WORDS, connection.closed()).await;
+    Ok(())
+}

@@ -1,0 +1,222 @@
+//! What is said when a cluster joins, and why one is refused.
+
+use std::fmt;
+
+use jiff::Timestamp;
+
+use super::proto;
+use super::token;
+use crate::contract::{ClusterUid, PeerName};
+use crate::federation::identity::TrustBundle;
+use crate::federation::identity::spiffe::check_cluster;
+use crate::federation::wire::limits;
+
+/// Who a cluster is: what the other side writes into its ClusterPeer.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Introduction {
+    /// Its name.
+    pub cluster: PeerName,
+    /// UID of its `kube-system` namespace.
+    pub cluster_uid: ClusterUid,
+    /// Its federation, if it insists on one.
+    pub trust_domain: Option<String>,
+    /// The authorities that may sign its certificate, PEM.
+    pub trust_bundle: String,
+    /// Where its agent is reached, `host:port`. Empty: it dials.
+    pub endpoints: Vec<String>,
+}
+
+/// A request to join, as the listener hands it to its [`Registrar`](super::Registrar).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// Which token.
+    pub token: String,
+    /// What is kept of the secret that was shown ([`super::TokenSecret::hash`]).
+    pub secret_hash: String,
+    /// Who asks.
+    pub who: Introduction,
+    /// What its clock says.
+    pub clock: Timestamp,
+}
+
+macro_rules! refusals {
+    ($($(#[$doc:meta])* $name:ident = $number:literal,)*) => {
+        /// Why a cluster may not join.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub enum Refusal {
+            $($(#[$doc])* $name,)*
+            /// A reason of a newer version.
+            Unknown(u32),
+        }
+
+        impl Refusal {
+            /// All reasons in use.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The number on the wire.
+            pub const fn number(self) -> u32 {
+                match self {
+                    $(Self::$name => $number,)*
+                    Self::Unknown(number) => number,
+                }
+            }
+
+            /// The reason of a number.
+            pub const fn from_number(number: u32) -> Self {
+                match number {
+                    $($number => Self::$name,)*
+                    _ => Self::Unknown(number),
+                }
+            }
+        }
+    };
+}
+
+refusals! {
+    /// There is no such token, or its secret is another.
+    WrongToken = 1,
+    /// The token has ended.
+    Expired = 2,
+    /// All its uses are used up.
+    UsedUp = 3,
+    /// The clocks of both sides differ by more than certificates allow.
+    ClockSkew = 4,
+    /// Both insist on a federation, and not on the same.
+    OtherFederation = 5,
+    /// A cluster of that name is known already, with other authorities.
+    NameTaken = 6,
+    /// What was said of the cluster cannot be used.
+    Unacceptable = 7,
+    /// The agent could not carry it out now; nothing was used up.
+    Unavailable = 8,
+}
+
+/// A refusal with its sentence.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Refused {
+    /// Why.
+    pub refusal: Refusal,
+    /// What was expected, what was shown.
+    pub message: String,
+}
+
+impl Refusal {
+    /// With a sentence: what was expected, what was shown.
+    pub fn because(self, message: impl Into<String>) -> Refused {
+        Refused { refusal: self, message: message.into() }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(number) => write!(f, "reason {number}"),
+            known => write!(f, "{known:?}"),
+        }
+    }
+}
+
+impl Introduction {
+    /// Whether it can become a ClusterPeer; else what is wrong with it.
+    pub fn check(&self) -> Result<TrustBundle, String> {
+        check_cluster(self.cluster.as_str()).map_err(|error| error.to_string())?;
+        if self.cluster_uid.is_empty() || self.cluster_uid.as_str().len() > 64 {
+            return Err("it names no UID of its cluster".to_owned());
+        }
+        if self.trust_bundle.len() > limits::TRUST_BUNDLE {
+            return Err(format!("its trust bundle is beyond {} bytes", limits::TRUST_BUNDLE));
+        }
+        if self.endpoints.len() > limits::ENDPOINTS {
+            return Err(format!("it has more than {} endpoints", limits::ENDPOINTS));
+        }
+        let readable = |text: &String| text.len() <= 255 && text.bytes().all(|byte| byte.is_ascii_graphic());
+        if let Some(wrong) = self.endpoints.iter().find(|endpoint| !readable(endpoint)) {
+            return Err(format!("{wrong:?} is no endpoint"));
+        }
+        TrustBundle::from_pem(self.trust_bundle.as_bytes())
+            .map_err(|error| format!("its trust bundle cannot be used: {error}"))
+    }
+}
+
+impl From<&Introduction> for proto::Introduction {
+    fn from(who: &Introduction) -> Self {
+        Self {
+            cluster: who.cluster.to_string(),
+            cluster_uid: who.cluster_uid.to_string(),
+            trust_domain: who.trust_domain.clone(),
+            trust_bundle: who.trust_bundle.clone(),
+            endpoints: who.endpoints.clone(),
+        }
+    }
+}
+
+impl From<proto::Introduction> for Introduction {
+    fn from(who: proto::Introduction) -> Self {
+        Self {
+            cluster: who.cluster.into(),
+            cluster_uid: who.cluster_uid.into(),
+            trust_domain: who.trust_domain,
+            trust_bundle: who.trust_bundle,
+            endpoints: who.endpoints,
+        }
+    }
+}
+
+impl TryFrom<proto::Request> for Request {
+    type Error = Refused;
+
+    fn try_from(request: proto::Request) -> Result<Self, Refused> {
+        let incomplete = || Refusal::Unacceptable.because("the request is incomplete");
+        Ok(Self {
+            secret_hash: token::hash(&request.secret),
+            token: request.token,
+            who: request.who.ok_or_else(incomplete)?.into(),
+            clock: Timestamp::from_millisecond(request.clock).map_err(|_| incomplete())?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_never_change() {
+        let shown: Vec<String> = Refusal::ALL.iter().map(|one| format!("{} {one}", one.number())).collect();
+        assert_eq!(
+            shown.join(", "),
+            "1 WrongToken, 2 Expired, 3 UsedUp, 4 ClockSkew, 5 OtherFederation, 6 NameTaken, 7 Unacceptable, \
+             8 Unavailable"
+        );
+        for one in Refusal::ALL {
+            assert_eq!(Refusal::from_number(one.number()), *one);
+        }
+        assert_eq!(Refusal::from_number(99).number(), 99);
+    }
+
+    #[test]
+    fn what_cannot_become_a_cluster_peer_is_refused() {
+        let now = "2025-06-01T12:00:00Z".parse().unwrap();
+        let authority = crate::federation::identity::Authority::create("east", now).unwrap();
+        let good = Introduction {
+            cluster: "east".into(),
+            cluster_uid: "1-2".into(),
+            trust_domain: None,
+            trust_bundle: authority.certificate().to_owned(),
+            endpoints: vec!["203.0.113.7:30946".into()],
+        };
+        assert!(good.check().is_ok());
+        let bad = [
+            Introduction { cluster: "East!".into(), ..good.clone() },
+            Introduction { cluster_uid: "".into(), ..good.clone() },
+            Introduction { trust_bundle: String::new(), ..good.clone() },
+            Introduction { trust_bundle: "x".repeat(limits::TRUST_BUNDLE + 1), ..good.clone() },
+            Introduction { endpoints: vec!["a b:1".into()], ..good.clone() },
+            Introduction { endpoints: vec!["a:1".into(); limits::ENDPOINTS + 1], ..good.clone() },
+        ];
+        for one in bad {
+            assert!(one.check().is_err(), "{one:?}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! TLS of joining: the listener shows its certificate with its authorities; whoever joins knows these by their SHA-256
+//! and shows no certificate, for nobody could verify it yet.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use jiff::Timestamp;
+use rustls::client::Resumption;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::NoServerSessionStorage;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{CertificateError, DigitallySignedStruct, SignatureScheme};
+
+use super::token::JoinToken;
+use crate::clock::SharedClock;
+use crate::contract::PeerName;
+use crate::federation::identity::certificate::{Facts, fingerprint};
+use crate::federation::identity::tls::{ClockTime, NO_TLS12, schemes, verify_signature};
+use crate::federation::identity::trust::{Usage, provider};
+use crate::federation::identity::{Identity, TrustBundle};
+use crate::federation::wire::registry::ALPN_ENROL;
+
+/// What a listener showed; empty until it has.
+pub(super) type Verdict = Arc<OnceLock<Result<(), NotTheOne>>>;
+
+/// Why a listener is not the one that the token means.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum NotTheOne {
+    /// Its certificate is of none of the token's authorities.
+    Authority,
+    /// Its certificate is of the right authority and of another cluster.
+    Cluster(Option<PeerName>),
+    /// Its certificate is not valid at the time our clock shows.
+    Time { not_before: Timestamp, not_after: Timestamp },
+}
+
+/// Settings of the listener.
+pub(super) fn server(own: &Identity, clock: SharedClock) -> rustls::ServerConfig {
+    let certified = own.certified();
+    // The authorities travel along: a token holds only their hashes.
+    let chain = certified.cert.iter().chain(own.trust().certificates()).cloned().collect();
+    let shown = CertifiedKey::new(chain, certified.key.clone());
+    let mut config = rustls::ServerConfig::builder_with_details(provider(), Arc::new(ClockTime(clock)))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .expect("ring has cipher suites of TLS 1.3")
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(shown)));
+    config.alpn_protocols = vec![ALPN_ENROL.to_vec()];
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    config
+}
+
+/// Settings of whoever joins with `token`.
+pub(super) fn client(token: &JoinToken, clock: SharedClock, verdict: Verdict) -> rustls::ClientConfig {
+    let (cluster, authorities) = (token.cluster.clone(), token.authorities.clone());
+    let verifier = Verifier { cluster, authorities, clock: clock.clone(), verdict };
+    let mut config = rustls::ClientConfig::builder_with_details(provider(), Arc::new(ClockTime(clock)))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .expect("ring has cipher suites of TLS 1.3")
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_no_client_auth();
+    config.alpn_protocols = vec![ALPN_ENROL.to_vec()];
+    config.resumption = Resumption::disabled();
+    config.enable_sni = false;
+    config
+}
+
+struct Verifier {
+    cluster: PeerName,
+    authorities: std::collections::BTreeSet<String>,
+    clock: SharedClock,
+    verdict: Verdict,
+}
+
+impl Verifier {
+    fn judge(&self, leaf: &CertificateDer<'_>, rest: &[CertificateDer<'_>]) -> Result<(), NotTheOne> {
+        let named = rest.iter().filter(|one| self.authorities.contains(&fingerprint(one)));
+        let named = named.map(|one| one.clone().into_owned()).collect();
+        let bundle = TrustBundle::new(named).map_err(|_| NotTheOne::Authority)?;
+        let facts = Facts::read(leaf).map_err(|_| NotTheOne::Authority)?;
+        let now = self.clock.wall();
+        if bundle.verify(Usage::Server, leaf, rest, now).is_err() {
+            let (not_before, not_after) = (facts.not_before, facts.not_after);
+            let in_time = (not_before..=not_after).contains(&now);
+            // At a time at which it is valid it would be the one: then the time is what is wrong.
+            let then = not_after.min(not_before.max(now));
+            return Err(match bundle.verify(Usage::Server, leaf, rest, then) {
+                Ok(()) if !in_time => NotTheOne::Time { not_before, not_after },
+                _ => NotTheOne::Authority,
+            });
+        }
+        match facts.spiffe_id() {
+            Ok(id) if *id.cluster() == self.cluster => Ok(()),
+            Ok(id) => Err(NotTheOne::Cluster(Some(id.cluster().clone()))),
+            Err(_) => Err(NotTheOne::Cluster(None)),
+        }
+    }
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let verdict = self.judge(leaf, intermediates);
+        let outcome =
+            verdict.as_ref().map(|()| ServerCertVerified::assertion()).map_err(|_| CertificateError::UnknownIssuer);
+        // Set once: a verifier belongs to one handshake, which shows one certificate.
+        let outcome = outcome.map_err(rustls::Error::InvalidCertificate);
+        let _ = self.verdict.set(verdict);
+        outcome
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(NO_TLS12)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        schemes()
+    }
+}
+
+impl fmt::Debug for Verifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Verifier").field("cluster", &self.cluster).finish_non_exhaustive()
+    }
+}
