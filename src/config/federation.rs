@@ -117,10 +117,8 @@ impl FederationConfig {
             return rejected("federation.validity", reason);
         }
         if overlap(self.join.listen, self.listen) {
-            let reason = format!(
-                "{} is federation.listen already: the listener for joining is another one",
-                self.join.listen
-            );
+            let reason =
+                format!("{} is federation.listen already: the listener for joining is another one", self.join.listen);
             return rejected("federation.join.listen", reason);
         }
         let allowed = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || b".-_".contains(&c);

@@ -11,7 +11,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tributary::clock::{SharedClock, SystemClock, SystemRng};
 use tributary::contract::ports::{
-    CredentialSource, Incoming, Outgoing, PeerRequests as _, QuerySource, State, StateKey,
+    CredentialSource, Incoming, Outgoing, PeerRequests as _, QuerySource, State, StateKey, TrustAnswer, TrustOffer,
+    TrustSink,
 };
 use tributary::contract::{
     Capacity, Credential, CredentialRefusal, CredentialRequest, DirtySet, Epoch, ObservedBurst, PeerName, PeerReport,
@@ -91,8 +92,13 @@ impl Agent {
             shutdown: shutdown.clone(),
         };
         let quiet = Arc::new(Quiet::default());
-        let ports =
-            Ports { outgoing: quiet.clone(), incoming: quiet.clone(), credentials: quiet.clone(), queries: quiet };
+        let ports = Ports {
+            outgoing: quiet.clone(),
+            incoming: quiet.clone(),
+            credentials: quiet.clone(),
+            queries: quiet.clone(),
+            trust: quiet,
+        };
         let handle = spawn(config, Arc::new(transport), ports);
         Ok(Self { handle, address, peers, shutdown, metrics, _epoch: epoch })
     }
@@ -147,6 +153,12 @@ impl CredentialSource for Quiet {
         _request: CredentialRequest,
     ) -> BoxFuture<'a, Result<Credential, CredentialRefusal>> {
         ready(Err(CredentialRefusal::NotForYou)).boxed()
+    }
+}
+
+impl TrustSink for Quiet {
+    fn offered<'a>(&'a self, _peer: &'a PeerName, _offer: TrustOffer) -> BoxFuture<'a, TrustAnswer> {
+        ready(TrustAnswer::Refused).boxed()
     }
 }
 
