@@ -244,10 +244,11 @@ fn pods_that_leave_finish_their_jobs_and_come_back_to_work() {
     assert_eq!(flux(&pods[0], "flux run -N3 hostname | wc -l"), "3");
 
     // One comes back, and another is out of service because somebody says so.
-    flux(&pods[0], "flux resource drain 4 bad memory --force");
+    flux(&pods[0], "flux resource drain --force 4 bad memory");
     let back = [side.start(3), side.start(4)];
     back.iter().for_each(wait_until_ready);
-    flux(&pods[0], "until [ \"$(flux resource status -s drained -no '{ranks}')\" = 4-5 ]; do sleep 0.1; done");
+    flux(&pods[0], "while [ -n \"$(flux resource drain -no '{ranks}' -i 3)\" ]; do sleep 0.1; done");
+    assert_eq!(flux(&pods[0], "flux resource drain -no '{reason}' -i 4"), "bad memory");
     assert_eq!(flux(&pods[0], "flux run -N4 hostname | wc -l"), "4");
 
     // The end that a person asks for from within completes the Job.
