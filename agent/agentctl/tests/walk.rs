@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 const POLL: Duration = Duration::from_millis(200);
 const LOOKS: u32 = 300;
 /// Ports of the examples; other ones are taken, for they may be in use.
-const PORTS: [u16; 6] = [7946, 7947, 8080, 8081, 8090, 8091];
+const PORTS: [u16; 8] = [7946, 7947, 7956, 7957, 8080, 8081, 8090, 8091];
 
 /// Walks through all commands of a section of the README, in a directory of its own.
 pub(crate) struct Walk {
@@ -27,6 +27,8 @@ pub(crate) struct Walk {
     kubeconfig: PathBuf,
     ports: BTreeMap<u16, u16>,
     agents: Vec<Child>,
+    /// What `token create` printed, for the step that says TOKEN.
+    token: String,
 }
 
 impl Drop for Walk {
@@ -46,6 +48,7 @@ impl Walk {
             kubeconfig,
             ports: PORTS.into_iter().map(free).collect(),
             agents: Vec::new(),
+            token: String::new(),
         };
         for folder in ["examples", "config/crd"] {
             let (from, to) = (repository().join(folder), walk.directory.path().join(folder));
@@ -61,7 +64,7 @@ impl Walk {
 
     /// Carries out one line; what a command prints is returned.
     pub(crate) async fn step(&mut self, line: &str) -> String {
-        let line = self.with_free_ports(line);
+        let line = self.with_free_ports(line).replace("TOKEN", &self.token);
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[0] {
             // Both programs are here already.
@@ -77,6 +80,9 @@ impl Walk {
                 let output = self.program().args(arguments).output().unwrap();
                 let (said, text) = (String::from_utf8_lossy(&output.stderr), String::from_utf8(output.stdout).unwrap());
                 assert!(output.status.success(), "{line}\n{said}{text}");
+                if words.windows(2).any(|pair| pair == ["token", "create"]) {
+                    text.trim().clone_into(&mut self.token);
+                }
                 text
             }
             _ => panic!("nobody knows how to do this: {line}"),

@@ -17,13 +17,25 @@ use crate::error::{Failure, Result};
 /// How often the ClusterPeer is looked at.
 const POLL: Duration = Duration::from_millis(500);
 
+/// How often the ConfigMap is looked for: an agent that was just started needs a few seconds until it leads.
+const LOOKS: u32 = 30;
+
 /// What the cluster of `client` says of itself.
 pub(super) async fn card(client: &Client, namespace: &str) -> Result<ClusterCard> {
     let what = || format!("failed to learn who this cluster is from ConfigMap {namespace}/{}", cluster_card::NAME);
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let found = maps.get_opt(cluster_card::NAME).await.map_err(|error| {
-        Failure::new(what()).because(error).hint("is the cluster reachable, and may you read ConfigMaps there?")
-    })?;
+    let mut found = None;
+    for look in 0..LOOKS {
+        if look > 0 {
+            tokio::time::sleep(POLL).await;
+        }
+        found = maps.get_opt(cluster_card::NAME).await.map_err(|error| {
+            Failure::new(what()).because(error).hint("is the cluster reachable, and may you read ConfigMaps there?")
+        })?;
+        if found.is_some() {
+            break;
+        }
+    }
     let found = found.ok_or_else(|| {
         Failure::new(what()).because("it does not exist").hint(
             "the agent writes it once it leads: is it running, in this namespace (--agent-namespace), and not with \
