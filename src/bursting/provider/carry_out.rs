@@ -85,6 +85,8 @@ impl Provider {
             Change::RequestCredential { peer, request } => {
                 if let Some(hosted) = hosted.clone() {
                     self.request_credential(key.clone(), hosted, peer, request);
+                } else {
+                    self.remember(key, |memory| memory.secret = SecretState::Unknown);
                 }
             }
             Change::Resolve(host) => self.resolve(key.clone(), host),

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::ledger::{Ledger, SlotKey, key_of};
 use super::memory::{Memory, SecretState};
-use super::slot::{self, ClaimKey, SlotView, Wanted};
+use super::slot::{self, Change, ClaimKey, SlotView, Wanted};
 use super::{admission, claims};
 use crate::api::hosted_burst::HostedBurst;
 use crate::api::labels;
@@ -205,8 +205,14 @@ impl Provider {
         // Before anything runs beside this: what comes back is written into the newest memory.
         self.remember(&key, |memory| *memory = step.memory);
         let mut hosted = hosted;
-        for change in step.changes {
-            self.carry_out(&key, &claims, &peers, &mut hosted, change).await?;
+        let mut changes = step.changes.into_iter();
+        while let Some(change) = changes.next() {
+            let Err(error) = self.carry_out(&key, &claims, &peers, &mut hosted, change).await else { continue };
+            // Nobody answers what was never asked: the next step asks again.
+            if changes.any(|change| matches!(change, Change::RequestCredential { .. })) {
+                self.remember(&key, |memory| memory.secret = SecretState::Unknown);
+            }
+            return Err(error);
         }
         for (claim, answer) in step.answers {
             shared.exchange.answer(&claim, answer);
