@@ -196,13 +196,14 @@ impl Writes {
     }
 
     /// Makes `status` the MiniCluster's, if it says something else than the last one.
+    /// The answer is the resource version it has got then.
     pub async fn status(
         &self,
         mini_cluster: &MiniCluster,
         status: &crate::api::minicluster::MiniClusterStatus,
-    ) -> Result<(), Error> {
-        self.applier.apply_status(mini_cluster, status).await?;
-        Ok(())
+    ) -> Result<Option<String>, Error> {
+        let applied = self.applier.apply_status(mini_cluster, status).await?;
+        Ok(applied.object().and_then(|object| object.resource_version()))
     }
 
     async fn job(&self, key: &ObjectKey) -> Result<Option<Job>, Error> {

@@ -1,6 +1,5 @@
 //! Caches, queue and worker of the MiniCluster controller.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,8 +14,8 @@ use super::apply::{Creation, Taken, Writes};
 use super::certificate::{self, Source};
 use super::decide::{Action, Decision, NAME_TAKEN, Rendering, decide, needs_frozen};
 use super::definition::{DefinitionView, OUTDATED};
-use super::dereference::{Caches, JobState, Known};
-use super::in_place::JobSettings;
+use super::dereference::{Caches, Known};
+use super::memory::Memory;
 use super::notices::notices;
 use super::pod_index::PodIndexes;
 use super::status::{Facts, JobFacts, compute};
@@ -24,8 +23,8 @@ use super::view::{ConfigMapView, JobView, LeadPodView, PodView};
 use crate::api::burst::Burst;
 use crate::api::hosted_burst::BurstPhase;
 use crate::api::labels;
-use crate::api::minicluster::{MiniCluster, MiniClusterStatus};
-use crate::clock::{Mono, SharedClock, SystemRng};
+use crate::api::minicluster::MiniCluster;
+use crate::clock::{SharedClock, SystemRng};
 use crate::cluster::ObjectKey;
 use crate::cluster::caches::{self, Cache, Selection, Subscription, controller_of};
 use crate::cluster::client::Clients;
@@ -63,22 +62,6 @@ pub struct Controller {
     pod_indexes: PodIndexes,
     memory: Mutex<Memory>,
     _subscriptions: Vec<Subscription>,
-}
-
-/// What is remembered between passes. All of it can be lost: it saves requests, and bridges the time until caches show
-/// what was written.
-#[derive(Default)]
-struct Memory {
-    /// Incarnations made by this process that their caches may not show completely yet.
-    created: BTreeMap<ObjectKey, (JobFacts, Mono)>,
-    /// MiniClusters as an older definition showed them: the resource version.
-    hidden: BTreeMap<ObjectKey, Option<String>>,
-    /// Since when bursts are awaited, so that an instance can be started anew.
-    releasing: BTreeMap<ObjectKey, Mono>,
-    /// Boot files of running incarnations, by the Job's UID.
-    frozen: BTreeMap<String, Arc<Boot>>,
-    /// The status written last, by the MiniCluster's UID, and the resource version it was made from.
-    written: BTreeMap<String, (Option<String>, MiniClusterStatus)>,
 }
 
 /// Why a pass failed; it is repeated with a growing delay.
@@ -185,10 +168,7 @@ impl Controller {
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<Outcome, Error> {
         let Some(known) = self.caches.dereference(key) else {
-            let mut memory = self.memory();
-            memory.created.remove(key);
-            memory.releasing.remove(key);
-            memory.hidden.remove(key);
+            self.memory().forget(key);
             return Ok(Outcome::Done);
         };
         if known.mini_cluster.metadata.deletion_timestamp.is_some() {
@@ -197,7 +177,8 @@ impl Controller {
         if let Some(outcome) = self.distrusted(&known, key).await? {
             return Ok(outcome);
         }
-        let (known, settling) = self.with_memory(known, key);
+        let object = known.mini_cluster.clone();
+        let (known, settling) = self.memory().of(&object).complete(known, self.clock.mono(), SETTLING);
         let context = match known.context(&self.settings) {
             Ok(context) => context,
             Err(sentence) => {
@@ -231,7 +212,7 @@ impl Controller {
         match &decision.action {
             Action::Nothing => {}
             Action::Restart if settling => return Ok(Outcome::After(SETTLING)),
-            Action::Restart => match self.release(&known, key) {
+            Action::Restart => match self.release(&known) {
                 Some(left) => outcome = Outcome::After(left),
                 None => self.writes.delete_job(&known).await?,
             },
@@ -270,42 +251,21 @@ impl Controller {
     /// What to do instead, if the object cannot be trusted because the definition hides, or hid, a part of it: see
     /// [`super::definition`].
     async fn distrusted(&self, known: &Known, key: &ObjectKey) -> Result<Option<Outcome>, Error> {
-        let version = known.mini_cluster.resource_version();
+        let object = &*known.mini_cluster;
+        let version = object.resource_version();
         if let Some(sentence) = self.caches.outdated() {
-            self.memory().hidden.insert(key.clone(), version);
+            self.memory().of(object).hidden = version;
             tracing::warn!(mini_cluster = %key, reason = OUTDATED, "{sentence}");
-            self.events.publish(&*known.mini_cluster, Notice::warning("Reconcile", OUTDATED, sentence)).await;
+            self.events.publish(object, Notice::warning("Reconcile", OUTDATED, sentence)).await;
             return Ok(Some(Outcome::Done));
         }
-        if self.memory().hidden.get(key) != Some(&version) {
-            self.memory().hidden.remove(key);
+        if !self.memory().of(object).is_hidden_at(version.as_deref()) {
             return Ok(None);
         }
         // The watch went on where it was: what it showed last still lacks what was hidden.
         let generation = self.caches.definition_generation().unwrap_or_default();
         self.writes.show_again(&known.mini_cluster, generation).await?;
         Ok(Some(Outcome::After(SETTLING)))
-    }
-
-    /// A Job that this process made and its cache does not show yet is there all the same.
-    fn with_memory(&self, mut known: Known, key: &ObjectKey) -> (Known, bool) {
-        let now = self.clock.mono();
-        let mut memory = self.memory();
-        memory.created.retain(|_, (_, made)| now.saturating_since(*made) < SETTLING);
-        let Some((facts, _)) = memory.created.get(key) else { return (known, false) };
-        if known.job == JobState::Absent {
-            known.job = JobState::Ours {
-                facts: facts.clone(),
-                boot_digest: String::new(),
-                files_digest: String::new(),
-                settings: Box::new(JobSettings {
-                    applied_suspend: known.mini_cluster.spec.suspend,
-                    restart: facts.restart.clone(),
-                    ..JobSettings::default()
-                }),
-            };
-        }
-        (known, true)
     }
 
     /// How long a MiniCluster that has ended is kept, from now on.
@@ -321,23 +281,24 @@ impl Controller {
 
     /// How long bursts are still awaited before the instance is started anew; `None` if there is nothing to wait for. They
     /// are told by the phase of the status.
-    fn release(&self, known: &Known, key: &ObjectKey) -> Option<Duration> {
+    fn release(&self, known: &Known) -> Option<Duration> {
         let now = self.clock.mono();
         let mut memory = self.memory();
+        let releasing = &mut memory.of(&known.mini_cluster).releasing;
         let held = |burst: &&Burst| {
             let status = burst.status.as_ref();
             status.is_some_and(|status| status.peer.is_some() && status.phase != BurstPhase::Released)
         };
         let drain = known.bursts.iter().filter(held).map(|burst| u64::from(burst.spec.drain_seconds)).max();
         let Some(drain) = drain else {
-            memory.releasing.remove(key);
+            *releasing = None;
             return None;
         };
-        let since = *memory.releasing.entry(key.clone()).or_insert(now);
+        let since = *releasing.get_or_insert(now);
         let limit = Duration::from_secs(drain) + RELEASE_SLACK;
         let left = limit.saturating_sub(now.saturating_since(since));
         if left.is_zero() {
-            memory.releasing.remove(key);
+            *releasing = None;
             return None;
         }
         Some(left)
@@ -380,7 +341,7 @@ impl Controller {
             Ok((Creation::Exists, _)) => Ok(Step::CacheIsBehind),
             Ok((Creation::Created(facts), taken)) => {
                 tracing::info!(mini_cluster = %key, incarnation = facts.uid, "created the Job");
-                self.memory().created.insert(key, (facts.clone(), self.clock.mono()));
+                self.memory().of(&known.mini_cluster).created(facts.clone(), self.clock.mono());
                 Ok(Step::Made(facts, taken))
             }
         }
@@ -393,15 +354,7 @@ impl Controller {
         decision: &Decision,
         created: Option<JobFacts>,
     ) -> Result<(), Error> {
-        let mini_cluster = &known.mini_cluster;
-        let (uid, version) = (mini_cluster.uid().unwrap_or_default(), mini_cluster.resource_version());
-        // As long as the cache shows the object from before the last write, that write is what the status is.
-        let mut current = (**mini_cluster).clone();
-        if let Some((before, status)) = self.memory().written.get(&uid)
-            && *before == version
-        {
-            current.status = Some(status.clone());
-        }
+        let current = &*known.mini_cluster;
         let job = created.or_else(|| known.job.facts().cloned());
         let frozen_map = job.is_some().then(|| current.status.as_ref()?.rank_map.clone()).flatten();
         let same_job =
@@ -421,7 +374,7 @@ impl Controller {
             _ => Vec::new(),
         };
         let facts = Facts {
-            mini_cluster: &current,
+            mini_cluster: current,
             job,
             lead: known.lead.clone(),
             problems,
@@ -437,11 +390,11 @@ impl Controller {
             node_port: known.node_port(),
         };
         let status = compute(&facts, self.clock.wall());
-        self.writes.status(&current, &status).await?;
+        let version = self.writes.status(current, &status).await?;
         if current.status.as_ref() != Some(&status) {
-            self.memory().written.insert(uid, (version, status.clone()));
-            for notice in notices(&current.status.clone().unwrap_or_default(), &status) {
-                self.events.publish(&current, notice).await;
+            self.memory().of(current).written(version, status.clone());
+            for notice in notices(&known.status(), &status) {
+                self.events.publish(current, notice).await;
             }
         }
         Ok(())

@@ -14,6 +14,7 @@
 //! | [`apply`], `beside` | does it; Services and the service pod | yes |
 //! | [`lead`], [`ending`] | the lead broker's pod; how it ended, in words | no |
 //! | [`status`], [`notices`] | the new status, and which events it is worth | no |
+//! | `memory` | what the controller remembers while caches are behind its writes | no |
 //! | `pod_index` | the label `job-index` on pods, beside the pipeline | yes |
 //! | [`controller`] | caches, queue and worker | – |
 //!
@@ -30,6 +31,7 @@ pub mod dereference;
 pub mod ending;
 pub mod in_place;
 pub mod lead;
+mod memory;
 pub mod notices;
 mod pod_index;
 pub mod status;

@@ -1,0 +1,245 @@
+//! What the controller remembers between passes.
+//!
+//! All of it can be lost: it saves requests, and bridges the time until caches show what was written. It ends with the
+//! object: one of the same name that comes later is another.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::ResourceExt;
+
+use super::dereference::{JobState, Known};
+use super::in_place::JobSettings;
+use super::status::JobFacts;
+use crate::api::minicluster::{MiniCluster, MiniClusterStatus};
+use crate::clock::Mono;
+use crate::cluster::ObjectKey;
+use crate::render::Boot;
+
+/// Of all MiniClusters.
+#[derive(Default)]
+pub(super) struct Memory {
+    each: BTreeMap<ObjectKey, Remembered>,
+    /// Boot files of running incarnations, by the Job's UID.
+    pub(super) frozen: BTreeMap<String, Arc<Boot>>,
+}
+
+/// Of one MiniCluster.
+#[derive(Default)]
+pub(super) struct Remembered {
+    uid: String,
+    created: Option<Created>,
+    written: Option<Written>,
+    /// Its resource version, as an older definition showed it.
+    pub(super) hidden: Option<String>,
+    /// Since when bursts are awaited, so that an instance can be started anew.
+    pub(super) releasing: Option<Mono>,
+}
+
+/// An incarnation made by this process that the caches may not show completely yet.
+struct Created {
+    facts: JobFacts,
+    at: Mono,
+    /// The cache has shown the Job. If it shows none afterwards, then there is none.
+    seen: bool,
+}
+
+/// A status that the cache may not show yet.
+struct Written {
+    /// Resource version of the object that has it.
+    version: Option<String>,
+    status: MiniClusterStatus,
+}
+
+impl Memory {
+    /// What is remembered of this object.
+    pub(super) fn of(&mut self, object: &MiniCluster) -> &mut Remembered {
+        let uid = object.uid().unwrap_or_default();
+        let remembered = self.each.entry(ObjectKey::of(object)).or_default();
+        if remembered.uid != uid {
+            *remembered = Remembered { uid, ..Remembered::default() };
+        }
+        remembered
+    }
+
+    /// There is no such object any more.
+    pub(super) fn forget(&mut self, key: &ObjectKey) {
+        self.each.remove(key);
+    }
+}
+
+impl Remembered {
+    /// The Job was made just now.
+    pub(super) fn created(&mut self, facts: JobFacts, now: Mono) {
+        self.created = Some(Created { facts, at: now, seen: false });
+    }
+
+    /// The status was written: the object has this resource version now.
+    pub(super) fn written(&mut self, version: Option<String>, status: MiniClusterStatus) {
+        self.written = Some(Written { version, status });
+    }
+
+    /// Whether an older definition showed the object at this version; at another one, that is over.
+    pub(super) fn is_hidden_at(&mut self, version: Option<&str>) -> bool {
+        self.hidden.take_if(|hidden| Some(hidden.as_str()) != version);
+        self.hidden.is_some()
+    }
+
+    /// What is known, with the last writes of this process where the caches are behind them; and whether the incarnation
+    /// was made within the time `settling`, so that caches of other kinds may be behind as well.
+    ///
+    /// Without the last status, the end of a run could be forgotten, and the run be repeated. Without having seen the Job
+    /// go, it would be taken as running on.
+    pub(super) fn complete(&mut self, mut known: Known, now: Mono, settling: Duration) -> (Known, bool) {
+        if let Some(written) = &self.written {
+            if is_older(known.mini_cluster.resource_version().as_deref(), written.version.as_deref()) {
+                Arc::make_mut(&mut known.mini_cluster).status = Some(written.status.clone());
+            } else {
+                self.written = None;
+            }
+        }
+        let Some(created) = self.created.as_mut().filter(|one| now.saturating_since(one.at) < settling) else {
+            self.created = None;
+            return (known, false);
+        };
+        created.seen |= known.job.facts().is_some_and(|facts| facts.uid == created.facts.uid);
+        if known.job == JobState::Absent && !created.seen {
+            known.job = JobState::Ours {
+                facts: created.facts.clone(),
+                boot_digest: String::new(),
+                files_digest: String::new(),
+                settings: Box::new(JobSettings {
+                    applied_suspend: known.mini_cluster.spec.suspend,
+                    restart: created.facts.restart.clone(),
+                    ..JobSettings::default()
+                }),
+            };
+        }
+        (known, true)
+    }
+}
+
+/// Whether an object was shown before it was written. Resource versions of one resource are decimal numbers that grow
+/// (Kubernetes API concepts, "Resource versions"); a server whose are not is believed to show what is.
+fn is_older(shown: Option<&str>, written: Option<&str>) -> bool {
+    let number = |version: Option<&str>| version?.parse::<u128>().ok();
+    matches!((number(shown), number(written)), (Some(shown), Some(written)) if shown < written)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::minicluster::{MiniClusterSpec, Phase};
+    use crate::reconcile::decide::{Action, decide};
+    use crate::reconcile::ending::JobOutcome;
+    use crate::reconcile::lead::LeadFacts;
+    use crate::render::{Problem, problem::reason};
+
+    const SETTLING: Duration = Duration::from_secs(2);
+
+    fn object(uid: &str, version: &str) -> MiniCluster {
+        let mut object = MiniCluster::new("lake", MiniClusterSpec::default());
+        object.metadata.uid = Some(uid.into());
+        object.metadata.resource_version = Some(version.into());
+        object
+    }
+
+    fn known(object: &MiniCluster, job: JobState) -> Known {
+        Known {
+            mini_cluster: Arc::new(object.clone()),
+            hosted: None,
+            job,
+            lead: LeadFacts::default(),
+            config_map: None,
+            services: Vec::new(),
+            service_pod: None,
+            bursts: Vec::new(),
+        }
+    }
+
+    fn facts(uid: &str) -> JobFacts {
+        JobFacts { uid: uid.into(), ..JobFacts::default() }
+    }
+
+    fn job(uid: &str, outcome: Option<JobOutcome>) -> JobState {
+        JobState::Ours {
+            facts: JobFacts { outcome, ..facts(uid) },
+            boot_digest: String::new(),
+            files_digest: String::new(),
+            settings: Box::default(),
+        }
+    }
+
+    fn at(millis: u64) -> Mono {
+        Mono::from_start(Duration::from_millis(millis))
+    }
+
+    #[test]
+    fn a_new_job_is_there_before_the_cache_shows_it_and_gone_once_the_cache_has_shown_that() {
+        let (mut memory, object) = (Memory::default(), object("u", "1"));
+        let remembered = memory.of(&object);
+        remembered.created(facts("first"), at(0));
+        let mut pass = |millis, job| {
+            let (known, settling) = remembered.complete(known(&object, job), at(millis), SETTLING);
+            (known.job.facts().map(|facts| facts.uid.clone()), settling)
+        };
+        assert_eq!(pass(1, JobState::Absent), (Some("first".into()), true));
+        assert_eq!(pass(2, job("first", None)), (Some("first".into()), true));
+        assert_eq!(pass(3, JobState::Absent), (None, true));
+        assert_eq!(pass(2001, JobState::Absent), (None, false));
+    }
+
+    #[test]
+    fn a_job_that_the_cache_never_shows_is_not_believed_in_for_long() {
+        let (mut memory, object) = (Memory::default(), object("u", "1"));
+        memory.of(&object).created(facts("first"), at(0));
+        let (late, settling) = memory.of(&object).complete(known(&object, JobState::Absent), at(2000), SETTLING);
+        assert_eq!((late.job, settling), (JobState::Absent, false));
+    }
+
+    #[test]
+    fn an_object_of_the_same_name_that_comes_later_is_another() {
+        let mut memory = Memory::default();
+        let (first, second) = (object("u", "1"), object("v", "2"));
+        memory.of(&first).created(facts("first"), at(0));
+        let (new, settling) = memory.of(&second).complete(known(&second, JobState::Absent), at(1), SETTLING);
+        assert_eq!((new.job, settling), (JobState::Absent, false));
+    }
+
+    /// The danger: the Job of a run that ended is deleted at once, and the run is repeated.
+    #[test]
+    fn a_run_that_ended_is_not_repeated_whatever_the_caches_are_behind_with() {
+        let failed = JobOutcome::Failed { reason: "PodFailurePolicy".into(), message: String::new() };
+        let ended = MiniClusterStatus { phase: Some(Phase::Failed), ..MiniClusterStatus::default() };
+        let refused = || Err(Problem::new("spec.size", reason::INVALID_SIZE, "is 0").into());
+        // Within the time that a new incarnation settles, and after it; its end in the cache or not yet.
+        // Version 2 is somebody's change of the spec.
+        for (millis, version, status) in [(10, "1", None), (10, "2", None), (10, "3", Some(&ended)), (5000, "1", None)]
+        {
+            let (mut memory, stale) = (Memory::default(), object("u", "1"));
+            memory.of(&stale).created(facts("first"), at(0));
+            let seen = known(&stale, job("first", Some(failed.clone())));
+            memory.of(&stale).complete(seen, at(5), SETTLING);
+            memory.of(&stale).written(Some("3".into()), ended.clone());
+            let mut shown = object("u", version);
+            shown.status = status.cloned();
+            let (now, _) = memory.of(&shown).complete(known(&shown, JobState::Absent), at(millis), SETTLING);
+            let decision = decide(&now, &refused(), None, None);
+            assert!(decision.over, "{millis} {version}: {decision:?}");
+            assert_eq!(decision.action, Action::Nothing);
+        }
+    }
+
+    #[test]
+    fn a_status_that_came_from_somebody_else_afterwards_counts() {
+        let mut memory = Memory::default();
+        let stale = object("u", "1");
+        let mine = MiniClusterStatus { phase: Some(Phase::Running), ..MiniClusterStatus::default() };
+        memory.of(&stale).written(Some("9".into()), mine);
+        let mut newer = object("u", "10");
+        newer.status = Some(MiniClusterStatus { phase: Some(Phase::Failed), ..MiniClusterStatus::default() });
+        let (now, _) = memory.of(&newer).complete(known(&newer, JobState::Absent), at(0), SETTLING);
+        assert_eq!(now.status().phase, Some(Phase::Failed));
+    }
+}
