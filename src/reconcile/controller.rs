@@ -221,6 +221,8 @@ impl Controller {
                 return Ok(Outcome::Done);
             }
             Action::Create => match self.create(&known, context).await? {
+                // Jobs first: the status follows when all that wait for theirs have had their turn.
+                Step::Made(_, taken) if taken.is_empty() => return Ok(Outcome::After(Duration::ZERO)),
                 Step::Made(facts, taken) => {
                     created = Some(facts);
                     decision.taken = Some(taken);

@@ -4,7 +4,8 @@
 //! watched: with the label a pod leaves the watch, so that nothing is kept of pods that are done. Only pods whose Job
 //! belongs to a MiniCluster are touched.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -37,7 +38,11 @@ pub(super) struct PodIndexes {
     mini_clusters: Cache<MiniCluster>,
     writer: Client,
     queue: Queue<ObjectKey>,
+    labelled: Labelled,
 }
+
+/// Pods that were labelled and that the cache still shows without: their UIDs.
+type Labelled = Arc<Mutex<BTreeMap<ObjectKey, Option<String>>>>;
 
 impl PodIndexes {
     /// With the watch that fills its cache, and what feeds its queue.
@@ -59,12 +64,14 @@ impl PodIndexes {
                 pods.iter().map(|pod| ObjectKey::of(&**pod)).collect()
             }),
         ];
-        let indexes = Self { pods, jobs, mini_clusters, writer: clients.writer.clone(), queue };
+        let indexes =
+            Self { pods, jobs, mini_clusters, writer: clients.writer.clone(), queue, labelled: Labelled::default() };
         (indexes, watch.boxed(), subscriptions)
     }
 
     /// Labels pods until `stop`: in the leader's scope.
     pub(super) async fn run(self, stop: CancellationToken) {
+        self.labelled().clear();
         for pod in self.pods.objects() {
             self.queue.mark(ObjectKey::of(&*pod));
         }
@@ -78,7 +85,14 @@ impl PodIndexes {
     }
 
     async fn label(&self, key: &ObjectKey) -> Result<Outcome, RequestError> {
-        let Some(pod) = self.pods.of(key) else { return Ok(Outcome::Done) };
+        let Some(pod) = self.pods.of(key) else {
+            self.labelled().remove(key);
+            return Ok(Outcome::Done);
+        };
+        // Changes of the Job come faster than the cache learns of the label.
+        if self.labelled().get(key) == Some(&pod.uid()) {
+            return Ok(Outcome::Done);
+        }
         let Some(index) = wanted(&pod, |key| self.jobs.of(key), |key| self.mini_clusters.of(key)) else {
             return Ok(Outcome::Done);
         };
@@ -86,11 +100,19 @@ impl PodIndexes {
         let params = PatchParams { field_manager: Some(labels::manager::MINICLUSTER.into()), ..PatchParams::default() };
         let pods: Api<Pod> = Api::namespaced(self.writer.clone(), key.namespace.as_deref().unwrap_or_default());
         match pods.patch_metadata(&key.name, &params, &Patch::Merge(&body)).await.map_err(Cause::from) {
-            Ok(_) => Ok(Outcome::Done),
+            Ok(_) => {
+                self.labelled().insert(key.clone(), pod.uid());
+                Ok(Outcome::Done)
+            }
             // Gone, or replaced by another of its name: the cache tells soon.
             Err(cause) if cause.is_not_found() || cause.is_conflict() => Ok(Outcome::Done),
             Err(cause) => Err(RequestError::new("label", format!("Pod {key}"), cause)),
         }
+    }
+
+    fn labelled(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, Option<String>>> {
+        // Each critical section is one insert, remove or look.
+        self.labelled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
