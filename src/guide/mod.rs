@@ -5,3 +5,6 @@ pub mod fields {}
 
 #[doc = include_str!("migrating.md")]
 pub mod migrating {}
+
+#[doc = include_str!("starting.md")]
+pub mod starting {}

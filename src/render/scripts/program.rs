@@ -55,7 +55,8 @@ impl Program {
         } else if spec.is_launcher(runner) {
             (command, None)
         } else {
-            (submission(submit, flags, command), None)
+            let wrap: &[&str] = if runner.commands.script.is_some() { &["--wrap"] } else { &[] };
+            (submission(submit, flags, plain(wrap), command), None)
         };
         let timed: &[&str] = &["/usr/bin/time", "-f", "FLUXTIME fluxsubmit wall time %E"];
         let before = [plain(if spec.logging.timed { timed } else { &[] }), prefix].concat();
@@ -63,8 +64,9 @@ impl Program {
     }
 }
 
-/// The command behind the one that submits it, which ends with the command's exit code.
-fn submission(submit: Vec<Word>, flags: Vec<Word>, command: Vec<Word>) -> Vec<Word> {
+/// The command behind the one that submits it, which ends with the command's exit code. `wrap` is what `flux batch` needs
+/// for a command that is no script by itself (`flux-batch(1)`).
+fn submission(submit: Vec<Word>, flags: Vec<Word>, wrap: Vec<Word>, command: Vec<Word>) -> Vec<Word> {
     let submit = if submit.is_empty() { plain(&["flux", "submit"]) } else { submit };
     let is = |name: &str| submit.last().is_some_and(|word| word.is(name));
     if is("run") || is("alloc") {
@@ -73,7 +75,7 @@ fn submission(submit: Vec<Word>, flags: Vec<Word>, command: Vec<Word>) -> Vec<Wo
     }
     if is("batch") {
         let wait = r#"id=$("$@") && echo "$id" && flux job status "$id""#;
-        return [plain(&["sh", "-c", wait, "sh"]), submit, flags, command].concat();
+        return [plain(&["sh", "-c", wait, "sh"]), submit, flags, wrap, command].concat();
     }
     [submit, flags, plain(&["--quiet", "--watch"]), command].concat()
 }
@@ -240,6 +242,12 @@ containers: [{command: a 'b c' $HOME, commands: {prefix: strace -f}}]
                 expected
             );
         }
+        let script = "flux: {submitCommand: flux batch}\ncontainers: [{commands: {script: exit 3}}]";
+        assert!(
+            line(script).ends_with("flux batch -N 1 -n1 --wrap /bin/bash /tmp/custom-entrypoint.sh"),
+            "{}",
+            line(script)
+        );
     }
 
     #[test]

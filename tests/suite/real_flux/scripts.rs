@@ -208,7 +208,7 @@ fn an_archive_passes_from_one_instance_to_the_next_however_it_ends() {
 #[test]
 fn every_way_to_submit_returns_the_commands_exit_code() {
     let Some(world) = world(&["lake"]) else { return };
-    for (submit, code) in [("flux run", 5), ("flux submit", 7)] {
+    for (submit, code) in [("flux run", 5), ("flux submit", 7), ("flux batch", 9)] {
         let spec = format!(
             "  size: 1\n  flux: {{submitCommand: {submit}}}\n  containers: [{{cores: 1, commands: {{script: \"#!/bin/bash\\nexit {code}\"}}}}]\n"
         );
