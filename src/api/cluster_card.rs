@@ -15,6 +15,7 @@ const TRUST_DOMAIN: &str = "trust-domain";
 const ENDPOINTS: &str = "endpoints";
 const JOIN_ENDPOINTS: &str = "join-endpoints";
 const TRUST_BUNDLE: &str = "ca.crt";
+const AUTHORITY: &str = "authority";
 
 /// A cluster, as its agent describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub struct ClusterCard {
     pub join_endpoints: Vec<String>,
     /// The authorities that may sign its certificate, PEM.
     pub trust_bundle: String,
+    /// Secret of its own authority, if it may have one: what `agentctl identity rotate` asks to be replaced.
+    pub authority: Option<String>,
 }
 
 /// The ConfigMap is not what an agent writes.
@@ -41,7 +44,7 @@ pub struct Incomplete(&'static str);
 impl ClusterCard {
     /// The ConfigMap in `namespace`.
     pub fn config_map(&self, namespace: &str) -> ConfigMap {
-        let Self { cluster, cluster_uid, trust_domain, endpoints, join_endpoints, trust_bundle } = self;
+        let Self { cluster, cluster_uid, trust_domain, endpoints, join_endpoints, trust_bundle, authority } = self;
         let mut data: std::collections::BTreeMap<String, String> = [
             (CLUSTER, cluster.clone()),
             (CLUSTER_UID, cluster_uid.clone()),
@@ -51,7 +54,8 @@ impl ClusterCard {
         ]
         .map(|(key, value)| (key.to_owned(), value))
         .into();
-        data.extend(trust_domain.clone().map(|name| (TRUST_DOMAIN.to_owned(), name)));
+        let optional = [(TRUST_DOMAIN, trust_domain), (AUTHORITY, authority)];
+        data.extend(optional.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value.clone()?))));
         ConfigMap {
             metadata: ObjectMeta {
                 name: Some(NAME.to_owned()),
@@ -79,6 +83,7 @@ impl ClusterCard {
             endpoints: lines(ENDPOINTS),
             join_endpoints: lines(JOIN_ENDPOINTS),
             trust_bundle: needed(TRUST_BUNDLE)?,
+            authority: found(AUTHORITY),
         })
     }
 }
@@ -96,9 +101,10 @@ mod tests {
             endpoints: vec!["a:1".into(), "b:2".into()],
             join_endpoints: Vec::new(),
             trust_bundle: "-----BEGIN CERTIFICATE-----\n".into(),
+            authority: Some("identity-ca".into()),
         };
         assert_eq!(ClusterCard::read(&card.config_map("agents")), Ok(card.clone()));
-        let plain = ClusterCard { trust_domain: None, ..card };
+        let plain = ClusterCard { trust_domain: None, authority: None, ..card };
         assert_eq!(ClusterCard::read(&plain.config_map("agents")), Ok(plain));
         assert_eq!(ClusterCard::read(&ConfigMap::default()), Err(Incomplete(CLUSTER)));
     }

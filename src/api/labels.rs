@@ -33,6 +33,8 @@ pub mod kubernetes {
     pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
     /// Who manages an EndpointSlice; ours have [`super::TRIBUTARY`].
     pub const ENDPOINT_SLICE_MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+    /// The name of a namespace, on itself.
+    pub const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
     /// Host name of a node.
     pub const HOSTNAME: &str = "kubernetes.io/hostname";
     /// Zone of a node.
@@ -94,6 +96,8 @@ pub const ROOT_UID: &str = "tributary.dev/root-uid";
 pub const BURST_UID: &str = "tributary.dev/burst-uid";
 /// Label: the peer a Burst is placed on.
 pub const PEER: &str = "tributary.dev/peer";
+/// Annotation that a person sets on a Burst: release it and place it nowhere, until the annotation is gone.
+pub const CANCEL: &str = "tributary.dev/cancel";
 /// Annotation that a person sets on a Burst, to any new value: offer it again to peers that have evicted it.
 pub const RETRY: &str = "tributary.dev/retry";
 
@@ -108,6 +112,8 @@ pub mod role {
     pub const LEAD: &str = "lead";
     /// The Service that stands for the lead broker, on a provider.
     pub const LEAD_PROXY: &str = "lead-proxy";
+    /// The NetworkPolicy of a hosted burst.
+    pub const EGRESS: &str = "egress";
     /// The headless Service.
     pub const HEADLESS: &str = "headless";
     /// Scripts and configuration.

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::Toleration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use super::schema::Embedded;
 
 /// Another cluster of the federation. It lives in the agent's own namespace, and its name is the peer's cluster name;
 /// its labels are what `clusters[].selector` of a MiniCluster matches. Both sides must hold one for the other.
@@ -50,6 +53,10 @@ pub struct ClusterPeerSpec {
     pub export: Option<ExportPolicy>,
     /// Close the connection and make none. Bursts of this peer end with their lease.
     pub suspend: bool,
+    /// Empty the connection: no burst of ours is placed on the peer any more, and those there are released and placed
+    /// elsewhere; no burst of the peer is taken here any more, and those here are released. Jobs on their brokers get the
+    /// drain time to end.
+    pub drain: bool,
 }
 
 /// Who may replace the trust bundle of a peer.
@@ -67,8 +74,12 @@ pub enum TrustUpdates {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ImportPolicy {
-    /// Namespaces the peer may place bursts in; `*` means any existing one. The hosted namespace is the root's.
+    /// Namespaces of roots that may place bursts here; `*` means any, but not into the cluster's own (`kube-…`).
     pub namespaces: Vec<String>,
+    /// The namespace here for a namespace there, with `{peer}` and `{namespace}` for their names: `burst-{peer}-{namespace}`.
+    /// Unset: one of the same name. It has to exist. What is hosted already stays where it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_namespace: Option<String>,
     /// Bursts of this peer at a time. Unset: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
@@ -77,11 +88,40 @@ pub struct ImportPolicy {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub max_brokers: Option<i32>,
+    /// Cores of this peer at a time, over all its bursts (their `maxSize` times the cores per broker). Unset: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub max_cores: Option<i32>,
+    /// GPUs of this peer at a time, counted likewise. Unset: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub max_gpus: Option<i32>,
+    /// Seconds a burst may be here. Then it is drained and ends as an eviction: it does not come back until its root's spec,
+    /// this policy or an explicit retry changes something. Unset: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub max_duration_seconds: Option<i64>,
     /// Pod-security level the rendered pods must pass. Default `baseline`.
     pub pod_security: PodSecurityLevel,
     /// ServiceAccount imposed on hosted pods. Default `default`. Its token is never mounted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_account: Option<String>,
+    /// Labels that nodes of hosted pods must have, whatever a template asks for.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_selector: BTreeMap<String, String>,
+    /// Taints that hosted pods tolerate.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Embedded<Vec<Toleration>>", extend("x-kubernetes-list-type" = "atomic"))]
+    pub tolerations: Vec<Toleration>,
+    /// PriorityClass of hosted pods. Unset: the cluster's default. A template cannot ask for one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority_class: Option<String>,
+    /// RuntimeClass of hosted pods, unless a template may name one (`allowRuntimeClasses`) and does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runtime_class: Option<String>,
+    /// Where hosted pods may connect to. Unset: anywhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub egress: Option<EgressPolicy>,
     /// Secrets (of the hosted namespace) a template may mount or read environment variables from.
     pub allow_secrets: Vec<String>,
     /// ConfigMaps a template may mount.
@@ -104,6 +144,15 @@ pub struct ImportPolicy {
     pub allow_scheduling: bool,
     /// Images a template may use, as glob patterns (`ghcr.io/our-org/*`). Empty: any.
     pub allow_images: Vec<String>,
+}
+
+/// A NetworkPolicy for hosted pods: they connect to each other, to the lead broker, to DNS, and to nothing else but what is
+/// named here. It takes a network plugin that enforces NetworkPolicies.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EgressPolicy {
+    /// Address ranges they may connect to besides, `203.0.113.0/24` or `2001:db8::/32`.
+    pub allow: Vec<String>,
 }
 
 /// Level of the Pod Security Standards.

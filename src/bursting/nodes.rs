@@ -61,6 +61,8 @@ impl AddAssign for Amounts {
 pub struct NodeView {
     /// Ready, and not cordoned.
     pub schedulable: bool,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
     /// Taints that keep pods away (`NoSchedule`, `NoExecute`): key, value, effect.
     pub taints: Vec<Taint>,
     /// Kind (`ExternalIP`, `InternalIP`, …) and text.
@@ -108,16 +110,16 @@ pub struct PodView {
 /// Whose brokers a Job's pods are: what each is counted for, though it may request less.
 pub type Brokers = BTreeMap<(String, String), Amounts>;
 
-/// What is free on every node that `tolerates` lets pods onto.
+/// What is free on every node that is `open` to a pod.
 ///
 /// A broker in `brokers` counts for what its slot declares, since Flux will give its cores away whatever its pod requests.
 pub fn free(
     nodes: &BTreeMap<String, NodeView>,
     pods: &[PodView],
     brokers: &Brokers,
-    tolerates: &dyn Fn(&Taint) -> bool,
+    open: &dyn Fn(&NodeView) -> bool,
 ) -> BTreeMap<String, Amounts> {
-    let open = nodes.iter().filter(|(_, node)| node.schedulable && node.taints.iter().all(tolerates));
+    let open = nodes.iter().filter(|(_, node)| node.schedulable && open(node));
     let mut free: BTreeMap<String, Amounts> = open.map(|(name, node)| (name.clone(), node.allocatable)).collect();
     for pod in pods.iter().filter(|pod| !pod.finished) {
         let Some(node) = pod.node.as_ref().and_then(|node| free.get_mut(node)) else { continue };
@@ -175,9 +177,10 @@ mod tests {
 
     #[test]
     fn only_nodes_that_take_pods_count() {
-        let nobody = free(&world(), &[], &Brokers::new(), &|_| false);
+        let nobody = free(&world(), &[], &Brokers::new(), &|node| node.taints.is_empty());
         assert_eq!(nobody.keys().collect::<Vec<_>>(), ["a", "b"]);
-        let some = free(&world(), &[], &Brokers::new(), &|taint| taint.key == "dedicated");
+        let some =
+            free(&world(), &[], &Brokers::new(), &|node| node.taints.iter().all(|taint| taint.key == "dedicated"));
         assert_eq!(some.len(), 3);
     }
 
@@ -185,7 +188,7 @@ mod tests {
     fn brokers_count_for_what_flux_may_give_away() {
         let pods = [pod("a", "west", 0), pod("a", "other", 500), PodView { finished: true, ..pod("b", "other", 4000) }];
         let brokers: Brokers = [(("n".to_owned(), "west".to_owned()), Amounts::broker(3, 1))].into();
-        let free = free(&world(), &pods, &brokers, &|_| false);
+        let free = free(&world(), &pods, &brokers, &|node| node.taints.is_empty());
         assert_eq!((free["a"].milli_cores, free["a"].gpus), (4500, 1));
         assert_eq!(free["b"].milli_cores, 4000);
         assert_eq!(fits(&free, Amounts::broker(2, 0)), 4);
@@ -195,7 +198,7 @@ mod tests {
 
     #[test]
     fn taking_spreads_and_says_what_did_not_fit() {
-        let mut free = free(&world(), &[], &Brokers::new(), &|_| false);
+        let mut free = free(&world(), &[], &Brokers::new(), &|node| node.taints.is_empty());
         assert_eq!(take(&mut free, Amounts::broker(2, 0), 4), 0);
         assert_eq!((free["a"].milli_cores, free["b"].milli_cores), (2000, 2000));
         assert_eq!(take(&mut free, Amounts::broker(2, 0), 3), 1);

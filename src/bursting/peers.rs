@@ -25,6 +25,8 @@ pub struct PeerView {
     pub generation: Option<i64>,
     /// No connection is wanted.
     pub suspended: bool,
+    /// Nothing is placed there or taken from there any more.
+    pub draining: bool,
     /// Where the connection stands.
     pub state: PeerState,
     /// The connection keeps breaking: nothing new is placed there.
@@ -50,6 +52,7 @@ impl PeerView {
             labels: peer.metadata.labels.clone().unwrap_or_default(),
             generation: peer.metadata.generation,
             suspended: peer.spec.suspend,
+            draining: peer.spec.drain,
             state: report.map(|report| report.state).unwrap_or_default(),
             flapping: report.is_some_and(|report| report.flapping),
             capacity: report.and_then(|report| report.capacity),

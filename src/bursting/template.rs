@@ -95,6 +95,9 @@ pub struct PodTemplate {
     /// Runtime class.
     #[serde(skip_serializing_if = "is_default")]
     pub runtime_class_name: Option<String>,
+    /// Priority class. Never the root's: a provider imposes it, or there is none.
+    #[serde(skip_serializing_if = "is_default")]
+    pub priority_class_name: Option<String>,
     /// Scheduler.
     #[serde(skip_serializing_if = "is_default")]
     pub scheduler_name: Option<String>,
@@ -223,6 +226,7 @@ impl PodTemplate {
         Self {
             service_account_name: pod.service_account_name,
             runtime_class_name: pod.runtime_class_name,
+            priority_class_name: None,
             scheduler_name: pod.scheduler_name,
             node_selector: pod.node_selector,
             node_affinity: pod.node_affinity,

@@ -6,6 +6,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::{Deserialize, Deserializer};
@@ -72,6 +73,8 @@ pub struct Caches {
     pub services: Cache<Service>,
     /// Their EndpointSlices.
     pub slices: Cache<EndpointSlice>,
+    /// NetworkPolicies of hosted bursts.
+    pub network_policies: Cache<NetworkPolicy>,
 }
 
 impl Caches {
@@ -90,20 +93,26 @@ impl Caches {
         let (namespaces, watch_namespaces) = caches::all(reader.clone(), &everything, SystemRng);
         let (services, watch_services) = caches::all(reader.clone(), &proxies, SystemRng);
         let (slices, watch_slices) = caches::all(reader.clone(), &proxies, SystemRng);
+        let guards = Selection::labels(format!("{}={}", labels::ROLE, labels::role::EGRESS));
+        let (network_policies, watch_network_policies) = caches::all(reader.clone(), &guards, SystemRng);
         let watches = vec![
             watch_nodes.boxed(),
             watch_pods.boxed(),
             watch_namespaces.boxed(),
             watch_services.boxed(),
             watch_slices.boxed(),
+            watch_network_policies.boxed(),
         ];
-        (Self { mini_clusters, bursts, hosted, peers, nodes, pods, namespaces, services, slices }, watches)
+        let caches =
+            Self { mini_clusters, bursts, hosted, peers, nodes, pods, namespaces, services, slices, network_policies };
+        (caches, watches)
     }
 
     /// Waits until every first list is complete.
     pub async fn listed(&self) {
         // Taken apart, so that a cache that nobody waits for does not compile.
-        let Self { mini_clusters, bursts, hosted, peers, nodes, pods, namespaces, services, slices } = self;
+        let Self { mini_clusters, bursts, hosted, peers, nodes, pods, namespaces, services, slices, network_policies } =
+            self;
         mini_clusters.listed().await;
         bursts.listed().await;
         hosted.listed().await;
@@ -113,6 +122,7 @@ impl Caches {
         namespaces.listed().await;
         services.listed().await;
         slices.listed().await;
+        network_policies.listed().await;
     }
 
     /// Whether absence of a Burst or a HostedBurst means something.
@@ -147,6 +157,7 @@ impl<'de> Deserialize<'de> for WatchedNode {
         let taints = spec.taints.unwrap_or_default().into_iter().filter(|taint| keeps_away(&taint.effect));
         let allocatable = status.allocatable.unwrap_or_default();
         let view = NodeView {
+            labels: node.metadata.labels.clone().unwrap_or_default(),
             schedulable: ready && !spec.unschedulable.unwrap_or(false),
             taints: taints
                 .map(|taint| Taint { key: taint.key, value: taint.value.unwrap_or_default(), effect: taint.effect })

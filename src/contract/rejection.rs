@@ -15,6 +15,14 @@ pub enum RejectionReason {
     TooManyBursts,
     /// `import.maxBrokers` would be exceeded.
     TooManyBrokers,
+    /// `import.maxCores` would be exceeded.
+    TooManyCores,
+    /// `import.maxGpus` would be exceeded.
+    TooManyGpus,
+    /// A ResourceQuota of the namespace would be exceeded.
+    QuotaExceeded,
+    /// The provider's owner drains the peer.
+    Draining,
     /// No node, or not enough nodes, with the wanted cores or GPUs per broker.
     NotEnoughCores,
     /// Both sides compute another rank map.
@@ -47,6 +55,10 @@ impl RejectionReason {
             Self::NamespaceNotFound => "NamespaceNotFound",
             Self::TooManyBursts => "TooManyBursts",
             Self::TooManyBrokers => "TooManyBrokers",
+            Self::TooManyCores => "TooManyCores",
+            Self::TooManyGpus => "TooManyGpus",
+            Self::QuotaExceeded => "QuotaExceeded",
+            Self::Draining => "Draining",
             Self::NotEnoughCores => "NotEnoughCores",
             Self::RankMapMismatch => "RankMapMismatch",
             Self::FluxVersionMismatch => "FluxVersionMismatch",

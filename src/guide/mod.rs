@@ -1,5 +1,8 @@
 //! The user guide: one page a module.
 
+#[doc = include_str!("federating.md")]
+pub mod federating {}
+
 #[doc = include_str!("fields.md")]
 pub mod fields {}
 

@@ -176,6 +176,7 @@ async fn third_cluster_says_who_it_is(federation: &Federation) {
         endpoints: vec!["127.0.0.1:1".into()],
         join_endpoints: Vec::new(),
         trust_bundle: Authority::create("third", now).unwrap().certificate().to_owned(),
+        authority: None,
     };
     let map = card.config_map(SYSTEM);
     let maps: Api<ConfigMap> = Api::namespaced(client, SYSTEM);

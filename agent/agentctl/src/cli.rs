@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use self::joining::{
-    Identity, ImportFlags, Join, Link, PeerName, PeerRemove, PodSecurity, Token, TokenCreate, TokenDelete,
+    Identity, ImportFlags, Join, Link, PeerDrain, PeerName, PeerRemove, PodSecurity, Token, TokenCreate, TokenDelete,
 };
 
 mod joining;
@@ -61,6 +61,9 @@ pub enum Command {
     /// Change the peers of this cluster
     #[command(subcommand)]
     Peer(Peer),
+    /// Take bursts of this cluster's MiniClusters back, or offer them again
+    #[command(subcommand)]
+    Burst(Burst),
     /// Make, show and delete tokens by which another cluster can join
     #[command(subcommand)]
     Token(Token),
@@ -111,14 +114,16 @@ pub enum Format {
 #[derive(Debug, Subcommand)]
 pub enum Peer {
     /// Add a peer, or change one: writes its ClusterPeer
-    Add(PeerAdd),
+    Add(Box<PeerAdd>),
     /// Show the peers of this cluster (agentctl peers)
     List(List),
     /// Remove a peer: the connection ends at once
     Remove(PeerRemove),
+    /// Empty a peer: place nothing more there, take nothing more from it, and release what is there and here
+    Drain(PeerDrain),
     /// Close the connection to a peer and make none; its bursts here end with their lease
     Suspend(PeerName),
-    /// Connect to a suspended peer again
+    /// Connect to a suspended peer again, or use a drained one again
     Resume(PeerName),
 }
 
@@ -148,6 +153,22 @@ pub struct PeerAdd {
     /// Print the object instead of writing it
     #[arg(long)]
     pub dry_run: bool,
+}
+
+/// `agentctl burst`.
+#[derive(Debug, Subcommand)]
+pub enum Burst {
+    /// Release a burst and place it nowhere, until it is retried; its MiniCluster runs on without it
+    Cancel(BurstName),
+    /// Offer a burst again, also to peers that refused or evicted it, and also if it was cancelled
+    Retry(BurstName),
+}
+
+/// A burst of one of this cluster's MiniClusters.
+#[derive(Debug, Args)]
+pub struct BurstName {
+    /// Its name, as agentctl bursts shows it (--namespace names another namespace than the context's)
+    pub name: String,
 }
 
 /// `agentctl federation`.

@@ -1,6 +1,7 @@
 //! What runs only while this agent leads: the controllers, and the sessions with peers.
 
 use std::future::pending;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +36,11 @@ use crate::watches::Watches;
 
 /// How long after a failure the federation is tried again: the identity is not there yet, the port is taken.
 const RETRY: Duration = Duration::from_secs(5);
+
+/// Between two attempts to bind a port that is in use, and how many there are before that is said.
+const BIND_AGAIN: Duration = Duration::from_millis(50);
+/// See [`BIND_AGAIN`].
+const BINDS: u32 = 60;
 
 /// What a leader is made of.
 pub struct Parts {
@@ -141,13 +147,38 @@ impl Federation {
         }
     }
 
+    /// Binds the UDP port, which the term before may give up in this moment. `None`: this term is over.
+    async fn listen(
+        &self,
+        source: &Source,
+        timers: &Timers,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<Option<QuicTransport>> {
+        let (listen, clock) = (self.config.federation.listen, &self.parts.clock);
+        let mut tries = 0;
+        loop {
+            match QuicTransport::bind(listen, source.store.clone(), timers, clock.clone()) {
+                Ok(transport) => return Ok(Some(transport)),
+                Err(error) if error.source.kind() == ErrorKind::AddrInUse && tries < BINDS => tries += 1,
+                Err(error) => return Err(error.into()),
+            }
+            tokio::select! {
+                () = tokio::time::sleep(BIND_AGAIN) => {}
+                () = stop.cancelled() => return Ok(None),
+            }
+        }
+    }
+
     async fn peer(&self, epoch: Epoch, stop: &CancellationToken) -> anyhow::Result<()> {
         let Parts { clients, clock, mesh, local, cluster_uid, .. } = &self.parts;
         let cluster = &self.config.cluster;
-        let source = Source::open(&self.config, clients, clock).await?.context("no identity is configured")?;
+        // An API server that does not answer must not hold up the end of a term.
+        let source = tokio::select! {
+            source = Source::open(&self.config, clients, clock) => source?.context("no identity is configured")?,
+            () = stop.cancelled() => return Ok(()),
+        };
         let timers = timers(&self.config)?;
-        let transport =
-            QuicTransport::bind(self.config.federation.listen, source.store.clone(), &timers, clock.clone())?;
+        let Some(transport) = self.listen(&source, &timers, stop).await? else { return Ok(()) };
         let (_epoch, epoch) = watch::channel(Some(epoch));
         let closing = CancellationToken::new();
         let config = MeshConfig {

@@ -20,12 +20,19 @@ use crate::flux::RankMap;
 /// Service account of hosted pods, where the policy names none.
 pub const DEFAULT_SERVICE_ACCOUNT: &str = "default";
 
+/// How the namespaces of Kubernetes itself begin.
+const SYSTEM_NAMESPACES: &str = "kube-";
+
 /// What admission looks at.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// What the peer may place here; `None`: nothing.
     pub import: Option<&'a ImportPolicy>,
-    /// Whether the offer's namespace exists.
+    /// Whether the owner of this cluster drains the peer.
+    pub draining: bool,
+    /// Where the burst would be.
+    pub slot: &'a SlotKey,
+    /// Whether that namespace exists.
     pub namespace_exists: bool,
     /// What is promised already.
     pub ledger: &'a Ledger,
@@ -54,8 +61,12 @@ pub fn admit(peer: &PeerName, desired: &DesiredBurst, facts: &Facts<'_>) -> Resu
         let message = format!("ClusterPeer {peer} has no import here: its owner allows no bursts of {peer}");
         Rejection::new(RejectionReason::ImportNotAllowed, message)
     })?;
-    namespace(peer, desired, policy, facts.namespace_exists)?;
-    quotas(peer, desired, policy, facts.ledger)?;
+    if facts.draining {
+        let message = format!("ClusterPeer {peer} is drained here (spec.drain): nothing new is taken of {peer}");
+        return Err(Rejection::new(RejectionReason::Draining, message));
+    }
+    namespace(peer, desired, policy, facts)?;
+    quotas(peer, desired, policy, facts)?;
     let rank_map = rank_map(desired)?;
     let mut template = BurstTemplate::parse(&desired.template)
         .map_err(|error| Rejection::new(RejectionReason::InvalidTemplate, error.to_string()))?;
@@ -64,15 +75,22 @@ pub fn admit(peer: &PeerName, desired: &DesiredBurst, facts: &Facts<'_>) -> Resu
         let message = format!("the import policy of ClusterPeer {peer} does not allow: {}", forbidden.join("; "));
         return Err(Rejection::new(RejectionReason::PolicyForbids, message));
     }
-    room(desired, &template.pod, facts)?;
     impose(&mut template, policy);
+    room(desired, &template.pod, facts)?;
     Ok(Admitted { template, rank_map })
 }
 
-/// Sets the service account that hosted pods get.
+/// Sets what the policy imposes on hosted pods. What a template was allowed to choose stays, but for the labels of nodes:
+/// there the policy wins.
 fn impose(template: &mut BurstTemplate, policy: &ImportPolicy) {
-    let imposed = || policy.service_account.clone().unwrap_or_else(|| DEFAULT_SERVICE_ACCOUNT.to_owned());
-    template.pod.service_account_name.get_or_insert_with(imposed);
+    let pod = &mut template.pod;
+    let account = || policy.service_account.clone().unwrap_or_else(|| DEFAULT_SERVICE_ACCOUNT.to_owned());
+    pod.service_account_name.get_or_insert_with(account);
+    pod.runtime_class_name = pod.runtime_class_name.take().or_else(|| policy.runtime_class.clone());
+    pod.priority_class_name.clone_from(&policy.priority_class);
+    pod.node_selector.extend(policy.node_selector.clone());
+    let more = policy.tolerations.iter().filter(|one| !pod.tolerations.contains(one)).cloned().collect::<Vec<_>>();
+    pod.tolerations.extend(more);
 }
 
 /// Judges the rendered pod against the level of the policy.
@@ -91,33 +109,56 @@ pub fn judge_pod(peer: &PeerName, policy: &ImportPolicy, pod: &PodTemplateSpec) 
     Err(Rejection::new(RejectionReason::PodSecurity, message))
 }
 
-fn namespace(peer: &PeerName, desired: &DesiredBurst, policy: &ImportPolicy, exists: bool) -> Result<(), Rejection> {
-    let namespace = &desired.root.namespace;
-    if !policy.namespaces.iter().any(|allowed| allowed == "*" || allowed == namespace) {
-        let message = format!("namespace {namespace} is not in import.namespaces of ClusterPeer {peer}");
-        return Err(Rejection::new(RejectionReason::NamespaceNotAllowed, message));
+fn namespace(
+    peer: &PeerName,
+    desired: &DesiredBurst,
+    policy: &ImportPolicy,
+    facts: &Facts<'_>,
+) -> Result<(), Rejection> {
+    let theirs = &desired.root.namespace;
+    let (namespace, _) = facts.slot;
+    let refused = |message: String| Err(Rejection::new(RejectionReason::NamespaceNotAllowed, message));
+    let named = policy.namespaces.contains(theirs);
+    if !named && !policy.namespaces.iter().any(|allowed| allowed == "*") {
+        return refused(format!("namespace {theirs} is not in import.namespaces of ClusterPeer {peer}"));
     }
-    if !exists {
+    // `*` is no word for the namespaces that run the cluster.
+    if !named && namespace.starts_with(SYSTEM_NAMESPACES) {
+        return refused(format!(
+            "namespace {namespace} is the cluster's own: ClusterPeer {peer} would have to name it in import.namespaces"
+        ));
+    }
+    if !is_namespace(namespace) {
+        return refused(format!(
+            "import.targetNamespace of ClusterPeer {peer} makes {namespace:?} of {theirs}, which is no name"
+        ));
+    }
+    if !facts.namespace_exists {
         let message = format!("namespace {namespace} does not exist here: its owner has to create it");
         return Err(Rejection::new(RejectionReason::NamespaceNotFound, message));
     }
     Ok(())
 }
 
-fn quotas(peer: &PeerName, desired: &DesiredBurst, policy: &ImportPolicy, ledger: &Ledger) -> Result<(), Rejection> {
-    let key = slot_key(desired);
-    let (bursts, brokers) = ledger.held_by(peer, Some(&key));
-    if limit(policy.max_bursts).is_some_and(|limit| bursts >= limit) {
-        let message = format!("{peer} has {bursts} bursts here, and import.maxBursts allows no more");
-        return Err(Rejection::new(RejectionReason::TooManyBursts, message));
+/// The quotas of the policy. They count what a burst may grow to.
+fn quotas(peer: &PeerName, desired: &DesiredBurst, policy: &ImportPolicy, facts: &Facts<'_>) -> Result<(), Rejection> {
+    use RejectionReason::{TooManyBrokers, TooManyBursts, TooManyCores, TooManyGpus};
+    let held = facts.ledger.held_by(peer, Some(facts.slot));
+    if limit(policy.max_bursts).is_some_and(|limit| held.bursts >= limit) {
+        let message = format!("{peer} has {} bursts here, and import.maxBursts allows no more", held.bursts);
+        return Err(Rejection::new(TooManyBursts, message));
     }
-    let wanted = brokers.saturating_add(desired.max_size);
-    if let Some(limit) = limit(policy.max_brokers).filter(|limit| wanted > *limit) {
-        let message = format!(
-            "{peer} has {brokers} brokers here and wants {} more, but import.maxBrokers is {limit}",
-            desired.max_size
-        );
-        return Err(Rejection::new(RejectionReason::TooManyBrokers, message));
+    let of_all = |each: u32| desired.max_size.saturating_mul(each);
+    let quotas = [
+        (TooManyBrokers, "brokers", "maxBrokers", policy.max_brokers, held.brokers, desired.max_size),
+        (TooManyCores, "cores", "maxCores", policy.max_cores, held.cores, of_all(desired.cores)),
+        (TooManyGpus, "GPUs", "maxGpus", policy.max_gpus, held.gpus, of_all(desired.gpus)),
+    ];
+    for (reason, what, field, written, held, more) in quotas {
+        if let Some(limit) = limit(written).filter(|limit| held.saturating_add(more) > *limit) {
+            let message = format!("{peer} has {held} {what} here and wants {more} more, but import.{field} is {limit}");
+            return Err(Rejection::new(reason, message));
+        }
     }
     Ok(())
 }
@@ -162,10 +203,11 @@ fn rank_map(desired: &DesiredBurst) -> Result<RankMap, Rejection> {
 
 /// Whether the nodes have room for the brokers wanted now, besides everything promised.
 fn room(desired: &DesiredBurst, pod: &PodTemplate, facts: &Facts<'_>) -> Result<(), Rejection> {
-    let key = slot_key(desired);
+    let key = facts.slot;
     let tolerates = |taint: &Taint| pod.tolerations.iter().any(|toleration| tolerates(toleration, taint));
-    let mut free = nodes::free(facts.nodes, facts.pods, &facts.ledger.brokers(), &tolerates);
-    for ((namespace, slot), entry) in facts.ledger.entries().filter(|(other, _)| **other != key) {
+    let open = |node: &NodeView| node.taints.iter().all(tolerates) && selects(pod, node);
+    let mut free = nodes::free(facts.nodes, facts.pods, &facts.ledger.brokers(), &open);
+    for ((namespace, slot), entry) in facts.ledger.entries().filter(|(other, _)| *other != key) {
         let of_job = |pod: &&PodView| pod.namespace == *namespace && pod.job.as_ref() == Some(slot);
         let bound = facts.pods.iter().filter(of_job).filter(|pod| pod.node.is_some() && !pod.finished).count();
         let pending = entry.size.saturating_sub(u32::try_from(bound).unwrap_or(u32::MAX));
@@ -187,9 +229,27 @@ fn room(desired: &DesiredBurst, pod: &PodTemplate, facts: &Facts<'_>) -> Result<
     Err(Rejection::new(RejectionReason::NotEnoughCores, message))
 }
 
-/// Namespace and name an offer would take.
-pub fn slot_key(desired: &DesiredBurst) -> SlotKey {
-    (desired.root.namespace.clone(), desired.slot.clone())
+/// Namespace and name an offer would take: the root's namespace, or what the policy makes of it.
+pub fn slot_key(peer: &PeerName, desired: &DesiredBurst, import: Option<&ImportPolicy>) -> SlotKey {
+    let theirs = &desired.root.namespace;
+    let namespace = match import.and_then(|import| import.target_namespace.as_deref()).filter(|text| !text.is_empty()) {
+        Some(template) => template.replace("{peer}", peer.as_str()).replace("{namespace}", theirs),
+        None => theirs.clone(),
+    };
+    (namespace, desired.slot.clone())
+}
+
+/// Whether a node has the labels that pods ask for.
+fn selects(pod: &PodTemplate, node: &NodeView) -> bool {
+    let has = |key: &String, test: &dyn Fn(&String) -> bool| node.labels.get(key).is_some_and(test);
+    pod.node_selector.iter().all(|(key, value)| has(key, &|found| found == value))
+        && pod.node_affinity.iter().all(|(key, values)| has(key, &|found| values.contains(found)))
+}
+
+/// Whether a namespace can have this name: a DNS label (RFC 1123).
+fn is_namespace(name: &str) -> bool {
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    !name.is_empty() && name.len() <= 63 && name.chars().all(inner) && !name.starts_with('-') && !name.ends_with('-')
 }
 
 /// Source: <https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/>.

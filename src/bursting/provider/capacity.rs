@@ -16,9 +16,9 @@ pub fn capacity(
     pods: &[PodView],
     ledger: &Ledger,
 ) -> Capacity {
-    let free = nodes::free(nodes, pods, &ledger.brokers(), &|_| false);
+    let free = nodes::free(nodes, pods, &ledger.brokers(), &|node| node.taints.is_empty());
     let cores = |milli: i64| u32::try_from(milli.max(0) / 1000).unwrap_or(u32::MAX);
-    let (bursts, brokers) = ledger.held_by(peer, None);
+    let held = ledger.held_by(peer, None);
     // Without an import nothing may be placed at all.
     let left = |limit: Option<u32>, held: u32| match import {
         None => Some(0),
@@ -34,8 +34,8 @@ pub fn capacity(
             .values()
             .fold(0, |sum: u32, node| sum.saturating_add(u32::try_from(node.gpus.max(0)).unwrap_or(u32::MAX))),
         largest_free_node_cores: free.values().map(|node| cores(node.milli_cores)).max().unwrap_or(0),
-        free_brokers: left(import.and_then(|import| limit(import.max_brokers)), brokers),
-        free_bursts: left(import.and_then(|import| limit(import.max_bursts)), bursts),
+        free_brokers: left(import.and_then(|import| limit(import.max_brokers)), held.brokers),
+        free_bursts: left(import.and_then(|import| limit(import.max_bursts)), held.bursts),
     }
 }
 

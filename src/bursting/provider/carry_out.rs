@@ -7,14 +7,15 @@ use std::sync::Arc;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::PropagationPolicy;
 use kube::{Api, ResourceExt};
 use serde_json::Value;
 
-use super::admission::{self, Admitted};
 use super::controller::Provider;
+use super::egress::Egress;
 use super::ledger::SlotKey;
-use super::materialize::{self, CURVE_CERT, LEAD_PORT, Materials};
+use super::materialize::{self, CURVE_CERT, Materials};
 use super::memory::{CREDENTIAL_AGAIN, Resolution, SecretState, VERDICT_STANDS, Verdict};
 use super::slot::{Change, ClaimKey, Wanted};
 use crate::api::hosted_burst::HostedBurst;
@@ -23,12 +24,10 @@ use crate::api::names;
 use crate::bursting::note::Note;
 use crate::bursting::peers::PeerView;
 use crate::bursting::shared::lock;
-use crate::cluster::apply::Once;
 use crate::cluster::sweep::{self, Doomed};
 use crate::cluster::{ObjectKey, RequestError};
-use crate::contract::{CredentialRefusal, CredentialRequest, PeerName, Rejection, RejectionReason};
+use crate::contract::{CredentialRefusal, CredentialRequest, PeerName};
 use crate::flux::Certificate;
-use crate::render::{self, HostedSide};
 
 impl Provider {
     /// Carries one change out. `hosted` is the freshest version of the HostedBurst, and follows what is written.
@@ -44,8 +43,8 @@ impl Provider {
             Change::Admit { claim, fingerprint, hosted: wanted, admitted } => {
                 let Some(Wanted::Burst(desired)) = claims.get(&claim) else { return Ok(()) };
                 // Promised before anything is written, so that nobody else gets the same room.
-                lock(&self.state).ledger.reserve(&claim.0, desired);
-                let admission = self.admit(&claim.0, peers, *wanted, &admitted).await;
+                lock(&self.state).ledger.reserve(key, &claim.0, desired);
+                let admission = self.admit(key, &claim.0, peers, *wanted, &admitted).await;
                 match admission {
                     Ok(Ok(stored)) => {
                         let message = format!("a burst of {}'s MiniCluster {} is admitted", claim.0, desired.root.name);
@@ -96,14 +95,11 @@ impl Provider {
                 let writer = &self.shared.clients.writer;
                 sweep::delete::<MiniCluster>(writer, &doomed, PropagationPolicy::Background).await?;
             }
-            Change::LookJob => {
-                let jobs: Api<Job> = Api::namespaced(self.shared.clients.reader.clone(), &key.0);
-                let job = jobs.get_metadata_opt(&key.1).await;
-                let job =
-                    job.map_err(|error| RequestError::new("look for", format!("Job {}/{}", key.0, key.1), error))?;
-                self.remember(key, |memory| memory.job_gone = job.is_none());
-                // One that is still there is looked for again: the step said when.
-                if job.is_none() {
+            Change::LookLeft => {
+                let empty = self.look_left(key).await?;
+                self.remember(key, |memory| memory.looked_empty = empty);
+                // What is still there is looked for again: the step said when.
+                if empty {
                     self.queue.mark(key.clone());
                 }
             }
@@ -117,55 +113,17 @@ impl Provider {
         Ok(())
     }
 
-    /// Renders and judges what an admitted offer would make, shows it to the API server, and creates its HostedBurst.
-    async fn admit(
-        &self,
-        peer: &PeerName,
-        peers: &BTreeMap<PeerName, PeerView>,
-        wanted: HostedBurst,
-        admitted: &Admitted,
-    ) -> Result<Result<Arc<HostedBurst>, Rejection>, RequestError> {
-        let not_renderable = |message: String| Ok(Err(Rejection::new(RejectionReason::NotRenderable, message)));
-        let slot = wanted.spec.slot.clone();
-        let mini_cluster = materialize::mini_cluster(&wanted, &admitted.template, &admitted.rank_map);
-        let context = render::Context {
-            hosted: Some(HostedSide {
-                rank_map: admitted.rank_map.clone(),
-                slot: slot.clone(),
-                lead_service: names::lead(&slot),
-                lead_port: LEAD_PORT,
-            }),
-            ..self.shared.settings.clone()
-        };
-        let rendered = match render::render(&mini_cluster, &context) {
-            Ok(rendered) => rendered,
-            Err(problems) => return not_renderable(problems.to_string()),
-        };
-        let template = rendered.job.spec.clone().unwrap_or_default().template;
-        let Some(import) = peers.get(peer).and_then(|peer| peer.import.as_ref()) else {
-            let message = format!("ClusterPeer {peer} has no import here any more");
-            return Ok(Err(Rejection::new(RejectionReason::ImportNotAllowed, message)));
-        };
-        if let Err(rejection) = admission::judge_pod(peer, import, &template) {
-            return Ok(Err(rejection));
+    /// Whether nothing of a hosted burst has this name, by the API server's own word.
+    async fn look_left(&self, key: &SlotKey) -> Result<bool, RequestError> {
+        let reader = &self.shared.clients.reader;
+        let failed = |kind: &str, error| RequestError::new("look for", format!("{kind} {}/{}", key.0, key.1), error);
+        let mini_clusters: Api<MiniCluster> = Api::namespaced(reader.clone(), &key.0);
+        let found = mini_clusters.get_metadata_opt(&key.1).await.map_err(|error| failed("MiniCluster", error))?;
+        if found.is_some_and(|found| super::ending::is_hosted(&found)) {
+            return Ok(false);
         }
-        // Its owner does not exist yet; what is judged here is everything else.
-        let mut job = rendered.job;
-        job.metadata.owner_references = None;
-        match self.applier.dry_run(&job).await {
-            Ok(_) => {}
-            Err(error) if error.cause().is_transient() => return Err(error),
-            Err(error) => return not_renderable(crate::cluster::error::chain(&error)),
-        }
-        match self.applier.create_once(&wanted).await {
-            Ok(Once::Created(stored)) => Ok(Ok(self.fresh.wrote(stored))),
-            Ok(Once::Exists) => {
-                let message = format!("HostedBurst {slot} exists here");
-                Ok(Err(Rejection::new(RejectionReason::NameTaken, message)))
-            }
-            Err(error) if error.cause().is_transient() => Err(error),
-            Err(error) => not_renderable(crate::cluster::error::chain(&error)),
-        }
+        let jobs: Api<Job> = Api::namespaced(reader.clone(), &key.0);
+        Ok(jobs.get_metadata_opt(&key.1).await.map_err(|error| failed("Job", error))?.is_none())
     }
 
     async fn look_secret(&self, key: &SlotKey, hosted: Option<&HostedBurst>) -> Result<SecretState, RequestError> {
@@ -240,7 +198,7 @@ impl Provider {
     }
 
     async fn materialize(&self, key: &SlotKey, materials: Materials) -> Result<(), RequestError> {
-        let Materials { service, slices, mini_cluster } = materials;
+        let Materials { service, slices, egress, mini_cluster } = materials;
         let caches = &self.shared.caches;
         let live = caches.services.of(&ObjectKey::of(&service));
         self.applier.apply(&service, live.as_deref()).await?;
@@ -256,9 +214,27 @@ impl Provider {
                 sweep::delete::<EndpointSlice>(writer, &doomed, PropagationPolicy::Background).await?;
             }
         }
+        self.guard(key, egress).await?;
         if let Some(mini_cluster) = mini_cluster {
             let live = caches.mini_clusters.of(&ObjectKey::of(&mini_cluster));
             self.applier.apply(&mini_cluster, live.as_deref()).await?;
+        }
+        Ok(())
+    }
+
+    /// Where hosted pods may connect to is decided before there are any.
+    async fn guard(&self, key: &SlotKey, egress: Egress) -> Result<(), RequestError> {
+        let name = ObjectKey::namespaced(&key.0, materialize::egress_name(&key.1));
+        let live = self.shared.caches.network_policies.of(&name);
+        match egress {
+            Egress::Only(policy) => drop(self.applier.apply(&*policy, live.as_deref()).await?),
+            Egress::Open => {
+                if let Some(doomed) = live.as_deref().and_then(Doomed::of) {
+                    let writer = &self.shared.clients.writer;
+                    sweep::delete::<NetworkPolicy>(writer, &doomed, PropagationPolicy::Background).await?;
+                }
+            }
+            Egress::Leave => {}
         }
         Ok(())
     }

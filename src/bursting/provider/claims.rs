@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::admission;
 use super::ledger::{SlotKey, key_of};
 use super::memory::Memory;
 use super::slot::{ClaimKey, Wanted, holder};
 use crate::api::hosted_burst::HostedBurst;
+use crate::bursting::peers::PeerView;
+use crate::contract::PeerName;
 
 /// Claims by slot, and those that are about nothing here.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -16,15 +19,18 @@ pub struct Claims {
     pub nothing: BTreeSet<ClaimKey>,
 }
 
-/// Sorts claims by slot. An offer names its slot; a tombstone names a burst only, which is found by what is hosted or
-/// remembered of it.
+/// Sorts claims by slot. An offer names its slot, and `peers` say in which namespace that is; what is hosted stays where it
+/// is, also when its peer's bursts go somewhere else from now on. A tombstone names a burst only, which is found by what is
+/// hosted or remembered of it.
 pub fn sort<'a>(
     claims: BTreeMap<ClaimKey, Wanted>,
     hosted: impl IntoIterator<Item = &'a HostedBurst>,
     memories: &BTreeMap<SlotKey, Memory>,
+    peers: &BTreeMap<PeerName, PeerView>,
 ) -> Claims {
     let mut sorted = Claims::default();
     let mut known: BTreeMap<ClaimKey, SlotKey> = BTreeMap::new();
+    let mut held: BTreeMap<ClaimKey, SlotKey> = BTreeMap::new();
     for (slot, memory) in memories {
         sorted.slots.entry(slot.clone()).or_default();
         known.extend(memory.fates.keys().map(|claim| (claim.clone(), slot.clone())));
@@ -32,10 +38,15 @@ pub fn sort<'a>(
     for hosted in hosted {
         sorted.slots.entry(key_of(hosted)).or_default();
         known.insert(holder(hosted), key_of(hosted));
+        held.insert(holder(hosted), key_of(hosted));
     }
     for (claim, wanted) in claims {
         let slot = match &wanted {
-            Wanted::Burst(desired) => Some((desired.root.namespace.clone(), desired.slot.clone())),
+            Wanted::Burst(desired) => {
+                let import = peers.get(&claim.0).and_then(|peer| peer.import.as_ref());
+                let here = held.get(&claim).filter(|(_, slot)| *slot == desired.slot).cloned();
+                Some(here.unwrap_or_else(|| admission::slot_key(&claim.0, desired, import)))
+            }
             Wanted::Tombstone => known.get(&claim).cloned(),
         };
         match slot {
@@ -53,6 +64,7 @@ pub fn sort<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::peer::ImportPolicy;
     use crate::bursting::provider::admission::tests::offer;
     use crate::bursting::provider::memory::Fate;
 
@@ -73,9 +85,28 @@ mod tests {
             (claim("uid-c"), Wanted::Tombstone),
             (claim("burst-uid"), Wanted::Burst(Box::new(offer()))),
         ];
-        let sorted = sort(claims.into(), [&hosted], &[(slot("b"), remembered)].into());
+        let sorted = sort(claims.into(), [&hosted], &[(slot("b"), remembered)].into(), &BTreeMap::new());
         let found: Vec<_> = sorted.slots.iter().map(|(key, claims)| (key.1.as_str(), claims.len())).collect();
         assert_eq!(found, [("a", 1), ("b", 1), ("lake-burst-0", 1)]);
         assert_eq!(sorted.nothing, [claim("uid-c")].into());
+    }
+
+    #[test]
+    fn namespaces_are_mapped_and_what_is_hosted_stays_where_it_is() {
+        let import = |template: &str| ImportPolicy { target_namespace: Some(template.into()), ..Default::default() };
+        let peers = |template| -> BTreeMap<PeerName, PeerView> {
+            [("east".into(), PeerView { import: Some(import(template)), ..PeerView::default() })].into()
+        };
+        let claims = || [(("east".into(), "burst-uid".into()), Wanted::Burst(Box::new(offer())))].into_iter().collect();
+        let slots = |sorted: Claims| sorted.slots.into_keys().map(|(namespace, _)| namespace).collect::<Vec<_>>();
+        let none = BTreeMap::new();
+        assert_eq!(slots(sort(claims(), [], &none, &peers("burst-{peer}-{namespace}"))), ["burst-east-flux"]);
+        assert_eq!(slots(sort(claims(), [], &none, &peers("guests"))), ["guests"]);
+        let mut hosted = HostedBurst::default();
+        hosted.metadata.name = Some(offer().slot);
+        hosted.metadata.namespace = Some("burst-east-flux".into());
+        hosted.spec.peer = "east".into();
+        hosted.spec.burst_uid = "burst-uid".into();
+        assert_eq!(slots(sort(claims(), [&hosted], &none, &peers("guests"))), ["burst-east-flux"]);
     }
 }

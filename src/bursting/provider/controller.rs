@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::ledger::{Ledger, SlotKey, key_of};
 use super::memory::{Memory, SecretState};
-use super::slot::{self, Change, ClaimKey, SlotView, Wanted};
+use super::slot::{self, ClaimKey, SlotView, Wanted};
 use super::{admission, claims};
 use crate::api::hosted_burst::HostedBurst;
 use crate::api::labels;
@@ -112,6 +112,7 @@ impl Provider {
             }),
             caches.services.feed(&self.queue, labelled),
             caches.slices.feed(&self.queue, labelled),
+            caches.network_policies.feed(&self.queue, labelled),
         ]
     }
 
@@ -145,9 +146,10 @@ impl Provider {
     }
 
     fn claims(&self) -> claims::Claims {
-        let hosted = self.hosted();
+        let (hosted, peers) = (self.hosted(), self.shared.peers());
         let state = lock(&self.state);
-        claims::sort(self.shared.exchange.claims(), hosted.iter().map(|hosted| &**hosted), &state.memories)
+        let claims = self.shared.exchange.claims();
+        claims::sort(claims, hosted.iter().map(|hosted| &**hosted), &state.memories, &peers)
     }
 
     /// All HostedBursts, those included that were made a moment ago.
@@ -181,6 +183,8 @@ impl Provider {
         };
         let facts = admission::Facts {
             import: None,
+            draining: false,
+            slot: &key,
             namespace_exists: shared.caches.has_namespace(&key.0),
             ledger: &ledger,
             nodes: &nodes,
@@ -202,17 +206,19 @@ impl Provider {
             own_ranges: &shared.own_ranges(),
             memory: &memory,
         });
-        // Before anything runs beside this: what comes back is written into the newest memory.
-        self.remember(&key, |memory| *memory = step.memory);
+        // Before anything runs beside this: what comes back is written into the newest memory. What came back meanwhile is
+        // not taken back: the step is taken again, with it.
+        if !self.replace(&key, &memory, step.memory) {
+            self.queue.mark(key);
+            return Ok(Outcome::Done);
+        }
         let mut hosted = hosted;
         let mut changes = step.changes.into_iter();
         while let Some(change) = changes.next() {
-            let Err(error) = self.carry_out(&key, &claims, &peers, &mut hosted, change).await else { continue };
-            // Nobody answers what was never asked: the next step asks again.
-            if changes.any(|change| matches!(change, Change::RequestCredential { .. })) {
-                self.remember(&key, |memory| memory.secret = SecretState::Unknown);
+            if let Err(error) = self.carry_out(&key, &claims, &peers, &mut hosted, change).await {
+                self.remember(&key, |memory| memory.left_undone(changes.as_slice()));
+                return Err(error);
             }
-            return Err(error);
         }
         for (claim, answer) in step.answers {
             shared.exchange.answer(&claim, answer);
@@ -232,6 +238,18 @@ impl Provider {
         if memory.is_empty() {
             state.memories.remove(key);
         }
+    }
+
+    /// Replaces what is remembered of a slot, if that is still `before`; whether it was.
+    fn replace(&self, key: &SlotKey, before: &Memory, after: Memory) -> bool {
+        let mut replaced = false;
+        self.remember(key, |memory| {
+            replaced = memory == before;
+            if replaced {
+                *memory = after;
+            }
+        });
+        replaced
     }
 
     /// The certificate of a slot may have been taken away: the next step looks.

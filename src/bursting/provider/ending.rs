@@ -12,12 +12,11 @@ use super::lease::Lease;
 use super::slot::{Change, ClaimKey, SlotStep, SlotView, Wanted, holder, is_same_instance, is_successor};
 use crate::api::hosted_burst::{BurstPhase, HostedBurst, HostedBurstStatus};
 use crate::api::labels;
-use crate::api::minicluster::MiniCluster;
 use crate::bursting::note::Note;
 use crate::bursting::timing::elapsed;
 
-/// Between two looks at a Job that is on its way out: Jobs are not watched here.
-const JOB_AGAIN: Duration = Duration::from_secs(1);
+/// Between two looks at what is on its way out: Jobs are not watched here.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Why a burst ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,6 +27,10 @@ pub enum Reason {
     Replaced,
     /// The root was out of contact for too long.
     LeaseExpired,
+    /// It was here for as long as the import policy lets it.
+    TimeLimit,
+    /// Its peer is drained: the ClusterPeer here says so.
+    PeerDrained,
 }
 
 impl Reason {
@@ -37,14 +40,19 @@ impl Reason {
             Self::Released => "Released",
             Self::Replaced => "Replaced",
             Self::LeaseExpired => "LeaseExpired",
+            Self::TimeLimit => "TimeLimit",
+            Self::PeerDrained => "PeerDrained",
         }
     }
 
-    const fn message(self) -> &'static str {
+    /// The same as half a sentence.
+    pub(super) const fn message(self) -> &'static str {
         match self {
             Self::Released => "the root released it",
             Self::Replaced => "the root was made anew",
             Self::LeaseExpired => "the root was out of contact until the lease ran out",
+            Self::TimeLimit => "it was here for as long as import.maxDurationSeconds allows",
+            Self::PeerDrained => "the owner of this cluster drains the peer",
         }
     }
 
@@ -52,6 +60,8 @@ impl Reason {
         match word {
             "Replaced" => Self::Replaced,
             "LeaseExpired" => Self::LeaseExpired,
+            "TimeLimit" => Self::TimeLimit,
+            "PeerDrained" => Self::PeerDrained,
             _ => Self::Released,
         }
     }
@@ -83,6 +93,12 @@ pub(super) fn reason(
     if absent(view, holder, step) {
         return Some(Reason::Released);
     }
+    if view.peers.get(&holder.0).is_some_and(|peer| peer.draining) {
+        return Some(Reason::PeerDrained);
+    }
+    if too_long(view, hosted, holder, step) {
+        return Some(Reason::TimeLimit);
+    }
     match keeping::lease(view, hosted, holder) {
         Lease::Expired { .. } => Some(Reason::LeaseExpired),
         _ => None,
@@ -106,7 +122,20 @@ fn absent(view: &SlotView<'_>, (peer, uid): &ClaimKey, step: &mut SlotStep) -> b
     left.is_zero()
 }
 
-/// Drains a burst: brokers, then their Job, then the HostedBurst.
+/// Whether the burst was here for as long as the policy of its peer allows, on this cluster's clock.
+fn too_long(view: &SlotView<'_>, hosted: &HostedBurst, (peer, _): &ClaimKey, step: &mut SlotStep) -> bool {
+    let limit = view.peers.get(peer).and_then(|peer| peer.import.as_ref()?.max_duration_seconds);
+    let (Some(limit), Some(Time(since))) = (limit, &hosted.metadata.creation_timestamp) else { return false };
+    let limit = Duration::from_secs(u64::try_from(limit).unwrap_or(0));
+    let left = limit.saturating_sub(elapsed(*since, view.now.wall));
+    if !left.is_zero() {
+        wake(step, left);
+    }
+    left.is_zero()
+}
+
+/// Drains a burst: brokers, then their Job, then the HostedBurst. The brokers themselves drain in Flux, as far as their
+/// lead is reached, in the time their pods get to end: nothing is waited for before that, since the root counts on it.
 pub(super) fn drain(view: &SlotView<'_>, hosted: &HostedBurst, reason: Reason, step: &mut SlotStep) {
     let old = hosted.status.clone().unwrap_or_default();
     let since = old.draining_since.clone().unwrap_or(Time(view.now.wall));
@@ -117,7 +146,7 @@ pub(super) fn drain(view: &SlotView<'_>, hosted: &HostedBurst, reason: Reason, s
         phase: BurstPhase::Draining,
         message: format!("leaving: {}", reason.message()),
         ready_brokers: keeping::ready(view),
-        draining_since: Some(since.clone()),
+        draining_since: Some(since),
         draining_reason: Some(reason.as_str().into()),
         observed_generation: hosted.metadata.generation,
         ..old
@@ -130,33 +159,18 @@ pub(super) fn drain(view: &SlotView<'_>, hosted: &HostedBurst, reason: Reason, s
     if !recorded {
         return;
     }
-    let grace = drain_left(view, hosted, reason, &since);
-    if !grace.is_zero() {
-        return wake(step, grace);
-    }
     if clear(view, step) && hosted.metadata.deletion_timestamp.is_none() {
-        step.memory.ended(hosted, reason.message());
+        step.memory.ended(hosted, reason);
         step.notes.push(Note::normal("Ended", reason.message()));
         step.changes.push(Change::DeleteHosted { uid: hosted.metadata.uid.clone().unwrap_or_default() });
     }
 }
 
-/// How long brokers may still drain. A root that says it is done has drained them; and brokers that have lost their lead
-/// have nothing to drain into.
-fn drain_left(view: &SlotView<'_>, hosted: &HostedBurst, reason: Reason, Time(since): &Time) -> Duration {
-    let nothing_runs = keeping::ready(view) == 0;
-    if reason != Reason::LeaseExpired || nothing_runs {
-        return Duration::ZERO;
-    }
-    let drain = Duration::from_secs(hosted.spec.drain_seconds.into());
-    drain.saturating_sub(elapsed(*since, view.now.wall))
-}
-
 /// Takes away what runs under this name and is ours; whether nothing is left.
 pub(super) fn clear(view: &SlotView<'_>, step: &mut SlotStep) -> bool {
-    let ours = view.mini_cluster.filter(|mini_cluster| is_hosted(mini_cluster));
+    let ours = view.mini_cluster.filter(|mini_cluster| is_hosted(*mini_cluster));
     if let Some(mini_cluster) = ours {
-        step.memory.job_gone = false;
+        step.memory.looked_empty = false;
         if mini_cluster.metadata.deletion_timestamp.is_none() {
             let uid = mini_cluster.metadata.uid.clone().unwrap_or_default();
             step.changes.push(Change::DeleteMiniCluster { uid });
@@ -168,23 +182,24 @@ pub(super) fn clear(view: &SlotView<'_>, step: &mut SlotStep) -> bool {
         return true;
     }
     if !view.pods.is_empty() {
-        step.memory.job_gone = false;
+        step.memory.looked_empty = false;
         return false;
     }
-    // Pods can be between two lives: only the Job's end is the end.
+    // Pods can be between two lives, and the caches may not show yet what was made a moment ago: the API server knows.
     let was_here = view.hosted.is_some() || !step.memory.fates.is_empty();
-    if was_here && !step.memory.job_gone {
-        step.changes.push(Change::LookJob);
-        wake(step, JOB_AGAIN);
+    if was_here && !step.memory.looked_empty {
+        step.changes.push(Change::LookLeft);
+        wake(step, LOOK_AGAIN);
         return false;
     }
     true
 }
 
 /// Whether a MiniCluster was made for a HostedBurst.
-pub(super) fn is_hosted(mini_cluster: &MiniCluster) -> bool {
-    let labelled = mini_cluster.metadata.labels.as_ref().is_some_and(|all| all.contains_key(labels::BURST_UID));
-    let owners = mini_cluster.metadata.owner_references.as_deref().unwrap_or_default();
+pub(super) fn is_hosted(mini_cluster: &impl kube::Resource) -> bool {
+    let metadata = mini_cluster.meta();
+    let labelled = metadata.labels.as_ref().is_some_and(|all| all.contains_key(labels::BURST_UID));
+    let owners = metadata.owner_references.as_deref().unwrap_or_default();
     let owned =
         |kind: &str| owners.iter().any(|owner| owner.kind == kind && owner.api_version.starts_with("tributary.dev/"));
     // Deleting with `--cascade=orphan` takes the reference away and leaves the labels.

@@ -44,6 +44,7 @@ pub(super) fn keep(
         // Its owner deletes it; the rest follows when it is gone.
         return;
     }
+    step.memory.keeps();
     let hosted = match claim {
         Some(Wanted::Burst(desired)) => &follow(hosted, desired, step),
         _ => hosted,
@@ -52,7 +53,9 @@ pub(super) fn keep(
     let certified = certificate != Certified::No;
     let (lead, lead_trouble) = lead_addresses(view, hosted, step);
     let made = view.mini_cluster.is_some();
-    let trouble = match materialize::materials(hosted, &lead, made || certificate == Certified::Sure) {
+    let import = view.peers.get(&holder.0).and_then(|peer| peer.import.as_ref());
+    let with_brokers = made || certificate == Certified::Sure;
+    let trouble = match materialize::materials(hosted, &lead, with_brokers, import) {
         Ok(materials) => {
             step.changes.push(Change::Materialize(Box::new(materials)));
             lead_trouble

@@ -27,6 +27,19 @@ pub struct Entry {
     pub gpus: u32,
 }
 
+/// What a peer holds, as its quotas count it: every burst with all the brokers it may grow to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Held {
+    /// Bursts.
+    pub bursts: u32,
+    /// Brokers.
+    pub brokers: u32,
+    /// Cores.
+    pub cores: u32,
+    /// GPUs.
+    pub gpus: u32,
+}
+
 /// All promises.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Ledger {
@@ -42,7 +55,7 @@ impl Ledger {
     }
 
     /// Promises room to an offer that was admitted.
-    pub fn reserve(&mut self, peer: &PeerName, desired: &DesiredBurst) {
+    pub fn reserve(&mut self, key: &SlotKey, peer: &PeerName, desired: &DesiredBurst) {
         let entry = Entry {
             peer: peer.clone(),
             size: desired.size,
@@ -50,7 +63,7 @@ impl Ledger {
             cores: desired.cores,
             gpus: desired.gpus,
         };
-        self.reserved.insert((desired.root.namespace.clone(), desired.slot.clone()), entry);
+        self.reserved.insert(key.clone(), entry);
     }
 
     /// Gives a reservation up: the HostedBurst could not be written, or is gone.
@@ -58,11 +71,14 @@ impl Ledger {
         self.reserved.remove(key);
     }
 
-    /// Bursts and brokers (by `maxSize`) that a peer holds, apart from the slot in question.
-    pub fn held_by(&self, peer: &PeerName, besides: Option<&SlotKey>) -> (u32, u32) {
+    /// What a peer holds, apart from the slot in question.
+    pub fn held_by(&self, peer: &PeerName, besides: Option<&SlotKey>) -> Held {
         let of_peer = self.entries().filter(|(key, entry)| entry.peer == *peer && Some(*key) != besides);
-        of_peer.fold((0, 0), |(bursts, brokers): (u32, u32), (_, entry)| {
-            (bursts.saturating_add(1), brokers.saturating_add(entry.max_size))
+        of_peer.fold(Held::default(), |held, (_, entry)| Held {
+            bursts: held.bursts.saturating_add(1),
+            brokers: held.brokers.saturating_add(entry.max_size),
+            cores: held.cores.saturating_add(entry.max_size.saturating_mul(entry.cores)),
+            gpus: held.gpus.saturating_add(entry.max_size.saturating_mul(entry.gpus)),
         })
     }
 

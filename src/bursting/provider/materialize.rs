@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{Secret, Service, ServicePort, ServiceSpec};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
+use super::egress::{self, Egress};
 use crate::api::hosted_burst::{HostedBurst, HostedBurstSpec, RootReference};
 use crate::api::labels::{self, role};
 use crate::api::minicluster::{
@@ -15,6 +16,7 @@ use crate::api::minicluster::{
     Network, PodSpec,
 };
 use crate::api::names;
+use crate::api::peer::ImportPolicy;
 use crate::bursting::template::{BurstTemplate, FluxTemplate, PodTemplate};
 use crate::cluster::apply::controller_reference;
 use crate::contract::{ClusterUid, Credential, DesiredBurst, HostedKey, PeerName};
@@ -29,8 +31,12 @@ pub const LEAD_PORT: u16 = DEFAULT_BROKER_PORT as u16;
 /// A lease longer than this is cut: a root that is gone must not hold room for days.
 pub const LONGEST_LEASE_SECONDS: u32 = 3600;
 
-/// The HostedBurst of an admitted offer.
+/// What brokers need to end after their drain, in seconds: at most that long a root waits beyond lease and drain.
+const ENDING_SECONDS: u32 = 10;
+
+/// The HostedBurst of an admitted offer, in `namespace`.
 pub fn hosted_burst(
+    namespace: &str,
     peer: &PeerName,
     root_cluster: &ClusterUid,
     desired: &DesiredBurst,
@@ -59,7 +65,7 @@ pub fn hosted_burst(
     };
     let metadata = ObjectMeta {
         name: Some(desired.slot.clone()),
-        namespace: Some(desired.root.namespace.clone()),
+        namespace: Some(namespace.to_owned()),
         labels: Some(identity(&spec)),
         ..ObjectMeta::default()
     };
@@ -104,6 +110,8 @@ pub struct Materials {
     pub service: Service,
     /// Where it leads to, by address family; empty while that is unknown.
     pub slices: Vec<EndpointSlice>,
+    /// Where the brokers may connect to.
+    pub egress: Egress,
     /// The brokers. Not made before the certificate is there.
     pub mini_cluster: Option<MiniCluster>,
 }
@@ -112,7 +120,12 @@ pub struct Materials {
 ///
 /// # Errors
 /// `hosted` is not what admission lets through: somebody edited it.
-pub fn materials(hosted: &HostedBurst, lead: &[IpAddr], with_brokers: bool) -> Result<Materials, String> {
+pub fn materials(
+    hosted: &HostedBurst,
+    lead: &[IpAddr],
+    with_brokers: bool,
+    import: Option<&ImportPolicy>,
+) -> Result<Materials, String> {
     let template = BurstTemplate::parse(&hosted.spec.template).map_err(|error| error.to_string())?;
     let rank_map = RankMap::parse_canonical(&hosted.spec.rank_map).map_err(|error| error.to_string())?;
     let port = hosted.spec.lead.as_ref().map_or(LEAD_PORT, |lead| lead.port);
@@ -125,6 +138,16 @@ pub fn materials(hosted: &HostedBurst, lead: &[IpAddr], with_brokers: bool) -> R
             .filter(|(_, addresses)| !addresses.is_empty())
             .map(|(v6, addresses)| endpoint_slice(hosted, v6, &addresses, port))
             .collect(),
+        egress: match import.map(|import| import.egress.as_ref()) {
+            // The peer was removed: its bursts end as they are.
+            None => Egress::Leave,
+            Some(None) => Egress::Open,
+            Some(Some(policy)) => {
+                let slot = &hosted.spec.slot;
+                let metadata = metadata(hosted, egress_name(slot), Some(role::EGRESS));
+                Egress::Only(Box::new(egress::network_policy(metadata, slot, (lead, port), policy)))
+            }
+        },
         mini_cluster: with_brokers.then(|| mini_cluster(hosted, &template, &rank_map)),
     })
 }
@@ -158,6 +181,11 @@ fn service(hosted: &HostedBurst) -> Service {
         }),
         status: None,
     }
+}
+
+/// Name of the NetworkPolicy of a slot.
+pub fn egress_name(slot: &str) -> String {
+    format!("{slot}-egress")
 }
 
 /// Names of the EndpointSlices of a slot: IPv4, IPv6.
@@ -194,7 +222,7 @@ fn endpoint_slice(hosted: &HostedBurst, v6: bool, addresses: &[IpAddr], port: u1
 /// Defaults of the API are written out, so that what the API server stores is what was applied.
 pub fn mini_cluster(hosted: &HostedBurst, template: &BurstTemplate, rank_map: &RankMap) -> MiniCluster {
     let BurstTemplate { containers, flux, logging, pod, disable_affinity, share_process_namespace } = template.clone();
-    let HostedBurstSpec { slot, size, max_size, .. } = &hosted.spec;
+    let HostedBurstSpec { slot, size, max_size, drain_seconds: drain, .. } = &hosted.spec;
     let count = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
     let lead = LeadBroker {
         address: Some(names::lead(slot)),
@@ -206,7 +234,8 @@ pub fn mini_cluster(hosted: &HostedBurst, template: &BurstTemplate, rank_map: &R
     let spec = MiniClusterSpec {
         containers,
         network: Network { headless_name: None, disable_affinity },
-        flux: flux_spec(flux, names::curve(slot), lead),
+        // The rest of the time is for brokers to end: a root counts on nothing running longer.
+        flux: flux_spec(flux, names::curve(slot), lead, count(drain - (drain / 2).min(ENDING_SECONDS))),
         logging,
         share_process_namespace,
         size: Some(count(*size)),
@@ -219,7 +248,7 @@ pub fn mini_cluster(hosted: &HostedBurst, template: &BurstTemplate, rank_map: &R
     MiniCluster { metadata: metadata(hosted, slot.clone(), None), spec, status: None }
 }
 
-fn flux_spec(flux: FluxTemplate, curve_cert_secret: String, lead_broker: LeadBroker) -> FluxSpec {
+fn flux_spec(flux: FluxTemplate, curve_cert_secret: String, lead_broker: LeadBroker, drain_seconds: i32) -> FluxSpec {
     let FluxTemplate {
         container,
         arch,
@@ -249,6 +278,7 @@ fn flux_spec(flux: FluxTemplate, curve_cert_secret: String, lead_broker: LeadBro
         munge_secret,
         environment,
         curve_cert_secret: Some(curve_cert_secret),
+        drain_seconds: Some(drain_seconds),
         bursting: Bursting { lead_broker, ..Bursting::default() },
         ..default
     }
@@ -259,6 +289,7 @@ fn pod_spec(pod: PodTemplate) -> PodSpec {
     let PodTemplate {
         service_account_name,
         runtime_class_name,
+        priority_class_name,
         scheduler_name,
         node_selector,
         node_affinity,
@@ -273,6 +304,7 @@ fn pod_spec(pod: PodTemplate) -> PodSpec {
         service_account_name,
         automount_service_account_token: false,
         runtime_class_name,
+        priority_class_name,
         scheduler_name,
         node_selector,
         node_affinity,
@@ -328,6 +360,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::peer::EgressPolicy;
     use crate::bursting::provider::admission::tests::offer;
 
     fn hosted() -> HostedBurst {
@@ -338,7 +371,7 @@ mod tests {
             ..offer()
         };
         let template = BurstTemplate::parse(&desired.template).unwrap();
-        let mut hosted = hosted_burst(&"east".into(), &"east-uid".into(), &desired, &template);
+        let mut hosted = hosted_burst("flux", &"east".into(), &"east-uid".into(), &desired, &template);
         hosted.metadata.uid = Some("hosted-uid".into());
         hosted
     }
@@ -347,11 +380,17 @@ mod tests {
     fn objects_of_a_hosted_burst() {
         let hosted = hosted();
         let lead = ["192.0.2.7", "2001:db8::7"].map(|ip| ip.parse().unwrap());
-        let made = materials(&hosted, &lead, true).unwrap();
+        let import = ImportPolicy {
+            egress: Some(EgressPolicy { allow: vec!["198.51.100.0/24".into()] }),
+            ..ImportPolicy::default()
+        };
+        let made = materials(&hosted, &lead, true, Some(&import)).unwrap();
         insta::assert_json_snapshot!("hosted_burst", hosted);
         insta::assert_json_snapshot!("service", made.service);
         insta::assert_json_snapshot!("endpoint_slices", made.slices);
         insta::assert_json_snapshot!("mini_cluster", made.mini_cluster);
+        let Egress::Only(policy) = made.egress else { panic!("{:?}", made.egress) };
+        insta::assert_json_snapshot!("network_policy", policy);
         let secret = secret(&hosted, &Credential::new("text".into()));
         assert_eq!(secret.metadata.name.as_deref(), Some("lake-burst-0-curve"));
         assert_eq!(secret.metadata.owner_references.unwrap()[0].uid, "hosted-uid");
@@ -359,8 +398,9 @@ mod tests {
 
     #[test]
     fn without_certificate_and_address_there_are_no_brokers_and_no_endpoints() {
-        let made = materials(&hosted(), &[], false).unwrap();
-        assert_eq!((made.slices.len(), made.mini_cluster), (0, None));
+        let made = materials(&hosted(), &[], false, Some(&ImportPolicy::default())).unwrap();
+        assert_eq!((made.slices.len(), made.mini_cluster, made.egress), (0, None, Egress::Open));
+        assert_eq!(materials(&hosted(), &[], false, None).unwrap().egress, Egress::Leave);
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::slot::{ClaimKey, SlotView, holder};
+use super::ending::Reason;
+use super::slot::{Change, ClaimKey, SlotView, holder};
 use crate::api::hosted_burst::HostedBurst;
 use crate::bursting::timing::RESOLVE_AGAIN;
 use crate::clock::Mono;
@@ -38,7 +39,7 @@ pub enum Fate {
         /// Its incarnation.
         incarnation: String,
         /// Why.
-        message: String,
+        reason: Reason,
     },
     /// Somebody else deleted its HostedBurst.
     Evicted {
@@ -48,6 +49,11 @@ pub enum Fate {
 }
 
 impl Fate {
+    /// Whether it must not come back by itself: only another offer, or an explicit retry, is looked at anew.
+    pub fn is_final(&self) -> bool {
+        matches!(self, Self::Evicted { .. } | Self::Released { reason: Reason::TimeLimit, .. })
+    }
+
     /// The incarnation it was of.
     pub fn incarnation(&self) -> &str {
         match self {
@@ -115,8 +121,8 @@ pub struct Memory {
     pub secret: SecretState,
     /// The lead's host name.
     pub resolution: Option<Resolution>,
-    /// The Job is gone: looked at, uncached, since the MiniCluster went.
-    pub job_gone: bool,
+    /// Neither a MiniCluster of ours nor a Job has this name: looked at, uncached, since the last one was wanted.
+    pub looked_empty: bool,
     /// Since when the burst is missing from complete snapshots.
     pub absent_since: Option<Mono>,
 }
@@ -133,12 +139,24 @@ impl Memory {
         self.verdicts.clear();
     }
 
+    /// Brokers are wanted: what was seen of an earlier end says nothing of theirs.
+    pub(super) fn keeps(&mut self) {
+        self.looked_empty = false;
+    }
+
+    /// A step failed before these changes were carried out. Nobody answers what was never asked: the next step asks again.
+    pub(super) fn left_undone<'a>(&mut self, changes: impl IntoIterator<Item = &'a Change>) {
+        if changes.into_iter().any(|change| matches!(change, Change::RequestCredential { .. })) {
+            self.secret = SecretState::Unknown;
+        }
+    }
+
     /// We end a burst.
-    pub(super) fn ended(&mut self, hosted: &HostedBurst, message: &str) {
+    pub(super) fn ended(&mut self, hosted: &HostedBurst, reason: Reason) {
         let fate = Fate::Released {
             uid: hosted.metadata.uid.clone().unwrap_or_default(),
             incarnation: hosted.spec.root.incarnation.clone(),
-            message: message.to_owned(),
+            reason,
         };
         self.fates.insert(holder(hosted), fate);
     }
@@ -176,11 +194,12 @@ impl Memory {
             view.peers.contains_key(peer) && view.listed.get(peer).is_none_or(|listed| listed.contains(uid))
         };
         self.fates.retain(|key, fate| {
-            let ended_by_us = matches!(fate, Fate::Released { .. });
+            let ended_by_us = matches!(fate, Fate::Released { .. }) && !fate.is_final();
             view.claims.contains_key(key) || holder.as_ref() == Some(key) || ended_by_us && unheard(key)
         });
         self.verdicts.retain(|key, _| view.claims.contains_key(key));
         if view.hosted.is_none() {
+            self.looked_empty &= !self.fates.is_empty();
             self.secret = SecretState::Unknown;
             self.resolution = None;
             self.absent_since = None;
@@ -189,6 +208,6 @@ impl Memory {
 
     /// Nothing is remembered: the entry can go.
     pub fn is_empty(&self) -> bool {
-        self.fates.is_empty() && self.verdicts.is_empty() && self.secret == SecretState::Unknown && !self.job_gone
+        self.fates.is_empty() && self.verdicts.is_empty() && self.secret == SecretState::Unknown && !self.looked_empty
     }
 }

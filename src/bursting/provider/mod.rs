@@ -11,12 +11,14 @@
 //! | [`materialize`] | the objects of a hosted burst | no |
 //! | [`memory`] | what is remembered between steps | no |
 //! | [`capacity`] | what peers are told of free room | no |
-//! | `controller`, `carry_out` | the driver of all this | yes |
+//! | [`quota`], [`egress`] | what quotas leave, and where hosted pods may connect to | no |
+//! | `controller`, `carry_out`, `taking` | the driver of all this | yes |
 pub mod admission;
 pub mod capacity;
 mod carry_out;
 pub mod claims;
 pub(in crate::bursting) mod controller;
+pub mod egress;
 mod ending;
 mod keeping;
 pub mod lease;
@@ -25,6 +27,8 @@ pub mod materialize;
 pub mod memory;
 pub mod pod_security;
 pub mod policy;
+pub mod quota;
 pub mod slot;
+mod taking;
 
 pub use ending::Reason;

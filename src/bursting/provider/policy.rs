@@ -190,6 +190,7 @@ impl Judge<'_> {
         let PodTemplate {
             service_account_name,
             runtime_class_name,
+            priority_class_name,
             scheduler_name,
             node_selector,
             node_affinity,
@@ -206,6 +207,11 @@ impl Judge<'_> {
         self.named("pod.serviceAccountName", account, &policy.allow_service_accounts, "allowServiceAccounts");
         let class = runtime_class_name.as_deref();
         self.named("pod.runtimeClassName", class, &policy.allow_runtime_classes, "allowRuntimeClasses");
+        if priority_class_name.is_some() {
+            self.say(
+                "pod.priorityClassName: the priority of hosted pods is import.priorityClass, and not asked for".into(),
+            );
+        }
         let scheduler = scheduler_name.as_deref().filter(|name| *name != "default-scheduler");
         self.named("pod.schedulerName", scheduler, &policy.allow_schedulers, "allowSchedulers");
         if !policy.allow_scheduling {
@@ -349,6 +355,7 @@ mod tests {
             ("/containers/0", "resources", json!({"claims": [{"name": "gpu"}]})),
             ("/flux/container", "resources", json!({"claims": [{"name": "gpu"}]})),
             ("/pod", "resources", json!({"cpu": "1"})),
+            ("/pod", "priorityClassName", json!("system-node-critical")),
         ];
         for (pointer, field, value) in table {
             let refused = forbidden(&template(pointer, field, value), &ImportPolicy::default());

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::admission::{self, Admitted, Facts};
-use super::ending;
+use super::ending::{self, Reason};
 use super::keeping;
 use super::ledger::SlotKey;
 use super::materialize::{self, Materials};
@@ -118,8 +118,8 @@ pub enum Change {
         /// Its UID.
         uid: String,
     },
-    /// Look whether the Job of this name is gone, uncached, and remember.
-    LookJob,
+    /// Look whether the MiniCluster and the Job of this name are gone, uncached, and remember.
+    LookLeft,
     /// Delete the HostedBurst with this UID: nothing of it runs any more.
     DeleteHosted {
         /// Its UID.
@@ -192,7 +192,9 @@ fn free_slot(view: &SlotView<'_>, step: &mut SlotStep) {
         let answer = match wanted {
             Wanted::Tombstone if empty || !step.memory.was_hosted(key) => {
                 // The root may change its mind before it hears this, and speak of a HostedBurst that we ended.
-                step.memory.fates.retain(|known, fate| known != key || matches!(fate, Fate::Released { .. }));
+                step.memory
+                    .fates
+                    .retain(|known, fate| known != key || !fate.is_final() && matches!(fate, Fate::Released { .. }));
                 Answered::Nothing
             }
             Wanted::Tombstone => match step.memory.fates.get(key) {
@@ -228,8 +230,12 @@ fn past(view: &SlotView<'_>, key: &ClaimKey, desired: &DesiredBurst, step: &mut 
     let known = step.memory.fates.get(key).cloned();
     match (known, &desired.hosted_uid) {
         // It ended by our own decision, and the root has not taken notice of that.
-        (Some(Fate::Released { uid, message, .. }), Some(seen)) if uid == *seen => {
-            Some(observed(desired, Phase::Released, &message))
+        (Some(Fate::Released { reason: Reason::TimeLimit, .. }), _) => {
+            let rejection = Rejection::new(RejectionReason::EvictedByProvider, Reason::TimeLimit.message());
+            Some(with_rejection(desired, Phase::Evicted, rejection))
+        }
+        (Some(Fate::Released { uid, reason, .. }), Some(seen)) if uid == *seen => {
+            Some(observed(desired, Phase::Released, reason.message()))
         }
         // The root took notice, and offers it anew.
         (Some(Fate::Released { .. }), None) => {
@@ -238,7 +244,7 @@ fn past(view: &SlotView<'_>, key: &ClaimKey, desired: &DesiredBurst, step: &mut 
         }
         // Its lease ran out under the agent before this one, which ended it then.
         (None, Some(_)) if lapsed_before(view, key, desired) => {
-            Some(observed(desired, Phase::Released, "the root was out of contact until the lease ran out"))
+            Some(observed(desired, Phase::Released, Reason::LeaseExpired.message()))
         }
         // It was here, and we did not end it. Or the root saw one that is not here: deleted while no agent ran.
         (Some(_), _) | (None, Some(_)) => {
@@ -262,7 +268,8 @@ fn offered(view: &SlotView<'_>, key: &ClaimKey, desired: &DesiredBurst, step: &m
     let (peer, _) = key;
     let peer_view = view.peers.get(peer);
     let import = peer_view.and_then(|peer| peer.import.as_ref());
-    let admitted = admission::admit(peer, desired, &Facts { import, ..*view.facts })?;
+    let draining = peer_view.is_some_and(|peer| peer.draining);
+    let admitted = admission::admit(peer, desired, &Facts { import, draining, ..*view.facts })?;
     if view.mini_cluster.is_some() {
         let message = format!("MiniCluster {} exists here and is no hosted burst", desired.slot);
         return Err(Rejection::new(RejectionReason::NameTaken, message));
@@ -280,7 +287,7 @@ fn offered(view: &SlotView<'_>, key: &ClaimKey, desired: &DesiredBurst, step: &m
             Err(rejection.clone())
         }
         None => {
-            let hosted = materialize::hosted_burst(peer, &root_cluster, desired, &admitted.template);
+            let hosted = materialize::hosted_burst(&view.key.0, peer, &root_cluster, desired, &admitted.template);
             step.changes.push(Change::Admit {
                 claim: key.clone(),
                 fingerprint,

@@ -111,6 +111,12 @@ impl Draft<'_> {
         if let Some(peer) = self.placed() {
             self.take_back_what_cannot_be_sent(&peer);
         }
+        if let Some(peer) = self.placed()
+            && self.view.peers.get(&peer).is_some_and(|view| view.draining)
+            && !self.parted(&peer)
+        {
+            return;
+        }
         if let Some(peer) = self.placed() {
             match self.view.contacts.away(&peer, self.view.now.mono) {
                 Some(away) => self.lost(&peer, away),
@@ -123,34 +129,45 @@ impl Draft<'_> {
     }
 
     fn release(&mut self) {
-        if let Some(peer) = self.placed() {
-            let recipient = self.is_recipient(&peer);
-            let left = match self.view.answers.get(&peer) {
-                Some(Answer::Nothing) => false,
-                Some(Answer::Observed(said)) if self.is_current(said) => match said.phase {
-                    Phase::Evicted | Phase::Released => false,
-                    // It may be about an older offer; but without the certificate nothing runs.
-                    Phase::Rejected => recipient,
-                    _ => true,
-                },
-                _ => true,
-            };
-            let away = self.view.contacts.away(&peer, self.view.now.mono);
-            match away {
-                _ if !left => self.let_go(),
-                Some(away) if away >= self.hold_for(&peer) => self.let_go(),
-                _ => {
-                    self.set(BurstPhase::Draining, format!("{peer} releases it"));
-                    if let Some(away) = away {
-                        self.wake_in(self.hold_for(&peer).saturating_sub(away));
-                        self.status.message = format!("{peer} is out of contact; its lease may still run");
-                    }
-                    return;
-                }
-            }
+        if let Some(peer) = self.placed()
+            && !self.parted(&peer)
+        {
+            return;
         }
         self.set(BurstPhase::Released, "released".into());
         self.status.ready_brokers = 0;
+    }
+
+    /// Whether nothing of the burst is left at a peer that was told to let go of it; then it is let go.
+    fn parted(&mut self, peer: &PeerName) -> bool {
+        let recipient = self.is_recipient(peer);
+        let left = match self.view.answers.get(peer) {
+            Some(Answer::Nothing) => false,
+            Some(Answer::Observed(said)) if self.is_current(said) => match said.phase {
+                Phase::Evicted | Phase::Released => false,
+                // It may be about an older offer; but without the certificate nothing runs.
+                Phase::Rejected => recipient,
+                _ => true,
+            },
+            _ => true,
+        };
+        let (hold, away) = (self.hold_for(peer), self.view.contacts.away(peer, self.view.now.mono));
+        if !left || away.is_some_and(|away| away >= hold) {
+            self.let_go();
+            return true;
+        }
+        match away {
+            Some(away) => {
+                let until = self.reserve(hold - away);
+                let text = format!("{peer} is out of contact; its lease may still run until {until:.0}");
+                self.set(BurstPhase::Draining, text);
+            }
+            None => {
+                self.status.reserved_until = None;
+                self.set(BurstPhase::Draining, format!("{peer} releases it"));
+            }
+        }
+        false
     }
 
     /// A peer that refused what is still on offer has changed its mind.
@@ -224,17 +241,24 @@ impl Draft<'_> {
             self.notes.push(Note::warning("PeerLost", format!("{peer} was out of contact until its lease ran out")));
             return self.let_go();
         }
-        if away < LOST_AFTER {
+        // A peer that was removed does not come back by itself.
+        let removed = !self.view.peers.contains_key(peer);
+        if away < LOST_AFTER && !removed {
             return self.wake_in(LOST_AFTER - away);
         }
-        let left = hold - away;
+        let until = self.reserve(hold - away);
+        let why = if removed { "was removed" } else { "is out of contact" };
+        self.set(BurstPhase::Lost, format!("{peer} {why}; its ranks stay reserved until {until:.0}"));
+    }
+
+    /// Says until when the ranks stay the peer's own, and looks again then.
+    fn reserve(&mut self, left: Duration) -> jiff::Timestamp {
         self.wake_in(left);
         let until = later(self.view.now.wall, left);
         // The date is for people: it moves only if it is off by more than a few seconds.
         let near = |Time(old): &Time| elapsed(*old, until).max(elapsed(until, *old)) <= Duration::from_secs(5);
-        let known = self.status.reserved_until.clone().filter(|old| self.status.phase == BurstPhase::Lost && near(old));
-        let Time(until) = self.status.reserved_until.insert(known.unwrap_or(Time(until))).clone();
-        self.set(BurstPhase::Lost, format!("{peer} is out of contact; its ranks stay reserved until {until:.0}"));
+        let known = self.status.reserved_until.clone().filter(near);
+        self.status.reserved_until.insert(known.unwrap_or(Time(until))).0
     }
 
     /// In contact: what the peer says is what is so.

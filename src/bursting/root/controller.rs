@@ -124,7 +124,7 @@ impl Root {
     async fn plan(&self, key: &ObjectKey) -> Result<Outcome, RequestError> {
         let Some(root) = self.shared.caches.mini_clusters.of(key) else { return Ok(Outcome::Done) };
         let uid = root.uid().unwrap_or_default();
-        let existing: Vec<Arc<Burst>> = self.shared.caches.bursts.controlled_by(&uid);
+        let existing = self.bursts_of(&uid);
         if existing.is_empty() && root.spec.flux.bursting.clusters.is_empty() {
             return Ok(Outcome::Done);
         }
@@ -149,6 +149,24 @@ impl Root {
             }
         }
         Ok(Outcome::Done)
+    }
+
+    /// All Bursts, as freshly as they are known: those included that were made a moment ago.
+    fn bursts(&self) -> Vec<Arc<Burst>> {
+        let mut all: BTreeMap<ObjectKey, Arc<Burst>> =
+            self.shared.caches.bursts.objects().into_iter().map(|burst| (ObjectKey::of(&*burst), burst)).collect();
+        for ours in self.fresh.objects() {
+            let key = ObjectKey::of(&*ours);
+            if let Some(freshest) = self.fresh.of(&key, all.get(&key).cloned()) {
+                all.insert(key, freshest);
+            }
+        }
+        all.into_values().collect()
+    }
+
+    /// The Bursts of a root. One that the cache does not show yet was planned already: what it is made of is frozen.
+    fn bursts_of(&self, root: &str) -> Vec<Arc<Burst>> {
+        self.bursts().into_iter().filter(|burst| offer::root_uid(burst) == Some(root)).collect()
     }
 
     fn lead(&self, root: &MiniCluster) -> Option<LeadAddress> {
@@ -202,9 +220,8 @@ impl Root {
     /// What the other Bursts claim of each peer.
     fn claimed(&self, besides: &ObjectKey) -> BTreeMap<PeerName, Claimed> {
         let mut claimed: BTreeMap<PeerName, Claimed> = BTreeMap::new();
-        for burst in self.shared.caches.bursts.objects() {
+        for burst in self.bursts() {
             let key = ObjectKey::of(&*burst);
-            let burst = self.fresh.of(&key, Some(burst.clone())).unwrap_or(burst);
             let peer = burst.status.as_ref().and_then(|status| status.peer.clone());
             if let (Some(peer), false) = (peer, key == *besides) {
                 claimed.entry(peer.into()).or_default().add(&offer::wish(&burst.spec));
@@ -219,15 +236,8 @@ impl Root {
         if !self.shared.caches.bursts.is_complete() {
             return;
         }
-        let existing: std::collections::BTreeSet<_> = self
-            .shared
-            .caches
-            .bursts
-            .objects()
-            .into_iter()
-            .chain(self.fresh.objects())
-            .map(|burst| offer::uid(&burst).into())
-            .collect();
+        let existing: std::collections::BTreeSet<_> =
+            self.bursts().iter().map(|burst| offer::uid(burst).into()).collect();
         for uid in self.shared.exchange.offered().difference(&existing) {
             self.shared.exchange.offer(uid, BTreeMap::new());
         }
@@ -235,11 +245,9 @@ impl Root {
 
     async fn hand_out(&self, peer: &PeerName, request: CredentialRequest) -> Result<Credential, CredentialRefusal> {
         let _writing = self.writing.lock().await;
-        let caches = &self.shared.caches;
-        let found = caches.bursts.objects().into_iter().find(|burst| offer::uid(burst) == request.burst.as_str());
-        let found = found.ok_or(CredentialRefusal::NotReady)?;
-        let key = ObjectKey::of(&*found);
-        let burst = self.fresh.of(&key, Some(found)).ok_or(CredentialRefusal::NotReady)?;
+        let found = self.bursts().into_iter().find(|burst| offer::uid(burst) == request.burst.as_str());
+        let burst = found.ok_or(CredentialRefusal::NotReady)?;
+        let key = ObjectKey::of(&*burst);
         if let Grant::Record(status) = credential::grant(&burst, peer, &request)? {
             self.record(&burst, &status).await.map_err(|error| {
                 let error = crate::cluster::error::chain(&error);

@@ -20,11 +20,14 @@ pub fn recipients(burst: &Burst, peers: &BTreeMap<PeerName, PeerView>) -> BTreeS
     if burst.spec.release {
         return BTreeSet::new();
     }
-    if let Some(peer) = status.peer {
-        return [PeerName::from(peer)].into();
+    if let Some(peer) = status.peer.map(PeerName::from) {
+        // What is there goes; the ranks stay the peer's own until it says that nothing is left.
+        return if peers.get(&peer).is_some_and(|view| view.draining) { BTreeSet::new() } else { [peer].into() };
     }
     let wish = wish(&burst.spec);
-    let asked = |name: &PeerName| peers.get(name).is_some_and(|peer| eligible(&wish, name, peer) && peer.in_session());
+    let asked = |name: &PeerName| {
+        peers.get(name).is_some_and(|peer| eligible(&wish, name, peer) && peer.in_session() && !peer.draining)
+    };
     let standing = status.refusals.iter().filter(|refusal| stands(refusal, burst, peers) && !evicted(refusal));
     standing.map(|refusal| PeerName::from(refusal.peer.as_str())).filter(asked).collect()
 }

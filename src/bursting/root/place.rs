@@ -162,6 +162,9 @@ fn able(
     if peer.suspended {
         return Err("suspended".into());
     }
+    if peer.draining {
+        return Err("is drained".into());
+    }
     if !peer.connected() {
         return Err("not connected".into());
     }

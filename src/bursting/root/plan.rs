@@ -151,7 +151,7 @@ fn spec(
     BurstSpec {
         // While the lead's pod is between two nodes, the last address is better than none.
         lead: lead.or_else(|| running.and_then(|burst| burst.spec.lead.clone())),
-        release: cluster.is_none() || is_over(root),
+        release: cluster.is_none() || is_over(root) || before.is_some_and(is_cancelled),
         ..live
     }
 }
@@ -176,6 +176,11 @@ fn unplanned(root: &MiniCluster, burst: &Burst, instance_known: bool) -> Option<
         let spec = BurstSpec { release: true, ..burst.spec.clone() };
         PlanChange::Apply(Box::new(self::burst(root, spec)))
     })
+}
+
+/// Whether a person took the burst back, though its root declares it.
+fn is_cancelled(burst: &Burst) -> bool {
+    burst.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(labels::CANCEL))
 }
 
 fn is_released(burst: &Burst) -> bool {

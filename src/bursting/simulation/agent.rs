@@ -110,7 +110,7 @@ impl Agent {
 
     fn provider(&mut self, cluster: &mut Cluster, views: &BTreeMap<PeerName, PeerView>, now: Now) {
         self.ledger.rebuild(cluster.hosted.values());
-        let sorted = claims::sort(self.exchange.claims(), cluster.hosted.values(), &self.memories);
+        let sorted = claims::sort(self.exchange.claims(), cluster.hosted.values(), &self.memories, views);
         for claim in sorted.nothing {
             self.exchange.answer(&claim, Answered::Nothing);
         }
@@ -118,8 +118,15 @@ impl Agent {
             let memory = self.memories.get(&key).cloned().unwrap_or_default();
             let nodes = cluster.nodes();
             let pods = cluster.pods();
-            let facts =
-                Facts { import: None, namespace_exists: true, ledger: &self.ledger, nodes: &nodes, pods: &pods };
+            let facts = Facts {
+                import: None,
+                draining: false,
+                slot: &key,
+                namespace_exists: true,
+                ledger: &self.ledger,
+                nodes: &nodes,
+                pods: &pods,
+            };
             let own: Vec<_> =
                 pods.iter().filter(|pod| pod.namespace == key.0 && pod.job.as_ref() == Some(&key.1)).cloned().collect();
             let step = slot::step(&SlotView {
@@ -180,7 +187,9 @@ impl Agent {
             Change::Resolve(_) => unreachable!("leads have addresses here"),
             Change::Materialize(materials) => cluster.materialize(key, *materials),
             Change::DeleteMiniCluster { uid } => cluster.delete_mini_cluster(key, &uid),
-            Change::LookJob => memory.job_gone = !cluster.jobs.contains_key(key),
+            Change::LookLeft => {
+                memory.looked_empty = !cluster.jobs.contains_key(key) && !cluster.mini_clusters.contains_key(key);
+            }
             Change::DeleteHosted { uid } => cluster.delete_hosted(key, &uid),
         }
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use serde_json::{Value, json};
 use tributary::api::peer::{ImportPolicy, PodSecurityLevel};
 
 /// What the other cluster may place in this one.
@@ -23,25 +24,85 @@ pub struct ImportFlags {
     /// Most brokers the peer may place here
     #[arg(long, value_name = "N", requires = "import", help_heading = "Import policy")]
     pub max_brokers: Option<i32>,
-    /// Pod-security level of the peer's bursts
-    #[arg(long, value_enum, default_value_t, requires = "import", help_heading = "Import policy")]
-    pub pod_security: PodSecurity,
+    /// Most cores the peer may have here, over all its brokers
+    #[arg(long, value_name = "N", requires = "import", help_heading = "Import policy")]
+    pub max_cores: Option<i32>,
+    /// Most GPUs the peer may have here
+    #[arg(long, value_name = "N", requires = "import", help_heading = "Import policy")]
+    pub max_gpus: Option<i32>,
+    /// How long a burst may be here, e.g. 8h
+    #[arg(long, value_name = "TIME", value_parser = time, requires = "import", help_heading = "Import policy")]
+    pub max_duration: Option<Duration>,
+    /// Namespace here for a namespace there, e.g. burst-{peer}-{namespace} (default: the same name)
+    #[arg(long, value_name = "TEMPLATE", requires = "import", help_heading = "Import policy")]
+    pub target_namespace: Option<String>,
+    /// Pod-security level of the peer's bursts (default: baseline)
+    #[arg(long, value_enum, requires = "import", help_heading = "Import policy")]
+    pub pod_security: Option<PodSecurity>,
+    /// Images the peer's bursts may use, e.g. 'ghcr.io/our-org/*' (repeatable; default: any)
+    #[arg(long = "allow-image", value_name = "PATTERN", requires = "import", help_heading = "Import policy")]
+    pub allow_images: Vec<String>,
+    /// ServiceAccount of the peer's pods (default: default)
+    #[arg(long, value_name = "NAME", requires = "import", help_heading = "Import policy")]
+    pub service_account: Option<String>,
+    /// PriorityClass of the peer's pods
+    #[arg(long, value_name = "NAME", requires = "import", help_heading = "Import policy")]
+    pub priority_class: Option<String>,
+    /// RuntimeClass of the peer's pods
+    #[arg(long, value_name = "NAME", requires = "import", help_heading = "Import policy")]
+    pub runtime_class: Option<String>,
+    /// Let the peer's pods connect to each other, the lead broker and DNS only, and to this range (repeatable; none: '')
+    #[arg(long = "only-egress-to", value_name = "CIDR", requires = "import", help_heading = "Import policy")]
+    pub egress: Vec<String>,
 }
 
 impl ImportFlags {
     /// The policy; `None`: the peer may place nothing.
     pub fn policy(&self) -> Option<ImportPolicy> {
-        (!self.import.is_empty()).then(|| ImportPolicy {
-            namespaces: self.import.clone(),
-            max_bursts: self.max_bursts,
-            max_brokers: self.max_brokers,
-            pod_security: match self.pod_security {
+        // What the options say is a policy, since every one of them is a field of it.
+        self.fields().map(|fields| serde_json::from_value(fields).expect("the options are fields of the policy"))
+    }
+
+    /// What is stated of the policy, field by field; `None`: nothing is.
+    pub fn fields(&self) -> Option<Value> {
+        let Self {
+            import,
+            max_bursts,
+            max_brokers,
+            max_cores,
+            max_gpus,
+            max_duration,
+            target_namespace,
+            pod_security,
+            allow_images,
+            service_account,
+            priority_class,
+            runtime_class,
+            egress,
+        } = self;
+        let ranges: Vec<_> = egress.iter().filter(|range| !range.is_empty()).collect();
+        let stated = json!({
+            "namespaces": import,
+            "maxBursts": max_bursts,
+            "maxBrokers": max_brokers,
+            "maxCores": max_cores,
+            "maxGpus": max_gpus,
+            "maxDurationSeconds": max_duration.map(|time| time.as_secs()),
+            "targetNamespace": target_namespace,
+            "podSecurity": pod_security.map(|level| match level {
                 PodSecurity::Privileged => PodSecurityLevel::Privileged,
                 PodSecurity::Baseline => PodSecurityLevel::Baseline,
                 PodSecurity::Restricted => PodSecurityLevel::Restricted,
-            },
-            ..ImportPolicy::default()
-        })
+            }),
+            "allowImages": (!allow_images.is_empty()).then_some(allow_images),
+            "serviceAccount": service_account,
+            "priorityClass": priority_class,
+            "runtimeClass": runtime_class,
+            "egress": (!egress.is_empty()).then(|| json!({"allow": ranges})),
+        });
+        let Value::Object(mut stated) = stated else { unreachable!("it is written as an object") };
+        stated.retain(|_, value| !value.is_null());
+        (!import.is_empty()).then_some(Value::Object(stated))
     }
 }
 
@@ -61,7 +122,7 @@ pub enum PodSecurity {
 #[derive(Debug, Subcommand)]
 pub enum Token {
     /// Make a token and print it: whoever has it can make its cluster a peer of this one
-    Create(TokenCreate),
+    Create(Box<TokenCreate>),
     /// Show the tokens of this cluster, and who has used them
     List,
     /// Delete tokens: nobody can join with them any more
@@ -141,6 +202,16 @@ pub struct PeerRemove {
     /// Also if bursts are placed there, or it has bursts here: their slots stay reserved until the peer's lease is over
     #[arg(long)]
     pub force: bool,
+}
+
+/// `agentctl peer drain`.
+#[derive(Debug, Args)]
+pub struct PeerDrain {
+    /// Name of the peer's cluster
+    pub name: String,
+    /// How long to wait until nothing is left, e.g. 5m; 0s: not at all
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time)]
+    pub wait: Duration,
 }
 
 /// The name of a peer.

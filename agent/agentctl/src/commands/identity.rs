@@ -3,10 +3,10 @@
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
-use tributary::api::{labels, names};
+use tributary::api::labels;
 use tributary::clock::{Clock, SystemClock};
-use tributary::config::IDENTITY_SECRET;
 
+use super::acquaintance;
 use crate::cli::{Identity, Target};
 use crate::error::{Failure, Result};
 use crate::{kubernetes, output};
@@ -19,15 +19,20 @@ pub async fn run(target: &Target, command: Identity) -> Result<()> {
 }
 
 async fn rotate(target: &Target) -> Result<()> {
-    let (namespace, name) = (&target.agent_namespace, names::authority(IDENTITY_SECRET));
-    let secrets: Api<Secret> = Api::namespaced(kubernetes::client(target).await?, namespace);
+    let (namespace, client) = (&target.agent_namespace, kubernetes::client(target).await?);
+    let elsewhere = "whoever issues this cluster's identity (cert-manager, an offline authority) replaces its authority: \
+                     add the new one to the trust bundles of all peers first";
+    let card = acquaintance::card(&client, namespace).await?;
+    let name = card
+        .authority
+        .ok_or_else(|| Failure::new(format!("cluster {} has no authority of its own", card.cluster)).hint(elsewhere))?;
+    let secrets: Api<Secret> = Api::namespaced(client, namespace);
     let order = SystemClock::start().wall().to_string();
     let patch = Patch::Merge(json!({"metadata": {"annotations": {labels::ROTATE: order}}}));
     secrets.patch_metadata(&name, &PatchParams::default(), &patch).await.map_err(|error| {
-        Failure::new(format!("failed to ask for another authority in Secret {namespace}/{name}")).because(error).hint(
-            "an agent that is its own authority makes that Secret. One whose identity comes from cert-manager or an \
-             offline authority gets a new authority there",
-        )
+        Failure::new(format!("failed to ask for another authority in Secret {namespace}/{name}"))
+            .because(error)
+            .hint(format!("may you write Secrets there? If there is none, {elsewhere}"))
     })?;
     output::print(
         "the agent replaces its authority; peers are told, and its log and agentctl peers say how far it is\n",

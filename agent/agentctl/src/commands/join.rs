@@ -38,7 +38,7 @@ pub async fn run(target: &Target, join: &Join) -> Result<()> {
         bundle.map_err(|error| Failure::new(format!("failed to use the trust bundle of {name}")).because(error))?;
     acquaintance::check_existing(existing.as_ref(), &bundle, &card)?;
     let wanted = acquaintance::cluster_peer(&who, namespace, join.import.policy(), labels);
-    peer::write(&client, namespace, &wanted).await?;
+    peer::write(&client, namespace, &wanted, &join.import).await?;
     output::print(&format!("{} and {name} are peers\n", card.cluster))?;
     if !join.wait.is_zero() {
         let endpoint = acquaintance::connected(&client, namespace, name, join.wait).await?;

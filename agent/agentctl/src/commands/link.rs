@@ -7,7 +7,7 @@ use tributary::api::peer::ClusterPeer;
 use tributary::federation::enrol::client::other_federation;
 
 use super::{acquaintance, peer};
-use crate::cli::{Link, Target};
+use crate::cli::{ImportFlags, Link, Target};
 use crate::error::{Failure, Result};
 use crate::{kubernetes, output};
 
@@ -23,14 +23,15 @@ pub async fn run(target: &Target, link: &Link) -> Result<()> {
     let namespace = &target.agent_namespace;
     let (a, b) = (side(target, &link.a).await?, side(target, &link.b).await?);
     check(&a.card, &b.card)?;
-    let import = link.import.policy();
+    let import = link.import.clone();
+    let back = if link.one_way { ImportFlags::default() } else { import.clone() };
     // Of the first in the second, then the other way round.
     let peers = [
-        (&b, &a, peer_for(&a, namespace, import.clone())),
-        (&a, &b, peer_for(&b, namespace, import.filter(|_| !link.one_way))),
+        (&b, &a, peer_for(&a, namespace, import.policy()), &import),
+        (&a, &b, peer_for(&b, namespace, back.policy()), &back),
     ];
     if link.dry_run {
-        for (side, _, peer) in &peers {
+        for (side, _, peer, _) in &peers {
             let text = serde_saphyr::to_string(peer)
                 .map_err(|error| Failure::new("failed to write the ClusterPeer as YAML").because(error))?;
             output::print(&format!("---\n# kubectl --context {} apply -f -\n{text}", side.context))?;
@@ -38,7 +39,7 @@ pub async fn run(target: &Target, link: &Link) -> Result<()> {
         return Ok(());
     }
     // Both could be written, before one is.
-    for (side, other, peer) in &peers {
+    for (side, other, peer, _) in &peers {
         let name = peer.metadata.name.as_deref().unwrap_or_default();
         let api: Api<ClusterPeer> = Api::namespaced(side.client.clone(), namespace);
         let existing = api.get_opt(name).await.map_err(|error| {
@@ -52,8 +53,8 @@ pub async fn run(target: &Target, link: &Link) -> Result<()> {
         acquaintance::check_existing(existing.as_ref(), &bundle, &side.card)?;
         peer::try_write(&side.client, namespace, peer).await?;
     }
-    for (side, _, peer) in &peers {
-        peer::write(&side.client, namespace, peer).await?;
+    for (side, _, peer, import) in &peers {
+        peer::write(&side.client, namespace, peer, import).await?;
     }
     output::print(&format!("{} and {} are peers\n", a.card.cluster, b.card.cluster))?;
     if !link.wait.is_zero() {

@@ -1,6 +1,7 @@
 //! One file per command.
 
 mod acquaintance;
+pub mod burst;
 pub mod bursts;
 #[cfg(feature = "demo")]
 pub mod demo;
@@ -24,6 +25,7 @@ pub async fn dispatch(cli: Cli) -> Result<()> {
         Command::Status(list) => status::run(&cli.target, &list).await,
         Command::Peers(list) => peers::run(&cli.target, &list).await,
         Command::Bursts(list) => bursts::run(&cli.target, &list).await,
+        Command::Burst(command) => burst::run(&cli.target, command).await,
         Command::Peer(command) => peer::run(&cli.target, command).await,
         Command::Token(command) => token::run(&cli.target, command).await,
         Command::Join(join) => join::run(&cli.target, &join).await,

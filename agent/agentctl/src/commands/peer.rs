@@ -1,18 +1,22 @@
 //! `agentctl peer …`: writes, changes and removes ClusterPeers.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
-use serde_json::json;
+use serde_json::{Value, json};
 use tributary::api::burst::Burst;
 use tributary::api::hosted_burst::{BurstPhase, HostedBurst};
 use tributary::api::labels::manager;
 use tributary::api::peer::{ClusterPeer, ClusterPeerSpec, TrustUpdates};
 
-use crate::cli::{Peer, PeerAdd, PeerRemove, Target};
+use crate::cli::{ImportFlags, Peer, PeerAdd, PeerDrain, PeerRemove, Target};
 use crate::error::{Failure, Result};
 use crate::{kubernetes, output};
+
+/// How often is looked whether a drained peer is empty.
+const POLL: Duration = Duration::from_secs(1);
 
 /// Runs `agentctl peer …`.
 pub async fn run(target: &Target, command: Peer) -> Result<()> {
@@ -20,8 +24,17 @@ pub async fn run(target: &Target, command: Peer) -> Result<()> {
         Peer::Add(add) => run_add(target, &add).await,
         Peer::List(list) => super::peers::run(target, &list).await,
         Peer::Remove(remove) => run_remove(target, &remove).await,
-        Peer::Suspend(peer) => set_suspended(target, &peer.name, true).await,
-        Peer::Resume(peer) => set_suspended(target, &peer.name, false).await,
+        Peer::Drain(drain) => run_drain(target, &drain).await,
+        Peer::Suspend(peer) => {
+            let client = kubernetes::client(target).await?;
+            change(target, &client, &peer.name, "suspend", json!({"suspend": true})).await?;
+            output::print(&format!("clusterpeer.tributary.dev/{} suspended\n", peer.name))
+        }
+        Peer::Resume(peer) => {
+            let client = kubernetes::client(target).await?;
+            change(target, &client, &peer.name, "resume", json!({"suspend": false, "drain": false})).await?;
+            output::print(&format!("clusterpeer.tributary.dev/{} resumed\n", peer.name))
+        }
     }
 }
 
@@ -32,13 +45,49 @@ async fn run_add(target: &Target, add: &PeerAdd) -> Result<()> {
             .map_err(|error| Failure::new("failed to write the ClusterPeer as YAML").because(error))?;
         return output::print(&text);
     }
-    write(&kubernetes::client(target).await?, &target.agent_namespace, &peer).await?;
+    write(&kubernetes::client(target).await?, &target.agent_namespace, &peer, &add.import).await?;
     output::print(&format!("clusterpeer.tributary.dev/{} written\n", add.name))
 }
 
-/// Writes a ClusterPeer, and takes over the fields it states.
-pub(super) async fn write(client: &Client, namespace: &str, peer: &ClusterPeer) -> Result<()> {
-    apply(client, namespace, peer, &PatchParams::apply(manager::AGENTCTL).force()).await
+/// Writes a ClusterPeer. One that exists keeps every field that is not stated: who joins again, or changes a quota, does
+/// not mean to take back trust or permissions.
+pub(super) async fn write(client: &Client, namespace: &str, peer: &ClusterPeer, import: &ImportFlags) -> Result<()> {
+    let (peers, name): (Api<ClusterPeer>, _) = (Api::namespaced(client.clone(), namespace), peer.name_any());
+    let failed = |error: kube::Error| {
+        Failure::new(format!("failed to write ClusterPeer {namespace}/{name}"))
+            .because(error)
+            .hint("are the CRDs installed, and may you write ClusterPeers in that namespace?")
+    };
+    if peers.get_opt(&name).await.map_err(failed)?.is_none() {
+        return apply(client, namespace, peer, &PatchParams::apply(manager::AGENTCTL).force()).await;
+    }
+    let parameters = PatchParams { field_manager: Some(manager::AGENTCTL.to_owned()), ..PatchParams::default() };
+    peers.patch(&name, &parameters, &Patch::Merge(stated(peer, import))).await.map(drop).map_err(failed)
+}
+
+/// What is stated of a ClusterPeer, field by field.
+fn stated(peer: &ClusterPeer, import: &ImportFlags) -> Value {
+    let ClusterPeerSpec {
+        endpoints,
+        trust_bundle,
+        trust_updates,
+        cluster_uid,
+        import: _,
+        export: _,
+        suspend: _,
+        drain: _,
+    } = &peer.spec;
+    let mut spec = json!({
+        "endpoints": (!endpoints.is_empty()).then_some(endpoints),
+        "trustBundle": trust_bundle,
+        "trustUpdates": (*trust_updates != TrustUpdates::default()).then_some(trust_updates),
+        "clusterUID": cluster_uid,
+        "import": import.fields(),
+    });
+    if let Value::Object(fields) = &mut spec {
+        fields.retain(|_, value| !value.is_null());
+    }
+    json!({"metadata": {"labels": peer.metadata.labels.clone().unwrap_or_default()}, "spec": spec})
 }
 
 /// Whether a ClusterPeer could be written: nothing is.
@@ -69,19 +118,61 @@ async fn existing(peers: &Api<ClusterPeer>, target: &Target, name: &str) -> Resu
     })
 }
 
-async fn set_suspended(target: &Target, name: &str, suspend: bool) -> Result<()> {
-    let client = kubernetes::client(target).await?;
-    let peers: Api<ClusterPeer> = Api::namespaced(client, &target.agent_namespace);
+/// Changes fields of a ClusterPeer that exists.
+async fn change(target: &Target, client: &Client, name: &str, word: &str, spec: Value) -> Result<()> {
+    let peers: Api<ClusterPeer> = Api::namespaced(client.clone(), &target.agent_namespace);
     existing(&peers, target, name).await?;
-    let patch = Patch::Merge(json!({"spec": {"suspend": suspend}}));
+    let patch = Patch::Merge(json!({"spec": spec}));
     let parameters = PatchParams { field_manager: Some(manager::AGENTCTL.to_owned()), ..PatchParams::default() };
-    let word = if suspend { "suspend" } else { "resume" };
-    peers.patch(name, &parameters, &patch).await.map_err(|error| {
+    peers.patch(name, &parameters, &patch).await.map(drop).map_err(|error| {
         Failure::new(format!("failed to {word} ClusterPeer {}/{name}", target.agent_namespace))
             .because(error)
             .hint("may you write ClusterPeers in that namespace?")
-    })?;
-    output::print(&format!("clusterpeer.tributary.dev/{name} {word}{}\n", if suspend { "ed" } else { "d" }))
+    })
+}
+
+async fn run_drain(target: &Target, drain: &PeerDrain) -> Result<()> {
+    let (client, name) = (kubernetes::client(target).await?, &drain.name);
+    change(target, &client, name, "drain", json!({"drain": true})).await?;
+    output::print(&format!(
+        "clusterpeer.tributary.dev/{name} is drained: nothing more is placed there or taken from it\n"
+    ))?;
+    if drain.wait.is_zero() {
+        return Ok(());
+    }
+    let mut left = Vec::new();
+    let emptied = async {
+        loop {
+            left = busy(&client, name).await?;
+            if left.is_empty() {
+                return Ok::<_, Failure>(());
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    };
+    match tokio::time::timeout(drain.wait, emptied).await {
+        Ok(emptied) => {
+            emptied?;
+            output::print(&format!("nothing is left on {name}, and nothing of it is left here\n"))
+        }
+        Err(_) => Err(Failure::new(format!("after {:?} peer {name} still has {}", drain.wait, left.join(", "))).hint(
+            "it goes on draining; agentctl bursts says what each waits for. A peer that is out of contact gives its ranks \
+             back when its lease is over; agentctl peer resume takes the drain back",
+        )),
+    }
+}
+
+/// What holds a peer, as the API server has it.
+async fn busy(client: &Client, name: &str) -> Result<Vec<String>> {
+    let failed = |error: kube::Error| {
+        Failure::new(format!("failed to find out what is placed on {name}, and what of it is here"))
+            .because(error)
+            .hint("may you list Bursts and HostedBursts?")
+    };
+    let all = ListParams::default();
+    let bursts = Api::<Burst>::all(client.clone()).list(&all).await.map_err(failed)?.items;
+    let hosted = Api::<HostedBurst>::all(client.clone()).list(&all).await.map_err(failed)?.items;
+    Ok(in_use(name, &bursts, &hosted))
 }
 
 async fn run_remove(target: &Target, remove: &PeerRemove) -> Result<()> {
@@ -90,19 +181,12 @@ async fn run_remove(target: &Target, remove: &PeerRemove) -> Result<()> {
     let peers: Api<ClusterPeer> = Api::namespaced(client.clone(), namespace);
     existing(&peers, target, name).await?;
     if !remove.force {
-        let failed = |error: kube::Error| {
-            Failure::new(format!("failed to find out what is placed on {name}, and what of it is here"))
-                .because(error)
-                .hint("may you list Bursts and HostedBursts? --force removes the peer without a look")
-        };
-        let all = ListParams::default();
-        let bursts = Api::<Burst>::all(client.clone()).list(&all).await.map_err(failed)?.items;
-        let hosted = Api::<HostedBurst>::all(client).list(&all).await.map_err(failed)?.items;
-        let busy = in_use(name, &bursts, &hosted);
+        let busy = busy(&client, name).await?;
         if !busy.is_empty() {
             return Err(Failure::new(format!("peer {name} is in use: {}", busy.join(", "))).hint(
-                "delete or shrink those MiniClusters first; or remove the peer all the same with --force: bursts of ours \
-                 there stay reserved until its lease is over, and those of it here are drained",
+                "empty it first: agentctl peer drain NAME. One that is gone for good is removed with --force: ranks of ours \
+                 there stay reserved until its lease is over (agentctl bursts says until when), and bursts of it here end \
+                 with theirs",
             ));
         }
     }
@@ -192,6 +276,24 @@ mod tests {
              --pod-security restricted --agent-namespace agents",
         );
         insta::assert_snapshot!(serde_saphyr::to_string(&peer.unwrap()).unwrap());
+    }
+
+    #[test]
+    fn a_peer_that_exists_keeps_what_is_not_stated() {
+        let stated = |line: &str| {
+            let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+            let Command::Peer(Peer::Add(add)) = cli.command else { panic!("{line}") };
+            super::stated(&cluster_peer(&cli.target, &add).unwrap(), &add.import)
+        };
+        assert_eq!(stated("agentctl peer add west"), json!({"metadata": {"labels": {}}, "spec": {}}));
+        assert_eq!(
+            stated(
+                "agentctl peer add west -l tier=gpu --import hpc --max-gpus 8 --max-duration 8h --pod-security baseline"
+            ),
+            json!({"metadata": {"labels": {"tier": "gpu"}}, "spec": {"import": {
+                "namespaces": ["hpc"], "maxGpus": 8, "maxDurationSeconds": 28800, "podSecurity": "baseline"}}})
+        );
+        assert_eq!(stated("agentctl peer add west --peer-endpoint a:1")["spec"], json!({"endpoints": ["a:1"]}));
     }
 
     #[test]

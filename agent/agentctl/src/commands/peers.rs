@@ -34,7 +34,7 @@ pub fn table(rows: &[PeerRow], wide: bool, now: Timestamp) -> String {
     for row in rows {
         table.row(vec![
             row.name.clone(),
-            state(row.state).to_owned(),
+            state_of(row),
             or_dash(row.endpoint.clone()),
             or_dash(row.version.clone()),
             or_dash(row.rtt_micros.map(|micros| format!("{:.1}ms", micros as f64 / 1000.0))),
@@ -46,6 +46,12 @@ pub fn table(rows: &[PeerRow], wide: bool, now: Timestamp) -> String {
         ]);
     }
     table.text()
+}
+
+/// The word for a peer's state, and whether its connection keeps breaking.
+fn state_of(row: &PeerRow) -> String {
+    let word = state(row.state);
+    if row.flapping { format!("{word}, flapping") } else { word.to_owned() }
 }
 
 /// The word for a state.
@@ -87,6 +93,7 @@ mod tests {
             row("south", PeerState::Disconnected),
             row("far", PeerState::Suspect),
             row("old", PeerState::Suspended),
+            PeerRow { flapping: true, ..row("shaky", PeerState::Connected) },
         ];
         insta::assert_snapshot!(format!("{}\n{}", table(&rows, false, now), table(&[], false, now)));
     }

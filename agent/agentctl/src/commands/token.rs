@@ -160,6 +160,7 @@ mod tests {
             endpoints: vec!["203.0.113.7:30946".into()],
             join_endpoints: vec!["203.0.113.7:30956".into()],
             trust_bundle: Authority::create("east", now()).unwrap().certificate().to_owned(),
+            authority: None,
         }
     }
 

@@ -8,8 +8,9 @@ use kube::api::{Api, Patch, PatchParams};
 use tokio::sync::watch;
 use tributary::api::cluster_card::{self, ClusterCard};
 use tributary::api::labels::manager;
+use tributary::api::names;
 use tributary::cluster::client::Clients;
-use tributary::config::Config;
+use tributary::config::{Config, IdentityConfig};
 use tributary::federation::enrol::Introduction;
 use tributary::federation::identity::{Identity, IdentityStore};
 
@@ -71,6 +72,10 @@ impl Card {
             endpoints: federation.advertise.clone(),
             join_endpoints: federation.join_endpoints(),
             trust_bundle: identity.trust().to_pem(),
+            authority: match &federation.identity {
+                IdentityConfig::Secret(name) => Some(names::authority(name)),
+                IdentityConfig::Dir(_) | IdentityConfig::Off => None,
+            },
         }
     }
 

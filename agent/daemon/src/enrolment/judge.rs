@@ -122,9 +122,11 @@ fn cluster_peer(
         trust_bundle: Some(bundle.to_pem()),
         trust_updates: TrustUpdates::FromPeer,
         cluster_uid: Some(who.cluster_uid.to_string()),
-        import: token.import.clone(),
-        export: token.export.clone(),
+        // What its owner here allowed before stays, unless the token says otherwise.
+        import: token.import.clone().or_else(|| existing?.spec.import.clone()),
+        export: token.export.clone().or_else(|| existing?.spec.export.clone()),
         suspend: existing.is_some_and(|peer| peer.spec.suspend),
+        drain: existing.is_some_and(|peer| peer.spec.drain),
     };
     let mut peer = ClusterPeer::new(who.cluster.as_str(), spec);
     peer.metadata.labels = Some(token.labels.clone()).filter(|labels| !labels.is_empty());

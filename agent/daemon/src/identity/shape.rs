@@ -23,9 +23,15 @@ const NEXT_SINCE: &str = "next-since";
 const PREVIOUS_CERTIFICATE: &str = "previous.crt";
 const PREVIOUS_UNTIL: &str = "previous-until";
 
-/// Whether an agent made this Secret: only then it may be written.
+/// Prefix of the annotations that cert-manager puts on what it issues:
+/// <https://cert-manager.io/docs/reference/annotations/>.
+const CERT_MANAGER: &str = "cert-manager.io/";
+
+/// Whether this Secret is the agent's: only then it may be written. One that an agent made, and cert-manager took over
+/// afterwards, is cert-manager's: both would take turns.
 pub fn is_ours(secret: &Secret) -> bool {
-    secret.labels().get(MANAGED_BY).is_some_and(|by| by == labels::TRIBUTARY)
+    let made = secret.labels().get(MANAGED_BY).is_some_and(|by| by == labels::TRIBUTARY);
+    made && !secret.annotations().keys().any(|key| key.starts_with(CERT_MANAGER))
 }
 
 /// A new Secret of ours, still empty.
@@ -136,6 +142,15 @@ mod tests {
             assert_eq!(read.trust_bundle(), authorities.trust_bundle(), "{turn:?}");
             assert_eq!(format!("{read:?}"), format!("{authorities:?}"), "{turn:?}");
         }
+    }
+
+    #[test]
+    fn what_cert_manager_took_over_is_not_ours_any_more() {
+        let mut secret = new("agents", "identity");
+        assert!(is_ours(&secret));
+        secret.annotations_mut().insert("cert-manager.io/certificate-name".into(), "identity".into());
+        assert!(!is_ours(&secret));
+        assert!(!is_ours(&Secret::default()));
     }
 
     #[test]

@@ -42,6 +42,7 @@ pub(crate) fn offer() -> DesiredBurst {
 
 struct World {
     import: Option<ImportPolicy>,
+    draining: bool,
     namespace_exists: bool,
     ledger: Ledger,
     nodes: BTreeMap<String, NodeView>,
@@ -56,6 +57,7 @@ fn world() -> World {
     };
     World {
         import: Some(ImportPolicy { namespaces: vec!["flux".into()], ..ImportPolicy::default() }),
+        draining: false,
         namespace_exists: true,
         ledger: Ledger::default(),
         nodes: [("a".to_owned(), node(4)), ("b".to_owned(), node(4))].into(),
@@ -67,6 +69,8 @@ impl World {
     fn admit(&self, desired: &DesiredBurst) -> Result<Admitted, Rejection> {
         let facts = Facts {
             import: self.import.as_ref(),
+            draining: self.draining,
+            slot: &slot_key(&EAST.into(), desired, self.import.as_ref()),
             namespace_exists: self.namespace_exists,
             ledger: &self.ledger,
             nodes: &self.nodes,
@@ -98,6 +102,25 @@ fn each_reason_is_found_and_said() {
         (NamespaceNotFound, "does not exist here", |world, _| world.namespace_exists = false),
         (TooManyBursts, "import.maxBursts", |world, _| world.import.as_mut().unwrap().max_bursts = Some(0)),
         (TooManyBursts, "import.maxBursts", |world, _| world.import.as_mut().unwrap().max_bursts = Some(-1)),
+        (NamespaceNotAllowed, "the cluster's own", |world, offer| {
+            world.import.as_mut().unwrap().namespaces = vec!["*".into()];
+            offer.root.namespace = "kube-system".into();
+        }),
+        (NamespaceNotAllowed, "the cluster's own", |world, _| {
+            let import = world.import.as_mut().unwrap();
+            (import.namespaces, import.target_namespace) = (vec!["*".into()], Some("kube-{namespace}".into()));
+        }),
+        (NamespaceNotAllowed, "makes \"Burst_flux\" of flux", |world, _| {
+            world.import.as_mut().unwrap().target_namespace = Some("Burst_{namespace}".into());
+        }),
+        (NamespaceNotFound, "namespace burst-east-flux does not exist here", |world, _| {
+            world.import.as_mut().unwrap().target_namespace = Some("burst-{peer}-{namespace}".into());
+            world.namespace_exists = false;
+        }),
+        (TooManyCores, "0 cores here and wants 6 more, but import.maxCores is 5", |world, _| {
+            world.import.as_mut().unwrap().max_cores = Some(5);
+        }),
+        (Draining, "spec.drain", |world, _| world.draining = true),
         (TooManyBrokers, "import.maxBrokers is 2", |world, _| world.import.as_mut().unwrap().max_brokers = Some(2)),
         (RankMapMismatch, "digest is sha256:", |_, offer| offer.rank_map_digest = "sha256:00".into()),
         (RankMapMismatch, "failed to parse", |_, offer| offer.rank_map.push('x')),
@@ -142,11 +165,11 @@ fn room_is_promised_once() {
     let mut second = offer();
     second.root.namespace = "other".into();
     world.import.as_mut().unwrap().namespaces = vec!["*".into()];
-    world.ledger.reserve(&"south".into(), &second);
+    world.ledger.reserve(&slot_key(&EAST.into(), &second, None), &"south".into(), &second);
     let rejection = world.admit(&offer()).unwrap_err();
     assert_eq!(rejection.reason, RejectionReason::NotEnoughCores, "8 cores, of which 6 are promised");
     assert!(world.admit(&second).is_ok(), "its own reservation does not stand in its way");
-    world.ledger.cancel(&slot_key(&second));
+    world.ledger.cancel(&slot_key(&EAST.into(), &second, None));
     assert!(world.admit(&offer()).is_ok());
 }
 
@@ -158,14 +181,55 @@ fn quotas_count_each_peers_own_bursts() {
     let mut other = offer();
     other.slot = "other".into();
     other.cores = 0;
-    world.ledger.reserve(&"south".into(), &other);
+    let key = slot_key(&EAST.into(), &other, None);
+    world.ledger.reserve(&key, &"south".into(), &other);
     assert!(world.admit(&offer()).is_ok(), "that was another peer's");
-    world.ledger.reserve(&EAST.into(), &other);
+    world.ledger.reserve(&key, &EAST.into(), &other);
     assert_eq!(world.admit(&offer()).unwrap_err().reason, RejectionReason::TooManyBursts);
     world.import.as_mut().unwrap().max_bursts = Some(2);
     assert_eq!(world.admit(&offer()).unwrap_err().reason, RejectionReason::TooManyBrokers);
     world.import.as_mut().unwrap().max_brokers = Some(6);
     assert!(world.admit(&offer()).is_ok());
+
+    let mut other = offer();
+    (other.slot, other.cores, other.gpus) = ("other".into(), 0, 2);
+    world.ledger.reserve(&key, &EAST.into(), &other);
+    world.import.as_mut().unwrap().max_gpus = Some(6);
+    assert!(world.admit(&offer()).is_ok(), "it wants no GPUs");
+    world.import.as_mut().unwrap().max_gpus = Some(5);
+    assert_eq!(world.admit(&offer()).unwrap_err().reason, RejectionReason::TooManyGpus, "what is there counts");
+}
+
+#[test]
+fn what_the_policy_imposes_is_in_the_pods_and_decides_where_there_is_room() {
+    let mut world = world();
+    let reserved = Taint { key: "bursts".into(), value: "yes".into(), effect: "NoSchedule".into() };
+    for node in world.nodes.values_mut() {
+        node.taints.push(reserved.clone());
+    }
+    assert_eq!(world.admit(&offer()).unwrap_err().reason, RejectionReason::NotEnoughCores);
+    let import = world.import.as_mut().unwrap();
+    import.tolerations = vec![serde_json::from_value(json!({"key": "bursts", "operator": "Exists"})).unwrap()];
+    import.node_selector = [("pool".to_owned(), "guests".to_owned())].into();
+    (import.priority_class, import.runtime_class) = (Some("low".into()), Some("gvisor".into()));
+    assert_eq!(world.admit(&offer()).unwrap_err().reason, RejectionReason::NotEnoughCores, "no node has that label");
+    for node in world.nodes.values_mut() {
+        node.labels.insert("pool".into(), "guests".into());
+    }
+    let pod = world.admit(&offer()).unwrap().template.pod;
+    assert_eq!((pod.tolerations.len(), pod.node_selector["pool"].as_str()), (1, "guests"));
+    assert_eq!((pod.priority_class_name.as_deref(), pod.runtime_class_name.as_deref()), (Some("low"), Some("gvisor")));
+
+    let import = world.import.as_mut().unwrap();
+    (import.allow_scheduling, import.allow_runtime_classes) = (true, vec!["kata".into()]);
+    let mut asks = offer();
+    asks.template["pod"] = json!({"runtimeClassName": "kata", "nodeSelector": {"pool": "best", "zone": "a"}});
+    for node in world.nodes.values_mut() {
+        node.labels.insert("zone".into(), "a".into());
+    }
+    let pod = world.admit(&asks).unwrap().template.pod;
+    assert_eq!(pod.runtime_class_name.as_deref(), Some("kata"), "it was allowed to choose");
+    assert_eq!((pod.node_selector["pool"].as_str(), pod.node_selector["zone"].as_str()), ("guests", "a"));
 }
 
 #[test]

@@ -55,7 +55,7 @@ impl World {
 
     fn host(&mut self, peer: &str, desired: &DesiredBurst) {
         let template = BurstTemplate::parse(&desired.template).unwrap();
-        let mut hosted = materialize::hosted_burst(&peer.into(), &"uid".into(), desired, &template);
+        let mut hosted = materialize::hosted_burst("flux", &peer.into(), &"uid".into(), desired, &template);
         hosted.metadata.uid = Some("hosted-uid".into());
         self.hosted = Some(hosted);
     }
@@ -67,14 +67,23 @@ impl World {
             ..NodeView::default()
         };
         let (nodes, ledger) = ([("n".to_owned(), node)].into(), Ledger::default());
-        let facts = Facts { import: None, namespace_exists: true, ledger: &ledger, nodes: &nodes, pods: &[] };
+        let key = ("flux".to_owned(), "lake-burst-0".to_owned());
+        let facts = Facts {
+            import: None,
+            draining: false,
+            slot: &key,
+            namespace_exists: true,
+            ledger: &ledger,
+            nodes: &nodes,
+            pods: &[],
+        };
         let mono = Mono::from_start(Duration::from_secs(self.secs));
         let mut contacts = Contacts::begin(mono);
         contacts.observe(self.peers.keys(), mono);
         let step = step(&SlotView {
             now: Now { mono, wall: Timestamp::from_second(1_000_000).unwrap() },
             grace: Times::default().grace,
-            key: &("flux".into(), "lake-burst-0".into()),
+            key: &key,
             claims: &self.claims,
             listed: &self.listed,
             peers: &self.peers,
@@ -238,36 +247,125 @@ fn why_a_burst_ends_is_stored_before_anything_goes() {
     let [Change::Status(status)] = step.changes.as_slice() else { panic!("{:?}", step.changes) };
     assert_eq!(status.draining_reason.as_deref(), Some("Released"));
     world.hosted.as_mut().unwrap().status = Some((**status).clone());
-    assert!(world.step().changes.contains(&Change::LookJob), "not before the Job is known to be gone");
-    world.memory.job_gone = true;
+    assert!(world.step().changes.contains(&Change::LookLeft), "not before the Job is known to be gone");
+    world.memory.looked_empty = true;
     assert!(world.step().changes.contains(&Change::DeleteHosted { uid: "hosted-uid".into() }));
 }
 
+/// A MiniCluster as it would be made for what is hosted.
+fn made(hosted: &HostedBurst) -> MiniCluster {
+    let mut made = materialize::materials(hosted, &[], true, None).unwrap().mini_cluster.unwrap();
+    made.metadata.uid = Some("mc-uid".into());
+    made.status = Some(crate::api::minicluster::MiniClusterStatus { ready: Some(3), ..Default::default() });
+    made
+}
+
 #[test]
-fn an_expired_lease_lets_brokers_drain_until_the_deadline() {
+fn brokers_drain_in_the_time_their_pods_get_and_nothing_waits_before() {
     let mut world = World::new();
     world.host("east", &offer());
     let hosted = world.hosted.as_mut().unwrap();
-    let ready = crate::api::minicluster::MiniClusterStatus { ready: Some(3), ..Default::default() };
-    let mut mini_cluster = materialize::materials(hosted, &[], true).unwrap().mini_cluster.unwrap();
-    mini_cluster.status = Some(ready);
-    mini_cluster.metadata.uid = Some("mc-uid".into());
-    let since = |secs: i64| Some(Time(Timestamp::from_second(1_000_000 - secs).unwrap()));
-    let status = |secs| HostedBurstStatus {
-        draining_since: since(secs),
+    hosted.status = Some(HostedBurstStatus {
+        draining_since: Some(Time(Timestamp::from_second(1_000_000).unwrap())),
         draining_reason: Some("LeaseExpired".into()),
         ..HostedBurstStatus::default()
-    };
-    hosted.status = Some(status(20));
+    });
+    let mini_cluster = made(hosted);
+    // A root counts on lease, drain and ten seconds: the drain and what a broker needs to end are in there.
+    assert_eq!(mini_cluster.spec.flux.drain_seconds, Some(50));
     world.mini_cluster = Some(mini_cluster);
-    let deletes = |step: &SlotStep| step.changes.contains(&Change::DeleteMiniCluster { uid: "mc-uid".into() });
+    assert!(world.step().changes.contains(&Change::DeleteMiniCluster { uid: "mc-uid".into() }));
+}
+
+#[test]
+fn what_was_empty_before_says_nothing_of_brokers_made_since() {
+    let mut world = World::new();
+    world.host("east", &offer());
+    world.claim("east", offer());
+    world.memory.looked_empty = true;
+    world.memory.secret = SecretState::Held { digest: offer().credential_digest, looked: Mono::ZERO };
     let step = world.step();
-    assert!(!deletes(&step) && step.wake == Some(Duration::from_secs(40)));
-    world.hosted.as_mut().unwrap().status = Some(status(60));
-    assert!(deletes(&world.step()));
-    world.hosted.as_mut().unwrap().status = Some(status(20));
-    world.mini_cluster.as_mut().unwrap().status = None;
-    assert!(deletes(&world.step()), "nobody is online: nothing to drain");
+    assert!(step.changes.iter().any(|change| matches!(change, Change::Materialize(_))));
+    // The cache does not show the new MiniCluster yet, and the root lets go.
+    world.claims.insert(("east".into(), "burst-uid".into()), Wanted::Tombstone);
+    let Some(Change::Status(status)) = world.step().changes.into_iter().next() else { panic!("it drains") };
+    world.hosted.as_mut().unwrap().status = Some(*status);
+    let step = world.step();
+    assert!(step.changes.contains(&Change::LookLeft), "{:?}", step.changes);
+    assert!(!step.changes.iter().any(|change| matches!(change, Change::DeleteHosted { .. })), "{:?}", step.changes);
+}
+
+#[test]
+fn a_certificate_that_a_failed_step_did_not_ask_for_is_asked_for_again() {
+    let mut world = World::new();
+    world.host("east", &offer());
+    world.claim("east", offer());
+    world.memory.secret = SecretState::Missing { again: Mono::ZERO, message: String::new() };
+    let step = world.step();
+    let asks = |change: &Change| matches!(change, Change::RequestCredential { .. });
+    let at = step.changes.iter().position(asks).unwrap();
+    // A change before it fails: what follows is not carried out.
+    world.memory.left_undone(&step.changes[at..]);
+    let step = world.step();
+    assert!(step.changes.contains(&Change::LookSecret), "{:?}", step.changes);
+    world.memory.secret = SecretState::Missing { again: Mono::ZERO, message: String::new() };
+    let step = world.step();
+    assert!(step.changes.iter().any(asks));
+    // One that failed after it was asked: the answer is on its way.
+    world.memory.left_undone(&step.changes[at + 1..]);
+    assert_eq!(world.memory.secret, SecretState::Asked);
+}
+
+#[test]
+fn a_burst_that_was_here_for_long_enough_ends_as_an_eviction() {
+    let mut world = World::new();
+    world.host("east", &offer());
+    let key = world.claim("east", offer());
+    world.peers.get_mut("east").unwrap().import.as_mut().unwrap().max_duration_seconds = Some(600);
+    let created = |secs: i64| Some(Time(Timestamp::from_second(1_000_000 - secs).unwrap()));
+    world.hosted.as_mut().unwrap().metadata.creation_timestamp = created(599);
+    let step = world.step();
+    assert_eq!((said(&step, &key).phase == Phase::Draining, step.wake), (false, Some(Duration::from_secs(1))));
+    world.hosted.as_mut().unwrap().metadata.creation_timestamp = created(600);
+    let Some(Change::Status(status)) = world.step().changes.into_iter().next() else { panic!("it drains") };
+    assert_eq!(status.draining_reason.as_deref(), Some("TimeLimit"));
+    world.hosted.as_mut().unwrap().status = Some(*status);
+    world.memory.looked_empty = true;
+    let step = world.step();
+    assert!(step.changes.contains(&Change::DeleteHosted { uid: "hosted-uid".into() }));
+    world.hosted = None;
+    for hosted_uid in [Some("hosted-uid".to_owned()), None] {
+        world.claim("east", DesiredBurst { hosted_uid, ..offer() });
+        let step = world.step();
+        assert_eq!(said(&step, &key).phase, Phase::Evicted);
+        assert!(said(&step, &key).message.contains("maxDurationSeconds"), "{}", said(&step, &key).message);
+        assert_eq!(step.changes, []);
+    }
+    // The root let go of it, and somebody asks for it again.
+    world.claims.insert(key.clone(), Wanted::Tombstone);
+    world.step();
+    world.claim("east", offer());
+    assert!(matches!(world.step().changes.as_slice(), [Change::Admit { .. }]));
+}
+
+#[test]
+fn a_peer_that_is_drained_gives_back_what_it_has_and_gets_nothing() {
+    let mut world = World::new();
+    world.host("east", &offer());
+    let key = world.claim("east", offer());
+    world.peers.get_mut("east").unwrap().draining = true;
+    let Some(Change::Status(status)) = world.step().changes.into_iter().next() else { panic!("it drains") };
+    assert_eq!(status.draining_reason.as_deref(), Some("PeerDrained"));
+    world.hosted.as_mut().unwrap().status = Some(*status);
+    world.memory.looked_empty = true;
+    world.step();
+    world.hosted = None;
+    world.claim("east", DesiredBurst { hosted_uid: Some("hosted-uid".into()), ..offer() });
+    assert_eq!(said(&world.step(), &key).phase, Phase::Released, "it may go elsewhere");
+    world.claim("east", offer());
+    assert_eq!(reason(&world.step(), &key), Some(RejectionReason::Draining));
+    world.peers.get_mut("east").unwrap().draining = false;
+    assert!(matches!(world.step().changes.as_slice(), [Change::Admit { .. }]));
 }
 
 #[test]
@@ -276,8 +374,8 @@ fn what_we_ended_while_the_root_was_away_is_no_eviction_when_it_returns() {
     let mut world = World::new();
     world.host("east", &offer());
     let hosted = world.hosted.take().unwrap();
-    world.memory.ended(&hosted, "the lease ran out");
-    world.memory.job_gone = true;
+    world.memory.ended(&hosted, Reason::LeaseExpired);
+    world.memory.looked_empty = true;
     // Nobody claims it: the agent was restarted while the root was away.
     world.step();
     let key = world.claim("east", seen.clone());

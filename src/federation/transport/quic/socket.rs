@@ -36,6 +36,18 @@ pub(super) fn endpoint(address: SocketAddr, server: ServerConfig) -> Result<Endp
         .map_err(failed("run QUIC on"))
 }
 
+/// Takes the socket away from an endpoint that is closed, so that its port is free at once. A connection that was closed
+/// holds it for three more round trips at their worst (RFC 9000, 10.2), which for one whose peer never answered are 3 s.
+pub(super) fn release(endpoint: &Endpoint) {
+    // Of two sockets the endpoint listens to the one before as well, for what is under way.
+    for _ in 0..2 {
+        let elsewhere = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0));
+        if let Err(error) = elsewhere.and_then(|socket| endpoint.rebind(socket)) {
+            tracing::debug!(%error, "failed to take the UDP socket away from a closed endpoint");
+        }
+    }
+}
+
 /// Where to listen instead, if `[::]` was asked for on a machine that has no IPv6.
 fn without_ipv6(address: SocketAddr, error: &io::Error) -> Option<SocketAddr> {
     let taken = matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied);

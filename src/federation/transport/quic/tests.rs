@@ -568,3 +568,34 @@ async fn silence_is_unreachable() {
     assert_eq!(error.refusal.reason, "Unreachable");
     assert!(error.refusal.message.contains("did not answer within 5s"), "{}", error.refusal.message);
 }
+
+#[tokio::test]
+async fn the_port_is_free_as_soon_as_the_transport_is_shut_down() {
+    let authority = authority("river");
+    let (east, west) = (Node::new(&authority, "east"), Node::new(&authority, "west"));
+    east.knows(&[west.spec()]);
+    west.knows(&[east.spec()]);
+    let listen = east.transport.local_addr();
+    let _links = (east.dial(west.spec(), &west).await.unwrap(), west.accept_link().await);
+    // Somebody who never answers: what was begun with him ends only after three seconds.
+    let nobody = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let north = spec("north");
+    let begun = east.transport.dial(&north, nobody.local_addr().unwrap());
+    assert!(timeout(Duration::from_millis(100), begun).await.is_err(), "he answered");
+    east.transport.shutdown().await;
+    let Node { transport, .. } = east;
+    drop((transport, _links));
+    let mut again = Node::at(&authority, "east", listen);
+    for _ in 0..50 {
+        if again.is_ok() {
+            break;
+        }
+        // Tasks that were ended are dropped when the runtime comes to it.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        again = Node::at(&authority, "east", listen);
+    }
+    let again = again.unwrap_or_else(|error| panic!("{error}: {}", error.source));
+    again.knows(&[west.spec()]);
+    west.knows(&[again.spec()]);
+    again.dial(west.spec(), &west).await.unwrap();
+}

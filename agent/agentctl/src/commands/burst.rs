@@ -1,0 +1,101 @@
+//! `agentctl burst …`: takes a burst back, or offers it again, by annotations of its Burst.
+
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use tributary::api::burst::Burst;
+use tributary::api::labels::{self, manager};
+use tributary::api::minicluster::MiniCluster;
+use tributary::clock::{Clock, SystemClock};
+
+use crate::cli::{self, Target};
+use crate::error::{Failure, Result};
+use crate::{kubernetes, output};
+
+/// Runs `agentctl burst …`.
+pub async fn run(target: &Target, command: cli::Burst) -> Result<()> {
+    let client = kubernetes::client(target).await?;
+    let namespace = target.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+    let now = SystemClock::start().wall().to_string();
+    let (name, cancel) = match &command {
+        cli::Burst::Cancel(burst) => (&burst.name, true),
+        cli::Burst::Retry(burst) => (&burst.name, false),
+    };
+    let burst = find(&client, &namespace, name).await?;
+    let (object, bursts): (_, Api<Burst>) = (burst.name_any(), Api::namespaced(client.clone(), &namespace));
+    if cancel {
+        annotate(&bursts, "Burst", &object, json!({labels::CANCEL: now})).await?;
+        return output::print(&format!(
+            "burst {namespace}/{name} is released; agentctl burst retry {name} places it again\n"
+        ));
+    }
+    annotate(&bursts, "Burst", &object, json!({labels::CANCEL: null, labels::RETRY: now})).await?;
+    // A root that says so itself would say what it said before.
+    let roots: Api<MiniCluster> = Api::namespaced(client, &namespace);
+    let root = roots.get_opt(&burst.spec.root).await.ok().flatten();
+    if root.is_some_and(|root| root.annotations().contains_key(labels::RETRY)) {
+        annotate(&roots, "MiniCluster", &burst.spec.root, json!({labels::RETRY: now})).await?;
+    }
+    output::print(&format!("burst {namespace}/{name} is offered again\n"))
+}
+
+/// By the name of the object, or of its slot if only one has that.
+async fn find(client: &Client, namespace: &str, name: &str) -> Result<Burst> {
+    let bursts: Api<Burst> = Api::namespaced(client.clone(), namespace);
+    let all = bursts.list(&ListParams::default()).await.map_err(|error| {
+        Failure::new(format!("failed to list Bursts of namespace {namespace}"))
+            .because(error)
+            .hint("are the CRDs installed, and may you list Bursts there?")
+    })?;
+    choose(all.items, name).map_err(|problem| {
+        Failure::new(format!("failed to find burst {namespace}/{name}")).because(problem).hint(
+            "agentctl bursts shows those of this cluster's MiniClusters, -n names another namespace. A burst of another \
+             cluster that is hosted here is thrown out by its owner: kubectl delete hostedburst",
+        )
+    })
+}
+
+fn choose(bursts: Vec<Burst>, name: &str) -> std::result::Result<Burst, String> {
+    if let Some(found) = bursts.iter().find(|burst| burst.name_any() == name) {
+        return Ok(found.clone());
+    }
+    let mut named: Vec<Burst> = bursts.into_iter().filter(|burst| burst.spec.slot == name).collect();
+    match (named.pop(), named.as_slice()) {
+        (Some(found), []) => Ok(found),
+        (Some(found), others) => {
+            let names: Vec<_> = others.iter().chain([&found]).map(ResourceExt::name_any).collect();
+            Err(format!("several have it: {}", names.join(", ")))
+        }
+        (None, _) => Err("there is none".into()),
+    }
+}
+
+async fn annotate<K>(objects: &Api<K>, kind: &str, name: &str, annotations: Value) -> Result<()>
+where
+    K: kube::Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+{
+    let parameters = PatchParams { field_manager: Some(manager::AGENTCTL.to_owned()), ..PatchParams::default() };
+    let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
+    objects.patch_metadata(name, &parameters, &patch).await.map(drop).map_err(|error| {
+        Failure::new(format!("failed to annotate {kind} {name}"))
+            .because(error)
+            .hint(format!("may you write {kind}s there?"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use tributary::api::burst::BurstSpec;
+
+    use super::*;
+
+    #[test]
+    fn a_burst_is_found_by_its_object_or_by_a_slot_that_only_one_has() {
+        let burst = |name: &str, slot: &str| Burst::new(name, BurstSpec { slot: slot.into(), ..BurstSpec::default() });
+        let all = || vec![burst("lake-burst-0", "lake-burst-0"), burst("lake.gpu", "gpu"), burst("pond.gpu", "gpu")];
+        assert_eq!(choose(all(), "lake-burst-0").unwrap().name_any(), "lake-burst-0");
+        assert_eq!(choose(all(), "pond.gpu").unwrap().name_any(), "pond.gpu");
+        assert_eq!(choose(all(), "gpu").unwrap_err(), "several have it: lake.gpu, pond.gpu");
+        assert_eq!(choose(all(), "sea").unwrap_err(), "there is none");
+    }
+}

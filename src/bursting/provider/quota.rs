@@ -1,0 +1,163 @@
+//! What a namespace's ResourceQuotas leave for a burst. Pure.
+//!
+//! The API server counts pods one by one, when it is too late to say no to the burst as a whole: its brokers would come up
+//! one short. Quotas with scopes are left to it, since what they count depends on what it adds to a pod.
+//!
+//! Source: <https://kubernetes.io/docs/concepts/policy/resource-quotas/>.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceQuota};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use crate::render::quantity::milli;
+
+/// What is asked for: thousandths by the words of quotas.
+type Amounts = BTreeMap<String, i128>;
+
+/// What else takes from the same quotas and is not counted there yet: brokers that were admitted before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ahead {
+    /// Their pods.
+    pub pods: u32,
+    /// Their cores.
+    pub cores: u32,
+}
+
+/// The first quota that `brokers` pods like `pod` would exceed, with what is missing.
+pub fn exceeded(quotas: &[ResourceQuota], pod: &PodSpec, brokers: u32, ahead: Ahead) -> Option<String> {
+    let mut wanted = of_pod(pod);
+    wanted.values_mut().for_each(|amount| *amount *= i128::from(brokers));
+    let one = |word: &str| (word.to_owned(), 1000);
+    wanted.extend([
+        one("count/jobs.batch"),
+        one("count/secrets"),
+        one("secrets"),
+        one("configmaps"),
+        one("count/configmaps"),
+    ]);
+    for quota in quotas.iter().filter(|quota| !is_scoped(quota)) {
+        let status = quota.status.clone().unwrap_or_default();
+        let (hard, used) = (status.hard.unwrap_or_default(), status.used.unwrap_or_default());
+        for (word, limit) in &hard {
+            let (Some(wanted), Some(limit)) = (wanted.get(word), milli(&limit.0)) else { continue };
+            let used = used.get(word).and_then(|used| milli(&used.0)).unwrap_or(0);
+            let ahead = 1000
+                * i128::from(match word.as_str() {
+                    "pods" | "count/pods" => ahead.pods,
+                    "cpu" | "requests.cpu" => ahead.cores,
+                    _ => 0,
+                });
+            if used + ahead + wanted > limit {
+                let name = quota.metadata.name.as_deref().unwrap_or_default();
+                return Some(format!(
+                    "ResourceQuota {name} leaves {} of {word}, and the burst needs {}",
+                    text((limit - used - ahead).max(0)),
+                    text(*wanted)
+                ));
+            }
+        }
+    }
+    None
+}
+
+fn is_scoped(quota: &ResourceQuota) -> bool {
+    let spec = quota.spec.as_ref();
+    spec.is_some_and(|spec| spec.scope_selector.is_some() || spec.scopes.as_ref().is_some_and(|all| !all.is_empty()))
+}
+
+/// One pod: all containers together, or the init container that asks for more.
+fn of_pod(pod: &PodSpec) -> Amounts {
+    let mut sum = Amounts::new();
+    let mut add =
+        |container: &Container| of_container(container).into_iter().for_each(|(k, v)| *sum.entry(k).or_default() += v);
+    let init = || pod.init_containers.iter().flatten();
+    let stays = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
+    pod.containers.iter().chain(init().filter(stays)).for_each(&mut add);
+    for container in init().filter(|container| !stays(container)) {
+        for (word, amount) in of_container(container) {
+            let known = sum.entry(word).or_default();
+            *known = amount.max(*known);
+        }
+    }
+    sum.extend(["pods", "count/pods"].map(|word| (word.to_owned(), 1000)));
+    sum
+}
+
+fn of_container(container: &Container) -> Amounts {
+    let resources = container.resources.clone().unwrap_or_default();
+    let limits = resources.limits.unwrap_or_default();
+    // What is limited and not asked for is asked for as far as it is limited.
+    let requests: BTreeMap<String, Quantity> =
+        limits.clone().into_iter().chain(resources.requests.unwrap_or_default()).collect();
+    let mut amounts = Amounts::new();
+    for (prefix, list) in [("requests.", &requests), ("limits.", &limits)] {
+        for (resource, quantity) in list {
+            let Some(amount) = milli(&quantity.0) else { continue };
+            amounts.insert(format!("{prefix}{resource}"), amount);
+            if prefix == "requests." && matches!(resource.as_str(), "cpu" | "memory" | "ephemeral-storage") {
+                amounts.insert(resource.clone(), amount);
+            }
+        }
+    }
+    amounts
+}
+
+fn text(thousandths: i128) -> String {
+    if thousandths % 1000 == 0 { (thousandths / 1000).to_string() } else { format!("{thousandths}m") }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn quota(hard: serde_json::Value, used: serde_json::Value) -> ResourceQuota {
+        serde_json::from_value(json!({"metadata": {"name": "team"}, "status": {"hard": hard, "used": used}})).unwrap()
+    }
+
+    fn pod() -> PodSpec {
+        serde_json::from_value(json!({
+            "containers": [{"name": "a", "resources": {"limits": {"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": 1}}},
+                {"name": "b", "resources": {"requests": {"cpu": "500m"}}}],
+            "initContainers": [{"name": "view", "resources": {"requests": {"cpu": "3"}}}],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn every_word_of_a_quota_is_held_against_all_brokers() {
+        // Three pods of 3 cores (the init container's), 1 GiB and one GPU.
+        let table = [
+            (json!({"pods": "3"}), json!({}), None),
+            (json!({"pods": "3"}), json!({"pods": "1"}), Some("leaves 2 of pods, and the burst needs 3")),
+            (json!({"requests.cpu": "9"}), json!({}), None),
+            (json!({"cpu": "8500m"}), json!({}), Some("leaves 8500m of cpu, and the burst needs 9")),
+            (json!({"limits.cpu": "6"}), json!({}), None),
+            (json!({"limits.cpu": "5"}), json!({}), Some("of limits.cpu")),
+            (json!({"requests.memory": "2Gi"}), json!({}), Some("of requests.memory")),
+            (json!({"requests.nvidia.com/gpu": "2"}), json!({}), Some("of requests.nvidia.com/gpu")),
+            (json!({"count/jobs.batch": "1"}), json!({"count/jobs.batch": "1"}), Some("leaves 0 of count/jobs.batch")),
+            (json!({"persistentvolumeclaims": "0"}), json!({}), None),
+        ];
+        for (hard, used, expected) in table {
+            let found = exceeded(&[quota(hard.clone(), used)], &pod(), 3, Ahead::default());
+            match expected {
+                None => assert_eq!(found, None, "{hard}"),
+                Some(part) => assert!(found.clone().unwrap_or_default().contains(part), "{hard}: {found:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_promised_before_counts_and_scoped_quotas_are_left_alone() {
+        let tight = quota(json!({"pods": "5", "requests.cpu": "12"}), json!({}));
+        let ahead = |pods, cores| exceeded(std::slice::from_ref(&tight), &pod(), 3, Ahead { pods, cores });
+        assert_eq!(ahead(2, 3), None);
+        assert!(ahead(3, 0).is_some() && ahead(0, 4).is_some());
+        let mut scoped = quota(json!({"pods": "0"}), json!({}));
+        scoped.spec = serde_json::from_value(json!({"scopes": ["BestEffort"]})).unwrap();
+        assert_eq!(exceeded(&[scoped], &pod(), 3, Ahead::default()), None);
+    }
+}

@@ -1,0 +1,229 @@
+//! Taking an offer that was admitted: it is rendered, judged, shown to the API server, and only then written.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Pod, PodSpec, PodTemplateSpec, ResourceQuota};
+use kube::Api;
+use kube::api::{ListParams, ObjectMeta, PostParams};
+
+use super::admission::{self, Admitted};
+use super::controller::Provider;
+use super::ledger::SlotKey;
+use super::materialize::{self, LEAD_PORT};
+use super::quota::{self, Ahead};
+use crate::api::hosted_burst::HostedBurst;
+use crate::api::names;
+use crate::bursting::peers::PeerView;
+use crate::bursting::shared::lock;
+use crate::cluster::RequestError;
+use crate::cluster::apply::Once;
+use crate::cluster::error::{Cause, chain};
+use crate::contract::{PeerName, Rejection, RejectionReason};
+use crate::render::{self, HostedSide};
+
+impl Provider {
+    /// Renders and judges what an admitted offer would make, shows it to the API server, and creates its HostedBurst.
+    pub(super) async fn admit(
+        &self,
+        key: &SlotKey,
+        peer: &PeerName,
+        peers: &BTreeMap<PeerName, PeerView>,
+        wanted: HostedBurst,
+        admitted: &Admitted,
+    ) -> Result<Result<Arc<HostedBurst>, Rejection>, RequestError> {
+        let not_renderable = |message: String| Ok(Err(Rejection::new(RejectionReason::NotRenderable, message)));
+        let slot = wanted.spec.slot.clone();
+        let mini_cluster = materialize::mini_cluster(&wanted, &admitted.template, &admitted.rank_map);
+        let context = render::Context {
+            hosted: Some(HostedSide {
+                rank_map: admitted.rank_map.clone(),
+                slot: slot.clone(),
+                lead_service: names::lead(&slot),
+                lead_port: LEAD_PORT,
+            }),
+            ..self.shared.settings.clone()
+        };
+        let rendered = match render::render(&mini_cluster, &context) {
+            Ok(rendered) => rendered,
+            Err(problems) => return not_renderable(problems.to_string()),
+        };
+        let template = rendered.job.spec.clone().unwrap_or_default().template;
+        let Some(import) = peers.get(peer).and_then(|peer| peer.import.as_ref()) else {
+            let message = format!("ClusterPeer {peer} has no import here any more");
+            return Ok(Err(Rejection::new(RejectionReason::ImportNotAllowed, message)));
+        };
+        if let Err(rejection) = admission::judge_pod(peer, import, &template) {
+            return Ok(Err(rejection));
+        }
+        // Its owner does not exist yet; what is judged here is everything else.
+        let mut job = rendered.job;
+        job.metadata.owner_references = None;
+        match self.applier.dry_run(&job).await {
+            Ok(_) => {}
+            Err(error) if error.cause().is_transient() => return Err(error),
+            Err(error) => return not_renderable(chain(&error)),
+        }
+        if let Some(rejection) = self.refused_pod(key, &template).await? {
+            return Ok(Err(rejection));
+        }
+        if let Some(message) = self.over_quota(key, &template, wanted.spec.size).await? {
+            return Ok(Err(Rejection::new(RejectionReason::QuotaExceeded, message)));
+        }
+        match self.applier.create_once(&wanted).await {
+            Ok(Once::Created(stored)) => Ok(Ok(self.fresh.wrote(stored))),
+            Ok(Once::Exists) => self.taken(key, &wanted).await,
+            Err(error) if error.cause().is_transient() => Err(error),
+            Err(error) => not_renderable(chain(&error)),
+        }
+    }
+
+    /// The name is taken: perhaps by this very burst, whose creation was never answered.
+    async fn taken(
+        &self,
+        key: &SlotKey,
+        wanted: &HostedBurst,
+    ) -> Result<Result<Arc<HostedBurst>, Rejection>, RequestError> {
+        let hosted: Api<HostedBurst> = Api::namespaced(self.shared.clients.reader.clone(), &key.0);
+        let object = format!("HostedBurst {}/{}", key.0, key.1);
+        let found = hosted.get_opt(&key.1).await.map_err(|error| RequestError::new("read", object.clone(), error))?;
+        let same = |found: &HostedBurst| {
+            found.spec.peer == wanted.spec.peer && materialize::key(&found.spec) == materialize::key(&wanted.spec)
+        };
+        Ok(match found.filter(|found| found.metadata.deletion_timestamp.is_none() && same(found)) {
+            Some(found) => Ok(self.fresh.wrote(found)),
+            None => Err(Rejection::new(RejectionReason::NameTaken, format!("{object} exists here"))),
+        })
+    }
+
+    /// What the API server says to one such pod: Pod Security of the namespace, its LimitRanges and quotas, the service
+    /// account, the runtime class, the priority class. A Job is not judged by those, and would stand there without pods.
+    async fn refused_pod(&self, key: &SlotKey, template: &PodTemplateSpec) -> Result<Option<Rejection>, RequestError> {
+        let metadata = template.metadata.clone().unwrap_or_default();
+        let name = Some(format!("{}-0", key.1));
+        let pod = Pod { metadata: ObjectMeta { name, ..metadata }, spec: template.spec.clone(), status: None };
+        let pods: Api<Pod> = Api::namespaced(self.shared.clients.writer.clone(), &key.0);
+        let params = PostParams { dry_run: true, ..PostParams::default() };
+        let Err(error) = pods.create(&params, &pod).await else { return Ok(None) };
+        let error = RequestError::new("check", format!("a pod of {}/{}", key.0, key.1), error);
+        match judge_refusal(error.cause()) {
+            Judged::Fine => Ok(None),
+            Judged::Later => Err(error),
+            Judged::Refused(reason) => Ok(Some(Rejection::new(reason, chain(&error)))),
+        }
+    }
+
+    async fn over_quota(
+        &self,
+        key: &SlotKey,
+        template: &PodTemplateSpec,
+        brokers: u32,
+    ) -> Result<Option<String>, RequestError> {
+        let quotas: Api<ResourceQuota> = Api::namespaced(self.shared.clients.reader.clone(), &key.0);
+        let listed = quotas.list(&ListParams::default()).await;
+        let listed = listed.map_err(|error| RequestError::new("list", format!("ResourceQuotas of {}", key.0), error));
+        let quotas = match listed {
+            Ok(listed) => listed.items,
+            Err(error) if error.cause().is_denied() => {
+                tracing::debug!(error = chain(&error), "quotas are left to the API server");
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        if quotas.is_empty() {
+            return Ok(None);
+        }
+        let pods = self.shared.caches.pod_views();
+        let mut ahead = Ahead::default();
+        for ((_, slot), entry) in
+            lock(&self.state).ledger.entries().filter(|(other, _)| other.0 == key.0 && *other != key)
+        {
+            let made = pods.iter().filter(|pod| pod.namespace == key.0 && pod.job.as_ref() == Some(slot)).count();
+            let pending = entry.size.saturating_sub(u32::try_from(made).unwrap_or(u32::MAX));
+            ahead.pods = ahead.pods.saturating_add(pending);
+            ahead.cores = ahead.cores.saturating_add(pending.saturating_mul(entry.cores));
+        }
+        Ok(quota::exceeded(&quotas, template.spec.as_ref().unwrap_or(&PodSpec::default()), brokers, ahead))
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Judged {
+    Fine,
+    Later,
+    Refused(RejectionReason),
+}
+
+/// What an API server's refusal of a pod means. That we may not ask, or that the name is taken, says nothing of the pod.
+fn judge_refusal(cause: &Cause) -> Judged {
+    match cause {
+        Cause::Refused { code: 403, message, .. } if message.contains("violates PodSecurity") => {
+            Judged::Refused(RejectionReason::PodSecurity)
+        }
+        Cause::Refused { code: 403, message, .. }
+            if message.contains("exceeded quota") || message.contains("failed quota") =>
+        {
+            Judged::Refused(RejectionReason::QuotaExceeded)
+        }
+        // The namespace was made a moment ago, and its controllers are on their way.
+        Cause::Refused { code: 403, message, .. }
+            if message.contains("serviceaccount \"default\" not found") || message.contains("no API token found") =>
+        {
+            Judged::Later
+        }
+        Cause::Refused { code: 403, message, .. } if message.contains("cannot create resource") => Judged::Fine,
+        cause if cause.is_already_exists() => Judged::Fine,
+        cause if cause.is_transient() => Judged::Later,
+        _ => Judged::Refused(RejectionReason::NotRenderable),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_api_servers_no_is_told_from_our_own_lack_of_rights() {
+        let refused =
+            |code, message: &str| Cause::Refused { code, reason: "Forbidden".into(), message: message.into() };
+        let table = [
+            (
+                refused(403, "pods \"a-0\" is forbidden: violates PodSecurity \"restricted:latest\": allow…"),
+                Judged::Refused(RejectionReason::PodSecurity),
+            ),
+            (
+                refused(403, "pods \"a-0\" is forbidden: exceeded quota: team, requested: pods=1"),
+                Judged::Refused(RejectionReason::QuotaExceeded),
+            ),
+            (
+                refused(403, "pods \"a-0\" is forbidden: failed quota: team: must specify limits.cpu"),
+                Judged::Refused(RejectionReason::QuotaExceeded),
+            ),
+            (
+                refused(
+                    403,
+                    "pods \"a-0\" is forbidden: error looking up service account flux/default: serviceaccount \"default\" not found",
+                ),
+                Judged::Later,
+            ),
+            (
+                refused(
+                    403,
+                    "pods \"a-0\" is forbidden: error looking up service account flux/guests: serviceaccount \"guests\" not found",
+                ),
+                Judged::Refused(RejectionReason::NotRenderable),
+            ),
+            (
+                refused(403, "pods is forbidden: User \"agent\" cannot create resource \"pods\" in API group"),
+                Judged::Fine,
+            ),
+            (refused(500, "etcd is away"), Judged::Later),
+            (refused(422, "spec.containers[0].image: Required value"), Judged::Refused(RejectionReason::NotRenderable)),
+        ];
+        for (cause, expected) in table {
+            assert_eq!(judge_refusal(&cause), expected, "{cause:?}");
+        }
+        let taken = Cause::Refused { code: 409, reason: "AlreadyExists".into(), message: String::new() };
+        assert_eq!(judge_refusal(&taken), Judged::Fine);
+    }
+}
