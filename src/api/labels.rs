@@ -138,6 +138,8 @@ pub mod manager {
     pub const PEER: &str = "tributary-peer";
     /// Writes the ClusterPeers of clusters that join, and what this cluster says of itself.
     pub const ENROLMENT: &str = "tributary-enrolment";
+    /// Applies the EndpointSlices of the federation's Service.
+    pub const ENTRANCE: &str = "tributary-entrance";
     /// Replaces the trust bundle of a peer that replaces its authority.
     pub const TRUST: &str = "tributary-trust";
     /// What people write through `agentctl`.

@@ -14,7 +14,7 @@ use super::provider::controller::Provider;
 use super::root::controller::Root;
 use super::shared::{Shared, no_contacts};
 use super::timing::Times;
-use super::watch::Caches;
+use super::watch::{Caches, WatchedNode};
 use crate::api::burst::Burst;
 use crate::api::hosted_burst::HostedBurst;
 use crate::api::labels;
@@ -101,6 +101,11 @@ impl Bursting {
         subscriptions.push(shared.caches.peers.subscribe(move |_| publish(&known, &own, &sender)));
         let bursting = Self { shared, root, provider, peer_status, peer_queue, specs, _subscriptions: subscriptions };
         (Arc::new(bursting), watches)
+    }
+
+    /// The nodes of this cluster: who needs them besides need not watch them again.
+    pub fn nodes(&self) -> Cache<WatchedNode> {
+        self.shared.caches.nodes.clone()
     }
 
     /// The configured peers, for the federation.

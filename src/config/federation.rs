@@ -1,6 +1,6 @@
 //! `[federation]`: how to peer with other clusters.
 
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,9 +16,20 @@ pub struct FederationConfig {
     /// without IPv6.
     pub listen: SocketAddr,
     /// Addresses peers reach it at, `host:port`: what joining clusters and `agentctl` write into the ClusterPeers of
-    /// others.
+    /// others. Default: what `federation.service` and the nodes show.
     #[serde(deserialize_with = "text::list")]
     pub advertise: Vec<String>,
+    /// Name of the Service in the agent's namespace that leads peers to the agent that leads: it has no selector, and its
+    /// ports are called `federation` and `join`. The leading agent writes its EndpointSlice, and advertises its load
+    /// balancer or its node ports. Default: none.
+    #[serde(deserialize_with = "text::text", skip_serializing_if = "String::is_empty")]
+    pub service: String,
+    /// Addresses of this agent's pod, at most one of each family; in a pod `status.podIPs` of the downward API.
+    #[serde(deserialize_with = "text::addresses", skip_serializing_if = "Vec::is_empty")]
+    pub pod_ips: Vec<IpAddr>,
+    /// The node of this agent's pod: `externalTrafficPolicy: Local` needs it.
+    #[serde(deserialize_with = "text::text", skip_serializing_if = "String::is_empty")]
+    pub node_name: String,
     /// Where `tls.crt`, `tls.key` and `ca.crt` come from. Default: the Secret `tributary-identity`, which the agent
     /// makes if it is not there.
     pub identity: IdentityConfig,
@@ -51,7 +62,7 @@ pub enum IdentityConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct JoinConfig {
-    /// UDP address of the listener.
+    /// UDP address of the listener. `[::]`, the default, is as with `federation.listen`.
     pub listen: SocketAddr,
     /// Addresses it is reached at, `host:port`: what tokens hold. Default: the hosts of `federation.advertise` with the
     /// port of `federation.join.listen`.
@@ -76,6 +87,9 @@ impl Default for FederationConfig {
         Self {
             listen: SocketAddr::from((Ipv6Addr::UNSPECIFIED, 7946)),
             advertise: Vec::new(),
+            service: String::new(),
+            pod_ips: Vec::new(),
+            node_name: String::new(),
             identity: IdentityConfig::Secret(IDENTITY_SECRET.to_owned()),
             trust_domain: None,
             validity: Duration::from_secs(24 * 3600),
@@ -86,7 +100,7 @@ impl Default for FederationConfig {
 
 impl Default for JoinConfig {
     fn default() -> Self {
-        Self { listen: SocketAddr::from(([0, 0, 0, 0], JOIN_PORT)), advertise: Vec::new() }
+        Self { listen: SocketAddr::from((Ipv6Addr::UNSPECIFIED, JOIN_PORT)), advertise: Vec::new() }
     }
 }
 
@@ -112,6 +126,13 @@ impl FederationConfig {
         check_addresses("federation.advertise", &self.advertise)?;
         check_addresses("federation.join.advertise", &self.join.advertise)?;
         let rejected = |key, reason| Err(Box::new(ConfigError::Rejected { key, reason }));
+        if !self.service.is_empty() && self.pod_ips.is_empty() {
+            let reason = format!(
+                "is not set, and peers shall come through Service {}: in a pod it is status.podIPs of the downward API",
+                self.service
+            );
+            return rejected("federation.pod_ips", reason);
+        }
         if !(SHORTEST..=LONGEST).contains(&self.validity) {
             let reason = format!("{:?} is not between {SHORTEST:?} and 366 days", self.validity);
             return rejected("federation.validity", reason);

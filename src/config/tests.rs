@@ -1,5 +1,6 @@
 #![allow(clippy::result_large_err, reason = "figment's Jail asks for its own error type")]
 
+use std::net::IpAddr;
 use std::path::Path;
 
 use figment::Jail;
@@ -46,11 +47,13 @@ fn the_environment_wins_over_the_file_and_may_look_like_numbers() {
         jail.set_env("TRIBUTARY__CLUSTER__LABELS", "example.org/region=eu, tier=gpu");
         jail.set_env("TRIBUTARY__FEDERATION__IDENTITY__DIR", "/etc/identity");
         jail.set_env("TRIBUTARY__FEDERATION__ADVERTISE", "a:1,[2001:db8::1]:2");
+        jail.set_env("TRIBUTARY__FEDERATION__POD_IPS", "10.0.0.7,fd00::7");
         let config = load(jail).unwrap();
         assert_eq!(config.cluster.name, "42");
         assert_eq!(config.cluster.labels["example.org/region"], "eu");
         assert_eq!(config.federation.identity, IdentityConfig::Dir("/etc/identity".into()));
         assert_eq!(config.federation.advertise, ["a:1", "[2001:db8::1]:2"]);
+        assert_eq!(config.federation.pod_ips, ["10.0.0.7", "fd00::7"].map(|text| text.parse::<IpAddr>().unwrap()));
         Ok(())
     });
 }
@@ -79,6 +82,12 @@ fn errors_name_the_key_and_where_it_stands() {
         ("[cluster]\nname=\"a\"\n[federation]\nvalidity=\"1s\"\n", &[], "1s is not between 15s and 366 days"),
         ("[cluster]\nname=\"a\"\n[federation]\ntrust_domain=\"A b\"\n", &[], "federation.trust_domain: \"A b\""),
         ("[cluster]\nname=\"a\"\n[federation.join]\nlisten=\"0.0.0.0:7946\"\n", &[], "is federation.listen already"),
+        ("[cluster]\nname=\"a\"\n[federation]\nservice=\"b\"\n", &[], "federation.pod_ips: is not set"),
+        (
+            "[cluster]\nname=\"a\"\n",
+            &[("TRIBUTARY__FEDERATION__POD_IPS", "10.0.0.7,here")],
+            "federation.pod_ips: \"here\" is not an IP address",
+        ),
         ("[cluster\n", &[], "agent.toml"),
         ("[cluster]\nname=\"a\"\n[liveness]\nheartbeat_millis=50\n", &[], "50 is not between 100 and 10000"),
         ("[cluster]\nname=\"a\"\n[liveness]\nheartbeat_millis=1600\n", &[], "4700 is not more than three heartbeats"),

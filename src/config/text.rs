@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
 
@@ -97,4 +98,12 @@ pub(super) fn list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Str
         }
     }
     deserializer.deserialize_any(List)
+}
+
+/// A list of IP addresses: an array, or one comma-separated string.
+pub(super) fn addresses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpAddr>, D::Error> {
+    let address = |text: String| {
+        text.parse().map_err(|_| D::Error::custom(format!("{text:?} is not an IP address such as \"10.244.0.7\"")))
+    };
+    list(deserializer)?.into_iter().map(address).collect()
 }

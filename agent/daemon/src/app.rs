@@ -127,7 +127,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
 }
 
 async fn bind(what: &str, address: std::net::SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address)
+    health::listen(address)
         .await
         .with_context(|| format!("failed to listen on {what}.listen = {address}; is another agent running here?"))
 }

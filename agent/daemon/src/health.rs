@@ -3,6 +3,8 @@
 //! Liveness is dumb: the process answers. Readiness names what is waited for, so that `kubectl describe` shows it. A
 //! standby is ready: it has warm caches and takes over by itself.
 
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use axum::Router;
@@ -19,6 +21,17 @@ use tributary::metrics::Metrics;
 struct Health {
     readiness: Readiness,
     metrics: Arc<Metrics>,
+}
+
+/// Listens on `address`; on IPv4 alone if it is `[::]` and the machine has no IPv6.
+pub async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let everywhere = address.is_ipv6() && address.ip().is_unspecified();
+    match TcpListener::bind(address).await {
+        Err(error) if everywhere && error.kind() != ErrorKind::AddrInUse => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await.map_err(|_| error)
+        }
+        outcome => outcome,
+    }
 }
 
 /// The three endpoints.

@@ -28,6 +28,7 @@ use tributary::render;
 
 use crate::enrolment::Enrolment;
 use crate::enrolment::card::Card;
+use crate::entrance::Entrance;
 use crate::identity::Source;
 use crate::local_status::Local;
 use crate::queries::Queries;
@@ -41,6 +42,10 @@ const RETRY: Duration = Duration::from_secs(5);
 const BIND_AGAIN: Duration = Duration::from_millis(50);
 /// See [`BIND_AGAIN`].
 const BINDS: u32 = 60;
+
+/// What taking this agent out of the EndpointSlices may take: an API server that does not answer must not hold up the end
+/// of a term, and the next leader writes over them.
+const CLOSE: Duration = Duration::from_secs(1);
 
 /// What a leader is made of.
 pub struct Parts {
@@ -75,6 +80,7 @@ struct Federation {
     config: Config,
     parts: Parts,
     bursting: Arc<Bursting>,
+    entrance: Arc<Entrance>,
     counters: MeshMetrics,
 }
 
@@ -104,8 +110,10 @@ impl Leader {
             times: times(config.bursting),
         });
         filling.extend(more);
+        let (entrance, more) = Entrance::new(config, &parts.clients, bursting.nodes());
+        filling.extend(more);
         let counters = MeshMetrics::register(&parts.metrics);
-        let federation = Federation { config: config.clone(), parts, bursting, counters };
+        let federation = Federation { config: config.clone(), parts, bursting, entrance, counters };
         (Self { controller, federation: Arc::new(federation) }, filling)
     }
 
@@ -178,6 +186,11 @@ impl Federation {
             () = stop.cancelled() => return Ok(()),
         };
         let timers = timers(&self.config)?;
+        // Whoever dials from now on finds this agent.
+        tokio::select! {
+            () = self.entrance.open() => {}
+            () = stop.cancelled() => return Ok(()),
+        }
         let Some(transport) = self.listen(&source, &timers, stop).await? else { return Ok(()) };
         let (_epoch, epoch) = watch::channel(Some(epoch));
         let closing = CancellationToken::new();
@@ -209,11 +222,13 @@ impl Federation {
                 clock: clock.clone(),
             }),
         };
+        let (reaches, reach) = watch::channel(None);
         let card = Card {
             config: self.config.clone(),
             cluster_uid: cluster_uid.clone(),
             clients: clients.clone(),
             identities: source.store.clone(),
+            reach,
         };
         let (introductions, own) = watch::channel(Arc::new(card.introduction()));
         let enrolment = Enrolment {
@@ -231,14 +246,15 @@ impl Federation {
             () = self.bursting.clone().run(Some(handle.clone()), stop.clone()) => {}
             () = async {
                 let kept = source.renew(agreed, clock.clone());
-                tokio::join!(kept, card.keep(introductions), enrolment.run(), teller.run());
+                let entrance = self.entrance.keep(&reaches);
+                tokio::join!(kept, card.keep(introductions), enrolment.run(), teller.run(), entrance);
                 pending().await
             } => {}
         }
         mesh.send_replace(None);
         // Peers are told before the Lease is given up.
         closing.cancel();
-        handle.ended().await;
+        tokio::join!(handle.ended(), tokio::time::timeout(CLOSE, self.entrance.close())).0;
         Ok(())
     }
 }

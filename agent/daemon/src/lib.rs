@@ -6,6 +6,7 @@
 //! | [`watches`] | the shared caches; they run on standbys too |
 //! | [`leader`] | what runs only while this agent leads |
 //! | [`identity`] | where `tls.crt`, `tls.key` and `ca.crt` come from, and who renews them |
+//! | [`entrance`] | leads peers to the agent that leads, and knows where they reach it |
 //! | [`enrolment`] | lets clusters join that have a token |
 //! | [`trust`] | new authorities: ours told to peers, theirs taken |
 //! | [`upstream`] | refuses to run beside the Flux Operator |
@@ -22,6 +23,7 @@ pub mod admin_http;
 pub mod app;
 pub mod cli;
 pub mod enrolment;
+pub mod entrance;
 pub mod health;
 pub mod identity;
 pub mod leader;

@@ -16,6 +16,7 @@ use super::message::{Introduction, Refused, Request};
 use super::{proto, tls};
 use crate::clock::SharedClock;
 use crate::federation::identity::IdentityStore;
+use crate::federation::transport::quic::socket;
 use crate::federation::wire::registry::StreamKind;
 use crate::federation::wire::{frame, limits};
 
@@ -63,7 +64,7 @@ impl EnrolListener {
             .datagram_receive_buffer_size(None);
         let transport = Arc::new(transport);
         let config = config(&identities, &clock, &transport);
-        let endpoint = Endpoint::server(config, listen)?;
+        let endpoint = socket::endpoint(listen, config).map_err(|error| error.source)?;
         Ok(Self { endpoint, identities, registrar, clock, transport })
     }
 

@@ -14,6 +14,8 @@ use tributary::config::{Config, IdentityConfig};
 use tributary::federation::enrol::Introduction;
 use tributary::federation::identity::{Identity, IdentityStore};
 
+use crate::entrance::reach::Reach;
+
 /// How soon a write that failed is tried again.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -27,6 +29,8 @@ pub struct Card {
     pub clients: Clients,
     /// The identity in use.
     pub identities: IdentityStore,
+    /// Where this cluster is reached; `None`: it is not known yet.
+    pub reach: watch::Receiver<Option<Reach>>,
 }
 
 impl Card {
@@ -44,8 +48,11 @@ impl Card {
 
     /// Writes the ConfigMap and sends who we are, whenever it changes, until dropped.
     pub async fn keep(self, introductions: watch::Sender<Arc<Introduction>>) {
-        let mut renewals = self.identities.subscribe();
+        let (mut renewals, mut reach) = (self.identities.subscribe(), self.reach.clone());
         loop {
+            // Whoever reads the ConfigMap would take what is missing for a cluster that nobody reaches.
+            let Ok(_) = reach.wait_for(Option::is_some).await else { return std::future::pending().await };
+            reach.mark_unchanged();
             let newest = Arc::new(self.introduction());
             introductions.send_if_modified(|current| {
                 let differs = *current != newest;
@@ -57,22 +64,26 @@ impl Card {
                 tracing::warn!(%error, name = cluster_card::NAME, "failed to write the ConfigMap of this cluster");
                 tokio::time::sleep(RETRY).await;
             }
-            if renewals.changed().await.is_err() {
+            let ended = tokio::select! {
+                changed = renewals.changed() => changed.is_err(),
+                changed = reach.changed() => changed.is_err(),
+            };
+            if ended {
                 return std::future::pending().await;
             }
         }
     }
 
     fn card(&self, identity: &Identity) -> ClusterCard {
-        let federation = &self.config.federation;
+        let Reach { endpoints, join_endpoints } = self.reach.borrow().clone().unwrap_or_default();
         ClusterCard {
             cluster: self.config.cluster.name.clone(),
             cluster_uid: self.cluster_uid.clone(),
-            trust_domain: federation.trust_domain.clone(),
-            endpoints: federation.advertise.clone(),
-            join_endpoints: federation.join_endpoints(),
+            trust_domain: self.config.federation.trust_domain.clone(),
+            endpoints,
+            join_endpoints,
             trust_bundle: identity.trust().to_pem(),
-            authority: match &federation.identity {
+            authority: match &self.config.federation.identity {
                 IdentityConfig::Secret(name) => Some(names::authority(name)),
                 IdentityConfig::Dir(_) | IdentityConfig::Off => None,
             },

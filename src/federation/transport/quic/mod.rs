@@ -38,7 +38,7 @@ mod accept;
 mod ended;
 mod link;
 mod settings;
-mod socket;
+pub(crate) mod socket;
 
 #[cfg(test)]
 mod tests;

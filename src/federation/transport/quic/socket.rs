@@ -24,7 +24,7 @@ pub struct BindError {
 }
 
 /// A socket on `address` with a QUIC endpoint on it.
-pub(super) fn endpoint(address: SocketAddr, server: ServerConfig) -> Result<Endpoint, BindError> {
+pub(crate) fn endpoint(address: SocketAddr, server: ServerConfig) -> Result<Endpoint, BindError> {
     let failed = |step| move |source| BindError { address, step, source };
     let socket = socket(address)
         .or_else(|error| match without_ipv6(address, &error) {

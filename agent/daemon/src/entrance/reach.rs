@@ -1,0 +1,193 @@
+//! Where peers reach the federation's Service from outside of the cluster.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::{Service, ServicePort};
+use tributary::bursting::addresses;
+use tributary::bursting::nodes::NodeView;
+use tributary::config::FederationConfig;
+
+use super::slices::{FEDERATION_PORT, JOIN_PORT};
+
+/// Nodes that are named: peers try one after the other, and any of them leads to the Service.
+const MOST_NODES: usize = 4;
+
+/// Addresses, each `host:port`. Empty: nobody outside reaches this cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reach {
+    /// Where sessions with peers come in.
+    pub endpoints: Vec<String>,
+    /// Where clusters that join come in.
+    pub join_endpoints: Vec<String>,
+}
+
+impl Reach {
+    /// What the configuration says alone.
+    pub fn configured(federation: &FederationConfig) -> Self {
+        Self { endpoints: federation.advertise.clone(), join_endpoints: federation.join_endpoints() }
+    }
+
+    /// What the configuration says; what it leaves out is as the Service and the nodes are now.
+    pub fn of(federation: &FederationConfig, service: Option<&Service>, nodes: &BTreeMap<String, &NodeView>) -> Self {
+        let configured = Self::configured(federation);
+        let Some(outside) = service.and_then(|service| Outside::of(service, nodes)) else { return configured };
+        let endpoints = match configured.endpoints.is_empty() {
+            true => outside.endpoints(FEDERATION_PORT, &outside.hosts),
+            false => configured.endpoints.clone(),
+        };
+        let hosts: Vec<String> = endpoints.iter().filter_map(|one| Some(one.rsplit_once(':')?.0.to_owned())).collect();
+        let join_endpoints = match federation.join.advertise.is_empty() {
+            true => outside.endpoints(JOIN_PORT, &hosts),
+            false => configured.join_endpoints,
+        };
+        Self { endpoints, join_endpoints }
+    }
+}
+
+/// A Service as it is seen from outside.
+struct Outside {
+    /// Hosts as they stand in `host:port`.
+    hosts: Vec<String>,
+    /// Ports by their names.
+    ports: BTreeMap<String, u16>,
+}
+
+impl Outside {
+    /// `None`: it is of a type that nobody outside reaches.
+    fn of(service: &Service, nodes: &BTreeMap<String, &NodeView>) -> Option<Self> {
+        let spec = service.spec.as_ref()?;
+        let (hosts, port): (_, fn(&ServicePort) -> Option<i32>) = match spec.type_.as_deref() {
+            Some("LoadBalancer") => (balancers(service), |port| Some(port.port)),
+            Some("NodePort") => (node_hosts(nodes), |port| port.node_port),
+            _ => return None,
+        };
+        let ports = spec.ports.iter().flatten().filter_map(|one| {
+            Some((one.name.clone()?, port(one).and_then(|number| u16::try_from(number).ok()).filter(|port| *port > 0)?))
+        });
+        Some(Self { hosts, ports: ports.collect() })
+    }
+
+    fn endpoints(&self, port: &str, hosts: &[String]) -> Vec<String> {
+        let Some(port) = self.ports.get(port) else { return Vec::new() };
+        // In the order they have, each once.
+        let mut once: BTreeSet<&String> = hosts.iter().collect();
+        hosts.iter().filter(|host| once.remove(host)).map(|host| format!("{host}:{port}")).collect()
+    }
+}
+
+/// A load balancer that is not there yet has no host: its node ports are not advertised meanwhile, since what peers are
+/// told stays in their ClusterPeers.
+fn balancers(service: &Service) -> Vec<String> {
+    let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    let ingress = status.and_then(|balancer| balancer.ingress.as_ref()).into_iter().flatten();
+    ingress.filter_map(|one| one.hostname.clone().or_else(|| Some(host(one.ip.as_ref()?.parse().ok()?)))).collect()
+}
+
+/// External addresses if any node has one, else internal ones. Nodes that take no pods come last: they may be leaving.
+fn node_hosts(nodes: &BTreeMap<String, &NodeView>) -> Vec<String> {
+    let own: Vec<_> = nodes.values().flat_map(|node| node.pod_ranges.iter().copied()).collect();
+    let usable = |node: &NodeView, kind: &str| {
+        let of_kind = node.addresses.iter().filter(|(of, _)| of == kind);
+        let parsed = of_kind.filter_map(|(_, text)| addresses::check(text.parse().ok()?, &own).ok());
+        // As the lead broker's address: IPv4 is what most peers can reach.
+        parsed.min_by_key(IpAddr::is_ipv6)
+    };
+    let mut ordered: Vec<&NodeView> = nodes.values().copied().collect();
+    ordered.sort_by_key(|node| !node.schedulable);
+    for kind in ["ExternalIP", "InternalIP"] {
+        let hosts: Vec<String> =
+            ordered.iter().filter_map(|node| usable(node, kind)).map(host).take(MOST_NODES).collect();
+        if !hosts.is_empty() {
+            return hosts;
+        }
+    }
+    Vec::new()
+}
+
+fn host(address: IpAddr) -> String {
+    if address.is_ipv6() { format!("[{address}]") } else { address.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn service(type_: &str, ingress: Value) -> Service {
+        let ports = json!([
+            {"name": "federation", "port": 7946, "nodePort": 30946, "protocol": "UDP"},
+            {"name": "join", "port": 7956, "nodePort": 30956, "protocol": "UDP"},
+        ]);
+        let object = json!({"spec": {"type": type_, "ports": ports}, "status": {"loadBalancer": {"ingress": ingress}}});
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn node(schedulable: bool, addresses: &[(&str, &str)]) -> NodeView {
+        let addresses = addresses.iter().map(|(kind, text)| ((*kind).into(), (*text).into())).collect();
+        NodeView { schedulable, addresses, pod_ranges: vec!["10.244.0.0/16".parse().unwrap()], ..NodeView::default() }
+    }
+
+    fn reach(federation: &FederationConfig, service: Option<&Service>, nodes: &[NodeView]) -> [String; 2] {
+        let nodes = nodes.iter().enumerate().map(|(index, node)| (format!("node-{index}"), node)).collect();
+        let Reach { endpoints, join_endpoints } = Reach::of(federation, service, &nodes);
+        [endpoints.join(" "), join_endpoints.join(" ")]
+    }
+
+    #[test]
+    fn node_ports_are_advertised_on_nodes_that_peers_can_reach() {
+        let (nobody, ports) = (FederationConfig::default(), service("NodePort", Value::Null));
+        let internal = |last: u8| node(true, &[("InternalIP", &format!("192.0.2.{last}")), ("Hostname", "n")]);
+        let table: [(&[NodeView], [&str; 2]); 6] = [
+            (&[], ["", ""]),
+            (&[internal(1)], ["192.0.2.1:30946", "192.0.2.1:30956"]),
+            (
+                &[node(false, &[("InternalIP", "192.0.2.9")]), internal(1)],
+                ["192.0.2.1:30946 192.0.2.9:30946", "192.0.2.1:30956 192.0.2.9:30956"],
+            ),
+            (
+                &[internal(1), node(true, &[("InternalIP", "192.0.2.2"), ("ExternalIP", "198.51.100.2")])],
+                ["198.51.100.2:30946", "198.51.100.2:30956"],
+            ),
+            (
+                &[node(true, &[("InternalIP", "2001:db8::1")]), node(true, &[("InternalIP", "10.244.0.1")])],
+                ["[2001:db8::1]:30946", "[2001:db8::1]:30956"],
+            ),
+            (&[node(true, &[("ExternalIP", "127.0.0.1")]), node(true, &[])], ["", ""]),
+        ];
+        for (nodes, expected) in table {
+            assert_eq!(reach(&nobody, Some(&ports), nodes), expected);
+        }
+        let many: Vec<NodeView> = (1..=9).map(internal).collect();
+        assert_eq!(reach(&nobody, Some(&ports), &many)[0].split(' ').count(), MOST_NODES);
+    }
+
+    #[test]
+    fn a_load_balancer_is_advertised_once_it_is_there() {
+        let (nobody, nodes) = (FederationConfig::default(), [node(true, &[("InternalIP", "192.0.2.1")])]);
+        let table = [
+            (Value::Null, ["", ""]),
+            (json!([{"ip": "203.0.113.7"}]), ["203.0.113.7:7946", "203.0.113.7:7956"]),
+            (json!([{"hostname": "lb.example", "ip": "203.0.113.7"}]), ["lb.example:7946", "lb.example:7956"]),
+            (json!([{"ip": "2001:db8::7"}]), ["[2001:db8::7]:7946", "[2001:db8::7]:7956"]),
+        ];
+        for (ingress, expected) in table {
+            assert_eq!(reach(&nobody, Some(&service("LoadBalancer", ingress)), &nodes), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_configured_counts_and_the_service_adds_the_port_for_joining() {
+        let ports = service("NodePort", Value::Null);
+        let mut federation = FederationConfig { advertise: vec!["gate.example:1".into()], ..Default::default() };
+        assert_eq!(reach(&federation, Some(&ports), &[]), ["gate.example:1", "gate.example:30956"]);
+        assert_eq!(reach(&federation, None, &[]), ["gate.example:1", "gate.example:7956"]);
+        let inside = service("ClusterIP", Value::Null);
+        assert_eq!(reach(&federation, Some(&inside), &[]), ["gate.example:1", "gate.example:7956"]);
+        federation.join.advertise = vec!["other.example:2".into()];
+        assert_eq!(reach(&federation, Some(&ports), &[]), ["gate.example:1", "other.example:2"]);
+        let nothing = FederationConfig::default();
+        assert_eq!(reach(&nothing, Some(&inside), &[node(true, &[("InternalIP", "192.0.2.1")])]), ["", ""]);
+    }
+}
