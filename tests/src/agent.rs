@@ -13,8 +13,8 @@ use tributary_sandbox::{Group, Process, Signal};
 /// Set in a process that shall be an agent; its value is the configuration file.
 const AGENT: &str = "TRIBUTARY_TEST_AGENT";
 
-/// User in the kubeconfigs of agents, and in the audit log.
-pub const AGENT_USER: &str = "agent";
+/// User in the kubeconfigs of agents, and in the audit log: the account that the chart makes for them.
+pub const AGENT_USER: &str = "system:serviceaccount:tributary-system:tributary";
 
 /// If this process was started by [`Agent::start`], it is an agent, until it ends. The test of this name in each test
 /// binary calls it: a test binary has no main of its own.
@@ -26,6 +26,13 @@ pub fn become_agent_if_asked() -> Option<ExitCode> {
 
 /// Name of the test that calls [`become_agent_if_asked`].
 const ENTRY: &str = "agent_process";
+
+/// A process of this binary that is an agent with this configuration file.
+pub(crate) fn command(config: &Path) -> std::io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args([ENTRY, "--exact", "--nocapture"]).env(AGENT, config);
+    Ok(command)
+}
 
 /// One agent of a cluster.
 pub struct Agent {
@@ -79,8 +86,7 @@ impl Agent {
 
     /// Starts the agent as a member of `group`.
     pub fn start(&self, group: &Group) -> anyhow::Result<()> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args([ENTRY, "--exact", "--nocapture"]).env(AGENT, self.config());
+        let mut command = command(&self.config())?;
         let process = group.spawn_logged(&format!("agent of {}", self.name), &mut command, &self.log())?;
         *self.process.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
         Ok(())

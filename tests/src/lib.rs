@@ -3,6 +3,7 @@
 
 pub mod agent;
 pub mod agentctl;
+pub mod chart;
 pub mod corpus;
 pub mod eventually;
 pub mod federation;

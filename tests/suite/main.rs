@@ -1,6 +1,7 @@
 //! Tests that need no cluster: the house, generated files, rendering, wire, simulation, command line, documents.
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod charts;
 mod corpus;
 mod edges;
 mod fields;
