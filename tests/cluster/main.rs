@@ -6,6 +6,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod bursting;
+mod chart;
 mod corpus;
 mod faults;
 mod identity;

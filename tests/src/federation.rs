@@ -15,6 +15,7 @@ use tributary::federation::identity::files::Existing;
 use tributary_sandbox::{ADMIN, Cluster, Group, Sandbox};
 
 use crate::agent::{AGENT_USER, Agent, Setup};
+use crate::chart;
 use crate::eventually::eventually;
 
 /// Namespace of the agents and their ClusterPeers.
@@ -112,15 +113,16 @@ impl Federation {
     async fn prepare(&self, cluster: &Cluster) -> anyhow::Result<()> {
         let client = cluster.client(ADMIN).await?;
         apply_crds(&client).await?;
-        make_namespace(&client, SYSTEM).await
+        make_namespace(&client, SYSTEM).await?;
+        chart::install_rules(&client).await
     }
 
     fn agent_for(&self, cluster: &Cluster, now: Timestamp) -> anyhow::Result<Agent> {
         let directory = self.directory.join(cluster.name());
         let identity = directory.join("identity");
         self.authority.issue(cluster.name(), now, A_DAY)?.write(&identity, Existing::Refuse)?;
-        // The agents of tests may do everything; what they need of rights is the chart's matter.
-        let kubeconfig = cluster.kubeconfig_in(AGENT_USER, Some("system:masters"))?;
+        // The agents of tests may do what the chart lets them do: a rule that it lacks fails them.
+        let kubeconfig = cluster.kubeconfig_in(AGENT_USER, None)?;
         let setup =
             Setup { cluster: cluster.name(), kubeconfig: &kubeconfig, identity: Some(&identity), extra: self.extra };
         Agent::new(&directory, &setup)

@@ -12,6 +12,7 @@ use tributary::config::Config;
 use tributary::federation::identity::SpiffeId;
 use tributary::render::{Context, render};
 use tributary_agentctl::cli::Cli;
+use tributary_tests::chart;
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -62,6 +63,7 @@ fn every_command_is_one_that_can_be_run() {
             }
             "cargo" => cargo(&words, &line),
             "kubectl" => kubectl(&words, &line),
+            "helm" => helm(&words, &line),
             _ => panic!("nobody knows whether this can be run: {line}"),
         }
     }
@@ -110,6 +112,17 @@ fn kubectl(words: &[&str], line: &str) {
             assert!(named.iter().all(|name| kinds.iter().any(|kind| kind == name)), "{line}: {kinds:?}");
         }
     }
+}
+
+/// The chart is there and takes the values. `cluster/chart.rs` installs it with this very line.
+fn helm(words: &[&str], line: &str) {
+    let ["helm", "install", name, chart, options @ ..] = words else { panic!("{line}") };
+    let mut arguments = vec!["template", name, chart, "--kube-version", chart::KUBERNETES];
+    for (at, option) in options.iter().enumerate().filter(|(_, option)| **option == "--set") {
+        arguments.extend([*option, options[at + 1]]);
+    }
+    let output = chart::helm(&root(), None, &arguments).unwrap();
+    assert!(output.status.success(), "{line}\n{}", String::from_utf8_lossy(&output.stderr));
 }
 
 fn after<'a>(words: &[&'a str], option: &str) -> &'a str {
