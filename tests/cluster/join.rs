@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, Patch, PatchParams};
+use kube::config::Kubeconfig;
 use kube::{Client, ResourceExt};
 use serde_json::json;
 use tributary::api::cluster_card::ClusterCard;
@@ -35,12 +36,17 @@ struct Side {
 
 impl Side {
     async fn start(federation: &Federation, index: usize, name: &str) -> Self {
+        Self::start_with(federation, index, name, "").await
+    }
+
+    /// With more in the section `federation` of its configuration.
+    async fn start_with(federation: &Federation, index: usize, name: &str, more: &str) -> Self {
         let cluster = &federation.clusters()[index];
         let client = federation.client(index).await;
         make_namespace(&client, SYSTEM).await.unwrap();
         let kubeconfig = cluster.kubeconfig_in(AGENT_USER, Some("system:masters")).unwrap();
         let join = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let extra = format!("validity = {VALIDITY:?}\n[federation.join]\nlisten = \"{join}\"\n");
+        let extra = format!("validity = {VALIDITY:?}\n{more}[federation.join]\nlisten = \"{join}\"\n");
         let directory = federation.directory().join(name);
         let setup = Setup { cluster: name, kubeconfig: &kubeconfig, identity: None, extra: &extra };
         let agent = Agent::new(&directory, &setup).unwrap();
@@ -156,11 +162,90 @@ async fn a_token_makes_peers_and_their_bursts_outlive_certificates_and_authoriti
     .await;
     left.agentctl(&["peer", "remove", "right"]).await.unwrap();
 
+    a_token_that_has_ended(&left, &third).await;
+    linked_with_what_cert_manager_issues(&federation, &left).await;
+
     left.agent.stop(&federation.group).await.unwrap();
     right.agent.stop(&federation.group).await.unwrap();
     federation.agent(0).start(&federation.group).unwrap();
     federation.agent(1).start(&federation.group).unwrap();
     federation.connected().await;
+}
+
+/// The shortest life there is.
+async fn a_token_that_has_ended(left: &Side, third: &std::path::Path) {
+    let printed = left.agentctl(&["token", "create", "--expires", "1s"]).await.unwrap();
+    let token = printed.lines().find(|line| line.starts_with("tributary-1.")).unwrap().to_owned();
+    eventually("the token has ended", async || {
+        let listed = left.agentctl(&["token", "list"]).await.map_err(|error| error.to_string())?;
+        if listed.contains("expired") { Ok(()) } else { Err(listed) }
+    })
+    .await;
+    let late = agentctl(third, &["join", &token, "--wait", "0s", "--agent-namespace", SYSTEM]).await.unwrap_err();
+    let late = late.to_string();
+    assert!(late.contains("expired") && late.contains("hint: "), "{late}");
+}
+
+/// A third cluster whose identity somebody else issues and renews, in a Secret as cert-manager writes it; whoever holds both
+/// kubeconfigs links it.
+async fn linked_with_what_cert_manager_issues(federation: &Federation, left: &Side) {
+    #[allow(clippy::disallowed_methods, reason = "certificates of a real run are valid now")]
+    let now = jiff::Timestamp::now();
+    let issuer = Authority::create("research", now).unwrap();
+    let secrets: Api<Secret> = Api::namespaced(federation.client(2).await, SYSTEM);
+    let issue = async || {
+        let issued = issuer.issue("third", now, std::time::Duration::from_secs(3600)).unwrap();
+        let secret: Secret = serde_json::from_value(json!({
+            "metadata": {"name": "issued", "annotations": {
+                "cert-manager.io/certificate-name": "issued", "cert-manager.io/issuer-kind": "Issuer"}},
+            "type": "kubernetes.io/tls",
+        }))
+        .unwrap();
+        let parts =
+            [("tls.crt", issued.certificate()), ("tls.key", issued.expose_key()), ("ca.crt", issuer.certificate())];
+        let data = parts.map(|(key, text)| (key.to_owned(), k8s_openapi::ByteString(text.as_bytes().to_vec())));
+        let secret = Secret { data: Some(data.into()), ..secret };
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": secret.metadata, "type": secret.type_,
+            "data": secret.data});
+        secrets.patch("issued", &PatchParams::apply("cert-manager").force(), &Patch::Apply(&secret)).await.unwrap();
+    };
+    issue().await;
+    let third = Side::start_with(federation, 2, "third", "identity = { secret = \"issued\" }\n").await;
+    eventually("the third agent says who it is", async || {
+        let card = third.introduced().await;
+        if card.trust_bundle == issuer.certificate() { Ok(()) } else { Err(tail(&third.agent.log_text())) }
+    })
+    .await;
+    // One kubeconfig with both contexts, as its owner has it.
+    let [ours, theirs] = [&left.kubeconfig, &third.kubeconfig].map(|path| Kubeconfig::read_from(path).unwrap());
+    let [a, b] = [&ours, &theirs].map(|config| config.contexts[0].name.clone());
+    let both = federation.directory().join("both.kubeconfig");
+    std::fs::write(&both, serde_json::to_string(&ours.merge(theirs).unwrap()).unwrap()).unwrap();
+    let link = ["link", a.as_str(), b.as_str(), "--import", "linked", "--one-way", "--agent-namespace", SYSTEM];
+    let linked = agentctl(&both, &link).await;
+    let linked = linked.unwrap_or_else(|error| panic!("{error}\n{}", tail(&third.agent.log_text())));
+    assert!(linked.contains("left and third are peers") && linked.contains("connected ("), "{linked}");
+    assert_eq!(left.peer("third").await.unwrap().spec.import, None);
+    assert_eq!(third.peer("left").await.unwrap().spec.import.unwrap().namespaces, ["linked"]);
+    // A word about something else takes nothing back.
+    left.agentctl(&["peer", "add", "third", "-l", "tier=gpu"]).await.unwrap();
+    assert_eq!(left.peer("third").await.unwrap().spec.trust_bundle.as_deref(), Some(issuer.certificate()));
+
+    issue().await;
+    eventually("what was renewed is in use", async || {
+        let log = third.agent.log_text();
+        if log.contains("identity renewed") { Ok(()) } else { Err(tail(&log)) }
+    })
+    .await;
+    eventually("both are connected", async || {
+        let status = left.peer("third").await?.status.unwrap_or_default();
+        if status.connected { Ok(()) } else { Err(format!("{:?}", status.conditions)) }
+    })
+    .await;
+    let rotate = third.agentctl(&["identity", "rotate"]).await.unwrap_err().to_string();
+    assert!(rotate.contains("cert-manager") && rotate.contains("hint: "), "{rotate}");
+    left.agentctl(&["peer", "remove", "third"]).await.unwrap();
+    third.agent.stop(&federation.group).await.unwrap();
 }
 
 /// What an agent in the third cluster would write: none runs there.

@@ -1,9 +1,12 @@
 //! What a provider lets in.
 
-use kube::api::{Api, Patch, PatchParams};
+use k8s_openapi::api::core::v1::{Namespace, Pod, PodTemplateSpec};
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tributary::api::hosted_burst::BurstPhase;
-use tributary::api::peer::ClusterPeer;
+use tributary::api::peer::{ClusterPeer, PodSecurityLevel};
+use tributary::bursting::provider::pod_security::judge;
+use tributary::clock::{Rng as _, SeededRng};
 use tributary_tests::federation::SYSTEM;
 use tributary_tests::scenario::{Place, bursting};
 
@@ -86,4 +89,119 @@ async fn more_cores_than_any_node_has_are_refused() {
     east.create("broad", bursting(1, json!([{"size": 1, "peer": "west", "cores": 500}]))).await;
     assert_eq!(refused(&east, &west, "broad").await.0, "NotEnoughCores");
     east.delete("broad").await;
+}
+
+/// What a pod may say about its security, somewhere.
+fn words() -> Vec<(&'static str, Value)> {
+    let mut words = vec![
+        ("/spec/hostNetwork", json!(true)),
+        ("/spec/hostPID", json!(true)),
+        ("/spec/hostIPC", json!(true)),
+        ("/spec/volumes", json!([{"name": "v", "hostPath": {"path": "/"}}])),
+        ("/spec/volumes", json!([{"name": "v", "nfs": {"server": "s", "path": "/"}}])),
+        ("/spec/volumes", json!([{"name": "v", "secret": {"secretName": "s"}}])),
+        (
+            "/spec/volumes",
+            json!([{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {
+            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}}}]),
+        ),
+        ("/spec/securityContext", json!({})),
+        ("/spec/securityContext/runAsUser", json!(0)),
+        ("/spec/securityContext/runAsNonRoot", json!(false)),
+        ("/spec/securityContext/sysctls", json!([{"name": "net.ipv4.tcp_syncookies", "value": "1"}])),
+        ("/spec/securityContext/sysctls", json!([{"name": "kernel.msgmax", "value": "1"}])),
+        ("/spec/securityContext/seccompProfile", json!({"type": "Unconfined"})),
+        ("/spec/securityContext/appArmorProfile", json!({"type": "Unconfined"})),
+        ("/spec/securityContext/seLinuxOptions", json!({"type": "spc_t"})),
+        ("/spec/securityContext/windowsOptions", json!({"hostProcess": true})),
+    ];
+    for container in ["/spec/containers/0", "/spec/containers/1", "/spec/initContainers/0"] {
+        let security = |field: &str| -> &'static str { format!("{container}/securityContext/{field}").leak() };
+        words.extend([
+            (security("privileged"), json!(true)),
+            (security("allowPrivilegeEscalation"), json!(true)),
+            (security("allowPrivilegeEscalation"), Value::Null),
+            (security("capabilities"), json!({"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]})),
+            (security("capabilities"), json!({"drop": ["ALL"], "add": ["CHOWN"]})),
+            (security("capabilities"), json!({"drop": ["NET_RAW"], "add": ["SYS_ADMIN"]})),
+            (security("procMount"), json!("Unmasked")),
+            (security("runAsNonRoot"), Value::Null),
+            (security("runAsUser"), json!(0)),
+            (security("seccompProfile"), json!({"type": "Unconfined"})),
+            (security("seccompProfile"), Value::Null),
+            (security("seLinuxOptions"), json!({"user": "system_u"})),
+            (security("seLinuxOptions"), json!({"type": "container_init_t", "level": "s0"})),
+            (security("appArmorProfile"), json!({"type": "Localhost", "localhostProfile": "p"})),
+            (format!("{container}/ports").leak(), json!([{"containerPort": 80, "hostPort": 80}])),
+        ]);
+    }
+    words.extend([
+        ("/spec/containers/0/livenessProbe", json!({"httpGet": {"port": 80, "host": "10.0.0.1"}})),
+        ("/spec/containers/1/readinessProbe", json!({"tcpSocket": {"port": 80, "host": "10.0.0.1"}})),
+        ("/spec/containers/0/lifecycle", json!({"preStop": {"httpGet": {"port": 80, "host": "10.0.0.1"}}})),
+        ("/spec/containers/0/startupProbe", json!({"httpGet": {"port": 80}})),
+    ]);
+    words
+}
+
+/// A hardened pod with a few of `words`.
+fn pod(words: &[(&str, Value)], rng: &mut SeededRng) -> Value {
+    let security = json!({
+        "allowPrivilegeEscalation": false, "runAsNonRoot": true, "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    });
+    let container = |name: &str| json!({"name": name, "image": "app", "securityContext": security});
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "judged"},
+        "spec": {"containers": [container("a"), container("b")], "initContainers": [container("i")],
+            "automountServiceAccountToken": false,
+            "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}}},
+    });
+    for _ in 0..if words.is_empty() { 0 } else { rng.next_u64() % 4 } {
+        let at = usize::try_from(rng.next_u64()).unwrap_or_default() % words.len();
+        let (parent, field) = words[at].0.rsplit_once('/').unwrap();
+        if let Some(parent) = pod.pointer_mut(parent) {
+            parent[field] = words[at].1.clone();
+        }
+    }
+    pod
+}
+
+/// Our own judgement of pods and the API server's (Pod Security admission) are the same, pod by pod.
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_are_judged_as_the_api_server_judges_them() {
+    const SEED: u64 = 20_260_501;
+    let federation = together().await;
+    let client = federation.client(1).await;
+    let (words, mut rng, mut compared) = (words(), SeededRng::new(SEED), [0, 0]);
+    for (level, name) in [(PodSecurityLevel::Baseline, "baseline"), (PodSecurityLevel::Restricted, "restricted")] {
+        let namespace = format!("judged-{name}");
+        let object: Namespace = serde_json::from_value(json!({
+            "metadata": {"name": namespace, "labels": {"pod-security.kubernetes.io/enforce": name}}}))
+        .unwrap();
+        Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &object).await.unwrap();
+        let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        tributary_tests::eventually::eventually("the namespace has its service account", async || {
+            let fine = serde_json::from_value(pod(&[], &mut SeededRng::new(0))).unwrap();
+            pods.create(&dry_run, &fine).await.map(drop).map_err(|error| error.to_string())
+        })
+        .await;
+        for number in 0..100 {
+            let json = pod(&words, &mut rng);
+            let Ok(object) = serde_json::from_value::<Pod>(json.clone()) else { panic!("{json}") };
+            let verdict = match pods.create(&dry_run, &object).await {
+                Ok(_) => true,
+                Err(kube::Error::Api(status)) if status.message.contains("violates PodSecurity") => false,
+                // Words that contradict each other make no pod.
+                Err(kube::Error::Api(status)) if status.code == 422 => continue,
+                Err(error) => panic!("{error}"),
+            };
+            let template = PodTemplateSpec { metadata: Some(object.metadata), spec: object.spec };
+            let ours = judge(level, &template);
+            assert_eq!(ours.is_empty(), verdict, "seed {SEED}, pod {number} at {name}: {json:#} ours: {ours:?}");
+            compared[usize::from(verdict)] += 1;
+        }
+    }
+    assert!(compared.iter().all(|count| *count >= 20), "refused and admitted: {compared:?}");
 }

@@ -145,7 +145,7 @@ impl Memory {
     }
 
     /// A step failed before these changes were carried out. Nobody answers what was never asked: the next step asks again.
-    pub(super) fn left_undone<'a>(&mut self, changes: impl IntoIterator<Item = &'a Change>) {
+    pub(in crate::bursting) fn left_undone<'a>(&mut self, changes: impl IntoIterator<Item = &'a Change>) {
         if changes.into_iter().any(|change| matches!(change, Change::RequestCredential { .. })) {
             self.secret = SecretState::Unknown;
         }

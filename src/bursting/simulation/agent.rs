@@ -75,6 +75,9 @@ impl Agent {
             let existing: Vec<_> =
                 cluster.bursts.values().filter(|burst| offer::root_uid(burst) == uid).cloned().collect();
             for change in plan::plan(root, &existing.iter().collect::<Vec<_>>(), given) {
+                if cluster.refuses() {
+                    break;
+                }
                 cluster.plan(change);
             }
         }
@@ -97,6 +100,9 @@ impl Agent {
                 withdrawing: &self.exchange.withdrawing(&uid),
                 undeliverable: &self.exchange.undeliverable_to(&uid),
             });
+            if cluster.refuses() {
+                continue;
+            }
             cluster.burst_status(&name, step.status);
             let stored = &cluster.bursts[&name];
             let recipients = offer::recipients(stored, views);
@@ -146,10 +152,18 @@ impl Agent {
                 memory: &memory,
             });
             let mut memory = step.memory;
-            for change in step.changes {
+            let mut changes = step.changes.into_iter();
+            let mut failed = false;
+            while let Some(change) = changes.next() {
+                let asks = matches!(change, Change::RequestCredential { .. } | Change::Resolve(_));
+                failed = !asks && cluster.refuses();
+                if failed {
+                    memory.left_undone(changes.as_slice());
+                    break;
+                }
                 self.carry_out(cluster, &key, change, &mut memory);
             }
-            for (claim, answer) in step.answers {
+            for (claim, answer) in step.answers.into_iter().filter(|_| !failed) {
                 self.exchange.answer(&claim, answer);
             }
             if memory.is_empty() {

@@ -41,6 +41,8 @@ pub(super) struct Cluster {
     pub(super) jobs: BTreeMap<SlotKey, Job>,
     /// Writes since the beginning.
     pub(super) writes: u64,
+    /// Not 0: the API server refuses one write in eight, by this seed.
+    pub(super) faults: u64,
 }
 
 impl Cluster {
@@ -53,10 +55,19 @@ impl Cluster {
         format!("{}-{}", self.name, self.counter)
     }
 
+    /// Whether the next write is refused.
+    pub(super) fn refuses(&mut self) -> bool {
+        // Xorshift: 0 stays 0.
+        self.faults ^= self.faults << 13;
+        self.faults ^= self.faults >> 7;
+        self.faults ^= self.faults << 17;
+        self.faults != 0 && self.faults.is_multiple_of(8)
+    }
+
     pub(super) fn nodes(&self) -> BTreeMap<String, NodeView> {
         let node = NodeView {
             schedulable: true,
-            allocatable: Amounts { milli_cores: 16_000, memory: 1 << 36, gpus: 0 },
+            allocatable: Amounts { milli_cores: 64_000, memory: 1 << 36, gpus: 0 },
             ..NodeView::default()
         };
         [("n1".to_owned(), node.clone()), ("n2".to_owned(), node)].into()

@@ -2,6 +2,7 @@
 
 mod agent;
 mod cluster;
+mod histories;
 mod scenarios;
 mod weather;
 mod world;

@@ -16,6 +16,7 @@ use crate::bursting::timing::Now;
 use crate::clock::Mono;
 use crate::contract::ports::{Incoming, Outgoing, State, StateKey};
 use crate::contract::{Epoch, PeerName, PeerReport, PeerState};
+use crate::flux::{RankMap, Slot, Topology};
 
 fn due(weather: &mut Option<Weather>, secs: u64, before: &VecDeque<(u64, Word)>) -> u64 {
     weather.as_mut().map_or(secs, |weather| weather.arrives(secs, before))
@@ -37,6 +38,7 @@ struct Delivered {
 }
 
 pub(super) struct World {
+    names: Vec<&'static str>,
     pub(super) clusters: BTreeMap<String, Cluster>,
     pub(super) agents: BTreeMap<String, Agent>,
     sessions: BTreeMap<(String, String), Delivered>,
@@ -52,7 +54,13 @@ pub(super) struct World {
 impl World {
     /// East bursts onto west and north.
     pub(super) fn new() -> Self {
+        Self::of(&NAMES)
+    }
+
+    /// Clusters that all know each other and let each other in.
+    pub(super) fn of(names: &[&'static str]) -> Self {
         let mut world = Self {
+            names: names.to_vec(),
             clusters: BTreeMap::new(),
             agents: BTreeMap::new(),
             sessions: BTreeMap::new(),
@@ -62,9 +70,9 @@ impl World {
             checked: true,
             weather: None,
         };
-        for name in NAMES {
+        for name in names.iter().copied() {
             let mut cluster = Cluster::new(name);
-            for other in NAMES.iter().filter(|other| **other != name) {
+            for other in names.iter().filter(|other| **other != name) {
                 let import = ImportPolicy { namespaces: vec!["*".into()], ..ImportPolicy::default() };
                 let mut peer = ClusterPeer::new(other, ClusterPeerSpec { import: Some(import), ..Default::default() });
                 peer.metadata.generation = Some(1);
@@ -99,6 +107,27 @@ impl World {
         status.rank_map = Some(map.to_canonical());
         status.rank_map_digest = Some(map.digest().to_string());
         self.cluster("east").roots.insert("lake".into(), root);
+    }
+
+    /// A root with one burst of at most three brokers onto `peer`, in its `life`th life.
+    pub(super) fn apply(&mut self, cluster: &str, name: &str, life: u64, (peer, size): (&str, i32)) {
+        let mut root = root();
+        root.spec.flux.bursting.clusters.truncate(1);
+        let burst = &mut root.spec.flux.bursting.clusters[0];
+        (burst.peer, burst.size, burst.max_size) = (Some(peer.to_owned()), Some(size), Some(3));
+        let parent = Topology::Gateway.parent_of_bursts(name);
+        let slots = vec![
+            Slot::root(name, 4).with_resources(2, 0),
+            Slot::burst(format!("{name}-burst-0"), 3, parent).with_resources(2, 0),
+        ];
+        let map = RankMap::new(slots).unwrap();
+        (root.metadata.name, root.metadata.uid) = (Some(name.to_owned()), Some(format!("{name}-{life}")));
+        let status = root.status.as_mut().unwrap();
+        status.incarnation = Some(format!("{name}-job-{life}"));
+        status.credential_digest = Some(format!("certificate of {name}-job-{life}"));
+        status.rank_map = Some(map.to_canonical());
+        status.rank_map_digest = Some(map.digest().to_string());
+        self.cluster(cluster).roots.insert(name.to_owned(), root);
     }
 
     pub(super) fn cluster(&mut self, name: &str) -> &mut Cluster {
@@ -136,7 +165,8 @@ impl World {
     }
 
     pub(super) fn summary(&self) -> String {
-        let bursts: Vec<_> = self.clusters["east"].bursts.values().map(|burst| &burst.status).collect();
+        let bursts: Vec<_> =
+            self.clusters.values().flat_map(|cluster| cluster.bursts.values().map(|burst| &burst.status)).collect();
         let hosted: Vec<_> = self
             .clusters
             .values()
@@ -173,7 +203,7 @@ impl World {
         let wall = Timestamp::from_second(1_700_000_000 + i64::try_from(self.secs).unwrap()).unwrap();
         self.connect();
         self.deliver();
-        for name in NAMES {
+        for name in self.names.clone() {
             let skew = self.weather.as_ref().map_or(0, |weather| weather.skew(name));
             let now = Now { mono, wall: wall + SignedDuration::from_secs(skew) };
             let agent = self.agents.get_mut(name).unwrap();
@@ -187,8 +217,9 @@ impl World {
     }
 
     fn connect(&mut self) {
-        for a in NAMES {
-            for b in NAMES.iter().filter(|b| **b != a) {
+        let names = self.names.clone();
+        for a in names.iter().copied() {
+            for b in names.iter().filter(|b| **b != a) {
                 let linked = self.linked(a, b)
                     && self.clusters[a].peers.contains_key(*b)
                     && self.clusters[*b].peers.contains_key(a);
@@ -255,7 +286,7 @@ impl World {
     }
 
     fn certificates(&mut self) {
-        for name in NAMES {
+        for name in self.names.clone() {
             let requests = std::mem::take(&mut self.agents.get_mut(name).unwrap().requests);
             for (peer, key, request) in requests {
                 let digest = (self.linked(name, peer.as_str())

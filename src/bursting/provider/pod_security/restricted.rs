@@ -20,6 +20,10 @@ pub(super) fn judge(spec: &PodSpec, violations: &mut Vec<Violation>) {
         violations.push(Violation::new("securityContext.runAsUser", "must not be 0"));
     }
     let pod_non_root = pod.and_then(|pod| pod.run_as_non_root);
+    if pod_non_root == Some(false) {
+        // Also if every container says otherwise: so the API server has it.
+        violations.push(Violation::new("securityContext.runAsNonRoot", "must not be false"));
+    }
     let pod_confined = pod.and_then(|pod| pod.seccomp_profile.as_ref());
     for checked in containers(spec) {
         let security = checked.security;

@@ -100,6 +100,7 @@ fn each_control_of_restricted_is_held() {
     let bad = [
         ("/spec/volumes".to_owned(), json!([{"name": "v", "nfs": {"server": "s", "path": "/"}}])),
         ("/spec/securityContext/runAsUser".into(), json!(0)),
+        ("/spec/securityContext/runAsNonRoot".into(), json!(false)),
         (c.to_owned(), json!(null)),
         (format!("{c}/allowPrivilegeEscalation"), json!(null)),
         (format!("{c}/allowPrivilegeEscalation"), json!(true)),

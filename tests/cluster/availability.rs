@@ -1,0 +1,135 @@
+//! A provider of two replicas: its leader is killed, its API server does not answer for a while, its bursts are taken back and
+//! asked for again, it is drained, and then it is gone for good.
+
+use std::path::Path;
+
+use kube::ResourceExt;
+use kube::api::Api;
+use serde_json::json;
+use tributary::api::hosted_burst::BurstPhase;
+use tributary::api::peer::ClusterPeer;
+use tributary_sandbox::Component;
+use tributary_tests::agent::{AGENT_USER, Agent, Setup};
+use tributary_tests::agentctl::agentctl;
+use tributary_tests::eventually::eventually;
+use tributary_tests::federation::{Federation, SYSTEM, apply_peer, cluster_peer, tail};
+use tributary_tests::scenario::{Place, bursting};
+
+use crate::shared::{alone, places};
+
+const ROOT: &str = "steady";
+const SLOT: &str = "steady-burst-0";
+
+/// Another replica of west's agent, at the same address: only the one that leads listens.
+fn second_replica(federation: &Federation) -> Agent {
+    let cluster = &federation.clusters()[1];
+    let (first, directory) = (federation.agent(1), federation.directory().join("west-standby"));
+    let identity = federation.directory().join("west/identity");
+    let kubeconfig = cluster.kubeconfig_in(AGENT_USER, Some("system:masters")).unwrap();
+    let setup = Setup { cluster: cluster.name(), kubeconfig: &kubeconfig, identity: Some(&identity), extra: "" };
+    let agent = Agent::new(&directory, &setup).unwrap();
+    let config = directory.join("agent.toml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, text.replace(&agent.listen.to_string(), &first.listen.to_string())).unwrap();
+    agent
+}
+
+/// Waits until an agent has come to lead so many times.
+async fn leads(agent: &Agent, times: usize) {
+    eventually(format!("it leads for time {times}"), async || {
+        let log = agent.log_text();
+        if log.matches("this agent leads its cluster").count() >= times { Ok(()) } else { Err(tail(&log)) }
+    })
+    .await;
+}
+
+async fn ready(root: &Place) {
+    root.burst(ROOT, SLOT, BurstPhase::Ready).await;
+}
+
+async fn hosted(provider: &Place) -> Option<String> {
+    provider.hosted().get(SLOT).await.unwrap().uid()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burst_outlives_its_providers_leader_and_api_server_and_leaves_when_asked() {
+    let federation = alone().await;
+    let [east, west, _] = places(&federation, "availability").await;
+    let kubeconfig = federation.clusters()[0].kubeconfig_in(AGENT_USER, Some("system:masters")).unwrap();
+    let standby = second_replica(&federation);
+    standby.start(&federation.group).unwrap();
+    eventually("the second replica runs", async || {
+        let log = standby.log_text();
+        if log.contains("the agent runs") { Ok(()) } else { Err(tail(&log)) }
+    })
+    .await;
+    east.create(ROOT, bursting(1, json!([{"size": 1, "peer": "west"}]))).await;
+    ready(&east).await;
+    let before = hosted(&west).await;
+
+    federation.agent(1).kill().unwrap();
+    leads(&standby, 1).await;
+    federation.connected().await;
+    ready(&east).await;
+
+    federation.clusters()[1].pause_component(Component::ApiServer).unwrap();
+    let given_up = eventually("nobody leads without an API server", async || {
+        let log = standby.log_text();
+        if log.contains("this agent no longer leads its cluster") { Ok(()) } else { Err(tail(&log)) }
+    });
+    given_up.await;
+    federation.clusters()[1].resume_component(Component::ApiServer).unwrap();
+    leads(&standby, 2).await;
+    federation.connected().await;
+    ready(&east).await;
+    assert_eq!(hosted(&west).await, before, "the burst was made anew");
+    let log = standby.log_text();
+    assert!(!log.contains("could not be started"), "the port was not free: {}", tail(&log));
+
+    taken_back_and_drained(&kubeconfig, &east, &west).await;
+
+    // West is gone for good, as far as east knows.
+    standby.kill().unwrap();
+    removed(&federation, &kubeconfig, &east).await;
+    federation.agent(1).start(&federation.group).unwrap();
+    federation.connected().await;
+    ready(&east).await;
+    east.delete(ROOT).await;
+    west.empty(SLOT).await;
+}
+
+async fn taken_back_and_drained(kubeconfig: &Path, east: &Place, west: &Place) {
+    let burst = async |word: &str| agentctl(kubeconfig, &["burst", word, SLOT, "-n", "availability"]).await.unwrap();
+    burst("cancel").await;
+    east.burst(ROOT, SLOT, BurstPhase::Released).await;
+    west.empty(SLOT).await;
+    east.running(ROOT).await;
+    burst("retry").await;
+    ready(east).await;
+
+    let drained = agentctl(kubeconfig, &["peer", "drain", "west"]).await.unwrap();
+    assert!(drained.contains("nothing is left on west"), "{drained}");
+    west.empty(SLOT).await;
+    let waiting = east.burst(ROOT, SLOT, BurstPhase::Pending).await.status.unwrap();
+    assert!(waiting.message.contains("west: is drained"), "{}", waiting.message);
+    agentctl(kubeconfig, &["peer", "resume", "west"]).await.unwrap();
+    ready(east).await;
+}
+
+async fn removed(federation: &Federation, kubeconfig: &Path, east: &Place) {
+    let busy = agentctl(kubeconfig, &["peer", "remove", "west"]).await.unwrap_err().to_string();
+    assert!(busy.contains("burst availability/steady-burst-0") && busy.contains("drain"), "{busy}");
+    agentctl(kubeconfig, &["peer", "remove", "west", "--force"]).await.unwrap();
+    let client = federation.client(0).await;
+    let peers: Api<ClusterPeer> = Api::namespaced(client.clone(), SYSTEM);
+    assert!(peers.get_opt("west").await.unwrap().is_none(), "something holds a peer that is gone");
+    eventually("its ranks stay reserved, and it is said until when", async || {
+        let status = east.burst_now(ROOT, SLOT).await?.status.unwrap_or_default();
+        let said = status.phase == BurstPhase::Lost
+            && status.reserved_until.is_some()
+            && status.message.contains("west was removed; its ranks stay reserved until");
+        if said { Ok(()) } else { Err(format!("{status:?}")) }
+    })
+    .await;
+    apply_peer(&client, &cluster_peer("west", &federation.agent(1).listen.to_string())).await.unwrap();
+}
