@@ -64,6 +64,9 @@ pub struct BurstSpec {
     /// The lead broker's address; unset until it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lead: Option<LeadEndpoint>,
+    /// The lead broker is reached through the agents' own connection; `lead` is unset then.
+    #[serde(skip_serializing_if = "is_default")]
+    pub tunnel: bool,
     /// Flux `major.minor`, when known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flux_version: Option<String>,
@@ -127,7 +130,8 @@ pub struct BurstStatus {
     /// `metadata.generation` this status answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Placed`, `Admitted`, `Ready`; and `Delivered`, if what was to be told to the peer could not be sent.
+    /// `Placed`, `Admitted`, `Ready`; `LeadAddress`, if it had to be waited for; and `Delivered`, if what was to be told to
+    /// the peer could not be sent.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

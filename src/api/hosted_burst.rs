@@ -5,6 +5,8 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::schema::is_default;
+
 /// A burst of a peer's MiniCluster that this cluster hosts. Made by the agent after admission; it owns the hosted
 /// MiniCluster, its Secret and its lead Service. Deleting it evicts the burst: the peer is told and does not offer it
 /// again.
@@ -60,6 +62,9 @@ pub struct HostedBurstSpec {
     /// Where the lead broker is reached from here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lead: Option<LeadEndpoint>,
+    /// The lead broker is reached through the agents' own connection: the lead Service points to this cluster's agent.
+    #[serde(skip_serializing_if = "is_default")]
+    pub tunnel: bool,
     /// Flux `major.minor`, when the root knows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flux_version: Option<String>,

@@ -190,6 +190,8 @@ pub mod condition {
     pub const TRUSTED: &str = "Trusted";
     /// Burst: what its peer shall know of it can be sent. Set once it could not.
     pub const DELIVERED: &str = "Delivered";
+    /// Burst: the peer can be told where the lead broker is. Set once it could not.
+    pub const LEAD_ADDRESS: &str = "LeadAddress";
     /// Burst: a peer was chosen.
     pub const PLACED: &str = "Placed";
     /// Burst, HostedBurst: the provider takes it.

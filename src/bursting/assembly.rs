@@ -1,6 +1,7 @@
 //! Bursting as one part of an agent: its caches, its two drivers, and its ends of the contract.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use super::provider::controller::Provider;
 use super::root::controller::Root;
 use super::shared::{Shared, no_contacts};
 use super::timing::Times;
+use super::tunnels::Tunnels;
 use super::watch::{Caches, WatchedNode};
 use crate::api::burst::Burst;
 use crate::api::hosted_burst::HostedBurst;
@@ -58,6 +60,8 @@ pub struct BurstingConfig {
     pub clock: SharedClock,
     /// How long bursts outlive the contact between root and provider.
     pub times: Times,
+    /// Address of this agent in its cluster's network; without it nothing is carried for bursts of peers.
+    pub address: Option<IpAddr>,
 }
 
 /// Both sides of bursting in one agent.
@@ -74,8 +78,19 @@ pub struct Bursting {
 impl Bursting {
     /// Bursting, and the watches to spawn; they run on standbys too.
     pub fn new(config: BurstingConfig) -> (Arc<Self>, Vec<BoxFuture<'static, ()>>) {
-        let BurstingConfig { clients, mini_clusters, bursts, hosted, peers, events, cluster, settings, clock, times } =
-            config;
+        let BurstingConfig {
+            clients,
+            mini_clusters,
+            bursts,
+            hosted,
+            peers,
+            events,
+            cluster,
+            settings,
+            clock,
+            times,
+            address,
+        } = config;
         let (caches, watches) = Caches::new(&clients, mini_clusters, bursts, hosted, peers);
         let now = clock.mono();
         let peer_status = Applier::new(clients.writer.clone(), labels::manager::PEER);
@@ -89,6 +104,7 @@ impl Bursting {
             times,
             own: cluster,
             settings,
+            tunnels: Arc::new(Tunnels::new(address)),
             root_contacts: no_contacts(now),
             provider_contacts: no_contacts(now),
         });
@@ -121,6 +137,11 @@ impl Bursting {
     /// Where what peers say goes.
     pub fn incoming(&self) -> Arc<dyn Incoming> {
         Arc::new(self.shared.exchange.clone())
+    }
+
+    /// What is carried for bursts.
+    pub fn tunnels(&self) -> Arc<Tunnels> {
+        self.shared.tunnels.clone()
     }
 
     /// Who hands out certificates.
@@ -212,6 +233,13 @@ impl Bursting {
                 self.provider.mark_all();
             }
         };
+        let ports = async {
+            let mut listening = self.shared.tunnels.listening().subscribe();
+            // The sender lives as long as the tables.
+            while listening.changed().await.is_ok() {
+                self.provider.mark_all();
+            }
+        };
         let reports = async {
             loop {
                 exchange.reports_changed().changed().await;
@@ -256,7 +284,7 @@ impl Bursting {
                 }
             }
         };
-        tokio::join!(answers, claims, reports, capacity, complete);
+        tokio::join!(answers, claims, ports, reports, capacity, complete);
     }
 
     fn all_peers_changed(&self) {

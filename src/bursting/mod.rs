@@ -9,7 +9,7 @@
 //!
 //! [`Bursting::new`] makes the caches (spawn their watches); [`Bursting::run`] runs in the leader's scope;
 //! [`Bursting::peers`], [`Bursting::outgoing`], [`Bursting::incoming`] and [`Bursting::credentials`] are what the
-//! federation needs.
+//! federation needs; [`Bursting::tunnels`] is what it carries for bursts.
 pub mod addresses;
 mod assembly;
 pub mod contact;
@@ -26,6 +26,7 @@ mod shared;
 mod simulation;
 pub mod template;
 pub mod timing;
+pub mod tunnels;
 pub mod watch;
 
 pub use assembly::{Bursting, BurstingConfig};

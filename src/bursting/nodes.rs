@@ -1,6 +1,7 @@
 //! Nodes and pods, as far as placing brokers needs them: what is free, and what fits.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::ops::AddAssign;
 
 use super::addresses::Range;
@@ -97,6 +98,8 @@ pub struct PodView {
     pub index: Option<u32>,
     /// The node it was bound to.
     pub node: Option<String>,
+    /// Its addresses, the primary one first.
+    pub addresses: Vec<IpAddr>,
     /// `status.phase` is `Running`.
     pub running: bool,
     /// It ended; it takes nothing any more.

@@ -8,6 +8,7 @@ use super::exchange::Exchange;
 use super::note::Note;
 use super::peers::{self, PeerView};
 use super::timing::{Now, Times};
+use super::tunnels::Tunnels;
 use super::watch::Caches;
 use crate::bursting::addresses::Range;
 use crate::clock::{Mono, SharedClock};
@@ -28,6 +29,7 @@ pub(super) struct Shared {
     pub(super) own: PeerName,
     /// What rendering needs to know of this cluster.
     pub(super) settings: render::Context,
+    pub(super) tunnels: Arc<Tunnels>,
     pub(super) root_contacts: Mutex<Contacts>,
     pub(super) provider_contacts: Mutex<Contacts>,
 }
@@ -71,6 +73,7 @@ impl Shared {
         *lock(&self.root_contacts) = Contacts::begin(now);
         *lock(&self.provider_contacts) = Contacts::begin(now);
         self.exchange.begin();
+        self.tunnels.clear();
     }
 
     /// Pod ranges of this cluster, as far as its nodes show them: no lead has such an address.

@@ -1,6 +1,7 @@
 //! What bursting watches besides its own kinds: nodes, pods, namespaces and lead Services, only with what is read.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -174,7 +175,11 @@ impl<'de> Deserialize<'de> for WatchedPod {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let pod = Pod::deserialize(deserializer)?;
         let metadata = slimmed(pod.metadata);
-        let (spec, phase) = (pod.spec.unwrap_or_default(), pod.status.and_then(|status| status.phase));
+        let (spec, status) = (pod.spec.unwrap_or_default(), pod.status.unwrap_or_default());
+        let addresses = status.pod_ip.iter().chain(status.pod_ips.iter().flatten().map(|one| &one.ip));
+        let mut addresses: Vec<IpAddr> = addresses.filter_map(|text| text.parse().ok()).collect();
+        addresses.dedup();
+        let phase = status.phase;
         let requests = |containers: &[k8s_openapi::api::core::v1::Container]| -> Vec<Amounts> {
             let of = |one: &k8s_openapi::api::core::v1::Container| one.resources.clone()?.requests;
             let each = containers.iter().map(|one| of(one).unwrap_or_default());
@@ -194,6 +199,7 @@ impl<'de> Deserialize<'de> for WatchedPod {
             job: label(kubernetes::JOB_NAME),
             index: label(kubernetes::COMPLETION_INDEX).and_then(|index| index.parse().ok()),
             node: spec.node_name,
+            addresses,
             running: phase.as_deref() == Some("Running"),
             finished: matches!(phase.as_deref(), Some("Succeeded" | "Failed")),
             terminating: metadata.deletion_timestamp.is_some(),
@@ -254,8 +260,9 @@ mod tests {
                 "initContainers": [{"name": "i", "resources": {"requests": {"cpu": "4"}}}],
                 "containers": [{"name": "c", "resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}}},
                     {"name": "d", "resources": {"requests": {"cpu": "1", "nvidia.com/gpu": "2"}}}]},
-            "status": {"phase": "Running"},
+            "status": {"phase": "Running", "podIP": "10.1.0.7", "podIPs": [{"ip": "10.1.0.7"}, {"ip": "fd00::7"}]},
         }));
+        assert_eq!(seen.addresses, ["10.1.0.7", "fd00::7"].map(|ip| ip.parse::<IpAddr>().unwrap()));
         assert_eq!(seen.requests, Amounts { milli_cores: 4100, memory: 1 << 30, gpus: 2 });
         assert_eq!((seen.job.as_deref(), seen.index, seen.node.as_deref()), (Some("a"), Some(0), Some("node-1")));
         assert!(seen.running && !seen.finished && !seen.terminating);

@@ -1,6 +1,7 @@
 //! `[federation]`: how to peer with other clusters.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -42,6 +43,8 @@ pub struct FederationConfig {
     pub validity: Duration,
     /// How clusters join with a token of `agentctl token create`.
     pub join: JoinConfig,
+    /// Broker traffic of bursts that runs through the agents.
+    pub tunnel: TunnelConfig,
 }
 
 /// `identity = { secret = "…" }`, `{ dir = "…" }` or `"off"`.
@@ -70,6 +73,42 @@ pub struct JoinConfig {
     pub advertise: Vec<String>,
 }
 
+/// `[federation.tunnel]`: where this agent takes the connections of brokers that it hosts for peers, if their roots ask for
+/// a tunnel (`flux.bursting.network.type: Tunnel`).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TunnelConfig {
+    /// Address the agent listens on, at a TCP port per burst. `0.0.0.0`, the default, is every IPv4 address; `::` every
+    /// address of both families.
+    pub listen: IpAddr,
+    /// Address at which pods reach this agent: the lead Services of bursts point to it. Default: the environment variable
+    /// `POD_IP`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
+    /// Ports it may take, as `first-last`, for a NetworkPolicy: one per burst. Default: any free port.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ports: Option<String>,
+}
+
+impl Default for TunnelConfig {
+    fn default() -> Self {
+        Self { listen: Ipv4Addr::UNSPECIFIED.into(), address: None, ports: None }
+    }
+}
+
+impl TunnelConfig {
+    /// The ports; `0..=0`: any. A text that is no range counts as none; a configuration with one is refused.
+    pub fn ports(&self) -> RangeInclusive<u16> {
+        self.ports.as_deref().and_then(range).unwrap_or(0..=0)
+    }
+}
+
+fn range(text: &str) -> Option<RangeInclusive<u16>> {
+    let (first, last) = text.split_once('-')?;
+    let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+    (0 < first && first <= last).then_some(first..=last)
+}
+
 /// Name of the identity Secret unless another one is configured.
 pub const IDENTITY_SECRET: &str = "tributary-identity";
 
@@ -94,6 +133,7 @@ impl Default for FederationConfig {
             trust_domain: None,
             validity: Duration::from_secs(24 * 3600),
             join: JoinConfig::default(),
+            tunnel: TunnelConfig::default(),
         }
     }
 }
@@ -136,6 +176,9 @@ impl FederationConfig {
         if !(SHORTEST..=LONGEST).contains(&self.validity) {
             let reason = format!("{:?} is not between {SHORTEST:?} and 366 days", self.validity);
             return rejected("federation.validity", reason);
+        }
+        if let Some(text) = self.tunnel.ports.as_deref().filter(|text| range(text).is_none()) {
+            return rejected("federation.tunnel.ports", format!("{text:?} is no range of ports, e.g. \"20000-20999\""));
         }
         if overlap(self.join.listen, self.listen) {
             let reason =

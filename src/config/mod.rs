@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 pub use admin::AdminConfig;
 pub use bursting::BurstingConfig;
 pub use cluster::ClusterConfig;
-pub use federation::{FederationConfig, IDENTITY_SECRET, IdentityConfig, JoinConfig};
+pub use federation::{FederationConfig, IDENTITY_SECRET, IdentityConfig, JoinConfig, TunnelConfig};
 pub use health::HealthConfig;
 pub use kubernetes::KubernetesConfig;
 pub use liveness::LivenessConfig;

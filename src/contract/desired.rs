@@ -70,6 +70,9 @@ pub struct DesiredBurst {
     pub credential_digest: String,
     /// The lead broker's address; `None` until the root knows it.
     pub lead: Option<LeadAddress>,
+    /// The lead broker is reached through the agents' own connection, not at an address.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tunnel: bool,
     /// `major.minor` of Flux, when the root knows it.
     pub flux_version: Option<String>,
     /// BurstTemplate as JSON: applied with strict field validation, so that an older provider rejects what it does

@@ -12,6 +12,7 @@ pub mod observed;
 pub mod peer;
 pub mod ports;
 pub mod rejection;
+pub mod tunnel;
 
 pub use capacity::Capacity;
 pub use credential::{Credential, CredentialRefusal, CredentialRequest};

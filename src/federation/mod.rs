@@ -9,6 +9,7 @@
 //! | [`session`] | everything said over one connection, without input, output or clock |
 //! | [`protocol`] | the page about all of it: every frame, timer, limit and code, and what each check stops |
 //! | [`timers`] | every interval, with the relations between them |
+//! | [`tunnel`] | broker traffic inside the peering, held over cuts |
 //! | [`transport`] | authenticated connections ([`transport::Link`]): an in-process network, QUIC |
 pub mod enrol;
 pub mod identity;
@@ -19,4 +20,5 @@ pub mod session;
 pub(crate) mod testing;
 pub mod timers;
 pub mod transport;
+pub mod tunnel;
 pub mod wire;

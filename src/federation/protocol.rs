@@ -79,6 +79,12 @@ mod tests {
             ("REASON", limits::REASON),
             ("WRITE_BATCH", limits::WRITE_BATCH),
             ("LABELS", limits::LABELS),
+            ("TUNNEL_FRAME", limits::TUNNEL_FRAME),
+            ("TUNNEL_PIECE", limits::TUNNEL_PIECE),
+            ("TUNNEL_WINDOW", limits::TUNNEL_WINDOW),
+            ("TUNNEL_FLOOR", limits::TUNNEL_FLOOR),
+            ("TUNNEL_BYTES_PER_PEER", limits::TUNNEL_BYTES_PER_PEER),
+            ("TUNNEL_CONNECTIONS_PER_PEER", limits::TUNNEL_CONNECTIONS_PER_PEER),
         ];
         assert_eq!(table("Limits"), rows(limits));
     }

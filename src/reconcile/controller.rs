@@ -390,6 +390,7 @@ impl Controller {
             rank_map: rank_map.as_ref(),
             credential_secret: Some(certificate::secret_name(known)),
             node_port: known.node_port(),
+            load_balancer: known.load_balancer(),
         };
         let status = compute(&facts, self.clock.wall());
         let version = self.writes.status(current, &status).await?;

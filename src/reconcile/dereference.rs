@@ -210,9 +210,21 @@ impl Known {
 
     /// Port of the lead Service on the nodes.
     pub fn node_port(&self) -> Option<i32> {
+        self.lead_service()?.spec.as_ref()?.ports.as_ref()?.first()?.node_port
+    }
+
+    /// Address of the load balancer of the lead Service.
+    pub fn load_balancer(&self) -> Option<String> {
+        let service = self.lead_service()?;
+        let balanced = service.spec.as_ref()?.type_.as_deref() == Some("LoadBalancer");
+        let status = service.status.as_ref().filter(|_| balanced)?.load_balancer.as_ref()?;
+        let texts = status.ingress.iter().flatten().flat_map(|ingress| [&ingress.ip, &ingress.hostname]);
+        texts.flatten().find(|text| !text.is_empty()).cloned()
+    }
+
+    fn lead_service(&self) -> Option<&Service> {
         let name = names::lead(&self.mini_cluster.name_any());
-        let service = self.services.iter().find(|service| service.name_any() == name)?;
-        service.spec.as_ref()?.ports.as_ref()?.first()?.node_port
+        self.services.iter().map(|service| &**service).find(|service| service.name_any() == name)
     }
 }
 

@@ -43,6 +43,8 @@ pub struct Facts<'a> {
     pub credential_secret: Option<String>,
     /// Port of the lead Service on the nodes.
     pub node_port: Option<i32>,
+    /// Address of its load balancer, once it has one.
+    pub load_balancer: Option<String>,
 }
 
 /// What is known of the Job.
@@ -148,7 +150,7 @@ fn lead(facts: &Facts<'_>, old: &MiniClusterStatus, phase: Phase) -> LeadStatus 
     };
     // A Service that was deleted asks for its port again: bursts hold the old address until they are told.
     let node_port = facts.node_port.or(old.lead.node_port);
-    LeadStatus { node_port, address: old.lead.address.clone(), pod, restarts }
+    LeadStatus { node_port, address: facts.load_balancer.clone(), pod, restarts }
 }
 
 /// Why this is another instance than before: reason and sentence.
@@ -412,6 +414,7 @@ mod tests {
             rank_map: None,
             credential_secret: None,
             node_port: None,
+            load_balancer: None,
         }
     }
 

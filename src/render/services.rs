@@ -48,14 +48,18 @@ fn sidecar(model: &Model<'_>, container: &Container) -> Service {
     Service { metadata: metadata::child(model, name, Some(role::PORTS)), spec: Some(spec), status: None }
 }
 
-/// Where bursts in other clusters reach rank 0: a port on every node, the same as before if there was one.
+/// Where bursts in other clusters reach rank 0: a port on every node, the same as before if there was one, or an address
+/// of a load balancer. Through a tunnel, the agent connects to the pod.
 fn lead(model: &Model<'_>) -> Option<Service> {
-    if !model.has_bursts() || model.spec.flux.bursting.network.kind != BurstNetworkType::NodePort {
-        return None;
-    }
+    let (kind, node_port) = match model.spec.flux.bursting.network.kind {
+        _ if !model.has_bursts() => return None,
+        BurstNetworkType::NodePort => ("NodePort", model.node_port),
+        BurstNetworkType::LoadBalancer => ("LoadBalancer", None),
+        BurstNetworkType::Tunnel => return None,
+    };
     let spec = ServiceSpec {
-        type_: Some("NodePort".to_owned()),
-        ports: Some(vec![broker_port(model.node_port)]),
+        type_: Some(kind.to_owned()),
+        ports: Some(vec![broker_port(node_port)]),
         ..selecting(lead_pod(model))
     };
     let metadata = metadata::child(model, names::lead(model.name), Some(role::LEAD));

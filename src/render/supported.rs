@@ -3,9 +3,8 @@
 
 use super::model::Model;
 use super::scripts;
-use crate::api::minicluster::{BurstNetworkType, Commands, Container};
+use crate::api::minicluster::{BurstNetwork, BurstNetworkType, Commands, Container};
 
-const NOT_YET: &str = "not carried out yet";
 const FLUX: &str = "it is for the container that runs Flux";
 const OWN_ENTRYPOINT: &str = "the image's own entrypoint runs";
 
@@ -50,8 +49,7 @@ pub(super) fn unsupported(model: &Model<'_>) -> Vec<String> {
     let bursting = &spec.flux.bursting;
     let path = "spec.flux.bursting";
     let no_bursts = "there are no bursts to wait for";
-    let network = model.has_bursts() && bursting.network.kind != BurstNetworkType::NodePort;
-    found.on(network, path, "network.type", NOT_YET);
+    found.network(&bursting.network, path);
     found.on(!model.has_bursts() && bursting.wait != Default::default(), path, "wait", no_bursts);
     found.0
 }
@@ -86,6 +84,18 @@ impl Found {
         ] {
             self.on(written, path, field, FLUX);
         }
+    }
+
+    fn network(&mut self, network: &BurstNetwork, path: &str) {
+        let by_node = network.kind == BurstNetworkType::NodePort && network.address.is_none();
+        let why = "no address of a node is used";
+        self.on(!network.preferred_address_types.is_empty() && !by_node, path, "network.preferredAddressTypes", why);
+        let tunnel = network.kind == BurstNetworkType::Tunnel;
+        let why = "a tunnel needs no address";
+        self.on(!network.ip_families.is_empty() && tunnel, path, "network.ipFamilies", why);
+        self.on(network.address.is_some() && tunnel, path, "network.address", why);
+        let why = "it goes with address";
+        self.on(network.port.is_some() && (tunnel || network.address.is_none()), path, "network.port", why);
     }
 
     /// Shell around a command that is the image's own.

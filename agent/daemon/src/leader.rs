@@ -2,6 +2,7 @@
 
 use std::future::pending;
 use std::io::ErrorKind;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ use tributary::federation::mesh::resolve::Resolver;
 use tributary::federation::mesh::{MeshConfig, MeshMetrics, Ports, spawn};
 use tributary::federation::timers::Timers;
 use tributary::federation::transport::quic::QuicTransport;
+use tributary::federation::tunnel::{TunnelMetrics, TunnelPorts};
 use tributary::metrics::Metrics;
 use tributary::reconcile::Controller;
 use tributary::render;
@@ -82,6 +84,7 @@ struct Federation {
     bursting: Arc<Bursting>,
     entrance: Arc<Entrance>,
     counters: MeshMetrics,
+    carried: TunnelMetrics,
 }
 
 impl Leader {
@@ -108,12 +111,14 @@ impl Leader {
             settings: parts.settings.clone(),
             clock: parts.clock.clone(),
             times: times(config.bursting),
+            address: own_address(config),
         });
         filling.extend(more);
         let (entrance, more) = Entrance::new(config, &parts.clients, bursting.nodes());
         filling.extend(more);
         let counters = MeshMetrics::register(&parts.metrics);
-        let federation = Federation { config: config.clone(), parts, bursting, entrance, counters };
+        let carried = TunnelMetrics::register(&parts.metrics);
+        let federation = Federation { config: config.clone(), parts, bursting, entrance, counters, carried };
         (Self { controller, federation: Arc::new(federation) }, filling)
     }
 
@@ -123,6 +128,12 @@ impl Leader {
         term.spawn("the MiniCluster controller", self.controller.clone().run(term.stop()));
         term.spawn("the federation", self.federation.clone().run(epoch, term.stop()));
     }
+}
+
+/// Where pods reach this agent: as configured, else what the downward API says.
+fn own_address(config: &Config) -> Option<IpAddr> {
+    let told = || std::env::var("POD_IP").ok()?.parse().ok();
+    config.federation.tunnel.address.or_else(told)
 }
 
 /// The intervals of the sessions with peers.
@@ -210,7 +221,16 @@ impl Federation {
         };
         // What the sessions of a term before have said counts no more.
         self.bursting.forget();
+        let (tunnels, tunnel) = (self.bursting.tunnels(), &self.config.federation.tunnel);
         let ports = Ports {
+            tunnels: TunnelPorts {
+                outlets: tunnels.outlets(),
+                inlets: tunnels.inlets(),
+                listening: tunnels.listening(),
+                address: tunnel.listen,
+                ports: tunnel.ports(),
+                metrics: self.carried.clone(),
+            },
             outgoing: self.bursting.outgoing(),
             incoming: self.bursting.incoming(),
             credentials: self.bursting.credentials(),

@@ -137,14 +137,38 @@ impl BurstCluster {
     }
 }
 
-/// How bursts reach the lead broker of the root.
+/// How bursts reach the lead broker of the root. May be changed while an instance runs: the brokers know only the name of
+/// a Service in their own cluster, which then points elsewhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct BurstNetwork {
-    /// `NodePort` (the default): a port on the root's nodes. `LoadBalancer`: an address of the root's cloud.
-    /// `Tunnel`: through the agents' own connection.
+    /// `NodePort` (the default): a port on the node of the lead broker. `LoadBalancer`: an address of the root's cloud;
+    /// bursts wait until there is one. `Tunnel`: through the agents' own connection, for clusters whose nodes cannot be
+    /// reached from others; broker connections are held open while the way between the agents is cut, as long as the lease
+    /// lasts (`bursting.lease_seconds`, 5 minutes unless configured), unless another replica of an agent takes over.
     #[serde(rename = "type", skip_serializing_if = "is_default")]
     pub kind: BurstNetworkType,
+
+    /// For `NodePort`: which of the node's addresses to use, best first, of `ExternalIP`, `InternalIP`, `ExternalDNS`,
+    /// `InternalDNS` and `Hostname`. Names are resolved by the provider's agent. `ExternalIP`, then `InternalIP`, if not
+    /// written.
+    #[serde(skip_serializing_if = "is_default")]
+    pub preferred_address_types: Vec<String>,
+
+    /// Which family to use where there is a choice, best first: `IPv4` and `IPv6`, or one of them alone. `IPv4`, then
+    /// `IPv6`, if not written.
+    #[serde(skip_serializing_if = "is_default")]
+    pub ip_families: Vec<String>,
+
+    /// An IP address or host name of your own at which the lead broker is reached, instead of the node's or the load
+    /// balancer's: a NAT, a name in DNS. Not for `Tunnel`.
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
+    pub address: Option<String>,
+
+    /// The port there, with `address`, if it is another than the NodePort or, with `LoadBalancer`, 8050.
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
+    #[schemars(range(min = 0, max = 65535))]
+    pub port: Option<i32>,
 }
 
 /// The ways from a burst to its lead broker.
@@ -153,7 +177,7 @@ pub enum BurstNetworkType {
     /// A NodePort Service on the root.
     #[default]
     NodePort,
-    /// A LoadBalancer Service on the root.
+    /// A LoadBalancer Service on the root, at port 8050.
     LoadBalancer,
     /// A QUIC connection between the two agents.
     Tunnel,

@@ -136,7 +136,7 @@ pub struct LeadStatus {
     #[serde(skip_serializing_if = "is_default")]
     pub node_port: Option<i32>,
 
-    /// Address of the node, the load balancer or the tunnel.
+    /// Address of the load balancer, once it has one: IP address or host name.
     #[serde(skip_serializing_if = "is_default")]
     pub address: Option<String>,
 

@@ -16,9 +16,11 @@ use super::{admission, claims};
 use crate::api::hosted_burst::HostedBurst;
 use crate::api::labels;
 use crate::bursting::fresh::Fresh;
+use crate::bursting::nodes::PodView;
 use crate::bursting::peers;
 use crate::bursting::shared::{FirstRound, Shared, lock};
 use crate::bursting::timing::elapsed;
+use crate::bursting::tunnels;
 use crate::cluster::apply::Applier;
 use crate::cluster::caches::Subscription;
 use crate::cluster::worker::{Outcome, Queue};
@@ -204,6 +206,9 @@ impl Provider {
             pods: &own_pods,
             facts: &facts,
             own_ranges: &shared.own_ranges(),
+            inlet: &hosted
+                .as_deref()
+                .map_or(Err(String::new()), |hosted| shared.tunnels.inlet_of(&slot::holder(hosted))),
             memory: &memory,
         });
         // Before anything runs beside this: what comes back is written into the newest memory. What came back meanwhile is
@@ -226,8 +231,15 @@ impl Provider {
         if let Some(hosted) = &hosted {
             shared.say(&**hosted, "Host", step.notes).await;
         }
+        self.carry(&pods);
         self.first.done(&key);
         Ok(step.wake.map_or(Outcome::Done, Outcome::After))
+    }
+
+    /// Says which bursts are carried to their roots, and who may connect for them.
+    fn carry(&self, pods: &[PodView]) {
+        let hosted = self.hosted();
+        self.shared.tunnels.put_inlets(tunnels::inlets(hosted.iter().map(|hosted| &**hosted), pods));
     }
 
     /// Changes what is remembered of a slot.

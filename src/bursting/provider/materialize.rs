@@ -1,7 +1,7 @@
 //! The objects of a hosted burst. Pure: what is wanted, not what is done.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Secret, Service, ServicePort, ServiceSpec};
@@ -80,6 +80,7 @@ pub fn updated(hosted: &HostedBurst, desired: &DesiredBurst) -> HostedBurst {
         generation: i64::try_from(desired.generation).unwrap_or(i64::MAX),
         size: desired.size.clamp(1, frozen.max_size.max(1)),
         lead: desired.lead.clone().map(Into::into),
+        tunnel: desired.tunnel,
         lease_seconds: desired.lease_seconds.min(LONGEST_LEASE_SECONDS),
         drain_seconds: desired.drain_seconds.min(LONGEST_LEASE_SECONDS),
         ..frozen.clone()
@@ -122,21 +123,19 @@ pub struct Materials {
 /// `hosted` is not what admission lets through: somebody edited it.
 pub fn materials(
     hosted: &HostedBurst,
-    lead: &[IpAddr],
+    lead: &[SocketAddr],
     with_brokers: bool,
     import: Option<&ImportPolicy>,
 ) -> Result<Materials, String> {
     let template = BurstTemplate::parse(&hosted.spec.template).map_err(|error| error.to_string())?;
     let rank_map = RankMap::parse_canonical(&hosted.spec.rank_map).map_err(|error| error.to_string())?;
-    let port = hosted.spec.lead.as_ref().map_or(LEAD_PORT, |lead| lead.port);
-    let family = |v6: bool| lead.iter().copied().filter(|ip| ip.is_ipv6() == v6).collect::<Vec<_>>();
+    let family = |v6: bool| lead.iter().copied().filter(|end| end.is_ipv6() == v6).collect::<Vec<_>>();
     let slices = [(false, family(false)), (true, family(true))];
     Ok(Materials {
         service: service(hosted),
         slices: slices
             .into_iter()
-            .filter(|(_, addresses)| !addresses.is_empty())
-            .map(|(v6, addresses)| endpoint_slice(hosted, v6, &addresses, port))
+            .filter_map(|(v6, ends)| Some(endpoint_slice(hosted, v6, &ends, ends.first()?.port())))
             .collect(),
         egress: match import.map(|import| import.egress.as_ref()) {
             // The peer was removed: its bursts end as they are.
@@ -145,7 +144,9 @@ pub fn materials(
             Some(Some(policy)) => {
                 let slot = &hosted.spec.slot;
                 let metadata = metadata(hosted, egress_name(slot), Some(role::EGRESS));
-                Egress::Only(Box::new(egress::network_policy(metadata, slot, (lead, port), policy)))
+                let port = lead.first().map_or(LEAD_PORT, SocketAddr::port);
+                let lead: Vec<IpAddr> = lead.iter().map(SocketAddr::ip).collect();
+                Egress::Only(Box::new(egress::network_policy(metadata, slot, (&lead, port), policy)))
             }
         },
         mini_cluster: with_brokers.then(|| mini_cluster(hosted, &template, &rank_map)),
@@ -193,7 +194,7 @@ pub fn slice_names(slot: &str) -> [String; 2] {
     ["ipv4", "ipv6"].map(|family| format!("{}-{family}", names::lead(slot)))
 }
 
-fn endpoint_slice(hosted: &HostedBurst, v6: bool, addresses: &[IpAddr], port: u16) -> EndpointSlice {
+fn endpoint_slice(hosted: &HostedBurst, v6: bool, ends: &[SocketAddr], port: u16) -> EndpointSlice {
     let service = names::lead(&hosted.spec.slot);
     let [ipv4, ipv6] = slice_names(&hosted.spec.slot);
     let mut metadata = metadata(hosted, if v6 { ipv6 } else { ipv4 }, Some(role::LEAD_PROXY));
@@ -204,7 +205,7 @@ fn endpoint_slice(hosted: &HostedBurst, v6: bool, addresses: &[IpAddr], port: u1
         metadata,
         address_type: if v6 { "IPv6" } else { "IPv4" }.into(),
         endpoints: vec![Endpoint {
-            addresses: addresses.iter().map(ToString::to_string).collect(),
+            addresses: ends.iter().map(|end| end.ip().to_string()).collect(),
             conditions: Some(EndpointConditions { ready: Some(true), ..EndpointConditions::default() }),
             ..Endpoint::default()
         }],
@@ -379,7 +380,7 @@ mod tests {
     #[test]
     fn objects_of_a_hosted_burst() {
         let hosted = hosted();
-        let lead = ["192.0.2.7", "2001:db8::7"].map(|ip| ip.parse().unwrap());
+        let lead = ["192.0.2.7:30050", "[2001:db8::7]:30050"].map(|end| end.parse().unwrap());
         let import = ImportPolicy {
             egress: Some(EgressPolicy { allow: vec!["198.51.100.0/24".into()] }),
             ..ImportPolicy::default()

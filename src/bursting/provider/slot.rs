@@ -7,7 +7,7 @@
 //! snapshots for the grace period, by its lease, or because its owner here deleted it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::admission::{self, Admitted, Facts};
@@ -78,6 +78,9 @@ pub struct SlotView<'a> {
     pub facts: &'a Facts<'a>,
     /// Pod and service ranges of this cluster, as far as known.
     pub own_ranges: &'a [Range],
+    /// Where the connections of a burst are taken that is reached through the agents' own connection: at our agent; or why
+    /// not.
+    pub inlet: &'a Result<SocketAddr, String>,
     /// What is remembered of the slot.
     pub memory: &'a Memory,
 }
@@ -319,8 +322,18 @@ pub(super) fn is_successor(hosted: &HostedBurst, peer: &PeerName, desired: &Desi
         && !is_same_instance(hosted, desired)
 }
 
-/// Where the lead is reached: from the address in the spec, checked; a host name as it was resolved.
-pub(super) fn lead_addresses(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotStep) -> (Vec<IpAddr>, String) {
+/// Where the lead is reached: at our agent, or from the address in the spec, checked; a host name as it was resolved.
+pub(super) fn lead_addresses(
+    view: &SlotView<'_>,
+    hosted: &HostedBurst,
+    step: &mut SlotStep,
+) -> (Vec<SocketAddr>, String) {
+    if hosted.spec.tunnel {
+        return match view.inlet {
+            Ok(inlet) => (vec![*inlet], String::new()),
+            Err(why) => (Vec::new(), format!("the tunnel to the lead broker is not there: {why}")),
+        };
+    }
     let Some(lead) = &hosted.spec.lead else {
         return (Vec::new(), "the lead broker's address is not known yet".into());
     };
@@ -343,7 +356,7 @@ pub(super) fn lead_addresses(view: &SlotView<'_>, hosted: &HostedBurst, step: &m
     };
     let checked = addresses.into_iter().map(|address| crate::bursting::addresses::check(address, view.own_ranges));
     let (good, bad): (Vec<_>, Vec<_>) = checked.partition(Result::is_ok);
-    let good: Vec<IpAddr> = good.into_iter().filter_map(Result::ok).collect();
+    let good: Vec<_> = good.into_iter().filter_map(Result::ok).map(|ip| SocketAddr::new(ip, lead.port)).collect();
     let message = match bad.into_iter().find_map(Result::err) {
         Some(error) if good.is_empty() => format!("the lead's address is refused: {error}"),
         _ => String::new(),

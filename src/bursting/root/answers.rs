@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::lead_address::NoLead;
 use super::offer;
 use super::place::{self, Claimed};
 use super::standing::{self, UNDELIVERABLE};
@@ -52,6 +53,8 @@ pub struct BurstView<'a> {
     pub withdrawing: &'a BTreeSet<PeerName>,
     /// Peers that what is said of it now does not reach, and why.
     pub undeliverable: &'a BTreeMap<PeerName, String>,
+    /// Why the lead broker's address is not known.
+    pub no_lead: Option<&'a NoLead>,
 }
 
 /// What a step decides.

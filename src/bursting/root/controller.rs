@@ -1,6 +1,6 @@
 //! The root's driver: plans Bursts, keeps their status, and puts what they say into the exchange. Decides nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::FutureExt;
@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::answers::{self, BurstView};
 use super::credential::{self, Grant};
-use super::lead_address::lead_address;
+use super::lead_address::{LeadView, NoLead, lead_address};
 use super::offer;
 use super::place::Claimed;
 use super::plan::{self, Given, PlanChange};
@@ -20,16 +20,19 @@ use crate::api::burst::{Burst, BurstStatus};
 use crate::api::labels;
 use crate::api::minicluster::MiniCluster;
 use crate::bursting::fresh::Fresh;
+use crate::bursting::nodes::PodView;
 use crate::bursting::provider::materialize::CURVE_CERT;
 use crate::bursting::shared::{FirstRound, Shared};
+use crate::bursting::tunnels;
+use crate::bursting::watch::WatchedNode;
 use crate::cluster::apply::Applier;
-use crate::cluster::caches::{Subscription, controller_of};
+use crate::cluster::caches::{Cache, Subscription, controller_of};
 use crate::cluster::drift::same_status;
 use crate::cluster::sweep::{self, Doomed};
 use crate::cluster::worker::{Outcome, Queue};
 use crate::cluster::{ObjectKey, RequestError};
 use crate::contract::ports::CredentialSource;
-use crate::contract::{Credential, CredentialRefusal, CredentialRequest, LeadAddress, PeerName};
+use crate::contract::{BurstUid, Credential, CredentialRefusal, CredentialRequest, LeadAddress, PeerName};
 
 /// What is handled.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -70,6 +73,17 @@ impl Root {
             caches.bursts.feed(&self.queue, move |burst| {
                 of_root(burst).into_iter().chain([Key::Burst(ObjectKey::of(burst))]).collect()
             }),
+            // The node of a lead: its addresses may change.
+            caches.nodes.subscribe({
+                let (queue, roots) = (self.queue.clone(), caches.mini_clusters.clone());
+                move |change| {
+                    let addresses =
+                        |node: &Option<Arc<WatchedNode>>| node.as_ref().map(|node| node.view.addresses.clone());
+                    if addresses(&change.old) != addresses(&change.new) {
+                        mark_roots(&queue, &roots);
+                    }
+                }
+            }),
             // The lead's pod: of the Job that bears the root's name.
             caches.pods.feed(&self.queue, |pod| {
                 let lead = pod.view.job.clone().filter(|_| pod.view.index == Some(0));
@@ -98,11 +112,7 @@ impl Root {
 
     /// Marks all roots: nodes changed.
     pub(in crate::bursting) fn mark_roots(&self) {
-        for object in self.shared.caches.mini_clusters.objects() {
-            if !object.spec.flux.bursting.clusters.is_empty() {
-                self.queue.mark(Key::Root(ObjectKey::of(&*object)));
-            }
-        }
+        mark_roots(&self.queue, &self.shared.caches.mini_clusters);
     }
 
     /// Marks the Burst with this UID.
@@ -128,7 +138,8 @@ impl Root {
         if existing.is_empty() && root.spec.flux.bursting.clusters.is_empty() {
             return Ok(Outcome::Done);
         }
-        let lead = self.lead(&root);
+        let index_zero = self.index_zero(&root);
+        let lead = self.lead(&root, &index_zero).ok();
         let given = Given { lead: lead.as_ref(), times: &self.shared.times };
         let references: Vec<&Burst> = existing.iter().map(|burst| &**burst).collect();
         for change in plan::plan(&root, &references, given) {
@@ -147,6 +158,10 @@ impl Root {
                     self.fresh.forget(&doomed.key);
                 }
             }
+        }
+        // The lead's pod may be another.
+        for burst in self.bursts_of(&uid) {
+            self.shared.tunnels.put_outlet(offer::uid(&burst), tunnels::outlet(&burst, &index_zero));
         }
         Ok(Outcome::Done)
     }
@@ -169,17 +184,29 @@ impl Root {
         self.bursts().into_iter().filter(|burst| offer::root_uid(burst) == Some(root)).collect()
     }
 
-    fn lead(&self, root: &MiniCluster) -> Option<LeadAddress> {
+    /// Pods of the lead broker.
+    fn index_zero(&self, root: &MiniCluster) -> Vec<PodView> {
         let (namespace, name) = (root.namespace().unwrap_or_default(), root.name_any());
-        let of_lead = |pod: &crate::bursting::nodes::PodView| {
-            pod.namespace == namespace && pod.job.as_deref() == Some(&name) && pod.index == Some(0)
-        };
-        let pods: Vec<_> = self.shared.caches.pod_views().into_iter().filter(|pod| of_lead(pod)).collect();
-        let port = root.status.as_ref().and_then(|status| status.lead.node_port);
-        let port = port.and_then(|port| u16::try_from(port).ok());
+        let of_lead =
+            |pod: &PodView| pod.namespace == namespace && pod.job.as_deref() == Some(&name) && pod.index == Some(0);
+        self.shared.caches.pods.objects().iter().map(|pod| &pod.view).filter(|pod| of_lead(pod)).cloned().collect()
+    }
+
+    fn lead(&self, root: &MiniCluster, index_zero: &[PodView]) -> Result<LeadAddress, NoLead> {
+        let status = root.status.as_ref().map(|status| status.lead.clone()).unwrap_or_default();
+        let (network, own) = (&root.spec.flux.bursting.network, self.shared.own_ranges());
+        let view = LeadView { network, status: &status, index_zero, own: &own };
         let node =
             |name: &str| self.shared.caches.nodes.of(&ObjectKey::cluster_scoped(name)).map(|node| node.view.clone());
-        lead_address(&pods, port, node, &self.shared.own_ranges()).ok()
+        lead_address(&view, node)
+    }
+
+    /// The root of a Burst, with the pods of its lead.
+    fn root_of(&self, burst: &Burst) -> Option<(Arc<MiniCluster>, Vec<PodView>)> {
+        let key = controller_of::<MiniCluster>(burst)?;
+        let root = self.shared.caches.mini_clusters.of(&key)?;
+        let index_zero = self.index_zero(&root);
+        Some((root, index_zero))
     }
 
     async fn step(&self, key: &ObjectKey) -> Result<Outcome, RequestError> {
@@ -191,6 +218,8 @@ impl Root {
         };
         let peers = shared.peers();
         let uid = offer::uid(&burst).into();
+        let root = self.root_of(&burst);
+        let no_lead = root.as_ref().and_then(|(root, index_zero)| self.lead(root, index_zero).err());
         let step = answers::step(&BurstView {
             now: shared.now(),
             grace: shared.times.grace,
@@ -202,6 +231,7 @@ impl Root {
             answers: &shared.exchange.answers(&uid),
             withdrawing: &shared.exchange.withdrawing(&uid),
             undeliverable: &shared.exchange.undeliverable_to(&uid),
+            no_lead: no_lead.as_ref(),
         });
         let stored = match self.applier.apply_status(&*burst, &step.status).await?.object() {
             Some(stored) => {
@@ -214,6 +244,8 @@ impl Root {
         // What is said follows from what is stored, never from an intention.
         let offers = offer::recipients(&stored, &peers).into_iter().map(|peer| (peer, offer::desired(&stored)));
         shared.exchange.offer(&uid, offers.collect());
+        let index_zero = root.map(|(_, index_zero)| index_zero).unwrap_or_default();
+        shared.tunnels.put_outlet(offer::uid(&stored), tunnels::outlet(&stored, &index_zero));
         Ok(step.wake.map_or(Outcome::Done, Outcome::After))
     }
 
@@ -236,11 +268,12 @@ impl Root {
         if !self.shared.caches.bursts.is_complete() {
             return;
         }
-        let existing: std::collections::BTreeSet<_> =
+        let existing: BTreeSet<BurstUid> =
             self.bursts().iter().map(|burst| offer::uid(burst).into()).collect();
         for uid in self.shared.exchange.offered().difference(&existing) {
             self.shared.exchange.offer(uid, BTreeMap::new());
         }
+        self.shared.tunnels.retain_outlets(|(_, uid)| existing.contains(uid));
     }
 
     async fn hand_out(&self, peer: &PeerName, request: CredentialRequest) -> Result<Credential, CredentialRefusal> {
@@ -300,6 +333,15 @@ impl Root {
         })?;
         self.fresh.wrote(stored);
         Ok(())
+    }
+}
+
+/// Marks all MiniClusters with bursts.
+fn mark_roots(queue: &Queue<Key>, roots: &Cache<MiniCluster>) {
+    for object in roots.objects() {
+        if !object.spec.flux.bursting.clusters.is_empty() {
+            queue.mark(Key::Root(ObjectKey::of(&*object)));
+        }
     }
 }
 

@@ -1,10 +1,18 @@
-//! Where bursts reach a root's lead broker: the node of its index-0 pod, and the NodePort of its lead Service.
+//! Where bursts reach a root's lead broker: the node of its index-0 pod and the NodePort of its lead Service, the address of
+//! a load balancer, or what the user wrote.
 
 use std::net::IpAddr;
 
+use crate::api::minicluster::{BurstNetwork, BurstNetworkType, DEFAULT_BROKER_PORT, LeadStatus};
 use crate::bursting::addresses::{self, Range};
 use crate::bursting::nodes::{NodeView, PodView};
 use crate::contract::LeadAddress;
+
+/// Kinds of addresses a node has whose texts are host names.
+const NAMES: [&str; 3] = ["Hostname", "ExternalDNS", "InternalDNS"];
+
+/// What is used unless the user says otherwise: a name of a node seldom means anything to another cluster.
+const PREFERRED: [&str; 2] = ["ExternalIP", "InternalIP"];
 
 /// Why there is no lead address yet.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -18,54 +26,133 @@ pub enum NoLead {
     /// Its node is not known.
     #[error("node {0} of the lead broker is not known")]
     NoNode(String),
-    /// The node has no address another cluster could reach.
-    #[error("node {node} has no address that other clusters can reach: {}", .reasons.join("; "))]
+    /// The load balancer has no address.
+    #[error(
+        "the load balancer of the lead Service has no address yet: something in this cluster must provide load balancers"
+    )]
+    NoLoadBalancer,
+    /// The node, or the load balancer, has no address another cluster could reach.
+    #[error("{of} has no address that other clusters can reach: {}", .reasons.join("; "))]
     NoAddress {
-        /// The node.
-        node: String,
+        /// What has none.
+        of: String,
         /// What is wrong with each address.
         reasons: Vec<String>,
     },
 }
 
-/// The lead broker's address: an ExternalIP of the node, else an InternalIP, with the NodePort. IPv4 comes first, since
-/// that is what most providers can reach.
+impl NoLead {
+    /// One CamelCase word for a condition.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::NoPort => "WaitingForNodePort",
+            Self::NoPod | Self::NoNode(_) => "WaitingForPod",
+            Self::NoLoadBalancer => "WaitingForLoadBalancer",
+            Self::NoAddress { .. } => "NoUsableAddress",
+        }
+    }
+}
+
+/// What is known of a root's network.
+pub struct LeadView<'a> {
+    /// What the user wishes.
+    pub network: &'a BurstNetwork,
+    /// What the MiniCluster's status says of the lead Service.
+    pub status: &'a LeadStatus,
+    /// Pods of index 0.
+    pub index_zero: &'a [PodView],
+    /// Pod and service ranges of this cluster, as far as known.
+    pub own: &'a [Range],
+}
+
+/// The lead broker's address. Of a node, an ExternalIP, else an InternalIP, and IPv4 before IPv6, unless the user prefers
+/// something else.
 ///
 /// # Errors
 /// What is missing. Until then a burst is offered without an address.
-pub fn lead_address(
-    index_zero: &[PodView],
-    node_port: Option<u16>,
-    node: impl Fn(&str) -> Option<NodeView>,
-    own: &[Range],
-) -> Result<LeadAddress, NoLead> {
-    let port = node_port.ok_or(NoLead::NoPort)?;
-    // While a pod is being replaced there are two: the one that stays counts.
-    let scheduled = index_zero.iter().filter(|pod| !pod.finished && pod.node.is_some());
-    let pod = scheduled.min_by_key(|pod| (pod.terminating, pod.name.clone())).ok_or(NoLead::NoPod)?;
-    let name = pod.node.clone().unwrap_or_default();
+pub fn lead_address(view: &LeadView<'_>, node: impl Fn(&str) -> Option<NodeView>) -> Result<LeadAddress, NoLead> {
+    let LeadView { network, status, index_zero, own } = *view;
+    let balanced = network.kind == BurstNetworkType::LoadBalancer;
+    let written = network.port.filter(|_| network.address.is_some()).and_then(|port| u16::try_from(port).ok());
+    let port = match status.node_port.and_then(|port| u16::try_from(port).ok()) {
+        _ if written.is_some() => written,
+        _ if balanced => u16::try_from(DEFAULT_BROKER_PORT).ok(),
+        node_port => node_port,
+    };
+    let port = port.ok_or(NoLead::NoPort)?;
+    if let Some(address) = &network.address {
+        return Ok(LeadAddress { address: address.clone(), port });
+    }
+    if balanced {
+        let text = status.address.as_deref().ok_or(NoLead::NoLoadBalancer)?;
+        let address = match text.parse() {
+            Ok(ip) => {
+                usable(ip, own).map_err(|reason| no_address("the load balancer of the lead Service", vec![reason]))?
+            }
+            Err(_) => text.to_owned(),
+        };
+        return Ok(LeadAddress { address, port });
+    }
+    let name = lead_pod(index_zero).and_then(|pod| pod.node.clone()).ok_or(NoLead::NoPod)?;
     let view = node(&name).ok_or_else(|| NoLead::NoNode(name.clone()))?;
+    of_node(network, &view, own)
+        .map(|address| LeadAddress { address, port })
+        .map_err(|reasons| no_address(&format!("node {name}"), reasons))
+}
+
+/// The pod of rank 0. While a pod is being replaced there are two: the one that stays counts, once it is on a node.
+pub fn lead_pod(index_zero: &[PodView]) -> Option<&PodView> {
+    let scheduled = index_zero.iter().filter(|pod| !pod.finished && pod.node.is_some());
+    scheduled.min_by_key(|pod| (pod.terminating, pod.name.clone()))
+}
+
+/// The best address of a node, or what is wrong with each.
+fn of_node(network: &BurstNetwork, node: &NodeView, own: &[Range]) -> Result<String, Vec<String>> {
+    let written: Vec<&str> = network.preferred_address_types.iter().map(String::as_str).collect();
+    let kinds = if written.is_empty() { PREFERRED.to_vec() } else { written };
+    let families: Vec<&str> = network.ip_families.iter().map(String::as_str).collect();
+    let families = if families.is_empty() { vec!["IPv4", "IPv6"] } else { families };
     let mut reasons = Vec::new();
-    for kind in ["ExternalIP", "InternalIP"] {
-        let of_kind = view.addresses.iter().filter(|(of, _)| of == kind);
-        let mut usable: Vec<IpAddr> = Vec::new();
-        for (_, text) in of_kind {
-            match text.parse().map_err(|_| format!("{text} is no IP address")) {
-                Ok(address) => match addresses::check(address, own) {
-                    Ok(address) => usable.push(address),
-                    Err(error) => reasons.push(error.to_string()),
-                },
-                Err(reason) => reasons.push(reason),
+    for kind in &kinds {
+        let of_kind = node.addresses.iter().filter(|(of, _)| of == kind).map(|(_, text)| text);
+        if NAMES.contains(kind) {
+            if let Some(name) = of_kind.into_iter().next() {
+                return Ok(name.clone());
+            }
+            continue;
+        }
+        let mut best: Option<(usize, String)> = None;
+        for text in of_kind {
+            let Ok(ip) = text.parse::<IpAddr>() else {
+                reasons.push(format!("{text} is no IP address"));
+                continue;
+            };
+            let family = if ip.to_canonical().is_ipv6() { "IPv6" } else { "IPv4" };
+            match (families.iter().position(|of| *of == family), usable(ip, own)) {
+                (None, _) => reasons.push(format!("{text} is {family}, which is not asked for")),
+                (_, Err(reason)) => reasons.push(reason),
+                (Some(rank), Ok(address)) if best.as_ref().is_none_or(|(best, _)| rank < *best) => {
+                    best = Some((rank, address));
+                }
+                _ => {}
             }
         }
-        if let Some(address) = usable.iter().min_by_key(|address| address.is_ipv6()) {
-            return Ok(LeadAddress { address: address.to_string(), port });
+        if let Some((_, address)) = best {
+            return Ok(address);
         }
     }
     if reasons.is_empty() {
-        reasons.push("it shows neither an ExternalIP nor an InternalIP".into());
+        reasons.push(format!("it shows none of {}", kinds.join(", ")));
     }
-    Err(NoLead::NoAddress { node: name, reasons })
+    Err(reasons)
+}
+
+fn usable(ip: IpAddr, own: &[Range]) -> Result<String, String> {
+    addresses::check(ip, own).map(|ip| ip.to_string()).map_err(|error| error.to_string())
+}
+
+fn no_address(of: &str, reasons: Vec<String>) -> NoLead {
+    NoLead::NoAddress { of: of.to_owned(), reasons }
 }
 
 #[cfg(test)]
@@ -76,13 +163,22 @@ mod tests {
         PodView { name: name.into(), node: node.map(String::from), ..PodView::default() }
     }
 
-    fn address(addresses: &[(&str, &str)]) -> Result<String, String> {
-        let view = NodeView {
+    fn network(yaml: &str) -> BurstNetwork {
+        serde_saphyr::from_str(yaml).unwrap()
+    }
+
+    fn status(node_port: Option<i32>, address: Option<&str>) -> LeadStatus {
+        LeadStatus { node_port, address: address.map(str::to_owned), ..LeadStatus::default() }
+    }
+
+    fn of(network: &BurstNetwork, status: &LeadStatus, addresses: &[(&str, &str)]) -> Result<String, String> {
+        let node = NodeView {
             addresses: addresses.iter().map(|(kind, text)| ((*kind).into(), (*text).into())).collect(),
             ..NodeView::default()
         };
-        let own = ["10.244.0.0/16".parse().unwrap()];
-        lead_address(&[pod("a-0", Some("n1"))], Some(30050), |_| Some(view.clone()), &own)
+        let (own, pods) = (["10.244.0.0/16".parse().unwrap()], [pod("a-0", Some("n1"))]);
+        let view = LeadView { network, status, index_zero: &pods, own: &own };
+        lead_address(&view, |_| Some(node.clone()))
             .map(|lead| format!("{} {}", lead.address, lead.port))
             .map_err(|error| error.to_string())
     }
@@ -102,13 +198,57 @@ mod tests {
             ),
             (
                 &[("Hostname", "n1")],
-                Err("node n1 has no address that other clusters can reach: it shows neither an ExternalIP nor an \
-                     InternalIP"),
+                Err("node n1 has no address that other clusters can reach: it shows none of ExternalIP, InternalIP"),
             ),
         ];
         for (addresses, expected) in table {
-            assert_eq!(address(addresses).as_deref().map_err(String::as_str), expected, "{addresses:?}");
+            let found = of(&BurstNetwork::default(), &status(Some(30_050), None), addresses);
+            assert_eq!(found.as_deref().map_err(String::as_str), expected, "{addresses:?}");
         }
+    }
+
+    #[test]
+    fn the_user_chooses_kinds_and_families() {
+        let node = [
+            ("InternalIP", "192.0.2.1"),
+            ("InternalIP", "2001:db8::1"),
+            ("ExternalIP", "198.51.100.1"),
+            ("Hostname", "n1.example.org"),
+        ];
+        let table = [
+            ("preferredAddressTypes: [InternalIP]", Ok("192.0.2.1 30050")),
+            ("{preferredAddressTypes: [InternalIP], ipFamilies: [IPv6, IPv4]}", Ok("2001:db8::1 30050")),
+            ("ipFamilies: [IPv6, IPv4]", Ok("198.51.100.1 30050")),
+            ("ipFamilies: [IPv6]", Ok("2001:db8::1 30050")),
+            ("preferredAddressTypes: [ExternalDNS, Hostname, InternalIP]", Ok("n1.example.org 30050")),
+            ("{address: lead.example.org}", Ok("lead.example.org 30050")),
+            ("{address: 203.0.113.9, port: 9000}", Ok("203.0.113.9 9000")),
+            ("port: 9000", Ok("198.51.100.1 30050")),
+            (
+                "{preferredAddressTypes: [ExternalIP], ipFamilies: [IPv6]}",
+                Err(
+                    "node n1 has no address that other clusters can reach: 198.51.100.1 is IPv4, which is not asked for",
+                ),
+            ),
+        ];
+        for (wish, expected) in table {
+            let found = of(&network(wish), &status(Some(30_050), None), &node);
+            assert_eq!(found.as_deref().map_err(String::as_str), expected, "{wish}");
+        }
+    }
+
+    #[test]
+    fn a_load_balancer_is_waited_for() {
+        let wish = network("type: LoadBalancer");
+        let lead = |address| of(&wish, &status(Some(30_050), address), &[]);
+        assert!(lead(None).unwrap_err().contains("has no address yet"));
+        assert_eq!(lead(Some("203.0.113.5")).unwrap(), "203.0.113.5 8050");
+        assert_eq!(lead(Some("lb.example.org")).unwrap(), "lb.example.org 8050");
+        assert!(
+            lead(Some("10.244.1.1")).unwrap_err().starts_with("the load balancer of the lead Service has no address")
+        );
+        let wish = network("{type: LoadBalancer, address: lead.example.org}");
+        assert_eq!(of(&wish, &status(None, None), &[]).unwrap(), "lead.example.org 8050");
     }
 
     #[test]
@@ -117,13 +257,18 @@ mod tests {
             let address = if name == "old" { "192.0.2.1" } else { "192.0.2.2" };
             Some(NodeView { addresses: vec![("InternalIP".into(), address.into())], ..NodeView::default() })
         };
+        let network = BurstNetwork::default();
+        let with = |port, pods: &[PodView], node: &dyn Fn(&str) -> Option<NodeView>| {
+            let view = LeadView { network: &network, status: &status(port, None), index_zero: pods, own: &[] };
+            lead_address(&view, node).map(|lead| lead.address)
+        };
         let leaving = PodView { terminating: true, ..pod("a-0-x", Some("old")) };
-        let lead = |pods: &[PodView]| lead_address(pods, Some(1), node, &[]).map(|lead| lead.address);
+        let lead = |pods: &[PodView]| with(Some(1), pods, &node);
         assert_eq!(lead(&[leaving.clone(), pod("a-0-y", Some("new"))]).unwrap(), "192.0.2.2");
         assert_eq!(lead(&[leaving.clone(), pod("a-0-y", None)]).unwrap(), "192.0.2.1", "until the new one has a node");
         let ended = PodView { finished: true, ..leaving };
         assert_eq!(lead(&[ended]), Err(NoLead::NoPod));
-        assert_eq!(lead_address(&[pod("a-0", Some("n"))], None, node, &[]), Err(NoLead::NoPort));
-        assert_eq!(lead_address(&[pod("a-0", Some("n"))], Some(1), |_| None, &[]), Err(NoLead::NoNode("n".into())));
+        assert_eq!(with(None, &[pod("a-0", Some("n"))], &node), Err(NoLead::NoPort));
+        assert_eq!(with(Some(1), &[pod("a-0", Some("n"))], &|_| None), Err(NoLead::NoNode("n".into())));
     }
 }

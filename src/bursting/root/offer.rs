@@ -50,6 +50,7 @@ pub fn desired(burst: &Burst) -> DesiredBurst {
         credential_digest,
         credential_secret: _,
         lead,
+        tunnel,
         flux_version,
         template,
         lease_seconds,
@@ -76,6 +77,7 @@ pub fn desired(burst: &Burst) -> DesiredBurst {
         rank_map_digest,
         credential_digest,
         lead: lead.map(Into::into),
+        tunnel,
         flux_version,
         template,
         lease_seconds,
@@ -107,9 +109,9 @@ pub fn evicted(refusal: &BurstRefusal) -> bool {
     refusal.reason == RejectionReason::EvictedByProvider.as_str()
 }
 
-/// Digest of what is on offer. The lead's address is no part of it: that a pod moved is no reason to ask again.
+/// Digest of what is on offer. How the lead is reached is no part of it: that a pod moved is no reason to ask again.
 pub fn fingerprint(burst: &Burst) -> String {
-    let spec = BurstSpec { lead: None, ..burst.spec.clone() };
+    let spec = BurstSpec { lead: None, tunnel: false, ..burst.spec.clone() };
     let retry = burst.metadata.annotations.as_ref().and_then(|annotations| annotations.get(labels::RETRY));
     let text = serde_json::to_vec(&(&spec, retry)).expect("a spec is plain data with text keys");
     let digest = Sha256::digest(&text);

@@ -136,8 +136,7 @@ fn spec(
             ..before.map(|burst| wishes(&burst.spec)).unwrap_or_default()
         },
     };
-    let by_node_port = root.spec.flux.bursting.network.kind == BurstNetworkType::NodePort;
-    let lead = given.lead.filter(|_| by_node_port).cloned().map(Into::into);
+    let tunnel = root.spec.flux.bursting.network.kind == BurstNetworkType::Tunnel;
     let live = match cluster {
         Some(cluster) => BurstSpec {
             size: u32::try_from(cluster.size(root.spec.size())).unwrap_or(0).clamp(1, frozen.max_size.max(1)),
@@ -150,7 +149,12 @@ fn spec(
     };
     BurstSpec {
         // While the lead's pod is between two nodes, the last address is better than none.
-        lead: lead.or_else(|| running.and_then(|burst| burst.spec.lead.clone())),
+        lead: match given.lead.cloned().map(Into::into) {
+            _ if tunnel => None,
+            None => running.and_then(|burst| burst.spec.lead.clone()),
+            known => known,
+        },
+        tunnel,
         release: cluster.is_none() || is_over(root) || before.is_some_and(is_cancelled),
         ..live
     }

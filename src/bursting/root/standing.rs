@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::answers::BurstView;
 use crate::api::burst::BurstStatus;
 use crate::api::hosted_burst::BurstPhase;
-use crate::api::labels::condition::{ADMITTED, DELIVERED, PLACED, READY};
+use crate::api::labels::condition::{ADMITTED, DELIVERED, LEAD_ADDRESS, PLACED, READY};
 use crate::bursting::note::Note;
 use crate::cluster::conditions::{self, Statement};
 
@@ -34,7 +34,7 @@ pub(super) fn conclude(status: &mut BurstStatus, old: &BurstStatus, view: &Burst
         phase => Statement::fails(READY, format!("{phase:?}"), message),
     };
     let delivered = delivered(status, old, view, notes);
-    let statements = [placed, admitted, ready].into_iter().chain(delivered);
+    let statements = [placed, admitted, ready].into_iter().chain(lead_address(old, view)).chain(delivered);
     status.conditions = conditions::merged(&old.conditions, statements, view.burst.metadata.generation, view.now.wall);
 
     let name = status.peer.as_deref().or(old.peer.as_deref()).unwrap_or("the peer");
@@ -52,6 +52,20 @@ pub(super) fn conclude(status: &mut BurstStatus, old: &BurstStatus, view: &Burst
         BurstPhase::Lost => notes.push(Note::warning("PeerUnreachable", message.to_owned())),
         BurstPhase::Pending => notes.push(Note::warning("NoCandidate", message.to_owned())),
         _ => {}
+    }
+}
+
+/// Whether the peer can be told where the lead broker is. Said of bursts that had to wait for it.
+fn lead_address(old: &BurstStatus, view: &BurstView<'_>) -> Option<Statement> {
+    let spec = &view.burst.spec;
+    let unknown = view.no_lead.filter(|_| spec.lead.is_none() && !spec.tunnel && !spec.release);
+    match unknown {
+        Some(why) => Some(Statement::fails(LEAD_ADDRESS, why.reason(), why.to_string())),
+        None => {
+            let known = old.conditions.iter().any(|condition| condition.type_ == LEAD_ADDRESS);
+            let text = spec.lead.as_ref().map_or("through the agents".to_owned(), |lead| lead.address.clone());
+            known.then(|| Statement::holds(LEAD_ADDRESS, "Known", text))
+        }
     }
 }
 

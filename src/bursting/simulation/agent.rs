@@ -99,6 +99,7 @@ impl Agent {
                 answers: &self.exchange.answers(&uid),
                 withdrawing: &self.exchange.withdrawing(&uid),
                 undeliverable: &self.exchange.undeliverable_to(&uid),
+                no_lead: None,
             });
             if cluster.refuses() {
                 continue;
@@ -149,6 +150,7 @@ impl Agent {
                 pods: &own,
                 facts: &facts,
                 own_ranges: &[],
+                inlet: &Err(String::new()),
                 memory: &memory,
             });
             let mut memory = step.memory;

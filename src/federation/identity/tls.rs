@@ -53,7 +53,7 @@ pub fn client(own: Arc<Identity>, peer: Peer, alpn: &[u8], clock: SharedClock, s
 pub fn server(
     own: Arc<Identity>,
     peers: watch::Receiver<Arc<Peers>>,
-    alpn: &[u8],
+    alpn: &[&[u8]],
     clock: SharedClock,
     slot: Slot,
 ) -> rustls::ServerConfig {
@@ -64,7 +64,7 @@ pub fn server(
         .expect("ring has cipher suites of TLS 1.3")
         .with_client_cert_verifier(Arc::new(verifier))
         .with_cert_resolver(Arc::new(certified));
-    config.alpn_protocols = vec![alpn.to_vec()];
+    config.alpn_protocols = alpn.iter().map(|alpn| alpn.to_vec()).collect();
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     config.max_early_data_size = 0;

@@ -44,6 +44,8 @@ pub(super) enum Happened {
 /// The owner's side of a connection. Dropping it stops the tasks.
 pub(super) struct Connection {
     pub(super) link: Arc<dyn Link>,
+    /// We dialled it.
+    pub(super) dialled: bool,
     /// Where the peer was when it was heard last.
     pub(super) remote: String,
     /// What was counted of its traffic, and when.
@@ -94,7 +96,17 @@ impl Connection {
         let tasks = run(id, link.clone(), dialled, frames, shared, established.subscribe());
         let tasks = AbortOnDropHandle::new(tokio::spawn(tasks));
         let (remote, counted) = (link.remote(), (shared_now, Traffic::default()));
-        Self { link, remote, counted, buffer: Some(BytesMut::new()), writer, established, heard, _tasks: tasks }
+        Self {
+            link,
+            dialled,
+            remote,
+            counted,
+            buffer: Some(BytesMut::new()),
+            writer,
+            established,
+            heard,
+            _tasks: tasks,
+        }
     }
 
     /// Gives the writer something to write; only while [`Connection::buffer`] was taken.

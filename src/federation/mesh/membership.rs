@@ -185,6 +185,12 @@ impl Membership {
         self.peers.get(name)?.preferred()
     }
 
+    /// Whether the hello of a peer names a capability.
+    pub fn is_capable(&self, name: &PeerName, capability: &str) -> bool {
+        let hello = self.peers.get(name).and_then(|peer| peer.hello.as_ref());
+        hello.is_some_and(|hello| hello.capabilities.contains(capability))
+    }
+
     /// What is known of every configured peer.
     pub fn reports(&self) -> BTreeMap<PeerName, PeerReport> {
         self.peers.iter().map(|(name, peer)| (name.clone(), peer.report.clone())).collect()

@@ -38,6 +38,7 @@ pub use self::metrics::MeshMetrics;
 pub use self::spawn::{MeshConfig, Ports, spawn};
 use super::session::{Ending, Misbehaviour, Sequences};
 use super::timers::Timers;
+use super::tunnel::CAPABILITY;
 use super::wire::messages::Hello;
 use super::wire::version::WireVersions;
 use crate::clock::{Clock, Mono, Rng};
@@ -103,7 +104,7 @@ impl Local {
             epoch: self.epoch?,
             instance: self.instance,
             labels: self.labels.clone(),
-            capabilities: [].into(),
+            capabilities: [CAPABILITY.to_owned()].into(),
             patience: Some(self.timers.suspect),
         })
     }

@@ -22,6 +22,7 @@ use crate::contract::ports::StateKey;
 use crate::contract::{Epoch, PeerName, PeerReport, PeerSpec, PeerState};
 use crate::federation::session::{Ending, Input, Misbehaviour, Sequences};
 use crate::federation::transport::{Accepted, DialError, Link, Resolve, Transport};
+use crate::federation::tunnel::{CAPABILITY, Control};
 use crate::federation::wire::limits;
 use crate::federation::wire::registry::CloseCode;
 
@@ -33,6 +34,16 @@ const AGAIN: Duration = Duration::from_secs(3_600);
 
 /// How a dial ended: whom, ticket, link.
 type Dialled = (PeerName, u64, Result<Arc<dyn Link>, DialError>);
+
+/// What others are told of the mesh.
+pub(super) struct Published {
+    pub(super) links: watch::Sender<Links>,
+    pub(super) reports: watch::Sender<BTreeMap<PeerName, PeerReport>>,
+    /// For who makes connections for tunnels.
+    pub(super) controls: watch::Sender<BTreeMap<PeerName, Control>>,
+    /// Connections for tunnels that peers made.
+    pub(super) tunnels: mpsc::Sender<Arc<dyn Link>>,
+}
 
 pub(super) struct Owner {
     membership: Membership,
@@ -48,8 +59,7 @@ pub(super) struct Owner {
     transport: Arc<dyn Transport>,
     resolve: Arc<dyn Resolve>,
     ports: Ports,
-    links: watch::Sender<Links>,
-    reports: watch::Sender<BTreeMap<PeerName, PeerReport>>,
+    published: Published,
     peers: watch::Receiver<BTreeMap<PeerName, PeerSpec>>,
     epoch: watch::Receiver<Option<Epoch>>,
     shutdown: CancellationToken,
@@ -72,13 +82,7 @@ enum Woken {
 }
 
 impl Owner {
-    pub(super) fn new(
-        config: MeshConfig,
-        transport: Arc<dyn Transport>,
-        ports: Ports,
-        links: watch::Sender<Links>,
-        reports: watch::Sender<BTreeMap<PeerName, PeerReport>>,
-    ) -> Self {
+    pub(super) fn new(config: MeshConfig, transport: Arc<dyn Transport>, ports: Ports, published: Published) -> Self {
         let MeshConfig {
             name,
             cluster_uid,
@@ -126,8 +130,7 @@ impl Owner {
             transport,
             resolve,
             ports,
-            links,
-            reports,
+            published,
             peers,
             epoch,
             shutdown,
@@ -190,6 +193,12 @@ impl Owner {
                 match result {
                     Ok(link) => self.connected(now, link, Some((&peer, ticket))),
                     Err(error) => self.membership.dial_failed(now, &peer, ticket, error.refusal),
+                }
+            }
+            Woken::Accepted(Accepted::Link(link)) if link.is_for_tunnels() => {
+                // Who makes more of them than are looked at has made enough.
+                if let Err(refused) = self.published.tunnels.try_send(link) {
+                    refused.into_inner().close(CloseCode::Replaced, "too many connections for tunnels");
                 }
             }
             Woken::Accepted(Accepted::Link(link)) => self.connected(now, link, None),
@@ -395,16 +404,17 @@ impl Owner {
 
     /// Tells the handles what changed.
     fn publish(&self) {
-        self.reports.send_if_modified(|reports| {
+        let Published { links, reports, controls, .. } = &self.published;
+        reports.send_if_modified(|reports| {
             let new = self.membership.reports();
             self.metrics.peers(new.values());
             let changed = *reports != new;
             *reports = new;
             changed
         });
-        self.links.send_if_modified(|links| {
+        let changed = links.send_if_modified(|links| {
             let preferred = |name: &PeerName| Some((name.clone(), self.membership.preferred(name)?));
-            let new: BTreeMap<PeerName, ConnId> = self.reports.borrow().keys().filter_map(preferred).collect();
+            let new: BTreeMap<PeerName, ConnId> = reports.borrow().keys().filter_map(preferred).collect();
             if links.iter().map(|(name, live)| (name, &live.connection)).eq(&new) {
                 return false;
             }
@@ -416,6 +426,15 @@ impl Owner {
             self.metrics.connected(links.len());
             true
         });
+        if changed {
+            let control = |(name, live): (&PeerName, &Live)| {
+                let dialled = self.connections.get(&live.connection).is_some_and(|connection| connection.dialled);
+                let capable = self.membership.is_capable(name, CAPABILITY);
+                let remote = live.link.remote();
+                (name.clone(), Control { connection: live.connection, dialled, capable, remote })
+            };
+            controls.send_replace(links.borrow().iter().map(control).collect());
+        }
     }
 
     async fn end(mut self) {
@@ -428,7 +447,7 @@ impl Owner {
                 self.act(action);
             }
         }
-        self.links.send_replace(BTreeMap::new());
+        self.published.links.send_replace(BTreeMap::new());
         self.transport.shutdown().await;
     }
 }

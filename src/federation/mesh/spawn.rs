@@ -4,17 +4,20 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::handle::MeshHandle;
 use super::metrics::MeshMetrics;
-use super::owner::Owner;
+use super::owner::{Owner, Published};
 use crate::clock::{Rng, SharedClock};
 use crate::contract::ports::{CredentialSource, Incoming, Outgoing, QuerySource, TrustSink};
 use crate::contract::{ClusterUid, Epoch, PeerName, PeerSpec};
 use crate::federation::timers::Timers;
 use crate::federation::transport::{Resolve, Transport};
+use crate::federation::tunnel::{self, Surroundings, TunnelPorts};
+use crate::federation::wire::limits;
 
 /// Who we are and whom we know.
 pub struct MeshConfig {
@@ -63,6 +66,8 @@ pub struct Ports {
     pub queries: Arc<dyn QuerySource>,
     /// Who takes new trust bundles of peers.
     pub trust: Arc<dyn TrustSink>,
+    /// What is carried for bursts.
+    pub tunnels: TunnelPorts,
 }
 
 impl fmt::Debug for Ports {
@@ -73,14 +78,27 @@ impl fmt::Debug for Ports {
 
 /// Starts the mesh over `transport`, which belongs to it from now on. It runs until [`MeshConfig::shutdown`];
 /// [`MeshHandle::ended`] tells when it is over.
-pub fn spawn(config: MeshConfig, transport: Arc<dyn Transport>, ports: Ports) -> MeshHandle {
+pub fn spawn(mut config: MeshConfig, transport: Arc<dyn Transport>, ports: Ports) -> MeshHandle {
     let ended = CancellationToken::new();
     let (links, reports) = (watch::Sender::default(), watch::Sender::default());
     let handle = MeshHandle::new(&config, links.subscribe(), reports.subscribe(), ended.clone());
-    let owner = Owner::new(config, transport, ports, links, reports);
+    let (made, accepted) = mpsc::channel(limits::CONNECTIONS_PER_PEER);
+    let controls = watch::Sender::default();
+    let surroundings = Surroundings {
+        transport: transport.clone(),
+        peers: config.peers.clone(),
+        controls: controls.subscribe(),
+        accepted,
+        request: config.timers.request,
+        process: config.rng.next_u64(),
+        shutdown: config.shutdown.clone(),
+    };
+    let tunnels = tunnel::run(ports.tunnels.clone(), surroundings);
+    let owner = Owner::new(config, transport, ports, Published { links, reports, controls, tunnels: made });
     tokio::spawn(async move {
         // Also if the task is aborted or panics, nobody waits for ever.
         let _guard = ended.drop_guard();
+        let _tunnels = AbortOnDropHandle::new(tokio::spawn(tunnels));
         owner.run().await;
     });
     handle

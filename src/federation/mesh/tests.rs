@@ -18,10 +18,12 @@ use crate::contract::{Capacity, CredentialRefusal, CredentialRequest, PeerState}
 use crate::federation::testing::{Cluster, PausedClock, desired_key, observed_key};
 use crate::federation::transport::memory::{MemoryNetwork, MemoryTransport};
 use crate::federation::transport::{Resolve, Transport};
+use crate::federation::tunnel::TunnelPorts;
 use crate::metrics::Metrics;
 
 mod bad_input;
 mod quic;
+mod tunnel;
 
 /// One agent's federation, with what its cluster says and hears.
 struct Agent {
@@ -42,6 +44,16 @@ impl Agent {
         transport: Arc<dyn Transport>,
         resolve: Arc<dyn Resolve>,
     ) -> Self {
+        Self::carrying(name, epoch, clock, (transport, resolve), (Timers::DEFAULT, TunnelPorts::none()))
+    }
+
+    fn carrying(
+        name: &'static str,
+        epoch: u64,
+        clock: SharedClock,
+        (transport, resolve): (Arc<dyn Transport>, Arc<dyn Resolve>),
+        (timers, tunnels): (Timers, TunnelPorts),
+    ) -> Self {
         let cluster = Cluster::shared();
         let (peers, epoch) = (watch::Sender::default(), watch::Sender::new(Some(Epoch(epoch))));
         let (shutdown, metrics) = (CancellationToken::new(), Metrics::default());
@@ -53,7 +65,7 @@ impl Agent {
             version: "0.1.0".into(),
             epoch: epoch.subscribe(),
             peers: peers.subscribe(),
-            timers: Timers::DEFAULT,
+            timers,
             clock,
             rng: Box::new(SeededRng::new(seed)),
             resolve,
@@ -66,6 +78,7 @@ impl Agent {
             credentials: cluster.clone(),
             queries: cluster.clone(),
             trust: cluster.clone(),
+            tunnels,
         };
         let handle = spawn(config, transport, ports);
         Self { name, cluster, handle, peers, epoch, shutdown, metrics }

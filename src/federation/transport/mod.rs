@@ -92,6 +92,10 @@ pub trait Link: Send + Sync {
     fn verify_again(&self, _peer: &PeerSpec) -> Result<(), (CloseCode, String)> {
         Ok(())
     }
+    /// Made by [`Transport::dial_tunnel`]: it carries broker traffic, and has no control stream.
+    fn is_for_tunnels(&self) -> bool {
+        false
+    }
     /// The address in use, `ip:port`; it may change while the link lives (a NAT that rebinds: RFC 9000, 9).
     fn remote(&self) -> String;
     /// Smoothed round-trip time; `None` until measured.
@@ -153,6 +157,15 @@ pub trait Transport: Send + Sync {
     /// Connects to `peer` at one address and verifies that it is `peer` ([`PeerSpec::name`] in the SAN, chain against
     /// [`PeerSpec::trust_bundle`], else our own `ca.crt`). The transport bounds the time this takes.
     fn dial<'a>(&'a self, peer: &'a PeerSpec, address: SocketAddr) -> BoxFuture<'a, Result<Arc<dyn Link>, DialError>>;
+    /// The same for a link that carries broker traffic. A peer of a version without tunnels refuses it.
+    fn dial_tunnel<'a>(
+        &'a self,
+        peer: &'a PeerSpec,
+        _address: SocketAddr,
+    ) -> BoxFuture<'a, Result<Arc<dyn Link>, DialError>> {
+        let message = format!("this transport carries no tunnels to {}", peer.name);
+        Box::pin(std::future::ready(Err(DialError::new(RefusalReason::IncompatibleVersion, message))))
+    }
     /// The next incoming link, accepted or refused; `None` after [`Transport::shutdown`]. A slow handshake does not hold
     /// up others. A refusal is told to the other side with its [`RefusalReason::close_code`] where the handshake lets us.
     fn accept(&self) -> BoxFuture<'_, Option<Accepted>>;

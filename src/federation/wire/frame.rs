@@ -52,6 +52,12 @@ pub fn take(buf: &mut BytesMut, limit: usize) -> Result<Option<Bytes>, TooLarge>
 
 /// Sends one message as the only frame of its direction of a stream, and ends the direction. The buffer is wiped.
 pub async fn send_only<W: AsyncWrite + Unpin>(stream: &mut W, message: &impl Message, limit: usize) -> io::Result<()> {
+    send_first(stream, message, limit).await?;
+    stream.shutdown().await
+}
+
+/// Sends one message as the first frame of its direction of a stream, which goes on. The buffer is wiped.
+pub async fn send_first<W: AsyncWrite + Unpin>(stream: &mut W, message: &impl Message, limit: usize) -> io::Result<()> {
     let size = message.encoded_len();
     if size > limit {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, TooLarge { size, limit }));
@@ -61,10 +67,11 @@ pub async fn send_only<W: AsyncWrite + Unpin>(stream: &mut W, message: &impl Mes
     buf.put_u32(size as u32);
     message.encode(&mut *buf).expect("a Vec grows");
     stream.write_all(&buf).await?;
-    stream.shutdown().await
+    stream.flush().await
 }
 
-/// Reads the one frame of a direction of a stream and decodes it. The buffer is wiped.
+/// Reads the only, or the first, frame of a direction of a stream and decodes it; nothing beyond it is taken. The buffer is
+/// wiped.
 ///
 /// # Errors
 /// `UnexpectedEof` if the stream ends early, `InvalidData` if the frame is beyond the limit or cannot be decoded.

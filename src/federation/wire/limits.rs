@@ -52,9 +52,30 @@ pub const ENDPOINTS: usize = 16;
 /// wait long behind it.
 pub const WRITE_BATCH: usize = 64 << 10;
 
+/// Bytes of the request to open or resume a tunnel stream, or of its answer: two UIDs, or a sentence.
+pub const TUNNEL_FRAME: usize = 4 << 10;
+
+/// Bytes of one piece of a carried connection: a socket gives and takes about as many at a time.
+pub const TUNNEL_PIECE: usize = 64 << 10;
+
+/// Bytes of one direction of a carried connection that may be under way: read on one side, not yet taken on the other.
+/// 80 MB/s at a round trip of 50 ms.
+pub const TUNNEL_WINDOW: usize = 4 << 20;
+
+/// Bytes under way that every carried connection may always have, however many there are.
+pub const TUNNEL_FLOOR: usize = 64 << 10;
+
+/// Bytes under way of all connections carried for one peer, beyond [`TUNNEL_FLOOR`] for each: a fair share for each.
+pub const TUNNEL_BYTES_PER_PEER: usize = 64 << 20;
+
+/// Connections carried for one peer: 16 bursts of 64 brokers that all connect to the lead themselves, and as many that
+/// are being replaced.
+pub const TUNNEL_CONNECTIONS_PER_PEER: usize = 2_048;
+
 /// Labels of a cluster in its hello. The longest of Kubernetes take 25 KiB.
 pub const LABELS: usize = 64;
 
+const _: () = assert!(TUNNEL_PIECE <= TUNNEL_FLOOR && TUNNEL_FLOOR <= TUNNEL_WINDOW, "every connection goes on");
 const _: () = assert!(KEYS_PER_PEER * 80 < CONTROL_FRAME, "a summary of all keys fits a frame");
 const _: () = assert!(TRUST_BUNDLE + ENDPOINTS * 512 < ENROL_FRAME, "a cluster fits the frame it introduces itself in");
 const _: () = assert!(2 * TEMPLATE < CONTROL_FRAME, "a state fits a frame");

@@ -274,3 +274,40 @@ pub struct TrustAnswer {
     #[prost(uint32, tag = "1")]
     pub outcome: u32,
 }
+
+/// Opens a stream of kind Tunnel, or goes on with a connection whose stream broke.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct TunnelOpen {
+    /// UID of the Burst.
+    #[prost(string, tag = "1")]
+    pub burst: String,
+    /// Incarnation.
+    #[prost(string, tag = "2")]
+    pub incarnation: String,
+    /// Random per process of the opener.
+    #[prost(fixed64, tag = "3")]
+    pub process: u64,
+    /// Which of its connections.
+    #[prost(uint64, tag = "4")]
+    pub connection: u64,
+    /// An answer was had before: if the connection is not known, it is gone.
+    #[prost(bool, tag = "5")]
+    pub resumes: bool,
+    /// Position up to which everything has arrived at the opener.
+    #[prost(uint64, tag = "6")]
+    pub position: u64,
+}
+
+/// Answer to a [`TunnelOpen`].
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct TunnelAnswer {
+    /// 1: open, 2: not yours, 3: gone, 4: the lead cannot be reached, 5: too many; else: try again later.
+    #[prost(uint32, tag = "1")]
+    pub outcome: u32,
+    /// Position up to which everything has arrived at the answerer.
+    #[prost(uint64, tag = "2")]
+    pub position: u64,
+    /// One sentence, if it is not open.
+    #[prost(string, tag = "3")]
+    pub message: String,
+}

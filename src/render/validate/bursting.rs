@@ -1,15 +1,19 @@
 //! Rules of `flux.bursting`, on the root and on the side of a burst.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use super::{Problem, Problems, reason};
-use crate::api::minicluster::{BurstCluster, LeadBroker, MiniCluster, MiniClusterSpec, WaitFor};
+use crate::api::minicluster::{BurstCluster, BurstNetwork, LeadBroker, MiniCluster, MiniClusterSpec, WaitFor};
 use crate::api::names;
 use crate::api::selector::PeerSelector;
 use crate::flux::{Hostlist, RankMap, Topology};
 use crate::render::context::{Context, HostedSide};
 use crate::render::model::{Role, Wait};
 use crate::render::rank_map::{rank_map_of, topology};
+
+/// Kinds of addresses a node may show (`core/v1` NodeAddressType).
+const ADDRESS_TYPES: [&str; 5] = ["ExternalIP", "InternalIP", "ExternalDNS", "InternalDNS", "Hostname"];
 
 const CLUSTERS: &str = "spec.flux.bursting.clusters";
 
@@ -38,6 +42,7 @@ pub(super) fn problems(name: &str, spec: &MiniClusterSpec) -> Vec<Problem> {
         problems.extend(cluster_problems(&format!("{CLUSTERS}[{index}]"), &slot, cluster, root_size));
     }
     problems.extend(lead.into_iter().flat_map(lead_problems));
+    problems.extend(network_problems(&bursting.network));
     if lead.is_some_and(|lead| lead.name.as_deref() == Some(name)) {
         let message = "the root named by leadBroker has this name: a burst needs another one, for its hosts have the names \
                        of other ranks";
@@ -83,6 +88,46 @@ fn cluster_problems(path: &str, slot: &str, cluster: &BurstCluster, root_size: i
         }
     }
     problems
+}
+
+fn network_problems(network: &BurstNetwork) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut refuse = |field: &str, message: String| {
+        problems.push(Problem::new(format!("spec.flux.bursting.network.{field}"), reason::INVALID_VALUE, message));
+    };
+    let mut words = |field: &str, written: &[String], known: &[&str]| {
+        for (position, word) in written.iter().enumerate() {
+            if !known.contains(&word.as_str()) {
+                refuse(&format!("{field}[{position}]"), format!("{word:?} is none of {}", known.join(", ")));
+            }
+        }
+    };
+    words("preferredAddressTypes", &network.preferred_address_types, &ADDRESS_TYPES);
+    words("ipFamilies", &network.ip_families, &["IPv4", "IPv6"]);
+    if let Some(port) = network.port.filter(|port| !(1..=65535).contains(port)) {
+        refuse("port", format!("{port} is no port: 1 to 65535 are"));
+    }
+    let address = network.address.as_deref().unwrap_or_default();
+    if !address.is_empty() && address.parse::<IpAddr>().is_err() && !is_host_name(address) {
+        let message = format!("{address:?} is no host name or IP address: write it without scheme, port and brackets");
+        refuse("address", message);
+    }
+    problems
+}
+
+/// RFC 1123, in either case, perhaps with a dot at the end.
+fn is_host_name(text: &str) -> bool {
+    let label = |label: &str| {
+        let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+        label.len() <= 63
+            && edge(label.chars().next())
+            && edge(label.chars().next_back())
+            && label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+    };
+    // What has digits and dots only is meant to be an IP address.
+    text.len() <= 253
+        && text.contains(|c: char| c.is_ascii_alphabetic())
+        && text.strip_suffix('.').unwrap_or(text).split('.').all(label)
 }
 
 fn lead_problems(lead: &LeadBroker) -> Vec<Problem> {

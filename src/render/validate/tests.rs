@@ -411,7 +411,15 @@ fn fields_without_effect_are_named_with_the_reason() {
         ]
     );
     assert_eq!(
-        unsupported("  containers: [{}]\n  flux: {bursting: {network: {type: Tunnel}, clusters: [{}]}}\n"),
-        ["spec.flux.bursting.network.type (not carried out yet)"]
+        unsupported(
+            "  containers: [{}]\n  flux: {bursting: {network: {type: Tunnel, address: a.example, port: 9, ipFamilies: [IPv6], \
+             preferredAddressTypes: [InternalIP]}, clusters: [{}]}}\n"
+        ),
+        [
+            "spec.flux.bursting.network.preferredAddressTypes (no address of a node is used)",
+            "spec.flux.bursting.network.ipFamilies (a tunnel needs no address)",
+            "spec.flux.bursting.network.address (a tunnel needs no address)",
+            "spec.flux.bursting.network.port (it goes with address)",
+        ]
     );
 }

@@ -25,6 +25,7 @@ use tributary::federation::mesh::{MeshConfig, MeshHandle, MeshMetrics, Ports, sp
 use tributary::federation::timers::Timers;
 use tributary::federation::transport::Transport as _;
 use tributary::federation::transport::quic::QuicTransport;
+use tributary::federation::tunnel::TunnelPorts;
 use tributary::metrics::Metrics;
 
 use crate::figures::figure;
@@ -93,6 +94,7 @@ impl Agent {
         };
         let quiet = Arc::new(Quiet::default());
         let ports = Ports {
+            tunnels: TunnelPorts::none(),
             outgoing: quiet.clone(),
             incoming: quiet.clone(),
             credentials: quiet.clone(),

@@ -32,6 +32,7 @@ pub(crate) fn offer() -> DesiredBurst {
         rank_map_digest: map().digest().to_string(),
         credential_digest: "sha256:00".into(),
         lead: None,
+        tunnel: false,
         flux_version: None,
         template: json!({"containers": [{"image": "app"}]}),
         lease_seconds: 300,

@@ -20,6 +20,7 @@ struct World {
     mini_cluster: Option<MiniCluster>,
     memory: Memory,
     ranges: Vec<Range>,
+    inlet: Result<SocketAddr, String>,
     listed: BTreeMap<PeerName, BTreeSet<BurstUid>>,
     lost_before: BTreeMap<PeerName, Duration>,
     secs: u64,
@@ -41,6 +42,7 @@ impl World {
             mini_cluster: None,
             memory: Memory::default(),
             ranges: vec!["10.244.0.0/16".parse().unwrap()],
+            inlet: Err("there is none".into()),
             listed: BTreeMap::new(),
             lost_before: BTreeMap::new(),
             secs: 0,
@@ -94,6 +96,7 @@ impl World {
             pods: &[],
             facts: &facts,
             own_ranges: &self.ranges,
+            inlet: &self.inlet,
             memory: &self.memory,
         });
         self.memory = step.memory.clone();
@@ -222,6 +225,24 @@ fn a_lead_address_is_checked_and_a_host_name_resolved() {
         assert_eq!(slices(&step), expected, "{address}");
         assert!(said(&step, &key).message.contains(trouble), "{address}: {}", said(&step, &key).message);
     }
+
+    // Our own agent, whatever its address is, and no other.
+    let carried = DesiredBurst { tunnel: true, ..lead("192.0.2.1") };
+    let mut world = World::new();
+    world.host("east", &carried);
+    let key = world.claim("east", carried);
+    world.memory.secret = SecretState::Held { digest: offer().credential_digest, looked: Mono::ZERO };
+    let step = world.step();
+    assert!(slices(&step) == 0 && said(&step, &key).message.contains("there is none"));
+    world.inlet = Ok("10.244.0.9:7000".parse().unwrap());
+    let step = world.step();
+    let made = step.changes.iter().find_map(|change| match change {
+        Change::Materialize(materials) => materials.slices.first(),
+        _ => None,
+    });
+    let made = made.unwrap();
+    assert_eq!(made.endpoints[0].addresses, ["10.244.0.9"]);
+    assert_eq!(made.ports.as_ref().unwrap()[0].port, Some(7_000));
 
     let mut world = World::new();
     world.host("east", &lead("lead.example.org"));

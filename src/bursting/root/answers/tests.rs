@@ -15,6 +15,7 @@ struct World {
     published: BTreeSet<PeerName>,
     withdrawing: BTreeSet<PeerName>,
     undeliverable: BTreeMap<PeerName, String>,
+    no_lead: Option<NoLead>,
     secs: u64,
     notes: Vec<String>,
 }
@@ -41,6 +42,7 @@ impl World {
             published: BTreeSet::new(),
             withdrawing: BTreeSet::new(),
             undeliverable: BTreeMap::new(),
+            no_lead: None,
             secs: 0,
             notes: Vec::new(),
         };
@@ -116,6 +118,7 @@ impl World {
             answers: &self.answers,
             withdrawing: &self.withdrawing,
             undeliverable: &self.undeliverable,
+            no_lead: self.no_lead.as_ref(),
         };
         let step = step(&view);
         if before.as_ref() != Some(&step.status) {

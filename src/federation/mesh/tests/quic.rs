@@ -12,7 +12,7 @@ use crate::federation::mesh::resolve::Resolver;
 use crate::federation::transport::conformance::{Clusters, conforms};
 use crate::federation::transport::quic::QuicTransport;
 
-fn transport(authority: &Authority, name: &str, clock: &SharedClock) -> Arc<dyn Transport> {
+pub(super) fn transport(authority: &Authority, name: &str, clock: &SharedClock) -> Arc<dyn Transport> {
     let listen = (Ipv4Addr::LOCALHOST, 0).into();
     let identities = IdentityStore::new(identity(authority, name, clock));
     Arc::new(QuicTransport::bind(listen, identities, &Timers::DEFAULT, clock.clone()).unwrap())

@@ -25,6 +25,7 @@ pub(super) struct End {
     peer: PeerIdentity,
     expires: Timestamp,
     remote: SocketAddr,
+    for_tunnels: bool,
     other: OnceLock<Weak<End>>,
     incoming: Mutex<mpsc::Receiver<Stream>>,
     arrive: mpsc::Sender<Stream>,
@@ -36,6 +37,7 @@ pub(super) fn pair(
     network: &MemoryNetwork,
     near: (PeerIdentity, SocketAddr),
     far: (PeerIdentity, SocketAddr),
+    for_tunnels: bool,
 ) -> (Arc<End>, Arc<End>) {
     let expires = near.0.not_after.min(far.0.not_after);
     let end = |ours: &(PeerIdentity, SocketAddr), theirs: &(PeerIdentity, SocketAddr)| {
@@ -46,6 +48,7 @@ pub(super) fn pair(
             peer: theirs.0.clone(),
             expires,
             remote: theirs.1,
+            for_tunnels,
             other: OnceLock::new(),
             incoming: Mutex::new(incoming),
             arrive,
@@ -86,6 +89,10 @@ impl Link for End {
 
     fn expires(&self) -> Timestamp {
         self.expires
+    }
+
+    fn is_for_tunnels(&self) -> bool {
+        self.for_tunnels
     }
 
     fn remote(&self) -> String {

@@ -199,7 +199,12 @@ impl MemoryTransport {
         *lock(&self.listener.not_after) = not_after;
     }
 
-    async fn connect(&self, peer: &PeerSpec, address: SocketAddr) -> Result<Arc<dyn Link>, DialError> {
+    async fn connect(
+        &self,
+        peer: &PeerSpec,
+        address: SocketAddr,
+        for_tunnels: bool,
+    ) -> Result<Arc<dyn Link>, DialError> {
         let unreachable = |text: String| DialError::new(RefusalReason::Unreachable, text);
         let (network, ours) = (&self.network, &self.listener);
         if network.weather().is_cut(&ours.name, &peer.name) {
@@ -219,7 +224,8 @@ impl MemoryTransport {
             let text = format!("the certificate of {} has ended", theirs.name);
             return Err(DialError::new(RefusalReason::CertificateExpired, text));
         }
-        let (near, far) = link::pair(network, (ours.identity(), self.address), (theirs.identity(), address));
+        let ends = ((ours.identity(), self.address), (theirs.identity(), address));
+        let (near, far) = link::pair(network, ends.0, ends.1, for_tunnels);
         let accepted = match theirs.judge(&ours.identity(), now) {
             Ok(()) => {
                 theirs.keep(&far);
@@ -244,7 +250,15 @@ impl MemoryTransport {
 
 impl Transport for MemoryTransport {
     fn dial<'a>(&'a self, peer: &'a PeerSpec, address: SocketAddr) -> BoxFuture<'a, Result<Arc<dyn Link>, DialError>> {
-        self.connect(peer, address).boxed()
+        self.connect(peer, address, false).boxed()
+    }
+
+    fn dial_tunnel<'a>(
+        &'a self,
+        peer: &'a PeerSpec,
+        address: SocketAddr,
+    ) -> BoxFuture<'a, Result<Arc<dyn Link>, DialError>> {
+        self.connect(peer, address, true).boxed()
     }
 
     fn accept(&self) -> BoxFuture<'_, Option<Accepted>> {

@@ -16,7 +16,6 @@ use crate::federation::identity::tls::{self, Slot};
 use crate::federation::identity::trust::Usage;
 use crate::federation::identity::{IdentityStore, Peers};
 use crate::federation::transport::{Accepted, RefusedLink};
-use crate::federation::wire::registry::ALPN_CONTROL;
 
 /// Links that wait for [`crate::federation::transport::Transport::accept`].
 pub(super) const WAITING_LINKS: usize = 64;
@@ -104,7 +103,7 @@ impl Acceptor {
     /// `None`: nobody was there, or we are closing.
     async fn handshake(&self, incoming: Incoming, remote: &str) -> Option<Accepted> {
         let (slot, own) = (Slot::default(), self.identities.current());
-        let tls = tls::server(own.clone(), self.peers.clone(), ALPN_CONTROL, self.clock.clone(), slot.clone());
+        let tls = tls::server(own.clone(), self.peers.clone(), settings::ALPNS, self.clock.clone(), slot.clone());
         let mut config = self.base.clone();
         config.crypto = Arc::new(settings::crypto(tls));
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _};
+use quinn::crypto::rustls::HandshakeData;
 use quinn::{Connection, RecvStream, SendStream, VarInt};
 use rustls::pki_types::CertificateDer;
 use tokio::io::AsyncReadExt as _;
@@ -15,6 +16,7 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::ended::Side;
+use super::settings;
 use crate::clock::SharedClock;
 use crate::contract::PeerSpec;
 use crate::federation::identity::judge::{self, Denied, Shown};
@@ -22,7 +24,7 @@ use crate::federation::identity::trust::{Peer, Usage};
 use crate::federation::identity::{Identity, IdentityStore};
 use crate::federation::transport::{CloseReason, Link, PeerIdentity, RecvHalf, SendHalf, Traffic};
 use crate::federation::wire::limits::{STREAMS_PER_PEER, cut_reason};
-use crate::federation::wire::registry::{CloseCode, StreamKind};
+use crate::federation::wire::registry::{ALPN_TUNNEL, CloseCode, StreamKind};
 
 /// Error code with which a stream of an unknown kind is reset (RFC 9000, 19.4).
 const UNKNOWN_KIND: VarInt = VarInt::from_u32(1);
@@ -36,6 +38,7 @@ pub(super) struct QuicLink {
     side: Side,
     judge: Judge,
     closed_with: OnceLock<CloseCode>,
+    for_tunnels: bool,
     streams: Mutex<mpsc::Receiver<Stream>>,
     _reader: AbortOnDropHandle<()>,
 }
@@ -59,6 +62,11 @@ impl QuicLink {
         judge: Judge,
         patience: Duration,
     ) -> Self {
+        let handshake = connection.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
+        let for_tunnels = handshake.is_some_and(|data| data.protocol.as_deref() == Some(ALPN_TUNNEL));
+        if for_tunnels {
+            settings::widen(&connection);
+        }
         let (sender, streams) = mpsc::channel(STREAMS_PER_PEER as usize);
         let reader = tokio::spawn(sort_streams(connection.clone(), sender, patience));
         let side = Side { who: format!("cluster `{}`", identity.name), own };
@@ -68,6 +76,7 @@ impl QuicLink {
             side,
             judge,
             closed_with: OnceLock::new(),
+            for_tunnels,
             streams: Mutex::new(streams),
             _reader: AbortOnDropHandle::new(reader),
         }
@@ -90,6 +99,10 @@ impl Link for QuicLink {
         let shown = Shown { leaf, intermediates };
         judge::again(&identities.current(), &Peer::from(peer), *usage, shown, clock.wall())
             .map_err(|denied| (denied.reason.close_code().unwrap_or(CloseCode::UntrustedCertificate), denied.message))
+    }
+
+    fn is_for_tunnels(&self) -> bool {
+        self.for_tunnels
     }
 
     fn remote(&self) -> String {

@@ -32,7 +32,7 @@ use crate::federation::identity::tls::{self, Slot};
 use crate::federation::identity::trust::{Peer, Usage};
 use crate::federation::identity::{Identity, IdentityStore, Peers};
 use crate::federation::timers::Timers;
-use crate::federation::wire::registry::{ALPN_CONTROL, CloseCode, RefusalReason};
+use crate::federation::wire::registry::{ALPN_CONTROL, ALPN_TUNNEL, CloseCode, RefusalReason};
 
 mod accept;
 mod ended;
@@ -118,10 +118,10 @@ impl QuicTransport {
         })
     }
 
-    async fn connect(&self, spec: &PeerSpec, address: SocketAddr) -> Result<Arc<dyn Link>, DialError> {
+    async fn connect(&self, spec: &PeerSpec, address: SocketAddr, alpn: &[u8]) -> Result<Arc<dyn Link>, DialError> {
         let own = self.identities.current();
         let slot = Slot::default();
-        let tls = tls::client(own.clone(), Peer::from(spec), ALPN_CONTROL, self.clock.clone(), slot.clone());
+        let tls = tls::client(own.clone(), Peer::from(spec), alpn, self.clock.clone(), slot.clone());
         let crypto = QuicClientConfig::try_from(tls).expect("ring has QUIC's initial cipher suite");
         let mut config = ClientConfig::new(Arc::new(crypto));
         config.transport_config(self.settings.clone());
@@ -168,7 +168,15 @@ impl QuicTransport {
 
 impl Transport for QuicTransport {
     fn dial<'a>(&'a self, peer: &'a PeerSpec, address: SocketAddr) -> BoxFuture<'a, Result<Arc<dyn Link>, DialError>> {
-        self.connect(peer, address).boxed()
+        self.connect(peer, address, ALPN_CONTROL).boxed()
+    }
+
+    fn dial_tunnel<'a>(
+        &'a self,
+        peer: &'a PeerSpec,
+        address: SocketAddr,
+    ) -> BoxFuture<'a, Result<Arc<dyn Link>, DialError>> {
+        self.connect(peer, address, ALPN_TUNNEL).boxed()
     }
 
     fn accept(&self) -> BoxFuture<'_, Option<Accepted>> {

@@ -1,9 +1,10 @@
-//! QUIC's parameters for control connections.
+//! QUIC's parameters.
 
 use std::sync::Arc;
 
+use quinn::congestion::BbrConfig;
 use quinn::crypto::rustls::QuicServerConfig;
-use quinn::{ServerConfig, TransportConfig, VarInt};
+use quinn::{Connection, ServerConfig, TransportConfig, VarInt};
 use tokio::sync::watch;
 
 use crate::clock::SharedClock;
@@ -11,13 +12,20 @@ use crate::federation::identity::tls::{self, Slot};
 use crate::federation::identity::{IdentityStore, Peers};
 use crate::federation::timers::Timers;
 use crate::federation::wire::limits;
-use crate::federation::wire::registry::ALPN_CONTROL;
+use crate::federation::wire::registry::{ALPN_CONTROL, ALPN_TUNNEL};
 
-/// Bytes in flight on one stream: at least two control frames, and 20 MB/s at a round trip of 100 ms.
-const STREAM_WINDOW: u32 = 2 << 20;
+/// Bytes in flight on one stream: at least two control frames, and all that may be under way of a carried connection.
+const STREAM_WINDOW: u32 = limits::TUNNEL_WINDOW as u32;
 
 /// Bytes in flight on one connection, all streams together. quinn's default is no limit.
 const CONNECTION_WINDOW: u32 = 8 << 20;
+
+/// The same of a connection for tunnels. Its streams are read as they come, so this only has to be what a long way holds:
+/// 640 MB/s at a round trip of 50 ms.
+const TUNNEL_CONNECTION_WINDOW: u32 = 32 << 20;
+
+/// What both sides offer, in the order of preference.
+pub(super) const ALPNS: &[&[u8]] = &[ALPN_CONTROL, ALPN_TUNNEL];
 
 /// Connections that have sent their first packet and wait for a free handshake.
 const WAITING_HANDSHAKES: usize = 256;
@@ -41,8 +49,17 @@ pub(super) fn transport(timers: &Timers) -> TransportConfig {
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
         .receive_window(VarInt::from_u32(CONNECTION_WINDOW))
         .send_window(CONNECTION_WINDOW.into())
+        .congestion_controller_factory(Arc::new(BbrConfig::default()))
         .datagram_receive_buffer_size(None);
     config
+}
+
+/// What a connection may that turned out to be for tunnels.
+pub(super) fn widen(connection: &Connection) {
+    let streams = u32::try_from(limits::TUNNEL_CONNECTIONS_PER_PEER).unwrap_or(u32::MAX);
+    connection.set_max_concurrent_bi_streams(VarInt::from_u32(streams));
+    connection.set_receive_window(VarInt::from_u32(TUNNEL_CONNECTION_WINDOW));
+    connection.set_send_window(TUNNEL_CONNECTION_WINDOW.into());
 }
 
 /// Parameters of the listening endpoint. Its TLS settings only key the first packet: each incoming connection gets its
@@ -53,7 +70,7 @@ pub(super) fn server(
     clock: &SharedClock,
     transport: Arc<TransportConfig>,
 ) -> ServerConfig {
-    let tls = tls::server(identities.current(), peers.subscribe(), ALPN_CONTROL, clock.clone(), Slot::default());
+    let tls = tls::server(identities.current(), peers.subscribe(), ALPNS, clock.clone(), Slot::default());
     let mut config = ServerConfig::with_crypto(Arc::new(crypto(tls)));
     config
         .transport_config(transport)

@@ -544,7 +544,8 @@ async fn who_is_struck_off_does_not_resume() {
 
     // Twice sure: no tickets, and nowhere to keep them.
     let own = east.identities.current();
-    let server = tls::server(own, east.transport.peers.subscribe(), ALPN_CONTROL, east.clock.clone(), Slot::default());
+    let server =
+        tls::server(own, east.transport.peers.subscribe(), &[ALPN_CONTROL], east.clock.clone(), Slot::default());
     assert_eq!((server.send_tls13_tickets, server.max_early_data_size), (0, 0));
     assert!(!server.session_storage.can_cache());
 }

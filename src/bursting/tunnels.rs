@@ -1,0 +1,223 @@
+//! Which bursts are carried through the agents' own connection: who may connect, and where to. Pure but for the tables that
+//! the federation reads.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::nodes::PodView;
+use super::provider::materialize::LEAD_PORT;
+use super::root::lead_address::lead_pod;
+use super::root::offer;
+use crate::api::burst::Burst;
+use crate::api::hosted_burst::HostedBurst;
+use crate::contract::Phase;
+use crate::contract::tunnel::{Inlet, Inlets, Listening, Outlet, Outlets, TunnelKey};
+
+/// The tables that bursting and the federation share.
+pub struct Tunnels {
+    /// Address of this agent in its cluster's network, where brokers of bursts find it.
+    address: Option<IpAddr>,
+    outlets: watch::Sender<Outlets>,
+    inlets: watch::Sender<Inlets>,
+    listening: watch::Sender<Listening>,
+}
+
+impl Tunnels {
+    /// Nothing is carried yet. `address`: of this agent's pod.
+    pub(super) fn new(address: Option<IpAddr>) -> Self {
+        let (outlets, inlets, listening) =
+            (watch::Sender::default(), watch::Sender::default(), watch::Sender::default());
+        Self { address, outlets, inlets, listening }
+    }
+
+    /// Root side: where the connections of our bursts lead.
+    pub fn outlets(&self) -> watch::Receiver<Outlets> {
+        self.outlets.subscribe()
+    }
+
+    /// Provider side: bursts of peers, and who may connect for them.
+    pub fn inlets(&self) -> watch::Receiver<Inlets> {
+        self.inlets.subscribe()
+    }
+
+    /// Where the federation tells the ports.
+    pub fn listening(&self) -> watch::Sender<Listening> {
+        self.listening.clone()
+    }
+
+    /// The end of a burst's connections at this agent.
+    pub(super) fn inlet_of(&self, key: &TunnelKey) -> Result<SocketAddr, String> {
+        let Some(address) = self.address else {
+            return Err(
+                "this agent does not know its own address: set POD_IP to its pod's, or federation.tunnel.address"
+                    .into(),
+            );
+        };
+        match self.listening.borrow().get(key) {
+            Some(Ok(port)) => Ok((address, *port).into()),
+            Some(Err(why)) => Err(why.clone()),
+            None => Err("the agent does not listen yet".into()),
+        }
+    }
+
+    /// Nothing is carried in a term that has not begun.
+    pub(super) fn clear(&self) {
+        self.outlets.send_replace(Outlets::new());
+        self.inlets.send_replace(Inlets::new());
+    }
+
+    /// Says what became of a burst of ours.
+    pub(super) fn put_outlet(&self, uid: &str, outlet: Option<(TunnelKey, Outlet)>) {
+        self.outlets.send_if_modified(|all| {
+            let before = all.clone();
+            all.retain(|(_, burst), _| burst.as_str() != uid);
+            all.extend(outlet);
+            *all != before
+        });
+    }
+
+    /// Forgets bursts of ours that are gone.
+    pub(super) fn retain_outlets(&self, exists: impl Fn(&TunnelKey) -> bool) {
+        self.outlets.send_if_modified(|all| {
+            let before = all.len();
+            all.retain(|key, _| exists(key));
+            all.len() != before
+        });
+    }
+
+    /// Says what bursts of peers are here.
+    pub(super) fn put_inlets(&self, inlets: Inlets) {
+        self.inlets.send_if_modified(|all| {
+            let changed = *all != inlets;
+            *all = inlets;
+            changed
+        });
+    }
+}
+
+/// Where the connections of a burst lead; only of one that its peer holds and was given the certificate of.
+pub(super) fn outlet(burst: &Burst, index_zero: &[PodView]) -> Option<(TunnelKey, Outlet)> {
+    let (spec, status) = (&burst.spec, burst.status.as_ref()?);
+    let peer = status.peer.as_deref().filter(|_| spec.tunnel && Phase::from(status.phase).occupies())?;
+    let certified = |recipient: &crate::api::burst::CredentialRecipient| {
+        recipient.peer == peer && recipient.incarnation == spec.incarnation
+    };
+    if !status.credential_recipients.iter().any(certified) {
+        return None;
+    }
+    let address = lead_pod(index_zero)?.addresses.first().copied()?;
+    let outlet = Outlet {
+        incarnation: spec.incarnation.clone(),
+        lead: (address, LEAD_PORT).into(),
+        hold: Duration::from_secs(spec.lease_seconds.into()),
+    };
+    Some(((peer.into(), offer::uid(burst).into()), outlet))
+}
+
+/// The bursts of peers that are carried, with the addresses of their pods.
+pub(super) fn inlets<'a>(hosted: impl IntoIterator<Item = &'a HostedBurst>, pods: &[PodView]) -> Inlets {
+    let carried = hosted.into_iter().filter(|hosted| hosted.spec.tunnel);
+    carried
+        .map(|hosted| {
+            let (spec, namespace) = (&hosted.spec, hosted.metadata.namespace.as_deref().unwrap_or_default());
+            let own = pods.iter().filter(|pod| {
+                pod.namespace == namespace && pod.job.as_deref() == Some(spec.slot.as_str()) && !pod.finished
+            });
+            let sources: BTreeSet<IpAddr> = own.flat_map(|pod| pod.addresses.iter().copied()).collect();
+            let hold = Duration::from_secs(spec.lease_seconds.into());
+            (
+                (spec.peer.as_str().into(), spec.burst_uid.as_str().into()),
+                Inlet { incarnation: spec.root.incarnation.clone(), sources, hold },
+            )
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::burst::{BurstSpec, BurstStatus, CredentialRecipient};
+    use crate::api::hosted_burst::{BurstPhase, HostedBurstSpec};
+
+    fn pod(job: &str, index: u32, ip: &str) -> PodView {
+        PodView {
+            namespace: "flux".into(),
+            name: format!("{job}-{index}"),
+            job: Some(job.into()),
+            index: Some(index),
+            node: Some("n".into()),
+            addresses: vec![ip.parse().unwrap()],
+            ..PodView::default()
+        }
+    }
+
+    fn burst() -> Burst {
+        let spec = BurstSpec { tunnel: true, incarnation: "job-1".into(), lease_seconds: 300, ..BurstSpec::default() };
+        let recipient = CredentialRecipient { peer: "west".into(), incarnation: "job-1".into() };
+        let status = BurstStatus {
+            peer: Some("west".into()),
+            phase: BurstPhase::Accepted,
+            credential_recipients: vec![recipient],
+            ..BurstStatus::default()
+        };
+        let mut burst = Burst { spec, status: Some(status), ..Burst::default() };
+        burst.metadata.uid = Some("uid".into());
+        burst
+    }
+
+    #[test]
+    fn only_a_burst_that_was_given_the_certificate_reaches_its_lead() {
+        let pods = [pod("lake", 0, "10.1.0.7")];
+        let (key, found) = outlet(&burst(), &pods).unwrap();
+        assert_eq!((key.0.as_str(), key.1.as_str()), ("west", "uid"));
+        assert_eq!((found.lead.to_string().as_str(), found.hold.as_secs()), ("10.1.0.7:8050", 300));
+        assert_eq!(outlet(&burst(), &[]), None);
+        type Change = fn(&mut Burst);
+        let table: [(&str, Change); 5] = [
+            ("by an address", |burst| burst.spec.tunnel = false),
+            ("placed elsewhere", |burst| burst.status.as_mut().unwrap().peer = Some("north".into())),
+            ("placed nowhere", |burst| burst.status.as_mut().unwrap().peer = None),
+            ("released", |burst| burst.status.as_mut().unwrap().phase = BurstPhase::Released),
+            ("another incarnation", |burst| burst.spec.incarnation = "job-2".into()),
+        ];
+        for (case, change) in table {
+            let mut burst = burst();
+            change(&mut burst);
+            assert_eq!(outlet(&burst, &pods), None, "{case}");
+        }
+    }
+
+    #[test]
+    fn only_the_bursts_own_pods_may_connect() {
+        let spec = HostedBurstSpec {
+            tunnel: true,
+            peer: "east".into(),
+            burst_uid: "uid".into(),
+            slot: "pond".into(),
+            ..HostedBurstSpec::default()
+        };
+        let mut hosted = HostedBurst { spec, ..HostedBurst::default() };
+        hosted.metadata.namespace = Some("flux".into());
+        let elsewhere = PodView { namespace: "other".into(), ..pod("pond", 0, "10.1.0.2") };
+        let ended = PodView { finished: true, ..pod("pond", 1, "10.1.0.3") };
+        let pods = [pod("pond", 0, "10.1.0.1"), elsewhere, ended, pod("lake", 0, "10.1.0.4")];
+        let found = inlets([&hosted], &pods);
+        let sources = &found[&("east".into(), "uid".into())].sources;
+        assert_eq!(sources, &["10.1.0.1".parse().unwrap()].into());
+        hosted.spec.tunnel = false;
+        assert!(inlets([&hosted], &pods).is_empty());
+    }
+
+    #[test]
+    fn the_end_at_this_agent_needs_an_address_and_a_port() {
+        let key: TunnelKey = ("east".into(), "uid".into());
+        assert!(Tunnels::new(None).inlet_of(&key).unwrap_err().contains("POD_IP"));
+        let tunnels = Tunnels::new(Some("10.1.0.9".parse().unwrap()));
+        assert!(tunnels.inlet_of(&key).is_err());
+        tunnels.listening().send_modify(|all| drop(all.insert(key.clone(), Ok(7_000))));
+        assert_eq!(tunnels.inlet_of(&key).unwrap().to_string(), "10.1.0.9:7000");
+    }
+}

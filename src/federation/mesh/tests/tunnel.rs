@@ -1,0 +1,315 @@
+//! Broker traffic between two agents over QUIC on loopback: a server stands for the lead broker.
+
+use std::net::IpAddr;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::time::timeout;
+
+use super::quic::transport;
+use super::*;
+use crate::clock::{SystemClock, SystemRng};
+use crate::contract::tunnel::{Inlet, Inlets, Listening, Outlet, Outlets, TunnelKey};
+use crate::federation::identity::Authority;
+use crate::federation::mesh::resolve::Resolver;
+use crate::federation::tunnel::TunnelMetrics;
+
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// Patience with a slow machine; nothing is concluded from it.
+const LONG: Duration = Duration::from_secs(60);
+
+/// `east` is the root, `west` the provider.
+struct Pair {
+    east: Agent,
+    west: Agent,
+    outlets: watch::Sender<Outlets>,
+    inlets: watch::Sender<Inlets>,
+    _unused: (watch::Sender<Outlets>, watch::Sender<Inlets>),
+    listening: watch::Receiver<Listening>,
+    metrics: [TunnelMetrics; 2],
+    relay: Relay,
+}
+
+impl Pair {
+    async fn new() -> Self {
+        let clock = SystemClock::shared();
+        let river = Authority::create("river", clock.wall()).unwrap();
+        let timers = Timers::liveness(Duration::from_millis(200), Duration::from_millis(900), Duration::from_secs(30));
+        let timers = timers.unwrap();
+        let (outlets, inlets, listening) =
+            (watch::Sender::default(), watch::Sender::default(), watch::Sender::default());
+        let metrics = [TunnelMetrics::default(), TunnelMetrics::default()];
+        let start = |name, tunnels: TunnelPorts| {
+            let transport = transport(&river, name, &clock);
+            let address = transport.local_addr();
+            let resolve = Arc::new(Resolver::system(Box::new(SystemRng)));
+            (Agent::carrying(name, 1, clock.clone(), (transport, resolve), (timers, tunnels)), address)
+        };
+        // Nobody looks at what is not their side.
+        let (no_outlets, no_inlets) = (watch::Sender::default(), watch::Sender::default());
+        let root = TunnelPorts {
+            outlets: outlets.subscribe(),
+            inlets: no_inlets.subscribe(),
+            metrics: metrics[0].clone(),
+            ..TunnelPorts::none()
+        };
+        let provider = TunnelPorts {
+            outlets: no_outlets.subscribe(),
+            inlets: inlets.subscribe(),
+            listening: listening.clone(),
+            metrics: metrics[1].clone(),
+            ..TunnelPorts::none()
+        };
+        let ((east, east_at), (west, _)) = (start("east", root), start("west", provider));
+        let relay = Relay::to(east_at).await;
+        east.knows("west", &[]);
+        west.knows("east", &[relay.address]);
+        let listening = listening.subscribe();
+        Self { east, west, outlets, inlets, _unused: (no_outlets, no_inlets), listening, metrics, relay }
+    }
+
+    /// A burst of `east` on `west`, whose lead listens there; returns where its brokers connect.
+    async fn burst(&mut self, uid: &str, lead: SocketAddr, hold: Duration) -> SocketAddr {
+        let incarnation = "job-1".to_owned();
+        let outlet = Outlet { incarnation: incarnation.clone(), lead, hold };
+        self.outlets.send_modify(|all| drop(all.insert(("west".into(), uid.into()), outlet)));
+        let inlet = Inlet { incarnation, sources: [HERE].into(), hold };
+        self.inlets.send_modify(|all| drop(all.insert(at_west(uid), inlet)));
+        self.port(uid).await
+    }
+
+    async fn port(&mut self, uid: &str) -> SocketAddr {
+        let told = timeout(LONG, self.listening.wait_for(|all| all.contains_key(&at_west(uid)))).await;
+        let port = *told.unwrap().unwrap()[&at_west(uid)].as_ref().unwrap();
+        (HERE, port).into()
+    }
+
+    async fn resumed(&self, more_than: u64) {
+        let metrics = &self.metrics[1];
+        until("it goes on over another stream", || metrics.resumptions() > more_than).await;
+    }
+}
+
+fn at_west(uid: &str) -> TunnelKey {
+    ("east".into(), uid.into())
+}
+
+async fn until(what: &str, holds: impl Fn() -> bool) {
+    let wait = async {
+        while !holds() {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(LONG, wait).await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+/// A way for datagrams that can be cut, and takes the one client there is.
+struct Relay {
+    address: SocketAddr,
+    open: watch::Sender<bool>,
+}
+
+impl Relay {
+    async fn to(target: SocketAddr) -> Self {
+        let (front, back) = (UdpSocket::bind((HERE, 0)).await.unwrap(), UdpSocket::bind((HERE, 0)).await.unwrap());
+        back.connect(target).await.unwrap();
+        let (address, open) = (front.local_addr().unwrap(), watch::Sender::new(true));
+        let is_open = open.subscribe();
+        tokio::spawn(async move {
+            let (mut there, mut here, mut client) = (vec![0; 65_536], vec![0; 65_536], None);
+            loop {
+                let dropped = |_| *is_open.borrow();
+                tokio::select! {
+                    Ok((length, from)) = front.recv_from(&mut there) => {
+                        client = Some(from);
+                        if dropped(()) {
+                            let _ = back.send(&there[..length]).await;
+                        }
+                    }
+                    Ok(length) = back.recv(&mut here) => {
+                        if let (true, Some(client)) = (dropped(()), client) {
+                            let _ = front.send_to(&here[..length], client).await;
+                        }
+                    }
+                }
+            }
+        });
+        Self { address, open }
+    }
+}
+
+/// Sends back what it gets.
+async fn echo() -> SocketAddr {
+    let listener = TcpListener::bind((HERE, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut tcp, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let (mut reader, mut writer) = tcp.split();
+                let _ = tokio::io::copy(&mut reader, &mut writer).await;
+                let _ = writer.shutdown().await;
+            });
+        }
+    });
+    address
+}
+
+/// Whether the other side ended a connection, by an end or a reset, without another byte.
+async fn is_ended(tcp: &mut TcpStream) -> bool {
+    matches!(timeout(LONG, tcp.read(&mut [0; 1])).await.expect("it does not hang"), Ok(0) | Err(_))
+}
+
+/// Whether a new connection comes to nothing; it may be reset before we look.
+async fn is_refused(at: SocketAddr) -> bool {
+    match TcpStream::connect(at).await {
+        Ok(mut tcp) => is_ended(&mut tcp).await,
+        Err(_) => true,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_are_exact_through_cuts_of_the_way_and_ends_of_the_sessions() {
+    let mut pair = Pair::new().await;
+    let at = pair.burst("lake", echo().await, Duration::from_secs(120)).await;
+    let (mut reader, mut writer) = TcpStream::connect(at).await.unwrap().into_split();
+    const LENGTH: usize = 8 << 20;
+    let say = tokio::spawn(async move {
+        let mut rng = SeededRng::new(7);
+        let mut left = LENGTH;
+        while left > 0 {
+            let bytes: Vec<u8> = (0..left.min(32 << 10)).map(|_| rng.next_u64() as u8).collect();
+            writer.write_all(&bytes).await.unwrap();
+            left -= bytes.len();
+        }
+        writer.shutdown().await.unwrap();
+    });
+    let (progress, seen) = watch::channel(0);
+    let hear = tokio::spawn(async move {
+        let (mut rng, mut buf, mut heard) = (SeededRng::new(7), vec![0; 32 << 10], 0);
+        loop {
+            let read = reader.read(&mut buf).await.unwrap();
+            if read == 0 {
+                return heard;
+            }
+            assert!(buf[..read].iter().all(|byte| *byte == rng.next_u64() as u8), "after {heard}");
+            heard += read;
+            progress.send_replace(heard);
+        }
+    });
+    // Amid the traffic, whenever another part of it has come back.
+    let mut rng = SeededRng::new(1);
+    for part in 1..=3 {
+        let mut seen = seen.clone();
+        let enough = part * LENGTH / 4 + (rng.next_u64() % 500_000) as usize;
+        timeout(LONG, seen.wait_for(|heard| *heard >= enough)).await.unwrap().unwrap();
+        let before = pair.metrics[1].resumptions();
+        if part % 2 == 0 {
+            pair.relay.open.send_replace(false);
+            pair.west.cluster.until_state("east", PeerState::Disconnected).await;
+            pair.relay.open.send_replace(true);
+        } else {
+            pair.east.configure("west", |spec| spec.suspend = true);
+            pair.west
+                .cluster
+                .until("it is told", |cluster| {
+                    cluster.reports("east").last().is_some_and(|report| report.state != PeerState::Connected)
+                })
+                .await;
+            pair.east.configure("west", |spec| spec.suspend = false);
+        }
+        pair.resumed(before).await;
+    }
+    say.await.unwrap();
+    assert_eq!(timeout(LONG, hear).await.unwrap().unwrap(), LENGTH);
+    until("all is given back", || pair.metrics.iter().all(|metrics| metrics.connections() == 0)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_bursts_that_are_carried_reach_their_own_lead() {
+    let mut pair = Pair::new().await;
+    let (lake, pond) = (echo().await, echo().await);
+    let at = pair.burst("lake", lake, LONG).await;
+    let mut tcp = TcpStream::connect(at).await.unwrap();
+    tcp.write_all(b"hello").await.unwrap();
+    let mut heard = [0; 5];
+    tcp.read_exact(&mut heard).await.unwrap();
+
+    // West thinks it hosts it; east did not place it there, or in another life.
+    for incarnation in ["job-0", "job-2"] {
+        let inlet = Inlet { incarnation: incarnation.into(), sources: [HERE].into(), hold: LONG };
+        let key = at_west(incarnation);
+        pair.inlets.send_modify(|all| drop(all.insert(key, inlet)));
+        if incarnation == "job-0" {
+            let outlet = Outlet { incarnation: "job-1".into(), lead: pond, hold: LONG };
+            pair.outlets.send_modify(|all| drop(all.insert(("west".into(), incarnation.into()), outlet)));
+        }
+        let at = pair.port(incarnation).await;
+        assert!(is_refused(at).await, "{incarnation}");
+    }
+    // An address that is none of the burst's pods: of no pod at all, then.
+    let stranger = Inlet { incarnation: "job-1".into(), sources: ["192.0.2.1".parse().unwrap()].into(), hold: LONG };
+    let outlet = Outlet { incarnation: "job-1".into(), lead: pond, hold: LONG };
+    pair.outlets.send_modify(|all| drop(all.insert(("west".into(), "pond".into()), outlet)));
+    pair.inlets.send_modify(|all| drop(all.insert(at_west("pond"), stranger)));
+    let at_pond = pair.port("pond").await;
+    assert!(is_refused(at_pond).await);
+
+    // Another pod leads: those connected to the one before are told, and connect to the new one at once.
+    let outlet = Outlet { incarnation: "job-1".into(), lead: pond, hold: LONG };
+    pair.outlets.send_modify(|all| drop(all.insert(("west".into(), "lake".into()), outlet)));
+    assert!(is_ended(&mut tcp).await);
+    let mut tcp = TcpStream::connect(at).await.unwrap();
+    tcp.write_all(b"again").await.unwrap();
+    tcp.read_exact(&mut heard).await.unwrap();
+    assert_eq!(&heard, b"again");
+    // Not carried any more.
+    pair.inlets.send_modify(|all| drop(all.remove(&at_west("lake"))));
+    assert!(is_ended(&mut tcp).await);
+    until("its port is closed", || !pair.listening.borrow().contains_key(&at_west("lake"))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_connections_at_once_each_with_its_own_words() {
+    let mut pair = Pair::new().await;
+    let at = pair.burst("lake", echo().await, Duration::from_secs(120)).await;
+    let all: Vec<_> = (0..1_000_u64)
+        .map(|number| {
+            tokio::spawn(async move {
+                let mut tcp = TcpStream::connect(at).await.unwrap();
+                let (word, mut heard) = (number.to_be_bytes(), [0; 8]);
+                tcp.write_all(&word).await.unwrap();
+                tcp.read_exact(&mut heard).await.unwrap();
+                assert_eq!(heard, word);
+                tcp
+            })
+        })
+        .collect();
+    let mut open = Vec::new();
+    for one in all {
+        open.push(timeout(LONG, one).await.unwrap().unwrap());
+    }
+    // All of them go on.
+    pair.east.configure("west", |spec| spec.suspend = true);
+    pair.west.cluster.until_state("east", PeerState::Refused).await;
+    pair.east.configure("west", |spec| spec.suspend = false);
+    for (number, tcp) in open.iter_mut().enumerate() {
+        let (word, mut heard) = ((!number).to_be_bytes(), [0; 8]);
+        tcp.write_all(&word).await.unwrap();
+        timeout(LONG, tcp.read_exact(&mut heard)).await.unwrap().unwrap();
+        assert_eq!(heard, word);
+    }
+    assert!(pair.metrics[1].resumptions() >= 1_000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cut_longer_than_the_hold_time_ends_both_sides() {
+    let mut pair = Pair::new().await;
+    let at = pair.burst("lake", echo().await, Duration::from_secs(2)).await;
+    let mut tcp = TcpStream::connect(at).await.unwrap();
+    tcp.write_all(b"x").await.unwrap();
+    tcp.read_exact(&mut [0; 1]).await.unwrap();
+    pair.relay.open.send_replace(false);
+    assert!(is_ended(&mut tcp).await);
+    until("both sides", || pair.metrics.iter().all(|metrics| metrics.connections() == 0)).await;
+}

@@ -1,0 +1,206 @@
+//! Provider side: a TCP port per burst, and a stream to the root for every connection to it.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::future::FutureExt as _;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::links::TunnelLinks;
+use super::metrics::TunnelMetrics;
+use super::pump::{Opening, Pump, Source, Stream};
+use super::share::PeerShares;
+use super::{reset, sockets, words};
+use crate::contract::PeerName;
+use crate::contract::tunnel::{Inlets, Listening, TunnelKey};
+use crate::federation::transport::{Link, RecvHalf, SendHalf};
+use crate::federation::wire::registry::StreamKind;
+use crate::federation::wire::{frame, limits, proto};
+
+/// How long somebody may wait whose address is not known: a pod speaks before the API server shows its address.
+const INTRODUCTION: Duration = Duration::from_secs(5);
+
+/// First wait before a stream is asked for again.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// How long after a failure a port is tried again.
+const LISTEN_AGAIN: Duration = Duration::from_secs(5);
+
+/// What all inlets of an agent share.
+#[derive(Clone)]
+pub(super) struct Inlet {
+    pub(super) address: IpAddr,
+    pub(super) ports: RangeInclusive<u16>,
+    pub(super) inlets: watch::Receiver<Inlets>,
+    pub(super) listening: watch::Sender<Listening>,
+    pub(super) links: watch::Receiver<TunnelLinks>,
+    pub(super) shares: Arc<PeerShares>,
+    pub(super) metrics: TunnelMetrics,
+    /// Time an opening may take.
+    pub(super) request: Duration,
+    /// Random per process.
+    pub(super) process: u64,
+    pub(super) next: Arc<AtomicU64>,
+}
+
+impl Inlet {
+    /// Listens for one burst until it is not carried any more.
+    pub(super) async fn listen(self, key: TunnelKey, incarnation: String, revoked: CancellationToken) {
+        let accept = async {
+            loop {
+                let bound = self.bind().await;
+                let told = bound
+                    .as_ref()
+                    .map(|(_, port)| *port)
+                    .map_err(|error| format!("failed to listen on {} for {}'s burst: {error}", self.address, key.0));
+                if revoked.is_cancelled() {
+                    return;
+                }
+                self.listening.send_modify(|listening| drop(listening.insert(key.clone(), told)));
+                match bound {
+                    Ok((listener, port)) => {
+                        tracing::debug!(peer = %key.0, burst = %key.1, port, "listens for brokers of a burst");
+                        self.accept(&key, &incarnation, listener, &revoked).await;
+                    }
+                    Err(error) => tracing::warn!(peer = %key.0, burst = %key.1, %error, "no port for a burst"),
+                }
+                sleep(LISTEN_AGAIN).await;
+            }
+        };
+        tokio::select! {
+            () = accept => {}
+            () = revoked.cancelled() => {}
+        }
+    }
+
+    async fn bind(&self) -> io::Result<(TcpListener, u16)> {
+        let mut failed = io::Error::other("the range of ports is empty");
+        for port in self.ports.clone() {
+            match TcpListener::bind((self.address, port)).await {
+                Ok(listener) => {
+                    let port = listener.local_addr()?.port();
+                    return Ok((listener, port));
+                }
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    async fn accept(&self, key: &TunnelKey, incarnation: &str, listener: TcpListener, revoked: &CancellationToken) {
+        loop {
+            let (tcp, from) = match listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    // Out of file descriptors, most likely: others end some day.
+                    tracing::debug!(%error, "failed to accept a connection");
+                    sleep(AGAIN).await;
+                    continue;
+                }
+            };
+            let Some(share) = self.shares.of(&key.0).join() else {
+                self.metrics.refused();
+                reset(tcp);
+                continue;
+            };
+            let (this, key, incarnation) = (self.clone(), key.clone(), incarnation.to_owned());
+            let revoked = revoked.clone();
+            tokio::spawn(async move {
+                if !this.is_known(&key, from).await {
+                    this.metrics.refused();
+                    tracing::warn!(%from, peer = %key.0, burst = %key.1, "a connection that is not of the burst's pods");
+                    return reset(tcp);
+                }
+                let Some(hold) = this.inlets.borrow().get(&key).map(|inlet| inlet.hold) else { return };
+                let source = Source::Opener(this.opener(key, incarnation));
+                let pump = Pump { source, hold, share, revoked };
+                sockets::carry(pump, tcp, &this.metrics).await;
+            });
+        }
+    }
+
+    /// Whether an address is one of the burst's pods.
+    async fn is_known(&self, key: &TunnelKey, from: SocketAddr) -> bool {
+        let mut inlets = self.inlets.clone();
+        let from = from.ip().to_canonical();
+        let known = |inlets: &Inlets| inlets.get(key).is_none_or(|inlet| inlet.sources.contains(&from));
+        let known = timeout(INTRODUCTION, inlets.wait_for(known)).await;
+        known.is_ok_and(|known| known.is_ok_and(|inlets| inlets.contains_key(key)))
+    }
+
+    fn opener(&self, (peer, burst): TunnelKey, incarnation: String) -> super::pump::Open {
+        let (links, request, metrics) = (self.links.clone(), self.request, self.metrics.clone());
+        let mut asked = proto::TunnelOpen {
+            burst: burst.into(),
+            incarnation,
+            process: self.process,
+            connection: self.next.fetch_add(1, Ordering::Relaxed),
+            resumes: false,
+            position: 0,
+        };
+        Box::new(move |position| -> Opening {
+            asked.position = position;
+            let (links, peer, asked_now, metrics) = (links.clone(), peer.clone(), asked.clone(), metrics.clone());
+            // From the second time on, an answer was had.
+            asked.resumes = true;
+            open(links, peer, asked_now, request, metrics).boxed()
+        })
+    }
+}
+
+/// Asks for a stream as often as there is somebody to ask, until there is an answer.
+async fn open(
+    mut links: watch::Receiver<TunnelLinks>,
+    peer: PeerName,
+    asked: proto::TunnelOpen,
+    request: Duration,
+    metrics: TunnelMetrics,
+) -> Result<Stream, String> {
+    let mut tried = None;
+    loop {
+        let link = {
+            let found = links.wait_for(|links| links.contains_key(&peer)).await;
+            let Ok(found) = found else { return Err("the tunnel ends".to_owned()) };
+            found.get(&peer).cloned()
+        };
+        let Some((number, link)) = link else { continue };
+        if tried == Some(number) {
+            // The same as before: its end may not have been noticed yet.
+            tokio::select! {
+                () = sleep(AGAIN) => {}
+                _ = links.changed() => continue,
+            }
+        }
+        tried = Some(number);
+        match timeout(request, ask(&*link, &asked)).await {
+            Ok(Ok((answer, send, recv))) => match answer.outcome {
+                words::OPEN => {
+                    if asked.resumes {
+                        metrics.resumed();
+                    }
+                    return Ok(Stream { send, recv, position: answer.position });
+                }
+                words::NOT_YOURS | words::GONE | words::UNREACHABLE | words::TOO_MANY => return Err(answer.message),
+                _ => tracing::debug!(%peer, message = answer.message, "a stream is not opened now"),
+            },
+            Ok(Err(error)) => tracing::debug!(%peer, %error, "failed to open a stream"),
+            Err(_) => tracing::debug!(%peer, "a stream was not opened in time"),
+        }
+    }
+}
+
+type Answered = (proto::TunnelAnswer, SendHalf, RecvHalf);
+
+async fn ask(link: &dyn Link, asked: &proto::TunnelOpen) -> io::Result<Answered> {
+    let (mut send, mut recv) = link.open(StreamKind::Tunnel).await?;
+    frame::send_first(&mut send, asked, limits::TUNNEL_FRAME).await?;
+    let answer = frame::receive_only(&mut recv, limits::TUNNEL_FRAME).await?;
+    Ok((answer, send, recv))
+}

@@ -1,0 +1,175 @@
+//! Broker traffic inside the peering: for clusters whose nodes have no address that others can reach.
+//!
+//! The lead Service of a burst points to the provider's agent, at a TCP port of the burst's own. Every connection becomes a
+//! stream to the root's agent, which connects to the lead broker's pod. When the way between the agents breaks and comes
+//! back within the hold time, both TCP connections are still open, and not one byte is lost or repeated.
+//!
+//! ```text
+//! broker ─TCP─▶ inlet ─┐                             ┌─▶ outlet ─TCP─▶ lead broker
+//!                conduit ══ stream of kind Tunnel ══ conduit
+//! ```
+//!
+//! | part | what it does |
+//! |---|---|
+//! | [`conduit`] | one end of a carried connection: positions, acknowledgements, replay; without input, output or clock |
+//! | [`piece`] | what travels on a stream |
+//! | [`share`] | what the connections of one peer may hold |
+//! | `pump` | carries one connection between its socket and whatever stream there is |
+//! | `inlet` | provider side: a port per burst, who may connect, streams to the root |
+//! | `outlet` | root side: streams to the lead broker, and to nothing else |
+//! | `links` | the QUIC connections they go over |
+//!
+//! All of it lives in one leader's term. Another leader on either side begins anew: connections that were held are ended,
+//! and the brokers connect again at once.
+pub mod conduit;
+mod inlet;
+mod links;
+mod metrics;
+mod outlet;
+pub mod piece;
+mod pump;
+pub mod share;
+mod sockets;
+#[cfg(test)]
+mod tests;
+mod words;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use socket2::SockRef;
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+pub use self::links::Control;
+pub use self::metrics::TunnelMetrics;
+use crate::contract::tunnel::{Inlets, Listening, Outlets, TunnelKey};
+use crate::contract::{PeerName, PeerSpec};
+use crate::federation::transport::{Link, Transport};
+
+/// Capability of the hello: the sender carries tunnels.
+pub const CAPABILITY: &str = "tunnel";
+
+/// What is carried, and where the ports of it are told.
+#[derive(Clone)]
+pub struct TunnelPorts {
+    /// Root side: where the connections of our bursts lead.
+    pub outlets: watch::Receiver<Outlets>,
+    /// Provider side: bursts of peers, and who may connect for them.
+    pub inlets: watch::Receiver<Inlets>,
+    /// Where the TCP port of every inlet is told.
+    pub listening: watch::Sender<Listening>,
+    /// Address that inlets listen on.
+    pub address: IpAddr,
+    /// TCP ports that inlets may have; `0..=0`: any.
+    pub ports: RangeInclusive<u16>,
+    /// Counts what happens.
+    pub metrics: TunnelMetrics,
+}
+
+impl TunnelPorts {
+    /// Carries nothing.
+    pub fn none() -> Self {
+        Self {
+            outlets: watch::Sender::default().subscribe(),
+            inlets: watch::Sender::default().subscribe(),
+            listening: watch::Sender::default(),
+            address: IpAddr::from([127, 0, 0, 1]),
+            ports: 0..=0,
+            metrics: TunnelMetrics::default(),
+        }
+    }
+}
+
+impl fmt::Debug for TunnelPorts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TunnelPorts")
+    }
+}
+
+/// What the tunnel needs of the mesh.
+pub struct Surroundings {
+    /// Dials.
+    pub transport: Arc<dyn Transport>,
+    /// The configured peers.
+    pub peers: watch::Receiver<BTreeMap<PeerName, PeerSpec>>,
+    /// Control connections with an accepted hello.
+    pub controls: watch::Receiver<BTreeMap<PeerName, Control>>,
+    /// Connections for tunnels that peers made.
+    pub accepted: mpsc::Receiver<Arc<dyn Link>>,
+    /// Time an opening may take.
+    pub request: Duration,
+    /// Random per process.
+    pub process: u64,
+    /// Ends everything.
+    pub shutdown: CancellationToken,
+}
+
+/// Carries what the ports say until `shutdown`.
+pub async fn run(ports: TunnelPorts, surroundings: Surroundings) {
+    let TunnelPorts { outlets, inlets, listening, address, ports, metrics } = ports;
+    let Surroundings { transport, peers, controls, accepted, request, process, shutdown } = surroundings;
+    let (links, shares) = (watch::Sender::default(), Arc::default());
+    let inlet = inlet::Inlet {
+        address,
+        ports,
+        inlets: inlets.clone(),
+        listening,
+        links: links.subscribe(),
+        shares: Arc::clone(&shares),
+        metrics: metrics.clone(),
+        request,
+        process,
+        next: Arc::new(AtomicU64::new(0)),
+    };
+    let outlet = outlet::Outlet {
+        outlets: outlets.clone(),
+        shares,
+        metrics,
+        request,
+        shutdown: shutdown.clone(),
+        carried: Arc::default(),
+    };
+    let links = links::Links { transport, peers, controls, accepted, inlets: inlets.clone(), outlets, links, outlet };
+    tokio::join!(links.run(shutdown.clone()), keep_inlets(inlet, inlets, shutdown));
+}
+
+/// Listens for exactly the bursts that are carried.
+async fn keep_inlets(inlet: inlet::Inlet, mut inlets: watch::Receiver<Inlets>, shutdown: CancellationToken) {
+    let mut listening: BTreeMap<TunnelKey, (String, CancellationToken)> = BTreeMap::new();
+    loop {
+        let wanted: BTreeMap<TunnelKey, String> =
+            inlets.borrow_and_update().iter().map(|(key, inlet)| (key.clone(), inlet.incarnation.clone())).collect();
+        listening.retain(|key, (incarnation, revoked)| {
+            let stays = wanted.get(key) == Some(incarnation);
+            if !stays {
+                revoked.cancel();
+                inlet.listening.send_modify(|listening| drop(listening.remove(key)));
+            }
+            stays
+        });
+        for (key, incarnation) in wanted {
+            if !listening.contains_key(&key) {
+                let revoked = shutdown.child_token();
+                tokio::spawn(inlet.clone().listen(key.clone(), incarnation.clone(), revoked.clone()));
+                listening.insert(key, (incarnation, revoked));
+            }
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => break,
+            changed = inlets.changed() => if changed.is_err() { shutdown.cancelled().await },
+        }
+    }
+    inlet.listening.send_replace(Listening::new());
+}
+
+/// Ends a connection so that the other side sees that it broke.
+fn reset(tcp: TcpStream) {
+    let _ = SockRef::from(&tcp).set_linger(Some(Duration::ZERO));
+}

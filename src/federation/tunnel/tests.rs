@@ -1,0 +1,211 @@
+//! Carried connections on paused time: both pumps, over streams that break after some bytes.
+
+use std::sync::Mutex;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use super::pump::{Ended, Opening, Pump, Source, Stream};
+use super::share::Shares;
+use super::*;
+use crate::clock::{Clock as _, Rng as _, SeededRng};
+use crate::federation::testing::PausedClock;
+use crate::federation::wire::limits::{TUNNEL_FLOOR, TUNNEL_FRAME, TUNNEL_WINDOW};
+use crate::federation::wire::{frame, proto};
+
+const HOLD: Duration = Duration::from_secs(300);
+
+/// Bytes under way outside of what is tested: the applications' buffers and the streams'.
+const BUFFERS: usize = 4 * (16 << 10);
+
+/// Two applications, each at its end of one carried connection.
+struct World {
+    near: DuplexStream,
+    far: DuplexStream,
+    ended: [JoinHandle<Ended>; 2],
+    /// Whether streams can be opened.
+    way: watch::Sender<bool>,
+    /// Breaks the present stream.
+    cut: watch::Sender<u64>,
+    shares: [Shares; 2],
+    revoked: CancellationToken,
+}
+
+/// Carries bytes one way, `left` of them; then, or at a cut, both ends of the stream are gone.
+async fn lane(mut from: DuplexStream, mut to: DuplexStream, mut left: usize) {
+    let mut buf = vec![0; 16 << 10];
+    while left > 0 {
+        let Ok(read @ 1..) = from.read(&mut buf).await else { break };
+        let carried = read.min(left);
+        left -= carried;
+        if to.write_all(&buf[..carried]).await.is_err() || carried < read {
+            return;
+        }
+    }
+    if left > 0 {
+        let _ = to.shutdown().await;
+        std::future::pending().await
+    }
+}
+
+impl World {
+    /// `lasts`: how many bytes each stream carries one way before it breaks.
+    fn new(lasts: impl FnMut() -> usize + Send + 'static) -> Self {
+        let ((near, near_pump), (far, far_pump)) = (duplex(16 << 10), duplex(16 << 10));
+        let (way, cut, revoked) = (watch::Sender::new(true), watch::Sender::new(0), CancellationToken::new());
+        let shares = [Shares::default(), Shares::default()];
+        let (sender, streams) = mpsc::channel(1);
+        let (ways, cuts) = (way.subscribe(), cut.subscribe());
+        let lasts = Arc::new(Mutex::new(lasts));
+        let open = move |position| -> Opening {
+            let (mut ways, mut cuts, sender, lasts) = (ways.clone(), cuts.clone(), sender.clone(), lasts.clone());
+            Box::pin(async move {
+                loop {
+                    ways.wait_for(|open| *open).await.unwrap();
+                    cuts.mark_unchanged();
+                    let ((ours, a), (b, theirs)) = (duplex(16 << 10), duplex(16 << 10));
+                    let ((theirs_back, c), (d, ours_back)) = (duplex(16 << 10), duplex(16 << 10));
+                    let lasts = { (lasts.lock().unwrap())() };
+                    let mut cut = cuts.clone();
+                    tokio::spawn(async move {
+                        tokio::select! {
+                            () = lane(a, b, lasts) => {}
+                            () = lane(c, d, lasts) => {}
+                            _ = cut.changed() => {}
+                        }
+                    });
+                    let far = Stream { send: Box::new(theirs_back), recv: Box::new(theirs), position };
+                    if sender.send(far).await.is_err() {
+                        return Err("gone".to_owned());
+                    }
+                    let mut recv = ours_back;
+                    // The answer may be lost as well.
+                    let answer: Result<proto::TunnelAnswer, _> = frame::receive_only(&mut recv, TUNNEL_FRAME).await;
+                    if let Ok(answer) = answer {
+                        return Ok(Stream { send: Box::new(ours), recv: Box::new(recv), position: answer.position });
+                    }
+                }
+            })
+        };
+        let pump = |source, shares: &Shares| Pump {
+            source,
+            hold: HOLD,
+            share: shares.join().unwrap(),
+            revoked: revoked.clone(),
+        };
+        let opener = pump(Source::Opener(Box::new(open)), &shares[0]);
+        let answerer = pump(Source::Answerer(streams), &shares[1]);
+        let run = |pump: Pump, end: DuplexStream| {
+            let (reader, writer) = tokio::io::split(end);
+            tokio::spawn(pump.run(reader, writer))
+        };
+        let ended = [run(opener, near_pump), run(answerer, far_pump)];
+        Self { near, far, ended, way, cut, shares, revoked }
+    }
+}
+
+fn words(seed: u64, length: usize) -> Vec<u8> {
+    let mut rng = SeededRng::new(seed);
+    (0..length).map(|_| rng.next_u64() as u8).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_arrive_exactly_whatever_breaks() {
+    for seed in 0..24 {
+        let mut rng = SeededRng::new(seed);
+        let lengths = [rng.next_u64() % 2_000_000, rng.next_u64() % 2_000_000].map(|length| length as usize);
+        let lasts = move || if rng.next_u64() % 8 == 0 { 12 } else { (rng.next_u64() % 300_000) as usize };
+        let World { near, far, ended, way: _way, cut: _cut, .. } = World::new(lasts);
+        let said = [words(seed, lengths[0]), words(!seed, lengths[1])];
+        let talk = |end: DuplexStream, say: Vec<u8>| async move {
+            let (mut reader, mut writer) = tokio::io::split(end);
+            let mut heard = Vec::new();
+            let say = async {
+                writer.write_all(&say).await.unwrap();
+                writer.shutdown().await.unwrap();
+            };
+            let (_, heard_all) = tokio::join!(say, reader.read_to_end(&mut heard));
+            heard_all.unwrap();
+            heard
+        };
+        let (near_heard, far_heard) = tokio::join!(talk(near, said[0].clone()), talk(far, said[1].clone()));
+        assert!(near_heard == said[1] && far_heard == said[0], "seed {seed}");
+        for ended in ended {
+            // The very last acknowledgement may be lost, and nobody is left to repeat it: all bytes were delivered by then.
+            let ended = ended.await.unwrap();
+            let alone = |why: &str| why == "gone" || why.starts_with("the peer could not be reached");
+            assert!(ended == Ended::Well || matches!(&ended, Ended::Broken(why) if alone(why)), "{seed}: {ended:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn both_sides_are_held_for_the_hold_time_and_not_longer() {
+    let clock = PausedClock::shared();
+    let mut world = World::new(|| usize::MAX);
+    world.near.write_all(b"before").await.unwrap();
+    let mut heard = [0; 6];
+    world.far.read_exact(&mut heard).await.unwrap();
+    world.way.send_replace(false);
+    world.cut.send_modify(|cut| *cut += 1);
+    world.near.write_all(b"during").await.unwrap();
+    sleep(HOLD - Duration::from_secs(1)).await;
+    assert!(world.ended.iter().all(|ended| !ended.is_finished()));
+    world.way.send_replace(true);
+    world.far.read_exact(&mut heard).await.unwrap();
+    assert_eq!(&heard, b"during");
+
+    world.way.send_replace(false);
+    world.cut.send_modify(|cut| *cut += 1);
+    let cut_at = clock.mono();
+    for ended in world.ended {
+        assert!(matches!(ended.await.unwrap(), Ended::Broken(_)));
+        assert_eq!(clock.mono().saturating_since(cut_at), HOLD);
+    }
+    assert_eq!(world.near.read(&mut heard).await.unwrap(), 0, "the applications hear of it");
+    assert!(world.shares.iter().all(|shares| shares.connections() == 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_read_holds_up_the_writer_in_bounded_memory() {
+    let mut world = World::new(|| usize::MAX);
+    let crowd: Vec<_> = (0..5_000).map_while(|_| world.shares[0].join()).collect();
+    let word = words(1, 8 << 20);
+    let mut written = 0;
+    // As long as anything is taken within a minute of virtual time.
+    while let Ok(more) = tokio::time::timeout(Duration::from_secs(60), world.near.write(&word[written..])).await {
+        written += more.unwrap();
+    }
+    assert!((TUNNEL_FLOOR..TUNNEL_FLOOR + 2 * BUFFERS).contains(&written), "in a crowd: {written}");
+    drop(crowd);
+    while let Ok(more) = tokio::time::timeout(Duration::from_secs(60), world.near.write(&word[written..])).await {
+        written += more.unwrap();
+    }
+    assert!(written <= TUNNEL_WINDOW + 2 * BUFFERS, "alone: {written}");
+    world.far.write_all(b"the other way").await.unwrap();
+    let mut heard = [0; 13];
+    world.near.read_exact(&mut heard).await.unwrap();
+    let mut all = vec![0; written];
+    world.far.read_exact(&mut all).await.unwrap();
+    assert!(all == word[..written], "nothing is missing once it reads");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_side_that_breaks_or_is_revoked_ends_the_other() {
+    let World { near, mut far, ended, way: _way, cut: _cut, .. } = World::new(|| usize::MAX);
+    far.write_all(b"x").await.unwrap();
+    drop(near);
+    let mut rest = Vec::new();
+    let _ = far.read_to_end(&mut rest).await;
+    drop(far);
+    for ended in ended {
+        ended.await.unwrap();
+    }
+    let World { revoked, ended, way: _way, cut: _cut, .. } = World::new(|| usize::MAX);
+    revoked.cancel();
+    for ended in ended {
+        assert_eq!(ended.await.unwrap(), Ended::Broken("the burst is not carried any more".into()));
+    }
+}

@@ -1,0 +1,12 @@
+//! Outcomes of opening a stream, as numbers on the wire.
+
+/// The stream carries the connection.
+pub(super) const OPEN: u32 = 1;
+/// The burst is not placed on the asking peer, or is of another incarnation.
+pub(super) const NOT_YOURS: u32 = 2;
+/// The connection is not known any more: another leader, or the hold time is over.
+pub(super) const GONE: u32 = 3;
+/// The lead broker's pod did not take the connection.
+pub(super) const UNREACHABLE: u32 = 4;
+/// Too many connections of this peer.
+pub(super) const TOO_MANY: u32 = 5;
