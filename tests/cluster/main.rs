@@ -17,6 +17,7 @@ mod leases;
 mod lifecycle;
 mod migration;
 mod mini_cluster;
+mod network;
 mod policy;
 mod rendered;
 mod sdk;

@@ -27,6 +27,9 @@ pub fn become_agent_if_asked() -> Option<ExitCode> {
 /// Name of the test that calls [`become_agent_if_asked`].
 const ENTRY: &str = "agent_process";
 
+/// What agents believe to be their pod's address. They listen for brokers on loopback, which no Service may lead to.
+pub const AGENT_POD: &str = "192.0.2.10";
+
 /// A process of this binary that is an agent with this configuration file.
 pub(crate) fn command(config: &Path) -> std::io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
@@ -76,6 +79,7 @@ impl Agent {
         writeln!(text, "[kubernetes]\nkubeconfig = {:?}", setup.kubeconfig)?;
         writeln!(text, "[admin]\nlisten = \"{}\"\n[health]\nlisten = \"{}\"", agent.admin, agent.health)?;
         writeln!(text, "[federation]\nlisten = \"{0}\"\nadvertise = [\"{0}\"]", agent.listen)?;
+        writeln!(text, "tunnel = {{ listen = \"127.0.0.1\", address = \"{AGENT_POD}\" }}")?;
         if let Some(identity) = setup.identity {
             writeln!(text, "identity = {{ dir = {identity:?} }}")?;
         }

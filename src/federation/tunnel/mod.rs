@@ -35,6 +35,7 @@ mod tests;
 mod words;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -155,10 +156,10 @@ async fn keep_inlets(inlet: inlet::Inlet, mut inlets: watch::Receiver<Inlets>, s
             stays
         });
         for (key, incarnation) in wanted {
-            if !listening.contains_key(&key) {
+            if let Entry::Vacant(vacant) = listening.entry(key) {
                 let revoked = shutdown.child_token();
-                tokio::spawn(inlet.clone().listen(key.clone(), incarnation.clone(), revoked.clone()));
-                listening.insert(key, (incarnation, revoked));
+                tokio::spawn(inlet.clone().listen(vacant.key().clone(), incarnation.clone(), revoked.clone()));
+                vacant.insert((incarnation, revoked));
             }
         }
         tokio::select! {

@@ -116,7 +116,7 @@ async fn bytes_arrive_exactly_whatever_breaks() {
     for seed in 0..24 {
         let mut rng = SeededRng::new(seed);
         let lengths = [rng.next_u64() % 2_000_000, rng.next_u64() % 2_000_000].map(|length| length as usize);
-        let lasts = move || if rng.next_u64() % 8 == 0 { 12 } else { (rng.next_u64() % 300_000) as usize };
+        let lasts = move || if rng.next_u64().is_multiple_of(8) { 12 } else { (rng.next_u64() % 300_000) as usize };
         let World { near, far, ended, way: _way, cut: _cut, .. } = World::new(lasts);
         let said = [words(seed, lengths[0]), words(!seed, lengths[1])];
         let talk = |end: DuplexStream, say: Vec<u8>| async move {

@@ -1,4 +1,4 @@
-//! A way to a UDP listener that takes time.
+//! A way to a UDP listener that takes time, and may lose something.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -6,26 +6,36 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::UdpSocket;
+use tributary::clock::{Rng as _, SeededRng};
 
 /// Longer than any datagram.
 const DATAGRAM: usize = 65_536;
 
 /// An address that leads to `target`; every datagram takes `one_way` longer, in both directions. Ends with the runtime.
 pub(crate) async fn delayed(target: SocketAddr, one_way: Duration) -> anyhow::Result<SocketAddr> {
+    lossy(target, one_way, 0).await
+}
+
+/// The same, and of 1,000 datagrams so many are lost, in each direction.
+pub(crate) async fn lossy(target: SocketAddr, one_way: Duration, lost: u64) -> anyhow::Result<SocketAddr> {
     let front = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?);
     let address = front.local_addr()?;
     tokio::spawn(async move {
         let mut ways: BTreeMap<SocketAddr, Arc<UdpSocket>> = BTreeMap::new();
         let mut buffer = vec![0; DATAGRAM];
+        let mut luck = Luck::new(lost, 1);
         while let Ok((length, client)) = front.recv_from(&mut buffer).await {
             let way = match ways.get(&client) {
                 Some(way) => way.clone(),
                 None => {
-                    let Ok(way) = answering(target, front.clone(), client, one_way).await else { return };
+                    let Ok(way) = answering(target, front.clone(), client, (one_way, lost)).await else { return };
                     ways.insert(client, way.clone());
                     way
                 }
             };
+            if luck.loses() {
+                continue;
+            }
             let datagram = buffer[..length].to_vec();
             tokio::spawn(async move {
                 tokio::time::sleep(one_way).await;
@@ -42,16 +52,20 @@ async fn answering(
     target: SocketAddr,
     front: Arc<UdpSocket>,
     client: SocketAddr,
-    one_way: Duration,
+    (one_way, lost): (Duration, u64),
 ) -> std::io::Result<Arc<UdpSocket>> {
     let way = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?);
     way.connect(target).await?;
     let back = way.clone();
     tokio::spawn(async move {
         let mut buffer = vec![0; DATAGRAM];
+        let mut luck = Luck::new(lost, 2);
         loop {
             // The target may be away for a while.
             let Ok(length) = back.recv(&mut buffer).await else { continue };
+            if luck.loses() {
+                continue;
+            }
             let (datagram, front) = (buffer[..length].to_vec(), front.clone());
             tokio::spawn(async move {
                 tokio::time::sleep(one_way).await;
@@ -60,4 +74,20 @@ async fn answering(
         }
     });
     Ok(way)
+}
+
+/// Which datagrams are lost.
+struct Luck {
+    lost: u64,
+    rng: SeededRng,
+}
+
+impl Luck {
+    fn new(lost: u64, seed: u64) -> Self {
+        Self { lost, rng: SeededRng::new(seed) }
+    }
+
+    fn loses(&mut self) -> bool {
+        self.rng.next_u64() % 1_000 < self.lost
+    }
 }

@@ -11,6 +11,7 @@ mod delay;
 mod figures;
 mod local;
 mod operator;
+mod tunnel;
 mod wire;
 
 use std::process::ExitCode;
@@ -46,6 +47,8 @@ enum Section {
     Memory,
     /// Bytes a second between two peers that have nothing to say
     Wire,
+    /// Broker traffic through the agents: throughput and round trips, on loopback and over a long, lossy way
+    Tunnel,
     /// Root applied until HostedBurst and until all pods are ready, over two clusters
     Burst,
 }
@@ -90,6 +93,9 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     if wanted(Section::Wire) {
         wire::idle().await?;
+    }
+    if wanted(Section::Tunnel) {
+        tunnel::tunnel().await?;
     }
     if wanted(Section::Burst) {
         if operator.is_tributary() {

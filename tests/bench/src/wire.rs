@@ -39,7 +39,8 @@ const BURSTS: usize = 100;
 pub(crate) async fn idle() -> anyhow::Result<()> {
     let clock = SystemClock::shared();
     let river = Authority::create("river", clock.wall())?;
-    let (east, west) = (Agent::new("east", &river, &clock)?, Agent::new("west", &river, &clock)?);
+    let agent = |name| Agent::new(name, &river, &clock, TunnelPorts::none());
+    let (east, west) = (agent("east")?, agent("west")?);
     east.peers.send_replace(peer("west", west.address));
     west.peers.send_replace(peer("east", east.address));
     // The connection is made, one of both is closed, and all states are exchanged.
@@ -58,17 +59,22 @@ pub(crate) async fn idle() -> anyhow::Result<()> {
     Ok(())
 }
 
-struct Agent {
+pub(crate) struct Agent {
     handle: MeshHandle,
-    address: SocketAddr,
-    peers: watch::Sender<BTreeMap<PeerName, PeerSpec>>,
+    pub(crate) address: SocketAddr,
+    pub(crate) peers: watch::Sender<BTreeMap<PeerName, PeerSpec>>,
     shutdown: CancellationToken,
     metrics: Metrics,
     _epoch: watch::Sender<Option<Epoch>>,
 }
 
 impl Agent {
-    fn new(name: &str, authority: &Authority, clock: &SharedClock) -> anyhow::Result<Self> {
+    pub(crate) fn new(
+        name: &str,
+        authority: &Authority,
+        clock: &SharedClock,
+        tunnels: TunnelPorts,
+    ) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir()?;
         authority.issue(name, clock.wall(), Duration::from_secs(3_600))?.write(directory.path(), Existing::Replace)?;
         let identity = Identity::from_directory(directory.path(), name, clock.wall())?;
@@ -94,7 +100,7 @@ impl Agent {
         };
         let quiet = Arc::new(Quiet::default());
         let ports = Ports {
-            tunnels: TunnelPorts::none(),
+            tunnels,
             outgoing: quiet.clone(),
             incoming: quiet.clone(),
             credentials: quiet.clone(),
@@ -113,7 +119,7 @@ impl Agent {
     }
 }
 
-fn peer(name: &str, address: SocketAddr) -> BTreeMap<PeerName, PeerSpec> {
+pub(crate) fn peer(name: &str, address: SocketAddr) -> BTreeMap<PeerName, PeerSpec> {
     let name = PeerName::from(name);
     let spec = PeerSpec { name: name.clone(), endpoints: vec![address.to_string()], ..PeerSpec::default() };
     BTreeMap::from([(name, spec)])
@@ -171,6 +177,6 @@ impl QuerySource for Quiet {
 }
 
 #[allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }

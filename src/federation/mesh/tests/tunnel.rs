@@ -17,7 +17,7 @@ use crate::federation::tunnel::TunnelMetrics;
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Patience with a slow machine; nothing is concluded from it.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(120);
 
 /// `east` is the root, `west` the provider.
 struct Pair {
