@@ -64,7 +64,7 @@ pub struct BurstSpec {
     /// The lead broker's address; unset until it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lead: Option<LeadEndpoint>,
-    /// The lead broker is reached through the agents' own connection; `lead` is unset then.
+    /// The lead broker is reached through the agents' own connection; `lead` is stale then.
     #[serde(skip_serializing_if = "is_default")]
     pub tunnel: bool,
     /// Flux `major.minor`, when known.

@@ -7,13 +7,15 @@ use crate::api::minicluster::{MiniCluster, MiniClusterSpec};
 use crate::flux::{RankMap, Slot};
 
 /// Fields that never need a restart: the controller follows them at once.
-const FOLLOWED: [&str; 6] = [
+const FOLLOWED: [&str; 7] = [
     "spec.suspend",
     "spec.cleanup",
     "spec.updates",
     "spec.ttlSecondsAfterFinished",
     "spec.deadlineSeconds",
     "spec.jobLabels",
+    // Brokers know a Service of their own cluster, which is led elsewhere.
+    "spec.flux.bursting.network",
 ];
 
 /// Fields that need none as long as the frozen rank map has room for what they declare.

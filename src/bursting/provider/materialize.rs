@@ -79,7 +79,8 @@ pub fn updated(hosted: &HostedBurst, desired: &DesiredBurst) -> HostedBurst {
     let spec = HostedBurstSpec {
         generation: i64::try_from(desired.generation).unwrap_or(i64::MAX),
         size: desired.size.clamp(1, frozen.max_size.max(1)),
-        lead: desired.lead.clone().map(Into::into),
+        // A tunnel makes no use of it; and once it was applied, the API server does not let go of it (it becomes null).
+        lead: desired.lead.clone().map(Into::into).or_else(|| frozen.lead.clone().filter(|_| desired.tunnel)),
         tunnel: desired.tunnel,
         lease_seconds: desired.lease_seconds.min(LONGEST_LEASE_SECONDS),
         drain_seconds: desired.drain_seconds.min(LONGEST_LEASE_SECONDS),

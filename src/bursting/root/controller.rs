@@ -268,8 +268,7 @@ impl Root {
         if !self.shared.caches.bursts.is_complete() {
             return;
         }
-        let existing: BTreeSet<BurstUid> =
-            self.bursts().iter().map(|burst| offer::uid(burst).into()).collect();
+        let existing: BTreeSet<BurstUid> = self.bursts().iter().map(|burst| offer::uid(burst).into()).collect();
         for uid in self.shared.exchange.offered().difference(&existing) {
             self.shared.exchange.offer(uid, BTreeMap::new());
         }

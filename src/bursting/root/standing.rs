@@ -63,7 +63,8 @@ fn lead_address(old: &BurstStatus, view: &BurstView<'_>) -> Option<Statement> {
         Some(why) => Some(Statement::fails(LEAD_ADDRESS, why.reason(), why.to_string())),
         None => {
             let known = old.conditions.iter().any(|condition| condition.type_ == LEAD_ADDRESS);
-            let text = spec.lead.as_ref().map_or("through the agents".to_owned(), |lead| lead.address.clone());
+            let address = spec.lead.as_ref().filter(|_| !spec.tunnel).map(|lead| lead.address.clone());
+            let text = address.unwrap_or_else(|| "through the agents".to_owned());
             known.then(|| Statement::holds(LEAD_ADDRESS, "Known", text))
         }
     }
