@@ -52,8 +52,7 @@ impl Tunnels {
     pub(super) fn inlet_of(&self, key: &TunnelKey) -> Result<SocketAddr, String> {
         let Some(address) = self.address else {
             return Err(
-                "this agent does not know its own address: set POD_IP to its pod's, or federation.tunnel.address"
-                    .into(),
+                "this agent does not know its own address: set federation.pod_ips, or federation.tunnel.address".into(),
             );
         };
         match self.listening.borrow().get(key) {
@@ -214,7 +213,7 @@ mod tests {
     #[test]
     fn the_end_at_this_agent_needs_an_address_and_a_port() {
         let key: TunnelKey = ("east".into(), "uid".into());
-        assert!(Tunnels::new(None).inlet_of(&key).unwrap_err().contains("POD_IP"));
+        assert!(Tunnels::new(None).inlet_of(&key).unwrap_err().contains("federation.pod_ips"));
         let tunnels = Tunnels::new(Some("10.1.0.9".parse().unwrap()));
         assert!(tunnels.inlet_of(&key).is_err());
         tunnels.listening().send_modify(|all| drop(all.insert(key.clone(), Ok(7_000))));

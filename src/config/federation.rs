@@ -81,8 +81,8 @@ pub struct TunnelConfig {
     /// Address the agent listens on, at a TCP port per burst. `0.0.0.0`, the default, is every IPv4 address; `::` every
     /// address of both families.
     pub listen: IpAddr,
-    /// Address at which pods reach this agent: the lead Services of bursts point to it. Default: the environment variable
-    /// `POD_IP`.
+    /// Address at which pods reach this agent: the lead Services of bursts point to it. Default: the first of
+    /// `federation.pod_ips`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
     /// Ports it may take, as `first-last`, for a NetworkPolicy: one per burst. Default: any free port.

@@ -130,10 +130,9 @@ impl Leader {
     }
 }
 
-/// Where pods reach this agent: as configured, else what the downward API says.
+/// Where pods reach this agent: as configured, else its pod's first address.
 fn own_address(config: &Config) -> Option<IpAddr> {
-    let told = || std::env::var("POD_IP").ok()?.parse().ok();
-    config.federation.tunnel.address.or_else(told)
+    config.federation.tunnel.address.or_else(|| config.federation.pod_ips.first().copied())
 }
 
 /// The intervals of the sessions with peers.
