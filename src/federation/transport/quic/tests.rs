@@ -541,11 +541,9 @@ async fn who_is_struck_off_does_not_resume() {
     let _connection = connect().await;
     let refused = east.accept_refused().await;
     assert_eq!((refused.claimed, refused.refusal.reason.as_str()), (Some("west".into()), "UnknownPeer"));
-
     // Twice sure: no tickets, and nowhere to keep them.
-    let own = east.identities.current();
-    let server =
-        tls::server(own, east.transport.peers.subscribe(), &[ALPN_CONTROL], east.clock.clone(), Slot::default());
+    let (own, peers) = (east.identities.current(), east.transport.peers.subscribe());
+    let server = tls::server(own, peers, &[ALPN_CONTROL], east.clock.clone(), Slot::default());
     assert_eq!((server.send_tls13_tickets, server.max_early_data_size), (0, 0));
     assert!(!server.session_storage.can_cache());
 }
