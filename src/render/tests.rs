@@ -264,6 +264,25 @@ fn batch() {
     assert!(pod.volumes.unwrap().iter().any(|volume| volume.name == "data" && volume.empty_dir.is_some()));
 }
 
+/// 76 brokers of the root and 16 bursts of 64: what Kubernetes limits is a ConfigMap's and all annotations' size.
+#[test]
+fn eleven_hundred_brokers_fit_into_the_objects_in_either_topology() {
+    let bursts = vec!["{size: 64}"; 16].join(", ");
+    for (topology, links) in [("", 16), ("topology: 'kary:0', ", 0)] {
+        let spec = format!(
+            "  size: 76\n  containers: [{{image: app}}]\n  flux: {{{topology}bursting: {{clusters: [{bursts}]}}}}\n"
+        );
+        let rendered = rendered(&spec);
+        assert_eq!(rendered.rank_map.slots().iter().map(|slot| slot.max_size).sum::<u32>(), 1_100);
+        let files: usize = rendered.boot.files.values().map(String::len).sum();
+        let annotations = rendered.job.metadata.annotations.clone().unwrap();
+        let packed: usize = annotations.values().map(String::len).sum();
+        assert!(files < 100_000 && packed < 100_000, "{files} bytes of files, {packed} of annotations");
+        let parents = rendered.boot.files["broker.toml"].matches("parent = \"lake-0\"").count();
+        assert_eq!(parents, links, "one link between clusters per burst, or none that is prescribed");
+    }
+}
+
 #[test]
 fn a_minimal_service_selects_the_lead_only() {
     let rendered = rendered("  size: 2\n  flux: {minimalService: true}\n  containers: [{}]\n");
