@@ -164,6 +164,7 @@ fn the_agent_takes_the_configuration() {
     own.cluster.name = "east".into();
     own.cluster.domain = "cluster.local".into();
     own.federation.service = "tributary-federation".into();
+    own.federation.tunnel.ports = Some("20000-20999".into());
     own.federation.pod_ips = read.federation.pod_ips.clone();
     own.log.format = LogFormat::Json;
     assert_eq!(read, own);
