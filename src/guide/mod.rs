@@ -3,6 +3,9 @@
 #[doc = include_str!("federating.md")]
 pub mod federating {}
 
+#[doc = include_str!("agentctl.md")]
+pub mod agentctl {}
+
 #[doc = include_str!("fields.md")]
 pub mod fields {}
 

@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod charts;
+mod commands;
 mod corpus;
 mod edges;
 mod fields;

@@ -80,6 +80,14 @@ pub enum Command {
     /// Move from the Flux Operator to Tributary
     #[command(subcommand)]
     Migrate(Migrate),
+    /// Print the definitions of Tributary's kinds, for kubectl apply --server-side -f -
+    Crds(Crds),
+    /// Print the versions of this program and of the agents of all federated clusters
+    Version(Version),
+    /// Print the completion of this command line for a shell
+    Completion(Completion),
+    /// Write the manual pages
+    Man(Man),
     /// Run a whole federation on this machine: control planes, agents, and a MiniCluster that bursts
     #[cfg(feature = "demo")]
     Demo(Demo),
@@ -227,6 +235,41 @@ pub struct MigrateCheck {
     /// Form of the output
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Format,
+}
+
+/// `agentctl crds`.
+#[derive(Debug, Args)]
+pub struct Crds {
+    /// Only the definitions of these kinds, e.g. miniclusters (default: all)
+    #[arg(value_name = "PLURAL")]
+    pub plurals: Vec<String>,
+}
+
+/// `agentctl version`.
+#[derive(Debug, Args)]
+pub struct Version {
+    /// Only this program's: no cluster is asked
+    #[arg(long)]
+    pub client: bool,
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+}
+
+/// `agentctl completion`.
+#[derive(Debug, Args)]
+pub struct Completion {
+    /// The shell
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+/// `agentctl man`.
+#[derive(Debug, Args)]
+pub struct Man {
+    /// Directory to write to: one page for each command, made if it is not there
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub out: PathBuf,
 }
 
 /// The distribution that the default view is built for: Flux runs with the C library of the brokers' image.

@@ -16,9 +16,10 @@ pub mod output;
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 
 use crate::cli::Cli;
 use crate::error::Failure;
@@ -31,7 +32,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let Some(code) = commands::demo::run_if_asked(&arguments) {
         return code;
     }
-    let cli = match Cli::try_parse_from(&arguments) {
+    let cli = match parse(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
             // A closed pipe while printing help is the reader's choice.
@@ -51,6 +52,17 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// Reads the command line. As `kubectl-tributary` on the PATH this program is the plugin `kubectl tributary`, and says so.
+fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
+    let program = arguments.first().map(Path::new).and_then(Path::file_stem).unwrap_or_default();
+    let mut command = Cli::command();
+    if program == "kubectl-tributary" {
+        command = command.bin_name("kubectl tributary");
+    }
+    let mut matches = command.try_get_matches_from_mut(arguments)?;
+    Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+}
+
 fn report(failure: &Failure) -> ExitCode {
     if failure.is_broken_pipe() {
         return ExitCode::SUCCESS;
@@ -58,4 +70,21 @@ fn report(failure: &Failure) -> ExitCode {
     // Nothing is left to tell anyone when standard error is closed too.
     let _ = writeln!(std::io::stderr(), "{failure}");
     ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_a_plugin_it_goes_by_the_plugins_name() {
+        let usage = |program: &str| {
+            let arguments = [program, "peer", "add", "--help"].map(OsString::from);
+            parse(&arguments).unwrap_err().to_string()
+        };
+        assert!(usage("/usr/local/bin/kubectl-tributary").contains("Usage: kubectl tributary peer add "));
+        assert!(usage("agentctl").contains("Usage: agentctl peer add "));
+        let arguments = ["kubectl-tributary", "version", "--client"].map(OsString::from);
+        assert!(matches!(parse(&arguments).unwrap().command, cli::Command::Version(version) if version.client));
+    }
 }

@@ -1,0 +1,59 @@
+//! `agentctl crds`: the definitions that this version brings, without a chart and without a checkout.
+
+use tributary::api::crds;
+
+use crate::cli::Crds;
+use crate::error::{Failure, Result};
+use crate::output;
+
+/// Runs `agentctl crds`.
+pub fn run(wanted: &Crds) -> Result<()> {
+    output::print(&text(&wanted.plurals)?)
+}
+
+/// The definitions as one YAML stream.
+fn text(plurals: &[String]) -> Result<String> {
+    let all = crds();
+    let known: Vec<&str> = all.iter().map(|crd| crd.spec.names.plural.as_str()).collect();
+    if let Some(unknown) = plurals.iter().find(|plural| !known.contains(&plural.as_str())) {
+        return Err(Failure::new(format!("failed to find a definition of {unknown:?}"))
+            .hint(format!("there are {}", known.join(", "))));
+    }
+    let mut text = String::new();
+    for crd in &all {
+        if !plurals.is_empty() && !plurals.contains(&crd.spec.names.plural) {
+            continue;
+        }
+        let yaml = serde_saphyr::to_string(crd)
+            .map_err(|error| Failure::new("failed to write a definition as YAML").because(error))?;
+        text.push_str("---\n");
+        text.push_str(&yaml);
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+
+    use super::*;
+
+    #[test]
+    fn all_or_some_are_printed_as_they_are() {
+        let all = text(&[]).unwrap();
+        let read: Vec<CustomResourceDefinition> = serde_saphyr::from_multiple(&all).unwrap();
+        assert_eq!(serde_json::to_value(&read).unwrap(), serde_json::to_value(crds()).unwrap());
+        let one = text(&["bursts".to_owned()]).unwrap();
+        assert_eq!(one.matches("\n  names:").count(), 1);
+        assert!(one.contains("name: bursts.tributary.dev"), "{one}");
+    }
+
+    #[test]
+    fn an_unknown_one_is_answered_with_those_there_are() {
+        let failure = text(&["minicluster".to_owned()]).unwrap_err().to_string();
+        assert!(failure.contains("hint: there are bursts, "), "{failure}");
+    }
+}

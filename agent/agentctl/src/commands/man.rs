@@ -1,0 +1,41 @@
+//! `agentctl man`: manual pages, one for each command.
+
+use clap::CommandFactory;
+
+use crate::cli::{Cli, Man};
+use crate::error::{Failure, Result};
+use crate::output;
+
+/// Runs `agentctl man`.
+pub fn run(man: &Man) -> Result<()> {
+    let directory = man.out.display();
+    let failed = |error| {
+        Failure::new(format!("failed to write the manual pages to {directory}"))
+            .because(error)
+            .hint("name a directory that you may write to with --out DIR")
+    };
+    std::fs::create_dir_all(&man.out).map_err(failed)?;
+    clap_mangen::generate_to(Cli::command(), &man.out).map_err(failed)?;
+    output::remark(&format!("the manual pages are in {directory}; read one with: man {directory}/agentctl.1"));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_a_page() {
+        let directory = tempfile::tempdir().unwrap();
+        let out = directory.path().join("new/man1");
+        run(&Man { out: out.clone() }).unwrap();
+        for page in ["agentctl.1", "agentctl-status.1", "agentctl-peer-add.1", "agentctl-federation-issue.1"] {
+            let text = std::fs::read_to_string(out.join(page)).unwrap();
+            assert!(text.contains(".SH SYNOPSIS"), "{page}: {text}");
+        }
+        let nowhere = directory.path().join("file");
+        std::fs::write(&nowhere, "").unwrap();
+        let failure = run(&Man { out: nowhere.join("man1") }).unwrap_err().to_string();
+        assert!(failure.contains("hint: name a directory"), "{failure}");
+    }
+}

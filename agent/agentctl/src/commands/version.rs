@@ -1,0 +1,80 @@
+//! `agentctl version`: this program, and the agents of all federated clusters.
+
+use serde::Serialize;
+use tributary::admin::{self, FederationStatus};
+
+use crate::cli::{Target, Version};
+use crate::connect::Agent;
+use crate::error::Result;
+use crate::output::{self, Table, or_dash};
+
+/// What `-o json` prints. `agents` is missing with `--client`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Versions {
+    client: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agents: Option<Vec<AgentVersion>>,
+}
+
+/// The agent of one cluster.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AgentVersion {
+    cluster: String,
+    /// `null` if the cluster did not tell.
+    version: Option<String>,
+}
+
+/// Runs `agentctl version`.
+pub async fn run(target: &Target, version: &Version) -> Result<()> {
+    let client = env!("CARGO_PKG_VERSION");
+    if version.client {
+        return output::print(&output::document(version.output, &Versions { client, agents: None }, table)?);
+    }
+    // What is known is printed first: a cluster out of reach is the usual reason to ask.
+    let status = match Agent::find(target).await {
+        Ok(agent) => agent.read::<FederationStatus>(admin::STATUS).await,
+        Err(failure) => Err(failure),
+    };
+    let agents = status.as_ref().ok().map(agents);
+    output::print(&output::document(version.output, &Versions { client, agents }, table)?)?;
+    status.map(drop)
+}
+
+fn agents(status: &FederationStatus) -> Vec<AgentVersion> {
+    let version = |row: &admin::ClusterRow| {
+        let own = row.status.as_ref().map(|own| own.version.clone());
+        own.or_else(|| row.peer.as_ref()?.version.clone())
+    };
+    status.clusters.iter().map(|row| AgentVersion { cluster: row.name.clone(), version: version(row) }).collect()
+}
+
+fn table(versions: &Versions, _wide: bool) -> String {
+    let mut table = Table::new(["PROGRAM", "CLUSTER", "VERSION"]);
+    table.row(vec!["agentctl".into(), "-".into(), versions.client.into()]);
+    for agent in versions.agents.iter().flatten() {
+        table.row(vec!["agent".into(), agent.cluster.clone(), or_dash(agent.version.clone())]);
+    }
+    table.text()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sides_are_told_and_who_did_not_answer() {
+        let agents = vec![
+            AgentVersion { cluster: "east".into(), version: Some("0.1.0".into()) },
+            AgentVersion { cluster: "west".into(), version: None },
+        ];
+        let versions = Versions { client: "0.2.0", agents: Some(agents) };
+        assert_eq!(
+            table(&versions, false),
+            "PROGRAM    CLUSTER   VERSION\nagentctl   -         0.2.0\nagent      east      0.1.0\nagent      west      -\n"
+        );
+        let alone = serde_json::to_string(&Versions { client: "0.2.0", agents: None }).unwrap();
+        assert_eq!(alone, r#"{"client":"0.2.0"}"#);
+    }
+}
