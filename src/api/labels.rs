@@ -74,8 +74,6 @@ pub const APPLIED_JOB_LABELS: &str = "tributary.dev/applied-job-labels";
 /// Annotation that a person sets on a MiniCluster, to any new value: start the instance anew. The Job bears the value it
 /// was made with.
 pub const RESTART: &str = "tributary.dev/restart";
-/// Annotation of a MiniCluster: generation of the definition that it was seen by again, after an older one hid fields of it.
-pub const DEFINITION: &str = "tributary.dev/definition";
 /// Label: the MiniCluster an object was made for.
 pub const MINICLUSTER: &str = "tributary.dev/minicluster";
 /// Label: the slot a Burst or a hosted object stands for.

@@ -14,7 +14,7 @@ use crate::api::labels;
 use crate::api::minicluster::MiniCluster;
 use crate::cluster::apply::{Applied, Applier, Once};
 use crate::cluster::client::Clients;
-use crate::cluster::error::Cause;
+use crate::cluster::error::{Cause, chain};
 use crate::cluster::sweep::{self, Doomed};
 use crate::cluster::{ObjectKey, RequestError};
 use crate::flux::Certificate;
@@ -157,19 +157,25 @@ impl Writes {
         Ok(())
     }
 
-    /// Writes nothing but an annotation, so that every watch shows the object again, as the definition of this generation
-    /// shows it.
-    pub async fn show_again(&self, mini_cluster: &MiniCluster, generation: i64) -> Result<(), Error> {
+    /// Whether the API server knows our fields, and so shows MiniClusters whole: a dry run, strict about what it does not
+    /// know. A definition is there before the API server goes by it.
+    pub async fn knows_our_fields(&self, mini_cluster: &MiniCluster) -> Result<bool, Error> {
         let key = ObjectKey::of(mini_cluster);
-        let annotations = json!({labels::DEFINITION: generation.to_string()});
-        let body = json!({"metadata": {"uid": mini_cluster.uid(), "annotations": annotations}});
+        let body = json!({"metadata": {"uid": mini_cluster.uid()}, "spec": {"suspend": false, "updates": "OnDelete"}});
         let namespace = key.namespace.clone().unwrap_or_default();
         let api = Api::<MiniCluster>::namespaced(self.clients.writer.clone(), &namespace);
-        let params = PatchParams { field_manager: Some(labels::manager::MINICLUSTER.into()), ..PatchParams::default() };
+        let params = PatchParams {
+            dry_run: true,
+            field_manager: Some(labels::manager::MINICLUSTER.into()),
+            ..PatchParams::default().validation_strict()
+        };
         match api.patch_metadata(&key.name, &params, &Patch::Merge(&body)).await.map_err(Cause::from) {
-            Ok(_) => Ok(()),
-            Err(cause) if cause.is_not_found() => Ok(()),
-            Err(cause) => Err(RequestError::new("annotate", format!("MiniCluster {key}"), cause).into()),
+            Ok(_) => Ok(true),
+            // What else is wrong with the object is found out by what knows its fields.
+            Err(cause) if cause.is_invalid() => Ok(!chain(&cause).contains("unknown field")),
+            Err(cause) => {
+                Err(RequestError::new("try out the definition with", format!("MiniCluster {key}"), cause).into())
+            }
         }
     }
 

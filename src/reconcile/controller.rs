@@ -1,5 +1,6 @@
 //! Caches, queue and worker of the MiniCluster controller.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -61,6 +62,9 @@ pub struct Controller {
     queue: Queue<ObjectKey>,
     pod_indexes: PodIndexes,
     memory: Mutex<Memory>,
+    /// MiniClusters were shown with gaps, and not listed again since. On standbys too: their caches are filled alike.
+    gaps: Arc<AtomicBool>,
+    closing_gaps: tokio::sync::Mutex<()>,
     _subscriptions: Vec<Subscription>,
 }
 
@@ -114,6 +118,13 @@ impl Controller {
         let queue = Queue::new(clock.clone());
         let mut subscriptions = feed(&caches, &queue);
         subscriptions.extend(labelling);
+        let gaps = Arc::<AtomicBool>::default();
+        let seen = gaps.clone();
+        subscriptions.push(caches.definitions.subscribe(move |change| {
+            if change.new.as_ref().is_some_and(|definition| definition.outdated().is_some()) {
+                seen.store(true, Ordering::SeqCst);
+            }
+        }));
         let writes = Writes::new(clients.clone());
         let memory = Mutex::default();
         let controller = Self {
@@ -126,6 +137,8 @@ impl Controller {
             queue,
             pod_indexes,
             memory,
+            gaps,
+            closing_gaps: tokio::sync::Mutex::default(),
             _subscriptions: subscriptions,
         };
         let watches = vec![
@@ -254,20 +267,26 @@ impl Controller {
     /// [`super::definition`].
     async fn distrusted(&self, known: &Known, key: &ObjectKey) -> Result<Option<Outcome>, Error> {
         let object = &*known.mini_cluster;
-        let version = object.resource_version();
         if let Some(sentence) = self.caches.outdated() {
-            self.memory().of(object).hidden = version;
+            self.gaps.store(true, Ordering::SeqCst);
             tracing::warn!(mini_cluster = %key, reason = OUTDATED, "{sentence}");
             self.events.publish(object, Notice::warning("Reconcile", OUTDATED, sentence)).await;
             return Ok(Some(Outcome::Done));
         }
-        if !self.memory().of(object).is_hidden_at(version.as_deref()) {
+        if !self.gaps.load(Ordering::SeqCst) {
             return Ok(None);
         }
-        // The watch went on where it was: what it showed last still lacks what was hidden.
-        let generation = self.caches.definition_generation().unwrap_or_default();
-        self.writes.show_again(&known.mini_cluster, generation).await?;
-        Ok(Some(Outcome::After(SETTLING)))
+        // One is enough for all; the new list marks every key.
+        let Ok(_alone) = self.closing_gaps.try_lock() else { return Ok(Some(Outcome::After(SETTLING))) };
+        if !self.writes.knows_our_fields(object).await? {
+            return Ok(Some(Outcome::After(SETTLING)));
+        }
+        self.caches.mini_clusters.list_again().await;
+        // Put back once more in the meantime: then this list had gaps too.
+        if self.caches.outdated().is_none() {
+            self.gaps.store(false, Ordering::SeqCst);
+        }
+        Ok(Some(Outcome::After(Duration::ZERO)))
     }
 
     /// How long a MiniCluster that has ended is kept, from now on.

@@ -5,8 +5,9 @@
 //! forgets the running incarnation. Nothing may follow from such an object, and nothing may be written to it: the first write
 //! would lose for good what is only hidden. The definition is watched, so that this costs no request.
 //!
-//! When the right one is back, watches go on where they were: each object that was seen with gaps is annotated once, and
-//! nothing follows from it until the watch has shown it whole.
+//! When the right one is back, the watch goes on where it was, for a while even with the gaps: a watch is served to its end by
+//! what served its beginning. So nothing follows from any object until the API server has shown that it knows our fields
+//! (by a dry run) and all MiniClusters were listed again.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

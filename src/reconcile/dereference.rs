@@ -158,11 +158,6 @@ impl Caches {
         pods.iter().find(lingers).map(|pod| pod.name_any())
     }
 
-    /// Generation of the installed definition.
-    pub fn definition_generation(&self) -> Option<i64> {
-        self.definitions.objects().first()?.metadata.generation
-    }
-
     /// Why no MiniCluster may be trusted or written to now; see [`super::definition`].
     pub fn outdated(&self) -> Option<String> {
         self.definitions.objects().iter().find_map(|definition| definition.outdated())

@@ -31,8 +31,6 @@ pub(super) struct Remembered {
     uid: String,
     created: Option<Created>,
     written: Option<Written>,
-    /// Its resource version, as an older definition showed it.
-    pub(super) hidden: Option<String>,
     /// Since when bursts are awaited, so that an instance can be started anew.
     pub(super) releasing: Option<Mono>,
 }
@@ -78,12 +76,6 @@ impl Remembered {
     /// The status was written: the object has this resource version now.
     pub(super) fn written(&mut self, version: Option<String>, status: MiniClusterStatus) {
         self.written = Some(Written { version, status });
-    }
-
-    /// Whether an older definition showed the object at this version; at another one, that is over.
-    pub(super) fn is_hidden_at(&mut self, version: Option<&str>) -> bool {
-        self.hidden.take_if(|hidden| Some(hidden.as_str()) != version);
-        self.hidden.is_some()
     }
 
     /// What is known, with the last writes of this process where the caches are behind them; and whether the incarnation

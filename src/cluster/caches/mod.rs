@@ -49,6 +49,9 @@ pub struct Cache<K> {
 struct Shared<K> {
     store: RwLock<Store<K>>,
     condition: watch::Sender<Condition>,
+    /// How often a new list was asked for, and which of these the last complete one answers.
+    asked: watch::Sender<u64>,
+    answered: watch::Sender<u64>,
     subscribers: Mutex<Subscribers<K>>,
 }
 
@@ -119,16 +122,33 @@ fn config(selection: &Selection) -> watcher::Config {
 }
 
 async fn fill<K: Watched>(cache: Cache<K>, api: Api<Guarded<K>>, config: watcher::Config, mut rng: impl Rng) {
-    let mut events = watcher::watcher(api, config).boxed();
+    let mut asked = cache.shared.asked.subscribe();
+    let mut answers = *asked.borrow_and_update();
+    let mut events = watcher::watcher(api.clone(), config.clone()).boxed();
     let mut failures = 0;
-    while let Some(event) = events.next().await {
+    loop {
+        let event = tokio::select! {
+            biased;
+            Ok(()) = asked.changed() => {
+                answers = *asked.borrow_and_update();
+                cache.tell_all();
+                events = watcher::watcher(api.clone(), config.clone()).boxed();
+                continue;
+            }
+            event = events.next() => event,
+        };
+        let Some(event) = event else { break };
         match event {
             Ok(event) => {
                 // `Init` comes before the list is asked for: it says nothing about the API server.
                 if !matches!(event, Event::Init) {
                     failures = 0;
                 }
+                let done = matches!(event, Event::InitDone);
                 cache.take(event);
+                if done {
+                    cache.shared.answered.send_replace(answers);
+                }
             }
             Err(error) => {
                 failures += 1;
@@ -161,7 +181,8 @@ impl<K: Watched> Cache<K> {
     pub fn empty() -> Self {
         let subscribers = Mutex::new(Subscribers { next: 0, listeners: BTreeMap::new() });
         let condition = watch::Sender::new(Condition::default());
-        Self { shared: Arc::new(Shared { store: RwLock::default(), condition, subscribers }) }
+        let (asked, answered) = (watch::Sender::new(0), watch::Sender::new(0));
+        Self { shared: Arc::new(Shared { store: RwLock::default(), condition, asked, answered, subscribers }) }
     }
 
     /// The object of a key.
@@ -210,6 +231,22 @@ impl<K: Watched> Cache<K> {
     pub async fn listed(&self) {
         // The sender lives in `self`, so waiting cannot fail.
         let _ = self.shared.condition.subscribe().wait_for(|condition| condition.listed).await;
+    }
+
+    /// Begins the watch again with a new list, and waits until that is complete. Every object is told to the subscribers,
+    /// even at the version that was known: for kinds whose definition has changed what the API server shows.
+    pub async fn list_again(&self) {
+        let mut wanted = 0;
+        self.shared.asked.send_modify(|asked| {
+            *asked += 1;
+            wanted = *asked;
+        });
+        // The sender lives in `self`, so waiting cannot fail.
+        let _ = self.shared.answered.subscribe().wait_for(|answered| *answered >= wanted).await;
+    }
+
+    fn tell_all(&self) {
+        self.shared.store.write().unwrap_or_else(PoisonError::into_inner).tell_all = true;
     }
 
     /// Calls `listener` for each change, until the subscription is dropped; first for every object there is. It is

@@ -43,6 +43,8 @@ pub(super) struct Store<K> {
     by_controller: BTreeMap<String, BTreeSet<ObjectKey>>,
     /// While a list runs: what it named so far.
     listed: BTreeSet<ObjectKey>,
+    /// Until the next list is complete: an object at its old version is a change too.
+    pub(super) tell_all: bool,
 }
 
 impl<K> Default for Store<K> {
@@ -52,6 +54,7 @@ impl<K> Default for Store<K> {
             unreadable: BTreeMap::new(),
             by_controller: BTreeMap::new(),
             listed: BTreeSet::new(),
+            tell_all: false,
         }
     }
 }
@@ -73,6 +76,7 @@ impl<K: Resource> Store<K> {
             }
             Event::InitDone => {
                 let listed = std::mem::take(&mut self.listed);
+                self.tell_all = false;
                 self.unreadable.retain(|key, _| listed.contains(key));
                 let gone: Vec<_> = self.objects.keys().filter(|key| !listed.contains(key)).cloned().collect();
                 gone.into_iter().filter_map(|key| self.remove(key)).collect()
@@ -101,7 +105,7 @@ impl<K: Resource> Store<K> {
         let new = Some(object.clone());
         let old = self.objects.insert(key.clone(), object);
         let version = |object: &Option<Arc<K>>| object.as_ref().and_then(|object| object.resource_version());
-        if old.is_some() && version(&old) == version(&new) {
+        if old.is_some() && version(&old) == version(&new) && !self.tell_all {
             return None;
         }
         self.index(&key, old.as_deref(), new.as_deref());

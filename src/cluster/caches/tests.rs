@@ -116,3 +116,37 @@ async fn a_watch_that_fails_is_begun_again() {
     running.abort();
     assert_eq!(lock(&calls)[..3], [false, false, true]);
 }
+
+/// An API server whose lists show the same version of an object with another content each time.
+#[tokio::test(start_paused = true)]
+async fn listed_again_every_object_is_told_even_at_its_old_version() {
+    let lists = Arc::new(Mutex::new(0));
+    let server = tower::service_fn(move |request: Request<Body>| {
+        let watches = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+        let lists = lists.clone();
+        async move {
+            if watches {
+                std::future::pending::<()>().await;
+            }
+            *lock(&lists) += 1;
+            let mut item = config_map("a", "4");
+            item["data"] = json!({"list": lock(&lists).to_string()});
+            let list = json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "5"},
+                "items": [item]});
+            let body = Body::from(list.to_string().into_bytes());
+            Ok::<_, tower::BoxError>(Response::builder().status(200).body(body).unwrap())
+        }
+    });
+    let (cache, watch) = all::<ConfigMap, _>(Client::new(server, "n"), &Selection::default(), SeededRng::new(1));
+    let running = tokio::spawn(watch);
+    cache.listed().await;
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let _subscription = cache.subscribe({
+        let told = told.clone();
+        move |change| lock(&told).push(change.new.as_ref().and_then(|map| map.data.clone()).unwrap()["list"].clone())
+    });
+    cache.list_again().await;
+    cache.list_again().await;
+    assert_eq!(*lock(&told), ["1", "2", "3"]);
+    running.abort();
+}
