@@ -1,22 +1,21 @@
 //! TLS of joining: the listener shows its certificate with its authorities; whoever joins knows these by their SHA-256
 //! and shows no certificate, for nobody could verify it yet.
 
-use std::fmt;
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
+use rustls::CertificateError;
 use rustls::client::Resumption;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::CertificateDer;
 use rustls::server::NoServerSessionStorage;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{CertificateError, DigitallySignedStruct, SignatureScheme};
 
 use super::token::JoinToken;
 use crate::clock::SharedClock;
 use crate::contract::PeerName;
 use crate::federation::identity::certificate::{Facts, fingerprint};
-use crate::federation::identity::tls::{ClockTime, NO_TLS12, schemes, verify_signature};
+use crate::federation::identity::tls::{ClockTime, ServerVerifier};
 use crate::federation::identity::trust::{Usage, provider};
 use crate::federation::identity::{Identity, TrustBundle};
 use crate::federation::wire::registry::ALPN_ENROL;
@@ -55,7 +54,14 @@ pub(super) fn server(own: &Identity, clock: SharedClock) -> rustls::ServerConfig
 /// Settings of whoever joins with `token`.
 pub(super) fn client(token: &JoinToken, clock: SharedClock, verdict: Verdict) -> rustls::ClientConfig {
     let (cluster, authorities) = (token.cluster.clone(), token.authorities.clone());
-    let verifier = Verifier { cluster, authorities, clock: clock.clone(), verdict };
+    let expected = Expected { cluster, authorities, clock: clock.clone() };
+    let verifier = ServerVerifier(move |leaf: &CertificateDer<'_>, rest: &[CertificateDer<'_>]| {
+        let judged = expected.judge(leaf, rest);
+        let outcome = judged.as_ref().map(drop).map_err(|_| CertificateError::UnknownIssuer.into());
+        // Set once: a verifier belongs to one handshake, which shows one certificate.
+        let _ = verdict.set(judged);
+        outcome
+    });
     let mut config = rustls::ClientConfig::builder_with_details(provider(), Arc::new(ClockTime(clock)))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .expect("ring has cipher suites of TLS 1.3")
@@ -68,14 +74,14 @@ pub(super) fn client(token: &JoinToken, clock: SharedClock, verdict: Verdict) ->
     config
 }
 
-struct Verifier {
+/// Whom a token means.
+struct Expected {
     cluster: PeerName,
-    authorities: std::collections::BTreeSet<String>,
+    authorities: BTreeSet<String>,
     clock: SharedClock,
-    verdict: Verdict,
 }
 
-impl Verifier {
+impl Expected {
     fn judge(&self, leaf: &CertificateDer<'_>, rest: &[CertificateDer<'_>]) -> Result<(), NotTheOne> {
         let named = rest.iter().filter(|one| self.authorities.contains(&fingerprint(one)));
         let named = named.map(|one| one.clone().into_owned()).collect();
@@ -97,52 +103,5 @@ impl Verifier {
             Ok(id) => Err(NotTheOne::Cluster(Some(id.cluster().clone()))),
             Err(_) => Err(NotTheOne::Cluster(None)),
         }
-    }
-}
-
-impl ServerCertVerifier for Verifier {
-    fn verify_server_cert(
-        &self,
-        leaf: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        let verdict = self.judge(leaf, intermediates);
-        let outcome =
-            verdict.as_ref().map(|()| ServerCertVerified::assertion()).map_err(|_| CertificateError::UnknownIssuer);
-        // Set once: a verifier belongs to one handshake, which shows one certificate.
-        let outcome = outcome.map_err(rustls::Error::InvalidCertificate);
-        let _ = self.verdict.set(verdict);
-        outcome
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _certificate: &CertificateDer<'_>,
-        _signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(NO_TLS12)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        schemes()
-    }
-}
-
-impl fmt::Debug for Verifier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Verifier").field("cluster", &self.cluster).finish_non_exhaustive()
     }
 }

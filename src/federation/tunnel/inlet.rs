@@ -4,12 +4,12 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::FutureExt as _;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -26,6 +26,9 @@ use crate::federation::wire::{frame, limits, proto};
 
 /// How long somebody may wait whose address is not known: a pod speaks before the API server shows its address.
 const INTRODUCTION: Duration = Duration::from_secs(5);
+
+/// Most who may wait so at one burst: as many pods as start within that time.
+const STRANGERS: usize = 256;
 
 /// First wait before a stream is asked for again.
 const AGAIN: Duration = Duration::from_millis(200);
@@ -95,6 +98,7 @@ impl Inlet {
     }
 
     async fn accept(&self, key: &TunnelKey, incarnation: &str, listener: TcpListener, revoked: &CancellationToken) {
+        let (waiting, warned) = (Arc::new(Semaphore::new(STRANGERS)), Arc::new(AtomicBool::new(false)));
         loop {
             let (tcp, from) = match listener.accept().await {
                 Ok(accepted) => accepted,
@@ -105,19 +109,25 @@ impl Inlet {
                     continue;
                 }
             };
-            let Some(share) = self.shares.of(&key.0).join() else {
-                self.metrics.refused();
-                reset(tcp);
-                continue;
-            };
+            // Strangers must not take what the burst's own connections need.
+            let introduction = if self.knows(key, from) { None } else { waiting.clone().try_acquire_owned().ok() };
             let (this, key, incarnation) = (self.clone(), key.clone(), incarnation.to_owned());
-            let revoked = revoked.clone();
+            let (revoked, warned) = (revoked.clone(), warned.clone());
             tokio::spawn(async move {
-                if !this.is_known(&key, from).await {
+                let known = this.knows(&key, from) || (introduction.is_some() && this.comes_to_know(&key, from).await);
+                drop(introduction);
+                let share = if known { this.shares.of(&key.0).join() } else { None };
+                let Some(share) = share else {
                     this.metrics.refused();
-                    tracing::warn!(%from, peer = %key.0, burst = %key.1, "a connection that is not of the burst's pods");
+                    if !known && !warned.swap(true, Ordering::Relaxed) {
+                        tracing::warn!(
+                            %from, peer = %key.0, burst = %key.1,
+                            "a connection that is not of the burst's pods was refused; further ones are only counted. If \
+                             it was one, the network hides the addresses of pods"
+                        );
+                    }
                     return reset(tcp);
-                }
+                };
                 let Some(hold) = this.inlets.borrow().get(&key).map(|inlet| inlet.hold) else { return };
                 let source = Source::Opener(this.opener(key, incarnation));
                 let pump = Pump { source, hold, share, revoked };
@@ -126,8 +136,13 @@ impl Inlet {
         }
     }
 
-    /// Whether an address is one of the burst's pods.
-    async fn is_known(&self, key: &TunnelKey, from: SocketAddr) -> bool {
+    /// Whether an address is one of the burst's pods, as far as is known now.
+    fn knows(&self, key: &TunnelKey, from: SocketAddr) -> bool {
+        self.inlets.borrow().get(key).is_some_and(|inlet| inlet.sources.contains(&from.ip().to_canonical()))
+    }
+
+    /// Waits until it is.
+    async fn comes_to_know(&self, key: &TunnelKey, from: SocketAddr) -> bool {
         let mut inlets = self.inlets.clone();
         let from = from.ip().to_canonical();
         let known = |inlets: &Inlets| inlets.get(key).is_none_or(|inlet| inlet.sources.contains(&from));
