@@ -270,6 +270,25 @@ async fn only_bursts_that_are_carried_reach_their_own_lead() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_take_nothing_of_what_brokers_need() {
+    let mut pair = Pair::new().await;
+    let at = pair.burst("lake", echo().await, LONG).await;
+    let nobody = Inlet { incarnation: "job-1".into(), sources: [].into(), hold: LONG };
+    pair.inlets.send_modify(|all| drop(all.insert(at_west("pond"), nobody)));
+    let at_pond = pair.port("pond").await;
+    // More than a peer may have; those who may wait do not go away by themselves, others are refused at once.
+    let mut strangers = Vec::new();
+    for _ in 0..crate::federation::wire::limits::TUNNEL_CONNECTIONS_PER_PEER + 20 {
+        strangers.push(TcpStream::connect(at_pond).await);
+    }
+    let (mut tcp, mut heard) = (TcpStream::connect(at).await.unwrap(), [0; 5]);
+    tcp.write_all(b"hello").await.unwrap();
+    tcp.read_exact(&mut heard).await.unwrap();
+    assert_eq!(&heard, b"hello");
+    drop(strangers);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_connections_at_once_each_with_its_own_words() {
     let mut pair = Pair::new().await;
     let at = pair.burst("lake", echo().await, Duration::from_secs(120)).await;
