@@ -32,7 +32,9 @@ pub(crate) async fn together() -> RwLockReadGuard<'static, Federation> {
 
 /// The federation, without other tests.
 pub(crate) async fn alone() -> RwLockWriteGuard<'static, Federation> {
-    busy().await.write().await
+    let federation = busy().await.write().await;
+    federation.forget_losses().await;
+    federation
 }
 
 /// Another federation, without other tests.

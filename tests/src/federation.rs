@@ -86,6 +86,27 @@ impl Federation {
         Ok(())
     }
 
+    /// Makes the agents forget how often peers were lost. Tests that break connections one after the other would make them
+    /// flap, and a peer that flaps gets nothing new for a minute and longer. Whoever changes a ClusterPeer begins anew.
+    pub async fn forget_losses(&self) {
+        for cluster in self.clusters() {
+            let client = cluster.client(ADMIN).await.expect("the sandbox serves clients");
+            let peers: Api<ClusterPeer> = Api::namespaced(client, SYSTEM);
+            for peer in peers.list(&Default::default()).await.expect("peers can be listed") {
+                // The same address once or twice is the same.
+                let mut endpoints = peer.spec.endpoints.clone();
+                match endpoints.as_slice() {
+                    [first, second] if first == second => drop(endpoints.pop()),
+                    [only] => endpoints.push(only.clone()),
+                    _ => continue,
+                }
+                let patch = Patch::Merge(serde_json::json!({"spec": {"endpoints": endpoints}}));
+                let patched = peers.patch(&peer.name_any(), &PatchParams::default(), &patch).await;
+                patched.expect("a peer can be changed");
+            }
+        }
+    }
+
     /// Waits until every agent is connected with every other.
     pub async fn connected(&self) {
         for (index, cluster) in self.clusters().iter().enumerate() {
