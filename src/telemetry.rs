@@ -1,21 +1,46 @@
 //! Logging of a process: one line an event on standard error, as text or JSON.
 
 use std::io::IsTerminal;
+use std::sync::OnceLock;
 
 use tracing_subscriber::filter::ParseError;
-use tracing_subscriber::{EnvFilter, fmt};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
 
 use crate::config::{LogConfig, LogFormat};
 
+/// Changes what is logged.
+static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
+
 /// Installs the process-wide subscriber. Calling it again does nothing (the demo runs several agents in one family).
+///
+/// # Errors
+/// The filter cannot be read.
 pub fn install(config: &LogConfig) -> Result<(), ParseError> {
-    let filter = filter(&config.filter)?;
-    let builder = fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    // A second subscriber is refused by tracing; the first one keeps working.
-    let _ = match config.format {
-        LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    let (filter, handle) = reload::Layer::new(filter(&config.filter)?);
+    let lines = fmt::layer().with_writer(std::io::stderr);
+    let lines = match config.format {
+        LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
+    // A second subscriber is refused by tracing; the first one keeps working, and keeps the handle.
+    if tracing_subscriber::registry().with(filter).with(lines).try_init().is_ok() {
+        let _ = FILTER.set(handle);
+    }
+    Ok(())
+}
+
+/// Logs by another filter from now on.
+///
+/// # Errors
+/// The filter cannot be read: nothing changes.
+pub fn change_filter(directives: &str) -> Result<(), ParseError> {
+    let filter = filter(directives)?;
+    if let Some(handle) = FILTER.get() {
+        // The subscriber lives as long as the process.
+        let _ = handle.reload(filter);
+    }
     Ok(())
 }
 
@@ -28,10 +53,8 @@ fn filter(directives: &str) -> Result<EnvFilter, ParseError> {
 
 #[cfg(test)]
 mod tests {
-    use tracing::Level;
-    use tracing_subscriber::layer::SubscriberExt;
-
     use super::*;
+    use tracing::Level;
 
     #[test]
     fn answers_of_the_api_server_are_never_logged() {

@@ -30,6 +30,7 @@ use crate::cluster::caches::{Cache, Subscription};
 use crate::cluster::client::Clients;
 use crate::cluster::error::chain;
 use crate::cluster::events::Events;
+use crate::cluster::work::Worked;
 use crate::cluster::worker::{self, Options, Outcome, Queue, Run};
 use crate::contract::ports::{CredentialSource, Incoming, Outgoing, PeerRequests};
 use crate::contract::{PeerName, PeerSpec};
@@ -122,6 +123,15 @@ impl Bursting {
     /// The nodes of this cluster: who needs them besides need not watch them again.
     pub fn nodes(&self) -> Cache<WatchedNode> {
         self.shared.caches.nodes.clone()
+    }
+
+    /// What its workers do, for the metrics.
+    pub fn queues(&self) -> Vec<(&'static str, Box<dyn Worked>)> {
+        vec![
+            ("burst", Box::new(self.root.queue.clone())),
+            ("hosted burst", Box::new(self.provider.queue.clone())),
+            ("peer", Box::new(self.peer_queue.clone())),
+        ]
     }
 
     /// The configured peers, for the federation.

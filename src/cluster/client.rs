@@ -10,6 +10,8 @@ use kube::{Client, Config};
 
 use super::fence::Fence;
 use super::guard::{GuardLayer, Pass};
+use super::requests::RequestMetrics;
+use crate::clock::SharedClock;
 
 /// What one write may take, answer included. Shorter than leadership lasts between two renewals (the relation is
 /// asserted beside the timers of the Lease), so that a healthy leader is never refused.
@@ -72,17 +74,23 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Makes the clients. `fence` follows the state that the elector publishes.
+    /// Makes the clients. `fence` follows the state that the elector publishes; `requests` counts.
     ///
     /// # Errors
     /// [`ConnectError`]. The API server is not asked anything yet.
-    pub async fn connect(options: &ConnectOptions, fence: Fence) -> Result<Self, ConnectError> {
+    pub async fn connect(
+        options: &ConnectOptions,
+        fence: Fence,
+        requests: &RequestMetrics,
+        clock: &SharedClock,
+    ) -> Result<Self, ConnectError> {
         let mut config = load(options).await?;
         config.connect_timeout = Some(CONNECT_LIMIT);
         let mut once = config.clone();
         once.default_retry = false;
-        let reads = GuardLayer { pass: Pass::Reads, limit: READ_LIMIT };
-        let writes = GuardLayer { pass: Pass::WritesWhileLeading(fence), limit: WRITE_LIMIT };
+        let layer = |pass, limit| GuardLayer { pass, limit, requests: requests.clone(), clock: clock.clone() };
+        let reads = layer(Pass::Reads, READ_LIMIT);
+        let writes = layer(Pass::WritesWhileLeading(fence), WRITE_LIMIT);
         Ok(Self {
             reader: stack(config)?.with_layer(&reads).build(),
             writer: stack(once.clone())?.with_layer(&writes).build(),

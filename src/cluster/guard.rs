@@ -10,6 +10,8 @@ use kube::client::{Body, DynBody};
 use tower::{BoxError, Layer, Service};
 
 use super::fence::{Fence, FenceError};
+use super::requests::{RequestMetrics, Verb};
+use crate::clock::SharedClock;
 
 /// What a client lets through.
 #[derive(Clone)]
@@ -27,6 +29,23 @@ pub(super) struct GuardLayer {
     pub(super) pass: Pass,
     /// A read: until the head of the answer. A write: until the whole answer is here.
     pub(super) limit: Duration,
+    pub(super) requests: RequestMetrics,
+    pub(super) clock: SharedClock,
+}
+
+type Answer = Result<Response<Box<DynBody>>, BoxError>;
+
+impl GuardLayer {
+    fn counted(&self, verb: Verb, work: impl Future<Output = Answer> + Send + 'static) -> BoxFuture<'static, Answer> {
+        let (requests, clock) = (self.requests.clone(), self.clock.clone());
+        Box::pin(async move {
+            let sent = clock.mono();
+            let answer = work.await;
+            let status = answer.as_ref().ok().map(Response::status);
+            requests.answered(verb, status, Some(clock.mono().saturating_since(sent)));
+            answer
+        })
+    }
 }
 
 impl<S> Layer<S> for GuardLayer {
@@ -58,19 +77,23 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let limit = self.layer.limit;
+        let verb = Verb::of(&request);
         if request.method() == Method::GET {
             let answer = self.inner.call(request);
-            return Box::pin(async move { within(limit, answer).await });
+            return self.layer.counted(verb, async move { within(limit, answer).await });
         }
         let permit = match &self.layer.pass {
             Pass::Reads => Err(FenceError::ReadOnly),
             Pass::WritesWhileLeading(fence) => fence.permit(limit),
         };
         match permit {
-            Err(refusal) => Box::pin(async move { Err(refusal.into()) }),
+            Err(refusal) => {
+                self.layer.requests.answered(verb, None, None);
+                Box::pin(async move { Err(refusal.into()) })
+            }
             Ok(permit) => {
                 let answer = self.inner.call(request);
-                Box::pin(async move {
+                self.layer.counted(verb, async move {
                     let whole = within(limit, async move { collected(answer.await?).await }).await;
                     drop(permit);
                     whole
@@ -123,7 +146,9 @@ mod tests {
                 }
             })
         };
-        let client = ClientBuilder::new(server, "default").with_layer(&GuardLayer { pass, limit: LIMIT }).build();
+        let (requests, clock) = (RequestMetrics::default(), SystemClock::shared());
+        let layer = GuardLayer { pass, limit: LIMIT, requests, clock };
+        let client = ClientBuilder::new(server, "default").with_layer(&layer).build();
         (client, seen)
     }
 

@@ -10,6 +10,7 @@
 //! | [`scope`] | tasks that live as long as a leadership |
 //! | [`caches`] | shared watches that always run, so that a standby is warm |
 //! | [`worker`], [`schedule`] | one keyed queue: deduplicated, bounded, with back-off per object |
+//! | [`work`], [`requests`] | what workers and clients did, for the metrics |
 //! | [`apply`], [`drift`] | server-side apply that sends nothing when nothing differs |
 //! | [`sweep`] | deletion of what is no longer wanted |
 //! | [`conditions`], [`events`] | what people read: conditions and events |
@@ -35,9 +36,11 @@ pub mod key;
 pub mod leadership;
 mod merge_keys;
 pub mod readiness;
+pub mod requests;
 pub mod schedule;
 pub mod scope;
 pub mod sweep;
+pub mod work;
 pub mod worker;
 
 pub use error::{Cause, RequestError};

@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::schedule::{Backoff, Ended, Schedule};
+use super::work::Work;
 use crate::clock::{Rng, SharedClock};
 
 /// What a handler asks for when it succeeds.
@@ -52,6 +53,7 @@ pub struct Queue<K> {
 struct Shared<K> {
     schedule: Mutex<Schedule<K>>,
     changed: Notify,
+    work: Work,
     clock: SharedClock,
 }
 
@@ -64,7 +66,8 @@ impl<K> Clone for Queue<K> {
 impl<K: Ord + Clone> Queue<K> {
     /// An empty queue.
     pub fn new(clock: SharedClock) -> Self {
-        Self { shared: Arc::new(Shared { schedule: Mutex::default(), changed: Notify::new(), clock }) }
+        let shared = Shared { schedule: Mutex::default(), changed: Notify::new(), work: Work::default(), clock };
+        Self { shared: Arc::new(shared) }
     }
 
     /// The key changed and must be handled.
@@ -77,6 +80,11 @@ impl<K: Ord + Clone> Queue<K> {
     /// Keys that wait for their run.
     pub fn depth(&self) -> usize {
         self.schedule().waiting()
+    }
+
+    /// What was done with the keys.
+    pub fn figures(&self) -> &Work {
+        &self.shared.work
     }
 
     fn schedule(&self) -> MutexGuard<'_, Schedule<K>> {
@@ -159,6 +167,9 @@ fn ended_run<K: Ord + Clone, E>(
     report: &impl Fn(Run<'_, K, E>),
 ) {
     let now = queue.shared.clock.mono();
+    let work = queue.figures();
+    work.seconds.observe(took.as_secs_f64());
+    if result.is_ok() { &work.done } else { &work.failed }.inc();
     let (ended, result) = match result {
         Ok(Outcome::Done) => (Ended::Done, Ok(Outcome::Done)),
         Ok(Outcome::After(delay)) => (Ended::After(*delay), Ok(Outcome::After(*delay))),

@@ -9,6 +9,9 @@ pub mod agentctl {}
 #[doc = include_str!("fields.md")]
 pub mod fields {}
 
+#[doc = include_str!("metrics.md")]
+pub mod metrics {}
+
 #[doc = include_str!("migrating.md")]
 pub mod migrating {}
 

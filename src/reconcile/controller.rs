@@ -32,6 +32,7 @@ use crate::cluster::client::Clients;
 use crate::cluster::conditions;
 use crate::cluster::error::chain;
 use crate::cluster::events::{Events, Notice};
+use crate::cluster::work::Worked;
 use crate::cluster::worker::{self, Options, Outcome, Queue, Run};
 use crate::flux::RankMap;
 use crate::render::{self, Boot, Context};
@@ -156,6 +157,11 @@ impl Controller {
     /// The caches, for whoever shows them.
     pub fn caches(&self) -> &Caches {
         &self.caches
+    }
+
+    /// What its workers do, for the metrics.
+    pub fn queues(&self) -> Vec<(&'static str, Box<dyn Worked>)> {
+        vec![("minicluster", Box::new(self.queue.clone())), ("pod index", Box::new(self.pod_indexes.queue.clone()))]
     }
 
     /// Reconciles until `stop`: in the leader's scope.

@@ -37,7 +37,7 @@ pub(super) struct PodIndexes {
     jobs: Cache<JobView>,
     mini_clusters: Cache<MiniCluster>,
     writer: Client,
-    queue: Queue<ObjectKey>,
+    pub(super) queue: Queue<ObjectKey>,
     labelled: Labelled,
 }
 

@@ -6,6 +6,8 @@ use serde_json::json;
 use tributary::api::hosted_burst::BurstPhase;
 use tributary_tests::agent::AGENT_USER;
 use tributary_tests::eventually::eventually;
+use tributary_tests::federation::Federation;
+use tributary_tests::metrics::{shown, undescribed};
 use tributary_tests::scenario::{bursting, interactive};
 
 use crate::shared::{places, quiet};
@@ -38,7 +40,24 @@ async fn settled_clusters_make_no_requests() {
         let odd: Vec<_> = requests.into_iter().filter(|event| !event.is_lease() && !event.is_long_running()).collect();
         assert!(odd.is_empty(), "{}: {odd:#?}", cluster.name());
     }
+    figures(&federation).await;
     let all = kube::api::DeleteParams::default();
     east.mini_clusters().delete_collection(&all, &Default::default()).await.unwrap();
     west.empty("busy-burst-0").await;
+}
+
+/// What the agents count of all this is what the reference says, and what there is.
+async fn figures(federation: &Federation) {
+    for agent in &federation.agents {
+        let shown = shown(agent.health).await.unwrap();
+        assert_eq!(undescribed(shown.keys()), [""; 0]);
+        assert_eq!([shown["tributary_leader"], shown["tributary_federation_connected_peers"]], [1.0, 2.0]);
+        assert!(shown["tributary_identity_renews_seconds"] < shown["tributary_identity_expires_seconds"]);
+    }
+    let east = shown(federation.agents[0].health).await.unwrap();
+    assert!(east["tributary_miniclusters{phase=\"Running\"}"] >= COUNT as f64, "{east:#?}");
+    assert!(east["tributary_bursts{phase=\"Ready\"}"] >= 1.0, "{east:#?}");
+    assert!(east["tributary_controller_passes_total{controller=\"minicluster\",outcome=\"done\"}"] >= COUNT as f64);
+    let west = shown(federation.agents[1].health).await.unwrap();
+    assert!(west["tributary_hosted_bursts{phase=\"Ready\"}"] >= 1.0, "{west:#?}");
 }

@@ -8,4 +8,5 @@ pub mod corpus;
 pub mod eventually;
 pub mod federation;
 pub mod fields;
+pub mod metrics;
 pub mod scenario;

@@ -19,12 +19,14 @@ use tributary::cluster::events::Events;
 use tributary::cluster::fence::Fence;
 use tributary::cluster::leadership::{Candidacy, Elector, holder};
 use tributary::cluster::readiness::Readiness;
+use tributary::cluster::requests::RequestMetrics;
 use tributary::cluster::scope::{LINGER, lead};
 use tributary::config::Config;
 use tributary::metrics::Metrics;
 use tributary::render;
 
 use crate::admin_http::Admin;
+use crate::figures::{Figures, IdentityInUse};
 use crate::leader::{Leader, Parts};
 use crate::local_status::Local;
 use crate::watches::Watches;
@@ -49,7 +51,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
     let (state, fence) = Fence::closed(clock.clone());
     let options =
         ConnectOptions { kubeconfig: config.kubernetes.kubeconfig.clone(), context: config.kubernetes.context.clone() };
-    let clients = Clients::connect(&options, fence.clone()).await?;
+    let clients = Clients::connect(&options, fence.clone(), &RequestMetrics::register(&metrics), &clock).await?;
     let kinds = BTreeSet::from([
         ServedKind::of::<MiniCluster>(),
         ServedKind::of::<ClusterPeer>(),
@@ -76,6 +78,8 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
         peers: watches.peers.clone(),
         mesh: seen_mesh.clone(),
     });
+    let identity = Arc::<IdentityInUse>::default();
+    metrics.collect(Figures { watches: watches.clone(), fence: fence.clone(), identity: identity.clone() });
     let parts = Parts {
         clients: clients.clone(),
         watches: watches.clone(),
@@ -86,6 +90,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
         local: local.clone(),
         mesh,
         metrics,
+        identity,
     };
     let (leader, more) = Leader::new(&config, parts);
     filling.extend(more);

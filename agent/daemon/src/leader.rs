@@ -16,6 +16,7 @@ use tributary::clock::{SharedClock, SystemRng};
 use tributary::cluster::client::Clients;
 use tributary::cluster::events::Events;
 use tributary::cluster::scope::Term;
+use tributary::cluster::work::Workload;
 use tributary::config::{self as configured, Config, IdentityConfig};
 use tributary::contract::ports::PeerRequests;
 use tributary::contract::{ClusterUid, Epoch, PeerName};
@@ -31,6 +32,7 @@ use tributary::render;
 use crate::enrolment::Enrolment;
 use crate::enrolment::card::Card;
 use crate::entrance::Entrance;
+use crate::figures::IdentityInUse;
 use crate::identity::Source;
 use crate::local_status::Local;
 use crate::queries::Queries;
@@ -69,6 +71,8 @@ pub struct Parts {
     pub mesh: watch::Sender<Option<Arc<dyn PeerRequests>>>,
     /// Counts what happens.
     pub metrics: Arc<Metrics>,
+    /// Where the identity is shown.
+    pub identity: Arc<IdentityInUse>,
 }
 
 /// Begins the tasks of each term.
@@ -116,6 +120,9 @@ impl Leader {
         filling.extend(more);
         let (entrance, more) = Entrance::new(config, &parts.clients, bursting.nodes());
         filling.extend(more);
+        let mut queues = controller.queues();
+        queues.extend(bursting.queues());
+        parts.metrics.collect(Workload(queues));
         let counters = MeshMetrics::register(&parts.metrics);
         let carried = TunnelMetrics::register(&parts.metrics);
         let federation = Federation { config: config.clone(), parts, bursting, entrance, counters, carried };
@@ -195,6 +202,7 @@ impl Federation {
             source = Source::open(&self.config, clients, clock) => source?.context("no identity is configured")?,
             () = stop.cancelled() => return Ok(()),
         };
+        self.parts.identity.is(source.store.clone());
         let timers = timers(&self.config)?;
         // Whoever dials from now on finds this agent.
         tokio::select! {

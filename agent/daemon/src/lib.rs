@@ -10,6 +10,8 @@
 //! | [`enrolment`] | lets clusters join that have a token |
 //! | [`trust`] | new authorities: ours told to peers, theirs taken |
 //! | [`upstream`] | refuses to run beside the Flux Operator |
+//! | [`log_level`] | follows `log.filter` while the agent runs |
+//! | [`figures`] | what metrics show of the objects |
 //! | [`health`], [`admin_http`], [`local_status`], [`queries`] | probes, metrics, the read-only admin API, peers' queries |
 //!
 //! # Shutdown, in this order
@@ -24,10 +26,12 @@ pub mod app;
 pub mod cli;
 pub mod enrolment;
 pub mod entrance;
+pub mod figures;
 pub mod health;
 pub mod identity;
 pub mod leader;
 pub mod local_status;
+pub mod log_level;
 pub mod queries;
 pub mod trust;
 pub mod upstream;
@@ -41,6 +45,7 @@ use anyhow::Context;
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tributary::config::Config;
 
 use crate::cli::Cli;
@@ -86,6 +91,10 @@ fn start(cli: &Cli) -> anyhow::Result<()> {
                 _ = interrupt.recv() => {}
             }
             asked.cancel();
+        });
+        let _level = cli.config.clone().map(|file| {
+            let following = log_level::follow(file, config.log.filter.clone(), tributary::telemetry::change_filter);
+            AbortOnDropHandle::new(tokio::spawn(following))
         });
         app::run(config, stop).await
     })

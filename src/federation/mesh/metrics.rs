@@ -8,9 +8,36 @@ use crate::contract::{PeerReport, PeerState};
 use crate::federation::session::{Lane, Misbehaviour};
 use crate::federation::transport::{CloseReason, Traffic};
 use crate::federation::wire::registry::CloseCode;
-use crate::metrics::Metrics;
+use crate::metrics::{Described, Metrics};
 
-type Label = [(&'static str, &'static str); 1];
+const CONNECTED: Described = Described::gauge("federation_connected_peers", &[], "Peers with an accepted hello");
+const DIALS: Described =
+    Described::counter("federation_dials", &[("outcome", &["connected", "failed"])], "Attempts to connect to a peer");
+const SENT: Described =
+    Described::counter("federation_sent_bytes", &[("lane", &["control", "state"])], "Bytes of control frames sent");
+const RECEIVED: Described = Described::counter("federation_received_bytes", &[], "Bytes of control frames received");
+const REFUSED: Described =
+    Described::counter("federation_refused_links", &[], "Incoming connections turned away before a hello");
+const MISBEHAVED: Described =
+    Described::counter("federation_misbehaviour", &[("kind", &[])], "What peers did that they should not");
+const ENDED: Described = Described::counter(
+    "federation_ended_links",
+    &[("by", &["us", "peer", "network"]), ("code", &[])],
+    "Connections that ended, by side and close code",
+);
+const PEERS: Described = Described::gauge(
+    "federation_peers",
+    &[("state", &["disconnected", "connected", "suspect", "refused", "suspended"])],
+    "Configured peers by state",
+);
+const FLAPPING: Described = Described::gauge("federation_flapping_peers", &[], "Peers whose connection keeps breaking");
+const WIRE: Described = Described::counter(
+    "federation_wire_bytes",
+    &[("direction", &["sent", "received"])],
+    "Bytes of UDP datagrams to and from peers, IP and UDP headers included",
+);
+
+type Labels = [(&'static str, &'static str); 1];
 
 const STATES: [(PeerState, &str); 5] = [
     (PeerState::Disconnected, "disconnected"),
@@ -24,39 +51,35 @@ const STATES: [(PeerState, &str); 5] = [
 #[derive(Clone, Debug, Default)]
 pub struct MeshMetrics {
     connected: Gauge,
-    dials: Family<Label, Counter>,
-    sent: Family<Label, Counter>,
+    dials: Family<Labels, Counter>,
+    sent: Family<Labels, Counter>,
     received: Counter,
     refused: Counter,
-    misbehaved: Family<Label, Counter>,
+    misbehaved: Family<Labels, Counter>,
     ended: Family<[(&'static str, &'static str); 2], Counter>,
-    states: Family<Label, Gauge>,
+    states: Family<Labels, Gauge>,
     flapping: Gauge,
-    wire: Family<Label, Counter>,
+    wire: Family<Labels, Counter>,
 }
 
 impl MeshMetrics {
+    /// What there is.
+    pub const DESCRIBED: [Described; 10] =
+        [CONNECTED, DIALS, SENT, RECEIVED, REFUSED, MISBEHAVED, ENDED, PEERS, FLAPPING, WIRE];
+
     /// Registers the counts.
     pub fn register(metrics: &Metrics) -> Self {
         let ours = Self::default();
-        metrics.register("federation_connected_peers", "Peers with an accepted hello", ours.connected.clone());
-        metrics.register("federation_dials", "Attempts to connect to a peer", ours.dials.clone());
-        metrics.register("federation_sent_bytes", "Bytes of control frames sent", ours.sent.clone());
-        metrics.register("federation_received_bytes", "Bytes of control frames received", ours.received.clone());
-        metrics.register("federation_refused_links", "Incoming connections turned away", ours.refused.clone());
-        metrics.register("federation_misbehaviour", "What peers did that they should not", ours.misbehaved.clone());
-        metrics.register(
-            "federation_ended_links",
-            "Connections that ended, by close code and side",
-            ours.ended.clone(),
-        );
-        metrics.register("federation_peers", "Configured peers by state", ours.states.clone());
-        metrics.register("federation_flapping_peers", "Peers whose connection keeps breaking", ours.flapping.clone());
-        metrics.register(
-            "federation_wire_bytes",
-            "Bytes of UDP datagrams to and from peers, IP and UDP headers included",
-            ours.wire.clone(),
-        );
+        metrics.register(&CONNECTED, ours.connected.clone());
+        metrics.register(&DIALS, ours.dials.clone());
+        metrics.register(&SENT, ours.sent.clone());
+        metrics.register(&RECEIVED, ours.received.clone());
+        metrics.register(&REFUSED, ours.refused.clone());
+        metrics.register(&MISBEHAVED, ours.misbehaved.clone());
+        metrics.register(&ENDED, ours.ended.clone());
+        metrics.register(&PEERS, ours.states.clone());
+        metrics.register(&FLAPPING, ours.flapping.clone());
+        metrics.register(&WIRE, ours.wire.clone());
         ours
     }
 
@@ -91,6 +114,12 @@ impl MeshMetrics {
             self.states.get_or_create(&[("state", word)]).set(count);
         }
         self.flapping.set(flapping);
+    }
+
+    /// The mesh has ended: nobody is connected, and the next leader says how peers are doing.
+    pub(super) fn ended_with_the_term(&self) {
+        self.connected.set(0);
+        self.peers(std::iter::empty());
     }
 
     /// More bytes went over the wire.

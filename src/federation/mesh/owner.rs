@@ -448,6 +448,7 @@ impl Owner {
             }
         }
         self.published.links.send_replace(BTreeMap::new());
+        self.metrics.ended_with_the_term();
         self.transport.shutdown().await;
     }
 }

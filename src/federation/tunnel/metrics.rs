@@ -3,7 +3,17 @@
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 
-use crate::metrics::Metrics;
+use crate::metrics::{Described, Metrics};
+
+const CONNECTIONS: Described =
+    Described::gauge("tunnel_connections", &[], "TCP connections of brokers that are carried, counted at either end");
+const RESUMED: Described =
+    Described::counter("tunnel_resumed", &[], "Carried connections that went on over another stream after a cut");
+const REFUSED: Described = Described::counter(
+    "tunnel_refused",
+    &[],
+    "Connections that were not carried: no such burst, not its pod, or too many",
+);
 
 /// What the tunnel counts. Cloning shares the counts; the default ones are not registered anywhere.
 #[derive(Clone, Debug, Default)]
@@ -14,12 +24,15 @@ pub struct TunnelMetrics {
 }
 
 impl TunnelMetrics {
+    /// What there is.
+    pub const DESCRIBED: [Described; 3] = [CONNECTIONS, RESUMED, REFUSED];
+
     /// Registers the counts.
     pub fn register(metrics: &Metrics) -> Self {
         let ours = Self::default();
-        metrics.register("tunnel_connections", "TCP connections of brokers that are carried", ours.carried.clone());
-        metrics.register("tunnel_resumed", "Connections that went on over another stream", ours.resumed.clone());
-        metrics.register("tunnel_refused", "Connections that were not carried", ours.refused.clone());
+        metrics.register(&CONNECTIONS, ours.carried.clone());
+        metrics.register(&RESUMED, ours.resumed.clone());
+        metrics.register(&REFUSED, ours.refused.clone());
         ours
     }
 

@@ -1,0 +1,206 @@
+//! Metrics, and what is made of them: the reference, the alerts and the dashboard hold to what the agent counts.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use promql_parser::label::{MatchOp, Matcher};
+use promql_parser::parser::{self, Expr, LabelModifier, VectorSelector};
+use serde_json::Value;
+use tributary::metrics::Kind;
+use tributary_tests::chart::{self, charts};
+use tributary_tests::metrics::{described, series};
+
+use crate::generated::current;
+
+/// What Prometheus adds to every series: where it was scraped, and which cluster that was (an external label).
+const OF_THE_TARGET: [&str; 6] = ["cluster", "namespace", "pod", "job", "instance", "le"];
+
+#[test]
+fn the_reference_of_metrics_is_current() {
+    let mut page = String::from(
+        "<!-- Generated from the sources; see tests/suite/observability.rs. -->\n# Metrics\n\n\
+         Each agent serves them at `/metrics` of its health port (8081), in the OpenMetrics format. Labels are words of the list below, never names of\n\
+         MiniClusters or peers: the number of series does not grow with what runs. Standbys show requests and controllers; objects, peers and\n\
+         bursts are shown by the agent that leads, so that a sum over the agents of a cluster counts each once.\n\n\
+         The chart brings [alerts](../../charts/tributary/files/alerts.yaml) (`metrics.prometheusRule.enabled`), each with what it means and what to do, and a\n\
+         [Grafana dashboard](../../charts/tributary/files/dashboard.json) (`metrics.dashboard.enabled`). Both group by `cluster`, which is an external label of\n\
+         the Prometheus in each cluster.\n",
+    );
+    for (heading, metrics) in described() {
+        write!(page, "\n## {heading}\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n").unwrap();
+        for metric in metrics {
+            let (name, kind) = match metric.kind {
+                Kind::Counter => (format!("tributary_{}_total", metric.name), "counter"),
+                Kind::Gauge => (format!("tributary_{}", metric.name), "gauge"),
+                Kind::Histogram => (format!("tributary_{}", metric.name), "histogram"),
+            };
+            let label = |(name, words): &(&str, &[&str])| match words {
+                [] => format!("`{name}`"),
+                words => format!("`{name}`: {}", words.join(", ")),
+            };
+            let labels = metric.labels.iter().map(label).collect::<Vec<_>>().join("<br>");
+            writeln!(page, "| `{name}` | {kind} | {labels} | {} |", metric.help).unwrap();
+        }
+    }
+    current("src/guide/metrics.md", &page);
+}
+
+#[test]
+fn names_and_labels_are_those_of_prometheus() {
+    let mut seen = BTreeSet::new();
+    for (_, metrics) in described() {
+        for metric in metrics {
+            assert!(seen.insert(metric.name), "{} is there twice", metric.name);
+            assert!(metric.name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{}", metric.name);
+            assert!(!metric.name.ends_with("_total") && !metric.help.ends_with('.'), "{metric:?}");
+            assert!(metric.help.starts_with(|first: char| first.is_uppercase() || first == '1'), "{metric:?}");
+        }
+    }
+}
+
+/// What is wrong with a query: a metric, a label or a word that the agent does not have.
+fn complaints(query: &str) -> Vec<String> {
+    // What Grafana puts in.
+    let query = query.replace("$cluster", ".*").replace("$namespace", ".*").replace("$__rate_interval", "5m");
+    match parser::parse(&query) {
+        Ok(expression) => {
+            let mut found = Vec::new();
+            let mut grouped = BTreeSet::new();
+            let mut labels = BTreeSet::new();
+            look(&expression, &mut grouped, &mut labels, &mut found);
+            found.extend(grouped.difference(&labels).map(|label| format!("no series has the label {label}")));
+            found
+        }
+        Err(error) => vec![error],
+    }
+}
+
+fn look(expression: &Expr, grouped: &mut BTreeSet<String>, labels: &mut BTreeSet<String>, found: &mut Vec<String>) {
+    match expression {
+        Expr::Aggregate(aggregate) => {
+            if let Some(LabelModifier::Include(by) | LabelModifier::Exclude(by)) = &aggregate.modifier {
+                grouped.extend(by.labels.iter().filter(|label| !OF_THE_TARGET.contains(&label.as_str())).cloned());
+            }
+            look(&aggregate.expr, grouped, labels, found);
+        }
+        Expr::Unary(unary) => look(&unary.expr, grouped, labels, found),
+        Expr::Binary(binary) => [&binary.lhs, &binary.rhs].iter().for_each(|side| look(side, grouped, labels, found)),
+        Expr::Paren(paren) => look(&paren.expr, grouped, labels, found),
+        Expr::Subquery(subquery) => look(&subquery.expr, grouped, labels, found),
+        Expr::Call(call) => call.args.args.iter().for_each(|argument| look(argument, grouped, labels, found)),
+        Expr::VectorSelector(selector) => look_at_series(selector, labels, found),
+        Expr::MatrixSelector(matrix) => look_at_series(&matrix.vs, labels, found),
+        Expr::NumberLiteral(_) | Expr::StringLiteral(_) => {}
+        Expr::Extension(_) => found.push("an extension of PromQL".to_owned()),
+    }
+}
+
+fn look_at_series(selector: &VectorSelector, labels: &mut BTreeSet<String>, found: &mut Vec<String>) {
+    let name = selector.name.as_deref().unwrap_or_default();
+    let Some(metric) = series().get(name).copied() else { return found.push(format!("there is no series {name}")) };
+    labels.extend(metric.labels.iter().map(|(label, _)| (*label).to_owned()));
+    for Matcher { op, name: label, value } in &selector.matchers.matchers {
+        if OF_THE_TARGET.contains(&label.as_str()) {
+            continue;
+        }
+        let Some((_, words)) = metric.labels.iter().find(|(known, _)| known == label) else {
+            found.push(format!("{name} has no label {label}"));
+            continue;
+        };
+        let alternatives: Vec<&str> = match op {
+            MatchOp::Equal | MatchOp::NotEqual => vec![value.as_str()],
+            MatchOp::Re(_) | MatchOp::NotRe(_) => value.split('|').collect(),
+        };
+        let unknown = alternatives.iter().filter(|word| !words.is_empty() && !words.contains(word));
+        found.extend(unknown.map(|word| format!("{label} of {name} is never {word}")));
+    }
+}
+
+#[test]
+fn a_wrong_query_is_found() {
+    for (query, wrong) in [
+        ("sum(tributary_leadr)", "there is no series tributary_leadr"),
+        ("tributary_tunnel_resumed", "there is no series tributary_tunnel_resumed"),
+        ("tributary_bursts{phase=~\"Ready|Redy\"}", "phase of tributary_bursts is never Redy"),
+        ("tributary_bursts{peer=\"a\"}", "tributary_bursts has no label peer"),
+        ("sum by (verb) (tributary_bursts)", "no series has the label verb"),
+    ] {
+        assert_eq!(complaints(query), [wrong]);
+    }
+    assert_eq!(complaints("rate(tributary_tunnel_resumed_total[5m]) > 0").len(), 0);
+    assert_ne!(complaints("sum(").len(), 0);
+}
+
+#[test]
+fn alerts_ask_for_what_there_is_and_say_what_to_do() {
+    let text = std::fs::read_to_string(charts().join("tributary/files/alerts.yaml")).unwrap();
+    let alerts: Vec<Value> = serde_saphyr::from_str(&text).unwrap();
+    let mut names = BTreeSet::new();
+    for alert in &alerts {
+        let name = alert["alert"].as_str().unwrap();
+        assert!(name.starts_with("Tributary") && names.insert(name), "{name}");
+        assert_eq!(complaints(alert["expr"].as_str().unwrap()), [""; 0], "{name}");
+        assert!(["critical", "warning", "info"].contains(&alert["labels"]["severity"].as_str().unwrap()), "{name}");
+        for text in ["summary", "description", "runbook"] {
+            assert!(alert["annotations"][text].as_str().is_some_and(|text| text.len() > 20), "{name} has no {text}");
+        }
+        assert!(alert["for"].is_string(), "{name} would fire for a blip");
+    }
+}
+
+#[test]
+fn the_dashboard_asks_for_what_there_is() {
+    let text = std::fs::read_to_string(charts().join("tributary/files/dashboard.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&text).unwrap();
+    let mut shown = String::new();
+    for panel in dashboard["panels"].as_array().unwrap() {
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let query = target["expr"].as_str().unwrap();
+            assert_eq!(complaints(query), [""; 0], "{}", panel["title"]);
+            shown.push_str(query);
+        }
+    }
+    // A metric that nobody looks at is one that nobody needs.
+    let unseen: Vec<_> = described()
+        .into_iter()
+        .flat_map(|(_, metrics)| metrics)
+        .filter(|metric| !metric.series().iter().any(|name| shown.contains(&format!("{name}{{"))))
+        .map(|metric| metric.name)
+        // Its counterpart that is due for renewal comes first.
+        .filter(|name| *name != "identity_expires_seconds")
+        .collect();
+    assert_eq!(unseen, [""; 0]);
+}
+
+#[test]
+fn the_chart_brings_them_when_asked() {
+    let render = |set: &[&str]| {
+        let arguments = [
+            "template",
+            "tributary",
+            "tributary",
+            "--set",
+            "cluster.name=east",
+            "--set",
+            "crds.enabled=false",
+            "--kube-version",
+            chart::KUBERNETES,
+        ];
+        let output = chart::helm(&charts(), None, &[&arguments[..], set].concat()).unwrap();
+        chart::objects(&String::from_utf8(output.stdout).unwrap())
+    };
+    let of_kind = |objects: &[Value], kind: &str, name: &str| {
+        objects.iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name).cloned()
+    };
+    let without = render(&[]);
+    assert!(of_kind(&without, "PrometheusRule", "tributary").is_none());
+    assert!(of_kind(&without, "ConfigMap", "tributary-dashboard").is_none());
+    let with = render(&["--set", "metrics.prometheusRule.enabled=true,metrics.dashboard.enabled=true"]);
+    let rules = of_kind(&with, "PrometheusRule", "tributary").unwrap();
+    let file = |name: &str| std::fs::read_to_string(charts().join("tributary/files").join(name)).unwrap();
+    let alerts: Value = serde_saphyr::from_str(&file("alerts.yaml")).unwrap();
+    assert_eq!(rules["spec"]["groups"][0]["rules"], alerts);
+    let dashboard = of_kind(&with, "ConfigMap", "tributary-dashboard").unwrap();
+    assert_eq!(dashboard["metadata"]["labels"]["grafana_dashboard"], "1");
+    assert_eq!(dashboard["data"]["tributary.json"].as_str().unwrap().trim(), file("dashboard.json").trim());
+}
