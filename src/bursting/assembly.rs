@@ -281,6 +281,7 @@ impl Bursting {
                     self.all_peers_changed();
                 }
                 self.conclude();
+                self.root.drop_answers_about_nothing();
                 tokio::time::sleep(CAPACITY_EVERY).await;
             }
         };

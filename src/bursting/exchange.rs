@@ -39,12 +39,23 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Session {
     epoch: Epoch,
-    /// Bursts it put something about in this session: it knows of them, whatever an older list says.
+    /// Bursts it put something about since its last complete snapshot: it knows of them, whatever an older list says.
     put: BTreeSet<BurstUid>,
+    /// The same, of the snapshot before.
+    put_before: BTreeSet<BurstUid>,
     /// Bursts of its last complete snapshot.
     listed: Option<BTreeSet<BurstUid>>,
-    /// Tombstones that a complete snapshot did not name any more: it has taken notice of our answer.
-    settled: BTreeSet<BurstUid>,
+    /// Claims that its last complete snapshot did not name any more: of tombstones, it has taken notice of our answer; of
+    /// bursts, it wants nothing more of them.
+    unnamed: BTreeSet<BurstUid>,
+}
+
+impl Session {
+    /// All bursts it wants anything of, once it has listed them.
+    fn wants(&self) -> Option<BTreeSet<BurstUid>> {
+        let listed = self.listed.as_ref()?;
+        Some(listed.iter().chain(&self.put).chain(&self.put_before).cloned().collect())
+    }
 }
 
 impl Exchange {
@@ -117,6 +128,16 @@ impl Exchange {
         }
     }
 
+    /// Root side: these bursts exist. What peers say of others is about nothing, unless we still speak of it ourselves: it
+    /// is not kept, or a peer could fill the memory with it.
+    pub fn retain_answers(&self, existing: &BTreeSet<BurstUid>) {
+        let spoken_of = self.offered();
+        let about_nothing = |(_, uid): &ClaimKey| !existing.contains(uid) && !spoken_of.contains(uid);
+        for key in self.inner.answers.keys().into_iter().filter(about_nothing) {
+            self.inner.answers.remove(&key);
+        }
+    }
+
     /// Root side: bursts that anything is still said about.
     pub fn offered(&self) -> BTreeSet<BurstUid> {
         let keys = self.inner.outgoing.keys().into_iter();
@@ -145,8 +166,7 @@ impl Exchange {
     /// Provider side: per peer in session that has sent a complete snapshot, all bursts it wants anything of.
     pub fn listed(&self) -> BTreeMap<PeerName, BTreeSet<BurstUid>> {
         let sessions = lock(&self.inner.sessions);
-        let complete = sessions.iter().filter_map(|(peer, session)| Some((peer, session, session.listed.as_ref()?)));
-        complete.map(|(peer, session, listed)| (peer.clone(), listed.union(&session.put).cloned().collect())).collect()
+        sessions.iter().filter_map(|(peer, session)| Some((peer.clone(), session.wants()?))).collect()
     }
 
     /// Provider side: the answer to a claim.
@@ -196,6 +216,7 @@ impl Exchange {
             self.inner.claims.remove(&key);
         }
         lock(&self.inner.undeliverable).retain(|(peer, _), _| !gone(peer));
+        lock(&self.inner.sessions).retain(|peer, _| !gone(peer));
         for peer in self.inner.reports.keys().into_iter().filter(gone) {
             self.inner.reports.remove(&peer);
         }
@@ -247,7 +268,7 @@ impl Incoming for Exchange {
         let counts = self.hear(peer, epoch, |session| {
             if wants {
                 session.put.insert(uid.clone());
-                session.settled.remove(&uid);
+                session.unnamed.remove(&uid);
             }
         });
         if !counts {
@@ -287,15 +308,15 @@ impl Incoming for Exchange {
             .collect();
         let mine = |(of, _): &ClaimKey| of == peer;
         let claims: Vec<ClaimKey> = self.inner.claims.keys().into_iter().filter(mine).collect();
-        let ended = |key: &&ClaimKey| self.inner.claims.of(key) == Some(Wanted::Tombstone);
-        let unnamed: BTreeSet<BurstUid> =
-            claims.iter().filter(ended).map(|(_, uid)| uid.clone()).filter(|uid| !named.contains(uid)).collect();
         let mut twice = BTreeSet::new();
         let counts = self.hear(peer, epoch, |session| {
-            // One list may be older than the tombstone it does not name; two in a row are not.
-            twice = session.settled.intersection(&unnamed).cloned().collect();
-            session.settled = unnamed;
+            session.put_before = std::mem::take(&mut session.put);
             session.listed = Some(named);
+            let wanted = session.wants().unwrap_or_default();
+            let unnamed = claims.iter().map(|(_, uid)| uid.clone()).filter(|uid| !wanted.contains(uid)).collect();
+            // One list may be older than what it does not name; two in a row are not.
+            twice = session.unnamed.intersection(&unnamed).cloned().collect();
+            session.unnamed = unnamed;
         });
         if !counts {
             return;
@@ -324,6 +345,7 @@ impl Incoming for Exchange {
         let in_session = matches!(report.state, PeerState::Connected | PeerState::Suspect);
         if !in_session && let Some(session) = lock(&self.inner.sessions).get_mut(peer) {
             session.put.clear();
+            session.put_before.clear();
             session.listed = None;
         }
         let known = self.inner.reports.of(peer).unwrap_or_default();
@@ -448,6 +470,34 @@ mod tests {
         assert_eq!(exchange.keys(&west()).len(), 1);
         exchange.complete_snapshot(&west(), Epoch(1), &[]);
         assert!(exchange.claims().is_empty() && exchange.keys(&west()).is_empty());
+    }
+
+    /// A peer that names another burst with each list, or says of bursts that are none, is kept no longer than two lists.
+    #[test]
+    fn what_a_peer_wants_no_more_and_answers_about_nothing_are_not_kept() {
+        let exchange = Exchange::default();
+        exchange.offer(&uid(), offers());
+        let said = |uid: &BurstUid| ObservedBurst { uid: uid.clone(), phase: Phase::Ready, ..ObservedBurst::default() };
+        for round in 0..50 {
+            let uid = BurstUid::from(format!("strange-{round}"));
+            let wanted = DesiredBurst { uid: uid.clone(), ..offer() };
+            exchange.put(&west(), Epoch(1), StateKey::Desired(uid.clone()), State::Desired(Box::new(wanted)));
+            exchange.put(&west(), Epoch(1), StateKey::Observed(uid.clone()), State::Observed(Box::new(said(&uid))));
+            exchange.complete_snapshot(&west(), Epoch(1), &[]);
+            exchange.retain_answers(&BTreeSet::new());
+            assert!(exchange.claims().len() <= 3, "round {round}: {:?}", exchange.claims().keys());
+            assert!(exchange.listed()[&west()].len() <= 2, "round {round}");
+            assert!(exchange.answers(&uid).is_empty(), "round {round}");
+        }
+        exchange.put(&west(), Epoch(1), StateKey::Observed(uid()), State::Observed(Box::new(said(&uid()))));
+        exchange.retain_answers(&BTreeSet::new());
+        assert_eq!(exchange.answers(&uid()).len(), 1, "we speak of it ourselves");
+        exchange.offer(&uid(), BTreeMap::new());
+        exchange.put(&west(), Epoch(1), StateKey::Observed(uid()), State::Tombstone);
+        exchange.retain_answers(&[uid()].into());
+        assert_eq!(exchange.answers(&uid()), [(west(), Answer::Nothing)].into(), "its Burst is not through with it");
+        exchange.retain_answers(&BTreeSet::new());
+        assert!(exchange.answers(&uid()).is_empty());
     }
 
     #[test]

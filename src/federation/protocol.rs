@@ -2,10 +2,12 @@
 
 #[cfg(test)]
 mod tests {
+    use crate::federation::enrol::Refusal;
     use crate::federation::session::Misbehaviour;
     use crate::federation::timers::Timers;
     use crate::federation::wire::limits;
     use crate::federation::wire::registry::{CloseCode, StreamKind};
+    use crate::federation::wire::version::WireVersions;
 
     const PAGE: &str = include_str!("protocol.md");
 
@@ -72,10 +74,17 @@ mod tests {
             ("STREAMS_PER_PEER", limits::STREAMS_PER_PEER as usize),
             ("CONNECTIONS_PER_PEER", limits::CONNECTIONS_PER_PEER),
             ("KEYS_PER_PEER", limits::KEYS_PER_PEER),
+            ("STATES_OF_A_PEER", limits::STATES_OF_A_PEER),
+            ("UID", limits::UID),
+            ("MESSAGE", limits::MESSAGE),
+            ("WORD", limits::WORD),
             ("CREDENTIAL_FRAME", limits::CREDENTIAL_FRAME),
             ("QUERY_FRAME", limits::QUERY_FRAME),
             ("QUERIES_AT_A_TIME", limits::QUERIES_AT_A_TIME),
             ("ANSWER_FRAME", limits::ANSWER_FRAME),
+            ("ENROL_FRAME", limits::ENROL_FRAME),
+            ("TRUST_BUNDLE", limits::TRUST_BUNDLE),
+            ("ENDPOINTS", limits::ENDPOINTS),
             ("REASON", limits::REASON),
             ("WRITE_BATCH", limits::WRITE_BATCH),
             ("LABELS", limits::LABELS),
@@ -87,12 +96,32 @@ mod tests {
             ("TUNNEL_CONNECTIONS_PER_PEER", limits::TUNNEL_CONNECTIONS_PER_PEER),
         ];
         assert_eq!(table("Limits"), rows(limits));
+        let all = include_str!("wire/limits.rs").lines().filter_map(|line| line.strip_prefix("pub const "));
+        let mut all: Vec<&str> = all.filter_map(|rest| rest.split(':').next()).collect();
+        let mut named = limits.map(|(name, _)| name);
+        all.sort();
+        named.sort();
+        assert_eq!(all, named, "every limit is on the page");
+        let refusals = Refusal::ALL.iter().map(|refusal| (refusal.number(), refusal.to_string()));
+        assert_eq!(table("Joining"), rows(refusals));
+        assert_eq!(table("Control frames"), bodies());
+        let versions = (WireVersions::OURS.min.0..=WireVersions::OURS.max.0).map(|version| version.to_string());
+        let shown: Vec<String> = table("Connections").into_iter().map(|(version, _)| version).collect();
+        assert_eq!(shown, versions.collect::<Vec<_>>());
+    }
+
+    /// Numbers and names of the messages of a control stream, as `wire/proto.rs` has them.
+    fn bodies() -> Vec<(String, String)> {
+        let source = include_str!("wire/proto.rs");
+        let body = source.split("pub enum Body {").nth(1).and_then(|rest| rest.split("\n}").next()).unwrap();
+        let numbers = body.lines().filter_map(|line| line.split("tag = \"").nth(1)?.split('"').next());
+        let names = body.lines().filter_map(|line| line.trim().split_once('(')).map(|(name, _)| name);
+        rows(numbers.zip(names.filter(|name| name.starts_with(|first: char| first.is_ascii_uppercase()))))
     }
 
     #[test]
     fn every_misbehaviour_is_named() {
-        use Misbehaviour as M;
-        for what in [M::Malformed, M::OutOfOrder, M::HalfOpen, M::Unusable, M::TooManyKeys, M::Flood, M::NotReading] {
+        for what in Misbehaviour::ALL {
             assert!(PAGE.contains(&format!("`{}`", what.as_str())), "{what:?}");
         }
     }

@@ -25,6 +25,7 @@ use tributary::federation::mesh::{MeshConfig, MeshMetrics, Ports, spawn};
 use tributary::federation::timers::Timers;
 use tributary::federation::transport::quic::QuicTransport;
 use tributary::federation::tunnel::{TunnelMetrics, TunnelPorts};
+use tributary::federation::wire::version::WireVersions;
 use tributary::metrics::Metrics;
 use tributary::reconcile::Controller;
 use tributary::render;
@@ -217,6 +218,7 @@ impl Federation {
             cluster_uid: ClusterUid::from(cluster_uid.as_str()),
             labels: cluster.labels.clone(),
             version: crate::VERSION.to_owned(),
+            versions: WireVersions::OURS,
             epoch,
             peers: self.bursting.peers(),
             timers,

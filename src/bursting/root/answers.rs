@@ -277,7 +277,8 @@ impl Draft<'_> {
         };
         self.set(said.phase.into(), message);
         let status = &mut self.status;
-        status.ready_brokers = said.ready_brokers;
+        // More than there can be is no number.
+        status.ready_brokers = said.ready_brokers.min(self.view.burst.spec.max_size);
         status.hosted_uid = said.hosted_uid.clone().or(status.hosted_uid.take());
         status.acknowledged_generation = i64::try_from(said.observed_generation).ok();
         status.rank_map_digest.clone_from(&said.rank_map_digest);

@@ -275,8 +275,16 @@ impl Root {
         self.shared.tunnels.retain_outlets(|(_, uid)| existing.contains(uid));
     }
 
+    /// What peers say of bursts that do not exist is dropped, once all that exist are known.
+    pub(in crate::bursting) fn drop_answers_about_nothing(&self) {
+        if self.first.is_over() && self.shared.caches.bursts.is_complete() {
+            let existing = self.bursts().iter().map(|burst| offer::uid(burst).into()).collect();
+            self.shared.exchange.retain_answers(&existing);
+        }
+    }
+
     async fn hand_out(&self, peer: &PeerName, request: CredentialRequest) -> Result<Credential, CredentialRefusal> {
-        let _writing = self.writing.lock().await;
+        let writing = self.writing.lock().await;
         let found = self.bursts().into_iter().find(|burst| offer::uid(burst) == request.burst.as_str());
         let burst = found.ok_or(CredentialRefusal::NotReady)?;
         let key = ObjectKey::of(&*burst);
@@ -288,6 +296,8 @@ impl Root {
             })?;
         }
         self.shared.exchange.forget_release(peer, &request.burst);
+        // A peer that asks again and again holds nobody up.
+        drop(writing);
         let namespace = burst.namespace().unwrap_or_default();
         let secrets: Api<Secret> = Api::namespaced(self.shared.clients.reader.clone(), &namespace);
         let secret = secrets.get_opt(&burst.spec.credential_secret).await.ok().flatten();

@@ -32,8 +32,14 @@ pub type Slot = Arc<OnceLock<Result<Known, Denied>>>;
 /// The name a client has to give to rustls. It is not sent, and certificates are not asked for it.
 pub const SERVER_NAME: &str = "agent.invalid";
 
-/// TLS settings for dialling `peer`.
-pub fn client(own: Arc<Identity>, peer: Peer, alpn: &[u8], clock: SharedClock, slot: Slot) -> rustls::ClientConfig {
+/// TLS settings for dialling `peer`. `alpns`: application protocols to offer, in the order of preference.
+pub fn client(
+    own: Arc<Identity>,
+    peer: Peer,
+    alpns: Vec<Vec<u8>>,
+    clock: SharedClock,
+    slot: Slot,
+) -> rustls::ClientConfig {
     let certified = own.certified();
     let (judging, time) = (own, clock.clone());
     let verifier = ServerVerifier(move |leaf: &CertificateDer<'_>, intermediates: &[CertificateDer<'_>]| {
@@ -45,7 +51,7 @@ pub fn client(own: Arc<Identity>, peer: Peer, alpn: &[u8], clock: SharedClock, s
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier))
         .with_client_cert_resolver(Arc::new(OwnCertificate(certified)));
-    config.alpn_protocols = vec![alpn.to_vec()];
+    config.alpn_protocols = alpns;
     config.resumption = Resumption::disabled();
     config.enable_early_data = false;
     config.enable_sni = false;
@@ -56,7 +62,7 @@ pub fn client(own: Arc<Identity>, peer: Peer, alpn: &[u8], clock: SharedClock, s
 pub fn server(
     own: Arc<Identity>,
     peers: watch::Receiver<Arc<Peers>>,
-    alpn: &[&[u8]],
+    alpns: Vec<Vec<u8>>,
     clock: SharedClock,
     slot: Slot,
 ) -> rustls::ServerConfig {
@@ -67,7 +73,7 @@ pub fn server(
         .expect("ring has cipher suites of TLS 1.3")
         .with_client_cert_verifier(Arc::new(verifier))
         .with_cert_resolver(Arc::new(certified));
-    config.alpn_protocols = alpn.iter().map(|alpn| alpn.to_vec()).collect();
+    config.alpn_protocols = alpns;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     config.max_early_data_size = 0;

@@ -1,7 +1,8 @@
 //! How much a peer may say at a time.
 //!
 //! A peer has reason to send all its states at once after a reconnect, and a change here and there afterwards. One that
-//! sends more is read more slowly: its own frames wait, by QUIC's flow control, and nobody else's.
+//! sends more is read more slowly: its own frames wait, by QUIC's flow control, and nobody else's. The same holds for the
+//! streams it opens: a provider asks for a certificate as often as it admits a burst, a few times a second.
 
 use std::time::Duration;
 
@@ -16,6 +17,9 @@ pub(super) const PER_SECOND: f64 = 4_096.0;
 
 /// Bytes of a frame that cost one unit more.
 const UNIT: f64 = 4_096.0;
+
+/// Units that a stream costs: 512 at once, 128 a second.
+pub(super) const STREAM: f64 = 32.0;
 
 /// What is left for one connection.
 #[derive(Clone, Copy, Debug)]
@@ -32,9 +36,18 @@ impl Allowance {
 
     /// Takes what a frame of `bytes` costs; returns how long to wait before the next one.
     pub(super) fn take(&mut self, now: Mono, bytes: usize) -> Duration {
+        self.spend(now, 1.0 + bytes as f64 / UNIT)
+    }
+
+    /// Takes what a stream costs; returns how long to wait before the next one.
+    pub(super) fn take_stream(&mut self, now: Mono) -> Duration {
+        self.spend(now, STREAM)
+    }
+
+    fn spend(&mut self, now: Mono, units: f64) -> Duration {
         let given = now.saturating_since(self.at).as_secs_f64() * PER_SECOND;
         self.at = now;
-        self.left = (self.left + given).min(BURST) - 1.0 - bytes as f64 / UNIT;
+        self.left = (self.left + given).min(BURST) - units;
         Duration::from_secs_f64((-self.left / PER_SECOND).max(0.0))
     }
 }

@@ -147,7 +147,7 @@ async fn run(
 ) {
     let mut tasks = JoinSet::new();
     let (found, control) = oneshot::channel();
-    tasks.spawn(take_streams(link.clone(), shared.server.clone(), established, (!dialled).then_some(found)));
+    tasks.spawn(take_streams(id, link.clone(), shared.clone(), established, (!dialled).then_some(found)));
     tasks.spawn(converse(id, link.clone(), (dialled, control), frames, shared.clone()));
     let reason = link.closed().await;
     // The owner may be gone already.
@@ -249,13 +249,16 @@ async fn write(
 
 /// Takes the streams the peer opens. `control`: where the control stream goes, if the peer is the one to open it.
 async fn take_streams(
+    id: ConnId,
     link: Arc<dyn Link>,
-    server: Server,
+    Shared { happened, server, clock, .. }: Shared,
     established: watch::Receiver<bool>,
     mut control: Option<oneshot::Sender<(SendHalf, RecvHalf)>>,
 ) {
     let mut requests = JoinSet::new();
     let queries = Arc::new(Semaphore::new(limits::QUERIES_AT_A_TIME));
+    let mut allowance = Allowance::new(clock.mono());
+    let mut mentioned = false;
     loop {
         tokio::select! {
             stream = link.accept() => match stream {
@@ -274,6 +277,15 @@ async fn take_streams(
                             server.serve(&peer, kind, send, recv).await;
                         }
                     });
+                    let wait = allowance.take_stream(clock.mono());
+                    if !wait.is_zero() {
+                        // Those that are open already wait for nobody; those that come count against the peer's limit.
+                        if !std::mem::replace(&mut mentioned, true) {
+                            let text = "it opens more streams than a peer has reason to: they are taken more slowly";
+                            let _ = happened.send((id, Happened::Misbehaved(Misbehaviour::Flood, text.into()))).await;
+                        }
+                        sleep(wait).await;
+                    }
                 }
             },
             Some(_) = requests.join_next() => {}

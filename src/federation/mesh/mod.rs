@@ -40,7 +40,7 @@ use super::session::{Ending, Misbehaviour, Sequences};
 use super::timers::Timers;
 use super::tunnel::CAPABILITY;
 use super::wire::messages::Hello;
-use super::wire::version::WireVersions;
+use super::wire::version::{WireVersion, WireVersions};
 use crate::clock::{Clock, Mono, Rng};
 use crate::contract::ports::{State, StateKey};
 use crate::contract::{ClusterUid, Epoch, PeerName, PeerReport, PeerSpec};
@@ -81,6 +81,8 @@ pub struct Local {
     pub labels: BTreeMap<String, String>,
     /// Version of our agent.
     pub version: String,
+    /// Versions of the messages we speak.
+    pub versions: WireVersions,
     /// The leadership we speak for; `None`: we do not lead.
     pub epoch: Option<Epoch>,
     /// Random per process.
@@ -97,7 +99,7 @@ impl Local {
     /// Our hello; `None` if we do not lead.
     pub fn hello(&self) -> Option<Hello> {
         Some(Hello {
-            versions: WireVersions::OURS,
+            versions: self.versions,
             agent_version: self.version.clone(),
             cluster: self.name.clone(),
             cluster_uid: self.cluster_uid.clone(),
@@ -125,6 +127,8 @@ pub struct Connected {
     pub remote: String,
     /// When the first certificate of both ends.
     pub expires: Timestamp,
+    /// The version of the messages it was made for; `None`: the hellos agree on one.
+    pub version: Option<WireVersion>,
 }
 
 /// What the driver of the mesh has to do.

@@ -29,9 +29,6 @@ use crate::federation::wire::registry::CloseCode;
 /// Messages of connections that wait for the owner. Each may hold a frame, so there are few; readers wait.
 const WAITING: usize = 8;
 
-/// The same misbehaviour of the same peer is logged again after this long.
-const AGAIN: Duration = Duration::from_secs(3_600);
-
 /// How a dial ended: whom, ticket, link.
 type Dialled = (PeerName, u64, Result<Arc<dyn Link>, DialError>);
 
@@ -88,6 +85,7 @@ impl Owner {
             cluster_uid,
             labels,
             version,
+            versions,
             epoch,
             peers,
             timers,
@@ -104,6 +102,7 @@ impl Owner {
             cluster_uid,
             labels,
             version,
+            versions,
             epoch: None,
             instance,
             timers,
@@ -124,7 +123,7 @@ impl Owner {
             dials: JoinSet::new(),
             told,
             strangers: Strangers::default(),
-            misbehaved: Strangers::quiet_for(AGAIN),
+            misbehaved: Strangers::known(),
             judge_at: clock.mono() + timers.summary,
             judge_every: timers.summary,
             transport,
@@ -210,6 +209,14 @@ impl Owner {
                     tracing::warn!(claimed = who, remote = refused.remote, reason, message, "connection refused");
                 }
                 self.membership.refused(now, &refused);
+            }
+            Woken::Accepted(Accepted::Broken { remote, what, detail }) => {
+                self.metrics.misbehaved(what);
+                // Its port changes with every attempt.
+                let who = remote.rsplit_once(':').map_or(remote.as_str(), |(address, _)| address);
+                if self.strangers.is_news(now.mono, who, what.as_str()) {
+                    tracing::warn!(remote, what = what.as_str(), detail, "a stranger misbehaves");
+                }
             }
             Woken::Trust => self.judge_all(),
             Woken::Time => {
@@ -308,7 +315,8 @@ impl Owner {
 
     fn connected(&mut self, now: Now, link: Arc<dyn Link>, dialled: Option<(&PeerName, u64)>) {
         let name = link.identity().name.clone();
-        let connected = Connected { name: name.clone(), remote: link.remote(), expires: link.expires() };
+        let (remote, expires, version) = (link.remote(), link.expires(), link.version());
+        let connected = Connected { name: name.clone(), remote, expires, version };
         match self.membership.connected(now, &connected, dialled) {
             Ok(id) => {
                 let connection = Connection::start(id, link, dialled.is_some(), self.shared.clone());

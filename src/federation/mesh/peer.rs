@@ -165,7 +165,7 @@ impl Peer {
             out.push_back(Action::Close { connection: id, ending });
         }
         let pinned = self.spec.cluster_uid.clone().or_else(|| self.inbox.cluster_uid().cloned());
-        let expected = Expected { name: self.spec.name.clone(), cluster_uid: pinned };
+        let expected = Expected { name: self.spec.name.clone(), cluster_uid: pinned, version: connected.version };
         let session = Session::new(now.mono, local.timers, hello, local.sequences.clone(), expected);
         let life = until(now.wall, connected.expires);
         let connection = Connection {

@@ -18,6 +18,7 @@ use crate::federation::timers::Timers;
 use crate::federation::transport::{Resolve, Transport};
 use crate::federation::tunnel::{self, Surroundings, TunnelPorts};
 use crate::federation::wire::limits;
+use crate::federation::wire::version::WireVersions;
 
 /// Who we are and whom we know.
 pub struct MeshConfig {
@@ -29,6 +30,8 @@ pub struct MeshConfig {
     pub labels: BTreeMap<String, String>,
     /// Version of our agent.
     pub version: String,
+    /// Versions of the messages we speak: [`WireVersions::OURS`]. The transport offers the same.
+    pub versions: WireVersions,
     /// The leadership we speak for; `None`: nobody is spoken to. When it changes, all connections are made anew.
     pub epoch: watch::Receiver<Option<Epoch>>,
     /// The configured peers, by name.

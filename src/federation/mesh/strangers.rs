@@ -11,30 +11,34 @@ const QUIET: Duration = Duration::from_secs(60);
 /// Strangers remembered: one with many names must not fill the memory.
 const REMEMBERED: usize = 64;
 
-/// Strangers that were mentioned lately.
+/// The same misbehaviour of the same peer is mentioned again after this long.
+const AGAIN: Duration = Duration::from_secs(3_600);
+
+/// Strangers, or peers that misbehave, that were mentioned lately.
 #[derive(Debug)]
 pub(super) struct Strangers {
     mentioned: BTreeMap<(String, String), Mono>,
     quiet: Duration,
+    remembered: usize,
 }
 
 impl Default for Strangers {
     fn default() -> Self {
-        Self::quiet_for(QUIET)
+        Self { mentioned: BTreeMap::new(), quiet: QUIET, remembered: REMEMBERED }
     }
 }
 
 impl Strangers {
-    /// The same is mentioned again after `quiet`.
-    pub(super) fn quiet_for(quiet: Duration) -> Self {
-        Self { mentioned: BTreeMap::new(), quiet }
+    /// For peers, which are as many as somebody configured, with so many ways to misbehave.
+    pub(super) fn known() -> Self {
+        Self { mentioned: BTreeMap::new(), quiet: AGAIN, remembered: usize::MAX }
     }
 
     /// Whether to mention that `who` was turned away for `reason`.
     pub(super) fn is_news(&mut self, now: Mono, who: &str, reason: &str) -> bool {
         self.mentioned.retain(|_, at| now.saturating_since(*at) < self.quiet);
         let key = (who.to_owned(), reason.to_owned());
-        let news = !self.mentioned.contains_key(&key) && self.mentioned.len() < REMEMBERED;
+        let news = !self.mentioned.contains_key(&key) && self.mentioned.len() < self.remembered;
         if news {
             self.mentioned.insert(key, now);
         }
@@ -56,5 +60,9 @@ mod tests {
         assert!(strangers.is_news(at(60), "north", "UnknownPeer"));
         let mentioned = (0..1_000).filter(|index| strangers.is_news(at(61), &index.to_string(), "UnknownPeer")).count();
         assert_eq!(mentioned, REMEMBERED - 2);
+        let mut peers = Strangers::known();
+        let mentioned = (0..1_000).filter(|index| peers.is_news(at(61), &index.to_string(), "flood")).count();
+        assert_eq!(mentioned, 1_000, "each peer for itself");
+        assert!(!peers.is_news(at(3_600), "7", "flood") && peers.is_news(at(3_661), "7", "flood"));
     }
 }

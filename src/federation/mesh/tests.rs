@@ -23,7 +23,10 @@ use crate::metrics::Metrics;
 
 mod bad_input;
 mod quic;
+mod raw;
+mod strangers;
 mod tunnel;
+mod versions;
 
 /// One agent's federation, with what its cluster says and hears.
 struct Agent {
@@ -36,6 +39,19 @@ struct Agent {
     metrics: Metrics,
 }
 
+/// What tells one agent from another, besides its name.
+struct Fittings {
+    timers: Timers,
+    tunnels: TunnelPorts,
+    versions: WireVersions,
+}
+
+impl Default for Fittings {
+    fn default() -> Self {
+        Self { timers: Timers::DEFAULT, tunnels: TunnelPorts::none(), versions: WireVersions::OURS }
+    }
+}
+
 impl Agent {
     fn start(
         name: &'static str,
@@ -44,15 +60,15 @@ impl Agent {
         transport: Arc<dyn Transport>,
         resolve: Arc<dyn Resolve>,
     ) -> Self {
-        Self::carrying(name, epoch, clock, (transport, resolve), (Timers::DEFAULT, TunnelPorts::none()))
+        Self::fitted(name, epoch, clock, (transport, resolve), Fittings::default())
     }
 
-    fn carrying(
+    fn fitted(
         name: &'static str,
         epoch: u64,
         clock: SharedClock,
         (transport, resolve): (Arc<dyn Transport>, Arc<dyn Resolve>),
-        (timers, tunnels): (Timers, TunnelPorts),
+        Fittings { timers, tunnels, versions }: Fittings,
     ) -> Self {
         let cluster = Cluster::shared();
         let (peers, epoch) = (watch::Sender::default(), watch::Sender::new(Some(Epoch(epoch))));
@@ -63,6 +79,7 @@ impl Agent {
             cluster_uid: format!("uid-{name}").into(),
             labels: BTreeMap::from([("region".into(), format!("of {name}"))]),
             version: "0.1.0".into(),
+            versions,
             epoch: epoch.subscribe(),
             peers: peers.subscribe(),
             timers,

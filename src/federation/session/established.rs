@@ -13,6 +13,7 @@ use crate::federation::timers::Timers;
 use crate::federation::wire::digest::Digest;
 use crate::federation::wire::limits;
 use crate::federation::wire::messages::{Message, Put, Reject, Summary};
+use crate::federation::wire::version::WireVersion;
 
 /// Whom we speak to and as whom.
 #[derive(Debug)]
@@ -27,9 +28,16 @@ pub(super) struct Speaker {
 pub(super) struct Established {
     pub(super) origin: Origin,
     pub(super) suspect: bool,
+    /// What both sides speak.
+    version: WireVersion,
     /// How often the peer is to hear us.
     beat_every: Duration,
+    /// Theirs, as they told it.
     capacity: Option<Capacity>,
+    /// Ours, as they were told it.
+    told_capacity: Option<Capacity>,
+    /// Ours may be another by now: looked at as often as heartbeats are sent.
+    look_at_capacity: bool,
     heartbeat: Due,
     summary: Due,
     /// Whether we knew all our keys when the last summary was made.
@@ -56,13 +64,22 @@ impl Due {
 
 impl Established {
     /// Starts with a heartbeat and a summary.
-    pub(super) fn new(now: Mono, timers: &Timers, origin: Origin, patience: Option<Duration>) -> Self {
+    pub(super) fn new(
+        now: Mono,
+        timers: &Timers,
+        origin: Origin,
+        version: WireVersion,
+        patience: Option<Duration>,
+    ) -> Self {
         let beat_every = timers.heartbeat_for(patience);
         Self {
             origin,
             suspect: false,
+            version,
             beat_every,
             capacity: None,
+            told_capacity: None,
+            look_at_capacity: false,
             heartbeat: Due { now: true, next: now + beat_every },
             summary: Due { now: true, next: now + timers.summary },
             all_known: false,
@@ -86,13 +103,16 @@ impl Established {
     }
 
     pub(super) fn receive(&mut self, inbox: &mut Inbox, message: Message, events: &mut VecDeque<Event>) {
+        let apart = matches!(message, Message::Capacity(_));
         match message {
-            Message::Heartbeat(capacity) => {
+            Message::Heartbeat(capacity) | Message::Capacity(capacity) if apart == self.capacity_is_apart() => {
                 if self.capacity != capacity {
                     self.capacity = capacity;
                     events.push_back(Event::Capacity(capacity));
                 }
             }
+            // In this version it says nothing about capacity.
+            Message::Heartbeat(_) | Message::Capacity(_) => {}
             Message::Summary(summary) => {
                 if summary.epoch != self.origin.epoch {
                     return;
@@ -100,16 +120,22 @@ impl Established {
                 let Some(listed) = inbox.summary(&self.origin, &summary) else {
                     return;
                 };
-                self.wants.extend(listed.lacking);
+                // Who lists faster than it reads what is asked for has to wait for its next summary.
+                let room = limits::KEYS_PER_PEER.saturating_sub(self.wants.len());
+                self.wants.extend(listed.lacking.into_iter().take(room));
                 if let Some(keys) = listed.all {
                     events.push_back(Event::CompleteSnapshot { epoch: summary.epoch, keys });
                 }
             }
-            Message::Want(keys) => keys.into_iter().for_each(|key| self.outbox.mark(key)),
+            Message::Want(keys) => keys.into_iter().for_each(|key| self.outbox.ask(key)),
             Message::Put(put) => self.receive_put(inbox, put, events),
             Message::Reject(Reject { key, problem, .. }) => events.push_back(Event::Undeliverable { key, problem }),
             Message::Hello(_) | Message::HelloAck(_) => {}
         }
+    }
+
+    fn capacity_is_apart(&self) -> bool {
+        self.version >= WireVersion::CAPACITY_APART
     }
 
     fn receive_put(&mut self, inbox: &mut Inbox, put: Put, events: &mut VecDeque<Event>) {
@@ -117,11 +143,19 @@ impl Established {
         if epoch != self.origin.epoch {
             return;
         }
-        let problem = match inbox.put(&self.origin, sequence, &key, digest) {
+        let weight = state.as_deref().map_or(0, limits::weight);
+        let problem = match inbox.put(&self.origin, sequence, &key, digest, weight) {
             News::Same | News::Old => return,
             News::Full => {
                 let problem = format!("a peer takes {} states at most", limits::KEYS_PER_PEER);
                 events.push_back(Event::Misbehaved(Misbehaviour::TooManyKeys, problem.clone()));
+                problem
+            }
+            News::Heavy => {
+                let mib = limits::STATES_OF_A_PEER >> 20;
+                let problem =
+                    format!("a peer takes {mib} MiB of states at most: shorten templates, or burst less there");
+                events.push_back(Event::Misbehaved(Misbehaviour::TooMuchState, problem.clone()));
                 problem
             }
             News::New => match outbox::decode(&key, state.as_ref()) {
@@ -136,7 +170,10 @@ impl Established {
                 }
             },
         };
-        self.rejects.insert(key, (digest, problem));
+        // Beyond that nobody is told: who puts faster than it reads is counted all the same.
+        if self.rejects.len() < limits::KEYS_PER_PEER {
+            self.rejects.insert(key, (digest, problem));
+        }
     }
 
     /// The next message, in the order of urgency.
@@ -146,10 +183,19 @@ impl Established {
         outgoing: &dyn Outgoing,
         events: &mut VecDeque<Event>,
     ) -> Option<(Message, Lane)> {
+        let apart = self.capacity_is_apart();
         if std::mem::take(&mut self.heartbeat.now) {
+            self.look_at_capacity = apart;
             // As soon as we know all our keys, the peer should know that we do.
             self.summary.now |= !self.all_known && outgoing.complete();
-            return Some((Message::Heartbeat(outgoing.capacity(&speaker.peer)), Lane::Control));
+            let capacity = if apart { None } else { outgoing.capacity(&speaker.peer) };
+            return Some((Message::Heartbeat(capacity), Lane::Control));
+        }
+        if std::mem::take(&mut self.look_at_capacity) {
+            let capacity = outgoing.capacity(&speaker.peer);
+            if std::mem::replace(&mut self.told_capacity, capacity) != capacity {
+                return Some((Message::Capacity(capacity), Lane::Control));
+            }
         }
         if let Some((key, (digest, problem))) = self.rejects.pop_first() {
             return Some((Message::Reject(Reject { key, digest, problem }), Lane::State));
@@ -210,5 +256,37 @@ impl Established {
             }
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn who_says_more_than_it_reads_fills_no_memory() {
+        let origin = Origin { cluster_uid: "uid".into(), epoch: Epoch(1), instance: 1 };
+        let (mut inbox, mut events) = (Inbox::default(), VecDeque::new());
+        inbox.admit(&origin).unwrap();
+        let newest = WireVersion::CAPACITY_APART;
+        let mut on = Established::new(Mono::ZERO, &Timers::DEFAULT, origin, newest, None);
+        let many = limits::KEYS_PER_PEER as u64;
+        for round in 0..5 {
+            let keys: Vec<StateKey> = (0..many).map(|n| StateKey::Desired(format!("{round}-{n}").into())).collect();
+            let entries = keys.iter().map(|key| (key.clone(), Digest::TOMBSTONE)).collect();
+            let sequence = (round + 1) * 2 * many;
+            let list = Summary { epoch: Epoch(1), sequence, complete: true, entries };
+            on.receive(&mut inbox, Message::Summary(list), &mut events);
+            on.receive(&mut inbox, Message::Want(keys.clone()), &mut events);
+            for (index, key) in (1..).zip(keys) {
+                let (sequence, state) = (sequence + index, Some(Bytes::from_static(b"no state")));
+                let put = Put { epoch: Epoch(1), sequence, key, digest: Digest::of(b"no state"), state };
+                on.receive(&mut inbox, Message::Put(put), &mut events);
+            }
+        }
+        let kept = [on.wants.len(), on.rejects.len(), std::iter::from_fn(|| on.outbox.pop()).count()];
+        assert_eq!(kept, [limits::KEYS_PER_PEER; 3]);
     }
 }

@@ -91,19 +91,33 @@ pub enum Misbehaviour {
     Malformed,
     /// A message that has no place at this point. Ends the connection.
     OutOfOrder,
-    /// A connection without an accepted hello in time. Ends it.
+    /// A handshake that is not completed, or a connection without an accepted hello, in time. Ends it.
     HalfOpen,
     /// A state that cannot be used. Its sender is told, and the other states live on.
     Unusable,
     /// More states than [`crate::federation::wire::limits::KEYS_PER_PEER`]. The sender is told of those beyond.
     TooManyKeys,
-    /// More frames than a peer has reason to send. They are read more slowly.
+    /// States that weigh more than [`crate::federation::wire::limits::STATES_OF_A_PEER`] together. The sender is told.
+    TooMuchState,
+    /// More frames, or more streams, than a peer has reason to send. They are read more slowly.
     Flood,
     /// What we send is not read. Ends the connection.
     NotReading,
 }
 
 impl Misbehaviour {
+    /// All of them.
+    pub const ALL: &'static [Self] = &[
+        Self::Malformed,
+        Self::OutOfOrder,
+        Self::HalfOpen,
+        Self::Unusable,
+        Self::TooManyKeys,
+        Self::TooMuchState,
+        Self::Flood,
+        Self::NotReading,
+    ];
+
     /// The word in metrics and logs.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -112,6 +126,7 @@ impl Misbehaviour {
             Self::HalfOpen => "half_open",
             Self::Unusable => "unusable",
             Self::TooManyKeys => "too_many_keys",
+            Self::TooMuchState => "too_much_state",
             Self::Flood => "flood",
             Self::NotReading => "not_reading",
         }

@@ -13,6 +13,8 @@ pub struct Expected {
     pub name: PeerName,
     /// The pinned cluster UID; `None` on first contact.
     pub cluster_uid: Option<ClusterUid>,
+    /// The version the connection was made for; `None`: the transport does not agree on one, the hellos do.
+    pub version: Option<WireVersion>,
 }
 
 /// Why a connection ends: what the peer is told.
@@ -53,6 +55,12 @@ pub fn judge(ours: &Hello, expected: &Expected, theirs: &Hello) -> Result<WireVe
             ),
         )
     })?;
+    if let Some(made_for) = expected.version
+        && made_for != version
+    {
+        let text = format!("the connection is of version {}, the hellos agree on {}", made_for.0, version.0);
+        return Err(Ending::new(CloseCode::Protocol, text));
+    }
     if theirs.cluster != expected.name {
         return Err(Ending::new(
             CloseCode::WrongIdentity,
@@ -111,13 +119,19 @@ mod tests {
     #[test]
     fn what_is_refused_and_what_the_peer_is_told() {
         let ours = hello("west");
-        let expected = |uid: Option<&str>| Expected { name: "east".into(), cluster_uid: uid.map(ClusterUid::from) };
-        assert_eq!(judge(&ours, &expected(None), &hello("east")), Ok(WireVersion(1)));
-        assert_eq!(judge(&ours, &expected(Some("uid-east")), &hello("east")), Ok(WireVersion(1)));
+        let newest = WireVersions::OURS.max;
+        let expected = |uid: Option<&str>| Expected {
+            name: "east".into(),
+            cluster_uid: uid.map(ClusterUid::from),
+            version: Some(newest),
+        };
+        assert_eq!(judge(&ours, &expected(None), &hello("east")), Ok(newest));
+        assert_eq!(judge(&ours, &expected(Some("uid-east")), &hello("east")), Ok(newest));
 
         let newer = WireVersions { min: WireVersion(8), max: WireVersion(9) };
         let refused: Vec<Ending> = [
             (expected(None), Hello { versions: newer, agent_version: "9.0.0".into(), ..hello("east") }),
+            (Expected { version: Some(WireVersion(1)), ..expected(None) }, hello("east")),
             (expected(None), hello("north")),
             (expected(Some("uid-old")), hello("east")),
             (expected(None), Hello { cluster_uid: "uid-west".into(), ..hello("east") }),

@@ -30,12 +30,15 @@ pub struct Inbox {
     /// Sequence of the newest summary: what was said before it, and is not in it, is void.
     floor: u64,
     held: BTreeMap<StateKey, Held>,
+    /// Of all that is held together: at most [`limits::STATES_OF_A_PEER`].
+    weight: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Held {
     sequence: u64,
     digest: Digest,
+    weight: usize,
     /// We could not use it. A new process of the peer has to be told again.
     rejected: bool,
 }
@@ -70,6 +73,8 @@ pub enum News {
     Old,
     /// There is no room for another key.
     Full,
+    /// There is no room for so much.
+    Heavy,
 }
 
 impl Inbox {
@@ -86,7 +91,7 @@ impl Inbox {
             Some(known) if known.epoch > origin.epoch => return Err(Strange::OldLeader(known.epoch)),
             // A new leader or a new process counts from the start. Which states we hold is still true.
             _ => {
-                self.held.retain(|_, held| !held.rejected);
+                self.retain(|_, held| !held.rejected);
                 self.held.values_mut().for_each(|held| held.sequence = 0);
             }
         }
@@ -105,28 +110,28 @@ impl Inbox {
         self.origin.as_ref() == Some(origin)
     }
 
-    /// Judges a put of `origin`, and remembers it if it is news.
-    pub fn put(&mut self, origin: &Origin, sequence: u64, key: &StateKey, digest: Digest) -> News {
+    /// Judges a put of `origin`, and remembers it if it is news. `weight`: of its state ([`limits::weight`]).
+    pub fn put(&mut self, origin: &Origin, sequence: u64, key: &StateKey, digest: Digest, weight: usize) -> News {
         if !self.hears(origin) || sequence <= self.floor {
             return News::Old;
         }
         let full = self.held.len() >= limits::KEYS_PER_PEER;
+        let before = self.held.get(key).map_or(0, |held| held.weight);
+        let together = self.weight - before + weight;
         match self.held.get_mut(key) {
-            Some(held) if sequence <= held.sequence => News::Old,
-            Some(held) => {
+            Some(held) if sequence <= held.sequence => return News::Old,
+            Some(held) if held.digest == digest => {
                 held.sequence = sequence;
-                if held.digest == digest {
-                    return News::Same;
-                }
-                (held.digest, held.rejected) = (digest, false);
-                News::New
+                return News::Same;
             }
-            None if full => News::Full,
-            None => {
-                self.held.insert(key.clone(), Held { sequence, digest, rejected: false });
-                News::New
-            }
+            None if full => return News::Full,
+            // What weighs less than before is always an improvement.
+            _ if weight > before && together > limits::STATES_OF_A_PEER => return News::Heavy,
+            _ => {}
         }
+        self.weight = together;
+        self.held.insert(key.clone(), Held { sequence, digest, weight, rejected: false });
+        News::New
     }
 
     /// The state of `key` that was judged [`News::New`] could not be used.
@@ -134,6 +139,11 @@ impl Inbox {
         if let Some(held) = self.held.get_mut(key) {
             held.rejected = true;
         }
+    }
+
+    fn retain(&mut self, keep: impl Fn(&StateKey, &Held) -> bool) {
+        self.held.retain(|key, held| keep(key, held));
+        self.weight = self.held.values().map(|held| held.weight).sum();
     }
 
     /// Takes a summary of `origin`; `None` if its words do not count. Keys that a complete summary does not list are
@@ -154,7 +164,7 @@ impl Inbox {
             return Some(Listed { lacking, all: None });
         }
         self.floor = summary.sequence;
-        self.held.retain(|key, held| newer(held) || summary.entries.contains_key(key));
+        self.retain(|key, held| newer(held) || summary.entries.contains_key(key));
         let since = self.held.iter().filter(|(_, held)| newer(held)).map(|(key, _)| key);
         let all: BTreeSet<StateKey> = summary.entries.keys().chain(since).cloned().collect();
         Some(Listed { lacking, all: Some(all.into_iter().collect()) })
@@ -186,16 +196,16 @@ mod tests {
     fn only_the_newest_word_of_the_newest_leader_counts() {
         let mut inbox = Inbox::default();
         let (first, second) = (origin(1, 10), origin(2, 20));
-        assert_eq!(inbox.put(&first, 1, &key("a"), Digest::of(b"1")), News::Old, "not admitted yet");
+        assert_eq!(inbox.put(&first, 1, &key("a"), Digest::of(b"1"), 1), News::Old, "not admitted yet");
         inbox.admit(&first).unwrap();
-        assert_eq!(inbox.put(&first, 5, &key("a"), Digest::of(b"1")), News::New);
-        assert_eq!(inbox.put(&first, 4, &key("b"), Digest::of(b"1")), News::New, "keys are independent");
-        assert_eq!(inbox.put(&first, 4, &key("a"), Digest::of(b"0")), News::Old);
-        assert_eq!(inbox.put(&first, 6, &key("a"), Digest::of(b"1")), News::Same);
+        assert_eq!(inbox.put(&first, 5, &key("a"), Digest::of(b"1"), 1), News::New);
+        assert_eq!(inbox.put(&first, 4, &key("b"), Digest::of(b"1"), 1), News::New, "keys are independent");
+        assert_eq!(inbox.put(&first, 4, &key("a"), Digest::of(b"0"), 1), News::Old);
+        assert_eq!(inbox.put(&first, 6, &key("a"), Digest::of(b"1"), 1), News::Same);
         inbox.admit(&second).unwrap();
-        assert_eq!(inbox.put(&first, 7, &key("a"), Digest::of(b"2")), News::Old, "an old leader");
-        assert_eq!(inbox.put(&second, 1, &key("a"), Digest::of(b"1")), News::Same, "still held");
-        assert_eq!(inbox.put(&second, 2, &key("a"), Digest::of(b"3")), News::New);
+        assert_eq!(inbox.put(&first, 7, &key("a"), Digest::of(b"2"), 1), News::Old, "an old leader");
+        assert_eq!(inbox.put(&second, 1, &key("a"), Digest::of(b"1"), 1), News::Same, "still held");
+        assert_eq!(inbox.put(&second, 2, &key("a"), Digest::of(b"3"), 1), News::New);
         assert_eq!(inbox.admit(&first), Err(Strange::OldLeader(Epoch(2))));
     }
 
@@ -203,10 +213,10 @@ mod tests {
     fn a_restarted_process_of_the_same_leadership_counts_from_the_start() {
         let mut inbox = Inbox::default();
         inbox.admit(&origin(1, 10)).unwrap();
-        assert_eq!(inbox.put(&origin(1, 10), 900, &key("a"), Digest::of(b"1")), News::New);
+        assert_eq!(inbox.put(&origin(1, 10), 900, &key("a"), Digest::of(b"1"), 1), News::New);
         inbox.admit(&origin(1, 11)).unwrap();
-        assert_eq!(inbox.put(&origin(1, 11), 1, &key("a"), Digest::of(b"2")), News::New);
-        assert_eq!(inbox.put(&origin(1, 10), 901, &key("a"), Digest::of(b"1")), News::Old);
+        assert_eq!(inbox.put(&origin(1, 11), 1, &key("a"), Digest::of(b"2"), 1), News::New);
+        assert_eq!(inbox.put(&origin(1, 10), 901, &key("a"), Digest::of(b"1"), 1), News::Old);
     }
 
     #[test]
@@ -223,16 +233,16 @@ mod tests {
         let mut inbox = Inbox::default();
         let from = origin(1, 10);
         inbox.admit(&from).unwrap();
-        inbox.put(&from, 1, &key("a"), Digest::of(b"1"));
-        inbox.put(&from, 2, &key("b"), Digest::of(b"1"));
-        inbox.put(&from, 3, &key("gone"), Digest::of(b"1"));
+        inbox.put(&from, 1, &key("a"), Digest::of(b"1"), 1);
+        inbox.put(&from, 2, &key("b"), Digest::of(b"1"), 1);
+        inbox.put(&from, 3, &key("gone"), Digest::of(b"1"), 1);
         let entries: &[(&str, &[u8])] = &[("a", b"1"), ("b", b"2"), ("c", b"1")];
         assert_eq!(lacking(&mut inbox, &from, &summary(10, false, entries)), [key("b"), key("c")]);
-        assert_eq!(inbox.put(&from, 11, &key("gone"), Digest::of(b"1")), News::Same, "incomplete: still held");
+        assert_eq!(inbox.put(&from, 11, &key("gone"), Digest::of(b"1"), 1), News::Same, "incomplete: still held");
         let listed = inbox.summary(&from, &summary(12, true, entries)).unwrap();
         assert_eq!(listed, Listed { lacking: vec![key("b"), key("c")], all: Some(["a", "b", "c"].map(key).into()) });
-        assert_eq!(inbox.put(&from, 9, &key("gone"), Digest::of(b"1")), News::Old, "late, by another connection");
-        assert_eq!(inbox.put(&from, 13, &key("gone"), Digest::of(b"1")), News::New, "it came back");
+        assert_eq!(inbox.put(&from, 9, &key("gone"), Digest::of(b"1"), 1), News::Old, "late, by another connection");
+        assert_eq!(inbox.put(&from, 13, &key("gone"), Digest::of(b"1"), 1), News::New, "it came back");
         let late = inbox.summary(&from, &summary(11, true, &[("d", b"1")])).unwrap();
         assert_eq!(late, Listed { lacking: vec![key("d")], all: None }, "an older summary, by another connection");
     }
@@ -242,18 +252,18 @@ mod tests {
         let mut inbox = Inbox::default();
         let from = origin(1, 10);
         inbox.admit(&from).unwrap();
-        inbox.put(&from, 21, &key("a"), Digest::of(b"new"));
-        inbox.put(&from, 22, &key("made-later"), Digest::of(b"1"));
+        inbox.put(&from, 21, &key("a"), Digest::of(b"new"), 1);
+        inbox.put(&from, 22, &key("made-later"), Digest::of(b"1"), 1);
         let listed = inbox.summary(&from, &summary(20, true, &[("a", b"old")])).unwrap();
         assert_eq!(listed, Listed { lacking: vec![], all: Some(vec![key("a"), key("made-later")]) });
-        assert_eq!(inbox.put(&from, 23, &key("made-later"), Digest::of(b"1")), News::Same);
+        assert_eq!(inbox.put(&from, 23, &key("made-later"), Digest::of(b"1"), 1), News::Same);
     }
 
     #[test]
     fn a_rejected_state_is_asked_for_again_by_a_new_process_only() {
         let mut inbox = Inbox::default();
         inbox.admit(&origin(1, 10)).unwrap();
-        assert_eq!(inbox.put(&origin(1, 10), 1, &key("a"), Digest::of(b"bad")), News::New);
+        assert_eq!(inbox.put(&origin(1, 10), 1, &key("a"), Digest::of(b"bad"), 1), News::New);
         inbox.rejected(&key("a"));
         assert_eq!(lacking(&mut inbox, &origin(1, 10), &summary(2, true, &[("a", b"bad")])), []);
         inbox.admit(&origin(1, 11)).unwrap();
@@ -266,9 +276,30 @@ mod tests {
         let from = origin(1, 10);
         inbox.admit(&from).unwrap();
         for index in 0..limits::KEYS_PER_PEER as u64 {
-            assert_eq!(inbox.put(&from, index + 1, &key(&index.to_string()), Digest::TOMBSTONE), News::New);
+            assert_eq!(inbox.put(&from, index + 1, &key(&index.to_string()), Digest::TOMBSTONE, 1), News::New);
         }
-        assert_eq!(inbox.put(&from, 9_000, &key("one more"), Digest::TOMBSTONE), News::Full);
-        assert_eq!(inbox.put(&from, 9_001, &key("1"), Digest::of(b"1")), News::New, "known keys still change");
+        assert_eq!(inbox.put(&from, 9_000, &key("one more"), Digest::TOMBSTONE, 1), News::Full);
+        assert_eq!(inbox.put(&from, 9_001, &key("1"), Digest::of(b"1"), 1), News::New, "known keys still change");
+    }
+
+    #[test]
+    fn states_are_bounded_by_what_they_weigh_together() {
+        let mut inbox = Inbox::default();
+        let from = origin(1, 10);
+        inbox.admit(&from).unwrap();
+        let half = limits::STATES_OF_A_PEER / 2;
+        let mut sequence = 0;
+        let mut put = |inbox: &mut Inbox, uid: &str, state: &[u8], weight| {
+            sequence += 1;
+            inbox.put(&from, sequence, &key(uid), Digest::of(state), weight)
+        };
+        assert_eq!(put(&mut inbox, "a", b"1", half), News::New);
+        assert_eq!(put(&mut inbox, "b", b"1", half), News::New);
+        assert_eq!(put(&mut inbox, "c", b"1", 1), News::Heavy);
+        assert_eq!(put(&mut inbox, "a", b"2", half + 1), News::Heavy, "a known key as well");
+        assert_eq!(put(&mut inbox, "a", b"3", half - 1), News::New, "less is always taken");
+        assert_eq!(put(&mut inbox, "c", b"1", 1), News::New);
+        inbox.summary(&from, &summary(99, true, &[("c", b"1")])).unwrap();
+        assert_eq!(inbox.weight, 1, "what is not listed any more weighs nothing");
     }
 }

@@ -20,6 +20,7 @@ pub mod event;
 pub mod hello;
 pub mod inbox;
 pub mod outbox;
+pub mod plausible;
 
 use std::collections::VecDeque;
 
@@ -227,12 +228,13 @@ impl Session {
         let Stage::Greeting { theirs, acknowledged: true, .. } = &mut self.stage else {
             return Ok(());
         };
-        let Some((theirs, _)) = theirs.take() else {
+        let Some((theirs, version)) = theirs.take() else {
             return Ok(());
         };
         let origin = Origin { cluster_uid: theirs.cluster_uid.clone(), epoch: theirs.epoch, instance: theirs.instance };
         inbox.admit(&origin).map_err(|strange| hello::not_admitted(&theirs, &strange))?;
-        self.stage = Stage::Established(Box::new(Established::new(now, &self.timers, origin, theirs.patience)));
+        self.stage =
+            Stage::Established(Box::new(Established::new(now, &self.timers, origin, version, theirs.patience)));
         self.events.push_back(Event::Established(Box::new(theirs)));
         Ok(())
     }

@@ -6,6 +6,7 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 
+use super::plausible;
 use crate::contract::ports::{State, StateKey};
 use crate::contract::{BurstUid, DesiredBurst, ObservedBurst};
 use crate::federation::wire::digest::Digest;
@@ -49,7 +50,8 @@ pub fn encode(state: &State) -> Result<(Option<Bytes>, Digest), Unfit> {
     Ok((Some(json.into()), digest))
 }
 
-/// Parses a received state.
+/// Parses a received state. What it says of itself is fit to be kept, shown and stored; whether it is true is another
+/// question.
 ///
 /// # Errors
 /// One sentence for the sender.
@@ -62,13 +64,14 @@ pub fn decode(key: &StateKey, state: Option<&Bytes>) -> Result<State, String> {
         StateKey::Desired(_) => {
             let desired: DesiredBurst = serde_json::from_slice(json).map_err(unreadable)?;
             check_template(&desired)?;
+            plausible::check(&desired)?;
             let uid = desired.uid.clone();
             (State::Desired(Box::new(desired)), uid)
         }
         StateKey::Observed(_) => {
             let observed: ObservedBurst = serde_json::from_slice(json).map_err(unreadable)?;
             let uid = observed.uid.clone();
-            (State::Observed(Box::new(observed)), uid)
+            (State::Observed(Box::new(plausible::fit(observed))), uid)
         }
     };
     let (StateKey::Desired(expected) | StateKey::Observed(expected)) = key;
@@ -116,6 +119,14 @@ impl Outbox {
     /// The newest state of `key` is to be sent.
     pub fn mark(&mut self, key: StateKey) {
         self.keys.insert(key);
+    }
+
+    /// A peer lacks the newest state of `key`. What it asks for beyond all that there may be has to wait for its next
+    /// summary: it may ask faster than it reads.
+    pub fn ask(&mut self, key: StateKey) {
+        if self.keys.len() < limits::KEYS_PER_PEER {
+            self.mark(key);
+        }
     }
 
     /// Takes the next key.

@@ -25,7 +25,7 @@ struct End {
 
 impl End {
     fn new(now: Mono, ours: Hello, peer: &str) -> Self {
-        let expected = Expected { name: peer.into(), cluster_uid: None };
+        let expected = Expected { name: peer.into(), cluster_uid: None, version: None };
         let session = Session::new(now, T, ours, Sequences::default(), expected);
         let inbox = Inbox::default();
         Self { session, inbox, cluster: Cluster::shared(), events: vec![], sent: BytesMut::new(), lanes: vec![] }
@@ -213,10 +213,10 @@ fn a_reconnect_sends_what_differs_only() {
     }
     pair.settle();
     pair.east.cluster.say_desired("west", "b", 2);
-    let expected = Expected { name: "east".into(), cluster_uid: None };
+    let expected = Expected { name: "east".into(), cluster_uid: None, version: None };
     let sequences = pair.east.session.speaker.sequences.clone();
     pair.west.session = Session::new(pair.now, T, hello("west"), Sequences::default(), expected);
-    let expected = Expected { name: "west".into(), cluster_uid: None };
+    let expected = Expected { name: "west".into(), cluster_uid: None, version: None };
     pair.east.session = Session::new(pair.now, T, hello("east"), sequences, expected);
     pair.west.events.clear();
     pair.settle();
@@ -409,7 +409,7 @@ fn a_lower_epoch_is_refused_and_a_higher_one_replaces() {
     let admitted = |end: &mut End, epoch: u64, instance: u64| {
         let theirs = Hello { epoch: Epoch(epoch), instance, ..hello("east") };
         let name: PeerName = "east".into();
-        let expected = Expected { name, cluster_uid: None };
+        let expected = Expected { name, cluster_uid: None, version: None };
         let mut west = End::new(Mono::ZERO, hello("west"), "east");
         west.session = Session::new(Mono::ZERO, T, hello("west"), Sequences::default(), expected);
         std::mem::swap(&mut west.inbox, &mut end.inbox);

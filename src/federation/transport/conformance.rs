@@ -61,6 +61,7 @@ async fn connect(dialler: &Arc<dyn Transport>, listener: &Arc<dyn Transport>) ->
     match accepted {
         Some(Accepted::Link(link)) => (dialled.unwrap(), link),
         Some(Accepted::Refused(refused)) => panic!("{refused:?}"),
+        Some(Accepted::Broken { detail, .. }) => panic!("{detail}"),
         None => panic!("the listener ended"),
     }
 }

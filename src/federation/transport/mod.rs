@@ -25,7 +25,9 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::session::Misbehaviour;
 use super::wire::registry::{CloseCode, RefusalReason, StreamKind};
+use super::wire::version::WireVersion;
 use crate::contract::{PeerName, PeerSpec, Refusal};
 
 /// The sending half of a stream. `shutdown` sends what is buffered and the end of the stream; dropping it without
@@ -92,6 +94,10 @@ pub trait Link: Send + Sync {
     fn verify_again(&self, _peer: &PeerSpec) -> Result<(), (CloseCode, String)> {
         Ok(())
     }
+    /// The version of the messages that both sides agreed on when the link was made; `None`: they did not, their hellos do.
+    fn version(&self) -> Option<WireVersion> {
+        None
+    }
     /// Made by [`Transport::dial_tunnel`]: it carries broker traffic, and has no control stream.
     fn is_for_tunnels(&self) -> bool {
         false
@@ -135,6 +141,15 @@ pub enum Accepted {
     Link(Arc<dyn Link>),
     /// Somebody who was turned away.
     Refused(RefusedLink),
+    /// Somebody who began a handshake and did not go on with it, or not as QUIC and TLS have it: nobody knows who.
+    Broken {
+        /// `ip:port` it came from.
+        remote: String,
+        /// What is wrong with it.
+        what: Misbehaviour,
+        /// One sentence.
+        detail: String,
+    },
 }
 
 /// Why a peer could not be dialled.

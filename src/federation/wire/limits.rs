@@ -23,6 +23,19 @@ pub const CONNECTIONS_PER_PEER: usize = 4;
 /// States a peer may keep here, and we at a peer. A root with 2,000 bursts on one peer has 4,000.
 pub const KEYS_PER_PEER: usize = 4_096;
 
+/// What the states of one peer may weigh together, in bytes of memory ([`weight`]): a lie of any shape costs that much, and
+/// two thousand bursts with templates of 8 KiB fit into it.
+pub const STATES_OF_A_PEER: usize = 64 << 20;
+
+/// Bytes of the UID of a Burst, and of other UIDs in a state. Those of Kubernetes have 36.
+pub const UID: usize = 64;
+
+/// Bytes of a sentence inside a state: all that a pod violates has to fit.
+pub const MESSAGE: usize = 4 << 10;
+
+/// Bytes of a word inside a state or a hello: a digest, a version, a reason, a host name.
+pub const WORD: usize = 256;
+
 /// Bytes of a request or an answer about a credential. A certificate takes about 300 bytes.
 pub const CREDENTIAL_FRAME: usize = 16 << 10;
 
@@ -85,6 +98,21 @@ pub fn cut_reason(text: &str) -> &str {
     &text[..text.floor_char_boundary(REASON)]
 }
 
+/// What somebody else says, fit for a line of a log, a condition or a terminal: without control characters, and cut at
+/// `limit` bytes.
+pub fn plain(text: &str, limit: usize) -> String {
+    let clean: String = text.chars().take(limit).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    clean[..clean.floor_char_boundary(limit)].trim().to_owned()
+}
+
+/// What a JSON text takes in memory once it is parsed, at most: its own length, and a node for each value in it. `[0,0,…]`
+/// takes 32 times as much as its text.
+pub fn weight(json: &[u8]) -> usize {
+    /// Bytes of a node: a value with its share of the list or map that holds it.
+    const NODE: usize = 64;
+    json.len() + NODE * json.iter().filter(|byte| matches!(byte, b',' | b':' | b'[' | b'{')).count()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,5 +122,14 @@ mod tests {
         let long = format!("{}ä{}", "a".repeat(REASON - 1), "b".repeat(9));
         assert_eq!(cut_reason(&long).len(), REASON - 1);
         assert_eq!(cut_reason("short"), "short");
+        assert_eq!(plain(" no\r\nERROR forged\x1b[31m ", 99), "no  ERROR forged [31m");
+        assert_eq!(plain(&"ä".repeat(9), 5), "ää");
+    }
+
+    #[test]
+    fn a_text_weighs_what_its_values_take() {
+        assert_eq!(weight(b""), 0);
+        assert_eq!(weight(b"\"plain\""), 7);
+        assert!(weight(&b"0,".repeat(1_000)) > 32 * 2_000, "much of little");
     }
 }

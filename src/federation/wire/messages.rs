@@ -16,6 +16,9 @@ use super::{limits, proto};
 use crate::contract::ports::StateKey;
 use crate::contract::{BurstUid, Capacity, ClusterUid, Epoch, PeerName};
 
+/// More free memory than any cluster has: the API server takes whole numbers up to 2^53 only.
+const MEMORY_MIB: u64 = 1 << 50;
+
 /// One control message.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Message {
@@ -23,8 +26,10 @@ pub enum Message {
     Hello(Hello),
     /// The hello is accepted; this version is in use.
     HelloAck(WireVersion),
-    /// Sign of life, with the sender's capacity as far as it is exported to us.
+    /// Sign of life; in version 1 with the sender's capacity, as far as it is exported to us.
     Heartbeat(Option<Capacity>),
+    /// The sender's capacity, as far as it is exported to us; from version 2 on.
+    Capacity(Option<Capacity>),
     /// All keys of the sender.
     Summary(Summary),
     /// Keys of ours whose state the sender wants.
@@ -140,6 +145,7 @@ impl Message {
             proto::Body::Hello(hello) => Decoded::Known(Self::Hello(hello.try_into()?)),
             proto::Body::HelloAck(ack) => Decoded::Known(Self::HelloAck(WireVersion(ack.version))),
             proto::Body::Heartbeat(beat) => Decoded::Known(Self::Heartbeat(beat.capacity.map(Capacity::from))),
+            proto::Body::Capacity(told) => Decoded::Known(Self::Capacity(told.capacity.map(Capacity::from))),
             proto::Body::Summary(summary) => Decoded::Known(Self::Summary(summary.try_into()?)),
             proto::Body::Want(want) => Decoded::Known(Self::Want(known_keys(want.keys)?)),
             proto::Body::Put(put) => {
@@ -161,7 +167,7 @@ impl Message {
                     Some(key) => Decoded::Known(Self::Reject(Reject {
                         key,
                         digest,
-                        problem: limits::cut_reason(&reject.problem).to_owned(),
+                        problem: limits::plain(&reject.problem, limits::REASON),
                     })),
                     None => Decoded::Unknown,
                 }
@@ -175,6 +181,9 @@ impl Message {
             Self::HelloAck(version) => proto::Body::HelloAck(proto::HelloAck { version: version.0 }),
             Self::Heartbeat(capacity) => {
                 proto::Body::Heartbeat(proto::Heartbeat { capacity: capacity.map(proto::Capacity::from) })
+            }
+            Self::Capacity(capacity) => {
+                proto::Body::Capacity(proto::Exported { capacity: capacity.map(proto::Capacity::from) })
             }
             Self::Summary(summary) => proto::Body::Summary(proto::Summary {
                 epoch: summary.epoch.0,
@@ -213,7 +222,7 @@ impl TryFrom<proto::Hello> for Hello {
         if hello.cluster.is_empty() {
             return Err(DecodeError::Invalid("cluster name"));
         }
-        if hello.cluster_uid.is_empty() {
+        if hello.cluster_uid.is_empty() || hello.cluster_uid.len() > limits::UID {
             return Err(DecodeError::Invalid("cluster UID"));
         }
         if hello.labels.len() > limits::LABELS {
@@ -221,12 +230,12 @@ impl TryFrom<proto::Hello> for Hello {
         }
         Ok(Self {
             versions: WireVersions { min: WireVersion(hello.version_min), max: WireVersion(hello.version_max) },
-            agent_version: hello.agent_version,
+            agent_version: limits::plain(&hello.agent_version, limits::WORD),
             cluster: hello.cluster.into(),
             cluster_uid: hello.cluster_uid.into(),
             epoch: Epoch(hello.epoch),
             instance: hello.instance,
-            labels: hello.labels,
+            labels: hello.labels.into_iter().map(|(key, value)| (label(&key), label(&value))).collect(),
             capabilities: hello.capabilities.into_iter().collect(),
             patience: (hello.patience_millis > 0).then(|| Duration::from_millis(hello.patience_millis.into())),
         })
@@ -306,13 +315,19 @@ impl From<proto::Capacity> for Capacity {
             free_brokers,
             free_bursts,
         } = capacity;
+        let free_memory_mib = free_memory_mib.min(MEMORY_MIB);
         Self { nodes, free_cores, free_memory_mib, free_gpus, largest_free_node_cores, free_brokers, free_bursts }
     }
 }
 
+fn label(text: &str) -> String {
+    limits::plain(text, limits::WORD)
+}
+
 /// `Ok(None)`: a kind of key of a newer version.
 fn known_key(key: Option<proto::Key>) -> Result<Option<StateKey>, DecodeError> {
-    let key = key.filter(|key| !key.burst.is_empty()).ok_or(DecodeError::Invalid("key"))?;
+    let fits = |key: &proto::Key| (1..=limits::UID).contains(&key.burst.len());
+    let key = key.filter(fits).ok_or(DecodeError::Invalid("key"))?;
     let burst = BurstUid::from(key.burst);
     Ok(match key.kind {
         1 => Some(StateKey::Desired(burst)),

@@ -4,7 +4,7 @@
 //! down as derives, so that no compiler is needed). [`messages`] is the same as types that cannot be wrong: decoding
 //! either yields one of them, or nothing (a message of a newer version), or an error that ends the connection.
 //!
-//! What breaks the wire gets a new application protocol ([`registry::ALPN_CONTROL`]). What adds to it is a field with a
+//! What breaks the wire gets a new application protocol ([`version`]). What adds to it is a field with a
 //! new number, which older agents skip, or a capability in the hello. A field number is never used twice.
 //!
 //! What the sender is protected from and by whom: peers are authenticated, but neither trusted nor assumed to run our

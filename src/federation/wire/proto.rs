@@ -10,7 +10,7 @@ use prost::{Message, Oneof};
 #[derive(Clone, PartialEq, Message)]
 pub struct Envelope {
     /// What it carries; `None` after decoding: a message of a newer version, to be skipped.
-    #[prost(oneof = "Body", tags = "1, 2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "Body", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
     pub body: Option<Body>,
 }
 
@@ -38,6 +38,9 @@ pub enum Body {
     /// A state that could not be used.
     #[prost(message, tag = "7")]
     Reject(Reject),
+    /// What the sender could give; from version 2 on.
+    #[prost(message, tag = "8")]
+    Capacity(Exported),
 }
 
 /// Who speaks.
@@ -86,7 +89,15 @@ pub struct HelloAck {
 /// Sign of life.
 #[derive(Clone, PartialEq, Message)]
 pub struct Heartbeat {
-    /// The sender's capacity, as far as it is exported to the receiver.
+    /// In version 1: the sender's capacity, as far as it is exported to the receiver.
+    #[prost(message, optional, tag = "1")]
+    pub capacity: Option<Capacity>,
+}
+
+/// What the sender could give to the receiver.
+#[derive(Clone, PartialEq, Message)]
+pub struct Exported {
+    /// Its capacity; absent: it is not exported any more.
     #[prost(message, optional, tag = "1")]
     pub capacity: Option<Capacity>,
 }

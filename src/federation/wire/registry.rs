@@ -7,12 +7,8 @@ use std::fmt;
 
 use crate::contract::Refusal;
 
-/// Application protocol (ALPN, RFC 7301) of control connections. What breaks the wire gets a new one; what adds to it is
-/// a capability in the hello.
-pub const ALPN_CONTROL: &[u8] = b"tributary/1";
-
-/// Application protocol of connections that carry broker traffic: a connection of its own, so that bulk cannot starve
-/// heartbeats.
+/// Application protocol (ALPN, RFC 7301) of connections that carry broker traffic: a connection of its own, so that bulk cannot starve
+/// heartbeats. Those of control connections are [`super::version`]'s.
 pub const ALPN_TUNNEL: &[u8] = b"tributary-tunnel/1";
 
 /// Application protocol of joining, on a listener of its own that is open only while there are tokens.

@@ -26,6 +26,7 @@ use tributary::federation::timers::Timers;
 use tributary::federation::transport::Transport as _;
 use tributary::federation::transport::quic::QuicTransport;
 use tributary::federation::tunnel::TunnelPorts;
+use tributary::federation::wire::version::WireVersions;
 use tributary::metrics::Metrics;
 
 use crate::figures::figure;
@@ -89,6 +90,7 @@ impl Agent {
             cluster_uid: format!("uid of {name}").as_str().into(),
             labels: BTreeMap::new(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            versions: WireVersions::OURS,
             epoch: epoch.subscribe(),
             peers: peers.subscribe(),
             timers,

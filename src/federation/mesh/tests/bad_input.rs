@@ -1,113 +1,18 @@
-//! Peers that are let in and then behave badly, or speak another version. Others must not notice.
+//! Peers that are let in and then behave badly. Others must not notice. What only real packets can do is in
+//! [`super::strangers`].
 
-use bytes::{Bytes, BytesMut};
-use prost::Message as _;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use bytes::Bytes;
+use tokio::io::AsyncWriteExt as _;
 
+use super::raw::{Raw, counted, framed, heartbeat, hello};
 use super::*;
+use crate::contract::DesiredBurst;
 use crate::contract::ports::State;
 use crate::federation::testing::desired;
-use crate::federation::transport::{CloseReason, Link, RecvHalf, SendHalf};
-use crate::federation::wire::messages::{Decoded, Message};
-use crate::federation::wire::registry::{CloseCode, StreamKind};
-use crate::federation::wire::{frame, limits, proto};
-
-/// Cluster `ccc`, byte by byte.
-struct Raw {
-    link: Arc<dyn Link>,
-    send: SendHalf,
-    recv: RecvHalf,
-    read: BytesMut,
-}
-
-impl Raw {
-    /// Dials `a`. `a` and `bb` are agents, and `a` knows `ccc`.
-    async fn dial(bed: &Bed) -> (Agent, Agent, Self) {
-        let [a, bb] = bed.agents(["a", "bb"]);
-        a.knows("ccc", &[]);
-        a.cluster.until_state("bb", PeerState::Connected).await;
-        let transport = bed.transport("ccc");
-        transport.set_peers(&BTreeMap::from([("a".into(), spec("a"))]));
-        let link = transport.dial(&spec("a"), Bed::address("a")).await.unwrap();
-        let (send, recv) = link.open(StreamKind::Control).await.unwrap();
-        // Dropping a transport ends nothing; it is done when its listener is.
-        std::mem::forget(transport);
-        (a, bb, Self { link, send, recv, read: BytesMut::new() })
-    }
-
-    /// With both hellos accepted.
-    async fn established(bed: &Bed) -> (Agent, Agent, Self) {
-        let (a, bb, mut raw) = Self::dial(bed).await;
-        raw.say(hello(1, 1)).await;
-        let version =
-            raw.hear(|body| if let proto::Body::HelloAck(ack) = body { Some(ack.version) } else { None }).await;
-        raw.say(proto::Body::HelloAck(proto::HelloAck { version })).await;
-        a.cluster.until_state("ccc", PeerState::Connected).await;
-        (a, bb, raw)
-    }
-
-    async fn say(&mut self, body: proto::Body) {
-        self.write(&framed(body)).await;
-    }
-
-    async fn write(&mut self, bytes: &[u8]) {
-        // Who is closed upon cannot write any more.
-        let _ = self.send.write_all(bytes).await;
-        let _ = self.send.flush().await;
-    }
-
-    /// The first message that `wanted` takes.
-    async fn hear<T>(&mut self, wanted: impl Fn(proto::Body) -> Option<T>) -> T {
-        loop {
-            while let Some(frame) = frame::take(&mut self.read, limits::CONTROL_FRAME).unwrap() {
-                if let Some(found) = proto::Envelope::decode(frame).unwrap().body.and_then(&wanted) {
-                    return found;
-                }
-            }
-            assert_ne!(self.recv.read_buf(&mut self.read).await.unwrap(), 0, "the end");
-        }
-    }
-
-    async fn closed(&self) -> (CloseCode, String) {
-        match self.link.closed().await {
-            CloseReason::Peer { code, reason } => (code, reason),
-            other => panic!("{other:?}"),
-        }
-    }
-}
-
-fn spec(name: &str) -> PeerSpec {
-    PeerSpec { name: name.into(), ..PeerSpec::default() }
-}
-
-fn hello(version_min: u32, version_max: u32) -> proto::Body {
-    proto::Body::Hello(proto::Hello {
-        version_min,
-        version_max,
-        agent_version: "0.0.9".into(),
-        cluster: "ccc".into(),
-        cluster_uid: "uid-ccc".into(),
-        epoch: 1,
-        instance: 1,
-        ..proto::Hello::default()
-    })
-}
-
-fn framed(body: proto::Body) -> Bytes {
-    let mut buf = BytesMut::new();
-    frame::put(&proto::Envelope { body: Some(body) }, limits::CONTROL_FRAME, &mut buf).unwrap();
-    buf.freeze()
-}
-
-fn heartbeat() -> proto::Body {
-    proto::Body::Heartbeat(proto::Heartbeat { capacity: None })
-}
-
-fn counted(agent: &Agent, kind: &str) -> u64 {
-    let line = format!("tributary_federation_misbehaviour_total{{kind=\"{kind}\"}} ");
-    let text = agent.metrics.text();
-    text.lines().find_map(|at| at.strip_prefix(&line)).map_or(0, |count| count.parse().unwrap())
-}
+use crate::federation::transport::CloseReason;
+use crate::federation::wire::digest::Digest;
+use crate::federation::wire::registry::CloseCode;
+use crate::federation::wire::{limits, proto};
 
 /// The two good ones still talk, at once.
 async fn others_are_fine(bed: &Bed, a: &Agent, bb: &Agent, generation: u64) {
@@ -117,64 +22,6 @@ async fn others_are_fine(bed: &Bed, a: &Agent, bb: &Agent, generation: u64) {
     let took = bed.clock.mono().saturating_since(start);
     assert!(took <= Duration::from_millis(50), "{took:?}");
     assert!(a.cluster.reports("bb").iter().all(|report| report.state != PeerState::Suspect));
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_older_and_a_newer_version_agree_on_what_both_speak() {
-    // Of ours, a newer one that still speaks ours, and one that has things nobody here knows.
-    let bed = Bed::new();
-    let (a, _bb, mut raw) = Raw::dial(&bed).await;
-    let proto::Body::Hello(newer) = hello(1, 7) else { unreachable!() };
-    let newer = proto::Hello { capabilities: vec!["teleport".into(), "tunnel".into()], ..newer };
-    // A field of a later version, number 99, in the hello, and a message of a later version after it.
-    let mut unknown = proto::Envelope { body: Some(proto::Body::Hello(newer)) }.encode_to_vec();
-    let inner = unknown.len() as u8 - 2;
-    assert_eq!(unknown[1], inner, "one byte of length");
-    unknown.extend_from_slice(&[0x9a, 0x06, 0x01, b'x']);
-    unknown[1] += 4;
-    let mut bytes = BytesMut::from(&(unknown.len() as u32).to_be_bytes()[..]);
-    bytes.extend_from_slice(&unknown);
-    raw.write(&bytes).await;
-    let version = raw.hear(|body| if let proto::Body::HelloAck(ack) = body { Some(ack.version) } else { None }).await;
-    assert_eq!(version, 1, "the highest both speak");
-    raw.say(proto::Body::HelloAck(proto::HelloAck { version })).await;
-    a.cluster.until_state("ccc", PeerState::Connected).await;
-    raw.write(&[0, 0, 0, 4, 0x9a, 0x06, 0x01, b'x']).await;
-    for _ in 0..5 {
-        sleep(Duration::from_secs(2)).await;
-        raw.say(heartbeat()).await;
-    }
-    assert_eq!(a.state_of("ccc"), PeerState::Connected);
-    // And what we say is what it understands: it knows nothing of patience.
-    assert!(matches!(Message::decode(Bytes::new()), Ok(Decoded::Unknown)));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_version_that_has_nothing_in_common_is_told_so() {
-    let bed = Bed::new();
-    let (a, bb, mut raw) = Raw::dial(&bed).await;
-    raw.say(hello(8, 9)).await;
-    let (code, reason) = raw.closed().await;
-    assert_eq!(code, CloseCode::IncompatibleVersion);
-    assert!(reason.contains("ccc (agent 0.0.9) speaks 8 to 9; upgrade the older one"), "{reason}");
-    a.cluster.until_state("ccc", PeerState::Refused).await;
-    let refusal = a.cluster.reports("ccc").pop().unwrap().refusal.unwrap();
-    assert_eq!((refusal.reason.as_str(), refusal.message), ("IncompatibleVersion", reason));
-    others_are_fine(&bed, &a, &bb, 1).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn who_acknowledges_a_version_that_was_not_agreed_on_is_closed() {
-    let bed = Bed::new();
-    let (a, _bb, mut raw) = Raw::dial(&bed).await;
-    raw.say(hello(1, 1)).await;
-    raw.say(proto::Body::HelloAck(proto::HelloAck { version: 4 })).await;
-    let (code, reason) = raw.closed().await;
-    assert_eq!(
-        (code, reason.as_str()),
-        (CloseCode::Protocol, "version 4 is acknowledged, 1 is the highest common one")
-    );
-    assert_eq!(counted(&a, "out_of_order"), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -262,16 +109,7 @@ async fn garbage_and_frames_beyond_the_limit_end_the_connection_they_came_by() {
 async fn states_that_lie_are_told_and_never_delivered() {
     let bed = Bed::new();
     let (a, bb, mut raw) = Raw::established(&bed).await;
-    let put = |sequence, key: &str, about: &str| {
-        let state = serde_json::to_vec(&desired(about, 1)).unwrap();
-        proto::Body::Put(proto::Put {
-            epoch: 1,
-            sequence,
-            key: Some(proto::Key { kind: 1, burst: key.into() }),
-            digest: Bytes::copy_from_slice(&[7; 16]),
-            state: Some(state.into()),
-        })
-    };
+    let put = |sequence, key: &str, about: &str| put(sequence, key, &desired(about, 1));
     raw.say(put(1, "mine", "yours")).await;
     let problem =
         raw.hear(|body| if let proto::Body::Reject(reject) = body { Some(reject.problem) } else { None }).await;
@@ -287,4 +125,105 @@ async fn states_that_lie_are_told_and_never_delivered() {
     a.cluster.until("the good one", |cluster| cluster.heard_generation("ccc", "good") == Some(1)).await;
     others_are_fine(&bed, &a, &bb, 1).await;
     assert_eq!(a.cluster.puts(), 1);
+}
+
+/// A state of `ccc`.
+fn put(sequence: u64, key: &str, burst: &DesiredBurst) -> proto::Body {
+    let state = serde_json::to_vec(burst).unwrap();
+    proto::Body::Put(proto::Put {
+        epoch: 1,
+        sequence,
+        key: Some(proto::Key { kind: 1, burst: key.into() }),
+        digest: Bytes::copy_from_slice(Digest::of(&state).as_bytes()),
+        state: Some(state.into()),
+    })
+}
+
+fn summary(sequence: u64, keys: &[&str]) -> proto::Body {
+    let entry = |key: &&str| proto::Entry {
+        key: Some(proto::Key { kind: 1, burst: (*key).to_owned() }),
+        digest: Bytes::copy_from_slice(&[1; 16]),
+    };
+    let entries = keys.iter().map(entry).collect();
+    proto::Body::Summary(proto::Summary { epoch: 1, sequence, complete: true, entries })
+}
+
+/// Said again later, or on another connection, or by a leadership that is over: nothing of it counts.
+#[tokio::test(start_paused = true)]
+async fn what_was_said_before_counts_no_more_however_it_is_said_again() {
+    let bed = Bed::new();
+    let (a, bb, mut raw) = Raw::established(&bed).await;
+    let keys = |agent: &Agent| agent.cluster.snapshots("ccc").pop();
+    raw.say(put(5, "burst", &desired("burst", 1))).await;
+    raw.say(summary(6, &["burst"])).await;
+    a.cluster.until("the list", |_| keys(&a) == Some(vec![desired_key("burst")])).await;
+    let lists = a.cluster.snapshots("ccc").len();
+
+    // An old empty list would end the burst, an old state would bring another one back.
+    raw.say(summary(4, &[])).await;
+    raw.say(put(3, "gone", &desired("gone", 1))).await;
+    // The same by another connection of the same process.
+    let transport = bed.transport("ccc");
+    transport.set_peers(&BTreeMap::from([("a".into(), super::raw::spec("a"))]));
+    let link = transport.dial(&super::raw::spec("a"), Bed::address("a")).await.unwrap();
+    std::mem::forget(transport);
+    let mut again = Raw::over(link).await;
+    again.greet(hello(1, 1)).await;
+    again.say(summary(6, &[])).await;
+    again.say(put(5, "burst", &desired("burst", 9))).await;
+    // And of a leadership before.
+    for epoch in [0, 7] {
+        let proto::Body::Summary(list) = summary(100, &[]) else { unreachable!() };
+        again.say(proto::Body::Summary(proto::Summary { epoch, ..list })).await;
+    }
+    again.say(put(8, "last", &desired("last", 1))).await;
+    a.cluster.until("what is new", |cluster| cluster.heard_generation("ccc", "last") == Some(1)).await;
+    assert_eq!(a.cluster.heard_generation("ccc", "burst"), Some(1));
+    assert_eq!((a.cluster.puts(), a.cluster.snapshots("ccc").len()), (2, lists));
+    others_are_fine(&bed, &a, &bb, 1).await;
+}
+
+/// However little a text is, what it takes in memory is bounded; and who says too much is told, state by state.
+#[tokio::test(start_paused = true)]
+async fn states_that_are_heavy_together_are_refused_from_a_point_on() {
+    let bed = Bed::new();
+    let (a, bb, mut raw) = Raw::established(&bed).await;
+    let sizes = serde_json::Value::Array(vec![0.into(); 100 << 10]);
+    let heavy = |uid: &str| {
+        let mut burst = desired(uid, 1);
+        burst.template = sizes.clone();
+        burst
+    };
+    let weight = limits::weight(&serde_json::to_vec(&heavy("burst-10")).unwrap());
+    let fit = limits::STATES_OF_A_PEER / weight;
+    assert!((5..15).contains(&fit), "{fit}");
+    for index in 10..20 + fit {
+        let uid = format!("burst-{index}");
+        raw.say(put(index as u64, &uid, &heavy(&uid))).await;
+    }
+    let problem =
+        raw.hear(|body| if let proto::Body::Reject(reject) = body { Some(reject.problem) } else { None }).await;
+    assert_eq!(problem, "a peer takes 64 MiB of states at most: shorten templates, or burst less there");
+    a.cluster.until("those that fit", |cluster| cluster.puts() == fit).await;
+    for _ in 0..3 {
+        raw.say(heartbeat()).await;
+        sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!((a.cluster.puts(), counted(&a, "too_much_state")), (fit, 10));
+    // What it wants no more makes room.
+    raw.say(summary(1_000, &[])).await;
+    raw.say(put(1_001, "later", &heavy("later"))).await;
+    a.cluster.until("there is room", |cluster| cluster.heard_generation("ccc", "later") == Some(1)).await;
+    others_are_fine(&bed, &a, &bb, 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_without_end_end_the_connection() {
+    let bed = Bed::new();
+    let (a, bb, mut raw) = Raw::established(&bed).await;
+    raw.say(put(1, &"u".repeat(limits::UID + 1), &desired("a", 1))).await;
+    let (code, reason) = raw.closed().await;
+    assert_eq!((code, reason.as_str()), (CloseCode::Protocol, "the message has no valid key"));
+    assert_eq!((counted(&a, "malformed"), a.cluster.puts()), (1, 0));
+    others_are_fine(&bed, &a, &bb, 1).await;
 }

@@ -10,12 +10,36 @@ use crate::clock::{SystemClock, SystemRng};
 use crate::federation::identity::{Authority, Identity, IdentityStore, Material, Origin};
 use crate::federation::mesh::resolve::Resolver;
 use crate::federation::transport::conformance::{Clusters, conforms};
-use crate::federation::transport::quic::QuicTransport;
+use crate::federation::transport::quic::{Manner, QuicTransport};
 
 pub(super) fn transport(authority: &Authority, name: &str, clock: &SharedClock) -> Arc<dyn Transport> {
+    transport_as(Manner::DEFAULT, &Timers::DEFAULT, authority, name, clock)
+}
+
+pub(super) fn transport_as(
+    manner: Manner,
+    timers: &Timers,
+    authority: &Authority,
+    name: &str,
+    clock: &SharedClock,
+) -> Arc<dyn Transport> {
     let listen = (Ipv4Addr::LOCALHOST, 0).into();
     let identities = IdentityStore::new(identity(authority, name, clock));
-    Arc::new(QuicTransport::bind(listen, identities, &Timers::DEFAULT, clock.clone()).unwrap())
+    Arc::new(QuicTransport::bind_as(manner, listen, identities, timers, clock.clone()).unwrap())
+}
+
+/// An agent over QUIC, and where it listens.
+pub(super) fn agent_as(
+    fittings: Fittings,
+    authority: &Authority,
+    name: &'static str,
+    clock: &SharedClock,
+) -> (Agent, SocketAddr) {
+    let manner = Manner { versions: fittings.versions, ..Manner::DEFAULT };
+    let transport = transport_as(manner, &fittings.timers, authority, name, clock);
+    let address = transport.local_addr();
+    let resolve = Arc::new(Resolver::system(Box::new(SystemRng)));
+    (Agent::fitted(name, 1, clock.clone(), (transport, resolve), fittings), address)
 }
 
 fn identity(authority: &Authority, name: &str, clock: &SharedClock) -> Identity {
@@ -40,12 +64,7 @@ async fn quic_conforms() {
 async fn two_agents_agree_over_quic() {
     let clock = SystemClock::shared();
     let river = Authority::create("river", clock.wall()).unwrap();
-    let start = |name| {
-        let transport = transport(&river, name, &clock);
-        let address = transport.local_addr();
-        let resolve = Arc::new(Resolver::system(Box::new(SystemRng)));
-        (Agent::start(name, 1, clock.clone(), transport, resolve), address)
-    };
+    let start = |name| agent_as(Fittings::default(), &river, name, &clock);
     let ((east, east_at), (west, west_at)) = (start("east"), start("west"));
     east.knows("west", &[west_at]);
     west.knows("east", &[east_at]);

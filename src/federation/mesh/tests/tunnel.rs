@@ -44,7 +44,16 @@ impl Pair {
             let transport = transport(&river, name, &clock);
             let address = transport.local_addr();
             let resolve = Arc::new(Resolver::system(Box::new(SystemRng)));
-            (Agent::carrying(name, 1, clock.clone(), (transport, resolve), (timers, tunnels)), address)
+            (
+                Agent::fitted(
+                    name,
+                    1,
+                    clock.clone(),
+                    (transport, resolve),
+                    Fittings { timers, tunnels, ..Fittings::default() },
+                ),
+                address,
+            )
         };
         // Nobody looks at what is not their side.
         let (no_outlets, no_inlets) = (watch::Sender::default(), watch::Sender::default());

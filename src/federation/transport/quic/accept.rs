@@ -1,10 +1,11 @@
 //! Incoming connections: handshakes run in parallel and bounded; who is turned away is logged and told to the mesh.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use quinn::{Endpoint, Incoming, ServerConfig};
+use quinn::{ConnectionError, Endpoint, Incoming, ServerConfig};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::timeout;
 
@@ -15,6 +16,7 @@ use crate::clock::{Mono, SharedClock};
 use crate::federation::identity::tls::{self, Slot};
 use crate::federation::identity::trust::Usage;
 use crate::federation::identity::{IdentityStore, Peers};
+use crate::federation::session::Misbehaviour;
 use crate::federation::transport::{Accepted, RefusedLink};
 
 /// Links that wait for [`crate::federation::transport::Transport::accept`].
@@ -22,9 +24,12 @@ pub(super) const WAITING_LINKS: usize = 64;
 
 /// How many handshakes run at a time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Crowd {
+pub(crate) struct Crowd {
     /// Beyond these, newcomers are refused.
     pub handshakes: usize,
+    /// Beyond these of one address, newcomers from there are refused: who begins handshakes and leaves them holds up
+    /// himself, and not those who come from elsewhere.
+    pub of_one: usize,
     /// Beyond these, newcomers have to prove their address first (a QUIC Retry, RFC 9000, 8.1.2), which costs us nothing
     /// and a spoofer everything.
     pub unproven: usize,
@@ -32,7 +37,7 @@ pub(super) struct Crowd {
 
 impl Crowd {
     /// A handshake takes two signatures, under a millisecond; the rest of it is waiting for the other side.
-    pub(super) const DEFAULT: Self = Self { handshakes: 64, unproven: 32 };
+    pub(crate) const DEFAULT: Self = Self { handshakes: 64, of_one: 16, unproven: 32 };
 }
 
 /// The same refusal is logged once in this time, however often it happens.
@@ -50,6 +55,8 @@ pub(super) struct Acceptor {
     pub handshake: Duration,
     /// Settings of each connection but for TLS.
     pub base: ServerConfig,
+    /// Application protocols.
+    pub alpns: Vec<Vec<u8>>,
     /// How many at a time.
     pub crowd: Crowd,
 }
@@ -62,8 +69,9 @@ impl Acceptor {
             return;
         }
         let acceptor = Arc::new(self);
-        let Crowd { handshakes, unproven } = acceptor.crowd;
+        let Crowd { handshakes, of_one, unproven } = acceptor.crowd;
         let free = Arc::new(Semaphore::new(handshakes));
+        let neighbours = Neighbours::default();
         let log = Arc::new(RefusalLog::default());
         while let Some(incoming) = endpoint.accept().await {
             let Ok(permit) = free.clone().try_acquire_owned() else {
@@ -76,14 +84,18 @@ impl Acceptor {
                 let _ = incoming.retry();
                 continue;
             }
-            tokio::spawn(acceptor.clone().admit(incoming, permit, accepted.clone(), log.clone()));
+            let Some(place) = neighbours.admit(incoming.remote_address().ip(), of_one) else {
+                incoming.refuse();
+                continue;
+            };
+            tokio::spawn(acceptor.clone().admit(incoming, (permit, place), accepted.clone(), log.clone()));
         }
     }
 
     async fn admit(
         self: Arc<Self>,
         incoming: Incoming,
-        permit: OwnedSemaphorePermit,
+        place: (OwnedSemaphorePermit, Neighbour),
         accepted: mpsc::Sender<Accepted>,
         log: Arc<RefusalLog>,
     ) {
@@ -94,16 +106,18 @@ impl Acceptor {
                 // A crowd of strangers must not hold up peers: if nobody looks, one more word about them is dropped.
                 let _ = accepted.try_send(Accepted::Refused(refused));
             }
+            Some(broken @ Accepted::Broken { .. }) => drop(accepted.try_send(broken)),
             Some(link) => drop(accepted.send(link).await),
             None => {}
         }
-        drop(permit);
+        drop(place);
     }
 
     /// `None`: nobody was there, or we are closing.
     async fn handshake(&self, incoming: Incoming, remote: &str) -> Option<Accepted> {
+        let broken = |what, detail| Some(Accepted::Broken { remote: remote.to_owned(), what, detail });
         let (slot, own) = (Slot::default(), self.identities.current());
-        let tls = tls::server(own.clone(), self.peers.clone(), settings::ALPNS, self.clock.clone(), slot.clone());
+        let tls = tls::server(own.clone(), self.peers.clone(), self.alpns.clone(), self.clock.clone(), slot.clone());
         let mut config = self.base.clone();
         config.crypto = Arc::new(settings::crypto(tls));
 
@@ -111,8 +125,8 @@ impl Acceptor {
             Ok(connecting) => match timeout(self.handshake, connecting).await {
                 Ok(outcome) => outcome,
                 Err(_) => {
-                    tracing::debug!(remote, "an incoming handshake was not completed in time");
-                    return None;
+                    let detail = format!("a handshake was begun and not completed within {:?}", self.handshake);
+                    return broken(Misbehaviour::HalfOpen, detail);
                 }
             },
             Err(error) => Err(error),
@@ -141,12 +155,57 @@ impl Acceptor {
             // Below certificates: no common protocol, no certificate at all, or the other side does not like ours.
             (Err(error), _) => match (Side { who: format!("the agent at {remote}"), own }).refused(&error) {
                 Some(refusal) => refused(None, refusal),
+                None if matches!(error, ConnectionError::TransportError(_)) => {
+                    broken(Misbehaviour::Malformed, format!("a handshake failed: {error}"))
+                }
+                // Who tries several addresses gives the others up.
                 None => {
                     tracing::debug!(remote, %error, "an incoming handshake failed");
                     None
                 }
             },
         }
+    }
+}
+
+/// Handshakes that run, by where they come from.
+#[derive(Clone, Default)]
+struct Neighbours(Arc<Mutex<BTreeMap<IpAddr, usize>>>);
+
+/// One of them; dropping it gives its place back.
+struct Neighbour(Neighbours, IpAddr);
+
+impl Neighbours {
+    /// A place for another one, unless there are `limit` already.
+    fn admit(&self, from: IpAddr, limit: usize) -> Option<Neighbour> {
+        let from = network_of(from);
+        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_one = running.entry(from).or_default();
+        if *of_one >= limit {
+            return None;
+        }
+        *of_one += 1;
+        Some(Neighbour(self.clone(), from))
+    }
+}
+
+impl Drop for Neighbour {
+    fn drop(&mut self) {
+        let mut running = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(of_one) = running.get_mut(&self.1) {
+            *of_one -= 1;
+            if *of_one == 0 {
+                running.remove(&self.1);
+            }
+        }
+    }
+}
+
+/// Whoever has one address of IPv6 has the whole /64 (RFC 6177, 2).
+fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+        address => address,
     }
 }
 
@@ -205,6 +264,20 @@ mod tests {
         assert!(log.is_news(&refused("10.0.0.1:2", None, UnknownPeer), at(59)), "somebody else");
         assert!(!log.is_news(&refused("10.0.0.1:3", None, UnknownPeer), at(59)), "the same address");
         assert!(log.is_news(&refused("10.0.0.1:2", Some("west"), UnknownPeer), at(60)));
+    }
+
+    #[test]
+    fn one_address_has_its_share_of_handshakes_and_gives_it_back() {
+        let neighbours = Neighbours::default();
+        let at = |text: &str| text.parse::<IpAddr>().unwrap();
+        let held: Vec<_> = (0..2).filter_map(|_| neighbours.admit(at("192.0.2.1"), 2)).collect();
+        assert_eq!(held.len(), 2);
+        assert!(neighbours.admit(at("::ffff:192.0.2.1"), 2).is_none(), "the same, as a dual-stack socket has it");
+        assert!(neighbours.admit(at("192.0.2.2"), 2).is_some());
+        let v6: Vec<_> = (1..9).filter_map(|host| neighbours.admit(at(&format!("2001:db8::{host}")), 2)).collect();
+        assert_eq!(v6.len(), 2, "one network");
+        drop((held, v6));
+        assert!(neighbours.0.lock().unwrap().is_empty());
     }
 
     #[test]

@@ -8,8 +8,9 @@ use crate::contract::Refusal;
 use crate::federation::identity::Identity;
 use crate::federation::identity::tls::reason_of_alert;
 use crate::federation::transport::CloseReason;
-use crate::federation::wire::limits::cut_reason;
-use crate::federation::wire::registry::{ALPN_CONTROL, CloseCode, RefusalReason};
+use crate::federation::wire::limits::{REASON, plain};
+use crate::federation::wire::registry::{CloseCode, RefusalReason};
+use crate::federation::wire::version::WireVersions;
 
 /// The other side, and who we were to it.
 pub(super) struct Side {
@@ -90,7 +91,7 @@ impl Side {
                  `{us}`",
                 id.trust_domain()
             ),
-            RefusalReason::IncompatibleVersion => format!("{who} does not speak our protocol: {}", describe(close)),
+            RefusalReason::IncompatibleVersion => format!("{}: {}", nothing_in_common(who), describe(close)),
             _ => format!(
                 "{who} does not trust our certificate: its own ca.crt, or spec.trustBundle of its ClusterPeer `{us}`, \
                  must hold the authority that signed it ({})",
@@ -104,13 +105,18 @@ impl Side {
     fn refused_by_us(&self, code: TransportErrorCode, detail: &str) -> Option<Refusal> {
         let reason = reason_of_alert(alert(code)?)?;
         let sentence = match reason {
-            RefusalReason::IncompatibleVersion => {
-                format!("{} does not speak {}: {detail}", self.who, String::from_utf8_lossy(ALPN_CONTROL))
-            }
+            RefusalReason::IncompatibleVersion => format!("{}: {detail}", nothing_in_common(&self.who)),
             _ => format!("{} showed no certificate, or none it has the key of: {detail}", self.who),
         };
         Some(reason.because(sentence))
     }
+}
+
+/// What to do about somebody who speaks QUIC and TLS, and none of our protocols.
+fn nothing_in_common(who: &str) -> String {
+    let ours = WireVersions::OURS.alpns();
+    let ours: Vec<_> = ours.iter().map(|alpn| String::from_utf8_lossy(alpn)).collect();
+    format!("{who} speaks none of {}: it is no agent, or much older or newer; upgrade the older one", ours.join(", "))
 }
 
 /// The TLS alert in a QUIC error code (RFC 9001, 4.8: codes 0x100 to 0x1ff).
@@ -130,9 +136,7 @@ fn describe(close: &ConnectionClose) -> String {
 
 /// A sentence of somebody else, fit for a line of a log or a condition.
 fn sentence(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
-    let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    cut_reason(clean.trim()).to_owned()
+    plain(&String::from_utf8_lossy(bytes), REASON)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use rustls::pki_types::CertificateDer;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::ended::Side;
@@ -25,9 +25,14 @@ use crate::federation::identity::{Identity, IdentityStore};
 use crate::federation::transport::{CloseReason, Link, PeerIdentity, RecvHalf, SendHalf, Traffic};
 use crate::federation::wire::limits::{STREAMS_PER_PEER, cut_reason};
 use crate::federation::wire::registry::{ALPN_TUNNEL, CloseCode, StreamKind};
+use crate::federation::wire::version::WireVersion;
 
 /// Error code with which a stream of an unknown kind is reset (RFC 9000, 19.4).
 const UNKNOWN_KIND: VarInt = VarInt::from_u32(1);
+
+/// How long a stream of an unknown kind counts against the peer's limit: a newer version tries one, a flood of them has to
+/// wait.
+const UNKNOWN_KIND_WAITS: Duration = Duration::from_millis(100);
 
 type Stream = (StreamKind, SendHalf, RecvHalf);
 
@@ -39,6 +44,7 @@ pub(super) struct QuicLink {
     judge: Judge,
     closed_with: OnceLock<CloseCode>,
     for_tunnels: bool,
+    version: Option<WireVersion>,
     streams: Mutex<mpsc::Receiver<Stream>>,
     _reader: AbortOnDropHandle<()>,
 }
@@ -63,7 +69,8 @@ impl QuicLink {
         patience: Duration,
     ) -> Self {
         let handshake = connection.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
-        let for_tunnels = handshake.is_some_and(|data| data.protocol.as_deref() == Some(ALPN_TUNNEL));
+        let protocol = handshake.and_then(|data| data.protocol).unwrap_or_default();
+        let (for_tunnels, version) = (protocol == ALPN_TUNNEL, WireVersion::of_alpn(&protocol));
         if for_tunnels {
             settings::widen(&connection);
         }
@@ -77,6 +84,7 @@ impl QuicLink {
             judge,
             closed_with: OnceLock::new(),
             for_tunnels,
+            version,
             streams: Mutex::new(streams),
             _reader: AbortOnDropHandle::new(reader),
         }
@@ -99,6 +107,10 @@ impl Link for QuicLink {
         let shown = Shown { leaf, intermediates };
         judge::again(&identities.current(), &Peer::from(peer), *usage, shown, clock.wall())
             .map_err(|denied| (denied.reason.close_code().unwrap_or(CloseCode::UntrustedCertificate), denied.message))
+    }
+
+    fn version(&self) -> Option<WireVersion> {
+        self.version
     }
 
     fn is_for_tunnels(&self) -> bool {
@@ -196,6 +208,7 @@ async fn sort_streams(connection: Connection, sorted: mpsc::Sender<Stream>, pati
 
 async fn read_kind(mut send: SendStream, mut recv: RecvStream) -> Option<Stream> {
     let Some(kind) = StreamKind::from_id(recv.read_u16().await.ok()?) else {
+        sleep(UNKNOWN_KIND_WAITS).await;
         let _ = send.reset(UNKNOWN_KIND);
         let _ = recv.stop(UNKNOWN_KIND);
         return None;

@@ -32,7 +32,8 @@ use crate::federation::identity::tls::{self, Slot};
 use crate::federation::identity::trust::{Peer, Usage};
 use crate::federation::identity::{Identity, IdentityStore, Peers};
 use crate::federation::timers::Timers;
-use crate::federation::wire::registry::{ALPN_CONTROL, ALPN_TUNNEL, CloseCode, RefusalReason};
+use crate::federation::wire::registry::{ALPN_TUNNEL, CloseCode, RefusalReason};
+use crate::federation::wire::version::WireVersions;
 
 mod accept;
 mod ended;
@@ -49,6 +50,17 @@ use accept::Crowd;
 use ended::Side;
 use link::{Judge, QuicLink};
 
+/// In which manner it listens and dials.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    pub(crate) crowd: Crowd,
+    pub(crate) versions: WireVersions,
+}
+
+impl Manner {
+    pub(crate) const DEFAULT: Self = Self { crowd: Crowd::DEFAULT, versions: WireVersions::OURS };
+}
+
 /// How long [`Transport::shutdown`] waits for the last packets to be sent.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -62,6 +74,7 @@ pub struct QuicTransport {
     peers: watch::Sender<Arc<Peers>>,
     accepted: Mutex<mpsc::Receiver<Accepted>>,
     settings: Arc<TransportConfig>,
+    versions: WireVersions,
     handshake: Duration,
     clock: SharedClock,
     _acceptor: AbortOnDropHandle<()>,
@@ -76,11 +89,11 @@ impl QuicTransport {
         timers: &Timers,
         clock: SharedClock,
     ) -> Result<Self, BindError> {
-        Self::bind_for(Crowd::DEFAULT, listen, identities, timers, clock)
+        Self::bind_as(Manner::DEFAULT, listen, identities, timers, clock)
     }
 
-    fn bind_for(
-        crowd: Crowd,
+    pub(crate) fn bind_as(
+        Manner { crowd, versions }: Manner,
         listen: SocketAddr,
         identities: IdentityStore,
         timers: &Timers,
@@ -94,6 +107,7 @@ impl QuicTransport {
             clock: clock.clone(),
             handshake: timers.handshake,
             base: settings::server(&identities, &peers, &clock, settings.clone()),
+            alpns: settings::alpns(versions),
             crowd,
         };
         let endpoint = socket::endpoint(listen, acceptor.base.clone())?;
@@ -112,16 +126,22 @@ impl QuicTransport {
             peers,
             accepted: Mutex::new(receiver),
             settings,
+            versions,
             handshake: timers.handshake,
             clock,
             _acceptor: AbortOnDropHandle::new(acceptor),
         })
     }
 
-    async fn connect(&self, spec: &PeerSpec, address: SocketAddr, alpn: &[u8]) -> Result<Arc<dyn Link>, DialError> {
+    async fn connect(
+        &self,
+        spec: &PeerSpec,
+        address: SocketAddr,
+        alpns: Vec<Vec<u8>>,
+    ) -> Result<Arc<dyn Link>, DialError> {
         let own = self.identities.current();
         let slot = Slot::default();
-        let tls = tls::client(own.clone(), Peer::from(spec), alpn, self.clock.clone(), slot.clone());
+        let tls = tls::client(own.clone(), Peer::from(spec), alpns, self.clock.clone(), slot.clone());
         let crypto = QuicClientConfig::try_from(tls).expect("ring has QUIC's initial cipher suite");
         let mut config = ClientConfig::new(Arc::new(crypto));
         config.transport_config(self.settings.clone());
@@ -168,7 +188,7 @@ impl QuicTransport {
 
 impl Transport for QuicTransport {
     fn dial<'a>(&'a self, peer: &'a PeerSpec, address: SocketAddr) -> BoxFuture<'a, Result<Arc<dyn Link>, DialError>> {
-        self.connect(peer, address, ALPN_CONTROL).boxed()
+        self.connect(peer, address, self.versions.alpns()).boxed()
     }
 
     fn dial_tunnel<'a>(
@@ -176,7 +196,7 @@ impl Transport for QuicTransport {
         peer: &'a PeerSpec,
         address: SocketAddr,
     ) -> BoxFuture<'a, Result<Arc<dyn Link>, DialError>> {
-        self.connect(peer, address, ALPN_TUNNEL).boxed()
+        self.connect(peer, address, vec![ALPN_TUNNEL.to_vec()]).boxed()
     }
 
     fn accept(&self) -> BoxFuture<'_, Option<Accepted>> {

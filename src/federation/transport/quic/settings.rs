@@ -12,7 +12,8 @@ use crate::federation::identity::tls::{self, Slot};
 use crate::federation::identity::{IdentityStore, Peers};
 use crate::federation::timers::Timers;
 use crate::federation::wire::limits;
-use crate::federation::wire::registry::{ALPN_CONTROL, ALPN_TUNNEL};
+use crate::federation::wire::registry::ALPN_TUNNEL;
+use crate::federation::wire::version::WireVersions;
 
 /// Bytes in flight on one stream: at least two control frames, and all that may be under way of a carried connection.
 const STREAM_WINDOW: u32 = limits::TUNNEL_WINDOW as u32;
@@ -24,8 +25,10 @@ const CONNECTION_WINDOW: u32 = 8 << 20;
 /// 640 MB/s at a round trip of 50 ms.
 const TUNNEL_CONNECTION_WINDOW: u32 = 32 << 20;
 
-/// What both sides offer, in the order of preference.
-pub(super) const ALPNS: &[&[u8]] = &[ALPN_CONTROL, ALPN_TUNNEL];
+/// What a listener takes, in the order of preference.
+pub(super) fn alpns(versions: WireVersions) -> Vec<Vec<u8>> {
+    versions.alpns().into_iter().chain([ALPN_TUNNEL.to_vec()]).collect()
+}
 
 /// Connections that have sent their first packet and wait for a free handshake.
 const WAITING_HANDSHAKES: usize = 256;
@@ -70,7 +73,8 @@ pub(super) fn server(
     clock: &SharedClock,
     transport: Arc<TransportConfig>,
 ) -> ServerConfig {
-    let tls = tls::server(identities.current(), peers.subscribe(), ALPNS, clock.clone(), Slot::default());
+    // Of no version: these settings are replaced before anything is agreed on.
+    let tls = tls::server(identities.current(), peers.subscribe(), Vec::new(), clock.clone(), Slot::default());
     let mut config = ServerConfig::with_crypto(Arc::new(crypto(tls)));
     config
         .transport_config(transport)

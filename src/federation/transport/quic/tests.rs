@@ -61,7 +61,13 @@ impl Node {
     fn with(identity: Identity, name: &'static str, listen: SocketAddr, crowd: Crowd) -> Result<Self, BindError> {
         let clock = StillClock::noon();
         let identities = IdentityStore::new(identity);
-        let transport = QuicTransport::bind_for(crowd, listen, identities.clone(), &Timers::DEFAULT, clock.clone())?;
+        let transport = QuicTransport::bind_as(
+            Manner { crowd, ..Manner::DEFAULT },
+            listen,
+            identities.clone(),
+            &Timers::DEFAULT,
+            clock.clone(),
+        )?;
         Ok(Self { name, clock, identities, transport })
     }
 
@@ -81,6 +87,7 @@ impl Node {
         match self.transport.accept().await {
             Some(Accepted::Link(link)) => link,
             Some(Accepted::Refused(refused)) => panic!("refused: {refused:?}"),
+            Some(Accepted::Broken { detail, .. }) => panic!("broken: {detail}"),
             None => panic!("the transport is shut down"),
         }
     }
@@ -89,6 +96,7 @@ impl Node {
         match self.transport.accept().await {
             Some(Accepted::Refused(refused)) => refused,
             Some(Accepted::Link(link)) => panic!("{} was let in", link.identity().name),
+            Some(Accepted::Broken { detail, .. }) => panic!("broken: {detail}"),
             None => panic!("the transport is shut down"),
         }
     }
@@ -200,7 +208,7 @@ async fn slow_and_unknown_streams_do_not_hold_up_others() {
     let tls = tls::client(
         west.identities.current(),
         Peer::from(&east.spec()),
-        ALPN_CONTROL,
+        WireVersions::OURS.alpns(),
         west.clock.clone(),
         Slot::default(),
     );
@@ -348,12 +356,12 @@ async fn in_a_crowd_newcomers_prove_their_address_and_in_a_mob_they_are_refused(
     let listen = (Ipv4Addr::LOCALHOST, 0).into();
     let node = |crowd| Node::with(identity(&river, "east", HOUR), "east", listen, crowd).unwrap();
 
-    let crowded = node(Crowd { handshakes: 1, unproven: 0 });
+    let crowded = node(Crowd { handshakes: 1, unproven: 0, ..Crowd::DEFAULT });
     crowded.knows(&[west.spec()]);
     let (dialled, _accepted) = tokio::join!(west.dial(crowded.spec(), &crowded), crowded.accept_link());
     assert!(dialled.is_ok());
 
-    let full = node(Crowd { handshakes: 0, unproven: 0 });
+    let full = node(Crowd { handshakes: 0, unproven: 0, ..Crowd::DEFAULT });
     full.knows(&[west.spec()]);
     let error = west.dial(full.spec(), &full).await.err().unwrap();
     assert_eq!(error.refusal.reason, "Unreachable");
@@ -368,7 +376,7 @@ async fn an_agent_of_another_protocol_is_told_apart() {
     let tls = tls::client(
         west.identities.current(),
         Peer::from(&east.spec()),
-        b"tributary/99",
+        vec![b"tributary/99".to_vec()],
         west.clock.clone(),
         Slot::default(),
     );
@@ -430,91 +438,6 @@ async fn who_is_connected_is_judged_by_the_trust_of_now() {
     assert_eq!(accepted.verify_again(&spec("west")).unwrap_err().0, CloseCode::CertificateExpired);
 }
 
-/// A NAT between one client and a server, which can forget what it translates to what.
-struct Nat {
-    inside: Arc<tokio::net::UdpSocket>,
-    outside: watch::Sender<Arc<tokio::net::UdpSocket>>,
-    _tasks: [AbortOnDropHandle<()>; 2],
-}
-
-impl Nat {
-    async fn before(server: SocketAddr) -> Self {
-        let inside = Arc::new(tokio::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap());
-        let outside = watch::Sender::new(Self::outside(server).await);
-        let client = watch::Sender::<Option<SocketAddr>>::default();
-        let (from_client, to_server, seen) = (inside.clone(), outside.subscribe(), client.clone());
-        let there = async move {
-            let mut buffer = [0; 2_000];
-            loop {
-                let (length, from) = from_client.recv_from(&mut buffer).await.unwrap();
-                seen.send_replace(Some(from));
-                let outside = to_server.borrow().clone();
-                outside.send(&buffer[..length]).await.unwrap();
-            }
-        };
-        let (to_client, mut from_server, client) = (inside.clone(), outside.subscribe(), client.subscribe());
-        let back = async move {
-            let mut buffer = [0; 2_000];
-            loop {
-                let outside = from_server.borrow_and_update().clone();
-                tokio::select! {
-                    received = outside.recv(&mut buffer) => {
-                        let to = client.borrow().unwrap();
-                        to_client.send_to(&buffer[..received.unwrap()], to).await.unwrap();
-                    }
-                    // What comes to the old address is lost.
-                    _ = from_server.changed() => {}
-                }
-            }
-        };
-        let tasks = [AbortOnDropHandle::new(tokio::spawn(there)), AbortOnDropHandle::new(tokio::spawn(back))];
-        Self { inside, outside, _tasks: tasks }
-    }
-
-    async fn outside(server: SocketAddr) -> Arc<tokio::net::UdpSocket> {
-        let socket = tokio::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        socket.connect(server).await.unwrap();
-        Arc::new(socket)
-    }
-
-    async fn rebind(&self, server: SocketAddr) {
-        self.outside.send_replace(Self::outside(server).await);
-    }
-
-    fn outside_address(&self) -> String {
-        self.outside.borrow().local_addr().unwrap().to_string()
-    }
-}
-
-#[tokio::test]
-async fn a_connection_survives_a_nat_that_rebinds() {
-    let river = authority("river");
-    let (east, west) = (Node::new(&river, "east"), Node::new(&river, "west"));
-    east.knows(&[west.spec()]);
-    let server = east.transport.local_addr();
-    let nat = Nat::before(server).await;
-    let to_east = east.spec();
-    let (dialled, accepted) =
-        tokio::join!(west.transport.dial(&to_east, nat.inside.local_addr().unwrap()), east.accept_link());
-    let dialled = dialled.unwrap();
-    for _ in 0..2 {
-        // Both directions, from the new address on.
-        let (mut send, mut recv) = dialled.open(StreamKind::Query).await.unwrap();
-        send.write_all(b"where am I").await.unwrap();
-        send.shutdown().await.unwrap();
-        let (_, mut answer, mut question) = accepted.accept().await.unwrap();
-        question.read_to_string(&mut String::new()).await.unwrap();
-        answer.write_all(&vec![b'x'; 300_000]).await.unwrap();
-        answer.shutdown().await.unwrap();
-        let mut text = String::new();
-        recv.read_to_string(&mut text).await.unwrap();
-        assert_eq!(text.len(), 300_000);
-        assert_eq!(accepted.remote(), nat.outside_address());
-        nat.rebind(server).await;
-    }
-    assert_eq!(dialled.remote(), nat.inside.local_addr().unwrap().to_string());
-}
-
 #[tokio::test]
 async fn who_is_struck_off_does_not_resume() {
     let river = authority("river");
@@ -522,7 +445,8 @@ async fn who_is_struck_off_does_not_resume() {
     east.knows(&[west.spec()]);
     // A client that would keep tickets and use them.
     let own = west.identities.current();
-    let mut tls = tls::client(own, Peer::from(&east.spec()), ALPN_CONTROL, west.clock.clone(), Slot::default());
+    let mut tls =
+        tls::client(own, Peer::from(&east.spec()), WireVersions::OURS.alpns(), west.clock.clone(), Slot::default());
     tls.resumption = rustls::client::Resumption::in_memory_sessions(8);
     let config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
     let connect = || {
@@ -543,7 +467,7 @@ async fn who_is_struck_off_does_not_resume() {
     assert_eq!((refused.claimed, refused.refusal.reason.as_str()), (Some("west".into()), "UnknownPeer"));
     // Twice sure: no tickets, and nowhere to keep them.
     let (own, peers) = (east.identities.current(), east.transport.peers.subscribe());
-    let server = tls::server(own, peers, &[ALPN_CONTROL], east.clock.clone(), Slot::default());
+    let server = tls::server(own, peers, WireVersions::OURS.alpns(), east.clock.clone(), Slot::default());
     assert_eq!((server.send_tls13_tickets, server.max_early_data_size), (0, 0));
     assert!(!server.session_storage.can_cache());
 }

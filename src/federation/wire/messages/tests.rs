@@ -38,6 +38,8 @@ fn samples() -> Vec<Message> {
             free_brokers: Some(0),
             free_bursts: Some(9),
         })),
+        Message::Capacity(None),
+        Message::Capacity(Some(Capacity { nodes: 1, ..Capacity::default() })),
         Message::Summary(Summary {
             epoch: Epoch(7),
             sequence: 300,
@@ -176,6 +178,7 @@ fn what_every_version_sends_must_be_there() {
     for (broken, error) in [
         (proto::Hello { cluster: String::new(), ..hello() }, DecodeError::Invalid("cluster name")),
         (proto::Hello { cluster_uid: String::new(), ..hello() }, DecodeError::Invalid("cluster UID")),
+        (proto::Hello { cluster_uid: "u".repeat(limits::UID + 1), ..hello() }, DecodeError::Invalid("cluster UID")),
         (
             proto::Hello { labels: (0..65).map(|i| (i.to_string(), String::new())).collect(), ..hello() },
             DecodeError::TooMany("labels"),
@@ -185,7 +188,25 @@ fn what_every_version_sends_must_be_there() {
     }
     let key = proto::Key { kind: 1, burst: String::new() };
     assert_eq!(known_keys(vec![key.clone()]), Err(DecodeError::Invalid("key")));
+    let long = proto::Key { kind: 1, burst: "u".repeat(limits::UID + 1) };
+    assert_eq!(known_keys(vec![long]), Err(DecodeError::Invalid("key")), "it would be kept");
     assert_eq!(known_keys(vec![key; limits::KEYS_PER_PEER + 1]), Err(DecodeError::TooMany("keys")));
+}
+
+#[test]
+fn what_is_shown_of_a_peer_is_plain_and_short() {
+    let hello = proto::Hello {
+        cluster: "east".into(),
+        cluster_uid: "uid".into(),
+        agent_version: format!("1\x1b[2J{}", "9".repeat(1_000)),
+        labels: [("a\nb".to_owned(), "c\u{7}".to_owned())].into(),
+        ..proto::Hello::default()
+    };
+    let parsed = Hello::try_from(hello).unwrap();
+    assert!(parsed.agent_version.starts_with("1 [2J9") && parsed.agent_version.len() == limits::WORD);
+    assert_eq!(parsed.labels, [("a b".to_owned(), "c".to_owned())].into());
+    let absurd = Capacity::from(proto::Capacity { free_memory_mib: u64::MAX, ..proto::Capacity::default() });
+    assert!(absurd.free_memory_mib < 1 << 53, "the API server could not store it");
 }
 
 #[test]
@@ -206,7 +227,7 @@ fn the_certificate_is_not_in_the_debug_of_its_message() {
 proptest! {
     #[test]
     fn perturbed_frames_never_panic(
-        which in 0..9_usize,
+        which in 0..11_usize,
         flips in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
         cut in any::<prop::sample::Index>(),
     ) {

@@ -17,6 +17,7 @@ use crate::contract::ports::{Incoming, State};
 use crate::federation::session::Sequences;
 use crate::federation::testing::Cluster;
 use crate::federation::wire::registry::RefusalReason;
+use crate::federation::wire::version::WireVersions;
 use crate::federation::wire::{frame, limits};
 
 /// One way.
@@ -151,6 +152,7 @@ impl World {
             cluster_uid: uid.into(),
             labels: BTreeMap::new(),
             version: "0.1.0".into(),
+            versions: WireVersions::OURS,
             epoch: Some(Epoch(epoch)),
             instance: self.instances,
             timers: T,
@@ -210,7 +212,7 @@ impl World {
     pub(super) fn half_open(&mut self, from: &str, to: &str) {
         let now = self.now();
         let expires = Timestamp::MAX;
-        let connected = Connected { name: from.into(), remote: "10.9.9.9:1".into(), expires };
+        let connected = Connected { name: from.into(), remote: "10.9.9.9:1".into(), expires, version: None };
         self.node(to).membership.connected(now, &connected, None).unwrap();
         self.settle();
     }
@@ -420,7 +422,7 @@ impl World {
         for (end, (at, peer, dialled)) in [(from, to, Some((&meant, ticket))), (to, from, None)].into_iter().enumerate()
         {
             let port = u16::try_from(wire).unwrap_or_default();
-            let connected = Connected { name: peer.into(), remote: format!("10.0.0.1:{port}"), expires };
+            let connected = Connected { name: peer.into(), remote: format!("10.0.0.1:{port}"), expires, version: None };
             match self.node(at).membership.connected(now, &connected, dialled) {
                 Ok(id) => {
                     self.node(at).wires.insert(id, (wire, end));

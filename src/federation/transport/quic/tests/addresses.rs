@@ -37,3 +37,88 @@ async fn a_taken_port_is_named() {
     let error = Node::at(&river, "west", first.transport.local_addr()).err().unwrap();
     assert!(error.to_string().contains(&first.transport.local_addr().to_string()), "{error}");
 }
+
+/// A NAT between one client and a server, which can forget what it translates to what.
+struct Nat {
+    inside: Arc<tokio::net::UdpSocket>,
+    outside: watch::Sender<Arc<tokio::net::UdpSocket>>,
+    _tasks: [AbortOnDropHandle<()>; 2],
+}
+
+impl Nat {
+    async fn before(server: SocketAddr) -> Self {
+        let inside = Arc::new(tokio::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap());
+        let outside = watch::Sender::new(Self::outside(server).await);
+        let client = watch::Sender::<Option<SocketAddr>>::default();
+        let (from_client, to_server, seen) = (inside.clone(), outside.subscribe(), client.clone());
+        let there = async move {
+            let mut buffer = [0; 2_000];
+            loop {
+                let (length, from) = from_client.recv_from(&mut buffer).await.unwrap();
+                seen.send_replace(Some(from));
+                let outside = to_server.borrow().clone();
+                outside.send(&buffer[..length]).await.unwrap();
+            }
+        };
+        let (to_client, mut from_server, client) = (inside.clone(), outside.subscribe(), client.subscribe());
+        let back = async move {
+            let mut buffer = [0; 2_000];
+            loop {
+                let outside = from_server.borrow_and_update().clone();
+                tokio::select! {
+                    received = outside.recv(&mut buffer) => {
+                        let to = client.borrow().unwrap();
+                        to_client.send_to(&buffer[..received.unwrap()], to).await.unwrap();
+                    }
+                    // What comes to the old address is lost.
+                    _ = from_server.changed() => {}
+                }
+            }
+        };
+        let tasks = [AbortOnDropHandle::new(tokio::spawn(there)), AbortOnDropHandle::new(tokio::spawn(back))];
+        Self { inside, outside, _tasks: tasks }
+    }
+
+    async fn outside(server: SocketAddr) -> Arc<tokio::net::UdpSocket> {
+        let socket = tokio::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        socket.connect(server).await.unwrap();
+        Arc::new(socket)
+    }
+
+    async fn rebind(&self, server: SocketAddr) {
+        self.outside.send_replace(Self::outside(server).await);
+    }
+
+    fn outside_address(&self) -> String {
+        self.outside.borrow().local_addr().unwrap().to_string()
+    }
+}
+
+#[tokio::test]
+async fn a_connection_survives_a_nat_that_rebinds() {
+    let river = authority("river");
+    let (east, west) = (Node::new(&river, "east"), Node::new(&river, "west"));
+    east.knows(&[west.spec()]);
+    let server = east.transport.local_addr();
+    let nat = Nat::before(server).await;
+    let to_east = east.spec();
+    let (dialled, accepted) =
+        tokio::join!(west.transport.dial(&to_east, nat.inside.local_addr().unwrap()), east.accept_link());
+    let dialled = dialled.unwrap();
+    for _ in 0..2 {
+        // Both directions, from the new address on.
+        let (mut send, mut recv) = dialled.open(StreamKind::Query).await.unwrap();
+        send.write_all(b"where am I").await.unwrap();
+        send.shutdown().await.unwrap();
+        let (_, mut answer, mut question) = accepted.accept().await.unwrap();
+        question.read_to_string(&mut String::new()).await.unwrap();
+        answer.write_all(&vec![b'x'; 300_000]).await.unwrap();
+        answer.shutdown().await.unwrap();
+        let mut text = String::new();
+        recv.read_to_string(&mut text).await.unwrap();
+        assert_eq!(text.len(), 300_000);
+        assert_eq!(accepted.remote(), nat.outside_address());
+        nat.rebind(server).await;
+    }
+    assert_eq!(dialled.remote(), nat.inside.local_addr().unwrap().to_string());
+}
