@@ -16,7 +16,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::contract::{Capacity, LeadAddress, PeerState, PhaseTimes};
+use crate::contract::{Capacity, Finding, LeadAddress, PeerState, PhaseTimes};
 
 /// Version of these documents. Fields are added within a version, never renamed or removed.
 pub const API_VERSION: &str = "admin.tributary.dev/v1";
@@ -137,6 +137,12 @@ pub struct BurstRow {
     /// When each step was reached.
     #[serde(default)]
     pub times: PhaseTimes,
+    /// What the peer found out about the way to the lead broker, its certificate and the images.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub preflight: Vec<Finding>,
+    /// Its pods are on simulated nodes: whether brokers joined is not checkable.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub simulated: bool,
     /// When it was made.
     pub created: Option<Timestamp>,
 }

@@ -5,7 +5,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::hosted_burst::{BurstPhase, LeadEndpoint, PhaseTimestamps};
+use super::hosted_burst::{BurstPhase, LeadEndpoint, PhaseTimestamps, PreflightFinding};
 use super::schema::is_default;
 use super::selector::PeerSelector;
 
@@ -70,6 +70,9 @@ pub struct BurstSpec {
     /// Flux `major.minor`, when known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flux_version: Option<String>,
+    /// Architecture of the lead broker's node (`amd64`, `arm64`), once it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arch: Option<String>,
     /// BurstTemplate: what the provider makes a MiniCluster of. Preserved as it is; the provider judges it.
     #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true), with = "serde_json::Map<String, serde_json::Value>")]
     pub template: serde_json::Value,
@@ -124,13 +127,21 @@ pub struct BurstStatus {
     /// Until when, at the earliest, the ranks stay reserved for a peer that was lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reserved_until: Option<Time>,
-    /// When each step was reached.
+    /// When each step was reached, on this cluster's clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub times: Option<PhaseTimestamps>,
+    /// What the peer found out about the way to the lead broker, its certificate and the images.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["check"]))]
+    pub preflight: Vec<PreflightFinding>,
+    /// Its pods are on simulated nodes (kwok): that they are ready says nothing of brokers.
+    #[serde(skip_serializing_if = "is_default")]
+    pub simulated: bool,
     /// `metadata.generation` this status answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Placed`, `Admitted`, `Ready`; `LeadAddress`, if it had to be waited for; and `Delivered`, if what was to be told to
+    /// `Placed`, `Admitted`, `Ready`; `Preflight`: whether brokers will be able to join, as far as the peer found out;
+    /// `BrokersOnline`: whether they did, `Unknown` with reason `NotCheckable` on simulated nodes; `LeadAddress`, if it had to be waited for; and `Delivered`, if what was to be told to
     /// the peer could not be sent.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
@@ -145,6 +156,9 @@ pub struct CredentialRecipient {
     pub peer: String,
     /// Incarnation whose certificate it was.
     pub incarnation: String,
+    /// UID of its ClusterPeer at that time: another one of the same name is another decision to trust.
+    #[serde(rename = "peerUID", default, skip_serializing_if = "Option::is_none")]
+    pub peer_uid: Option<String>,
 }
 
 /// A peer's refusal.

@@ -1,6 +1,6 @@
 //! `HostedBurst`: a burst of another cluster's MiniCluster that runs here (provider side).
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -68,6 +68,9 @@ pub struct HostedBurstSpec {
     /// Flux `major.minor`, when the root knows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flux_version: Option<String>,
+    /// Architecture of the lead broker's node (`amd64`, `arm64`), once it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arch: Option<String>,
     /// BurstTemplate, as admitted.
     #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true), with = "serde_json::Map<String, serde_json::Value>")]
     pub template: serde_json::Value,
@@ -129,22 +132,46 @@ pub enum BurstPhase {
     Lost,
 }
 
-/// When each step was reached.
+/// When each step was reached for the first time, on the clock of the cluster that shows it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PhaseTimestamps {
+    /// The Burst was made. Root only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub planned: Option<MicroTime>,
+    /// A peer was chosen, and is told. Root only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offered: Option<MicroTime>,
     /// Admitted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub accepted: Option<Time>,
+    pub accepted: Option<MicroTime>,
     /// MiniCluster, Secret and Service made.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub provisioned: Option<Time>,
-    /// Every wanted broker online for the first time.
+    pub provisioned: Option<MicroTime>,
+    /// Every wanted pod runs.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ready: Option<Time>,
+    pub started: Option<MicroTime>,
+    /// Every wanted broker is online, as its readiness probe says. Never set for pods on simulated nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ready: Option<MicroTime>,
     /// Nothing left.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub released: Option<Time>,
+    pub released: Option<MicroTime>,
+}
+
+/// One thing that was looked at before the pods of a burst were made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PreflightFinding {
+    /// What was looked at: `LeadAddress`, `Certificate`, `FluxVersion`, `ViewImage`, `Architecture`, `User`.
+    pub check: String,
+    /// `pass`, `fail` (brokers will not join) or `unknown`.
+    pub outcome: String,
+    /// What was found.
+    pub message: String,
+    /// What can be done about it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub hint: String,
 }
 
 /// What the provider says of the burst.
@@ -176,7 +203,16 @@ pub struct HostedBurstStatus {
     /// `metadata.generation` this status answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Admitted`, `Credential`, `Ready`.
+    /// What the provider found out about the way to the lead broker, its certificate and the images, before it made the
+    /// pods, and as long as brokers are missing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["check"]))]
+    pub preflight: Vec<PreflightFinding>,
+    /// Its pods are on simulated nodes (kwok): that they are ready says nothing of brokers.
+    #[serde(skip_serializing_if = "is_default")]
+    pub simulated: bool,
+    /// `Admitted`, `Credential`, `Leased`, `Ready`; `Preflight`: whether brokers will be able to join, as far as was found
+    /// out; and `BrokersOnline`: whether they did, `Unknown` with reason `NotCheckable` on simulated nodes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

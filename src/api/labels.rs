@@ -194,6 +194,12 @@ pub mod condition {
     pub const PLACED: &str = "Placed";
     /// Burst, HostedBurst: the provider takes it.
     pub const ADMITTED: &str = "Admitted";
+    /// Burst, HostedBurst: brokers will be able to join, as far as was found out before there were any.
+    pub const PREFLIGHT: &str = "Preflight";
+    /// Burst, HostedBurst: every wanted broker has joined, as its readiness probe says.
+    pub const BROKERS_ONLINE: &str = "BrokersOnline";
+    /// MiniCluster: a cluster that is no peer any more has the certificate of the running instance. Set once it was so.
+    pub const CERTIFICATE_EXPOSED: &str = "CertificateExposed";
     /// HostedBurst: the root is heard of.
     pub const LEASED: &str = "Leased";
 }

@@ -142,6 +142,11 @@ pub struct ImportPolicy {
     pub allow_schedulers: Vec<String>,
     /// Whether a template may set nodeSelector, node affinity and tolerations.
     pub allow_scheduling: bool,
+    /// Flux `major.minor` of the images of this cluster, for example `0.68`: where a mirror, or the nodes themselves, decide
+    /// what a tag stands for. A burst of another one is refused, since its brokers could not join. Unset: what the tag of
+    /// the template's image says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flux_version: Option<String>,
     /// Images a template may use, as glob patterns (`ghcr.io/our-org/*`). Empty: any.
     pub allow_images: Vec<String>,
 }

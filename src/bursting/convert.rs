@@ -1,9 +1,11 @@
 //! The same things in the words of the contract and in those of the API.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-use crate::api::hosted_burst::{BurstPhase, LeadEndpoint, PhaseTimestamps};
-use crate::contract::{LeadAddress, Phase, PhaseTimes};
+use serde::Deserialize as _;
+
+use crate::api::hosted_burst::{BurstPhase, LeadEndpoint, PhaseTimestamps, PreflightFinding};
+use crate::contract::{Check, Finding, LeadAddress, Outcome, Phase, PhaseTimes};
 
 macro_rules! same_words {
     ($($phase:ident),*) => {
@@ -36,17 +38,35 @@ impl From<LeadEndpoint> for LeadAddress {
 
 impl From<PhaseTimes> for PhaseTimestamps {
     fn from(times: PhaseTimes) -> Self {
-        let PhaseTimes { accepted, provisioned, ready, released } = times;
-        let [accepted, provisioned, ready, released] = [accepted, provisioned, ready, released].map(|at| at.map(Time));
-        Self { accepted, provisioned, ready, released }
+        let PhaseTimes { planned, offered, accepted, provisioned, started, ready, released } = times;
+        let all = [planned, offered, accepted, provisioned, started, ready, released];
+        let [planned, offered, accepted, provisioned, started, ready, released] = all.map(|at| at.map(MicroTime));
+        Self { planned, offered, accepted, provisioned, started, ready, released }
     }
 }
 
 impl From<PhaseTimestamps> for PhaseTimes {
     fn from(times: PhaseTimestamps) -> Self {
-        let PhaseTimestamps { accepted, provisioned, ready, released } = times;
-        let [accepted, provisioned, ready, released] =
-            [accepted, provisioned, ready, released].map(|at| at.map(|Time(at)| at));
-        Self { accepted, provisioned, ready, released }
+        let PhaseTimestamps { planned, offered, accepted, provisioned, started, ready, released } = times;
+        let all = [planned, offered, accepted, provisioned, started, ready, released];
+        let [planned, offered, accepted, provisioned, started, ready, released] =
+            all.map(|at| at.map(|MicroTime(at)| at));
+        Self { planned, offered, accepted, provisioned, started, ready, released }
+    }
+}
+
+impl From<Finding> for PreflightFinding {
+    fn from(finding: Finding) -> Self {
+        let Finding { check, outcome, message, hint } = finding;
+        Self { check: check.as_str().to_owned(), outcome: outcome.as_str().to_owned(), message, hint }
+    }
+}
+
+impl From<PreflightFinding> for Finding {
+    fn from(finding: PreflightFinding) -> Self {
+        let PreflightFinding { check, outcome, message, hint } = finding;
+        let word = |text: &str| serde_json::Value::String(text.to_owned());
+        let check = serde_json::from_value(word(&check)).unwrap_or(Check::Other(check));
+        Self { check, outcome: Outcome::deserialize(word(&outcome)).unwrap_or_default(), message, hint }
     }
 }

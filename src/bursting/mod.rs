@@ -19,11 +19,13 @@ mod fresh;
 pub mod nodes;
 pub mod note;
 pub mod peers;
+pub mod preflight;
 pub mod provider;
 pub mod root;
 mod shared;
 #[cfg(test)]
 mod simulation;
+mod statements;
 pub mod template;
 pub mod timing;
 pub mod tunnels;

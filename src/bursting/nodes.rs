@@ -72,6 +72,12 @@ pub struct NodeView {
     pub pod_ranges: Vec<Range>,
     /// `status.allocatable`.
     pub allocatable: Amounts,
+    /// `status.nodeInfo.architecture`, as the kubelet says it (`amd64`).
+    pub architecture: Option<String>,
+    /// Its kubelet is not heard of.
+    pub lost: bool,
+    /// There is no kubelet: kwok plays one, and what its pods say is made up.
+    pub simulated: bool,
 }
 
 /// A taint that keeps pods away.

@@ -21,6 +21,8 @@ use crate::contract::{Capacity, ClusterUid, PeerName, PeerReport, PeerSpec, Peer
 pub struct PeerView {
     /// Labels of the ClusterPeer.
     pub labels: BTreeMap<String, String>,
+    /// `metadata.uid` of the ClusterPeer.
+    pub uid: Option<String>,
     /// `metadata.generation` of the ClusterPeer.
     pub generation: Option<i64>,
     /// No connection is wanted.
@@ -50,6 +52,7 @@ impl PeerView {
         let shown = report.and_then(|report| report.cluster_uid.clone());
         Self {
             labels: peer.metadata.labels.clone().unwrap_or_default(),
+            uid: peer.metadata.uid.clone(),
             generation: peer.metadata.generation,
             suspended: peer.spec.suspend,
             draining: peer.spec.drain,

@@ -1,8 +1,10 @@
 //! Which bursts are carried through the agents' own connection: who may connect, and where to. Pure but for the tables that
 //! the federation reads.
 
-use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -11,6 +13,7 @@ use super::nodes::PodView;
 use super::provider::materialize::LEAD_PORT;
 use super::root::lead_address::lead_pod;
 use super::root::offer;
+use super::shared::lock;
 use crate::api::burst::Burst;
 use crate::api::hosted_burst::HostedBurst;
 use crate::contract::Phase;
@@ -23,6 +26,33 @@ pub struct Tunnels {
     outlets: watch::Sender<Outlets>,
     inlets: watch::Sender<Inlets>,
     listening: watch::Sender<Listening>,
+    /// The bursts as they are, and those whose lead this agent itself is looking at through their port.
+    admitted: Mutex<Admitted>,
+}
+
+#[derive(Default)]
+struct Admitted {
+    inlets: Inlets,
+    knocking: BTreeMap<TunnelKey, u32>,
+}
+
+/// Lets this agent in at the port of a burst until it is dropped.
+pub(super) struct Knock {
+    tunnels: Arc<Tunnels>,
+    key: TunnelKey,
+}
+
+impl Drop for Knock {
+    fn drop(&mut self) {
+        let mut admitted = lock(&self.tunnels.admitted);
+        if let Entry::Occupied(mut knocking) = admitted.knocking.entry(self.key.clone()) {
+            *knocking.get_mut() -= 1;
+            if *knocking.get() == 0 {
+                knocking.remove();
+            }
+        }
+        self.tunnels.publish(&admitted);
+    }
 }
 
 impl Tunnels {
@@ -30,7 +60,7 @@ impl Tunnels {
     pub(super) fn new(address: Option<IpAddr>) -> Self {
         let (outlets, inlets, listening) =
             (watch::Sender::default(), watch::Sender::default(), watch::Sender::default());
-        Self { address, outlets, inlets, listening }
+        Self { address, outlets, inlets, listening, admitted: Mutex::default() }
     }
 
     /// Root side: where the connections of our bursts lead.
@@ -65,7 +95,17 @@ impl Tunnels {
     /// Nothing is carried in a term that has not begun.
     pub(super) fn clear(&self) {
         self.outlets.send_replace(Outlets::new());
-        self.inlets.send_replace(Inlets::new());
+        let mut admitted = lock(&self.admitted);
+        admitted.inlets.clear();
+        self.publish(&admitted);
+    }
+
+    /// Lets this agent in at the port of a burst, to look whether its lead answers: until what is returned is dropped.
+    pub(super) fn knock(self: &Arc<Self>, key: TunnelKey) -> Knock {
+        let mut admitted = lock(&self.admitted);
+        *admitted.knocking.entry(key.clone()).or_default() += 1;
+        self.publish(&admitted);
+        Knock { tunnels: self.clone(), key }
     }
 
     /// Says what became of a burst of ours.
@@ -89,6 +129,18 @@ impl Tunnels {
 
     /// Says what bursts of peers are here.
     pub(super) fn put_inlets(&self, inlets: Inlets) {
+        let mut admitted = lock(&self.admitted);
+        admitted.inlets = inlets;
+        self.publish(&admitted);
+    }
+
+    fn publish(&self, admitted: &Admitted) {
+        let mut inlets = admitted.inlets.clone();
+        for key in admitted.knocking.keys() {
+            if let Some(inlet) = inlets.get_mut(key) {
+                inlet.sources.extend(self.address);
+            }
+        }
         self.inlets.send_if_modified(|all| {
             let changed = *all != inlets;
             *all = inlets;
@@ -155,7 +207,7 @@ mod tests {
 
     fn burst() -> Burst {
         let spec = BurstSpec { tunnel: true, incarnation: "job-1".into(), lease_seconds: 300, ..BurstSpec::default() };
-        let recipient = CredentialRecipient { peer: "west".into(), incarnation: "job-1".into() };
+        let recipient = CredentialRecipient { peer: "west".into(), incarnation: "job-1".into(), peer_uid: None };
         let status = BurstStatus {
             peer: Some("west".into()),
             phase: BurstPhase::Accepted,

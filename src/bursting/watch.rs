@@ -156,7 +156,7 @@ impl<'de> Deserialize<'de> for WatchedNode {
         let ready = status.conditions.iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True");
         let keeps_away = |effect: &str| effect == "NoSchedule" || effect == "NoExecute";
         let taints = spec.taints.unwrap_or_default().into_iter().filter(|taint| keeps_away(&taint.effect));
-        let allocatable = status.allocatable.unwrap_or_default();
+        let (allocatable, info) = (status.allocatable.unwrap_or_default(), status.node_info.unwrap_or_default());
         let view = NodeView {
             labels: node.metadata.labels.clone().unwrap_or_default(),
             schedulable: ready && !spec.unschedulable.unwrap_or(false),
@@ -165,6 +165,9 @@ impl<'de> Deserialize<'de> for WatchedNode {
                 .collect(),
             addresses: status.addresses.unwrap_or_default().into_iter().map(|one| (one.type_, one.address)).collect(),
             pod_ranges: spec.pod_cidrs.unwrap_or_default().iter().filter_map(|range| range.parse().ok()).collect(),
+            lost: !ready,
+            architecture: Some(info.architecture.clone()).filter(|name| !name.is_empty()),
+            simulated: [&info.kubelet_version, &info.container_runtime_version].iter().any(|by| by.starts_with("kwok")),
             allocatable: amounts(allocatable.iter().map(|(key, quantity)| (key.as_str(), quantity.0.as_str()))),
         };
         Ok(Self { metadata: slimmed(node.metadata), view })

@@ -66,12 +66,29 @@ pub async fn delete<K: Resource<DynamicType = ()>>(
     doomed: &Doomed,
     propagation: PropagationPolicy,
 ) -> Result<Deleted, RequestError> {
+    delete_with::<K>(writer, doomed, DeleteParams { propagation_policy: Some(propagation), ..DeleteParams::default() })
+        .await
+}
+
+/// Deletes a pod without waiting for its kubelet to end it.
+///
+/// # Errors
+/// As [`delete`].
+pub async fn delete_at_once<K: Resource<DynamicType = ()>>(
+    writer: &Client,
+    doomed: &Doomed,
+) -> Result<Deleted, RequestError> {
+    delete_with::<K>(writer, doomed, DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() }).await
+}
+
+async fn delete_with<K: Resource<DynamicType = ()>>(
+    writer: &Client,
+    doomed: &Doomed,
+    params: DeleteParams,
+) -> Result<Deleted, RequestError> {
     let failed = |cause: Cause| RequestError::new("delete", named::<K>(&doomed.key), cause);
-    let params = DeleteParams {
-        propagation_policy: Some(propagation),
-        preconditions: Some(Preconditions { uid: Some(doomed.uid.clone()), resource_version: None }),
-        ..DeleteParams::default()
-    };
+    let preconditions = Some(Preconditions { uid: Some(doomed.uid.clone()), resource_version: None });
+    let params = DeleteParams { preconditions, ..params };
     let request = Request::new(K::url_path(&(), doomed.key.namespace.as_deref()))
         .delete(&doomed.key.name, &params)
         .map_err(|error| failed(error.into()))?;

@@ -75,6 +75,9 @@ pub struct DesiredBurst {
     pub tunnel: bool,
     /// `major.minor` of Flux, when the root knows it.
     pub flux_version: Option<String>,
+    /// Architecture of the lead broker's node (`amd64`, `arm64`), once it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arch: Option<String>,
     /// BurstTemplate as JSON: applied with strict field validation, so that an older provider rejects what it does
     /// not know instead of dropping it.
     pub template: serde_json::Value,

@@ -11,6 +11,7 @@ pub mod latest;
 pub mod observed;
 pub mod peer;
 pub mod ports;
+pub mod preflight;
 pub mod rejection;
 pub mod tunnel;
 
@@ -20,4 +21,5 @@ pub use desired::{DesiredBurst, HostedKey, LeadAddress, RootIdentity};
 pub use latest::{DirtySet, Latest};
 pub use observed::{ObservedBurst, Phase, PhaseTimes};
 pub use peer::{BurstUid, ClusterUid, Epoch, PeerName, PeerReport, PeerSpec, PeerState, Refusal};
+pub use preflight::{Check, Finding, Outcome};
 pub use rejection::{Rejection, RejectionReason};

@@ -1,9 +1,11 @@
 //! What a provider says of a burst it was offered.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{BurstUid, Rejection};
+use super::{BurstUid, Finding, Rejection};
 
 /// Where a burst stands, in the order a good one passes through.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
@@ -63,18 +65,59 @@ impl std::fmt::Display for Phase {
     }
 }
 
-/// When each step was reached, on the provider's wall clock.
+/// When each step was reached. A provider says when its own were, on its clock; a root keeps all of them on one clock, its
+/// own.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PhaseTimes {
+    /// The Burst was made (root).
+    pub planned: Option<Timestamp>,
+    /// A peer was chosen, and is told (root).
+    pub offered: Option<Timestamp>,
     /// Admitted.
     pub accepted: Option<Timestamp>,
     /// MiniCluster, Secret and Service exist.
     pub provisioned: Option<Timestamp>,
-    /// Every wanted broker online for the first time.
+    /// Every wanted pod runs for the first time.
+    pub started: Option<Timestamp>,
+    /// Every wanted broker online for the first time, as its readiness probe says. Never on simulated nodes.
     pub ready: Option<Timestamp>,
     /// Nothing left.
     pub released: Option<Timestamp>,
+}
+
+/// One step of a burst.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Step {
+    /// `planned`, `offered`, `admitted`, `created`, `started` or `online`.
+    pub name: &'static str,
+    /// When it was reached.
+    pub at: Timestamp,
+    /// How long it took since the step before.
+    pub took: Duration,
+}
+
+impl PhaseTimes {
+    /// The steps that were reached, in their order.
+    pub fn steps(&self) -> Vec<Step> {
+        let Self { planned, offered, accepted, provisioned, started, ready, released: _ } = self;
+        let all = [
+            ("planned", planned),
+            ("offered", offered),
+            ("admitted", accepted),
+            ("created", provisioned),
+            ("started", started),
+            ("online", ready),
+        ];
+        let mut steps: Vec<Step> = Vec::new();
+        for (name, at) in all.into_iter().filter_map(|(name, at)| Some((name, (*at)?))) {
+            // A clock may have been set back in between.
+            let since = |before: &Step| Duration::try_from(at.duration_since(before.at)).unwrap_or_default();
+            let took = steps.last().map(since).unwrap_or_default();
+            steps.push(Step { name, at, took });
+        }
+        steps
+    }
 }
 
 /// The provider's answer to one [`super::DesiredBurst`]. Replaced as a whole.
@@ -95,6 +138,12 @@ pub struct ObservedBurst {
     pub hosted_uid: Option<String>,
     /// Brokers online (ready pods).
     pub ready_brokers: u32,
+    /// Its pods are on simulated nodes (kwok): that they are ready says nothing of brokers.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub simulated: bool,
+    /// What was found out before its pods were made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub preflight: Vec<Finding>,
     /// Digest the provider computed from the rank map.
     pub rank_map_digest: Option<String>,
     /// Digest of the certificate the provider holds; `None` until it has it.
@@ -105,4 +154,34 @@ pub struct ObservedBurst {
     pub message: String,
     /// When each step was reached.
     pub times: PhaseTimes,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_step_takes_the_time_since_the_one_before_it() {
+        let at = |millis| Timestamp::from_millisecond(millis).ok();
+        let times = PhaseTimes {
+            planned: at(1_000),
+            offered: at(1_100),
+            accepted: at(1_400),
+            provisioned: at(1_300),
+            ready: at(5_300),
+            ..PhaseTimes::default()
+        };
+        let steps: Vec<_> = times.steps().into_iter().map(|step| (step.name, step.took.as_millis())).collect();
+        let expected = [("planned", 0), ("offered", 100), ("admitted", 300), ("created", 0), ("online", 4_000)];
+        assert_eq!(steps, expected, "a step that was not seen is left out; a clock that went back gives no time");
+    }
+
+    #[test]
+    fn an_answer_of_an_older_version_is_read() {
+        let old = r#"{"uid":"u","observedGeneration":1,"incarnation":"i","phase":"Ready","rejection":null,
+            "hostedUid":null,"readyBrokers":3,"rankMapDigest":null,"credentialDigest":null,"lead":null,"message":"",
+            "times":{"accepted":"2026-01-01T00:00:00Z"}}"#;
+        let read: ObservedBurst = serde_json::from_str(old).unwrap();
+        assert_eq!((read.ready_brokers, read.simulated, read.preflight.len()), (3, false, 0));
+    }
 }

@@ -52,6 +52,7 @@ pub(crate) fn desired(uid: &str, generation: u64) -> DesiredBurst {
         lead: None,
         tunnel: false,
         flux_version: None,
+        arch: None,
         template: serde_json::json!({"spec": {"tasks": 1}}),
         lease_seconds: 300,
         drain_seconds: 60,

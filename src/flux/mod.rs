@@ -9,6 +9,7 @@
 pub mod broker_toml;
 mod canonical;
 pub mod certificate;
+pub mod curve;
 pub mod digest;
 pub mod hostlist;
 pub mod hosts_table;
@@ -17,6 +18,7 @@ pub mod rank_map;
 pub mod resource_set;
 pub mod slot;
 pub mod topology;
+pub mod version;
 mod zpl;
 
 pub use broker_toml::{BrokerConfig, BrokerNetwork, BrokerPaths, Side};
@@ -29,3 +31,4 @@ pub use rank_map::{RankMap, RankMapError};
 pub use resource_set::ResourceSet;
 pub use slot::Slot;
 pub use topology::{Topology, TopologyError};
+pub use version::FluxVersion;

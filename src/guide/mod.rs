@@ -3,6 +3,9 @@
 #[doc = include_str!("federating.md")]
 pub mod federating {}
 
+#[doc = include_str!("bursting.md")]
+pub mod bursting {}
+
 #[doc = include_str!("agentctl.md")]
 pub mod agentctl {}
 

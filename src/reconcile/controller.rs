@@ -22,9 +22,10 @@ use super::pod_index::PodIndexes;
 use super::status::{Facts, JobFacts, compute};
 use super::view::{ConfigMapView, JobView, LeadPodView, PodView};
 use crate::api::burst::Burst;
-use crate::api::hosted_burst::BurstPhase;
+use crate::api::hosted_burst::{BurstPhase, HostedBurst};
 use crate::api::labels;
 use crate::api::minicluster::MiniCluster;
+use crate::api::peer::ClusterPeer;
 use crate::clock::{SharedClock, SystemRng};
 use crate::cluster::ObjectKey;
 use crate::cluster::caches::{self, Cache, Selection, Subscription, controller_of};
@@ -80,17 +81,29 @@ pub enum Error {
     Certificate(#[from] certificate::Error),
 }
 
+/// What other parts of an agent watch as well.
+#[derive(Clone)]
+pub struct Watched {
+    /// MiniClusters.
+    pub mini_clusters: Cache<MiniCluster>,
+    /// Bursts.
+    pub bursts: Cache<Burst>,
+    /// HostedBursts.
+    pub hosted: Cache<HostedBurst>,
+    /// ClusterPeers.
+    pub peers: Cache<ClusterPeer>,
+}
+
 impl Controller {
     /// A controller and the watches that fill its caches: spawn them; they run on standbys too.
     pub fn new(
         clients: Clients,
-        mini_clusters: Cache<MiniCluster>,
-        bursts: Cache<Burst>,
-        hosted: Cache<crate::api::hosted_burst::HostedBurst>,
+        watched: Watched,
         events: Events,
         settings: Context,
         clock: SharedClock,
     ) -> (Arc<Self>, Vec<BoxFuture<'static, ()>>) {
+        let Watched { mini_clusters, bursts, hosted, peers } = watched;
         let reader = &clients.reader;
         let managed = Selection::labels(format!("{}={}", labels::kubernetes::MANAGED_BY, labels::TRIBUTARY));
         let service_pods = Selection::labels(format!("{}={}", labels::ROLE, labels::role::SERVICES));
@@ -115,6 +128,7 @@ impl Controller {
             definitions,
             bursts,
             hosted,
+            peers,
         };
         let queue = Queue::new(clock.clone());
         let mut subscriptions = feed(&caches, &queue);
@@ -413,6 +427,7 @@ impl Controller {
             taken: decision.taken.as_ref().map(|taken| taken.iter().map(Taken::sentence).collect()),
             bursts: &known.bursts,
             rank_map: rank_map.as_ref(),
+            peers: &self.caches.peer_uids(),
             credential_secret: Some(certificate::secret_name(known)),
             node_port: known.node_port(),
             load_balancer: known.load_balancer(),
@@ -446,9 +461,19 @@ fn feed(caches: &Caches, queue: &Queue<ObjectKey>) -> Vec<Subscription> {
     fn owner(child: &impl kube::Resource) -> Vec<ObjectKey> {
         controller_of::<MiniCluster>(child).into_iter().collect()
     }
-    let Caches { mini_clusters, jobs, config_maps, services, service_pods, lead_pods, definitions, bursts, hosted } =
-        caches;
-    let all = mini_clusters.clone();
+    let Caches {
+        mini_clusters,
+        jobs,
+        config_maps,
+        services,
+        service_pods,
+        lead_pods,
+        definitions,
+        bursts,
+        hosted,
+        peers,
+    } = caches;
+    let (all, roots) = (mini_clusters.clone(), mini_clusters.clone());
     vec![
         mini_clusters.feed(queue, |object| vec![ObjectKey::of(object)]),
         jobs.feed(queue, |job| vec![ObjectKey::of(job)]),
@@ -459,9 +484,25 @@ fn feed(caches: &Caches, queue: &Queue<ObjectKey>) -> Vec<Subscription> {
         lead_pods.feed(queue, |pod| controller_of::<Job>(pod).into_iter().collect()),
         definitions.feed(queue, move |_| all.objects().iter().map(|object| ObjectKey::of(&**object)).collect()),
         bursts.feed(queue, owner),
+        // Who has certificates and is no peer any more, or was never seen to go.
+        peers.subscribe({
+            let queue = queue.clone();
+            move |change| {
+                let uid = |peer: &Option<Arc<ClusterPeer>>| peer.as_ref().and_then(|peer| peer.uid());
+                if uid(&change.old) != uid(&change.new) {
+                    let given = roots.objects().into_iter().filter(|root| has_given(root));
+                    given.for_each(|root| queue.mark(ObjectKey::of(&*root)));
+                }
+            }
+        }),
         // The hosted MiniCluster bears the slot's name.
         hosted.feed(queue, |hosted| vec![ObjectKey { namespace: hosted.namespace(), name: hosted.spec.slot.clone() }]),
     ]
+}
+
+/// Whether anybody was given the certificate of a root.
+fn has_given(root: &MiniCluster) -> bool {
+    root.status.as_ref().is_some_and(|status| !status.credential_recipients.is_empty())
 }
 
 fn report(run: Run<'_, ObjectKey, Error>) {

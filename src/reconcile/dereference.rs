@@ -11,6 +11,7 @@ use kube::{Resource, ResourceExt};
 
 use super::definition::DefinitionView;
 use super::ending::JobOutcome;
+use super::exposure::PeerUids;
 use super::in_place::JobSettings;
 use super::lead::{self, LeadFacts};
 use super::status::JobFacts;
@@ -18,6 +19,7 @@ use super::view::{ConfigMapView, JobView, LeadPodView, PodView};
 use crate::api::burst::Burst;
 use crate::api::hosted_burst::HostedBurst;
 use crate::api::minicluster::{MiniCluster, MiniClusterStatus};
+use crate::api::peer::ClusterPeer;
 use crate::api::{labels, names};
 use crate::cluster::ObjectKey;
 use crate::cluster::caches::{Cache, controller_of};
@@ -45,6 +47,8 @@ pub struct Caches {
     pub bursts: Cache<Burst>,
     /// HostedBursts.
     pub hosted: Cache<HostedBurst>,
+    /// ClusterPeers.
+    pub peers: Cache<ClusterPeer>,
 }
 
 /// One MiniCluster and what was made for it.
@@ -158,6 +162,12 @@ impl Caches {
         pods.iter().find(lingers).map(|pod| pod.name_any())
     }
 
+    /// The ClusterPeers by name, with their UIDs.
+    pub fn peer_uids(&self) -> PeerUids {
+        let objects = self.peers.objects();
+        objects.iter().map(|peer| (peer.name_any(), peer.uid().unwrap_or_default())).collect()
+    }
+
     /// Why no MiniCluster may be trusted or written to now; see [`super::definition`].
     pub fn outdated(&self) -> Option<String> {
         self.definitions.objects().iter().find_map(|definition| definition.outdated())
@@ -166,8 +176,18 @@ impl Caches {
     /// Waits until every first list is complete.
     pub async fn listed(&self) {
         // Taken apart, so that a cache that nobody waits for does not compile.
-        let Self { mini_clusters, jobs, config_maps, services, service_pods, lead_pods, definitions, bursts, hosted } =
-            self;
+        let Self {
+            mini_clusters,
+            jobs,
+            config_maps,
+            services,
+            service_pods,
+            lead_pods,
+            definitions,
+            bursts,
+            hosted,
+            peers,
+        } = self;
         mini_clusters.listed().await;
         jobs.listed().await;
         config_maps.listed().await;
@@ -178,6 +198,7 @@ impl Caches {
         let _ = tokio::time::timeout(DEFINITIONS_LIMIT, definitions.listed()).await;
         bursts.listed().await;
         hosted.listed().await;
+        peers.listed().await;
     }
 }
 

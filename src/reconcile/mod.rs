@@ -29,6 +29,7 @@ pub mod decide;
 pub mod definition;
 pub mod dereference;
 pub mod ending;
+pub mod exposure;
 pub mod in_place;
 pub mod lead;
 mod memory;

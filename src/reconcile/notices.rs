@@ -39,6 +39,12 @@ pub fn notices(old: &MiniClusterStatus, new: &MiniClusterStatus) -> Vec<Notice> 
             notices.push(Notice::warning("Reconcile", &now.reason, now.message.clone()));
         }
     }
+    if let Some(exposed) = find(&new.conditions, condition::CERTIFICATE_EXPOSED) {
+        let before = find(&old.conditions, condition::CERTIFICATE_EXPOSED).map(|one| (&one.status, &one.message));
+        if exposed.status == "True" && before != Some((&exposed.status, &exposed.message)) {
+            notices.push(Notice::warning("Reconcile", condition::CERTIFICATE_EXPOSED, exposed.message.clone()));
+        }
+    }
     notices
 }
 

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use super::decide::NAME_TAKEN;
 use super::ending::{Ending, JobOutcome, ending};
+use super::exposure::{self, PeerUids, recipients};
 use super::lead::LeadFacts;
 use crate::api::burst::Burst;
 use crate::api::hosted_burst::BurstPhase;
@@ -41,6 +42,8 @@ pub struct Facts<'a> {
     pub rank_map: Option<&'a RankMap>,
     /// Name of the certificate's Secret.
     pub credential_secret: Option<String>,
+    /// The ClusterPeers.
+    pub peers: &'a PeerUids,
     /// Port of the lead Service on the nodes.
     pub node_port: Option<i32>,
     /// Address of its load balancer, once it has one.
@@ -88,6 +91,9 @@ pub fn compute(facts: &Facts<'_>, now: Timestamp) -> MiniClusterStatus {
     let told = told && (facts.over || (old.incarnation == incarnation && ended.is_some()));
     let ending = ended.filter(|_| !told).map(|outcome| ending(outcome, &facts.lead, spec.deadline_seconds()));
     let bursts = bursts(facts);
+    let credential_digest = job.and_then(|job| job.credential_digest.clone());
+    let credential_recipients =
+        recipients(&old.credential_recipients, facts.bursts, credential_digest.as_deref(), facts.peers, now);
     let maximum = match (facts.rank_map, job) {
         // Upstream made the Job: what it has ranks for is what upstream said.
         (_, Some(job)) if job.adopted && old.maximum_size > 0 => old.maximum_size,
@@ -95,6 +101,8 @@ pub fn compute(facts: &Facts<'_>, now: Timestamp) -> MiniClusterStatus {
         (None, _) => spec.max_size(),
     };
     let mut statements = statements(facts, phase, &bursts, ending.as_ref(), restart.as_ref());
+    let own_certificate = spec.flux.curve_cert_secret.is_some() || spec.flux.curve_cert.is_some();
+    statements.extend(exposure::statement(&credential_recipients, own_certificate, &old.conditions));
     if told {
         statements.retain(|statement| ![condition::READY, condition::FINISHED].contains(&statement.type_));
     }
@@ -124,7 +132,8 @@ pub fn compute(facts: &Facts<'_>, now: Timestamp) -> MiniClusterStatus {
         ready: Some(job.map_or(0, |job| job.ready)),
         rank_map: job.and(facts.rank_map).map(RankMap::to_canonical),
         rank_map_digest: job.and_then(|job| job.rank_map_digest.clone()),
-        credential_digest: job.and_then(|job| job.credential_digest.clone()),
+        credential_digest,
+        credential_recipients,
         credential_secret: job.and(facts.credential_secret.clone()),
         exit_code: if told { old.exit_code } else { ending.and_then(|ending| ending.exit_code) },
         lead,
@@ -392,6 +401,8 @@ mod tests {
     use super::*;
     use crate::api::minicluster::MiniClusterSpec;
 
+    static NO_PEERS: PeerUids = PeerUids::new();
+
     fn object(size: i32) -> MiniCluster {
         let mut object = MiniCluster::new("tide", MiniClusterSpec { size: Some(size), ..MiniClusterSpec::default() });
         object.metadata.generation = Some(3);
@@ -413,6 +424,7 @@ mod tests {
             bursts: &[],
             rank_map: None,
             credential_secret: None,
+            peers: &NO_PEERS,
             node_port: None,
             load_balancer: None,
         }

@@ -15,6 +15,7 @@ use tributary_tests::eventually::eventually;
 use tributary_tests::federation::{Federation, SYSTEM, apply_peer, cluster_peer, tail};
 use tributary_tests::scenario::{Place, bursting};
 
+use crate::certificates;
 use crate::shared::{alone, places};
 
 const ROOT: &str = "steady";
@@ -94,6 +95,10 @@ async fn a_burst_outlives_its_providers_leader_and_api_server_and_leaves_when_as
     federation.agent(1).start(&federation.group).unwrap();
     federation.connected().await;
     ready(&east).await;
+    // It is a peer again, and that takes nothing back.
+    certificates::exposed(&east, ROOT, "west").await;
+    certificates::rekeyed(&east, ROOT, "west").await;
+    ready(&east).await;
     east.delete(ROOT).await;
     west.empty(SLOT).await;
 }
@@ -131,5 +136,6 @@ async fn removed(federation: &Federation, kubeconfig: &Path, east: &Place) {
         if said { Ok(()) } else { Err(format!("{status:?}")) }
     })
     .await;
+    certificates::exposed(east, ROOT, "west").await;
     apply_peer(&client, &cluster_peer("west", &federation.agent(1).listen.to_string())).await.unwrap();
 }

@@ -7,6 +7,7 @@
 
 mod availability;
 mod bursting;
+mod certificates;
 mod chart;
 mod corpus;
 mod faults;

@@ -8,5 +8,7 @@ pub mod corpus;
 pub mod eventually;
 pub mod federation;
 pub mod fields;
+pub mod mesh;
 pub mod metrics;
 pub mod scenario;
+pub mod udp_way;

@@ -28,6 +28,7 @@ use tributary::federation::tunnel::{TunnelMetrics, TunnelPorts};
 use tributary::federation::wire::version::WireVersions;
 use tributary::metrics::Metrics;
 use tributary::reconcile::Controller;
+use tributary::reconcile::controller::Watched;
 use tributary::render;
 
 use crate::enrolment::Enrolment;
@@ -98,9 +99,12 @@ impl Leader {
         let Watches { mini_clusters, bursts, hosted, peers } = parts.watches.clone();
         let (controller, mut filling) = Controller::new(
             parts.clients.clone(),
-            mini_clusters.clone(),
-            bursts.clone(),
-            hosted.clone(),
+            Watched {
+                mini_clusters: mini_clusters.clone(),
+                bursts: bursts.clone(),
+                hosted: hosted.clone(),
+                peers: peers.clone(),
+            },
             parts.events.clone(),
             parts.settings.clone(),
             parts.clock.clone(),

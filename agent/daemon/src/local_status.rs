@@ -3,18 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{Resource, ResourceExt};
 use tokio::sync::watch;
 use tributary::admin::{API_VERSION, BurstRow, ClusterStatus, HostedRow, MiniClusterRow, PeerRow};
 use tributary::api::burst::Burst;
-use tributary::api::hosted_burst::{HostedBurst, LeadEndpoint, PhaseTimestamps};
+use tributary::api::hosted_burst::{HostedBurst, LeadEndpoint};
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::peer::ClusterPeer;
 use tributary::cluster::caches::{Cache, controller_of};
 use tributary::cluster::conditions;
 use tributary::contract::ports::PeerRequests;
-use tributary::contract::{LeadAddress, PeerName, PeerReport, PeerState, PhaseTimes};
+use tributary::contract::{Finding, LeadAddress, PeerName, PeerReport, PeerState, PhaseTimes};
 
 use crate::admin_http::LocalStatus;
 
@@ -96,7 +95,9 @@ fn burst(object: &Burst) -> BurstRow {
         lead: object.spec.lead.as_ref().map(address),
         rank_map_digest: object.spec.rank_map_digest.clone(),
         message: Some(status.message).filter(|message| !message.is_empty()),
-        times: status.times.as_ref().map(times).unwrap_or_default(),
+        times: status.times.clone().map(PhaseTimes::from).unwrap_or_default(),
+        preflight: status.preflight.into_iter().map(Finding::from).collect(),
+        simulated: status.simulated,
         created: created(object),
     }
 }
@@ -138,16 +139,6 @@ fn peer(object: &ClusterPeer, reports: &BTreeMap<PeerName, PeerReport>) -> PeerR
 
 fn address(lead: &LeadEndpoint) -> LeadAddress {
     LeadAddress { address: lead.address.clone(), port: lead.port }
-}
-
-fn times(times: &PhaseTimestamps) -> PhaseTimes {
-    let at = |time: &Option<Time>| time.as_ref().map(|time| time.0);
-    PhaseTimes {
-        accepted: at(&times.accepted),
-        provisioned: at(&times.provisioned),
-        ready: at(&times.ready),
-        released: at(&times.released),
-    }
 }
 
 fn created(object: &impl Resource) -> Option<jiff::Timestamp> {

@@ -42,6 +42,11 @@ pub struct FluxSpec {
     #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
     pub arch: Option<String>,
 
+    /// Flux `major.minor` in the images, for example `0.68`: brokers of another one cannot join, so a provider refuses a
+    /// burst whose images say otherwise. Read from the tag of the image that brings Flux, if not written and the tag says it.
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
+    pub version: Option<String>,
+
     /// Command used in place of `flux submit`.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
     pub submit_command: Option<String>,

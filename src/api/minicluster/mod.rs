@@ -41,7 +41,7 @@ pub use self::pod::PodSpec;
 pub use self::quantity::{Amount, ResourceList, ResourceRequirements};
 pub use self::runner::{Runner, RunnerError};
 pub use self::security::ContainerSecurity;
-pub use self::status::{BurstStatus, LeadStatus, MiniClusterStatus, Phase};
+pub use self::status::{BurstStatus, LeadStatus, MiniClusterStatus, Phase, RecipientStatus};
 pub use self::updates::UpdatePolicy;
 pub use self::volume::{ClusterVolume, ContainerVolume};
 pub use self::wait::{BurstWait, InvalidTimeout, WaitFor};

@@ -1,6 +1,6 @@
 //! What is observed of a MiniCluster.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -65,6 +65,11 @@ pub struct MiniClusterStatus {
     /// Name of the Secret that holds the certificate, under the key `curve.cert`.
     #[serde(skip_serializing_if = "is_default")]
     pub credential_secret: Option<String>,
+
+    /// Peers that were given the certificate that the instance runs with, by their names.
+    #[serde(skip_serializing_if = "is_default")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["peer"]))]
+    pub credential_recipients: Vec<RecipientStatus>,
 
     /// Where bursts reach the lead broker.
     #[serde(skip_serializing_if = "is_default")]
@@ -147,6 +152,27 @@ pub struct LeadStatus {
     /// How often its container that runs Flux was started again in that pod.
     #[serde(skip_serializing_if = "is_default")]
     pub restarts: i32,
+}
+
+/// A peer that was given a certificate.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RecipientStatus {
+    /// Name of the peer.
+    pub peer: String,
+
+    /// UID of its ClusterPeer when it was given the certificate.
+    #[serde(rename = "peerUID", default, skip_serializing_if = "is_default")]
+    pub peer_uid: Option<String>,
+
+    /// Digest of the certificate.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub credential_digest: String,
+
+    /// When it was found to be no peer any more: its ClusterPeer was deleted, or made anew. It has the certificate all the
+    /// same, so this stays until the instance runs with another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removed: Option<Time>,
 }
 
 /// One declared burst, as the root sees it.

@@ -13,9 +13,10 @@ use super::policy;
 use crate::api::names;
 use crate::api::peer::ImportPolicy;
 use crate::bursting::nodes::{self, Amounts, NodeView, PodView, Taint};
+use crate::bursting::preflight::facts;
 use crate::bursting::template::{BurstTemplate, PodTemplate};
 use crate::contract::{DesiredBurst, PeerName, Rejection, RejectionReason};
-use crate::flux::RankMap;
+use crate::flux::{FluxVersion, RankMap};
 
 /// Service account of hosted pods, where the policy names none.
 pub const DEFAULT_SERVICE_ACCOUNT: &str = "default";
@@ -75,6 +76,7 @@ pub fn admit(peer: &PeerName, desired: &DesiredBurst, facts: &Facts<'_>) -> Resu
         let message = format!("the import policy of ClusterPeer {peer} does not allow: {}", forbidden.join("; "));
         return Err(Rejection::new(RejectionReason::PolicyForbids, message));
     }
+    flux_version(peer, desired, &template, policy)?;
     impose(&mut template, policy);
     room(desired, &template.pod, facts)?;
     Ok(Admitted { template, rank_map })
@@ -199,6 +201,34 @@ fn rank_map(desired: &DesiredBurst) -> Result<RankMap, Rejection> {
         return Err(mismatch(message));
     }
     Ok(map)
+}
+
+/// Whether brokers of here can join: Flux of the offer is Flux of here, as far as both are known.
+fn flux_version(
+    peer: &PeerName,
+    desired: &DesiredBurst,
+    template: &BurstTemplate,
+    policy: &ImportPolicy,
+) -> Result<(), Rejection> {
+    let mismatch = |message: String| Err(Rejection::new(RejectionReason::FluxVersionMismatch, message));
+    let parsed = |text: &Option<String>| text.as_deref().map(str::parse::<FluxVersion>).transpose();
+    let root = match parsed(&desired.flux_version) {
+        Ok(root) => root,
+        Err(error) => return mismatch(format!("the offer declares a Flux that nobody knows: {error}")),
+    };
+    let image = facts::flux_image(template);
+    let (here, because) = match parsed(&policy.flux_version) {
+        Ok(Some(here)) => (Some(here), format!("import.fluxVersion of ClusterPeer {peer}")),
+        Ok(None) => (FluxVersion::of_image(&image), format!("the tag of image {image}")),
+        Err(error) => return mismatch(format!("import.fluxVersion of ClusterPeer {peer} cannot be read: {error}")),
+    };
+    match root.or_else(|| FluxVersion::of_image(&image)).zip(here) {
+        Some((root, here)) if root != here => mismatch(format!(
+            "brokers of {} are of Flux {root}, and here they would be of {here} ({because}): major.minor must be the same",
+            desired.root.name
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Whether the nodes have room for the brokers wanted now, besides everything promised.

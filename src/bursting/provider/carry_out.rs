@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::PropagationPolicy;
@@ -17,13 +17,16 @@ use super::egress::Egress;
 use super::ledger::SlotKey;
 use super::materialize::{self, CURVE_CERT, Materials};
 use super::memory::{CREDENTIAL_AGAIN, Resolution, SecretState, VERDICT_STANDS, Verdict};
-use super::slot::{Change, ClaimKey, Wanted};
+use super::slot::{Change, ClaimKey, Wanted, holder};
 use crate::api::hosted_burst::HostedBurst;
 use crate::api::minicluster::MiniCluster;
 use crate::api::names;
 use crate::bursting::note::Note;
 use crate::bursting::peers::PeerView;
+use crate::bursting::preflight::attempt::Target;
+use crate::bursting::preflight::lead;
 use crate::bursting::shared::lock;
+use crate::clock::{Mono, SystemRng};
 use crate::cluster::sweep::{self, Doomed};
 use crate::cluster::{ObjectKey, RequestError};
 use crate::contract::{CredentialRefusal, CredentialRequest, PeerName};
@@ -89,7 +92,16 @@ impl Provider {
                 }
             }
             Change::Resolve(host) => self.resolve(key.clone(), host),
+            Change::Dial(target) => self.dial(key.clone(), hosted.as_deref().map(holder), *target),
             Change::Materialize(materials) => self.materialize(key, *materials).await?,
+            Change::DeletePodAtOnce(name) => {
+                let pod = self.shared.caches.pods.of(&ObjectKey::namespaced(&key.0, &name));
+                if let (Some(doomed), Some(hosted)) = (pod.as_deref().and_then(Doomed::of), hosted.as_deref()) {
+                    sweep::delete_at_once::<Pod>(&self.shared.clients.writer, &doomed).await?;
+                    let message = format!("pod {name} was on a node that does not answer; the next one takes its rank");
+                    self.shared.say(hosted, "Host", vec![Note::warning("GatewayReplaced", message)]).await;
+                }
+            }
             Change::DeleteMiniCluster { uid } => {
                 let doomed = Doomed { key: ObjectKey::namespaced(&key.0, &key.1), uid };
                 let writer = &self.shared.clients.writer;
@@ -138,9 +150,7 @@ impl Provider {
         let text = text.and_then(|bytes| String::from_utf8(bytes.0).ok());
         let certificate = text.and_then(|text| Certificate::parse(&text).ok());
         Ok(match certificate {
-            Some(certificate) => {
-                SecretState::Held { digest: certificate.digest().to_string(), looked: self.shared.clock.mono() }
-            }
+            Some(certificate) => held(&certificate, self.shared.clock.mono()),
             None => SecretState::Missing { again: self.shared.clock.mono(), message: String::new() },
         })
     }
@@ -179,7 +189,7 @@ impl Provider {
         let secret = materialize::secret(hosted, &credential);
         let stored = self.applier.apply(&secret, None::<&Value>).await;
         stored.map_err(|error| crate::cluster::error::chain(&error))?;
-        Ok(SecretState::Held { digest, looked: self.shared.clock.mono() })
+        Ok(held(&certificate, self.shared.clock.mono()))
     }
 
     /// Resolves beside the worker, by the system's resolver.
@@ -193,6 +203,19 @@ impl Provider {
             };
             let resolution = Resolution { host, found, at: this.shared.clock.mono() };
             this.remember(&key, |memory| memory.resolution = Some(resolution));
+            this.queue.mark(key);
+        });
+    }
+
+    /// Looks at the lead broker beside the worker. Through a tunnel, our own agent is let in for as long as that takes.
+    fn dial(&self, key: SlotKey, holder: Option<ClaimKey>, target: Target) {
+        let Some(this) = self.this() else { return };
+        let knock = holder.filter(|_| target.tunnel).map(|holder| this.shared.tunnels.knock(holder));
+        tokio::spawn(async move {
+            let seen = lead::dial(&target, &mut SystemRng).await;
+            drop(knock);
+            let at = this.shared.clock.mono();
+            this.remember(&key, |memory| memory.attempt.saw(&target, seen, at));
             this.queue.mark(key);
         });
     }
@@ -238,4 +261,9 @@ impl Provider {
         }
         Ok(())
     }
+}
+
+fn held(certificate: &Certificate, looked: Mono) -> SecretState {
+    let (digest, public_key) = (certificate.digest().to_string(), certificate.public_key().to_owned());
+    SecretState::Held { digest, public_key, looked }
 }

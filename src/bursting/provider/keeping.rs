@@ -1,17 +1,22 @@
 //! Keeping a hosted burst as its root wants it. Pure.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 
 use super::ending::{wake, wake_for};
+use super::gateway;
 use super::lease::{self, Lease};
 use super::materialize;
 use super::memory::{LOOK_AGAIN, LOOK_IS_FRESH, SecretState};
 use super::slot::{Answered, Change, ClaimKey, SlotStep, SlotView, Wanted, lead_addresses};
-use crate::api::hosted_burst::{BurstPhase, HostedBurst, HostedBurstStatus, PhaseTimestamps};
+use crate::api::hosted_burst::{BurstPhase, HostedBurst, HostedBurstStatus, PhaseTimestamps, PreflightFinding};
 use crate::api::labels::condition::{ADMITTED, LEASED, READY};
 use crate::bursting::note::Note;
+use crate::bursting::preflight::attempt::{Circumstance, Course, Target};
+use crate::bursting::preflight::facts;
+use crate::bursting::statements::{NOT_CHECKABLE, online_statement, preflight_statement};
 use crate::cluster::conditions::{self, Statement};
 use crate::contract::{CredentialRequest, DesiredBurst, ObservedBurst};
 
@@ -54,7 +59,8 @@ pub(super) fn keep(
     let (lead, lead_trouble) = lead_addresses(view, hosted, step);
     let made = view.mini_cluster.is_some();
     let import = view.peers.get(&holder.0).and_then(|peer| peer.import.as_ref());
-    let with_brokers = made || certificate == Certified::Sure;
+    let course = preflight(view, hosted, &lead, &lead_trouble, step);
+    let with_brokers = made || certificate == Certified::Sure && !course.holds;
     let trouble = match materialize::materials(hosted, &lead, with_brokers, import) {
         Ok(materials) => {
             step.changes.push(Change::Materialize(Box::new(materials)));
@@ -62,13 +68,59 @@ pub(super) fn keep(
         }
         Err(message) => format!("it cannot be made: {message}"),
     };
+    gateway::attend(view, step);
     let lease = lease(view, hosted, holder);
     wake_for(lease, step);
-    let status = status(view, hosted, certified, lease, &trouble, step);
+    let findings = course.findings.into_iter().chain(facts::findings(&hosted.spec, view.facts.nodes));
+    let preflight = findings.map(PreflightFinding::from).collect();
+    let status = HostedBurstStatus { preflight, ..status(view, hosted, certified, lease, &trouble, step) };
+    let status = with_conditions(status, view, hosted);
     let phase = status.phase;
     let said = Saying { hosted, status: &status, phase };
     step.answers.insert(holder.clone(), said.answer(view));
     step.changes.push(Change::Status(Box::new(status)));
+}
+
+/// Looks at the lead broker before there are pods, and while they have not all joined.
+fn preflight(
+    view: &SlotView<'_>,
+    hosted: &HostedBurst,
+    lead: &[SocketAddr],
+    lead_trouble: &str,
+    step: &mut SlotStep,
+) -> Course {
+    let target = match &step.memory.secret {
+        SecretState::Held { digest, public_key, .. } if *digest == hosted.spec.credential_digest => {
+            Ok(Target { ends: lead.to_vec(), tunnel: hosted.spec.tunnel, public_key: public_key.clone() })
+        }
+        _ => Err("the certificate is not here yet"),
+    };
+    let circumstance = match &target {
+        _ if is_simulated(view) => Circumstance::Simulated,
+        _ if view.mini_cluster.is_some() && all_ready(view, hosted) => Circumstance::Joined,
+        Err(why) => Circumstance::Nobody(why),
+        Ok(target) if target.ends.is_empty() => Circumstance::Nobody(lead_trouble),
+        Ok(target) => Circumstance::Lead(target),
+    };
+    let course = step.memory.attempt.proceed(circumstance, view.now.mono);
+    if let Some(delay) = course.wake {
+        wake(step, delay);
+    }
+    if let (true, Ok(target)) = (course.dials, target) {
+        step.changes.push(Change::Dial(Box::new(target)));
+    }
+    course
+}
+
+/// Whether no kubelet runs the pods: of those that are bound, else of all that could be.
+fn is_simulated(view: &SlotView<'_>) -> bool {
+    let bound = view.pods.iter().filter(|pod| !pod.finished).filter_map(|pod| pod.node.as_ref());
+    let mut bound = bound.filter_map(|name| view.facts.nodes.get(name)).peekable();
+    if bound.peek().is_some() {
+        return bound.any(|node| node.simulated);
+    }
+    let mut nodes = view.facts.nodes.values().filter(|node| node.schedulable).peekable();
+    nodes.peek().is_some() && nodes.all(|node| node.simulated)
 }
 
 /// The HostedBurst as the root wants it now; what differs is applied.
@@ -99,7 +151,7 @@ fn certify(view: &SlotView<'_>, hosted: &HostedBurst, (peer, uid): &ClaimKey, st
         false => Certified::No,
     };
     match &step.memory.secret.clone() {
-        SecretState::Held { digest, looked } if *digest == hosted.spec.credential_digest => {
+        SecretState::Held { digest, looked, .. } if *digest == hosted.spec.credential_digest => {
             let age = now.saturating_since(*looked);
             let missing = view.mini_cluster.is_none();
             if missing && age < LOOK_IS_FRESH {
@@ -165,22 +217,25 @@ fn status(
         Some(_) if running >= hosted.spec.size as usize => BurstPhase::Joining,
         Some(_) => BurstPhase::Provisioning,
     };
+    let simulated = is_simulated(view);
     let message = match (phase, &step.memory.secret) {
         (BurstPhase::Accepted, SecretState::Missing { message, .. }) if !message.is_empty() => {
             format!("the certificate is not here yet: {message}")
         }
         (BurstPhase::Accepted, _) => "the certificate is asked for".into(),
+        (BurstPhase::Ready, _) if trouble.is_empty() && simulated => NOT_CHECKABLE.into(),
         (BurstPhase::Ready, _) if trouble.is_empty() => "every wanted broker is online".into(),
         _ if !trouble.is_empty() => trouble.to_owned(),
         _ => format!("{ready} of {} brokers are online", hosted.spec.size),
     };
-    let at = Some(Time(view.now.wall));
+    let at = Some(MicroTime(view.now.wall));
     let times = old.times.clone().unwrap_or_default();
     let times = PhaseTimestamps {
         accepted: times.accepted.or_else(|| at.clone()),
         provisioned: times.provisioned.or_else(|| at.clone().filter(|_| view.mini_cluster.is_some())),
-        ready: times.ready.or_else(|| at.clone().filter(|_| phase == BurstPhase::Ready)),
-        released: None,
+        started: times.started.or_else(|| at.clone().filter(|_| phase >= BurstPhase::Joining)),
+        ready: times.ready.or_else(|| at.clone().filter(|_| phase == BurstPhase::Ready && !simulated)),
+        ..PhaseTimestamps::default()
     };
     if old.phase != phase {
         match phase {
@@ -200,7 +255,7 @@ fn status(
         let message = format!("{} is out of contact; the lease is {} s", hosted.spec.peer, hosted.spec.lease_seconds);
         step.notes.push(Note::warning("RootUnreachable", message));
     }
-    let status = HostedBurstStatus {
+    HostedBurstStatus {
         phase,
         message,
         ready_brokers: ready,
@@ -210,9 +265,10 @@ fn status(
         draining_reason: None,
         times: Some(times),
         observed_generation: hosted.metadata.generation,
+        preflight: old.preflight,
+        simulated,
         conditions: old.conditions,
-    };
-    with_conditions(status, view, hosted)
+    }
 }
 
 /// Sets the conditions that follow from the rest of a status.
@@ -236,7 +292,9 @@ pub(super) fn with_conditions(
         Statement::fails(READY, format!("{:?}", status.phase), status.message.clone())
     };
     let admitted = Statement::holds(ADMITTED, "Admitted", "the import policy allows it");
-    let statements = [admitted, credential, leased, ready];
+    let preflight = preflight_statement(&status.preflight);
+    let online = online_statement(status.simulated, status.phase, status.ready_brokers, hosted.spec.size);
+    let statements = [admitted, credential, leased, ready, online].into_iter().chain(preflight);
     let conditions = conditions::merged(&status.conditions, statements, hosted.metadata.generation, view.now.wall);
     HostedBurstStatus { conditions, ..status }
 }
@@ -267,6 +325,8 @@ impl Saying<'_> {
             rejection: None,
             hosted_uid: hosted.metadata.uid.clone(),
             ready_brokers: status.ready_brokers,
+            simulated: status.simulated,
+            preflight: status.preflight.iter().cloned().map(Into::into).collect(),
             rank_map_digest: known(&spec.rank_map_digest),
             credential_digest: known(&spec.credential_digest).filter(|_| status.credential_ready),
             lead: spec.lead.clone().map(Into::into),

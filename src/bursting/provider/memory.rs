@@ -6,8 +6,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::ending::Reason;
+use super::gateway::Stuck;
 use super::slot::{Change, ClaimKey, SlotView, holder};
 use crate::api::hosted_burst::HostedBurst;
+use crate::bursting::preflight::attempt::Attempt;
 use crate::bursting::timing::RESOLVE_AGAIN;
 use crate::clock::Mono;
 use crate::contract::Rejection;
@@ -94,6 +96,8 @@ pub enum SecretState {
     Held {
         /// Of the text.
         digest: String,
+        /// Its public key, in Z85.
+        public_key: String,
         /// When it was last looked at.
         looked: Mono,
     },
@@ -121,6 +125,10 @@ pub struct Memory {
     pub secret: SecretState,
     /// The lead's host name.
     pub resolution: Option<Resolution>,
+    /// The gateway's pod that does not go.
+    pub gateway: Option<Stuck>,
+    /// What was seen of the lead.
+    pub attempt: Attempt,
     /// Neither a MiniCluster of ours nor a Job has this name: looked at, uncached, since the last one was wanted.
     pub looked_empty: bool,
     /// Since when the burst is missing from complete snapshots.
@@ -145,9 +153,12 @@ impl Memory {
     }
 
     /// A step failed before these changes were carried out. Nobody answers what was never asked: the next step asks again.
-    pub(in crate::bursting) fn left_undone<'a>(&mut self, changes: impl IntoIterator<Item = &'a Change>) {
-        if changes.into_iter().any(|change| matches!(change, Change::RequestCredential { .. })) {
+    pub(in crate::bursting) fn left_undone(&mut self, changes: &[Change]) {
+        if changes.iter().any(|change| matches!(change, Change::RequestCredential { .. })) {
             self.secret = SecretState::Unknown;
+        }
+        if changes.iter().any(|change| matches!(change, Change::Dial(_))) {
+            self.attempt = Attempt::None;
         }
     }
 
@@ -202,6 +213,8 @@ impl Memory {
             self.looked_empty &= !self.fates.is_empty();
             self.secret = SecretState::Unknown;
             self.resolution = None;
+            self.attempt = Attempt::None;
+            self.gateway = None;
             self.absent_since = None;
         }
     }

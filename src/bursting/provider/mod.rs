@@ -7,6 +7,7 @@
 //! | [`ledger`] | what is promised to whom | no |
 //! | [`claims`] | which claims are about which name | no |
 //! | [`slot`], `keeping`, `ending` | claims on a name and what is there → what to do and what to say | no |
+//! | `gateway` | what becomes of the pod that the others are connected through, on a lost node | no |
 //! | [`lease`] | how long a burst outlives the contact with its root | no |
 //! | [`materialize`] | the objects of a hosted burst | no |
 //! | [`memory`] | what is remembered between steps | no |
@@ -20,6 +21,7 @@ pub mod claims;
 pub(in crate::bursting) mod controller;
 pub mod egress;
 mod ending;
+mod gateway;
 mod keeping;
 pub mod lease;
 pub mod ledger;

@@ -23,6 +23,7 @@ use crate::bursting::contact::Contacts;
 use crate::bursting::nodes::PodView;
 use crate::bursting::note::Note;
 use crate::bursting::peers::PeerView;
+use crate::bursting::preflight::attempt::Target;
 use crate::bursting::timing::Now;
 use crate::contract::{
     BurstUid, CredentialRequest, DesiredBurst, ObservedBurst, PeerName, Phase, Rejection, RejectionReason,
@@ -114,8 +115,12 @@ pub enum Change {
     },
     /// Resolve the lead's host name, and remember.
     Resolve(String),
+    /// Dial the lead broker, let it prove its certificate, and remember.
+    Dial(Box<Target>),
     /// Apply Service, EndpointSlices and MiniCluster; remove EndpointSlices that are no longer wanted.
     Materialize(Box<Materials>),
+    /// Delete this pod without waiting for its node.
+    DeletePodAtOnce(String),
     /// Delete the MiniCluster with this UID.
     DeleteMiniCluster {
         /// Its UID.

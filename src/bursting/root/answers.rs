@@ -7,19 +7,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 
 use super::lead_address::NoLead;
 use super::offer;
 use super::place::{self, Claimed};
 use super::standing::{self, UNDELIVERABLE};
 use crate::api::burst::{Burst, BurstRefusal, BurstStatus};
-use crate::api::hosted_burst::BurstPhase;
+use crate::api::hosted_burst::{BurstPhase, PhaseTimestamps};
 use crate::bursting::contact::Contacts;
 use crate::bursting::note::Note;
 use crate::bursting::peers::PeerView;
 use crate::bursting::timing::{LOST_AFTER, MARGIN, Now, elapsed, later};
-use crate::contract::{ObservedBurst, PeerName, Phase, Rejection, RejectionReason};
+use crate::contract::{ObservedBurst, PeerName, Phase, PhaseTimes, Rejection, RejectionReason};
 
 /// What a peer says of a burst.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -79,6 +80,10 @@ pub fn step(view: &BurstView<'_>) -> BurstStep {
         draft.hold()
     }
     let Draft { mut status, mut notes, wake, .. } = draft;
+    let (now, placed) = (MicroTime(view.now.wall), status.peer.is_some());
+    let times = status.times.get_or_insert_default();
+    times.planned.get_or_insert_with(|| now.clone());
+    times.offered = times.offered.take().or(placed.then_some(now));
     status.observed_generation = view.burst.metadata.generation;
     standing::conclude(&mut status, &old, view, &mut notes);
     BurstStep { status, notes, wake }
@@ -284,7 +289,9 @@ impl Draft<'_> {
         status.rank_map_digest.clone_from(&said.rank_map_digest);
         status.credential_digest.clone_from(&said.credential_digest);
         status.lead = said.lead.clone().map(Into::into);
-        status.times = Some(said.times.clone().into());
+        status.times = Some(told_times(status.times.take(), &said.times, self.view.now.wall));
+        status.preflight = said.preflight.iter().cloned().map(Into::into).collect();
+        status.simulated = said.simulated;
         status.refusals.retain(|refusal| refusal.peer != peer.as_str());
     }
 
@@ -348,7 +355,12 @@ impl Draft<'_> {
         status.lead = None;
         status.ready_brokers = 0;
         status.reserved_until = None;
-        status.times = None;
+        status.times = status
+            .times
+            .take()
+            .map(|PhaseTimestamps { planned, .. }| PhaseTimestamps { planned, ..PhaseTimestamps::default() });
+        status.preflight.clear();
+        status.simulated = false;
     }
 
     fn set(&mut self, phase: BurstPhase, message: String) {
@@ -390,6 +402,26 @@ impl Draft<'_> {
 
     fn answers_this_generation(&self, said: &ObservedBurst) -> bool {
         i64::try_from(said.observed_generation).is_ok_and(|said| Some(said) >= self.view.burst.metadata.generation)
+    }
+}
+
+/// When the provider's steps were reached, on our clock: what lies between them is the provider's word, and the first one
+/// is when we heard of it.
+fn told_times(known: Option<PhaseTimestamps>, said: &PhaseTimes, now: Timestamp) -> PhaseTimestamps {
+    let known = known.unwrap_or_default();
+    let accepted = known.accepted.or_else(|| said.accepted.map(|_| MicroTime(now)));
+    let ours = |theirs: Option<Timestamp>| {
+        let (MicroTime(accepted), began) = (accepted.clone()?, said.accepted?);
+        Some(MicroTime(later(accepted, elapsed(began, theirs?))))
+    };
+    PhaseTimestamps {
+        provisioned: known.provisioned.or_else(|| ours(said.provisioned)),
+        started: known.started.or_else(|| ours(said.started)),
+        ready: known.ready.or_else(|| ours(said.ready)),
+        planned: known.planned,
+        offered: known.offered,
+        released: None,
+        accepted,
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::answers::{self, BurstView};
 use super::credential::{self, Grant};
-use super::lead_address::{LeadView, NoLead, lead_address};
+use super::lead_address::{LeadView, NoLead, lead_address, lead_pod};
 use super::offer;
 use super::place::Claimed;
 use super::plan::{self, Given, PlanChange};
@@ -20,7 +20,7 @@ use crate::api::burst::{Burst, BurstStatus};
 use crate::api::labels;
 use crate::api::minicluster::MiniCluster;
 use crate::bursting::fresh::Fresh;
-use crate::bursting::nodes::PodView;
+use crate::bursting::nodes::{NodeView, PodView};
 use crate::bursting::provider::materialize::CURVE_CERT;
 use crate::bursting::shared::{FirstRound, Shared};
 use crate::bursting::tunnels;
@@ -140,7 +140,9 @@ impl Root {
         }
         let index_zero = self.index_zero(&root);
         let lead = self.lead(&root, &index_zero).ok();
-        let given = Given { lead: lead.as_ref(), times: &self.shared.times };
+        let arch = lead_pod(&index_zero).and_then(|pod| pod.node.as_deref()).and_then(|name| self.node(name));
+        let arch = arch.and_then(|node| node.architecture);
+        let given = Given { lead: lead.as_ref(), arch: arch.as_deref(), times: &self.shared.times };
         let references: Vec<&Burst> = existing.iter().map(|burst| &**burst).collect();
         for change in plan::plan(&root, &references, given) {
             match change {
@@ -196,9 +198,11 @@ impl Root {
         let status = root.status.as_ref().map(|status| status.lead.clone()).unwrap_or_default();
         let (network, own) = (&root.spec.flux.bursting.network, self.shared.own_ranges());
         let view = LeadView { network, status: &status, index_zero, own: &own };
-        let node =
-            |name: &str| self.shared.caches.nodes.of(&ObjectKey::cluster_scoped(name)).map(|node| node.view.clone());
-        lead_address(&view, node)
+        lead_address(&view, |name| self.node(name))
+    }
+
+    fn node(&self, name: &str) -> Option<NodeView> {
+        self.shared.caches.nodes.of(&ObjectKey::cluster_scoped(name)).map(|node| node.view.clone())
     }
 
     /// The root of a Burst, with the pods of its lead.
@@ -288,7 +292,8 @@ impl Root {
         let found = self.bursts().into_iter().find(|burst| offer::uid(burst) == request.burst.as_str());
         let burst = found.ok_or(CredentialRefusal::NotReady)?;
         let key = ObjectKey::of(&*burst);
-        if let Grant::Record(status) = credential::grant(&burst, peer, &request)? {
+        let peer_uid = self.shared.peers().get(peer).and_then(|peer| peer.uid.clone());
+        if let Grant::Record(status) = credential::grant(&burst, peer, peer_uid.as_deref(), &request)? {
             self.record(&burst, &status).await.map_err(|error| {
                 let error = crate::cluster::error::chain(&error);
                 tracing::warn!(%peer, burst = %key, error, "a certificate is not handed out before that is on record");

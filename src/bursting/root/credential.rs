@@ -12,12 +12,17 @@ pub enum Grant {
     Record(Box<BurstStatus>),
 }
 
-/// Whether `peer` gets the certificate of `burst`.
+/// Whether `peer`, whose ClusterPeer has the UID `peer_uid`, gets the certificate of `burst`.
 ///
 /// # Errors
 /// [`CredentialRefusal::NotForYou`] unless the Burst is placed on that peer, in that incarnation, with that digest, and is
 /// not being released.
-pub fn grant(burst: &Burst, peer: &PeerName, request: &CredentialRequest) -> Result<Grant, CredentialRefusal> {
+pub fn grant(
+    burst: &Burst,
+    peer: &PeerName,
+    peer_uid: Option<&str>,
+    request: &CredentialRequest,
+) -> Result<Grant, CredentialRefusal> {
     let spec = &burst.spec;
     let status = burst.status.clone().unwrap_or_default();
     let same_burst = burst.metadata.uid.as_deref() == Some(request.burst.as_str());
@@ -29,7 +34,11 @@ pub fn grant(burst: &Burst, peer: &PeerName, request: &CredentialRequest) -> Res
     if !(same_burst && placed_there && same_instance && same_certificate && stays) {
         return Err(CredentialRefusal::NotForYou);
     }
-    let recipient = CredentialRecipient { peer: peer.to_string(), incarnation: spec.incarnation.clone() };
+    let recipient = CredentialRecipient {
+        peer: peer.to_string(),
+        incarnation: spec.incarnation.clone(),
+        peer_uid: peer_uid.map(str::to_owned),
+    };
     if status.credential_recipients.contains(&recipient) {
         return Ok(Grant::Recorded);
     }
@@ -63,12 +72,12 @@ mod tests {
     #[test]
     fn the_recipient_is_recorded_before_anything_goes_out() {
         let mut burst = burst();
-        let Grant::Record(status) = grant(&burst, &"west".into(), &request()).unwrap() else {
+        let Grant::Record(status) = grant(&burst, &"west".into(), Some("uid"), &request()).unwrap() else {
             panic!("nothing was recorded yet");
         };
         assert_eq!(status.credential_recipients.len(), 1);
         burst.status = Some(*status);
-        assert_eq!(grant(&burst, &"west".into(), &request()), Ok(Grant::Recorded));
+        assert_eq!(grant(&burst, &"west".into(), Some("uid"), &request()), Ok(Grant::Recorded));
     }
 
     #[test]
@@ -90,7 +99,11 @@ mod tests {
         for (case, change) in table {
             let (mut burst, mut request) = (burst(), request());
             change(&mut burst, &mut request);
-            assert_eq!(grant(&burst, &"west".into(), &request), Err(CredentialRefusal::NotForYou), "{case}");
+            assert_eq!(
+                grant(&burst, &"west".into(), Some("uid"), &request),
+                Err(CredentialRefusal::NotForYou),
+                "{case}"
+            );
         }
     }
 }

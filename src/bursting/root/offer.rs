@@ -52,6 +52,7 @@ pub fn desired(burst: &Burst) -> DesiredBurst {
         lead,
         tunnel,
         flux_version,
+        arch,
         template,
         lease_seconds,
         drain_seconds,
@@ -79,6 +80,7 @@ pub fn desired(burst: &Burst) -> DesiredBurst {
         lead: lead.map(Into::into),
         tunnel,
         flux_version,
+        arch,
         template,
         lease_seconds,
         drain_seconds,
@@ -109,9 +111,10 @@ pub fn evicted(refusal: &BurstRefusal) -> bool {
     refusal.reason == RejectionReason::EvictedByProvider.as_str()
 }
 
-/// Digest of what is on offer. How the lead is reached is no part of it: that a pod moved is no reason to ask again.
+/// Digest of what is on offer. Where the lead is, and how it is reached, is no part of it: that a pod moved is no reason to
+/// ask again.
 pub fn fingerprint(burst: &Burst) -> String {
-    let spec = BurstSpec { lead: None, tunnel: false, ..burst.spec.clone() };
+    let spec = BurstSpec { lead: None, tunnel: false, arch: None, ..burst.spec.clone() };
     let retry = burst.metadata.annotations.as_ref().and_then(|annotations| annotations.get(labels::RETRY));
     let text = serde_json::to_vec(&(&spec, retry)).expect("a spec is plain data with text keys");
     let digest = Sha256::digest(&text);

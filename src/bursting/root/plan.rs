@@ -12,14 +12,15 @@ use super::offer;
 use crate::api::burst::{Burst, BurstSpec};
 use crate::api::hosted_burst::BurstPhase;
 use crate::api::labels::{self, condition};
-use crate::api::minicluster::{BurstCluster, BurstNetworkType, MiniCluster, MiniClusterStatus, Phase};
+use crate::api::minicluster::{BurstCluster, BurstNetworkType, MiniCluster, MiniClusterSpec, MiniClusterStatus, Phase};
 use crate::api::names;
+use crate::bursting::preflight::facts;
 use crate::bursting::template::BurstTemplate;
 use crate::bursting::timing::Times;
 use crate::cluster::apply::controller_reference;
 use crate::cluster::conditions;
 use crate::contract::LeadAddress;
-use crate::flux::{RankMap, Slot};
+use crate::flux::{FluxVersion, RankMap, Slot};
 
 /// What has to be done about a Burst.
 #[derive(Clone, PartialEq, Debug)]
@@ -49,6 +50,8 @@ pub fn is_over(root: &MiniCluster) -> bool {
 pub struct Given<'a> {
     /// The lead's address, if it is known.
     pub lead: Option<&'a LeadAddress>,
+    /// Architecture of the lead's node, if it is known.
+    pub arch: Option<&'a str>,
     /// Lease and drain of instances that have no Bursts yet. Those of a running one are what its peers know: a peer that
     /// is cut off keeps its burst for as long as it was told.
     pub times: &'a Times,
@@ -130,6 +133,7 @@ fn spec(
             rank_map_digest: instance.rank_map_digest.clone(),
             credential_digest: instance.credential_digest.clone(),
             credential_secret: instance.credential_secret.clone(),
+            flux_version: flux_version(&root.spec).map(|version| version.to_string()),
             template: BurstTemplate::of(&root.spec).to_json(),
             lease_seconds: seconds(given.times.lease),
             drain_seconds: seconds(given.times.drain),
@@ -154,9 +158,16 @@ fn spec(
             known => known,
         },
         tunnel,
+        arch: given.arch.map(str::to_owned).or_else(|| running.and_then(|burst| burst.spec.arch.clone())),
         release: cluster.is_none() || is_over(root) || before.is_some_and(is_cancelled),
         ..live
     }
+}
+
+/// Flux of the instance: as the user declares it, else as the tag of the image that brings it says.
+fn flux_version(spec: &MiniClusterSpec) -> Option<FluxVersion> {
+    let declared = spec.flux.version.as_deref().and_then(|text| text.parse().ok());
+    declared.or_else(|| FluxVersion::of_image(&facts::flux_image(&BurstTemplate::of(spec))))
 }
 
 fn seconds(time: Duration) -> u32 {
@@ -266,7 +277,7 @@ spec:
     }
 
     fn given(lead: Option<&LeadAddress>) -> Given<'_> {
-        Given { lead, times: &TIMES }
+        Given { lead, arch: Some("amd64"), times: &TIMES }
     }
 
     fn released(bursts: &mut [Burst]) {
@@ -317,7 +328,7 @@ spec:
     fn a_running_instance_keeps_the_lease_its_peers_were_told() {
         let before = applied(&plan(&root(), &[], given(None)));
         let shorter = Times { lease: Duration::from_secs(20), drain: Duration::from_secs(5), ..TIMES };
-        let given = Given { lead: None, times: &shorter };
+        let given = Given { lead: None, arch: None, times: &shorter };
         let mut root = root();
         let references: Vec<&Burst> = before.iter().collect();
         let after = applied(&plan(&root, &references, given));
@@ -363,6 +374,20 @@ spec:
         after[1].metadata.uid = Some("pond-uid".into());
         let last = again(&root, &after);
         assert_eq!(last[1], PlanChange::Delete { name: "lake.pond".into(), uid: "pond-uid".into() });
+    }
+
+    #[test]
+    fn the_version_of_flux_is_declared_or_read_from_the_tag() {
+        let version = |declared: Option<&str>, image: &str| {
+            let mut root = root();
+            root.spec.flux.version = declared.map(str::to_owned);
+            root.spec.flux.container.image = Some(image.into());
+            let given = Given { lead: None, arch: None, times: &TIMES };
+            applied(&plan(&root, &[], given))[0].spec.flux_version.clone()
+        };
+        assert_eq!(version(None, "view:0.75.0-noble").as_deref(), Some("0.75"));
+        assert_eq!(version(Some("0.68.0"), "view:0.75.0-noble").as_deref(), Some("0.68"));
+        assert_eq!(version(None, "view:tag-noble"), None);
     }
 
     #[test]

@@ -5,9 +5,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::answers::BurstView;
 use crate::api::burst::BurstStatus;
 use crate::api::hosted_burst::BurstPhase;
-use crate::api::labels::condition::{ADMITTED, DELIVERED, LEAD_ADDRESS, PLACED, READY};
+use crate::api::labels::condition::{ADMITTED, DELIVERED, LEAD_ADDRESS, PLACED, PREFLIGHT, READY};
 use crate::bursting::note::Note;
+use crate::bursting::statements::{NOT_CHECKABLE, online_statement, preflight_statement};
 use crate::cluster::conditions::{self, Statement};
+use crate::contract::PhaseTimes;
+use crate::contract::observed::Step;
 
 /// Reason for what does not reach the peer.
 pub(super) const UNDELIVERABLE: &str = "Undeliverable";
@@ -30,12 +33,19 @@ pub(super) fn conclude(status: &mut BurstStatus, old: &BurstStatus, view: &Burst
         (None, None) => Statement::unknown(ADMITTED, "NotOffered", message),
     };
     let ready = match status.phase {
+        BurstPhase::Ready if status.simulated => Statement::holds(READY, "Simulated", NOT_CHECKABLE),
         BurstPhase::Ready => Statement::holds(READY, "Joined", "every wanted broker is online"),
         phase => Statement::fails(READY, format!("{phase:?}"), message),
     };
     let delivered = delivered(status, old, view, notes);
-    let statements = [placed, admitted, ready].into_iter().chain(lead_address(old, view)).chain(delivered);
-    status.conditions = conditions::merged(&old.conditions, statements, view.burst.metadata.generation, view.now.wall);
+    let (phase, ready_brokers, size) = (status.phase, status.ready_brokers, view.burst.spec.size);
+    let online = online_statement(status.simulated, phase, ready_brokers, size);
+    let preflight = preflight_statement(&status.preflight);
+    let gone: &[&str] = if preflight.is_none() { &[PREFLIGHT] } else { &[] };
+    let said = [placed, admitted, ready, online].into_iter().chain(preflight);
+    let statements = said.chain(lead_address(old, view)).chain(delivered);
+    let merged = conditions::merged(&old.conditions, statements, view.burst.metadata.generation, view.now.wall);
+    status.conditions = conditions::without(merged, gone);
 
     let name = status.peer.as_deref().or(old.peer.as_deref()).unwrap_or("the peer");
     if is_admitted(status) && !is_admitted(old) {
@@ -46,12 +56,25 @@ pub(super) fn conclude(status: &mut BurstStatus, old: &BurstStatus, view: &Burst
     }
     match status.phase {
         BurstPhase::Ready => {
-            notes.push(Note::normal("Ready", format!("{} brokers joined from {name}", status.ready_brokers)));
+            let joined = if status.simulated { "pods are ready on" } else { "brokers joined from" };
+            let text = format!("{} {joined} {name}{}", status.ready_brokers, took(status));
+            notes.push(Note::normal("Ready", text));
         }
         BurstPhase::Released => notes.push(Note::normal("Released", format!("nothing is left on {name}"))),
         BurstPhase::Lost => notes.push(Note::warning("PeerUnreachable", message.to_owned())),
         BurstPhase::Pending => notes.push(Note::warning("NoCandidate", message.to_owned())),
         _ => {}
+    }
+}
+
+/// How long it took, in whole and by its steps.
+fn took(status: &BurstStatus) -> String {
+    let steps = status.times.clone().map(|times| PhaseTimes::from(times).steps()).unwrap_or_default();
+    let seconds = |step: &Step| step.took.as_secs_f64();
+    let each: Vec<String> = steps.iter().skip(1).map(|step| format!("{} {:.1} s", step.name, seconds(step))).collect();
+    match each.is_empty() {
+        true => String::new(),
+        false => format!(" after {:.1} s ({})", steps.iter().map(seconds).sum::<f64>(), each.join(", ")),
     }
 }
 

@@ -6,6 +6,7 @@ use super::cluster::{Cluster, Secret};
 use crate::bursting::contact::Contacts;
 use crate::bursting::exchange::Exchange;
 use crate::bursting::peers::{self, PeerView};
+use crate::bursting::preflight::lead::Seen;
 use crate::bursting::provider::admission::Facts;
 use crate::bursting::provider::claims;
 use crate::bursting::provider::ledger::{Ledger, SlotKey};
@@ -69,7 +70,7 @@ impl Agent {
 
     fn root(&mut self, cluster: &mut Cluster, views: &BTreeMap<PeerName, PeerView>, now: Now) {
         let lead = LeadAddress { address: "192.0.2.1".into(), port: 30050 };
-        let given = Given { lead: Some(&lead), times: &Times::default() };
+        let given = Given { lead: Some(&lead), arch: None, times: &Times::default() };
         for root in cluster.roots.clone().values() {
             let uid = root.metadata.uid.as_deref();
             let existing: Vec<_> =
@@ -195,13 +196,18 @@ impl Agent {
             }
             Change::LookSecret => {
                 memory.secret = match cluster.secrets.get(key) {
-                    Some(secret) => SecretState::Held { digest: secret.digest.clone(), looked: self.now },
+                    Some(secret) => {
+                        let (digest, public_key) = (secret.digest.clone(), String::new());
+                        SecretState::Held { digest, public_key, looked: self.now }
+                    }
                     None => SecretState::Missing { again: Mono::ZERO, message: String::new() },
                 };
             }
             Change::RequestCredential { peer, request } => self.requests.push((peer, key.clone(), request)),
+            Change::Dial(target) => memory.attempt.saw(&target, Seen::Welcomed, self.now),
             Change::Resolve(_) => unreachable!("leads have addresses here"),
             Change::Materialize(materials) => cluster.materialize(key, *materials),
+            Change::DeletePodAtOnce(_) => unreachable!("nodes are not lost here"),
             Change::DeleteMiniCluster { uid } => cluster.delete_mini_cluster(key, &uid),
             Change::LookLeft => {
                 memory.looked_empty = !cluster.jobs.contains_key(key) && !cluster.mini_clusters.contains_key(key);
@@ -217,7 +223,7 @@ impl Agent {
             return false;
         };
         let name = name.clone();
-        match credential::grant(burst, peer, request) {
+        match credential::grant(burst, peer, None, request) {
             Ok(credential::Grant::Record(status)) => cluster.burst_status(&name, *status),
             Ok(credential::Grant::Recorded) => {}
             Err(_) => return false,

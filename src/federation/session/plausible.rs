@@ -3,7 +3,10 @@
 
 use jiff::Timestamp;
 
-use crate::contract::{DesiredBurst, LeadAddress, ObservedBurst, PhaseTimes, Rejection, RejectionReason};
+use crate::contract::preflight::MOST_FINDINGS;
+use crate::contract::{
+    Check, DesiredBurst, Finding, LeadAddress, ObservedBurst, PhaseTimes, Rejection, RejectionReason,
+};
 use crate::federation::wire::limits;
 
 /// Bytes of a host name (RFC 1035, 2.3.4), and of names of Kubernetes' objects.
@@ -27,6 +30,7 @@ pub fn check(desired: &DesiredBurst) -> Result<(), String> {
         ("credentialDigest", Some(&desired.credential_digest), limits::WORD),
         ("lead.address", lead, NAME),
         ("fluxVersion", desired.flux_version.as_deref(), limits::WORD),
+        ("arch", desired.arch.as_deref(), limits::WORD),
         ("hostedUid", desired.hosted_uid.as_deref(), limits::UID),
     ];
     let strange = |(_, text, limit): &(&str, Option<&str>, usize)| {
@@ -44,7 +48,7 @@ pub fn fit(said: ObservedBurst) -> ObservedBurst {
     let word = |text: String| limits::plain(&text, limits::WORD);
     let uid = |text: Option<String>| text.filter(|text| text.len() <= limits::UID).map(word);
     let known = |at: &Timestamp| (1970..=9999).contains(&at.to_zoned(jiff::tz::TimeZone::UTC).year());
-    let PhaseTimes { accepted, provisioned, ready, released } = said.times;
+    let PhaseTimes { planned, offered, accepted, provisioned, started, ready, released } = said.times;
     ObservedBurst {
         uid: said.uid,
         observed_generation: said.observed_generation,
@@ -56,13 +60,18 @@ pub fn fit(said: ObservedBurst) -> ObservedBurst {
         }),
         hosted_uid: uid(said.hosted_uid),
         ready_brokers: said.ready_brokers,
+        simulated: said.simulated,
+        preflight: findings(said.preflight),
         rank_map_digest: said.rank_map_digest.map(word),
         credential_digest: said.credential_digest.map(word),
         lead: said.lead.map(|lead| LeadAddress { address: limits::plain(&lead.address, NAME), port: lead.port }),
         message: limits::plain(&said.message, limits::MESSAGE),
         times: PhaseTimes {
+            planned: planned.filter(known),
+            offered: offered.filter(known),
             accepted: accepted.filter(known),
             provisioned: provisioned.filter(known),
+            started: started.filter(known),
             ready: ready.filter(known),
             released: released.filter(known),
         },
@@ -72,13 +81,31 @@ pub fn fit(said: ObservedBurst) -> ObservedBurst {
 /// A reason of a newer version is a word, too: conditions take letters only.
 fn reason(reason: RejectionReason) -> RejectionReason {
     match reason {
-        RejectionReason::Other(word) => {
-            let letters: String = word.chars().filter(char::is_ascii_alphanumeric).take(64).collect();
-            let begins = letters.starts_with(|first: char| first.is_ascii_alphabetic());
-            RejectionReason::Other(if begins { letters } else { "Rejected".to_owned() })
-        }
+        RejectionReason::Other(word) => RejectionReason::Other(letters(&word, "Rejected")),
         known => known,
     }
+}
+
+/// Few findings, and one of each check: a list of the API holds no other.
+fn findings(said: Vec<Finding>) -> Vec<Finding> {
+    let mut fit: Vec<Finding> = Vec::new();
+    for Finding { check, outcome, message, hint } in said.into_iter().take(MOST_FINDINGS) {
+        let check = match check {
+            Check::Other(word) => Check::Other(letters(&word, "Unnamed")),
+            known => known,
+        };
+        if !fit.iter().any(|known| known.check.as_str() == check.as_str()) {
+            let [message, hint] = [message, hint].map(|text| limits::plain(&text, limits::MESSAGE));
+            fit.push(Finding { check, outcome, message, hint });
+        }
+    }
+    fit
+}
+
+fn letters(word: &str, unnamed: &str) -> String {
+    let letters: String = word.chars().filter(char::is_ascii_alphanumeric).take(64).collect();
+    let begins = letters.starts_with(|first: char| first.is_ascii_alphabetic());
+    if begins { letters } else { unnamed.to_owned() }
 }
 
 #[cfg(test)]
@@ -103,6 +130,17 @@ mod tests {
             lie(&mut burst);
             assert!(check(&burst).unwrap_err().starts_with(field), "{field}");
         }
+    }
+
+    #[test]
+    fn findings_are_few_and_one_of_each() {
+        let finding = |check: Check| Finding::unknown(check, "a\u{1b}[2J", "h".repeat(1 << 16));
+        let mut preflight = vec![finding(Check::User), finding(Check::Other("User".into()))];
+        preflight.extend((0..100).map(|number| finding(Check::Other(format!("Moon-{number}")))));
+        let fit = fit(ObservedBurst { preflight, ..observed("a", 1) }).preflight;
+        assert_eq!(fit.len(), MOST_FINDINGS - 1);
+        assert_eq!((fit[0].check.as_str(), fit[1].check.as_str()), ("User", "Moon0"));
+        assert!(fit.iter().all(|one| one.hint.len() <= limits::MESSAGE && !one.message.contains('\u{1b}')));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::{Problem, reason};
 use crate::api::minicluster::MiniClusterSpec;
-use crate::flux::Certificate;
+use crate::flux::{Certificate, FluxVersion};
 use crate::render::scripts::is_identifier;
 
 /// Fluxion's (flux-sched, flux-config-sched-fluxion-qmanager(5)).
@@ -31,6 +31,9 @@ pub(super) fn problems(spec: &MiniClusterSpec) -> Vec<Problem> {
     if !(0..=7).contains(&flux.log_level()) {
         let message = format!("logLevel is {}: 0 (emergencies) to 7 (debug) exist", flux.log_level());
         refuse("spec.flux.logLevel", reason::INVALID_VALUE, message);
+    }
+    if let Some(Err(error)) = flux.version.as_ref().map(|text| text.parse::<FluxVersion>()) {
+        refuse("spec.flux.version", reason::INVALID_VALUE, error.to_string());
     }
     let policy = flux.scheduler.queue_policy();
     if !QUEUE_POLICIES.contains(&policy) {

@@ -9,8 +9,8 @@ use tributary_sandbox::{Options, Sandbox};
 use tributary_tests::federation::{Federation, apply_peer, cluster_peer};
 use tributary_tests::scenario::{Place, bursting};
 
-use crate::delay::delayed;
 use crate::figures::{figure, percentiles};
+use tributary_tests::udp_way::way;
 
 /// Root applied until the HostedBurst is on the peer, and until all pods of both are ready.
 pub(crate) async fn burst() -> anyhow::Result<()> {
@@ -38,7 +38,7 @@ const ROUND_TRIP: Duration = Duration::from_millis(50);
 /// From now on the agents reach each other only by a way that takes `one_way`.
 async fn move_apart(federation: &Federation, one_way: Duration) -> anyhow::Result<()> {
     for (index, other) in [(0, 1), (1, 0)] {
-        let endpoint = delayed(federation.agent(other).listen, one_way).await?;
+        let endpoint = way(federation.agent(other).listen, one_way, 0).await?.address;
         let peer = cluster_peer(federation.clusters()[other].name(), &endpoint.to_string());
         apply_peer(&federation.client(index).await, &peer).await?;
     }

@@ -7,7 +7,6 @@
 //! measured is the operator and the API server, not container runtimes.
 
 mod burst;
-mod delay;
 mod figures;
 mod local;
 mod operator;

@@ -7,16 +7,13 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 use tokio::time::timeout;
 use tributary::clock::SystemClock;
-use tributary::contract::tunnel::{Inlet, Inlets, Listening, Outlet, Outlets};
 use tributary::federation::identity::Authority;
-use tributary::federation::tunnel::TunnelPorts;
+use tributary_tests::mesh::{self, Carriage, Carried};
 
-use crate::delay::lossy;
 use crate::figures::{figure, line};
-use crate::wire::{Agent, now, peer};
+use crate::wire::now;
 
 /// How long bytes are counted.
 const COUNTED: Duration = Duration::from_secs(5);
@@ -144,52 +141,19 @@ async fn echo() -> anyhow::Result<SocketAddr> {
     Ok(address)
 }
 
-/// Two agents, the tables that say what they carry, and the ports that lead to each of `leads`.
-async fn agents(leads: [SocketAddr; 2], way: Option<(Duration, u64)>) -> anyhow::Result<(impl Drop, [SocketAddr; 2])> {
-    let clock = SystemClock::shared();
-    let river = Authority::create("river", clock.wall())?;
-    let (mut outlets, mut inlets) = (Outlets::new(), Inlets::new());
-    for (number, lead) in leads.into_iter().enumerate() {
-        let (uid, incarnation, hold) = (format!("burst-{number}"), "job".to_owned(), PATIENCE);
-        outlets.insert(("west".into(), uid.as_str().into()), Outlet { incarnation: incarnation.clone(), lead, hold });
-        let sources = [Ipv4Addr::LOCALHOST.into()].into();
-        inlets.insert(("east".into(), uid.as_str().into()), Inlet { incarnation, sources, hold });
-    }
-    let tables = (watch::Sender::new(outlets), watch::Sender::new(inlets), watch::Sender::new(Listening::new()));
-    let none = (watch::Sender::new(Outlets::new()), watch::Sender::new(Inlets::new()));
-    let root = TunnelPorts { outlets: tables.0.subscribe(), inlets: none.1.subscribe(), ..TunnelPorts::none() };
-    let provider = TunnelPorts {
-        outlets: none.0.subscribe(),
-        inlets: tables.1.subscribe(),
-        listening: tables.2.clone(),
-        ..TunnelPorts::none()
-    };
-    let (east, west) = (Agent::new("east", &river, &clock, root)?, Agent::new("west", &river, &clock, provider)?);
-    let address = match way {
-        Some((one_way, lost)) => lossy(east.address, one_way, lost).await?,
-        None => east.address,
-    };
-    east.peers.send_replace(peer("west", address).into_keys().map(|name| (name.clone(), unreached(&name))).collect());
-    west.peers.send_replace(peer("east", address));
-    let mut listening = tables.2.subscribe();
-    let all = timeout(PATIENCE, listening.wait_for(|all| all.len() == 2)).await.context("no ports")??.clone();
-    let ports: Vec<u16> = all.into_values().collect::<Result<_, _>>().map_err(anyhow::Error::msg)?;
-    let ends = [ports[0], ports[1]].map(|port| (Ipv4Addr::LOCALHOST, port).into());
-    Ok((Kept { _all: (east, west, tables, none) }, ends))
-}
-
-/// A peer that dials us.
-fn unreached(name: &tributary::contract::PeerName) -> tributary::contract::PeerSpec {
-    tributary::contract::PeerSpec { name: name.clone(), ..Default::default() }
-}
-
-/// Keeps something until it is dropped.
-struct Kept<T> {
-    _all: T,
-}
-
-impl<T> Drop for Kept<T> {
-    fn drop(&mut self) {}
+/// Two agents, and the ports that lead to each of `leads`.
+async fn agents(leads: [SocketAddr; 2], way: Option<(Duration, u64)>) -> anyhow::Result<(Carried, [SocketAddr; 2])> {
+    let carried = mesh::carried(Carriage {
+        leads: leads.to_vec(),
+        listen: Ipv4Addr::LOCALHOST,
+        ports: 0..=0,
+        sources: vec![Ipv4Addr::LOCALHOST],
+        hold: PATIENCE,
+        way,
+    })
+    .await?;
+    let ends = [carried.ends[0], carried.ends[1]];
+    Ok((carried, ends))
 }
 
 /// Processes that end with us.

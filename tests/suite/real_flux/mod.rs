@@ -5,8 +5,11 @@
 //! needs Linux with user namespaces, util-linux, iproute2 and what Flux itself needs to run; no container engine.
 
 mod formats;
+mod gateway;
 mod install;
 mod pod;
+mod preflight;
 mod scripts;
+mod tunnel;
 mod wiring;
 mod world;

@@ -79,6 +79,39 @@ impl<'w> Pod<'w> {
         Ok(self.child.wait()?)
     }
 
+    /// Stops everything in it and takes it off the network, as when its node is lost: nobody says goodbye, and nobody answers.
+    pub(super) fn lose(&self) -> Result<()> {
+        self.signal_all("STOP")?;
+        self.link("down")
+    }
+
+    /// Ends [`Self::lose`].
+    pub(super) fn find_again(&self) -> Result<()> {
+        self.link("up")?;
+        self.signal_all("CONT")
+    }
+
+    fn link(&self, state: &str) -> Result<()> {
+        // As the pod was attached: its addresses and its ports of the bridge count together.
+        let port = format!("vpod{}", self.address.octets()[3] - 1);
+        run(self.world.command().args(["ip", "link", "set", &port, state])).map(drop)
+    }
+
+    /// Every process of the pod, process 1 included, which takes these two signals from outside of its namespace only.
+    fn signal_all(&self, signal: &str) -> Result<()> {
+        let inside = r#"for p in /proc/[0-9]*; do
+            if [ "$(readlink "$p/ns/pid")" = "$(readlink "/proc/$1/ns/pid_for_children")" ]; then echo "${p#/proc/}"; fi
+        done"#;
+        let process = self.process.to_string();
+        let all = run(self.world.command().args(["bash", "-c", inside, "bash", &process]))?;
+        run(self.world.command().args(["kill", &format!("-{signal}")]).args(all.split_whitespace())).map(drop)
+    }
+
+    /// Whether process 1 has not ended.
+    pub(super) fn runs(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_none())
+    }
+
     /// Waits until process 1 has ended by itself.
     pub(super) fn wait(&mut self) -> Result<ExitStatus> {
         Ok(self.child.wait()?)

@@ -1,8 +1,10 @@
 //! One instance of three slots, each in a cluster of its own, from the files that `tributary::flux` makes.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Result, ensure};
 use tributary::clock::SystemRng;
@@ -31,7 +33,7 @@ fn rank_map(topology: &Topology) -> RankMap {
     .unwrap()
 }
 
-fn certificate() -> Certificate {
+pub(super) fn certificate() -> Certificate {
     let metadata = CertificateMetadata {
         name: ROOT.to_owned(),
         hostname: format!("{ROOT}-0"),
@@ -41,26 +43,26 @@ fn certificate() -> Certificate {
 }
 
 /// The world with one cluster per slot; `None` where there is no Flux.
-fn world() -> Option<World> {
+pub(super) fn world() -> Option<World> {
     let install = Install::find().unwrap()?;
     Some(World::start(install, &[ROOT, "lake-burst-0", "delta"]).unwrap())
 }
 
 /// What all sides share.
-struct Instance<'w> {
+pub(super) struct Instance<'w> {
     world: &'w World,
     map: RankMap,
     topology: Topology,
-    certificate: Certificate,
+    pub(super) certificate: Certificate,
 }
 
 impl<'w> Instance<'w> {
-    fn new(world: &'w World, topology: Topology) -> Self {
+    pub(super) fn new(world: &'w World, topology: Topology) -> Self {
         Self { world, map: rank_map(&topology), topology, certificate: certificate() }
     }
 
     /// Starts the broker of a slot's host with the files of its side.
-    fn start(&self, slot: &str, index: u32) -> Result<Pod<'w>> {
+    pub(super) fn start(&self, slot: &str, index: u32) -> Result<Pod<'w>> {
         let host = self.map.slot(slot).unwrap().host(index);
         let headless = format!("{HEADLESS}.{NAMESPACE}.svc.{DOMAIN}");
         let attributes = [
@@ -86,7 +88,9 @@ impl<'w> Instance<'w> {
     }
 
     fn files(&self, slot: &str, host: &str) -> Result<Vec<(PathBuf, String)>> {
-        let folder = self.world.folder(&format!("{host}.files"))?;
+        // A successor has nothing of the pod before, which may still be there.
+        static PODS: AtomicU32 = AtomicU32::new(0);
+        let folder = self.world.folder(&format!("{host}.{}.files", PODS.fetch_add(1, Ordering::Relaxed)))?;
         let files = [
             ("broker.toml", self.broker_toml(slot), "/etc/flux/broker.toml"),
             ("R", ResourceSet::new(&self.map).to_json(), "/mnt/flux/R"),
@@ -125,7 +129,7 @@ impl<'w> Instance<'w> {
     }
 
     /// The root's brokers; returns when rank 0 runs.
-    fn start_root(&self) -> Result<(Pod<'w>, Pod<'w>)> {
+    pub(super) fn start_root(&self) -> Result<(Pod<'w>, Pod<'w>)> {
         let lead = self.start(ROOT, 0)?;
         let follower = self.start(ROOT, 1)?;
         wait_for_run(&lead)?;
@@ -133,8 +137,18 @@ impl<'w> Instance<'w> {
     }
 
     /// A slot's brokers and the way to the lead: the Service without a selector, and the NodePort behind it.
-    fn start_burst(&self, slot: &str, lead: &Pod<'_>) -> Result<(Relay, Vec<Pod<'w>>)> {
-        let relay = self.world.relay(slot, lead.address)?;
+    pub(super) fn start_burst(&self, slot: &str, lead: &Pod<'_>) -> Result<(Relay, Vec<Pod<'w>>)> {
+        self.start_burst_by(slot, lead, World::relay)
+    }
+
+    /// The same, with another way behind the Service.
+    pub(super) fn start_burst_by(
+        &self,
+        slot: &str,
+        lead: &Pod<'_>,
+        way: impl FnOnce(&World, &str, Ipv4Addr) -> Result<Relay>,
+    ) -> Result<(Relay, Vec<Pod<'w>>)> {
+        let relay = way(self.world, slot, lead.address)?;
         self.world.publish(slot, &lead_service(slot), self.world.router(slot))?;
         let size = self.map.slot(slot).unwrap().max_size;
         Ok((relay, (0..size).map(|index| self.start(slot, index)).collect::<Result<_>>()?))
@@ -145,7 +159,7 @@ fn lead_service(slot: &str) -> String {
     format!("{slot}-lead.{NAMESPACE}.svc.{DOMAIN}")
 }
 
-fn flux<const N: usize>(pod: &Pod<'_>, arguments: [&str; N]) -> Result<String> {
+pub(super) fn flux<const N: usize>(pod: &Pod<'_>, arguments: [&str; N]) -> Result<String> {
     let script = r#"export FLUX_URI="$1"; shift; exec flux "$@""#;
     let mut command = vec!["bash", "-c", script, "flux", LOCAL_URI];
     command.extend(arguments);
@@ -162,16 +176,16 @@ fn wait_for_run(pod: &Pod<'_>) -> Result<()> {
     Ok(())
 }
 
-fn wait_for_all(lead: &Pod<'_>) -> Result<()> {
+pub(super) fn wait_for_all(lead: &Pod<'_>) -> Result<()> {
     wait_for_overlay(lead, "--wait=full")
 }
 
-fn wait_for_overlay(lead: &Pod<'_>, state: &str) -> Result<()> {
+pub(super) fn wait_for_overlay(lead: &Pod<'_>, state: &str) -> Result<()> {
     flux(lead, ["overlay", "status", state, "--timeout=60s", "--summary"]).map(drop)
 }
 
 /// Hosts that a job got, in the order of ranks.
-fn hosts_of_job(lead: &Pod<'_>, nodes: u32, requires: &str) -> Result<Vec<String>> {
+pub(super) fn hosts_of_job(lead: &Pod<'_>, nodes: u32, requires: &str) -> Result<Vec<String>> {
     let nodes = format!("-N{nodes}");
     let requires = format!("--requires={requires}");
     let mut hosts: Vec<_> = flux(lead, ["run", &nodes, &requires, "hostname"])?.lines().map(str::to_owned).collect();
@@ -180,7 +194,7 @@ fn hosts_of_job(lead: &Pod<'_>, nodes: u32, requires: &str) -> Result<Vec<String
 }
 
 /// `flux overlay status` without the drawing: rank, host and state of every broker.
-fn brokers(lead: &Pod<'_>) -> Result<Vec<String>> {
+pub(super) fn brokers(lead: &Pod<'_>) -> Result<Vec<String>> {
     Ok(flux(lead, ["overlay", "status", "--no-pretty"])?.lines().map(str::to_owned).collect())
 }
 

@@ -143,8 +143,17 @@ impl World {
 
     /// A relay that listens on the router of `cluster` and leads to `target`, port [`PORT`] both.
     pub(super) fn relay(&self, cluster: &str, target: Ipv4Addr) -> Result<Relay> {
+        self.relay_by(env!("CARGO_BIN_EXE_nodeport_relay"), cluster, target)
+    }
+
+    /// The same by two agents and the tunnel between them; a cut is one of the way between the agents.
+    pub(super) fn tunnel(&self, cluster: &str, target: Ipv4Addr) -> Result<Relay> {
+        self.relay_by(env!("CARGO_BIN_EXE_tunnel_relay"), cluster, target)
+    }
+
+    fn relay_by(&self, program: &str, cluster: &str, target: Ipv4Addr) -> Result<Relay> {
         let mut command = self.command();
-        command.arg(env!("CARGO_BIN_EXE_nodeport_relay"));
+        command.arg(program);
         command.args([self.router(cluster), target].map(|address| format!("{address}:{PORT}")));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let answers = BufReader::new(child.stdout.take().expect("it is piped"));
@@ -207,7 +216,7 @@ impl Drop for World {
     }
 }
 
-/// The NodePort of a lead, as a cluster sees it.
+/// The NodePort of a lead, or the tunnel to it, as a cluster sees it.
 pub(super) struct Relay {
     child: Child,
     orders: Option<ChildStdin>,
@@ -220,7 +229,7 @@ impl Relay {
         Ok(self.ask("links")?.parse()?)
     }
 
-    /// Closes all connections, and accepts none until [`Self::heal`].
+    /// Closes all connections, and accepts none until [`Self::heal`]; of a tunnel, nothing gets through until then.
     pub(super) fn cut(&mut self) -> Result<()> {
         self.ask("cut").map(drop)
     }

@@ -34,6 +34,7 @@ pub(crate) fn offer() -> DesiredBurst {
         lead: None,
         tunnel: false,
         flux_version: None,
+        arch: None,
         template: json!({"containers": [{"image": "app"}]}),
         lease_seconds: 300,
         drain_seconds: 60,
@@ -123,6 +124,26 @@ fn each_reason_is_found_and_said() {
         }),
         (Draining, "spec.drain", |world, _| world.draining = true),
         (TooManyBrokers, "import.maxBrokers is 2", |world, _| world.import.as_mut().unwrap().max_brokers = Some(2)),
+        (
+            FluxVersionMismatch,
+            "are of Flux 0.68, and here they would be of 0.75 (import.fluxVersion",
+            |world, offer| {
+                offer.flux_version = Some("0.68".into());
+                world.import.as_mut().unwrap().flux_version = Some("0.75.0".into());
+            },
+        ),
+        (
+            FluxVersionMismatch,
+            "0.68, and here they would be of 0.75 (the tag of image flux-view:0.75.0)",
+            |_, offer| {
+                offer.flux_version = Some("0.68".into());
+                offer.template["flux"] = json!({"container": {"image": "flux-view:0.75.0"}});
+            },
+        ),
+        (FluxVersionMismatch, "of Flux 0.75, and here they would be of 0.68 (import", |world, offer| {
+            offer.template["flux"] = json!({"container": {"image": "flux-view:0.75.0"}});
+            world.import.as_mut().unwrap().flux_version = Some("0.68".into());
+        }),
         (RankMapMismatch, "digest is sha256:", |_, offer| offer.rank_map_digest = "sha256:00".into()),
         (RankMapMismatch, "failed to parse", |_, offer| offer.rank_map.push('x')),
         (RankMapMismatch, "3, 4 and 0 in the offer", |_, offer| offer.cores = 4),

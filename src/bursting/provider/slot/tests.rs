@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::*;
 use crate::api::peer::ImportPolicy;
 use crate::bursting::nodes::{Amounts, NodeView};
+use crate::bursting::preflight::lead::Seen;
 use crate::bursting::provider::admission::tests::offer;
 use crate::bursting::provider::ledger::Ledger;
 use crate::bursting::provider::memory::{Resolution, SecretState, VERDICT_STANDS};
@@ -23,6 +24,9 @@ struct World {
     inlet: Result<SocketAddr, String>,
     listed: BTreeMap<PeerName, BTreeSet<BurstUid>>,
     lost_before: BTreeMap<PeerName, Duration>,
+    simulated: bool,
+    lost: bool,
+    pods: Vec<PodView>,
     secs: u64,
 }
 
@@ -45,6 +49,9 @@ impl World {
             inlet: Err("there is none".into()),
             listed: BTreeMap::new(),
             lost_before: BTreeMap::new(),
+            simulated: false,
+            lost: false,
+            pods: Vec::new(),
             secs: 0,
         }
     }
@@ -65,6 +72,8 @@ impl World {
     fn step(&mut self) -> SlotStep {
         let node = NodeView {
             schedulable: true,
+            simulated: self.simulated,
+            lost: self.lost,
             allocatable: Amounts { milli_cores: 32_000, ..Amounts::default() },
             ..NodeView::default()
         };
@@ -93,7 +102,7 @@ impl World {
             lost_before: &self.lost_before,
             hosted: self.hosted.as_ref(),
             mini_cluster: self.mini_cluster.as_ref(),
-            pods: &[],
+            pods: &self.pods,
             facts: &facts,
             own_ranges: &self.ranges,
             inlet: &self.inlet,
@@ -102,6 +111,10 @@ impl World {
         self.memory = step.memory.clone();
         step
     }
+}
+
+fn held() -> SecretState {
+    SecretState::Held { digest: offer().credential_digest, public_key: "key".into(), looked: Mono::ZERO }
 }
 
 fn said(step: &SlotStep, key: &ClaimKey) -> ObservedBurst {
@@ -220,7 +233,7 @@ fn a_lead_address_is_checked_and_a_host_name_resolved() {
         let mut world = World::new();
         world.host("east", &lead(address));
         let key = world.claim("east", lead(address));
-        world.memory.secret = SecretState::Held { digest: offer().credential_digest, looked: Mono::ZERO };
+        world.memory.secret = held();
         let step = world.step();
         assert_eq!(slices(&step), expected, "{address}");
         assert!(said(&step, &key).message.contains(trouble), "{address}: {}", said(&step, &key).message);
@@ -231,7 +244,7 @@ fn a_lead_address_is_checked_and_a_host_name_resolved() {
     let mut world = World::new();
     world.host("east", &carried);
     let key = world.claim("east", carried);
-    world.memory.secret = SecretState::Held { digest: offer().credential_digest, looked: Mono::ZERO };
+    world.memory.secret = held();
     let step = world.step();
     assert!(slices(&step) == 0 && said(&step, &key).message.contains("there is none"));
     world.inlet = Ok("10.244.0.9:7000".parse().unwrap());
@@ -257,6 +270,118 @@ fn a_lead_address_is_checked_and_a_host_name_resolved() {
     let step = world.step();
     assert!(step.changes.contains(&Change::Resolve("lead.example.org".into())));
     assert_eq!(slices(&step), 2, "until the answer is there, the old one holds");
+}
+
+/// Whether brokers are made in a step, and whether the lead is dialled.
+fn brokers_and_dials(step: &SlotStep) -> (bool, bool) {
+    let brokers = |change: &Change| matches!(change, Change::Materialize(made) if made.mini_cluster.is_some());
+    let dials = |change: &Change| matches!(change, Change::Dial(_));
+    (step.changes.iter().any(brokers), step.changes.iter().any(dials))
+}
+
+#[test]
+fn pods_wait_for_a_look_at_the_lead_and_are_made_whatever_it_was() {
+    let lead = DesiredBurst {
+        lead: Some(LeadAddress { address: "192.0.2.1".into(), port: 30050 }),
+        arch: Some("arm64".into()),
+        ..offer()
+    };
+    let mut world = World::new();
+    world.host("east", &lead);
+    let key = world.claim("east", lead);
+    world.memory.secret = held();
+    let step = world.step();
+    assert_eq!(brokers_and_dials(&step), (false, true));
+    let Some(Change::Dial(target)) = step.changes.into_iter().find(|change| matches!(change, Change::Dial(_))) else {
+        panic!("it is dialled")
+    };
+    assert_eq!(target.ends, ["192.0.2.1:30050".parse().unwrap()]);
+    world.memory.attempt.saw(&target, Seen::NoAnswer, Mono::ZERO);
+    let step = world.step();
+    assert_eq!(brokers_and_dials(&step), (true, false), "it informs, and prevents nothing");
+    let told: Vec<_> = said(&step, &key).preflight.into_iter().map(|one| (one.check, one.outcome)).collect();
+    use crate::contract::Check;
+    use crate::contract::Outcome::{Fail, Pass, Unknown};
+    assert_eq!(
+        told,
+        [
+            (Check::LeadAddress, Fail),
+            (Check::Certificate, Unknown),
+            (Check::FluxVersion, Unknown),
+            (Check::ViewImage, Unknown),
+            (Check::Architecture, Unknown),
+            (Check::User, Pass)
+        ]
+    );
+    let status = step.changes.iter().find_map(|change| match change {
+        Change::Status(status) => Some(status),
+        _ => None,
+    });
+    let conditions = &status.unwrap().conditions;
+    let preflight = crate::cluster::conditions::find(conditions, "Preflight").unwrap();
+    assert_eq!((preflight.status.as_str(), preflight.reason.as_str()), ("False", "LeadAddress"));
+    assert!(preflight.message.contains("192.0.2.1:30050 did not answer"), "{}", preflight.message);
+}
+
+#[test]
+fn brokers_are_online_where_a_probe_says_so_and_never_on_simulated_nodes() {
+    let lead = Some(LeadAddress { address: "192.0.2.1".into(), port: 30050 });
+    let mut world = World::new();
+    world.host("east", &DesiredBurst { lead: lead.clone(), ..offer() });
+    let key = world.claim("east", DesiredBurst { lead, ..offer() });
+    world.memory.secret = held();
+    world.mini_cluster = Some(made(world.hosted.as_ref().unwrap()));
+    let online = |step: &SlotStep| {
+        let status = step.changes.iter().find_map(|change| match change {
+            Change::Status(status) => Some(status),
+            _ => None,
+        });
+        crate::cluster::conditions::find(&status.unwrap().conditions, "BrokersOnline").unwrap().status.clone()
+    };
+    let step = world.step();
+    assert_eq!((said(&step, &key).phase, online(&step).as_str()), (Phase::Ready, "True"));
+    assert!(said(&step, &key).times.ready.is_some());
+    assert!(said(&step, &key).preflight.iter().all(|one| one.outcome != crate::contract::Outcome::Fail));
+    world.simulated = true;
+    let step = world.step();
+    let said = said(&step, &key);
+    assert_eq!((said.phase, online(&step).as_str(), said.times.ready), (Phase::Ready, "Unknown", None));
+    assert!(said.simulated && said.message.contains("not checkable"), "{}", said.message);
+    assert_eq!(brokers_and_dials(&step), (true, false), "nobody is dialled, and nothing waits");
+}
+
+#[test]
+fn a_gateway_on_a_lost_node_makes_room_for_the_next_one() {
+    let mut world = World::new();
+    world.host("east", &offer());
+    world.claim("east", offer());
+    world.memory.secret = held();
+    world.mini_cluster = Some(made(world.hosted.as_ref().unwrap()));
+    let pod = |index: u32, terminating| PodView {
+        name: format!("lake-burst-0-{index}-x"),
+        index: Some(index),
+        node: Some("n".into()),
+        terminating,
+        ..PodView::default()
+    };
+    let deletes = |step: SlotStep| step.changes.contains(&Change::DeletePodAtOnce("lake-burst-0-0-x".into()));
+    world.pods = vec![pod(0, true), pod(1, false)];
+    for (lost, secs, expected) in [
+        (false, 0, false),
+        (true, 1, false),
+        (true, 60, false),
+        (true, 61, true),
+        (false, 62, false),
+        (true, 63, false),
+    ] {
+        (world.lost, world.secs) = (lost, secs);
+        assert_eq!(deletes(world.step()), expected, "{lost} after {secs} s");
+    }
+    // Its deletion comes first: Kubernetes decides when a node is given up. And no other pod is worth the risk.
+    (world.lost, world.secs, world.pods) = (true, 300, vec![pod(0, false), pod(1, true)]);
+    world.step();
+    world.secs = 400;
+    assert!(!deletes(world.step()));
 }
 
 #[test]
@@ -304,7 +429,7 @@ fn what_was_empty_before_says_nothing_of_brokers_made_since() {
     world.host("east", &offer());
     world.claim("east", offer());
     world.memory.looked_empty = true;
-    world.memory.secret = SecretState::Held { digest: offer().credential_digest, looked: Mono::ZERO };
+    world.memory.secret = held();
     let step = world.step();
     assert!(step.changes.iter().any(|change| matches!(change, Change::Materialize(_))));
     // The cache does not show the new MiniCluster yet, and the root lets go.

@@ -92,7 +92,7 @@ impl World {
     }
 
     fn give_certificate(&mut self, peer: &str) -> &mut Self {
-        let recipient = CredentialRecipient { peer: peer.into(), incarnation: "job-1".into() };
+        let recipient = CredentialRecipient { peer: peer.into(), incarnation: "job-1".into(), peer_uid: None };
         self.burst.status.as_mut().unwrap().credential_recipients.push(recipient);
         self
     }

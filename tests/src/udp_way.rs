@@ -1,4 +1,4 @@
-//! A way to a UDP listener that takes time, and may lose something.
+//! A way to a UDP listener that takes time, may lose something, and can be cut.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -6,20 +6,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::UdpSocket;
+use tokio::sync::watch;
 use tributary::clock::{Rng as _, SeededRng};
 
 /// Longer than any datagram.
 const DATAGRAM: usize = 65_536;
 
-/// An address that leads to `target`; every datagram takes `one_way` longer, in both directions. Ends with the runtime.
-pub(crate) async fn delayed(target: SocketAddr, one_way: Duration) -> anyhow::Result<SocketAddr> {
-    lossy(target, one_way, 0).await
+/// A way between two agents. It ends with the runtime.
+#[derive(Debug)]
+pub struct Way {
+    /// What leads to the target.
+    pub address: SocketAddr,
+    /// Whether nothing gets through.
+    pub cut: watch::Sender<bool>,
 }
 
-/// The same, and of 1,000 datagrams so many are lost, in each direction.
-pub(crate) async fn lossy(target: SocketAddr, one_way: Duration, lost: u64) -> anyhow::Result<SocketAddr> {
+/// A way to `target`: every datagram takes `one_way` longer, in both directions, and of 1,000 so many are lost, in each.
+///
+/// # Errors
+/// There is no socket for it.
+pub async fn way(target: SocketAddr, one_way: Duration, lost: u64) -> anyhow::Result<Way> {
     let front = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?);
     let address = front.local_addr()?;
+    let cut = watch::Sender::new(false);
+    let broken = cut.subscribe();
     tokio::spawn(async move {
         let mut ways: BTreeMap<SocketAddr, Arc<UdpSocket>> = BTreeMap::new();
         let mut buffer = vec![0; DATAGRAM];
@@ -28,12 +38,13 @@ pub(crate) async fn lossy(target: SocketAddr, one_way: Duration, lost: u64) -> a
             let way = match ways.get(&client) {
                 Some(way) => way.clone(),
                 None => {
-                    let Ok(way) = answering(target, front.clone(), client, (one_way, lost)).await else { return };
+                    let path = (one_way, lost, broken.clone());
+                    let Ok(way) = answering(target, front.clone(), client, path).await else { return };
                     ways.insert(client, way.clone());
                     way
                 }
             };
-            if luck.loses() {
+            if luck.loses() || *broken.borrow() {
                 continue;
             }
             let datagram = buffer[..length].to_vec();
@@ -44,7 +55,7 @@ pub(crate) async fn lossy(target: SocketAddr, one_way: Duration, lost: u64) -> a
             });
         }
     });
-    Ok(address)
+    Ok(Way { address, cut })
 }
 
 /// A socket towards `target`, whose answers go back to `client`.
@@ -52,7 +63,7 @@ async fn answering(
     target: SocketAddr,
     front: Arc<UdpSocket>,
     client: SocketAddr,
-    (one_way, lost): (Duration, u64),
+    (one_way, lost, broken): (Duration, u64, watch::Receiver<bool>),
 ) -> std::io::Result<Arc<UdpSocket>> {
     let way = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?);
     way.connect(target).await?;
@@ -63,7 +74,7 @@ async fn answering(
         loop {
             // The target may be away for a while.
             let Ok(length) = back.recv(&mut buffer).await else { continue };
-            if luck.loses() {
+            if luck.loses() || *broken.borrow() {
                 continue;
             }
             let (datagram, front) = (buffer[..length].to_vec(), front.clone());

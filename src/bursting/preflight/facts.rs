@@ -1,0 +1,169 @@
+//! What an offer, its template and the nodes say about each other. Pure.
+//!
+//! Images, architectures and users that differ between the clusters of an instance are found out here, where no broker has
+//! to fail first. What the two sides cannot know of each other is said to be unknown, with what would make it known.
+
+use std::collections::BTreeMap;
+
+use crate::api::hosted_burst::HostedBurstSpec;
+use crate::api::minicluster::{FluxSpec, MiniClusterSpec};
+use crate::bursting::nodes::NodeView;
+use crate::bursting::template::BurstTemplate;
+use crate::contract::{Check, Finding};
+use crate::flux::version::{FluxVersion, is_pinned};
+
+/// The image that Flux comes from: of the view, or the application's own.
+pub fn flux_image(template: &BurstTemplate) -> String {
+    let container = template.flux.container.clone();
+    if container.disable {
+        runner(template).1
+    } else {
+        FluxSpec { container, ..FluxSpec::default() }.view_image().into()
+    }
+}
+
+/// Findings that take no connection.
+pub fn findings(spec: &HostedBurstSpec, nodes: &BTreeMap<String, NodeView>) -> Vec<Finding> {
+    let Ok(template) = BurstTemplate::parse(&spec.template) else { return Vec::new() };
+    vec![version(spec, &template), image(&template), architecture(spec, nodes), user(&template)]
+}
+
+fn version(spec: &HostedBurstSpec, template: &BurstTemplate) -> Finding {
+    let check = Check::FluxVersion;
+    let image = flux_image(template);
+    let declared = spec.flux_version.as_deref().and_then(|text| text.parse::<FluxVersion>().ok());
+    match (declared, FluxVersion::of_image(&image)) {
+        (Some(root), Some(here)) if root != here => Finding::fail(
+            check,
+            format!("the root's brokers are of Flux {root}, and image {image} brings {here}"),
+            "use images of the same major.minor in all clusters of an instance",
+        ),
+        (Some(version), _) => Finding::pass(check, format!("Flux {version} on both sides")),
+        (None, _) => Finding::unknown(
+            check,
+            format!("the tag of image {image} names no version of Flux"),
+            "declare flux.version, or use an image whose tag names the version",
+        ),
+    }
+}
+
+fn image(template: &BurstTemplate) -> Finding {
+    let image = flux_image(template);
+    let message = format!("both sides take Flux from {image}");
+    if is_pinned(&image) || FluxVersion::of_image(&image).is_some() {
+        return Finding::pass(Check::ViewImage, message);
+    }
+    let hint = "its tag may be moved, and each cluster has what it pulled: name the image by its digest (@sha256:…)";
+    Finding::unknown(Check::ViewImage, message, hint)
+}
+
+fn architecture(spec: &HostedBurstSpec, nodes: &BTreeMap<String, NodeView>) -> Finding {
+    let check = Check::Architecture;
+    let mut here: Vec<&str> =
+        nodes.values().filter(|node| node.schedulable).filter_map(|node| node.architecture.as_deref()).collect();
+    here.sort_unstable();
+    here.dedup();
+    let hint = "use images for all of these architectures, or keep the pods to nodes of one by pod.nodeSelector";
+    match (spec.arch.as_deref(), &here[..]) {
+        (None, _) => Finding::unknown(check, "the node of the lead broker is not known yet", ""),
+        (Some(_), []) => Finding::unknown(check, "no node here that is ready says what it is", ""),
+        (Some(root), [same]) if *same == root => Finding::pass(check, format!("{root} on both sides")),
+        (Some(root), all) if all.contains(&root) => {
+            let message = format!("the lead broker runs on {root}, and the nodes here are {}", all.join(" and "));
+            Finding::unknown(check, message, hint)
+        }
+        (Some(root), all) => {
+            let message = format!("the lead broker runs on {root}, and the nodes here are {}", all.join(" and "));
+            Finding::fail(check, message, hint)
+        }
+    }
+}
+
+/// Only a template says as whom brokers run: the same one on both sides.
+fn user(template: &BurstTemplate) -> Finding {
+    let (user, image) = runner(template);
+    let message = match user {
+        Some(uid) => format!("brokers run as user {uid} on both sides"),
+        None => format!("brokers of both sides run as the user that image {image} and fluxUser make"),
+    };
+    Finding::pass(Check::User, message)
+}
+
+/// The numeric user of the container that runs Flux, if it is written, and its image.
+fn runner(template: &BurstTemplate) -> (Option<i64>, String) {
+    let spec = MiniClusterSpec { containers: template.containers.clone(), ..MiniClusterSpec::default() };
+    let of_pod = template.pod.security_context.run_as_user;
+    match spec.runner() {
+        Ok(runner) => (of_pod.or(runner.container.flux_user.uid), runner.container.image().to_owned()),
+        Err(_) => (of_pod, String::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::contract::Outcome;
+
+    fn spec(version: Option<&str>, arch: Option<&str>, image: &str) -> HostedBurstSpec {
+        HostedBurstSpec {
+            flux_version: version.map(str::to_owned),
+            arch: arch.map(str::to_owned),
+            template: json!({"containers": [{"image": "app"}], "flux": {"container": {"image": image}}}),
+            ..HostedBurstSpec::default()
+        }
+    }
+
+    fn nodes(architectures: &[&str]) -> BTreeMap<String, NodeView> {
+        let node = |(number, name): (usize, &&str)| {
+            let view = NodeView { schedulable: true, architecture: Some((*name).into()), ..NodeView::default() };
+            (format!("node-{number}"), view)
+        };
+        architectures.iter().enumerate().map(node).collect()
+    }
+
+    fn outcome(spec: &HostedBurstSpec, nodes: &BTreeMap<String, NodeView>, check: &Check) -> Outcome {
+        findings(spec, nodes).into_iter().find(|finding| finding.check == *check).unwrap().outcome
+    }
+
+    #[test]
+    fn versions_are_compared_where_both_are_known() {
+        use Outcome::{Fail, Pass, Unknown};
+        for (root, image, expected) in [
+            (Some("0.68"), "flux-view:0.68.0-noble", Pass),
+            (Some("0.68"), "flux-view:0.75.0-noble", Fail),
+            (Some("0.68"), "flux-view:tag-noble", Pass),
+            (None, "flux-view:tag-noble", Unknown),
+        ] {
+            let found = outcome(&spec(root, None, image), &nodes(&["amd64"]), &Check::FluxVersion);
+            assert_eq!(found, expected, "{root:?} {image}");
+        }
+        for (image, expected) in [("flux-view:tag-noble", Unknown), ("flux-view@sha256:00", Pass)] {
+            assert_eq!(outcome(&spec(None, None, image), &nodes(&[]), &Check::ViewImage), expected, "{image}");
+        }
+    }
+
+    #[test]
+    fn architectures_of_nodes_are_compared_with_the_leads() {
+        use Outcome::{Fail, Pass, Unknown};
+        for (root, here, expected) in [
+            (Some("amd64"), &["amd64", "amd64"][..], Pass),
+            (Some("amd64"), &["arm64"], Fail),
+            (Some("amd64"), &["arm64", "amd64"], Unknown),
+            (Some("amd64"), &[], Unknown),
+            (None, &["amd64"], Unknown),
+        ] {
+            let found = outcome(&spec(None, root, "view"), &nodes(here), &Check::Architecture);
+            assert_eq!(found, expected, "{root:?} {here:?}");
+        }
+    }
+
+    #[test]
+    fn a_user_that_is_written_is_named() {
+        let mut spec = spec(None, None, "view");
+        spec.template["pod"] = json!({"securityContext": {"runAsUser": 4711}});
+        let found = findings(&spec, &nodes(&[]));
+        assert!(found.iter().any(|finding| finding.check == Check::User && finding.message.contains("4711")));
+    }
+}

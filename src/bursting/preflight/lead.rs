@@ -1,0 +1,201 @@
+//! Dials a lead broker, and lets it prove that it holds the certificate of the instance.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::TIME_LIMIT;
+use super::attempt::Target;
+use crate::clock::Rng;
+use crate::contract::{Check, Finding};
+use crate::flux::curve::{self, Handshake, HandshakeError};
+
+/// What was seen.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Seen {
+    /// The lead broker, with the right certificate.
+    Welcomed,
+    /// A broker with another certificate, or no broker: a sentence.
+    OtherCertificate(String),
+    /// It takes connections and did not say what a broker says in time.
+    Silent,
+    /// It ended the connection before it said anything.
+    Ended,
+    /// Nobody listens there.
+    Refused,
+    /// No answer in time.
+    NoAnswer,
+    /// The network says that there is no way: a sentence.
+    NoWay(String),
+}
+
+impl Seen {
+    /// As findings about `target`. `late`: a lead that was about to start would have started.
+    pub fn findings(&self, target: &Target, late: bool) -> Vec<Finding> {
+        let end = match (&target.ends[..], target.tunnel) {
+            (_, true) => "the lead broker, through the tunnel,".to_owned(),
+            ([], _) => "the lead broker".to_owned(),
+            (ends, _) => ends.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and "),
+        };
+        let starting = "the lead broker may still be starting; if it runs, its Service or its pod is not what the address leads to";
+        let blocked = "let the nodes of this cluster open TCP connections to it, or choose flux.bursting.network.type \
+                       Tunnel, which needs no such way";
+        let reached = || Finding::pass(Check::LeadAddress, format!("{end} takes TCP connections"));
+        let not_reached = |message: String, hint: &str, fails: bool| {
+            let make = if fails { Finding::fail } else { Finding::unknown };
+            [make(Check::LeadAddress, message, hint), not_tried()].into()
+        };
+        match self {
+            Self::Welcomed => {
+                let message = "the lead broker holds the certificate of the instance";
+                [reached(), Finding::pass(Check::Certificate, message)].into()
+            }
+            Self::OtherCertificate(message) => {
+                let hint = "something else has the lead's address, or the root runs with another certificate than this \
+                            burst was given: see the root's lead Service, or start the instance anew (agentctl rekey)";
+                [reached(), Finding::fail(Check::Certificate, message.clone(), hint)].into()
+            }
+            Self::Silent => {
+                let message = format!("{end} took the connection and began no handshake");
+                [reached(), Finding::unknown(Check::Certificate, message, starting)].into()
+            }
+            // Through a tunnel our own agent takes every connection.
+            Self::Ended => not_reached(format!("{end} ended the connection without a word"), starting, late),
+            Self::Refused => not_reached(format!("{end} refuses TCP connections"), starting, late),
+            Self::NoAnswer => not_reached(format!("{end} did not answer within {TIME_LIMIT:?}"), blocked, true),
+            Self::NoWay(why) => not_reached(format!("{end} cannot be reached: {why}"), blocked, true),
+        }
+    }
+}
+
+fn not_tried() -> Finding {
+    Finding::unknown(Check::Certificate, "not tried, since the lead broker was not reached", "")
+}
+
+/// Dials all ends one after the other, until one takes the connection. Takes at most [`TIME_LIMIT`].
+pub async fn dial(target: &Target, rng: &mut dyn Rng) -> Seen {
+    let Some(handshake) = Handshake::with(&target.public_key, rng) else {
+        return Seen::OtherCertificate("the certificate here has no usable key".into());
+    };
+    let mut seen = Seen::NoAnswer;
+    let all = async {
+        for end in &target.ends {
+            seen = match TcpStream::connect(end).await {
+                Ok(tcp) => {
+                    // What comes now takes the rest of the time.
+                    seen = if target.tunnel { Seen::NoAnswer } else { Seen::Silent };
+                    shake_hands(&handshake, tcp, *end).await
+                }
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Seen::Refused,
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => Seen::NoAnswer,
+                Err(error) => Seen::NoWay(error.to_string()),
+            };
+            if matches!(seen, Seen::Welcomed | Seen::OtherCertificate(_)) {
+                return;
+            }
+        }
+    };
+    let _ = timeout(TIME_LIMIT, all).await;
+    seen
+}
+
+async fn shake_hands(handshake: &Handshake, mut tcp: TcpStream, end: SocketAddr) -> Seen {
+    let other = |error: HandshakeError| Seen::OtherCertificate(format!("{end}: {error}"));
+    let mut greeting = [0; curve::GREETING];
+    if tcp.write_all(&curve::greeting()).await.is_err() || tcp.read_exact(&mut greeting).await.is_err() {
+        return Seen::Ended;
+    }
+    if let Err(error) = curve::check_greeting(&greeting) {
+        return other(error);
+    }
+    let mut head = [0; 2];
+    let asked = tcp.write_all(handshake.hello()).await;
+    // A broker that cannot open the HELLO ends the connection.
+    if asked.is_err() || tcp.read_exact(&mut head).await.is_err() {
+        return other(HandshakeError::OtherCertificate);
+    }
+    let length = match curve::command_length(head) {
+        Ok(length) => length,
+        Err(error) => return other(error),
+    };
+    let mut body = vec![0; length];
+    match tcp.read_exact(&mut body).await {
+        Ok(_) => handshake.welcomed(&body).map_or_else(other, |()| Seen::Welcomed),
+        Err(_) => other(HandshakeError::OtherCertificate),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::clock::SeededRng;
+    use crate::contract::Outcome;
+    use crate::flux::curve::tests::Server;
+
+    /// Somebody who takes one connection, says `greeting`, and answers a HELLO if it can.
+    async fn listener(greeting: Option<Vec<u8>>, server: Option<Server>) -> SocketAddr {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let (mut tcp, _) = listener.accept().await.unwrap();
+            let Some(greeting) = greeting else { return };
+            tcp.write_all(&greeting).await.unwrap();
+            let mut heard = [0; curve::GREETING + 202];
+            if tcp.read_exact(&mut heard).await.is_ok()
+                && let Some(welcome) = server.and_then(|server| server.answer(&heard[curve::GREETING..]))
+            {
+                tcp.write_all(&welcome).await.unwrap();
+            }
+        });
+        address
+    }
+
+    fn target(ends: Vec<SocketAddr>) -> Target {
+        Target { ends, tunnel: false, public_key: Server::new(1).public_key() }
+    }
+
+    async fn outcomes(target: &Target) -> [Outcome; 2] {
+        let findings = dial(target, &mut SeededRng::new(7)).await.findings(target, true);
+        [findings[0].outcome, findings[1].outcome]
+    }
+
+    #[tokio::test]
+    async fn each_way_to_go_wrong_is_told_from_the_others() {
+        use Outcome::{Fail, Pass, Unknown};
+        let curve = || Some(Server::greeting(b"CURVE").to_vec());
+        let right = listener(curve(), Some(Server::new(1))).await;
+        assert_eq!(outcomes(&target(vec![right])).await, [Pass, Pass]);
+        let other = listener(curve(), Some(Server::new(2))).await;
+        assert_eq!(outcomes(&target(vec![other])).await, [Pass, Fail]);
+        let web = listener(Some(vec![b'H'; curve::GREETING]), None).await;
+        assert_eq!(outcomes(&target(vec![web])).await, [Pass, Fail]);
+        let mute = listener(None, None).await;
+        assert_eq!(outcomes(&target(vec![mute])).await, [Fail, Unknown]);
+        let nobody = {
+            let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+            free.local_addr().unwrap()
+        };
+        assert_eq!(outcomes(&target(vec![nobody])).await, [Fail, Unknown]);
+        // The next address is tried.
+        let second = listener(curve(), Some(Server::new(1))).await;
+        assert_eq!(outcomes(&target(vec![nobody, second])).await, [Pass, Pass]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn somebody_who_says_nothing_takes_no_more_than_the_limit() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let silent = target(vec![listener.local_addr().unwrap()]);
+        assert_eq!(dial(&silent, &mut SeededRng::new(7)).await, Seen::Silent);
+        let carried = Target { tunnel: true, ..silent };
+        let seen = dial(&carried, &mut SeededRng::new(7)).await;
+        assert_eq!(seen, Seen::NoAnswer, "our own agent took it: that says nothing");
+        assert_eq!(seen.findings(&carried, false)[0].outcome, Outcome::Fail);
+    }
+}

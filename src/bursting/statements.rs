@@ -1,0 +1,32 @@
+//! What both sides say of a burst in the same words.
+
+use crate::api::hosted_burst::{BurstPhase, PreflightFinding};
+use crate::api::labels::condition::{BROKERS_ONLINE, PREFLIGHT};
+use crate::cluster::conditions::Statement;
+use crate::contract::preflight::{Outcome, verdict};
+
+/// Why nobody knows whether brokers have joined.
+pub(super) const NOT_CHECKABLE: &str =
+    "every wanted pod is ready; whether brokers joined is not checkable, since the nodes are simulated (kwok)";
+
+/// Whether every wanted broker has joined. Only a readiness probe knows that.
+pub(super) fn online_statement(simulated: bool, phase: BurstPhase, ready: u32, size: u32) -> Statement {
+    let message = format!("{ready} of {size} brokers are online");
+    match phase {
+        _ if simulated => Statement::unknown(BROKERS_ONLINE, "NotCheckable", NOT_CHECKABLE),
+        BurstPhase::Ready if ready >= size => Statement::holds(BROKERS_ONLINE, "Joined", message),
+        phase => Statement::fails(BROKERS_ONLINE, format!("{phase:?}"), message),
+    }
+}
+
+/// Whether brokers will be able to join, as far as was found out; `None` before anything was looked at.
+pub(super) fn preflight_statement(findings: &[PreflightFinding]) -> Option<Statement> {
+    let findings: Vec<_> = findings.iter().cloned().map(Into::into).collect();
+    let said = verdict(&findings)?;
+    let status = match said.outcome {
+        Outcome::Pass => Some(true),
+        Outcome::Fail => Some(false),
+        Outcome::Unknown => None,
+    };
+    Some(Statement { type_: PREFLIGHT, status, reason: said.reason, message: said.message })
+}
