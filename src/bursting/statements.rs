@@ -6,8 +6,7 @@ use crate::cluster::conditions::Statement;
 use crate::contract::preflight::{Outcome, verdict};
 
 /// Why nobody knows whether brokers have joined.
-pub(super) const NOT_CHECKABLE: &str =
-    "every wanted pod is ready; whether brokers joined is not checkable, since the nodes are simulated (kwok)";
+pub(super) const NOT_CHECKABLE: &str = "every wanted pod is ready; brokers are not checkable (kwok)";
 
 /// Whether every wanted broker has joined. Only a readiness probe knows that.
 pub(super) fn online_statement(simulated: bool, phase: BurstPhase, ready: u32, size: u32) -> Statement {

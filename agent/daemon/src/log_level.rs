@@ -76,7 +76,10 @@ mod tests {
         let heard = used.clone();
         let change = move |filter: &str| match filter {
             "nonsense=nonsense" => Err("no such level"),
-            filter => Ok(heard.lock().unwrap().push(filter.to_owned())),
+            filter => {
+                heard.lock().unwrap().push(filter.to_owned());
+                Ok(())
+            }
         };
         let following = tokio::spawn(follow(file.clone(), "info".to_owned(), change));
         for filter in ["\"info\"", "\"debug\"", "\"unfinished", "\"nonsense=nonsense\"", "\"debug\"", "\"warn\""] {
