@@ -267,6 +267,29 @@ mod tests {
         assert_eq!(election.state(), LeaderState::Leading(Leadership { epoch, valid_until: at(5100) }));
     }
 
+    /// Whenever the standby looks: from the last renewal of a leader that is killed to the one that leads after it. Peers
+    /// count on that (15 s until all are connected again).
+    #[test]
+    fn a_standby_leads_ten_seconds_after_the_last_renewal() {
+        for offset in (0..2_000).step_by(50) {
+            let mut standby = Election::new("me".into(), TIMING);
+            let (mut held, mut now) = (lease("other", 3, 1), offset);
+            loop {
+                if let Call::Claim(seen) = standby.next() {
+                    *held = claimed(*seen, "me", TIMING.lease, at(now).wall);
+                }
+                // Each call takes a while.
+                let wait = standby.on_answer(at(now), at(now + 50), says(&held));
+                now += 50;
+                assert!(now <= 10_000, "looking first at {offset} ms");
+                if valid_until(&standby).is_some() {
+                    break;
+                }
+                now += u64::try_from(wait.as_millis()).unwrap();
+            }
+        }
+    }
+
     #[test]
     fn an_empty_or_vacated_lease_is_claimed_at_once() {
         for found in [Lease::default(), *lease("", 3, 0), *lease("me", 3, 0)] {

@@ -88,4 +88,8 @@ pub struct DesiredBurst {
     /// UID of the HostedBurst the root has seen for this key. If the provider has none or another, it was deleted
     /// there: an eviction, not a reason to make it again.
     pub hosted_uid: Option<String>,
+    /// Digest of what is on offer, the wish to be asked again included: another one is looked at anew. Empty: a root of an
+    /// older version.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub offer: String,
 }

@@ -57,6 +57,7 @@ pub(crate) fn desired(uid: &str, generation: u64) -> DesiredBurst {
         lease_seconds: 300,
         drain_seconds: 60,
         hosted_uid: None,
+        offer: String::new(),
     }
 }
 

@@ -65,12 +65,22 @@ async fn a_burst_outlives_its_providers_leader_and_api_server_and_leaves_when_as
     })
     .await;
     east.create(ROOT, bursting(1, json!([{"size": 1, "peer": "west"}]))).await;
+    // And the other way round.
+    west.create("guest", bursting(1, json!([{"size": 1, "peer": "east"}]))).await;
     ready(&east).await;
+    west.burst("guest", "guest-burst-0", BurstPhase::Ready).await;
     let before = hosted(&west).await;
 
     federation.agent(1).kill().unwrap();
+    let killed = tokio::time::Instant::now();
     leads(&standby, 1).await;
+    let led = killed.elapsed();
     federation.connected().await;
+    // A figure for who reads it; that it is 15 s at most is shown on simulated time (`mesh::membership`).
+    eprintln!(
+        "the leader was killed: the standby led after {led:.1?}, all peers were back after {:.1?}",
+        killed.elapsed()
+    );
     ready(&east).await;
 
     federation.clusters()[1].pause_component(Component::ApiServer).unwrap();
@@ -99,7 +109,11 @@ async fn a_burst_outlives_its_providers_leader_and_api_server_and_leaves_when_as
     certificates::exposed(&east, ROOT, "west").await;
     certificates::rekeyed(&east, ROOT, "west").await;
     ready(&east).await;
+    // West hears that its burst was thrown out, and does not ask again by itself.
+    west.burst("guest", "guest-burst-0", BurstPhase::Evicted).await;
+    assert!(east.left("guest-burst-0").await.unwrap().is_empty());
     east.delete(ROOT).await;
+    west.delete("guest").await;
     west.empty(SLOT).await;
 }
 
@@ -119,12 +133,21 @@ async fn taken_back_and_drained(kubeconfig: &Path, east: &Place, west: &Place) {
     assert!(waiting.message.contains("west: is drained"), "{}", waiting.message);
     agentctl(kubeconfig, &["peer", "resume", "west"]).await.unwrap();
     ready(east).await;
+    // What was given back with the drain is taken again.
+    west.burst("guest", "guest-burst-0", BurstPhase::Ready).await;
 }
 
 async fn removed(federation: &Federation, kubeconfig: &Path, east: &Place) {
     let busy = agentctl(kubeconfig, &["peer", "remove", "west"]).await.unwrap_err().to_string();
     assert!(busy.contains("burst availability/steady-burst-0") && busy.contains("drain"), "{busy}");
-    agentctl(kubeconfig, &["peer", "remove", "west", "--force"]).await.unwrap();
+    assert!(busy.contains("hosted availability/guest-burst-0"), "{busy}");
+    let removed = agentctl(kubeconfig, &["peer", "remove", "west", "--force"]).await.unwrap();
+    assert!(removed.contains("availability/guest-burst-0 evicted"), "{removed}");
+    assert!(
+        east.hosted().get_opt("guest-burst-0").await.unwrap().is_none(),
+        "something holds a burst that was evicted"
+    );
+    east.empty("guest-burst-0").await;
     let client = federation.client(0).await;
     let peers: Api<ClusterPeer> = Api::namespaced(client.clone(), SYSTEM);
     assert!(peers.get_opt("west").await.unwrap().is_none(), "something holds a peer that is gone");

@@ -1,12 +1,17 @@
 //! What a provider lets in.
 
-use k8s_openapi::api::core::v1::{Namespace, Pod, PodTemplateSpec};
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::{Namespace, Pod, PodTemplateSpec, ResourceQuota, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tributary::api::hosted_burst::BurstPhase;
 use tributary::api::peer::{ClusterPeer, PodSecurityLevel};
 use tributary::bursting::provider::pod_security::judge;
 use tributary::clock::{Rng as _, SeededRng};
+use tributary_tests::agent::AGENT_USER;
+use tributary_tests::agentctl::agentctl;
+use tributary_tests::eventually::eventually;
 use tributary_tests::federation::SYSTEM;
 use tributary_tests::scenario::{Place, bursting};
 
@@ -77,6 +82,82 @@ async fn a_policy_that_forbids_is_a_reason_and_a_changed_policy_is_another_chanc
     east.create("welcome", bursting(1, json!([{"size": 1, "peer": "west"}]))).await;
     east.burst("welcome", "welcome-burst-0", BurstPhase::Ready).await;
     for root in ["greedy", "hopeful", "welcome"] {
+        east.delete(root).await;
+        west.empty(&format!("{root}-burst-0")).await;
+    }
+}
+
+/// What a policy imposes is in the pods that run, and what the namespace has no room for is refused, until somebody asks
+/// again.
+#[tokio::test(flavor = "multi_thread")]
+async fn hosted_pods_are_what_the_policy_makes_of_them() {
+    let federation = alone().await;
+    let [east, west, _] = places(&federation, "imposed").await;
+    let peers: Api<ClusterPeer> = Api::namespaced(federation.client(1).await, SYSTEM);
+    let import = async |import: Value| {
+        let patch = Patch::Merge(json!({"spec": {"import": import}}));
+        peers.patch("east", &PatchParams::default(), &patch).await.unwrap();
+    };
+    import(json!({"serviceAccount": "guests", "priorityClass": "guests", "tolerations": [{"key": "guests", "operator": "Exists"}],
+        "egress": {"allow": ["203.0.113.0/24"]}}))
+    .await;
+    let spec = |size: i32| bursting(1, json!([{"size": size, "peer": "west"}]));
+    east.create("guarded", spec(1)).await;
+    let (reason, message) = refused(&east, &west, "guarded").await;
+    assert!(reason == "NotRenderable" && message.contains("guests"), "{reason}: {message}");
+
+    // What the policy names is made, and somebody asks again.
+    let class: PriorityClass = serde_json::from_value(json!({"metadata": {"name": "guests"}, "value": 7})).unwrap();
+    Api::<PriorityClass>::all(west.client.clone()).create(&PostParams::default(), &class).await.unwrap();
+    let account: ServiceAccount = serde_json::from_value(json!({"metadata": {"name": "guests"}})).unwrap();
+    let accounts: Api<ServiceAccount> = Api::namespaced(west.client.clone(), "imposed");
+    accounts.create(&PostParams::default(), &account).await.unwrap();
+    let retry = async |name: &str| {
+        let kubeconfig = federation.clusters()[0].kubeconfig_in(AGENT_USER, Some("system:masters")).unwrap();
+        agentctl(&kubeconfig, &["burst", "retry", &format!("{name}-burst-0"), "-n", "imposed"]).await.unwrap();
+    };
+    retry("guarded").await;
+    east.burst("guarded", "guarded-burst-0", BurstPhase::Ready).await;
+    let pods = west.pods().list(&ListParams::default().labels("job-name=guarded-burst-0")).await.unwrap();
+    let pod = pods.items[0].spec.clone().unwrap();
+    assert_eq!(
+        (pod.service_account_name.as_deref(), pod.automount_service_account_token),
+        (Some("guests"), Some(false))
+    );
+    assert_eq!((pod.priority_class_name.as_deref(), pod.priority), (Some("guests"), Some(7)));
+    assert!(pod.tolerations.unwrap().iter().any(|one| one.key.as_deref() == Some("guests")));
+    let policies: Api<NetworkPolicy> = Api::namespaced(west.client.clone(), "imposed");
+    let policy = policies.get("guarded-burst-0-egress").await.unwrap().spec.unwrap();
+    let selected = policy.pod_selector.unwrap_or_default().match_labels.unwrap();
+    assert!(selected.values().any(|job| job == "guarded-burst-0"), "{selected:?}");
+    let rules = serde_json::to_string(&policy.egress).unwrap();
+    let lead = west.lead_endpoint("guarded-burst-0").await.unwrap();
+    assert!(rules.contains("203.0.113.0/24") && rules.contains(&format!("{}/32", lead.address)), "{rules}");
+
+    // One more pod is all that the namespace takes: a burst of two is refused as a whole.
+    let quota: ResourceQuota =
+        serde_json::from_value(json!({"metadata": {"name": "room"}, "spec": {"hard": {"pods": "2"}}})).unwrap();
+    let quotas: Api<ResourceQuota> = Api::namespaced(west.client.clone(), "imposed");
+    quotas.create(&PostParams::default(), &quota).await.unwrap();
+    eventually("the quota is in force", async || {
+        let status = quotas.get("room").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+        let used = status.used.and_then(|used| used.get("pods").map(|pods| pods.0.clone()));
+        if used.as_deref() == Some("1") { Ok(()) } else { Err(format!("{used:?}")) }
+    })
+    .await;
+    east.create("crowd", spec(2)).await;
+    let (reason, message) = refused(&east, &west, "crowd").await;
+    assert!(reason == "QuotaExceeded" && message.contains("room"), "{reason}: {message}");
+    quotas.delete("room", &DeleteParams::default()).await.unwrap();
+    // A policy that is taken back opens what it closed, and is the change that lets the other one in.
+    import(json!({"serviceAccount": null, "priorityClass": null, "tolerations": null, "egress": null})).await;
+    east.burst("crowd", "crowd-burst-0", BurstPhase::Ready).await;
+    eventually("the egress is open", async || match policies.get_opt("guarded-burst-0-egress").await {
+        Ok(None) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+    for root in ["guarded", "crowd"] {
         east.delete(root).await;
         west.empty(&format!("{root}-burst-0")).await;
     }

@@ -126,7 +126,8 @@ pub enum Change {
         /// Its UID.
         uid: String,
     },
-    /// Look whether the MiniCluster and the Job of this name are gone, uncached, and remember.
+    /// Look whether the MiniCluster and the Job of this name are gone, uncached, and remember. A Job that its MiniCluster has
+    /// left behind is deleted.
     LookLeft,
     /// Delete the HostedBurst with this UID: nothing of it runs any more.
     DeleteHosted {
@@ -287,7 +288,8 @@ fn offered(view: &SlotView<'_>, key: &ClaimKey, desired: &DesiredBurst, step: &m
         return Err(Rejection::new(RejectionReason::Other("UnknownCluster".into()), message));
     };
     let generation = peer_view.and_then(|peer| peer.generation);
-    let fingerprint = format!("{}/{}/{generation:?}", desired.root.incarnation, desired.generation);
+    let (incarnation, offer) = (&desired.root.incarnation, &desired.offer);
+    let fingerprint = format!("{incarnation}/{}/{generation:?}/{offer}", desired.generation);
     match step.memory.verdict(key, &fingerprint, view.now.mono) {
         Some(Verdict { rejection, until, .. }) => {
             let again = until.saturating_since(view.now.mono);

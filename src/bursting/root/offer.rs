@@ -85,6 +85,7 @@ pub fn desired(burst: &Burst) -> DesiredBurst {
         lease_seconds,
         drain_seconds,
         hosted_uid: current.and_then(|status| status.hosted_uid.clone()),
+        offer: fingerprint(burst),
     }
 }
 

@@ -32,6 +32,7 @@ pub fn check(desired: &DesiredBurst) -> Result<(), String> {
         ("fluxVersion", desired.flux_version.as_deref(), limits::WORD),
         ("arch", desired.arch.as_deref(), limits::WORD),
         ("hostedUid", desired.hosted_uid.as_deref(), limits::UID),
+        ("offer", Some(&desired.offer), limits::UID),
     ];
     let strange = |(_, text, limit): &(&str, Option<&str>, usize)| {
         text.is_some_and(|text| text.len() > *limit || !text.bytes().all(|byte| byte.is_ascii_graphic()))

@@ -199,7 +199,8 @@ pub struct Link {
 pub struct PeerRemove {
     /// Name of the peer's cluster
     pub name: String,
-    /// Also if bursts are placed there, or it has bursts here: their slots stay reserved until the peer's lease is over
+    /// Also if bursts are placed there, whose slots stay reserved until the peer's lease is over, or if it has bursts here,
+    /// which are evicted at once
     #[arg(long)]
     pub force: bool,
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, Preconditions};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tributary::api::burst::Burst;
@@ -185,8 +185,8 @@ async fn run_remove(target: &Target, remove: &PeerRemove) -> Result<()> {
         if !busy.is_empty() {
             return Err(Failure::new(format!("peer {name} is in use: {}", busy.join(", "))).hint(
                 "empty it first: agentctl peer drain NAME. One that is gone for good is removed with --force: ranks of ours \
-                 there stay reserved until its lease is over (agentctl bursts says until when), and bursts of it here end \
-                 with theirs",
+                 there stay reserved until its lease is over (agentctl bursts says until when), and bursts of it here are \
+                 evicted at once",
             ));
         }
     }
@@ -195,10 +195,41 @@ async fn run_remove(target: &Target, remove: &PeerRemove) -> Result<()> {
             .because(error)
             .hint("may you delete ClusterPeers in that namespace?")
     })?;
+    // Only now: until its ClusterPeer was gone, another one could have been taken.
+    let evicted = evict(&client, name).await?;
+    for burst in &evicted {
+        output::print(&format!("hostedburst.tributary.dev/{burst} evicted\n"))?;
+    }
     output::print(&format!(
         "clusterpeer.tributary.dev/{name} removed\nremove ours there as well, or it goes on dialling: \
          agentctl --context ITS_CONTEXT peer remove OUR_NAME\n"
     ))
+}
+
+/// Throws out what a peer that was removed still has here; returns what that was. Its brokers drain in the time their pods
+/// get, and Kubernetes collects the rest, whether an agent runs or not.
+async fn evict(client: &Client, name: &str) -> Result<Vec<String>> {
+    let failed = |what: String, error: kube::Error| {
+        Failure::new(format!("ClusterPeer {name} is removed, but failed to {what}")).because(error).hint(
+            "may you list and delete HostedBursts? What is left of the peer here ends with its lease, or when its owner \
+             deletes it: kubectl get hostedbursts -A",
+        )
+    };
+    let hosted = Api::<HostedBurst>::all(client.clone()).list(&ListParams::default()).await;
+    let hosted = hosted.map_err(|error| failed("find out what of it is here".to_owned(), error))?.items;
+    let mut evicted = Vec::new();
+    for burst in hosted.into_iter().filter(|burst| burst.spec.peer == name) {
+        let (namespace, slot) = (burst.namespace().unwrap_or_default(), burst.name_any());
+        let params =
+            DeleteParams::background().preconditions(Preconditions { uid: burst.uid(), resource_version: None });
+        match Api::<HostedBurst>::namespaced(client.clone(), &namespace).delete(&slot, &params).await {
+            Ok(_) => evicted.push(format!("{namespace}/{slot}")),
+            // It has gone by itself, or another one has its name.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+            Err(error) => return Err(failed(format!("delete HostedBurst {namespace}/{slot}"), error)),
+        }
+    }
+    Ok(evicted)
 }
 
 /// What holds a peer: bursts of ours there, bursts of it here.

@@ -39,6 +39,7 @@ pub(crate) fn offer() -> DesiredBurst {
         lease_seconds: 300,
         drain_seconds: 60,
         hosted_uid: None,
+        offer: String::new(),
     }
 }
 

@@ -270,6 +270,27 @@ fn who_does_not_lead_speaks_to_nobody() {
     assert_eq!(world.state("west", "east"), PeerState::Connected);
 }
 
+/// A leader is killed. Its standby leads 10 s later at the latest, at the same address (`cluster::election` shows that): all
+/// peers are back within 15 s, whoever dials, and whatever was about to happen.
+#[test]
+fn all_peers_are_back_within_fifteen_seconds_of_a_leaders_death() {
+    const TAKEOVER: Duration = Duration::from_secs(10);
+    let who_dials: [fn(&str) -> bool; 3] = [|_| true, |at| at == "west", |at| at != "west"];
+    for (who, dials) in who_dials.into_iter().enumerate() {
+        for offset in (0..4_000).step_by(370) {
+            let mut world = World::with(&["east", "north", "west"], |at, _| dials(at));
+            world.run(seconds(10) + Duration::from_millis(offset));
+            world.stop("west");
+            world.run(TAKEOVER);
+            world.start("west", 2);
+            world.run(seconds(15) - TAKEOVER);
+            for (at, of) in [("east", "west"), ("north", "west"), ("west", "east"), ("west", "north")] {
+                assert_eq!(world.state(at, of), PeerState::Connected, "{at} {of}, dialling {who}, {offset} ms");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_graceful_end_is_told() {
     let mut world = World::new(&["east", "west"]);
