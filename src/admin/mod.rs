@@ -74,6 +74,12 @@ pub struct ClusterStatus {
     /// Labels from its configuration.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
+    /// Its clock when it answered.
+    #[serde(default)]
+    pub now: Option<Timestamp>,
+    /// The certificate it shows to peers; `None` while it peers with nobody.
+    #[serde(default)]
+    pub identity: Option<IdentityRow>,
     /// Its MiniClusters, hosted ones included.
     pub mini_clusters: Vec<MiniClusterRow>,
     /// Bursts of its MiniClusters (root side).
@@ -82,6 +88,18 @@ pub struct ClusterStatus {
     pub hosted: Vec<HostedRow>,
     /// Its peers.
     pub peers: Vec<PeerRow>,
+}
+
+/// The certificate that an agent shows to peers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct IdentityRow {
+    /// Who it says that the cluster is, `spiffe://<trust domain>/cluster/<name>`.
+    pub id: String,
+    /// From when it is valid.
+    pub not_before: Timestamp,
+    /// Until when it is valid: connections end then.
+    pub not_after: Timestamp,
 }
 
 /// A MiniCluster.

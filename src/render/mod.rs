@@ -40,6 +40,7 @@ pub use context::{Context, HostedSide};
 pub use problem::{Problem, Problems};
 pub use rank_map::rank_map_of;
 pub use revision::{differences, followed};
+pub use scripts::shell;
 
 /// Every object a MiniCluster needs, but for the Secret ([`secret::secret`]). All bear the controller owner reference.
 ///

@@ -11,6 +11,7 @@ use tributary_sandbox::annotations;
 use tributary_tests::eventually::eventually;
 use tributary_tests::scenario::{Place, bursting};
 
+use crate::asking;
 use crate::shared::{places, together};
 
 /// Both sides hold the same certificate, host list and rank-map digest, and the lead Service leads to the root.
@@ -50,6 +51,7 @@ async fn bursts_on_named_peers_are_one_instance() {
     let [east, west, north] = places(&federation, "by-name").await;
     let clusters =
         json!([{"size": 3, "peer": "west", "cores": 4, "gpus": 1}, {"size": 2, "peer": "north", "cores": 16}]);
+    let plan = asking::plan(&federation, "by-name", "river", &bursting(4, clusters.clone())).await;
     east.create("river", bursting(4, clusters)).await;
     east.burst("river", "river-burst-0", BurstPhase::Ready).await;
     east.burst("river", "river-burst-1", BurstPhase::Ready).await;
@@ -63,6 +65,9 @@ async fn bursts_on_named_peers_are_one_instance() {
         if both { Ok(()) } else { Err(format!("{:?}", status.bursts)) }
     })
     .await;
+    assert_eq!(plan["rankMapDigest"].as_str(), east.status("river").await.unwrap().rank_map_digest.as_deref());
+    asking::as_planned(&plan, &[("east", &east), ("west", &west), ("north", &north)]).await;
+    asking::why_of_a_ready_one(&federation, "by-name", "river").await;
     east.delete("river").await;
     west.empty("river-burst-0").await;
     north.empty("river-burst-1").await;
@@ -180,6 +185,7 @@ async fn hosted_objects_come_back_and_a_deleted_hosted_burst_is_an_eviction() {
     assert_eq!(evicted.status.unwrap().refusals[0].reason, "EvictedByProvider");
     west.empty(slot).await;
     east.running("guest").await;
+    assert_eq!(asking::why_not(&federation, "evicted", "guest", slot).await, "EvictedByProvider");
     east.delete("guest").await;
 }
 

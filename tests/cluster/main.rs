@@ -5,6 +5,7 @@
 //! ([`shared::quiet`]).
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod asking;
 mod availability;
 mod bursting;
 mod certificates;

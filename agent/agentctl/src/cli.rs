@@ -4,10 +4,14 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use self::diagnosing::{
+    Check, MiniCluster, MiniClusterDescribe, MiniClusterList, PeerContext, Plan, Rekey, Shell, SupportBundle, Top, Why,
+};
 pub use self::joining::{
     Identity, ImportFlags, Join, Link, PeerDrain, PeerName, PeerRemove, PodSecurity, Token, TokenCreate, TokenDelete,
 };
 
+mod diagnosing;
 mod joining;
 
 /// One Flux instance over many Kubernetes clusters.
@@ -58,6 +62,21 @@ pub enum Command {
     Peers(List),
     /// Show the bursts of this cluster's MiniClusters
     Bursts(List),
+    /// Say why a MiniCluster or a burst is not ready: the first unmet condition, and what to do
+    Why(Why),
+    /// Show clusters, bursts and phases as they change
+    Top(Top),
+    /// Show this cluster's MiniClusters
+    #[command(subcommand, name = "minicluster", visible_alias = "mc")]
+    MiniCluster(MiniCluster),
+    /// Open a shell beside the lead broker of a MiniCluster, or run a command there
+    Shell(Shell),
+    /// Start a MiniCluster anew with a new certificate
+    Rekey(Rekey),
+    /// Check every prerequisite: API server, definitions, agent, rights, identity, peers, policy and bursts
+    Check(Check),
+    /// Show what applying a manifest would make on which cluster, without applying it
+    Plan(Plan),
     /// Change the peers of this cluster
     #[command(subcommand)]
     Peer(Peer),
@@ -80,6 +99,8 @@ pub enum Command {
     /// Move from the Flux Operator to Tributary
     #[command(subcommand)]
     Migrate(Migrate),
+    /// Pack what somebody who helps has to see, without secrets
+    SupportBundle(SupportBundle),
     /// Print the definitions of Tributary's kinds, for kubectl apply --server-side -f -
     Crds(Crds),
     /// Print the versions of this program and of the agents of all federated clusters

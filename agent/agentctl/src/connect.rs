@@ -7,8 +7,10 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::{Request, header};
 use hyper_util::rt::TokioIo;
+use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
 use kube::api::{Api, ListParams};
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -20,10 +22,14 @@ use crate::kubernetes;
 
 /// Port of the admin API in the agent's pod.
 const ADMIN_PORT: u16 = 8080;
+/// Port of probes and metrics in the agent's pod.
+pub(crate) const HEALTH_PORT: u16 = 8081;
 /// Name of the agents' leader Lease.
 pub(crate) const LEASE: &str = "tributary-agent";
 /// Label of the agents' pods.
-const POD_SELECTOR: &str = "app.kubernetes.io/name=tributary";
+pub(crate) const POD_SELECTOR: &str = "app.kubernetes.io/name=tributary";
+/// How far the clocks of this machine and of the agents may differ before a Lease seems to have run out.
+const CLOCKS: jiff::SignedDuration = jiff::SignedDuration::from_secs(30);
 /// How long an agent may take to answer; its fan-out to peers is limited to less.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
 
@@ -96,13 +102,60 @@ impl Agent {
     async fn fetch(&self, path: &str) -> Result<Bytes, Box<dyn std::error::Error + Send + Sync>> {
         match self {
             Self::Endpoint(address) => get(address, path).await,
-            Self::Pod(pods, name) => {
-                let mut forward = pods.portforward(name, &[ADMIN_PORT]).await?;
-                let stream = forward.take_stream(ADMIN_PORT).ok_or("the port-forward carries no stream")?;
-                request(stream, path).await
-            }
+            Self::Pod(pods, name) => forwarded(pods, name, ADMIN_PORT, path).await,
         }
     }
+}
+
+/// Reads `path` from a port of a pod, as text.
+pub(crate) async fn pod_text(pods: &Api<Pod>, name: &str, port: u16, path: &str) -> Result<String> {
+    let failed = || Failure::new(format!("failed to read {path} from port {port} of pod {name}"));
+    match tokio::time::timeout(TIME_LIMIT, forwarded(pods, name, port, path)).await {
+        Ok(Ok(body)) => Ok(String::from_utf8_lossy(&body).into_owned()),
+        Ok(Err(error)) => Err(failed().because(error)),
+        Err(_) => Err(failed().because(format!("no answer within {} s", TIME_LIMIT.as_secs()))),
+    }
+}
+
+async fn forwarded(
+    pods: &Api<Pod>,
+    name: &str,
+    port: u16,
+    path: &str,
+) -> Result<Bytes, Box<dyn std::error::Error + Send + Sync>> {
+    let mut forward = pods.portforward(name, &[port]).await?;
+    let stream = forward.take_stream(port).ok_or("the port-forward carries no stream")?;
+    request(stream, path).await
+}
+
+/// Which agent leads in `namespace`; `Err`: why none does, as a sentence.
+pub(crate) async fn leader(
+    client: &Client,
+    namespace: &str,
+    now: Timestamp,
+) -> Result<std::result::Result<String, String>> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+    let lease = leases.get_opt(LEASE).await.map_err(|error| {
+        Failure::new(format!("failed to read Lease {namespace}/{LEASE}"))
+            .because(error)
+            .hint("may you read Leases there?")
+    })?;
+    Ok(holder(lease.as_ref(), namespace, now))
+}
+
+/// Who holds the agents' Lease.
+fn holder(lease: Option<&Lease>, namespace: &str, now: Timestamp) -> std::result::Result<String, String> {
+    let spec = lease.and_then(|lease| lease.spec.clone());
+    let Some(spec) = spec else { return Err(format!("no agent has ever led in namespace {namespace}")) };
+    let Some(holder) = spec.holder_identity.filter(|holder| !holder.is_empty()) else {
+        return Err(format!("no agent leads in namespace {namespace}: the last one has resigned"));
+    };
+    let length = jiff::SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or(0).into());
+    let renewed = spec.renew_time.map(|time| time.0).unwrap_or(Timestamp::UNIX_EPOCH);
+    if now.duration_since(renewed) > length + CLOCKS {
+        return Err(format!("no agent leads in namespace {namespace}: the last word of {holder} is of {renewed:.0}"));
+    }
+    Ok(holder)
 }
 
 /// Reads `path` from an agent that listens at `address` (`host:port`). An answer other than success is an error with

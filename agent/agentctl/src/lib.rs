@@ -11,6 +11,8 @@ pub mod cli;
 pub mod commands;
 pub mod connect;
 pub mod error;
+pub mod explain;
+pub mod hints;
 pub mod kubernetes;
 pub mod output;
 
@@ -46,10 +48,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return report(&Failure::new("failed to start the asynchronous runtime").because(error)),
     };
-    match runtime.block_on(commands::dispatch(cli)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => report(&failure),
-    }
+    let outcome = runtime.block_on(commands::dispatch(cli));
+    // A read of standard input that nobody answers any more must not hold up the end.
+    runtime.shutdown_background();
+    outcome.unwrap_or_else(|failure| report(&failure))
 }
 
 /// Reads the command line. As `kubectl-tributary` on the PATH this program is the plugin `kubectl tributary`, and says so.

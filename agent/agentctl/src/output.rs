@@ -10,6 +10,70 @@ use tabled::settings::{Padding, Style};
 use crate::cli::Format;
 use crate::error::{Failure, Result};
 
+/// Version of the documents of this program's own. Fields are added within a version, never renamed or removed.
+pub const API_VERSION: &str = "agentctl.tributary.dev/v1";
+
+/// What stands in front of a line that says whether something is as it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// It is.
+    Good,
+    /// It is not.
+    Bad,
+    /// It works, and somebody should look.
+    Warning,
+    /// That cannot be told.
+    Unknown,
+}
+
+impl Mark {
+    const ALL: [Self; 4] = [Self::Good, Self::Bad, Self::Warning, Self::Unknown];
+
+    /// One character, understandable without colour.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Good => "✓",
+            Self::Bad => "✗",
+            Self::Warning => "‼",
+            Self::Unknown => "?",
+        }
+    }
+
+    /// Its colour: SGR parameter of ECMA-48.
+    const fn colour(self) -> u8 {
+        match self {
+            Self::Good => 32,
+            Self::Bad => 31,
+            Self::Warning | Self::Unknown => 33,
+        }
+    }
+}
+
+/// The text with the marks that begin its lines in colour.
+pub fn painted(text: &str) -> String {
+    let paint = |line: &str| {
+        let mark = Mark::ALL
+            .into_iter()
+            .find(|mark| line.starts_with(mark.text()) && line[mark.text().len()..].starts_with(' '));
+        match mark {
+            Some(mark) => format!("\x1b[{}m{}\x1b[0m{}", mark.colour(), mark.text(), &line[mark.text().len()..]),
+            None => line.to_owned(),
+        }
+    };
+    text.split_inclusive('\n').map(paint).collect()
+}
+
+/// Whether standard output takes colour: a terminal, and nobody said no (<https://no-color.org>).
+pub fn colours() -> bool {
+    let said = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    io::stdout().is_terminal() && !said("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// Writes data with marks to standard output, in colour where that is wanted.
+pub fn print_marked(text: &str) -> Result<()> {
+    if colours() { print(&painted(text)) } else { print(text) }
+}
+
 /// A table under construction: a header, then rows of as many cells.
 #[derive(Debug)]
 pub struct Table {
@@ -115,6 +179,11 @@ mod tests {
             ["5s", "119s", "10m", "2h", "2d", "0s"]
         );
         assert_eq!(age(None, now), "-");
+    }
+
+    #[test]
+    fn only_marks_at_the_beginning_of_a_line_are_painted() {
+        assert_eq!(painted("✓ a ✗ b\n? c\n?d\n"), "\x1b[32m✓\x1b[0m a ✗ b\n\x1b[33m?\x1b[0m c\n?d\n");
     }
 
     #[test]

@@ -69,6 +69,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
     let (watches, mut filling) = Watches::new(&clients, &config.kubernetes.namespace);
     let settings = render::Context { cluster_domain: config.cluster.dns_domain().to_owned(), ..Default::default() };
     let (mesh, seen_mesh) = watch::channel(None);
+    let identity = Arc::<IdentityInUse>::default();
     let local = Arc::new(Local {
         cluster: config.cluster.name.clone(),
         labels: config.cluster.labels.clone(),
@@ -76,9 +77,10 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
         bursts: watches.bursts.clone(),
         hosted: watches.hosted.clone(),
         peers: watches.peers.clone(),
+        identity: identity.clone(),
+        clock: clock.clone(),
         mesh: seen_mesh.clone(),
     });
-    let identity = Arc::<IdentityInUse>::default();
     metrics.collect(Figures { watches: watches.clone(), fence: fence.clone(), identity: identity.clone() });
     let parts = Parts {
         clients: clients.clone(),

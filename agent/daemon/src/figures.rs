@@ -23,7 +23,8 @@ impl IdentityInUse {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(store);
     }
 
-    fn current(&self) -> Option<Arc<Identity>> {
+    /// The newest one; `None`: there was none yet.
+    pub fn current(&self) -> Option<Arc<Identity>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(IdentityStore::current)
     }
 }

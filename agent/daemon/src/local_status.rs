@@ -5,17 +5,20 @@ use std::sync::Arc;
 
 use kube::{Resource, ResourceExt};
 use tokio::sync::watch;
-use tributary::admin::{API_VERSION, BurstRow, ClusterStatus, HostedRow, MiniClusterRow, PeerRow};
+use tributary::admin::{API_VERSION, BurstRow, ClusterStatus, HostedRow, IdentityRow, MiniClusterRow, PeerRow};
 use tributary::api::burst::Burst;
 use tributary::api::hosted_burst::{HostedBurst, LeadEndpoint};
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::peer::ClusterPeer;
+use tributary::clock::SharedClock;
 use tributary::cluster::caches::{Cache, controller_of};
 use tributary::cluster::conditions;
 use tributary::contract::ports::PeerRequests;
 use tributary::contract::{Finding, LeadAddress, PeerName, PeerReport, PeerState, PhaseTimes};
+use tributary::federation::identity::Identity;
 
 use crate::admin_http::LocalStatus;
+use crate::figures::IdentityInUse;
 
 /// The caches the documents are made of.
 pub struct Local {
@@ -31,6 +34,10 @@ pub struct Local {
     pub hosted: Cache<HostedBurst>,
     /// ClusterPeers of the agent's namespace.
     pub peers: Cache<ClusterPeer>,
+    /// The identity in use, once this agent has led.
+    pub identity: Arc<IdentityInUse>,
+    /// Time.
+    pub clock: SharedClock,
     /// The mesh, while this agent leads.
     pub mesh: watch::Receiver<Option<Arc<dyn PeerRequests>>>,
 }
@@ -45,12 +52,18 @@ impl LocalStatus for Local {
             version: crate::VERSION.to_owned(),
             leader: mesh.is_some(),
             labels: self.labels.clone(),
+            now: Some(self.clock.wall()),
+            identity: self.identity.current().map(|current| identity(&current)),
             mini_clusters: self.mini_clusters.objects().iter().map(|object| self.mini_cluster(object)).collect(),
             bursts: self.burst_rows(),
             hosted: self.hosted.objects().iter().map(|object| hosted(object)).collect(),
             peers: self.peers.objects().iter().map(|object| peer(object, &reports)).collect(),
         }
     }
+}
+
+fn identity(current: &Identity) -> IdentityRow {
+    IdentityRow { id: current.id().to_string(), not_before: current.not_before(), not_after: current.not_after() }
 }
 
 impl Local {

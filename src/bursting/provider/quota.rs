@@ -24,8 +24,23 @@ pub struct Ahead {
     pub cores: u32,
 }
 
-/// The first quota that `brokers` pods like `pod` would exceed, with what is missing.
-pub fn exceeded(quotas: &[ResourceQuota], pod: &PodSpec, brokers: u32, ahead: Ahead) -> Option<String> {
+/// What one word of a quota is charged with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Charge {
+    /// Name of the quota.
+    pub quota: String,
+    /// Its word: `pods`, `requests.cpu` …
+    pub resource: String,
+    /// What is left of it.
+    pub left: String,
+    /// What is needed.
+    pub needed: String,
+    /// Whether that is there.
+    pub fits: bool,
+}
+
+/// What `brokers` pods like `pod`, and the objects beside them, are charged by each quota that counts them.
+pub fn charges(quotas: &[ResourceQuota], pod: &PodSpec, brokers: u32, ahead: Ahead) -> Vec<Charge> {
     let mut wanted = of_pod(pod);
     wanted.values_mut().for_each(|amount| *amount *= i128::from(brokers));
     let one = |word: &str| (word.to_owned(), 1000);
@@ -36,6 +51,7 @@ pub fn exceeded(quotas: &[ResourceQuota], pod: &PodSpec, brokers: u32, ahead: Ah
         one("configmaps"),
         one("count/configmaps"),
     ]);
+    let mut charges = Vec::new();
     for quota in quotas.iter().filter(|quota| !is_scoped(quota)) {
         let status = quota.status.clone().unwrap_or_default();
         let (hard, used) = (status.hard.unwrap_or_default(), status.used.unwrap_or_default());
@@ -48,17 +64,23 @@ pub fn exceeded(quotas: &[ResourceQuota], pod: &PodSpec, brokers: u32, ahead: Ah
                     "cpu" | "requests.cpu" => ahead.cores,
                     _ => 0,
                 });
-            if used + ahead + wanted > limit {
-                let name = quota.metadata.name.as_deref().unwrap_or_default();
-                return Some(format!(
-                    "ResourceQuota {name} leaves {} of {word}, and the burst needs {}",
-                    text((limit - used - ahead).max(0)),
-                    text(*wanted)
-                ));
-            }
+            charges.push(Charge {
+                quota: quota.metadata.name.clone().unwrap_or_default(),
+                resource: word.clone(),
+                left: text((limit - used - ahead).max(0)),
+                needed: text(*wanted),
+                fits: used + ahead + wanted <= limit,
+            });
         }
     }
-    None
+    charges
+}
+
+/// The first quota that `brokers` pods like `pod` would exceed, with what is missing.
+pub fn exceeded(quotas: &[ResourceQuota], pod: &PodSpec, brokers: u32, ahead: Ahead) -> Option<String> {
+    let Charge { quota, resource, left, needed, .. } =
+        charges(quotas, pod, brokers, ahead).into_iter().find(|charge| !charge.fits)?;
+    Some(format!("ResourceQuota {quota} leaves {left} of {resource}, and the burst needs {needed}"))
 }
 
 fn is_scoped(quota: &ResourceQuota) -> bool {

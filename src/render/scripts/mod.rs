@@ -7,6 +7,7 @@ mod hooks;
 mod options;
 mod program;
 mod runner;
+mod shell;
 mod sidecar;
 mod template;
 mod user;
@@ -18,6 +19,7 @@ use super::flux_files;
 use super::model::Model;
 
 pub(super) use self::program::Program;
+pub use self::shell::shell;
 pub(super) use self::sidecar::is_wrapped_service;
 pub(super) use self::user::DEFAULT_ID as DEFAULT_USER_ID;
 pub(super) use self::words::is_identifier;

@@ -230,7 +230,7 @@ pub enum Identity {
 }
 
 /// `15m`, `2h 30m`, `PT15M`.
-fn time(text: &str) -> Result<Duration, String> {
+pub(super) fn time(text: &str) -> Result<Duration, String> {
     let span: jiff::SignedDuration = text.parse().map_err(|_| "write it like 30s, 15m or 2h".to_owned())?;
     Duration::try_from(span).map_err(|_| "it cannot be negative".to_owned())
 }

@@ -13,6 +13,7 @@ use tributary::federation::enrol::Introduction;
 use tributary::federation::identity::TrustBundle;
 
 use crate::error::{Failure, Result};
+use crate::hints;
 
 /// How often the ClusterPeer is looked at.
 const POLL: Duration = Duration::from_millis(500);
@@ -44,6 +45,15 @@ pub(super) async fn card(client: &Client, namespace: &str) -> Result<ClusterCard
     })?;
     ClusterCard::read(&found)
         .map_err(|error| Failure::new(what()).because(error).hint("delete the ConfigMap and restart the agent"))
+}
+
+/// The same, without waiting for an agent that was just started; `None`: no agent has said so yet.
+pub(super) async fn look_at_card(client: &Client, namespace: &str) -> Result<Option<ClusterCard>> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let found = maps.get_opt(cluster_card::NAME).await.map_err(|error| {
+        Failure::new(format!("failed to read ConfigMap {namespace}/{}", cluster_card::NAME)).because(error)
+    })?;
+    found.as_ref().map(ClusterCard::read).transpose().map_err(|error| Failure::new(error.to_string()))
 }
 
 /// The same, as it is said to others.
@@ -137,24 +147,7 @@ fn not_connected(name: &str, limit: Duration, peer: Option<&ClusterPeer>) -> Fai
             .because("no agent has looked at the new ClusterPeer yet")
             .hint("is this cluster's agent running?");
     };
-    let hint = match condition.reason.as_str() {
-        "Unreachable" | "Disconnected" => {
-            "is the UDP port of one of both agents open for the other one (Service, NodePort, firewall)? \
-             federation.advertise must name where it is reached"
-        }
-        "WaitingForPeer" => {
-            "neither side may know where the other is: set federation.advertise in one of the agents, and join again"
-        }
-        "CertificateExpired" => "compare the clocks of both clusters' nodes",
-        "UntrustedCertificate" | "WrongTrustDomain" => {
-            "an authority was replaced meanwhile: remove the peer on both sides and join again"
-        }
-        "WrongIdentity" => "the endpoint leads to another cluster: correct federation.advertise there, and join again",
-        "WrongClusterUID" => "that cluster was made anew: remove the peer on both sides and join again",
-        "UnknownPeer" => "the other side has no ClusterPeer of this cluster (any more): join again",
-        "Suspended" => "resume it: agentctl peer resume NAME",
-        _ => "agentctl peers and the logs of both agents say more",
-    };
+    let hint = hints::connection(&condition.reason);
     failure.because(format!("{}: {}", condition.reason, condition.message)).hint(hint)
 }
 

@@ -3,6 +3,7 @@
 mod acquaintance;
 pub mod burst;
 pub mod bursts;
+pub mod check;
 pub mod completion;
 pub mod crds;
 #[cfg(feature = "demo")]
@@ -13,22 +14,39 @@ pub mod join;
 pub mod link;
 pub mod man;
 pub mod migrate;
+pub mod mini_cluster;
 pub mod peer;
 pub mod peers;
+pub mod plan;
+pub mod rekey;
+pub mod shell;
 pub mod status;
+pub mod support_bundle;
 pub mod token;
+pub mod top;
 pub mod version;
 mod watch;
+pub mod why;
+
+use std::process::ExitCode;
 
 use crate::cli::{Cli, Command};
 use crate::error::Result;
 
-/// Runs the command of a parsed command line.
-pub async fn dispatch(cli: Cli) -> Result<()> {
-    match cli.command {
+/// Runs the command of a parsed command line. Only a command run elsewhere has an exit code of its own.
+pub async fn dispatch(cli: Cli) -> Result<ExitCode> {
+    let done: Result<()> = match cli.command {
+        Command::Shell(shell) => return shell::run(&cli.target, &shell).await,
+        Command::MiniCluster(command) => mini_cluster::run(&cli.target, command).await,
+        Command::Top(top) => top::run(&cli.target, &top).await,
+        Command::Rekey(rekey) => rekey::run(&cli.target, &rekey).await,
+        Command::SupportBundle(bundle) => support_bundle::run(&cli.target, &bundle).await,
         Command::Status(list) => status::run(&cli.target, &list).await,
         Command::Peers(list) => peers::run(&cli.target, &list).await,
         Command::Bursts(list) => bursts::run(&cli.target, &list).await,
+        Command::Why(why) => why::run(&cli.target, &why).await,
+        Command::Plan(plan) => plan::run(&cli.target, &plan).await,
+        Command::Check(check) => check::run(&cli.target, &check).await,
         Command::Burst(command) => burst::run(&cli.target, command).await,
         Command::Peer(command) => peer::run(&cli.target, command).await,
         Command::Token(command) => token::run(&cli.target, command).await,
@@ -43,5 +61,6 @@ pub async fn dispatch(cli: Cli) -> Result<()> {
         Command::Man(man) => man::run(&man),
         #[cfg(feature = "demo")]
         Command::Demo(demo) => demo::run(&cli.target, demo).await,
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }

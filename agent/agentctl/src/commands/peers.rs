@@ -49,7 +49,7 @@ pub fn table(rows: &[PeerRow], wide: bool, now: Timestamp) -> String {
 }
 
 /// The word for a peer's state, and whether its connection keeps breaking.
-fn state_of(row: &PeerRow) -> String {
+pub(super) fn state_of(row: &PeerRow) -> String {
     let word = state(row.state);
     if row.flapping { format!("{word}, flapping") } else { word.to_owned() }
 }

@@ -11,6 +11,8 @@ use crate::output::{Table, age, or_dash};
 /// Runs `agentctl status`.
 pub async fn run(target: &Target, list: &List) -> Result<()> {
     let select = |status: &mut FederationStatus| {
+        // Time passes without anything having changed.
+        status.clusters.iter_mut().filter_map(|cluster| cluster.status.as_mut()).for_each(|status| status.now = None);
         let Some(namespace) = &target.namespace else { return };
         for cluster in status.clusters.iter_mut().filter_map(|cluster| cluster.status.as_mut()) {
             cluster.mini_clusters.retain(|row| row.namespace == *namespace);

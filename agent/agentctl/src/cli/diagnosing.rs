@@ -1,0 +1,193 @@
+//! Options of the commands that find out what is so, and what would be.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::Format;
+use super::joining::time;
+
+/// `agentctl why`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  agentctl why lake                    a MiniCluster of the context's namespace
+  agentctl why -n flux lake-burst-0    a burst of one, or what is hosted here under that name
+  agentctl why burst/lake.gpu -o json  of several things of one name, the Burst
+
+The conditions are listed in the order in which they come about; the first that is not met is what to look at. The
+exit code is 0 whatever the answer is: agentctl check is for scripts that want to know whether all is well.")]
+pub struct Why {
+    /// Name of a MiniCluster or of a burst, or KIND/NAME
+    #[arg(value_name = "MINICLUSTER|BURST")]
+    pub name: String,
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+}
+
+/// `agentctl plan`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  agentctl plan -f lake.yaml                           what applying it makes on which cluster
+  helm template . | agentctl plan -f -                 of standard input, with several documents
+  agentctl plan -f lake.yaml --peer-context west=WEST  as west's agent would judge it, by your rights there
+  agentctl plan -f lake.yaml --offline                 without asking anybody
+
+Nothing is written, and nothing is tried: objects, ranks and placement come from the functions that the agents use. What
+was not looked at is said. The exit code is 1 if something stands against it.")]
+pub struct Plan {
+    /// File with MiniClusters, a directory of such files, or - for standard input (repeatable)
+    #[arg(short, long = "filename", value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+    /// Look at a peer's cluster too, by a context of the kubeconfig: its import policy, quotas and nodes (repeatable)
+    #[arg(long = "peer-context", value_name = "PEER=CONTEXT", value_parser = peer_context, conflicts_with = "offline")]
+    pub peer_contexts: Vec<PeerContext>,
+    /// Ask no cluster
+    #[arg(long)]
+    pub offline: bool,
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+}
+
+/// A peer, and the context that leads to its cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerContext {
+    /// Name of the peer.
+    pub peer: String,
+    /// Name of the context.
+    pub context: String,
+}
+
+fn peer_context(text: &str) -> Result<PeerContext, String> {
+    match text.split_once('=') {
+        Some((peer, context)) if !peer.is_empty() && !context.is_empty() => {
+            Ok(PeerContext { peer: peer.to_owned(), context: context.to_owned() })
+        }
+        _ => Err("write PEER=CONTEXT".to_owned()),
+    }
+}
+
+/// `agentctl check`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  agentctl check                      of the context's cluster, its agent, peers and bursts
+  agentctl check --wait 5m && deploy  wait until all is well, at most five minutes
+  agentctl check -o json | jq .ok
+
+The exit code is 1 if something fails. Warnings (‼), and what may not be read (?), do not count.")]
+pub struct Check {
+    /// Look again until nothing fails, at most so long, e.g. 90s or 5m
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "0s", hide_default_value = true)]
+    pub wait: Duration,
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+}
+
+/// `agentctl shell`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  agentctl shell lake                         a shell beside the lead broker
+  agentctl shell lake -- flux resource list   one command; its exit code is agentctl's
+  agentctl shell lake -- flux run -N5 hostname
+  agentctl shell lake --index 2               beside another broker of this cluster
+
+It runs in the container of Flux, as the user that Flux runs as, with PATH and FLUX_URI set. It needs the right to create
+pods/exec in the namespace: yours, not the agent's.")]
+pub struct Shell {
+    /// Name of the MiniCluster
+    #[arg(value_name = "MINICLUSTER")]
+    pub name: String,
+    /// Index of the pod: 0 is the lead
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub index: u32,
+    /// Command and its arguments (default: bash)
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+/// `agentctl rekey`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  agentctl rekey lake        says what is lost, and asks
+  agentctl rekey lake --yes  for scripts
+
+A certificate belongs to one instance, and everybody who had it can join that instance: after a peer was removed
+(condition CertificateExposed) only a new instance keeps it out. It sets the annotation tributary.dev/restart.")]
+pub struct Rekey {
+    /// Name of the MiniCluster
+    #[arg(value_name = "MINICLUSTER")]
+    pub name: String,
+    /// Do not ask
+    #[arg(short, long)]
+    pub yes: bool,
+}
+
+/// `agentctl minicluster`.
+#[derive(Debug, Subcommand)]
+pub enum MiniCluster {
+    /// List the MiniClusters of this cluster
+    List(MiniClusterList),
+    /// Show one MiniCluster with its ranks, bursts and conditions
+    Describe(MiniClusterDescribe),
+}
+
+/// `agentctl minicluster list`.
+#[derive(Debug, Args)]
+pub struct MiniClusterList {
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+}
+
+/// `agentctl minicluster describe`.
+#[derive(Debug, Args)]
+pub struct MiniClusterDescribe {
+    /// Name of the MiniCluster
+    #[arg(value_name = "MINICLUSTER")]
+    pub name: String,
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+}
+
+/// `agentctl support-bundle`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  agentctl support-bundle                        tributary-support.tar.gz in this directory
+  agentctl support-bundle -n flux --out a.tar.gz  with the objects of one namespace only
+  tar tzf tributary-support.tar.gz               what is in it, before it is sent to anybody
+
+Secrets are not read. Of other objects, values of environment variables, annotations, arguments and scripts are left
+out; names of objects, images, nodes and addresses are in it.")]
+pub struct SupportBundle {
+    /// File to write
+    #[arg(long, value_name = "FILE", default_value = "tributary-support.tar.gz")]
+    pub out: PathBuf,
+    /// Lines of each agent's log
+    #[arg(long, value_name = "N", default_value_t = 5_000)]
+    pub lines: u32,
+}
+
+/// `agentctl top`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  agentctl top                clusters, and the bursts of their MiniClusters
+  agentctl top -n flux        of one namespace
+  agentctl top --interval 5s  over a slow connection
+
+Keys: q quits, tab and 1 to 3 choose the list, the arrows scroll.")]
+pub struct Top {
+    /// How often it is looked, e.g. 500ms or 5s
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "1s")]
+    pub interval: Duration,
+}

@@ -1,0 +1,322 @@
+//! What was found → findings. Pure. Here: identity, entrance, peers, policy and bursts.
+
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Service;
+use kube::ResourceExt;
+use tributary::admin::{ClusterRow, IdentityRow, PeerRow};
+use tributary::api::hosted_burst::BurstPhase;
+use tributary::api::labels::kubernetes::SERVICE_NAME;
+use tributary::api::peer::{ClusterPeer, ImportPolicy, PodSecurityLevel};
+use tributary::contract::PeerState;
+
+use super::Found;
+use super::judge::{SKEW, skew};
+use super::report::Section;
+use crate::commands::why;
+use crate::hints;
+
+/// A certificate that ends sooner is worth a warning: who renews it by hand needs a working day.
+const SOON: SignedDuration = SignedDuration::from_hours(24);
+/// A certificate that ends sooner than that was not renewed in time by whoever renews it.
+const NOW: SignedDuration = SignedDuration::from_mins(10);
+
+/// The sections of the federation.
+pub(super) fn sections(found: &Found) -> Vec<Section> {
+    vec![identity(found), entrance(found), peers(found), policy(found), bursts(found)]
+}
+
+fn identity(found: &Found) -> Section {
+    let mut section = Section::new("identity");
+    match &found.card {
+        Err(why) => section.unknown("the cluster says who it is", why),
+        Ok(None) => section.fails(
+            "the cluster says who it is",
+            "no agent has written ConfigMap tributary-cluster",
+            "the leading agent writes it: with federation.identity = \"off\" it peers with nobody; its log says more",
+        ),
+        Ok(Some(card)) => {
+            section.passed("the cluster says who it is", format!("{} ({})", card.cluster, card.cluster_uid))
+        }
+    }
+    let Some(own) = own(found) else { return section };
+    match &own.identity {
+        None => section.fails(
+            "the agent has a certificate",
+            "it has none, and peers with nobody",
+            "federation.identity names where it comes from; the agent's log says what is wrong",
+        ),
+        Some(identity) => expiry(&mut section, found, identity),
+    }
+    if let (Some(theirs), Some(server)) = (own.now, found.server_time) {
+        clocks(&mut section, "the agent's clock agrees with the API server's", theirs.duration_since(server));
+    }
+    section
+}
+
+fn expiry(section: &mut Section, found: &Found, identity: &IdentityRow) {
+    let IdentityRow { id, not_before, not_after } = identity;
+    let now = found.server_time.unwrap_or(found.now);
+    let left = not_after.duration_since(now);
+    let what = format!("the certificate of {id} is valid");
+    let detail = format!("until {not_after:.0}");
+    let renew = "whoever issues it renews it: cert-manager, the agent's own authority (its log says more), or agentctl federation issue";
+    if now < *not_before {
+        section.fails(what, format!("only from {not_before:.0}"), "compare the clocks of the issuer and of the nodes");
+    } else if left <= SignedDuration::ZERO {
+        section.fails(what, format!("it ended at {not_after:.0}"), renew);
+    } else if left < NOW || (left < SOON && not_after.duration_since(*not_before) > SOON * 7) {
+        // Certificates of a few hours are renewed by machines, and are always about to end.
+        section.warns(what, detail, renew);
+    } else {
+        section.passed(what, detail);
+    }
+}
+
+fn clocks(section: &mut Section, what: impl Into<String>, apart: SignedDuration) {
+    let seconds = apart.abs().as_secs();
+    if apart.abs() <= SKEW {
+        section.passed(what, "");
+    } else {
+        section.fails(
+            what,
+            format!("they are {seconds} s apart"),
+            "set the clocks of the nodes (NTP): certificates and leases are dated",
+        );
+    }
+}
+
+fn entrance(found: &Found) -> Section {
+    let mut section = Section::new("entrance");
+    let Ok(services) = &found.services else {
+        section.unknown("peers can reach the agent", found.services.as_ref().err().cloned().unwrap_or_default());
+        return section;
+    };
+    let udp = |service: &&Service| {
+        let ports = service.spec.as_ref().and_then(|spec| spec.ports.as_ref());
+        ports.into_iter().flatten().any(|port| port.protocol.as_deref() == Some("UDP"))
+    };
+    let service = services.iter().find(udp);
+    if let Some(service) = service {
+        led(&mut section, found, service);
+    }
+    let advertised = found.card.as_ref().ok().and_then(|card| card.as_ref()).map(|card| card.endpoints.clone());
+    match advertised {
+        Some(endpoints) if !endpoints.is_empty() => {
+            section.passed("the cluster says where its agent is reached", endpoints.join(", "));
+        }
+        Some(_) => section.warns(
+            "the cluster says where its agent is reached",
+            "it does not: peers cannot dial it, it dials them",
+            "one of two peers has to be reachable: set federation.advertise, or give the UDP Service a node port or a load balancer",
+        ),
+        None => {}
+    }
+    section
+}
+
+/// Whether the UDP Service leads to the leader, from outside of the cluster.
+fn led(section: &mut Section, found: &Found, service: &Service) {
+    let name = service.name_any();
+    let spec = service.spec.clone().unwrap_or_default();
+    let balancer =
+        service.status.as_ref().and_then(|status| status.load_balancer.as_ref()).and_then(|one| one.ingress.as_ref());
+    let what = format!("Service {name} is open to other clusters");
+    match spec.type_.as_deref() {
+        Some("LoadBalancer") if balancer.is_none_or(Vec::is_empty) => section.fails(
+            what,
+            "its load balancer has no address yet",
+            "something in this cluster must provide load balancers for UDP; federation.service.type=NodePort needs none",
+        ),
+        Some("LoadBalancer") => section.passed(what, "LoadBalancer"),
+        Some("NodePort") => {
+            let ports: Vec<_> = spec.ports.iter().flatten().filter_map(|port| port.node_port).map(|port| port.to_string()).collect();
+            section.passed(what, format!("node ports {}", ports.join(", ")));
+        }
+        _ => section.warns(what, "it is reached from inside only", "fine if this cluster dials all its peers"),
+    }
+    let Ok(slices) = &found.slices else { return };
+    let of_service = slices.iter().filter(|slice| slice.labels().get(SERVICE_NAME) == Some(&name));
+    let ends = of_service
+        .flat_map(|slice| &slice.endpoints)
+        .filter(|end| end.conditions.as_ref().is_none_or(|one| one.ready != Some(false)));
+    let addresses: Vec<String> = ends.flat_map(|end| end.addresses.clone()).collect();
+    let what = format!("Service {name} leads to the leading agent");
+    match addresses.is_empty() {
+        false => section.passed(what, addresses.join(", ")),
+        true => section.fails(
+            what,
+            "its EndpointSlices are empty",
+            "the leader writes them: its log says what keeps it from doing so",
+        ),
+    }
+}
+
+fn own(found: &Found) -> Option<&tributary::admin::ClusterStatus> {
+    found.federation.as_ref().ok()?.clusters.first()?.status.as_ref()
+}
+
+fn peers(found: &Found) -> Section {
+    let mut section = Section::new("peers");
+    let objects = match &found.peers {
+        Err(why) => {
+            section.unknown("peers are connected", why);
+            return section;
+        }
+        Ok(objects) => objects,
+    };
+    if objects.is_empty() {
+        let hint = "agentctl link A B, or agentctl token create there and agentctl join here";
+        section.warns("there are peers", "there are none: nothing bursts", hint);
+    }
+    for peer in objects {
+        let rows = found.federation.as_ref().map(|all| all.clusters.as_slice()).unwrap_or_default();
+        let row = rows.iter().find(|row| row.name == peer.name_any() && row.peer.is_some());
+        of_peer(&mut section, found, peer, row);
+    }
+    section
+}
+
+fn of_peer(section: &mut Section, found: &Found, peer: &ClusterPeer, row: Option<&ClusterRow>) {
+    let name = peer.name_any();
+    let what = format!("{name} is connected");
+    let Some((row, state)) = row.and_then(|row| Some((row, row.peer.as_ref()?))) else {
+        let said = peer.status.as_ref().is_some_and(|status| status.connected);
+        return if said {
+            section.passed(what, "as its ClusterPeer says")
+        } else {
+            section.unknown(what, "no agent says")
+        };
+    };
+    match state.state {
+        PeerState::Connected if state.flapping => {
+            section.warns(what, "its connection keeps breaking", hints::connection("Flapping"))
+        }
+        PeerState::Connected => section.passed(what, connection(state)),
+        PeerState::Suspended => section.warns(what, "it is suspended", format!("agentctl peer resume {name}")),
+        PeerState::Suspect => section.fails(what, "it has fallen silent", hints::connection("HeartbeatsMissing")),
+        PeerState::Disconnected | PeerState::Refused => {
+            let message = state.message.clone().unwrap_or_else(|| "no agent has said why".to_owned());
+            let reason = message.split(':').next().unwrap_or_default().to_owned();
+            section.fails(what, message, hints::connection(&reason).replace("NAME", &name));
+        }
+    }
+    if peer.spec.drain {
+        section.warns(format!("{name} is used"), "it is drained", format!("agentctl peer resume {name}"));
+    }
+    if state.state != PeerState::Connected {
+        return;
+    }
+    if let Some(version) = &state.version {
+        skew(
+            section,
+            &format!("the agent of {name} is of this program's version"),
+            version,
+            "upgrade one cluster after the other: neighbouring minor versions work together",
+        );
+    }
+    match &row.status {
+        Some(theirs) => {
+            if let (Some(now), Some(server)) = (theirs.now, found.server_time) {
+                clocks(section, format!("the clock of {name} agrees with this cluster's"), now.duration_since(server));
+            }
+        }
+        None => section.unknown(format!("{name} shows its status"), row.error.clone().unwrap_or_default()),
+    }
+}
+
+fn connection(state: &PeerRow) -> String {
+    let rtt = state.rtt_micros.map(|micros| format!("{:.1} ms", micros as f64 / 1000.0));
+    [state.endpoint.clone(), rtt].into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+fn policy(found: &Found) -> Section {
+    let mut section = Section::new("policy");
+    for peer in found.peers.iter().flatten() {
+        let Some(import) = &peer.spec.import else { continue };
+        of_policy(&mut section, found, &peer.name_any(), import);
+    }
+    section
+}
+
+/// What a peer may place here: whether it can, and whether that is meant.
+fn of_policy(section: &mut Section, found: &Found, peer: &str, import: &ImportPolicy) {
+    let what = format!("{peer} can place bursts here");
+    if import.namespaces.is_empty() {
+        let hint = format!("agentctl peer add {peer} --import NAMESPACE, or remove the import");
+        return section.warns(what, "its import names no namespace", hint);
+    }
+    let any = import.namespaces.iter().any(|one| one == "*");
+    let here = |namespace: &String| match import.target_namespace.as_deref().filter(|text| !text.is_empty()) {
+        Some(template) => template.replace("{peer}", peer).replace("{namespace}", namespace),
+        None => namespace.clone(),
+    };
+    if let Ok(existing) = &found.namespaces {
+        let wanted = import.namespaces.iter().filter(|one| *one != "*").map(here);
+        let missing: Vec<String> = wanted.filter(|namespace| !existing.contains(namespace)).collect();
+        match missing.as_slice() {
+            [] => section.passed(what, format!("from {}", import.namespaces.join(", "))),
+            some => section.fails(
+                what,
+                format!("namespace {} does not exist here", some.join(", ")),
+                format!("kubectl create namespace {}", some[0]),
+            ),
+        }
+    } else {
+        section.unknown(what, "the namespaces could not be listed");
+    }
+    let unlimited = import.max_bursts.is_none() && import.max_brokers.is_none() && import.max_cores.is_none();
+    if any && unlimited {
+        let hint =
+            format!("agentctl peer add {peer} --import NAMESPACE --max-brokers N limits it; ResourceQuotas do as well");
+        section.warns(
+            format!("what {peer} may place here is limited"),
+            "any number of brokers, in any namespace",
+            hint,
+        );
+    }
+    if import.pod_security == PodSecurityLevel::Privileged {
+        let hint = "podSecurity: baseline, unless its users are trusted with the nodes";
+        section.warns(format!("pods of {peer} are confined"), "its import admits privileged pods", hint);
+    }
+}
+
+/// What bursts want for, by the first condition of each that is not met.
+fn bursts(found: &Found) -> Section {
+    let mut section = Section::new("bursts");
+    let (Ok(bursts), Ok(roots)) = (&found.bursts, &found.roots) else {
+        let why = found.bursts.as_ref().err().or(found.roots.as_ref().err()).cloned().unwrap_or_default();
+        section.unknown("all bursts are ready", why);
+        return section;
+    };
+    for burst in bursts {
+        let what = format!("burst {}/{} is ready", burst.namespace().unwrap_or_default(), burst.name_any());
+        let status = burst.status.clone().unwrap_or_default();
+        if burst.spec.release {
+            continue;
+        }
+        for finding in status.preflight.iter().filter(|finding| finding.outcome == why::burst::FAILED) {
+            let looked = format!("preflight of burst {}: {}", burst.name_any(), finding.check);
+            section.fails(looked, finding.message.clone(), finding.hint.clone());
+        }
+        if status.phase == BurstPhase::Ready {
+            let peer = status.peer.unwrap_or_default();
+            section.passed(what, format!("{} brokers on {peer}", status.ready_brokers));
+            continue;
+        }
+        let root = |root: &&tributary::api::minicluster::MiniCluster| {
+            root.namespace() == burst.namespace() && root.name_any() == burst.spec.root
+        };
+        let view = why::Found {
+            mini_cluster: roots.iter().find(root).cloned(),
+            bursts: vec![burst.clone()],
+            peers: found.peers.clone().unwrap_or_default(),
+            federation: found.federation.clone().ok(),
+            agent: found.leader.clone().ok(),
+            ..why::Found::default()
+        };
+        if let Some(unmet) = why::burst::explain(&view, &burst.name_any()).unmet {
+            section.warns(what, format!("{} ({}): {}", unmet.condition, unmet.reason, unmet.cause), unmet.hint);
+        }
+    }
+    section
+}

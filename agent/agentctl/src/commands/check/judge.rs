@@ -1,0 +1,260 @@
+//! What was found → findings. Pure. Here: the API server, the definitions, the agent and its rights.
+
+use std::collections::BTreeSet;
+
+use jiff::SignedDuration;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::ResourceExt;
+use serde_json::Value;
+use tributary::api::crds;
+
+use super::report::{Report, Section};
+use super::rights::Right;
+use super::{Found, federation};
+
+/// The oldest Kubernetes that everything works with (DESIGN section 7).
+const OLDEST: (u32, u32) = (1, 33);
+/// How far two clocks may be apart: certificates and leases are dated.
+pub(super) const SKEW: SignedDuration = SignedDuration::from_secs(10);
+
+/// All sections, in the order in which one rests on the other.
+pub fn report(found: &Found) -> Report {
+    let mut sections = vec![kubernetes(found)];
+    if found.kubernetes.is_ok() {
+        sections.extend([definitions(found), agent(found), rights(found)]);
+        sections.extend(federation::sections(found));
+    }
+    Report::of(sections)
+}
+
+fn kubernetes(found: &Found) -> Section {
+    let mut section = Section::new("kubernetes");
+    match &found.kubernetes {
+        Err(why) => section.fails(
+            "the API server can be reached",
+            why,
+            "--kubeconfig and --context name another cluster; kubectl version asks the same one",
+        ),
+        Ok((major, minor, version)) => {
+            section.passed("the API server can be reached", "");
+            let what = format!("Kubernetes is {}.{} or newer", OLDEST.0, OLDEST.1);
+            if (*major, *minor) >= OLDEST {
+                section.passed(what, version);
+            } else {
+                section.fails(
+                    what,
+                    version,
+                    "upgrade the cluster: Jobs of MiniClusters need what older ones do not have",
+                );
+            }
+        }
+    }
+    if let Some(server) = found.server_time {
+        let apart = found.now.duration_since(server).abs();
+        let what = "this machine's clock agrees with the API server's";
+        if apart <= SKEW {
+            section.passed(what, "");
+        } else {
+            section.warns(
+                what,
+                format!("they are {apart:#} apart"),
+                "set this machine's clock: ages shown here are wrong",
+            );
+        }
+    }
+    section
+}
+
+fn definitions(found: &Found) -> Section {
+    let mut section = Section::new("definitions");
+    let there = match &found.definitions {
+        Ok(there) => there,
+        Err(why) => {
+            section.unknown("the definitions are installed and current", why);
+            return section;
+        }
+    };
+    let apply = "agentctl crds | kubectl apply --server-side -f - (or helm upgrade of tributary-crds)";
+    for ours in crds() {
+        let name = ours.name_any();
+        let Some(theirs) = there.iter().find(|one| one.name_any() == name) else {
+            section.fails(format!("{name} is defined"), "it is not", apply);
+            continue;
+        };
+        if !established(theirs) {
+            section.fails(
+                format!("{name} is served"),
+                "its definition is not established",
+                "kubectl describe crd says why",
+            );
+            continue;
+        }
+        let mut missing = BTreeSet::new();
+        for version in &ours.spec.versions {
+            match theirs.spec.versions.iter().find(|one| one.name == version.name && one.served) {
+                None => drop(missing.insert(format!("version {}", version.name))),
+                Some(served) => {
+                    let schema =
+                        |schema: &_| serde_json::to_value(schema).unwrap_or_default()["openAPIV3Schema"].take();
+                    lacks(&schema(&version.schema), &schema(&served.schema), "", &mut missing);
+                }
+            }
+        }
+        let what = format!("{name} has every field of this version");
+        match missing.len() {
+            0 => section.passed(what, ""),
+            count => {
+                let first: Vec<_> = missing.into_iter().take(3).collect();
+                let more = if count > 3 { format!(" and {} more", count - 3) } else { String::new() };
+                section.fails(what, format!("it lacks {}{more}: the API server drops them", first.join(", ")), apply);
+            }
+        }
+    }
+    section
+}
+
+fn established(definition: &CustomResourceDefinition) -> bool {
+    let conditions = definition.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.into_iter().flatten().any(|one| one.type_ == "Established" && one.status == "True")
+}
+
+/// Fields of `ours` that `theirs` has not. The topmost is named, not all below it.
+fn lacks(ours: &Value, theirs: &Value, path: &str, missing: &mut BTreeSet<String>) {
+    if theirs["x-kubernetes-preserve-unknown-fields"] == true {
+        return;
+    }
+    for (name, field) in ours["properties"].as_object().into_iter().flatten() {
+        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        match theirs["properties"].get(name) {
+            Some(known) => lacks(field, known, &path, missing),
+            // The API server has these for every kind.
+            None if matches!(path.as_str(), "apiVersion" | "kind" | "metadata") => {}
+            None => drop(missing.insert(path)),
+        }
+    }
+    for below in ["items", "additionalProperties"] {
+        if ours[below].is_object() {
+            lacks(&ours[below], &theirs[below], path, missing);
+        }
+    }
+}
+
+fn agent(found: &Found) -> Section {
+    let mut section = Section::new("agent");
+    let namespace = &found.namespace;
+    match &found.agents {
+        Err(why) => section.unknown(format!("agents run in namespace {namespace}"), why),
+        Ok(pods) => {
+            let ready = pods.iter().filter(|pod| is_ready(pod)).count();
+            let what = format!("agents run in namespace {namespace}");
+            match (ready, pods.len()) {
+                (0, 0) if found.federation.is_ok() => {
+                    section.warns(
+                        what,
+                        "no pod is there, but one answers elsewhere",
+                        "an agent outside of the cluster has no replica to take over",
+                    );
+                }
+                (0, 0) => section.fails(
+                    what,
+                    "there is none",
+                    "helm install tributary charts/tributary; --agent-namespace names another one",
+                ),
+                (0, all) => section.fails(
+                    what,
+                    format!("none of {all} is ready"),
+                    format!("kubectl -n {namespace} describe pods, and their logs"),
+                ),
+                (1, 1) => section.warns(what, "one is ready", "replicas: 2 lets another one take over within seconds"),
+                (ready, all) if ready < all => section.warns(
+                    what,
+                    format!("{ready} of {all} are ready"),
+                    format!("kubectl -n {namespace} describe pods"),
+                ),
+                (ready, _) => section.passed(what, format!("{ready} are ready")),
+            }
+        }
+    }
+    match &found.leader {
+        Err(why) => section.unknown("one of them leads", why),
+        Ok(Ok(holder)) => section.passed("one of them leads", holder),
+        Ok(Err(why)) => section.fails("one of them leads", why, "the log of an agent says what keeps it from leading"),
+    }
+    match &found.federation {
+        Err(why) => section.fails(
+            "its admin API answers",
+            why,
+            "is the agent ready, and may you forward ports to its pod (pods/portforward)?",
+        ),
+        Ok(all) => {
+            let own = all.clusters.first().and_then(|row| row.status.as_ref());
+            let (version, leads) = own.map_or(("", false), |own| (own.version.as_str(), own.leader));
+            section.passed("its admin API answers", format!("cluster {}", all.cluster));
+            if !leads {
+                section.warns(
+                    "the agent that answers leads",
+                    "it does not",
+                    "only the leader knows its peers: --endpoint may name another agent",
+                );
+            }
+            skew(&mut section, "the agent is of this program's version", version, "bring both to one version");
+        }
+    }
+    section
+}
+
+/// Versions that differ, as `MAJOR.MINOR.PATCH`: agents and agentctl of neighbouring minor versions work together.
+pub(super) fn skew(section: &mut Section, what: &str, theirs: &str, hint: &str) {
+    let ours = env!("CARGO_PKG_VERSION");
+    let parts = |version: &str| -> Option<(u32, u32)> {
+        let mut parts = version.split('.');
+        Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+    };
+    match (parts(ours), parts(theirs)) {
+        _ if ours == theirs => section.passed(what, theirs),
+        (Some((major, minor)), Some((their_major, their_minor)))
+            if major == their_major && minor.abs_diff(their_minor) <= 1 =>
+        {
+            section.warns(what, format!("{theirs}, and this is {ours}"), hint);
+        }
+        _ => section.fails(what, format!("{theirs}, and this is {ours}"), hint),
+    }
+}
+
+fn is_ready(pod: &k8s_openapi::api::core::v1::Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.into_iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True")
+}
+
+fn rights(found: &Found) -> Section {
+    let mut section = Section::new("rights");
+    let what = "the agent's service account may do what the chart's roles say";
+    let answers = match &found.rights {
+        Ok(answers) if answers.is_empty() => return section,
+        Ok(answers) => answers,
+        Err(why) => {
+            section.unknown(what, why);
+            return section;
+        }
+    };
+    let missing: Vec<&Right> = answers.iter().filter(|(_, allowed)| !allowed).map(|(right, _)| right).collect();
+    let cluster: Vec<&&Right> = missing.iter().filter(|right| !right.own_namespace).collect();
+    let all = answers.iter().filter(|(right, _)| !right.own_namespace).count();
+    let list = |rights: &[&&Right]| rights.iter().take(5).map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let hint = "helm upgrade, or bring the roles up to date with charts/tributary/files";
+    let own: Vec<&&Right> = missing.iter().filter(|right| right.own_namespace).collect();
+    if !own.is_empty() {
+        section.fails(format!("{what}, in {}", found.namespace), format!("not: {}", list(&own)), hint);
+    }
+    match cluster.len() {
+        0 => section.passed(what, format!("{} rights", answers.len() - own.len())),
+        // Installed for some namespaces only, by Roles there.
+        some if some * 2 > all => section.warns(
+            what,
+            "not in the whole cluster",
+            "this is as it should be if the agent is installed for some namespaces only",
+        ),
+        _ => section.fails(what, format!("not: {}", list(&cluster)), hint),
+    }
+    section
+}

@@ -1,0 +1,106 @@
+//! `agentctl check`: every prerequisite, and whether it is met.
+//!
+//! | file | what it does | talks to the API server |
+//! |---|---|---|
+//! | `look` | reads what is judged | yes |
+//! | [`judge`] | what was found → findings: API server, definitions, agent, rights | no |
+//! | [`federation`] | the same: identity, entrance, peers, policy, bursts | no |
+//! | [`report`] | the document, and its text for people | no |
+
+pub mod federation;
+pub mod judge;
+mod look;
+pub mod report;
+mod rights;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use tributary::admin::FederationStatus;
+use tributary::api::burst::Burst;
+use tributary::api::cluster_card::ClusterCard;
+use tributary::api::minicluster::MiniCluster;
+use tributary::api::peer::ClusterPeer;
+
+pub(in crate::commands) use self::look::look;
+use self::report::Report;
+use self::rights::Right;
+use crate::cli::{self, Target};
+use crate::error::{Failure, Result};
+use crate::output;
+
+/// How often it is looked again with `--wait`.
+const INTERVAL: Duration = Duration::from_secs(2);
+
+/// What could not be read: why.
+type Seen<T> = std::result::Result<T, String>;
+
+/// All that is judged.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// This machine's clock.
+    pub now: Timestamp,
+    /// Namespace of the agent.
+    pub namespace: String,
+    /// Version of the API server: major and minor, and as it says it.
+    pub kubernetes: Seen<(u32, u32, String)>,
+    /// The API server's clock.
+    pub server_time: Option<Timestamp>,
+    /// All definitions of our groups.
+    pub definitions: Seen<Vec<CustomResourceDefinition>>,
+    /// The agents' pods.
+    pub agents: Seen<Vec<Pod>>,
+    /// Who leads, or why nobody does.
+    pub leader: Seen<std::result::Result<String, String>>,
+    /// What the leader says of itself and of its peers.
+    pub federation: Seen<FederationStatus>,
+    /// What the agents may do, of what they need.
+    pub rights: Seen<Vec<(Right, bool)>>,
+    /// What the cluster says of itself; `None`: nothing.
+    pub card: Seen<Option<ClusterCard>>,
+    /// Services of the agent's namespace.
+    pub services: Seen<Vec<Service>>,
+    /// Their EndpointSlices.
+    pub slices: Seen<Vec<EndpointSlice>>,
+    /// ClusterPeers.
+    pub peers: Seen<Vec<ClusterPeer>>,
+    /// Names of all namespaces.
+    pub namespaces: Seen<BTreeSet<String>>,
+    /// MiniClusters that declare bursts.
+    pub roots: Seen<Vec<MiniCluster>>,
+    /// All Bursts.
+    pub bursts: Seen<Vec<Burst>>,
+}
+
+/// Runs `agentctl check`.
+pub async fn run(target: &Target, check: &cli::Check) -> Result<()> {
+    let looking = tokio::time::timeout(check.wait, settled(target));
+    let report = match looking.await {
+        Ok(report) => report?,
+        // Also without --wait there is one look.
+        Err(_) => judge::report(&look(target).await?),
+    };
+    output::print_marked(&output::document(check.output, &report, |report, _| report::text(report))?)?;
+    if report.ok {
+        return Ok(());
+    }
+    Err(Failure::new("a prerequisite is not met")
+        .hint("the lines with ✗ above say what to do; --wait waits until all is well"))
+}
+
+/// Looks until nothing fails.
+async fn settled(target: &Target) -> Result<Report> {
+    loop {
+        let report = judge::report(&look(target).await?);
+        if report.ok {
+            return Ok(report);
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+}

@@ -1,0 +1,130 @@
+//! The document of `agentctl check`, and its text for people.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::output::{API_VERSION, Mark};
+
+/// Every prerequisite, and whether it is met.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// Version of this document.
+    pub api_version: String,
+    /// `Check`.
+    pub kind: String,
+    /// Nothing fails. Warnings, and what could not be looked at, do not count.
+    pub ok: bool,
+    /// By subject.
+    pub sections: Vec<Section>,
+}
+
+/// The findings of one subject.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Section {
+    /// Its name: a word for programs and people.
+    pub name: String,
+    /// In the order in which one rests on the other.
+    pub findings: Vec<Finding>,
+}
+
+/// One prerequisite.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Finding {
+    /// What was looked at: one sentence that is true if the outcome is `passed`.
+    pub what: String,
+    /// What came of it.
+    pub outcome: Outcome,
+    /// More about it, if there is more.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub detail: String,
+    /// What can be done.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub hint: String,
+}
+
+/// What came of a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Outcome {
+    /// As it should be.
+    Passed,
+    /// It works, and somebody should look.
+    Warning,
+    /// It does not work.
+    Failed,
+    /// It could not be looked at.
+    Unknown,
+}
+
+impl Report {
+    /// Of these sections; those without findings are left out.
+    pub fn of(mut sections: Vec<Section>) -> Self {
+        sections.retain(|section| !section.findings.is_empty());
+        let failed = |section: &Section| section.findings.iter().any(|finding| finding.outcome == Outcome::Failed);
+        let ok = !sections.iter().any(failed);
+        Self { api_version: API_VERSION.to_owned(), kind: "Check".to_owned(), ok, sections }
+    }
+}
+
+impl Section {
+    /// Without findings yet.
+    pub fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), findings: Vec::new() }
+    }
+
+    /// Something is as it should be.
+    pub fn passed(&mut self, what: impl Into<String>, detail: impl Into<String>) {
+        self.add(Outcome::Passed, what.into(), detail.into(), String::new());
+    }
+
+    /// Something works, and somebody should look.
+    pub fn warns(&mut self, what: impl Into<String>, detail: impl Into<String>, hint: impl Into<String>) {
+        self.add(Outcome::Warning, what.into(), detail.into(), hint.into());
+    }
+
+    /// Something does not work.
+    pub fn fails(&mut self, what: impl Into<String>, detail: impl Into<String>, hint: impl Into<String>) {
+        self.add(Outcome::Failed, what.into(), detail.into(), hint.into());
+    }
+
+    /// Something could not be looked at.
+    pub fn unknown(&mut self, what: impl Into<String>, detail: impl Into<String>) {
+        self.add(Outcome::Unknown, what.into(), detail.into(), String::new());
+    }
+
+    fn add(&mut self, outcome: Outcome, what: String, detail: String, hint: String) {
+        self.findings.push(Finding { what, outcome, detail, hint });
+    }
+}
+
+/// The findings for people.
+pub fn text(report: &Report) -> String {
+    let mut text = String::new();
+    for Section { name, findings } in &report.sections {
+        text += &format!("{name}\n{}\n", "-".repeat(name.chars().count()));
+        for Finding { what, outcome, detail, hint } in findings {
+            let mark = match outcome {
+                Outcome::Passed => Mark::Good,
+                Outcome::Warning => Mark::Warning,
+                Outcome::Failed => Mark::Bad,
+                Outcome::Unknown => Mark::Unknown,
+            };
+            let colon = if detail.is_empty() { "" } else { ": " };
+            text += &format!("{} {what}{colon}{detail}\n", mark.text());
+            if !hint.is_empty() {
+                text += &format!("    hint: {hint}\n");
+            }
+        }
+        text.push('\n');
+    }
+    let count = |outcome| {
+        report.sections.iter().flat_map(|section| &section.findings).filter(|one| one.outcome == outcome).count()
+    };
+    let (failed, warnings, unknown) = (count(Outcome::Failed), count(Outcome::Warning), count(Outcome::Unknown));
+    let mark = if report.ok { Mark::Good } else { Mark::Bad };
+    text += &format!("{} {failed} failed, {warnings} warnings, {unknown} not looked at\n", mark.text());
+    text
+}

@@ -1,0 +1,233 @@
+//! Situations of a cluster and of its federation, and what is said of them.
+
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tributary::admin::{ClusterRow, ClusterStatus, FederationStatus, IdentityRow, PeerRow};
+use tributary::api::cluster_card::ClusterCard;
+use tributary::api::crds;
+use tributary::contract::PeerState;
+
+use super::judge::report;
+use super::report::{Outcome, Report, text};
+use super::{Found, rights};
+
+fn of<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+fn at(text: &str) -> jiff::Timestamp {
+    text.parse().unwrap()
+}
+
+const NOW: &str = "2026-01-01T12:00:00Z";
+
+/// A cluster where all is well, with one connected peer that may place bursts.
+fn well() -> Found {
+    let version = env!("CARGO_PKG_VERSION");
+    let definitions = crds().into_iter().map(|crd| {
+        let mut value = serde_json::to_value(crd).unwrap();
+        value["status"] = json!({"conditions": [{"type": "Established", "status": "True"}]});
+        of(value)
+    });
+    let pod = |name: &str| {
+        of(json!({"metadata": {"name": name}, "spec": {"containers": [], "serviceAccountName": "tributary"},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]}}))
+    };
+    let peer = PeerRow {
+        name: "west".into(),
+        state: PeerState::Connected,
+        endpoint: Some("203.0.113.7:30946".into()),
+        version: Some(version.into()),
+        rtt_micros: Some(50_340),
+        ..PeerRow::default()
+    };
+    let identity = IdentityRow {
+        id: "spiffe://river/cluster/east".into(),
+        not_before: at("2025-11-01T00:00:00Z"),
+        not_after: at("2026-03-01T00:00:00Z"),
+    };
+    let cluster = |name: &str| ClusterStatus {
+        cluster: name.into(),
+        version: version.into(),
+        leader: true,
+        now: Some(at(NOW)),
+        identity: Some(identity.clone()),
+        ..ClusterStatus::default()
+    };
+    let card = ClusterCard {
+        cluster: "east".into(),
+        cluster_uid: "1f0e".into(),
+        endpoints: vec!["198.51.100.4:30946".into()],
+        ..ClusterCard::default()
+    };
+    Found {
+        now: at(NOW),
+        namespace: "tributary-system".into(),
+        kubernetes: Ok((1, 35, "v1.35.4".into())),
+        server_time: Some(at(NOW)),
+        definitions: Ok(definitions.collect()),
+        agents: Ok(vec![pod("tributary-a"), pod("tributary-b")]),
+        leader: Ok(Ok("tributary-a_1".into())),
+        federation: Ok(FederationStatus {
+            api_version: String::new(),
+            cluster: "east".into(),
+            clusters: vec![
+                ClusterRow { name: "east".into(), peer: None, status: Some(cluster("east")), error: None },
+                ClusterRow { name: "west".into(), peer: Some(peer), status: Some(cluster("west")), error: None },
+            ],
+        }),
+        rights: Ok(rights::needed().into_iter().map(|right| (right, true)).collect()),
+        card: Ok(Some(card)),
+        services: Ok(vec![of(json!({"metadata": {"name": "tributary-federation"}, "spec": {"type": "NodePort",
+            "ports": [{"name": "federation", "port": 7946, "protocol": "UDP", "nodePort": 30946}]}}))]),
+        slices: Ok(vec![of(
+            json!({"metadata": {"name": "s", "labels": {"kubernetes.io/service-name": "tributary-federation"}},
+            "addressType": "IPv4", "endpoints": [{"addresses": ["10.0.1.7"]}]}),
+        )]),
+        peers: Ok(vec![of(
+            json!({"metadata": {"name": "west"}, "spec": {"import": {"namespaces": ["flux"], "maxBrokers": 64}},
+            "status": {"connected": true}}),
+        )]),
+        namespaces: Ok(["flux".to_owned(), "default".to_owned()].into()),
+        roots: Ok(Vec::new()),
+        bursts: Ok(Vec::new()),
+    }
+}
+
+/// What is not as it should be, without the rest.
+fn complaints(report: &Report) -> String {
+    let mut lines = Vec::new();
+    for section in &report.sections {
+        for finding in section.findings.iter().filter(|finding| finding.outcome != Outcome::Passed) {
+            assert!(!finding.hint.is_empty() || finding.outcome == Outcome::Unknown, "{finding:?} says not what to do");
+            let (what, detail, hint) = (&finding.what, &finding.detail, &finding.hint);
+            lines.push(format!("{} {:?}: {what}: {detail}\n    {hint}", section.name, finding.outcome));
+        }
+    }
+    lines.join("\n")
+}
+
+#[test]
+fn all_is_well() {
+    let report = report(&well());
+    assert!(report.ok);
+    insta::assert_snapshot!(text(&report));
+}
+
+#[test]
+fn every_trouble_has_a_line_and_a_hint() {
+    type Change = fn(&mut Found);
+    fn own(found: &mut Found) -> &mut ClusterStatus {
+        found.federation.as_mut().unwrap().clusters[0].status.as_mut().unwrap()
+    }
+    fn peer(found: &mut Found) -> &mut PeerRow {
+        found.federation.as_mut().unwrap().clusters[1].peer.as_mut().unwrap()
+    }
+    let cases: Vec<(&str, bool, Change)> = vec![
+        ("no API server", false, |found| found.kubernetes = Err("connection refused".into())),
+        ("an old API server", false, |found| found.kubernetes = Ok((1, 31, "v1.31.2".into()))),
+        ("this machine's clock is off", true, |found| found.now = at("2026-01-01T12:03:00Z")),
+        ("a definition is missing", false, |found| drop(found.definitions.as_mut().unwrap().remove(1))),
+        ("upstream's definition", false, |found| {
+            let crd = &mut found
+                .definitions
+                .as_mut()
+                .unwrap()
+                .iter_mut()
+                .find(|crd| crd.spec.names.plural == "miniclusters")
+                .unwrap();
+            let schema = crd.spec.versions[0].schema.as_mut().unwrap().open_api_v3_schema.as_mut().unwrap();
+            let spec = schema.properties.as_mut().unwrap().get_mut("spec").unwrap();
+            spec.properties
+                .as_mut()
+                .unwrap()
+                .retain(|name, _| !["suspend", "updates", "maxSize"].contains(&name.as_str()));
+        }),
+        ("no agent", false, |found| {
+            found.agents = Ok(Vec::new());
+            found.leader = Ok(Err("no agent has ever led in namespace tributary-system".into()));
+            found.federation = Err("no agent runs in namespace tributary-system".into());
+            found.card = Ok(None);
+        }),
+        ("nobody leads", false, |found| {
+            found.leader = Ok(Err("no agent leads in namespace tributary-system: the last one has resigned".into()))
+        }),
+        ("one replica", true, |found| drop(found.agents.as_mut().unwrap().pop())),
+        ("another version", false, |found| own(found).version = "7.0.1".into()),
+        ("a right is missing", false, |found| found.rights.as_mut().unwrap()[3].1 = false),
+        ("installed for some namespaces", true, |found| {
+            found
+                .rights
+                .as_mut()
+                .unwrap()
+                .iter_mut()
+                .filter(|(right, _)| !right.own_namespace)
+                .for_each(|(_, allowed)| *allowed = false);
+        }),
+        ("rights cannot be asked for", true, |found| found.rights = Err("subjectaccessreviews is forbidden".into())),
+        ("no certificate", false, |found| own(found).identity = None),
+        ("a certificate that ends", true, |found| {
+            own(found).identity.as_mut().unwrap().not_after = at("2026-01-01T20:00:00Z")
+        }),
+        ("a certificate that has ended", false, |found| {
+            own(found).identity.as_mut().unwrap().not_after = at("2026-01-01T11:00:00Z")
+        }),
+        ("the agent's clock is off", false, |found| own(found).now = Some(at("2026-01-01T11:58:00Z"))),
+        ("no load balancer", false, |found| {
+            found.services.as_mut().unwrap()[0].spec.as_mut().unwrap().type_ = Some("LoadBalancer".into())
+        }),
+        ("nobody behind the Service", false, |found| found.slices = Ok(Vec::new())),
+        ("nobody says where", true, |found| found.card.as_mut().unwrap().as_mut().unwrap().endpoints.clear()),
+        ("no peers", true, |found| found.peers = Ok(Vec::new())),
+        ("a peer out of reach", false, |found| {
+            *peer(found) = PeerRow {
+                state: PeerState::Disconnected,
+                message: Some("Unreachable: 203.0.113.7:30946 does not answer".into()),
+                ..peer(found).clone()
+            };
+        }),
+        ("a peer that refuses", false, |found| {
+            *peer(found) = PeerRow {
+                state: PeerState::Refused,
+                message: Some("UnknownPeer: west has no ClusterPeer east".into()),
+                ..peer(found).clone()
+            };
+        }),
+        ("a peer whose connection breaks", true, |found| peer(found).flapping = true),
+        ("a peer of another version", true, |found| peer(found).version = Some("0.2.0".into())),
+        ("a peer whose clock is off", false, |found| {
+            found.federation.as_mut().unwrap().clusters[1].status.as_mut().unwrap().now =
+                Some(at("2026-01-01T12:01:00Z"))
+        }),
+        ("a peer that shows nothing", true, |found| {
+            let row = &mut found.federation.as_mut().unwrap().clusters[1];
+            (row.status, row.error) = (None, Some("no answer".into()));
+        }),
+        ("a namespace that is not there", false, |found| found.namespaces = Ok(["default".to_owned()].into())),
+        ("anybody may do anything", true, |found| {
+            found.peers = Ok(vec![of(
+                json!({"metadata": {"name": "west"}, "spec": {"import": {"namespaces": ["*"], "podSecurity": "privileged"}}}),
+            )]);
+        }),
+        ("a burst that was refused", true, |found| {
+            found.roots = Ok(vec![of(
+                json!({"metadata": {"name": "lake", "namespace": "flux"}, "status": {"incarnation": "j"},
+                "spec": {"size": 1, "containers": [{"image": "app"}], "flux": {"bursting": {"clusters": [{"peer": "west"}]}}}}),
+            )]);
+            found.bursts = Ok(vec![of(json!({"metadata": {"name": "lake-burst-0", "namespace": "flux"},
+                "spec": {"root": "lake", "slot": "lake-burst-0", "peers": ["west"]},
+                "status": {"phase": "Rejected", "refusals": [{"peer": "west", "reason": "QuotaExceeded", "message": "ResourceQuota team leaves 0 of pods", "generation": 1}]}}))]);
+        }),
+    ];
+    let mut all = Vec::new();
+    for (case, ok, change) in cases {
+        let mut found = well();
+        change(&mut found);
+        let report = report(&found);
+        assert_eq!(report.ok, ok, "{case}: {}", text(&report));
+        let complaints = complaints(&report);
+        assert!(!complaints.is_empty(), "{case}");
+        all.push(format!("# {case}\n{complaints}"));
+    }
+    insta::assert_snapshot!(all.join("\n\n"));
+}

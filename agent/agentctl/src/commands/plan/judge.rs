@@ -1,0 +1,390 @@
+//! A MiniCluster and what is known of the clusters → its plan. Pure.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{PodTemplateSpec, ResourceQuota};
+use kube::ResourceExt;
+use tributary::api::burst::Burst;
+use tributary::api::hosted_burst::HostedBurst;
+use tributary::api::labels::BOOT;
+use tributary::api::minicluster::{MiniCluster, UpdatePolicy};
+use tributary::api::names;
+use tributary::api::peer::ImportPolicy;
+use tributary::bursting::nodes::{NodeView, PodView};
+use tributary::bursting::peers::PeerView;
+use tributary::bursting::provider::admission::{self, Admitted, Facts};
+use tributary::bursting::provider::ledger::{Ledger, SlotKey};
+use tributary::bursting::provider::quota::{self, Ahead};
+use tributary::bursting::root::offer;
+use tributary::bursting::root::place::{self, Claimed, Wish};
+use tributary::contract::{DesiredBurst, PeerName, Rejection, RejectionReason};
+use tributary::flux::RankMap;
+use tributary::render::{Boot, Context, Rendered, differences, render};
+
+use super::manifest::{Declared, Manifest};
+use super::report::{ChargeRow, ClusterPlan, MiniClusterPlan, Problem, Recipient, Refusal, Report};
+use super::sides::{self, Side};
+use crate::hints;
+use crate::output::API_VERSION;
+
+/// What is known of the clusters. Nothing at all is possible: then the plan is of the manifest alone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    /// Name of the cluster that the manifest is applied to.
+    pub(super) cluster: Option<String>,
+    /// Namespace of objects that name none.
+    pub(super) namespace: String,
+    /// By namespace and name: the MiniCluster that is there, and its Job.
+    pub(super) existing: BTreeMap<SlotKey, Existing>,
+    /// Quotas by namespace.
+    pub(super) quotas: BTreeMap<String, Vec<ResourceQuota>>,
+    /// Namespaces that do not exist.
+    pub(super) no_namespaces: Vec<String>,
+    /// The peers; `None`: not known.
+    pub(super) peers: Option<BTreeMap<PeerName, PeerView>>,
+    /// Peers that could be looked at from inside.
+    pub(super) inside: BTreeMap<PeerName, Inside>,
+    /// What was not looked at, and why.
+    pub(super) unchecked: Vec<String>,
+}
+
+/// What is there under the name of a planned MiniCluster.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Existing {
+    pub(super) mini_cluster: Option<MiniCluster>,
+    pub(super) job: Option<Job>,
+    /// Objects with names that the instance needs, and not of this MiniCluster: kind and name.
+    pub(super) taken: Vec<String>,
+}
+
+/// A provider, seen with rights of its own.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Inside {
+    /// What its ClusterPeer lets the root's cluster place; `None`: nothing.
+    pub(super) import: Option<ImportPolicy>,
+    /// Whether its owner drains the root's cluster.
+    pub(super) draining: bool,
+    /// Its namespaces.
+    pub(super) namespaces: Vec<String>,
+    pub(super) hosted: Vec<HostedBurst>,
+    pub(super) nodes: BTreeMap<String, NodeView>,
+    pub(super) pods: Vec<PodView>,
+    /// Quotas by namespace.
+    pub(super) quotas: BTreeMap<String, Vec<ResourceQuota>>,
+    /// MiniClusters, by namespace and name, that are no hosted bursts.
+    pub(super) mini_clusters: Vec<SlotKey>,
+}
+
+/// Plans everything that a manifest declares, one after the other: what one takes is not there for the next.
+pub(super) fn plan(manifest: &Manifest, known: &Known) -> Report {
+    let mut claimed = BTreeMap::new();
+    let mini_clusters: Vec<_> = manifest.mini_clusters.iter().map(|one| of(one, known, &mut claimed)).collect();
+    let fits = |cluster: &ClusterPlan| cluster.refusal.is_none() && cluster.charges.iter().all(|charge| charge.fits);
+    Report {
+        api_version: API_VERSION.to_owned(),
+        kind: "Plan".to_owned(),
+        possible: mini_clusters.iter().all(|plan| plan.problems.is_empty() && plan.clusters.iter().all(fits)),
+        mini_clusters,
+        others: manifest.others.clone(),
+        unchecked: known.unchecked.clone(),
+    }
+}
+
+fn of(declared: &Declared, known: &Known, claimed: &mut BTreeMap<PeerName, Claimed>) -> MiniClusterPlan {
+    let mut object = declared.object.clone();
+    let namespace = object.namespace().unwrap_or_else(|| known.namespace.clone());
+    let name = object.name_any();
+    object.metadata.namespace = Some(namespace.clone());
+    let existing = known.existing.get(&(namespace.clone(), name.clone())).cloned().unwrap_or_default();
+    if let Some(there) = &existing.mini_cluster {
+        object.metadata.uid.clone_from(&there.metadata.uid);
+        object.status.clone_from(&there.status);
+    }
+    let mut plan = MiniClusterPlan {
+        namespace: namespace.clone(),
+        name: name.clone(),
+        problems: declared.problems.clone(),
+        ..MiniClusterPlan::default()
+    };
+    if known.no_namespaces.contains(&namespace) {
+        let message = format!("namespace {namespace} does not exist: kubectl create namespace {namespace}");
+        plan.problems.push(Problem::new("metadata.namespace", "NamespaceNotFound", message));
+    }
+    for taken in &existing.taken {
+        let message = format!("{taken} is there already and belongs to something else: rename one of the two");
+        plan.problems.push(Problem::new("metadata.name", "NameTaken", message));
+    }
+    let rendered = match render(&object, &Context::default()) {
+        Ok(rendered) => rendered,
+        Err(problems) => {
+            let problems = problems.iter().map(|one| Problem::new(&one.field, one.reason, one.message.clone()));
+            plan.problems.extend(problems);
+            plan.change = "refused: the agent makes nothing of it".to_owned();
+            return plan;
+        }
+    };
+    plan.change = change(&object, &existing, &rendered);
+    plan.notes = rendered.unsupported.iter().map(|field| format!("accepted, but without effect: {field}")).collect();
+    plan.rank_map_digest = Some(rendered.rank_map.digest().to_string());
+    let own = known.cluster.clone().unwrap_or_else(|| "(here)".to_owned());
+    let bursts = sides::bursts(&object, &rendered.rank_map);
+    let mut side = sides::root(&object, &rendered);
+    for burst in &bursts {
+        side.object("Burst", burst.name_any(), format!("what {} is told of slot {}", peers_of(burst), burst.spec.slot));
+    }
+    plan.clusters.push(root_side(&object, &own, &rendered, side, known, &existing));
+    let secret = tributary::render::secret::secret_name(&name, &object.spec);
+    plan.recipients.push(Recipient { cluster: own, secret, reason: "the root".to_owned() });
+    for burst in &bursts {
+        let cluster = burst_side(burst, &rendered.rank_map, known, claimed);
+        if let (Some(peer), None) = (&cluster.cluster, &cluster.refusal) {
+            let reason = format!("hosts {}; it gets it once it has accepted", cluster.slot);
+            plan.recipients.push(Recipient { cluster: peer.clone(), secret: names::curve(&cluster.slot), reason });
+        }
+        plan.clusters.push(cluster);
+    }
+    plan
+}
+
+/// What becomes of a MiniCluster: made, or what of it is changed.
+fn change(object: &MiniCluster, existing: &Existing, rendered: &Rendered) -> String {
+    if existing.mini_cluster.is_none() {
+        return if object.spec.suspend { "is made, and held back (suspend)" } else { "is made" }.to_owned();
+    }
+    let frozen = existing.job.as_ref().and_then(|job| job.annotations().get(BOOT).cloned());
+    let Some(frozen) = frozen else {
+        return "is there without an instance of ours; the next one is as follows".to_owned();
+    };
+    let Ok(frozen) = Boot::decode(&frozen) else {
+        return "runs with boot files that this version cannot read".to_owned();
+    };
+    let differs = differences(&frozen, &rendered.boot);
+    match (differs.is_empty(), object.spec.updates) {
+        (true, _) => "runs; nothing of its instance changes".to_owned(),
+        (false, UpdatePolicy::Recreate) => format!("the instance is started anew: {} differ", differs.join(", ")),
+        (false, _) => format!(
+            "runs on as it is: {} take effect with the next instance (annotation tributary.dev/restart), which is as follows",
+            differs.join(", ")
+        ),
+    }
+}
+
+fn root_side(
+    object: &MiniCluster,
+    cluster: &str,
+    rendered: &Rendered,
+    side: Side,
+    known: &Known,
+    existing: &Existing,
+) -> ClusterPlan {
+    let slot = rendered.rank_map.root();
+    let size = u32::try_from(object.spec.size()).unwrap_or(0);
+    let namespace = object.namespace().unwrap_or_default();
+    let quotas = known.quotas.get(&namespace).cloned().unwrap_or_default();
+    // Pods that run are counted already.
+    let running =
+        existing.job.as_ref().and_then(|job| job.spec.as_ref()).and_then(|spec| spec.parallelism).unwrap_or(0);
+    let more = size.saturating_sub(u32::try_from(running).unwrap_or(0));
+    let charges = if more > 0 { charges(&quotas, &side.pod, more) } else { Vec::new() };
+    ClusterPlan {
+        cluster: Some(cluster.to_owned()),
+        slot: slot.name.clone(),
+        placement: "the root: it has rank 0".to_owned(),
+        namespace,
+        ranks: ranks(&rendered.rank_map, &slot.name),
+        brokers: size,
+        cores: slot.cores,
+        gpus: slot.gpus,
+        properties: slot.properties.clone(),
+        objects: side.objects,
+        ports: side.ports,
+        charges,
+        ..ClusterPlan::default()
+    }
+}
+
+fn burst_side(
+    burst: &Burst,
+    rank_map: &RankMap,
+    known: &Known,
+    claimed: &mut BTreeMap<PeerName, Claimed>,
+) -> ClusterPlan {
+    let spec = &burst.spec;
+    let wish = offer::wish(spec);
+    let desired = offer::desired(burst);
+    let (peer, placement) = placed(&wish, known, claimed);
+    let mut plan = ClusterPlan {
+        cluster: peer.as_ref().map(ToString::to_string),
+        slot: spec.slot.clone(),
+        placement,
+        namespace: desired.root.namespace.clone(),
+        ranks: ranks(rank_map, &spec.slot),
+        brokers: spec.size,
+        cores: spec.cores,
+        gpus: spec.gpus,
+        properties: rank_map.slot(&spec.slot).map(|slot| slot.properties.clone()).unwrap_or_default(),
+        ..ClusterPlan::default()
+    };
+    if let Some(peer) = &peer {
+        claimed.entry(peer.clone()).or_default().add(&wish);
+    }
+    let own = PeerName::from(known.cluster.as_deref().unwrap_or("this-cluster"));
+    let inside = peer.as_ref().and_then(|peer| known.inside.get(peer).map(|inside| (peer, inside)));
+    let Some((peer, inside)) = inside else {
+        let there = peer.map_or_else(|| "the peer".to_owned(), |peer| peer.to_string());
+        plan.unchecked.push(format!(
+            "what {there} lets this cluster place, its quotas and its room: --peer-context {there}=CONTEXT looks there; \
+             agents ask each other only for what is applied"
+        ));
+        match sides::unjudged(&desired)
+            .and_then(|admitted| sides::hosted(&plan.namespace, &own, &desired, &admitted, None))
+        {
+            Ok((side, _)) => (plan.objects, plan.ports) = (side.objects, side.ports),
+            Err(message) => plan.refusal = Some(refusal("NotRenderable", &message, &there)),
+        }
+        return plan;
+    };
+    match admit(&own, &desired, inside) {
+        Ok(taken) => {
+            plan.namespace = taken.namespace;
+            plan.charges = taken.charges;
+            (plan.objects, plan.ports) = (taken.side.objects, taken.side.ports);
+            plan.unchecked
+                .push(format!("what the API server of {peer} says of the Job (its admission plugins and webhooks)"));
+        }
+        Err(rejection) => plan.refusal = Some(refusal(rejection.reason.as_str(), &rejection.message, peer.as_str())),
+    }
+    plan
+}
+
+/// What a provider would make of an offer that it takes.
+struct Taken {
+    namespace: String,
+    side: Side,
+    charges: Vec<ChargeRow>,
+}
+
+/// What a provider would say to an offer: as its agent does it, without writing.
+fn admit(own: &PeerName, desired: &DesiredBurst, inside: &Inside) -> Result<Taken, Rejection> {
+    let mut ledger = Ledger::default();
+    ledger.rebuild(&inside.hosted);
+    let slot = admission::slot_key(own, desired, inside.import.as_ref());
+    let facts = Facts {
+        import: inside.import.as_ref(),
+        draining: inside.draining,
+        slot: &slot,
+        namespace_exists: inside.namespaces.contains(&slot.0),
+        ledger: &ledger,
+        nodes: &inside.nodes,
+        pods: &inside.pods,
+    };
+    let admitted: Admitted = admission::admit(own, desired, &facts)?;
+    let other =
+        inside.hosted.iter().find(|hosted| hosted.namespace().as_ref() == Some(&slot.0) && hosted.name_any() == slot.1);
+    let theirs = other.filter(|hosted| hosted.spec.peer != own.as_str() || hosted.spec.root.name != desired.root.name);
+    if theirs.is_some() || inside.mini_clusters.contains(&slot) {
+        let message = format!("{}/{} is there already and is another's", slot.0, slot.1);
+        return Err(Rejection::new(RejectionReason::NameTaken, message));
+    }
+    let (side, rendered) = sides::hosted(&slot.0, own, desired, &admitted, inside.import.as_ref())
+        .map_err(|message| Rejection::new(RejectionReason::NotRenderable, message))?;
+    let import = inside.import.clone().unwrap_or_default();
+    let template: PodTemplateSpec = rendered.job.spec.clone().unwrap_or_default().template;
+    admission::judge_pod(own, &import, &template)?;
+    let quotas = inside.quotas.get(&slot.0).cloned().unwrap_or_default();
+    let mut rows = charges(&quotas, &side.pod, desired.size);
+    if let Some(exceeded) = quota::exceeded(&quotas, &side.pod, desired.size, Ahead::default()) {
+        return Err(Rejection::new(RejectionReason::QuotaExceeded, exceeded));
+    }
+    rows.extend(import_charges(own, desired, &ledger, &slot, &import));
+    Ok(Taken { namespace: slot.0, side, charges: rows })
+}
+
+/// What the limits of an import policy are charged.
+fn import_charges(
+    own: &PeerName,
+    desired: &DesiredBurst,
+    ledger: &Ledger,
+    slot: &SlotKey,
+    import: &ImportPolicy,
+) -> Vec<ChargeRow> {
+    let held = ledger.held_by(own, Some(slot));
+    let all = |each: u32| desired.max_size.saturating_mul(each);
+    let limits = [
+        ("maxBursts", import.max_bursts, held.bursts, 1),
+        ("maxBrokers", import.max_brokers, held.brokers, desired.max_size),
+        ("maxCores", import.max_cores, held.cores, all(desired.cores)),
+        ("maxGpus", import.max_gpus, held.gpus, all(desired.gpus)),
+    ];
+    let row = |(field, limit, held, needed): (&str, Option<i32>, u32, u32)| {
+        let left = u32::try_from(limit?).unwrap_or(0).saturating_sub(held);
+        Some(ChargeRow {
+            quota: "import policy".to_owned(),
+            resource: field.to_owned(),
+            left: left.to_string(),
+            needed: needed.to_string(),
+            fits: needed <= left,
+        })
+    };
+    limits.into_iter().filter_map(row).collect()
+}
+
+/// Where a burst would go, and why there.
+fn placed(wish: &Wish, known: &Known, claimed: &BTreeMap<PeerName, Claimed>) -> (Option<PeerName>, String) {
+    let Some(peers) = &known.peers else {
+        return match wish.peers.as_slice() {
+            [] => (None, "a peer is chosen when it is applied".to_owned()),
+            [peer] => (Some(peer.clone()), "named; not looked at".to_owned()),
+            [peer, ..] => (Some(peer.clone()), "named first; not looked at".to_owned()),
+        };
+    };
+    let own = PeerName::from(known.cluster.as_deref().unwrap_or_default());
+    let excluded = BTreeMap::from([(own, "is this cluster itself".to_owned())]);
+    match place::place(wish, peers, claimed, &excluded) {
+        Ok(peer) if wish.peers.is_empty() => {
+            let by = if wish.selector == Default::default() { "connected" } else { "matches the selector" };
+            (Some(peer), format!("{by}, and has the most room"))
+        }
+        Ok(peer) => {
+            let first = wish.peers.first() == Some(&peer);
+            (Some(peer), if first { "named" } else { "named, after others that cannot take it now" }.to_owned())
+        }
+        Err(none) => {
+            let text = format!("it waits: {none}");
+            // The one that its user named is what the rest is planned for.
+            (wish.peers.first().cloned(), text)
+        }
+    }
+}
+
+fn peers_of(burst: &Burst) -> String {
+    match burst.spec.peers.as_slice() {
+        [] => "a peer".to_owned(),
+        some => some.join(" or "),
+    }
+}
+
+fn refusal(reason: &str, message: &str, peer: &str) -> Refusal {
+    Refusal { reason: reason.to_owned(), message: message.to_owned(), hint: hints::refusal(reason, peer) }
+}
+
+fn charges(quotas: &[ResourceQuota], pod: &k8s_openapi::api::core::v1::PodSpec, brokers: u32) -> Vec<ChargeRow> {
+    let row = |charge: quota::Charge| ChargeRow {
+        quota: charge.quota,
+        resource: charge.resource,
+        left: charge.left,
+        needed: charge.needed,
+        fits: charge.fits,
+    };
+    quota::charges(quotas, pod, brokers, Ahead::default()).into_iter().map(row).collect()
+}
+
+/// Ranks of a slot, `0` or `4-6`.
+fn ranks(rank_map: &RankMap, slot: &str) -> String {
+    match rank_map.ranks(slot) {
+        Some(ranks) if ranks.len() == 1 => ranks.start.to_string(),
+        Some(ranks) => format!("{}-{}", ranks.start, ranks.end - 1),
+        None => "-".to_owned(),
+    }
+}

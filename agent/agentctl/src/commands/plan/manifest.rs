@@ -1,0 +1,171 @@
+//! Documents of files or of standard input → MiniClusters, held against the definition as an API server would hold them.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use kube::ResourceExt;
+use serde_json::Value;
+use tributary::api::crds;
+use tributary::api::minicluster::MiniCluster;
+
+use super::report::Problem;
+use crate::error::{Failure, Result};
+
+/// What was read.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Manifest {
+    /// The MiniClusters, in their order.
+    pub(super) mini_clusters: Vec<Declared>,
+    /// Objects of other kinds: kind and name.
+    pub(super) others: Vec<String>,
+}
+
+/// A MiniCluster of a manifest.
+#[derive(Clone, Debug)]
+pub(super) struct Declared {
+    /// The object, as far as it can be read. Its namespace is set where the document, or the user, names one.
+    pub(super) object: MiniCluster,
+    /// What an API server would refuse.
+    pub(super) problems: Vec<Problem>,
+}
+
+/// Reads all documents of `files` (`-`: standard input; a directory: its YAML and JSON files).
+pub(super) fn read(files: &[PathBuf], namespace: Option<&str>) -> Result<Manifest> {
+    let mut manifest = Manifest::default();
+    for file in files {
+        for path in expand(file)? {
+            let text = text(&path)?;
+            let documents: Vec<Value> = serde_saphyr::from_multiple(&text).map_err(|error| {
+                Failure::new(format!("failed to read {} as YAML", path.display()))
+                    .because(error)
+                    .hint("name a file with Kubernetes objects in YAML or JSON")
+            })?;
+            documents.into_iter().for_each(|document| manifest.add(document, namespace));
+        }
+    }
+    if manifest.mini_clusters.is_empty() {
+        let names: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
+        return Err(Failure::new(format!("there is no MiniCluster in {}", names.join(", ")))
+            .hint("its apiVersion begins with flux-framework.org/, and its kind is MiniCluster"));
+    }
+    Ok(manifest)
+}
+
+fn expand(file: &Path) -> Result<Vec<PathBuf>> {
+    if !file.is_dir() {
+        return Ok(vec![file.to_owned()]);
+    }
+    let failed = |error| Failure::new(format!("failed to read the directory {}", file.display())).because(error);
+    let mut files: Vec<PathBuf> = Vec::new();
+    for entry in std::fs::read_dir(file).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_some_and(|extension| ["yaml", "yml", "json"].iter().any(|known| extension == *known)) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn text(path: &Path) -> Result<String> {
+    let failed = |error| {
+        Failure::new(format!("failed to read {}", path.display()))
+            .because(error)
+            .hint("name a file, a directory, or - for standard input")
+    };
+    if path == Path::new("-") {
+        let mut text = String::new();
+        return std::io::stdin().read_to_string(&mut text).map(|_| text).map_err(failed);
+    }
+    std::fs::read_to_string(path).map_err(failed)
+}
+
+impl Manifest {
+    fn add(&mut self, document: Value, namespace: Option<&str>) {
+        if document.is_null() {
+            return;
+        }
+        if let Some(items) = document.get("items").and_then(Value::as_array).filter(|_| document["kind"] == "List") {
+            items.iter().cloned().for_each(|item| self.add(item, namespace));
+            return;
+        }
+        let (kind, version) = (document["kind"].as_str().unwrap_or("?"), document["apiVersion"].as_str().unwrap_or(""));
+        let name = document["metadata"]["name"].as_str().unwrap_or_default();
+        if kind != "MiniCluster" || !version.starts_with("flux-framework.org/") {
+            self.others.push(format!("{kind} {name}"));
+            return;
+        }
+        self.mini_clusters.push(mini_cluster(&document, namespace));
+    }
+}
+
+fn mini_cluster(document: &Value, namespace: Option<&str>) -> Declared {
+    let mut problems = Vec::new();
+    let mut say = |field: &str, reason: &str, message: String| problems.push(Problem::new(field, reason, message));
+    let definition = crds().into_iter().find(|crd| crd.spec.names.kind == "MiniCluster").expect("it is one of ours");
+    let version = document["apiVersion"].as_str().unwrap_or_default().rsplit('/').next().unwrap_or_default();
+    let served = definition.spec.versions.iter().find(|one| one.name == version);
+    match served {
+        None => {
+            let known: Vec<_> = definition.spec.versions.iter().map(|one| one.name.as_str()).collect();
+            say(
+                "apiVersion",
+                "UnknownVersion",
+                format!("version {version:?} is not served, there is {}", known.join(", ")),
+            );
+        }
+        Some(served) => {
+            let schema = serde_json::to_value(&served.schema).unwrap_or_default();
+            let mut unknown = Vec::new();
+            unknown_fields(&document["spec"], &schema["openAPIV3Schema"]["properties"]["spec"], "spec", &mut unknown);
+            for field in unknown {
+                say(
+                    &field,
+                    "UnknownField",
+                    "there is no such field: kubectl refuses it, or the API server drops it".into(),
+                );
+            }
+        }
+    }
+    let written = document["metadata"]["namespace"].as_str();
+    if let (Some(written), Some(asked)) = (written, namespace)
+        && written != asked
+    {
+        say("metadata.namespace", "OtherNamespace", format!("it says {written}, and --namespace says {asked}"));
+    }
+    let mut object = serde_json::from_value::<MiniCluster>(document.clone()).unwrap_or_else(|error| {
+        say("spec", "Unreadable", format!("it cannot be read: {error}"));
+        MiniCluster::new(document["metadata"]["name"].as_str().unwrap_or_default(), Default::default())
+    });
+    object.metadata.namespace = object.namespace().or_else(|| namespace.map(str::to_owned));
+    // Not what is applied.
+    object.status = None;
+    Declared { object, problems }
+}
+
+/// Paths of `value` that `schema` does not know.
+fn unknown_fields(value: &Value, schema: &Value, path: &str, unknown: &mut Vec<String>) {
+    if schema["x-kubernetes-preserve-unknown-fields"] == true {
+        return;
+    }
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let path = format!("{path}.{name}");
+                if let Some(known) = schema["properties"].get(name) {
+                    unknown_fields(value, known, &path, unknown);
+                } else if schema["additionalProperties"].is_object() {
+                    unknown_fields(value, &schema["additionalProperties"], &path, unknown);
+                } else if schema["properties"].is_object() {
+                    unknown.push(path);
+                }
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                unknown_fields(item, &schema["items"], &format!("{path}[{index}]"), unknown);
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,33 @@
+//! `agentctl plan`: what applying a manifest would make on which cluster, before anything is applied.
+//!
+//! | file | what it does | talks to an API server |
+//! |---|---|---|
+//! | `manifest` | documents → MiniClusters, and what is wrong with them | no |
+//! | `look` | reads what is there already, and who could take bursts | yes, it only reads |
+//! | [`judge`] | a MiniCluster and what is known → its plan | no |
+//! | `sides` | the objects of one cluster, by the agent's own functions | no |
+//! | [`report`] | the document, and its text for people | no |
+
+pub mod judge;
+mod look;
+mod manifest;
+pub mod report;
+mod sides;
+#[cfg(test)]
+mod tests;
+
+use crate::cli::{self, Target};
+use crate::error::{Failure, Result};
+use crate::output;
+
+/// Runs `agentctl plan`.
+pub async fn run(target: &Target, plan: &cli::Plan) -> Result<()> {
+    let manifest = manifest::read(&plan.files, target.namespace.as_deref())?;
+    let looked = look::look(target, plan, &manifest).await;
+    let report = judge::plan(&manifest, &looked);
+    output::print_marked(&output::document(plan.output, &report, |report, _| report::text(report))?)?;
+    if report.possible {
+        return Ok(());
+    }
+    Err(Failure::new("applying this would not come to what it says").hint("the lines with ✗ above say what to correct"))
+}

@@ -1,0 +1,264 @@
+//! The document of `agentctl plan`, and its text for people.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::output::{Mark, Table};
+
+/// What applying a manifest would make.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// Version of this document.
+    pub api_version: String,
+    /// `Plan`.
+    pub kind: String,
+    /// Nothing that is known stands against it.
+    pub possible: bool,
+    /// The MiniClusters, in the order of the manifest.
+    pub mini_clusters: Vec<MiniClusterPlan>,
+    /// Objects of other kinds in the manifest; they are not planned.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<String>,
+    /// What was not looked at, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unchecked: Vec<String>,
+}
+
+/// What one MiniCluster would come to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MiniClusterPlan {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// What becomes of it: one sentence.
+    pub change: String,
+    /// What stands against it.
+    pub problems: Vec<Problem>,
+    /// Fields without effect, and what else its user should know.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    /// Digest of its rank map, the same on every cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rank_map_digest: Option<String>,
+    /// The cluster of its root first, then one entry for each burst.
+    pub clusters: Vec<ClusterPlan>,
+    /// Who gets its certificate.
+    pub recipients: Vec<Recipient>,
+}
+
+/// One cluster's part in it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterPlan {
+    /// Name of the cluster; `null`: no peer can take the burst, or none is known.
+    pub cluster: Option<String>,
+    /// Name of the slot: of the MiniCluster there.
+    pub slot: String,
+    /// Why this cluster: one sentence.
+    pub placement: String,
+    /// The namespace there.
+    pub namespace: String,
+    /// Ranks of the instance, `4-6`.
+    pub ranks: String,
+    /// Brokers that are started.
+    pub brokers: u32,
+    /// Cores of each broker, for Flux.
+    pub cores: u32,
+    /// GPUs of each broker, for Flux.
+    pub gpus: u32,
+    /// Properties of these ranks, for `flux run --requires`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub properties: Vec<String>,
+    /// Objects that are made.
+    pub objects: Vec<Object>,
+    /// Ports that are opened.
+    pub ports: Vec<Port>,
+    /// What quotas are charged.
+    pub charges: Vec<ChargeRow>,
+    /// Why that cluster would refuse.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<Refusal>,
+    /// What was not looked at there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unchecked: Vec<String>,
+}
+
+/// An object that is made.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Object {
+    /// Its kind.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+    /// What for.
+    pub purpose: String,
+}
+
+/// A port that is opened.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Port {
+    /// The Service.
+    pub service: String,
+    /// Its type.
+    pub r#type: String,
+    /// The port and its protocol, `8050/TCP`.
+    pub port: String,
+    /// The port on every node, or who chooses it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_port: Option<String>,
+}
+
+/// What a quota is charged.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ChargeRow {
+    /// Whose: a ResourceQuota, or the import policy.
+    pub quota: String,
+    /// Of what.
+    pub resource: String,
+    /// What is left now.
+    pub left: String,
+    /// What this takes.
+    pub needed: String,
+    /// Whether that is there.
+    pub fits: bool,
+}
+
+/// Who gets the certificate of an instance.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Recipient {
+    /// Name of the cluster.
+    pub cluster: String,
+    /// The Secret there.
+    pub secret: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// Why a cluster would refuse a burst.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Refusal {
+    /// One CamelCase word.
+    pub reason: String,
+    /// One sentence.
+    pub message: String,
+    /// What can be done.
+    pub hint: String,
+}
+
+/// Something that stands against it.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Problem {
+    /// The field.
+    pub field: String,
+    /// One CamelCase word.
+    pub reason: String,
+    /// One sentence: what is wrong and what to write instead.
+    pub message: String,
+}
+
+impl Problem {
+    /// A problem with the field at `path`.
+    pub fn new(field: &str, reason: &str, message: impl Into<String>) -> Self {
+        Self { field: field.to_owned(), reason: reason.to_owned(), message: message.into() }
+    }
+}
+
+/// The plan for people.
+pub fn text(report: &Report) -> String {
+    let mut text = String::new();
+    for plan in &report.mini_clusters {
+        text += &of_mini_cluster(plan);
+        text.push('\n');
+    }
+    for other in &report.others {
+        text += &format!("note: {other} is applied as it is, and not planned\n");
+    }
+    for what in &report.unchecked {
+        text += &format!("{} not checked: {what}\n", Mark::Unknown.text());
+    }
+    text += "nothing was written\n";
+    text
+}
+
+fn of_mini_cluster(plan: &MiniClusterPlan) -> String {
+    let mut text = format!("MiniCluster {}/{}: {}\n", plan.namespace, plan.name, plan.change);
+    for problem in &plan.problems {
+        text += &format!("{} {}: {} ({})\n", Mark::Bad.text(), problem.field, problem.message, problem.reason);
+    }
+    for note in &plan.notes {
+        text += &format!("{} {note}\n", Mark::Warning.text());
+    }
+    plan.clusters.iter().for_each(|cluster| text += &of_cluster(cluster));
+    if !plan.recipients.is_empty() {
+        text += "\n  the certificate of the instance goes to\n";
+        let mut table = Table::new(["CLUSTER", "SECRET", "WHY"]);
+        for Recipient { cluster, secret, reason } in &plan.recipients {
+            table.row(vec![cluster.clone(), secret.clone(), reason.clone()]);
+        }
+        text += &indented(&table.text());
+    }
+    if let Some(digest) = &plan.rank_map_digest {
+        text += &format!("  rank map {digest}\n");
+    }
+    text
+}
+
+fn of_cluster(plan: &ClusterPlan) -> String {
+    let cluster = plan.cluster.as_deref().unwrap_or("(no cluster)");
+    let gpus = if plan.gpus > 0 { format!(" and {} GPUs", plan.gpus) } else { String::new() };
+    let mut text = format!(
+        "\n  {} on {cluster}, namespace {}: {}\n  ranks {}, {} brokers with {} cores{gpus} each{}\n",
+        plan.slot,
+        plan.namespace,
+        plan.placement,
+        plan.ranks,
+        plan.brokers,
+        plan.cores,
+        if plan.properties.is_empty() { String::new() } else { format!(", properties {}", plan.properties.join(", ")) },
+    );
+    if let Some(Refusal { reason, message, hint }) = &plan.refusal {
+        text += &format!("{} it is refused ({reason}): {message}\n  hint: {hint}\n", Mark::Bad.text());
+    }
+    let mut table = Table::new(["KIND", "NAME", "WHAT FOR"]);
+    for Object { kind, name, purpose } in &plan.objects {
+        table.row(vec![kind.clone(), name.clone(), purpose.clone()]);
+    }
+    text += &indented(&table.text());
+    if !plan.ports.is_empty() {
+        let mut table = Table::new(["SERVICE", "TYPE", "PORT", "NODE PORT"]);
+        for Port { service, r#type, port, node_port } in &plan.ports {
+            table.row(vec![
+                service.clone(),
+                r#type.clone(),
+                port.clone(),
+                node_port.clone().unwrap_or_else(|| "-".to_owned()),
+            ]);
+        }
+        text += &indented(&table.text());
+    }
+    if !plan.charges.is_empty() {
+        let mut table = Table::new(["QUOTA", "OF", "LEFT", "TAKES", ""]);
+        for ChargeRow { quota, resource, left, needed, fits } in &plan.charges {
+            let verdict = if *fits { "" } else { "exceeded" };
+            table.row(vec![quota.clone(), resource.clone(), left.clone(), needed.clone(), verdict.to_owned()]);
+        }
+        text += &indented(&table.text());
+    }
+    for what in &plan.unchecked {
+        text += &format!("{} not checked: {what}\n", Mark::Unknown.text());
+    }
+    text
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("    {line}\n")).collect()
+}

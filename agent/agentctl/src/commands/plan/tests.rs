@@ -1,0 +1,169 @@
+//! Plans of manifests, with and without clusters to look at.
+
+use serde_json::json;
+use tributary::api::peer::ImportPolicy;
+use tributary::bursting::nodes::{Amounts, NodeView};
+use tributary::bursting::peers::PeerView;
+use tributary::contract::{Capacity, PeerState};
+
+use super::judge::{Existing, Inside, Known, plan};
+use super::manifest::{self, Manifest};
+use super::report::text;
+
+fn read(text: &str) -> Manifest {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("manifest.yaml");
+    std::fs::write(&file, text).unwrap();
+    manifest::read(&[file], None).unwrap()
+}
+
+const LAKE: &str = "
+apiVersion: flux-framework.org/v1alpha2
+kind: MiniCluster
+metadata: {name: lake, namespace: flux}
+spec:
+  size: 4
+  containers: [{image: ghcr.io/lab/app, command: sleep 60, resources: {requests: {cpu: \"2\"}}}]
+  flux: {bursting: {clusters: [{size: 3, peer: west}, {name: gpu, size: 2, maxSize: 5, gpus: 1, selector: {matchLabels: {region: eu}}}]}}
+";
+
+fn peer(cores: u32, labels: serde_json::Value) -> PeerView {
+    PeerView {
+        state: PeerState::Connected,
+        labels: serde_json::from_value(labels).unwrap(),
+        capacity: Some(Capacity {
+            nodes: 4,
+            free_cores: cores,
+            free_gpus: 8,
+            largest_free_node_cores: 16,
+            ..Capacity::default()
+        }),
+        ..PeerView::default()
+    }
+}
+
+fn known() -> Known {
+    let quota = json!({"metadata": {"name": "team"}, "status": {"hard": {"pods": "5", "requests.cpu": "6"}, "used": {"pods": "1"}}});
+    Known {
+        cluster: Some("east".into()),
+        namespace: "default".into(),
+        quotas: [("flux".into(), vec![serde_json::from_value(quota).unwrap()])].into(),
+        peers: Some([("west".into(), peer(64, json!({}))), ("north".into(), peer(32, json!({"region": "eu"})))].into()),
+        ..Known::default()
+    }
+}
+
+/// West, looked at from inside.
+fn west(import: serde_json::Value) -> Inside {
+    let node = NodeView {
+        schedulable: true,
+        allocatable: Amounts { milli_cores: 8_000, memory: 1 << 34, gpus: 0 },
+        ..NodeView::default()
+    };
+    let quota = json!({"metadata": {"name": "guests"}, "status": {"hard": {"pods": "10"}, "used": {"pods": "4"}}});
+    Inside {
+        import: Some(serde_json::from_value::<ImportPolicy>(import).unwrap()),
+        namespaces: vec!["flux".into(), "burst-east".into()],
+        nodes: [("node-1".to_owned(), node)].into(),
+        quotas: [("burst-east".into(), vec![serde_json::from_value(quota).unwrap()])].into(),
+        ..Inside::default()
+    }
+}
+
+#[test]
+fn two_bursts_on_what_is_known_of_the_peers() {
+    let report = plan(&read(LAKE), &known());
+    assert!(!report.possible, "the quota has no room for eight cores");
+    insta::assert_snapshot!(text(&report));
+}
+
+#[test]
+fn a_peer_that_can_be_looked_at_answers_as_its_agent_would() {
+    let policy =
+        json!({"namespaces": ["flux"], "targetNamespace": "burst-{peer}", "maxBrokers": 4, "egress": {"allow": []}});
+    let inside =
+        |import| Known { inside: [("west".into(), west(import))].into(), quotas: Default::default(), ..known() };
+    let one = LAKE.replace(", {name: gpu, size: 2, maxSize: 5, gpus: 1, selector: {matchLabels: {region: eu}}}", "");
+    let taken = plan(&read(&one), &inside(policy));
+    assert!(taken.possible);
+    let refused =
+        |import| plan(&read(&one), &inside(import)).mini_clusters[0].clusters[1].refusal.clone().unwrap().reason;
+    insta::assert_snapshot!(text(&taken));
+    let table = [
+        (json!({}), "NamespaceNotAllowed"),
+        (json!({"namespaces": ["flux"], "targetNamespace": "nowhere"}), "NamespaceNotFound"),
+        (json!({"namespaces": ["flux"], "maxBrokers": 2}), "TooManyBrokers"),
+        (json!({"namespaces": ["flux"], "allowImages": ["ghcr.io/other/*"]}), "PolicyForbids"),
+        (json!({"namespaces": ["flux"], "podSecurity": "restricted"}), "PodSecurity"),
+    ];
+    for (import, reason) in table {
+        assert_eq!(refused(import.clone()), reason, "{import}");
+    }
+}
+
+#[test]
+fn what_runs_already_is_held_against_it() {
+    let manifest = read(LAKE);
+    let before = {
+        let mut object = manifest.mini_clusters[0].object.clone();
+        object.metadata.uid = Some("u".into());
+        object
+    };
+    let job = tributary::render::render(&before, &Default::default()).unwrap().job;
+    let there = |taken: Vec<String>| Existing { mini_cluster: Some(before.clone()), job: Some(job.clone()), taken };
+    let with = |text: &str, taken| {
+        let existing = [(("flux".to_owned(), "lake".to_owned()), there(taken))].into();
+        plan(&read(text), &Known { existing, ..known() }).mini_clusters.remove(0)
+    };
+    assert_eq!(with(LAKE, Vec::new()).change, "runs; nothing of its instance changes");
+    assert!(with(LAKE, Vec::new()).clusters[0].charges.is_empty(), "its pods are counted already");
+    let image = with(&LAKE.replace("lab/app", "lab/app:2"), Vec::new()).change;
+    assert!(image.contains("spec.containers[0].image take effect with the next instance"), "{image}");
+    let taken = with(LAKE, vec!["ConfigMap lake-entrypoint".into()]);
+    assert_eq!(taken.problems[0].reason, "NameTaken");
+}
+
+#[test]
+fn what_cannot_be_carried_out_is_said_field_by_field() {
+    let manifest = read(
+        "
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: data}
+---
+apiVersion: flux-framework.org/v1alpha2
+kind: MiniCluster
+metadata: {name: Lake}
+spec: {size: 0, sise: 3, containers: [{image: app, runFlux: true, resources: {request: {}}}, {image: app, runFlux: true}]}
+---
+apiVersion: flux-framework.org/v1
+kind: MiniCluster
+metadata: {name: pond}
+spec: {containers: [{image: app}]}
+",
+    );
+    let offline = Known {
+        namespace: "default".into(),
+        unchecked: vec!["anything of any cluster (--offline)".into()],
+        ..Known::default()
+    };
+    let report = plan(&manifest, &offline);
+    assert!(!report.possible);
+    insta::assert_snapshot!(text(&report));
+}
+
+#[test]
+fn without_a_mini_cluster_there_is_nothing_to_plan() {
+    let directory = tempfile::tempdir().unwrap();
+    let refusal = |name: &str, text: &str| {
+        let file = directory.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        let failure = manifest::read(&[file], None).unwrap_err().to_string();
+        failure.replace(&directory.path().display().to_string(), "DIR")
+    };
+    let missing = manifest::read(&["/nowhere/lake.yaml".into()], None).unwrap_err().to_string();
+    insta::assert_snapshot!(
+        [missing, refusal("a.yaml", "{"), refusal("b.yaml", "{apiVersion: v1, kind: Pod, metadata: {name: a}}")]
+            .join("\n\n---\n\n")
+    );
+}

@@ -1,0 +1,137 @@
+//! `agentctl rekey`: a new instance of a MiniCluster, with a new certificate.
+
+use std::io::{BufRead, IsTerminal};
+
+use kube::ResourceExt;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
+use tributary::api::labels::{self, manager};
+use tributary::api::minicluster::MiniCluster;
+use tributary::clock::{Clock, SystemClock};
+
+use crate::cli::{Rekey, Target};
+use crate::error::{Failure, Result};
+use crate::{kubernetes, output};
+
+/// Runs `agentctl rekey`.
+pub async fn run(target: &Target, rekey: &Rekey) -> Result<()> {
+    let client = kubernetes::client(target).await?;
+    let namespace = target.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+    let objects: Api<MiniCluster> = Api::namespaced(client, &namespace);
+    let object = objects.get(&rekey.name).await.map_err(|error| {
+        Failure::new(format!("failed to read MiniCluster {namespace}/{}", rekey.name))
+            .because(error)
+            .hint("-n names another namespace; agentctl minicluster list shows what there is")
+    })?;
+    possible(&object)?;
+    output::remark(&lost(&object));
+    if !rekey.yes && !agreed()? {
+        return Err(Failure::new("nothing was changed").hint("answer yes, or write --yes"));
+    }
+    let now = SystemClock::start().wall().to_string();
+    let parameters = PatchParams { field_manager: Some(manager::AGENTCTL.to_owned()), ..PatchParams::default() };
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {labels::RESTART: now}}}));
+    objects.patch_metadata(&rekey.name, &parameters, &patch).await.map_err(|error| {
+        Failure::new(format!("failed to annotate MiniCluster {namespace}/{}", rekey.name))
+            .because(error)
+            .hint("may you write MiniClusters there?")
+    })?;
+    output::print(&format!(
+        "MiniCluster {namespace}/{} is started anew with a new certificate; agentctl why {} follows it\n",
+        rekey.name, rekey.name
+    ))
+}
+
+/// Whether a new instance would get a new certificate.
+fn possible(object: &MiniCluster) -> Result<()> {
+    let name = object.name_any();
+    let failure = Failure::new(format!("failed to rekey MiniCluster {name}"));
+    if object.owner_references().iter().any(|owner| owner.kind == "HostedBurst") {
+        let failure = failure.because("it is a burst of another cluster's MiniCluster, whose certificate it has");
+        return Err(failure.hint("rekey the root, in its own cluster"));
+    }
+    if let Some(secret) = &object.spec.flux.curve_cert_secret {
+        return Err(failure.because(format!("its certificate is in Secret {secret}, which is its owner's")).hint(
+            format!(
+                "put a new one there (flux keygen), then start the instance anew: kubectl annotate minicluster {name} \
+             {}=$(date +%s) --overwrite",
+                labels::RESTART
+            ),
+        ));
+    }
+    if object.spec.flux.curve_cert.is_some() {
+        let failure = failure.because("its certificate is written in spec.flux.curveCert");
+        return Err(failure.hint("remove the field, or write another certificate: then the instance is started anew"));
+    }
+    Ok(())
+}
+
+/// What a new instance costs.
+fn lost(object: &MiniCluster) -> String {
+    let status = object.status.clone().unwrap_or_default();
+    let name = object.name_any();
+    let ready = status.ready.unwrap_or(0);
+    let bursts: Vec<String> =
+        status.bursts.iter().map(|burst| format!("{} ({} brokers)", burst.name, burst.ready)).collect();
+    let bursts = match bursts.as_slice() {
+        [] => String::new(),
+        some => format!("\n  bursts that are released and placed again: {}", some.join(", ")),
+    };
+    let archive = match &object.spec.archive.path {
+        Some(path) => format!("\n  kept: what Flux archives at its end ({path})"),
+        None => "\n  all that Flux keeps of its jobs (no archive.path is written)".to_owned(),
+    };
+    format!(
+        "a new instance of MiniCluster {name} loses\n  every job that runs or waits in it, and its command, which is run \
+         again\n  its {ready} brokers here, whose pods are made anew{bursts}{archive}"
+    )
+}
+
+/// Asks whoever sits at the terminal.
+fn agreed() -> Result<bool> {
+    if !std::io::stdin().is_terminal() {
+        return Ok(false);
+    }
+    output::remark("go on? Write yes:");
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line)?;
+    Ok(line.trim() == "yes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(spec: serde_json::Value) -> MiniCluster {
+        let mut whole = json!({"size": 2, "containers": [{"image": "app"}]});
+        whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        let bursts = json!([{"name": "lake-burst-0", "ready": 3}]);
+        serde_json::from_value(
+            json!({"metadata": {"name": "lake"}, "spec": whole, "status": {"ready": 2, "bursts": bursts}}),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn what_is_lost_is_told_before_it_is() {
+        let archived = object(json!({"archive": {"path": "/state/archive.tar"}}));
+        insta::assert_snapshot!([lost(&object(json!({}))), lost(&archived)].join("\n\n"));
+    }
+
+    #[test]
+    fn only_certificates_of_our_own_are_made_anew() {
+        assert!(possible(&object(json!({}))).is_ok());
+        let mut hosted = object(json!({}));
+        hosted.metadata.owner_references = serde_json::from_value(
+            json!([{"apiVersion": "tributary.dev/v1alpha1", "kind": "HostedBurst", "name": "lake", "uid": "h"}]),
+        )
+        .unwrap();
+        let refused = [
+            hosted,
+            object(json!({"flux": {"curveCertSecret": "mine"}})),
+            object(json!({"flux": {"curveCert": "text"}})),
+        ];
+        let texts: Vec<_> = refused.iter().map(|object| possible(object).unwrap_err().to_string()).collect();
+        insta::assert_snapshot!(texts.join("\n\n---\n\n"));
+    }
+}

@@ -1,0 +1,219 @@
+//! `agentctl support-bundle`: what somebody who helps has to see, in one file, without secrets.
+//!
+//! Secrets are never asked for; everything else goes through [`redact`].
+
+mod redact;
+
+use std::path::Path;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use futures::AsyncReadExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, DynamicObject, ListParams, LogParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::cli::{SupportBundle, Target};
+use crate::commands::check;
+use crate::connect::{self, Agent, POD_SELECTOR};
+use crate::error::{Failure, Result};
+use crate::{kubernetes, output};
+
+/// Most bytes of one agent's log.
+const LOG_BYTES: i64 = 8 * 1024 * 1024;
+
+/// What is asked for in all namespaces, or in the one that was named: group, version, kind, plural, labels.
+const KINDS: [(&str, &str, &str, &str, &str); 10] = [
+    ("flux-framework.org", "v1alpha2", "MiniCluster", "miniclusters", ""),
+    ("tributary.dev", "v1alpha1", "Burst", "bursts", ""),
+    ("tributary.dev", "v1alpha1", "HostedBurst", "hostedbursts", ""),
+    ("batch", "v1", "Job", "jobs", "app.kubernetes.io/managed-by=tributary"),
+    ("", "v1", "Pod", "pods", "app=flux-operator"),
+    ("", "v1", "Service", "services", "app.kubernetes.io/managed-by=tributary"),
+    ("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", "endpointslice.kubernetes.io/managed-by=tributary"),
+    ("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", "app.kubernetes.io/managed-by=tributary"),
+    ("", "v1", "ResourceQuota", "resourcequotas", ""),
+    ("", "v1", "Event", "events", ""),
+];
+
+/// The same of the agent's own namespace.
+const OF_AGENT: [(&str, &str, &str, &str, &str); 6] = [
+    ("tributary.dev", "v1alpha1", "ClusterPeer", "clusterpeers", ""),
+    ("apps", "v1", "Deployment", "deployments", POD_SELECTOR),
+    ("", "v1", "Pod", "pods", POD_SELECTOR),
+    ("", "v1", "Service", "services", ""),
+    ("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", ""),
+    ("coordination.k8s.io", "v1", "Lease", "leases", ""),
+];
+
+/// The files of a bundle.
+#[derive(Debug, Default)]
+struct Files(Vec<(String, String)>);
+
+impl Files {
+    fn add(&mut self, name: impl Into<String>, text: impl Into<String>) {
+        self.0.push((name.into(), text.into()));
+    }
+
+    /// What was read, or why it was not.
+    fn read(&mut self, name: &str, text: Result<String>) {
+        match text {
+            Ok(text) => self.add(name, text),
+            Err(failure) => self.add(format!("{name}.error"), failure.line() + "\n"),
+        }
+    }
+}
+
+/// Runs `agentctl support-bundle`.
+pub async fn run(target: &Target, bundle: &SupportBundle) -> Result<()> {
+    let client = kubernetes::client(target).await?;
+    let mut files = Files::default();
+    files.add("agentctl-version.txt", concat!(env!("CARGO_PKG_VERSION"), "\n"));
+    let report = check::judge::report(&check::look(target).await?);
+    files.add("check.txt", check::report::text(&report));
+    files.read("status.json", status(target).await);
+    for (namespace, kinds) in
+        [(target.namespace.as_deref(), &KINDS[..]), (Some(target.agent_namespace.as_str()), &OF_AGENT[..])]
+    {
+        for kind in kinds {
+            let folder = if kinds.len() == OF_AGENT.len() { "agent" } else { "objects" };
+            let name = format!("{folder}/{}.json", kind.3);
+            files.read(&name, objects(&client, namespace, kind).await);
+        }
+    }
+    files.read("objects/nodes.json", objects(&client, None, &("", "v1", "Node", "nodes", "")).await);
+    agents(&client, target, bundle, &mut files).await;
+    write(&bundle.out, &files)?;
+    let missing: Vec<_> = files.0.iter().filter_map(|(name, _)| name.strip_suffix(".error")).collect();
+    if !missing.is_empty() {
+        output::remark(&format!("not read: {} (the bundle says why)", missing.join(", ")));
+    }
+    output::print(&format!("{}\n", bundle.out.display()))
+}
+
+/// What the agents say of all clusters.
+async fn status(target: &Target) -> Result<String> {
+    let document: Value = Agent::find(target).await?.read(tributary::admin::STATUS).await?;
+    pretty(&document)
+}
+
+/// All objects of a kind, without what their users have written into them.
+async fn objects(
+    client: &Client,
+    namespace: Option<&str>,
+    &(group, version, kind, plural, labels): &(&str, &str, &str, &str, &str),
+) -> Result<String> {
+    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
+    let api: Api<DynamicObject> = match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    let found = api.list(&ListParams::default().labels(labels)).await;
+    let found = found.map_err(|error| Failure::new(format!("failed to list {plural}")).because(error))?;
+    let shown = found.items.iter().map(|object| {
+        let mut value = serde_json::to_value(object).unwrap_or_default();
+        value["kind"] = kind.into();
+        redact::object(&value)
+    });
+    pretty(&json!({"kind": format!("{kind}List"), "items": shown.collect::<Vec<_>>()}))
+}
+
+/// Logs and metrics of the agents' pods. Agents write no secrets there.
+async fn agents(client: &Client, target: &Target, bundle: &SupportBundle, files: &mut Files) {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &target.agent_namespace);
+    let found = match pods.list(&ListParams::default().labels(POD_SELECTOR)).await {
+        Ok(found) => found.items,
+        Err(error) => return files.add("agent/logs.error", format!("{error}\n")),
+    };
+    for pod in found {
+        let name = pod.name_any();
+        for previous in [false, true] {
+            let file = format!("agent/{name}{}.log", if previous { "-before" } else { "" });
+            match log(&pods, &name, i64::from(bundle.lines), previous).await {
+                // There is a log of before only where a container was started again.
+                Err(_) if previous => {}
+                text => files.read(&file, text),
+            }
+        }
+        let metrics = connect::pod_text(&pods, &name, connect::HEALTH_PORT, "/metrics").await;
+        files.read(&format!("agent/{name}.metrics"), metrics);
+    }
+}
+
+async fn log(pods: &Api<Pod>, name: &str, lines: i64, previous: bool) -> Result<String> {
+    let failed = |error: kube::Error| Failure::new(format!("failed to read the log of pod {name}")).because(error);
+    let which = LogParams {
+        tail_lines: Some(lines),
+        limit_bytes: Some(LOG_BYTES),
+        previous,
+        timestamps: true,
+        ..LogParams::default()
+    };
+    let mut stream = pods.log_stream(name, &which).await.map_err(failed)?;
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).await?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn pretty(value: &Value) -> Result<String> {
+    serde_json::to_string_pretty(value)
+        .map(|text| text + "\n")
+        .map_err(|error| Failure::new("failed to write JSON").because(error))
+}
+
+/// One folder of files, as tar.gz. It is written beside its name first: half a bundle helps nobody.
+fn write(out: &Path, files: &Files) -> Result<()> {
+    let failed = |error: std::io::Error| {
+        Failure::new(format!("failed to write {}", out.display()))
+            .because(error)
+            .hint("name another file with --out FILE")
+    };
+    let directory = out.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let file = tempfile::NamedTempFile::new_in(directory).map_err(failed)?;
+    let mut archive = tar::Builder::new(GzEncoder::new(file, Compression::default()));
+    for (name, text) in &files.0 {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(text.len() as u64);
+        header.set_mode(0o600);
+        archive.append_data(&mut header, format!("tributary-support/{name}"), text.as_bytes()).map_err(failed)?;
+    }
+    let file = archive.into_inner().and_then(GzEncoder::finish).map_err(failed)?;
+    file.persist(out).map_err(|error| failed(error.error))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn a_bundle_is_one_folder_that_only_its_maker_reads() {
+        let directory = tempfile::tempdir().unwrap();
+        let out = directory.path().join("a.tar.gz");
+        let mut files = Files::default();
+        files.add("check.txt", "all is well\n");
+        files.read("status.json", Err(Failure::new("no agent runs")));
+        write(&out, &files).unwrap();
+        let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(std::fs::File::open(&out).unwrap()));
+        let mut found = Vec::new();
+        for entry in archive.entries().unwrap() {
+            let mut entry = entry.unwrap();
+            let mut text = String::new();
+            entry.read_to_string(&mut text).unwrap();
+            found.push((entry.path().unwrap().display().to_string(), entry.header().mode().unwrap(), text));
+        }
+        assert_eq!(
+            found,
+            [
+                ("tributary-support/check.txt".into(), 0o600, "all is well\n".to_owned()),
+                ("tributary-support/status.json.error".into(), 0o600, "no agent runs\n".to_owned()),
+            ]
+        );
+        let failure = write(Path::new("/nowhere/a.tar.gz"), &files).unwrap_err().to_string();
+        assert!(failure.contains("hint: name another file"), "{failure}");
+    }
+}

@@ -1,0 +1,317 @@
+//! The way of a burst from its declaration to `Ready`, condition by condition, as its root's cluster sees it. Pure.
+
+use kube::ResourceExt;
+use tributary::api::burst::{Burst, BurstStatus};
+use tributary::api::hosted_burst::BurstPhase;
+use tributary::api::labels::{CANCEL, condition};
+use tributary::api::peer::ClusterPeer;
+use tributary::bursting::root::plan;
+use tributary::cluster::conditions::find;
+
+use super::{Found, mini_cluster};
+use crate::explain::{Condition, Explanation, Verdict, walk};
+use crate::hints;
+
+/// What it takes until a burst is ready, in the order in which it comes about.
+fn conditions<'a>() -> [Condition<View<'a>>; 11] {
+    [
+        ("Declared", declared),
+        ("RootRuns", root_runs),
+        ("Kept", kept),
+        ("Observed", observed),
+        ("Placed", placed),
+        ("PeerConnected", connected),
+        ("Delivered", delivered),
+        ("Admitted", admitted),
+        ("LeadAddress", lead_address),
+        ("Preflight", preflight),
+        ("Ready", ready),
+    ]
+}
+
+/// One burst among what was found.
+struct View<'a> {
+    found: &'a Found,
+    slot: &'a str,
+    burst: Option<&'a Burst>,
+    status: BurstStatus,
+}
+
+/// The first of [`conditions`] that the burst of slot (or object) `name` does not meet.
+pub fn explain(found: &Found, name: &str) -> Explanation {
+    let burst = found.bursts.iter().find(|burst| burst.spec.slot == name || burst.name_any() == name);
+    let status = burst.and_then(|burst| burst.status.clone()).unwrap_or_default();
+    let slot = burst.map_or(name, |burst| &burst.spec.slot);
+    let root = found.mini_cluster.as_ref().and_then(ResourceExt::namespace);
+    let namespace = burst.and_then(ResourceExt::namespace).or(root).unwrap_or_default();
+    let object = format!("Burst {namespace}/{slot}");
+    Explanation { unseen: found.unseen.clone(), ..walk(object, &View { found, slot, burst, status }, &conditions()) }
+}
+
+fn declared(view: &View<'_>) -> Verdict {
+    let Some(root) = &view.found.mini_cluster else {
+        return Verdict::unmet(
+            "NoRoot",
+            "its root MiniCluster is gone",
+            "the burst leaves with it: nothing is to be done",
+        );
+    };
+    let name = root.name_any();
+    if root.spec.bursts(&name).any(|(slot, _)| slot == view.slot) {
+        return Verdict::Met(format!("MiniCluster {name} declares it"));
+    }
+    let cause = format!("MiniCluster {name} does not declare it (any more): it leaves");
+    Verdict::unmet("NotDeclared", cause, "declare it again in flux.bursting.clusters")
+}
+
+fn root_runs(view: &View<'_>) -> Verdict {
+    let Some(root) = &view.found.mini_cluster else { return Verdict::Skip };
+    if plan::is_over(root) {
+        let phase = root.status.as_ref().and_then(|status| status.phase);
+        let phase = match phase.filter(|_| !root.spec.suspend && root.metadata.deletion_timestamp.is_none()) {
+            Some(phase) => format!("{phase:?}"),
+            None if root.spec.suspend => "suspended".to_owned(),
+            None => "being deleted".to_owned(),
+        };
+        let cause = format!("MiniCluster {} is {phase}: its bursts are released", root.name_any());
+        return Verdict::unmet("RootOver", cause, format!("agentctl why minicluster/{} says more", root.name_any()));
+    }
+    if root.status.as_ref().is_some_and(|status| status.incarnation.is_some()) {
+        return Verdict::Met("its root has an instance that it can join".to_owned());
+    }
+    // Without an instance there are no ranks and no certificate: the root's own trouble is the cause.
+    match mini_cluster::up_to_job(view.found).unmet {
+        Some(unmet) => Verdict::unmet(unmet.reason, format!("its root does not start: {}", unmet.cause), unmet.hint),
+        None => Verdict::unmet("RootStarting", "its root starts", "wait a little"),
+    }
+}
+
+fn kept(view: &View<'_>) -> Verdict {
+    let Some(burst) = view.burst else {
+        return Verdict::unmet(
+            "NoBurst",
+            "its Burst object is not made yet",
+            "wait a little; else the agent's log says more",
+        );
+    };
+    if burst.annotations().contains_key(CANCEL) {
+        let hint = format!("agentctl burst retry {} places it again", view.slot);
+        return Verdict::unmet("Cancelled", "somebody took it back (agentctl burst cancel)", hint);
+    }
+    match burst.spec.release {
+        true => Verdict::unmet("Released", "it is being released", "the agent offers it again when its root wants it"),
+        false => Verdict::Skip,
+    }
+}
+
+fn observed(view: &View<'_>) -> Verdict {
+    let Some(burst) = view.burst else { return Verdict::Skip };
+    if view.status.observed_generation >= burst.metadata.generation {
+        return Verdict::Skip;
+    }
+    match &view.found.agent {
+        Some(Err(why)) => {
+            Verdict::unmet("NoAgent", why.clone(), "install or mend it: agentctl check says what is missing")
+        }
+        _ => {
+            Verdict::unmet("NotObserved", "the agent has not seen it as it is", "wait a little; else its log says more")
+        }
+    }
+}
+
+fn placed(view: &View<'_>) -> Verdict {
+    if let Some(peer) = &view.status.peer {
+        return Verdict::Met(format!("on {peer}"));
+    }
+    // Of several peers, the one that its user named first.
+    let named = view.burst.map(|burst| burst.spec.peers.clone()).unwrap_or_default();
+    let refusals = &view.status.refusals;
+    let first =
+        named.iter().find_map(|peer| refusals.iter().find(|one| one.peer == *peer)).or_else(|| refusals.first());
+    let away = || named.iter().find_map(|peer| unusable(view.found, peer));
+    if let (None, Some(unusable)) = (first, away()) {
+        return unusable;
+    }
+    if let Some(refusal) = first {
+        let others: Vec<_> = refusals
+            .iter()
+            .filter(|one| one.peer != refusal.peer)
+            .map(|one| format!("; {} refused too ({})", one.peer, one.reason))
+            .collect();
+        let cause = format!("{} refused it: {}{}", refusal.peer, refusal.message, others.concat());
+        return Verdict::unmet(refusal.reason.clone(), cause, hints::refusal(&refusal.reason, &refusal.peer));
+    }
+    if view.found.peers.is_empty() && view.found.unseen.is_empty() {
+        let hint = "make one: agentctl link A B, or agentctl token create there and agentctl join here";
+        return Verdict::unmet("NoPeers", "this cluster has no peers", hint);
+    }
+    let message = if view.status.message.is_empty() { "no peer was chosen yet" } else { &view.status.message };
+    let hint = match view.burst.map(|burst| &burst.spec.selector) {
+        Some(selector) if named.is_empty() && *selector != Default::default() => {
+            "which peers match? kubectl get clusterpeers -n tributary-system --show-labels; agentctl peers shows which are connected and what they have free"
+        }
+        _ => "agentctl peers shows which peers are connected and what they have free",
+    };
+    Verdict::unmet("NoCandidate", message, hint)
+}
+
+/// Why a peer cannot be used, if its ClusterPeer says so.
+fn unusable(found: &Found, name: &str) -> Option<Verdict> {
+    if !found.unseen.is_empty() && found.peers.is_empty() {
+        return None;
+    }
+    let Some(peer) = found.peers.iter().find(|peer| peer.name_any() == name) else {
+        let known: Vec<_> = found.peers.iter().map(ResourceExt::name_any).collect();
+        let known =
+            if known.is_empty() { "there are none".to_owned() } else { format!("there are {}", known.join(", ")) };
+        let hint = format!("correct the name ({known}), or make it a peer: agentctl link, or token create and join");
+        return Some(Verdict::unmet("UnknownPeer", format!("there is no ClusterPeer {name}"), hint));
+    };
+    disconnected(peer)
+}
+
+/// Why there is no connection to a peer, or it is not to be used.
+fn disconnected(peer: &ClusterPeer) -> Option<Verdict> {
+    let name = peer.name_any();
+    if peer.spec.suspend {
+        return Some(Verdict::unmet(
+            "Suspended",
+            format!("peer {name} is suspended"),
+            format!("agentctl peer resume {name}"),
+        ));
+    }
+    if peer.spec.drain {
+        return Some(Verdict::unmet(
+            "Draining",
+            format!("peer {name} is drained"),
+            format!("agentctl peer resume {name}"),
+        ));
+    }
+    let status = peer.status.clone().unwrap_or_default();
+    if status.connected {
+        return None;
+    }
+    let said = find(&status.conditions, condition::CONNECTED);
+    let (reason, message) = said
+        .map_or(("NotObserved", "no agent has looked at its ClusterPeer yet"), |said| (&said.reason, &said.message));
+    let cause = format!("peer {name} is not connected ({reason}): {message}");
+    Some(Verdict::unmet(reason, cause, hints::connection(reason).replace("NAME", &name)))
+}
+
+fn connected(view: &View<'_>) -> Verdict {
+    let Some(name) = &view.status.peer else { return Verdict::Skip };
+    let peer = view.found.peers.iter().find(|peer| peer.name_any() == *name);
+    let Some(peer) = peer else {
+        if view.found.peers.is_empty() && !view.found.unseen.is_empty() {
+            return Verdict::Unknown("the ClusterPeers could not be read".to_owned());
+        }
+        let cause = format!("its ClusterPeer {name} was removed: {}", view.status.message);
+        return Verdict::unmet(
+            "PeerRemoved",
+            cause,
+            "the burst is placed again once nothing of it can run there any more",
+        );
+    };
+    match disconnected(peer) {
+        Some(Verdict::Unmet { reason, cause, hint }) => {
+            let until = view
+                .status
+                .reserved_until
+                .as_ref()
+                .map(|until| format!("; its ranks stay reserved until {:.0}", until.0));
+            Verdict::unmet(reason, cause + &until.unwrap_or_default(), hint)
+        }
+        _ => Verdict::Met(format!("{name} is connected")),
+    }
+}
+
+fn delivered(view: &View<'_>) -> Verdict {
+    match find(&view.status.conditions, condition::DELIVERED).filter(|said| said.status == "False") {
+        Some(said) => {
+            let peer = view.status.peer.as_deref().unwrap_or("the peer");
+            Verdict::unmet(said.reason.clone(), said.message.clone(), hints::refusal(&said.reason, peer))
+        }
+        None => Verdict::Skip,
+    }
+}
+
+fn admitted(view: &View<'_>) -> Verdict {
+    let peer = view.status.peer.as_deref().unwrap_or("the peer");
+    match find(&view.status.conditions, condition::ADMITTED) {
+        Some(said) if said.status == "True" => Verdict::Met(format!("{peer} accepted it")),
+        Some(said) if said.status == "False" => {
+            Verdict::unmet(said.reason.clone(), said.message.clone(), hints::refusal(&said.reason, peer))
+        }
+        _ => {
+            let hint = format!("wait a little; else the log of the agent on {peer} says more");
+            Verdict::unmet("Unanswered", format!("{peer} has not answered the offer yet"), hint)
+        }
+    }
+}
+
+fn lead_address(view: &View<'_>) -> Verdict {
+    match find(&view.status.conditions, condition::LEAD_ADDRESS).filter(|said| said.status == "False") {
+        Some(said) => {
+            let cause = format!("where bursts reach the lead broker is not known: {}", said.message);
+            Verdict::unmet(said.reason.clone(), cause, hints::lead_address(&said.reason))
+        }
+        None => Verdict::Skip,
+    }
+}
+
+/// What the provider found out before it made pods.
+fn preflight(view: &View<'_>) -> Verdict {
+    match find(&view.status.conditions, condition::PREFLIGHT) {
+        Some(said) if said.status == "False" => {
+            let failed = view.status.preflight.iter().find(|finding| finding.outcome == FAILED);
+            let hint = failed.map(|finding| finding.hint.clone()).filter(|hint| !hint.is_empty());
+            let hint = hint.unwrap_or_else(|| "agentctl check lists every finding".to_owned());
+            Verdict::unmet(said.reason.clone(), said.message.clone(), hint)
+        }
+        Some(said) if said.status == "True" => Verdict::Met(said.message.clone()),
+        Some(said) => Verdict::Unknown(said.message.clone()),
+        None => Verdict::Skip,
+    }
+}
+
+/// Outcome of a preflight finding that keeps brokers from joining.
+pub(in crate::commands) const FAILED: &str = "fail";
+
+fn ready(view: &View<'_>) -> Verdict {
+    let (status, slot) = (&view.status, view.slot);
+    let peer = status.peer.as_deref().unwrap_or("the peer");
+    if status.phase == BurstPhase::Ready && status.simulated {
+        return Verdict::Unknown(format!(
+            "{} pods on {peer} are ready; its nodes are simulated (kwok), so whether brokers are online cannot be told",
+            status.ready_brokers
+        ));
+    }
+    if status.phase == BurstPhase::Ready {
+        return Verdict::Met(format!("{} brokers on {peer} have joined", status.ready_brokers));
+    }
+    let there = view.found.federation.as_ref().and_then(|all| all.clusters.iter().find(|row| row.name == peer));
+    let theirs = there.and_then(|row| row.status.as_ref());
+    let namespace = view.burst.and_then(ResourceExt::namespace).unwrap_or_default();
+    let hosted = theirs.and_then(|theirs| theirs.hosted.iter().find(|row| row.name == slot));
+    let made =
+        theirs.and_then(|theirs| theirs.mini_clusters.iter().find(|row| row.name == slot && row.hosted_for.is_some()));
+    // Where it is put there is the peer's own choice.
+    let namespace = hosted.map_or(namespace, |row| row.namespace.clone());
+    let mut said = vec![status.message.clone()];
+    let more = [hosted.and_then(|row| row.message.clone()), made.and_then(|row| row.message.clone())];
+    for text in more.into_iter().flatten() {
+        if !said.iter().any(|known| known.contains(&text)) {
+            said.push(text);
+        }
+    }
+    let silent = there.and_then(|row| row.error.as_ref()).map(|error| format!(" ({peer} tells nothing more: {error})"));
+    let cause = format!("{}{}", said.join("; "), silent.unwrap_or_default());
+    let there = format!("on {peer}, agentctl why -n {namespace} {slot} names what keeps it");
+    let hint = match status.phase {
+        BurstPhase::Accepted => format!("the certificate is on its way; {there}"),
+        BurstPhase::Draining => "wait until it has left; then it is placed again if its root wants it".to_owned(),
+        BurstPhase::Lost => "agentctl peers says what became of the connection".to_owned(),
+        _ => there,
+    };
+    Verdict::unmet(format!("{:?}", status.phase), cause, hint)
+}

@@ -1,0 +1,282 @@
+//! The way of a MiniCluster from its spec to `Ready`, condition by condition. Pure.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as Said;
+use kube::ResourceExt;
+use tributary::api::labels::condition::{FINISHED, READY, VALID};
+use tributary::api::minicluster::{MiniClusterStatus, Phase};
+use tributary::api::names;
+use tributary::cluster::conditions;
+
+use super::{Found, burst, pods};
+use crate::explain::{Condition, Explanation, Verdict, walk};
+use crate::hints;
+
+/// What it takes until a MiniCluster and its bursts are ready, in the order in which it comes about.
+const CONDITIONS: [Condition<Found>; 17] = [
+    ("Leased", leased),
+    ("CertificateReceived", certificate),
+    ("NotDeleted", not_deleted),
+    ("Observed", observed),
+    ("Valid", valid),
+    ("Ended", ended),
+    ("NotSuspended", not_suspended),
+    ("Prerequisites", prerequisites),
+    ("JobMade", job_made),
+    ("PodsMade", pods_made),
+    ("PodsScheduled", |found| pods::scheduled(&pods::living(&found.pods))),
+    ("ImagesPulled", |found| pods::images(&pods::living(&found.pods), &found.events)),
+    ("VolumesMounted", |found| pods::volumes(&pods::living(&found.pods), &found.events)),
+    ("ContainersStarted", |found| pods::started(&pods::living(&found.pods))),
+    ("BrokersJoined", joined),
+    ("Ready", ready),
+    ("BurstsReady", bursts_ready),
+];
+
+/// The first of [`CONDITIONS`] that is not met.
+pub fn explain(found: &Found) -> Explanation {
+    let (namespace, name) = match (&found.mini_cluster, &found.hosted) {
+        (Some(object), _) => (object.namespace(), object.name_any()),
+        (None, Some(hosted)) => (hosted.namespace(), hosted.name_any()),
+        (None, None) => (None, String::new()),
+    };
+    let object = format!("MiniCluster {}/{name}", namespace.unwrap_or_default());
+    Explanation { unseen: found.unseen.clone(), ..walk(object, found, &CONDITIONS) }
+}
+
+/// The conditions up to the making of the Job: what bursts of a root without an instance wait for.
+pub(super) fn up_to_job(found: &Found) -> Explanation {
+    let until = CONDITIONS.iter().position(|(name, _)| *name == "PodsMade").unwrap_or(CONDITIONS.len());
+    walk(String::new(), found, &CONDITIONS[..until])
+}
+
+fn status(found: &Found) -> MiniClusterStatus {
+    found.mini_cluster.as_ref().and_then(|object| object.status.clone()).unwrap_or_default()
+}
+
+fn said(found: &Found, type_: &str) -> Option<Said> {
+    conditions::find(&status(found).conditions, type_).cloned()
+}
+
+/// A hosted burst: whether its root is heard of, and it may stay.
+fn leased(found: &Found) -> Verdict {
+    let Some(hosted) = &found.hosted else { return Verdict::Skip };
+    let peer = &hosted.spec.peer;
+    let status = hosted.status.clone().unwrap_or_default();
+    if let Some(reason) = status.draining_reason {
+        let cause = format!("it leaves this cluster ({reason}): {}", status.message);
+        let hint = match reason.as_str() {
+            "Released" => format!("its root on {peer} gave it up: ask there, agentctl why {}", hosted.spec.slot),
+            "LeaseExpired" => format!("contact with {peer} was lost for too long: agentctl peers says why"),
+            _ => "the root decides whether it comes back".to_owned(),
+        };
+        return Verdict::unmet(reason, cause, hint);
+    }
+    match status.suspect_since {
+        Some(since) => {
+            let cause = format!(
+                "{peer} is out of contact since {:.0}; the burst runs on for {} s from then",
+                since.0, hosted.spec.lease_seconds
+            );
+            Verdict::unmet("RootOutOfContact", cause, "agentctl peers says why")
+        }
+        None => Verdict::Met(format!("{peer}, where its root is, is heard of")),
+    }
+}
+
+/// A hosted burst: whether its certificate is here.
+fn certificate(found: &Found) -> Verdict {
+    let Some(hosted) = &found.hosted else { return Verdict::Skip };
+    let status = hosted.status.clone().unwrap_or_default();
+    if status.credential_ready {
+        return Verdict::Met("the certificate of the instance is here".to_owned());
+    }
+    let hint = format!(
+        "{} sends it once it has recorded this cluster as a recipient: its agent's log says more",
+        hosted.spec.peer
+    );
+    Verdict::unmet("CertificateAwaited", status.message, hint)
+}
+
+fn not_deleted(found: &Found) -> Verdict {
+    let Some(object) = &found.mini_cluster else {
+        return Verdict::unmet(
+            "NotMade",
+            "its MiniCluster is not made yet",
+            "the agent makes it next; its log says more",
+        );
+    };
+    if object.metadata.deletion_timestamp.is_none() {
+        return Verdict::Skip;
+    }
+    let finalizers = object.finalizers();
+    let cause = match finalizers {
+        [] => "it is being deleted, and so is what was made for it".to_owned(),
+        some => format!("it is being deleted, and waits for {}", some.join(", ")),
+    };
+    Verdict::unmet("Deleted", cause, "finalizers are removed by whoever set them; Tributary sets none of its own")
+}
+
+fn observed(found: &Found) -> Verdict {
+    let Some(object) = &found.mini_cluster else { return Verdict::Skip };
+    let seen = status(found).observed_generation;
+    if seen.is_some() && seen >= object.metadata.generation {
+        return Verdict::Met("the agent has seen the spec as it is".to_owned());
+    }
+    let what = if seen.is_some() { "the agent has not seen the last change" } else { "no agent has seen it" };
+    match &found.agent {
+        Some(Err(why)) => Verdict::unmet(
+            "NoAgent",
+            format!("{what}: {why}"),
+            "install or mend it: agentctl check says what is missing",
+        ),
+        Some(Ok(holder)) => {
+            let hint = "its log says more; does it watch this namespace?";
+            Verdict::unmet("NotObserved", format!("{what} yet ({holder} leads)"), hint)
+        }
+        None => Verdict::unmet("NotObserved", format!("{what} yet"), "does an agent run? agentctl check says"),
+    }
+}
+
+fn valid(found: &Found) -> Verdict {
+    match said(found, VALID) {
+        Some(said) if said.status == "False" => Verdict::unmet(
+            said.reason,
+            said.message,
+            "correct the field; kubectl explain minicluster.spec describes it",
+        ),
+        _ => Verdict::Met("the spec can be carried out".to_owned()),
+    }
+}
+
+/// A run that is over has nothing to wait for.
+fn ended(found: &Found) -> Verdict {
+    let Some(finished) = said(found, FINISHED).filter(|said| said.status == "True") else { return Verdict::Skip };
+    let status = status(found);
+    if status.phase == Some(Phase::Succeeded) {
+        return Verdict::Done(format!("it has ended well: {}", finished.message));
+    }
+    let name = found.mini_cluster.as_ref().map(ResourceExt::name_any).unwrap_or_default();
+    let lead = status.lead.pod.unwrap_or_else(|| format!("{name}-0"));
+    let again = "; to run it again, set the annotation tributary.dev/restart to a new value";
+    let hint = match finished.reason.as_str() {
+        "DeadlineExceeded" => format!("raise deadlineSeconds{again}"),
+        _ => format!("kubectl logs job/{name} (the lead was {lead}) shows what the command said{again}"),
+    };
+    Verdict::unmet(finished.reason, finished.message, hint)
+}
+
+fn not_suspended(found: &Found) -> Verdict {
+    let Some(object) = &found.mini_cluster else { return Verdict::Skip };
+    if object.spec.suspend {
+        let hint = format!(
+            "kubectl patch minicluster {} --type=merge -p '{{\"spec\":{{\"suspend\":false}}}}' starts it",
+            object.name_any()
+        );
+        return Verdict::unmet("Suspended", "spec.suspend holds it back", hint);
+    }
+    let suspended = found.job.as_ref().and_then(|job| job.spec.as_ref()).and_then(|spec| spec.suspend) == Some(true);
+    if suspended {
+        let hint =
+            "a queue (Kueue, for example) or a person suspended the Job: the queue's workload says what it waits for";
+        return Verdict::unmet("JobSuspended", "the Job is suspended, though the MiniCluster is not", hint);
+    }
+    Verdict::Skip
+}
+
+/// What the agent itself waits for.
+fn prerequisites(found: &Found) -> Verdict {
+    let Some(ready) = said(found, READY).filter(|said| said.status == "False") else { return Verdict::Skip };
+    if matches!(ready.reason.as_str(), "Pending" | "Starting" | "Suspended") {
+        return Verdict::Skip;
+    }
+    if ready.reason == "Restarting" {
+        return Verdict::unmet("Restarting", ready.message, "wait: its bursts leave and its Job is deleted first");
+    }
+    let hint = hints::waiting(&ready.reason);
+    Verdict::unmet(ready.reason, ready.message, hint)
+}
+
+fn job_made(found: &Found) -> Verdict {
+    let Some(object) = &found.mini_cluster else { return Verdict::Skip };
+    if found.job.is_some() {
+        return Verdict::Met("its Job is there".to_owned());
+    }
+    let name = object.name_any();
+    match pods::last_event(&found.events, "MiniCluster", &name, &[]) {
+        Some(text) => Verdict::unmet("NoJob", format!("its Job is not made: {text}"), hints::pod_creation(text)),
+        None => Verdict::unmet("NoJob", "its Job is not made yet", "wait a little; else the agent's log says more"),
+    }
+}
+
+fn pods_made(found: &Found) -> Verdict {
+    let Some(job) = &found.job else { return Verdict::Skip };
+    let wanted = job.spec.as_ref().and_then(|spec| spec.parallelism).unwrap_or(1);
+    let wanted = usize::try_from(wanted).unwrap_or(0);
+    let there = pods::living(&found.pods).len();
+    if there >= wanted {
+        return Verdict::Met(format!("{there} pods are made"));
+    }
+    let count = format!("{there} of {wanted} pods are made");
+    match pods::last_event(&found.events, "Job", &job.name_any(), &["FailedCreate"]) {
+        Some(text) => {
+            let reason = if text.contains("exceeded quota") { "QuotaExceeded" } else { "FailedCreate" };
+            Verdict::unmet(reason, format!("{count}: {text}"), hints::pod_creation(text))
+        }
+        None => {
+            let leaving = found.pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_some()).count();
+            let more = if leaving > 0 { format!("; {leaving} are still leaving") } else { String::new() };
+            let hint = "the Job's controller makes them one by one: wait a little, else kubectl describe job says more";
+            Verdict::unmet("PodsMissing", format!("{count}{more}"), hint)
+        }
+    }
+}
+
+fn joined(found: &Found) -> Verdict {
+    let lead = match (&found.hosted, &found.mini_cluster) {
+        (Some(hosted), _) if hosted.spec.lead.is_none() && !hosted.spec.tunnel => {
+            let cause = "the root has not told yet where its lead broker is";
+            let hint =
+                format!("on {}, agentctl why {} names what it waits for", hosted.spec.peer, hosted.spec.root.name);
+            return Verdict::unmet("NoLeadAddress", cause, hint);
+        }
+        (Some(hosted), _) => {
+            format!("the lead broker on {} (Service {})", hosted.spec.peer, names::lead(&hosted.spec.slot))
+        }
+        (None, Some(object)) => format!("the lead, {}-0, by its host name", object.name_any()),
+        (None, None) => String::new(),
+    };
+    pods::joined(&pods::living(&found.pods), &lead, found.simulated)
+}
+
+fn ready(found: &Found) -> Verdict {
+    match said(found, READY) {
+        Some(said) if said.status == "True" => Verdict::Met(said.message),
+        Some(said) => Verdict::unmet(said.reason, said.message, "wait a little: the agent writes the status next"),
+        None => Verdict::unmet("NotSaid", "the agent has not said so yet", "wait a little; else its log says more"),
+    }
+}
+
+fn bursts_ready(found: &Found) -> Verdict {
+    let declared =
+        found.mini_cluster.as_ref().map(|root| root.spec.bursts(&root.name_any()).map(|(slot, _)| slot).collect());
+    let declared: Vec<String> = declared.unwrap_or_default();
+    if declared.is_empty() {
+        return Verdict::Skip;
+    }
+    for slot in &declared {
+        let explanation = burst::explain(found, slot);
+        if let Some(unmet) = explanation.unmet {
+            return Verdict::unmet(
+                unmet.reason,
+                format!("burst {slot}, {}: {}", unmet.condition, unmet.cause),
+                unmet.hint,
+            );
+        }
+    }
+    if found.bursts.iter().any(|burst| burst.status.as_ref().is_some_and(|status| status.simulated)) {
+        return Verdict::Unknown(
+            "every wanted pod is ready; on simulated nodes (kwok) that says nothing of brokers".to_owned(),
+        );
+    }
+    Verdict::Met(format!("all brokers of {} have joined", declared.join(", ")))
+}

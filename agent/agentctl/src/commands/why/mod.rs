@@ -1,0 +1,82 @@
+//! `agentctl why`: the first condition that a MiniCluster or a burst does not meet, with its cause and what can be done.
+//!
+//! | file | what it does | talks to the API server |
+//! |---|---|---|
+//! | `look` | reads what the answer is found in | yes |
+//! | [`mini_cluster`], `pods` | the way of a MiniCluster to `Ready` | no |
+//! | [`burst`] | the way of a burst to `Ready` | no |
+
+pub mod burst;
+mod look;
+pub mod mini_cluster;
+mod pods;
+#[cfg(test)]
+mod tests;
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Event, Pod};
+use tributary::admin::FederationStatus;
+use tributary::api::burst::Burst;
+use tributary::api::hosted_burst::HostedBurst;
+use tributary::api::minicluster::MiniCluster;
+use tributary::api::peer::ClusterPeer;
+
+use crate::cli::{Target, Why};
+use crate::error::Result;
+use crate::explain::Explanation;
+use crate::output;
+
+/// What an answer is found in. What could not be read is empty, and named in `unseen`.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    /// The MiniCluster; `None`: a hosted one that is not made yet.
+    pub mini_cluster: Option<MiniCluster>,
+    /// The HostedBurst that it is made for.
+    pub hosted: Option<HostedBurst>,
+    /// The Job of its name.
+    pub job: Option<Job>,
+    /// The pods of that Job.
+    pub pods: Vec<Pod>,
+    /// Whether nodes of these pods only pretend to run them (kwok).
+    pub simulated: bool,
+    /// Warnings of the namespace.
+    pub events: Vec<Event>,
+    /// Its Bursts, in the order of their ranks.
+    pub bursts: Vec<Burst>,
+    /// ClusterPeers of the agent's namespace.
+    pub peers: Vec<ClusterPeer>,
+    /// What the agents say, peers' included.
+    pub federation: Option<FederationStatus>,
+    /// Whether an agent leads: `Err` is why none does; `None`: not known.
+    pub agent: Option<std::result::Result<String, String>>,
+    /// What could not be read, and why.
+    pub unseen: Vec<String>,
+}
+
+/// Runs `agentctl why`.
+pub async fn run(target: &Target, why: &Why) -> Result<()> {
+    let looked = look::look(target, &why.name).await?;
+    let explanation = match &looked {
+        look::Looked::MiniCluster(found) => mini_cluster::explain(found),
+        look::Looked::Burst(found, name) => burst::explain(found, name),
+    };
+    output::print_marked(&output::document(why.output, &explanation, |explanation, _| text(explanation))?)
+}
+
+/// The answer for people.
+pub fn text(explanation: &Explanation) -> String {
+    let Explanation { object, ready, steps, unmet, unseen, .. } = explanation;
+    let mut text = format!("{object} is {}\n", if *ready { "ready" } else { "not ready" });
+    for step in steps {
+        let mark = if step.met == Some(true) { output::Mark::Good } else { output::Mark::Unknown };
+        text += &format!("{} {}: {}\n", mark.text(), step.condition, step.detail);
+    }
+    if let Some(unmet) = unmet {
+        text += &format!("{} {}: {}\n", output::Mark::Bad.text(), unmet.condition, unmet.cause);
+        text += &format!("\nhint: {}\n", unmet.hint);
+    }
+    for what in unseen {
+        text += &format!("note: {what}\n");
+    }
+    text
+}

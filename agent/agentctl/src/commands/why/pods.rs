@@ -1,0 +1,247 @@
+//! What keeps pods from running, by their statuses and the events about them. Pure.
+
+use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod};
+use kube::ResourceExt;
+use tributary::api::labels::kubernetes::COMPLETION_INDEX;
+
+use crate::explain::Verdict;
+use crate::hints;
+
+/// The pods that count: not ended, not leaving; by their index, the lead first.
+pub(super) fn living(pods: &[Pod]) -> Vec<&Pod> {
+    let ended = |pod: &Pod| matches!(phase(pod), "Succeeded" | "Failed");
+    let mut living: Vec<&Pod> =
+        pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none() && !ended(pod)).collect();
+    living.sort_by_key(|pod| (index(pod), pod.name_any()));
+    living
+}
+
+/// Whether every pod is on a node.
+pub(super) fn scheduled(pods: &[&Pod]) -> Verdict {
+    for pod in pods {
+        let condition = condition(pod, "PodScheduled").filter(|(status, ..)| *status == "False");
+        if let Some((_, reason, message)) = condition {
+            let cause = format!("pod {} is on no node: {message}", pod.name_any());
+            if reason == "SchedulingGated" {
+                let hint = "something holds the pod back by a scheduling gate (Kueue, for example): its queue says why";
+                return Verdict::unmet(reason, cause, hint);
+            }
+            return Verdict::unmet(reason, cause, hints::scheduling(message));
+        }
+        if pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()).is_none() {
+            let cause = format!("no scheduler has looked at pod {} yet", pod.name_any());
+            let wanted =
+                pod.spec.as_ref().and_then(|spec| spec.scheduler_name.as_deref()).unwrap_or("default-scheduler");
+            return Verdict::unmet("NoScheduler", cause, format!("does scheduler {wanted} run?"));
+        }
+    }
+    Verdict::Met(format!("{} pods are on nodes", pods.len()))
+}
+
+/// Whether the images are there.
+pub(super) fn images(pods: &[&Pod], events: &[Event]) -> Verdict {
+    for pod in pods {
+        for (container, reason, message) in waiting(pod) {
+            let pulling = matches!(
+                reason,
+                "ErrImagePull"
+                    | "ImagePullBackOff"
+                    | "InvalidImageName"
+                    | "ErrImageNeverPull"
+                    | "RegistryUnavailable"
+                    | "ImageInspectError"
+            );
+            if !pulling {
+                continue;
+            }
+            // "Back-off pulling image" says less than the event about the attempt before.
+            let said = last_event(events, "Pod", &pod.name_any(), &["Failed"])
+                .filter(|text| text.contains("image") && !text.starts_with("Error: "));
+            let image = &container.image;
+            let text = if message.len() > image.len() + 40 { message } else { said.unwrap_or(message) };
+            let cause = format!("pod {} does not get image {image}: {text}", pod.name_any());
+            let hint = match reason {
+                "InvalidImageName" => "correct the image's name",
+                "ErrImageNeverPull" => {
+                    "the image is not on the node, and imagePullPolicy is Never: load it, or allow the pull"
+                }
+                _ if denied(text) => {
+                    "the registry wants a login: write containers[].imagePullSecret with a Secret of type kubernetes.io/dockerconfigjson"
+                }
+                _ if text.contains("not found") || text.contains("manifest unknown") => {
+                    "is the name right, and is there an image for this tag and the nodes' architecture?"
+                }
+                _ => "can the nodes reach the registry?",
+            };
+            return Verdict::unmet(reason, cause, hint);
+        }
+    }
+    Verdict::Met("no image fails to be pulled".to_owned())
+}
+
+/// Whether the volumes are there. Told by events only: a pod that waits for them says no more than `ContainerCreating`.
+pub(super) fn volumes(pods: &[&Pod], events: &[Event]) -> Verdict {
+    for pod in pods {
+        let creating = waiting(pod).any(|(_, reason, _)| matches!(reason, "ContainerCreating" | "PodInitializing"));
+        let known =
+            last_event(events, "Pod", &pod.name_any(), &["FailedMount", "FailedAttachVolume", "FailedMapVolume"]);
+        if let (true, Some(text)) = (creating, known) {
+            let hint = match text {
+                _ if text.contains("secret") && text.contains("not found") => "create the Secret",
+                _ if text.contains("configmap") && text.contains("not found") => "create the ConfigMap",
+                _ => "kubectl describe pod says more",
+            };
+            return Verdict::unmet("FailedMount", format!("pod {}: {text}", pod.name_any()), hint);
+        }
+        let sandbox = last_event(events, "Pod", &pod.name_any(), &["FailedCreatePodSandBox"]);
+        if let (true, Some(text)) = (creating, sandbox) {
+            let hint = "the node's network plugin or container runtime has a problem: see its log";
+            return Verdict::unmet("FailedCreatePodSandBox", format!("pod {}: {text}", pod.name_any()), hint);
+        }
+    }
+    Verdict::Skip
+}
+
+/// Whether all containers run.
+pub(super) fn started(pods: &[&Pod]) -> Verdict {
+    for pod in pods {
+        let name = pod.name_any();
+        for (container, reason, message) in waiting(pod) {
+            let of = &container.name;
+            let hint = match reason {
+                "CreateContainerConfigError" => {
+                    "create what it refers to (Secret, ConfigMap, key), or correct the reference".to_owned()
+                }
+                "CreateContainerError" | "RunContainerError" | "StartError" => {
+                    "correct the container's command, workingDir, or securityContext".to_owned()
+                }
+                "CrashLoopBackOff" => format!("kubectl logs {name} -c {of} --previous shows its last words"),
+                _ => continue,
+            };
+            let ended = last_end(container).map(|end| format!(" ({end})")).unwrap_or_default();
+            return Verdict::unmet(
+                reason,
+                format!("container {of} of pod {name} does not start{ended}: {message}"),
+                hint,
+            );
+        }
+        let statuses = pod.status.as_ref();
+        let init = statuses.and_then(|status| status.init_container_statuses.as_ref()).into_iter().flatten();
+        for container in init {
+            let running = container.state.as_ref().is_some_and(|state| state.running.is_some());
+            // Sidecars are init containers that stay.
+            if running && container.started != Some(true) || container.restart_count > 0 && !container.ready {
+                let cause = format!("init container {} of pod {name} has not ended yet", container.name);
+                let hint = format!("kubectl logs {name} -c {} shows what it does", container.name);
+                return Verdict::unmet("Initializing", cause, hint);
+            }
+        }
+        if phase(pod) == "Pending" {
+            let cause = format!("pod {name} is being prepared by its node");
+            return Verdict::unmet("ContainerCreating", cause, "images are pulled and volumes mounted: wait a little");
+        }
+    }
+    Verdict::Met("all containers run".to_owned())
+}
+
+/// Whether the brokers have joined: the readiness of their pods.
+pub(super) fn joined(pods: &[&Pod], lead: &str, simulated: bool) -> Verdict {
+    let missing: Vec<&&Pod> =
+        pods.iter().filter(|pod| condition(pod, "Ready").is_none_or(|(status, ..)| status != "True")).collect();
+    let Some(first) = missing.first() else {
+        if simulated {
+            return Verdict::Unknown(
+                "the nodes are simulated (kwok): whether brokers are online cannot be told there".to_owned(),
+            );
+        }
+        return Verdict::Met(format!("{} brokers have joined", pods.len()));
+    };
+    let name = first.name_any();
+    let runs = first.status.as_ref().and_then(|status| status.container_statuses.as_ref()).into_iter().flatten();
+    if let Some(dead) = runs.into_iter().find_map(|one| one.state.as_ref()?.terminated.as_ref().map(|end| (one, end))) {
+        let (container, end) = dead;
+        let cause = format!(
+            "container {} of pod {name} ended with {}",
+            container.name,
+            end_of(end.exit_code, end.reason.as_deref())
+        );
+        return Verdict::unmet(
+            "ContainerEnded",
+            cause,
+            format!("kubectl logs {name} -c {} shows its last words", container.name),
+        );
+    }
+    let others = if missing.len() > 1 { format!(", nor has {} more", missing.len() - 1) } else { String::new() };
+    let cause = format!("the broker of pod {name} runs and has not joined the instance{others}");
+    let hint = if index(first) == Some(0) {
+        format!(
+            "it leads, and waits for a quorum of its own cluster (minSize): kubectl logs {name} shows what Flux says"
+        )
+    } else {
+        format!("can it reach {lead}? kubectl logs {name} shows what Flux says")
+    };
+    Verdict::unmet("NotJoined", cause, hint)
+}
+
+/// The text of the newest warning about an object, for any of these reasons.
+pub(super) fn last_event<'a>(events: &'a [Event], kind: &str, name: &str, reasons: &[&str]) -> Option<&'a str> {
+    let about = |event: &&Event| {
+        event.involved_object.kind.as_deref() == Some(kind)
+            && event.involved_object.name.as_deref() == Some(name)
+            && event.reason.as_deref().is_some_and(|reason| reasons.is_empty() || reasons.contains(&reason))
+    };
+    let newest = events.iter().filter(about).max_by_key(|event| {
+        let last = event.last_timestamp.as_ref().map(|time| time.0);
+        last.or_else(|| event.event_time.as_ref().map(|time| time.0)).or(event
+            .metadata
+            .creation_timestamp
+            .as_ref()
+            .map(|time| time.0))
+    });
+    newest.and_then(|event| event.message.as_deref())
+}
+
+fn denied(text: &str) -> bool {
+    ["unauthorized", "Unauthorized", "denied", "authentication required", "403 Forbidden"]
+        .iter()
+        .any(|word| text.contains(word))
+}
+
+fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("Pending")
+}
+
+fn index(pod: &Pod) -> Option<u32> {
+    pod.annotations().get(COMPLETION_INDEX).or_else(|| pod.labels().get(COMPLETION_INDEX))?.parse().ok()
+}
+
+/// Status, reason and message of a condition.
+fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<(&'a str, &'a str, &'a str)> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let found = conditions.iter().find(|one| one.type_ == type_)?;
+    Some((&found.status, found.reason.as_deref().unwrap_or("Unknown"), found.message.as_deref().unwrap_or_default()))
+}
+
+/// Containers that wait, init containers first, with reason and message.
+fn waiting(pod: &Pod) -> impl Iterator<Item = (&ContainerStatus, &str, &str)> {
+    let status = pod.status.as_ref();
+    let init = status.and_then(|status| status.init_container_statuses.as_ref()).into_iter().flatten();
+    let others = status.and_then(|status| status.container_statuses.as_ref()).into_iter().flatten();
+    init.chain(others).filter_map(|container| {
+        let waiting = container.state.as_ref()?.waiting.as_ref()?;
+        Some((container, waiting.reason.as_deref()?, waiting.message.as_deref().unwrap_or("no more is said")))
+    })
+}
+
+fn last_end(container: &ContainerStatus) -> Option<String> {
+    let end = container.last_state.as_ref()?.terminated.as_ref()?;
+    Some(format!("it ended with {}", end_of(end.exit_code, end.reason.as_deref())))
+}
+
+fn end_of(code: i32, reason: Option<&str>) -> String {
+    match reason {
+        Some("OOMKilled") => format!("exit code {code}: it took more memory than its limit"),
+        Some(reason) if reason != "Error" && reason != "Completed" => format!("exit code {code} ({reason})"),
+        _ => format!("exit code {code}"),
+    }
+}

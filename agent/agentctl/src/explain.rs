@@ -1,0 +1,118 @@
+//! What stands between an object and what its user wants of it: the document of `agentctl why`, and the walk that fills it.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::output::API_VERSION;
+
+/// Why an object is not ready, or that it is.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Explanation {
+    /// Version of this document.
+    pub api_version: String,
+    /// `Explanation`.
+    pub kind: String,
+    /// What is explained: kind, namespace and name, as in `Burst default/river-burst-0`.
+    pub object: String,
+    /// Nothing is left to wait for: it is ready, or it has ended well.
+    pub ready: bool,
+    /// What it takes, in this order, up to the first condition that is not met.
+    pub steps: Vec<Step>,
+    /// The first condition that is not met.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unmet: Option<Unmet>,
+    /// What could not be read, and why: the answer is found without it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unseen: Vec<String>,
+}
+
+/// A condition that is met, or of which nothing can be told.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Step {
+    /// Its name, one CamelCase word.
+    pub condition: String,
+    /// Whether it is met; `null`: that cannot be told.
+    pub met: Option<bool>,
+    /// One sentence.
+    pub detail: String,
+}
+
+/// A condition that is not met.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Unmet {
+    /// Its name, one CamelCase word.
+    pub condition: String,
+    /// What kind of cause it is, one CamelCase word.
+    pub reason: String,
+    /// Why it is not met, in the words of whoever said so first.
+    pub cause: String,
+    /// What can be done.
+    pub hint: String,
+}
+
+/// What is found of one condition.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// It does not apply here.
+    Skip,
+    /// It is met: a sentence.
+    Met(String),
+    /// It cannot be told: a sentence.
+    Unknown(String),
+    /// It is met, and nothing comes after it: a sentence.
+    Done(String),
+    /// It is not met.
+    Unmet {
+        /// One CamelCase word.
+        reason: String,
+        /// A sentence.
+        cause: String,
+        /// What can be done.
+        hint: String,
+    },
+}
+
+impl Verdict {
+    /// Not met.
+    pub fn unmet(reason: impl Into<String>, cause: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Unmet { reason: reason.into(), cause: cause.into(), hint: hint.into() }
+    }
+}
+
+/// A condition's name, and how it is judged by what was found.
+pub type Condition<F> = (&'static str, fn(&F) -> Verdict);
+
+/// Walks through `conditions` up to the first that is not met.
+pub fn walk<F>(object: String, found: &F, conditions: &[Condition<F>]) -> Explanation {
+    let mut explanation = Explanation {
+        api_version: API_VERSION.to_owned(),
+        kind: "Explanation".to_owned(),
+        object,
+        ready: true,
+        steps: Vec::new(),
+        unmet: None,
+        unseen: Vec::new(),
+    };
+    for (condition, judge) in conditions {
+        let condition = (*condition).to_owned();
+        let (met, detail, done) = match judge(found) {
+            Verdict::Skip => continue,
+            Verdict::Met(detail) => (Some(true), detail, false),
+            Verdict::Unknown(detail) => (None, detail, false),
+            Verdict::Done(detail) => (Some(true), detail, true),
+            Verdict::Unmet { reason, cause, hint } => {
+                explanation.ready = false;
+                explanation.unmet = Some(Unmet { condition, reason, cause, hint });
+                break;
+            }
+        };
+        explanation.steps.push(Step { condition, met, detail });
+        if done {
+            break;
+        }
+    }
+    explanation
+}

@@ -1,0 +1,71 @@
+//! What `agentctl` answers about bursts that other tests have made: no cluster of its own.
+
+use serde_json::{Value, json};
+use tributary_tests::agent::AGENT_USER;
+use tributary_tests::agentctl::agentctl;
+use tributary_tests::federation::Federation;
+use tributary_tests::scenario::Place;
+
+/// What a command answers as a document, asked with all rights in the first cluster.
+async fn answer(federation: &Federation, arguments: &[&str]) -> Value {
+    let kubeconfig = federation.clusters()[0].kubeconfig_in(AGENT_USER, Some("system:masters")).unwrap();
+    let endpoint = format!("http://{}", federation.agent(0).admin);
+    let all = [arguments, &["-o", "json", "--endpoint", &endpoint]].concat();
+    let text = agentctl(&kubeconfig, &all).await.unwrap();
+    // Around it are the words of the test binary that became agentctl.
+    let document = text.find('{').zip(text.rfind('}')).map(|(first, last)| &text[first..=last]);
+    serde_json::from_str(document.unwrap_or_default()).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// What is planned for a MiniCluster of this spec.
+pub(crate) async fn plan(federation: &Federation, namespace: &str, name: &str, spec: &Value) -> Value {
+    let manifest = json!({
+        "apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster",
+        "metadata": {"name": name, "namespace": namespace}, "spec": spec,
+    });
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, manifest.to_string()).unwrap();
+    let plan = answer(federation, &["plan", "-f", &file.path().display().to_string()]).await;
+    assert_eq!((&plan["possible"], plan.get("unchecked")), (&Value::Bool(true), None), "{plan:#}");
+    plan["miniClusters"][0].clone()
+}
+
+/// Everything that was planned is there, on the clusters that it was planned for.
+pub(crate) async fn as_planned(plan: &Value, places: &[(&str, &Place)]) {
+    let mut found = Vec::new();
+    for cluster in plan["clusters"].as_array().unwrap() {
+        let (_, place) = places.iter().find(|(name, _)| cluster["cluster"] == *name).unwrap();
+        for object in cluster["objects"].as_array().unwrap() {
+            let (kind, name) = (object["kind"].as_str().unwrap(), object["name"].as_str().unwrap());
+            let there = match kind {
+                "ConfigMap" => place.config_maps().get_opt(name).await.unwrap().is_some(),
+                "Secret" => place.secrets().get_opt(name).await.unwrap().is_some(),
+                "Service" => place.services().get_opt(name).await.unwrap().is_some(),
+                "Job" => place.jobs().get_opt(name).await.unwrap().is_some(),
+                "Burst" => place.bursts().get_opt(name).await.unwrap().is_some(),
+                "HostedBurst" => place.hosted().get_opt(name).await.unwrap().is_some(),
+                "MiniCluster" => place.mini_clusters().get_opt(name).await.unwrap().is_some(),
+                // Their names come from a pattern, or from an address family.
+                "Pods" | "EndpointSlice" => continue,
+                other => panic!("nobody looks for a planned {other}"),
+            };
+            assert!(there, "{kind} {name} on {}", cluster["cluster"]);
+            found.push(kind.to_owned());
+        }
+    }
+    assert!(found.len() > 10, "{found:?}");
+}
+
+/// A MiniCluster whose bursts are ready lacks nothing.
+pub(crate) async fn why_of_a_ready_one(federation: &Federation, namespace: &str, root: &str) {
+    let why = answer(federation, &["why", "-n", namespace, root]).await;
+    assert_eq!((&why["ready"], why.get("unmet"), why.get("unseen")), (&Value::Bool(true), None, None), "{why:#}");
+}
+
+/// The reason why a burst is not ready, asked of the burst and of its MiniCluster.
+pub(crate) async fn why_not(federation: &Federation, namespace: &str, root: &str, burst: &str) -> String {
+    let ask = async |name: &str| answer(federation, &["why", "-n", namespace, name]).await["unmet"].take();
+    let (of_burst, of_root) = (ask(&format!("burst/{burst}")).await, ask(root).await);
+    assert_eq!((&of_burst["reason"], &of_burst["hint"]), (&of_root["reason"], &of_root["hint"]));
+    of_burst["reason"].as_str().unwrap_or_default().to_owned()
+}
