@@ -43,7 +43,7 @@ type Declared = Vec<(Slot, String)>;
 
 fn root_slots(name: &str, spec: &MiniClusterSpec) -> Result<Declared, Problems> {
     let own = Resources::of(spec);
-    let root = Slot::root(name, count(spec.max_size())).with_resources(own.cores, own.gpus);
+    let root = root_slot(name, spec.max_size(), own, spec, !spec.flux.bursting.clusters.is_empty());
     let mut slots = vec![(root, "metadata.name".to_owned())];
     slots.extend(cluster_slots(name, spec.size(), own, spec)?);
     Ok(slots)
@@ -53,7 +53,7 @@ fn burst_slots(name: &str, spec: &MiniClusterSpec, lead: &LeadBroker) -> Result<
     let own = Resources::of(spec);
     let root = lead.name.as_deref().unwrap_or_default();
     let size = lead.size.unwrap_or(0);
-    let lead_slot = Slot::root(root, count(size)).with_resources(own.cores, own.gpus);
+    let lead_slot = root_slot(root, size, own, spec, true);
     let mut slots = vec![(lead_slot, "spec.flux.bursting.leadBroker".to_owned())];
     let clusters = cluster_slots(root, size, own, spec)?;
     if !clusters.iter().any(|(slot, _)| slot.name == name) {
@@ -65,12 +65,25 @@ fn burst_slots(name: &str, spec: &MiniClusterSpec, lead: &LeadBroker) -> Result<
     Ok(slots)
 }
 
+/// The slot of the root's own brokers. A job that shall stay with them asks for a property; an instance in one cluster
+/// needs none.
+fn root_slot(name: &str, size: i32, own: Resources, spec: &MiniClusterSpec, bursts: bool) -> Slot {
+    let mut slot = Slot::root(name, count(size)).with_resources(own.cores, own.gpus);
+    slot.properties.clone_from(&spec.flux.bursting.properties);
+    if bursts {
+        slot.properties.push(format!("root-{name}"));
+    }
+    slot
+}
+
 fn cluster_slots(root: &str, root_size: i32, own: Resources, spec: &MiniClusterSpec) -> Result<Declared, Problems> {
     let parent = topology(spec)?.parent_of_bursts(root);
     let slot = |(position, (name, cluster)): (usize, (String, &BurstCluster))| {
         let cores = cluster.cores.map_or(own.cores, count);
         let gpus = cluster.gpus.map_or(own.gpus, count);
-        let slot = Slot::burst(name, count(cluster.max_size(root_size)), parent.clone()).with_resources(cores, gpus);
+        let mut slot =
+            Slot::burst(name, count(cluster.max_size(root_size)), parent.clone()).with_resources(cores, gpus);
+        slot.properties.extend(cluster.properties.iter().cloned());
         let slot = match (&cluster.peer, cluster.peers.is_empty()) {
             (Some(peer), true) => slot.with_property(format!("cluster-{peer}")),
             _ => slot,
@@ -187,10 +200,22 @@ mod tests {
         assert_eq!(
             text(spec),
             "rank-map/1\n\
-             slot lake max-size=4 cores=4 gpus=0\n\
+             slot lake max-size=4 cores=4 gpus=0 properties=root-lake\n\
              slot lake-burst-0 max-size=4 cores=4 gpus=0 parent=lake properties=burst-lake-burst-0\n\
              slot gpus max-size=3 cores=8 gpus=1 parent=lake properties=burst-gpus,cluster-west\n\
              slot lake-burst-2 max-size=1 cores=4 gpus=0 parent=lake properties=burst-lake-burst-2\n"
+        );
+    }
+
+    #[test]
+    fn properties_of_the_users_own_stand_beside_those_of_the_slots() {
+        let bursting = "{properties: [login, fast], clusters: [{name: gpus, size: 1, properties: [a100]}]}";
+        let spec = format!("  containers: [{{}}]\n  flux: {{bursting: {bursting}}}");
+        assert_eq!(
+            text(&spec),
+            "rank-map/1\n\
+             slot lake max-size=1 cores=1 gpus=0 properties=fast,login,root-lake\n\
+             slot gpus max-size=1 cores=1 gpus=0 parent=lake properties=a100,burst-gpus\n"
         );
     }
 
@@ -199,7 +224,7 @@ mod tests {
         let lead = "leadBroker: {address: 192.0.2.1, name: flux-sample, size: 2}";
         let own = format!("  size: 3\n  containers: [{{}}]\n  flux: {{bursting: {{{lead}}}}}");
         let expected = "rank-map/1\n\
-             slot flux-sample max-size=2 cores=1 gpus=0\n\
+             slot flux-sample max-size=2 cores=1 gpus=0 properties=root-flux-sample\n\
              slot lake max-size=3 cores=1 gpus=0 parent=flux-sample properties=burst-lake\n";
         assert_eq!(text(&own), expected);
         let listed =
@@ -224,6 +249,10 @@ mod tests {
         assert_eq!(field(&bursts("[{}, {name: A_b}]")), at("spec.flux.bursting.clusters[1]", reason::INVALID_NAME));
         assert_eq!(field(&bursts("[{size: -1}]")), at("spec.flux.bursting.clusters[0]", reason::INVALID_SIZE));
         assert_eq!(field(&bursts("[{cores: -1}]")), at("spec.flux.bursting.clusters[0]", reason::INVALID_BURSTING));
+        assert_eq!(
+            field(&bursts("[{properties: [a b]}]")),
+            at("spec.flux.bursting.clusters[0]", reason::INVALID_BURSTING)
+        );
         assert_eq!(field("  size: -1\n  containers: [{}]"), at("metadata.name", reason::INVALID_SIZE));
         assert_eq!(
             field("  containers: [{}]\n  flux: {topology: star}"),

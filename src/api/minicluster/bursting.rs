@@ -28,6 +28,11 @@ pub struct Bursting {
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub clusters: Vec<BurstCluster>,
 
+    /// Flux properties of the root's own brokers, for `flux run --requires=…`. Where there are bursts, these brokers have
+    /// `root-<name of the MiniCluster>` besides.
+    #[serde(skip_serializing_if = "is_default")]
+    pub properties: Vec<String>,
+
     /// How bursts reach the lead broker.
     #[serde(skip_serializing_if = "is_default")]
     pub network: BurstNetwork,
@@ -112,6 +117,10 @@ pub struct BurstCluster {
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(range(min = 0))]
     pub gpus: Option<i32>,
+
+    /// Flux properties of these brokers, for `flux run --requires=…`, besides `burst-<name>`, which they always have.
+    #[serde(skip_serializing_if = "is_default")]
+    pub properties: Vec<String>,
 }
 
 impl BurstCluster {
