@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -76,6 +77,8 @@ pub struct Caches {
     pub slices: Cache<EndpointSlice>,
     /// NetworkPolicies of hosted bursts.
     pub network_policies: Cache<NetworkPolicy>,
+    /// The namespaces this agent works in; none: all.
+    pub works_in: Arc<[String]>,
 }
 
 impl Caches {
@@ -92,10 +95,10 @@ impl Caches {
         let (nodes, watch_nodes) = caches::all(reader.clone(), &everything, SystemRng);
         let (pods, watch_pods) = caches::all(reader.clone(), &everything, SystemRng);
         let (namespaces, watch_namespaces) = caches::all(reader.clone(), &everything, SystemRng);
-        let (services, watch_services) = caches::all(reader.clone(), &proxies, SystemRng);
-        let (slices, watch_slices) = caches::all(reader.clone(), &proxies, SystemRng);
+        let (services, watch_services) = caches::watched(clients, &proxies, SystemRng);
+        let (slices, watch_slices) = caches::watched(clients, &proxies, SystemRng);
         let guards = Selection::labels(format!("{}={}", labels::ROLE, labels::role::EGRESS));
-        let (network_policies, watch_network_policies) = caches::all(reader.clone(), &guards, SystemRng);
+        let (network_policies, watch_network_policies) = caches::watched(clients, &guards, SystemRng);
         let watches = vec![
             watch_nodes.boxed(),
             watch_pods.boxed(),
@@ -104,16 +107,39 @@ impl Caches {
             watch_slices.boxed(),
             watch_network_policies.boxed(),
         ];
-        let caches =
-            Self { mini_clusters, bursts, hosted, peers, nodes, pods, namespaces, services, slices, network_policies };
+        let works_in = clients.namespaces.clone();
+        let caches = Self {
+            mini_clusters,
+            bursts,
+            hosted,
+            peers,
+            nodes,
+            pods,
+            namespaces,
+            services,
+            slices,
+            network_policies,
+            works_in,
+        };
         (caches, watches)
     }
 
     /// Waits until every first list is complete.
     pub async fn listed(&self) {
         // Taken apart, so that a cache that nobody waits for does not compile.
-        let Self { mini_clusters, bursts, hosted, peers, nodes, pods, namespaces, services, slices, network_policies } =
-            self;
+        let Self {
+            mini_clusters,
+            bursts,
+            hosted,
+            peers,
+            nodes,
+            pods,
+            namespaces,
+            services,
+            slices,
+            network_policies,
+            works_in: _,
+        } = self;
         mini_clusters.listed().await;
         bursts.listed().await;
         hosted.listed().await;
@@ -142,10 +168,11 @@ impl Caches {
         self.pods.objects().iter().map(|pod| pod.view.clone()).collect()
     }
 
-    /// Whether a namespace exists and stays.
+    /// Whether this agent works in a namespace that exists and stays.
     pub fn has_namespace(&self, name: &str) -> bool {
+        let works_there = self.works_in.is_empty() || self.works_in.iter().any(|one| one == name);
         let found = self.namespaces.of(&ObjectKey::cluster_scoped(name));
-        found.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_none())
+        works_there && found.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_none())
     }
 }
 

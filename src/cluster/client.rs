@@ -1,6 +1,7 @@
 //! The clients to one API server: one that reads, one that writes while this agent leads.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderValue, header};
@@ -69,6 +70,8 @@ pub struct Clients {
     /// [`FenceError`](super::fence::FenceError). Each request is tried once and takes at most [`WRITE_LIMIT`]: who
     /// retries is the worker, which looks at the world again first.
     pub writer: Client,
+    /// The namespaces that this agent works in; none named: all.
+    pub namespaces: Arc<[String]>,
     /// For the leader's Lease alone: neither fenced nor retried.
     pub(super) lease: Client,
 }
@@ -94,8 +97,20 @@ impl Clients {
         Ok(Self {
             reader: stack(config)?.with_layer(&reads).build(),
             writer: stack(once.clone())?.with_layer(&writes).build(),
+            namespaces: Arc::default(),
             lease: stack(once)?.build(),
         })
+    }
+
+    /// The same clients for an agent that works in these namespaces alone; none: in all.
+    #[must_use]
+    pub fn in_namespaces(self, namespaces: &[String]) -> Self {
+        Self { namespaces: namespaces.into(), ..self }
+    }
+
+    /// Whether this agent works in a namespace.
+    pub fn works_in(&self, namespace: &str) -> bool {
+        self.namespaces.is_empty() || self.namespaces.iter().any(|one| one == namespace)
     }
 }
 

@@ -20,10 +20,13 @@ pub struct KubernetesConfig {
     /// Namespace of the agent: of its Lease, its identity Secret and its ClusterPeers.
     #[serde(deserialize_with = "text::text")]
     pub namespace: String,
+    /// Namespaces whose MiniClusters and bursts are the agent's business; none: those of the whole cluster.
+    #[serde(deserialize_with = "text::list")]
+    pub watch_namespaces: Vec<String>,
 }
 
 impl Default for KubernetesConfig {
     fn default() -> Self {
-        Self { kubeconfig: None, context: None, namespace: "tributary-system".to_owned() }
+        Self { kubeconfig: None, context: None, namespace: "tributary-system".to_owned(), watch_namespaces: Vec::new() }
     }
 }

@@ -107,13 +107,13 @@ impl Controller {
         let reader = &clients.reader;
         let managed = Selection::labels(format!("{}={}", labels::kubernetes::MANAGED_BY, labels::TRIBUTARY));
         let service_pods = Selection::labels(format!("{}={}", labels::ROLE, labels::role::SERVICES));
-        let (jobs, watch_jobs) = caches::all::<JobView, _>(reader.clone(), &Selection::default(), SystemRng);
-        let (config_maps, watch_maps) = caches::all::<ConfigMapView, _>(reader.clone(), &managed, SystemRng);
-        let (services, watch_services) = caches::all(reader.clone(), &managed, SystemRng);
-        let (pods, watch_pods) = caches::all::<PodView, _>(reader.clone(), &service_pods, SystemRng);
+        let (jobs, watch_jobs) = caches::watched::<JobView, _>(&clients, &Selection::default(), SystemRng);
+        let (config_maps, watch_maps) = caches::watched::<ConfigMapView, _>(&clients, &managed, SystemRng);
+        let (services, watch_services) = caches::watched(&clients, &managed, SystemRng);
+        let (pods, watch_pods) = caches::watched::<PodView, _>(&clients, &service_pods, SystemRng);
         let leads =
             Selection::labels(format!("{},{}=0", labels::upstream::HPA_SELECTOR, labels::kubernetes::COMPLETION_INDEX));
-        let (lead_pods, watch_leads) = caches::all::<LeadPodView, _>(reader.clone(), &leads, SystemRng);
+        let (lead_pods, watch_leads) = caches::watched::<LeadPodView, _>(&clients, &leads, SystemRng);
         let (definitions, watch_definitions) =
             caches::all::<DefinitionView, _>(reader.clone(), &DefinitionView::selection(), SystemRng);
         let (pod_indexes, watch_lacking, labelling) =

@@ -139,6 +139,8 @@ async fn install<'a>(
     let (federation, join) = (free(), free());
     let mut here = vec!["bursting.drainSeconds=1".to_owned()];
     if context == "west" {
+        // Rights in one namespace and its own are enough to be a provider.
+        here.push("watchNamespaces={default}".to_owned());
         here.push(format!("federation.advertise={{{federation}}}"));
         here.push(format!("federation.join.advertise={{{join}}}"));
     }

@@ -95,6 +95,7 @@ networkPolicy: {enabled: true, federationFrom: [{ipBlock: {cidr: 192.0.2.0/24}}]
 cluster: {name: west}
 crds: {enabled: false}
 replicas: 1
+watchNamespaces: [research, teaching]
 federation: {enabled: false}
 serviceAccount: {create: false, name: given}
 rbac: {create: false, aggregate: false}
@@ -132,6 +133,7 @@ fn a_wrong_value_is_refused_by_name() {
         "{cluster: {name: east}, liveness: {heartbeatMillis: 1.5}}",
         "{cluster: {name: east}, crds: {install: false}}",
         "{cluster: {name: east}, log: {format: xml}}",
+        "{cluster: {name: east}, watchNamespaces: [A]}",
     ] {
         let refusal = template("tributary", values).expect_err(values);
         let sentences: Vec<_> = refusal.lines().filter(|line| !line.is_empty() && !line.contains("--debug")).collect();
@@ -177,8 +179,7 @@ fn the_agent_takes_the_configuration() {
 /// Every key of the agent is a value, comes from Kubernetes, or is not for pods.
 #[test]
 fn every_key_of_the_agent_can_be_set() {
-    let values =
-        "{cluster: {name: east, labels: {a: b}}, federation: {identity: {trustDomain: river}}, crds: {enabled: false}}";
+    let values = "{cluster: {name: east, labels: {a: b}}, federation: {identity: {trustDomain: river}}, watchNamespaces: [a], crds: {enabled: false}}";
     let rendered = objects(&template("tributary", values).unwrap());
     let text = rendered["ConfigMap/tributary"]["data"]["tributary.toml"].as_str().unwrap();
     let container = &rendered["Deployment/tributary"]["spec"]["template"]["spec"]["containers"][0];
@@ -230,6 +231,14 @@ fn the_kinds_outlive_their_release() {
 #[test]
 fn the_rules_stay_within_what_is_promised() {
     let rendered = objects(&template("tributary", "{cluster: {name: east}, crds: {enabled: false}}").unwrap());
+    let of_some = "{cluster: {name: east}, watchNamespaces: [research], crds: {enabled: false}}";
+    let of_some = objects(&template("tributary", of_some).unwrap());
+    // In some namespaces instead of everywhere, nothing can be written elsewhere.
+    for rule in of_some["ClusterRole/tributary"]["rules"].as_array().unwrap() {
+        for verb in rule["verbs"].as_array().unwrap() {
+            assert!(["get", "list", "watch"].contains(&verb.as_str().unwrap()), "{rule}");
+        }
+    }
     for role in ["ClusterRole/tributary", "Role/tributary"] {
         for rule in rendered[role]["rules"].as_array().unwrap() {
             let list = |key: &str| -> Vec<&str> {
@@ -245,7 +254,7 @@ fn the_rules_stay_within_what_is_promised() {
             assert!(!secrets_of_all && !verbs.contains(&"deletecollection"), "{rule}");
         }
     }
-    for file in ["cluster-rules.yaml", "namespace-rules.yaml"] {
+    for file in ["cluster-rules.yaml", "watched-rules.yaml", "namespace-rules.yaml"] {
         let text = std::fs::read_to_string(charts().join("tributary/files").join(file)).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         for pair in lines.windows(2).filter(|pair| pair[1].starts_with("- apiGroups")) {
@@ -263,7 +272,7 @@ fn owners_that_wait_are_ones_whose_finalizers_may_be_written() {
     let lake: MiniCluster = serde_json::from_value(object).unwrap();
     let job = render(&lake, &Context::default()).unwrap().job;
     let waits = job.metadata.owner_references.unwrap().iter().any(|owner| owner.block_owner_deletion == Some(true));
-    let rules = std::fs::read_to_string(charts().join("tributary/files/cluster-rules.yaml")).unwrap();
+    let rules = std::fs::read_to_string(charts().join("tributary/files/watched-rules.yaml")).unwrap();
     assert_eq!(rules.contains("resources: [miniclusters/finalizers]\n  verbs: [update]\n"), waits);
 }
 

@@ -52,6 +52,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
     let options =
         ConnectOptions { kubeconfig: config.kubernetes.kubeconfig.clone(), context: config.kubernetes.context.clone() };
     let clients = Clients::connect(&options, fence.clone(), &RequestMetrics::register(&metrics), &clock).await?;
+    let clients = clients.in_namespaces(&config.kubernetes.watch_namespaces);
     let kinds = BTreeSet::from([
         ServedKind::of::<MiniCluster>(),
         ServedKind::of::<ClusterPeer>(),

@@ -13,11 +13,11 @@ use tributary::cluster::client::Clients;
 /// The shared caches. Each kind is watched once per process.
 #[derive(Clone)]
 pub struct Watches {
-    /// MiniClusters of the whole cluster.
+    /// MiniClusters of the namespaces this agent works in.
     pub mini_clusters: Cache<MiniCluster>,
-    /// Bursts of the whole cluster.
+    /// Bursts there.
     pub bursts: Cache<Burst>,
-    /// HostedBursts of the whole cluster.
+    /// HostedBursts there.
     pub hosted: Cache<HostedBurst>,
     /// ClusterPeers of the agent's own namespace.
     pub peers: Cache<ClusterPeer>,
@@ -28,9 +28,9 @@ impl Watches {
     pub fn new(clients: &Clients, namespace: &str) -> (Self, Vec<BoxFuture<'static, ()>>) {
         let reader = &clients.reader;
         let everything = Selection::default();
-        let (mini_clusters, watch_mini_clusters) = caches::all(reader.clone(), &everything, SystemRng);
-        let (bursts, watch_bursts) = caches::all(reader.clone(), &everything, SystemRng);
-        let (hosted, watch_hosted) = caches::all(reader.clone(), &everything, SystemRng);
+        let (mini_clusters, watch_mini_clusters) = caches::watched(clients, &everything, SystemRng);
+        let (bursts, watch_bursts) = caches::watched(clients, &everything, SystemRng);
+        let (hosted, watch_hosted) = caches::watched(clients, &everything, SystemRng);
         let (peers, watch_peers) = caches::in_namespace(reader.clone(), namespace, &everything, SystemRng);
         let watches =
             vec![watch_mini_clusters.boxed(), watch_bursts.boxed(), watch_hosted.boxed(), watch_peers.boxed()];

@@ -136,7 +136,10 @@ fn namespace(
         ));
     }
     if !facts.namespace_exists {
-        let message = format!("namespace {namespace} does not exist here: its owner has to create it");
+        let message = format!(
+            "namespace {namespace} does not exist here, or is none that the agent works in: its owner has to create it, or to \
+             add it to kubernetes.watch_namespaces"
+        );
         return Err(Rejection::new(RejectionReason::NamespaceNotFound, message));
     }
     Ok(())

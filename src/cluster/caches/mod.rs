@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use futures::StreamExt;
+use futures::future::join_all;
 use kube::core::NamespaceResourceScope;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource};
@@ -22,12 +23,13 @@ pub use guarded::Guarded;
 
 pub use store::{Change, Unreadable, controller_uid};
 
+use super::client::Clients;
 use super::error::{Cause, chain};
 use super::key::ObjectKey;
 use super::schedule::Backoff;
 use super::worker::Queue;
 use crate::clock::Rng;
-use store::Store;
+use store::{Part, Store};
 
 /// Between attempts of a watch that fails. Short at most: after an outage every cache of every agent must be back well
 /// before the peers' grace period ends.
@@ -49,9 +51,12 @@ pub struct Cache<K> {
 struct Shared<K> {
     store: RwLock<Store<K>>,
     condition: watch::Sender<Condition>,
-    /// How often a new list was asked for, and which of these the last complete one answers.
+    /// How often new lists were asked for.
     asked: watch::Sender<u64>,
-    answered: watch::Sender<u64>,
+    /// Which of these the last complete list of each part answers.
+    lists: watch::Sender<BTreeMap<Part, u64>>,
+    /// How many parts there are.
+    parts: usize,
     subscribers: Mutex<Subscribers<K>>,
 }
 
@@ -94,7 +99,7 @@ pub fn all<K: Watched, R: Rng + 'static>(
     rng: R,
 ) -> (Cache<K>, impl Future<Output = ()> + Send + use<K, R>) {
     let cache = Cache::empty();
-    (cache.clone(), fill(cache, Api::all(reader), config(selection), rng))
+    (cache.clone(), fill(cache, (None, Api::all(reader)), config(selection), rng))
 }
 
 /// A cache of one namespace and the watch that fills it, as [`all`].
@@ -109,7 +114,30 @@ where
     R: Rng + 'static,
 {
     let cache = Cache::empty();
-    (cache.clone(), fill(cache, Api::namespaced(reader, namespace), config(selection), rng))
+    let api = Api::namespaced(reader, namespace);
+    (cache.clone(), fill(cache, (Some(namespace.to_owned()), api), config(selection), rng))
+}
+
+/// A cache of the namespaces that this agent works in, and the watches that fill it, as [`all`]: one for the whole cluster,
+/// or one for each namespace that [`Clients::namespaces`] names.
+pub fn watched<K, R>(
+    clients: &Clients,
+    selection: &Selection,
+    rng: R,
+) -> (Cache<K>, impl Future<Output = ()> + Send + use<K, R>)
+where
+    K: Watched + Resource<Scope = NamespaceResourceScope>,
+    R: Rng + Clone + 'static,
+{
+    let reader = || clients.reader.clone();
+    let parts: Vec<(Part, Api<Guarded<K>>)> = match &*clients.namespaces {
+        [] => vec![(None, Api::all(reader()))],
+        named => named.iter().map(|name| (Some(name.clone()), Api::namespaced(reader(), name))).collect(),
+    };
+    let cache = Cache::of_parts(parts.len());
+    let filling = parts.into_iter().map(|part| fill(cache.clone(), part, config(selection), rng.clone()));
+    let filling: Vec<_> = filling.collect();
+    (cache, async move { drop(join_all(filling).await) })
 }
 
 fn config(selection: &Selection) -> watcher::Config {
@@ -121,7 +149,12 @@ fn config(selection: &Selection) -> watcher::Config {
     }
 }
 
-async fn fill<K: Watched>(cache: Cache<K>, api: Api<Guarded<K>>, config: watcher::Config, mut rng: impl Rng) {
+async fn fill<K: Watched>(
+    cache: Cache<K>,
+    (part, api): (Part, Api<Guarded<K>>),
+    config: watcher::Config,
+    mut rng: impl Rng,
+) {
     let mut asked = cache.shared.asked.subscribe();
     let mut answers = *asked.borrow_and_update();
     let mut events = watcher::watcher(api.clone(), config.clone()).boxed();
@@ -131,7 +164,7 @@ async fn fill<K: Watched>(cache: Cache<K>, api: Api<Guarded<K>>, config: watcher
             biased;
             Ok(()) = asked.changed() => {
                 answers = *asked.borrow_and_update();
-                cache.tell_all();
+                cache.tell_all(&part);
                 events = watcher::watcher(api.clone(), config.clone()).boxed();
                 continue;
             }
@@ -145,9 +178,11 @@ async fn fill<K: Watched>(cache: Cache<K>, api: Api<Guarded<K>>, config: watcher
                     failures = 0;
                 }
                 let done = matches!(event, Event::InitDone);
-                cache.take(event);
+                cache.take_part(&part, event);
                 if done {
-                    cache.shared.answered.send_replace(answers);
+                    cache.shared.lists.send_modify(|lists| {
+                        let _ = lists.insert(part.clone(), answers);
+                    });
                 }
             }
             Err(error) => {
@@ -179,10 +214,14 @@ impl<K> Clone for Cache<K> {
 impl<K: Watched> Cache<K> {
     /// A cache that no watch fills: tests put into it with [`Cache::take`].
     pub fn empty() -> Self {
+        Self::of_parts(1)
+    }
+
+    fn of_parts(parts: usize) -> Self {
         let subscribers = Mutex::new(Subscribers { next: 0, listeners: BTreeMap::new() });
         let condition = watch::Sender::new(Condition::default());
-        let (asked, answered) = (watch::Sender::new(0), watch::Sender::new(0));
-        Self { shared: Arc::new(Shared { store: RwLock::default(), condition, asked, answered, subscribers }) }
+        let (asked, lists) = (watch::Sender::new(0), watch::Sender::default());
+        Self { shared: Arc::new(Shared { store: RwLock::default(), condition, asked, lists, parts, subscribers }) }
     }
 
     /// The object of a key.
@@ -241,12 +280,15 @@ impl<K: Watched> Cache<K> {
             *asked += 1;
             wanted = *asked;
         });
+        let parts = self.shared.parts;
+        let complete =
+            |lists: &BTreeMap<Part, u64>| lists.len() == parts && lists.values().all(|answered| *answered >= wanted);
         // The sender lives in `self`, so waiting cannot fail.
-        let _ = self.shared.answered.subscribe().wait_for(|answered| *answered >= wanted).await;
+        let _ = self.shared.lists.subscribe().wait_for(complete).await;
     }
 
-    fn tell_all(&self) {
-        self.shared.store.write().unwrap_or_else(PoisonError::into_inner).tell_all = true;
+    fn tell_all(&self, part: &Part) {
+        self.shared.store.write().unwrap_or_else(PoisonError::into_inner).tell_all.insert(part.clone());
     }
 
     /// Calls `listener` for each change, until the subscription is dropped; first for every object there is. It is
@@ -279,8 +321,13 @@ impl<K: Watched> Cache<K> {
         })
     }
 
-    /// Takes in an event of a watch and tells the subscribers what changed.
+    /// Takes in an event of the watch of the whole cluster, as [`all`] does.
     pub fn take(&self, event: Event<Guarded<K>>) {
+        self.take_part(&None, event);
+    }
+
+    /// Takes in an event of a watch and tells the subscribers what changed.
+    fn take_part(&self, part: &Part, event: Event<Guarded<K>>) {
         let done = matches!(event, Event::InitDone);
         let begins = matches!(event, Event::Init);
         if let Event::Apply(Guarded(Err(bad))) | Event::InitApply(Guarded(Err(bad))) = &event {
@@ -288,11 +335,12 @@ impl<K: Watched> Cache<K> {
             tracing::warn!(kind = %K::kind(&()), namespace, name, error = bad.error, "an object cannot be read; it is skipped");
         }
         let mut store = self.shared.store.write().unwrap_or_else(PoisonError::into_inner);
-        let changes = store.take(event);
+        let changes = store.take(part, event);
+        let complete = done && store.listed_all(part, self.shared.parts);
         drop(store);
         if !begins {
             self.shared.condition.send_if_modified(|condition| {
-                let news = Condition { listed: condition.listed || done, trouble: None };
+                let news = Condition { listed: condition.listed || complete, trouble: None };
                 std::mem::replace(condition, news.clone()) != news
             });
         }

@@ -35,16 +35,21 @@ pub struct Unreadable {
     pub error: String,
 }
 
+/// What one watch fills: the objects of a namespace, or all.
+pub(super) type Part = Option<String>;
+
 /// The objects of one kind, by key and by the UID of their controller.
 #[derive(Debug)]
 pub(super) struct Store<K> {
     pub(super) objects: BTreeMap<ObjectKey, Arc<K>>,
     pub(super) unreadable: BTreeMap<ObjectKey, String>,
     by_controller: BTreeMap<String, BTreeSet<ObjectKey>>,
-    /// While a list runs: what it named so far.
-    listed: BTreeSet<ObjectKey>,
-    /// Until the next list is complete: an object at its old version is a change too.
-    pub(super) tell_all: bool,
+    /// While lists run, one for each part of the cache: what they named so far.
+    listed: BTreeMap<Part, BTreeSet<ObjectKey>>,
+    /// Parts that were listed whole at least once.
+    complete: BTreeSet<Part>,
+    /// Of these parts, until their next list is complete, an object at its old version is a change too.
+    pub(super) tell_all: BTreeSet<Part>,
 }
 
 impl<K> Default for Store<K> {
@@ -53,37 +58,45 @@ impl<K> Default for Store<K> {
             objects: BTreeMap::new(),
             unreadable: BTreeMap::new(),
             by_controller: BTreeMap::new(),
-            listed: BTreeSet::new(),
-            tell_all: false,
+            listed: BTreeMap::new(),
+            complete: BTreeSet::new(),
+            tell_all: BTreeSet::new(),
         }
     }
 }
 
 impl<K: Resource> Store<K> {
-    /// Takes in an event of the watch.
+    /// Takes in an event of the watch of a part.
     ///
     /// The store is never emptied by a new list: what it names again stays, what it does not name goes at its end. An
     /// object that became unreadable stays as it was last read: taking it for deleted would delete what it owns.
-    pub(super) fn take(&mut self, event: Event<Guarded<K>>) -> Vec<Change<K>> {
+    pub(super) fn take(&mut self, part: &Part, event: Event<Guarded<K>>) -> Vec<Change<K>> {
         match event {
             Event::Init => {
-                self.listed.clear();
+                self.listed.insert(part.clone(), BTreeSet::new());
                 Vec::new()
             }
             Event::InitApply(guarded) => {
-                self.listed.insert(ObjectKey::of(&guarded));
-                self.put(guarded).into_iter().collect()
+                self.listed.entry(part.clone()).or_default().insert(ObjectKey::of(&guarded));
+                self.put(part, guarded).into_iter().collect()
             }
             Event::InitDone => {
-                let listed = std::mem::take(&mut self.listed);
-                self.tell_all = false;
-                self.unreadable.retain(|key, _| listed.contains(key));
-                let gone: Vec<_> = self.objects.keys().filter(|key| !listed.contains(key)).cloned().collect();
+                let listed = self.listed.remove(part).unwrap_or_default();
+                // Another part's objects are another list's.
+                let missing = |key: &ObjectKey| (part.is_none() || *part == key.namespace) && !listed.contains(key);
+                self.unreadable.retain(|key, _| !missing(key));
+                let gone: Vec<_> = self.objects.keys().filter(|key| missing(key)).cloned().collect();
                 gone.into_iter().filter_map(|key| self.remove(key)).collect()
             }
-            Event::Apply(guarded) => self.put(guarded).into_iter().collect(),
+            Event::Apply(guarded) => self.put(part, guarded).into_iter().collect(),
             Event::Delete(guarded) => self.remove(ObjectKey::of(&guarded)).into_iter().collect(),
         }
+    }
+
+    /// Whether each of so many parts was listed whole, this one now.
+    pub(super) fn listed_all(&mut self, part: &Part, parts: usize) -> bool {
+        self.complete.insert(part.clone());
+        self.complete.len() >= parts
     }
 
     /// The objects whose controller has this UID, in the order of their keys.
@@ -92,7 +105,7 @@ impl<K: Resource> Store<K> {
         keys.filter_map(|key| self.objects.get(key).cloned()).collect()
     }
 
-    fn put(&mut self, guarded: Guarded<K>) -> Option<Change<K>> {
+    fn put(&mut self, part: &Part, guarded: Guarded<K>) -> Option<Change<K>> {
         let key = ObjectKey::of(&guarded);
         let object = match guarded.0 {
             Ok(object) => Arc::new(object),
@@ -105,7 +118,7 @@ impl<K: Resource> Store<K> {
         let new = Some(object.clone());
         let old = self.objects.insert(key.clone(), object);
         let version = |object: &Option<Arc<K>>| object.as_ref().and_then(|object| object.resource_version());
-        if old.is_some() && version(&old) == version(&new) && !self.tell_all {
+        if old.is_some() && version(&old) == version(&new) && !self.tell_all.contains(part) {
             return None;
         }
         self.index(&key, old.as_deref(), new.as_deref());
@@ -168,9 +181,9 @@ mod tests {
     }
 
     fn listed(store: &mut Store<ConfigMap>, objects: Vec<Guarded<ConfigMap>>) -> Vec<Change<ConfigMap>> {
-        let mut changes = store.take(Event::Init);
-        changes.extend(objects.into_iter().flat_map(|object| store.take(Event::InitApply(object))));
-        changes.extend(store.take(Event::InitDone));
+        let mut changes = store.take(&None, Event::Init);
+        changes.extend(objects.into_iter().flat_map(|object| store.take(&None, Event::InitApply(object))));
+        changes.extend(store.take(&None, Event::InitDone));
         changes
     }
 
@@ -187,8 +200,8 @@ mod tests {
     fn the_store_is_whole_while_a_list_runs() {
         let mut store = Store::default();
         listed(&mut store, vec![object("a", "1", None), object("b", "1", None)]);
-        store.take(Event::Init);
-        store.take(Event::InitApply(object("b", "1", None)));
+        store.take(&None, Event::Init);
+        store.take(&None, Event::InitApply(object("b", "1", None)));
         assert_eq!(store.objects.len(), 2, "a list that is cut off deletes nothing");
     }
 
@@ -196,13 +209,38 @@ mod tests {
     fn an_object_that_became_unreadable_is_not_taken_for_deleted() {
         let mut store = Store::default();
         listed(&mut store, vec![object("a", "1", None)]);
-        assert!(store.take(Event::Apply(unreadable("a"))).is_empty());
+        assert!(store.take(&None, Event::Apply(unreadable("a"))).is_empty());
         assert!(listed(&mut store, vec![unreadable("a"), unreadable("b")]).is_empty());
         assert_eq!((store.objects.len(), store.unreadable.len()), (1, 2));
-        assert_eq!(names(&store.take(Event::Apply(object("a", "10", None)))), [("a", true, true)]);
-        assert_eq!(names(&store.take(Event::Delete(unreadable("a")))), [("a", true, false)]);
-        store.take(Event::Delete(unreadable("b")));
+        assert_eq!(names(&store.take(&None, Event::Apply(object("a", "10", None)))), [("a", true, true)]);
+        assert_eq!(names(&store.take(&None, Event::Delete(unreadable("a")))), [("a", true, false)]);
+        store.take(&None, Event::Delete(unreadable("b")));
         assert!(store.objects.is_empty() && store.unreadable.is_empty());
+    }
+
+    #[test]
+    fn a_list_of_one_namespace_says_nothing_of_others() {
+        let in_namespace = |namespace: &str, name: &str| -> Guarded<ConfigMap> {
+            let meta = json!({"namespace": namespace, "name": name, "resourceVersion": "1"});
+            serde_json::from_value(json!({"metadata": meta})).unwrap()
+        };
+        let (one, two) = (Some("one".to_owned()), Some("two".to_owned()));
+        let mut store = Store::default();
+        // Both lists run at the same time.
+        for (part, event) in [
+            (&one, Event::Init),
+            (&two, Event::Init),
+            (&one, Event::InitApply(in_namespace("one", "a"))),
+            (&two, Event::InitApply(in_namespace("two", "b"))),
+            (&one, Event::InitDone),
+            (&two, Event::InitDone),
+        ] {
+            store.take(part, event);
+        }
+        assert_eq!(store.objects.len(), 2);
+        store.take(&two, Event::Init);
+        assert_eq!(names(&store.take(&two, Event::InitDone)), [("b", true, false)]);
+        assert_eq!(store.objects.len(), 1);
     }
 
     #[test]
@@ -212,8 +250,8 @@ mod tests {
         let found =
             |store: &Store<ConfigMap>| store.controlled_by("u").iter().map(|o| o.name_any()).collect::<Vec<_>>();
         assert_eq!(found(&store), ["a", "b"]);
-        store.take(Event::Apply(object("a", "2", Some("other"))));
-        store.take(Event::Delete(object("b", "2", Some("u"))));
+        store.take(&None, Event::Apply(object("a", "2", Some("other"))));
+        store.take(&None, Event::Delete(object("b", "2", Some("u"))));
         assert!(found(&store).is_empty());
         assert_eq!(store.by_controller.len(), 1, "nothing is kept of a controller without children");
     }

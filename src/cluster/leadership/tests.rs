@@ -81,7 +81,12 @@ struct Agent {
 
 fn agent(server: &Server, holder: &str, clock: &SharedClock) -> Agent {
     let (state, fence) = Fence::closed(clock.clone());
-    let clients = Clients { reader: server.client(), writer: server.client(), lease: server.client() };
+    let clients = Clients {
+        reader: server.client(),
+        writer: server.client(),
+        lease: server.client(),
+        namespaces: std::sync::Arc::default(),
+    };
     let candidacy = Candidacy { namespace: "n".into(), lease: "tributary".into(), holder: holder.into() };
     let elector = Elector::new(&clients, candidacy, state, fence.clone(), clock.clone());
     let stop = CancellationToken::new();
