@@ -4,27 +4,29 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::ground::{enter, settings};
+use crate::ground::{clusters, enter};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_demo_is_wired_on_real_clusters() {
-    let Some(settings) = settings() else { return };
+    let Some((clusters, images)) = clusters() else { return };
+    let contexts: Vec<&str> = clusters.access().iter().map(|cluster| cluster.context.as_str()).collect();
     // It refuses clusters in which an agent runs already.
     let Some(ground) = enter().await else { return };
     ground.stop_agents().await;
     let mut command = Command::new(env!("CARGO"));
     command.args(["run", "--quiet", "--package", "tributary-agentctl", "--bin", "agentctl", "--", "demo"]).args([
         "--contexts",
-        &settings.contexts.join(","),
+        &contexts.join(","),
         "--exit",
         "--output",
         "json",
         "--image",
-        &settings.image,
+        &images.brokers,
     ]);
-    if let Some(view) = &settings.view_image {
+    if let Some(view) = &images.view {
         command.args(["--view-image", view]);
     }
+    command.env("KUBECONFIG", &clusters.access()[0].kubeconfig);
     let output = command.stderr(Stdio::inherit()).output().unwrap();
     ground.start_agents().await;
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -19,35 +19,17 @@ use tributary::api::labels::kubernetes;
 use tributary::api::peer::ClusterPeer;
 use tributary::federation::identity::Authority;
 use tributary::federation::identity::files::Existing;
-use tributary_sandbox::{Access, Group, Provider};
+use tributary_sandbox::{Access, Group};
 use tributary_tests::agent::{Agent, Setup};
 use tributary_tests::eventually::{be_more_patient, eventually};
 use tributary_tests::federation::{SYSTEM, apply_crds, apply_peer, cluster_peer, make_namespace, tail};
 use tributary_tests::scenario::Place;
 
-/// What the variables say.
-pub(crate) struct Settings {
-    /// Contexts of the root's cluster and of the provider's.
-    pub(crate) contexts: Vec<String>,
-    /// Image of the brokers.
-    pub(crate) image: String,
-    /// Image that brings Flux.
-    pub(crate) view_image: Option<String>,
-}
+use crate::clusters::{self, Clusters, Images};
 
-/// What the variables say, or a loud skip.
-pub(crate) fn settings() -> Option<Settings> {
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let Some(contexts) = variable("TRIBUTARY_E2E_CONTEXTS") else {
-        // Past libtest's capture: a skip nobody sees is a test nobody misses.
-        skip("e2e needs two clusters; name their contexts in TRIBUTARY_E2E_CONTEXTS=a,b");
-        return None;
-    };
-    Some(Settings {
-        contexts: contexts.split(',').map(str::to_owned).collect(),
-        image: variable("TRIBUTARY_E2E_IMAGE").unwrap_or_else(|| "ubuntu:24.04".to_owned()),
-        view_image: variable("TRIBUTARY_E2E_VIEW_IMAGE"),
-    })
+/// The clusters of this run and their images, or a loud skip.
+pub(crate) fn clusters() -> Option<&'static (Box<dyn Clusters>, Images)> {
+    clusters::clusters().map_err(|why| skip(&format!("tests on real pods: {why}"))).ok()
 }
 
 /// Says past libtest's capture that something is not tested.
@@ -57,7 +39,7 @@ pub(crate) fn skip(why: &str) {
 
 /// The clusters and their agents.
 pub(crate) struct Ground {
-    settings: Settings,
+    images: Images,
     clusters: Vec<Access>,
     agents: Vec<Agent>,
     group: Group,
@@ -78,10 +60,10 @@ async fn ground() -> Option<&'static Mutex<Ground>> {
     // A test's runtime ends with the test, and kube's clients with it: the start has a thread of its own.
     let started = tokio::task::spawn_blocking(|| {
         GROUND.get_or_init(|| {
-            let settings = settings()?;
+            let (clusters, images) = clusters()?;
             let start = || {
                 let runtime = tokio::runtime::Runtime::new().expect("a runtime starts");
-                runtime.block_on(Ground::start(settings)).expect("the agents start")
+                runtime.block_on(Ground::start(clusters.access().to_vec(), images.clone())).expect("the agents start")
             };
             Some(Mutex::new(thread::spawn(start).join().expect("the start does not panic")))
         })
@@ -90,11 +72,8 @@ async fn ground() -> Option<&'static Mutex<Ground>> {
 }
 
 impl Ground {
-    async fn start(settings: Settings) -> anyhow::Result<Self> {
+    async fn start(clusters: Vec<Access>, images: Images) -> anyhow::Result<Self> {
         be_more_patient(PATIENCE);
-        let Provider::Existing(clusters) = Provider::existing(None, &settings.contexts)? else {
-            unreachable!("existing clusters were asked for")
-        };
         let mut temporary = tempfile::tempdir()?;
         // The sandbox keeps its logs by the same variable.
         if std::env::var_os("TRIBUTARY_SANDBOX_KEEP").is_some_and(|value| !value.is_empty()) {
@@ -106,9 +85,6 @@ impl Ground {
         let authority = Authority::create("e2e.example", now)?;
         let mut agents = Vec::new();
         for cluster in &clusters {
-            let client = cluster.client().await?;
-            apply_crds(&client).await?;
-            make_namespace(&client, SYSTEM).await?;
             let directory = temporary.path().join(&cluster.name);
             let identity = directory.join("identity");
             let day = Duration::from_secs(24 * 3600);
@@ -118,16 +94,24 @@ impl Ground {
             let setup = Setup { cluster: &cluster.name, kubeconfig: &kubeconfig, identity: Some(&identity), extra: "" };
             agents.push(Agent::new(&directory, &setup)?);
         }
-        for (here, cluster) in clusters.iter().enumerate() {
-            let client = cluster.client().await?;
-            for (there, other) in clusters.iter().enumerate().filter(|(there, _)| *there != here) {
-                apply_peer(&client, &cluster_peer(&other.name, &agents[there].listen.to_string())).await?;
-            }
-        }
         let group = Group::start(Duration::from_secs(10), None)?;
-        let ground = Self { settings, clusters, agents, group, _temporary: temporary };
+        let ground = Self { images, clusters, agents, group, _temporary: temporary };
+        ground.introduce().await?;
         ground.start_agents().await;
         Ok(ground)
+    }
+
+    /// The kinds, the agents' namespace, and the clusters as each other's peers.
+    pub(crate) async fn introduce(&self) -> anyhow::Result<()> {
+        for (here, cluster) in self.clusters.iter().enumerate() {
+            let client = cluster.client().await?;
+            apply_crds(&client).await?;
+            make_namespace(&client, SYSTEM).await?;
+            for (there, other) in self.clusters.iter().enumerate().filter(|(there, _)| *there != here) {
+                apply_peer(&client, &cluster_peer(&other.name, &self.agents[there].listen.to_string())).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Starts the agents and waits until they are connected.
@@ -186,9 +170,9 @@ impl Ground {
         let mut spec = json!({
             "size": size,
             "interactive": true,
-            "containers": [{"image": self.settings.image, "resources": {"requests": {"cpu": "50m"}}}],
+            "containers": [{"image": self.images.brokers, "resources": {"requests": {"cpu": "50m"}}}],
         });
-        if let Some(view) = &self.settings.view_image {
+        if let Some(view) = &self.images.view {
             spec["flux"] = json!({"container": {"image": view}});
         }
         spec

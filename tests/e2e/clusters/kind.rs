@@ -1,0 +1,148 @@
+//! Two clusters of kind, which go with this process.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+use anyhow::{Context, bail, ensure};
+use tributary_sandbox::Access;
+
+use super::{Clusters, variable};
+
+/// Names of the clusters: nobody else's, since they are deleted at the end.
+const NAMES: [&str; 2] = ["tributary-e2e-east", "tributary-e2e-west"];
+const AGENT: &str = "localhost/tributary-agent:e2e";
+
+/// The clusters, and what removes them again.
+pub(super) struct Kind {
+    access: Vec<Access>,
+    directory: tempfile::TempDir,
+    /// Waits for the end of its standard input, which is ours, and removes the clusters: also when this process is killed.
+    _remover: Child,
+}
+
+impl Kind {
+    /// Makes the clusters, and the agent's image unless it is named; returns its name, too.
+    pub(super) fn start(agent: Option<&str>) -> anyhow::Result<(Self, String)> {
+        let engine = engine()?;
+        quietly(Command::new("kind").arg("version"), "kind is not installed: https://kind.sigs.k8s.io")?;
+        let directory = tempfile::tempdir()?;
+        let remover = remover()?;
+        // The image is built while the nodes start: both wait a good deal.
+        let archive = thread::scope(|scope| {
+            let folder = directory.path();
+            let starting =
+                NAMES.iter().enumerate().map(|(index, name)| scope.spawn(move || create(folder, name, index)));
+            let starting: Vec<_> = starting.collect();
+            let archive = agent.is_none().then(|| build(engine, directory.path())).transpose();
+            for cluster in starting {
+                cluster.join().expect("it does not panic")?;
+            }
+            archive
+        })?;
+        let access = NAMES.iter().map(|name| Access {
+            name: (*name).to_owned(),
+            kubeconfig: kubeconfig(directory.path()),
+            context: format!("kind-{name}"),
+            simulated: false,
+        });
+        let kind = Self { access: access.collect(), directory, _remover: remover };
+        if let Some(archive) = archive {
+            kind.load(&archive)?;
+        }
+        Ok((kind, agent.unwrap_or(AGENT).to_owned()))
+    }
+}
+
+impl Clusters for Kind {
+    fn access(&self) -> &[Access] {
+        &self.access
+    }
+
+    fn load(&self, archive: &Path) -> anyhow::Result<()> {
+        for name in NAMES {
+            let mut command = Command::new("kind");
+            command.args(["load", "image-archive", "--name", name]).arg(archive);
+            quietly(command.env("TMPDIR", self.directory.path()), "the image does not go into the cluster")?;
+        }
+        Ok(())
+    }
+}
+
+/// The container engine that answers.
+fn engine() -> anyhow::Result<&'static str> {
+    for engine in ["docker", "podman"] {
+        if quietly(Command::new(engine).arg("info"), "").is_ok() {
+            return Ok(engine);
+        }
+    }
+    bail!("neither docker nor podman answers: kind needs one of them")
+}
+
+fn kubeconfig(directory: &Path) -> PathBuf {
+    directory.join("kubeconfig")
+}
+
+fn create(directory: &Path, name: &str, index: usize) -> anyhow::Result<()> {
+    let config = directory.join(format!("{name}.yaml"));
+    // Addresses of pods and Services that no other cluster has, as clusters of one organisation have them; a worker, so
+    // that replicas have two nodes.
+    let text = format!(
+        "kind: Cluster\napiVersion: kind.x-k8s.io/v1alpha4\n\
+         networking: {{podSubnet: 10.{}.0.0/16, serviceSubnet: 10.{}.0.0/16}}\n\
+         nodes: [{{role: control-plane}}, {{role: worker}}]\n",
+        180 + index,
+        190 + index
+    );
+    fs::write(&config, text)?;
+    let mut command = Command::new("kind");
+    command.args(["create", "cluster", "--name", name, "--wait", "180s", "--config"]).arg(&config);
+    command.arg("--kubeconfig").arg(kubeconfig(directory));
+    if let Some(image) = variable("TRIBUTARY_E2E_NODE_IMAGE") {
+        command.args(["--image", &image]);
+    }
+    quietly(&mut command, "kind does not make a cluster")
+}
+
+/// The image of the agent as it is here, in an archive.
+fn build(engine: &str, directory: &Path) -> anyhow::Result<PathBuf> {
+    let platform = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let target = repository.join("target/e2e");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--release", "--locked", "--package", "tributary-agent", "--target", &platform]);
+    let hint =
+        format!("no static agent could be built (rustup target add {platform}; a C compiler for musl: musl-tools)");
+    quietly(cargo.current_dir(&repository).env("CARGO_TARGET_DIR", &target), &hint)?;
+    let folder = directory.join("image");
+    fs::create_dir_all(&folder)?;
+    fs::copy(target.join(platform).join("release/tributary-agent"), folder.join("tributary-agent"))?;
+    let mut image = Command::new(engine);
+    image.args(["build", "--quiet", "--target", "prebuilt", "--tag", AGENT, "--file"]);
+    quietly(image.arg(repository.join("agent/Dockerfile")).arg(&folder), "the image could not be built")?;
+    let archive = directory.join("agent.tar");
+    quietly(Command::new(engine).args(["save", "--output"]).arg(&archive).arg(AGENT), "the image could not be saved")?;
+    Ok(archive)
+}
+
+/// A process that outlives this one by the removal of the clusters.
+fn remover() -> anyhow::Result<Child> {
+    let delete = NAMES.map(|name| format!("kind delete cluster --quiet --name {name}")).join("; ");
+    let keep = variable("TRIBUTARY_SANDBOX_KEEP").is_some();
+    let script = format!("trap '' INT TERM; cat > /dev/null; {}", if keep { "true" } else { delete.as_str() });
+    // What a run before left behind would be in the way.
+    for name in NAMES {
+        quietly(Command::new("kind").args(["delete", "cluster", "--name", name]), "kind does not answer")?;
+    }
+    let mut command = Command::new("bash");
+    command.args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().context("failed to run bash")
+}
+
+/// Runs a command whose output only matters when it fails.
+fn quietly(command: &mut Command, hint: &str) -> anyhow::Result<()> {
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("{command:?}: {hint}"))?;
+    ensure!(output.status.success(), "{hint}: {command:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(())
+}
