@@ -47,6 +47,28 @@ pub enum RejectionReason {
 }
 
 impl RejectionReason {
+    /// Those of this version.
+    pub const KNOWN: [Self; 18] = [
+        Self::ImportNotAllowed,
+        Self::NamespaceNotAllowed,
+        Self::NamespaceNotFound,
+        Self::TooManyBursts,
+        Self::TooManyBrokers,
+        Self::TooManyCores,
+        Self::TooManyGpus,
+        Self::QuotaExceeded,
+        Self::Draining,
+        Self::NotEnoughCores,
+        Self::RankMapMismatch,
+        Self::FluxVersionMismatch,
+        Self::InvalidTemplate,
+        Self::PolicyForbids,
+        Self::PodSecurity,
+        Self::NotRenderable,
+        Self::NameTaken,
+        Self::EvictedByProvider,
+    ];
+
     /// The word conditions and users see.
     pub fn as_str(&self) -> &str {
         match self {

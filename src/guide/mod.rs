@@ -12,11 +12,20 @@ pub mod agentctl {}
 #[doc = include_str!("fields.md")]
 pub mod fields {}
 
+#[doc = include_str!("kinds.md")]
+pub mod kinds {}
+
 #[doc = include_str!("metrics.md")]
 pub mod metrics {}
 
 #[doc = include_str!("migrating.md")]
 pub mod migrating {}
 
+#[doc = include_str!("operating.md")]
+pub mod operating {}
+
 #[doc = include_str!("starting.md")]
 pub mod starting {}
+
+#[doc = include_str!("troubleshooting.md")]
+pub mod troubleshooting {}

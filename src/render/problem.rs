@@ -35,6 +35,20 @@ pub mod reason {
     pub const INVALID_CERTIFICATE: &str = "InvalidCertificate";
     /// Scripts and configuration that do not fit into the objects that carry them.
     pub const TOO_LARGE: &str = "TooLarge";
+
+    /// All of them.
+    pub const ALL: [&str; 10] = [
+        INVALID_NAME,
+        INVALID_SIZE,
+        INVALID_VALUE,
+        INVALID_CONTAINERS,
+        CONFLICTING_FIELDS,
+        MISSING_FIELD,
+        INVALID_VOLUME,
+        INVALID_BURSTING,
+        INVALID_CERTIFICATE,
+        TOO_LARGE,
+    ];
 }
 
 impl Problem {

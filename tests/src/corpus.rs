@@ -1,4 +1,4 @@
-//! The MiniClusters of `tests/corpus`: upstream's examples, and probes of one question each.
+//! The MiniClusters of `tests/corpus`: upstream's examples, and probes of one question each. And our own `examples`.
 
 use std::path::{Path, PathBuf};
 
@@ -52,4 +52,36 @@ pub fn documents() -> Result<Vec<Document>> {
         }
     }
     Ok(documents)
+}
+
+/// Every file below `examples`, sorted.
+///
+/// # Errors
+/// A folder cannot be read.
+pub fn example_files() -> Result<Vec<PathBuf>> {
+    let (mut folders, mut files) = (vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples")], Vec::new());
+    while let Some(folder) = folders.pop() {
+        let entries = std::fs::read_dir(&folder).with_context(|| format!("failed to list {}", folder.display()))?;
+        for entry in entries {
+            let path = entry?.path();
+            if path.is_dir() { folders.push(path) } else { files.push(path) }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Every object below `examples`, each with its file.
+///
+/// # Errors
+/// A file cannot be read, or is no YAML.
+pub fn examples() -> Result<Vec<(String, Value)>> {
+    let is_yaml = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "yaml");
+    let files = example_files()?.into_iter().filter(is_yaml);
+    let read = |path: PathBuf| {
+        let text = std::fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()))?;
+        let value = serde_saphyr::from_str(&text).with_context(|| format!("failed to parse {}", path.display()))?;
+        Ok((path.display().to_string(), value))
+    };
+    files.map(read).collect()
 }

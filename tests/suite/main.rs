@@ -7,6 +7,7 @@ mod corpus;
 mod edges;
 mod fields;
 mod generated;
+mod kinds;
 mod observability;
 mod readme;
 mod real_flux;

@@ -1,7 +1,8 @@
 //! The README: every command in it can be run, every file it names exists, and its examples are what we accept.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use serde::de::DeserializeOwned;
@@ -9,10 +10,14 @@ use serde_json::Value;
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::peer::ClusterPeer;
 use tributary::config::Config;
+use tributary::contract::RejectionReason;
 use tributary::federation::identity::SpiffeId;
+use tributary::federation::wire::registry::CloseCode;
+use tributary::render::problem::reason;
 use tributary::render::{Context, render};
 use tributary_agentctl::cli::Cli;
 use tributary_tests::chart;
+use tributary_tests::corpus::example_files;
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -22,17 +27,31 @@ fn readme() -> String {
     fs::read_to_string(root().join("README.md")).unwrap()
 }
 
+/// The pages for people: the front page, the guide, and one for each example.
+fn pages() -> BTreeMap<PathBuf, String> {
+    let guide = fs::read_dir(root().join("src/guide")).unwrap().map(|entry| entry.unwrap().path());
+    let pages = guide
+        .chain(example_files().unwrap())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    let pages = pages.chain([root().join("README.md")]);
+    pages.map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
+}
+
 /// Contents of the fenced blocks of a language.
 fn blocks(language: &str) -> Vec<String> {
-    let (text, opening) = (readme(), format!("```{language}\n"));
+    blocks_of(&readme(), language)
+}
+
+fn blocks_of(text: &str, language: &str) -> Vec<String> {
+    let opening = format!("```{language}\n");
     let opened = text.split(&opening).skip(1);
     opened.map(|rest| rest.split("\n```").next().unwrap().to_owned()).collect()
 }
 
-/// The command lines of the README: those of the `console` blocks, of the table of commands, and the test command.
+/// The command lines of all pages: those of the `console` blocks, of the README's table of commands, and the test command.
 fn commands() -> Vec<String> {
     let mut commands: Vec<String> = Vec::new();
-    for block in blocks("console") {
+    for block in pages().values().flat_map(|page| blocks_of(page, "console")) {
         commands.extend(block.lines().filter_map(|line| line.strip_prefix("$ ")).map(str::to_owned));
     }
     let text = readme();
@@ -102,11 +121,12 @@ fn cargo(words: &[&str], line: &str) {
 fn kubectl(words: &[&str], line: &str) {
     let kinds: Vec<String> =
         tributary::api::crds().into_iter().map(|definition| definition.spec.names.plural).collect();
-    let verb =
-        words.iter().position(|word| ["apply", "create", "get"].contains(word)).unwrap_or_else(|| panic!("{line}"));
+    let verbs = ["apply", "create", "get", "label", "logs", "delete", "describe"];
+    let verb = words.iter().position(|word| verbs.contains(word)).unwrap_or_else(|| panic!("{line}"));
     match words[verb] {
         "apply" => assert!(root().join(after(words, "-f")).exists(), "{line}"),
         "create" => assert_eq!(words[verb + 1..], ["namespace", "tributary-system"], "{line}"),
+        "logs" => assert!(after(words, "-l").starts_with("job-name="), "{line}"),
         _ => {
             let named: Vec<&str> = words[verb + 1].split(',').collect();
             assert!(named.iter().all(|name| kinds.iter().any(|kind| kind == name)), "{line}: {kinds:?}");
@@ -118,7 +138,7 @@ fn kubectl(words: &[&str], line: &str) {
 fn helm(words: &[&str], line: &str) {
     let ["helm", "install", name, chart, options @ ..] = words else { panic!("{line}") };
     let mut arguments = vec!["template", name, chart, "--kube-version", chart::KUBERNETES];
-    for (at, option) in options.iter().enumerate().filter(|(_, option)| **option == "--set") {
+    for (at, option) in options.iter().enumerate().filter(|(_, option)| ["--set", "--values"].contains(*option)) {
         arguments.extend([*option, options[at + 1]]);
     }
     let output = chart::helm(&root(), None, &arguments).unwrap();
@@ -153,11 +173,41 @@ fn the_reference_configuration_has_every_key() {
 
 #[test]
 fn every_file_that_is_linked_exists() {
-    let text = readme();
-    let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
-    for target in targets.filter(|target| !target.starts_with("https://")) {
-        assert!(root().join(target).exists(), "{target}");
+    for (page, text) in pages() {
+        let prose: String = text.split("```").step_by(2).collect();
+        let targets = prose.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        for target in targets.filter(|target| !target.starts_with("https://")) {
+            let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+            let linked = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
+            // `super::` and `crate::` are for rustdoc, which has the same pages.
+            let for_rustdoc = file.contains("::");
+            assert!(for_rustdoc || linked.exists(), "{}: {target}", page.display());
+            assert!(anchor.is_empty() || has_heading(&linked, anchor), "{}: {target}", page.display());
+        }
     }
+}
+
+/// Whoever sees a reason finds it on the page of symptoms.
+#[test]
+fn every_reason_is_explained() {
+    let page = fs::read_to_string(root().join("src/guide/troubleshooting.md")).unwrap();
+    let rejections = RejectionReason::KNOWN.map(|reason| reason.as_str().to_owned());
+    let refusals = CloseCode::ALL.iter().filter_map(|code| code.refusal()).map(|reason| reason.as_str().to_owned());
+    let problems = reason::ALL.map(str::to_owned);
+    let all = rejections.into_iter().chain(refusals).chain(problems);
+    let missing: Vec<String> = all.filter(|reason| !page.contains(&format!("`{reason}`"))).collect();
+    assert!(missing.is_empty(), "not explained: {missing:?}");
+}
+
+/// Whether a page has the heading that the anchor stands for.
+fn has_heading(page: &Path, anchor: &str) -> bool {
+    let text = fs::read_to_string(page).unwrap_or_default();
+    let headings = text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
+    let word = |heading: &str| {
+        let kept = heading.to_lowercase().replace(' ', "-");
+        kept.chars().filter(|one| one.is_alphanumeric() || "-_".contains(*one)).collect::<String>()
+    };
+    headings.map(word).any(|heading| heading == anchor)
 }
 
 /// What cert-manager is asked for has the shape of an identity.
@@ -173,31 +223,68 @@ fn certificate(spec: &Value) {
 
 #[test]
 fn every_example_is_accepted_whole_and_can_be_carried_out() {
-    let mut seen = 0;
-    for entry in fs::read_dir(root().join("examples")).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+    let mut kinds = BTreeMap::<String, usize>::new();
+    for path in example_files().unwrap() {
+        let name = path.strip_prefix(root()).unwrap().display().to_string();
         let text = fs::read_to_string(&path).unwrap();
-        if name.ends_with(".toml") {
-            configuration(&format!("examples/{name}"));
-        } else {
-            let value: Value = serde_saphyr::from_str(&text).unwrap();
-            match value["kind"].as_str() {
-                Some("MiniCluster") => {
-                    let mini_cluster: MiniCluster = whole(&name, &value);
-                    let rendered = render(&mini_cluster, &Context::default());
-                    let rendered = rendered.unwrap_or_else(|problems| panic!("{name}: {problems:?}"));
-                    assert!(rendered.unsupported.is_empty(), "{name}: {:?} do nothing", rendered.unsupported);
-                }
-                Some("ClusterPeer") => drop(whole::<ClusterPeer>(&name, &value)),
-                Some("Certificate") => certificate(&value["spec"]),
-                kind => panic!("{name}: {kind:?}"),
+        let kind = match path.extension().and_then(|extension| extension.to_str()) {
+            Some("md") => continue,
+            Some("toml") => {
+                configuration(&name);
+                "toml".to_owned()
             }
-        }
-        assert!(readme().contains(&format!("examples/{name}")), "the README does not mention {name}");
-        seen += 1;
+            _ => manifest(&name, &serde_saphyr::from_str(&text).unwrap()),
+        };
+        *kinds.entry(kind).or_default() += 1;
+        let page = fs::read_to_string(path.with_file_name("README.md")).unwrap_or_default();
+        let file = path.file_name().unwrap().to_string_lossy();
+        let folder = path.parent().unwrap().file_name().unwrap().to_string_lossy().into_owned();
+        let above = fs::read_to_string(path.parent().unwrap().with_file_name("README.md")).unwrap_or_default();
+        let mentioned = page.contains(&*file) || above.contains(&format!("({folder})")) || above.contains(&*file);
+        assert!(mentioned, "no README mentions {name}");
     }
-    assert!(seen >= 5);
+    for kind in ["MiniCluster", "ClusterPeer", "Certificate", "Application", "HelmRelease", "values", "toml"] {
+        assert!(kinds.contains_key(kind), "{kinds:?}");
+    }
+}
+
+/// Checks a manifest, or values of the chart; returns its kind.
+fn manifest(name: &str, value: &Value) -> String {
+    let kind = value["kind"].as_str().unwrap_or("values");
+    match kind {
+        "MiniCluster" => {
+            let mini_cluster: MiniCluster = whole(name, value);
+            let rendered = render(&mini_cluster, &Context::default());
+            let rendered = rendered.unwrap_or_else(|problems| panic!("{name}: {problems:?}"));
+            assert!(rendered.unsupported.is_empty(), "{name}: {:?} do nothing", rendered.unsupported);
+        }
+        "ClusterPeer" => drop(whole::<ClusterPeer>(name, value)),
+        "Certificate" => certificate(&value["spec"]),
+        "Application" => {
+            let source = &value["spec"]["source"];
+            assert!(root().join(source["path"].as_str().unwrap()).exists(), "{name}");
+            values(name, &source["helm"]["valuesObject"]);
+        }
+        "HelmRelease" => {
+            let spec = &value["spec"];
+            assert!(root().join(spec["chart"]["spec"]["chart"].as_str().unwrap()).exists(), "{name}");
+            values(name, &spec["values"]);
+        }
+        "values" => values(name, value),
+        kind => panic!("{name}: {kind}"),
+    }
+    kind.to_owned()
+}
+
+/// The chart takes these values.
+fn values(name: &str, values: &Value) {
+    let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
+    fs::write(file.path(), values.to_string()).unwrap();
+    let file = file.path().to_str().unwrap();
+    let arguments =
+        ["template", "tributary", "charts/tributary", "--values", file, "--kube-version", chart::KUBERNETES];
+    let output = chart::helm(&root(), None, &arguments).unwrap();
+    assert!(output.status.success(), "{name}\n{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Reads an object, and sees that nothing of it was ignored.
