@@ -25,10 +25,10 @@ use tributary_tests::eventually::{be_more_patient, eventually};
 use tributary_tests::federation::{SYSTEM, apply_crds, apply_peer, cluster_peer, make_namespace, tail};
 use tributary_tests::scenario::Place;
 
-use crate::clusters::{self, Clusters, Images};
+use crate::clusters::{self, Images, World};
 
 /// The clusters of this run and their images, or a loud skip.
-pub(crate) fn clusters() -> Option<&'static (Box<dyn Clusters>, Images)> {
+pub(crate) fn clusters() -> Option<&'static World> {
     clusters::clusters().map_err(|why| skip(&format!("tests on real pods: {why}"))).ok()
 }
 

@@ -52,7 +52,9 @@ fn blocks_of(text: &str, language: &str) -> Vec<String> {
 fn commands() -> Vec<String> {
     let mut commands: Vec<String> = Vec::new();
     for block in pages().values().flat_map(|page| blocks_of(page, "console")) {
-        commands.extend(block.lines().filter_map(|line| line.strip_prefix("$ ")).map(str::to_owned));
+        let lines = block.lines().filter_map(|line| line.strip_prefix("$ "));
+        // What stands behind a command is for the reader.
+        commands.extend(lines.map(|line| line.split(" # ").next().unwrap().trim_end().to_owned()));
     }
     let text = readme();
     let cells = text.lines().filter_map(|line| line.strip_prefix("| `agentctl "));
@@ -78,7 +80,11 @@ fn every_command_is_one_that_can_be_run() {
             "agentctl" => accepts::<Cli>(&words, &line),
             "tributary-agent" => {
                 accepts::<tributary_agent::cli::Cli>(&words, &line);
-                configuration(after(&words, "--config"));
+                let file = after(&words, "--config");
+                // Or one of the reader's own.
+                if file.contains('/') {
+                    configuration(file);
+                }
             }
             "cargo" => cargo(&words, &line),
             "kubectl" => kubectl(&words, &line),
@@ -121,12 +127,22 @@ fn cargo(words: &[&str], line: &str) {
 fn kubectl(words: &[&str], line: &str) {
     let kinds: Vec<String> =
         tributary::api::crds().into_iter().map(|definition| definition.spec.names.plural).collect();
-    let verbs = ["apply", "create", "get", "label", "logs", "delete", "describe"];
+    let verbs = ["apply", "create", "get", "label", "logs", "delete", "describe", "scale"];
     let verb = words.iter().position(|word| verbs.contains(word)).unwrap_or_else(|| panic!("{line}"));
     match words[verb] {
         "apply" => assert!(root().join(after(words, "-f")).exists(), "{line}"),
         "create" => assert_eq!(words[verb + 1..], ["namespace", "tributary-system"], "{line}"),
         "logs" => assert!(after(words, "-l").starts_with("job-name="), "{line}"),
+        // The other operator's.
+        "scale" | "delete" if words[verb + 1] == "deployment" => {
+            assert!(words[..verb].ends_with(&["--namespace", "operator-system"]), "{line}");
+        }
+        "delete" if words[verb + 1] == "crd" => {
+            for name in &words[verb + 2..] {
+                let plural = name.split('.').next().unwrap();
+                assert!(kinds.iter().any(|kind| kind == plural), "{line}: {kinds:?}");
+            }
+        }
         _ => {
             let named: Vec<&str> = words[verb + 1].split(',').collect();
             assert!(named.iter().all(|name| kinds.iter().any(|kind| kind == name)), "{line}: {kinds:?}");
@@ -136,8 +152,16 @@ fn kubectl(words: &[&str], line: &str) {
 
 /// The chart is there and takes the values. `cluster/chart.rs` installs it with this very line.
 fn helm(words: &[&str], line: &str) {
-    let ["helm", "install", name, chart, options @ ..] = words else { panic!("{line}") };
+    let (name, chart, options) = match words {
+        ["helm", "install" | "upgrade", name, chart, options @ ..] => (name, chart, options),
+        // Its name is the release's.
+        ["helm", "uninstall", "tributary", "--kube-context", _, "--namespace", _] => return,
+        _ => panic!("{line}"),
+    };
     let mut arguments = vec!["template", name, chart, "--kube-version", chart::KUBERNETES];
+    if options.contains(&"--reuse-values") {
+        arguments.extend(["--set", "cluster.name=east"]);
+    }
     for (at, option) in options.iter().enumerate().filter(|(_, option)| ["--set", "--values"].contains(*option)) {
         arguments.extend([*option, options[at + 1]]);
     }

@@ -32,13 +32,16 @@ pub(crate) struct Images {
     pub(crate) agent: Option<String>,
 }
 
+/// What a run has.
+pub(crate) type World = (Box<dyn Clusters>, Images);
+
 /// The clusters of this run, or why there are none.
-pub(crate) fn clusters() -> Result<&'static (Box<dyn Clusters>, Images), &'static str> {
-    static CLUSTERS: OnceLock<Result<(Box<dyn Clusters>, Images), String>> = OnceLock::new();
+pub(crate) fn clusters() -> Result<&'static World, &'static str> {
+    static CLUSTERS: OnceLock<Result<World, String>> = OnceLock::new();
     CLUSTERS.get_or_init(|| start().map_err(|error| format!("{error:#}"))).as_ref().map_err(String::as_str)
 }
 
-fn start() -> anyhow::Result<(Box<dyn Clusters>, Images)> {
+fn start() -> anyhow::Result<World> {
     let images = Images {
         brokers: variable("TRIBUTARY_E2E_IMAGE").unwrap_or_else(|| "ubuntu:24.04".to_owned()),
         view: variable("TRIBUTARY_E2E_VIEW_IMAGE"),

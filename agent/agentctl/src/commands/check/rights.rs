@@ -4,6 +4,8 @@ use serde::Deserialize;
 
 /// What the chart gives agents in the whole cluster.
 const CLUSTER: &str = include_str!("../../../../../charts/tributary/files/cluster-rules.yaml");
+/// What it gives them where they work: everywhere, unless in some namespaces only.
+const WATCHED: &str = include_str!("../../../../../charts/tributary/files/watched-rules.yaml");
 /// What it gives them in their own namespace.
 const NAMESPACE: &str = include_str!("../../../../../charts/tributary/files/namespace-rules.yaml");
 
@@ -40,7 +42,10 @@ impl std::fmt::Display for Right {
 /// Every right that the chart gives.
 pub(super) fn needed() -> Vec<Right> {
     let mut rights = of(CLUSTER, false);
+    rights.extend(of(WATCHED, false));
     rights.extend(of(NAMESPACE, true));
+    rights.sort();
+    rights.dedup();
     rights
 }
 
