@@ -43,7 +43,9 @@ pub(super) fn agent_as(
 }
 
 fn identity(authority: &Authority, name: &str, clock: &SharedClock) -> Identity {
-    let issued = authority.issue(name, clock.wall(), Duration::from_secs(3_600)).unwrap();
+    // The ends of two certificates differ: a link has the first one on both sides.
+    let hours = if name == "west" { 2 } else { 1 };
+    let issued = authority.issue(name, clock.wall(), Duration::from_secs(3_600 * hours)).unwrap();
     let material = Material {
         certificate: Some(issued.certificate().into()),
         key: Some(Zeroizing::new(issued.expose_key().into())),

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _};
+use jiff::Timestamp;
 use quinn::crypto::rustls::HandshakeData;
 use quinn::{Connection, RecvStream, SendStream, VarInt};
 use rustls::pki_types::CertificateDer;
@@ -94,6 +95,10 @@ impl QuicLink {
 impl Link for QuicLink {
     fn identity(&self) -> &PeerIdentity {
         &self.identity
+    }
+
+    fn expires(&self) -> Timestamp {
+        self.identity.not_after.min(self.side.own.not_after())
     }
 
     fn verify_again(&self, peer: &PeerSpec) -> Result<(), (CloseCode, String)> {
