@@ -167,6 +167,8 @@ impl Pump {
                 () = &mut expiry, if !attached => Happened::Expired,
             };
             match happened {
+                // Whatever else happens then follows from it.
+                _ if revoked.is_cancelled() => return broken("the burst is not carried any more"),
                 Happened::Read(Ok(1..)) => conduit.read(buf.split().freeze()),
                 Happened::Delivered(Ok(taken)) => conduit.delivered(taken),
                 // Nobody on the other side knows of it yet.
