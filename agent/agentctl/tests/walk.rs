@@ -50,7 +50,7 @@ impl Walk {
             agents: Vec::new(),
             token: String::new(),
         };
-        for folder in ["examples", "config/crd"] {
+        for folder in ["examples/two-clusters", "examples/without-helm", "config/crd"] {
             let (from, to) = (repository().join(folder), walk.directory.path().join(folder));
             fs::create_dir_all(&to).unwrap();
             for file in fs::read_dir(from).unwrap() {

@@ -243,7 +243,8 @@ async fn components_can_fail_and_come_back() {
 
     cluster.pause_component(Component::ApiServer).unwrap();
     let hangs = tokio::time::timeout(Duration::from_secs(1), namespaces.get("kube-system"));
-    assert!(hangs.await.is_err(), "a paused API server answers nobody");
+    // A connection that breaks meanwhile is no answer.
+    assert!(!matches!(hangs.await, Ok(Ok(_))), "a paused API server answers nobody");
     cluster.resume_component(Component::ApiServer).unwrap();
     assert_eq!(namespaces.get("kube-system").await.unwrap().uid(), uid);
 
