@@ -181,18 +181,18 @@ pub(super) fn clear(view: &SlotView<'_>, step: &mut SlotStep) -> bool {
         // Somebody else's; nothing of ours can run under its name.
         return true;
     }
-    // Pods can be between two lives, and the caches may not show yet what was made a moment ago: the API server knows. And
-    // as long as pods run on, their Job may be waiting for the garbage collector.
-    let was_here = view.hosted.is_some() || !step.memory.fates.is_empty();
-    let run_on = view.pods.is_empty() || view.pods.iter().any(|pod| !pod.terminating && !pod.finished);
-    if was_here && !step.memory.looked_empty {
-        if run_on {
-            step.changes.push(Change::LookLeft);
-            wake(step, LOOK_AGAIN);
-        }
+    if !view.pods.is_empty() {
+        step.memory.looked_empty = false;
         return false;
     }
-    view.pods.is_empty()
+    // Pods can be between two lives, and the caches may not show yet what was made a moment ago: the API server knows.
+    let was_here = view.hosted.is_some() || !step.memory.fates.is_empty();
+    if was_here && !step.memory.looked_empty {
+        step.changes.push(Change::LookLeft);
+        wake(step, LOOK_AGAIN);
+        return false;
+    }
+    true
 }
 
 /// Whether a MiniCluster was made for a HostedBurst.

@@ -126,8 +126,7 @@ pub enum Change {
         /// Its UID.
         uid: String,
     },
-    /// Look whether the MiniCluster and the Job of this name are gone, uncached, and remember. A Job that its MiniCluster has
-    /// left behind is deleted.
+    /// Look whether the MiniCluster and the Job of this name are gone, uncached, and remember.
     LookLeft,
     /// Delete the HostedBurst with this UID: nothing of it runs any more.
     DeleteHosted {

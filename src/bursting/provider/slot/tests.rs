@@ -426,30 +426,6 @@ fn brokers_drain_in_the_time_their_pods_get_and_nothing_waits_before() {
     assert!(world.step().changes.contains(&Change::DeleteMiniCluster { uid: "mc-uid".into() }));
 }
 
-/// The garbage collector may take its time: a Job whose MiniCluster is gone is looked for while its brokers run on.
-#[test]
-fn brokers_that_run_on_without_their_mini_cluster_are_not_waited_for() {
-    let mut world = World::new();
-    world.host("east", &offer());
-    world.hosted.as_mut().unwrap().status = Some(HostedBurstStatus {
-        draining_since: Some(Time(Timestamp::from_second(1_000_000).unwrap())),
-        ..HostedBurstStatus::default()
-    });
-    let deletes = |step: &SlotStep| step.changes.iter().any(|change| matches!(change, Change::DeleteHosted { .. }));
-    world.pods = vec![PodView { running: true, ..PodView::default() }];
-    let step = world.step();
-    assert!(step.changes.contains(&Change::LookLeft) && step.wake == Some(Duration::from_secs(1)));
-    world.pods[0].terminating = true;
-    assert!(!world.step().changes.contains(&Change::LookLeft), "they are on their way");
-    // Their Job is known to be gone; they are not.
-    world.memory.looked_empty = true;
-    world.pods[0].terminating = false;
-    let step = world.step();
-    assert!(!step.changes.contains(&Change::LookLeft) && !deletes(&step), "{:?}", step.changes);
-    world.pods.clear();
-    assert!(deletes(&world.step()));
-}
-
 #[test]
 fn what_was_empty_before_says_nothing_of_brokers_made_since() {
     let mut world = World::new();
