@@ -42,7 +42,9 @@ impl Federation {
     /// Agents on all clusters of `sandbox`, connected with each other; each may place bursts on each. `extra` is TOML that
     /// is added to the configuration of each.
     pub async fn start(sandbox: &'static Sandbox, extra: &'static str) -> anyhow::Result<Self> {
-        let temporary = tempfile::tempdir()?;
+        let mut temporary = tempfile::tempdir()?;
+        // The agents' logs stay where the sandbox's do.
+        temporary.disable_cleanup(std::env::var_os("TRIBUTARY_SANDBOX_KEEP").is_some_and(|value| !value.is_empty()));
         let directory = temporary.path().to_owned();
         #[allow(clippy::disallowed_methods, reason = "certificates of a real run are valid now")]
         let now = Timestamp::now();

@@ -69,14 +69,17 @@ impl Provider {
                 self.queue.mark(key.clone());
             }
             Change::Update(wanted) => {
+                let pen = self.fresh.pen(ObjectKey::of(&*wanted));
                 if let Some(stored) = self.applier.apply(&*wanted, hosted.as_deref()).await?.object() {
-                    *hosted = Some(self.fresh.wrote(stored));
+                    *hosted = Some(pen.wrote(stored));
                 }
             }
             Change::Status(status) => {
                 let Some(current) = hosted.clone() else { return Ok(()) };
-                if let Some(stored) = self.applier.apply_status(&*current, &*status).await?.object() {
-                    *hosted = Some(self.fresh.wrote(stored));
+                let pen = self.fresh.pen(ObjectKey::of(&*current));
+                let outcome = self.applier.apply_status(&*current, &*status).await;
+                if let Some(stored) = pen.tried(current.uid(), outcome)?.object() {
+                    *hosted = Some(pen.wrote(stored));
                 }
             }
             Change::LookSecret => {
@@ -119,7 +122,7 @@ impl Provider {
                 let doomed = Doomed { key: ObjectKey::namespaced(&key.0, &key.1), uid };
                 let writer = &self.shared.clients.writer;
                 sweep::delete::<HostedBurst>(writer, &doomed, PropagationPolicy::Background).await?;
-                self.fresh.forget(&doomed.key);
+                self.fresh.forget(&doomed.key, &doomed.uid);
             }
         }
         Ok(())

@@ -16,9 +16,9 @@ use crate::api::hosted_burst::HostedBurst;
 use crate::api::names;
 use crate::bursting::peers::PeerView;
 use crate::bursting::shared::lock;
-use crate::cluster::RequestError;
 use crate::cluster::apply::Once;
 use crate::cluster::error::{Cause, chain};
+use crate::cluster::{ObjectKey, RequestError};
 use crate::contract::{PeerName, Rejection, RejectionReason};
 use crate::render::{self, HostedSide};
 
@@ -70,8 +70,9 @@ impl Provider {
         if let Some(message) = self.over_quota(key, &template, wanted.spec.size).await? {
             return Ok(Err(Rejection::new(RejectionReason::QuotaExceeded, message)));
         }
+        let pen = self.fresh.pen(ObjectKey::of(&wanted));
         match self.applier.create_once(&wanted).await {
-            Ok(Once::Created(stored)) => Ok(Ok(self.fresh.wrote(stored))),
+            Ok(Once::Created(stored)) => Ok(Ok(pen.wrote(stored))),
             Ok(Once::Exists) => self.taken(key, &wanted).await,
             Err(error) if error.cause().is_transient() => Err(error),
             Err(error) => not_renderable(chain(&error)),
@@ -86,12 +87,13 @@ impl Provider {
     ) -> Result<Result<Arc<HostedBurst>, Rejection>, RequestError> {
         let hosted: Api<HostedBurst> = Api::namespaced(self.shared.clients.reader.clone(), &key.0);
         let object = format!("HostedBurst {}/{}", key.0, key.1);
+        let pen = self.fresh.pen(ObjectKey::of(wanted));
         let found = hosted.get_opt(&key.1).await.map_err(|error| RequestError::new("read", object.clone(), error))?;
         let same = |found: &HostedBurst| {
             found.spec.peer == wanted.spec.peer && materialize::key(&found.spec) == materialize::key(&wanted.spec)
         };
         Ok(match found.filter(|found| found.metadata.deletion_timestamp.is_none() && same(found)) {
-            Some(found) => Ok(self.fresh.wrote(found)),
+            Some(found) => Ok(pen.wrote(found)),
             None => Err(Rejection::new(RejectionReason::NameTaken, format!("{object} exists here"))),
         })
     }

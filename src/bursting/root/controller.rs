@@ -149,15 +149,16 @@ impl Root {
                 PlanChange::Apply(burst) => {
                     let key = ObjectKey::of(&*burst);
                     let live = self.fresh.of(&key, self.shared.caches.bursts.of(&key));
+                    let pen = self.fresh.pen(key.clone());
                     if let Some(stored) = self.applier.apply(&*burst, live.as_deref()).await?.object() {
-                        self.fresh.wrote(stored);
+                        pen.wrote(stored);
                         self.queue.mark(Key::Burst(key));
                     }
                 }
                 PlanChange::Delete { name, uid } => {
                     let doomed = Doomed { key: ObjectKey { namespace: key.namespace.clone(), name }, uid };
                     sweep::delete::<Burst>(&self.shared.clients.writer, &doomed, PropagationPolicy::Background).await?;
-                    self.fresh.forget(&doomed.key);
+                    self.fresh.forget(&doomed.key, &doomed.uid);
                 }
             }
         }
@@ -237,9 +238,11 @@ impl Root {
             undeliverable: &shared.exchange.undeliverable_to(&uid),
             no_lead: no_lead.as_ref(),
         });
-        let stored = match self.applier.apply_status(&*burst, &step.status).await?.object() {
+        let pen = self.fresh.pen(key.clone());
+        let outcome = self.applier.apply_status(&*burst, &step.status).await;
+        let stored = match pen.tried(burst.uid(), outcome)?.object() {
             Some(stored) => {
-                let stored = self.fresh.wrote(stored);
+                let stored = pen.wrote(stored);
                 shared.say(&*stored, "Place", step.notes).await;
                 stored
             }
@@ -341,11 +344,12 @@ impl Root {
         });
         let params = PatchParams::apply(labels::manager::BURST).force().validation_strict();
         let api: Api<Burst> = Api::namespaced(self.shared.clients.writer.clone(), &namespace);
+        let pen = self.fresh.pen(ObjectKey::of(burst));
         let stored = api.patch_status(&name, &params, &Patch::Apply(&body)).await;
         let stored = stored.map_err(|error| {
             RequestError::new("record the recipient in", format!("Burst {namespace}/{name}"), error)
         })?;
-        self.fresh.wrote(stored);
+        pen.wrote(stored);
         Ok(())
     }
 }
