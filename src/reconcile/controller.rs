@@ -21,14 +21,15 @@ use super::notices::notices;
 use super::pod_index::PodIndexes;
 use super::status::{Facts, JobFacts, compute};
 use super::view::{ConfigMapView, JobView, LeadPodView, PodView};
+use super::watches::Watches;
 use crate::api::burst::Burst;
-use crate::api::hosted_burst::{BurstPhase, HostedBurst};
+use crate::api::hosted_burst::BurstPhase;
 use crate::api::labels;
 use crate::api::minicluster::MiniCluster;
 use crate::api::peer::ClusterPeer;
 use crate::clock::{SharedClock, SystemRng};
 use crate::cluster::ObjectKey;
-use crate::cluster::caches::{self, Cache, Selection, Subscription, controller_of};
+use crate::cluster::caches::{self, Selection, Subscription, controller_of};
 use crate::cluster::client::Clients;
 use crate::cluster::conditions;
 use crate::cluster::error::chain;
@@ -81,29 +82,16 @@ pub enum Error {
     Certificate(#[from] certificate::Error),
 }
 
-/// What other parts of an agent watch as well.
-#[derive(Clone)]
-pub struct Watched {
-    /// MiniClusters.
-    pub mini_clusters: Cache<MiniCluster>,
-    /// Bursts.
-    pub bursts: Cache<Burst>,
-    /// HostedBursts.
-    pub hosted: Cache<HostedBurst>,
-    /// ClusterPeers.
-    pub peers: Cache<ClusterPeer>,
-}
-
 impl Controller {
     /// A controller and the watches that fill its caches: spawn them; they run on standbys too.
     pub fn new(
         clients: Clients,
-        watched: Watched,
+        watches: Watches,
         events: Events,
         settings: Context,
         clock: SharedClock,
     ) -> (Arc<Self>, Vec<BoxFuture<'static, ()>>) {
-        let Watched { mini_clusters, bursts, hosted, peers } = watched;
+        let Watches { mini_clusters, bursts, hosted, peers } = watches;
         let reader = &clients.reader;
         let managed = Selection::labels(format!("{}={}", labels::kubernetes::MANAGED_BY, labels::TRIBUTARY));
         let service_pods = Selection::labels(format!("{}={}", labels::ROLE, labels::role::SERVICES));

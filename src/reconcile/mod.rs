@@ -8,6 +8,7 @@
 //! | file | what it does | talks to the API server |
 //! |---|---|---|
 //! | [`view`] | the slim kinds that are watched | – |
+//! | [`watches`] | the caches that other parts of an agent share with this one | – |
 //! | [`definition`] | whether the installed definition knows our fields | no |
 //! | [`dereference`] | everything known about one MiniCluster, from the caches | no |
 //! | [`decide`], [`in_place`] | what has to be done; what of a running Job follows the spec | no |
@@ -37,6 +38,7 @@ pub mod notices;
 mod pod_index;
 pub mod status;
 pub mod view;
+pub mod watches;
 
 use std::time::Duration;
 

@@ -23,13 +23,13 @@ use tributary::cluster::requests::RequestMetrics;
 use tributary::cluster::scope::{LINGER, lead};
 use tributary::config::Config;
 use tributary::metrics::Metrics;
+use tributary::reconcile::watches::Watches;
 use tributary::render;
 
 use crate::admin_http::Admin;
 use crate::figures::{Figures, IdentityInUse};
 use crate::leader::{Leader, Parts};
 use crate::local_status::Local;
-use crate::watches::Watches;
 use crate::{health, upstream};
 
 /// Name of the agents' Lease.

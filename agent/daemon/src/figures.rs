@@ -10,8 +10,7 @@ use tributary::api::minicluster::Phase;
 use tributary::cluster::fence::Fence;
 use tributary::federation::identity::{Identity, IdentityStore};
 use tributary::metrics::{Described, gauge, gauges};
-
-use crate::watches::Watches;
+use tributary::reconcile::watches::Watches;
 
 /// The identity in use, once there is one.
 #[derive(Default)]

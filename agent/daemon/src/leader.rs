@@ -28,7 +28,7 @@ use tributary::federation::tunnel::{TunnelMetrics, TunnelPorts};
 use tributary::federation::wire::version::WireVersions;
 use tributary::metrics::Metrics;
 use tributary::reconcile::Controller;
-use tributary::reconcile::controller::Watched;
+use tributary::reconcile::watches::Watches;
 use tributary::render;
 
 use crate::enrolment::Enrolment;
@@ -39,7 +39,6 @@ use crate::identity::Source;
 use crate::local_status::Local;
 use crate::queries::Queries;
 use crate::trust::{Taker, Teller};
-use crate::watches::Watches;
 
 /// How long after a failure the federation is tried again: the identity is not there yet, the port is taken.
 const RETRY: Duration = Duration::from_secs(5);
@@ -96,19 +95,14 @@ struct Federation {
 impl Leader {
     /// A leader, and the watches its controllers need besides the shared ones.
     pub fn new(config: &Config, parts: Parts) -> (Self, Vec<BoxFuture<'static, ()>>) {
-        let Watches { mini_clusters, bursts, hosted, peers } = parts.watches.clone();
         let (controller, mut filling) = Controller::new(
             parts.clients.clone(),
-            Watched {
-                mini_clusters: mini_clusters.clone(),
-                bursts: bursts.clone(),
-                hosted: hosted.clone(),
-                peers: peers.clone(),
-            },
+            parts.watches.clone(),
             parts.events.clone(),
             parts.settings.clone(),
             parts.clock.clone(),
         );
+        let Watches { mini_clusters, bursts, hosted, peers } = parts.watches.clone();
         let (bursting, more) = Bursting::new(BurstingConfig {
             clients: parts.clients.clone(),
             mini_clusters,

@@ -3,7 +3,6 @@
 //! | file | what it does |
 //! |---|---|
 //! | [`app`] | constructs every part and joins them |
-//! | [`watches`] | the shared caches; they run on standbys too |
 //! | [`leader`] | what runs only while this agent leads |
 //! | [`identity`] | where `tls.crt`, `tls.key` and `ca.crt` come from, and who renews them |
 //! | [`entrance`] | leads peers to the agent that leads, and knows where they reach it |
@@ -35,7 +34,6 @@ pub mod log_level;
 pub mod queries;
 pub mod trust;
 pub mod upstream;
-pub mod watches;
 
 use std::ffi::OsString;
 use std::io::Write;

@@ -1,16 +1,16 @@
-//! The caches that more than one part looks at, and the watches that fill them.
+//! The caches of our own kinds, which more than one part of an agent looks at, and the watches that fill them.
 
+use crate::api::burst::Burst;
+use crate::api::hosted_burst::HostedBurst;
+use crate::api::minicluster::MiniCluster;
+use crate::api::peer::ClusterPeer;
+use crate::clock::SystemRng;
+use crate::cluster::caches::{self, Cache, Selection};
+use crate::cluster::client::Clients;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tributary::api::burst::Burst;
-use tributary::api::hosted_burst::HostedBurst;
-use tributary::api::minicluster::MiniCluster;
-use tributary::api::peer::ClusterPeer;
-use tributary::clock::SystemRng;
-use tributary::cluster::caches::{self, Cache, Selection};
-use tributary::cluster::client::Clients;
 
-/// The shared caches. Each kind is watched once per process.
+/// The caches of our own kinds. Each kind is watched once per process.
 #[derive(Clone)]
 pub struct Watches {
     /// MiniClusters of the namespaces this agent works in.
