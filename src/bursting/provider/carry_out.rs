@@ -111,13 +111,15 @@ impl Provider {
                 sweep::delete::<MiniCluster>(writer, &doomed, PropagationPolicy::Background).await?;
             }
             Change::LookLeft => {
-                let empty = self.look_left(key).await?;
+                let empty = self.clear_left(key).await?;
                 self.remember(key, |memory| memory.looked_empty = empty);
                 // What is still there is looked for again: the step said when.
                 if empty {
                     self.queue.mark(key.clone());
                 }
             }
+            // What is remembered of emptiness is from when there are no pods.
+            Change::ClearLeft => drop(self.clear_left(key).await?),
             Change::DeleteHosted { uid } => {
                 let doomed = Doomed { key: ObjectKey::namespaced(&key.0, &key.1), uid };
                 let writer = &self.shared.clients.writer;
@@ -128,17 +130,27 @@ impl Provider {
         Ok(())
     }
 
-    /// Whether nothing of a hosted burst has this name, by the API server's own word.
-    async fn look_left(&self, key: &SlotKey) -> Result<bool, RequestError> {
+    /// Whether nothing of a hosted burst has this name, by the API server's own word. A Job whose MiniCluster is gone goes at
+    /// once: Kubernetes' garbage collector begins to look after a kind up to 30 s after its definition was made, and has
+    /// other things to do besides.
+    async fn clear_left(&self, key: &SlotKey) -> Result<bool, RequestError> {
         let reader = &self.shared.clients.reader;
         let failed = |kind: &str, error| RequestError::new("look for", format!("{kind} {}/{}", key.0, key.1), error);
         let mini_clusters: Api<MiniCluster> = Api::namespaced(reader.clone(), &key.0);
         let found = mini_clusters.get_metadata_opt(&key.1).await.map_err(|error| failed("MiniCluster", error))?;
-        if found.is_some_and(|found| super::ending::is_hosted(&found)) {
+        if found.as_ref().is_some_and(super::ending::is_hosted) {
             return Ok(false);
         }
         let jobs: Api<Job> = Api::namespaced(reader.clone(), &key.0);
-        Ok(jobs.get_metadata_opt(&key.1).await.map_err(|error| failed("Job", error))?.is_none())
+        let Some(job) = jobs.get_metadata_opt(&key.1).await.map_err(|error| failed("Job", error))? else {
+            return Ok(true);
+        };
+        let left_behind = found.is_none() && crate::cluster::caches::controller_of::<MiniCluster>(&job).is_some();
+        if let (true, Some(doomed)) = (left_behind, Doomed::of(&job)) {
+            let writer = &self.shared.clients.writer;
+            sweep::delete::<Job>(writer, &doomed, PropagationPolicy::Background).await?;
+        }
+        Ok(false)
     }
 
     async fn look_secret(&self, key: &SlotKey, hosted: Option<&HostedBurst>) -> Result<SecretState, RequestError> {

@@ -183,6 +183,11 @@ pub(super) fn clear(view: &SlotView<'_>, step: &mut SlotStep) -> bool {
     }
     if !view.pods.is_empty() {
         step.memory.looked_empty = false;
+        // Pods that run on may do so because their Job waits for the garbage collector.
+        if view.pods.iter().any(|pod| !pod.terminating && !pod.finished) {
+            step.changes.push(Change::ClearLeft);
+            wake(step, LOOK_AGAIN);
+        }
         return false;
     }
     // Pods can be between two lives, and the caches may not show yet what was made a moment ago: the API server knows.

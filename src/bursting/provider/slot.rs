@@ -126,8 +126,11 @@ pub enum Change {
         /// Its UID.
         uid: String,
     },
-    /// Look whether the MiniCluster and the Job of this name are gone, uncached, and remember.
+    /// Look whether the MiniCluster and the Job of this name are gone, uncached, and remember. A Job that its MiniCluster has
+    /// left behind is deleted.
     LookLeft,
+    /// Delete a Job that its MiniCluster has left behind.
+    ClearLeft,
     /// Delete the HostedBurst with this UID: nothing of it runs any more.
     DeleteHosted {
         /// Its UID.

@@ -212,6 +212,8 @@ impl Agent {
             Change::LookLeft => {
                 memory.looked_empty = !cluster.jobs.contains_key(key) && !cluster.mini_clusters.contains_key(key);
             }
+            // The garbage collector of this world takes Jobs itself.
+            Change::ClearLeft => {}
             Change::DeleteHosted { uid } => cluster.delete_hosted(key, &uid),
         }
     }
