@@ -124,6 +124,10 @@ pub struct BurstStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["peer"]))]
     pub refusals: Vec<BurstRefusal>,
+    /// Peers that let go of it of their own accord, lately. One that does so again and again is asked at growing intervals.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["peer"]))]
+    pub returns: Vec<BurstReturn>,
     /// Until when, at the earliest, the ranks stay reserved for a peer that was lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reserved_until: Option<Time>,
@@ -159,6 +163,21 @@ pub struct CredentialRecipient {
     /// UID of its ClusterPeer at that time: another one of the same name is another decision to trust.
     #[serde(rename = "peerUID", default, skip_serializing_if = "Option::is_none")]
     pub peer_uid: Option<String>,
+}
+
+/// A burst came back from a peer that had taken it: its lease ended there, or it was drained.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BurstReturn {
+    /// Name of the peer.
+    pub peer: String,
+    /// How often in a row, each within a quarter of an hour of the one before.
+    pub times: u32,
+    /// When it last did.
+    pub at: Time,
+    /// What had been offered: after an edit or an explicit retry nobody waits.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub offer: String,
 }
 
 /// A peer's refusal.

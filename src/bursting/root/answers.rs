@@ -13,6 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use super::lead_address::NoLead;
 use super::offer;
 use super::place::{self, Claimed};
+use super::returns;
 use super::standing::{self, UNDELIVERABLE};
 use crate::api::burst::{Burst, BurstRefusal, BurstStatus};
 use crate::api::hosted_burst::{BurstPhase, PhaseTimestamps};
@@ -211,6 +212,8 @@ impl Draft<'_> {
             }
             Phase::Released => {
                 self.notes.push(Note::warning("ReleasedByPeer", format!("{peer} released it: {}", said.message)));
+                let offer = offer::fingerprint(self.view.burst);
+                returns::record(&mut self.status.returns, peer, &offer, self.view.now.wall);
                 self.let_go();
             }
             _ => {}
@@ -320,6 +323,12 @@ impl Draft<'_> {
         for peer in view.withdrawing.iter().chain(&self.parting) {
             let confirms = || "has yet to confirm that nothing is left there".into();
             excluded.entry(peer.clone()).or_insert_with(confirms);
+        }
+        for (peer, (text, left)) in
+            returns::waiting(&mut self.status.returns, &offer::fingerprint(view.burst), view.now.wall)
+        {
+            excluded.entry(peer).or_insert(text);
+            self.wake_in(left);
         }
         match place::place(&offer::wish(&view.burst.spec), view.peers, view.claimed, &excluded) {
             Ok(peer) => {

@@ -6,7 +6,7 @@
 //! | [`place`] | a burst and the peers → one peer, or why none | no |
 //! | [`lead_address`] | where bursts reach the lead broker | no |
 //! | [`offer`] | a stored Burst → what is sent to whom | no |
-//! | [`answers`], `standing` | a Burst, the peers and their answers → its next status, with conditions and events | no |
+//! | [`answers`], `standing`, `returns` | a Burst, the peers and their answers → its next status, with conditions and events | no |
 //! | [`credential`] | who may have the certificate | no |
 pub mod answers;
 pub(in crate::bursting) mod controller;
@@ -15,4 +15,5 @@ pub mod lead_address;
 pub mod offer;
 pub mod place;
 pub mod plan;
+mod returns;
 mod standing;

@@ -285,6 +285,12 @@ fn a_burst_that_a_peer_released_by_itself_is_offered_again_once_that_is_confirme
     world.step().is(BurstPhase::Pending, None);
     world.confirm("west").step().is(BurstPhase::Offered, Some("west"));
     assert_eq!(offer::desired(&world.burst).hosted_uid, None);
+    // A peer that does so again is not asked at once.
+    world.say("west", Phase::Ready).step().say("west", Phase::Released).step().confirm("west").step();
+    world.is(BurstPhase::Pending, None);
+    let status = world.burst.status.clone().unwrap();
+    assert!(status.message.starts_with("west: let go of it 2 times in a row"), "{}", status.message);
+    world.after(5).step().is(BurstPhase::Offered, Some("west"));
 }
 
 #[test]
