@@ -15,6 +15,7 @@
 //! | [`cluster`] | plumbing to one API server: clients, fence, leadership, caches, apply, conditions, events | api |
 //! | [`reconcile`] | the MiniCluster controller | api, flux, render, cluster |
 //! | [`bursting`] | root side (place, offer) and provider side (admit, materialize) of a burst | api, flux, contract, render, cluster |
+//! | [`queue`] | who may start: FluxSetup's quota, FluxJobs, and MiniClusters that ask before their Job is made | api, render, cluster |
 //! | [`federation`] | wire, session, mesh, identity, QUIC; no Kubernetes in here | contract, flux |
 //! | [`admin`] | the read-only documents shared by the daemon and `agentctl` | contract |
 //! | [`guide`] | the user guide | – |
@@ -39,6 +40,8 @@ pub mod api;
 pub mod bursting;
 #[cfg(feature = "kubernetes")]
 pub mod cluster;
+#[cfg(feature = "kubernetes")]
+pub mod queue;
 #[cfg(feature = "kubernetes")]
 pub mod reconcile;
 #[cfg(feature = "kubernetes")]

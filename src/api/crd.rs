@@ -8,6 +8,8 @@ use kube::CustomResourceExt;
 use serde_json::{Map, Value, json};
 
 use super::burst::Burst;
+use super::flux_job::FluxJob;
+use super::flux_setup::FluxSetup;
 use super::hosted_burst::HostedBurst;
 use super::minicluster::MiniCluster;
 use super::peer::ClusterPeer;
@@ -19,7 +21,10 @@ const NUMBER_FORMATS: [&str; 4] = ["int32", "int64", "float", "double"];
 
 /// The definitions of all kinds, in the order of their names.
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    let mut definitions = [minicluster(), ClusterPeer::crd(), Burst::crd(), HostedBurst::crd()].map(finish).to_vec();
+    let mut definitions =
+        [minicluster(), ClusterPeer::crd(), Burst::crd(), HostedBurst::crd(), FluxSetup::crd(), FluxJob::crd()]
+            .map(finish)
+            .to_vec();
     definitions.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
     definitions
 }

@@ -98,6 +98,10 @@ pub const PEER: &str = "tributary.dev/peer";
 pub const CANCEL: &str = "tributary.dev/cancel";
 /// Annotation that a person sets on a Burst, to any new value: offer it again to peers that have evicted it.
 pub const RETRY: &str = "tributary.dev/retry";
+/// Annotation of a MiniCluster in a namespace with a FluxSetup: its priority, a whole number. The higher one goes first.
+pub const PRIORITY: &str = "tributary.dev/priority";
+/// Label of a MiniCluster: name of the FluxJob it was made for.
+pub const FLUX_JOB: &str = "tributary.dev/fluxjob";
 
 /// Annotation that a person sets on the Secret of a cluster's own authority, to any new value: replace the authority.
 pub const ROTATE: &str = "tributary.dev/rotate";
@@ -140,8 +144,16 @@ pub mod manager {
     pub const ENTRANCE: &str = "tributary-entrance";
     /// Replaces the trust bundle of a peer that replaces its authority.
     pub const TRUST: &str = "tributary-trust";
+    /// Writes the status of FluxSetups and FluxJobs, and makes the MiniClusters of FluxJobs.
+    pub const QUEUE: &str = "tributary-queue";
     /// What people write through `agentctl`.
     pub const AGENTCTL: &str = "agentctl";
+}
+
+/// Reasons in conditions that more than one room knows.
+pub mod reason {
+    /// It waits for room in the FluxSetup of its namespace.
+    pub const QUEUED: &str = "Queued";
 }
 
 /// Types of conditions.

@@ -2,6 +2,8 @@
 pub mod burst;
 pub mod cluster_card;
 mod crd;
+pub mod flux_job;
+pub mod flux_setup;
 pub mod hosted_burst;
 pub mod join_token;
 pub mod labels;

@@ -24,6 +24,9 @@ pub mod migrating {}
 #[doc = include_str!("operating.md")]
 pub mod operating {}
 
+#[doc = include_str!("queueing.md")]
+pub mod queueing {}
+
 #[doc = include_str!("starting.md")]
 pub mod starting {}
 

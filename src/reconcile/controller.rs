@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, future};
+use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 use tokio_util::sync::CancellationToken;
@@ -64,12 +65,16 @@ pub struct Controller {
     clock: SharedClock,
     queue: Queue<ObjectKey>,
     pod_indexes: PodIndexes,
+    gate: Gate,
     memory: Mutex<Memory>,
     /// MiniClusters were shown with gaps, and not listed again since. On standbys too: their caches are filled alike.
     gaps: Arc<AtomicBool>,
     closing_gaps: tokio::sync::Mutex<()>,
     _subscriptions: Vec<Subscription>,
 }
+
+/// Asked before a MiniCluster gets a Job: an error is the sentence that says what it has to wait for.
+pub type Gate = Arc<dyn Fn(&MiniCluster, Timestamp) -> Result<(), String> + Send + Sync>;
 
 /// Why a pass failed; it is repeated with a growing delay.
 #[derive(Debug, thiserror::Error)]
@@ -89,6 +94,7 @@ impl Controller {
         watches: Watches,
         events: Events,
         settings: Context,
+        gate: Gate,
         clock: SharedClock,
     ) -> (Arc<Self>, Vec<BoxFuture<'static, ()>>) {
         let Watches { mini_clusters, bursts, hosted, peers } = watches;
@@ -139,6 +145,7 @@ impl Controller {
             clock,
             queue,
             pod_indexes,
+            gate,
             memory,
             gaps,
             closing_gaps: tokio::sync::Mutex::default(),
@@ -154,6 +161,11 @@ impl Controller {
             watch_definitions.boxed(),
         ];
         (Arc::new(controller), watches)
+    }
+
+    /// The MiniClusters that are to be looked at, for whoever knows of another reason to.
+    pub fn queue(&self) -> Queue<ObjectKey> {
+        self.queue.clone()
     }
 
     /// The caches, for whoever shows them.
@@ -223,6 +235,14 @@ impl Controller {
                 format!("pod {pod} of the last instance has not ended yet; it has the host name of the next one");
             self.write_status(&known, Some(&rendering), &Decision::waits("Restarting", sentence), None).await?;
             return Ok(Outcome::After(LINGERING_RETRY));
+        }
+        if let (Action::Create, None) = (&decision.action, &known.hosted)
+            && let Err(sentence) = (self.gate)(&known.mini_cluster, self.clock.wall())
+        {
+            // Its key is marked when that changes.
+            let decision = Decision::waits(labels::reason::QUEUED, sentence);
+            self.write_status(&known, Some(&rendering), &decision, None).await?;
+            return Ok(Outcome::Done);
         }
         let expiry = self.expiry(&known);
         if expiry == Some(Duration::ZERO) {

@@ -15,7 +15,7 @@ mod model;
 mod pod;
 pub mod problem;
 pub mod quantity;
-mod rank_map;
+pub(crate) mod rank_map;
 mod revision;
 mod scripts;
 pub mod secret;

@@ -121,7 +121,8 @@ fn cores(runner: &Container) -> u32 {
     runner.cores.map(count).or_else(requested).unwrap_or(1).max(1)
 }
 
-fn gpus(resources: &ResourceRequirements) -> u32 {
+/// GPUs of any kind that a container asks for.
+pub(crate) fn gpus(resources: &ResourceRequirements) -> u32 {
     let names = resources.requests.keys().chain(resources.limits.keys());
     let names: std::collections::BTreeSet<_> =
         names.filter(|name| GPUS.contains(&name.as_str()) || name.starts_with(INTEL_GPU)).collect();

@@ -287,6 +287,8 @@ async fn whatever_else_an_agent_does(sandbox: &Sandbox, root: &Place, provider: 
     })
     .await;
 
+    crate::queue::a_job_ends_and_goes(root).await;
+
     // What leads elsewhere than to the root's lead broker is taken away.
     let [_, other_family] = slice_names("first-burst-0");
     let slices: Api<EndpointSlice> = Api::namespaced(provider.client.clone(), &provider.namespace);

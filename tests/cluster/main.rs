@@ -21,6 +21,7 @@ mod migration;
 mod mini_cluster;
 mod network;
 mod policy;
+mod queue;
 mod rendered;
 mod sdk;
 mod shared;

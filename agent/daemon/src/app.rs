@@ -9,6 +9,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tributary::api::burst::Burst;
+use tributary::api::flux_job::FluxJob;
+use tributary::api::flux_setup::FluxSetup;
 use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::peer::ClusterPeer;
@@ -58,6 +60,8 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
         ServedKind::of::<ClusterPeer>(),
         ServedKind::of::<Burst>(),
         ServedKind::of::<HostedBurst>(),
+        ServedKind::of::<FluxSetup>(),
+        ServedKind::of::<FluxJob>(),
     ]);
     let mut rng = SystemRng;
     tokio::select! {

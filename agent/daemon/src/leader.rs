@@ -27,6 +27,7 @@ use tributary::federation::transport::quic::QuicTransport;
 use tributary::federation::tunnel::{TunnelMetrics, TunnelPorts};
 use tributary::federation::wire::version::WireVersions;
 use tributary::metrics::Metrics;
+use tributary::queue::controller::Queueing;
 use tributary::reconcile::Controller;
 use tributary::reconcile::watches::Watches;
 use tributary::render;
@@ -78,6 +79,7 @@ pub struct Parts {
 
 /// Begins the tasks of each term.
 pub struct Leader {
+    queueing: Arc<Queueing>,
     controller: Arc<Controller>,
     federation: Arc<Federation>,
 }
@@ -95,13 +97,24 @@ struct Federation {
 impl Leader {
     /// A leader, and the watches its controllers need besides the shared ones.
     pub fn new(config: &Config, parts: Parts) -> (Self, Vec<BoxFuture<'static, ()>>) {
-        let (controller, mut filling) = Controller::new(
+        let (queueing, mut filling) = Queueing::new(
+            &parts.clients,
+            parts.watches.mini_clusters.clone(),
+            parts.events.clone(),
+            parts.clock.clone(),
+        );
+        let turnstile = queueing.turnstile();
+        let gate = turnstile.clone();
+        let (controller, more) = Controller::new(
             parts.clients.clone(),
             parts.watches.clone(),
             parts.events.clone(),
             parts.settings.clone(),
+            Arc::new(move |mini_cluster, now| gate.ask(mini_cluster, now)),
             parts.clock.clone(),
         );
+        filling.extend(more);
+        turnstile.leads_to(controller.queue());
         let Watches { mini_clusters, bursts, hosted, peers } = parts.watches.clone();
         let (bursting, more) = Bursting::new(BurstingConfig {
             clients: parts.clients.clone(),
@@ -121,16 +134,20 @@ impl Leader {
         filling.extend(more);
         let mut queues = controller.queues();
         queues.extend(bursting.queues());
+        queues.extend(queueing.queues());
         parts.metrics.collect(Workload(queues));
         let counters = MeshMetrics::register(&parts.metrics);
         let carried = TunnelMetrics::register(&parts.metrics);
         let federation = Federation { config: config.clone(), parts, bursting, entrance, counters, carried };
-        (Self { controller, federation: Arc::new(federation) }, filling)
+        (Self { controller, queueing, federation: Arc::new(federation) }, filling)
     }
 
     /// Spawns the tasks of a term.
     pub fn begin(&self, term: &mut Term) {
         let epoch = Epoch(term.epoch().transitions);
+        // Before anybody asks.
+        self.queueing.turnstile().begin();
+        term.spawn("the queue", self.queueing.clone().run(term.stop()));
         term.spawn("the MiniCluster controller", self.controller.clone().run(term.stop()));
         term.spawn("the federation", self.federation.clone().run(epoch, term.stop()));
     }

@@ -25,10 +25,12 @@ use crate::{kubernetes, output};
 const LOG_BYTES: i64 = 8 * 1024 * 1024;
 
 /// What is asked for in all namespaces, or in the one that was named: group, version, kind, plural, labels.
-const KINDS: [(&str, &str, &str, &str, &str); 10] = [
+const KINDS: [(&str, &str, &str, &str, &str); 12] = [
     ("flux-framework.org", "v1alpha2", "MiniCluster", "miniclusters", ""),
     ("tributary.dev", "v1alpha1", "Burst", "bursts", ""),
     ("tributary.dev", "v1alpha1", "HostedBurst", "hostedbursts", ""),
+    ("tributary.dev", "v1alpha1", "FluxSetup", "fluxsetups", ""),
+    ("tributary.dev", "v1alpha1", "FluxJob", "fluxjobs", ""),
     ("batch", "v1", "Job", "jobs", "app.kubernetes.io/managed-by=tributary"),
     ("", "v1", "Pod", "pods", "app=flux-operator"),
     ("", "v1", "Service", "services", "app.kubernetes.io/managed-by=tributary"),

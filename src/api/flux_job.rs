@@ -1,0 +1,187 @@
+//! `FluxJob`: one run of one command, which waits for room and then gets a MiniCluster of its own.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::minicluster::Amount;
+use super::schema::is_default;
+
+/// One run of one command: a user's object. It waits in the queue of its namespace's FluxSetup; when there is room for the
+/// whole of it, a MiniCluster of the same name is made, which it owns. Once that is made, changes of this spec have no
+/// effect.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "tributary.dev",
+    version = "v1alpha1",
+    kind = "FluxJob",
+    plural = "fluxjobs",
+    category = "tributary",
+    namespaced,
+    status = "FluxJobStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    printcolumn = r#"{"name":"Phase","type":"string","jsonPath":".status.phase"}"#,
+    printcolumn = r#"{"name":"Result","type":"string","jsonPath":".status.result"}"#,
+    printcolumn = r#"{"name":"Size","type":"integer","jsonPath":".spec.size"}"#,
+    printcolumn = r#"{"name":"Priority","type":"integer","jsonPath":".spec.priority"}"#,
+    printcolumn = r#"{"name":"Exit","type":"integer","jsonPath":".status.exitCode","priority":1}"#,
+    printcolumn = r#"{"name":"Message","type":"string","jsonPath":".status.message","priority":1}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FluxJobSpec {
+    /// Image of the application.
+    pub image: String,
+    /// The command line: it is run as one Flux job over all brokers.
+    pub command: String,
+    /// Brokers, one per pod.
+    #[schemars(range(min = 1), extend("default" = 1))]
+    pub size: u32,
+    /// Tasks of the command; Flux's choice if it is not written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub tasks: Option<u32>,
+    /// What each broker's container requests, and may use at most.
+    #[serde(skip_serializing_if = "is_default")]
+    pub resources: JobResources,
+    /// Who goes first when there is little room: the higher number.
+    #[serde(skip_serializing_if = "is_default")]
+    pub priority: i32,
+    /// Seconds it may run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub time_limit_seconds: Option<i64>,
+    /// Directory the command starts in, if not the image's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub working_dir: Option<String>,
+    /// Environment of the command.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub environment: BTreeMap<String, String>,
+    /// Anything else of the MiniCluster's spec (`flux`, `logging`, `pod`, `volumes`, `network`, …), as it is written there.
+    /// What this FluxJob says itself wins.
+    #[serde(skip_serializing_if = "serde_json::Map::is_empty")]
+    #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+    pub mini_cluster: serde_json::Map<String, serde_json::Value>,
+    /// What is deleted when it has finished.
+    #[serde(skip_serializing_if = "is_default")]
+    pub cleanup: Cleanup,
+    /// Seconds after which a finished FluxJob is deleted, with all that it owns. Without it, it stays.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub ttl_seconds_after_finished: Option<i32>,
+}
+
+/// What one broker's container requests.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct JobResources {
+    /// Cores.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<Amount>,
+    /// Memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Amount>,
+    /// GPUs of the kind that `gpuResource` names.
+    #[serde(skip_serializing_if = "is_default")]
+    pub gpus: u32,
+    /// Name of the GPUs' resource: `nvidia.com/gpu` if it is not written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu_resource: Option<String>,
+}
+
+/// What is deleted when a FluxJob has finished.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Cleanup {
+    /// Nothing: the MiniCluster and its finished pods stay, and with them the logs.
+    #[default]
+    None,
+    /// The MiniCluster, and with it pods and logs.
+    MiniCluster,
+}
+
+/// Where a FluxJob is in its life.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FluxJobStatus {
+    /// Where it is.
+    pub phase: JobPhase,
+    /// How it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<JobResult>,
+    /// Exit code of the command.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// One sentence for people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// Name of its MiniCluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mini_cluster: Option<String>,
+    /// The command that shows what it wrote.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub logs: String,
+    /// When the queue let it start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admitted: Option<Time>,
+    /// When its command could run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started: Option<Time>,
+    /// When it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finished: Option<Time>,
+    /// `Valid`: whether a MiniCluster can be made of it; `Admitted`: whether the queue let it start.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// `metadata.generation` this status answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+}
+
+/// Where a FluxJob is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub enum JobPhase {
+    /// Nobody has looked at it yet.
+    #[default]
+    Requested,
+    /// In line.
+    Waiting,
+    /// It may start: its MiniCluster is being made.
+    Ready,
+    /// Its instance is up.
+    Running,
+    /// It has ended.
+    Finished,
+}
+
+/// How a FluxJob ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum JobResult {
+    /// The command ended with 0.
+    Succeeded,
+    /// It did not, or could not be run.
+    Failed,
+}
+
+impl Default for FluxJobSpec {
+    fn default() -> Self {
+        Self {
+            image: String::new(),
+            command: String::new(),
+            size: 1,
+            tasks: None,
+            resources: JobResources::default(),
+            priority: 0,
+            time_limit_seconds: None,
+            working_dir: None,
+            environment: BTreeMap::new(),
+            mini_cluster: serde_json::Map::new(),
+            cleanup: Cleanup::default(),
+            ttl_seconds_after_finished: None,
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! `FluxSetup`: how much room a namespace has for MiniClusters, and who goes first.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::minicluster::Amount;
+
+/// Room for MiniClusters in this namespace: an administrator's object. While there is one, MiniClusters and FluxJobs of
+/// the namespace start when the quota has room for the whole of them, and wait in line until then. If there are several,
+/// the oldest counts.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "tributary.dev",
+    version = "v1alpha1",
+    kind = "FluxSetup",
+    plural = "fluxsetups",
+    category = "tributary",
+    namespaced,
+    status = "FluxSetupStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    printcolumn = r#"{"name":"Running","type":"integer","jsonPath":".status.running"}"#,
+    printcolumn = r#"{"name":"Waiting","type":"integer","jsonPath":".status.waiting"}"#,
+    printcolumn = r#"{"name":"Brokers","type":"integer","jsonPath":".status.used.brokers"}"#,
+    printcolumn = r#"{"name":"CPU","type":"string","jsonPath":".status.used.cpu"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FluxSetupSpec {
+    /// What MiniClusters of this namespace may take together. Raising or lowering it is looked at at once; it never ends
+    /// what runs.
+    pub quota: Quota,
+    /// Who goes first.
+    pub order: Order,
+    /// Whether something later in line may start while the first one waits, as long as that does not delay the first one.
+    #[schemars(extend("default" = true))]
+    pub backfill: bool,
+    /// Seconds a run may last at most: `deadlineSeconds` of MiniClusters, `timeLimitSeconds` of FluxJobs. FluxJobs without a
+    /// limit get this one; MiniClusters without one, or with a longer one, are refused by the queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub max_duration_seconds: Option<i64>,
+}
+
+/// How much MiniClusters of a namespace may take together. What is not written is not limited.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Quota {
+    /// MiniClusters at the same time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mini_clusters: Option<u32>,
+    /// Brokers: the sum of their sizes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub brokers: Option<u32>,
+    /// Cores that their containers request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<Amount>,
+    /// Memory that their containers request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Amount>,
+    /// GPUs that their containers request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<u32>,
+}
+
+/// Who goes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Order {
+    /// The higher priority; among equals whoever came first. Priority of a FluxJob is a field of its own; of a MiniCluster
+    /// the annotation `tributary.dev/priority`.
+    #[default]
+    Priority,
+    /// Whoever came first.
+    Fifo,
+}
+
+/// What of the quota is taken.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FluxSetupStatus {
+    /// MiniClusters that run, or were told to start.
+    pub running: u32,
+    /// MiniClusters and FluxJobs that wait.
+    pub waiting: u32,
+    /// What those that run take.
+    pub used: Usage,
+    /// Who is next, and what it waits for.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub next: String,
+    /// `Active`: whether this is the FluxSetup that counts in its namespace.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// `metadata.generation` this status answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+}
+
+/// What is taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Usage {
+    /// MiniClusters.
+    pub mini_clusters: i64,
+    /// Brokers.
+    pub brokers: i64,
+    /// Cores.
+    pub cpu: String,
+    /// Memory.
+    pub memory: String,
+    /// GPUs.
+    pub gpus: i64,
+}
+
+impl Default for FluxSetupSpec {
+    fn default() -> Self {
+        Self { quota: Quota::default(), order: Order::default(), backfill: true, max_duration_seconds: None }
+    }
+}

@@ -1,0 +1,235 @@
+//! The queue's driver: takes a round of each namespace that changed, and carries it out. Decides nothing.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, stream};
+use kube::ResourceExt;
+use kube::api::PropagationPolicy;
+use tokio_util::sync::CancellationToken;
+
+use super::job::{JobStep, Then};
+use super::round::{Round, View, round};
+use super::turnstile::Turnstile;
+use crate::api::flux_job::{FluxJob, FluxJobStatus, JobPhase};
+use crate::api::flux_setup::FluxSetup;
+use crate::api::labels;
+use crate::api::minicluster::{MiniCluster, Phase};
+use crate::clock::{SharedClock, SystemRng};
+use crate::cluster::apply::{Applier, Once};
+use crate::cluster::caches::{self, Cache, Selection, Subscription};
+use crate::cluster::client::Clients;
+use crate::cluster::error::chain;
+use crate::cluster::events::{Events, Notice};
+use crate::cluster::sweep::{self, Doomed};
+use crate::cluster::work::Worked;
+use crate::cluster::worker::{self, Options, Outcome, Queue, Run};
+use crate::cluster::{ObjectKey, RequestError};
+
+/// FluxJobs of one round that are written at the same time.
+const AT_A_TIME: usize = 16;
+
+/// The queue of each namespace.
+pub struct Queueing {
+    clients: Clients,
+    setups: Cache<FluxSetup>,
+    jobs: Cache<FluxJob>,
+    mini_clusters: Cache<MiniCluster>,
+    applier: Applier,
+    events: Events,
+    clock: SharedClock,
+    /// Namespaces whose round is due.
+    rounds: Queue<String>,
+    turnstile: Turnstile,
+    _subscriptions: Vec<Subscription>,
+}
+
+impl Queueing {
+    /// The queue, and the watches to spawn; they run on standbys too.
+    pub fn new(
+        clients: &Clients,
+        mini_clusters: Cache<MiniCluster>,
+        events: Events,
+        clock: SharedClock,
+    ) -> (Arc<Self>, Vec<BoxFuture<'static, ()>>) {
+        let everything = Selection::default();
+        let (setups, watch_setups) = caches::watched::<FluxSetup, _>(clients, &everything, SystemRng);
+        let (jobs, watch_jobs) = caches::watched::<FluxJob, _>(clients, &everything, SystemRng);
+        let rounds = Queue::new(clock.clone());
+        let turnstile = Turnstile::new(setups.clone(), rounds.clone());
+        fn namespace(object: &impl kube::Resource) -> Vec<String> {
+            object.meta().namespace.clone().into_iter().collect()
+        }
+        let (ruled, used) = (setups.clone(), jobs.clone());
+        let subscriptions = vec![
+            setups.feed(&rounds, namespace),
+            jobs.feed(&rounds, namespace),
+            // Most namespaces have no queue.
+            mini_clusters.feed(&rounds, move |object| {
+                let here = object.namespace();
+                let counts = ruled.objects().iter().any(|setup| setup.namespace() == here)
+                    || used.of(&ObjectKey::of(object)).is_some();
+                here.filter(|_| counts).into_iter().collect()
+            }),
+        ];
+        let queueing = Self {
+            clients: clients.clone(),
+            setups,
+            jobs,
+            mini_clusters,
+            applier: Applier::new(clients.writer.clone(), labels::manager::QUEUE),
+            events,
+            clock,
+            rounds,
+            turnstile,
+            _subscriptions: subscriptions,
+        };
+        (Arc::new(queueing), vec![watch_setups.boxed(), watch_jobs.boxed()])
+    }
+
+    /// Where the reconciler asks.
+    pub fn turnstile(&self) -> Turnstile {
+        self.turnstile.clone()
+    }
+
+    /// What its worker does, for the metrics.
+    pub fn queues(&self) -> Vec<(&'static str, Box<dyn Worked>)> {
+        vec![("queue", Box::new(self.rounds.clone()))]
+    }
+
+    /// Takes rounds until `stop`: in the leader's scope.
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let listed = async {
+            self.setups.listed().await;
+            self.jobs.listed().await;
+            self.mini_clusters.listed().await;
+        };
+        tokio::select! {
+            () = listed => {}
+            () = stop.cancelled() => return,
+        }
+        // Those included that asked while it was not known whether anybody rules their namespace.
+        let namespaces: BTreeSet<String> =
+            (self.mini_clusters.objects().iter().filter_map(|object| object.namespace()))
+                .chain(self.setups.objects().iter().filter_map(|object| object.namespace()))
+                .chain(self.jobs.objects().iter().filter_map(|object| object.namespace()))
+                .collect();
+        namespaces.into_iter().for_each(|namespace| self.rounds.mark(namespace));
+        let this = self.clone();
+        let handler = move |namespace: String| {
+            let this = this.clone();
+            async move { this.round(&namespace).await }
+        };
+        worker::run(self.rounds.clone(), Options::default(), SystemRng, handler, report, stop).await;
+    }
+
+    async fn round(&self, namespace: &str) -> Result<Outcome, RequestError> {
+        fn of<K: kube::Resource>(cache: Vec<Arc<K>>, namespace: &str) -> Vec<Arc<K>> {
+            cache.into_iter().filter(|object| object.meta().namespace.as_deref() == Some(namespace)).collect()
+        }
+        let (setups, jobs) = (of(self.setups.objects(), namespace), of(self.jobs.objects(), namespace));
+        let mini_clusters = of(self.mini_clusters.objects(), namespace);
+        let asked: BTreeSet<String> = self.turnstile.waiting(namespace).into_iter().collect();
+        let granted = self.turnstile.granted();
+        let now = self.clock.wall();
+        let Round { setups, jobs, start, told, wake } = round(&View {
+            now,
+            setups: &setups,
+            jobs: &jobs,
+            mini_clusters: &mini_clusters,
+            asked: &asked,
+            granted: &granted,
+        });
+        let admitted = jobs.iter().filter(|(_, step)| matches!(step.then, Then::Create(_)));
+        let admitted: Vec<String> = admitted.filter_map(|(job, _)| job.uid()).collect();
+        self.turnstile.turn(namespace, &start, &admitted, told, now);
+        self.turnstile.retain(&self.alive());
+        let mut failed = None;
+        let mut carried = stream::iter(jobs).map(|(job, step)| self.carry_out(job, step)).buffer_unordered(AT_A_TIME);
+        while let Some(outcome) = carried.next().await {
+            // One that cannot be written does not hold up the others.
+            failed = failed.or(outcome.err());
+        }
+        drop(carried);
+        for (setup, status) in setups {
+            let outcome = self.applier.apply_status(&*setup, &status).await;
+            failed = failed.or(outcome.err().filter(|error| !error.cause().is_not_found()));
+        }
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(wake.map_or(Outcome::Done, Outcome::After)),
+        }
+    }
+
+    /// UIDs of everything that takes room, or will.
+    fn alive(&self) -> BTreeSet<String> {
+        let (mini_clusters, jobs) = (self.mini_clusters.objects(), self.jobs.objects());
+        let ended = |found: &&Arc<MiniCluster>| {
+            let phase = found.status.as_ref().and_then(|status| status.phase);
+            matches!(phase, Some(Phase::Succeeded | Phase::Failed))
+        };
+        let finished =
+            |job: &&Arc<FluxJob>| job.status.as_ref().is_some_and(|status| status.phase == JobPhase::Finished);
+        let clusters = mini_clusters.iter().filter(|found| !ended(found)).filter_map(|found| found.uid());
+        clusters.chain(jobs.iter().filter(|job| !finished(job)).filter_map(|job| job.uid())).collect()
+    }
+
+    async fn carry_out(&self, job: Arc<FluxJob>, step: JobStep) -> Result<(), RequestError> {
+        let JobStep { status, then, .. } = step;
+        // That it was admitted is on record before anything of it is made: whoever leads next counts it.
+        match self.applier.apply_status(&*job, &status).await {
+            Ok(_) => {}
+            Err(error) if error.cause().is_not_found() => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        self.tell(&job, &status).await;
+        let writer = &self.clients.writer;
+        match then {
+            Then::Nothing => {}
+            Then::Create(made) => match self.applier.create_once(&*made).await {
+                Ok(Once::Created(_) | Once::Exists) => {}
+                Err(error) if error.cause().is_invalid() => {
+                    let notice = Notice::warning("Create", "Invalid", chain(&error));
+                    self.events.publish(&*job, notice).await;
+                    return Err(error);
+                }
+                Err(error) => return Err(error),
+            },
+            Then::DeleteMiniCluster(uid) => {
+                let doomed = Doomed { key: ObjectKey::of(&*job), uid };
+                sweep::delete::<MiniCluster>(writer, &doomed, PropagationPolicy::Background).await?;
+            }
+            Then::DeleteJob => {
+                if let Some(doomed) = Doomed::of(&*job) {
+                    sweep::delete::<FluxJob>(writer, &doomed, PropagationPolicy::Background).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn tell(&self, job: &FluxJob, status: &FluxJobStatus) {
+        let before = job.status.as_ref().map(|status| status.phase).unwrap_or_default();
+        if before == status.phase {
+            return;
+        }
+        let message = status.message.clone();
+        let notice = match status.phase {
+            JobPhase::Requested => return,
+            JobPhase::Waiting => Notice::normal("Queue", "Waiting", message),
+            JobPhase::Ready => Notice::normal("Queue", "Admitted", "there is room for the whole of it"),
+            JobPhase::Running => Notice::normal("Run", "Running", message),
+            JobPhase::Finished => Notice::normal("Run", "Finished", message),
+        };
+        self.events.publish(job, notice).await;
+    }
+}
+
+fn report(run: Run<'_, String, RequestError>) {
+    if let Err(failure) = run.result {
+        let retry_in = format!("{:.1?}", failure.retry_in);
+        let error = chain(failure.error);
+        tracing::warn!(namespace = %run.key, error, failures = failure.failures, retry_in, "a round of the queue failed");
+    }
+}

@@ -1,0 +1,27 @@
+//! The queue of a namespace: who may start, by the quota of its FluxSetup.
+//!
+//! ```text
+//! FluxJob ─┐                          ┌─▶ FluxJob.status, then the MiniCluster it owns
+//!          ├─▶ round (pure, schedule) ─┤
+//! MiniCluster (asks before its Job) ──┘└─▶ turnstile: the reconciler makes the Job
+//! ```
+//!
+//! | file | what it does | talks to the API server |
+//! |---|---|---|
+//! | [`room`] | amounts: what a quota has, what a MiniCluster takes | no |
+//! | [`schedule`] | quota, what runs and what waits → who starts | no |
+//! | [`job`] | a FluxJob → its MiniCluster, its status | no |
+//! | [`round`] | all objects of a namespace → what has to be done | no |
+//! | [`turnstile`] | where the reconciler asks before it makes a Job | no |
+//! | [`controller`] | caches, rounds, writes | yes |
+//!
+//! All state is in the objects. What runs is what has a Job; a FluxJob was admitted when its status says so. In memory is
+//! only what is on its way: MiniClusters that asked, and those that were told to start. A new leader knows neither, so it
+//! counts everything that waited as running until it has asked again: a quota is never exceeded by a change of leaders.
+
+pub mod controller;
+pub mod job;
+pub mod room;
+pub mod round;
+pub mod schedule;
+pub mod turnstile;

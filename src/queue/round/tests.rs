@@ -1,0 +1,187 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A namespace as it is.
+#[derive(Default)]
+struct World {
+    second: i64,
+    setups: Vec<Arc<FluxSetup>>,
+    jobs: Vec<Arc<FluxJob>>,
+    mini_clusters: Vec<Arc<MiniCluster>>,
+    asked: BTreeSet<String>,
+    granted: BTreeMap<String, Timestamp>,
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_000_000 + second).unwrap()
+}
+
+fn object<K: serde::de::DeserializeOwned>(kind: &str, name: &str, since: i64, rest: Value) -> Arc<K> {
+    let group = if kind == "MiniCluster" { "flux-framework.org/v1alpha2" } else { "tributary.dev/v1alpha1" };
+    let mut object = json!({
+        "apiVersion": group, "kind": kind,
+        "metadata": {"name": name, "namespace": "hpc", "uid": format!("{name}-uid"), "creationTimestamp": at(since).to_string()},
+    });
+    for (key, value) in rest.as_object().unwrap() {
+        match key.as_str() {
+            "annotations" | "ownerReferences" => object["metadata"][key] = value.clone(),
+            _ => object[key] = value.clone(),
+        }
+    }
+    Arc::new(serde_json::from_value(object).unwrap())
+}
+
+impl World {
+    fn setup(&mut self, name: &str, since: i64, spec: Value) -> &mut Self {
+        self.setups.push(object("FluxSetup", name, since, json!({"spec": spec})));
+        self
+    }
+
+    fn job(&mut self, name: &str, since: i64, spec: Value) -> &mut Self {
+        let mut whole = json!({"image": "a", "command": "true"});
+        whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        self.jobs.push(object("FluxJob", name, since, json!({"spec": whole})));
+        self
+    }
+
+    /// A MiniCluster that asks for its Job.
+    fn asks(&mut self, name: &str, since: i64, size: i64) -> &mut Self {
+        self.cluster(name, since, json!({"spec": {"size": size, "containers": [{}]}}));
+        self.asked.insert(format!("{name}-uid"));
+        self
+    }
+
+    fn cluster(&mut self, name: &str, since: i64, rest: Value) -> &mut Self {
+        self.mini_clusters.push(object("MiniCluster", name, since, rest));
+        self
+    }
+
+    /// Takes a round and stores what comes of it: what started, FluxJobs included.
+    fn round(&mut self) -> Vec<String> {
+        self.second += 1;
+        let round = round(&View {
+            now: at(100 + self.second),
+            setups: &self.setups,
+            jobs: &self.jobs,
+            mini_clusters: &self.mini_clusters,
+            asked: &self.asked,
+            granted: &self.granted,
+        });
+        let mut started = round.start.clone();
+        for (setup, status) in round.setups {
+            let stored = self.setups.iter_mut().find(|one| one.name_any() == setup.name_any()).unwrap();
+            Arc::make_mut(stored).status = Some(status);
+        }
+        for (job, step) in round.jobs {
+            if matches!(step.then, Then::Create(_)) {
+                started.push(job.uid().unwrap());
+            }
+            let stored = self.jobs.iter_mut().find(|one| one.name_any() == job.name_any()).unwrap();
+            Arc::make_mut(stored).status = Some(step.status);
+        }
+        for uid in &round.start {
+            self.asked.remove(uid);
+        }
+        self.granted.extend(started.iter().map(|uid| (uid.clone(), at(100 + self.second))));
+        assert!(round.told.keys().eq(self.asked.iter()) || self.setups.is_empty(), "everybody who waits is told why");
+        started
+    }
+
+    fn message(&self, job: &str) -> String {
+        let job = self.jobs.iter().find(|one| one.name_any() == job).unwrap();
+        job.status.clone().unwrap_or_default().message
+    }
+
+    fn status(&self) -> FluxSetupStatus {
+        self.setups[0].status.clone().unwrap()
+    }
+}
+
+#[test]
+fn jobs_without_a_setup_wait_and_start_once_there_is_one() {
+    let mut world = World::default();
+    world.job("early", 1, json!({"size": 2}));
+    assert!(world.round().is_empty());
+    assert_eq!(world.message("early"), NO_SETUP);
+    world.setup("default", 5, json!({"quota": {"brokers": 4}}));
+    assert_eq!(world.round(), ["early-uid"]);
+    assert_eq!((world.status().running, world.status().used.brokers), (1, 2));
+}
+
+#[test]
+fn jobs_and_mini_clusters_stand_in_one_line() {
+    let mut world = World::default();
+    world.setup("default", 0, json!({"quota": {"brokers": 4}}));
+    world.asks("first", 1, 3).job("second", 2, json!({"size": 2})).asks("third", 3, 1);
+    assert_eq!(world.round(), ["first-uid"], "third would delay second for a time nobody knows");
+    assert_eq!(world.message("second"), "it is next in line: 2 brokers are needed, 1 are free");
+    let status = world.status();
+    assert_eq!((status.running, status.waiting), (1, 2));
+    assert_eq!(status.next, "FluxJob second: 2 brokers are needed, 1 are free");
+    // Whatever the caches show of it: it was let through.
+    assert!(world.round().is_empty());
+    world.mini_clusters.remove(0);
+    world.granted.remove("first-uid");
+    assert_eq!(world.round(), ["third-uid", "second-uid"]);
+    assert_eq!((world.status().running, world.status().waiting), (2, 0));
+}
+
+#[test]
+fn an_admitted_job_counts_before_any_cache_shows_that() {
+    let mut world = World::default();
+    world.setup("default", 0, json!({"quota": {"miniClusters": 1}})).job("a", 1, json!({}));
+    assert_eq!(world.round(), ["a-uid"]);
+    Arc::make_mut(&mut world.jobs[0]).status = None;
+    world.job("urgent", 2, json!({"priority": 9}));
+    assert_eq!(world.round(), ["a-uid"], "it is made again, and nobody else");
+    assert_eq!(world.status().used.mini_clusters, 1);
+}
+
+#[test]
+fn a_new_leader_counts_what_waited_until_it_asks_again() {
+    let queued = json!({"spec": {"size": 4, "containers": [{}]}, "status": {"phase": "Pending", "size": 0, "selector": "",
+        "conditions": [{"type": "Ready", "status": "False", "reason": "Queued", "message": "",
+            "lastTransitionTime": at(2).to_string()}]}});
+    let mut world = World::default();
+    world.setup("default", 0, json!({"quota": {"brokers": 4}})).cluster("unknown", 1, queued).asks("later", 2, 2);
+    assert!(world.round().is_empty(), "the leader before may have let it through");
+    world.asked.insert("unknown-uid".into());
+    assert_eq!(world.round(), ["unknown-uid"]);
+}
+
+#[test]
+fn what_ended_or_cannot_run_takes_nothing_and_what_is_hosted_takes_its_part() {
+    let phase =
+        |phase: &str| json!({"spec": {"size": 2, "containers": [{}]}, "status": {"phase": phase, "incarnation": "j"}});
+    let mut hosted = json!({"spec": {"size": 2, "containers": [{}]}});
+    hosted["ownerReferences"] = json!([{"apiVersion": "tributary.dev/v1alpha1", "kind": "HostedBurst", "name": "h",
+        "uid": "h", "controller": true}]);
+    let mut world = World::default();
+    world.setup("default", 0, json!({})).cluster("ran", 1, phase("Succeeded")).cluster("runs", 1, phase("Running"));
+    let refused = json!({"spec": {"size": 9, "containers": []}, "status": {"phase": "Refused"}});
+    world.cluster("guest", 1, hosted).cluster("wrong", 1, refused);
+    world.round();
+    assert_eq!((world.status().running, world.status().used.brokers), (2, 4));
+}
+
+#[test]
+fn the_oldest_setup_counts_and_a_wrong_quota_lets_nobody_in() {
+    let mut world = World::default();
+    world.setup("new", 5, json!({})).setup("old", 1, json!({"quota": {"memory": "lots"}})).asks("a", 6, 1);
+    assert!(world.round().is_empty());
+    let conditions: Vec<_> = world.setups.iter().map(|one| one.status.clone().unwrap().conditions.remove(0)).collect();
+    let told: Vec<_> = conditions.iter().map(|one| (one.status.as_str(), one.reason.as_str())).collect();
+    assert_eq!(told, [("False", "AnotherCounts"), ("False", "InvalidQuota")]);
+    world.setups.remove(1);
+    assert_eq!(world.round(), ["a-uid"]);
+}
+
+#[test]
+fn priorities_of_mini_clusters_are_annotations() {
+    let mut world = World::default();
+    world.setup("default", 0, json!({"quota": {"miniClusters": 1}})).asks("a", 1, 1).asks("b", 2, 1);
+    Arc::make_mut(&mut world.mini_clusters[1]).metadata.annotations =
+        Some([(labels::PRIORITY.to_owned(), "5".to_owned())].into());
+    assert_eq!(world.round(), ["b-uid"]);
+}

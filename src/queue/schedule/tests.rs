@@ -1,0 +1,142 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_000_000 + second).unwrap()
+}
+
+fn brokers(brokers: i64) -> Room {
+    Room { mini_clusters: 1, brokers, ..Room::default() }
+}
+
+fn rules(brokers: i64) -> Rules {
+    let quota = Room { mini_clusters: 1000, brokers, milli_cores: 1 << 40, memory: 1 << 50, gpus: 1 << 20 };
+    Rules { quota, order: Order::Priority, backfill: true, longest: None }
+}
+
+fn waits(key: u32, size: i64, since: i64, limit: Option<i64>) -> Waiting<u32> {
+    Waiting { key, room: brokers(size), priority: 0, since: at(since), limit }
+}
+
+fn runs(size: i64, since: i64, until: Option<i64>) -> Running {
+    Running { room: brokers(size), since: at(since), until: until.map(at) }
+}
+
+#[test]
+fn whoever_came_first_starts_first_and_priority_goes_before() {
+    let line = [waits(1, 4, 1, None), waits(2, 4, 2, None), waits(3, 4, 3, None)];
+    assert_eq!(schedule(&rules(8), &[], &line, at(9)).start, [1, 2]);
+    let mut line = line;
+    line[2].priority = 1;
+    assert_eq!(schedule(&rules(8), &[], &line, at(9)).start, [3, 1]);
+    assert_eq!(schedule(&Rules { order: Order::Fifo, ..rules(8) }, &[], &line, at(9)).start, [1, 2]);
+    let seen = schedule(&rules(8), &[runs(6, 0, None)], &line, at(9));
+    assert_eq!(seen.head, Some((3, "4 brokers are needed, 2 are free".into())));
+}
+
+#[test]
+fn what_never_fits_holds_nobody_up() {
+    let line = [waits(1, 9, 1, None), waits(2, 4, 2, None), waits(3, 1, 3, Some(600))];
+    let seen = schedule(&rules(8), &[], &line, at(9));
+    assert_eq!(seen.start, [2, 3]);
+    assert_eq!(seen.never, [(1, "it can never start here: 9 brokers are needed, 8 is the whole quota".into())]);
+    let seen = schedule(&Rules { longest: Some(300), ..rules(8) }, &[], &line[1..], at(9));
+    assert!(seen.start.is_empty());
+    assert_eq!(seen.never[0].1, "runs here must have a time limit of at most 300 s");
+    assert_eq!(seen.never[1].1, "its time limit is 600 s; at most 300 s are allowed here");
+}
+
+#[test]
+fn others_pass_the_head_only_where_that_does_not_delay_it() {
+    // 6 of 8 run until 100; the head needs 7.
+    let running = [runs(6, 0, Some(100))];
+    let head = waits(1, 7, 1, None);
+    let pass = |other: Waiting<u32>| schedule(&rules(8), &running, &[head.clone(), other], at(10)).start;
+    assert_eq!(pass(waits(2, 2, 2, Some(90))), [2], "it is over when the head starts");
+    assert_eq!(pass(waits(2, 2, 2, Some(91))), [0; 0], "it would run on");
+    assert_eq!(pass(waits(2, 1, 2, None)), [2], "beside the head there is room for one");
+    assert_eq!(pass(waits(2, 2, 2, None)), [0; 0]);
+    let strict = Rules { backfill: false, ..rules(8) };
+    assert_eq!(schedule(&strict, &running, &[head.clone(), waits(2, 1, 2, Some(5))], at(10)).start, [0; 0]);
+}
+
+#[test]
+fn what_passed_the_head_is_not_counted_on_to_end() {
+    // The head of 6 came at 1; 2 without a limit ran before it, 2 started past it.
+    let running = [runs(2, 0, None), runs(2, 5, None)];
+    let line = [waits(1, 6, 1, None), waits(2, 2, 2, None), waits(3, 2, 2, None)];
+    let seen = schedule(&rules(8), &running, &line, at(10));
+    assert!(seen.start.is_empty(), "with another one the head would not fit when the first ends: {seen:?}");
+    let seen = schedule(&rules(10), &running, &[waits(1, 8, 1, None), waits(2, 2, 2, Some(50))], at(10));
+    assert_eq!(seen.start, [2], "it ends at a known time");
+}
+
+/// Runs a line to its end: `jobs` are size, seconds, whether the limit is said; returns when each started.
+fn simulate(rules: &Rules, jobs: &[(i64, i64, bool)], apart: i64) -> Vec<i64> {
+    let mut started = vec![None; jobs.len()];
+    let mut running: Vec<(i64, Running)> = Vec::new();
+    let mut now = 0;
+    while started.iter().any(Option::is_none) {
+        running.retain(|(end, _)| *end > now);
+        let come = |index: usize| i64::try_from(index).unwrap() * apart;
+        let line: Vec<_> = (0..jobs.len())
+            .filter(|index| started[*index].is_none() && come(*index) <= now)
+            .map(|index| {
+                let (size, lasts, said) = jobs[index];
+                waits(u32::try_from(index).unwrap(), size, come(index), said.then_some(lasts))
+            })
+            .collect();
+        let seen: Vec<Running> = running.iter().map(|(_, one)| one.clone()).collect();
+        let decided = schedule(rules, &seen, &line, at(now));
+        assert!(rules.quota.holds(&decided.used), "over quota at {now}: {decided:?}");
+        assert_eq!(decided, schedule(rules, &seen, &line, at(now)), "the same again");
+        for key in decided.start {
+            let (size, lasts, said) = jobs[key as usize];
+            started[key as usize] = Some(now);
+            running.push((now + lasts, runs(size, now, said.then_some(now + lasts))));
+        }
+        now += 1;
+        assert!(now < 100_000, "somebody starves: {started:?}");
+    }
+    started.into_iter().flatten().collect()
+}
+
+#[test]
+fn an_endless_stream_of_small_ones_does_not_starve_a_large_one() {
+    for said in [false, true] {
+        let mut jobs = vec![(2, 40, said); 400];
+        jobs[3] = (8, 10, said);
+        let started = simulate(&rules(8), &jobs, 5);
+        assert!(started[3] <= 15 + 80, "said {said}: the large one came at 15 and started at {}", started[3]);
+    }
+}
+
+proptest! {
+    #[test]
+    fn never_over_quota_and_everybody_starts(
+        jobs in proptest::collection::vec((1_i64..9, 1_i64..30, any::<bool>()), 1..40),
+        apart in 0_i64..4,
+        backfill in any::<bool>(),
+    ) {
+        simulate(&Rules { backfill, ..rules(8) }, &jobs, apart);
+    }
+
+    #[test]
+    fn no_order_of_the_input_matters(
+        sizes in proptest::collection::vec((1_i64..9, 0_i64..5, -2_i32..3), 1..30),
+        seed in any::<u64>(),
+    ) {
+        let line: Vec<_> = (0_u32..).zip(&sizes).map(|(key, (size, since, priority))| Waiting {
+            priority: *priority,
+            ..waits(key, *size, *since, None)
+        }).collect();
+        let mut shuffled = line.clone();
+        let len = shuffled.len();
+        for index in 0..len {
+            shuffled.swap(index, usize::try_from(seed.rotate_left(u32::try_from(index).unwrap()) % len as u64).unwrap());
+        }
+        let (a, b) = (schedule(&rules(8), &[], &line, at(9)), schedule(&rules(8), &[], &shuffled, at(9)));
+        prop_assert_eq!((a.start, a.head, a.used), (b.start, b.head, b.used));
+    }
+}

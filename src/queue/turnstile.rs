@@ -1,0 +1,159 @@
+//! Where the reconciler asks before it makes a Job.
+//!
+//! What is in here lives as long as one leader's scope: [`Turnstile::begin`] empties it, before anybody asks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+
+use crate::api::flux_job::FluxJob;
+use crate::api::flux_setup::FluxSetup;
+use crate::api::minicluster::MiniCluster;
+use crate::cluster::ObjectKey;
+use crate::cluster::caches::{Cache, controller_of};
+use crate::cluster::worker::Queue;
+
+/// The turnstile. Cloning shares it.
+#[derive(Clone)]
+pub struct Turnstile {
+    setups: Cache<FluxSetup>,
+    rounds: Queue<String>,
+    /// The reconciler's keys: those that may go on are marked there.
+    through: Arc<OnceLock<Queue<ObjectKey>>>,
+    state: Arc<Mutex<State>>,
+}
+
+/// What is on its way, by UID of the MiniCluster.
+#[derive(Debug, Default)]
+struct State {
+    /// They asked, and wait; what they were told.
+    waiting: BTreeMap<String, Asked>,
+    /// They may start, since when.
+    granted: BTreeMap<String, Timestamp>,
+}
+
+#[derive(Debug)]
+struct Asked {
+    key: ObjectKey,
+    told: String,
+}
+
+impl Turnstile {
+    /// A turnstile for namespaces that have a FluxSetup; asking marks their round.
+    pub fn new(setups: Cache<FluxSetup>, rounds: Queue<String>) -> Self {
+        Self { setups, rounds, through: Arc::default(), state: Arc::default() }
+    }
+
+    /// The reconciler's queue; to be called once.
+    pub fn leads_to(&self, queue: Queue<ObjectKey>) {
+        let _ = self.through.set(queue);
+    }
+
+    /// Nothing is known at the beginning of a leader's scope.
+    pub fn begin(&self) {
+        *self.lock() = State::default();
+    }
+
+    /// Whether a MiniCluster without a Job may have one.
+    ///
+    /// # Errors
+    /// It has to wait, for this. Its key is marked when that changes.
+    pub fn ask(&self, mini_cluster: &MiniCluster, now: Timestamp) -> Result<(), String> {
+        let (uid, namespace) = (mini_cluster.uid().unwrap_or_default(), mini_cluster.namespace().unwrap_or_default());
+        let listed = self.setups.condition().listed;
+        if listed && !self.is_ruled(&namespace) {
+            return Ok(());
+        }
+        // Made when its FluxJob was let through.
+        if controller_of::<FluxJob>(mini_cluster).is_some() {
+            return Ok(());
+        }
+        let mut state = self.lock();
+        let runs_on = mini_cluster.status.as_ref().is_some_and(|status| status.incarnation.is_some());
+        if runs_on {
+            // Between two incarnations it keeps its room.
+            state.granted.entry(uid.clone()).or_insert(now);
+        }
+        if state.granted.contains_key(&uid) {
+            return Ok(());
+        }
+        let first = "it waits for its turn in the queue of this namespace";
+        let asked = state.waiting.entry(uid).or_insert_with(|| {
+            self.rounds.mark(namespace);
+            Asked { key: ObjectKey::of(mini_cluster), told: first.to_owned() }
+        });
+        Err(asked.told.clone())
+    }
+
+    /// Whether a namespace has a FluxSetup.
+    fn is_ruled(&self, namespace: &str) -> bool {
+        let all = self.setups.objects();
+        all.iter()
+            .any(|setup| setup.namespace().as_deref() == Some(namespace) && setup.metadata.deletion_timestamp.is_none())
+    }
+
+    /// Since when those that may start may, by UID.
+    pub(super) fn granted(&self) -> BTreeMap<String, Timestamp> {
+        self.lock().granted.clone()
+    }
+
+    /// UIDs of those that wait in a namespace.
+    pub(super) fn waiting(&self, namespace: &str) -> Vec<String> {
+        let state = self.lock();
+        let here = state.waiting.iter().filter(|(_, asked)| asked.key.namespace.as_deref() == Some(namespace));
+        here.map(|(uid, _)| uid.clone()).collect()
+    }
+
+    /// Tells those of a namespace that wait what they wait for, and lets `start` through. Who is not in `told` is gone, or
+    /// need not wait. FluxJobs that were `admitted` count from now on, whatever the caches show of them.
+    pub(super) fn turn(
+        &self,
+        namespace: &str,
+        start: &[String],
+        admitted: &[String],
+        mut told: BTreeMap<String, String>,
+        now: Timestamp,
+    ) {
+        let mut marked = Vec::new();
+        let mut state = self.lock();
+        for uid in admitted {
+            state.granted.entry(uid.clone()).or_insert(now);
+        }
+        for uid in start {
+            if let Some(asked) = state.waiting.remove(uid) {
+                state.granted.insert(uid.clone(), now);
+                marked.push(asked.key);
+            }
+        }
+        state.waiting.retain(|uid, asked| {
+            if asked.key.namespace.as_deref() != Some(namespace) {
+                return true;
+            }
+            let Some(new) = told.remove(uid) else {
+                marked.push(asked.key.clone());
+                return false;
+            };
+            if asked.told != new {
+                asked.told = new;
+                marked.push(asked.key.clone());
+            }
+            true
+        });
+        drop(state);
+        if let Some(queue) = self.through.get() {
+            marked.into_iter().for_each(|key| queue.mark(key));
+        }
+    }
+
+    /// Forgets grants of what is over.
+    pub(super) fn retain(&self, alive: &BTreeSet<String>) {
+        self.lock().granted.retain(|uid, _| alive.contains(uid));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Each critical section is a few inserts, removes and clones.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

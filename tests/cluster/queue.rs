@@ -1,0 +1,124 @@
+//! FluxSetup and FluxJobs: who starts, by the quota of a namespace.
+
+use kube::api::{Api, Patch, PatchParams};
+use kube::{Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tributary::api::flux_job::{FluxJob, FluxJobStatus, JobPhase, JobResult};
+use tributary::api::flux_setup::FluxSetup;
+use tributary::api::labels::{condition, reason};
+use tributary_sandbox::annotations;
+use tributary_tests::eventually::eventually;
+use tributary_tests::scenario::{Place, interactive};
+
+use crate::shared::{alone, places};
+
+fn jobs(place: &Place) -> Api<FluxJob> {
+    Api::namespaced(place.client.clone(), &place.namespace)
+}
+
+fn setups(place: &Place) -> Api<FluxSetup> {
+    Api::namespaced(place.client.clone(), &place.namespace)
+}
+
+async fn apply<K>(api: Api<K>, kind: &str, name: &str, spec: Value)
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
+{
+    let object =
+        json!({"apiVersion": "tributary.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec});
+    let params = PatchParams::apply("tests").force().validation_strict();
+    api.patch(name, &params, &Patch::Apply(&object)).await.expect("it is accepted");
+}
+
+async fn submit(place: &Place, name: &str, spec: Value) {
+    let mut whole = json!({"image": "rockylinux:9", "command": "hostname"});
+    whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    apply(jobs(place), "FluxJob", name, whole).await;
+}
+
+async fn quota(place: &Place, quota: Value) {
+    apply(setups(place), "FluxSetup", "default", json!({"quota": quota})).await;
+}
+
+async fn until(place: &Place, name: &str, phase: JobPhase) -> FluxJobStatus {
+    eventually(format!("FluxJob {name} is {phase:?}"), async || {
+        let status = jobs(place).get(name).await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+        if status.phase == phase { Ok(status) } else { Err(format!("{status:?}")) }
+    })
+    .await
+}
+
+async fn taken(place: &Place, running: u32, waiting: u32) {
+    eventually(format!("{running} run and {waiting} wait"), async || {
+        let setup = setups(place).get("default").await.map_err(|error| error.to_string())?;
+        let status = setup.status.unwrap_or_default();
+        if (status.running, status.waiting) == (running, waiting) { Ok(()) } else { Err(format!("{status:?}")) }
+    })
+    .await;
+}
+
+/// A FluxJob waits for a FluxSetup, gets its MiniCluster, ends when that is taken away, and goes by its time to live.
+pub(crate) async fn a_job_ends_and_goes(place: &Place) {
+    submit(place, "brief", json!({"ttlSecondsAfterFinished": 0})).await;
+    let status = until(place, "brief", JobPhase::Waiting).await;
+    assert!(status.message.starts_with("there is no FluxSetup"), "{}", status.message);
+    quota(place, json!({})).await;
+    until(place, "brief", JobPhase::Running).await;
+    place.delete("brief").await;
+    eventually("it goes with its end", async || match jobs(place).get_opt("brief").await {
+        Ok(None) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+    setups(place).delete("default", &Default::default()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_and_mini_clusters_start_as_the_quota_has_room_and_keep_it_through_a_change_of_leaders() {
+    let federation = alone().await;
+    let [east, ..] = places(&federation, "queue").await;
+    quota(&east, json!({"brokers": 3})).await;
+    submit(&east, "first", json!({"size": 2, "cleanup": "MiniCluster"})).await;
+    until(&east, "first", JobPhase::Running).await;
+    // One that was made directly stands in the same line.
+    east.create("second", interactive(2)).await;
+    let told = east.condition("second", condition::READY, "False", reason::QUEUED).await;
+    assert!(told.contains("it is next in line") || told.contains("it waits for its turn"), "{told}");
+    submit(&east, "third", json!({"size": 4})).await;
+    submit(&east, "small", json!({"size": 1, "timeLimitSeconds": 86400})).await;
+    until(&east, "small", JobPhase::Running).await;
+    let never = until(&east, "third", JobPhase::Waiting).await;
+    assert_eq!(never.message, "it can never start here: 4 brokers are needed, 3 is the whole quota");
+    taken(&east, 2, 2).await;
+
+    // Another agent does not know who was let through; it asks the objects.
+    federation.agent(0).kill().unwrap();
+    federation.agent(0).start(&federation.group).unwrap();
+    federation.connected().await;
+    taken(&east, 2, 2).await;
+    assert!(east.jobs().get_opt("second").await.unwrap().is_none(), "nobody jumps the queue");
+
+    // Room is made by whoever ends, and what it leaves is tidied up.
+    east.annotate_pod("first", 0, annotations::EXIT, "0").await;
+    let status = until(&east, "first", JobPhase::Finished).await;
+    assert_eq!((status.result, status.exit_code), (Some(JobResult::Succeeded), Some(0)));
+    east.running("second").await;
+    eventually("the MiniCluster of the first is gone", async || match east.mini_clusters().get_opt("first").await {
+        Ok(None) => Ok(()),
+        other => Err(format!("{:?}", other.map(|found| found.map(|found| found.name_any())))),
+    })
+    .await;
+    // More room is used at once; less ends nobody.
+    quota(&east, json!({"brokers": 8})).await;
+    until(&east, "third", JobPhase::Running).await;
+    quota(&east, json!({"brokers": 1})).await;
+    submit(&east, "late", json!({})).await;
+    until(&east, "late", JobPhase::Waiting).await;
+    taken(&east, 3, 1).await;
+    for name in ["small", "third", "late"] {
+        jobs(&east).delete(name, &Default::default()).await.unwrap();
+    }
+    setups(&east).delete("default", &Default::default()).await.unwrap();
+    east.delete("second").await;
+}
