@@ -25,6 +25,8 @@ async fn the_api_server_takes_every_example_whole() {
         let (group, plural) = match object["kind"].as_str() {
             Some("MiniCluster") => ("flux-framework.org/v1alpha2", "miniclusters"),
             Some("ClusterPeer") => ("tributary.dev/v1alpha1", "clusterpeers"),
+            Some("FluxSetup") => ("tributary.dev/v1alpha1", "fluxsetups"),
+            Some("FluxJob") => ("tributary.dev/v1alpha1", "fluxjobs"),
             // Of others, whose kinds are not here.
             _ => continue,
         };

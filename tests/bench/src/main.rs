@@ -10,6 +10,7 @@ mod burst;
 mod figures;
 mod local;
 mod operator;
+mod queue;
 mod tunnel;
 mod wire;
 
@@ -48,6 +49,8 @@ enum Section {
     Wire,
     /// Broker traffic through the agents: throughput and round trips, on loopback and over a long, lossy way
     Tunnel,
+    /// The queue: one decision over 10,000 waiting jobs, and what backfilling is worth
+    Queue,
     /// Root applied until HostedBurst and until all pods are ready, over two clusters
     Burst,
 }
@@ -95,6 +98,9 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     if wanted(Section::Tunnel) {
         tunnel::tunnel().await?;
+    }
+    if wanted(Section::Queue) {
+        queue::queue();
     }
     if wanted(Section::Burst) {
         if operator.is_tributary() {
