@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::minicluster::Amount;
+use super::schema::is_default;
 
 /// Room for MiniClusters in this namespace: an administrator's object. While there is one, MiniClusters and FluxJobs of
 /// the namespace start when the quota has room for the whole of them, and wait in line until then. If there are several,
@@ -37,6 +38,10 @@ pub struct FluxSetupSpec {
     /// Whether something later in line may start while the first one waits, as long as that does not delay the first one.
     #[schemars(extend("default" = true))]
     pub backfill: bool,
+    /// Whether a MiniCluster starts only when the nodes have room for all its brokers as well, now. While the first in line
+    /// waits for nodes, nothing passes it.
+    #[serde(skip_serializing_if = "is_default")]
+    pub check_nodes: bool,
     /// Seconds a run may last at most: `deadlineSeconds` of MiniClusters, `timeLimitSeconds` of FluxJobs. FluxJobs without a
     /// limit get this one; MiniClusters without one, or with a longer one, are refused by the queue.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -116,6 +121,12 @@ pub struct Usage {
 
 impl Default for FluxSetupSpec {
     fn default() -> Self {
-        Self { quota: Quota::default(), order: Order::default(), backfill: true, max_duration_seconds: None }
+        Self {
+            quota: Quota::default(),
+            order: Order::default(),
+            backfill: true,
+            check_nodes: false,
+            max_duration_seconds: None,
+        }
     }
 }

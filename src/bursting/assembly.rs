@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::exchange::Exchange;
+use super::nodes::{self, Amounts, Gang, NodeChoice};
 use super::peers;
 use super::provider::controller::Provider;
 use super::root::controller::Root;
@@ -123,6 +124,12 @@ impl Bursting {
     /// The nodes of this cluster: who needs them besides need not watch them again.
     pub fn nodes(&self) -> Cache<WatchedNode> {
         self.shared.caches.nodes.clone()
+    }
+
+    /// How many of `count` brokers the nodes have no room for, now: see [`nodes::lacking`].
+    pub fn lacking(&self, choice: NodeChoice<'_>, wanted: (Amounts, u32), coming: &[Gang<'_>]) -> u32 {
+        let caches = &self.shared.caches;
+        nodes::lacking(&caches.node_views(), &caches.pod_views(), choice, wanted, coming)
     }
 
     /// What its workers do, for the metrics.

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::AddAssign;
 
+use k8s_openapi::api::core::v1::Toleration;
+
 use super::addresses::Range;
 
 /// Cores, memory and GPUs.
@@ -119,6 +121,62 @@ pub struct PodView {
 /// Whose brokers a Job's pods are: what each is counted for, though it may request less.
 pub type Brokers = BTreeMap<(String, String), Amounts>;
 
+/// Which nodes pods may run on.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeChoice<'a> {
+    /// Labels with their values.
+    pub selector: &'a BTreeMap<String, String>,
+    /// Labels with the values that are welcome.
+    pub affinity: &'a BTreeMap<String, Vec<String>>,
+    /// Taints that do not keep the pods away.
+    pub tolerations: &'a [Toleration],
+}
+
+impl NodeChoice<'_> {
+    /// Whether pods may run on a node.
+    pub fn takes(&self, node: &NodeView) -> bool {
+        let has = |key: &String, test: &dyn Fn(&String) -> bool| node.labels.get(key).is_some_and(test);
+        node.taints.iter().all(|taint| self.tolerations.iter().any(|toleration| tolerates(toleration, taint)))
+            && self.selector.iter().all(|(key, value)| has(key, &|found| found == value))
+            && self.affinity.iter().all(|(key, values)| has(key, &|found| values.contains(found)))
+    }
+}
+
+/// Source: <https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/>.
+pub(super) fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let (key, effect) = (text(&toleration.key), text(&toleration.effect));
+    let exists = toleration.operator.as_deref() == Some("Exists");
+    (effect.is_empty() || effect == taint.effect)
+        && (key == taint.key || key.is_empty() && exists)
+        && (exists || text(&toleration.value) == taint.value)
+}
+
+/// Brokers that run or are about to: their Job, how many, what each takes.
+pub type Gang<'a> = (&'a str, &'a str, u32, Amounts);
+
+/// How many of `count` brokers the nodes have no room for, now. Room is kept for the brokers of `coming` whose pods are not
+/// bound yet, and for whatever else waits for a node.
+pub fn lacking(
+    nodes: &BTreeMap<String, NodeView>,
+    pods: &[PodView],
+    choice: NodeChoice<'_>,
+    (broker, count): (Amounts, u32),
+    coming: &[Gang<'_>],
+) -> u32 {
+    let mut free = free(nodes, pods, &Brokers::new(), &|node| choice.takes(node));
+    let of = |pod: &PodView, gang: &Gang<'_>| pod.namespace == gang.0 && pod.job.as_deref() == Some(gang.1);
+    for gang in coming {
+        let bound = pods.iter().filter(|pod| of(pod, gang) && pod.node.is_some() && !pod.finished).count();
+        take(&mut free, gang.3, gang.2.saturating_sub(u32::try_from(bound).unwrap_or(u32::MAX)));
+    }
+    let elsewhere = |pod: &&PodView| pod.node.is_none() && !pod.finished && !coming.iter().any(|gang| of(pod, gang));
+    for pod in pods.iter().filter(elsewhere) {
+        take(&mut free, pod.requests, 1);
+    }
+    take(&mut free, broker, count)
+}
+
 /// What is free on every node that is `open` to a pod.
 ///
 /// A broker in `brokers` counts for what its slot declares, since Flux will give its cores away whatever its pod requests.
@@ -203,6 +261,24 @@ mod tests {
         assert_eq!(fits(&free, Amounts::broker(2, 0)), 4);
         assert_eq!(fits(&free, Amounts::broker(2, 1)), 1);
         assert_eq!(fits(&free, Amounts::broker(5, 0)), 0, "a broker needs its cores in one place");
+    }
+
+    #[test]
+    fn gangs_that_are_coming_keep_their_room() {
+        let anywhere = NodeChoice { selector: &BTreeMap::new(), affinity: &BTreeMap::new(), tolerations: &[] };
+        let lacks = |pods: &[PodView], count: u32, coming: &[Gang<'_>]| {
+            lacking(&world(), pods, anywhere, (Amounts::broker(2, 0), count), coming)
+        };
+        assert_eq!((lacks(&[], 6, &[]), lacks(&[], 7, &[])), (0, 1), "8 and 4 cores");
+        let coming = ("n", "west", 2, Amounts::broker(4, 0));
+        assert_eq!(lacks(&[], 3, &[coming]), 1);
+        let one = pod("a", "west", 4000);
+        assert_eq!(lacks(std::slice::from_ref(&one), 3, &[coming]), 1, "one of them is bound, the other is not yet");
+        let pending = PodView { node: None, ..pod("a", "other", 4000) };
+        assert_eq!(lacks(&[pending], 5, &[]), 1, "whoever else waits for a node gets it");
+        let label = BTreeMap::from([("gpu".to_owned(), "yes".to_owned())]);
+        let picky = NodeChoice { selector: &label, ..anywhere };
+        assert_eq!(lacking(&world(), &[], picky, (Amounts::broker(1, 0), 1), &[]), 1);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use kube::api::PropagationPolicy;
 use tokio_util::sync::CancellationToken;
 
 use super::job::{JobStep, Then};
+use super::nodes::Nodes;
 use super::round::{Round, View, round};
 use super::turnstile::Turnstile;
 use crate::api::flux_job::{FluxJob, FluxJobStatus, JobPhase};
@@ -42,6 +43,7 @@ pub struct Queueing {
     /// Namespaces whose round is due.
     rounds: Queue<String>,
     turnstile: Turnstile,
+    nodes: Nodes,
     _subscriptions: Vec<Subscription>,
 }
 
@@ -50,6 +52,7 @@ impl Queueing {
     pub fn new(
         clients: &Clients,
         mini_clusters: Cache<MiniCluster>,
+        nodes: Nodes,
         events: Events,
         clock: SharedClock,
     ) -> (Arc<Self>, Vec<BoxFuture<'static, ()>>) {
@@ -83,6 +86,7 @@ impl Queueing {
             clock,
             rounds,
             turnstile,
+            nodes,
             _subscriptions: subscriptions,
         };
         (Arc::new(queueing), vec![watch_setups.boxed(), watch_jobs.boxed()])
@@ -140,6 +144,7 @@ impl Queueing {
             mini_clusters: &mini_clusters,
             asked: &asked,
             granted: &granted,
+            nodes: &self.nodes,
         });
         let admitted = jobs.iter().filter(|(_, step)| matches!(step.then, Then::Create(_)));
         let admitted: Vec<String> = admitted.filter_map(|(job, _)| job.uid()).collect();

@@ -9,6 +9,7 @@
 //! | file | what it does | talks to the API server |
 //! |---|---|---|
 //! | [`room`] | amounts: what a quota has, what a MiniCluster takes | no |
+//! | [`nodes`] | the port to whoever watches nodes and pods | no |
 //! | [`schedule`] | quota, what runs and what waits → who starts | no |
 //! | [`job`] | a FluxJob → its MiniCluster, its status | no |
 //! | [`round`] | all objects of a namespace → what has to be done | no |
@@ -21,6 +22,7 @@
 
 pub mod controller;
 pub mod job;
+pub mod nodes;
 pub mod room;
 pub mod round;
 pub mod schedule;

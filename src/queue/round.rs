@@ -9,13 +9,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
 use super::job::{self, JobStep, Then, Word};
+use super::nodes::{Gang, Nodes};
 use super::room::Room;
 use super::schedule::{Rules, Running, Waiting, schedule};
 use crate::api::flux_job::{FluxJob, JobPhase};
 use crate::api::flux_setup::{FluxSetup, FluxSetupStatus};
 use crate::api::hosted_burst::HostedBurst;
 use crate::api::labels::{self, reason};
-use crate::api::minicluster::{MiniCluster, Phase};
+use crate::api::minicluster::{MiniCluster, MiniClusterSpec, Phase};
 use crate::cluster::caches::controller_of;
 use crate::cluster::conditions::{self, Statement};
 
@@ -25,8 +26,11 @@ const ACTIVE: &str = "Active";
 /// What FluxJobs are told where nobody has made room.
 const NO_SETUP: &str = "there is no FluxSetup in this namespace yet: whoever administers it makes one";
 
+/// While somebody waits for nodes: nobody tells when they have room.
+const LOOK_AT_NODES_AGAIN: Duration = Duration::from_secs(2);
+
 /// All that a round looks at: of one namespace.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct View<'a> {
     /// The moment.
     pub now: Timestamp,
@@ -40,6 +44,8 @@ pub struct View<'a> {
     pub asked: &'a BTreeSet<String>,
     /// UIDs of MiniClusters and FluxJobs that were let through in this leader's scope, and when.
     pub granted: &'a BTreeMap<String, Timestamp>,
+    /// What the nodes have room for.
+    pub nodes: &'a Nodes,
 }
 
 /// What comes of a round.
@@ -96,8 +102,21 @@ impl Round {
             }
         };
         let rules = Rules { quota, order: spec.order, backfill: spec.backfill, longest: spec.max_duration_seconds };
-        let (running, waiting, names) = sort(view, rules.longest);
-        let decided = schedule(&rules, &running, &waiting, view.now);
+        let Line { running, mut gangs, waiting, wanted } = sort(view, rules.longest);
+        let mut of_nodes = false;
+        let mut nodes = |who: &Who| {
+            let (spec, gang) = wanted.get(who).filter(|_| spec.check_nodes)?;
+            let lack = (view.nodes)(spec, gang, &gangs);
+            of_nodes |= lack.is_some();
+            if lack.is_none() {
+                gangs.push(gang.clone());
+            }
+            lack
+        };
+        let decided = schedule(&rules, &running, &waiting, &mut nodes, view.now);
+        if of_nodes {
+            self.wake = Some(LOOK_AT_NODES_AGAIN);
+        }
         let starts: BTreeSet<&Who> = decided.start.iter().collect();
         let mut words: BTreeMap<&Who, String> = BTreeMap::new();
         let in_line = format!("it waits in line for room in FluxSetup {}", setup.name_any());
@@ -110,7 +129,11 @@ impl Round {
         let mut next = String::new();
         if let Some((who, lack)) = &decided.head {
             words.insert(who, format!("it is next in line: {lack}"));
-            next = format!("{}: {lack}", names.get(who).cloned().unwrap_or_default());
+            let name = wanted.get(who).map(|(_, gang)| gang.name.as_str()).unwrap_or_default();
+            next = match who {
+                Who::Job(_) => format!("FluxJob {name}: {lack}"),
+                Who::MiniCluster(_) => format!("MiniCluster {name}: {lack}"),
+            };
         }
         let never: BTreeSet<&Who> = decided.never.iter().map(|(who, _)| who).collect();
         let mut jobs: BTreeMap<String, Word> = BTreeMap::new();
@@ -183,9 +206,19 @@ impl Round {
     }
 }
 
-/// What runs, what waits, and what each is called.
-fn sort(view: &View<'_>, longest: Option<i64>) -> (Vec<Running>, Vec<Waiting<Who>>, BTreeMap<Who, String>) {
-    let (mut running, mut waiting, mut names) = (Vec::new(), Vec::new(), BTreeMap::new());
+/// The line, and what stands before it.
+#[derive(Default)]
+struct Line {
+    running: Vec<Running>,
+    /// The brokers of what runs.
+    gangs: Vec<Gang>,
+    waiting: Vec<Waiting<Who>>,
+    /// What those that wait want.
+    wanted: BTreeMap<Who, (MiniClusterSpec, Gang)>,
+}
+
+fn sort(view: &View<'_>, longest: Option<i64>) -> Line {
+    let mut line = Line::default();
     let until = |since: Timestamp, limit: Option<i64>| {
         limit.map(|limit| since.checked_add(jiff::SignedDuration::from_secs(limit)).unwrap_or(Timestamp::MAX))
     };
@@ -202,12 +235,13 @@ fn sort(view: &View<'_>, longest: Option<i64>) -> (Vec<Running>, Vec<Waiting<Who
         if view.asked.contains(&uid) && !view.granted.contains_key(&uid) {
             if found.metadata.deletion_timestamp.is_none() {
                 let key = Who::MiniCluster(uid);
-                names.insert(key.clone(), format!("MiniCluster {}", found.name_any()));
-                waiting.push(Waiting { key, room, priority: priority(found), since: came, limit });
+                line.wanted.insert(key.clone(), (found.spec.clone(), gang(found)));
+                line.waiting.push(Waiting { key, room, priority: priority(found), since: came, limit });
             }
         } else if view.granted.contains_key(&uid) || has_job(found) || is_on_its_way(found) {
             let since = view.granted.get(&uid).copied().unwrap_or(came);
-            running.push(Running { room, since, until: until(since, limit) });
+            line.gangs.push(gang(found));
+            line.running.push(Running { room, since, until: until(since, limit) });
         }
     }
     for job in view.jobs {
@@ -218,17 +252,25 @@ fn sort(view: &View<'_>, longest: Option<i64>) -> (Vec<Running>, Vec<Waiting<Who
         let admitted = status.admitted.map(|Time(since)| since).or(view.granted.get(&uid).copied());
         match admitted {
             _ if status.phase == JobPhase::Finished => {}
-            Some(since) => running.push(Running { room, since, until: until(since, limit) }),
+            Some(since) => {
+                line.gangs.push(gang(&wanted));
+                line.running.push(Running { room, since, until: until(since, limit) });
+            }
             None if job.metadata.deletion_timestamp.is_some() => {}
             None => {
                 let key = Who::Job(uid);
-                names.insert(key.clone(), format!("FluxJob {}", job.name_any()));
+                let gang = gang(&wanted);
+                line.wanted.insert(key.clone(), (wanted.spec, gang));
                 let since = created(&job.metadata.creation_timestamp);
-                waiting.push(Waiting { key, room, priority: job.spec.priority, since, limit });
+                line.waiting.push(Waiting { key, room, priority: job.spec.priority, since, limit });
             }
         }
     }
-    (running, waiting, names)
+    line
+}
+
+fn gang(of: &MiniCluster) -> Gang {
+    Gang::of(&of.namespace().unwrap_or_default(), &of.name_any(), &of.spec)
 }
 
 /// It has a Job, or had one and is between two. Hosted bursts were let in by the import policy of their peer.

@@ -65,11 +65,12 @@ pub struct Schedule<K> {
     pub used: Room,
 }
 
-/// Decides who starts.
+/// Decides who starts. `nodes` is asked last: what the nodes lack for it, `None` if it starts.
 pub fn schedule<K: Ord + Clone>(
     rules: &Rules,
     running: &[Running],
     waiting: &[Waiting<K>],
+    nodes: &mut dyn FnMut(&K) -> Option<String>,
     now: Timestamp,
 ) -> Schedule<K> {
     let mut used = Room::default();
@@ -105,6 +106,14 @@ pub fn schedule<K: Ord + Clone>(
                     continue;
                 }
             }
+        }
+        if let Some(lack) = nodes(&one.key) {
+            if schedule.head.is_some() {
+                continue;
+            }
+            // Which nodes come free when is nobody's to know: whatever passed it could delay it.
+            schedule.head = Some((one.key.clone(), lack));
+            break;
         }
         free -= one.room;
         schedule.used += one.room;

@@ -116,6 +116,13 @@ async fn jobs_and_mini_clusters_start_as_the_quota_has_room_and_keep_it_through_
     submit(&east, "late", json!({})).await;
     until(&east, "late", JobPhase::Waiting).await;
     taken(&east, 3, 1).await;
+    // Nodes that have no room are no room.
+    apply(setups(&east), "FluxSetup", "default", json!({"checkNodes": true})).await;
+    until(&east, "late", JobPhase::Running).await;
+    submit(&east, "huge", json!({"resources": {"cpu": 100_000}})).await;
+    let told = until(&east, "huge", JobPhase::Waiting).await.message;
+    assert_eq!(told, "it is next in line: the nodes have no room for 1 of its 1 brokers");
+    jobs(&east).delete("huge", &Default::default()).await.unwrap();
     for name in ["small", "third", "late"] {
         jobs(&east).delete(name, &Default::default()).await.unwrap();
     }

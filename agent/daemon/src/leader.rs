@@ -10,6 +10,7 @@ use anyhow::Context;
 use futures::future::BoxFuture;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tributary::bursting::nodes::{Amounts, NodeChoice};
 use tributary::bursting::timing::Times;
 use tributary::bursting::{Bursting, BurstingConfig};
 use tributary::clock::{SharedClock, SystemRng};
@@ -28,6 +29,8 @@ use tributary::federation::tunnel::{TunnelMetrics, TunnelPorts};
 use tributary::federation::wire::version::WireVersions;
 use tributary::metrics::Metrics;
 use tributary::queue::controller::Queueing;
+use tributary::queue::nodes::Nodes;
+use tributary::queue::room::Room;
 use tributary::reconcile::Controller;
 use tributary::reconcile::watches::Watches;
 use tributary::render;
@@ -97,26 +100,8 @@ struct Federation {
 impl Leader {
     /// A leader, and the watches its controllers need besides the shared ones.
     pub fn new(config: &Config, parts: Parts) -> (Self, Vec<BoxFuture<'static, ()>>) {
-        let (queueing, mut filling) = Queueing::new(
-            &parts.clients,
-            parts.watches.mini_clusters.clone(),
-            parts.events.clone(),
-            parts.clock.clone(),
-        );
-        let turnstile = queueing.turnstile();
-        let gate = turnstile.clone();
-        let (controller, more) = Controller::new(
-            parts.clients.clone(),
-            parts.watches.clone(),
-            parts.events.clone(),
-            parts.settings.clone(),
-            Arc::new(move |mini_cluster, now| gate.ask(mini_cluster, now)),
-            parts.clock.clone(),
-        );
-        filling.extend(more);
-        turnstile.leads_to(controller.queue());
         let Watches { mini_clusters, bursts, hosted, peers } = parts.watches.clone();
-        let (bursting, more) = Bursting::new(BurstingConfig {
+        let (bursting, mut filling) = Bursting::new(BurstingConfig {
             clients: parts.clients.clone(),
             mini_clusters,
             bursts,
@@ -129,7 +114,26 @@ impl Leader {
             times: times(config.bursting),
             address: own_address(config),
         });
+        let (queueing, more) = Queueing::new(
+            &parts.clients,
+            parts.watches.mini_clusters.clone(),
+            nodes_of(&bursting),
+            parts.events.clone(),
+            parts.clock.clone(),
+        );
         filling.extend(more);
+        let turnstile = queueing.turnstile();
+        let gate = turnstile.clone();
+        let (controller, more) = Controller::new(
+            parts.clients.clone(),
+            parts.watches.clone(),
+            parts.events.clone(),
+            parts.settings.clone(),
+            Arc::new(move |mini_cluster, now| gate.ask(mini_cluster, now)),
+            parts.clock.clone(),
+        );
+        filling.extend(more);
+        turnstile.leads_to(controller.queue());
         let (entrance, more) = Entrance::new(config, &parts.clients, bursting.nodes());
         filling.extend(more);
         let mut queues = controller.queues();
@@ -151,6 +155,25 @@ impl Leader {
         term.spawn("the MiniCluster controller", self.controller.clone().run(term.stop()));
         term.spawn("the federation", self.federation.clone().run(epoch, term.stop()));
     }
+}
+
+/// What the nodes have room for, by what bursting sees of them.
+fn nodes_of(bursting: &Arc<Bursting>) -> Nodes {
+    let bursting = bursting.clone();
+    Arc::new(move |spec, gang, coming| {
+        let amounts = |room: &Room| Amounts { milli_cores: room.milli_cores, memory: room.memory, gpus: room.gpus };
+        let choice = NodeChoice {
+            selector: &spec.pod.node_selector,
+            affinity: &spec.pod.node_affinity,
+            tolerations: &spec.pod.tolerations,
+        };
+        let coming: Vec<_> = coming
+            .iter()
+            .map(|one| (one.namespace.as_str(), one.name.as_str(), one.brokers, amounts(&one.each)))
+            .collect();
+        let lacking = bursting.lacking(choice, (amounts(&gang.each), gang.brokers), &coming);
+        (lacking > 0).then(|| format!("the nodes have no room for {lacking} of its {} brokers", gang.brokers))
+    })
 }
 
 /// Where pods reach this agent: as configured, else its pod's first address.

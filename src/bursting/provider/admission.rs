@@ -5,14 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{PodTemplateSpec, Toleration};
+use k8s_openapi::api::core::v1::PodTemplateSpec;
 
 use super::ledger::{Ledger, SlotKey};
 use super::pod_security;
 use super::policy;
 use crate::api::names;
 use crate::api::peer::ImportPolicy;
-use crate::bursting::nodes::{self, Amounts, NodeView, PodView, Taint};
+use crate::bursting::nodes::{self, Amounts, NodeChoice, NodeView, PodView};
 use crate::bursting::preflight::facts;
 use crate::bursting::template::{BurstTemplate, PodTemplate};
 use crate::contract::{DesiredBurst, PeerName, Rejection, RejectionReason};
@@ -237,8 +237,9 @@ fn flux_version(
 /// Whether the nodes have room for the brokers wanted now, besides everything promised.
 fn room(desired: &DesiredBurst, pod: &PodTemplate, facts: &Facts<'_>) -> Result<(), Rejection> {
     let key = facts.slot;
-    let tolerates = |taint: &Taint| pod.tolerations.iter().any(|toleration| tolerates(toleration, taint));
-    let open = |node: &NodeView| node.taints.iter().all(tolerates) && selects(pod, node);
+    let choice =
+        NodeChoice { selector: &pod.node_selector, affinity: &pod.node_affinity, tolerations: &pod.tolerations };
+    let open = |node: &NodeView| choice.takes(node);
     let mut free = nodes::free(facts.nodes, facts.pods, &facts.ledger.brokers(), &open);
     for ((namespace, slot), entry) in facts.ledger.entries().filter(|(other, _)| *other != key) {
         let of_job = |pod: &&PodView| pod.namespace == *namespace && pod.job.as_ref() == Some(slot);
@@ -272,27 +273,10 @@ pub fn slot_key(peer: &PeerName, desired: &DesiredBurst, import: Option<&ImportP
     (namespace, desired.slot.clone())
 }
 
-/// Whether a node has the labels that pods ask for.
-fn selects(pod: &PodTemplate, node: &NodeView) -> bool {
-    let has = |key: &String, test: &dyn Fn(&String) -> bool| node.labels.get(key).is_some_and(test);
-    pod.node_selector.iter().all(|(key, value)| has(key, &|found| found == value))
-        && pod.node_affinity.iter().all(|(key, values)| has(key, &|found| values.contains(found)))
-}
-
 /// Whether a namespace can have this name: a DNS label (RFC 1123).
 fn is_namespace(name: &str) -> bool {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     !name.is_empty() && name.len() <= 63 && name.chars().all(inner) && !name.starts_with('-') && !name.ends_with('-')
-}
-
-/// Source: <https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/>.
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    let (key, effect) = (text(&toleration.key), text(&toleration.effect));
-    let exists = toleration.operator.as_deref() == Some("Exists");
-    (effect.is_empty() || effect == taint.effect)
-        && (key == taint.key || key.is_empty() && exists)
-        && (exists || text(&toleration.value) == taint.value)
 }
 
 #[cfg(test)]

@@ -67,6 +67,10 @@ impl World {
             mini_clusters: &self.mini_clusters,
             asked: &self.asked,
             granted: &self.granted,
+            nodes: &(Arc::new(|_: &MiniClusterSpec, gang: &Gang, coming: &[Gang]| {
+                let taken: u32 = coming.iter().map(|one| one.brokers).sum();
+                (gang.brokers + taken > 4).then(|| "the nodes are full".to_owned())
+            }) as Nodes),
         });
         let mut started = round.start.clone();
         for (setup, status) in round.setups {
@@ -175,6 +179,18 @@ fn the_oldest_setup_counts_and_a_wrong_quota_lets_nobody_in() {
     assert_eq!(told, [("False", "AnotherCounts"), ("False", "InvalidQuota")]);
     world.setups.remove(1);
     assert_eq!(world.round(), ["a-uid"]);
+}
+
+#[test]
+fn nodes_are_looked_at_where_that_is_asked() {
+    let mut world = World::default();
+    world.setup("default", 0, json!({"checkNodes": true})).asks("a", 1, 3).job("b", 2, json!({"size": 2}));
+    assert_eq!(world.round(), ["a-uid"]);
+    assert_eq!(world.message("b"), "it is next in line: the nodes are full");
+    assert_eq!(world.status().next, "FluxJob b: the nodes are full");
+    world.setups.clear();
+    world.setup("default", 0, json!({}));
+    assert_eq!(world.round(), ["b-uid"]);
 }
 
 #[test]

@@ -2,6 +2,11 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// Without a look at nodes.
+fn schedule<K: Ord + Clone>(rules: &Rules, running: &[Running], waiting: &[Waiting<K>], now: Timestamp) -> Schedule<K> {
+    super::schedule(rules, running, waiting, &mut |_| None, now)
+}
+
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_000_000 + second).unwrap()
 }
@@ -70,6 +75,18 @@ fn what_passed_the_head_is_not_counted_on_to_end() {
     assert!(seen.start.is_empty(), "with another one the head would not fit when the first ends: {seen:?}");
     let seen = schedule(&rules(10), &running, &[waits(1, 8, 1, None), waits(2, 2, 2, Some(50))], at(10));
     assert_eq!(seen.start, [2], "it ends at a known time");
+}
+
+#[test]
+fn nothing_passes_whoever_waits_for_nodes() {
+    let line = [waits(1, 2, 1, None), waits(2, 4, 2, None), waits(3, 1, 3, Some(1))];
+    let seen = super::schedule(&rules(8), &[], &line, &mut |key| (*key == 2).then(|| "no nodes".into()), at(9));
+    assert_eq!((seen.start, seen.head), (vec![1], Some((2, "no nodes".into()))));
+    // Behind a head that waits for the quota, who lacks nodes is passed over.
+    let line = [waits(1, 9, 1, None), waits(2, 1, 2, Some(1)), waits(3, 1, 3, Some(1))];
+    let running = [runs(5, 0, Some(100))];
+    let seen = super::schedule(&rules(10), &running, &line, &mut |key| (*key == 2).then(String::new), at(9));
+    assert_eq!(seen.start, [3]);
 }
 
 /// Runs a line to its end: `jobs` are size, seconds, whether the limit is said; returns when each started.

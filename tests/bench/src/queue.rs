@@ -88,7 +88,7 @@ fn decision() {
     let mut took: Vec<Duration> = Vec::new();
     for _ in 0..50 {
         let started = now();
-        let decided = schedule(&rules(true), &running, &line, at(1_000_000));
+        let decided = schedule(&rules(true), &running, &line, &mut |_| None, at(1_000_000));
         took.push(started.elapsed());
         assert!(decided.head.is_some() && !decided.start.is_empty(), "there is something to decide");
     }
@@ -121,7 +121,7 @@ fn simulate(jobs: &[Job], backfill: bool) -> (f64, Vec<i64>) {
             next += 1;
         }
         let seen: Vec<Running> = running.iter().map(|(_, one)| one.clone()).collect();
-        let start = schedule(&rules, &seen, &waiting, at(moment)).start;
+        let start = schedule(&rules, &seen, &waiting, &mut |_| None, at(moment)).start;
         for index in &start {
             let job = &jobs[*index];
             delays.push(moment - job.comes);

@@ -1,7 +1,10 @@
 use serde_json::json;
 
+use k8s_openapi::api::core::v1::Toleration;
+
 use super::*;
 use crate::api::peer::PodSecurityLevel;
+use crate::bursting::nodes::{Taint, tolerates};
 use crate::contract::RootIdentity;
 use crate::flux::{Slot, Topology};
 

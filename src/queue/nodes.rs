@@ -1,0 +1,39 @@
+//! The port to the nodes: whether they have room for a whole MiniCluster. Who watches nodes and pods stands behind it.
+
+use std::sync::Arc;
+
+use super::room::Room;
+use crate::api::minicluster::MiniClusterSpec;
+
+/// Brokers that run or are about to: the nodes keep room for those whose pods are not bound yet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gang {
+    /// Namespace of their MiniCluster.
+    pub namespace: String,
+    /// Its name, and its Job's.
+    pub name: String,
+    /// How many.
+    pub brokers: u32,
+    /// What each takes.
+    pub each: Room,
+}
+
+impl Gang {
+    /// The brokers of a MiniCluster.
+    pub fn of(namespace: &str, name: &str, spec: &MiniClusterSpec) -> Self {
+        let all = Room::of_mini_cluster(spec);
+        let brokers = u32::try_from(all.brokers).unwrap_or(0);
+        let share = |amount: i64| amount / all.brokers.max(1);
+        let each = Room {
+            mini_clusters: 0,
+            brokers: 1,
+            milli_cores: share(all.milli_cores),
+            memory: share(all.memory),
+            gpus: share(all.gpus),
+        };
+        Self { namespace: namespace.to_owned(), name: name.to_owned(), brokers, each }
+    }
+}
+
+/// What the nodes lack for a MiniCluster, beside those that are coming; `None` if there is room for all its brokers.
+pub type Nodes = Arc<dyn Fn(&MiniClusterSpec, &Gang, &[Gang]) -> Option<String> + Send + Sync>;
