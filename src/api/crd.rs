@@ -14,6 +14,7 @@ use super::hosted_burst::HostedBurst;
 use super::minicluster::MiniCluster;
 use super::peer::ClusterPeer;
 use super::schema::without_descriptions;
+use super::v1alpha1;
 
 /// Integer and number formats that the API server knows; it warns about others on every apply.
 /// Source: `supportedVersionedFormats`, apiextensions-apiserver/pkg/apiserver/validation/formats.go
@@ -31,8 +32,11 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
 
 /// Upstream accepts a MiniCluster without `spec` (and ignores it); an absent one is stored as an empty one, so that
 /// every stored MiniCluster can be read and answered with a condition.
+///
+/// Nothing is said about conversion: that belongs to the agent, which says it once its webhook answers.
 fn minicluster() -> CustomResourceDefinition {
     let mut definition = MiniCluster::crd();
+    definition.spec.versions.extend(v1alpha1::MiniCluster::crd().spec.versions);
     for version in &mut definition.spec.versions {
         let schema = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut());
         if let Some(spec) = schema.and_then(|schema| schema.properties.as_mut()?.get_mut("spec")) {

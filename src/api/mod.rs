@@ -12,5 +12,6 @@ pub mod names;
 pub mod peer;
 pub mod schema;
 pub mod selector;
+pub mod v1alpha1;
 
 pub use self::crd::crds;

@@ -34,8 +34,20 @@ pub fn upstream_definition() -> Result<Value> {
 /// # Errors
 /// A file cannot be read, or is no YAML.
 pub fn documents() -> Result<Vec<Document>> {
+    documents_of(&["probes", "upstream"])
+}
+
+/// Upstream's examples from the time of v1alpha1, as they were.
+///
+/// # Errors
+/// A file cannot be read, or is no YAML.
+pub fn older_documents() -> Result<Vec<Document>> {
+    documents_of(&["v1alpha1"])
+}
+
+fn documents_of(parts: &[&str]) -> Result<Vec<Document>> {
     let mut documents = Vec::new();
-    for part in ["probes", "upstream"] {
+    for part in parts {
         let mut paths: Vec<PathBuf> = std::fs::read_dir(folder().join(part))
             .with_context(|| format!("failed to list tests/corpus/{part}"))?
             .map(|entry| Ok(entry?.path()))

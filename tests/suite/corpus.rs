@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use tributary::api::minicluster::MiniCluster;
-use tributary_tests::corpus::{Document, documents, folder};
+use tributary::api::v1alpha1::{V1ALPHA1, V1ALPHA2, convert};
+use tributary::render::{Context, render};
+use tributary_tests::corpus::{Document, documents, folder, older_documents};
 
 /// Keys of the corpus that we do not keep, each with the reason. Upstream prunes `spec.volumes`, `existingVolumes` and
 /// `securityContext.addCapabilities` of its own examples; we keep them, so there is nothing to list.
@@ -50,6 +52,51 @@ fn the_api_server_prunes_nothing_of_the_corpus() {
         }
         assert!(complaints.is_empty(), "{file}: {complaints:?}");
     }
+}
+
+/// What no field of v1alpha1 holds, in upstream's own examples: typing errors, and fields of the first weeks.
+const UNKNOWN_THEN: [&str; 3] = [
+    "spec.containers[0].workdir would be pruned",
+    "spec.diagnostics would be pruned",
+    "spec.localDeploy would be pruned",
+];
+
+/// Volumes of other classes are nobody's here.
+const REFUSED: &str = "the storage class \"csi-gcs\" is unknown here";
+
+#[test]
+fn older_examples_are_v1alpha1_and_go_to_v1alpha2_and_back() {
+    let crds = tributary::api::crds();
+    let versions = &crds.iter().find(|crd| crd.spec.names.kind == "MiniCluster").unwrap().spec.versions;
+    let schema = |name: &str| {
+        let version = versions.iter().find(|version| version.name == name).unwrap();
+        serde_json::to_value(&version.schema).unwrap()["openAPIV3Schema"]["properties"]["spec"].take()
+    };
+    let (older, newer) = (schema("v1alpha1"), schema("v1alpha2"));
+    let documents = older_documents().unwrap();
+    assert!(documents.len() > 60, "{}", documents.len());
+    let mut troubles = Vec::new();
+    for Document { file, value } in documents {
+        let mut say = |trouble: String| troubles.push(format!("{file}: {trouble}"));
+        let mut complaints = Vec::new();
+        check(&value["spec"], &older, "spec", &mut complaints);
+        complaints.retain(|complaint| !UNKNOWN_THEN.contains(&complaint.as_str()));
+
+        let stored = convert(&value, V1ALPHA2).unwrap();
+        check(&stored["spec"], &newer, "spec", &mut complaints);
+        complaints.into_iter().for_each(&mut say);
+        if convert(&stored, V1ALPHA1).unwrap() != value {
+            say("does not come back".to_owned());
+        }
+        let cluster: MiniCluster = serde_json::from_value(stored).unwrap_or_else(|error| panic!("{file}: {error}"));
+        let carried_out = render(&cluster, &Context::default());
+        if let Err(problems) = carried_out.map_err(|problems| problems.to_string())
+            && !problems.contains(REFUSED)
+        {
+            say(format!("cannot be carried out: {problems}"));
+        }
+    }
+    assert!(troubles.is_empty(), "{troubles:#?}");
 }
 
 /// Collects the paths that `original` has and `written` has not, or not with the same value. A zero value may go: the

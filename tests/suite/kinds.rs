@@ -17,7 +17,9 @@ fn the_reference_of_kinds_is_current() {
         for version in &definition.spec.versions {
             let names = &definition.spec.names;
             let (group, short) = (&definition.spec.group, names.short_names.clone().unwrap_or_default());
-            write!(page, "\n## {}\n\n`{group}/{}`", names.kind, version.name).unwrap();
+            // A kind is called by its name alone in the version that is stored.
+            let kind = if version.storage { names.kind.clone() } else { format!("{} {}", names.kind, version.name) };
+            write!(page, "\n## {kind}\n\n`{group}/{}`", version.name).unwrap();
             if !short.is_empty() {
                 write!(page, ", short `{}`", short.join("`, `")).unwrap();
             }
@@ -26,10 +28,11 @@ fn the_reference_of_kinds_is_current() {
             writeln!(page, ". {}", sentence(root)).unwrap();
             for part in ["spec", "status"] {
                 let schema = &root["properties"][part];
-                if !schema.is_object() {
+                // The status is the same in every version.
+                if !schema.is_object() || (part == "status" && !version.storage) {
                     continue;
                 }
-                write!(page, "\n### {part} of {}\n\n| field | type | meaning |\n|---|---|---|\n", names.kind).unwrap();
+                write!(page, "\n### {part} of {kind}\n\n| field | type | meaning |\n|---|---|---|\n").unwrap();
                 fields(&mut page, schema, "");
             }
         }

@@ -124,30 +124,33 @@ fn versions(found: &Found, row: &DefinitionRow) -> Vec<Finding> {
         hint,
     };
     let mut findings = Vec::new();
-    let other = |versions: &[String]| versions.iter().filter(|one| *one != "v1alpha2").cloned().collect::<Vec<_>>();
-    let stored = other(&row.stored);
+    let other = |versions: &[String], known: &[&str]| {
+        versions.iter().filter(|one| !known.contains(&one.as_str())).cloned().collect::<Vec<_>>()
+    };
+    let stored = other(&row.stored, &["v1alpha2"]);
     if !stored.is_empty() {
         findings.push(breaks(
             "StoredVersions",
             "status.storedVersions",
-            format!("MiniClusters may be stored as {}, which Tributary's definition does not have", stored.join(", ")),
+            format!("MiniClusters may be stored as {}, and Tributary stores v1alpha2 only", stored.join(", ")),
             format!(
                 "write every MiniCluster once (kubectl get miniclusters -A -o json | kubectl replace -f -), then kubectl \
                  patch crd {DEFINITION} --subresource=status --type=merge -p '{{\"status\":{{\"storedVersions\":[\"v1alpha2\"]}}}}'"
             ),
         ));
     }
-    let served = other(&row.served);
+    let served = other(&row.served, &["v1alpha1", "v1alpha2"]);
     if !served.is_empty() {
         findings.push(breaks(
             "ServedVersions",
             "spec.versions",
-            format!("{} is served, and Tributary serves v1alpha2 only", served.join(", ")),
+            format!("{} is served, and Tributary serves v1alpha1 and v1alpha2 only", served.join(", ")),
             "change apiVersion in the manifests and programs that use it".to_owned(),
         ));
     }
     let conversion = found.definition.as_ref().and_then(|definition| definition.spec.conversion.as_ref());
-    if conversion.is_some_and(|conversion| conversion.strategy == "Webhook") {
+    // Tributary's own agent has said so then.
+    if !row.tributarys && conversion.is_some_and(|conversion| conversion.strategy == "Webhook") {
         findings.push(breaks(
             "ConversionWebhook",
             "spec.conversion",

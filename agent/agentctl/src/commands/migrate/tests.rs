@@ -186,7 +186,7 @@ fn each_trouble_with_the_cluster_breaks() {
             |found| {
                 let versions = &mut found.definition.as_mut().unwrap().spec.versions;
                 let mut old = versions[0].clone();
-                old.name = "v1alpha1".into();
+                old.name = "v1alpha0".into();
                 versions.push(old);
             },
             "ServedVersions CustomResourceDefinition miniclusters.flux-framework.org spec.versions",

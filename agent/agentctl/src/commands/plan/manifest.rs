@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use kube::ResourceExt;
 use serde_json::Value;
-use tributary::api::crds;
 use tributary::api::minicluster::MiniCluster;
+use tributary::api::{crds, v1alpha1};
 
 use super::report::Problem;
 use crate::error::{Failure, Result};
@@ -133,7 +133,9 @@ fn mini_cluster(document: &Value, namespace: Option<&str>) -> Declared {
     {
         say("metadata.namespace", "OtherNamespace", format!("it says {written}, and --namespace says {asked}"));
     }
-    let mut object = serde_json::from_value::<MiniCluster>(document.clone()).unwrap_or_else(|error| {
+    // As the API server stores it.
+    let stored = v1alpha1::convert(document, v1alpha1::V1ALPHA2).unwrap_or_else(|_| document.clone());
+    let mut object = serde_json::from_value::<MiniCluster>(stored).unwrap_or_else(|error| {
         say("spec", "Unreadable", format!("it cannot be read: {error}"));
         MiniCluster::new(document["metadata"]["name"].as_str().unwrap_or_default(), Default::default())
     });

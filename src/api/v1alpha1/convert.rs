@@ -1,0 +1,105 @@
+//! Conversion of whole objects, both ways, without a loss.
+
+use serde_json::{Map, Value};
+
+use super::kept::Kept;
+use super::rules;
+
+/// `apiVersion` of the version before.
+pub const V1ALPHA1: &str = "flux-framework.org/v1alpha1";
+/// `apiVersion` of the version that is stored.
+pub const V1ALPHA2: &str = "flux-framework.org/v1alpha2";
+
+/// Annotation of an object in v1alpha2: what only v1alpha1 can say of it. JSON; not for people.
+const KEPT_V1ALPHA1: &str = "tributary.dev/kept-v1alpha1";
+/// Annotation of an object in v1alpha1: what only v1alpha2 can say of it.
+const KEPT_V1ALPHA2: &str = "tributary.dev/kept-v1alpha2";
+
+/// Why an object cannot be converted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConvertError {
+    /// It is no MiniCluster.
+    #[error("kind {kind:?} is not known: only MiniCluster is converted")]
+    Kind {
+        /// What it says it is.
+        kind: String,
+    },
+    /// It is of another version, or is wanted in another one.
+    #[error("version {version:?} is not known: there are {V1ALPHA1} and {V1ALPHA2}")]
+    Version {
+        /// The `apiVersion`.
+        version: String,
+    },
+}
+
+/// `object` in the version `to`, which is an `apiVersion`. Only `apiVersion`, `spec` and annotations change: the status
+/// is the same in both versions.
+///
+/// Converted there and back an object is what it was. A field that the other version has not is kept in an annotation,
+/// and given up if what stands for it there was edited meanwhile.
+///
+/// # Errors
+/// [`ConvertError`], for an object that is no MiniCluster of either version. No spec is refused: whoever wants to carry
+/// it out judges it.
+pub fn convert(object: &Value, to: &str) -> Result<Value, ConvertError> {
+    let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (kind, from) = (text("kind"), text("apiVersion"));
+    if kind != "MiniCluster" {
+        return Err(ConvertError::Kind { kind });
+    }
+    let way = match (from.as_str(), to) {
+        (V1ALPHA1, V1ALPHA2) => {
+            Way { there: rules::forward, back: rules::back, taken: KEPT_V1ALPHA2, left: KEPT_V1ALPHA1 }
+        }
+        (V1ALPHA2, V1ALPHA1) => {
+            Way { there: rules::back, back: rules::forward, taken: KEPT_V1ALPHA1, left: KEPT_V1ALPHA2 }
+        }
+        (V1ALPHA1 | V1ALPHA2, to) if from == to => return Ok(object.clone()),
+        (V1ALPHA1 | V1ALPHA2, _) => return Err(ConvertError::Version { version: to.to_owned() }),
+        _ => return Err(ConvertError::Version { version: from }),
+    };
+    let mut converted = object.clone();
+    converted["apiVersion"] = to.into();
+    if let Some(spec) = object.get("spec").filter(|spec| spec.is_object()) {
+        converted["spec"] = way.convert(spec, &mut converted["metadata"]);
+    }
+    Ok(converted)
+}
+
+/// One direction.
+struct Way {
+    there: fn(&Value) -> Value,
+    back: fn(&Value) -> Value,
+    /// The annotation that holds what only the target can say.
+    taken: &'static str,
+    /// The annotation for what only the source can say.
+    left: &'static str,
+}
+
+impl Way {
+    fn convert(&self, spec: &Value, metadata: &mut Value) -> Value {
+        let mut converted = (self.there)(spec);
+        let mut annotations = match metadata.get_mut("annotations").map(Value::take) {
+            Some(Value::Object(annotations)) => annotations,
+            _ => Map::new(),
+        };
+        // One that nobody can read any more stays where it is.
+        let kept = annotations.get(self.taken).and_then(Value::as_str).map(serde_json::from_str::<Kept>);
+        if let Some(Ok(kept)) = kept {
+            kept.restore(&mut converted);
+            annotations.remove(self.taken);
+        }
+        annotations.remove(self.left);
+        let lost = Kept::of(spec, &(self.back)(&converted));
+        if !lost.is_empty() {
+            let text = serde_json::to_string(&lost).expect("JSON goes into text");
+            annotations.insert(self.left.to_owned(), text.into());
+        }
+        if !annotations.is_empty() {
+            metadata["annotations"] = Value::Object(annotations);
+        } else if let Value::Object(metadata) = metadata {
+            metadata.remove("annotations");
+        }
+        converted
+    }
+}

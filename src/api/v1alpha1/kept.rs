@@ -1,0 +1,228 @@
+//! What a version has no field for, kept beside the object that lacks it.
+//!
+//! An entry says where a field stood, what it was, and what the conversion alone makes of it: nothing, for a field
+//! without counterpart. On the way back an entry counts only while the conversion still makes the same of that field.
+//! Otherwise somebody has edited its counterpart since, and the edit wins, for that field alone.
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+
+/// Fields that the other version cannot say.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Kept(Vec<Entry>);
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Entry {
+    at: Vec<Step>,
+    /// Absent: the field was not written.
+    #[serde(default, deserialize_with = "written", skip_serializing_if = "Option::is_none")]
+    value: Option<Value>,
+    /// What conversion alone gives; absent: no field.
+    #[serde(default, deserialize_with = "written", skip_serializing_if = "Option::is_none")]
+    unless: Option<Value>,
+}
+
+/// `null` is a value that somebody wrote.
+fn written<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Step {
+    Field(String),
+    /// An element of a list. It is the same one as long as it bears the same name.
+    Item {
+        index: usize,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
+    },
+}
+
+impl Kept {
+    /// What of `original` is another in `back`, which is what comes back of it by conversion alone.
+    pub(super) fn of(original: &Value, back: &Value) -> Self {
+        let mut kept = Self::default();
+        kept.collect(Some(original), Some(back), &mut Vec::new());
+        kept
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Puts back what was kept, except where the counterpart was edited since.
+    pub(super) fn restore(self, into: &mut Value) {
+        // In this order: a section that only fields without counterpart had made is empty after them.
+        for Entry { at, value, unless } in self.0 {
+            if find(into, &at) == Found::from(unless.as_ref()) {
+                set(into, &at, value);
+            }
+        }
+    }
+
+    fn collect(&mut self, original: Option<&Value>, back: Option<&Value>, at: &mut Vec<Step>) {
+        match (original, back) {
+            (original, back) if original == back => {}
+            (Some(Value::Object(original)), Some(Value::Object(back))) => {
+                let mut keys: Vec<&String> = original.keys().chain(back.keys()).collect();
+                keys.sort();
+                keys.dedup();
+                for key in keys {
+                    self.below(Step::Field(key.clone()), original.get(key), back.get(key), at);
+                }
+            }
+            (Some(Value::Object(original)), None) if !original.is_empty() => {
+                for (key, value) in original {
+                    self.below(Step::Field(key.clone()), Some(value), None, at);
+                }
+            }
+            (None, Some(Value::Object(back))) if !back.is_empty() => {
+                for (key, value) in back {
+                    self.below(Step::Field(key.clone()), None, Some(value), at);
+                }
+                self.collect(None, Some(&Value::Object(Map::new())), at);
+            }
+            (Some(Value::Array(original)), Some(Value::Array(back))) if alike(original, back) => {
+                for (index, (original, back)) in original.iter().zip(back).enumerate() {
+                    let name = name(original).map(str::to_owned);
+                    self.below(Step::Item { index, name }, Some(original), Some(back), at);
+                }
+            }
+            (original, back) => {
+                self.0.push(Entry { at: at.clone(), value: original.cloned(), unless: back.cloned() });
+            }
+        }
+    }
+
+    fn below(&mut self, step: Step, original: Option<&Value>, back: Option<&Value>, at: &mut Vec<Step>) {
+        at.push(step);
+        self.collect(original, back, at);
+        at.pop();
+    }
+}
+
+/// Lists of the same things, which differ in their parts.
+fn alike(one: &[Value], other: &[Value]) -> bool {
+    let same = |(one, other): (&Value, &Value)| one.is_object() && other.is_object() && name(one) == name(other);
+    one.len() == other.len() && one.iter().zip(other).all(same)
+}
+
+fn name(item: &Value) -> Option<&str> {
+    item.get("name").and_then(Value::as_str).filter(|name| !name.is_empty())
+}
+
+#[derive(PartialEq)]
+enum Found<'a> {
+    /// There is no such element any more.
+    Gone,
+    Absent,
+    There(&'a Value),
+}
+
+impl<'a> From<Option<&'a Value>> for Found<'a> {
+    fn from(value: Option<&'a Value>) -> Self {
+        value.map_or(Self::Absent, Self::There)
+    }
+}
+
+fn find<'a>(value: &'a Value, at: &[Step]) -> Found<'a> {
+    let Some((step, rest)) = at.split_first() else { return Found::There(value) };
+    match step {
+        Step::Field(key) => match value {
+            Value::Object(map) => map.get(key).map_or_else(|| nowhere(rest), |below| find(below, rest)),
+            // Something else stands where the section was.
+            _ => Found::Gone,
+        },
+        Step::Item { index, name } => match position(value, *index, name.as_deref()) {
+            Some(position) => find(&value[position], rest),
+            None => Found::Gone,
+        },
+    }
+}
+
+/// Below a section that is not there: its fields are absent, and elements of its lists are gone.
+fn nowhere<'a>(rest: &[Step]) -> Found<'a> {
+    if rest.iter().any(|step| matches!(step, Step::Item { .. })) { Found::Gone } else { Found::Absent }
+}
+
+/// Where the element is now: by its name, or where it was if it has none.
+fn position(list: &Value, index: usize, wanted: Option<&str>) -> Option<usize> {
+    let items = list.as_array()?;
+    if items.get(index).is_some_and(|item| name(item) == wanted) {
+        return Some(index);
+    }
+    let mut named = items.iter().enumerate().filter(|(_, item)| name(item) == wanted).map(|(position, _)| position);
+    named.next().filter(|_| named.next().is_none())
+}
+
+fn set(value: &mut Value, at: &[Step], new: Option<Value>) {
+    let Some((step, rest)) = at.split_first() else {
+        *value = new.unwrap_or_else(|| Value::Object(Map::new()));
+        return;
+    };
+    match (step, value) {
+        (Step::Field(key), Value::Object(map)) => match (rest.is_empty(), new) {
+            (true, Some(new)) => drop(map.insert(key.clone(), new)),
+            (true, None) => drop(map.remove(key)),
+            (false, new) => set(map.entry(key.clone()).or_insert_with(|| Value::Object(Map::new())), rest, new),
+        },
+        (Step::Item { index, name }, list) => {
+            if let Some(position) = position(list, *index, name.as_deref()) {
+                set(&mut list[position], rest, new);
+            }
+        }
+        (Step::Field(_), _) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_conversion_loses_is_kept_and_comes_back() {
+        let original = json!({"size": 2, "users": [{"name": "ann"}], "logging": {}, "flux": {"installRoot": "/opt"},
+            "containers": [{"cores": 2}, {"name": "side", "exports": {"A": "1"}}], "nothing": null});
+        let back = json!({"size": 2, "containers": [{"cores": 2, "fluxUser": {"name": "flux"}}, {"name": "side"}]});
+        let text = serde_json::to_string(&Kept::of(&original, &back)).unwrap();
+        let kept: Kept = serde_json::from_str(&text).unwrap();
+        let mut restored = back.clone();
+        kept.clone().restore(&mut restored);
+        assert_eq!(restored, original);
+
+        // One container was added in front, another one was edited, and a section was begun.
+        let mut edited = json!({"size": 3, "logging": {"quiet": true},
+            "containers": [{"name": "new"}, {"cores": 2, "fluxUser": {"name": "ann"}}, {"name": "side"}]});
+        kept.restore(&mut edited);
+        assert_eq!(
+            edited,
+            json!({"size": 3, "logging": {"quiet": true}, "users": [{"name": "ann"}], "flux": {"installRoot": "/opt"},
+                "containers": [{"name": "new"}, {"cores": 2, "fluxUser": {"name": "ann"}},
+                    {"name": "side", "exports": {"A": "1"}}], "nothing": null})
+        );
+    }
+
+    #[test]
+    fn fields_of_a_section_that_conversion_begins_are_kept_one_by_one() {
+        let kept = Kept::of(&json!({}), &json!({"flux": {"logLevel": 6, "container": {"disable": true}}}));
+        let mut same = json!({"flux": {"logLevel": 6, "container": {"disable": true}}});
+        kept.clone().restore(&mut same);
+        assert_eq!(same, json!({}));
+        let mut edited = json!({"flux": {"logLevel": 7, "container": {"disable": true}}});
+        kept.restore(&mut edited);
+        assert_eq!(edited, json!({"flux": {"logLevel": 7}}));
+    }
+
+    #[test]
+    fn what_belonged_to_a_container_goes_with_it() {
+        let original = json!({"containers": [{"name": "a", "x": 1}, {"name": "b", "x": 2}]});
+        let kept = Kept::of(&original, &json!({"containers": [{"name": "a"}, {"name": "b"}]}));
+        let mut edited = json!({"containers": [{"name": "b"}]});
+        kept.restore(&mut edited);
+        assert_eq!(edited, json!({"containers": [{"name": "b", "x": 2}]}));
+    }
+}

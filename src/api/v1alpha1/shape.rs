@@ -1,0 +1,84 @@
+//! What the API server does to a spec when it reads one: fields that its version has not are dropped, defaults are
+//! written.
+//!
+//! Conversion does the same to its result. So nothing that the API server does afterwards looks like an edit by
+//! somebody.
+//!
+//! Source: <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#defaulting>
+
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value};
+
+/// `value` as the API server would show it, given its structural schema.
+pub(super) fn settle(value: &mut Value, schema: &Value) {
+    prune(value, schema);
+    fill(value, schema);
+}
+
+fn prune(value: &mut Value, schema: &Value) {
+    let open = schema["x-kubernetes-preserve-unknown-fields"] == true;
+    match value {
+        Value::Object(map) => {
+            let known = schema["properties"].as_object();
+            let others = schema.get("additionalProperties").filter(|others| others.is_object());
+            if !open && others.is_none() {
+                map.retain(|key, _| known.is_some_and(|known| known.contains_key(key)));
+            }
+            for (key, below) in map.iter_mut() {
+                if let Some(schema) = known.and_then(|known| known.get(key)).or(others) {
+                    prune(below, schema);
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| prune(item, &schema["items"])),
+        _ => {}
+    }
+}
+
+fn fill(value: &mut Value, schema: &Value) {
+    match value {
+        Value::Object(map) => {
+            for (key, schema) in schema["properties"].as_object().into_iter().flatten() {
+                if !map.contains_key(key)
+                    && let Some(default) = schema.get("default").filter(|default| !default.is_null())
+                {
+                    map.insert(key.clone(), default.clone());
+                }
+            }
+            for (key, below) in map.iter_mut() {
+                let known = schema["properties"].get(key);
+                if let Some(schema) = known.or_else(|| schema.get("additionalProperties")) {
+                    fill(below, schema);
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| fill(item, &schema["items"])),
+        _ => {}
+    }
+}
+
+/// The section `spec.flux` of v1alpha1 in which nobody wrote anything.
+pub(super) fn unwritten(schema: &Value) -> Value {
+    let mut section = Value::Object(Map::new());
+    fill(&mut section, schema);
+    section
+}
+
+/// The schemas of `spec`, as they are in the definition.
+pub(super) struct Schemas {
+    pub(super) v1alpha1: Value,
+    pub(super) v1alpha2: Value,
+}
+
+/// Made once: a schema is a walk through all types.
+pub(super) static SCHEMAS: LazyLock<Schemas> = LazyLock::new(|| {
+    let definitions = crate::api::crds();
+    let versions = definitions.iter().find(|one| one.spec.names.kind == "MiniCluster").map(|one| &one.spec.versions);
+    let of = |name: &str| {
+        let version = versions.and_then(|versions| versions.iter().find(|one| one.name == name));
+        let schema = serde_json::to_value(version.map(|one| &one.schema)).expect("a schema is JSON");
+        schema.pointer("/openAPIV3Schema/properties/spec").cloned().expect("each version has a spec")
+    };
+    Schemas { v1alpha1: of("v1alpha1"), v1alpha2: of("v1alpha2") }
+});

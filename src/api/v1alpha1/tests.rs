@@ -1,0 +1,203 @@
+use proptest::prelude::*;
+use proptest::sample::select;
+use serde_json::{Map, Value, json};
+
+use super::shape::SCHEMAS;
+use super::{ConvertError, V1ALPHA1, V1ALPHA2, convert};
+use crate::api::minicluster::MiniCluster;
+
+fn object(version: &str, spec: Value) -> Value {
+    json!({"apiVersion": version, "kind": "MiniCluster",
+        "metadata": {"name": "lake", "namespace": "waters", "annotations": {"team": "hydrology"}},
+        "spec": spec, "status": {"size": 2, "phase": "Running"}})
+}
+
+fn there(spec: Value) -> Value {
+    convert(&object(V1ALPHA1, spec), V1ALPHA2).unwrap()
+}
+
+fn kept(object: &Value) -> Option<&Value> {
+    object["metadata"]["annotations"].get("tributary.dev/kept-v1alpha1")
+}
+
+/// Values that a structural schema takes, zero values among them.
+fn values(schema: &Value, depth: u32) -> BoxedStrategy<Value> {
+    if schema["x-kubernetes-int-or-string"] == true {
+        return select(vec![json!(4), json!("500m")]).boxed();
+    }
+    match schema["type"].as_str() {
+        Some("boolean") => any::<bool>().prop_map(Value::from).boxed(),
+        Some("integer" | "number") => (0..9i64).prop_map(Value::from).boxed(),
+        Some("string") => select(vec!["", "flux", "a", "b", "/data", "hostpath"]).prop_map(Value::from).boxed(),
+        Some("array") => {
+            let most = if depth < 2 { 3 } else { 2 };
+            prop::collection::vec(values(&schema["items"], depth + 1), 0..most).prop_map(Value::from).boxed()
+        }
+        Some("object") if schema["additionalProperties"].is_object() => {
+            let below = values(&schema["additionalProperties"], depth + 1);
+            prop::collection::btree_map(select(vec!["a", "b", "c"]), below, 0..3)
+                .prop_map(|map| map.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+                .boxed()
+        }
+        Some("object") => {
+            let odds = if depth == 0 { 0.4 } else { 0.25 };
+            let required = schema["required"].as_array().cloned().unwrap_or_default();
+            let fields = schema["properties"].as_object().into_iter().flatten().map(|(key, below)| {
+                let key = key.clone();
+                let odds = if required.contains(&json!(key)) { 1.0 } else { odds };
+                prop::option::weighted(odds, values(below, depth + 1))
+                    .prop_map(move |value| Some((key.clone(), value?)))
+            });
+            fields
+                .collect::<Vec<_>>()
+                .prop_map(|fields| Value::Object(fields.into_iter().flatten().collect::<Map<_, _>>()))
+                .boxed()
+        }
+        _ => Just(json!("text")).boxed(),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(192))]
+
+    #[test]
+    fn v1alpha1_comes_back_from_v1alpha2_as_it_was(spec in values(&SCHEMAS.v1alpha1, 0)) {
+        let original = object(V1ALPHA1, spec);
+        let converted = convert(&original, V1ALPHA2).unwrap();
+        prop_assert_eq!(convert(&converted, V1ALPHA1).unwrap(), original);
+    }
+
+    #[test]
+    fn v1alpha2_comes_back_from_v1alpha1_as_it_was(spec in values(&SCHEMAS.v1alpha2, 0)) {
+        let original = object(V1ALPHA2, spec);
+        let converted = convert(&original, V1ALPHA1).unwrap();
+        prop_assert_eq!(convert(&converted, V1ALPHA2).unwrap(), original);
+    }
+
+    /// What the API server does to an object after conversion: nothing is left to do.
+    #[test]
+    fn results_are_as_the_api_server_shows_them(spec in values(&SCHEMAS.v1alpha1, 0)) {
+        let mut converted = there(spec);
+        let before = converted["spec"].clone();
+        super::shape::settle(&mut converted["spec"], &SCHEMAS.v1alpha2);
+        prop_assert_eq!(&converted["spec"], &before);
+        prop_assert!(serde_json::from_value::<MiniCluster>(converted).is_ok());
+    }
+
+    /// Whatever is edited in v1alpha2 is edited, also where something was kept.
+    #[test]
+    fn edits_of_v1alpha2_survive(spec in values(&SCHEMAS.v1alpha1, 0), edited in values(&SCHEMAS.v1alpha2, 0)) {
+        let mut stored = there(spec);
+        stored["spec"] = edited;
+        let shown = convert(&stored, V1ALPHA1).unwrap();
+        prop_assert_eq!(&convert(&shown, V1ALPHA2).unwrap()["spec"], &stored["spec"]);
+    }
+}
+
+#[test]
+fn fields_of_the_same_name_are_of_the_same_type() {
+    fn walk(older: &Value, newer: &Value, path: &str, walked: &mut usize) {
+        *walked += 1;
+        for key in ["type", "x-kubernetes-int-or-string"] {
+            assert_eq!(older[key], newer[key], "{path}");
+        }
+        for key in ["items", "additionalProperties"] {
+            if older[key].is_object() {
+                walk(&older[key], &newer[key], path, walked);
+            }
+        }
+        for (name, older) in older["properties"].as_object().into_iter().flatten() {
+            if let Some(newer) = newer["properties"].get(name) {
+                walk(older, newer, &format!("{path}.{name}"), walked);
+            }
+        }
+    }
+    let mut walked = 0;
+    walk(&SCHEMAS.v1alpha1, &SCHEMAS.v1alpha2, "spec", &mut walked);
+    assert!(walked > 100, "{walked}");
+}
+
+#[test]
+fn a_plain_minicluster_needs_no_annotation() {
+    let spec = json!({"cleanup": true, "size": 4, "tasks": 2, "deadlineSeconds": 100, "interactive": false,
+        "logging": {"quiet": true, "strict": true, "debug": false, "zeromq": false, "timed": false},
+        "containers": [{"image": "lammps", "pullAlways": false, "command": "lmp", "workingDir": "/home/flux"}]});
+    let converted = there(spec);
+    assert_eq!(kept(&converted), None);
+    let spec = &converted["spec"];
+    assert_eq!(spec["flux"]["container"]["disable"], true);
+    assert_eq!(spec["logging"]["strict"], true);
+    assert_eq!(spec["containers"][0]["fluxUser"], json!({"name": "flux"}));
+    assert_eq!(converted["status"], json!({"size": 2, "phase": "Running"}));
+}
+
+#[test]
+fn older_fields_become_those_of_today() {
+    let spec = json!({
+        "podLabels": {"a": "old", "b": "old"}, "pod": {"labels": {"a": "new"}},
+        "volumes": {"data": {"path": "/tmp/data", "class": "hostpath"}},
+        "containers": [
+            {"name": "side", "exports": {"A": "1"}, "environment": {"A": "0", "B": "2"}, "postStartExec": "date"},
+            {"runFlux": true, "fluxOptionFlags": "-ompi=openmpi@5", "fluxLogLevel": 7, "preCommand": "env",
+             "commands": {"runFluxAsRoot": true}, "volumes": {"data": {"path": "/data", "readonly": true}}},
+        ],
+    });
+    let converted = there(spec);
+    let spec = &converted["spec"];
+    assert_eq!(spec["pod"]["labels"], json!({"a": "new", "b": "old"}));
+    assert_eq!(spec["volumes"]["data"]["storageClass"], "hostpath");
+    assert_eq!(spec["containers"][0]["environment"], json!({"A": "1", "B": "2"}));
+    assert_eq!(spec["containers"][0]["lifeCycle"]["postStartExec"], "date");
+    let runner = &spec["containers"][1];
+    assert_eq!(runner["volumes"]["data"]["readOnly"], true);
+    assert_eq!((&runner["preCommand"], runner.get("fluxUser")), (&json!("env"), None));
+    assert_eq!((&spec["flux"]["optionFlags"], &spec["flux"]["logLevel"]), (&json!("-ompi=openmpi@5"), &json!(7)));
+}
+
+#[test]
+fn the_container_that_does_not_say_otherwise_runs_flux() {
+    let runs = |containers: Value| {
+        let converted = there(json!({ "containers": containers }));
+        let containers = converted["spec"]["containers"].as_array().unwrap().clone();
+        containers.iter().map(|one| one["runFlux"] == true).collect::<Vec<_>>()
+    };
+    assert_eq!(runs(json!([{}, {"runFlux": false}])), [true, false]);
+    assert_eq!(runs(json!([{}, {"runFlux": true}])), [false, true]);
+    assert_eq!(runs(json!([{}, {}])), [false, false], "it cannot be told");
+}
+
+#[test]
+fn kept_fields_go_one_by_one_with_their_counterparts() {
+    let spec = json!({"users": [{"name": "ann"}], "podLabels": {"a": "1"}, "cleanup": true, "size": 1, "tasks": 1,
+        "containers": [{"fluxOptionFlags": "-o a", "exports": {"A": "1"}, "image": "x"}]});
+    let mut stored = there(spec);
+    assert!(kept(&stored).is_some());
+    stored["spec"]["flux"]["optionFlags"] = json!("-o b");
+    let shown = convert(&stored, V1ALPHA1).unwrap();
+    let spec = &shown["spec"];
+    assert_eq!(spec["users"], json!([{"name": "ann"}]), "it has no counterpart to edit");
+    assert_eq!((&spec["podLabels"], spec.get("pod")), (&json!({"a": "1"}), None));
+    assert_eq!(spec["containers"][0]["exports"], json!({"A": "1"}));
+    assert_eq!(spec["flux"]["optionFlags"], "-o b");
+    assert_eq!(convert(&shown, V1ALPHA2).unwrap()["spec"], stored["spec"]);
+}
+
+#[test]
+fn what_nobody_can_read_stays_where_it_is() {
+    let mut stored = object(V1ALPHA2, json!({"containers": []}));
+    stored["metadata"]["annotations"]["tributary.dev/kept-v1alpha1"] = json!("{no json");
+    let shown = convert(&stored, V1ALPHA1).unwrap();
+    assert_eq!(kept(&shown), Some(&json!("{no json")));
+}
+
+#[test]
+fn only_miniclusters_of_known_versions_are_converted() {
+    let pod = json!({"apiVersion": "v1", "kind": "Pod"});
+    assert_eq!(convert(&pod, V1ALPHA2), Err(ConvertError::Kind { kind: "Pod".into() }));
+    let newer = object("flux-framework.org/v1", json!({}));
+    assert_eq!(convert(&newer, V1ALPHA2), Err(ConvertError::Version { version: "flux-framework.org/v1".into() }));
+    let unknown = convert(&object(V1ALPHA2, json!({})), "flux-framework.org/v2");
+    assert_eq!(unknown, Err(ConvertError::Version { version: "flux-framework.org/v2".into() }));
+    let same = object(V1ALPHA1, json!({"size": 1}));
+    assert_eq!(convert(&same, V1ALPHA1).unwrap(), same);
+}
