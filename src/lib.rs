@@ -8,7 +8,7 @@
 //!
 //! | room | what lives there | may use |
 //! |---|---|---|
-//! | [`api`] | the kinds: MiniCluster, ClusterPeer, Burst, HostedBurst; labels and names | – |
+//! | [`api`] | the kinds: MiniCluster (and its v1alpha1, with conversion), ClusterPeer, Burst, HostedBurst; labels and names | – |
 //! | [`flux`] | Flux's own formats, pure: host list, rank map, R, broker.toml, curve certificate | – |
 //! | [`contract`] | what root and provider say to each other, and the ports between bursting and federation | – |
 //! | [`render`] | MiniCluster → Kubernetes objects, pure | api, flux |
@@ -16,6 +16,7 @@
 //! | [`reconcile`] | the MiniCluster controller | api, flux, render, cluster |
 //! | [`bursting`] | root side (place, offer) and provider side (admit, materialize) of a burst | api, flux, contract, render, cluster |
 //! | [`queue`] | who may start: FluxSetup's quota, FluxJobs, and MiniClusters that ask before their Job is made | api, render, cluster |
+//! | [`webhook`] | the conversion webhook's answers, and its certificate | api |
 //! | [`federation`] | wire, session, mesh, identity, QUIC; no Kubernetes in here | contract, flux |
 //! | [`admin`] | the read-only documents shared by the daemon and `agentctl` | contract |
 //! | [`guide`] | the user guide | – |
@@ -46,3 +47,5 @@ pub mod queue;
 pub mod reconcile;
 #[cfg(feature = "kubernetes")]
 pub mod render;
+#[cfg(feature = "kubernetes")]
+pub mod webhook;

@@ -108,6 +108,9 @@ pub const ROTATE: &str = "tributary.dev/rotate";
 /// Annotation of that Secret: the value of [`ROTATE`] that was carried out last.
 pub const ROTATED: &str = "tributary.dev/rotated";
 
+/// Annotation of the definition of MiniClusters: the agents that convert them, as `namespace/service`, or their address.
+pub const CONVERTED_BY: &str = "tributary.dev/converted-by";
+
 /// Values of [`ROLE`].
 pub mod role {
     /// The Service that bursts reach the lead broker by, on the root.
@@ -146,6 +149,8 @@ pub mod manager {
     pub const TRUST: &str = "tributary-trust";
     /// Writes the status of FluxSetups and FluxJobs, and makes the MiniClusters of FluxJobs.
     pub const QUEUE: &str = "tributary-queue";
+    /// Says in the definition of MiniClusters who converts them.
+    pub const CONVERSION: &str = "tributary-conversion";
     /// What people write through `agentctl`.
     pub const AGENTCTL: &str = "agentctl";
 }

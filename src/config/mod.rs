@@ -12,6 +12,7 @@ mod kubernetes;
 mod liveness;
 mod log;
 mod text;
+mod webhook;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -28,6 +29,7 @@ pub use health::HealthConfig;
 pub use kubernetes::KubernetesConfig;
 pub use liveness::LivenessConfig;
 pub use log::{LogConfig, LogFormat};
+pub use webhook::WebhookConfig;
 
 /// Prefix of the environment variables; `__` separates section and key.
 pub const ENV_PREFIX: &str = "TRIBUTARY__";
@@ -46,6 +48,8 @@ pub struct Config {
     pub liveness: LivenessConfig,
     /// Times of bursts.
     pub bursting: BurstingConfig,
+    /// v1alpha1 MiniClusters, converted for the API server.
+    pub webhook: WebhookConfig,
     /// The read-only admin API.
     pub admin: AdminConfig,
     /// Probes and metrics.
@@ -116,6 +120,7 @@ impl Config {
         config.federation.check()?;
         config.bursting.check()?;
         config.liveness.check(config.grace())?;
+        config.webhook.check()?;
         Ok(config)
     }
 }

@@ -27,6 +27,9 @@ pub mod operating {}
 #[doc = include_str!("queueing.md")]
 pub mod queueing {}
 
+#[doc = include_str!("v1alpha1.md")]
+pub mod v1alpha1 {}
+
 #[doc = include_str!("starting.md")]
 pub mod starting {}
 

@@ -1,14 +1,20 @@
 //! The caches of our own kinds, which more than one part of an agent looks at, and the watches that fill them.
 
+use std::collections::BTreeSet;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
 use crate::api::burst::Burst;
+use crate::api::flux_job::FluxJob;
+use crate::api::flux_setup::FluxSetup;
 use crate::api::hosted_burst::HostedBurst;
 use crate::api::minicluster::MiniCluster;
 use crate::api::peer::ClusterPeer;
 use crate::clock::SystemRng;
 use crate::cluster::caches::{self, Cache, Selection};
 use crate::cluster::client::Clients;
-use futures::FutureExt;
-use futures::future::BoxFuture;
+use crate::cluster::discovery::ServedKind;
 
 /// The caches of our own kinds. Each kind is watched once per process.
 #[derive(Clone)]
@@ -24,6 +30,19 @@ pub struct Watches {
 }
 
 impl Watches {
+    /// All of our own kinds, in the versions that are read.
+    pub fn kinds() -> BTreeSet<ServedKind> {
+        [
+            ServedKind::of::<MiniCluster>(),
+            ServedKind::of::<ClusterPeer>(),
+            ServedKind::of::<Burst>(),
+            ServedKind::of::<HostedBurst>(),
+            ServedKind::of::<FluxSetup>(),
+            ServedKind::of::<FluxJob>(),
+        ]
+        .into()
+    }
+
     /// The caches, and the watches to spawn.
     pub fn new(clients: &Clients, namespace: &str) -> (Self, Vec<BoxFuture<'static, ()>>) {
         let reader = &clients.reader;

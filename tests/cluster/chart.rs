@@ -25,6 +25,7 @@ use tributary::api::join_token::JoinTokenRecord;
 use tributary::api::labels::{self, condition};
 use tributary::api::names;
 use tributary::api::peer::ClusterPeer;
+use tributary::api::v1alpha1;
 use tributary::bursting::provider::materialize::{egress_name, slice_names};
 use tributary_sandbox::{ADMIN, AuditLog, Cluster, Group, Options, Sandbox};
 use tributary_tests::agent::AGENT_USER;
@@ -152,6 +153,9 @@ async fn install<'a>(
     let notes = text(&output.stdout);
     assert!(notes.contains("link THIS_CONTEXT OTHER_CONTEXT"), "the notes say what comes next: {notes}");
 
+    if context == "east" {
+        v1alpha1_is_refused_while_nobody_converts(&client).await;
+    }
     let pods: Api<Pod> = Api::namespaced(client.clone(), SYSTEM);
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), SYSTEM);
     let running = eventually("the pods of the Deployment run", async || {
@@ -166,12 +170,16 @@ async fn install<'a>(
     .await;
     assert_eq!(running.len(), 2);
     let local = |name: &'static str, address: String| (name, address);
-    let instead = [
+    let mut instead = vec![
         local("TRIBUTARY__FEDERATION__LISTEN", federation.to_string()),
         local("TRIBUTARY__FEDERATION__JOIN__LISTEN", join.to_string()),
         local("TRIBUTARY__ADMIN__LISTEN", "127.0.0.1:0".to_owned()),
         local("TRIBUTARY__HEALTH__LISTEN", "127.0.0.1:0".to_owned()),
     ];
+    if context == "east" {
+        // Agents of some namespaces convert nothing.
+        instead.push(local("TRIBUTARY__WEBHOOK__LISTEN", "127.0.0.1:0".to_owned()));
+    }
     let mut agents = Vec::new();
     for pod in &running {
         agents.push(PodProcess::start(cluster, &client, pod, &instead, (group, directory)).await.unwrap());
@@ -179,6 +187,22 @@ async fn install<'a>(
     let installed = Installed { cluster, client, agents };
     says_where_it_is_reached(&installed, context).await;
     installed
+}
+
+/// No agent runs yet: an API server would take v1alpha1 for v1alpha2, and drop what it does not know.
+async fn v1alpha1_is_refused_while_nobody_converts(client: &Client) {
+    let spec = v1alpha1::MiniClusterSpec { pod_labels: [("a".into(), "b".into())].into(), ..Default::default() };
+    let older: Api<v1alpha1::MiniCluster> = Api::namespaced(client.clone(), "default");
+    let params = PostParams { dry_run: true, ..PostParams::default() };
+    let refusal = eventually("v1alpha1 is refused", async || {
+        let object = v1alpha1::MiniCluster::new("older", spec.clone());
+        match older.create(&params, &object).await {
+            Err(kube::Error::Api(status)) => Ok(status.message.clone()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    assert!(refusal.contains("nobody converts v1alpha1 here"), "{refusal}");
 }
 
 /// Nobody said it to the agents of the first cluster: Kubernetes chose the node port.

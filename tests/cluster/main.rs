@@ -10,6 +10,7 @@ mod availability;
 mod bursting;
 mod certificates;
 mod chart;
+mod conversion;
 mod corpus;
 mod faults;
 mod identity;

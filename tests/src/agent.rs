@@ -47,6 +47,8 @@ pub struct Agent {
     pub admin: SocketAddr,
     /// Its probes and metrics.
     pub health: SocketAddr,
+    /// Its conversion webhook.
+    pub webhook: SocketAddr,
     process: Mutex<Option<Arc<Process>>>,
 }
 
@@ -72,12 +74,15 @@ impl Agent {
             listen: free_udp()?,
             admin: free_tcp()?,
             health: free_tcp()?,
+            webhook: free_tcp()?,
             process: Mutex::new(None),
         };
         let mut text = String::new();
         writeln!(text, "[cluster]\nname = {:?}", setup.cluster)?;
         writeln!(text, "[kubernetes]\nkubeconfig = {:?}", setup.kubeconfig)?;
         writeln!(text, "[admin]\nlisten = \"{}\"\n[health]\nlisten = \"{}\"", agent.admin, agent.health)?;
+        // The API server is on this machine too.
+        writeln!(text, "[webhook]\nlisten = \"{0}\"\nurl = \"https://{0}\"", agent.webhook)?;
         writeln!(text, "[federation]\nlisten = \"{0}\"\nadvertise = [\"{0}\"]", agent.listen)?;
         writeln!(text, "tunnel = {{ listen = \"127.0.0.1\", address = \"{AGENT_POD}\" }}")?;
         if let Some(identity) = setup.identity {

@@ -76,6 +76,7 @@ federation:
   identity: {secret: issued-by-cert-manager, trustDomain: river, validity: 12h}
 liveness: {heartbeatMillis: 500, suspectMillis: 2000}
 bursting: {leaseSeconds: 600, drainSeconds: 10, graceSeconds: 60}
+webhook: {port: 9555, secret: issued-webhook, certManager: {enabled: true, issuerRef: {kind: ClusterIssuer, name: internal}}}
 log: {filter: 'tributary=debug,info', format: text}
 extraEnv: [{name: TRIBUTARY__LOG__FILTER, value: debug}]
 commonLabels: {team: hpc}
@@ -89,7 +90,7 @@ tolerations: [{key: node-role.kubernetes.io/control-plane, operator: Exists}]
 affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: pool, operator: In, values: [system]}]}]}}}
 topologySpreadConstraints: [{maxSkew: 1, topologyKey: rack, whenUnsatisfiable: ScheduleAnyway}]
 metrics: {serviceMonitor: {enabled: true, interval: 15s, labels: {release: prometheus}}}
-networkPolicy: {enabled: true, federationFrom: [{ipBlock: {cidr: 192.0.2.0/24}}], metricsFrom: [{namespaceSelector: {matchLabels: {name: monitoring}}}]}
+networkPolicy: {enabled: true, federationFrom: [{ipBlock: {cidr: 192.0.2.0/24}}], webhookFrom: [{ipBlock: {cidr: 192.0.2.128/25}}], metricsFrom: [{namespaceSelector: {matchLabels: {name: monitoring}}}]}
 ";
     let little = "
 cluster: {name: west}
@@ -134,6 +135,8 @@ fn a_wrong_value_is_refused_by_name() {
         "{cluster: {name: east}, crds: {install: false}}",
         "{cluster: {name: east}, log: {format: xml}}",
         "{cluster: {name: east}, watchNamespaces: [A]}",
+        "{cluster: {name: east}, webhook: {port: 0}}",
+        "{cluster: {name: east}, webhook: {certManager: {enabled: true}}}",
     ] {
         let refusal = template("tributary", values).expect_err(values);
         let sentences: Vec<_> = refusal.lines().filter(|line| !line.is_empty() && !line.contains("--debug")).collect();
@@ -166,6 +169,8 @@ fn the_agent_takes_the_configuration() {
     own.cluster.name = "east".into();
     own.cluster.domain = "cluster.local".into();
     own.federation.service = "tributary-federation".into();
+    own.webhook.listen = Some("[::]:9443".parse().unwrap());
+    own.webhook.service = "tributary-webhook".into();
     own.federation.tunnel.ports = Some("20000-20999".into());
     own.federation.pod_ips = read.federation.pod_ips.clone();
     own.log.format = LogFormat::Json;
@@ -179,9 +184,15 @@ fn the_agent_takes_the_configuration() {
 /// Every key of the agent is a value, comes from Kubernetes, or is not for pods.
 #[test]
 fn every_key_of_the_agent_can_be_set() {
-    let values = "{cluster: {name: east, labels: {a: b}}, federation: {identity: {trustDomain: river}}, watchNamespaces: [a], crds: {enabled: false}}";
+    let values =
+        "{cluster: {name: east, labels: {a: b}}, federation: {identity: {trustDomain: river}}, crds: {enabled: false}}";
+    let of_some = values.replace("crds:", "watchNamespaces: [a], crds:");
+    let texts = [values, &of_some].map(|values| {
+        let rendered = objects(&template("tributary", values).unwrap());
+        rendered["ConfigMap/tributary"]["data"]["tributary.toml"].as_str().unwrap().to_owned()
+    });
+    let text = texts.concat();
     let rendered = objects(&template("tributary", values).unwrap());
-    let text = rendered["ConfigMap/tributary"]["data"]["tributary.toml"].as_str().unwrap();
     let container = &rendered["Deployment/tributary"]["spec"]["template"]["spec"]["containers"][0];
     let variables: BTreeSet<&str> =
         container["env"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
@@ -207,7 +218,10 @@ fn every_key_of_the_agent_can_be_set() {
 #[test]
 fn the_kinds_outlive_their_release() {
     let alone = objects(&template("tributary-crds", "labels: {team: hpc}").unwrap());
-    assert_eq!(alone.len(), tributary::api::crds().len());
+    let policy =
+        ["", "Binding"].map(|kind| format!("ValidatingAdmissionPolicy{kind}/miniclusters-v1alpha1.flux-framework.org"));
+    assert!(policy.iter().all(|name| alone[name]["metadata"]["labels"]["team"] == "hpc"));
+    assert_eq!(alone.len(), tributary::api::crds().len() + policy.len());
     let with_agent = "{cluster: {name: east}, tributary-crds: {labels: {team: hpc}}}";
     let with_agent = objects(&template("tributary", with_agent).unwrap());
     for crd in tributary::api::crds() {
@@ -254,7 +268,7 @@ fn the_rules_stay_within_what_is_promised() {
             assert!(!secrets_of_all && !verbs.contains(&"deletecollection"), "{rule}");
         }
     }
-    for file in ["cluster-rules.yaml", "watched-rules.yaml", "namespace-rules.yaml"] {
+    for file in ["cluster-rules.yaml", "watched-rules.yaml", "webhook-rules.yaml", "namespace-rules.yaml"] {
         let text = std::fs::read_to_string(charts().join("tributary/files").join(file)).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         for pair in lines.windows(2).filter(|pair| pair[1].starts_with("- apiGroups")) {

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use syn::visit::Visit;
 
 /// Who may use whom. Rooms that are missing here may use nothing but the foundations.
-const EDGES: [(&str, &[&str]); 8] = [
+const EDGES: [(&str, &[&str]); 9] = [
     ("render", &["api", "flux"]),
     ("cluster", &["api"]),
     ("reconcile", &["api", "flux", "render", "cluster"]),
     ("bursting", &["api", "flux", "contract", "render", "cluster"]),
     ("queue", &["api", "render", "cluster"]),
     ("federation", &["contract", "flux"]),
+    ("webhook", &["api"]),
     ("admin", &["contract"]),
     ("telemetry", &["config"]),
 ];

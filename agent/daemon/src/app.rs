@@ -1,6 +1,5 @@
 //! Constructs every part of an agent and joins them. What it does in which order is all there is to see here.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -8,15 +7,9 @@ use futures::future;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tributary::api::burst::Burst;
-use tributary::api::flux_job::FluxJob;
-use tributary::api::flux_setup::FluxSetup;
-use tributary::api::hosted_burst::HostedBurst;
-use tributary::api::minicluster::MiniCluster;
-use tributary::api::peer::ClusterPeer;
 use tributary::clock::{SystemClock, SystemRng};
 use tributary::cluster::client::{Clients, ConnectOptions};
-use tributary::cluster::discovery::{ServedKind, await_kinds, cluster_uid};
+use tributary::cluster::discovery::{await_kinds, cluster_uid};
 use tributary::cluster::events::Events;
 use tributary::cluster::fence::Fence;
 use tributary::cluster::leadership::{Candidacy, Elector, holder};
@@ -32,6 +25,7 @@ use crate::admin_http::Admin;
 use crate::figures::{Figures, IdentityInUse};
 use crate::leader::{Leader, Parts};
 use crate::local_status::Local;
+use crate::webhook::Webhook;
 use crate::{health, upstream};
 
 /// Name of the agents' Lease.
@@ -55,15 +49,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
         ConnectOptions { kubeconfig: config.kubernetes.kubeconfig.clone(), context: config.kubernetes.context.clone() };
     let clients = Clients::connect(&options, fence.clone(), &RequestMetrics::register(&metrics), &clock).await?;
     let clients = clients.in_namespaces(&config.kubernetes.watch_namespaces);
-    let kinds = BTreeSet::from([
-        ServedKind::of::<MiniCluster>(),
-        ServedKind::of::<ClusterPeer>(),
-        ServedKind::of::<Burst>(),
-        ServedKind::of::<HostedBurst>(),
-        ServedKind::of::<FluxSetup>(),
-        ServedKind::of::<FluxJob>(),
-    ]);
-    let mut rng = SystemRng;
+    let (kinds, mut rng) = (Watches::kinds(), SystemRng);
     tokio::select! {
         found = await_kinds(&clients.reader, &kinds, &readiness, "kinds", &mut rng) => found?,
         () = stop.cancelled() => return Ok(()),
@@ -73,6 +59,9 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
 
     let (watches, mut filling) = Watches::new(&clients, &config.kubernetes.namespace);
     let settings = render::Context { cluster_domain: config.cluster.dns_domain().to_owned(), ..Default::default() };
+    let (webhook, more) = Webhook::new(&config, &clients, &clock);
+    filling.extend(more);
+    let conversions = webhook.listen().await?;
     let (mesh, seen_mesh) = watch::channel(None);
     let identity = Arc::<IdentityInUse>::default();
     let local = Arc::new(Local {
@@ -98,9 +87,11 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
         mesh,
         metrics,
         identity,
+        webhook: webhook.clone(),
     };
     let (leader, more) = Leader::new(&config, parts);
     filling.extend(more);
+    let webhook = tokio::spawn(webhook.serve(conversions, readiness.clone(), closed.clone()));
     let filling = tokio::spawn(future::join_all(filling));
     let admin = health::serve(admin_listener, Admin::new(local, seen_mesh).router(), closing.clone());
     let admin = tokio::spawn(admin);
@@ -133,6 +124,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
     filling.abort();
     admin.await.context("the admin API panicked")??;
     closed.cancel();
+    webhook.await.context("the webhook panicked")??;
     health.await.context("the probes panicked")??;
     tracing::info!("the agent has stopped");
     ended.context("the agent must end")

@@ -43,6 +43,7 @@ use crate::identity::Source;
 use crate::local_status::Local;
 use crate::queries::Queries;
 use crate::trust::{Taker, Teller};
+use crate::webhook::Webhook;
 
 /// How long after a failure the federation is tried again: the identity is not there yet, the port is taken.
 const RETRY: Duration = Duration::from_secs(5);
@@ -78,6 +79,8 @@ pub struct Parts {
     pub metrics: Arc<Metrics>,
     /// Where the identity is shown.
     pub identity: Arc<IdentityInUse>,
+    /// Converts MiniClusters.
+    pub webhook: Arc<Webhook>,
 }
 
 /// Begins the tasks of each term.
@@ -153,6 +156,7 @@ impl Leader {
         self.queueing.turnstile().begin();
         term.spawn("the queue", self.queueing.clone().run(term.stop()));
         term.spawn("the MiniCluster controller", self.controller.clone().run(term.stop()));
+        term.spawn("the keeper of the webhook", self.federation.parts.webhook.clone().keep(term.stop()));
         term.spawn("the federation", self.federation.clone().run(epoch, term.stop()));
     }
 }

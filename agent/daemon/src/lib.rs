@@ -8,6 +8,7 @@
 //! | [`entrance`] | leads peers to the agent that leads, and knows where they reach it |
 //! | [`enrolment`] | lets clusters join that have a token |
 //! | [`trust`] | new authorities: ours told to peers, theirs taken |
+//! | [`webhook`] | converts MiniClusters for the API server, on every replica |
 //! | [`upstream`] | refuses to run beside the Flux Operator |
 //! | [`log_level`] | follows `log.filter` while the agent runs |
 //! | [`figures`] | what metrics show of the objects |
@@ -18,7 +19,7 @@
 //! 1. `/readyz` says so, and the admin API stops answering.
 //! 2. The leader's scope ends: peers are told, writes in flight are waited for.
 //! 3. The Lease is given up, so that another replica leads at once.
-//! 4. Watches end, then `/livez` and `/metrics`.
+//! 4. Watches end, then conversions, `/livez` and `/metrics`.
 
 pub mod admin_http;
 pub mod app;
@@ -34,6 +35,7 @@ pub mod log_level;
 pub mod queries;
 pub mod trust;
 pub mod upstream;
+pub mod webhook;
 
 use std::ffi::OsString;
 use std::io::Write;

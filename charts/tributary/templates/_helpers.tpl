@@ -18,6 +18,15 @@
 {{- include "tributary.fullname" . }}-federation
 {{- end -}}
 
+{{- define "tributary.webhookService" -}}
+{{- include "tributary.fullname" . }}-webhook
+{{- end -}}
+
+{{- /* One definition of MiniClusters is the whole cluster's: an agent of some namespaces leaves it alone. */}}
+{{- define "tributary.webhook" -}}
+{{- if and .Values.webhook.enabled (not .Values.watchNamespaces) }}true{{ end -}}
+{{- end -}}
+
 {{- /* What selects the pods: it never changes in a release's life. `agentctl` looks for the first. */}}
 {{- define "tributary.selector" -}}
 app.kubernetes.io/name: {{ include "tributary.name" . }}
@@ -55,5 +64,8 @@ annotations:
 {{- $_ := required "cluster.name is required: the name of this cluster in the federation, e.g. --set cluster.name=east" .Values.cluster.name -}}
 {{- if eq (int .Values.federation.port) (int .Values.federation.join.port) -}}
 {{- fail "federation.join.port is federation.port already: clusters that join come in by a port of its own" -}}
+{{- end -}}
+{{- if and (include "tributary.webhook" .) .Values.webhook.certManager.enabled (not .Values.webhook.certManager.issuerRef) -}}
+{{- fail "webhook.certManager.issuerRef is required: the issuer that cert-manager shall use, e.g. {kind: ClusterIssuer, name: internal}" -}}
 {{- end -}}
 {{- end -}}

@@ -86,12 +86,13 @@ impl Way {
         // One that nobody can read any more stays where it is.
         let kept = annotations.get(self.taken).and_then(Value::as_str).map(serde_json::from_str::<Kept>);
         if let Some(Ok(kept)) = kept {
-            kept.restore(&mut converted);
+            kept.restore(&mut converted, spec);
             annotations.remove(self.taken);
         }
         annotations.remove(self.left);
-        let lost = Kept::of(spec, &(self.back)(&converted));
+        let mut lost = Kept::of(spec, &(self.back)(&converted));
         if !lost.is_empty() {
+            lost.find_counterparts(spec, &converted, self.there);
             let text = serde_json::to_string(&lost).expect("JSON goes into text");
             annotations.insert(self.left.to_owned(), text.into());
         }

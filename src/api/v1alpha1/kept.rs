@@ -2,7 +2,8 @@
 //!
 //! An entry says where a field stood, what it was, and what the conversion alone makes of it: nothing, for a field
 //! without counterpart. On the way back an entry counts only while the conversion still makes the same of that field.
-//! Otherwise somebody has edited its counterpart since, and the edit wins, for that field alone.
+//! Otherwise somebody has edited its counterpart since, and the edit wins, for that field alone. A field that became one
+//! of another name also says what became of it, which must be the same still.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
@@ -21,6 +22,16 @@ struct Entry {
     /// What conversion alone gives; absent: no field.
     #[serde(default, deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     unless: Option<Value>,
+    /// What became of it in the other version.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    counterparts: Vec<Counterpart>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Counterpart {
+    at: Vec<Step>,
+    #[serde(default, deserialize_with = "written", skip_serializing_if = "Option::is_none")]
+    value: Option<Value>,
 }
 
 /// `null` is a value that somebody wrote.
@@ -52,11 +63,40 @@ impl Kept {
         self.0.is_empty()
     }
 
-    /// Puts back what was kept, except where the counterpart was edited since.
-    pub(super) fn restore(self, into: &mut Value) {
+    /// Finds out what became of each field: what is another in the other version without it. `converted` is what
+    /// `original` became there, and `convert` how.
+    pub(super) fn find_counterparts(&mut self, original: &Value, converted: &Value, convert: fn(&Value) -> Value) {
+        let plain = convert(original);
+        let without = |entries: &[Entry]| {
+            let mut without = original.clone();
+            for entry in entries.iter().filter(|entry| entry.value.is_some()) {
+                set(&mut without, &entry.at, None);
+            }
+            convert(&without)
+        };
+        // Most fields that are kept have none.
+        if without(&self.0) == plain {
+            return;
+        }
+        for entry in &mut self.0 {
+            let differences = Self::of(&plain, &without(std::slice::from_ref(entry))).0;
+            let counterparts = differences.into_iter().filter_map(|one| match find(converted, &one.at) {
+                Found::There(value) => Some(Counterpart { at: one.at, value: Some(value.clone()) }),
+                Found::Absent => Some(Counterpart { at: one.at, value: None }),
+                Found::Gone => None,
+            });
+            entry.counterparts = counterparts.collect();
+        }
+    }
+
+    /// Puts back what was kept, except where the counterpart in `from` was edited since.
+    pub(super) fn restore(self, into: &mut Value, from: &Value) {
         // In this order: a section that only fields without counterpart had made is empty after them.
-        for Entry { at, value, unless } in self.0 {
-            if find(into, &at) == Found::from(unless.as_ref()) {
+        for Entry { at, value, unless, counterparts } in self.0 {
+            let mut counterparts = counterparts.iter();
+            if find(into, &at) == Found::from(unless.as_ref())
+                && counterparts.all(|one| find(from, &one.at) == Found::from(one.value.as_ref()))
+            {
                 set(into, &at, value);
             }
         }
@@ -91,7 +131,8 @@ impl Kept {
                 }
             }
             (original, back) => {
-                self.0.push(Entry { at: at.clone(), value: original.cloned(), unless: back.cloned() });
+                let (value, unless) = (original.cloned(), back.cloned());
+                self.0.push(Entry { at: at.clone(), value, unless, counterparts: Vec::new() });
             }
         }
     }
@@ -191,13 +232,13 @@ mod tests {
         let text = serde_json::to_string(&Kept::of(&original, &back)).unwrap();
         let kept: Kept = serde_json::from_str(&text).unwrap();
         let mut restored = back.clone();
-        kept.clone().restore(&mut restored);
+        kept.clone().restore(&mut restored, &json!({}));
         assert_eq!(restored, original);
 
         // One container was added in front, another one was edited, and a section was begun.
         let mut edited = json!({"size": 3, "logging": {"quiet": true},
             "containers": [{"name": "new"}, {"cores": 2, "fluxUser": {"name": "ann"}}, {"name": "side"}]});
-        kept.restore(&mut edited);
+        kept.restore(&mut edited, &json!({}));
         assert_eq!(
             edited,
             json!({"size": 3, "logging": {"quiet": true}, "users": [{"name": "ann"}], "flux": {"installRoot": "/opt"},
@@ -210,10 +251,10 @@ mod tests {
     fn fields_of_a_section_that_conversion_begins_are_kept_one_by_one() {
         let kept = Kept::of(&json!({}), &json!({"flux": {"logLevel": 6, "container": {"disable": true}}}));
         let mut same = json!({"flux": {"logLevel": 6, "container": {"disable": true}}});
-        kept.clone().restore(&mut same);
+        kept.clone().restore(&mut same, &json!({}));
         assert_eq!(same, json!({}));
         let mut edited = json!({"flux": {"logLevel": 7, "container": {"disable": true}}});
-        kept.restore(&mut edited);
+        kept.restore(&mut edited, &json!({}));
         assert_eq!(edited, json!({"flux": {"logLevel": 7}}));
     }
 
@@ -222,7 +263,7 @@ mod tests {
         let original = json!({"containers": [{"name": "a", "x": 1}, {"name": "b", "x": 2}]});
         let kept = Kept::of(&original, &json!({"containers": [{"name": "a"}, {"name": "b"}]}));
         let mut edited = json!({"containers": [{"name": "b"}]});
-        kept.restore(&mut edited);
+        kept.restore(&mut edited, &json!({}));
         assert_eq!(edited, json!({"containers": [{"name": "b", "x": 2}]}));
     }
 }

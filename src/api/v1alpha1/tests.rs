@@ -20,6 +20,9 @@ fn kept(object: &Value) -> Option<&Value> {
     object["metadata"]["annotations"].get("tributary.dev/kept-v1alpha1")
 }
 
+/// As often as a strategy allows.
+const ALWAYS: f64 = 0.999_999;
+
 /// Values that a structural schema takes, zero values among them.
 fn values(schema: &Value, depth: u32) -> BoxedStrategy<Value> {
     if schema["x-kubernetes-int-or-string"] == true {
@@ -44,7 +47,7 @@ fn values(schema: &Value, depth: u32) -> BoxedStrategy<Value> {
             let required = schema["required"].as_array().cloned().unwrap_or_default();
             let fields = schema["properties"].as_object().into_iter().flatten().map(|(key, below)| {
                 let key = key.clone();
-                let odds = if required.contains(&json!(key)) { 1.0 } else { odds };
+                let odds = if required.contains(&json!(key)) { ALWAYS } else { odds };
                 prop::option::weighted(odds, values(below, depth + 1))
                     .prop_map(move |value| Some((key.clone(), value?)))
             });
@@ -177,8 +180,18 @@ fn kept_fields_go_one_by_one_with_their_counterparts() {
     let spec = &shown["spec"];
     assert_eq!(spec["users"], json!([{"name": "ann"}]), "it has no counterpart to edit");
     assert_eq!((&spec["podLabels"], spec.get("pod")), (&json!({"a": "1"}), None));
-    assert_eq!(spec["containers"][0]["exports"], json!({"A": "1"}));
-    assert_eq!(spec["flux"]["optionFlags"], "-o b");
+    let runner = &spec["containers"][0];
+    assert_eq!(runner["exports"], json!({"A": "1"}));
+    assert_eq!((&spec["flux"]["optionFlags"], runner.get("fluxOptionFlags")), (&json!("-o b"), None));
+    assert_eq!(convert(&shown, V1ALPHA2).unwrap()["spec"], stored["spec"]);
+
+    stored["spec"]["pod"]["labels"].as_object_mut().unwrap().remove("a");
+    stored["spec"]["containers"][0]["environment"]["A"] = json!("2");
+    let shown = convert(&stored, V1ALPHA1).unwrap();
+    let spec = &shown["spec"];
+    assert_eq!((spec.get("podLabels"), &spec["users"]), (None, &json!([{"name": "ann"}])));
+    let runner = &spec["containers"][0];
+    assert_eq!((runner.get("exports"), &runner["environment"]), (None, &json!({"A": "2"})));
     assert_eq!(convert(&shown, V1ALPHA2).unwrap()["spec"], stored["spec"]);
 }
 

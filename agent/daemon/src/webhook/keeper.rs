@@ -1,0 +1,119 @@
+//! What the leader does for the webhooks of all replicas: it makes and renews their certificate, and leads the API
+//! server to them. A change of the Secret or of the definition is answered at once; otherwise it sleeps.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::ResourceExt;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tributary::api::labels::manager;
+use tributary::webhook::certificate::{BUNDLE, Material, renewed};
+
+use super::Webhook;
+use super::definition;
+use crate::identity::shape;
+
+/// How soon a failure is looked at again.
+const RETRY: Duration = Duration::from_secs(10);
+/// Longest sleep: the monotonic clock stops while a machine sleeps, and certificates do not.
+const LOOK_AGAIN: Duration = Duration::from_secs(3600);
+/// Shortest sleep.
+const SOON: Duration = Duration::from_millis(200);
+
+impl Webhook {
+    /// Keeps Secret and definition until the term ends.
+    pub async fn keep(self: Arc<Self>, stop: CancellationToken) {
+        let changed = Arc::new(Notify::new());
+        let (first, second) = (changed.clone(), changed.clone());
+        let _secrets = self.secrets.subscribe(move |_| first.notify_one());
+        let _definitions = self.definitions.subscribe(move |_| second.notify_one());
+        while !stop.is_cancelled() {
+            let wait = tokio::select! {
+                looked = self.look() => looked.unwrap_or_else(|error| {
+                    let error = format!("{error:#}");
+                    tracing::warn!(error, retry_in = ?RETRY, "v1alpha1 MiniClusters cannot be served as they should");
+                    RETRY
+                }),
+                () = stop.cancelled() => return,
+            };
+            tokio::select! {
+                () = changed.notified() => {}
+                () = tokio::time::sleep(wait) => {}
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+
+    /// One look at both; how long to sleep.
+    async fn look(&self) -> anyhow::Result<Duration> {
+        let (mut trust, mut wait) = (String::new(), LOOK_AGAIN);
+        if self.config.webhook.listen.is_some() {
+            let (secret, again) = self.secret().await?;
+            // Nobody is led to a webhook that has nothing to show.
+            self.certificates.take(&secret)?;
+            trust = text(&secret, BUNDLE).unwrap_or_default().to_owned();
+            wait = until(again, self.clock.wall()).min(LOOK_AGAIN);
+        }
+        let change = self.definitions.objects().iter().find_map(|one| one.change(&self.config, &trust));
+        if let Some(change) = change {
+            let api: Api<CustomResourceDefinition> = Api::all(self.clients.writer.clone());
+            let name = change["metadata"]["name"].as_str().unwrap_or_default();
+            let params = PatchParams::apply(manager::CONVERSION).force();
+            let applied = api.patch(name, &params, &Patch::Apply(&change)).await;
+            applied.map(drop).with_context(|| format!("failed to write spec.conversion of {name}"))?;
+            let strategy = change["spec"]["conversion"]["strategy"].as_str().unwrap_or_default();
+            tracing::info!(strategy, "the definition of MiniClusters says who converts them");
+        }
+        Ok(wait)
+    }
+
+    /// The Secret as it should be, and when to look at it again.
+    async fn secret(&self) -> anyhow::Result<(Secret, Timestamp)> {
+        let (namespace, name) = (&self.config.kubernetes.namespace, &self.config.webhook.secret);
+        let read: Api<Secret> = Api::namespaced(self.clients.reader.clone(), namespace);
+        let found = read.get_opt(name).await.with_context(|| format!("failed to read Secret {namespace}/{name}"))?;
+        if !self.config.webhook.issue {
+            let secret = found
+                .with_context(|| format!("Secret {namespace}/{name} is not there yet, and webhook.issue is off"))?;
+            return Ok((secret, Timestamp::MAX));
+        }
+        if found.as_ref().is_some_and(|secret| !shape::is_ours(secret)) {
+            bail!("Secret {namespace}/{name} is somebody else's: delete it, or set webhook.issue = false to use it");
+        }
+        let value = |key: &str| found.as_ref()?.data.as_ref()?.get(key).map(|value| value.0.as_slice());
+        let current = Material::read(value);
+        let Some(new) = renewed(current.as_ref(), &definition::names(&self.config), self.clock.wall())? else {
+            let again = current.map_or(Timestamp::MAX, |current| current.renew_at());
+            return Ok((found.context("what is current is there")?, again));
+        };
+        let exists = found.is_some();
+        let mut secret = found.unwrap_or_else(|| shape::new(namespace, name));
+        let values = new.expose().into_iter();
+        secret.data = Some(values.map(|(key, text)| (key.to_owned(), ByteString(text.as_bytes().to_vec()))).collect());
+        let write: Api<Secret> = Api::namespaced(self.clients.writer.clone(), namespace);
+        let written = if exists {
+            // As it was read: one that somebody changed meanwhile is a conflict, and looked at again.
+            write.replace(name, &PostParams::default(), &secret).await
+        } else {
+            write.create(&PostParams::default(), &secret).await
+        };
+        let secret = written.with_context(|| format!("failed to write Secret {namespace}/{name}"))?;
+        tracing::info!(secret = secret.name_any(), "the webhook has a new certificate");
+        Ok((secret, new.renew_at()))
+    }
+}
+
+fn text<'a>(secret: &'a Secret, key: &str) -> Option<&'a str> {
+    std::str::from_utf8(&secret.data.as_ref()?.get(key)?.0).ok()
+}
+
+fn until(at: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(at.duration_since(now)).unwrap_or_default().max(SOON)
+}

@@ -1,0 +1,184 @@
+//! MiniClusters of v1alpha1: the API server asks the agent's webhook, and the agent runs them.
+
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::{Client, CustomResourceExt, Resource, ResourceExt};
+use serde_json::{Value, json};
+use tributary::api::minicluster::MiniCluster;
+use tributary::api::v1alpha1;
+use tributary_tests::corpus::older_documents;
+use tributary_tests::eventually::eventually;
+use tributary_tests::federation::{SYSTEM, apply_crds};
+use tributary_tests::scenario::{Place, interactive};
+
+use crate::shared::{alone, places};
+
+/// Upstream's examples, as few as show every part of the type that they use.
+const EXAMPLES: [&str; 7] = [
+    "early-flux-restful-conveyorlc",
+    "flux-restful-minicluster-multi-tenant",
+    "scaling-basic",
+    "services-sidecar-nginx",
+    "tests-existing-volumes",
+    "tests-lammps",
+    "workflows-tree-with-variables",
+];
+
+/// MiniClusters of a place in v1alpha1.
+fn older(place: &Place) -> Api<DynamicObject> {
+    let resource = ApiResource::erase::<v1alpha1::MiniCluster>(&());
+    Api::namespaced_with(place.client.clone(), &place.namespace, &resource)
+}
+
+async fn written(place: &Place, name: &str, spec: &Value) -> DynamicObject {
+    let object = json!({"apiVersion": v1alpha1::V1ALPHA1, "kind": "MiniCluster",
+        "metadata": {"name": name, "namespace": place.namespace}, "spec": spec});
+    let object: DynamicObject = serde_json::from_value(object).unwrap();
+    older(place).create(&PostParams::default(), &object).await.unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+async fn definition(client: &Client) -> CustomResourceDefinition {
+    Api::all(client.clone()).get(MiniCluster::crd_name()).await.unwrap()
+}
+
+/// The bundle that the API server trusts, once somebody converts.
+async fn converted(client: &Client) -> Vec<u8> {
+    eventually("the definition names a webhook", async || {
+        let conversion = definition(client).await.spec.conversion;
+        let webhook = conversion.and_then(|conversion| conversion.webhook);
+        let bundle = webhook.and_then(|webhook| webhook.client_config?.ca_bundle);
+        bundle.map(|bundle| bundle.0).ok_or("it does not")
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn v1alpha1_is_served_by_the_agents() {
+    let federation = alone().await;
+    let [east, ..] = places(&federation, "conversion").await;
+    let bundle = converted(&east.client).await;
+
+    upstreams_examples_are_stored_and_run(&east).await;
+    edits_of_one_version_are_seen_in_the_other(&east).await;
+
+    // A chart that is upgraded says nothing of conversion, and takes nothing of it away.
+    apply_crds(&east.client).await.unwrap();
+    assert_eq!(definition(&east.client).await.spec.conversion.unwrap().strategy, "Webhook");
+    // Whoever does take it away finds it written again; and so does whoever removes the certificate.
+    let crds: Api<CustomResourceDefinition> = Api::all(east.client.clone());
+    let patch = Patch::Merge(json!({"spec": {"conversion": {"strategy": "None", "webhook": null}}}));
+    crds.patch(MiniCluster::crd_name(), &PatchParams::default(), &patch).await.unwrap();
+    assert_eq!(converted(&east.client).await, bundle);
+    let secrets: Api<Secret> = Api::namespaced(east.client.clone(), SYSTEM);
+    secrets.delete("tributary-webhook", &DeleteParams::default()).await.unwrap();
+    eventually("the API server trusts a new certificate", async || {
+        if converted(&east.client).await == bundle { Err("it is the old one") } else { Ok(()) }
+    })
+    .await;
+    eventually("conversion goes on with it", async || {
+        older(&east).list(&ListParams::default()).await.map(drop).map_err(|error| error.to_string())
+    })
+    .await;
+
+    // Without a webhook there is no v1alpha1, and nothing else is missing.
+    let before = east.mini_clusters().list(&ListParams::default()).await.unwrap().items;
+    federation.agent(0).stop(&federation.group).await.unwrap();
+    let error = older(&east).get("tests-lammps").await.unwrap_err().to_string();
+    assert!(error.contains("conversion webhook"), "{error}");
+    let after = east.mini_clusters().list(&ListParams::default()).await.unwrap().items;
+    let specs = |list: &[MiniCluster]| list.iter().map(|one| (one.name_any(), one.spec.clone())).collect::<Vec<_>>();
+    assert_eq!(specs(&before), specs(&after));
+    federation.agent(0).start(&federation.group).unwrap();
+    eventually("v1alpha1 is back", async || {
+        older(&east).get("tests-lammps").await.map(drop).map_err(|error| error.to_string())
+    })
+    .await;
+    for name in EXAMPLES {
+        east.delete(name).await;
+    }
+    federation.connected().await;
+}
+
+async fn upstreams_examples_are_stored_and_run(east: &Place) {
+    let documents = older_documents().unwrap();
+    for name in EXAMPLES {
+        let document = documents.iter().find(|one| one.file == format!("v1alpha1/{name}.yaml")).unwrap();
+        let made = written(east, name, &document.value["spec"]).await;
+        let again = older(east).get(name).await.unwrap();
+        assert_eq!(again.data["spec"], made.data["spec"], "{name}");
+        // What upstream's users wrote is all there; the API server adds defaults.
+        let lost = missing(&document.value["spec"], &made.data["spec"]);
+        assert!(lost.is_empty(), "{name}: {lost:?}");
+        let stored = east.mini_clusters().get(name).await.unwrap();
+        assert_eq!(i64::from(stored.spec.size()), made.data["spec"]["size"].as_i64().unwrap(), "{name}");
+        assert!(stored.spec.flux.container.disable, "{name}: its image has Flux");
+    }
+    for name in EXAMPLES {
+        eventually(format!("{name} has a Job"), async || {
+            let status = east.status(name).await.unwrap_or_default();
+            let job = east.jobs().get_opt(name).await.map_err(|error| error.to_string())?;
+            job.map(drop).ok_or_else(|| format!("{status:?}"))
+        })
+        .await;
+    }
+    eventually("v1alpha1 shows the status", async || {
+        let shown = older(east).get("scaling-basic").await.map_err(|error| error.to_string())?;
+        let status = &shown.data["status"];
+        if status["incarnation"].is_string() && status["size"].is_i64() { Ok(()) } else { Err(status.to_string()) }
+    })
+    .await;
+}
+
+/// Fields of `wanted` that `found` has not, or has with another value.
+fn missing(wanted: &Value, found: &Value) -> Vec<String> {
+    match (wanted, found) {
+        (Value::Object(wanted), Value::Object(found)) => {
+            let below = wanted.iter().flat_map(|(key, value)| match found.get(key) {
+                Some(found) => missing(value, found),
+                None => vec![key.clone()],
+            });
+            below.collect()
+        }
+        (Value::Array(wanted), Value::Array(found)) if wanted.len() == found.len() => {
+            wanted.iter().zip(found).flat_map(|(wanted, found)| missing(wanted, found)).collect()
+        }
+        _ if wanted == found => Vec::new(),
+        _ => vec![wanted.to_string()],
+    }
+}
+
+async fn edits_of_one_version_are_seen_in_the_other(east: &Place) {
+    // v1alpha1 → v1alpha2: what was edited goes, what is beside it stays.
+    let spec = json!({"suspend": true, "users": [{"name": "ann"}], "podLabels": {"a": "1"}, "interactive": true,
+        "containers": [{"image": "x", "fluxOptionFlags": "-o a", "exports": {"A": "1"}}]});
+    written(east, "edited", &spec).await;
+    east.change("edited", json!({"flux": {"optionFlags": "-o b"}})).await;
+    let shown = older(east).get("edited").await.unwrap().data["spec"].take();
+    assert_eq!(shown["flux"]["optionFlags"], "-o b");
+    assert_eq!(shown["containers"][0].get("fluxOptionFlags"), None);
+    assert_eq!((&shown["users"], &shown["podLabels"]), (&json!([{"name": "ann"}]), &json!({"a": "1"})));
+
+    // v1alpha2 → v1alpha1 → v1alpha2: whoever knows v1alpha1 alone takes nothing away.
+    let mut spec = interactive(1);
+    spec["flux"] = json!({"drainSeconds": 7, "bursting": {"network": {"type": "Tunnel"}, "clusters": [{"size": 2, "peer": "nobody"}]}});
+    spec["updates"] = json!("Recreate");
+    east.create("newer", spec).await;
+    let stored = east.mini_clusters().get("newer").await.unwrap();
+    let replaced = eventually("v1alpha1 is replaced", async || {
+        let mut shown = older(east).get("newer").await.map_err(|error| error.to_string())?;
+        shown.data["spec"]["jobLabels"] = json!({"team": "hydrology"});
+        let replaced = older(east).replace("newer", &PostParams::default(), &shown).await;
+        replaced.map_err(|error| error.to_string())
+    })
+    .await;
+    assert!(replaced.data["spec"]["flux"].get("drainSeconds").is_none(), "v1alpha1 has no such field");
+    let mut wanted = stored.spec.clone();
+    wanted.job_labels = [("team".to_owned(), "hydrology".to_owned())].into();
+    let now = east.mini_clusters().get("newer").await.unwrap();
+    assert_eq!(now.spec, wanted);
+    assert_eq!(now.meta().uid, stored.meta().uid);
+    for name in ["edited", "newer"] {
+        east.delete(name).await;
+    }
+}
