@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::{Capacity, Finding, LeadAddress, PeerState, PhaseTimes};
@@ -46,7 +47,7 @@ pub struct FederationStatus {
 }
 
 /// One cluster of a fan-out.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterRow {
     /// Name of the cluster.
@@ -60,7 +61,7 @@ pub struct ClusterRow {
 }
 
 /// One cluster, in its own words.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStatus {
     /// [`API_VERSION`].
@@ -90,8 +91,17 @@ pub struct ClusterStatus {
     pub peers: Vec<PeerRow>,
 }
 
+impl ClusterStatus {
+    /// Drops what is in other namespaces.
+    pub fn retain_namespace(&mut self, namespace: &str) {
+        self.mini_clusters.retain(|row| row.namespace == namespace);
+        self.bursts.retain(|row| row.namespace == namespace);
+        self.hosted.retain(|row| row.namespace == namespace);
+    }
+}
+
 /// The certificate that an agent shows to peers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IdentityRow {
     /// Who it says that the cluster is, `spiffe://<trust domain>/cluster/<name>`.
@@ -103,7 +113,7 @@ pub struct IdentityRow {
 }
 
 /// A MiniCluster.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MiniClusterRow {
     /// Its namespace.
@@ -129,7 +139,7 @@ pub struct MiniClusterRow {
 }
 
 /// A burst, root side.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BurstRow {
     /// Namespace of the root and of the hosted MiniCluster.
@@ -166,7 +176,7 @@ pub struct BurstRow {
 }
 
 /// A hosted burst, provider side.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HostedRow {
     /// Its namespace.
@@ -192,7 +202,7 @@ pub struct HostedRow {
 }
 
 /// A peer, as this cluster sees it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PeerRow {
     /// Its name.

@@ -1,9 +1,10 @@
 //! Coarse capacity of a cluster, as heartbeats carry it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What a provider could give, rounded down: a hint for placement, never a promise. Admission decides.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Capacity {
     /// Schedulable, ready nodes.

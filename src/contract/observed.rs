@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{BurstUid, Finding, Rejection};
@@ -67,7 +68,7 @@ impl std::fmt::Display for Phase {
 
 /// When each step was reached. A provider says when its own were, on its clock; a root keeps all of them on one clock, its
 /// own.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PhaseTimes {
     /// The Burst was made (root).

@@ -4,6 +4,7 @@ use std::borrow::Borrow;
 use std::fmt;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Capacity;
@@ -92,7 +93,7 @@ pub struct PeerSpec {
 }
 
 /// Where the connection to a peer stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub enum PeerState {
     /// Never connected since this process started, or lost and being dialled.
     #[default]

@@ -3,13 +3,14 @@
 //! It informs, and prevents nothing: a burst whose preflight failed is made all the same, and joins as soon as what was
 //! found is put right.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Most findings that are taken from a peer.
 pub const MOST_FINDINGS: usize = 16;
 
 /// What is looked at. Values are part of the wire.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema)]
 pub enum Check {
     /// A TCP connection to the lead broker's address, from the provider's agent.
     LeadAddress,
@@ -49,7 +50,7 @@ impl Check {
 }
 
 /// What came of it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// It is as it should be.
@@ -74,7 +75,7 @@ impl Outcome {
 }
 
 /// One check and what came of it.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
     /// What was looked at.
     pub check: Check,

@@ -1,8 +1,12 @@
 //! What `agentctl` answers about bursts that other tests have made: no cluster of its own.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
+use tributary_agentctl::document::{API_VERSION, schemas};
 use tributary_tests::agent::AGENT_USER;
-use tributary_tests::agentctl::agentctl;
+use tributary_tests::agentctl::document;
+use tributary_tests::documents;
 use tributary_tests::federation::Federation;
 use tributary_tests::scenario::Place;
 
@@ -10,11 +14,35 @@ use tributary_tests::scenario::Place;
 async fn answer(federation: &Federation, arguments: &[&str]) -> Value {
     let kubeconfig = federation.clusters()[0].kubeconfig_in(AGENT_USER, Some("system:masters")).unwrap();
     let endpoint = format!("http://{}", federation.agent(0).admin);
-    let all = [arguments, &["-o", "json", "--endpoint", &endpoint]].concat();
-    let text = agentctl(&kubeconfig, &all).await.unwrap();
-    // Around it are the words of the test binary that became agentctl.
-    let document = text.find('{').zip(text.rfind('}')).map(|(first, last)| &text[first..=last]);
-    serde_json::from_str(document.unwrap_or_default()).unwrap_or_else(|error| panic!("{error}: {text}"))
+    let document = document(&kubeconfig, &[arguments, &["--endpoint", &endpoint]].concat()).await.unwrap();
+    documents::fits(&document).unwrap();
+    document
+}
+
+/// Each command that has documents, asked while there is much to tell: [`answer`] holds them against their schemas.
+pub(crate) async fn every_document(federation: &Federation, namespace: &str, root: &str) {
+    let commands = [
+        ("Status", "status"),
+        ("PeerList", "peers"),
+        ("PeerList", "peer list"),
+        ("BurstList", "bursts"),
+        ("MiniClusterList", "minicluster list"),
+        ("MiniCluster", &format!("minicluster describe -n {namespace} {root}")),
+        ("Check", "check"),
+        ("MigrationCheck", "migrate check"),
+        ("TokenList", "token list"),
+        ("Version", "version"),
+    ];
+    for (kind, command) in commands {
+        let document = answer(federation, &command.split(' ').collect::<Vec<_>>()).await;
+        assert_eq!((&document["apiVersion"], &document["kind"]), (&API_VERSION.into(), &kind.into()));
+        let items = document.get("items").filter(|_| kind != "TokenList");
+        assert!(items.is_none_or(|items| !items.as_array().unwrap().is_empty()), "{document:#}");
+    }
+    // `why` and `plan` are asked by their own tests, `demo` by its own.
+    let asked = commands.iter().map(|(kind, _)| *kind).chain(["Explanation", "Plan", "Demo"]);
+    let all: BTreeSet<_> = schemas().iter().map(|schema| schema.kind).collect();
+    assert_eq!(asked.collect::<BTreeSet<_>>(), all);
 }
 
 /// What is planned for a MiniCluster of this spec.

@@ -68,6 +68,7 @@ async fn bursts_on_named_peers_are_one_instance() {
     assert_eq!(plan["rankMapDigest"].as_str(), east.status("river").await.unwrap().rank_map_digest.as_deref());
     asking::as_planned(&plan, &[("east", &east), ("west", &west), ("north", &north)]).await;
     asking::why_of_a_ready_one(&federation, "by-name", "river").await;
+    asking::every_document(&federation, "by-name", "river").await;
     east.delete("river").await;
     west.empty("river-burst-0").await;
     north.empty("river-burst-1").await;

@@ -5,6 +5,7 @@ pub mod agent;
 pub mod agentctl;
 pub mod chart;
 pub mod corpus;
+pub mod documents;
 pub mod eventually;
 pub mod federation;
 pub mod fields;

@@ -2,14 +2,24 @@
 
 use clap::CommandFactory;
 use tributary_agentctl::cli::Cli;
+use tributary_agentctl::document::{Schema, schemas};
 
-use crate::generated::current;
+use crate::generated::{current, repository};
 
 const HEAD: &str = "# agentctl\n
 Every command with its options, generated from the help pages. Data goes to standard output, everything else to standard
-error; the exit code is 0 (done), 1 (failed) or 2 (misused). Documents (`-o json`) are those of the admin API, whose
-`apiVersion` changes when a field changes its meaning or goes; new fields may come at any time. Under the name
-`kubectl-tributary` on the `PATH` the program is the plugin `kubectl tributary`.\n";
+error; the exit code is 0 (done), 1 (failed) or 2 (misused). Under the name `kubectl-tributary` on the `PATH` the program
+is the plugin `kubectl tributary`.
+
+## Documents
+
+`-o json` and `-o yaml` print one document, of the kind that the table says, with `apiVersion: agentctl.tributary.dev/v1`.
+Its JSON Schema (2020-12) is in this repository. Within a version fields are added, and never go, change their type or
+their meaning: read what you need, and let pass what you do not know. A command that fails after it has printed its
+document (`check`, `plan`, `migrate check`) has said in the document why.\n
+| command | kind and schema | what it is |
+|---|---|---|
+";
 
 /// Every command's help page below its path (`agentctl`, `agentctl peer`, `agentctl peer add` …).
 fn pages(command: &mut clap::Command, path: &str, text: &mut String) {
@@ -27,6 +37,37 @@ fn the_reference_of_agentctl_is_current() {
     let mut command = Cli::command();
     command.build();
     let mut text = HEAD.to_owned();
+    for Schema { kind, commands, schema } in schemas() {
+        let commands: Vec<_> = commands.split(", ").map(|command| format!("`{command}`")).collect();
+        let what = schema["description"].as_str().unwrap();
+        text += &format!("| {} | [{kind}](schemas/{kind}.json) | {what} |\n", commands.join(", "));
+    }
     pages(&mut command, "agentctl", &mut text);
     current("src/guide/agentctl.md", &text);
+}
+
+#[test]
+fn the_schemas_of_all_documents_are_current() {
+    let mut wanted = Vec::new();
+    for Schema { kind, schema, .. } in schemas() {
+        let file = format!("src/guide/schemas/{kind}.json");
+        current(&file, &(serde_json::to_string_pretty(&schema).unwrap() + "\n"));
+        jsonschema::meta::validate(&schema).unwrap();
+        described(&schema, kind);
+        wanted.push(repository().join(file));
+    }
+    let found = std::fs::read_dir(repository().join("src/guide/schemas")).unwrap().map(|entry| entry.unwrap().path());
+    let strangers: Vec<_> = found.filter(|path| !wanted.contains(path)).collect();
+    assert!(strangers.is_empty(), "no document stands behind {strangers:?}: delete them");
+}
+
+/// Every field of ours says what it is.
+fn described(schema: &serde_json::Value, path: &str) {
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        assert!(field["description"].is_string(), "{path}.{name} has no description");
+        described(field, &format!("{path}.{name}"));
+    }
+    for (name, definition) in schema["$defs"].as_object().into_iter().flatten() {
+        described(definition, name);
+    }
 }

@@ -9,6 +9,7 @@ pub use self::diagnosing::{
 };
 pub use self::joining::{
     Identity, ImportFlags, Join, Link, PeerDrain, PeerName, PeerRemove, PodSecurity, Token, TokenCreate, TokenDelete,
+    TokenList,
 };
 
 mod diagnosing;
@@ -133,7 +134,7 @@ pub enum Format {
     Table,
     /// For people with a wide terminal
     Wide,
-    /// The admin API's document
+    /// One document, as its JSON Schema says
     Json,
     /// The same as YAML
     Yaml,

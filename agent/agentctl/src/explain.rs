@@ -3,16 +3,12 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::output::API_VERSION;
+use crate::document::Document;
 
 /// Why an object is not ready, or that it is.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
-    /// Version of this document.
-    pub api_version: String,
-    /// `Explanation`.
-    pub kind: String,
     /// What is explained: kind, namespace and name, as in `Burst default/river-burst-0`.
     pub object: String,
     /// Nothing is left to wait for: it is ready, or it has ended well.
@@ -25,6 +21,10 @@ pub struct Explanation {
     /// What could not be read, and why: the answer is found without it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unseen: Vec<String>,
+}
+
+impl Document for Explanation {
+    const KIND: &'static str = "Explanation";
 }
 
 /// A condition that is met, or of which nothing can be told.
@@ -87,15 +87,7 @@ pub type Condition<F> = (&'static str, fn(&F) -> Verdict);
 
 /// Walks through `conditions` up to the first that is not met.
 pub fn walk<F>(object: String, found: &F, conditions: &[Condition<F>]) -> Explanation {
-    let mut explanation = Explanation {
-        api_version: API_VERSION.to_owned(),
-        kind: "Explanation".to_owned(),
-        object,
-        ready: true,
-        steps: Vec::new(),
-        unmet: None,
-        unseen: Vec::new(),
-    };
+    let mut explanation = Explanation { object, ready: true, steps: Vec::new(), unmet: None, unseen: Vec::new() };
     for (condition, judge) in conditions {
         let condition = (*condition).to_owned();
         let (met, detail, done) = match judge(found) {

@@ -4,12 +4,13 @@
 //! admin API. Data goes to standard output, everything else to standard error; the exit code is 0 (done), 1 (failed) or
 //! 2 (misused).
 //!
-//! One file per command in [`commands`]; [`connect`] reaches an agent; [`output`] prints.
+//! One file per command in [`commands`]; [`connect`] reaches an agent; [`output`] prints, [`document`] what programs read.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod cli;
 pub mod commands;
 pub mod connect;
+pub mod document;
 pub mod error;
 pub mod explain;
 pub mod hints;

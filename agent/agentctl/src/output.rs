@@ -1,17 +1,12 @@
-//! Printing: tables for people, documents for programs.
+//! Printing: tables and marks, for people.
 
 use std::io::{self, IsTerminal, Write};
 
 use jiff::Timestamp;
-use serde::Serialize;
 use tabled::builder::Builder;
 use tabled::settings::{Padding, Style};
 
-use crate::cli::Format;
-use crate::error::{Failure, Result};
-
-/// Version of the documents of this program's own. Fields are added within a version, never renamed or removed.
-pub const API_VERSION: &str = "agentctl.tributary.dev/v1";
+use crate::error::Result;
 
 /// What stands in front of a line that says whether something is as it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,20 +105,6 @@ impl Table {
             text.push('\n');
         }
         text
-    }
-}
-
-/// A document in the asked form; `table` makes the text for people.
-pub fn document<T: Serialize>(format: Format, value: &T, table: impl FnOnce(&T, bool) -> String) -> Result<String> {
-    match format {
-        Format::Table => Ok(table(value, false)),
-        Format::Wide => Ok(table(value, true)),
-        Format::Json => serde_json::to_string_pretty(value)
-            .map(|text| text + "\n")
-            .map_err(|error| Failure::new("failed to write JSON").because(error)),
-        Format::Yaml => {
-            serde_saphyr::to_string(value).map_err(|error| Failure::new("failed to write YAML").because(error))
-        }
     }
 }
 

@@ -22,7 +22,7 @@ use tributary::api::burst::Burst;
 use tributary::api::hosted_burst::BurstPhase;
 use tributary_sandbox::{ADMIN, Options, Sandbox};
 
-use crate::walk::Walk;
+use crate::walk::{Walk, repository};
 
 /// Two demos at a time: each has two or three clusters.
 static STAGES: [Mutex<()>; 2] = [Mutex::new(()), Mutex::new(())];
@@ -45,6 +45,8 @@ fn run(mut command: Command) -> (ExitStatus, Value) {
     let log = String::from_utf8_lossy(&output.stderr);
     let document = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text:?}\n{log}"));
     eprintln!("{log}");
+    let schema = std::fs::read_to_string(repository().join("src/guide/schemas/Demo.json")).unwrap();
+    jsonschema::validate(&serde_json::from_str(&schema).unwrap(), &document).unwrap();
     (output.status, document)
 }
 

@@ -169,7 +169,7 @@ fn after<'a>(words: &[&'a str], option: &str) -> &'a str {
     words[at + 1]
 }
 
-fn repository() -> PathBuf {
+pub(crate) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 

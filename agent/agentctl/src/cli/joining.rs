@@ -6,6 +6,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 use tributary::api::peer::{ImportPolicy, PodSecurityLevel};
 
+use super::Format;
+
 /// What the other cluster may place in this one.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ImportFlags {
@@ -124,9 +126,17 @@ pub enum Token {
     /// Make a token and print it: whoever has it can make its cluster a peer of this one
     Create(Box<TokenCreate>),
     /// Show the tokens of this cluster, and who has used them
-    List,
+    List(TokenList),
     /// Delete tokens: nobody can join with them any more
     Delete(TokenDelete),
+}
+
+/// `agentctl token list`.
+#[derive(Debug, Args)]
+pub struct TokenList {
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
 }
 
 /// `agentctl token create`.

@@ -1,21 +1,34 @@
 //! `agentctl bursts`: the bursts of one cluster's MiniClusters.
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
 use tributary::admin::{self, BurstRow};
 
 use crate::cli::{List, Target};
+use crate::document::Document;
 use crate::error::Result;
 use crate::output::{Table, age, or_dash};
 
+/// The bursts of a cluster's MiniClusters.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct BurstList {
+    /// By namespace and name.
+    items: Vec<BurstRow>,
+}
+
+impl Document for BurstList {
+    const KIND: &'static str = "BurstList";
+}
+
 /// Runs `agentctl bursts`.
 pub async fn run(target: &Target, list: &List) -> Result<()> {
-    let select = |rows: &mut Vec<BurstRow>| {
-        if let Some(namespace) = &target.namespace {
-            rows.retain(|row| row.namespace == *namespace);
-        }
+    let asked = |mut items: Vec<BurstRow>| {
+        items.retain(|row| target.namespace.as_ref().is_none_or(|namespace| row.namespace == *namespace));
+        BurstList { items }
     };
-    super::watch::show(target, list, admin::BURSTS, select, |rows, wide, now| {
-        if rows.is_empty() { "no bursts\n".to_owned() } else { table(rows, wide, now) }
+    super::watch::show(target, list, admin::BURSTS, asked, |bursts, wide, now| {
+        if bursts.items.is_empty() { "no bursts\n".to_owned() } else { table(&bursts.items, wide, now) }
     })
     .await
 }

@@ -10,20 +10,25 @@ use tributary::clock::{Clock, SystemClock};
 use tributary::flux::RankMap;
 
 use crate::cli::{self, Target};
+use crate::document::{self, Document};
 use crate::error::{Failure, Result};
-use crate::output::{API_VERSION, Mark, Table, age, or_dash};
+use crate::output::{Mark, Table, age, or_dash};
 use crate::{kubernetes, output};
 
 /// What `agentctl minicluster list` prints.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MiniClusterList {
-    /// Version of this document.
-    pub api_version: String,
-    /// `MiniClusterList`.
-    pub kind: String,
     /// By namespace and name.
     pub items: Vec<Row>,
+}
+
+impl Document for MiniClusterList {
+    const KIND: &'static str = "MiniClusterList";
+}
+
+impl Document for Row {
+    const KIND: &'static str = "MiniCluster";
 }
 
 /// A MiniCluster.
@@ -46,7 +51,6 @@ pub struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
     /// When it was made.
-    #[schemars(with = "Option<String>")]
     pub created: Option<Timestamp>,
     /// The slots of its instance, in the order of their ranks; empty while there is none.
     pub slots: Vec<SlotRow>,
@@ -125,14 +129,8 @@ pub async fn run(target: &Target, command: cli::MiniCluster) -> Result<()> {
                     "are the definitions installed (agentctl check), and may you list them? -n names one namespace",
                 )
             })?;
-            let document = MiniClusterList {
-                api_version: API_VERSION.to_owned(),
-                kind: "MiniClusterList".to_owned(),
-                items: found.items.iter().map(row).collect(),
-            };
-            output::print(&output::document(list.output, &document, |document, wide| {
-                table(&document.items, wide, now)
-            })?)
+            let document = MiniClusterList { items: found.items.iter().map(row).collect() };
+            output::print(&document::text(list.output, &document, |document, wide| table(&document.items, wide, now))?)
         }
         cli::MiniCluster::Describe(describe) => {
             let namespace = target.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
@@ -142,7 +140,7 @@ pub async fn run(target: &Target, command: cli::MiniCluster) -> Result<()> {
                     .because(error)
                     .hint("-n names another namespace; agentctl minicluster list shows what there is")
             })?;
-            output::print_marked(&output::document(describe.output, &row(&object), |row, _| description(row, now))?)
+            output::print_marked(&document::text(describe.output, &row(&object), |row, _| description(row, now))?)
         }
     }
 }

@@ -1,17 +1,31 @@
 //! `agentctl peers`: the peers of one cluster.
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
 use tributary::admin::{self, PeerRow};
 use tributary::contract::PeerState;
 
 use crate::cli::{List, Target};
+use crate::document::Document;
 use crate::error::Result;
 use crate::output::{Table, age, or_dash};
 
+/// The peers of a cluster.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct PeerList {
+    /// By name.
+    items: Vec<PeerRow>,
+}
+
+impl Document for PeerList {
+    const KIND: &'static str = "PeerList";
+}
+
 /// Runs `agentctl peers`.
 pub async fn run(target: &Target, list: &List) -> Result<()> {
-    super::watch::show(target, list, admin::PEERS, |_: &mut Vec<PeerRow>| (), |rows, wide, now| table(rows, wide, now))
-        .await
+    let all = |items: Vec<PeerRow>| PeerList { items };
+    super::watch::show(target, list, admin::PEERS, all, |peers, wide, now| table(&peers.items, wide, now)).await
 }
 
 /// The table of `agentctl peers`.

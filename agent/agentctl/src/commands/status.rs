@@ -1,35 +1,49 @@
 //! `agentctl status`: all federated clusters with their MiniClusters and bursts.
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
 use tributary::admin::{self, ClusterRow, FederationStatus, MiniClusterRow};
 use tributary::contract::PeerState;
 
 use crate::cli::{List, Target};
+use crate::document::Document;
 use crate::error::Result;
 use crate::output::{Table, age, or_dash};
 
+/// All federated clusters, as the agent of one sees them.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Status {
+    /// Name of the cluster that was asked.
+    cluster: String,
+    /// That cluster first, then its peers by name.
+    clusters: Vec<ClusterRow>,
+}
+
+impl Document for Status {
+    const KIND: &'static str = "Status";
+}
+
 /// Runs `agentctl status`.
 pub async fn run(target: &Target, list: &List) -> Result<()> {
-    let select = |status: &mut FederationStatus| {
-        // Time passes without anything having changed.
-        status.clusters.iter_mut().filter_map(|cluster| cluster.status.as_mut()).for_each(|status| status.now = None);
-        let Some(namespace) = &target.namespace else { return };
-        for cluster in status.clusters.iter_mut().filter_map(|cluster| cluster.status.as_mut()) {
-            cluster.mini_clusters.retain(|row| row.namespace == *namespace);
-            cluster.bursts.retain(|row| row.namespace == *namespace);
-            cluster.hosted.retain(|row| row.namespace == *namespace);
+    let asked = |FederationStatus { cluster, mut clusters, .. }| {
+        for status in clusters.iter_mut().filter_map(|cluster| cluster.status.as_mut()) {
+            // Time passes without anything having changed.
+            status.now = None;
+            target.namespace.iter().for_each(|namespace| status.retain_namespace(namespace));
         }
+        Status { cluster, clusters }
     };
-    super::watch::show(target, list, admin::STATUS, select, table).await
+    super::watch::show(target, list, admin::STATUS, asked, |status, wide, now| table(&status.clusters, wide, now)).await
 }
 
 /// The tables of `agentctl status`.
-pub fn table(status: &FederationStatus, wide: bool, now: Timestamp) -> String {
-    let mut text = clusters(status, wide);
+pub fn table(rows: &[ClusterRow], wide: bool, now: Timestamp) -> String {
+    let mut text = clusters(rows, wide);
     text.push('\n');
-    text.push_str(&mini_clusters(status, wide, now));
+    text.push_str(&mini_clusters(rows, wide, now));
     let bursts: Vec<_> =
-        status.clusters.iter().filter_map(|row| row.status.as_ref()).flat_map(|status| status.bursts.clone()).collect();
+        rows.iter().filter_map(|row| row.status.as_ref()).flat_map(|status| status.bursts.clone()).collect();
     if !bursts.is_empty() {
         text.push('\n');
         text.push_str(&super::bursts::table(&bursts, wide, now));
@@ -37,10 +51,10 @@ pub fn table(status: &FederationStatus, wide: bool, now: Timestamp) -> String {
     text
 }
 
-fn clusters(status: &FederationStatus, wide: bool) -> String {
+fn clusters(rows: &[ClusterRow], wide: bool) -> String {
     let mut table =
         Table::new(["CLUSTER", "LINK", "VERSION", "MINICLUSTERS", "BURSTS", "HOSTED", "FREE CORES", "NOTE"]);
-    for row in &status.clusters {
+    for row in rows {
         let count = |count: Option<usize>| or_dash(count);
         let own = row.status.as_ref();
         let capacity = row.peer.as_ref().and_then(|peer| peer.capacity);
@@ -77,10 +91,10 @@ fn note(row: &ClusterRow) -> String {
     row.error.clone().or_else(|| row.peer.as_ref()?.message.clone()).unwrap_or_default()
 }
 
-fn mini_clusters(status: &FederationStatus, wide: bool, now: Timestamp) -> String {
+fn mini_clusters(rows: &[ClusterRow], wide: bool, now: Timestamp) -> String {
     let mut table =
         Table::new(["CLUSTER", "NAMESPACE", "MINICLUSTER", "BROKERS", "BURSTS", "PHASE", "HOSTED FOR", "AGE", "NOTE"]);
-    let answered = status.clusters.iter().filter_map(|row| row.status.as_ref());
+    let answered = rows.iter().filter_map(|row| row.status.as_ref());
     for (cluster, row) in answered.flat_map(|own| own.mini_clusters.iter().map(move |row| (&own.cluster, row))) {
         table.row(vec![
             cluster.clone(),
@@ -137,19 +151,15 @@ mod tests {
             bursts: vec![BurstRow { name: "demo-burst-0".into(), peer: Some("west".into()), ..BurstRow::default() }],
             ..ClusterStatus::default()
         };
-        let status = FederationStatus {
-            api_version: admin::API_VERSION.into(),
-            cluster: "east".into(),
-            clusters: vec![
-                ClusterRow { name: "east".into(), peer: None, status: Some(east), error: None },
-                ClusterRow {
-                    name: "west".into(),
-                    peer: Some(PeerRow { name: "west".into(), ..PeerRow::default() }),
-                    status: None,
-                    error: Some("no answer within 2 s".into()),
-                },
-            ],
-        };
-        insta::assert_snapshot!(table(&status, false, Timestamp::UNIX_EPOCH));
+        let rows = [
+            ClusterRow { name: "east".into(), peer: None, status: Some(east), error: None },
+            ClusterRow {
+                name: "west".into(),
+                peer: Some(PeerRow { name: "west".into(), ..PeerRow::default() }),
+                status: None,
+                error: Some("no answer within 2 s".into()),
+            },
+        ];
+        insta::assert_snapshot!(table(&rows, false, Timestamp::UNIX_EPOCH));
     }
 }

@@ -3,6 +3,8 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use schemars::JsonSchema;
+use serde::Serialize;
 use tributary::api::cluster_card::ClusterCard;
 use tributary::api::join_token::{self, JoinTokenRecord, secret_name};
 use tributary::clock::{Clock, Rng, SystemClock, SystemRng};
@@ -12,9 +14,50 @@ use tributary::federation::identity::TrustBundle;
 
 use super::acquaintance;
 use crate::cli::{Target, Token, TokenCreate};
+use crate::document::{self, Document};
 use crate::error::{Failure, Result};
 use crate::output::{Table, age};
 use crate::{kubernetes, output};
+
+/// Join tokens.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TokenList {
+    /// By id.
+    items: Vec<TokenRow>,
+}
+
+impl Document for TokenList {
+    const KIND: &'static str = "TokenList";
+}
+
+/// A join token, without what lets anybody in.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TokenRow {
+    /// Its id, which is no secret.
+    id: String,
+    /// Until when it can be used.
+    expires: Timestamp,
+    /// By how many clusters it can be used.
+    uses: u32,
+    /// The clusters that have used it.
+    used_by: Vec<String>,
+    /// Namespaces in which whoever joins may place bursts.
+    imports: Vec<String>,
+}
+
+impl TokenRow {
+    fn of(record: &JoinTokenRecord) -> Self {
+        Self {
+            id: record.id.clone(),
+            expires: record.expires,
+            uses: record.uses,
+            used_by: record.used_by.keys().cloned().collect(),
+            imports: record.import.iter().flat_map(|import| import.namespaces.clone()).collect(),
+        }
+    }
+}
 
 /// Runs `agentctl token …`.
 pub async fn run(target: &Target, command: Token) -> Result<()> {
@@ -41,14 +84,14 @@ pub async fn run(target: &Target, command: Token) -> Result<()> {
             ));
             output::print(&format!("{}\n", *token.text()))
         }
-        Token::List => {
-            let list = secrets.list(&of_tokens()).await.map_err(|error| {
+        Token::List(list) => {
+            let found = secrets.list(&of_tokens()).await.map_err(|error| {
                 Failure::new(format!("failed to list the join tokens in namespace {namespace}"))
                     .because(error)
                     .hint("may you list Secrets there?")
             })?;
-            let records: Vec<JoinTokenRecord> = list.items.iter().map(JoinTokenRecord::read).collect();
-            output::print(&table(&records, now))
+            let items = found.items.iter().map(|secret| TokenRow::of(&JoinTokenRecord::read(secret))).collect();
+            output::print(&document::text(list.output, &TokenList { items }, |list, _| table(&list.items, now))?)
         }
         Token::Delete(delete) => {
             for id in &delete.ids {
@@ -120,20 +163,19 @@ fn tokens(
     Ok((token, record))
 }
 
-fn table(records: &[JoinTokenRecord], now: Timestamp) -> String {
-    if records.is_empty() {
+fn table(rows: &[TokenRow], now: Timestamp) -> String {
+    if rows.is_empty() {
         return "no tokens; make one with agentctl token create\n".to_owned();
     }
     let mut table = Table::new(["ID", "EXPIRES IN", "USES", "USED BY", "IMPORTS"]);
-    for record in records {
-        let used: Vec<&str> = record.used_by.keys().map(String::as_str).collect();
-        let imports = record.import.as_ref().map(|import| import.namespaces.join(","));
+    let listed = |words: &[String]| output::or_dash(Some(words.join(",")).filter(|words| !words.is_empty()));
+    for row in rows {
         table.row(vec![
-            record.id.clone(),
-            if record.expires <= now { "expired".to_owned() } else { age(Some(now), record.expires) },
-            format!("{}/{}", used.len(), record.uses),
-            output::or_dash(Some(used.join(",")).filter(|used| !used.is_empty())),
-            output::or_dash(imports),
+            row.id.clone(),
+            if row.expires <= now { "expired".to_owned() } else { age(Some(now), row.expires) },
+            format!("{}/{}", row.used_by.len(), row.uses),
+            listed(&row.used_by),
+            listed(&row.imports),
         ]);
     }
     table.text()
@@ -209,6 +251,10 @@ mod tests {
             ..fresh.clone()
         };
         let old = JoinTokenRecord { id: "old23456".into(), expires: now(), ..fresh.clone() };
-        insta::assert_snapshot!(format!("{}\n{}", table(&[fresh, used, old], now()), table(&[], now())));
+        insta::assert_snapshot!(format!(
+            "{}\n{}",
+            table(&[fresh, used, old].map(|record| TokenRow::of(&record)), now()),
+            table(&[], now())
+        ));
     }
 }

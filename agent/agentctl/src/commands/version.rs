@@ -1,28 +1,37 @@
 //! `agentctl version`: this program, and the agents of all federated clusters.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use tributary::admin::{self, FederationStatus};
 
 use crate::cli::{Target, Version};
 use crate::connect::Agent;
+use crate::document::{self, Document};
 use crate::error::Result;
 use crate::output::{self, Table, or_dash};
 
-/// What `-o json` prints. `agents` is missing with `--client`.
-#[derive(Debug, Serialize)]
+/// This program, and the agents.
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Versions {
+pub(crate) struct Versions {
+    /// This program's version.
     client: &'static str,
+    /// Of each cluster; missing with `--client`, and if no agent answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     agents: Option<Vec<AgentVersion>>,
 }
 
+impl Document for Versions {
+    const KIND: &'static str = "Version";
+}
+
 /// The agent of one cluster.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct AgentVersion {
+    /// Name of the cluster.
     cluster: String,
-    /// `null` if the cluster did not tell.
+    /// Its agent's version; `null` if the cluster did not tell.
     version: Option<String>,
 }
 
@@ -30,7 +39,7 @@ struct AgentVersion {
 pub async fn run(target: &Target, version: &Version) -> Result<()> {
     let client = env!("CARGO_PKG_VERSION");
     if version.client {
-        return output::print(&output::document(version.output, &Versions { client, agents: None }, table)?);
+        return output::print(&document::text(version.output, &Versions { client, agents: None }, table)?);
     }
     // What is known is printed first: a cluster out of reach is the usual reason to ask.
     let status = match Agent::find(target).await {
@@ -38,7 +47,7 @@ pub async fn run(target: &Target, version: &Version) -> Result<()> {
         Err(failure) => Err(failure),
     };
     let agents = status.as_ref().ok().map(agents);
-    output::print(&output::document(version.output, &Versions { client, agents }, table)?)?;
+    output::print(&document::text(version.output, &Versions { client, agents }, table)?)?;
     status.map(drop)
 }
 

@@ -32,6 +32,7 @@ pub(in crate::commands) use self::look::look;
 use self::report::Report;
 use self::rights::Right;
 use crate::cli::{self, Target};
+use crate::document;
 use crate::error::{Failure, Result};
 use crate::output;
 
@@ -86,7 +87,7 @@ pub async fn run(target: &Target, check: &cli::Check) -> Result<()> {
         // Also without --wait there is one look.
         Err(_) => judge::report(&look(target).await?),
     };
-    output::print_marked(&output::document(check.output, &report, |report, _| report::text(report))?)?;
+    output::print_marked(&document::text(check.output, &report, |report, _| report::text(report))?)?;
     if report.ok {
         return Ok(());
     }

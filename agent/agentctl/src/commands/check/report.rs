@@ -3,20 +3,21 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::output::{API_VERSION, Mark};
+use crate::document::Document;
+use crate::output::Mark;
 
 /// Every prerequisite, and whether it is met.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// Version of this document.
-    pub api_version: String,
-    /// `Check`.
-    pub kind: String,
     /// Nothing fails. Warnings, and what could not be looked at, do not count.
     pub ok: bool,
     /// By subject.
     pub sections: Vec<Section>,
+}
+
+impl Document for Report {
+    const KIND: &'static str = "Check";
 }
 
 /// The findings of one subject.
@@ -65,7 +66,7 @@ impl Report {
         sections.retain(|section| !section.findings.is_empty());
         let failed = |section: &Section| section.findings.iter().any(|finding| finding.outcome == Outcome::Failed);
         let ok = !sections.iter().any(failed);
-        Self { api_version: API_VERSION.to_owned(), kind: "Check".to_owned(), ok, sections }
+        Self { ok, sections }
     }
 }
 

@@ -40,11 +40,12 @@ pub use self::agent::run_if_asked;
 use self::clusters::Clusters;
 use self::follow::Timeline;
 use self::progress::{Progress, millis};
-use self::report::{ClusterReport, Report};
+use self::report::ClusterReport;
+pub(crate) use self::report::Report;
 use crate::cli::{Demo, DemoFormat, Target};
 use crate::connect::Agent as Admin;
 use crate::error::{Failure, Result};
-use crate::output;
+use crate::{document, output};
 
 /// Runs `agentctl demo`.
 pub async fn run(target: &Target, demo: Demo) -> Result<()> {
@@ -152,13 +153,13 @@ impl Show<'_> {
     async fn conclude(&mut self) -> Result<()> {
         let (Some(clusters), Some(running)) = (&self.clusters, &self.agents) else { return Ok(()) };
         match self.demo.output {
-            DemoFormat::Json => output::print(&document(&self.report)?)?,
+            DemoFormat::Json => output::print(&printed(&self.report)?)?,
             DemoFormat::Table => {
                 let status = status(&running.agents).await?;
                 output::print(&format!(
                     "\n{}\n{}",
                     self.report.text(),
-                    super::status::table(&status, false, self.progress.clock().wall())
+                    super::status::table(&status.clusters, false, self.progress.clock().wall())
                 ))?;
                 if !self.demo.exit {
                     let simulated = clusters.simulated();
@@ -182,7 +183,7 @@ impl Show<'_> {
         }
         self.report.wired = false;
         self.report.problems.extend(failure.map(Failure::line));
-        output::print(&document(&self.report)?)
+        output::print(&printed(&self.report)?)
     }
 
     /// Ends the agents, and takes the demo out of clusters that stay.
@@ -246,8 +247,8 @@ fn cluster_report((cluster, agent): (&clusters::DemoCluster, &agent::Agent)) -> 
     }
 }
 
-fn document(report: &Report) -> Result<String> {
-    output::document(crate::cli::Format::Json, report, |_, _| String::new())
+fn printed(report: &Report) -> Result<String> {
+    document::text(crate::cli::Format::Json, report, |_, _| String::new())
 }
 
 /// How this program was called: what is printed can be pasted.

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::progress::seconds;
+use crate::document::Document;
 
 /// What `demo --exit -o json` prints.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Report {
+pub(crate) struct Report {
     /// Whether every check of every burst passed.
     pub(super) wired: bool,
     /// `simulated (kwok)` or `real`.
@@ -25,8 +27,12 @@ pub(super) struct Report {
     pub(super) timings: BTreeMap<String, u64>,
 }
 
+impl Document for Report {
+    const KIND: &'static str = "Demo";
+}
+
 /// A cluster of the demo.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ClusterReport {
     /// Its name.
@@ -42,7 +48,7 @@ pub(super) struct ClusterReport {
 }
 
 /// A burst of the demo.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct BurstReport {
     /// Name of the slot.
@@ -64,7 +70,7 @@ pub(super) struct BurstReport {
 }
 
 /// An address.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub(super) struct LeadReport {
     /// IP address.
     pub(super) address: String,

@@ -39,8 +39,6 @@ pub(super) fn judge(found: &Found) -> Report {
     findings.dedup();
     mini_clusters.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
     Report {
-        api_version: "tributary.dev/v1alpha1".to_owned(),
-        kind: "MigrationCheck".to_owned(),
         ready: findings.iter().all(|finding| finding.severity != Severity::Breaks),
         kubernetes: found.kubernetes.clone(),
         lease_holder: cluster::lease_holder(found),

@@ -2,18 +2,16 @@
 
 use std::fmt::Write as _;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::document::Document;
 use crate::output::Table;
 
 /// What the move would change.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// `tributary.dev/v1alpha1`.
-    pub api_version: String,
-    /// `MigrationCheck`.
-    pub kind: String,
     /// Nothing would break.
     pub ready: bool,
     /// Version of the API server.
@@ -36,8 +34,12 @@ pub struct Report {
     pub steps: Vec<Step>,
 }
 
+impl Document for Report {
+    const KIND: &'static str = "MigrationCheck";
+}
+
 /// A Deployment of the Flux Operator.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OperatorRow {
     /// Its namespace.
@@ -56,7 +58,7 @@ pub struct OperatorRow {
 }
 
 /// The definition of MiniClusters.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DefinitionRow {
     /// Versions that are served.
@@ -68,7 +70,7 @@ pub struct DefinitionRow {
 }
 
 /// A MiniCluster, and what becomes of it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MiniClusterRow {
     /// Its namespace.
@@ -84,7 +86,7 @@ pub struct MiniClusterRow {
 }
 
 /// What becomes of a MiniCluster when an agent takes over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum After {
     /// Its Job runs on untouched; the next instance is Tributary's.
@@ -112,7 +114,7 @@ impl After {
 }
 
 /// One thing that breaks or changes.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
     /// How bad it is.
@@ -132,7 +134,7 @@ pub struct Finding {
 }
 
 /// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Severity {
     /// Something that works would not work any more.
@@ -142,7 +144,7 @@ pub enum Severity {
 }
 
 /// A command of the move.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
     /// What it is for.

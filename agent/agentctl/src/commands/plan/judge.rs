@@ -26,7 +26,6 @@ use super::manifest::{Declared, Manifest};
 use super::report::{ChargeRow, ClusterPlan, MiniClusterPlan, Problem, Recipient, Refusal, Report};
 use super::sides::{self, Side};
 use crate::hints;
-use crate::output::API_VERSION;
 
 /// What is known of the clusters. Nothing at all is possible: then the plan is of the manifest alone.
 #[derive(Clone, Debug, Default)]
@@ -82,8 +81,6 @@ pub(super) fn plan(manifest: &Manifest, known: &Known) -> Report {
     let mini_clusters: Vec<_> = manifest.mini_clusters.iter().map(|one| of(one, known, &mut claimed)).collect();
     let fits = |cluster: &ClusterPlan| cluster.refusal.is_none() && cluster.charges.iter().all(|charge| charge.fits);
     Report {
-        api_version: API_VERSION.to_owned(),
-        kind: "Plan".to_owned(),
         possible: mini_clusters.iter().all(|plan| plan.problems.is_empty() && plan.clusters.iter().all(fits)),
         mini_clusters,
         others: manifest.others.clone(),

@@ -17,6 +17,7 @@ mod sides;
 mod tests;
 
 use crate::cli::{self, Target};
+use crate::document;
 use crate::error::{Failure, Result};
 use crate::output;
 
@@ -25,7 +26,7 @@ pub async fn run(target: &Target, plan: &cli::Plan) -> Result<()> {
     let manifest = manifest::read(&plan.files, target.namespace.as_deref())?;
     let looked = look::look(target, plan, &manifest).await;
     let report = judge::plan(&manifest, &looked);
-    output::print_marked(&output::document(plan.output, &report, |report, _| report::text(report))?)?;
+    output::print_marked(&document::text(plan.output, &report, |report, _| report::text(report))?)?;
     if report.possible {
         return Ok(());
     }

@@ -3,16 +3,13 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::document::Document;
 use crate::output::{Mark, Table};
 
 /// What applying a manifest would make.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// Version of this document.
-    pub api_version: String,
-    /// `Plan`.
-    pub kind: String,
     /// Nothing that is known stands against it.
     pub possible: bool,
     /// The MiniClusters, in the order of the manifest.
@@ -23,6 +20,10 @@ pub struct Report {
     /// What was not looked at, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unchecked: Vec<String>,
+}
+
+impl Document for Report {
+    const KIND: &'static str = "Plan";
 }
 
 /// What one MiniCluster would come to.

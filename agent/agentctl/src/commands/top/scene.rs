@@ -64,11 +64,8 @@ impl Scene {
     /// Takes in a reading.
     pub fn read(&mut self, mut status: FederationStatus, now: Timestamp) {
         if let Some(namespace) = &self.namespace {
-            for cluster in status.clusters.iter_mut().filter_map(|row| row.status.as_mut()) {
-                cluster.mini_clusters.retain(|row| row.namespace == *namespace);
-                cluster.bursts.retain(|row| row.namespace == *namespace);
-                cluster.hosted.retain(|row| row.namespace == *namespace);
-            }
+            let answered = status.clusters.iter_mut().filter_map(|row| row.status.as_mut());
+            answered.for_each(|cluster| cluster.retain_namespace(namespace));
         }
         (self.status, self.read, self.trouble) = (Some(status), now, None);
         self.offset = self.offset.min(self.last_row());

@@ -22,6 +22,7 @@ use tributary::api::minicluster::MiniCluster;
 use tributary::api::peer::ClusterPeer;
 
 use crate::cli::{Target, Why};
+use crate::document;
 use crate::error::Result;
 use crate::explain::Explanation;
 use crate::output;
@@ -60,7 +61,7 @@ pub async fn run(target: &Target, why: &Why) -> Result<()> {
         look::Looked::MiniCluster(found) => mini_cluster::explain(found),
         look::Looked::Burst(found, name) => burst::explain(found, name),
     };
-    output::print_marked(&output::document(why.output, &explanation, |explanation, _| text(explanation))?)
+    output::print_marked(&document::text(why.output, &explanation, |explanation, _| text(explanation))?)
 }
 
 /// The answer for people.

@@ -1,0 +1,126 @@
+//! What programs read: each document says its version and kind, and has a schema in the repository.
+//!
+//! The envelope is the same for all commands (`apiVersion`, `kind`), so that a reader can tell what it was given; lists
+//! are `items`. [`schemas`] makes the files `src/guide/schemas/KIND.json`.
+
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::cli::Format;
+use crate::commands;
+use crate::error::{Failure, Result};
+
+/// Version of the documents. Fields are added within a version, never renamed or removed, and never change their meaning.
+pub const API_VERSION: &str = "agentctl.tributary.dev/v1";
+
+/// What a command prints with `-o json` and `-o yaml`.
+pub trait Document: Serialize + JsonSchema {
+    /// Its kind, a CamelCase word: also the name of its schema.
+    const KIND: &'static str;
+}
+
+/// A document as it is written.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Envelope<'a, T> {
+    api_version: &'static str,
+    kind: &'static str,
+    #[serde(flatten)]
+    document: &'a T,
+}
+
+/// A document in the asked form; `table` makes the text for people.
+pub fn text<T: Document>(format: Format, value: &T, table: impl FnOnce(&T, bool) -> String) -> Result<String> {
+    let document = Envelope { api_version: API_VERSION, kind: T::KIND, document: value };
+    match format {
+        Format::Table => Ok(table(value, false)),
+        Format::Wide => Ok(table(value, true)),
+        Format::Json => serde_json::to_string_pretty(&document)
+            .map(|text| text + "\n")
+            .map_err(|error| Failure::new("failed to write JSON").because(error)),
+        Format::Yaml => {
+            serde_saphyr::to_string(&document).map_err(|error| Failure::new("failed to write YAML").because(error))
+        }
+    }
+}
+
+/// A document, the commands that print it, and its schema (JSON Schema 2020-12).
+#[derive(Debug)]
+pub struct Schema {
+    /// Its kind.
+    pub kind: &'static str,
+    /// Command lines without `-o json`.
+    pub commands: &'static str,
+    /// Fields that a newer version adds are allowed by it.
+    pub schema: Value,
+}
+
+/// All documents, by kind.
+pub fn schemas() -> Vec<Schema> {
+    vec![
+        schema::<commands::bursts::BurstList>("agentctl bursts"),
+        schema::<commands::check::report::Report>("agentctl check"),
+        #[cfg(feature = "demo")]
+        schema::<commands::demo::Report>("agentctl demo"),
+        schema::<crate::explain::Explanation>("agentctl why NAME"),
+        schema::<commands::status::Status>("agentctl status"),
+        schema::<commands::migrate::Report>("agentctl migrate check"),
+        schema::<commands::mini_cluster::Row>("agentctl minicluster describe NAME"),
+        schema::<commands::mini_cluster::MiniClusterList>("agentctl minicluster list"),
+        schema::<commands::peers::PeerList>("agentctl peers, agentctl peer list"),
+        schema::<commands::plan::report::Report>("agentctl plan -f FILE"),
+        schema::<commands::token::TokenList>("agentctl token list"),
+        schema::<commands::version::Versions>("agentctl version"),
+    ]
+}
+
+fn schema<T: Document>(commands: &'static str) -> Schema {
+    let generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
+    let mut schema = generator.into_root_schema_for::<T>().to_value();
+    schema["title"] = json!(T::KIND);
+    let mut properties = json!({
+        "apiVersion": {"description": "Version of this document.", "const": API_VERSION},
+        "kind": {"description": "What this document is.", "const": T::KIND},
+    });
+    let all = properties.as_object_mut().expect("it was written as an object");
+    all.extend(schema["properties"].as_object().cloned().unwrap_or_default());
+    schema["properties"] = properties;
+    let required = schema["required"].as_array().cloned().unwrap_or_default();
+    schema["required"] = [json!("apiVersion"), json!("kind")].into_iter().chain(required).collect();
+    Schema { kind: T::KIND, commands, schema }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Serialize, JsonSchema)]
+    struct Tide {
+        height: u32,
+    }
+
+    impl Document for Tide {
+        const KIND: &'static str = "Tide";
+    }
+
+    #[test]
+    fn every_form_says_what_it_is() {
+        let shown =
+            |format| text(format, &Tide { height: 3 }, |tide, wide| format!("{} {wide}\n", tide.height)).unwrap();
+        let json = "{\n  \"apiVersion\": \"agentctl.tributary.dev/v1\",\n  \"kind\": \"Tide\",\n  \"height\": 3\n}\n";
+        assert_eq!(shown(Format::Json), json);
+        assert_eq!(shown(Format::Yaml), "apiVersion: agentctl.tributary.dev/v1\nkind: Tide\nheight: 3\n");
+        assert_eq!([shown(Format::Table), shown(Format::Wide)], ["3 false\n", "3 true\n"]);
+    }
+
+    #[test]
+    fn no_two_documents_have_one_kind() {
+        let kinds: Vec<_> = schemas().iter().map(|schema| schema.kind).collect();
+        let mut distinct = kinds.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        assert_eq!(kinds, distinct);
+    }
+}
