@@ -74,6 +74,9 @@ pub const APPLIED_JOB_LABELS: &str = "tributary.dev/applied-job-labels";
 /// Annotation that a person sets on a MiniCluster, to any new value: start the instance anew. The Job bears the value it
 /// was made with.
 pub const RESTART: &str = "tributary.dev/restart";
+/// Annotation: the trace that a change belongs to, in the form of the header `traceparent` of W3C Trace Context. A person, or
+/// a pipeline, may set it on a MiniCluster; on Bursts and hosted objects it is ours.
+pub const TRACEPARENT: &str = "tributary.dev/traceparent";
 /// Label: the MiniCluster an object was made for.
 pub const MINICLUSTER: &str = "tributary.dev/minicluster";
 /// Label: the slot a Burst or a hosted object stands for.

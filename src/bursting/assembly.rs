@@ -36,6 +36,7 @@ use crate::cluster::worker::{self, Options, Outcome, Queue, Run};
 use crate::contract::ports::{CredentialSource, Incoming, Outgoing, PeerRequests};
 use crate::contract::{PeerName, PeerSpec};
 use crate::render;
+use crate::telemetry::Traces;
 
 /// How often peers are told of our capacity at most, and how soon a change of nodes is looked at.
 const CAPACITY_EVERY: Duration = Duration::from_secs(2);
@@ -60,6 +61,8 @@ pub struct BurstingConfig {
     pub settings: render::Context,
     /// Time.
     pub clock: SharedClock,
+    /// Where spans go.
+    pub traces: Traces,
     /// How long bursts outlive the contact between root and provider.
     pub times: Times,
     /// Address of this agent in its cluster's network; without it nothing is carried for bursts of peers.
@@ -90,6 +93,7 @@ impl Bursting {
             cluster,
             settings,
             clock,
+            traces,
             times,
             address,
         } = config;
@@ -103,6 +107,7 @@ impl Bursting {
             events,
             exchange: Exchange::default(),
             clock,
+            traces,
             times,
             own: cluster,
             settings,

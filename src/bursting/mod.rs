@@ -25,6 +25,7 @@ pub mod root;
 mod shared;
 #[cfg(test)]
 mod simulation;
+mod spans;
 mod statements;
 pub mod template;
 pub mod timing;

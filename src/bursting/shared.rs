@@ -16,6 +16,7 @@ use crate::cluster::client::Clients;
 use crate::cluster::events::{Events, Notice};
 use crate::contract::PeerName;
 use crate::render;
+use crate::telemetry::Traces;
 
 /// Caches, clients and tables.
 pub(super) struct Shared {
@@ -24,6 +25,7 @@ pub(super) struct Shared {
     pub(super) events: Events,
     pub(super) exchange: Exchange,
     pub(super) clock: SharedClock,
+    pub(super) traces: Traces,
     pub(super) times: Times,
     /// Name of this cluster.
     pub(super) own: PeerName,

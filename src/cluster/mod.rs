@@ -15,6 +15,7 @@
 //! | [`sweep`] | deletion of what is no longer wanted |
 //! | [`conditions`], [`events`] | what people read: conditions and events |
 //! | [`discovery`], [`readiness`] | waiting for the API server and its kinds, and saying so |
+//! | [`traced`] | which trace a change of an object belongs to |
 //! | [`error`], [`key`] | a failed request; the name of an object |
 //!
 //! A process makes, in this order: a closed [`fence::Fence`], the [`client::Clients`] with it, the caches, the
@@ -40,6 +41,7 @@ pub mod requests;
 pub mod schedule;
 pub mod scope;
 pub mod sweep;
+pub mod traced;
 pub mod work;
 pub mod worker;
 

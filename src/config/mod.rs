@@ -12,6 +12,7 @@ mod kubernetes;
 mod liveness;
 mod log;
 mod text;
+mod traces;
 mod webhook;
 
 use std::path::{Path, PathBuf};
@@ -29,6 +30,7 @@ pub use health::HealthConfig;
 pub use kubernetes::KubernetesConfig;
 pub use liveness::LivenessConfig;
 pub use log::{LogConfig, LogFormat};
+pub use traces::TracesConfig;
 pub use webhook::WebhookConfig;
 
 /// Prefix of the environment variables; `__` separates section and key.
@@ -56,6 +58,8 @@ pub struct Config {
     pub health: HealthConfig,
     /// Logging.
     pub log: LogConfig,
+    /// Traces.
+    pub traces: TracesConfig,
 }
 
 /// Why a configuration cannot be used.
@@ -120,6 +124,7 @@ impl Config {
         config.federation.check()?;
         config.bursting.check()?;
         config.liveness.check(config.grace())?;
+        config.traces.check()?;
         config.webhook.check()?;
         Ok(config)
     }

@@ -89,6 +89,7 @@ fn errors_name_the_key_and_where_it_stands() {
             "federation.pod_ips: \"here\" is not an IP address",
         ),
         ("[cluster\n", &[], "agent.toml"),
+        ("[cluster]\nname=\"a\"\n[traces]\nendpoint=\"collector:4317\"\n", &[], "traces.endpoint: \"collector:4317\""),
         ("[cluster]\nname=\"a\"\n[liveness]\nheartbeat_millis=50\n", &[], "50 is not between 100 and 10000"),
         ("[cluster]\nname=\"a\"\n[liveness]\nheartbeat_millis=1600\n", &[], "4700 is not more than three heartbeats"),
         (

@@ -58,6 +58,7 @@ pub(crate) fn desired(uid: &str, generation: u64) -> DesiredBurst {
         drain_seconds: 60,
         hosted_uid: None,
         offer: String::new(),
+        trace: None,
     }
 }
 

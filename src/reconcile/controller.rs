@@ -20,6 +20,7 @@ use super::dereference::{Caches, Known};
 use super::memory::Memory;
 use super::notices::notices;
 use super::pod_index::PodIndexes;
+use super::spans;
 use super::status::{Facts, JobFacts, compute};
 use super::view::{ConfigMapView, JobView, LeadPodView, PodView};
 use super::watches::Watches;
@@ -35,10 +36,12 @@ use crate::cluster::client::Clients;
 use crate::cluster::conditions;
 use crate::cluster::error::chain;
 use crate::cluster::events::{Events, Notice};
+use crate::cluster::traced;
 use crate::cluster::work::Worked;
 use crate::cluster::worker::{self, Options, Outcome, Queue, Run};
 use crate::flux::RankMap;
 use crate::render::{self, Boot, Context};
+use crate::telemetry::{Span, Traces};
 
 /// How often a certificate in a Secret of somebody else's is looked for: Secrets are never watched.
 const CERTIFICATE_RETRY: Duration = Duration::from_secs(5);
@@ -63,6 +66,7 @@ pub struct Controller {
     events: Events,
     settings: Context,
     clock: SharedClock,
+    traces: Traces,
     queue: Queue<ObjectKey>,
     pod_indexes: PodIndexes,
     gate: Gate,
@@ -96,6 +100,7 @@ impl Controller {
         settings: Context,
         gate: Gate,
         clock: SharedClock,
+        traces: Traces,
     ) -> (Arc<Self>, Vec<BoxFuture<'static, ()>>) {
         let Watches { mini_clusters, bursts, hosted, peers } = watches;
         let reader = &clients.reader;
@@ -143,6 +148,7 @@ impl Controller {
             events,
             settings,
             clock,
+            traces,
             queue,
             pod_indexes,
             gate,
@@ -211,6 +217,7 @@ impl Controller {
             return Ok(outcome);
         }
         let object = known.mini_cluster.clone();
+        self.memory().of(&object).began(object.metadata.generation, self.clock.wall());
         let (known, settling) = self.memory().of(&object).complete(known, self.clock.mono(), SETTLING);
         let context = match known.context(&self.settings) {
             Ok(context) => context,
@@ -370,6 +377,7 @@ impl Controller {
 
     async fn create(&self, known: &Known, mut context: Context) -> Result<Step, Error> {
         let key = ObjectKey::of(&*known.mini_cluster);
+        let began = self.clock.wall();
         let source = certificate::obtain(&self.clients.reader, known, &*self.clock, &mut SystemRng).await?;
         let (certificate, ours) = match source {
             Source::New(certificate) => (certificate, true),
@@ -390,6 +398,10 @@ impl Controller {
             Ok((Creation::Exists, _)) => Ok(Step::CacheIsBehind),
             Ok((Creation::Created(facts), taken)) => {
                 tracing::info!(mini_cluster = %key, incarnation = facts.uid, "created the Job");
+                let change = traced::change(&self.traces, &*known.mini_cluster);
+                self.traces.record(change.map(|(own, _)| {
+                    spans::about(Span::part(&own, "create Job", began, self.clock.wall()), &known.mini_cluster)
+                }));
                 self.memory().of(&known.mini_cluster).created(facts.clone(), self.clock.mono());
                 Ok(Step::Made(facts, taken))
             }
@@ -443,6 +455,11 @@ impl Controller {
         let status = compute(&facts, self.clock.wall());
         let version = self.writes.status(current, &status).await?;
         if current.status.as_ref() != Some(&status) {
+            let now = self.clock.wall();
+            let began = self.memory().of(current).began(current.metadata.generation, now);
+            if let Some(change) = traced::change(&self.traces, current) {
+                self.traces.record(spans::spans(current, &status, change, (began, now)));
+            }
             self.memory().of(current).written(version, status.clone());
             for notice in notices(&known.status(), &status) {
                 self.events.publish(current, notice).await;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::dereference::{JobState, Known};
@@ -31,6 +32,8 @@ pub(super) struct Remembered {
     uid: String,
     created: Option<Created>,
     written: Option<Written>,
+    /// The generation that was seen last, and when it was seen first.
+    began: Option<(Option<i64>, Timestamp)>,
     /// Since when bursts are awaited, so that an instance can be started anew.
     pub(super) releasing: Option<Mono>,
 }
@@ -68,6 +71,12 @@ impl Memory {
 }
 
 impl Remembered {
+    /// When this process first saw a generation: now, if it did not yet.
+    pub(super) fn began(&mut self, generation: Option<i64>, now: Timestamp) -> Timestamp {
+        let known = self.began.filter(|(known, _)| *known == generation);
+        self.began.insert(known.unwrap_or((generation, now))).1
+    }
+
     /// The Job was made just now.
     pub(super) fn created(&mut self, facts: JobFacts, now: Mono) {
         self.created = Some(Created { facts, at: now, seen: false });

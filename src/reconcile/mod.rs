@@ -36,6 +36,7 @@ pub mod lead;
 mod memory;
 pub mod notices;
 mod pod_index;
+mod spans;
 pub mod status;
 pub mod view;
 pub mod watches;

@@ -8,11 +8,12 @@ use serde_json::{Value, json};
 use tributary::api::hosted_burst::{BurstPhase, LeadEndpoint};
 use tributary::api::{labels, names};
 use tributary_sandbox::annotations;
+use tributary_tests::collector::Received;
 use tributary_tests::eventually::eventually;
 use tributary_tests::scenario::{Place, bursting};
 
 use crate::asking;
-use crate::shared::{places, together};
+use crate::shared::{places, spans, together};
 
 /// Both sides hold the same certificate, host list and rank-map digest, and the lead Service leads to the root.
 async fn assert_wired(root: &Place, name: &str, provider: &Place, slot: &str) {
@@ -45,6 +46,54 @@ async fn lead_of(root: &Place, name: &str) -> LeadEndpoint {
     LeadEndpoint { address, port: u16::try_from(port).unwrap() }
 }
 
+/// Everything from the change of the root to ready pods on both providers is one trace, in which every span is a part of
+/// another.
+async fn one_trace(root: &Place) {
+    let expected = [
+        ("east", "MiniCluster changed", 1),
+        ("east", "create Job", 1),
+        ("east", "brokers ready", 1),
+        ("east", "burst offered", 2),
+        ("east", "burst admitted", 2),
+        ("east", "burst created", 2),
+        ("east", "burst", 2),
+        ("west", "admit", 1),
+        ("west", "fetch certificate", 1),
+        ("west", "hosted burst created", 1),
+        ("west", "hosted burst", 1),
+        ("west", "MiniCluster changed", 1),
+        ("west", "create Job", 1),
+        ("west", "brokers ready", 1),
+        ("north", "brokers ready", 1),
+    ];
+    eventually("every span has arrived", async || {
+        let all = spans();
+        let is_first = |span: &&Received| {
+            span.name == "MiniCluster changed"
+                && span.cluster == "east"
+                && span.attribute("k8s.namespace.name") == root.namespace
+        };
+        let first = all.iter().find(is_first).ok_or("the root has no span yet")?;
+        assert_eq!(first.parent, "", "it begins the trace");
+        let trace: Vec<&Received> = all.iter().filter(|span| span.trace == first.trace).collect();
+        for (cluster, name, count) in expected {
+            let found = trace.iter().filter(|span| span.cluster == cluster && span.name == name).count();
+            if found < count {
+                return Err(format!("{found} of {count} spans {name:?} of {cluster}: {trace:#?}"));
+            }
+        }
+        for span in &trace {
+            let known = trace.iter().any(|other| other.id == span.parent) || span.id == first.id;
+            if !known {
+                return Err(format!("{span:?} is a part of nothing: {trace:#?}"));
+            }
+            assert!(span.start <= span.end, "{span:?}");
+        }
+        Ok(())
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn bursts_on_named_peers_are_one_instance() {
     let federation = together().await;
@@ -68,6 +117,7 @@ async fn bursts_on_named_peers_are_one_instance() {
     assert_eq!(plan["rankMapDigest"].as_str(), east.status("river").await.unwrap().rank_map_digest.as_deref());
     asking::as_planned(&plan, &[("east", &east), ("west", &west), ("north", &north)]).await;
     asking::why_of_a_ready_one(&federation, "by-name", "river").await;
+    one_trace(&east).await;
     asking::every_document(&federation, "by-name", "river").await;
     east.delete("river").await;
     west.empty("river-burst-0").await;

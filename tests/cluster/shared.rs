@@ -5,6 +5,7 @@ use std::thread;
 
 use tokio::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tributary_sandbox::{ClusterOptions, NodeGroup, Options, Sandbox};
+use tributary_tests::collector::{Collector, Received};
 use tributary_tests::federation::Federation;
 use tributary_tests::scenario::Place;
 
@@ -24,6 +25,14 @@ pub(crate) const DRAIN: u64 = 2;
 /// See [`LEASE`].
 pub(crate) const GRACE: u64 = 8;
 const SHORT: &str = "[bursting]\nlease_seconds = 15\ndrain_seconds = 2\ngrace_seconds = 8";
+
+/// What the agents of the busy world send their traces to.
+static COLLECTOR: OnceLock<Collector> = OnceLock::new();
+
+/// The spans of the busy world's agents so far.
+pub(crate) fn spans() -> Vec<Received> {
+    COLLECTOR.get().map(Collector::spans).unwrap_or_default()
+}
 
 /// The federation, together with other tests.
 pub(crate) async fn together() -> RwLockReadGuard<'static, Federation> {
@@ -55,7 +64,10 @@ pub(crate) async fn places(federation: &Federation, namespace: &str) -> [Place; 
 
 async fn busy() -> &'static RwLock<Federation> {
     begin(|| {
-        BUSY.get_or_init(|| RwLock::new(start("")));
+        BUSY.get_or_init(|| {
+            let receiver = COLLECTOR.get_or_init(|| Collector::start().expect("a port of loopback is free"));
+            RwLock::new(start(format!("[traces]\nendpoint = {:?}", receiver.endpoint).leak()))
+        });
     })
     .await;
     BUSY.get().expect("it was begun")

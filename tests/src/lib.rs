@@ -4,6 +4,7 @@
 pub mod agent;
 pub mod agentctl;
 pub mod chart;
+pub mod collector;
 pub mod corpus;
 pub mod documents;
 pub mod eventually;

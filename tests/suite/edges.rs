@@ -20,7 +20,7 @@ const EDGES: [(&str, &[&str]); 9] = [
 ];
 
 /// Rooms everybody may use.
-const FOUNDATIONS: [&str; 2] = ["clock", "metrics"];
+const FOUNDATIONS: [&str; 3] = ["clock", "metrics", "telemetry"];
 
 /// Crates that must not appear in a room: federation and the leaves stand without Kubernetes.
 const NO_KUBE: [&str; 5] = ["flux", "contract", "federation", "admin", "config"];

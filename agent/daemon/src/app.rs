@@ -26,7 +26,7 @@ use crate::figures::{Figures, IdentityInUse};
 use crate::leader::{Leader, Parts};
 use crate::local_status::Local;
 use crate::webhook::Webhook;
-use crate::{health, upstream};
+use crate::{health, traces, upstream};
 
 /// Name of the agents' Lease.
 const LEASE: &str = "tributary-agent";
@@ -57,6 +57,8 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
     upstream::check(&clients.reader, clock.wall()).await?;
     let uid = cluster_uid(&clients.reader).await?;
 
+    let (traces, sending) = traces::start(&config, closed.clone())?;
+    let sending = tokio::spawn(sending);
     let (watches, mut filling) = Watches::new(&clients, &config.kubernetes.namespace);
     let settings = render::Context { cluster_domain: config.cluster.dns_domain().to_owned(), ..Default::default() };
     let (webhook, more) = Webhook::new(&config, &clients, &clock);
@@ -82,6 +84,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
         events: Events::new(clients.writer.clone(), CONTROLLER, instance(&config), clock.clone()),
         settings,
         clock: clock.clone(),
+        traces,
         cluster_uid: uid,
         local: local.clone(),
         mesh,
@@ -125,6 +128,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
     admin.await.context("the admin API panicked")??;
     closed.cancel();
     webhook.await.context("the webhook panicked")??;
+    sending.await.context("the sender of traces panicked")?;
     health.await.context("the probes panicked")??;
     tracing::info!("the agent has stopped");
     ended.context("the agent must end")

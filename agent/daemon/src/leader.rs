@@ -34,6 +34,7 @@ use tributary::queue::room::Room;
 use tributary::reconcile::Controller;
 use tributary::reconcile::watches::Watches;
 use tributary::render;
+use tributary::telemetry::Traces;
 
 use crate::enrolment::Enrolment;
 use crate::enrolment::card::Card;
@@ -69,6 +70,8 @@ pub struct Parts {
     pub settings: render::Context,
     /// Time.
     pub clock: SharedClock,
+    /// Where spans go.
+    pub traces: Traces,
     /// UID of this cluster.
     pub cluster_uid: String,
     /// Answers peers' queries.
@@ -114,6 +117,7 @@ impl Leader {
             cluster: PeerName::from(config.cluster.name.as_str()),
             settings: parts.settings.clone(),
             clock: parts.clock.clone(),
+            traces: parts.traces.clone(),
             times: times(config.bursting),
             address: own_address(config),
         });
@@ -134,6 +138,7 @@ impl Leader {
             parts.settings.clone(),
             Arc::new(move |mini_cluster, now| gate.ask(mini_cluster, now)),
             parts.clock.clone(),
+            parts.traces.clone(),
         );
         filling.extend(more);
         turnstile.leads_to(controller.queue());

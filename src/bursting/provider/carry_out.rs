@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -26,11 +27,13 @@ use crate::bursting::peers::PeerView;
 use crate::bursting::preflight::attempt::Target;
 use crate::bursting::preflight::lead;
 use crate::bursting::shared::lock;
+use crate::bursting::spans;
 use crate::clock::{Mono, SystemRng};
 use crate::cluster::sweep::{self, Doomed};
 use crate::cluster::{ObjectKey, RequestError};
 use crate::contract::{CredentialRefusal, CredentialRequest, PeerName};
 use crate::flux::Certificate;
+use crate::telemetry::Span;
 
 impl Provider {
     /// Carries one change out. `hosted` is the freshest version of the HostedBurst, and follows what is written.
@@ -47,11 +50,13 @@ impl Provider {
                 let Some(Wanted::Burst(desired)) = claims.get(&claim) else { return Ok(()) };
                 // Promised before anything is written, so that nobody else gets the same room.
                 lock(&self.state).ledger.reserve(key, &claim.0, desired);
+                let began = self.shared.now().wall;
                 let admission = self.admit(key, &claim.0, peers, *wanted, &admitted).await;
                 match admission {
                     Ok(Ok(stored)) => {
                         let message = format!("a burst of {}'s MiniCluster {} is admitted", claim.0, desired.root.name);
                         self.shared.say(&*stored, "Host", vec![Note::normal("Admitted", message)]).await;
+                        self.part(&stored, "admit", began);
                         *hosted = Some(stored);
                     }
                     Ok(Err(rejection)) => {
@@ -79,7 +84,9 @@ impl Provider {
                 let pen = self.fresh.pen(ObjectKey::of(&*current));
                 let outcome = self.applier.apply_status(&*current, &*status).await;
                 if let Some(stored) = pen.tried(current.uid(), outcome)?.object() {
-                    *hosted = Some(pen.wrote(stored));
+                    let stored = pen.wrote(stored);
+                    self.shared.traces.record(spans::hosted_spans(&current, &stored, self.shared.now().wall));
+                    *hosted = Some(stored);
                 }
             }
             Change::LookSecret => {
@@ -130,6 +137,12 @@ impl Provider {
         Ok(())
     }
 
+    /// Records what was done for a hosted burst since `began`.
+    fn part(&self, hosted: &HostedBurst, name: &'static str, began: Timestamp) {
+        let span = spans::of_hosted(hosted).map(|own| Span::part(&own, name, began, self.shared.now().wall));
+        self.shared.traces.record(span.map(|span| spans::about(span, hosted, &hosted.spec.slot)));
+    }
+
     /// Whether nothing of a hosted burst has this name, by the API server's own word. A Job whose MiniCluster is gone goes at
     /// once: Kubernetes' garbage collector begins to look after a kind up to 30 s after its definition was made, and has
     /// other things to do besides.
@@ -175,7 +188,11 @@ impl Provider {
         let Some(requests) = lock(&self.requests).clone() else { return };
         let Some(this) = self.this() else { return };
         tokio::spawn(async move {
+            let began = this.shared.now().wall;
             let state = this.fetch_credential(&hosted, requests.as_ref(), &peer, request).await;
+            if state.is_ok() {
+                this.part(&hosted, "fetch certificate", began);
+            }
             let state = state.unwrap_or_else(|message| SecretState::Missing {
                 again: this.shared.clock.mono() + CREDENTIAL_AGAIN,
                 message,

@@ -17,10 +17,12 @@ use crate::api::minicluster::{
 };
 use crate::api::names;
 use crate::api::peer::ImportPolicy;
+use crate::bursting::spans;
 use crate::bursting::template::{BurstTemplate, FluxTemplate, PodTemplate};
 use crate::cluster::apply::controller_reference;
 use crate::contract::{ClusterUid, Credential, DesiredBurst, HostedKey, PeerName};
 use crate::flux::RankMap;
+use crate::telemetry::TraceContext;
 
 /// Key of the certificate in its Secret.
 pub const CURVE_CERT: &str = "curve.cert";
@@ -90,9 +92,14 @@ pub fn updated(hosted: &HostedBurst, desired: &DesiredBurst) -> HostedBurst {
         name: hosted.metadata.name.clone(),
         namespace: hosted.metadata.namespace.clone(),
         labels: Some(identity(&spec)),
+        annotations: traceparent(desired.trace.as_deref().and_then(TraceContext::parse)),
         ..ObjectMeta::default()
     };
     HostedBurst { metadata, spec, status: None }
+}
+
+fn traceparent(trace: Option<TraceContext>) -> Option<BTreeMap<String, String>> {
+    trace.map(|trace| [(labels::TRACEPARENT.to_owned(), trace.to_string())].into())
 }
 
 /// Identity of a hosted burst.
@@ -247,7 +254,8 @@ pub fn mini_cluster(hosted: &HostedBurst, template: &BurstTemplate, rank_map: &R
         pod: pod_spec(pod),
         ..MiniClusterSpec::default()
     };
-    MiniCluster { metadata: metadata(hosted, slot.clone(), None), spec, status: None }
+    let annotations = traceparent(spans::of_hosted(hosted));
+    MiniCluster { metadata: ObjectMeta { annotations, ..metadata(hosted, slot.clone(), None) }, spec, status: None }
 }
 
 fn flux_spec(flux: FluxTemplate, curve_cert_secret: String, lead_broker: LeadBroker, drain_seconds: i32) -> FluxSpec {
@@ -403,6 +411,20 @@ mod tests {
         let made = materials(&hosted(), &[], false, Some(&ImportPolicy::default())).unwrap();
         assert_eq!((made.slices.len(), made.mini_cluster, made.egress), (0, None, Egress::Open));
         assert_eq!(materials(&hosted(), &[], false, None).unwrap().egress, Egress::Leave);
+    }
+
+    #[test]
+    fn a_trace_is_handed_on_and_anything_else_is_dropped() {
+        let parent = TraceContext::about(&["burst"]);
+        let mut before = hosted();
+        for (said, kept) in [(parent.to_string(), Some(parent)), ("x".repeat(100_000), None)] {
+            let metadata = updated(&before, &DesiredBurst { trace: Some(said), ..offer() }).metadata;
+            assert_eq!(metadata.annotations, traceparent(kept));
+            before.metadata.annotations = metadata.annotations;
+            let made = materials(&before, &[], true, None).unwrap().mini_cluster.unwrap();
+            let part = kept.map(|parent| parent.child(&["hosted", "hosted-uid"]));
+            assert_eq!(crate::cluster::traced::annotated(&made), part);
+        }
     }
 
     #[test]

@@ -23,12 +23,13 @@ use crate::bursting::fresh::Fresh;
 use crate::bursting::nodes::{NodeView, PodView};
 use crate::bursting::provider::materialize::CURVE_CERT;
 use crate::bursting::shared::{FirstRound, Shared};
-use crate::bursting::tunnels;
 use crate::bursting::watch::WatchedNode;
+use crate::bursting::{spans, tunnels};
 use crate::cluster::apply::Applier;
 use crate::cluster::caches::{Cache, Subscription, controller_of};
 use crate::cluster::drift::same_status;
 use crate::cluster::sweep::{self, Doomed};
+use crate::cluster::traced;
 use crate::cluster::worker::{Outcome, Queue};
 use crate::cluster::{ObjectKey, RequestError};
 use crate::contract::ports::CredentialSource;
@@ -142,7 +143,8 @@ impl Root {
         let lead = self.lead(&root, &index_zero).ok();
         let arch = lead_pod(&index_zero).and_then(|pod| pod.node.as_deref()).and_then(|name| self.node(name));
         let arch = arch.and_then(|node| node.architecture);
-        let given = Given { lead: lead.as_ref(), arch: arch.as_deref(), times: &self.shared.times };
+        let trace = traced::change(&self.shared.traces, &*root).map(|(change, _)| change);
+        let given = Given { lead: lead.as_ref(), arch: arch.as_deref(), times: &self.shared.times, trace };
         let references: Vec<&Burst> = existing.iter().map(|burst| &**burst).collect();
         for change in plan::plan(&root, &references, given) {
             match change {
@@ -244,6 +246,7 @@ impl Root {
             Some(stored) => {
                 let stored = pen.wrote(stored);
                 shared.say(&*stored, "Place", step.notes).await;
+                shared.traces.record(spans::burst_spans(&burst, &stored, shared.now().wall));
                 stored
             }
             None => burst,

@@ -8,6 +8,7 @@ use super::place::{Wish, eligible};
 use crate::api::burst::{Burst, BurstRefusal, BurstSpec};
 use crate::api::labels;
 use crate::bursting::peers::PeerView;
+use crate::bursting::spans;
 use crate::contract::{DesiredBurst, PeerName, RejectionReason, RootIdentity};
 
 /// The peers that a Burst is offered to.
@@ -86,6 +87,7 @@ pub fn desired(burst: &Burst) -> DesiredBurst {
         drain_seconds,
         hosted_uid: current.and_then(|status| status.hosted_uid.clone()),
         offer: fingerprint(burst),
+        trace: spans::of_burst(burst).map(|span| span.to_string()),
     }
 }
 

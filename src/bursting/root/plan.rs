@@ -4,6 +4,7 @@
 //! the size within what was declared, the choice of peers for slots that nobody has taken yet, the lead's address, and that
 //! it is over.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -18,9 +19,10 @@ use crate::bursting::preflight::facts;
 use crate::bursting::template::BurstTemplate;
 use crate::bursting::timing::Times;
 use crate::cluster::apply::controller_reference;
-use crate::cluster::conditions;
+use crate::cluster::{conditions, traced};
 use crate::contract::LeadAddress;
 use crate::flux::{FluxVersion, RankMap, Slot};
+use crate::telemetry::TraceContext;
 
 /// What has to be done about a Burst.
 #[derive(Clone, PartialEq, Debug)]
@@ -55,6 +57,8 @@ pub struct Given<'a> {
     /// Lease and drain of instances that have no Bursts yet. Those of a running one are what its peers know: a peer that
     /// is cut off keeps its burst for as long as it was told.
     pub times: &'a Times,
+    /// The span of the change that is being carried out, if traces are made.
+    pub trace: Option<TraceContext>,
 }
 
 /// The Bursts of `root`, given those that exist (controlled by this very object).
@@ -77,10 +81,12 @@ pub fn plan(root: &MiniCluster, existing: &[&Burst], given: Given<'_>) -> Vec<Pl
             continue;
         }
         let spec = spec(root, instance, index, slot, cluster, before, given);
-        changes.push(PlanChange::Apply(Box::new(burst(root, spec))));
+        // What did not change belongs to the change that made it so.
+        let kept = before.filter(|before| before.spec == spec).and_then(|before| traced::annotated(before));
+        changes.push(PlanChange::Apply(Box::new(burst(root, spec, kept.or(given.trace)))));
     }
     for burst in existing.iter().filter(|burst| !slots.iter().any(|slot| slot.name == burst.spec.slot)) {
-        changes.extend(unplanned(root, burst, instance.is_some()));
+        changes.extend(unplanned(root, burst, instance.is_some(), given.trace));
     }
     changes
 }
@@ -180,7 +186,12 @@ fn wishes(spec: &BurstSpec) -> BurstSpec {
 }
 
 /// A Burst that the present instance has no slot for.
-fn unplanned(root: &MiniCluster, burst: &Burst, instance_known: bool) -> Option<PlanChange> {
+fn unplanned(
+    root: &MiniCluster,
+    burst: &Burst,
+    instance_known: bool,
+    trace: Option<TraceContext>,
+) -> Option<PlanChange> {
     // Between two Jobs nothing is known of slots; only that it is over is.
     let gone = instance_known || is_over(root);
     if instance_known && is_released(burst) {
@@ -188,7 +199,7 @@ fn unplanned(root: &MiniCluster, burst: &Burst, instance_known: bool) -> Option<
     }
     (gone && !burst.spec.release).then(|| {
         let spec = BurstSpec { release: true, ..burst.spec.clone() };
-        PlanChange::Apply(Box::new(self::burst(root, spec)))
+        PlanChange::Apply(Box::new(self::burst(root, spec, trace)))
     })
 }
 
@@ -207,7 +218,7 @@ fn delete(burst: &Burst) -> PlanChange {
     PlanChange::Delete { name, uid: offer::uid(burst).to_owned() }
 }
 
-fn burst(root: &MiniCluster, spec: BurstSpec) -> Burst {
+fn burst(root: &MiniCluster, spec: BurstSpec, trace: Option<TraceContext>) -> Burst {
     let root_name = root.metadata.name.clone().unwrap_or_default();
     let labels = [
         (labels::kubernetes::MANAGED_BY, labels::TRIBUTARY),
@@ -215,11 +226,14 @@ fn burst(root: &MiniCluster, spec: BurstSpec) -> Burst {
         (labels::SLOT, &spec.slot),
     ];
     let retry = root.metadata.annotations.as_ref().and_then(|annotations| annotations.get(labels::RETRY));
+    let retry = retry.map(|retry| (labels::RETRY.to_owned(), retry.clone()));
+    let trace = trace.map(|trace| (labels::TRACEPARENT.to_owned(), trace.to_string()));
+    let annotations: BTreeMap<String, String> = retry.into_iter().chain(trace).collect();
     let metadata = ObjectMeta {
         name: Some(names::burst_object(&root_name, &spec.slot)),
         namespace: root.metadata.namespace.clone(),
         labels: Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
-        annotations: retry.map(|retry| [(labels::RETRY.to_owned(), retry.clone())].into()),
+        annotations: Some(annotations).filter(|all| !all.is_empty()),
         owner_references: controller_reference(root).map(|owner| vec![owner]),
         ..ObjectMeta::default()
     };
@@ -277,7 +291,7 @@ spec:
     }
 
     fn given(lead: Option<&LeadAddress>) -> Given<'_> {
-        Given { lead, arch: Some("amd64"), times: &TIMES }
+        Given { lead, arch: Some("amd64"), times: &TIMES, trace: None }
     }
 
     fn released(bursts: &mut [Burst]) {
@@ -328,7 +342,7 @@ spec:
     fn a_running_instance_keeps_the_lease_its_peers_were_told() {
         let before = applied(&plan(&root(), &[], given(None)));
         let shorter = Times { lease: Duration::from_secs(20), drain: Duration::from_secs(5), ..TIMES };
-        let given = Given { lead: None, arch: None, times: &shorter };
+        let given = Given { lead: None, arch: None, times: &shorter, trace: None };
         let mut root = root();
         let references: Vec<&Burst> = before.iter().collect();
         let after = applied(&plan(&root, &references, given));
@@ -382,7 +396,7 @@ spec:
             let mut root = root();
             root.spec.flux.version = declared.map(str::to_owned);
             root.spec.flux.container.image = Some(image.into());
-            let given = Given { lead: None, arch: None, times: &TIMES };
+            let given = Given { lead: None, arch: None, times: &TIMES, trace: None };
             applied(&plan(&root, &[], given))[0].spec.flux_version.clone()
         };
         assert_eq!(version(None, "view:0.75.0-noble").as_deref(), Some("0.75"));

@@ -70,7 +70,7 @@ impl Agent {
 
     fn root(&mut self, cluster: &mut Cluster, views: &BTreeMap<PeerName, PeerView>, now: Now) {
         let lead = LeadAddress { address: "192.0.2.1".into(), port: 30050 };
-        let given = Given { lead: Some(&lead), arch: None, times: &Times::default() };
+        let given = Given { lead: Some(&lead), arch: None, times: &Times::default(), trace: None };
         for root in cluster.roots.clone().values() {
             let uid = root.metadata.uid.as_deref();
             let existing: Vec<_> =

@@ -65,6 +65,7 @@ pub fn decode(key: &StateKey, state: Option<&Bytes>) -> Result<State, String> {
             let desired: DesiredBurst = serde_json::from_slice(json).map_err(unreadable)?;
             check_template(&desired)?;
             plausible::check(&desired)?;
+            let desired = DesiredBurst { trace: plausible::trace(desired.trace), ..desired };
             let uid = desired.uid.clone();
             (State::Desired(Box::new(desired)), uid)
         }

@@ -8,6 +8,7 @@ use crate::contract::{
     Check, DesiredBurst, Finding, LeadAddress, ObservedBurst, PhaseTimes, Rejection, RejectionReason,
 };
 use crate::federation::wire::limits;
+use crate::telemetry::TraceContext;
 
 /// Bytes of a host name (RFC 1035, 2.3.4), and of names of Kubernetes' objects.
 const NAME: usize = 253;
@@ -41,6 +42,11 @@ pub fn check(desired: &DesiredBurst) -> Result<(), String> {
         None => Ok(()),
         Some((field, _, limit)) => Err(format!("{field} of the burst is not {limit} printable characters at most")),
     }
+}
+
+/// The trace that an offer says it belongs to, if it is one. Anything else is dropped: it is no reason to refuse a burst.
+pub fn trace(said: Option<String>) -> Option<String> {
+    Some(TraceContext::parse(&said?)?.to_string())
 }
 
 /// An answer as it can be stored in a status and shown on a terminal: words are cut and cleaned, and dates are of the
@@ -131,6 +137,13 @@ mod tests {
             lie(&mut burst);
             assert!(check(&burst).unwrap_err().starts_with(field), "{field}");
         }
+    }
+
+    #[test]
+    fn only_a_trace_is_kept_as_one() {
+        let context = TraceContext::about(&["a"]).to_string();
+        assert_eq!(trace(Some(context.clone())), Some(context));
+        assert_eq!([None, Some("t".repeat(1 << 20)), Some("a\u{1b}[2J".into())].map(trace), [None, None, None]);
     }
 
     #[test]

@@ -43,6 +43,7 @@ pub(crate) fn offer() -> DesiredBurst {
         drain_seconds: 60,
         hosted_uid: None,
         offer: String::new(),
+        trace: None,
     }
 }
 

@@ -1,0 +1,177 @@
+//! Sends traces as OTLP over HTTP, to whatever `traces.endpoint` names.
+//!
+//! Nothing waits for it: spans go into a bounded queue, and what does not fit, or cannot be sent, is lost and counted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context;
+use async_trait::async_trait;
+use axum::body::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
+use opentelemetry::{InstrumentationScope, KeyValue};
+use opentelemetry_http::{HttpClient, HttpError, Request, Response};
+use opentelemetry_otlp::{SpanExporter, WithExportConfig, WithHttpConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanExporter as _, SpanLinks};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tributary::config::Config;
+use tributary::telemetry::{Span, SpanSink, Traces};
+
+/// Spans that wait to be sent: a few hundred bytes each.
+const QUEUE: usize = 4_096;
+/// Spans of one request.
+const MOST: usize = 512;
+/// How long spans are gathered before they are sent.
+const GATHER: Duration = Duration::from_secs(1);
+/// How long a receiver may take, also at the end of the process.
+const TIME_LIMIT: Duration = Duration::from_secs(5);
+/// The longest answer of a receiver that is read, in bytes.
+const LONGEST_ANSWER: usize = 64 * 1024;
+
+/// Where spans go, and what sends them until `stop`: nothing without an endpoint.
+///
+/// # Errors
+/// The endpoint cannot be used, or the system has no authorities for `https`.
+pub fn start(config: &Config, stop: CancellationToken) -> anyhow::Result<(Traces, BoxFuture<'static, ()>)> {
+    let Some(endpoint) = &config.traces.endpoint else {
+        return Ok((Traces::default(), futures::future::ready(()).boxed()));
+    };
+    let exporter = exporter(endpoint, config).context("failed to use traces.endpoint")?;
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    let queue = Arc::new(Waiting { sender, lost: AtomicU64::new(0) });
+    Ok((Traces::to(queue.clone()), send(receiver, queue, exporter, stop).boxed()))
+}
+
+fn exporter(endpoint: &str, config: &Config) -> anyhow::Result<SpanExporter> {
+    let connector = match endpoint.starts_with("https://") {
+        true => HttpsConnectorBuilder::new()
+            .with_provider_and_native_roots(rustls::crypto::ring::default_provider())?
+            .https_only()
+            .enable_http1()
+            .build(),
+        // Authorities that are not needed must not be missed.
+        false => {
+            let nobody = rustls::ClientConfig::builder()
+                .with_root_certificates(rustls::RootCertStore::empty())
+                .with_no_client_auth();
+            HttpsConnectorBuilder::new().with_tls_config(nobody).https_or_http().enable_http1().build()
+        }
+    };
+    let client = Http(Client::builder(TokioExecutor::new()).build(connector));
+    let mut exporter = SpanExporter::builder()
+        .with_http()
+        .with_http_client(client)
+        .with_endpoint(format!("{}/v1/traces", endpoint.trim_end_matches('/')))
+        .with_timeout(TIME_LIMIT)
+        .build()?;
+    let mut resource = vec![
+        KeyValue::new("service.namespace", "tributary"),
+        KeyValue::new("service.version", crate::VERSION),
+        KeyValue::new("k8s.cluster.name", config.cluster.name.clone()),
+    ];
+    if let Ok(pod) = std::env::var("POD_NAME") {
+        resource.extend([KeyValue::new("k8s.pod.name", pod.clone()), KeyValue::new("service.instance.id", pod)]);
+    }
+    let resource = Resource::builder_empty().with_service_name("tributary-agent").with_attributes(resource).build();
+    exporter.set_resource(&resource);
+    Ok(exporter)
+}
+
+/// The queue's entrance.
+struct Waiting {
+    sender: mpsc::Sender<Span>,
+    lost: AtomicU64,
+}
+
+impl SpanSink for Waiting {
+    fn record(&self, span: Span) {
+        if self.sender.try_send(span).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+async fn send(mut waiting: mpsc::Receiver<Span>, queue: Arc<Waiting>, exporter: SpanExporter, stop: CancellationToken) {
+    loop {
+        let mut batch = Vec::new();
+        tokio::select! {
+            _ = waiting.recv_many(&mut batch, MOST) => {
+                tokio::select! {
+                    () = tokio::time::sleep(GATHER) => {}
+                    () = stop.cancelled() => {}
+                }
+            }
+            () = stop.cancelled() => {}
+        }
+        while batch.len() < MOST
+            && let Ok(span) = waiting.try_recv()
+        {
+            batch.push(span);
+        }
+        if batch.is_empty() && stop.is_cancelled() {
+            return;
+        }
+        let spans = batch.len();
+        let sent = tokio::time::timeout(TIME_LIMIT, exporter.export(batch.into_iter().map(exported).collect())).await;
+        let lost = queue.lost.swap(0, Ordering::Relaxed);
+        let error = match sent {
+            Ok(Ok(())) if lost == 0 => continue,
+            Ok(Ok(())) => "more spans than can be sent".to_owned(),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer within {} s", TIME_LIMIT.as_secs()),
+        };
+        tracing::warn!(error, spans, lost, "traces are not complete");
+        if stop.is_cancelled() {
+            return;
+        }
+    }
+}
+
+fn exported(span: Span) -> SpanData {
+    let Span { name, context, parent, start, end, attributes } = span;
+    let flags = if context.is_sampled() { TraceFlags::SAMPLED } else { TraceFlags::default() };
+    SpanData {
+        span_context: SpanContext::new(
+            TraceId::from_bytes(context.trace_id()),
+            SpanId::from_bytes(context.span_id()),
+            flags,
+            false,
+            TraceState::default(),
+        ),
+        parent_span_id: parent.map_or(SpanId::INVALID, |parent| SpanId::from_bytes(parent.span_id())),
+        parent_span_is_remote: false,
+        span_kind: SpanKind::Internal,
+        name: name.into(),
+        start_time: SystemTime::from(start),
+        end_time: SystemTime::from(end),
+        attributes: attributes.into_iter().map(|(name, value)| KeyValue::new(name, value)).collect(),
+        dropped_attributes_count: 0,
+        events: SpanEvents::default(),
+        links: SpanLinks::default(),
+        status: Status::Unset,
+        instrumentation_scope: InstrumentationScope::builder("tributary").with_version(crate::VERSION).build(),
+    }
+}
+
+/// The client of the exporter.
+#[derive(Debug)]
+struct Http(Client<HttpsConnector<HttpConnector>, Full<Bytes>>);
+
+#[async_trait]
+impl HttpClient for Http {
+    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let (head, body) = self.0.request(request.map(Full::new)).await?.into_parts();
+        let body = Limited::new(body, LONGEST_ANSWER).collect().await?.to_bytes();
+        Ok(Response::from_parts(head, body))
+    }
+}

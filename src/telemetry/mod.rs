@@ -1,0 +1,8 @@
+//! What a process tells of itself while it runs: [`log`] lines, and [`trace`]s of what it did for which change. Metrics are
+//! defined beside their owners ([`crate::metrics`]).
+
+pub mod log;
+pub mod trace;
+
+pub use log::{change_filter, install};
+pub use trace::{Span, SpanSink, TraceContext, Traces};
