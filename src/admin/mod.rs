@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::contract::{Capacity, Finding, LeadAddress, PeerState, PhaseTimes};
+use crate::contract::{Capacity, Finding, LeadAddress, PeerState, PhaseTimes, Traffic};
 
 /// Version of these documents. Fields are added within a version, never renamed or removed.
 pub const API_VERSION: &str = "admin.tributary.dev/v1";
@@ -218,6 +218,12 @@ pub struct PeerRow {
     pub version: Option<String>,
     /// Smoothed round-trip time, in microseconds.
     pub rtt_micros: Option<u64>,
+    /// What the control connection has carried since it was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control: Option<Traffic>,
+    /// What the connection for broker traffic has carried since it was made; missing while nothing needs it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tunnel: Option<Traffic>,
     /// When something was last heard.
     pub last_seen: Option<Timestamp>,
     /// Its last word on its capacity.

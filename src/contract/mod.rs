@@ -20,6 +20,6 @@ pub use credential::{Credential, CredentialRefusal, CredentialRequest};
 pub use desired::{DesiredBurst, HostedKey, LeadAddress, RootIdentity};
 pub use latest::{DirtySet, Latest};
 pub use observed::{ObservedBurst, Phase, PhaseTimes};
-pub use peer::{BurstUid, ClusterUid, Epoch, PeerName, PeerReport, PeerSpec, PeerState, Refusal};
+pub use peer::{BurstUid, ClusterUid, Epoch, PeerName, PeerReport, PeerSpec, PeerState, Refusal, Traffic};
 pub use preflight::{Check, Finding, Outcome};
 pub use rejection::{Rejection, RejectionReason};

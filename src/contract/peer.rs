@@ -92,6 +92,15 @@ pub struct PeerSpec {
     pub suspend: bool,
 }
 
+/// Bytes on the wire, IP and UDP headers included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Traffic {
+    /// To the peer.
+    pub sent: u64,
+    /// From the peer.
+    pub received: u64,
+}
+
 /// Where the connection to a peer stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub enum PeerState {
@@ -136,6 +145,10 @@ pub struct PeerReport {
     pub capacity: Option<Capacity>,
     /// Smoothed round-trip time in microseconds.
     pub rtt_micros: Option<u64>,
+    /// What the control connection has carried since it was made.
+    pub control: Option<Traffic>,
+    /// What the connection for broker traffic has carried since it was made, if there is one.
+    pub tunnel: Option<Traffic>,
     /// When something was last heard.
     pub last_seen: Option<Timestamp>,
     /// When the state last changed.

@@ -1,5 +1,8 @@
 //! The user guide: one page a module.
 
+#[doc = include_str!("diagnosing.md")]
+pub mod diagnosing {}
+
 #[doc = include_str!("federating.md")]
 pub mod federating {}
 

@@ -27,7 +27,8 @@ pub(super) fn spans(
         let created = object.metadata.creation_timestamp.as_ref().map(|Time(at)| *at);
         // Dates in objects are in whole seconds: what began a moment ago began no earlier than it was seen.
         let start = traced::unmet_since(&old.conditions, READY).or(created).unwrap_or(began);
-        let start = if began.duration_since(start).as_secs() < 1 { began } else { start };
+        let just_before = start < began && began.duration_since(start).as_secs() < 1;
+        let start = if just_before { began } else { start };
         spans.push(Span::part(&own, "brokers ready", start, now));
     }
     spans.into_iter().map(|span| about(span, object)).collect()

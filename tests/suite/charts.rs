@@ -134,6 +134,7 @@ fn a_wrong_value_is_refused_by_name() {
         "{cluster: {name: east}, liveness: {heartbeatMillis: 1.5}}",
         "{cluster: {name: east}, crds: {install: false}}",
         "{cluster: {name: east}, log: {format: xml}}",
+        "{cluster: {name: east}, traces: {endpoint: 'collector:4317'}}",
         "{cluster: {name: east}, watchNamespaces: [A]}",
         "{cluster: {name: east}, webhook: {port: 0}}",
         "{cluster: {name: east}, webhook: {certManager: {enabled: true}}}",
@@ -186,7 +187,7 @@ fn the_agent_takes_the_configuration() {
 fn every_key_of_the_agent_can_be_set() {
     let values =
         "{cluster: {name: east, labels: {a: b}}, federation: {identity: {trustDomain: river}}, crds: {enabled: false}}";
-    let of_some = values.replace("crds:", "watchNamespaces: [a], crds:");
+    let of_some = values.replace("crds:", "watchNamespaces: [a], traces: {endpoint: 'http://c:4318'}, crds:");
     let texts = [values, &of_some].map(|values| {
         let rendered = objects(&template("tributary", values).unwrap());
         rendered["ConfigMap/tributary"]["data"]["tributary.toml"].as_str().unwrap().to_owned()

@@ -5,6 +5,7 @@ mod charts;
 mod commands;
 mod corpus;
 mod edges;
+mod failures;
 mod fields;
 mod generated;
 mod kinds;

@@ -51,16 +51,49 @@ fn blocks_of(text: &str, language: &str) -> Vec<String> {
 /// The command lines of all pages: those of the `console` blocks, of the README's table of commands, and the test command.
 fn commands() -> Vec<String> {
     let mut commands: Vec<String> = Vec::new();
-    for block in pages().values().flat_map(|page| blocks_of(page, "console")) {
-        let lines = block.lines().filter_map(|line| line.strip_prefix("$ "));
-        // What stands behind a command is for the reader.
-        commands.extend(lines.map(|line| line.split(" # ").next().unwrap().trim_end().to_owned()));
+    for page in pages().values() {
+        commands.extend(lines_of(page, "console"));
+        commands.extend(lines_of(page, "console external"));
     }
     let text = readme();
     let cells = text.lines().filter_map(|line| line.strip_prefix("| `agentctl "));
     commands.extend(cells.map(|cell| format!("agentctl {}", cell.split('`').next().unwrap())));
     commands.push(test_command());
     commands
+}
+
+/// The command lines of fenced blocks.
+fn lines_of(text: &str, language: &str) -> Vec<String> {
+    let blocks = blocks_of(text, language);
+    let lines = blocks.iter().flat_map(|block| block.lines()).filter_map(|line| line.strip_prefix("$ "));
+    // What stands behind a command is for the reader.
+    lines.map(|line| line.split(" # ").next().unwrap().trim_end().to_owned()).collect()
+}
+
+/// Every command is carried out by a walk, or its fence says that it is not: those are listed, with their number.
+#[test]
+fn every_command_is_carried_out_or_marked() {
+    let list = fs::read_to_string(root().join("tests/walks.txt")).unwrap();
+    let walks: Vec<Vec<&str>> =
+        list.lines().filter(|line| !line.starts_with('#')).map(|line| line.split(" | ").collect()).collect();
+    assert!(walks.iter().all(|walk| walk.len() == 3 && ["demo", "clusters", "helm"].contains(&walk[2])), "{walks:?}");
+    let (mut carried_out, mut external) = (0, Vec::new());
+    for (path, text) in pages() {
+        let path = path.canonicalize().unwrap();
+        let page = path.strip_prefix(root().canonicalize().unwrap()).unwrap().display().to_string();
+        let of_page: Vec<_> = walks.iter().filter(|walk| walk[0] == page).collect();
+        let whole = of_page.iter().any(|walk| walk[1] == "-");
+        for section in text.split("\n## ") {
+            let heading = format!("## {}", section.lines().next().unwrap_or_default());
+            let lines = lines_of(section, "console");
+            let walked = whole || of_page.iter().any(|walk| walk[1] == heading);
+            assert!(walked || lines.is_empty(), "{page}, {heading}: no walk of tests/walks.txt carries out {lines:#?}");
+            carried_out += lines.len();
+        }
+        external.extend(lines_of(&text, "console external").into_iter().map(|line| format!("{page}: {line}")));
+    }
+    let head = format!("{carried_out} carried out, {} external", external.len());
+    insta::assert_snapshot!(format!("{head}\n\n{}", external.join("\n")));
 }
 
 /// The command that `.ci/run` reads from the README, by the same mark.
@@ -145,7 +178,9 @@ fn kubectl(words: &[&str], line: &str) {
         }
         _ => {
             let named: Vec<&str> = words[verb + 1].split(',').collect();
-            assert!(named.iter().all(|name| kinds.iter().any(|kind| kind == name)), "{line}: {kinds:?}");
+            // One, or all of a kind.
+            let known = |name: &&str| kinds.iter().any(|kind| kind == name || kind.strip_suffix('s') == Some(*name));
+            assert!(named.iter().all(known), "{line}: {kinds:?}");
         }
     }
 }

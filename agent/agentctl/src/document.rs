@@ -65,12 +65,12 @@ pub fn schemas() -> Vec<Schema> {
         #[cfg(feature = "demo")]
         schema::<commands::demo::Report>("agentctl demo"),
         schema::<crate::explain::Explanation>("agentctl why NAME"),
-        schema::<commands::status::Status>("agentctl status"),
         schema::<commands::migrate::Report>("agentctl migrate check"),
         schema::<commands::mini_cluster::Row>("agentctl minicluster describe NAME"),
         schema::<commands::mini_cluster::MiniClusterList>("agentctl minicluster list"),
         schema::<commands::peers::PeerList>("agentctl peers, agentctl peer list"),
         schema::<commands::plan::report::Report>("agentctl plan -f FILE"),
+        schema::<commands::status::Status>("agentctl status"),
         schema::<commands::token::TokenList>("agentctl token list"),
         schema::<commands::version::Versions>("agentctl version"),
     ]

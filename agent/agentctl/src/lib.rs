@@ -16,6 +16,8 @@ pub mod explain;
 pub mod hints;
 pub mod kubernetes;
 pub mod output;
+#[cfg(test)]
+mod pictures;
 
 use std::ffi::OsString;
 use std::io::Write;

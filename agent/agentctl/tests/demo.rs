@@ -111,7 +111,7 @@ fn no_secret_shows_and_a_killed_demo_takes_everything_with_it() {
 }
 
 #[test]
-fn clusters_that_stay_are_left_as_they_were_and_serve_the_readmes_steps() {
+fn clusters_that_stay_are_left_as_they_were_and_serve_the_pages_steps() {
     let _stage = stage(1);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let sandbox = runtime.block_on(Sandbox::start(Options::named(["east", "west"]))).unwrap();
@@ -151,19 +151,28 @@ fn clusters_that_stay_are_left_as_they_were_and_serve_the_readmes_steps() {
         });
         assert_eq!(names, kept);
     }
-    runtime.block_on(the_readmes_steps(sandbox.kubeconfig()));
+    runtime.block_on(the_pages_steps(sandbox.kubeconfig()));
 }
 
-/// Two agents by hand, and the example of a root whose bursts all run.
-async fn the_readmes_steps(kubeconfig: PathBuf) {
+/// Two agents by hand, the example of a root whose bursts all run, and what other pages do with them.
+async fn the_pages_steps(kubeconfig: PathBuf) {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut walk = Walk::new(kubeconfig);
-    let steps = walk::commands_below("## On clusters you have");
-    assert!(steps.len() > 10, "{steps:?}");
-    for step in steps {
-        eprintln!("$ {step}\n{}", walk.step(&step).await);
+    let steps = walk::commands_of("clusters");
+    assert!(steps.len() > 25, "{steps:?}");
+    let mut readme = true;
+    for (page, step) in steps {
+        if readme && page != "README.md" {
+            readme = false;
+            all_ready(&walk.client("east").await).await;
+        }
+        eprintln!("{page} $ {step}\n{}", walk.step(&step).await);
     }
-    let bursts: Api<Burst> = Api::namespaced(walk.client("east").await, "default");
+}
+
+/// The three bursts of the README's root are.
+async fn all_ready(client: &Client) {
+    let bursts: Api<Burst> = Api::namespaced(client.clone(), "default");
     let ready = async || {
         let found = bursts.list(&ListParams::default()).await.unwrap().items;
         let phases: Vec<_> = found.iter().map(|burst| burst.status.clone().unwrap_or_default().phase).collect();

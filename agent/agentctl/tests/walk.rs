@@ -1,9 +1,9 @@
-//! The steps that the README gives for clusters one has, carried out as they are written: `agentctl` and the agents are
-//! the programs themselves, `kubectl` is what it would send to the API servers.
+//! What pages tell their reader to do on clusters one has, carried out as it is written: `agentctl` and the agents are the
+//! programs themselves, `kubectl` is what it would send to the API servers. Which pages: `tests/walks.txt`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -14,6 +14,7 @@ use kube::core::{DynamicObject, GroupVersionKind};
 use kube::{Client, Config, discovery};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tributary::api::minicluster::MiniCluster;
 
 /// How often is looked, and how many times: whatever the README says takes no longer.
 const POLL: Duration = Duration::from_millis(200);
@@ -21,7 +22,7 @@ const LOOKS: u32 = 300;
 /// Ports of the examples; other ones are taken, for they may be in use.
 const PORTS: [u16; 8] = [7946, 7947, 7956, 7957, 8080, 8081, 8090, 8091];
 
-/// Walks through all commands of a section of the README, in a directory of its own.
+/// Walks through all commands of pages, in a directory of its own.
 pub(crate) struct Walk {
     directory: tempfile::TempDir,
     kubeconfig: PathBuf,
@@ -29,6 +30,8 @@ pub(crate) struct Walk {
     agents: Vec<Child>,
     /// What `token create` printed, for the step that says TOKEN.
     token: String,
+    /// Agents that run: two pages start the same.
+    started: BTreeSet<PathBuf>,
 }
 
 impl Drop for Walk {
@@ -49,8 +52,9 @@ impl Walk {
             ports: PORTS.into_iter().map(free).collect(),
             agents: Vec::new(),
             token: String::new(),
+            started: BTreeSet::new(),
         };
-        for folder in ["examples/two-clusters", "examples/without-helm", "config/crd"] {
+        for folder in ["examples/two-clusters", "examples/without-helm", "examples/quickstart", "config/crd"] {
             let (from, to) = (repository().join(folder), walk.directory.path().join(folder));
             fs::create_dir_all(&to).unwrap();
             for file in fs::read_dir(from).unwrap() {
@@ -77,9 +81,23 @@ impl Walk {
             "agentctl" => {
                 // Watching has no end.
                 let arguments = words[1..].iter().filter(|word| **word != "--watch");
-                let output = self.program().args(arguments).output().unwrap();
+                let mut command = self.program();
+                command.args(arguments).stdin(Stdio::null());
+                if !words.contains(&"--endpoint") {
+                    // These agents are no pods: nothing can be forwarded to them.
+                    command.env("TRIBUTARY_ENDPOINT", format!("http://{}", self.admin(context(&words))));
+                }
+                if !words.contains(&"--context") {
+                    command.args(["--context", context(&words)]);
+                }
+                if words.contains(&"rekey") {
+                    command.arg("--yes");
+                }
+                let output = command.output().unwrap();
                 let (said, text) = (String::from_utf8_lossy(&output.stderr), String::from_utf8(output.stdout).unwrap());
-                assert!(output.status.success(), "{line}\n{said}{text}");
+                // A check is there to say no.
+                let answered = words.contains(&"check") && output.status.code() == Some(1) && !text.is_empty();
+                assert!(output.status.success() || answered, "{line}\n{said}{text}");
                 if words.windows(2).any(|pair| pair == ["token", "create"]) {
                     text.trim().clone_into(&mut self.token);
                 }
@@ -97,10 +115,13 @@ impl Walk {
 
     /// Starts an agent, and waits until its admin API listens.
     fn agent(&mut self, words: &[&str]) {
+        let file = self.directory.path().join(after(words, "--config"));
+        if !self.started.insert(file.clone()) {
+            return;
+        }
         let mut command = self.program();
         command.arg("__tributary-agent").args(&words[1..]).stdout(Stdio::null()).stderr(Stdio::null());
         self.agents.push(command.spawn().unwrap());
-        let file = self.directory.path().join(after(words, "--config"));
         let config = tributary::config::Config::load(Some(&file)).unwrap();
         for _ in 0..LOOKS {
             if TcpStream::connect(config.admin.listen).is_ok() {
@@ -111,9 +132,15 @@ impl Walk {
         panic!("the agent of {} does not start", file.display());
     }
 
+    /// Where the agent of a context serves its admin API.
+    fn admin(&self, context: &str) -> SocketAddr {
+        let file = self.directory.path().join(format!("examples/without-helm/{context}.toml"));
+        tributary::config::Config::load(Some(&file)).unwrap().admin.listen
+    }
+
     async fn kubectl(&self, words: &[&str]) -> String {
-        let client = self.client(after(words, "--context")).await;
-        let verb = words.iter().position(|word| ["apply", "create", "get"].contains(word)).unwrap();
+        let client = self.client(context(words)).await;
+        let verb = words.iter().position(|word| ["apply", "create", "get", "describe"].contains(word)).unwrap();
         match words[verb] {
             "apply" => {
                 for object in self.objects(after(words, "-f")) {
@@ -124,6 +151,10 @@ impl Walk {
                 let [_, "namespace", name] = words[verb..] else { panic!("{words:?}") };
                 let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
                 apply(&client, &object).await;
+            }
+            "describe" => {
+                let [_, "minicluster", name] = words[verb..] else { panic!("{words:?}") };
+                Api::<MiniCluster>::namespaced(client, "default").get(name).await.unwrap();
             }
             _ => {
                 for kind in words[verb + 1].split(',') {
@@ -164,6 +195,11 @@ impl Walk {
     }
 }
 
+/// The context that a command names, else the root's.
+fn context<'a>(words: &[&'a str]) -> &'a str {
+    if words.contains(&"--context") { after(words, "--context") } else { "east" }
+}
+
 fn after<'a>(words: &[&'a str], option: &str) -> &'a str {
     let at = words.iter().position(|word| *word == option).unwrap_or_else(|| panic!("no {option} in {words:?}"));
     words[at + 1]
@@ -173,12 +209,29 @@ pub(crate) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The command lines of the README below a heading, up to the next one.
-pub(crate) fn commands_below(heading: &str) -> Vec<String> {
-    let text = fs::read_to_string(repository().join("README.md")).unwrap();
-    let section = text.split(heading).nth(1).unwrap_or_else(|| panic!("the README has no {heading:?}"));
-    let section = section.split("\n## ").next().unwrap();
-    section.lines().filter_map(|line| line.strip_prefix("$ ")).map(str::to_owned).collect()
+/// The command lines that this walk is to carry out, by the list of walks, with their pages.
+pub(crate) fn commands_of(walk: &str) -> Vec<(String, String)> {
+    let list = fs::read_to_string(repository().join("tests/walks.txt")).unwrap();
+    let mut commands = Vec::new();
+    for line in list.lines().filter(|line| !line.starts_with('#')) {
+        let [page, heading, of] = line.split(" | ").collect::<Vec<_>>()[..] else { panic!("{line:?}") };
+        if of == walk {
+            let text = fs::read_to_string(repository().join(page)).unwrap();
+            let section = match heading {
+                "-" => text.as_str(),
+                heading => {
+                    let below = text.split(&format!("\n{heading}\n")).nth(1);
+                    below.unwrap_or_else(|| panic!("{page} has no {heading:?}")).split("\n## ").next().unwrap()
+                }
+            };
+            let fences = section.split("```console\n").skip(1).map(|rest| rest.split("\n```").next().unwrap());
+            let lines = fences.flat_map(str::lines).filter_map(|line| line.strip_prefix("$ "));
+            // What stands behind a command is for the reader.
+            let lines = lines.map(|line| line.split(" # ").next().unwrap().trim_end().to_owned());
+            commands.extend(lines.map(|line| (page.to_owned(), line)));
+        }
+    }
+    commands
 }
 
 /// Waits until there is something to get.

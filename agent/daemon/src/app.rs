@@ -58,7 +58,6 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
     let uid = cluster_uid(&clients.reader).await?;
 
     let (traces, sending) = traces::start(&config, closed.clone())?;
-    let sending = tokio::spawn(sending);
     let (watches, mut filling) = Watches::new(&clients, &config.kubernetes.namespace);
     let settings = render::Context { cluster_domain: config.cluster.dns_domain().to_owned(), ..Default::default() };
     let (webhook, more) = Webhook::new(&config, &clients, &clock);
@@ -96,17 +95,13 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
     filling.extend(more);
     let webhook = tokio::spawn(webhook.serve(conversions, readiness.clone(), closed.clone()));
     let filling = tokio::spawn(future::join_all(filling));
-    let admin = health::serve(admin_listener, Admin::new(local, seen_mesh).router(), closing.clone());
-    let admin = tokio::spawn(admin);
+    let admin = tokio::spawn(health::serve(admin_listener, Admin::new(local, seen_mesh).router(), closing.clone()));
 
-    let ready = {
-        let readiness = readiness.clone();
-        async move {
-            watches.listed().await;
-            readiness.done("start")
-        }
-    };
-    let ready = tokio::spawn(ready);
+    let started = readiness.clone();
+    let ready = tokio::spawn(async move {
+        watches.listed().await;
+        started.done("start")
+    });
     let candidacy = Candidacy {
         namespace: config.kubernetes.namespace.clone(),
         lease: LEASE.to_owned(),

@@ -141,6 +141,8 @@ fn peer(object: &ClusterPeer, reports: &BTreeMap<PeerName, PeerReport>) -> PeerR
         version: report.version,
         flapping: report.flapping,
         rtt_micros: report.rtt_micros,
+        control: report.control,
+        tunnel: report.tunnel,
         last_seen: report.last_seen,
         capacity: report.capacity,
         message: report.refusal.map(|refusal| format!("{}: {}", refusal.reason, refusal.message)),

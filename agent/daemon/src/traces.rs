@@ -9,8 +9,6 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context;
 use async_trait::async_trait;
 use axum::body::Bytes;
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -23,6 +21,7 @@ use opentelemetry_otlp::{SpanExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanExporter as _, SpanLinks};
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tributary::config::Config;
 use tributary::telemetry::{Span, SpanSink, Traces};
@@ -42,14 +41,14 @@ const LONGEST_ANSWER: usize = 64 * 1024;
 ///
 /// # Errors
 /// The endpoint cannot be used, or the system has no authorities for `https`.
-pub fn start(config: &Config, stop: CancellationToken) -> anyhow::Result<(Traces, BoxFuture<'static, ()>)> {
+pub fn start(config: &Config, stop: CancellationToken) -> anyhow::Result<(Traces, JoinHandle<()>)> {
     let Some(endpoint) = &config.traces.endpoint else {
-        return Ok((Traces::default(), futures::future::ready(()).boxed()));
+        return Ok((Traces::default(), tokio::spawn(std::future::ready(()))));
     };
     let exporter = exporter(endpoint, config).context("failed to use traces.endpoint")?;
     let (sender, receiver) = mpsc::channel(QUEUE);
     let queue = Arc::new(Waiting { sender, lost: AtomicU64::new(0) });
-    Ok((Traces::to(queue.clone()), send(receiver, queue, exporter, stop).boxed()))
+    Ok((Traces::to(queue.clone()), tokio::spawn(send(receiver, queue, exporter, stop))))
 }
 
 fn exporter(endpoint: &str, config: &Config) -> anyhow::Result<SpanExporter> {

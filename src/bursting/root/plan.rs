@@ -82,7 +82,7 @@ pub fn plan(root: &MiniCluster, existing: &[&Burst], given: Given<'_>) -> Vec<Pl
         }
         let spec = spec(root, instance, index, slot, cluster, before, given);
         // What did not change belongs to the change that made it so.
-        let kept = before.filter(|before| before.spec == spec).and_then(|before| traced::annotated(before));
+        let kept = before.filter(|before| before.spec == spec).and_then(traced::annotated);
         changes.push(PlanChange::Apply(Box::new(burst(root, spec, kept.or(given.trace)))));
     }
     for burst in existing.iter().filter(|burst| !slots.iter().any(|slot| slot.name == burst.spec.slot)) {

@@ -21,6 +21,7 @@ use crate::contract::ports::{PeerRequests, TrustAnswer, TrustOffer};
 use crate::contract::{Credential, CredentialRefusal, CredentialRequest, PeerName, PeerReport};
 use crate::federation::timers::Timers;
 use crate::federation::transport::Link;
+use crate::federation::tunnel::TunnelLinks;
 use crate::federation::wire::registry::StreamKind;
 use crate::federation::wire::{frame, limits, proto};
 
@@ -39,6 +40,7 @@ pub(super) struct Live {
 #[derive(Clone)]
 pub struct MeshHandle {
     links: watch::Receiver<Links>,
+    carrying: watch::Receiver<TunnelLinks>,
     reports: watch::Receiver<BTreeMap<PeerName, PeerReport>>,
     ended: CancellationToken,
     clock: SharedClock,
@@ -49,10 +51,11 @@ impl MeshHandle {
     pub(super) fn new(
         config: &MeshConfig,
         links: watch::Receiver<Links>,
+        carrying: watch::Receiver<TunnelLinks>,
         reports: watch::Receiver<BTreeMap<PeerName, PeerReport>>,
         ended: CancellationToken,
     ) -> Self {
-        Self { links, reports, ended, clock: config.clock.clone(), timers: config.timers }
+        Self { links, carrying, reports, ended, clock: config.clock.clone(), timers: config.timers }
     }
 
     /// Waits until the mesh is over: every peer was told, as far as it can be reached, and the transport is shut down.
@@ -152,6 +155,8 @@ impl PeerRequests for MeshHandle {
                 report.rtt_micros = live.link.rtt().and_then(|rtt| u64::try_from(rtt.as_micros()).ok());
                 report.last_seen = Some(live.heard.wall(now));
                 report.endpoint = Some(live.link.remote());
+                report.control = live.link.traffic();
+                report.tunnel = self.carrying.borrow().get(name).and_then(|(_, link)| link.traffic());
             }
         }
         reports

@@ -5,7 +5,7 @@ use super::peer::Peer;
 use crate::contract::{PeerReport, PeerState, Refusal};
 use crate::federation::wire::registry::{CloseCode, RefusalReason};
 
-/// The report of a peer as things are. Without its round-trip time, which the link knows.
+/// The report of a peer as things are. Without its round-trip time and its traffic, which the links know.
 pub(super) fn of(peer: &Peer, flapping: bool, now: Now) -> PeerReport {
     let connected = peer.preferred().is_some();
     let state = match &peer.refusal {
@@ -26,6 +26,8 @@ pub(super) fn of(peer: &Peer, flapping: bool, now: Now) -> PeerReport {
         // Of a peer that is gone, nobody knows what it could give.
         capacity: peer.capacity.filter(|_| connected),
         rtt_micros: None,
+        control: None,
+        tunnel: None,
         last_seen: peer.last_heard.map(|at| now.wall_of(at)),
         since: since.or(Some(now.wall)),
         flapping,

@@ -84,7 +84,8 @@ impl fmt::Debug for Ports {
 pub fn spawn(mut config: MeshConfig, transport: Arc<dyn Transport>, ports: Ports) -> MeshHandle {
     let ended = CancellationToken::new();
     let (links, reports) = (watch::Sender::default(), watch::Sender::default());
-    let handle = MeshHandle::new(&config, links.subscribe(), reports.subscribe(), ended.clone());
+    let carrying = watch::Sender::default();
+    let handle = MeshHandle::new(&config, links.subscribe(), carrying.subscribe(), reports.subscribe(), ended.clone());
     let (made, accepted) = mpsc::channel(limits::CONNECTIONS_PER_PEER);
     let controls = watch::Sender::default();
     let surroundings = Surroundings {
@@ -92,6 +93,7 @@ pub fn spawn(mut config: MeshConfig, transport: Arc<dyn Transport>, ports: Ports
         peers: config.peers.clone(),
         controls: controls.subscribe(),
         accepted,
+        links: carrying,
         request: config.timers.request,
         process: config.rng.next_u64(),
         shutdown: config.shutdown.clone(),

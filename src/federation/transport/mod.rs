@@ -28,6 +28,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::session::Misbehaviour;
 use super::wire::registry::{CloseCode, RefusalReason, StreamKind};
 use super::wire::version::WireVersion;
+pub use crate::contract::Traffic;
 use crate::contract::{PeerName, PeerSpec, Refusal};
 
 /// The sending half of a stream. `shutdown` sends what is buffered and the end of the stream; dropping it without
@@ -48,15 +49,6 @@ pub struct PeerIdentity {
     pub not_after: Timestamp,
     /// SHA-256 of the certificate (DER), lower-case hex.
     pub fingerprint: String,
-}
-
-/// Bytes on the wire, IP and UDP headers included.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Traffic {
-    /// To the peer.
-    pub sent: u64,
-    /// From the peer.
-    pub received: u64,
 }
 
 /// How a link ended.

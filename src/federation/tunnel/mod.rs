@@ -48,7 +48,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-pub use self::links::Control;
+pub use self::links::{Control, TunnelLinks};
 pub use self::metrics::TunnelMetrics;
 use crate::contract::tunnel::{Inlets, Listening, Outlets, TunnelKey};
 use crate::contract::{PeerName, PeerSpec};
@@ -104,6 +104,8 @@ pub struct Surroundings {
     pub controls: watch::Receiver<BTreeMap<PeerName, Control>>,
     /// Connections for tunnels that peers made.
     pub accepted: mpsc::Receiver<Arc<dyn Link>>,
+    /// Where the connections in use are shown.
+    pub links: watch::Sender<TunnelLinks>,
     /// Time an opening may take.
     pub request: Duration,
     /// Random per process.
@@ -115,8 +117,8 @@ pub struct Surroundings {
 /// Carries what the ports say until `shutdown`.
 pub async fn run(ports: TunnelPorts, surroundings: Surroundings) {
     let TunnelPorts { outlets, inlets, listening, address, ports, metrics } = ports;
-    let Surroundings { transport, peers, controls, accepted, request, process, shutdown } = surroundings;
-    let (links, shares) = (watch::Sender::default(), Arc::default());
+    let Surroundings { transport, peers, controls, accepted, links, request, process, shutdown } = surroundings;
+    let shares = Arc::default();
     let inlet = inlet::Inlet {
         address,
         ports,

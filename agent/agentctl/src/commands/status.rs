@@ -134,6 +134,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn its_picture_is_current() {
+        let now = crate::pictures::now();
+        let clusters = crate::pictures::federation(now).clusters;
+        crate::pictures::current("status", "agentctl status", &table(&clusters, false, now));
+    }
+
+    #[test]
     fn a_dead_peer_is_a_row() {
         let east = ClusterStatus {
             cluster: "east".into(),

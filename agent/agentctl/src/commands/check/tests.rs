@@ -107,6 +107,15 @@ fn complaints(report: &Report) -> String {
     lines.join("\n")
 }
 
+/// Of a cluster in which a right and a namespace are missing.
+#[test]
+fn its_picture_is_current() {
+    let mut found = well();
+    found.rights.as_mut().unwrap()[3].1 = false;
+    found.namespaces = Ok(["default".to_owned()].into());
+    crate::pictures::current("check", "agentctl check", &crate::output::painted(&text(&report(&found))));
+}
+
 #[test]
 fn all_is_well() {
     let report = report(&well());

@@ -127,6 +127,28 @@ mod tests {
         }
     }
 
+    /// The front page shows what the program prints, and so does the guide.
+    #[test]
+    fn its_picture_is_current() {
+        let burst = |name: &str, peer: &str, size, ready| BurstReport {
+            name: name.into(),
+            size,
+            peer: Some(peer.into()),
+            ready_brokers: size,
+            lead: Some(LeadReport { address: "10.1.0.2".into(), port: 31_606 }),
+            timings: BTreeMap::from([("ready", ready)]),
+            ..BurstReport::default()
+        };
+        let bursts = vec![burst("river-burst-0", "west", 3, 3_400), burst("river-burst-1", "north", 2, 3_700)];
+        let report = Report { wired: true, pods: "simulated (kwok)".into(), bursts, ..Report::default() };
+        let now = crate::pictures::now();
+        let clusters = crate::pictures::federation(now).clusters;
+        let text = format!("{}\n{}", report.text(), crate::commands::status::table(&clusters, false, now));
+        crate::pictures::current("demo", "agentctl demo --exit", &text);
+        let readme = include_str!("../../../../../README.md");
+        assert!(readme.contains(&format!("```text\n{text}```")), "README.md shows something else than:\n{text}");
+    }
+
     #[test]
     fn the_document_has_the_promised_keys() {
         insta::assert_json_snapshot!(report());

@@ -6,7 +6,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Row, Table};
 use tributary::admin::{ClusterRow, ClusterStatus};
-use tributary::contract::PeerState;
+use tributary::contract::{PeerState, Traffic};
 
 use super::scene::{Scene, Tab};
 use crate::output::{age, or_dash};
@@ -31,8 +31,9 @@ fn clusters_of(scene: &Scene) -> Table<'_> {
         .as_ref()
         .map_or_else(|| "clusters".to_owned(), |status| format!("clusters, as {} sees them", status.cluster));
     let rows = scene.status.iter().flat_map(|status| &status.clusters).map(|row| cluster(row, scene));
-    let widths = [16, 24, 9, 9, 13, 13, 10].map(Constraint::Length);
-    let head = ["CLUSTER", "LINK", "VERSION", "HEARD", "BROKERS", "BURSTS", "FREE CORES"];
+    let widths = [14, 20, 8, 6, 8, 7, 10, 15, 15].map(Constraint::Length);
+    let head =
+        ["CLUSTER", "LINK", "VERSION", "HEARD", "BROKERS", "BURSTS", "FREE CORES", "CONTROL ↑↓/s", "TUNNEL ↑↓/s"];
     table(rows.collect(), widths.to_vec(), &head, title)
 }
 
@@ -58,6 +59,7 @@ fn cluster<'a>(row: &'a ClusterRow, scene: &Scene) -> Row<'a> {
     let bursts =
         own.map(|own| own.bursts.iter().fold((0, 0), |sum, one| (sum.0 + u32::from(one.phase == "Ready"), sum.1 + 1)));
     let capacity = row.peer.as_ref().and_then(|peer| peer.capacity);
+    let rates = scene.rates.get(&row.name).copied().unwrap_or_default();
     Row::new(vec![
         row.name.clone(),
         link,
@@ -66,6 +68,8 @@ fn cluster<'a>(row: &'a ClusterRow, scene: &Scene) -> Row<'a> {
         or_dash(brokers.map(|(ready, size)| format!("{ready}/{size}"))),
         or_dash(bursts.map(|(ready, all)| format!("{ready}/{all}"))),
         or_dash(capacity.map(|capacity| capacity.free_cores)),
+        or_dash(rates.control.map(carried)),
+        or_dash(rates.tunnel.map(carried)),
     ])
     .style(Style::new().fg(colour))
 }
@@ -151,6 +155,19 @@ fn rows<'a>(cluster: &'a ClusterStatus, scene: &'a Scene) -> Vec<Row<'a>> {
     }
 }
 
+/// Bytes a second there and back, in three digits: `310B 1.2M`.
+fn carried(rate: Traffic) -> String {
+    let short = |bytes: u64| match bytes {
+        0..1_000 => format!("{bytes}B"),
+        1_000..10_000 => format!("{:.1}k", bytes as f64 / 1e3),
+        10_000..1_000_000 => format!("{}k", bytes / 1_000),
+        1_000_000..10_000_000 => format!("{:.1}M", bytes as f64 / 1e6),
+        10_000_000..1_000_000_000 => format!("{}M", bytes / 1_000_000),
+        _ => format!("{:.1}G", bytes as f64 / 1e9),
+    };
+    format!("{} {}", short(rate.sent), short(rate.received))
+}
+
 /// Brokers that are online, of those wanted.
 fn bar(ready: u32, size: u32) -> String {
     let full = (BAR * ready.min(size) as usize).checked_div(size as usize).unwrap_or(0);
@@ -231,6 +248,8 @@ mod tests {
             version: Some("0.1.0".into()),
             rtt_micros: rtt,
             last_seen: at(998),
+            control: Some(Traffic { sent: 10_000, received: 12_000 }).filter(|_| rtt.is_some()),
+            tunnel: Some(Traffic { sent: 1, received: 2 }).filter(|_| rtt.is_some()),
             capacity: Some(Capacity { free_cores: 96, ..Capacity::default() }),
             ..PeerRow::default()
         };
@@ -247,10 +266,13 @@ mod tests {
             row("north", PeerState::Disconnected, None, None),
             row("west", PeerState::Connected, Some(50_340), Some(west)),
         ];
-        scene.read(
-            FederationStatus { api_version: String::new(), cluster: "east".into(), clusters },
-            Timestamp::from_second(1_000).unwrap(),
-        );
+        let status = FederationStatus { api_version: String::new(), cluster: "east".into(), clusters };
+        let mut later = status.clone();
+        let west = later.clusters[2].peer.as_mut().unwrap();
+        west.control = Some(Traffic { sent: 10_310, received: 12_420 });
+        west.tunnel = Some(Traffic { sent: 18_400_001, received: 1_250_002 });
+        scene.read(status, Timestamp::from_second(999).unwrap());
+        scene.read(later, Timestamp::from_second(1_000).unwrap());
         scene
     }
 
@@ -268,6 +290,13 @@ mod tests {
         scene.trouble = Some("failed to read /v1/status: connection refused".into());
         screens.push(screen(&scene, 120, 12));
         insta::assert_snapshot!(screens.join("\n"));
+    }
+
+    #[test]
+    fn its_picture_is_current() {
+        let mut terminal = Terminal::new(TestBackend::new(120, 14)).unwrap();
+        terminal.draw(|frame| draw(frame, &scene())).unwrap();
+        crate::pictures::current("top", "agentctl top", &crate::pictures::screen(terminal.backend().buffer()));
     }
 
     #[test]

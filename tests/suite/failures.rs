@@ -1,0 +1,122 @@
+//! Every failure that `agentctl` reports: what failed, and what is hinted at. Read from the sources, so that none is
+//! forgotten; how they look is shown by the tests of each command.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use syn::visit::{self, Visit};
+
+use crate::generated::repository;
+
+/// What one function says.
+#[derive(Default)]
+struct Said {
+    failures: Vec<String>,
+    hints: Vec<String>,
+}
+
+#[derive(Default)]
+struct Reader {
+    functions: BTreeMap<String, Said>,
+    inside: Vec<String>,
+}
+
+impl Reader {
+    fn within(&mut self, name: &syn::Ident, visit: impl FnOnce(&mut Self)) {
+        self.inside.push(name.to_string());
+        visit(self);
+        self.inside.pop();
+    }
+
+    fn said(&mut self) -> &mut Said {
+        self.functions.entry(self.inside.join("::")).or_default()
+    }
+}
+
+impl<'ast> Visit<'ast> for Reader {
+    fn visit_item_mod(&mut self, module: &'ast syn::ItemMod) {
+        if module.ident != "tests" {
+            visit::visit_item_mod(self, module);
+        }
+    }
+
+    fn visit_item_fn(&mut self, function: &'ast syn::ItemFn) {
+        self.within(&function.sig.ident, |reader| visit::visit_item_fn(reader, function));
+    }
+
+    fn visit_impl_item_fn(&mut self, function: &'ast syn::ImplItemFn) {
+        self.within(&function.sig.ident, |reader| visit::visit_impl_item_fn(reader, function));
+    }
+
+    fn visit_expr_call(&mut self, call: &'ast syn::ExprCall) {
+        if let syn::Expr::Path(path) = &*call.func {
+            let names: Vec<String> = path.path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+            if names.ends_with(&["Failure".to_owned(), "new".to_owned()]) {
+                let text = call.args.first().map(text).unwrap_or_default();
+                self.said().failures.push(text);
+            }
+        }
+        visit::visit_expr_call(self, call);
+    }
+
+    fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
+        if call.method == "hint"
+            && let Some(hint) = call.args.first()
+        {
+            let hint = text(hint);
+            self.said().hints.push(hint);
+        }
+        visit::visit_expr_method_call(self, call);
+    }
+}
+
+/// A literal, the format of a `format!`, or `…` for what is put together elsewhere.
+fn text(expression: &syn::Expr) -> String {
+    let literal = match expression {
+        syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) => Some(text.value()),
+        syn::Expr::Macro(call) => {
+            let first = call.mac.tokens.clone().into_iter().next();
+            first.and_then(|first| syn::parse2::<syn::LitStr>(first.into()).ok()).map(|text| text.value())
+        }
+        _ => None,
+    };
+    literal.unwrap_or_else(|| "…".to_owned())
+}
+
+fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, into);
+        } else if path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("tests.rs") {
+            into.push(path);
+        }
+    }
+}
+
+#[test]
+fn every_failure_says_what_failed_and_what_can_be_done() {
+    let root = repository().join("agent/agentctl/src");
+    let mut files = Vec::new();
+    sources(&root, &mut files);
+    files.sort();
+    let mut lines = Vec::new();
+    for file in files {
+        let mut reader = Reader::default();
+        reader.visit_file(&syn::parse_file(&fs::read_to_string(&file).unwrap()).unwrap());
+        for (function, Said { failures, hints }) in reader.functions {
+            if failures.is_empty() {
+                continue;
+            }
+            lines.push(format!("{} {function}", file.strip_prefix(&root).unwrap().display()));
+            lines.extend(failures.iter().map(|failure| format!("    error: {failure}")));
+            lines.extend(hints.iter().map(|hint| format!("    hint: {hint}")));
+            if hints.is_empty() {
+                lines.push("    (no hint here)".to_owned());
+            }
+        }
+    }
+    assert!(lines.len() > 100, "{lines:#?}");
+    insta::assert_snapshot!(lines.join("\n"));
+}
