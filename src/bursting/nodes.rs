@@ -110,6 +110,8 @@ pub struct PodView {
     pub addresses: Vec<IpAddr>,
     /// `status.phase` is `Running`.
     pub running: bool,
+    /// The scheduler finds no node for it.
+    pub unschedulable: bool,
     /// It ended; it takes nothing any more.
     pub finished: bool,
     /// It is being deleted.

@@ -210,6 +210,9 @@ impl<'de> Deserialize<'de> for WatchedPod {
         let mut addresses: Vec<IpAddr> = addresses.filter_map(|text| text.parse().ok()).collect();
         addresses.dedup();
         let phase = status.phase;
+        let conditions = status.conditions.unwrap_or_default();
+        let unschedulable =
+            conditions.iter().any(|one| one.type_ == "PodScheduled" && one.reason.as_deref() == Some("Unschedulable"));
         let requests = |containers: &[k8s_openapi::api::core::v1::Container]| -> Vec<Amounts> {
             let of = |one: &k8s_openapi::api::core::v1::Container| one.resources.clone()?.requests;
             let each = containers.iter().map(|one| of(one).unwrap_or_default());
@@ -231,6 +234,7 @@ impl<'de> Deserialize<'de> for WatchedPod {
             node: spec.node_name,
             addresses,
             running: phase.as_deref() == Some("Running"),
+            unschedulable,
             finished: matches!(phase.as_deref(), Some("Succeeded" | "Failed")),
             terminating: metadata.deletion_timestamp.is_some(),
             requests: total,
@@ -290,12 +294,16 @@ mod tests {
                 "initContainers": [{"name": "i", "resources": {"requests": {"cpu": "4"}}}],
                 "containers": [{"name": "c", "resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}}},
                     {"name": "d", "resources": {"requests": {"cpu": "1", "nvidia.com/gpu": "2"}}}]},
-            "status": {"phase": "Running", "podIP": "10.1.0.7", "podIPs": [{"ip": "10.1.0.7"}, {"ip": "fd00::7"}]},
+            "status": {"phase": "Running", "podIP": "10.1.0.7", "podIPs": [{"ip": "10.1.0.7"}, {"ip": "fd00::7"}],
+                "conditions": [{"type": "PodScheduled", "status": "True"}]},
         }));
         assert_eq!(seen.addresses, ["10.1.0.7", "fd00::7"].map(|ip| ip.parse::<IpAddr>().unwrap()));
         assert_eq!(seen.requests, Amounts { milli_cores: 4100, memory: 1 << 30, gpus: 2 });
         assert_eq!((seen.job.as_deref(), seen.index, seen.node.as_deref()), (Some("a"), Some(0), Some("node-1")));
-        assert!(seen.running && !seen.finished && !seen.terminating);
+        assert!(seen.running && !seen.finished && !seen.terminating && !seen.unschedulable);
+        let refused = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]);
+        let waits = pod(json!({"metadata": {"name": "a-1"}, "status": {"phase": "Pending", "conditions": refused}}));
+        assert!(waits.unschedulable && !waits.running);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::str::FromStr;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Topology {
     /// The first broker of each burst is a child of rank 0 and the parent of the burst's other brokers: one link between
-    /// clusters per burst. The price: if that gateway goes, its burst goes.
+    /// clusters per burst. The price: while that gateway is away, its burst is.
     #[default]
     Gateway,
     /// Every broker is a child of rank 0: one link between clusters per broker.

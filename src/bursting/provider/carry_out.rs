@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::controller::Provider;
 use super::egress::Egress;
+use super::gateway::Removal;
 use super::ledger::SlotKey;
 use super::materialize::{self, CURVE_CERT, Materials};
 use super::memory::{CREDENTIAL_AGAIN, Resolution, SecretState, VERDICT_STANDS, Verdict};
@@ -104,12 +105,17 @@ impl Provider {
             Change::Resolve(host) => self.resolve(key.clone(), host),
             Change::Dial(target) => self.dial(key.clone(), hosted.as_deref().map(holder), *target),
             Change::Materialize(materials) => self.materialize(key, *materials).await?,
-            Change::DeletePodAtOnce(name) => {
-                let pod = self.shared.caches.pods.of(&ObjectKey::namespaced(&key.0, &name));
+            Change::DeletePod(removal) => {
+                let pod = self.shared.caches.pods.of(&ObjectKey::namespaced(&key.0, removal.pod()));
                 if let (Some(doomed), Some(hosted)) = (pod.as_deref().and_then(Doomed::of), hosted.as_deref()) {
-                    sweep::delete_at_once::<Pod>(&self.shared.clients.writer, &doomed).await?;
-                    let message = format!("pod {name} was on a node that does not answer; the next one takes its rank");
-                    self.shared.say(hosted, "Host", vec![Note::warning("GatewayReplaced", message)]).await;
+                    let writer = &self.shared.clients.writer;
+                    match removal {
+                        Removal::Lost { .. } => sweep::delete_at_once::<Pod>(writer, &doomed).await?,
+                        Removal::Place { .. } => {
+                            sweep::delete::<Pod>(writer, &doomed, PropagationPolicy::Background).await?
+                        }
+                    };
+                    self.shared.say(hosted, "Host", vec![removal.note()]).await;
                 }
             }
             Change::DeleteMiniCluster { uid } => {

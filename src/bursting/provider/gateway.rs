@@ -1,46 +1,120 @@
-//! The gateway of a burst on a node that is lost. Pure.
+//! A burst that has lost its gateway. Pure.
 //!
-//! The other brokers of a burst are connected through its pod of index 0, and Flux fixes who is whose parent when rank 0
-//! starts: no other broker can take the place, and no broker can go past it. Only a pod of the same index can, and a Job
-//! makes that once the old one is gone. On a node that does not answer it never is: its deletion waits for a kubelet that is
-//! not there. So it is deleted without waiting. Should the node come back, with the broker that has lost its place, the lead
-//! does not take that one, and it ends (shown with real brokers in `tests/suite/real_flux/gateway.rs`).
+//! The other brokers of a burst are connected through its pod of index 0. Flux fixes who is whose parent when rank 0 starts:
+//! no other broker can take the place, and the lead takes none that goes past it. The others wait for it, however long, and
+//! are still called ready meanwhile. Only a pod of the same index helps, and the Job makes that once the old one is gone. Two
+//! things can keep it from running, and with it every broker of the burst:
+//!
+//! - The old one is on a node that does not answer, where its deletion waits for a kubelet that is not there. It is deleted
+//!   without waiting. Should the node come back, with the broker that has lost its place, the lead does not take that one,
+//!   and it ends.
+//! - There is no place for the new one. It gets that of the last broker: a burst without its last broker is of use, one
+//!   without its gateway is not.
+//!
+//! All of it is shown with real brokers in `tests/suite/real_flux/gateway.rs`.
 
 use std::time::Duration;
 
 use super::slot::{Change, SlotStep, SlotView};
+use crate::api::hosted_burst::HostedBurst;
+use crate::bursting::nodes::PodView;
+use crate::bursting::note::Note;
 use crate::clock::Mono;
+use crate::flux::RankMap;
 
-/// How long a gateway that is being deleted may stay on a node that does not answer. Kubernetes deletes pods of such nodes
-/// after 5 minutes of its own (taint `node.kubernetes.io/unreachable`).
+/// How long a gateway may be in need of help before a pod is deleted for it. Pods of nodes that are lost are given up by
+/// Kubernetes before that, after 5 minutes of its own (taint `node.kubernetes.io/unreachable`).
 pub(super) const GIVEN_UP: Duration = Duration::from_secs(60);
 
-/// A gateway that does not go.
+/// A gateway that does not come back by itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stuck {
-    /// Name of the pod.
-    pub pod: String,
+    /// What would help.
+    pub removal: Removal,
     /// Since when this is so.
     pub since: Mono,
 }
 
-/// Sees to it that a lost gateway makes room for its successor.
-pub(super) fn attend(view: &SlotView<'_>, step: &mut SlotStep) {
-    let on_lost_node = |name: &String| view.facts.nodes.get(name).is_some_and(|node| node.lost);
-    let stuck = view.pods.iter().find(|pod| {
-        pod.index == Some(0) && pod.terminating && !pod.finished && pod.node.as_ref().is_some_and(on_lost_node)
-    });
-    let Some(pod) = stuck else {
+/// A pod to delete for the gateway's sake.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Removal {
+    /// The gateway, without waiting for its node.
+    Lost {
+        /// Its pod.
+        gateway: String,
+    },
+    /// The last broker, in whose place the gateway can run.
+    Place {
+        /// The gateway's pod.
+        gateway: String,
+        /// The last broker's.
+        last: String,
+    },
+}
+
+impl Removal {
+    /// The pod that goes.
+    pub fn pod(&self) -> &str {
+        match self {
+            Self::Lost { gateway } => gateway,
+            Self::Place { last, .. } => last,
+        }
+    }
+
+    /// What is said about it.
+    pub(super) fn note(&self) -> Note {
+        match self {
+            Self::Lost { gateway } => {
+                let message = format!("pod {gateway} was on a node that does not answer; the next one takes its rank");
+                Note::warning("GatewayReplaced", message)
+            }
+            Self::Place { gateway, last } => {
+                let message = format!(
+                    "pod {gateway} found no place, and no broker can join without it: pod {last}, the last of the burst, \
+                     makes room and is started again when there is some"
+                );
+                Note::warning("GatewayGivenPlace", message)
+            }
+        }
+    }
+}
+
+/// Sees to it that a burst gets its gateway back.
+pub(super) fn attend(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotStep) {
+    let Some(removal) = remedy(view, hosted) else {
         step.memory.gateway = None;
         return;
     };
-    let known = step.memory.gateway.take().filter(|stuck| stuck.pod == pod.name);
-    let stuck = known.unwrap_or_else(|| Stuck { pod: pod.name.clone(), since: view.now.mono });
-    let left = GIVEN_UP.saturating_sub(view.now.mono.saturating_since(stuck.since));
-    if left.is_zero() {
-        step.changes.push(Change::DeletePodAtOnce(pod.name.clone()));
-    } else {
-        super::ending::wake(step, left);
+    let known = step.memory.gateway.take().filter(|stuck| stuck.removal == removal);
+    let mut stuck = known.unwrap_or(Stuck { removal, since: view.now.mono });
+    if view.now.mono.saturating_since(stuck.since) >= GIVEN_UP {
+        step.changes.push(Change::DeletePod(stuck.removal.clone()));
+        // Somebody else may take the place that becomes free: again, but not at once.
+        stuck.since = view.now.mono;
     }
+    super::ending::wake(step, GIVEN_UP.saturating_sub(view.now.mono.saturating_since(stuck.since)));
     step.memory.gateway = Some(stuck);
+}
+
+/// What would help a gateway that is missing; `None`: it is there, or Kubernetes and the Job are at it.
+fn remedy(view: &SlotView<'_>, hosted: &HostedBurst) -> Option<Removal> {
+    let node = |pod: &PodView| pod.node.as_ref().and_then(|name| view.facts.nodes.get(name));
+    let gateway = view.pods.iter().find(|pod| pod.index == Some(0) && !pod.finished)?;
+    let name = gateway.name.clone();
+    if gateway.terminating {
+        return node(gateway).is_some_and(|node| node.lost).then_some(Removal::Lost { gateway: name });
+    }
+    if !gateway.unschedulable || !has_gateway(hosted) {
+        return None;
+    }
+    // Any pod of the Job would do: they are all alike.
+    let others = view.pods.iter().filter(|pod| pod.index != Some(0) && pod.running && !pod.terminating);
+    let last = others.filter(|pod| node(pod).is_some_and(|node| node.schedulable)).max_by_key(|pod| pod.index)?;
+    Some(Removal::Place { gateway: name, last: last.name.clone() })
+}
+
+/// Whether the burst's first broker is the parent of its others.
+fn has_gateway(hosted: &HostedBurst) -> bool {
+    let rank_map = RankMap::parse_canonical(&hosted.spec.rank_map).ok();
+    rank_map.and_then(|map| map.slot(&hosted.spec.slot).map(|slot| slot.parent.is_some())).unwrap_or(false)
 }

@@ -68,7 +68,7 @@ pub(super) fn keep(
         }
         Err(message) => format!("it cannot be made: {message}"),
     };
-    gateway::attend(view, step);
+    gateway::attend(view, hosted, step);
     let lease = lease(view, hosted, holder);
     wake_for(lease, step);
     let findings = course.findings.into_iter().chain(facts::findings(&hosted.spec, view.facts.nodes));
@@ -242,6 +242,7 @@ fn status(
             BurstPhase::Accepted if old.times.is_none() => {
                 step.notes.push(Note::normal("Accepted", format!("a burst of {} was admitted", hosted.spec.peer)));
             }
+            BurstPhase::Ready if simulated => step.notes.push(Note::normal("Ready", NOT_CHECKABLE)),
             BurstPhase::Ready => step.notes.push(Note::normal("Ready", format!("{ready} brokers are online"))),
             _ => {}
         }
@@ -286,10 +287,10 @@ pub(super) fn with_conditions(
         None => Statement::holds(LEASED, "InContact", "the root is heard of"),
         Some(Time(since)) => Statement::fails(LEASED, "RootUnreachable", format!("not heard of since {since:.0}")),
     };
-    let ready = if status.phase == BurstPhase::Ready {
-        Statement::holds(READY, "Joined", status.message.clone())
-    } else {
-        Statement::fails(READY, format!("{:?}", status.phase), status.message.clone())
+    let ready = match status.phase {
+        BurstPhase::Ready if status.simulated => Statement::holds(READY, "Simulated", NOT_CHECKABLE),
+        BurstPhase::Ready => Statement::holds(READY, "Joined", status.message.clone()),
+        phase => Statement::fails(READY, format!("{phase:?}"), status.message.clone()),
     };
     let admitted = Statement::holds(ADMITTED, "Admitted", "the import policy allows it");
     let preflight = preflight_statement(&status.preflight);

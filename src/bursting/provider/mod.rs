@@ -7,7 +7,7 @@
 //! | [`ledger`] | what is promised to whom | no |
 //! | [`claims`] | which claims are about which name | no |
 //! | [`slot`], `keeping`, `ending` | claims on a name and what is there → what to do and what to say | no |
-//! | `gateway` | what becomes of the pod that the others are connected through, on a lost node | no |
+//! | `gateway` | how a burst gets the pod back that its others are connected through | no |
 //! | [`lease`] | how long a burst outlives the contact with its root | no |
 //! | [`materialize`] | the objects of a hosted burst | no |
 //! | [`memory`] | what is remembered between steps | no |

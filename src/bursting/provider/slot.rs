@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::admission::{self, Admitted, Facts};
 use super::ending::{self, Reason};
+use super::gateway::Removal;
 use super::keeping;
 use super::ledger::SlotKey;
 use super::materialize::{self, Materials};
@@ -119,8 +120,8 @@ pub enum Change {
     Dial(Box<Target>),
     /// Apply Service, EndpointSlices and MiniCluster; remove EndpointSlices that are no longer wanted.
     Materialize(Box<Materials>),
-    /// Delete this pod without waiting for its node.
-    DeletePodAtOnce(String),
+    /// Delete a pod for the gateway's sake.
+    DeletePod(Removal),
     /// Delete the MiniCluster with this UID.
     DeleteMiniCluster {
         /// Its UID.

@@ -207,7 +207,7 @@ impl Agent {
             Change::Dial(target) => memory.attempt.saw(&target, Seen::Welcomed, self.now),
             Change::Resolve(_) => unreachable!("leads have addresses here"),
             Change::Materialize(materials) => cluster.materialize(key, *materials),
-            Change::DeletePodAtOnce(_) => unreachable!("nodes are not lost here"),
+            Change::DeletePod(_) => unreachable!("nodes are not lost here, and have room"),
             Change::DeleteMiniCluster { uid } => cluster.delete_mini_cluster(key, &uid),
             Change::LookLeft => {
                 memory.looked_empty = !cluster.jobs.contains_key(key) && !cluster.mini_clusters.contains_key(key);

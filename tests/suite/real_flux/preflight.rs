@@ -16,8 +16,13 @@ fn a_lead_proves_its_certificate_before_there_are_any_brokers_of_a_burst() {
         run(&mut command).unwrap()
     };
     let end = format!("{}:8050", lead.address);
-    let right = dial(instance.certificate.public_key(), &end);
-    assert!(right.contains("LeadAddress pass") && right.contains("Certificate pass"), "{right}");
+    // To its own address, and to where the agents of both sides lead to it.
+    let _tunnel = world.tunnel("lake-burst-0", lead.address).unwrap();
+    let through = format!("{}:8050", world.router("lake-burst-0"));
+    for end in [&end, &through] {
+        let right = dial(instance.certificate.public_key(), end);
+        assert!(right.contains("LeadAddress pass") && right.contains("Certificate pass"), "{end}: {right}");
+    }
     let wrong = dial(certificate().public_key(), &end);
     assert!(wrong.contains("LeadAddress pass") && wrong.contains("Certificate fail"), "{wrong}");
     assert!(wrong.contains("the broker there holds another certificate"), "{wrong}");

@@ -61,6 +61,11 @@ impl<'w> Instance<'w> {
         Self { world, map: rank_map(&topology), topology, certificate: certificate() }
     }
 
+    /// The same instance as one of its brokers sees it that believes in another topology.
+    pub(super) fn like(other: &Self, topology: Topology) -> Self {
+        Self { certificate: other.certificate.clone(), ..Self::new(other.world, topology) }
+    }
+
     /// Starts the broker of a slot's host with the files of its side.
     pub(super) fn start(&self, slot: &str, index: u32) -> Result<Pod<'w>> {
         let host = self.map.slot(slot).unwrap().host(index);
@@ -152,6 +157,57 @@ impl<'w> Instance<'w> {
         self.world.publish(slot, &lead_service(slot), self.world.router(slot))?;
         let size = self.map.slot(slot).unwrap().max_size;
         Ok((relay, (0..size).map(|index| self.start(slot, index)).collect::<Result<_>>()?))
+    }
+}
+
+/// An instance whose brokers have all joined, with a job that runs on the second burst.
+pub(super) struct Whole<'i, 'w> {
+    instance: &'i Instance<'w>,
+    pub(super) lead: Pod<'w>,
+    /// The way of the first burst to the lead.
+    pub(super) relay: Relay,
+    /// The first burst.
+    pub(super) burst: Vec<Pod<'w>>,
+    job: String,
+    _others: (Pod<'w>, Relay, Vec<Pod<'w>>),
+}
+
+impl<'w> Instance<'w> {
+    pub(super) fn start_whole(&self) -> Result<Whole<'_, 'w>> {
+        let (lead, follower) = self.start_root()?;
+        let (relay, burst) = self.start_burst("lake-burst-0", &lead)?;
+        let (relay_of_delta, delta) = self.start_burst("delta", &lead)?;
+        wait_for_all(&lead)?;
+        let job = flux(&lead, ["submit", "-N2", "--requires=burst-delta", "sleep", "inf"])?;
+        Ok(Whole { instance: self, lead, relay, burst, job, _others: (follower, relay_of_delta, delta) })
+    }
+}
+
+impl<'w> Whole<'_, 'w> {
+    /// Starts a broker of the first burst again, as its Job does: the pod before, which may still be there.
+    pub(super) fn start_again(&mut self, index: usize) -> Result<Pod<'w>> {
+        let next = self.instance.start("lake-burst-0", u32::try_from(index)?)?;
+        Ok(std::mem::replace(&mut self.burst[index], next))
+    }
+
+    /// Waits until these brokers have lost their gateway, which is not the kind of end that completes an index; each is
+    /// started again, as its script does.
+    pub(super) fn outlive_gateway(&mut self, indices: impl IntoIterator<Item = usize>) -> Result<()> {
+        for index in indices {
+            let code = self.burst[index].wait()?.code();
+            ensure!(code == Some(1), "broker {index} ended with {code:?}");
+            self.start_again(index)?;
+        }
+        Ok(())
+    }
+
+    /// Fails unless the first burst runs jobs on this many brokers, and nothing happened to the job elsewhere.
+    pub(super) fn runs_on(&self, brokers: u32) -> Result<()> {
+        let hosts = hosts_of_job(&self.lead, brokers, "burst-lake-burst-0")?;
+        ensure!(hosts.len() == brokers as usize, "{hosts:?}");
+        let state = flux(&self.lead, ["jobs", "-no", "{state}", &self.job])?;
+        ensure!(state == "RUN", "the job elsewhere: {state}");
+        Ok(())
     }
 }
 
@@ -263,32 +319,14 @@ fn bursts_that_start_later_join_the_running_instance() {
 fn a_broker_that_restarts_gets_its_rank_back() {
     let Some(world) = world() else { return };
     let instance = Instance::new(&world, Topology::Gateway);
-    let (lead, _follower) = instance.start_root().unwrap();
-    let (mut relay, mut burst) = instance.start_burst("lake-burst-0", &lead).unwrap();
-    let (_relay, _other) = instance.start_burst("delta", &lead).unwrap();
-    wait_for_all(&lead).unwrap();
-    let job = flux(&lead, ["submit", "-N2", "--requires=burst-delta", "sleep", "inf"]).unwrap();
-
+    let mut whole = instance.start_whole().unwrap();
     // Killed: nobody says goodbye. Its successor has another address.
-    burst[2].kill().unwrap();
-    wait_for_overlay(&lead, "--wait=degraded").unwrap();
-    burst[2] = instance.start("lake-burst-0", 2).unwrap();
-    wait_for_all(&lead).unwrap();
-    assert_eq!(hosts_of_job(&lead, 1, "rank:4").unwrap(), ["lake-burst-0-2"]);
-
-    // A new gateway does not know the old one's children: they end, and come back behind it.
-    burst[0].kill().unwrap();
-    burst[0] = instance.start("lake-burst-0", 0).unwrap();
-    for child in &mut burst[1..] {
-        assert_eq!(child.wait().unwrap().code(), Some(1), "it is not the kind of end that completes an index");
-    }
-    for index in [1, 2] {
-        burst[index] = instance.start("lake-burst-0", u32::try_from(index).unwrap()).unwrap();
-    }
-    wait_for_all(&lead).unwrap();
-    assert_eq!(relay.links().unwrap(), 1);
-    assert_eq!(hosts_of_job(&lead, 3, "burst-lake-burst-0").unwrap().len(), 3);
-    assert_eq!(flux(&lead, ["jobs", "-no", "{state}", &job]).unwrap(), "RUN", "a job elsewhere runs on");
+    whole.burst[2].kill().unwrap();
+    wait_for_overlay(&whole.lead, "--wait=degraded").unwrap();
+    whole.start_again(2).unwrap();
+    wait_for_all(&whole.lead).unwrap();
+    assert_eq!(hosts_of_job(&whole.lead, 1, "rank:4").unwrap(), ["lake-burst-0-2"]);
+    whole.runs_on(3).unwrap();
 }
 
 #[test]
@@ -328,11 +366,7 @@ fn a_burst_with_another_rank_map_is_refused() {
     let (lead, _follower) = instance.start_root().unwrap();
     let mut slots = instance.map.slots().to_vec();
     slots.swap(1, 2);
-    let other = Instance {
-        map: RankMap::new(slots).unwrap(),
-        certificate: instance.certificate.clone(),
-        ..Instance::new(&world, Topology::Gateway)
-    };
+    let other = Instance { map: RankMap::new(slots).unwrap(), ..Instance::like(&instance, Topology::Gateway) };
     assert_ne!(other.map.digest(), instance.map.digest());
     let (_relay, mut burst) = other.start_burst("delta", &lead).unwrap();
     lead.wait_for_log("rejecting connection from delta-0 (rank 2): lake-burst-0-0 is configured as rank 2").unwrap();
