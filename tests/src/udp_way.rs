@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::UdpSocket;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
 use tributary::clock::{Rng as _, SeededRng};
 
 /// Longer than any datagram.
@@ -31,7 +32,7 @@ pub async fn way(target: SocketAddr, one_way: Duration, lost: u64) -> anyhow::Re
     let cut = watch::Sender::new(false);
     let broken = cut.subscribe();
     tokio::spawn(async move {
-        let mut ways: BTreeMap<SocketAddr, Arc<UdpSocket>> = BTreeMap::new();
+        let mut ways: BTreeMap<SocketAddr, mpsc::UnboundedSender<Leaving>> = BTreeMap::new();
         let mut buffer = vec![0; DATAGRAM];
         let mut luck = Luck::new(lost, 1);
         while let Ok((length, client)) = front.recv_from(&mut buffer).await {
@@ -47,15 +48,38 @@ pub async fn way(target: SocketAddr, one_way: Duration, lost: u64) -> anyhow::Re
             if luck.loses() || *broken.borrow() {
                 continue;
             }
-            let datagram = buffer[..length].to_vec();
-            tokio::spawn(async move {
-                tokio::time::sleep(one_way).await;
-                // A datagram may be lost.
-                let _ = way.send(&datagram).await;
-            });
+            let _ = way.send(Leaving::after(one_way, &buffer[..length]));
         }
     });
     Ok(Way { address, cut })
+}
+
+/// A datagram on its way. All take the same time, so they arrive in the order in which they left.
+struct Leaving {
+    arrives: Instant,
+    datagram: Vec<u8>,
+}
+
+impl Leaving {
+    fn after(one_way: Duration, datagram: &[u8]) -> Self {
+        Self { arrives: Instant::now() + one_way, datagram: datagram.to_vec() }
+    }
+}
+
+/// Takes datagrams to `to`, or to whom the socket is connected.
+fn carry(socket: Arc<UdpSocket>, to: Option<SocketAddr>) -> mpsc::UnboundedSender<Leaving> {
+    let (sender, mut leaving) = mpsc::unbounded_channel::<Leaving>();
+    tokio::spawn(async move {
+        while let Some(Leaving { arrives, datagram }) = leaving.recv().await {
+            sleep_until(arrives).await;
+            // A datagram may be lost.
+            let _ = match to {
+                Some(to) => socket.send_to(&datagram, to).await,
+                None => socket.send(&datagram).await,
+            };
+        }
+    });
+    sender
 }
 
 /// A socket towards `target`, whose answers go back to `client`.
@@ -64,10 +88,10 @@ async fn answering(
     front: Arc<UdpSocket>,
     client: SocketAddr,
     (one_way, lost, broken): (Duration, u64, watch::Receiver<bool>),
-) -> std::io::Result<Arc<UdpSocket>> {
+) -> std::io::Result<mpsc::UnboundedSender<Leaving>> {
     let way = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?);
     way.connect(target).await?;
-    let back = way.clone();
+    let (back, answers) = (way.clone(), carry(front, Some(client)));
     tokio::spawn(async move {
         let mut buffer = vec![0; DATAGRAM];
         let mut luck = Luck::new(lost, 2);
@@ -77,14 +101,10 @@ async fn answering(
             if luck.loses() || *broken.borrow() {
                 continue;
             }
-            let (datagram, front) = (buffer[..length].to_vec(), front.clone());
-            tokio::spawn(async move {
-                tokio::time::sleep(one_way).await;
-                let _ = front.send_to(&datagram, client).await;
-            });
+            let _ = answers.send(Leaving::after(one_way, &buffer[..length]));
         }
     });
-    Ok(way)
+    Ok(carry(way, None))
 }
 
 /// Which datagrams are lost.

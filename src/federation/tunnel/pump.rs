@@ -16,7 +16,7 @@ use super::piece::{self, Decoder};
 use super::share::Share;
 use super::words::OPEN;
 use crate::federation::transport::{RecvHalf, SendHalf};
-use crate::federation::wire::limits::{TUNNEL_FRAME, TUNNEL_PIECE};
+use crate::federation::wire::limits::{TUNNEL_FLOOR, TUNNEL_FRAME, TUNNEL_PIECE};
 use crate::federation::wire::{frame, proto};
 
 /// How long a stream may take to carry our last word.
@@ -24,6 +24,9 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Pieces up to this size are copied together, so that a small message is one write and one packet.
 const SMALL: usize = 4 << 10;
+
+/// A connection that has so little under way is in a conversation: it does not wait for the bulk of others.
+const CONVERSATION: usize = TUNNEL_FLOOR;
 
 /// A stream of kind Tunnel, after its opening.
 pub(super) struct Stream {
@@ -69,6 +72,7 @@ pub(super) struct Pump {
 /// What the stream carries, in both directions.
 struct Carrier {
     send: SendHalf,
+    urgent: Option<bool>,
     recv: RecvHalf,
     arriving: BytesMut,
     decoder: Decoder,
@@ -79,11 +83,19 @@ struct Carrier {
 impl Carrier {
     fn new(Stream { send, recv, position: _ }: Stream) -> Self {
         let (arriving, head) = (BytesMut::new(), BytesMut::new());
-        Self { send, recv, arriving, decoder: Decoder::default(), head, body: Bytes::new() }
+        Self { send, urgent: None, recv, arriving, decoder: Decoder::default(), head, body: Bytes::new() }
     }
 
     fn is_idle(&self) -> bool {
         self.head.is_empty() && self.body.is_empty()
+    }
+
+    /// Lets a conversation go before bulk.
+    fn rank(&mut self, held: usize) {
+        let urgent = held <= CONVERSATION;
+        if self.urgent.replace(urgent) != Some(urgent) {
+            self.send.set_urgent(urgent);
+        }
     }
 
     /// Takes what the conduit has to say, so much that it fills packets.
@@ -146,6 +158,7 @@ impl Pump {
         let mut expiry = Box::pin(sleep(hold));
         loop {
             if let Some(carrier) = carrier.as_mut().filter(|carrier| carrier.is_idle()) {
+                carrier.rank(conduit.held());
                 carrier.fill(&mut conduit);
             }
             let said = carrier.as_ref().is_some_and(Carrier::is_idle);

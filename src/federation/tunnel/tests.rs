@@ -1,17 +1,23 @@
 //! Carried connections on paused time: both pumps, over streams that break after some bytes.
 
+use std::io;
+use std::pin::Pin;
 use std::sync::Mutex;
+use std::task::{Context, Poll};
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+use bytes::BytesMut;
+use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
+use super::piece::Piece;
 use super::pump::{Ended, Opening, Pump, Source, Stream};
 use super::share::Shares;
 use super::*;
 use crate::clock::{Clock as _, Rng as _, SeededRng};
 use crate::federation::testing::PausedClock;
+use crate::federation::transport::Sending;
 use crate::federation::wire::limits::{TUNNEL_FLOOR, TUNNEL_FRAME, TUNNEL_WINDOW};
 use crate::federation::wire::{frame, proto};
 
@@ -208,4 +214,67 @@ async fn a_side_that_breaks_or_is_revoked_ends_the_other() {
     for ended in ended {
         assert_eq!(ended.await.unwrap(), Ended::Broken("the burst is not carried any more".into()));
     }
+}
+
+/// Keeps in mind how urgent what it is given was.
+struct Ranked(DuplexStream, Arc<Mutex<Vec<bool>>>);
+
+impl Sending for Ranked {
+    fn set_urgent(&mut self, urgent: bool) {
+        self.1.lock().unwrap().push(urgent);
+    }
+}
+
+impl AsyncWrite for Ranked {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conversation_goes_before_bulk() {
+    let ((mut near, pump_end), (send, mut other_end)) = (duplex(16 << 10), duplex(16 << 10));
+    let ranks = Arc::new(Mutex::new(Vec::new()));
+    let (sender, streams) = mpsc::channel(1);
+    // What the other end acknowledges arrives here.
+    let (mut acks, recv) = duplex(64);
+    let stream = Stream { send: Box::new(Ranked(send, ranks.clone())), recv: Box::new(recv), position: 0 };
+    sender.send(stream).await.unwrap_or_else(|_| panic!("it was dropped"));
+    let share = Shares::default().join().unwrap();
+    let pump = Pump { source: Source::Answerer(streams), hold: HOLD, share, revoked: CancellationToken::new() };
+    let (reader, writer) = tokio::io::split(pump_end);
+    tokio::spawn(pump.run(reader, writer));
+
+    let bulk = TUNNEL_FLOOR + (32 << 10);
+    let write = async {
+        near.write_all(b"a word").await.unwrap();
+        near.write_all(&vec![0; bulk]).await.unwrap();
+    };
+    let arrive = async {
+        let (mut arrived, mut buf) = (0, vec![0; 16 << 10]);
+        while arrived < bulk {
+            arrived += other_end.read(&mut buf).await.unwrap();
+        }
+    };
+    tokio::join!(write, arrive);
+    let told = |count: usize| {
+        let ranks = ranks.clone();
+        async move {
+            while ranks.lock().unwrap().len() < count {
+                sleep(Duration::from_millis(1)).await;
+            }
+            ranks.lock().unwrap().clone()
+        }
+    };
+    assert_eq!(told(2).await, [true, false]);
+    let mut ack = BytesMut::new();
+    piece::head(Piece::Ack(TUNNEL_FLOOR as u64), &mut ack);
+    acks.write_all(&ack).await.unwrap();
+    assert_eq!(told(3).await, [true, false, true], "what is left under way is little");
 }

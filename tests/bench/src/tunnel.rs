@@ -1,4 +1,4 @@
-//! Broker traffic through two agents, beside plain TCP on the same machine in the same run.
+//! Broker traffic through two agents, beside plain TCP and a pair of stunnel, in turns on the same machine in the same run.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tributary::clock::SystemClock;
 use tributary::federation::identity::Authority;
@@ -15,8 +16,14 @@ use tributary_tests::mesh::{self, Carriage, Carried};
 use crate::figures::{figure, line};
 use crate::wire::now;
 
+/// How often every way has its turn. What is shown is the median: others may use the machine, too.
+const ROUNDS: usize = 5;
 /// How long bytes are counted.
-const COUNTED: Duration = Duration::from_secs(5);
+const COUNTED: Duration = Duration::from_secs(2);
+/// Round trips of a turn.
+const ROUND_TRIPS: usize = 1_000;
+/// Connections at once.
+const MANY: usize = 32;
 /// The long way: one way, and how many of 1,000 datagrams are lost.
 const LONG_WAY: (Duration, u64) = (Duration::from_millis(25), 10);
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -24,53 +31,90 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// All figures.
 pub(crate) async fn tunnel() -> anyhow::Result<()> {
     let (sink, echo) = (sink().await?, echo().await?);
-    Figures::of(sink, echo, 2_000).await?.show("plain TCP, loopback");
-    let (_agents, [to_sink, to_echo]) = agents([sink, echo], None).await?;
-    Figures::of(to_sink, to_echo, 2_000).await?.show("tunnel, loopback");
-    let (_agents, [to_sink, to_echo]) = agents([sink, echo], Some(LONG_WAY)).await?;
-    Figures::of(to_sink, to_echo, 100).await?.show("tunnel, 50 ms, 1% loss");
-    line("(plain TCP over 50 ms with 1% loss is not measured: that takes a network device with netem)");
-    let there = ["stunnel4", "stunnel"]
-        .into_iter()
-        .find(|name| Command::new(name).arg("-version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok());
-    match there {
-        None => line("SKIPPED: a pair of stunnel4, which is not installed here (Debian: apt-get install stunnel4)"),
-        Some(name) => match stunnel_pair(name, [sink, echo]).await {
-            Ok((_pair, [to_sink, to_echo])) => {
-                Figures::of(to_sink, to_echo, 2_000).await?.show("stunnel pair, loopback");
-            }
-            Err(error) => line(&format!("SKIPPED: the pair of {name} did not start: {error:#}")),
-        },
+    let (_agents, through_agents) = agents([sink, echo], None).await?;
+    let mut ways = vec![Way::new("plain TCP", [sink, echo]), Way::new("tunnel", through_agents)];
+    let pair = stunnel([sink, echo]).await?;
+    ways.extend(pair.as_ref().map(|(_, ends)| Way::new("stunnel pair", *ends)));
+    for _ in 0..ROUNDS {
+        for way in &mut ways {
+            way.turn(ROUND_TRIPS).await?;
+        }
     }
+    ways.iter().for_each(Way::show);
+    if let [_, tunnel, stunnel] = ways.as_slice() {
+        tunnel.compare(stunnel);
+    }
+    drop(pair);
+
+    let (_agents, through_agents) = agents([sink, echo], Some(LONG_WAY)).await?;
+    let mut long = Way::new("tunnel, 50 ms, 1% loss", through_agents);
+    for _ in 0..ROUNDS {
+        long.turn(ROUND_TRIPS / 20).await?;
+    }
+    long.show();
+    line("SKIPPED: stunnel over 50 ms with 1% loss: a way that loses packets of TCP takes a kernel with netem");
     Ok(())
 }
 
-struct Figures {
-    one: f64,
-    many: f64,
-    round_trips: Vec<Duration>,
+/// A way to the leads, and what was measured on it, a value per turn.
+struct Way {
+    name: &'static str,
+    sink: SocketAddr,
+    echo: SocketAddr,
+    one: Vec<f64>,
+    many: Vec<f64>,
+    /// P50 and P99 in milliseconds.
+    alone: [Vec<f64>; 2],
+    /// The same beside other connections that are all busy.
+    beside: [Vec<f64>; 2],
 }
 
-impl Figures {
-    async fn of(sink: SocketAddr, echo: SocketAddr, round_trips: usize) -> anyhow::Result<Self> {
-        let round_trips = self::round_trips(echo, round_trips).await?;
-        Ok(Self { one: throughput(sink, 1).await?, many: throughput(sink, 32).await?, round_trips })
+impl Way {
+    fn new(name: &'static str, [sink, echo]: [SocketAddr; 2]) -> Self {
+        let (alone, beside) = <([Vec<f64>; 2], [Vec<f64>; 2])>::default();
+        Self { name, sink, echo, one: Vec::new(), many: Vec::new(), alone, beside }
     }
 
-    fn show(mut self, way: &str) {
-        figure(&format!("{way}: 1 connection"), &format!("{:.0} MB/s", self.one), "-", "-");
-        figure(&format!("{way}: 32 connections"), &format!("{:.0} MB/s", self.many), "-", "-");
-        self.round_trips.sort();
-        let at =
-            |percent: usize| self.round_trips[(self.round_trips.len() * percent / 100).min(self.round_trips.len() - 1)];
-        let [middle, tail] = [at(50), at(99)].map(|time| time.as_secs_f64() * 1_000.0);
-        figure(&format!("{way}: round trip P50/P99"), &format!("{middle:.3}/{tail:.3} ms"), "-", "-");
+    async fn turn(&mut self, round_trips: usize) -> anyhow::Result<()> {
+        let alone = self::round_trips(self.echo, round_trips).await?;
+        self.one.push(throughput(self.sink, 1).await?);
+        let (many, beside) = tokio::join!(throughput(self.sink, MANY), self::round_trips(self.echo, 20));
+        self.many.push(many?);
+        for (kept, measured) in [(&mut self.alone, alone), (&mut self.beside, beside?)] {
+            kept.iter_mut().zip(measured).for_each(|(kept, measured)| kept.push(measured));
+        }
+        Ok(())
     }
+
+    fn show(&self) {
+        let figure = |what: &str, measured: &str| figure(&format!("{}: {what}", self.name), measured, "-", "-");
+        let times = |[middle, tail]: &[Vec<f64>; 2]| format!("{:.3}/{:.3} ms", median(middle), median(tail));
+        figure("1 connection", &format!("{:.0} MB/s", median(&self.one)));
+        figure(&format!("{MANY} connections"), &format!("{:.0} MB/s", median(&self.many)));
+        figure("round trip P50/P99", &times(&self.alone));
+        figure(&format!("round trip P50 beside {MANY} busy ones"), &format!("{:.3} ms", median(&self.beside[0])));
+    }
+
+    fn compare(&self, other: &Self) {
+        let figure = |what: &str, ours: &[f64], theirs: &[f64], goal: &str| {
+            let share = 100.0 * median(ours) / median(theirs);
+            figure(&format!("{} beside {}: {what}", self.name, other.name), &format!("{share:.0}%"), "-", goal);
+        };
+        figure("1 connection", &self.one, &other.one, ">= 60%");
+        figure(&format!("{MANY} connections"), &self.many, &other.many, ">= 60%");
+        figure("round trip P99", &self.alone[1], &other.alone[1], "<= 150%");
+    }
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// Megabytes a second that reach the sink, which says how many it has got.
 async fn throughput(sink: SocketAddr, connections: usize) -> anyhow::Result<f64> {
-    let mut tasks = tokio::task::JoinSet::new();
+    let mut tasks = JoinSet::new();
     let started = now();
     for _ in 0..connections {
         tasks.spawn(async move {
@@ -94,17 +138,19 @@ async fn throughput(sink: SocketAddr, connections: usize) -> anyhow::Result<f64>
     Ok(total as f64 / started.elapsed().as_secs_f64() / 1e6)
 }
 
-async fn round_trips(echo: SocketAddr, count: usize) -> anyhow::Result<Vec<Duration>> {
+/// P50 and P99 in milliseconds.
+async fn round_trips(echo: SocketAddr, count: usize) -> anyhow::Result<[f64; 2]> {
     let mut tcp = TcpStream::connect(echo).await?;
     tcp.set_nodelay(true)?;
     let (word, mut heard, mut all) = ([7; 64], [0; 64], Vec::new());
-    for _ in 0..count {
+    for _ in 0..count.max(1) {
         let started = now();
         tcp.write_all(&word).await?;
         tcp.read_exact(&mut heard).await?;
-        all.push(started.elapsed());
+        all.push(started.elapsed().as_secs_f64() * 1_000.0);
     }
-    Ok(all)
+    all.sort_by(f64::total_cmp);
+    Ok([50, 99].map(|percent| all[(all.len() * percent / 100).min(all.len() - 1)]))
 }
 
 /// Counts what it gets, and says at the end how much that was.
@@ -166,6 +212,18 @@ impl Drop for Pair {
             let _ = child.wait();
         }
     }
+}
+
+/// A pair of stunnel and where it takes connections; `None`, after a line that says so, where there is no stunnel.
+async fn stunnel(leads: [SocketAddr; 2]) -> anyhow::Result<Option<(Pair, [SocketAddr; 2])>> {
+    let answers =
+        |name: &&str| Command::new(name).arg("-version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
+    let Some(name) = ["stunnel4", "stunnel"].into_iter().find(answers) else {
+        line("SKIPPED: NOTHING IS COMPARED: stunnel4 is not on PATH (Debian: apt-get install stunnel4)");
+        return Ok(None);
+    };
+    let pair = stunnel_pair(name, leads).await.with_context(|| format!("the pair of {name} did not start"))?;
+    Ok(Some(pair))
 }
 
 /// stunnel before and behind a TLS connection, with certificates of our own kind.

@@ -23,7 +23,7 @@ use crate::contract::PeerSpec;
 use crate::federation::identity::judge::{self, Denied, Shown};
 use crate::federation::identity::trust::{Peer, Usage};
 use crate::federation::identity::{Identity, IdentityStore};
-use crate::federation::transport::{CloseReason, Link, PeerIdentity, RecvHalf, SendHalf, Traffic};
+use crate::federation::transport::{CloseReason, Link, PeerIdentity, RecvHalf, SendHalf, Sending, Traffic};
 use crate::federation::wire::limits::{STREAMS_PER_PEER, cut_reason};
 use crate::federation::wire::registry::{ALPN_TUNNEL, CloseCode, StreamKind};
 use crate::federation::wire::version::WireVersion;
@@ -220,6 +220,13 @@ async fn read_kind(mut send: SendStream, mut recv: RecvStream) -> Option<Stream>
     };
     prioritize(&send, kind);
     Some((kind, Box::new(send), Box::new(recv)))
+}
+
+impl Sending for SendStream {
+    fn set_urgent(&mut self, urgent: bool) {
+        // A stream that is closed has nothing left to say.
+        let _ = self.set_priority(i32::from(urgent));
+    }
 }
 
 /// Heartbeats and states go before answers to queries.

@@ -52,6 +52,12 @@ pub(super) fn transport(timers: &Timers) -> TransportConfig {
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
         .receive_window(VarInt::from_u32(CONNECTION_WINDOW))
         .send_window(CONNECTION_WINDOW.into())
+        // A stream is sent as long as it has something, so that the other side has more to take at a time: 32 carried
+        // connections cost half as much then. What must not wait for that is of another priority.
+        .send_fairness(false)
+        // The one that does not take every lost packet for a queue: with one lost in a hundred at a round trip of 50 ms,
+        // the default (CUBIC) carries less than 1 MB/s, of a large snapshot as well as of a tunnel. A connection that has
+        // little to say, which control connections are, is not held back by either.
         .congestion_controller_factory(Arc::new(BbrConfig::default()))
         .datagram_receive_buffer_size(None);
     config
