@@ -239,9 +239,9 @@ fn statements(
         let missing: Vec<&str> =
             bursts.iter().filter(|burst| !is_ready(burst)).map(|burst| burst.name.as_str()).collect();
         statements.push(if missing.is_empty() {
-            Statement::holds(condition::BURSTS_READY, "AllJoined", "every broker of every burst has joined")
+            Statement::holds(condition::BURSTS_READY, "AllReady", "every pod of every burst is ready")
         } else {
-            Statement::fails(condition::BURSTS_READY, "NotAllJoined", format!("not ready: {}", missing.join(", ")))
+            Statement::fails(condition::BURSTS_READY, "NotAllReady", format!("not ready: {}", missing.join(", ")))
         });
     }
     statements.extend(upstream_conditions(phase));
@@ -329,10 +329,10 @@ fn ready(facts: &Facts<'_>, phase: Phase, ending: Option<&Ending>) -> Statement 
         (Phase::Running, _) => Statement::holds(
             condition::READY,
             "Running",
-            format!("{} of {} brokers of this cluster have joined", job.ready, job.parallelism),
+            format!("{} of {} pods of this cluster are ready", job.ready, job.parallelism),
         ),
         (Phase::Suspended, _) => fails("Suspended", "the Job is suspended".into()),
-        _ => fails("Starting", format!("{} of {} brokers of this cluster have joined", job.ready, job.parallelism)),
+        _ => fails("Starting", format!("{} of {} pods of this cluster are ready", job.ready, job.parallelism)),
     }
 }
 

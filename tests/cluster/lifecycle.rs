@@ -272,7 +272,7 @@ async fn an_older_definition_that_is_put_back_hides_much_and_ends_nothing() {
     spec["suspend"] = json!(false);
     east.create("heron", spec).await;
     east.burst("heron", "heron-burst-0", BurstPhase::Ready).await;
-    east.condition("heron", condition::BURSTS_READY, "True", "AllJoined").await;
+    east.condition("heron", condition::BURSTS_READY, "True", "AllReady").await;
     let before = east.status("heron").await.unwrap();
     let hosted = west.hosted().get("heron-burst-0").await.unwrap().uid();
 

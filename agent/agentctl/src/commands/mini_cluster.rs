@@ -291,7 +291,7 @@ mod tests {
                 "rankMapDigest": "sha256:0", "bursts": [{"name": "lake-burst-0", "peer": "west", "phase": "Joining",
                 "size": 3, "ready": 1, "ranks": "4-6", "message": "west: 1 of 3 brokers are online"}],
                 "conditions": [
-                    {"type": "BurstsReady", "status": "False", "reason": "NotAllJoined", "message": "not ready: lake-burst-0",
+                    {"type": "BurstsReady", "status": "False", "reason": "NotAllReady", "message": "not ready: lake-burst-0",
                         "lastTransitionTime": "2026-01-01T00:00:00Z"},
                     {"type": "Ready", "status": "True", "reason": "Running", "message": "4 of 4 brokers have joined",
                         "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
