@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::Parser;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tributary::api::flux_job::FluxJob;
+use tributary::api::flux_setup::FluxSetup;
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::peer::ClusterPeer;
 use tributary::config::Config;
@@ -292,7 +294,10 @@ fn every_example_is_accepted_whole_and_can_be_carried_out() {
                 configuration(&name);
                 "toml".to_owned()
             }
-            _ => manifest(&name, &serde_saphyr::from_str(&text).unwrap()),
+            _ => {
+                let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+                documents.iter().map(|document| manifest(&name, document)).next_back().unwrap()
+            }
         };
         *kinds.entry(kind).or_default() += 1;
         let page = fs::read_to_string(path.with_file_name("README.md")).unwrap_or_default();
@@ -318,6 +323,8 @@ fn manifest(name: &str, value: &Value) -> String {
             assert!(rendered.unsupported.is_empty(), "{name}: {:?} do nothing", rendered.unsupported);
         }
         "ClusterPeer" => drop(whole::<ClusterPeer>(name, value)),
+        "FluxSetup" => drop(whole::<FluxSetup>(name, value)),
+        "FluxJob" => drop(whole::<FluxJob>(name, value)),
         "Certificate" => certificate(&value["spec"]),
         "Application" => {
             let source = &value["spec"]["source"];
