@@ -90,10 +90,13 @@ pub fn example_files() -> Result<Vec<PathBuf>> {
 pub fn examples() -> Result<Vec<(String, Value)>> {
     let is_yaml = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "yaml");
     let files = example_files()?.into_iter().filter(is_yaml);
-    let read = |path: PathBuf| {
-        let text = std::fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()))?;
-        let value = serde_saphyr::from_str(&text).with_context(|| format!("failed to parse {}", path.display()))?;
-        Ok((path.display().to_string(), value))
-    };
-    files.map(read).collect()
+    let mut all = Vec::new();
+    for path in files {
+        let file = path.display().to_string();
+        let text = std::fs::read_to_string(&path).with_context(|| format!("failed to read {file}"))?;
+        let documents: Vec<Value> =
+            serde_saphyr::from_multiple(&text).with_context(|| format!("failed to parse {file}"))?;
+        all.extend(documents.into_iter().map(|document| (file.clone(), document)));
+    }
+    Ok(all)
 }
