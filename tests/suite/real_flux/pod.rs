@@ -4,10 +4,17 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::{Child, ExitStatus};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 
 use super::world::{World, run, tail};
+
+/// How long process 1 may take to end.
+const LONGEST_END: Duration = Duration::from_secs(120);
+
+/// Between two looks at whether it has ended.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
 /// What a pod is made of.
 #[derive(Clone, Debug)]
@@ -68,7 +75,7 @@ impl<'w> Pod<'w> {
     /// SIGTERM to process 1, as when a pod is deleted; then waits until the pod has ended.
     pub(super) fn terminate(&mut self) -> Result<ExitStatus> {
         self.exec(&["kill", "-TERM", "1"])?;
-        Ok(self.child.wait()?)
+        self.wait()
     }
 
     /// Ends everything in it at once, as when its node is lost.
@@ -113,8 +120,18 @@ impl<'w> Pod<'w> {
     }
 
     /// Waits until process 1 has ended by itself.
+    ///
+    /// # Errors
+    /// It takes longer than [`LONGEST_END`].
     pub(super) fn wait(&mut self) -> Result<ExitStatus> {
-        Ok(self.child.wait()?)
+        let looks = LONGEST_END.as_millis() / BETWEEN_LOOKS.as_millis();
+        for _ in 0..looks {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            std::thread::sleep(BETWEEN_LOOKS);
+        }
+        bail!("pod {} has not ended after {LONGEST_END:?}", self.host)
     }
 }
 
