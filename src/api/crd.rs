@@ -3,6 +3,8 @@
 //! The derive gives the shape; what follows it here makes the result fit Kubernetes' structural schemas and keeps it
 //! as permissive as upstream's.
 
+use std::sync::LazyLock;
+
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, JSON};
 use kube::CustomResourceExt;
 use serde_json::{Map, Value, json};
@@ -45,6 +47,24 @@ fn minicluster() -> CustomResourceDefinition {
     }
     definition
 }
+
+/// The schemas of `spec` of a MiniCluster, as they are in the definition.
+pub(crate) struct Specs {
+    pub(crate) v1alpha1: Value,
+    pub(crate) v1alpha2: Value,
+}
+
+/// Made once: a schema is a walk through all types.
+pub(crate) static SPECS: LazyLock<Specs> = LazyLock::new(|| {
+    let definitions = crds();
+    let versions = definitions.iter().find(|one| one.spec.names.kind == "MiniCluster").map(|one| &one.spec.versions);
+    let of = |name: &str| {
+        let version = versions.and_then(|versions| versions.iter().find(|one| one.name == name));
+        let schema = serde_json::to_value(version.map(|one| &one.schema)).expect("a schema is JSON");
+        schema.pointer("/openAPIV3Schema/properties/spec").cloned().expect("each version has a spec")
+    };
+    Specs { v1alpha1: of("v1alpha1"), v1alpha2: of("v1alpha2") }
+});
 
 fn finish(definition: CustomResourceDefinition) -> CustomResourceDefinition {
     let mut document = serde_json::to_value(definition).expect("a definition is JSON");

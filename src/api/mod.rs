@@ -14,4 +14,5 @@ pub mod schema;
 pub mod selector;
 pub mod v1alpha1;
 
+pub(crate) use self::crd::SPECS;
 pub use self::crd::crds;

@@ -64,6 +64,39 @@ fn strip(value: &mut Value, names: bool) {
     }
 }
 
+/// Paths below `path` of what `value` has and its structural schema does not: an API server drops it.
+pub fn unknown_fields(value: &Value, schema: &Value, path: &str) -> Vec<String> {
+    let mut unknown = Vec::new();
+    collect_unknown(value, schema, path, &mut unknown);
+    unknown
+}
+
+fn collect_unknown(value: &Value, schema: &Value, path: &str, unknown: &mut Vec<String>) {
+    if schema["x-kubernetes-preserve-unknown-fields"] == true {
+        return;
+    }
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let path = format!("{path}.{name}");
+                if let Some(known) = schema["properties"].get(name) {
+                    collect_unknown(value, known, &path, unknown);
+                } else if schema["additionalProperties"].is_object() {
+                    collect_unknown(value, &schema["additionalProperties"], &path, unknown);
+                } else if schema["properties"].is_object() {
+                    unknown.push(path);
+                }
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                collect_unknown(item, &schema["items"], &format!("{path}[{index}]"), unknown);
+            }
+        }
+        _ => {}
+    }
+}
+
 /// For `skip_serializing_if`: what nobody wrote is not written either.
 pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()

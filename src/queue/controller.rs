@@ -1,7 +1,7 @@
 //! The queue's driver: takes a round of each namespace that changed, and carries it out. Decides nothing.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
@@ -9,7 +9,8 @@ use kube::ResourceExt;
 use kube::api::PropagationPolicy;
 use tokio_util::sync::CancellationToken;
 
-use super::job::{JobStep, Then};
+use super::claims::Claims;
+use super::job::{self, JobStep, Then};
 use super::nodes::Nodes;
 use super::round::{Round, View, round};
 use super::turnstile::Turnstile;
@@ -43,6 +44,8 @@ pub struct Queueing {
     /// Namespaces whose round is due.
     rounds: Queue<String>,
     turnstile: Turnstile,
+    /// What FluxJobs claim, by namespace.
+    claims: Mutex<BTreeMap<String, Claims>>,
     nodes: Nodes,
     _subscriptions: Vec<Subscription>,
 }
@@ -60,7 +63,7 @@ impl Queueing {
         let (setups, watch_setups) = caches::watched::<FluxSetup, _>(clients, &everything, SystemRng);
         let (jobs, watch_jobs) = caches::watched::<FluxJob, _>(clients, &everything, SystemRng);
         let rounds = Queue::new(clock.clone());
-        let turnstile = Turnstile::new(setups.clone(), rounds.clone());
+        let turnstile = Turnstile::new(setups.clone(), jobs.clone(), rounds.clone());
         fn namespace(object: &impl kube::Resource) -> Vec<String> {
             object.meta().namespace.clone().into_iter().collect()
         }
@@ -86,6 +89,7 @@ impl Queueing {
             clock,
             rounds,
             turnstile,
+            claims: Mutex::default(),
             nodes,
             _subscriptions: subscriptions,
         };
@@ -137,7 +141,7 @@ impl Queueing {
         let asked: BTreeSet<String> = self.turnstile.waiting(namespace).into_iter().collect();
         let granted = self.turnstile.granted();
         let now = self.clock.wall();
-        let Round { setups, jobs, start, told, wake } = round(&View {
+        let view = View {
             now,
             setups: &setups,
             jobs: &jobs,
@@ -145,11 +149,11 @@ impl Queueing {
             asked: &asked,
             granted: &granted,
             nodes: &self.nodes,
-        });
-        let admitted = jobs.iter().filter(|(_, step)| matches!(step.then, Then::Create(_)));
-        let admitted: Vec<String> = admitted.filter_map(|(job, _)| job.uid()).collect();
-        self.turnstile.turn(namespace, &start, &admitted, told, now);
+        };
+        let round = self.worked_out(namespace, |claims| round(&view, claims));
+        self.turnstile.turn(namespace, &round, now);
         self.turnstile.retain(&self.alive());
+        let Round { setups, jobs, wake, .. } = round;
         let mut failed = None;
         let mut carried = stream::iter(jobs).map(|(job, step)| self.carry_out(job, step)).buffer_unordered(AT_A_TIME);
         while let Some(outcome) = carried.next().await {
@@ -167,6 +171,15 @@ impl Queueing {
         }
     }
 
+    /// Does `work` with what earlier rounds of a namespace worked out. There is one round of it at a time.
+    fn worked_out<T>(&self, namespace: &str, work: impl FnOnce(&mut Claims) -> T) -> T {
+        let all = || self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut claims = all().remove(namespace).unwrap_or_default();
+        let result = work(&mut claims);
+        all().insert(namespace.to_owned(), claims);
+        result
+    }
+
     /// UIDs of everything that takes room, or will.
     fn alive(&self) -> BTreeSet<String> {
         let (mini_clusters, jobs) = (self.mini_clusters.objects(), self.jobs.objects());
@@ -174,10 +187,8 @@ impl Queueing {
             let phase = found.status.as_ref().and_then(|status| status.phase);
             matches!(phase, Some(Phase::Succeeded | Phase::Failed))
         };
-        let finished =
-            |job: &&Arc<FluxJob>| job.status.as_ref().is_some_and(|status| status.phase == JobPhase::Finished);
         let clusters = mini_clusters.iter().filter(|found| !ended(found)).filter_map(|found| found.uid());
-        clusters.chain(jobs.iter().filter(|job| !finished(job)).filter_map(|job| job.uid())).collect()
+        clusters.chain(jobs.iter().filter(|job| !job::is_finished(job)).filter_map(|job| job.uid())).collect()
     }
 
     async fn carry_out(&self, job: Arc<FluxJob>, step: JobStep) -> Result<(), RequestError> {
@@ -194,12 +205,17 @@ impl Queueing {
             Then::Nothing => {}
             Then::Create(made) => match self.applier.create_once(&*made).await {
                 Ok(Once::Created(_) | Once::Exists) => {}
+                // Asking again would hold its room for ever.
                 Err(error) if error.cause().is_invalid() => {
-                    let notice = Notice::warning("Create", "Invalid", chain(&error));
+                    let status = job::refused(status, &chain(&error), self.clock.wall());
+                    self.applier.apply_status(&*job, &status).await?;
+                    self.tell(&job, &status).await;
+                }
+                Err(error) => {
+                    let notice = Notice::warning("Create", "CannotCreate", chain(&error));
                     self.events.publish(&*job, notice).await;
                     return Err(error);
                 }
-                Err(error) => return Err(error),
             },
             Then::DeleteMiniCluster(uid) => {
                 let doomed = Doomed { key: ObjectKey::of(&*job), uid };

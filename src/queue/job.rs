@@ -1,5 +1,6 @@
 //! A FluxJob: the MiniCluster it asks for, and its life. Pure.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -7,9 +8,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{Resource, ResourceExt};
 use serde_json::{Map, Value, json};
 
+use super::claims::{Claim, Claims};
+use super::room::Room;
+use crate::api::SPECS;
 use crate::api::flux_job::{Cleanup, FluxJob, FluxJobStatus, JobPhase, JobResult};
 use crate::api::labels;
 use crate::api::minicluster::{MiniCluster, MiniClusterSpec, Phase};
+use crate::api::schema::unknown_fields;
+use crate::cluster::caches::controller_uid;
 use crate::cluster::conditions::{self, Statement};
 
 /// Condition: a MiniCluster can be made of it.
@@ -37,6 +43,10 @@ pub fn mini_cluster(job: &FluxJob, longest: Option<i64>) -> Result<MiniCluster, 
         }
     }
     let mut spec = wanted.mini_cluster.clone();
+    let unknown = unknown_fields(&Value::Object(spec.clone()), &SPECS.v1alpha2, "spec.miniCluster");
+    if let Some(field) = unknown.first() {
+        return Err(format!("{field}: a MiniCluster has no such field"));
+    }
     let mut containers = match spec.remove("containers") {
         None => Vec::new(),
         Some(Value::Array(containers)) => containers,
@@ -143,34 +153,98 @@ pub enum Then {
     DeleteJob,
 }
 
-/// Whether a MiniCluster is that of a FluxJob.
+/// Whether a MiniCluster is that of a FluxJob: of its name, and controlled by it.
 pub fn is_of(mini_cluster: &MiniCluster, job: &FluxJob) -> bool {
-    let owners = mini_cluster.metadata.owner_references.iter().flatten();
-    owners.filter(|owner| owner.controller == Some(true)).any(|owner| Some(&owner.uid) == job.metadata.uid.as_ref())
+    mini_cluster.metadata.name == job.metadata.name
+        && job.metadata.uid.is_some()
+        && controller_uid(mini_cluster) == job.metadata.uid.as_deref()
 }
 
-/// The next step of a FluxJob. `found` is the MiniCluster of its name, `word` what the queue says if it was not admitted
-/// before.
-pub fn step(job: &FluxJob, found: Option<&MiniCluster>, word: Word, longest: Option<i64>, now: Timestamp) -> JobStep {
+/// Whether the queue let a FluxJob start, and it has not ended. `granted`: it did so in this leader's scope.
+pub fn is_admitted(job: &FluxJob, granted: bool) -> bool {
+    let status = job.status.as_ref();
+    !is_finished(job) && (granted || status.is_some_and(|status| status.admitted.is_some()))
+}
+
+/// Whether the room of a FluxJob is enough for its MiniCluster: who makes one in its name that is larger has to ask.
+pub fn covers(job: &FluxJob, mini_cluster: &MiniCluster) -> bool {
+    let claimed = self::mini_cluster(job, None).map(|made| Room::of_mini_cluster(&made.spec));
+    claimed.is_ok_and(|claimed| claimed.holds(&Room::of_mini_cluster(&mini_cluster.spec)))
+}
+
+/// Whether a FluxJob has ended.
+pub fn is_finished(job: &FluxJob) -> bool {
+    job.status.as_ref().is_some_and(|status| status.phase == JobPhase::Finished)
+}
+
+/// What a FluxJob has come to.
+#[derive(Clone, Debug)]
+pub enum Stage<'a> {
+    /// It has no MiniCluster yet, and claims this, or is in trouble.
+    LinesUp(Result<Arc<Claim>, Trouble>),
+    /// It has one.
+    Follows(&'a MiniCluster),
+    /// It had one.
+    Bereft,
+    /// It has ended; its MiniCluster, if that is still there.
+    Over(Option<&'a MiniCluster>),
+}
+
+/// Why a FluxJob cannot stand in line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trouble {
+    /// Reason of its condition.
+    reason: &'static str,
+    /// What is wrong, and what to do.
+    sentence: String,
+}
+
+/// What a FluxJob has come to. `found` is the MiniCluster of its name.
+pub fn stage<'a>(job: &FluxJob, found: Option<&'a MiniCluster>, claims: &mut Claims) -> Stage<'a> {
+    let ours = found.filter(|found| is_of(found, job));
+    if is_finished(job) {
+        return Stage::Over(ours);
+    }
+    if let Some(ours) = ours {
+        return Stage::Follows(ours);
+    }
+    if job.status.as_ref().is_some_and(|status| status.mini_cluster.is_some()) {
+        return Stage::Bereft;
+    }
+    if found.is_some() {
+        let name = job.name_any();
+        let sentence = format!("MiniCluster {name} exists and is another's: give the FluxJob another name");
+        return Stage::LinesUp(Err(Trouble { reason: "NameTaken", sentence }));
+    }
+    Stage::LinesUp(claims.of(job).map_err(|sentence| Trouble { reason: "Invalid", sentence }))
+}
+
+/// The next step of a FluxJob. `word` is what the queue says if it was not admitted before.
+pub fn step(job: &FluxJob, stage: &Stage<'_>, word: Word, longest: Option<i64>, now: Timestamp) -> JobStep {
     let mut draft = Draft { job, status: job.status.clone().unwrap_or_default(), then: Then::Nothing, wake: None, now };
     draft.status.observed_generation = job.metadata.generation;
     let mut statements = Vec::new();
-    if draft.status.phase == JobPhase::Finished {
-        draft.tidy(found);
-    } else if let Some(mini_cluster) = found.filter(|found| is_of(found, job)) {
-        draft.follow(mini_cluster);
-    } else if draft.status.mini_cluster.is_some() {
-        draft.finish(JobResult::Failed, "its MiniCluster was deleted".into());
-    } else {
-        let word = match word {
-            _ if draft.status.admitted.is_some() => Word::Starts,
-            word => word,
-        };
-        statements = draft.line_up(found, word, longest);
+    match stage {
+        Stage::Over(ours) => draft.tidy(*ours),
+        Stage::Follows(mini_cluster) => draft.follow(mini_cluster),
+        Stage::Bereft => draft.finish(JobResult::Failed, "its MiniCluster was deleted".into()),
+        Stage::LinesUp(Err(trouble)) => statements.push(draft.step_aside(trouble.reason, &trouble.sentence)),
+        Stage::LinesUp(Ok(_)) => statements = draft.line_up(word, longest),
     }
     let conditions = &draft.status.conditions;
     draft.status.conditions = conditions::merged(conditions, statements, job.metadata.generation, now);
     JobStep { status: draft.status, then: draft.then, wake: draft.wake }
+}
+
+/// The status of a FluxJob whose MiniCluster the API server does not take: it has ended, and makes room.
+pub fn refused(status: FluxJobStatus, why: &str, now: Timestamp) -> FluxJobStatus {
+    FluxJobStatus {
+        phase: JobPhase::Finished,
+        result: Some(JobResult::Failed),
+        message: format!("its MiniCluster cannot be made: {why}"),
+        finished: Some(Time(now)),
+        ..status
+    }
 }
 
 struct Draft<'a> {
@@ -182,39 +256,30 @@ struct Draft<'a> {
 }
 
 impl Draft<'_> {
-    fn line_up(&mut self, found: Option<&MiniCluster>, word: Word, longest: Option<i64>) -> Vec<Statement> {
-        let refused = |reason: &'static str, sentence: String| {
-            let statement = Statement::fails(VALID, reason, sentence.clone());
-            (sentence, statement)
-        };
-        let made = mini_cluster(self.job, longest);
-        let trouble = match (&made, found, &word) {
-            (Err(sentence), ..) => Some(refused("Invalid", sentence.clone())),
-            (_, Some(_), _) => {
-                let name = self.job.name_any();
-                let sentence = format!("MiniCluster {name} exists and is another's: give the FluxJob another name");
-                Some(refused("NameTaken", sentence))
-            }
-            (_, _, Word::Refused(reason, sentence)) => Some(refused(reason, sentence.clone())),
-            _ => None,
-        };
-        if let Some((sentence, statement)) = trouble {
-            self.status.phase = JobPhase::Waiting;
-            self.status.message = sentence;
-            return vec![statement];
-        }
+    /// It cannot run as it is, and holds no room meanwhile.
+    fn step_aside(&mut self, reason: &'static str, sentence: &str) -> Statement {
+        self.status.phase = JobPhase::Waiting;
+        self.status.message = sentence.to_owned();
+        self.status.admitted = None;
+        Statement::fails(VALID, reason, sentence)
+    }
+
+    fn line_up(&mut self, word: Word, longest: Option<i64>) -> Vec<Statement> {
+        let word = if self.status.admitted.is_some() { Word::Starts } else { word };
         let valid = Statement::holds(VALID, "Valid", "a MiniCluster can be made of it");
         match word {
-            Word::Starts => {
-                self.status.phase = JobPhase::Ready;
-                self.status.message = "its MiniCluster is being made".into();
-                self.status.admitted.get_or_insert(Time(self.now));
-                if let Ok(made) = made {
+            Word::Starts => match mini_cluster(self.job, longest) {
+                Ok(made) => {
+                    self.status.phase = JobPhase::Ready;
+                    self.status.message = "its MiniCluster is being made".into();
+                    self.status.admitted.get_or_insert(Time(self.now));
                     self.then = Then::Create(Box::new(made));
+                    vec![valid, Statement::holds(ADMITTED, "RoomFound", "there is room for the whole of it")]
                 }
-                vec![valid, Statement::holds(ADMITTED, "RoomFound", "there is room for the whole of it")]
-            }
-            Word::Waits(sentence) | Word::Refused(_, sentence) => {
+                Err(sentence) => vec![self.step_aside("Invalid", &sentence)],
+            },
+            Word::Refused(reason, sentence) => vec![self.step_aside(reason, &sentence)],
+            Word::Waits(sentence) => {
                 self.status.phase = JobPhase::Waiting;
                 self.status.message = sentence.clone();
                 vec![valid, Statement::fails(ADMITTED, "Waiting", sentence)]
@@ -228,9 +293,12 @@ impl Draft<'_> {
             "kubectl logs --namespace {} job/{name} --container {name}",
             mini_cluster.namespace().unwrap_or_default()
         );
-        self.status.admitted.get_or_insert(Time(self.now));
         self.status.mini_cluster = Some(name);
         let said = mini_cluster.status.as_ref();
+        // Who makes a MiniCluster in the name of a FluxJob that waits has not made room for it: that one stands in line.
+        if said.is_some_and(|said| said.incarnation.is_some()) {
+            self.status.admitted.get_or_insert(Time(self.now));
+        }
         let started = self.status.phase >= JobPhase::Running;
         match said.and_then(|said| said.phase) {
             Some(Phase::Succeeded | Phase::Failed) => {
@@ -258,6 +326,7 @@ impl Draft<'_> {
                         let wrong = conditions.iter().find(|condition| condition.status == "False");
                         format!("its MiniCluster is refused: {}", wrong.map_or("", |condition| &condition.message))
                     }
+                    _ if self.status.admitted.is_none() => "its MiniCluster waits in line".into(),
                     _ => "its brokers start".into(),
                 };
             }
@@ -281,7 +350,7 @@ impl Draft<'_> {
                 _ => return self.then = Then::DeleteJob,
             }
         }
-        let ours = found.filter(|found| is_of(found, self.job) && found.metadata.deletion_timestamp.is_none());
+        let ours = found.filter(|found| found.metadata.deletion_timestamp.is_none());
         if let (Cleanup::MiniCluster, Some(uid)) = (self.job.spec.cleanup, ours.and_then(ResourceExt::uid)) {
             self.then = Then::DeleteMiniCluster(uid);
         }
@@ -318,6 +387,10 @@ mod tests {
         found
     }
 
+    fn next(job: &FluxJob, found: Option<&MiniCluster>, word: Word, now: Timestamp) -> JobStep {
+        step(job, &stage(job, found, &mut Claims::default()), word, None, now)
+    }
+
     #[test]
     fn the_mini_cluster_is_what_the_job_says_over_what_it_brings() {
         let job = job(json!({
@@ -339,22 +412,33 @@ mod tests {
             (json!({"command": " "}), "spec.command is empty"),
             (json!({"miniCluster": {"containers": 1}}), "spec.miniCluster.containers is no list"),
             (json!({"miniCluster": {"flux": 7}}), "spec.miniCluster: invalid type"),
+            (
+                json!({"miniCluster": {"flux": {"optionFlag": "-v"}}}),
+                "spec.miniCluster.flux.optionFlag: a MiniCluster has",
+            ),
+            (
+                json!({"miniCluster": {"containers": [{"comand": "x"}]}}),
+                "spec.miniCluster.containers[0].comand: a Mini",
+            ),
         ] {
             let job = job(spec);
-            let step = step(&job, None, Word::Starts, None, at(0));
+            let step = next(&job, None, Word::Starts, at(0));
             assert!(step.status.message.starts_with(told), "{}", step.status.message);
             assert_eq!((step.status.phase, step.then), (JobPhase::Waiting, Then::Nothing));
         }
-        let step =
-            step(&job(json!({})), Some(&MiniCluster::new("lammps", Default::default())), Word::Starts, None, at(0));
+        let mut admitted = job(json!({}));
+        admitted.status = Some(next(&admitted, None, Word::Starts, at(0)).status);
+        let foreign = MiniCluster::new("lammps", Default::default());
+        let step = next(&admitted, Some(&foreign), Word::Starts, at(0));
         assert!(step.status.message.contains("exists and is another's"));
+        assert_eq!((step.status.admitted, step.then), (None, Then::Nothing), "it gives its room back");
     }
 
     #[test]
     fn a_life() {
         let mut job = job(json!({"cleanup": "MiniCluster", "ttlSecondsAfterFinished": 60}));
         let mut go = |found: Option<MiniCluster>, word: Word, second: i64| {
-            let step = step(&job, found.as_ref(), word, None, at(second));
+            let step = next(&job, found.as_ref(), word, at(second));
             job.status = Some(step.status.clone());
             (step.status.phase, step.then, step.wake)
         };
@@ -381,9 +465,30 @@ mod tests {
     fn a_job_whose_mini_cluster_was_taken_away_has_failed() {
         let mut job = job(json!({}));
         let found = in_phase(&job, Phase::Running);
-        job.status = Some(step(&job, Some(&found), Word::Starts, None, at(0)).status);
-        let step = step(&job, None, Word::Starts, None, at(1));
+        job.status = Some(next(&job, Some(&found), Word::Starts, at(0)).status);
+        let step = next(&job, None, Word::Starts, at(1));
         assert_eq!((step.status.phase, step.then), (JobPhase::Finished, Then::Nothing), "it is not run twice");
         assert_eq!(step.status.message, "its MiniCluster was deleted");
+    }
+
+    #[test]
+    fn a_mini_cluster_made_in_the_name_of_a_job_admits_it_once_it_has_a_job_of_its_own() {
+        let job = job(json!({}));
+        let mut found = in_phase(&job, Phase::Pending);
+        let waits = next(&job, Some(&found), Word::Waits("in line".into()), at(0)).status;
+        assert_eq!((waits.admitted, waits.message.as_str()), (None, "its MiniCluster waits in line"));
+        found.status.as_mut().unwrap().incarnation = Some("batch-job".into());
+        assert!(next(&job, Some(&found), Word::Waits("in line".into()), at(1)).status.admitted.is_some());
+    }
+
+    #[test]
+    fn a_mini_cluster_that_is_larger_than_its_job_is_not_covered_by_it() {
+        let job = job(json!({"size": 2}));
+        let mut found = mini_cluster(&job, None).unwrap();
+        assert!(is_of(&found, &job) && covers(&job, &found));
+        found.spec.size = Some(3);
+        assert!(!covers(&job, &found));
+        found.metadata.name = Some("another".into());
+        assert!(!is_of(&found, &job), "a FluxJob makes one MiniCluster, of its own name");
     }
 }

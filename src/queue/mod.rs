@@ -12,6 +12,7 @@
 //! | [`nodes`] | the port to whoever watches nodes and pods | no |
 //! | [`schedule`] | quota, what runs and what waits → who starts | no |
 //! | [`job`] | a FluxJob → its MiniCluster, its status | no |
+//! | [`claims`] | what FluxJobs take once they start, worked out once | no |
 //! | [`round`] | all objects of a namespace → what has to be done | no |
 //! | [`turnstile`] | where the reconciler asks before it makes a Job | no |
 //! | [`controller`] | caches, rounds, writes | yes |
@@ -20,6 +21,7 @@
 //! only what is on its way: MiniClusters that asked, and those that were told to start. A new leader knows neither, so it
 //! counts everything that waited as running until it has asked again: a quota is never exceeded by a change of leaders.
 
+pub mod claims;
 pub mod controller;
 pub mod job;
 pub mod nodes;

@@ -1,5 +1,6 @@
 //! One round of a namespace: from all its objects to who starts, what each is told, and what is taken. Pure.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +9,12 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
-use super::job::{self, JobStep, Then, Word};
+use super::claims::Claims;
+use super::job::{self, JobStep, Stage, Then, Word};
 use super::nodes::{Gang, Nodes};
 use super::room::Room;
 use super::schedule::{Rules, Running, Waiting, schedule};
-use crate::api::flux_job::{FluxJob, JobPhase};
+use crate::api::flux_job::FluxJob;
 use crate::api::flux_setup::{FluxSetup, FluxSetupStatus};
 use crate::api::hosted_burst::HostedBurst;
 use crate::api::labels::{self, reason};
@@ -57,6 +59,8 @@ pub struct Round {
     pub jobs: Vec<(Arc<FluxJob>, JobStep)>,
     /// UIDs of MiniClusters that may have their Job.
     pub start: Vec<String>,
+    /// UIDs of FluxJobs that cannot use the room they were given.
+    pub back: Vec<String>,
     /// What the others wait for, by UID.
     pub told: BTreeMap<String, String>,
     /// When to look again though nothing changes.
@@ -70,43 +74,64 @@ enum Who {
     MiniCluster(String),
 }
 
-/// Takes a round.
-pub fn round(view: &View<'_>) -> Round {
+/// A FluxJob, and what it has come to.
+struct Candidate<'a> {
+    job: &'a Arc<FluxJob>,
+    uid: String,
+    stage: Stage<'a>,
+}
+
+/// Takes a round. `claims` is what earlier ones worked out.
+pub fn round(view: &View<'_>, claims: &mut Claims) -> Round {
     let mut setups: Vec<&Arc<FluxSetup>> =
         view.setups.iter().filter(|setup| setup.metadata.deletion_timestamp.is_none()).collect();
     setups.sort_by_key(|setup| (created(&setup.metadata.creation_timestamp), setup.name_any()));
+    let candidates = candidates(view, claims);
     let mut round = Round::default();
     let Some((setup, others)) = setups.split_first() else {
-        round.jobs(view, None, &BTreeMap::new(), &BTreeSet::new(), NO_SETUP);
+        round.jobs(view, &candidates, None, &BTreeMap::new(), &BTreeSet::new(), NO_SETUP);
         return round;
     };
     for other in others {
         let sentence = format!("FluxSetup {} is older: that one counts", setup.name_any());
         round.setup(other, FluxSetupStatus::default(), Statement::fails(ACTIVE, "AnotherCounts", sentence), view.now);
     }
-    round.ruled(view, setup);
+    round.ruled(view, &candidates, setup);
     round
 }
 
+fn candidates<'a>(view: &View<'a>, claims: &mut Claims) -> Vec<Candidate<'a>> {
+    let by_name: BTreeMap<&str, &MiniCluster> =
+        view.mini_clusters.iter().filter_map(|found| Some((found.metadata.name.as_deref()?, &**found))).collect();
+    let alive: BTreeSet<&str> = view.jobs.iter().filter_map(|job| job.metadata.uid.as_deref()).collect();
+    claims.retain(&alive);
+    let candidate = |job: &'a Arc<FluxJob>| {
+        let found = job.metadata.name.as_deref().and_then(|name| by_name.get(name).copied());
+        Candidate { job, uid: job.uid().unwrap_or_default(), stage: job::stage(job, found, claims) }
+    };
+    view.jobs.iter().map(candidate).collect()
+}
+
 impl Round {
-    fn ruled(&mut self, view: &View<'_>, setup: &Arc<FluxSetup>) {
+    fn ruled(&mut self, view: &View<'_>, candidates: &[Candidate<'_>], setup: &Arc<FluxSetup>) {
         let spec = &setup.spec;
         let quota = match Room::of_quota(&spec.quota) {
             Ok(quota) => quota,
             Err(sentence) => {
                 let told = format!("nothing starts: FluxSetup {}: {sentence}", setup.name_any());
                 self.told = view.asked.iter().map(|uid| (uid.clone(), told.clone())).collect();
-                self.jobs(view, spec.max_duration_seconds, &BTreeMap::new(), &BTreeSet::new(), &told);
+                self.jobs(view, candidates, spec.max_duration_seconds, &BTreeMap::new(), &BTreeSet::new(), &told);
                 let statement = Statement::fails(ACTIVE, "InvalidQuota", sentence);
                 return self.setup(setup, setup.status.clone().unwrap_or_default(), statement, view.now);
             }
         };
         let rules = Rules { quota, order: spec.order, backfill: spec.backfill, longest: spec.max_duration_seconds };
-        let Line { running, mut gangs, waiting, wanted } = sort(view, rules.longest);
+        let Line { running, mut gangs, waiting, wanted, passes } = sort(view, candidates, rules.longest);
+        self.start = passes;
         let mut of_nodes = false;
         let mut nodes = |who: &Who| {
-            let (spec, gang) = wanted.get(who).filter(|_| spec.check_nodes)?;
-            let lack = (view.nodes)(spec, gang, &gangs);
+            let (wanted, gang) = wanted.get(who).filter(|_| spec.check_nodes)?;
+            let lack = (view.nodes)(&*wanted.spec()?, gang, &gangs);
             of_nodes |= lack.is_some();
             if lack.is_none() {
                 gangs.push(gang.clone());
@@ -154,7 +179,7 @@ impl Round {
                 Who::MiniCluster(uid) => self.start.push(uid.clone()),
             }
         }
-        self.jobs(view, rules.longest, &jobs, &admitted, &in_line);
+        self.jobs(view, candidates, rules.longest, &jobs, &admitted, &in_line);
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let status = FluxSetupStatus {
             running: count(running.len() + decided.start.len()),
@@ -169,28 +194,32 @@ impl Round {
     fn jobs(
         &mut self,
         view: &View<'_>,
+        candidates: &[Candidate<'_>],
         longest: Option<i64>,
         words: &BTreeMap<String, Word>,
         admitted: &BTreeSet<String>,
         otherwise: &str,
     ) {
-        let by_name: BTreeMap<String, &Arc<MiniCluster>> =
-            view.mini_clusters.iter().map(|found| (found.name_any(), found)).collect();
-        for job in view.jobs.iter().filter(|job| job.metadata.deletion_timestamp.is_none()) {
-            let uid = job.uid().unwrap_or_default();
-            let word = match words.get(&uid) {
-                _ if admitted.contains(&uid) || view.granted.contains_key(&uid) => Word::Starts,
+        for Candidate { job, uid, stage } in candidates {
+            if job.metadata.deletion_timestamp.is_some() {
+                continue;
+            }
+            let granted = view.granted.contains_key(uid);
+            let word = match words.get(uid) {
+                _ if admitted.contains(uid) || granted => Word::Starts,
                 Some(word) => word.clone(),
                 None => Word::Waits(otherwise.to_owned()),
             };
-            let found = by_name.get(&job.name_any()).map(|found| &***found);
-            let step = job::step(job, found, word, longest, view.now);
+            let step = job::step(job, stage, word, longest, view.now);
+            if granted && matches!(stage, Stage::LinesUp(Err(_))) {
+                self.back.push(uid.clone());
+            }
             self.wake = match (self.wake, step.wake) {
                 (Some(a), Some(b)) => Some(a.min(b)),
                 (a, b) => a.or(b),
             };
             if Some(&step.status) != job.status.as_ref() || step.then != Then::Nothing {
-                self.jobs.push((job.clone(), step));
+                self.jobs.push(((*job).clone(), step));
             }
         }
     }
@@ -208,62 +237,90 @@ impl Round {
 
 /// The line, and what stands before it.
 #[derive(Default)]
-struct Line {
+struct Line<'a> {
     running: Vec<Running>,
     /// The brokers of what runs.
     gangs: Vec<Gang>,
     waiting: Vec<Waiting<Who>>,
     /// What those that wait want.
-    wanted: BTreeMap<Who, (MiniClusterSpec, Gang)>,
+    wanted: BTreeMap<Who, (Wanted<'a>, Gang)>,
+    /// UIDs of MiniClusters that asked, and stand in no line: their FluxJob did.
+    passes: Vec<String>,
 }
 
-fn sort(view: &View<'_>, longest: Option<i64>) -> Line {
+/// Whose spec the nodes are asked about.
+#[derive(Clone, Copy)]
+enum Wanted<'a> {
+    MiniCluster(&'a MiniCluster),
+    Job(&'a FluxJob),
+}
+
+impl<'a> Wanted<'a> {
+    fn spec(&self) -> Option<Cow<'a, MiniClusterSpec>> {
+        match self {
+            Self::MiniCluster(found) => Some(Cow::Borrowed(&found.spec)),
+            Self::Job(job) => job::mini_cluster(job, None).ok().map(|made| Cow::Owned(made.spec)),
+        }
+    }
+}
+
+fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], longest: Option<i64>) -> Line<'a> {
     let mut line = Line::default();
     let until = |since: Timestamp, limit: Option<i64>| {
         limit.map(|limit| since.checked_add(jiff::SignedDuration::from_secs(limit)).unwrap_or(Timestamp::MAX))
     };
-    let jobs: BTreeSet<&str> = view.jobs.iter().filter_map(|job| job.metadata.uid.as_deref()).collect();
+    let admitted = |job: &FluxJob, uid: &str| {
+        let granted = view.granted.get(uid).copied();
+        let on_record = job.status.as_ref().and_then(|status| status.admitted.as_ref()).map(|Time(since)| *since);
+        on_record.or(granted).filter(|_| job::is_admitted(job, granted.is_some()))
+    };
+    let of_jobs: BTreeMap<&str, &Candidate<'a>> = candidates
+        .iter()
+        .filter_map(|candidate| match candidate.stage {
+            Stage::Follows(found) => Some((found.metadata.uid.as_deref()?, candidate)),
+            _ => None,
+        })
+        .collect();
     for found in view.mini_clusters {
-        let of_job = found.metadata.owner_references.iter().flatten().any(|owner| jobs.contains(owner.uid.as_str()));
         let phase = found.status.as_ref().and_then(|status| status.phase);
-        if of_job || matches!(phase, Some(Phase::Succeeded | Phase::Failed)) {
+        if matches!(phase, Some(Phase::Succeeded | Phase::Failed)) {
             continue;
         }
         let uid = found.uid().unwrap_or_default();
         let (room, came) = (Room::of_mini_cluster(&found.spec), created(&found.metadata.creation_timestamp));
         let limit = found.spec.deadline_seconds;
-        if view.asked.contains(&uid) && !view.granted.contains_key(&uid) {
+        let asks = view.asked.contains(&uid) && !view.granted.contains_key(&uid);
+        let by_job = of_jobs.get(uid.as_str()).and_then(|of| {
+            let since = admitted(of.job, &of.uid)?;
+            (!asks || job::covers(of.job, found)).then_some(since)
+        });
+        if asks && by_job.is_none() {
             if found.metadata.deletion_timestamp.is_none() {
                 let key = Who::MiniCluster(uid);
-                line.wanted.insert(key.clone(), (found.spec.clone(), gang(found)));
+                line.wanted.insert(key.clone(), (Wanted::MiniCluster(found), gang(found)));
                 line.waiting.push(Waiting { key, room, priority: priority(found), since: came, limit });
             }
-        } else if view.granted.contains_key(&uid) || has_job(found) || is_on_its_way(found) {
-            let since = view.granted.get(&uid).copied().unwrap_or(came);
+        } else if by_job.is_some() || view.granted.contains_key(&uid) || has_job(found) || is_on_its_way(found) {
+            let since = by_job.or(view.granted.get(&uid).copied()).unwrap_or(came);
             line.gangs.push(gang(found));
             line.running.push(Running { room, since, until: until(since, limit) });
+            if asks {
+                line.passes.push(uid);
+            }
         }
     }
-    for job in view.jobs {
-        let status = job.status.clone().unwrap_or_default();
-        let uid = job.uid().unwrap_or_default();
-        let Ok(wanted) = job::mini_cluster(job, longest) else { continue };
-        let (room, limit) = (Room::of_mini_cluster(&wanted.spec), job::limit(job, longest));
-        let admitted = status.admitted.map(|Time(since)| since).or(view.granted.get(&uid).copied());
-        match admitted {
-            _ if status.phase == JobPhase::Finished => {}
-            Some(since) => {
-                line.gangs.push(gang(&wanted));
-                line.running.push(Running { room, since, until: until(since, limit) });
-            }
-            None if job.metadata.deletion_timestamp.is_some() => {}
-            None => {
-                let key = Who::Job(uid);
-                let gang = gang(&wanted);
-                line.wanted.insert(key.clone(), (wanted.spec, gang));
-                let since = created(&job.metadata.creation_timestamp);
-                line.waiting.push(Waiting { key, room, priority: job.spec.priority, since, limit });
-            }
+    for Candidate { job, uid, stage } in candidates {
+        // Once there is a MiniCluster, that is what takes room, or waits for it.
+        let Stage::LinesUp(Ok(claim)) = stage else { continue };
+        let (room, limit) = (claim.room, job::limit(job, longest));
+        if let Some(since) = admitted(job, uid) {
+            line.gangs.push(claim.gang.clone());
+            line.running.push(Running { room, since, until: until(since, limit) });
+        } else if job.metadata.deletion_timestamp.is_none() {
+            let key = Who::Job(uid.clone());
+            line.wanted.insert(key.clone(), (Wanted::Job(job), claim.gang.clone()));
+            let since = created(&job.metadata.creation_timestamp);
+            line.waiting.push(Waiting { key, room, priority: job.spec.priority, since, limit });
         }
     }
     line

@@ -8,17 +8,20 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use jiff::Timestamp;
 use kube::ResourceExt;
 
+use super::job::{self, Then};
+use super::round::Round;
 use crate::api::flux_job::FluxJob;
 use crate::api::flux_setup::FluxSetup;
 use crate::api::minicluster::MiniCluster;
 use crate::cluster::ObjectKey;
-use crate::cluster::caches::{Cache, controller_of};
+use crate::cluster::caches::Cache;
 use crate::cluster::worker::Queue;
 
 /// The turnstile. Cloning shares it.
 #[derive(Clone)]
 pub struct Turnstile {
     setups: Cache<FluxSetup>,
+    jobs: Cache<FluxJob>,
     rounds: Queue<String>,
     /// The reconciler's keys: those that may go on are marked there.
     through: Arc<OnceLock<Queue<ObjectKey>>>,
@@ -42,8 +45,8 @@ struct Asked {
 
 impl Turnstile {
     /// A turnstile for namespaces that have a FluxSetup; asking marks their round.
-    pub fn new(setups: Cache<FluxSetup>, rounds: Queue<String>) -> Self {
-        Self { setups, rounds, through: Arc::default(), state: Arc::default() }
+    pub fn new(setups: Cache<FluxSetup>, jobs: Cache<FluxJob>, rounds: Queue<String>) -> Self {
+        Self { setups, jobs, rounds, through: Arc::default(), state: Arc::default() }
     }
 
     /// The reconciler's queue; to be called once.
@@ -66,11 +69,15 @@ impl Turnstile {
         if listed && !self.is_ruled(&namespace) {
             return Ok(());
         }
-        // Made when its FluxJob was let through.
-        if controller_of::<FluxJob>(mini_cluster).is_some() {
-            return Ok(());
-        }
+        let job = self.jobs.of(&ObjectKey::of(mini_cluster)).filter(|job| job::is_of(mini_cluster, job));
         let mut state = self.lock();
+        // Made when its FluxJob was let through. That it says so is not enough: anybody may write an owner.
+        if let Some(job) = job {
+            let granted = job.metadata.uid.as_ref().is_some_and(|uid| state.granted.contains_key(uid));
+            if job::is_admitted(&job, granted) && job::covers(&job, mini_cluster) {
+                return Ok(());
+            }
+        }
         let runs_on = mini_cluster.status.as_ref().is_some_and(|status| status.incarnation.is_some());
         if runs_on {
             // Between two incarnations it keeps its room.
@@ -106,22 +113,20 @@ impl Turnstile {
         here.map(|(uid, _)| uid.clone()).collect()
     }
 
-    /// Tells those of a namespace that wait what they wait for, and lets `start` through. Who is not in `told` is gone, or
-    /// need not wait. FluxJobs that were `admitted` count from now on, whatever the caches show of them.
-    pub(super) fn turn(
-        &self,
-        namespace: &str,
-        start: &[String],
-        admitted: &[String],
-        mut told: BTreeMap<String, String>,
-        now: Timestamp,
-    ) {
+    /// Tells those of a namespace that wait what they wait for, and lets those that start through. Who is told nothing is
+    /// gone, or need not wait.
+    pub(super) fn turn(&self, namespace: &str, round: &Round, now: Timestamp) {
+        let mut told = round.told.clone();
         let mut marked = Vec::new();
         let mut state = self.lock();
-        for uid in admitted {
-            state.granted.entry(uid.clone()).or_insert(now);
+        for uid in &round.back {
+            state.granted.remove(uid);
         }
-        for uid in start {
+        // They count from now on, whatever the caches show of them.
+        for (job, _) in round.jobs.iter().filter(|(_, step)| matches!(step.then, Then::Create(_))) {
+            state.granted.entry(job.uid().unwrap_or_default()).or_insert(now);
+        }
+        for uid in &round.start {
             if let Some(asked) = state.waiting.remove(uid) {
                 state.granted.insert(uid.clone(), now);
                 marked.push(asked.key);

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tributary::api::flux_job::{FluxJob, FluxJobStatus, JobPhase, JobResult};
 use tributary::api::flux_setup::FluxSetup;
 use tributary::api::labels::{condition, reason};
+use tributary::api::minicluster::MiniCluster;
 use tributary_sandbox::annotations;
 use tributary_tests::eventually::eventually;
 use tributary_tests::scenario::{Place, interactive};
@@ -90,6 +91,14 @@ async fn jobs_and_mini_clusters_start_as_the_quota_has_room_and_keep_it_through_
     until(&east, "small", JobPhase::Running).await;
     let never = until(&east, "third", JobPhase::Waiting).await;
     assert_eq!(never.message, "it can never start here: 4 brokers are needed, 3 is the whole quota");
+    // So does one that says it belongs to a FluxJob which was not let through.
+    let third = jobs(&east).get("third").await.unwrap();
+    let mut forged = MiniCluster::new("forged", serde_json::from_value(interactive(2)).unwrap());
+    forged.metadata.owner_references = third.controller_owner_ref(&()).map(|owner| vec![owner]);
+    east.mini_clusters().create(&Default::default(), &forged).await.unwrap();
+    east.condition("forged", condition::READY, "False", reason::QUEUED).await;
+    taken(&east, 2, 3).await;
+    east.delete("forged").await;
     taken(&east, 2, 2).await;
 
     // Another agent does not know who was let through; it asks the objects.
@@ -112,6 +121,12 @@ async fn jobs_and_mini_clusters_start_as_the_quota_has_room_and_keep_it_through_
     // More room is used at once; less ends nobody.
     quota(&east, json!({"brokers": 8})).await;
     until(&east, "third", JobPhase::Running).await;
+    // What the API server does not take holds no room.
+    submit(&east, "refused", json!({"miniCluster": {"ttlSecondsAfterFinished": -1}})).await;
+    let status = until(&east, "refused", JobPhase::Finished).await;
+    assert_eq!(status.result, Some(JobResult::Failed));
+    assert!(status.message.starts_with("its MiniCluster cannot be made: "), "{}", status.message);
+    taken(&east, 3, 0).await;
     quota(&east, json!({"brokers": 1})).await;
     submit(&east, "late", json!({})).await;
     until(&east, "late", JobPhase::Waiting).await;
@@ -123,7 +138,7 @@ async fn jobs_and_mini_clusters_start_as_the_quota_has_room_and_keep_it_through_
     let told = until(&east, "huge", JobPhase::Waiting).await.message;
     assert_eq!(told, "it is next in line: the nodes have no room for 1 of its 1 brokers");
     jobs(&east).delete("huge", &Default::default()).await.unwrap();
-    for name in ["small", "third", "late"] {
+    for name in ["small", "third", "late", "refused"] {
         jobs(&east).delete(name, &Default::default()).await.unwrap();
     }
     setups(&east).delete("default", &Default::default()).await.unwrap();

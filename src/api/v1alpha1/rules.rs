@@ -4,7 +4,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::shape::{SCHEMAS, settle, unwritten};
+use super::shape::{settle, unwritten};
+use crate::api::SPECS;
 
 /// Who runs Flux in v1alpha1 where nothing is written.
 const FLUX_USER: &str = "flux";
@@ -33,7 +34,7 @@ pub(super) fn forward(spec: &Value) -> Value {
         // Its images have Flux themselves.
         insert(section(section(Some(spec), "flux"), "container"), "disable", json!(true));
     }
-    settle(&mut spec, &SCHEMAS.v1alpha2);
+    settle(&mut spec, &SPECS.v1alpha2);
     spec
 }
 
@@ -49,7 +50,7 @@ pub(super) fn back(spec: &Value) -> Value {
             runner.remove("fluxUser");
         }
     }
-    let schema = &SCHEMAS.v1alpha1;
+    let schema = &SPECS.v1alpha1;
     settle(&mut spec, schema);
     if let Value::Object(spec) = &mut spec
         && spec.get("flux") == Some(&unwritten(&schema["properties"]["flux"]))
@@ -102,7 +103,7 @@ fn runner_forward(spec: &mut Map<String, Value>) {
     let mut older = Map::new();
     older.extend(flags.filter(is_written).map(|flags| ("optionFlags".to_owned(), flags)));
     if let Some(level) = level.filter(is_written) {
-        let default = &SCHEMAS.v1alpha1["properties"]["flux"]["properties"]["logLevel"]["default"];
+        let default = &SPECS.v1alpha1["properties"]["flux"]["properties"]["logLevel"]["default"];
         let flux = spec.get_mut("flux").and_then(Value::as_object_mut);
         if let Some(flux) = flux.filter(|flux| flux.get("logLevel") == Some(default)) {
             flux.remove("logLevel");

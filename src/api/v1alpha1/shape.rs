@@ -6,8 +6,6 @@
 //!
 //! Source: <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#defaulting>
 
-use std::sync::LazyLock;
-
 use serde_json::{Map, Value};
 
 /// `value` as the API server would show it, given its structural schema.
@@ -64,21 +62,3 @@ pub(super) fn unwritten(schema: &Value) -> Value {
     fill(&mut section, schema);
     section
 }
-
-/// The schemas of `spec`, as they are in the definition.
-pub(super) struct Schemas {
-    pub(super) v1alpha1: Value,
-    pub(super) v1alpha2: Value,
-}
-
-/// Made once: a schema is a walk through all types.
-pub(super) static SCHEMAS: LazyLock<Schemas> = LazyLock::new(|| {
-    let definitions = crate::api::crds();
-    let versions = definitions.iter().find(|one| one.spec.names.kind == "MiniCluster").map(|one| &one.spec.versions);
-    let of = |name: &str| {
-        let version = versions.and_then(|versions| versions.iter().find(|one| one.name == name));
-        let schema = serde_json::to_value(version.map(|one| &one.schema)).expect("a schema is JSON");
-        schema.pointer("/openAPIV3Schema/properties/spec").cloned().expect("each version has a spec")
-    };
-    Schemas { v1alpha1: of("v1alpha1"), v1alpha2: of("v1alpha2") }
-});

@@ -2,8 +2,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
 
-use super::shape::SCHEMAS;
 use super::{ConvertError, V1ALPHA1, V1ALPHA2, convert};
+use crate::api::SPECS;
 use crate::api::minicluster::MiniCluster;
 
 fn object(version: &str, spec: Value) -> Value {
@@ -64,14 +64,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
     #[test]
-    fn v1alpha1_comes_back_from_v1alpha2_as_it_was(spec in values(&SCHEMAS.v1alpha1, 0)) {
+    fn v1alpha1_comes_back_from_v1alpha2_as_it_was(spec in values(&SPECS.v1alpha1, 0)) {
         let original = object(V1ALPHA1, spec);
         let converted = convert(&original, V1ALPHA2).unwrap();
         prop_assert_eq!(convert(&converted, V1ALPHA1).unwrap(), original);
     }
 
     #[test]
-    fn v1alpha2_comes_back_from_v1alpha1_as_it_was(spec in values(&SCHEMAS.v1alpha2, 0)) {
+    fn v1alpha2_comes_back_from_v1alpha1_as_it_was(spec in values(&SPECS.v1alpha2, 0)) {
         let original = object(V1ALPHA2, spec);
         let converted = convert(&original, V1ALPHA1).unwrap();
         prop_assert_eq!(convert(&converted, V1ALPHA2).unwrap(), original);
@@ -79,17 +79,17 @@ proptest! {
 
     /// What the API server does to an object after conversion: nothing is left to do.
     #[test]
-    fn results_are_as_the_api_server_shows_them(spec in values(&SCHEMAS.v1alpha1, 0)) {
+    fn results_are_as_the_api_server_shows_them(spec in values(&SPECS.v1alpha1, 0)) {
         let mut converted = there(spec);
         let before = converted["spec"].clone();
-        super::shape::settle(&mut converted["spec"], &SCHEMAS.v1alpha2);
+        super::shape::settle(&mut converted["spec"], &SPECS.v1alpha2);
         prop_assert_eq!(&converted["spec"], &before);
         prop_assert!(serde_json::from_value::<MiniCluster>(converted).is_ok());
     }
 
     /// Whatever is edited in v1alpha2 is edited, also where something was kept.
     #[test]
-    fn edits_of_v1alpha2_survive(spec in values(&SCHEMAS.v1alpha1, 0), edited in values(&SCHEMAS.v1alpha2, 0)) {
+    fn edits_of_v1alpha2_survive(spec in values(&SPECS.v1alpha1, 0), edited in values(&SPECS.v1alpha2, 0)) {
         let mut stored = there(spec);
         stored["spec"] = edited;
         let shown = convert(&stored, V1ALPHA1).unwrap();
@@ -116,7 +116,7 @@ fn fields_of_the_same_name_are_of_the_same_type() {
         }
     }
     let mut walked = 0;
-    walk(&SCHEMAS.v1alpha1, &SCHEMAS.v1alpha2, "spec", &mut walked);
+    walk(&SPECS.v1alpha1, &SPECS.v1alpha2, "spec", &mut walked);
     assert!(walked > 100, "{walked}");
 }
 

@@ -11,6 +11,7 @@ struct World {
     mini_clusters: Vec<Arc<MiniCluster>>,
     asked: BTreeSet<String>,
     granted: BTreeMap<String, Timestamp>,
+    claims: Claims,
 }
 
 fn at(second: i64) -> Timestamp {
@@ -60,18 +61,23 @@ impl World {
     /// Takes a round and stores what comes of it: what started, FluxJobs included.
     fn round(&mut self) -> Vec<String> {
         self.second += 1;
-        let round = round(&View {
+        let nodes: Nodes = Arc::new(|_: &MiniClusterSpec, gang: &Gang, coming: &[Gang]| {
+            let taken: u32 = coming.iter().map(|one| one.brokers).sum();
+            (gang.brokers + taken > 4).then(|| "the nodes are full".to_owned())
+        });
+        let view = View {
             now: at(100 + self.second),
             setups: &self.setups,
             jobs: &self.jobs,
             mini_clusters: &self.mini_clusters,
             asked: &self.asked,
             granted: &self.granted,
-            nodes: &(Arc::new(|_: &MiniClusterSpec, gang: &Gang, coming: &[Gang]| {
-                let taken: u32 = coming.iter().map(|one| one.brokers).sum();
-                (gang.brokers + taken > 4).then(|| "the nodes are full".to_owned())
-            }) as Nodes),
-        });
+            nodes: &nodes,
+        };
+        let round = round(&view, &mut self.claims);
+        for uid in &round.back {
+            self.granted.remove(uid);
+        }
         let mut started = round.start.clone();
         for (setup, status) in round.setups {
             let stored = self.setups.iter_mut().find(|one| one.name_any() == setup.name_any()).unwrap();
@@ -200,4 +206,72 @@ fn priorities_of_mini_clusters_are_annotations() {
     Arc::make_mut(&mut world.mini_clusters[1]).metadata.annotations =
         Some([(labels::PRIORITY.to_owned(), "5".to_owned())].into());
     assert_eq!(world.round(), ["b-uid"]);
+}
+
+/// An owner as a FluxJob's MiniCluster has it.
+fn owned_by(job: &str) -> Value {
+    json!([{"apiVersion": "tributary.dev/v1alpha1", "kind": "FluxJob", "name": job, "uid": format!("{job}-uid"),
+        "controller": true}])
+}
+
+#[test]
+fn who_names_a_job_as_owner_stands_in_line_like_everybody() {
+    let mut world = World::default();
+    world.setup("default", 0, json!({"quota": {"brokers": 4}})).asks("runs", 1, 3);
+    assert_eq!(world.round(), ["runs-uid"]);
+    // Of a job that waits; of one that was never made; of another name than the job's.
+    world.job("waits", 2, json!({"size": 3}));
+    let sized = |size: i64, owner: &str| json!({"spec": {"size": size, "containers": [{}]}, "ownerReferences": owned_by(owner)});
+    for (name, owner) in [("waits", "waits"), ("forged", "none"), ("second", "waits")] {
+        world.cluster(name, 3, sized(3, owner));
+        world.asked.insert(format!("{name}-uid"));
+    }
+    assert!(world.round().is_empty());
+    let status = world.status();
+    assert_eq!((status.used.brokers, status.waiting), (3, 3), "the job stands in line as its MiniCluster");
+}
+
+#[test]
+fn the_mini_cluster_of_an_admitted_job_passes_unless_it_is_larger() {
+    let mut world = World::default();
+    world.setup("default", 0, json!({"quota": {"brokers": 4}})).job("a", 1, json!({"size": 2}));
+    assert_eq!(world.round(), ["a-uid"]);
+    let made = |size: i64| json!({"spec": {"size": size, "containers": [{}]}, "ownerReferences": owned_by("a")});
+    world.cluster("a", 2, made(2));
+    // The caches of its reconciler did not show that the job was admitted.
+    Arc::make_mut(&mut world.mini_clusters[0]).metadata.uid = Some("made-uid".into());
+    world.asked.insert("made-uid".into());
+    assert_eq!(world.round(), ["made-uid"]);
+    assert_eq!((world.status().running, world.status().used.brokers), (1, 2));
+    // What runs counts as large as it is.
+    world.mini_clusters.clear();
+    world.cluster("a", 2, made(3));
+    world.round();
+    assert_eq!((world.status().running, world.status().used.brokers), (1, 3));
+    // One that was made larger in the job's name, and has no Job yet, has to ask.
+    world.mini_clusters.clear();
+    world.granted.clear();
+    world.cluster("a", 2, made(9));
+    Arc::make_mut(&mut world.mini_clusters[0]).metadata.uid = Some("large-uid".into());
+    world.asked.insert("large-uid".into());
+    assert!(world.round().is_empty());
+    assert_eq!((world.status().running, world.status().waiting), (0, 1));
+}
+
+#[test]
+fn a_job_in_trouble_holds_no_room_and_no_place_in_line() {
+    let mut world = World::default();
+    world.setup("default", 0, json!({"quota": {"brokers": 2}})).job("taken", 1, json!({"size": 2}));
+    assert_eq!(world.round(), ["taken-uid"]);
+    world.cluster("taken", 2, json!({"spec": {"size": 0, "containers": [{}]}})).job("next", 3, json!({"size": 2}));
+    world.job("wrong", 2, json!({"size": 2, "miniCluster": {"no": "such field"}}));
+    world.round();
+    assert_eq!(world.round(), ["next-uid"]);
+    assert!(world.message("taken").contains("is another's"), "{}", world.message("taken"));
+    assert_eq!(world.message("wrong"), "spec.miniCluster.no: a MiniCluster has no such field");
+    assert_eq!((world.status().running, world.status().waiting), (1, 0));
+    // Once the name is free, it stands in line again.
+    world.mini_clusters.clear();
+    assert_eq!(world.round(), ["next-uid"], "no cache shows its MiniCluster yet");
+    assert_eq!(world.message("taken"), "it is next in line: 2 brokers are needed, 0 are free");
 }

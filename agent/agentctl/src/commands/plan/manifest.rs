@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use kube::ResourceExt;
 use serde_json::Value;
 use tributary::api::minicluster::MiniCluster;
+use tributary::api::schema::unknown_fields;
 use tributary::api::{crds, v1alpha1};
 
 use super::report::Problem;
@@ -116,9 +117,8 @@ fn mini_cluster(document: &Value, namespace: Option<&str>) -> Declared {
         }
         Some(served) => {
             let schema = serde_json::to_value(&served.schema).unwrap_or_default();
-            let mut unknown = Vec::new();
-            unknown_fields(&document["spec"], &schema["openAPIV3Schema"]["properties"]["spec"], "spec", &mut unknown);
-            for field in unknown {
+            let schema = &schema["openAPIV3Schema"]["properties"]["spec"];
+            for field in unknown_fields(&document["spec"], schema, "spec") {
                 say(
                     &field,
                     "UnknownField",
@@ -143,31 +143,4 @@ fn mini_cluster(document: &Value, namespace: Option<&str>) -> Declared {
     // Not what is applied.
     object.status = None;
     Declared { object, problems }
-}
-
-/// Paths of `value` that `schema` does not know.
-fn unknown_fields(value: &Value, schema: &Value, path: &str, unknown: &mut Vec<String>) {
-    if schema["x-kubernetes-preserve-unknown-fields"] == true {
-        return;
-    }
-    match value {
-        Value::Object(fields) => {
-            for (name, value) in fields {
-                let path = format!("{path}.{name}");
-                if let Some(known) = schema["properties"].get(name) {
-                    unknown_fields(value, known, &path, unknown);
-                } else if schema["additionalProperties"].is_object() {
-                    unknown_fields(value, &schema["additionalProperties"], &path, unknown);
-                } else if schema["properties"].is_object() {
-                    unknown.push(path);
-                }
-            }
-        }
-        Value::Array(items) => {
-            for (index, item) in items.iter().enumerate() {
-                unknown_fields(item, &schema["items"], &format!("{path}[{index}]"), unknown);
-            }
-        }
-        _ => {}
-    }
 }
