@@ -117,3 +117,22 @@ fn a_refusal_says_why_at_once() {
     let status = status(&suspended, None, Some(Duration::ZERO), now()).unwrap();
     assert_eq!(conditions::find(&status.conditions, CONNECTED).unwrap().reason, "Suspended");
 }
+
+#[test]
+fn what_a_peer_refuses_is_its_condition_at_once_whichever_of_both_is_too_old() {
+    for (reason, message) in [
+        (
+            "IncompatibleVersion",
+            "no common version: west (agent 0.9.0) speaks 4 to 5, this agent (0.1.0) 1 to 2; upgrade the older one",
+        ),
+        ("ClockSkew", "the clocks differ by 95 s"),
+    ] {
+        let refusal = Some(Refusal { reason: reason.into(), message: message.into() });
+        let refused = PeerReport { state: PeerState::Refused, refusal, ..PeerReport::default() };
+        let told = status(&peer(None), Some(&refused), Some(Duration::ZERO), now()).unwrap();
+        let condition = conditions::find(&told.conditions, CONNECTED).unwrap();
+        assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", reason));
+        assert_eq!(condition.message, message);
+        assert_eq!(status(&peer(Some(told)), Some(&refused), Some(Duration::from_secs(9)), now()), None, "said once");
+    }
+}

@@ -22,6 +22,7 @@ use crate::federation::tunnel::TunnelPorts;
 use crate::metrics::Metrics;
 
 mod bad_input;
+mod moved;
 mod quic;
 mod raw;
 mod strangers;
