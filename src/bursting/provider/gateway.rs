@@ -2,12 +2,12 @@
 //!
 //! The other brokers of a burst are connected through its pod of index 0. Flux fixes who is whose parent when rank 0 starts:
 //! no other broker can take the place, and the lead takes none that goes past it. The others wait for it, however long, and
-//! are still called ready meanwhile. Only a pod of the same index helps, and the Job makes that once the old one is gone. Two
-//! things can keep it from running, and with it every broker of the burst:
+//! are not ready meanwhile. Only a pod of the same index helps, and the Job makes that once the old one is gone. Two things
+//! can keep it from running, and with it every broker of the burst:
 //!
 //! - The old one is on a node that does not answer, where its deletion waits for a kubelet that is not there. It is deleted
-//!   without waiting. Should the node come back, with the broker that has lost its place, the lead does not take that one,
-//!   and it ends.
+//!   without waiting. Should the node come back, with the broker that has lost its place, the lead does not take that one:
+//!   it waits for its old children until its kubelet ends it, which it was told to.
 //! - There is no place for the new one. It gets that of the last broker: a burst without its last broker is of use, one
 //!   without its gateway is not.
 //!

@@ -4,7 +4,10 @@ _leaving="tributary: $HOSTNAME is leaving"
 # or the time is up. Who cannot be asked is not waited for: then the instance has ended, or it is out of reach.
 _leave() {
     local deadline=$((SECONDS + _drain_seconds)) rank line ranks='' states
-    if ! _joined || ! rank=$(_flux getattr rank); then return 0; fi
+    if ! _joined || ! rank=$(_flux getattr rank); then
+        _insist "$_child" &
+        return 0
+    fi
     while read -r line; do
         if [[ $line =~ ^[^0-9]*([0-9]+)\ [^:]+:\ (full|partial|degraded) ]]; then ranks+=,${BASH_REMATCH[1]}; fi
     done < <(_flux overlay status "--rank=$rank" || true)
@@ -16,6 +19,16 @@ _leave() {
         states=$(_flux resource drain -n -o '{state}' -i "$ranks") || break
         if [[ $states != *draining* ]]; then break; fi
         sleep 1
+    done
+}
+
+# A broker that is just loading its modules drops a signal: it is told again until it has ended, or joined and heard it.
+_insist() {
+    local heard=
+    trap - TERM
+    while [[ -z $heard ]] && sleep 2 && kill -0 "$1" 2>/dev/null; do
+        if _joined; then heard=1; fi
+        _signal "$1"
     done
 }
 

@@ -2,7 +2,7 @@
 
 use tributary::flux::Topology;
 
-use super::wiring::{Instance, brokers, flux, wait_for_all, wait_for_overlay, world};
+use super::wiring::{Instance, LOCAL_URI, brokers, flux, wait_for_all, wait_for_overlay, world};
 
 #[test]
 fn a_gateway_that_ends_gets_its_rank_back_and_the_others_join_behind_it() {
@@ -60,8 +60,11 @@ fn a_gateway_that_has_no_other_place_gets_that_of_the_last_broker() {
     let mut past = flat.start("lake-burst-0", 1).unwrap();
     whole.lead.wait_for_log("rejecting connection from lake-burst-0-1 (rank 3)").unwrap();
     assert_eq!(past.wait().unwrap().code(), Some(1));
-    // The others wait for it, and do not know that they are cut off.
+    // The others wait for it. They cannot answer what the readiness probe asks.
     assert!(whole.burst[1].runs().unwrap() && whole.burst[2].runs().unwrap());
+    let probe = format!("FLUX_URI={LOCAL_URI} timeout 5 flux uptime; echo \"ended with $?\"");
+    let told = whole.burst[1].exec(&["bash", "-c", &probe]).unwrap();
+    assert!(told.ends_with("ended with 124"), "{told}");
 
     // The last one gives up its place, and the rest of the burst is back: a job waits for that.
     whole.burst[2].kill().unwrap();

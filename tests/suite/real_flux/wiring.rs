@@ -20,7 +20,7 @@ use super::world::{PORT, Relay, World};
 const NAMESPACE: &str = "rivers";
 const HEADLESS: &str = "flux-service";
 const DOMAIN: &str = "cluster.local";
-const LOCAL_URI: &str = "local:///mnt/flux/run/local";
+pub(super) const LOCAL_URI: &str = "local:///mnt/flux/run/local";
 const ROOT: &str = "lake";
 
 fn rank_map(topology: &Topology) -> RankMap {
