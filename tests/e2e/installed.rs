@@ -127,6 +127,7 @@ async fn what_helm_installs_bursts_fails_over_and_is_upgraded() {
         .unwrap();
 
     bursts_by_every_way(root, provider, ground.interactive(2), &west.access.name).await;
+    seen_by_agentctl(&kubeconfig, east, directory.path()).await;
     let hosted = provider.hosted().get("river-burst-0").await.unwrap().metadata.uid;
 
     // The leader's pod goes: the other one goes on, at the same Service.
@@ -171,6 +172,13 @@ async fn what_helm_installs_bursts_fails_over_and_is_upgraded() {
     root.delete("river").await;
     provider.empty("river-burst-0").await;
 
+    joined_by_token(&kubeconfig, east, west).await;
+    root.create("brook", ground.bursting(1, json!([{"size": 1, "peer": west.access.name}]))).await;
+    root.burst("brook", "brook-burst-0", BurstPhase::Ready).await;
+    until_up(root, "brook", "0-1").await;
+    root.delete("brook").await;
+    provider.empty("brook-burst-0").await;
+
     ground.leave(&places).await;
     for one in &both {
         one.uninstall().await;
@@ -209,4 +217,37 @@ async fn bursts_by_every_way(root: &Place, provider: &Place, mut spec: serde_jso
         if up == "0-3" { Ok(()) } else { Err(up) }
     })
     .await;
+}
+
+/// What agentctl does with real pods: a command beside the lead broker, and what is packed for somebody who helps.
+async fn seen_by_agentctl(kubeconfig: &Path, root: &Installed<'_>, directory: &Path) {
+    let context = ["--context", &root.access.context];
+    let shell = ["shell", "river", "-n", "e2e-installed", "--", "flux", "getattr", "size"];
+    let size = agentctl(kubeconfig, &[&context[..], &shell].concat()).await.unwrap();
+    assert!(size.lines().any(|line| line.trim() == "4"), "{size}");
+    let fails = [&context[..], &["shell", "river", "-n", "e2e-installed", "--", "false"]].concat();
+    assert!(agentctl(kubeconfig, &fails).await.is_err(), "its exit code is the command's");
+
+    let bundle = directory.join("bundle.tar.gz");
+    let pack = ["support-bundle", "--out", bundle.to_str().unwrap()];
+    agentctl(kubeconfig, &[&context[..], &pack].concat()).await.unwrap();
+    let listed = std::process::Command::new("tar").arg("tzf").arg(&bundle).output().unwrap();
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    for pod in names(&root.replicas().await.unwrap()) {
+        assert!(listed.contains(&pod), "no log of {pod}:\n{listed}");
+    }
+}
+
+/// The peers part, and become peers again by a token.
+async fn joined_by_token(kubeconfig: &Path, east: &Installed<'_>, west: &Installed<'_>) {
+    let ask = async |of: &Installed<'_>, arguments: &[&str]| {
+        agentctl(kubeconfig, &[&["--context", &of.access.context][..], arguments].concat()).await
+    };
+    for (one, other) in [(east, west), (west, east)] {
+        ask(one, &["peer", "remove", &other.access.name]).await.unwrap();
+    }
+    let printed = ask(east, &["token", "create"]).await.unwrap();
+    let token = printed.lines().find(|line| line.starts_with("tributary-1.")).expect("a line of its own").to_owned();
+    let joined = ask(west, &["join", &token, "--import", "e2e-installed"]).await.unwrap();
+    assert!(joined.contains("are peers") && joined.contains("connected ("), "{joined}");
 }
