@@ -52,9 +52,10 @@ pub struct MeshAgent {
 }
 
 impl MeshAgent {
-    /// An agent on loopback that carries what `tunnels` say, and says of itself that it observes `bursts` bursts.
+    /// An agent at this address that carries what `tunnels` say, and says of itself that it observes `bursts` bursts.
     pub fn new(
         name: &str,
+        at: Ipv4Addr,
         authority: &Authority,
         clock: &SharedClock,
         tunnels: TunnelPorts,
@@ -63,7 +64,7 @@ impl MeshAgent {
         let directory = tempfile::tempdir()?;
         authority.issue(name, clock.wall(), Duration::from_secs(3_600))?.write(directory.path(), Existing::Replace)?;
         let identity = Identity::from_directory(directory.path(), name, clock.wall())?;
-        let listen = (Ipv4Addr::LOCALHOST, 0).into();
+        let listen = (at, 0).into();
         let timers = Timers::DEFAULT;
         let transport = QuicTransport::bind(listen, IdentityStore::new(identity), &timers, clock.clone())?;
         let address = transport.local_addr();
@@ -209,13 +210,29 @@ pub struct Carriage {
     pub sources: Vec<Ipv4Addr>,
     /// How long connections are held over a cut.
     pub hold: Duration,
-    /// How long a datagram takes one way, and how many of 1,000 are lost; `None`: the agents speak to each other directly.
-    pub way: Option<(Duration, u64)>,
+    /// How the agents reach each other.
+    pub path: Path,
+}
+
+/// How two agents reach each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Path {
+    /// Over loopback.
+    Direct,
+    /// By a relay in this process, which can be cut.
+    Relayed {
+        /// How long a datagram takes one way.
+        one_way: Duration,
+        /// How many of 1,000 are lost.
+        lost: u64,
+    },
+    /// Between two addresses of this machine, the root's and the provider's, as the system routes that.
+    Between([Ipv4Addr; 2]),
 }
 
 /// Two agents, peers already, with a port for each lead.
 pub async fn carried(carriage: Carriage) -> anyhow::Result<Carried> {
-    let Carriage { leads, listen, ports, sources, hold, way: path } = carriage;
+    let Carriage { leads, listen, ports, sources, hold, path } = carriage;
     let clock = SystemClock::shared();
     let river = Authority::create("river", clock.wall())?;
     let (mut outlets, mut inlets) = (Outlets::new(), Inlets::new());
@@ -241,11 +258,18 @@ pub async fn carried(carriage: Carriage) -> anyhow::Result<Carried> {
         ports,
         ..TunnelPorts::none()
     };
-    let (root, provider) =
-        (MeshAgent::new("east", &river, &clock, of_root, 0)?, MeshAgent::new("west", &river, &clock, of_provider, 0)?);
-    let (one_way, lost) = path.unwrap_or_default();
+    let [here, there] = match path {
+        Path::Direct | Path::Relayed { .. } => [Ipv4Addr::LOCALHOST; 2],
+        Path::Between(ends) => ends,
+    };
+    let root = MeshAgent::new("east", here, &river, &clock, of_root, 0)?;
+    let provider = MeshAgent::new("west", there, &river, &clock, of_provider, 0)?;
+    let (one_way, lost) = match path {
+        Path::Relayed { one_way, lost } => (one_way, lost),
+        Path::Direct | Path::Between(_) => <(Duration, u64)>::default(),
+    };
     let between = way(root.address, one_way, lost).await?;
-    let address = if path.is_some() { between.address } else { root.address };
+    let address = if matches!(path, Path::Relayed { .. }) { between.address } else { root.address };
     let west = PeerName::from("west");
     // The provider dials.
     let unreached = PeerSpec { name: west.clone(), ..PeerSpec::default() };

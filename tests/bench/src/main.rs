@@ -14,6 +14,7 @@ mod queue;
 mod tunnel;
 mod wire;
 
+use std::net::Ipv4Addr;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -33,6 +34,10 @@ struct Arguments {
     /// MiniClusters of the memory section's last step
     #[arg(long, default_value_t = 1000)]
     many: u32,
+    /// Two addresses of this machine between which packets take a long, lossy way (of netem, or of a TUN device), for the
+    /// tunnel section, e.g. 10.9.0.1,10.9.0.2
+    #[arg(long, value_name = "ROOT,PROVIDER", value_parser = two_addresses)]
+    long_way: Option<[Ipv4Addr; 2]>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -53,6 +58,11 @@ enum Section {
     Queue,
     /// Root applied until HostedBurst and until all pods are ready, over two clusters
     Burst,
+}
+
+fn two_addresses(text: &str) -> Result<[Ipv4Addr; 2], String> {
+    let two = text.split_once(',').and_then(|(root, provider)| Some([root.parse().ok()?, provider.parse().ok()?]));
+    two.ok_or_else(|| "two IPv4 addresses with a comma between them are expected".to_owned())
 }
 
 fn main() -> ExitCode {
@@ -97,7 +107,7 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
         wire::idle().await?;
     }
     if wanted(Section::Tunnel) {
-        tunnel::tunnel().await?;
+        tunnel::tunnel(arguments.long_way).await?;
     }
     if wanted(Section::Queue) {
         queue::queue();

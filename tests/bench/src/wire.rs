@@ -1,5 +1,6 @@
 //! What peers cost each other when there is nothing to say: two agents' federations over QUIC on loopback.
 
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -21,7 +22,7 @@ const BURSTS: usize = 100;
 pub(crate) async fn idle() -> anyhow::Result<()> {
     let clock = SystemClock::shared();
     let river = Authority::create("river", clock.wall())?;
-    let agent = |name| MeshAgent::new(name, &river, &clock, TunnelPorts::none(), BURSTS);
+    let agent = |name| MeshAgent::new(name, Ipv4Addr::LOCALHOST, &river, &clock, TunnelPorts::none(), BURSTS);
     let (east, west) = (agent("east")?, agent("west")?);
     east.peers.send_replace(peer("west", west.address));
     west.peers.send_replace(peer("east", east.address));

@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use tributary_tests::mesh::{self, Carriage, Carried};
+use tributary_tests::mesh::{self, Carriage, Carried, Path};
 
 /// How long connections are held: the lease that agents have unless configured.
 const HOLD: Duration = Duration::from_secs(300);
@@ -30,7 +30,7 @@ fn main() -> anyhow::Result<()> {
         ports: listen.port()..=listen.port(),
         sources: (1..255).map(|d| Ipv4Addr::new(a, b, c, d)).collect(),
         hold: HOLD,
-        way: Some((Duration::ZERO, 0)),
+        path: Path::Relayed { one_way: Duration::ZERO, lost: 0 },
     }))?;
     say("ready")?;
     for order in io::stdin().lock().lines() {
