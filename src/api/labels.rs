@@ -126,6 +126,8 @@ pub mod role {
     pub const HEADLESS: &str = "headless";
     /// Scripts and configuration.
     pub const ENTRYPOINT: &str = "entrypoint";
+    /// The RESTful server.
+    pub const RESTFUL: &str = "restful";
     /// The certificate.
     pub const CURVE: &str = "curve";
     /// Containers of `spec.services`.

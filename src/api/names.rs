@@ -19,6 +19,11 @@ pub fn curve(name: &str) -> String {
     format!("{name}-curve")
 }
 
+/// Secret and Service of the RESTful server.
+pub fn restful(name: &str) -> String {
+    format!("{name}-restful")
+}
+
 /// The Service behind which the lead broker is found: on the root, of type NodePort or LoadBalancer, for the root's
 /// name; on a provider, without selector, for the burst's name.
 pub fn lead(name: &str) -> String {
@@ -134,7 +139,9 @@ mod tests {
     fn the_longest_name_fits_every_dns_label_made_from_it() {
         let name = "a".repeat(MAX_NAME);
         let index = i32::MAX as usize - 1;
-        for derived in [entrypoint(&name), services(&name), curve(&name), lead(&name), host(&name, index)] {
+        for derived in
+            [entrypoint(&name), services(&name), curve(&name), lead(&name), restful(&name), host(&name, index)]
+        {
             assert!(derived.len() <= 63, "{derived}");
         }
     }

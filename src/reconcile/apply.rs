@@ -1,7 +1,7 @@
 //! Does what was decided: the only step that writes, besides the status.
 
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions, PropagationPolicy};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
@@ -84,7 +84,8 @@ impl Writes {
         Self { clients, applier }
     }
 
-    /// Makes a new incarnation. `certificate` is what the Secret is made of; `None` if somebody else looks after it.
+    /// Makes a new incarnation. `certificate` is what the Secret is made of, `restful` who may use the RESTful
+    /// server; `None` if somebody else looks after it.
     ///
     /// The API server is asked whether there is a Job before anything is written: a certificate must never change under
     /// running brokers, and an empty cache proves nothing. Then what the pods need comes first, the Job last, and the
@@ -94,6 +95,7 @@ impl Writes {
         known: &Known,
         rendered: &Rendered,
         certificate: Option<&Certificate>,
+        restful: Option<&Secret>,
     ) -> Result<(Creation, Vec<Taken>), Error> {
         let key = ObjectKey::of(&*known.mini_cluster);
         if self.job(&key).await?.is_some() {
@@ -106,11 +108,18 @@ impl Writes {
                 None => Ok(false),
             }
         };
+        let restful = async {
+            match restful {
+                Some(secret) => Ok(self.applier.own(secret, None::<&Value>).await? == Applied::Terminating),
+                None => Ok(false),
+            }
+        };
         let config_map =
             async { Ok(self.applier.own(&rendered.config_map, None::<&Value>).await? == Applied::Terminating) };
         let services = self.services(known, rendered, Upkeep::All);
-        let (secret_goes, config_map_goes, taken) = futures::try_join!(secret, config_map, services)?;
-        if secret_goes || config_map_goes {
+        let (secret_goes, restful_goes, config_map_goes, taken) =
+            futures::try_join!(secret, restful, config_map, services)?;
+        if secret_goes || restful_goes || config_map_goes {
             return Ok((Creation::Exists, taken));
         }
         let mut job = rendered.job.clone();

@@ -19,7 +19,7 @@ use crate::cluster::{ObjectKey, RequestError};
 use crate::render::Rendered;
 
 /// Services that are ours to sweep, by their role.
-const ROLES: [&str; 3] = [role::HEADLESS, role::PORTS, role::LEAD];
+const ROLES: [&str; 4] = [role::HEADLESS, role::PORTS, role::LEAD, role::RESTFUL];
 
 impl Writes {
     /// Makes Services and the service pod what `rendered` says, as far as `upkeep` goes, and sweeps what it does not name.

@@ -20,6 +20,7 @@ use super::dereference::{Caches, Known};
 use super::memory::Memory;
 use super::notices::notices;
 use super::pod_index::PodIndexes;
+use super::restful;
 use super::spans;
 use super::status::{Facts, JobFacts, compute};
 use super::view::{ConfigMapView, JobView, LeadPodView, PodView};
@@ -389,7 +390,14 @@ impl Controller {
         context.credential_digest = Some(certificate.digest());
         // The same spec was rendered a moment ago, without the digest: it cannot fail now.
         let Ok(rendered) = render::render(&known.mini_cluster, &context) else { return Ok(Step::CacheIsBehind) };
-        match self.writes.create(known, &rendered, ours.then_some(&certificate)).await {
+        let restful = match &rendered.restful_secret {
+            Some(name) => {
+                let secret = restful::obtain(&self.clients.reader, &known.mini_cluster, name, &mut SystemRng).await;
+                Some(secret.map_err(super::apply::Error::from)?)
+            }
+            None => None,
+        };
+        match self.writes.create(known, &rendered, ours.then_some(&certificate), restful.as_ref()).await {
             Err(error) => {
                 let taken = error.taken().ok_or(error)?;
                 let retry = if taken.is_left_over(&key.name) { LEFT_OVER_RETRY } else { TAKEN_RETRY };

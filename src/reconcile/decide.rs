@@ -280,6 +280,7 @@ mod tests {
 
     fn rendered(boot: Boot) -> Rendering {
         Ok(Rendered {
+            restful_secret: None,
             config_map: Default::default(),
             services: Vec::new(),
             service_pod: None,

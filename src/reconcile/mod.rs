@@ -14,6 +14,7 @@
 //! | [`decide`], [`in_place`] | what has to be done; what of a running Job follows the spec | no |
 //! | [`apply`], `beside` | does it; Services and the service pod | yes |
 //! | [`lead`], [`ending`] | the lead broker's pod; how it ended, in words | no |
+//! | [`certificate`], `restful` | the secrets of a new incarnation | reads |
 //! | [`status`], [`notices`] | the new status, and which events it is worth | no |
 //! | `memory` | what the controller remembers while caches are behind its writes | no |
 //! | `pod_index` | the label `job-index` on pods, beside the pipeline | yes |
@@ -36,6 +37,7 @@ pub mod lead;
 mod memory;
 pub mod notices;
 mod pod_index;
+mod restful;
 mod spans;
 pub mod status;
 pub mod view;

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{
 };
 
 use super::model::Model;
+use super::restful;
 use super::scripts::{self, CURVE_DIR, OPERATOR_DIR};
 use super::volumes::UserVolumes;
 use crate::api::minicluster::Container;
@@ -71,6 +72,8 @@ fn runner(model: &Model<'_>, index: usize, container: &Container) -> PodContaine
     let mut rendered = common(container, model.name, mounts(model, index));
     rendered.command = Some(script(&format!("wait-{index}")));
     rendered.readiness_probe = Some(joined());
+    let own = restful::environment(model).into_iter().filter(|own| !container.environment.contains_key(&own.name));
+    rendered.env = non_empty(own.chain(rendered.env.take().unwrap_or_default()).collect());
     if container.commands.run_flux_as_root {
         let context = rendered.security_context.get_or_insert_with(SecurityContext::default);
         context.run_as_user.get_or_insert(0);

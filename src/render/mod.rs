@@ -16,6 +16,7 @@ mod pod;
 pub mod problem;
 pub mod quantity;
 pub(crate) mod rank_map;
+pub mod restful;
 mod revision;
 mod scripts;
 pub mod secret;
@@ -57,6 +58,8 @@ pub struct Rendered {
     pub job: Job,
     /// The boot files, as the Job's annotation freezes them.
     pub boot: Boot,
+    /// Name of the Secret ([`restful::secret`]) that the RESTful server needs; `None` if none runs, or the user has made one.
+    pub restful_secret: Option<String>,
     /// The ranks of the instance.
     pub rank_map: RankMap,
     /// Fields that are written and have no effect there, each with the reason: for the condition `SpecSupported`.
@@ -84,6 +87,7 @@ pub fn render(mini_cluster: &MiniCluster, context: &Context) -> Result<Rendered,
         services: services::services(&model),
         service_pod: service_pod::service_pod(&model, &files),
         job: job::job(&model, job, &boot),
+        restful_secret: restful::made_secret(&model),
         unsupported: supported::unsupported(&model),
         rank_map: model.rank_map,
         boot,

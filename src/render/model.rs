@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::context::Context;
 use super::scripts::Program;
 use super::volumes::UserVolumes;
-use crate::api::minicluster::{Container, MiniClusterSpec, Runner};
+use crate::api::minicluster::{Container, FluxRestful, MiniClusterSpec, Runner};
 use crate::flux::{Hostlist, RankMap, Topology};
 
 /// What every step of rendering reads. Only [`super::validate`] makes one.
@@ -88,6 +88,11 @@ impl<'a> Model<'a> {
     pub(super) fn sidecars(&self) -> impl Iterator<Item = (usize, &'a Container)> + use<'a> {
         let runner = self.runner.index;
         self.spec.containers.iter().enumerate().filter(move |(index, _)| *index != runner)
+    }
+
+    /// The RESTful server that the lead runs, if there is nothing else to run.
+    pub(super) fn restful(&self) -> Option<&'a FluxRestful> {
+        self.spec.flux_restful.as_ref().filter(|_| self.role == Role::Root && self.program.serves())
     }
 
     /// Name of the Secret with the certificate.

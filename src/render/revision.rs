@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::boot::{Boot, digest_of};
+use super::scripts::RESTFUL_FILE;
 use crate::api::minicluster::{MiniCluster, MiniClusterSpec};
 use crate::flux::{RankMap, Slot};
 
@@ -27,7 +28,16 @@ const WITHIN_RANKS: [&str; 3] = ["spec.size", "spec.maxSize", "spec.flux.burstin
 /// It names fields of the spec, so an agent of a newer version, which renders the same spec differently, finds nothing.
 /// Sizes count only where the frozen rank map has no room for them; a default that is written out does not count.
 pub fn differences(frozen: &Boot, new: &Boot) -> Vec<String> {
-    if frozen.files == new.files && frozen.template == new.template && frozen.rank_map == new.rank_map {
+    // What only the Secret of the RESTful server holds is in no file.
+    let in_secret = |boot: &Boot| {
+        let fields = ["/fluxRestful/username", "/fluxRestful/token", "/fluxRestful/secretKey", "/users"];
+        boot.files.contains_key(RESTFUL_FILE).then(|| fields.map(|field| boot.spec.pointer(field).cloned()))
+    };
+    if frozen.files == new.files
+        && frozen.template == new.template
+        && frozen.rank_map == new.rank_map
+        && in_secret(frozen) == in_secret(new)
+    {
         return Vec::new();
     }
     let mut paths = Vec::new();
@@ -122,11 +132,20 @@ fn is_port(path: &str) -> bool {
         .is_some_and(|(_, rest)| is_at_or_below(rest, "ports"))
 }
 
-/// The spec as [`Boot::spec`] keeps it: JSON with the certificate, if one is written into it, replaced by its digest.
+/// The spec as [`Boot::spec`] keeps it: JSON with the certificate, if one is written into it, replaced by its digest, and
+/// passwords by so little of theirs that they are not found by trying, but a change is seen.
 pub(super) fn recorded_spec(spec: &MiniClusterSpec) -> Value {
     let mut value = serde_json::to_value(spec).expect("strings, numbers and string keys have a JSON form");
     if let Some(certificate) = value.pointer_mut("/flux/curveCert") {
         *certificate = Value::String(digest_of(certificate.as_str().unwrap_or_default().as_bytes()));
+    }
+    let mut secrets = vec!["/fluxRestful/token".to_owned(), "/fluxRestful/secretKey".to_owned()];
+    secrets.extend((0..spec.users.len()).map(|index| format!("/users/{index}/password")));
+    for pointer in secrets {
+        if let Some(secret) = value.pointer_mut(&pointer) {
+            let digest = digest_of(secret.as_str().unwrap_or_default().as_bytes());
+            *secret = Value::String(digest.chars().rev().take(3).collect());
+        }
     }
     value
 }
@@ -283,6 +302,29 @@ mod tests {
         let boot = boot("\n  containers: [{}]\n  flux: {curveCert: top-secret}\n");
         let json = serde_json::to_string(&boot).unwrap();
         assert!(!json.contains("top-secret") && json.contains("sha256:"), "{json}");
+    }
+
+    #[test]
+    fn other_users_of_the_restful_server_need_a_new_job() {
+        let boot = |spec: &str| {
+            let yaml = format!("{{metadata: {{name: lake, namespace: default, uid: u}}, spec: {spec}}}");
+            crate::render::render(&serde_saphyr::from_str(&yaml).unwrap(), &crate::render::Context::default())
+                .unwrap()
+                .boot
+        };
+        let served = |restful: &str| boot(&format!("{{containers: [{{}}], fluxRestful: {restful}}}"));
+        let first = served("{token: a}");
+        for (restful, field) in [
+            ("{token: b}", "spec.fluxRestful.token"),
+            ("{token: a, username: ann}", "spec.fluxRestful.username"),
+            ("{token: a, port: 5050}", "spec.fluxRestful.port"),
+            ("{token: a}, users: [{name: ann}]", "spec.users"),
+        ] {
+            assert_eq!(differences(&first, &served(restful)), [field], "{restful}");
+        }
+        assert_eq!(differences(&first, &served("{token: a, port: 5000}")), Vec::<String>::new());
+        let unserved = |users: &str| boot(&format!("{{containers: [{{command: hostname}}], users: {users}}}"));
+        assert_eq!(differences(&unserved("[]"), &unserved("[{name: ann}]")), Vec::<String>::new());
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::containers::tcp;
 use super::flux_files::BROKER_PORT;
 use super::metadata;
 use super::model::Model;
+use super::restful;
 use crate::api::labels::{kubernetes, role, upstream};
 use crate::api::minicluster::{BurstNetworkType, Container};
 use crate::api::names;
@@ -19,7 +20,11 @@ use crate::api::names;
 pub(super) fn services(model: &Model<'_>) -> Vec<Service> {
     let with_ports = |(_, container): &(usize, &Container)| !container.ports.is_empty();
     let sidecars = model.sidecars().filter(with_ports).map(|(_, container)| sidecar(model, container));
-    std::iter::once(hosts(model)).chain(sidecars).chain(lead(model)).collect()
+    std::iter::once(hosts(model))
+        .chain(sidecars)
+        .chain(lead(model))
+        .chain(restful::service(model, lead_pod(model)))
+        .collect()
 }
 
 /// The Service that gives pods their names: headless, or for the lead alone.

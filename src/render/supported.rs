@@ -46,6 +46,11 @@ pub(super) fn unsupported(model: &Model<'_>) -> Vec<String> {
             found.shell(&container.commands, &path);
         }
     }
+    if model.restful().is_none() {
+        let why = "the RESTful server runs only without a command, and not interactively";
+        found.on(spec.flux_restful.is_some(), "spec", "fluxRestful", why);
+        found.on(!spec.users.is_empty(), "spec", "users", "they are users of the RESTful server, and there is none");
+    }
     let bursting = &spec.flux.bursting;
     let path = "spec.flux.bursting";
     let no_bursts = "there are no bursts to wait for";

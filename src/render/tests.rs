@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use k8s_openapi::serde::Serialize;
 
+use super::boot::digest_of;
 use super::*;
 use crate::api::labels;
 use crate::flux::Certificate;
@@ -312,6 +313,34 @@ fn a_certificate_written_into_the_spec_is_in_no_object() {
     let secret = certificate.expose().lines().find(|line| line.contains("secret-key")).unwrap().trim();
     let everything = format!("{rendered:?}{}", serde_json::to_string(&rendered.boot).unwrap());
     assert!(!everything.contains(secret));
+}
+
+#[test]
+fn passwords_of_the_restful_server_are_in_no_object() {
+    let rendered = rendered(
+        "  containers: [{}]\n  fluxRestful: {token: hunter2, secretKey: pot8o}\n  users: [{name: ann, password: c4rrot}]\n",
+    );
+    let everything = format!("{rendered:?}{}", serde_json::to_string(&rendered.boot).unwrap());
+    for password in ["hunter2", "pot8o", "c4rrot"] {
+        let digest = digest_of(password.as_bytes());
+        assert!(!everything.contains(password) && !everything.contains(&digest[..15]), "{password}");
+    }
+}
+
+#[test]
+fn a_restful_server_has_a_service_and_reads_its_secret() {
+    let served = rendered("  size: 2\n  containers: [{environment: {FLUX_USER: ann}}]\n  fluxRestful: {port: 5050}\n");
+    let service = served.services.iter().find(|service| service.metadata.name.as_deref() == Some("lake-restful"));
+    let runner = &served.job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0];
+    let text = [yaml(service.unwrap()), yaml(runner), served.boot.files["restful.sh"].clone()].join("---\n");
+    insta::assert_snapshot!(text);
+    assert_eq!(served.restful_secret.as_deref(), Some("lake-restful"));
+
+    for spec in ["  containers: [{}]\n", "  containers: [{command: hostname}]\n  fluxRestful: {}\n"] {
+        let without = rendered(spec);
+        assert!(without.restful_secret.is_none() && !without.boot.files.contains_key("restful.sh"), "{spec}");
+        assert_eq!(without.services.len(), served.services.len() - 1, "{spec}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! MiniClusters of v1alpha1: the API server asks the agent's webhook, and the agent runs them.
 
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret, Service};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, CustomResourceExt, Resource, ResourceExt};
@@ -61,6 +61,7 @@ async fn v1alpha1_is_served_by_the_agents() {
 
     upstreams_examples_are_stored_and_run(&east).await;
     edits_of_one_version_are_seen_in_the_other(&east).await;
+    who_writes_no_command_gets_the_restful_server(&east).await;
 
     // A chart that is upgraded says nothing of conversion, and takes nothing of it away.
     apply_crds(&east.client).await.unwrap();
@@ -128,6 +129,59 @@ async fn upstreams_examples_are_stored_and_run(east: &Place) {
         if status["incarnation"].is_string() && status["size"].is_i64() { Ok(()) } else { Err(status.to_string()) }
     })
     .await;
+}
+
+/// `EXAMPLES` has one: its Secret and Service are there, and nobody's else Secret is touched.
+async fn who_writes_no_command_gets_the_restful_server(east: &Place) {
+    const NAME: &str = "flux-restful-minicluster-multi-tenant";
+    let secrets: Api<Secret> = Api::namespaced(east.client.clone(), &east.namespace);
+    let owner = east.mini_clusters().get(NAME).await.unwrap();
+    let secret = secrets.get(&format!("{NAME}-restful")).await.unwrap();
+    assert_eq!(secret.owner_references()[0].uid, owner.uid().unwrap());
+    let text = |secret: &Secret, key: &str| String::from_utf8(secret.data.as_ref().unwrap()[key].0.clone()).unwrap();
+    let token = text(&secret, "token");
+    let names: Vec<String> = owner.spec.users.iter().map(|user| user.name.clone()).collect();
+    let users = text(&secret, "users");
+    assert_eq!(users.lines().filter_map(|line| line.split(' ').next()).collect::<Vec<_>>(), names);
+    let services: Api<Service> = Api::namespaced(east.client.clone(), &east.namespace);
+    let service = services.get(&format!("{NAME}-restful")).await.unwrap().spec.unwrap();
+    assert_eq!(service.ports.unwrap()[0].port, 5000);
+
+    // Nothing but the Secret has the token.
+    let all = ListParams::default();
+    let config_maps: Api<ConfigMap> = Api::namespaced(east.client.clone(), &east.namespace);
+    let events: Api<Event> = Api::namespaced(east.client.clone(), &east.namespace);
+    let shown = [
+        serde_json::to_string(&east.mini_clusters().list(&all).await.unwrap().items).unwrap(),
+        serde_json::to_string(&east.jobs().list(&all).await.unwrap().items).unwrap(),
+        serde_json::to_string(&config_maps.list(&all).await.unwrap().items).unwrap(),
+        serde_json::to_string(&services.list(&all).await.unwrap().items).unwrap(),
+        serde_json::to_string(&events.list(&all).await.unwrap().items).unwrap(),
+        serde_json::to_string(&east.pods().list(&all).await.unwrap().items).unwrap(),
+    ];
+    assert!(shown[0].contains(NAME) && !shown.concat().contains(&token));
+
+    // It is the same in the next incarnation, and somebody else's Secret is never written.
+    let first = east.jobs().get(NAME).await.unwrap().uid();
+    east.jobs().delete(NAME, &DeleteParams::background()).await.unwrap();
+    eventually("the next incarnation runs", async || {
+        let job = east.jobs().get_opt(NAME).await.map_err(|error| error.to_string())?;
+        if job.is_some_and(|job| job.uid() != first) { Ok(()) } else { Err("not yet".to_owned()) }
+    })
+    .await;
+    assert_eq!(secrets.get(&format!("{NAME}-restful")).await.unwrap().data, secret.data);
+    let theirs = json!({"metadata": {"name": "theirs-restful"}, "stringData": {"token": "theirs"}});
+    secrets.create(&PostParams::default(), &serde_json::from_value(theirs).unwrap()).await.unwrap();
+    written(east, "theirs", &json!({"containers": [{"image": "x"}]})).await;
+    eventually("it says whose the name is", async || {
+        let status = east.status("theirs").await.unwrap_or_default();
+        let text = serde_json::to_string(&status).unwrap();
+        if text.contains("NameTaken") && text.contains("theirs-restful") { Ok(()) } else { Err(text) }
+    })
+    .await;
+    assert_eq!(text(&secrets.get("theirs-restful").await.unwrap(), "token"), "theirs");
+    assert!(east.jobs().get_opt("theirs").await.unwrap().is_none());
+    east.delete("theirs").await;
 }
 
 /// Fields of `wanted` that `found` has not, or has with another value.

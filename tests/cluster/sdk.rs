@@ -1,11 +1,12 @@
 //! The Flux Operator's Python SDK, from PyPI, against our definition.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::Path;
+use std::process::Command;
 
 use kube::api::ListParams;
 use serde_json::{Value, json};
 use tributary_sandbox::ADMIN;
+use tributary_tests::python;
 
 use crate::shared::{places, together};
 
@@ -15,7 +16,7 @@ const SDK: [&str; 2] = ["fluxoperator==0.2.0", "kubernetes==31.0.0"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_python_sdk_of_upstream_makes_and_deletes_a_mini_cluster() {
-    let Some(packages) = tokio::task::spawn_blocking(packages).await.unwrap() else { return };
+    let Some(packages) = tokio::task::spawn_blocking(|| python::packages(&SDK)).await.unwrap() else { return };
     let federation = together().await;
     let [east, ..] = places(&federation, "sdk").await;
     let kubeconfig = federation.clusters()[0].kubeconfig(ADMIN).unwrap();
@@ -47,34 +48,4 @@ async fn the_python_sdk_of_upstream_makes_and_deletes_a_mini_cluster() {
     let all = ListParams::default();
     assert!(east.mini_clusters().list(&all).await.unwrap().items.is_empty());
     assert!(east.pods().list(&all).await.unwrap().items.is_empty(), "the SDK waits until they are gone");
-}
-
-/// Where the SDK is installed, outside of the sources, once for this machine. `None`, with a word, where there is no
-/// Python, or nothing to install from.
-#[allow(clippy::print_stderr, reason = "whoever runs the tests must see what was not tested")]
-fn packages() -> Option<PathBuf> {
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
-    let directory = cache.join("tributary").join(SDK.join("-").replace("==", "-"));
-    if directory.is_dir() {
-        return Some(directory);
-    }
-    std::fs::create_dir_all(directory.parent()?).ok()?;
-    let fresh = tempfile::tempdir_in(directory.parent()?).ok()?;
-    let installed = Command::new("python3")
-        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", "--target"])
-        .arg(fresh.path())
-        .args(SDK)
-        .output();
-    let why = match installed {
-        Ok(Output { status, .. }) if status.success() => {
-            // Another test process may have been faster: then its directory is as good.
-            let _ = std::fs::rename(fresh.keep(), &directory);
-            return Some(directory);
-        }
-        Ok(output) => String::from_utf8_lossy(&output.stderr).lines().last().unwrap_or_default().to_owned(),
-        Err(error) => error.to_string(),
-    };
-    eprintln!("SKIPPED: {} cannot be installed with python3 -m pip: {why}", SDK.join(" "));
-    None
 }

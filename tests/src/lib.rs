@@ -12,5 +12,6 @@ pub mod federation;
 pub mod fields;
 pub mod mesh;
 pub mod metrics;
+pub mod python;
 pub mod scenario;
 pub mod udp_way;

@@ -14,6 +14,7 @@ mod logging;
 mod network;
 mod pod;
 mod quantity;
+mod restful;
 mod runner;
 mod security;
 mod status;
@@ -39,6 +40,7 @@ pub use self::logging::{Archive, LoggingSpec};
 pub use self::network::Network;
 pub use self::pod::PodSpec;
 pub use self::quantity::{Amount, ResourceList, ResourceRequirements};
+pub use self::restful::{DEFAULT_RESTFUL_BRANCH, DEFAULT_RESTFUL_PORT, DEFAULT_RESTFUL_USER, FluxRestful, User};
 pub use self::runner::{Runner, RunnerError};
 pub use self::security::ContainerSecurity;
 pub use self::status::{BurstStatus, LeadStatus, MiniClusterStatus, Phase, RecipientStatus};
@@ -177,6 +179,15 @@ pub struct MiniClusterSpec {
     /// Properties of every pod.
     #[serde(skip_serializing_if = "is_default")]
     pub pod: PodSpec,
+
+    /// Serve the Flux RESTful API where there is no command: `{}` is enough.
+    #[serde(skip_serializing_if = "is_default")]
+    pub flux_restful: Option<FluxRestful>,
+
+    /// Users of that server, beside its first one.
+    #[serde(skip_serializing_if = "is_default")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub users: Vec<User>,
 
     /// Volumes declared for all containers, as old examples write them; a container's volume of the same name that
     /// names no source takes its source from here.

@@ -20,7 +20,6 @@ mod shape;
 mod storage;
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -29,8 +28,8 @@ use serde::{Deserialize, Serialize};
 pub use self::container::{Commands, Container, ContainerVolume, ExistingVolume, FluxUser, SecurityContext};
 pub use self::convert::{ConvertError, V1ALPHA1, V1ALPHA2, convert};
 pub use self::flux::{BurstedCluster, Bursting, FluxBroker, FluxScheduler, FluxSpec};
-pub use self::storage::{FluxRestful, Volume};
-use super::minicluster::{Archive, DEFAULT_DEADLINE_SECONDS, MiniClusterStatus, ResourceList};
+pub use self::storage::Volume;
+use super::minicluster::{Archive, DEFAULT_DEADLINE_SECONDS, FluxRestful, MiniClusterStatus, ResourceList, User};
 use super::schema::is_default;
 
 /// The MiniCluster of v1alpha1: read and written as such, stored as v1alpha2.
@@ -72,7 +71,7 @@ pub struct MiniClusterSpec {
     #[serde(skip_serializing_if = "is_default")]
     pub network: Network,
 
-    /// Users beside the one that Flux runs as.
+    /// Users of the RESTful server, beside its first one.
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub users: Vec<User>,
@@ -150,24 +149,6 @@ pub struct Network {
     /// Name of the headless Service.
     #[serde(skip_serializing_if = "is_default")]
     pub headless_name: Option<String>,
-}
-
-/// A user beside the one that Flux runs as.
-#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, rename_all = "camelCase")]
-pub struct User {
-    /// Name of the user.
-    pub name: String,
-
-    /// Password, at most 8 characters. Whoever may read the MiniCluster can read it.
-    #[serde(skip_serializing_if = "is_default")]
-    pub password: Option<String>,
-}
-
-impl fmt::Debug for User {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("User").field("name", &self.name).finish_non_exhaustive()
-    }
 }
 
 /// How much is printed, and how errors are treated.

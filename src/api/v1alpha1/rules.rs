@@ -31,6 +31,9 @@ pub(super) fn forward(spec: &Value) -> Value {
         }
         choose_runner(spec);
         runner_forward(spec);
+        if serves(spec) {
+            section(Some(spec), "fluxRestful");
+        }
         // Its images have Flux themselves.
         insert(section(section(Some(spec), "flux"), "container"), "disable", json!(true));
     }
@@ -52,10 +55,12 @@ pub(super) fn back(spec: &Value) -> Value {
     }
     let schema = &SPECS.v1alpha1;
     settle(&mut spec, schema);
-    if let Value::Object(spec) = &mut spec
-        && spec.get("flux") == Some(&unwritten(&schema["properties"]["flux"]))
-    {
-        spec.remove("flux");
+    if let Value::Object(spec) = &mut spec {
+        for section in ["flux", "fluxRestful"] {
+            if spec.get(section) == Some(&unwritten(&schema["properties"][section])) {
+                spec.remove(section);
+            }
+        }
     }
     spec
 }
@@ -90,6 +95,15 @@ fn choose_runner(spec: &mut Map<String, Value>) {
     if let (Some(runner), None) = (silent.next(), silent.next()) {
         insert(Some(runner), "runFlux", json!(true));
     }
+}
+
+/// Whether the RESTful server runs: nobody says what else shall.
+fn serves(spec: &mut Map<String, Value>) -> bool {
+    let interactive = spec.get("interactive") == Some(&json!(true));
+    !interactive
+        && runner(spec).is_some_and(|runner| {
+            runner.get("diagnostics") != Some(&json!(true)) && !runner.get("command").is_some_and(is_written)
+        })
 }
 
 /// Older examples write options of Flux at the container that runs it.

@@ -56,7 +56,7 @@ fn fill(value: &mut Value, schema: &Value) {
     }
 }
 
-/// The section `spec.flux` of v1alpha1 in which nobody wrote anything.
+/// A section in which nobody wrote anything.
 pub(super) fn unwritten(schema: &Value) -> Value {
     let mut section = Value::Object(Map::new());
     fill(&mut section, schema);

@@ -1,7 +1,6 @@
-//! Volumes that are made for a MiniCluster of v1alpha1, and its RESTful server.
+//! Volumes that are made for a MiniCluster of v1alpha1.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -65,39 +64,4 @@ pub struct Volume {
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = "5Gi"))]
     pub capacity: Option<String>,
-}
-
-/// The Flux RESTful API, which a MiniCluster without a command runs.
-#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, rename_all = "camelCase")]
-pub struct FluxRestful {
-    /// Branch of the server to run.
-    #[serde(skip_serializing_if = "is_default")]
-    #[schemars(extend("default" = "main"))]
-    pub branch: Option<String>,
-
-    /// Port the server listens on.
-    #[serde(skip_serializing_if = "is_default")]
-    #[schemars(extend("default" = 5000))]
-    pub port: Option<i32>,
-
-    /// Key that server and client share. Whoever may read the MiniCluster can read it.
-    #[serde(skip_serializing_if = "is_default")]
-    pub secret_key: Option<String>,
-
-    /// Name of the user of the server.
-    #[serde(skip_serializing_if = "is_default")]
-    pub username: Option<String>,
-
-    /// The user's token. Whoever may read the MiniCluster can read it.
-    #[serde(skip_serializing_if = "is_default")]
-    pub token: Option<String>,
-}
-
-impl fmt::Debug for FluxRestful {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { branch, port, username, .. } = self;
-        let mut shown = f.debug_struct("FluxRestful");
-        shown.field("branch", branch).field("port", port).field("username", username).finish_non_exhaustive()
-    }
 }

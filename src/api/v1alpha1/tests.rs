@@ -131,7 +131,20 @@ fn a_plain_minicluster_needs_no_annotation() {
     assert_eq!(spec["flux"]["container"]["disable"], true);
     assert_eq!(spec["logging"]["strict"], true);
     assert_eq!(spec["containers"][0]["fluxUser"], json!({"name": "flux"}));
+    assert_eq!(spec.get("fluxRestful"), None, "there is a command");
     assert_eq!(converted["status"], json!({"size": 2, "phase": "Running"}));
+}
+
+#[test]
+fn without_a_command_the_restful_server_runs() {
+    let served = |spec: Value| there(spec)["spec"].get("fluxRestful").cloned();
+    assert_eq!(served(json!({"containers": [{}]})), Some(json!({"branch": "main", "port": 5000})));
+    let own = json!({"containers": [{}], "fluxRestful": {"port": 5050, "token": "t"}});
+    assert_eq!(served(own), Some(json!({"branch": "main", "port": 5050, "token": "t"})));
+    assert_eq!(served(json!({"containers": [{}], "interactive": true})), None);
+    assert_eq!(served(json!({"containers": [{"diagnostics": true}]})), None);
+    let shown = convert(&there(json!({"containers": [{}], "users": [{"name": "ann"}]})), V1ALPHA1).unwrap();
+    assert_eq!(shown["spec"].get("fluxRestful"), None);
 }
 
 #[test]
@@ -171,14 +184,14 @@ fn the_container_that_does_not_say_otherwise_runs_flux() {
 
 #[test]
 fn kept_fields_go_one_by_one_with_their_counterparts() {
-    let spec = json!({"users": [{"name": "ann"}], "podLabels": {"a": "1"}, "cleanup": true, "size": 1, "tasks": 1,
+    let spec = json!({"volumes": {"v": {"delete": true}}, "podLabels": {"a": "1"}, "cleanup": true, "size": 1, "tasks": 1,
         "containers": [{"fluxOptionFlags": "-o a", "exports": {"A": "1"}, "image": "x"}]});
     let mut stored = there(spec);
     assert!(kept(&stored).is_some());
     stored["spec"]["flux"]["optionFlags"] = json!("-o b");
     let shown = convert(&stored, V1ALPHA1).unwrap();
     let spec = &shown["spec"];
-    assert_eq!(spec["users"], json!([{"name": "ann"}]), "it has no counterpart to edit");
+    assert_eq!(spec["volumes"]["v"]["delete"], true, "it has no counterpart to edit");
     assert_eq!((&spec["podLabels"], spec.get("pod")), (&json!({"a": "1"}), None));
     let runner = &spec["containers"][0];
     assert_eq!(runner["exports"], json!({"A": "1"}));
@@ -189,7 +202,7 @@ fn kept_fields_go_one_by_one_with_their_counterparts() {
     stored["spec"]["containers"][0]["environment"]["A"] = json!("2");
     let shown = convert(&stored, V1ALPHA1).unwrap();
     let spec = &shown["spec"];
-    assert_eq!((spec.get("podLabels"), &spec["users"]), (None, &json!([{"name": "ann"}])));
+    assert_eq!((spec.get("podLabels"), &spec["volumes"]["v"]["delete"]), (None, &json!(true)));
     let runner = &spec["containers"][0];
     assert_eq!((runner.get("exports"), &runner["environment"]), (None, &json!({"A": "2"})));
     assert_eq!(convert(&shown, V1ALPHA2).unwrap()["spec"], stored["spec"]);

@@ -30,6 +30,9 @@ pub(super) const OPERATOR_DIR: &str = "/flux_operator";
 /// Where the Secret with the certificate is mounted, in the container that runs Flux only.
 pub(super) const CURVE_DIR: &str = "/flux_operator_curve";
 
+/// The file that runs the RESTful server.
+pub(super) const RESTFUL_FILE: &str = "restful.sh";
+
 const INIT: &str = include_str!("init.sh");
 const INIT_VIEW: &str = include_str!("init_view.sh");
 const INIT_NO_VIEW: &str = include_str!("init_no_view.sh");
@@ -39,6 +42,7 @@ const SIGNALS: &str = include_str!("signals.sh");
 const READY: &str = include_str!("ready.sh");
 const JOINED: &str = include_str!("joined.sh");
 const DIAGNOSE: &str = include_str!("diagnose.sh");
+const RESTFUL: &str = include_str!("restful.sh");
 const STRICT: &str = "set -eEu -o pipefail";
 /// Where no user is asked for: commands of Flux run as the container's user.
 const AS_IT_IS: &str = "_as_flux=(env)";
@@ -93,7 +97,22 @@ pub(super) fn files(model: &Model<'_>) -> Vec<File> {
     if model.spec.containers.iter().any(|container| container.diagnostics) {
         files.push(File::new("diagnose.sh", diagnose(model), Access::Execute));
     }
+    files.extend(restful(model));
     files
+}
+
+fn restful(model: &Model<'_>) -> Option<File> {
+    let restful = model.restful()?;
+    let (port, nodes) = (restful.port().to_string(), model.rank_map.size().to_string());
+    let secret = super::restful::secret_name(model.name, restful);
+    let values = settings([
+        ("viewbase", model.spec.flux.mount_path()),
+        ("branch", restful.branch()),
+        ("port", &port),
+        ("nodes", &nodes),
+        ("secret", &secret),
+    ]);
+    Some(File::new(RESTFUL_FILE, Parts::default().with("settings", values).fill(RESTFUL), Access::Execute))
 }
 
 fn init(model: &Model<'_>) -> String {

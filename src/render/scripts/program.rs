@@ -7,6 +7,9 @@ use crate::render::problem::{Problem, reason};
 /// Script that shows what there is to know about the instance.
 pub(super) const DIAGNOSE: &str = "/flux_operator/diagnose.sh";
 
+/// Script that runs the RESTful server.
+pub(super) const RESTFUL: &str = "/flux_operator/restful.sh";
+
 /// Where `commands.script` is found in every pod, under upstream's name.
 pub(super) const CUSTOM_SCRIPT: &str = "/tmp/custom-entrypoint.sh";
 
@@ -22,6 +25,11 @@ pub(crate) struct Program {
 }
 
 impl Program {
+    /// Whether it is the RESTful server.
+    pub(crate) fn serves(&self) -> bool {
+        self.words.last().is_some_and(|word| word.is(RESTFUL))
+    }
+
     /// Of the container that runs Flux, at `path`.
     ///
     /// # Errors
@@ -50,6 +58,8 @@ impl Program {
         let (words, batch) = if runner.batch && runner.commands.script.is_none() {
             let Some(lines) = &runner.command else { return Ok(none) };
             (batch_words(&flags), Some(batch_script(lines, runner.batch_raw)))
+        } else if command.is_empty() && spec.flux_restful.is_some() {
+            return Ok(Self { words: [prefix, plain(&["/bin/bash", RESTFUL])].concat(), ..Self::default() });
         } else if command.is_empty() {
             return Ok(none);
         } else if spec.is_launcher(runner) {
@@ -261,6 +271,17 @@ containers: [{command: a 'b c' $HOME, commands: {prefix: strace -f}}]
     #[test]
     fn diagnostics_take_the_place_of_the_command() {
         assert_eq!(line("containers: [{diagnostics: true, command: hostname}]"), format!("/bin/bash {DIAGNOSE}"));
+    }
+
+    #[test]
+    fn the_restful_server_runs_where_there_is_no_command() {
+        let served = program("{fluxRestful: {}, containers: [{commands: {prefix: strace}}]}").unwrap();
+        assert_eq!(words::to_bash(&served.words), format!("strace /bin/bash {RESTFUL}"));
+        assert!(served.serves());
+        for other in ["interactive: true", "containers: [{command: hostname}]", "containers: [{diagnostics: true}]"] {
+            let spec = if other.starts_with('c') { other.to_owned() } else { format!("{other}\ncontainers: [{{}}]") };
+            assert!(!program(&format!("fluxRestful: {{}}\n{spec}")).unwrap().serves(), "{other}");
+        }
     }
 
     #[test]

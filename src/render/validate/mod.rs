@@ -9,6 +9,7 @@ mod contents;
 pub(super) mod names;
 mod pod;
 mod resources;
+mod restful;
 mod values;
 
 #[cfg(test)]
@@ -48,6 +49,7 @@ pub(super) fn check<'a>(mini_cluster: &'a MiniCluster, context: &'a Context) -> 
     problems.extend(contents::problems(spec));
     problems.extend(pod::problems(spec));
     problems.extend(values::problems(spec));
+    problems.extend(restful::problems(spec));
     problems.extend(bursting);
 
     let volumes = volumes_of(name, spec).map_err(|found| problems.extend(found)).ok();

@@ -4,6 +4,7 @@ mod corpus;
 mod leaving;
 mod pod;
 mod quoting;
+mod restful;
 mod runs;
 mod shell;
 mod user;

@@ -39,7 +39,8 @@ fi
 "#;
 
 /// Paths of a container that scripts touch, and that lie below our root instead.
-const INSIDE: [&str; 10] = [
+const INSIDE: [&str; 11] = [
+    "/code/.",
     "/flux_operator",
     "/opt/",
     "/tmp/",
@@ -70,6 +71,7 @@ pub(super) struct Pod {
     mount_path: String,
     inside: Vec<String>,
     has_machine: bool,
+    variables: Vec<(String, String)>,
 }
 
 impl Pod {
@@ -90,7 +92,7 @@ impl Pod {
         let logs = mini_cluster.spec.containers.iter().filter_map(|container| container.logs.clone());
         inside.extend(logs.filter(|path| path.starts_with('/')));
         let (root, host) = (tempfile::tempdir().unwrap(), format!("{name}-{index}"));
-        let pod = Self { root, host, mount_path, inside, has_machine: true };
+        let pod = Self { root, host, mount_path, inside, has_machine: true, variables: Vec::new() };
         for directory in ["flux_operator_curve", "etc/munge", "bin", "work", "tmp", "dev"] {
             fs::create_dir_all(pod.path(directory)).unwrap();
         }
@@ -158,6 +160,11 @@ impl Pod {
         Self { has_machine: false, ..self }
     }
 
+    /// A variable of the container.
+    pub(super) fn variable(&mut self, name: &str, value: &str) {
+        self.variables.push((name.to_owned(), value.to_owned()));
+    }
+
     /// The text with the container's paths below our root.
     pub(super) fn moved(&self, text: &str) -> String {
         let mut moved = String::new();
@@ -183,6 +190,7 @@ impl Pod {
         }
         command.arg(self.path("flux_operator").join(script)).current_dir(self.path("work")).env_clear();
         command.env("PATH", path).env("ROOT", self.root.path()).env("HOSTNAME", &self.host).env("HOME", "/root");
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

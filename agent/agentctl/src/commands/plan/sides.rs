@@ -137,17 +137,22 @@ impl Side {
     /// What a MiniCluster comes to.
     fn instance(&mut self, rendered: &Rendered) {
         // Taken apart, so that a new kind of object does not compile until it is planned.
-        let Rendered { config_map, services, service_pod, job, boot: _, rank_map: _, unsupported: _ } = rendered;
+        let Rendered { config_map, services, service_pod, job, restful_secret, boot: _, rank_map: _, unsupported: _ } =
+            rendered;
         let files = config_map.data.as_ref().map_or(0, std::collections::BTreeMap::len);
         self.object(
             "ConfigMap",
             config_map.name_any(),
             format!("{files} files: scripts, hosts, resources, configuration"),
         );
+        if let Some(secret) = restful_secret {
+            self.object("Secret", secret.clone(), "user and token of the RESTful server");
+        }
         for service in services {
             let purpose = match service.labels().get(tributary::api::labels::ROLE).map(String::as_str) {
                 Some(tributary::api::labels::role::LEAD) => "bursts reach the lead broker by it",
                 Some(tributary::api::labels::role::HEADLESS) => "names of the pods",
+                Some(tributary::api::labels::role::RESTFUL) => "the RESTful server on the lead",
                 _ => "ports of a container beside Flux",
             };
             self.service(service, purpose);
