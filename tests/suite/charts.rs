@@ -223,6 +223,10 @@ fn the_kinds_outlive_their_release() {
         ["", "Binding"].map(|kind| format!("ValidatingAdmissionPolicy{kind}/miniclusters-v1alpha1.flux-framework.org"));
     assert!(policy.iter().all(|name| alone[name]["metadata"]["labels"]["team"] == "hpc"));
     assert_eq!(alone.len(), tributary::api::crds().len() + policy.len());
+    let (ours, binding) = tributary::api::v1alpha1::guard();
+    for (name, wanted) in policy.iter().zip([serde_json::to_value(&ours.spec), serde_json::to_value(&binding.spec)]) {
+        assert_eq!(alone[name]["spec"], wanted.unwrap(), "{name}");
+    }
     let with_agent = "{cluster: {name: east}, tributary-crds: {labels: {team: hpc}}}";
     let with_agent = objects(&template("tributary", with_agent).unwrap());
     for crd in tributary::api::crds() {

@@ -31,7 +31,7 @@ fn file_name(definition: &CustomResourceDefinition) -> String {
     format!("{}_{}.yaml", definition.spec.group, definition.spec.names.plural)
 }
 
-fn yaml(definition: &CustomResourceDefinition) -> String {
+fn yaml(definition: &impl serde::Serialize) -> String {
     let body = serde_saphyr::to_string(definition).unwrap();
     let lines = body.lines().map(|line| if line.trim().is_empty() { "" } else { line });
     let body: Vec<_> = lines.collect();
@@ -40,18 +40,21 @@ fn yaml(definition: &CustomResourceDefinition) -> String {
 
 #[test]
 fn crds_are_current() {
-    hold_definitions(&repository().join("config/crd"));
+    let (policy, binding) = tributary::api::v1alpha1::guard();
+    let guard = yaml(&policy) + "---\n" + serde_saphyr::to_string(&binding).unwrap().trim_end() + "\n";
+    hold_definitions(&repository().join("config/crd"), &[("flux-framework.org_miniclusters-v1alpha1.yaml", guard)]);
 }
 
 /// A chart is packed from its own folder, and helm warns of a link out of it at each installation: these are copies.
 #[test]
 fn crds_of_the_chart_are_current() {
-    hold_definitions(&repository().join("charts/tributary/charts/tributary-crds/files"));
+    hold_definitions(&repository().join("charts/tributary/charts/tributary-crds/files"), &[]);
 }
 
-fn hold_definitions(directory: &Path) {
-    let wanted: BTreeMap<PathBuf, String> =
+fn hold_definitions(directory: &Path, others: &[(&str, String)]) {
+    let mut wanted: BTreeMap<PathBuf, String> =
         tributary::api::crds().iter().map(|crd| (directory.join(file_name(crd)), yaml(crd))).collect();
+    wanted.extend(others.iter().map(|(name, text)| (directory.join(name), text.clone())));
 
     if std::env::var_os("UPDATE_GENERATED").is_some() {
         std::fs::create_dir_all(directory).unwrap();

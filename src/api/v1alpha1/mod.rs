@@ -9,11 +9,13 @@
 //! | `container`, `flux`, `storage` | the parts of the type |
 //! | `rules` | which field becomes which, where that is not the same name |
 //! | `kept` | what the other version has no field for, as an annotation |
+//! | `guard` | a policy of the API server for as long as nobody converts |
 //! | `shape` | defaults and unknown fields, as the API server treats them |
 
 mod container;
 mod convert;
 mod flux;
+mod guard;
 mod kept;
 mod rules;
 mod shape;
@@ -28,6 +30,7 @@ use serde::{Deserialize, Serialize};
 pub use self::container::{Commands, Container, ContainerVolume, ExistingVolume, FluxUser, SecurityContext};
 pub use self::convert::{ConvertError, V1ALPHA1, V1ALPHA2, convert};
 pub use self::flux::{BurstedCluster, Bursting, FluxBroker, FluxScheduler, FluxSpec};
+pub use self::guard::guard;
 pub use self::storage::Volume;
 use super::minicluster::{Archive, DEFAULT_DEADLINE_SECONDS, FluxRestful, MiniClusterStatus, ResourceList, User};
 use super::schema::is_default;

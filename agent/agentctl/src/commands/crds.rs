@@ -1,6 +1,8 @@
 //! `agentctl crds`: the definitions that this version brings, without a chart and without a checkout.
 
+use serde::Serialize;
 use tributary::api::crds;
+use tributary::api::v1alpha1::guard;
 
 use crate::cli::Crds;
 use crate::error::{Failure, Result};
@@ -21,31 +23,49 @@ fn text(plurals: &[String]) -> Result<String> {
     }
     let mut text = String::new();
     for crd in &all {
-        if !plurals.is_empty() && !plurals.contains(&crd.spec.names.plural) {
+        let plural = &crd.spec.names.plural;
+        if !plurals.is_empty() && !plurals.contains(plural) {
             continue;
         }
-        let yaml = serde_saphyr::to_string(crd)
-            .map_err(|error| Failure::new("failed to write a definition as YAML").because(error))?;
-        text.push_str("---\n");
-        text.push_str(&yaml);
-        if !text.ends_with('\n') {
-            text.push('\n');
+        add(&mut text, crd)?;
+        if plural == "miniclusters" {
+            let (policy, binding) = guard();
+            add(&mut text, &policy)?;
+            add(&mut text, &binding)?;
         }
     }
     Ok(text)
 }
 
+fn add(text: &mut String, object: &impl Serialize) -> Result<()> {
+    let yaml = serde_saphyr::to_string(object)
+        .map_err(|error| Failure::new("failed to write a definition as YAML").because(error))?;
+    text.push_str("---\n");
+    text.push_str(&yaml);
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+    use serde_json::Value;
 
     use super::*;
 
     #[test]
     fn all_or_some_are_printed_as_they_are() {
         let all = text(&[]).unwrap();
-        let read: Vec<CustomResourceDefinition> = serde_saphyr::from_multiple(&all).unwrap();
-        assert_eq!(serde_json::to_value(&read).unwrap(), serde_json::to_value(crds()).unwrap());
+        let read: Vec<Value> = serde_saphyr::from_multiple(&all).unwrap();
+        let (guards, definitions): (Vec<_>, Vec<_>) =
+            read.into_iter().partition(|one| one["kind"] != "CustomResourceDefinition");
+        let definitions: Vec<CustomResourceDefinition> =
+            definitions.into_iter().map(|one| serde_json::from_value(one).unwrap()).collect();
+        assert_eq!(serde_json::to_value(&definitions).unwrap(), serde_json::to_value(crds()).unwrap());
+        let kinds: Vec<_> = guards.iter().map(|one| one["kind"].as_str().unwrap()).collect();
+        assert_eq!(kinds, ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]);
         let one = text(&["bursts".to_owned()]).unwrap();
         assert_eq!(one.matches("\n  names:").count(), 1);
         assert!(one.contains("name: bursts.tributary.dev"), "{one}");
