@@ -171,8 +171,25 @@ pub struct BurstRow {
     /// Its pods are on simulated nodes: whether brokers joined is not checkable.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub simulated: bool,
+    /// How much it was used.
+    #[serde(default)]
+    pub spent: SpentRow,
     /// When it was made.
     pub created: Option<Timestamp>,
+}
+
+/// How much brokers in other clusters were used: sums, to which what was used since `since` is to be added.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SpentRow {
+    /// Seconds in which there were any, until `since`.
+    pub seconds: i64,
+    /// Brokers times seconds, until `since`.
+    pub broker_seconds: i64,
+    /// How many there are since then.
+    pub brokers: u32,
+    /// When their number last changed.
+    pub since: Option<Timestamp>,
 }
 
 /// A hosted burst, provider side.

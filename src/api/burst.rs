@@ -5,6 +5,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::budget::{BurstBudget, Spent};
 use super::hosted_burst::{BurstPhase, LeadEndpoint, PhaseTimestamps, PreflightFinding};
 use super::schema::is_default;
 use super::selector::PeerSelector;
@@ -80,6 +81,9 @@ pub struct BurstSpec {
     pub lease_seconds: u32,
     /// Seconds leaving brokers get to drain.
     pub drain_seconds: u32,
+    /// How much it may be used.
+    #[serde(skip_serializing_if = "is_default")]
+    pub budget: BurstBudget,
     /// Release the burst and place it nowhere: the root finished, failed, was suspended, or dropped the slot.
     pub release: bool,
 }
@@ -128,6 +132,12 @@ pub struct BurstStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["peer"]))]
     pub returns: Vec<BurstReturn>,
+    /// Why it is placed nowhere for now, though its root wants it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held: Option<BurstHold>,
+    /// How much it was used, in all instances of its root.
+    #[serde(skip_serializing_if = "is_default")]
+    pub spent: Spent,
     /// Until when, at the earliest, the ranks stay reserved for a peer that was lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reserved_until: Option<Time>,
@@ -145,11 +155,19 @@ pub struct BurstStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// `Placed`, `Admitted`, `Ready`; `Preflight`: whether brokers will be able to join, as far as the peer found out;
-    /// `BrokersOnline`: whether they did, `Unknown` with reason `NotCheckable` on simulated nodes; `LeadAddress`, if it had to be waited for; and `Delivered`, if what was to be told to
-    /// the peer could not be sent.
+    /// `BrokersOnline`: whether they did, `Unknown` with reason `NotCheckable` on simulated nodes; `LeadAddress`, if it had to be waited for; `Delivered`, if what was to be told to
+    /// the peer could not be sent; and `Budget`, if it has one: `Within`, `Ending` with the time of its end, or `False`
+    /// with reason `Spent`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
+}
+
+/// Why a burst is placed nowhere for now. What is left of it on a peer is drained and released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum BurstHold {
+    /// Its budget is spent, or its root's.
+    BudgetSpent,
 }
 
 /// Who was given the certificate of an incarnation.

@@ -130,6 +130,8 @@ pub enum BurstPhase {
     Evicted,
     /// The peer is lost; its lease may still run.
     Lost,
+    /// Its budget is spent. Root only.
+    Spent,
 }
 
 /// When each step was reached for the first time, on the clock of the cluster that shows it.

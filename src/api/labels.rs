@@ -222,6 +222,8 @@ pub mod condition {
     pub const BROKERS_ONLINE: &str = "BrokersOnline";
     /// MiniCluster: a cluster that is no peer any more has the certificate of the running instance. Set once it was so.
     pub const CERTIFICATE_EXPOSED: &str = "CertificateExposed";
+    /// Burst, ClusterPeer: what brokers may use of it is not spent. Set where there is a budget.
+    pub const BUDGET: &str = "Budget";
     /// HostedBurst: the root is heard of.
     pub const LEASED: &str = "Leased";
 }

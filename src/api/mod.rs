@@ -1,7 +1,9 @@
 //! The kinds Tributary reads and writes, and the names and labels users see.
+pub mod budget;
 pub mod burst;
 pub mod cluster_card;
 mod crd;
+pub mod duration;
 pub mod flux_job;
 pub mod flux_setup;
 pub mod hosted_burst;

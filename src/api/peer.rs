@@ -8,7 +8,8 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::schema::Embedded;
+use super::budget::{BurstBudget, Spent};
+use super::schema::{Embedded, is_default};
 
 /// Another cluster of the federation. It lives in the agent's own namespace, and its name is the peer's cluster name;
 /// its labels are what `clusters[].selector` of a MiniCluster matches. Both sides must hold one for the other.
@@ -51,6 +52,10 @@ pub struct ClusterPeerSpec {
     /// What the peer may see of this cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub export: Option<ExportPolicy>,
+    /// How much our bursts may use this peer, all together. When it is spent, none of ours is placed there any more, and
+    /// those there are drained, released, and placed elsewhere if they may.
+    #[serde(skip_serializing_if = "is_default")]
+    pub budget: BurstBudget,
     /// Close the connection and make none. Bursts of this peer end with their lease.
     pub suspend: bool,
     /// Empty the connection: no burst of ours is placed on the peer any more, and those there are released and placed
@@ -224,9 +229,13 @@ pub struct ClusterPeerStatus {
     /// Coarse capacity, refreshed when it changes by more than a tenth.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity: Option<PeerCapacity>,
+    /// How much our bursts have used this peer.
+    #[serde(skip_serializing_if = "is_default")]
+    pub spent: Spent,
     /// `metadata.generation` this status answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// `Budget`, if it has one: `Within`, `Ending` with the time of its end, or `False` with reason `Spent`.
     /// `Connected` and why not: `HeartbeatsMissing` (silent for 5 s), `Flapping`, `Unreachable`, `Suspended` (by either
     /// side), `UnknownPeer`, `WrongIdentity`, `WrongClusterUID`, `UntrustedCertificate`, `CertificateExpired`,
     /// `WrongTrustDomain`, `IncompatibleVersion`, `StaleEpoch`, `WaitingForPeer`, `Disconnected`.

@@ -120,6 +120,23 @@ impl Bursting {
         let mut subscriptions = root.feed();
         subscriptions.extend(provider.feed());
         subscriptions.push(shared.caches.peers.feed(&peer_queue, |peer| vec![ObjectKey::of(peer)]));
+        // What a burst uses is counted at its peer.
+        subscriptions.push(shared.caches.bursts.subscribe({
+            let (queue, peers) = (peer_queue.clone(), shared.caches.peers.clone());
+            move |change| {
+                let of = |burst: &Option<Arc<Burst>>| {
+                    let status = burst.as_ref()?.status.as_ref()?;
+                    Some((status.peer.clone()?, status.spent.brokers))
+                };
+                let (old, new) = (of(&change.old), of(&change.new));
+                if old != new {
+                    let named: Vec<_> = old.into_iter().chain(new).map(|(peer, _)| PeerName::from(peer)).collect();
+                    for peer in peers.objects().iter().filter(|peer| named.contains(&peers::name_of(peer))) {
+                        queue.mark(ObjectKey::of(&**peer));
+                    }
+                }
+            }
+        }));
         let (known, sender, own) = (shared.caches.peers.clone(), specs.clone(), shared.own.clone());
         subscriptions.push(shared.caches.peers.subscribe(move |_| publish(&known, &own, &sender)));
         let bursting = Self { shared, root, provider, peer_status, peer_queue, specs, _subscriptions: subscriptions };
@@ -330,17 +347,16 @@ impl Bursting {
         self.shared.peers();
         let report = self.shared.exchange.reports().remove(&name);
         let away = self.shared.root_contacts().away(&name, self.shared.clock.mono());
-        match peers::status(&peer, report.as_ref(), away, self.shared.now()) {
-            Some(status) => {
-                self.peer_status.apply_status(&*peer, &status).await?;
-                Ok(Outcome::Done)
-            }
-            // A connection that stays away becomes a transition with time.
-            None if away.is_some_and(|away| away < super::timing::LOST_AFTER) => {
-                Ok(Outcome::After(super::timing::LOST_AFTER))
-            }
-            None => Ok(Outcome::Done),
+        let (now, brokers) = (self.shared.now(), self.root.brokers_on(&name));
+        let status = peers::status(&peer, report.as_ref(), away, brokers, now);
+        if let Some(status) = &status {
+            self.peer_status.apply_status(&*peer, status).await?;
         }
+        let spent = status.or_else(|| peer.status.clone()).unwrap_or_default().spent;
+        // A connection that stays away becomes a transition with time; a budget ends with time.
+        let blip = away.filter(|away| *away < super::timing::LOST_AFTER).map(|_| super::timing::LOST_AFTER);
+        let wake = blip.into_iter().chain(peers::budget_wake(&peer, &spent, now.wall)).min();
+        Ok(wake.map_or(Outcome::Done, Outcome::After))
     }
 }
 

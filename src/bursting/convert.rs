@@ -22,7 +22,20 @@ macro_rules! same_words {
     };
 }
 
-same_words!(Pending, Offered, Accepted, Provisioning, Joining, Ready, Draining, Released, Rejected, Evicted, Lost);
+same_words!(
+    Pending,
+    Offered,
+    Accepted,
+    Provisioning,
+    Joining,
+    Ready,
+    Draining,
+    Released,
+    Rejected,
+    Evicted,
+    Lost,
+    Spent
+);
 
 impl From<LeadAddress> for LeadEndpoint {
     fn from(lead: LeadAddress) -> Self {

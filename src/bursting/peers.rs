@@ -10,8 +10,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::root::budget::Account;
 use super::timing::{LOST_AFTER, Now};
-use crate::api::labels::condition::CONNECTED;
+use crate::api::budget::{BurstBudget, Spent};
+use crate::api::labels::condition::{BUDGET, CONNECTED};
 use crate::api::peer::{ClusterPeer, ClusterPeerStatus, ImportPolicy, PeerCapacity};
 use crate::cluster::conditions::{self, Statement};
 use crate::contract::{Capacity, ClusterUid, PeerName, PeerReport, PeerSpec, PeerState, Refusal};
@@ -29,6 +31,12 @@ pub struct PeerView {
     pub suspended: bool,
     /// Nothing is placed there or taken from there any more.
     pub draining: bool,
+    /// How much our bursts may use it.
+    pub budget: BurstBudget,
+    /// How much they have.
+    pub spent: Spent,
+    /// Why nothing more is placed there: its budget is spent.
+    pub exhausted: Option<String>,
     /// Where the connection stands.
     pub state: PeerState,
     /// The connection keeps breaking: nothing new is placed there.
@@ -46,16 +54,21 @@ pub struct PeerView {
 }
 
 impl PeerView {
-    /// The view of one peer.
-    pub fn of(peer: &ClusterPeer, report: Option<&PeerReport>) -> Self {
+    /// The view of one peer at a moment.
+    pub fn of(peer: &ClusterPeer, report: Option<&PeerReport>, now: Timestamp) -> Self {
         let pinned = pinned_uid(peer);
         let shown = report.and_then(|report| report.cluster_uid.clone());
+        let spent = peer.status.as_ref().map(|status| status.spent.clone()).unwrap_or_default();
+        let standing = account(&peer.spec.budget, &spent).standing(now);
         Self {
             labels: peer.metadata.labels.clone().unwrap_or_default(),
             uid: peer.metadata.uid.clone(),
             generation: peer.metadata.generation,
             suspended: peer.spec.suspend,
             draining: peer.spec.drain,
+            budget: peer.spec.budget.clone(),
+            spent,
+            exhausted: standing.and_then(|standing| standing.spent().map(str::to_owned)),
             state: report.map(|report| report.state).unwrap_or_default(),
             flapping: report.is_some_and(|report| report.flapping),
             capacity: report.and_then(|report| report.capacity),
@@ -71,10 +84,24 @@ impl PeerView {
         self.state == PeerState::Connected
     }
 
+    /// None of our bursts stays there.
+    pub fn is_leaving(&self) -> bool {
+        self.draining || self.exhausted.is_some()
+    }
+
+    /// Its budget, and what is spent of it.
+    pub fn account(&self) -> Account<'_> {
+        account(&self.budget, &self.spent)
+    }
+
     /// A session exists: the peer may still hear us, even if we do not hear it.
     pub fn in_session(&self) -> bool {
         matches!(self.state, PeerState::Connected | PeerState::Suspect)
     }
+}
+
+fn account<'a>(budget: &'a BurstBudget, spent: &'a Spent) -> Account<'a> {
+    Account { name: "the peer", budget, spent }
 }
 
 /// The name of a peer.
@@ -106,11 +133,13 @@ pub fn specs<'a>(peers: impl IntoIterator<Item = &'a ClusterPeer>, own: &PeerNam
         .collect()
 }
 
-/// The status a ClusterPeer should have, or `None` if it has it. `away` is how long there is no session.
+/// The status a ClusterPeer should have, or `None` if it has it. `away` is how long there is no session, `brokers` how many
+/// of ours are there.
 pub fn status(
     peer: &ClusterPeer,
     report: Option<&PeerReport>,
     away: Option<Duration>,
+    brokers: u32,
     now: Now,
 ) -> Option<ClusterPeerStatus> {
     let empty = PeerReport::default();
@@ -119,16 +148,29 @@ pub fn status(
     let mut new = old.clone();
     let conclusive = report.refusal.is_some() || peer.spec.suspend;
     let silent = report.state == PeerState::Suspect;
+    let blip = away.is_some_and(|away| away < LOST_AFTER) && !conclusive;
     match away {
         None if silent || report.flapping => lost(&mut new, Duration::ZERO, report, now),
         None => connected(&mut new, report),
-        Some(away) if away >= LOST_AFTER || conclusive => lost(&mut new, away, report, now),
-        Some(_) => return None,
+        Some(_) if blip => {}
+        Some(away) => lost(&mut new, away, report, now),
     }
-    let statement = statement(peer, report, new.connected);
-    new.conditions = conditions::merged(&old.conditions, [statement], peer.metadata.generation, now.wall);
-    new.observed_generation = peer.metadata.generation;
+    new.spent = old.spent.on(brokers, peer.spec.budget.renewal.as_deref(), now.wall);
+    let connection = (!blip).then(|| statement(peer, report, new.connected));
+    let budget = account(&peer.spec.budget, &new.spent).standing(now.wall);
+    let gone: &[&str] = if budget.is_none() { &[BUDGET] } else { &[] };
+    let statements = connection.into_iter().chain(budget.map(|standing| standing.statement()));
+    let merged = conditions::merged(&old.conditions, statements, peer.metadata.generation, now.wall);
+    new.conditions = conditions::without(merged, gone);
+    if !blip {
+        new.observed_generation = peer.metadata.generation;
+    }
     (new != old).then_some(new)
+}
+
+/// When the budget of a peer stands otherwise, if nothing else changes.
+pub fn budget_wake(peer: &ClusterPeer, spent: &Spent, now: Timestamp) -> Option<Duration> {
+    account(&peer.spec.budget, spent).standing(now)?.wake(now)
 }
 
 fn connected(status: &mut ClusterPeerStatus, report: &PeerReport) {

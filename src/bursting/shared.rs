@@ -45,12 +45,13 @@ impl Shared {
     /// The peers, as decisions see them; also takes in who is in contact.
     pub(super) fn peers(&self) -> BTreeMap<PeerName, PeerView> {
         let reports = self.exchange.reports();
+        let wall = self.clock.wall();
         let views: BTreeMap<PeerName, PeerView> = self
             .caches
             .peers
             .objects()
             .iter()
-            .map(|peer| (peers::name_of(peer), PeerView::of(peer, reports.get(&peers::name_of(peer)))))
+            .map(|peer| (peers::name_of(peer), PeerView::of(peer, reports.get(&peers::name_of(peer)), wall)))
             .collect();
         let now = self.clock.mono();
         let present =

@@ -34,6 +34,8 @@ pub enum Phase {
     Evicted,
     /// The peer is gone and its lease may still run (root side only).
     Lost,
+    /// Its budget is spent (root side only).
+    Spent,
 }
 
 impl Phase {
@@ -51,12 +53,13 @@ impl Phase {
             Self::Rejected => "Rejected",
             Self::Evicted => "Evicted",
             Self::Lost => "Lost",
+            Self::Spent => "Spent",
         }
     }
 
     /// The provider holds, or may hold, something for this burst: its ranks must not be placed elsewhere.
     pub const fn occupies(self) -> bool {
-        !matches!(self, Self::Pending | Self::Released | Self::Rejected | Self::Evicted)
+        !matches!(self, Self::Pending | Self::Released | Self::Rejected | Self::Evicted | Self::Spent)
     }
 }
 

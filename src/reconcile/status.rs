@@ -6,6 +6,7 @@ use super::decide::NAME_TAKEN;
 use super::ending::{Ending, JobOutcome, ending};
 use super::exposure::{self, PeerUids, recipients};
 use super::lead::LeadFacts;
+use crate::api::budget::Spent;
 use crate::api::burst::Burst;
 use crate::api::hosted_burst::BurstPhase;
 use crate::api::labels::{condition, upstream};
@@ -145,8 +146,16 @@ pub fn compute(facts: &Facts<'_>, now: Timestamp) -> MiniClusterStatus {
             let ready = bursts.iter().filter(|burst| is_ready(burst)).count();
             format!("{ready}/{}", bursts.len())
         }),
+        bursts_spent: spent(facts, &old.bursts_spent, now),
         bursts,
     }
+}
+
+/// What the bursts have used together.
+fn spent(facts: &Facts<'_>, old: &Spent, now: Timestamp) -> Spent {
+    let each = facts.bursts.iter().filter_map(|burst| burst.status.as_ref());
+    let brokers = each.fold(0_u32, |sum, status| sum.saturating_add(status.spent.brokers));
+    old.on(brokers, facts.mini_cluster.spec.flux.bursting.budget.renewal.as_deref(), now)
 }
 
 /// Where the lead is. Its pod counts once the instance runs: until then pods may come and go.
@@ -393,6 +402,7 @@ fn phase_name(phase: BurstPhase) -> &'static str {
         BurstPhase::Rejected => "Rejected",
         BurstPhase::Evicted => "Evicted",
         BurstPhase::Lost => "Lost",
+        BurstPhase::Spent => "Spent",
     }
 }
 

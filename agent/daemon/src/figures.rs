@@ -123,7 +123,7 @@ const PHASES: [Phase; 8] = [
 const PHASE_WORDS: [&str; 8] =
     ["Pending", "Starting", "Running", "Restarting", "Suspended", "Refused", "Succeeded", "Failed"];
 
-const BURST_PHASES: [BurstPhase; 11] = [
+const BURST_PHASES: [BurstPhase; 12] = [
     BurstPhase::Pending,
     BurstPhase::Offered,
     BurstPhase::Accepted,
@@ -135,8 +135,9 @@ const BURST_PHASES: [BurstPhase; 11] = [
     BurstPhase::Rejected,
     BurstPhase::Evicted,
     BurstPhase::Lost,
+    BurstPhase::Spent,
 ];
-const BURST_PHASE_WORDS: [&str; 11] = [
+const BURST_PHASE_WORDS: [&str; 12] = [
     "Pending",
     "Offered",
     "Accepted",
@@ -148,6 +149,7 @@ const BURST_PHASE_WORDS: [&str; 11] = [
     "Rejected",
     "Evicted",
     "Lost",
+    "Spent",
 ];
 
 /// Every phase with its count, also those of none: an alert cannot tell a series that is missing from one that is zero.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use kube::{Resource, ResourceExt};
 use tokio::sync::watch;
-use tributary::admin::{API_VERSION, BurstRow, ClusterStatus, HostedRow, IdentityRow, MiniClusterRow, PeerRow};
+use tributary::admin::{
+    API_VERSION, BurstRow, ClusterStatus, HostedRow, IdentityRow, MiniClusterRow, PeerRow, SpentRow,
+};
 use tributary::api::burst::Burst;
 use tributary::api::hosted_burst::{HostedBurst, LeadEndpoint};
 use tributary::api::minicluster::MiniCluster;
@@ -111,6 +113,12 @@ fn burst(object: &Burst) -> BurstRow {
         times: status.times.clone().map(PhaseTimes::from).unwrap_or_default(),
         preflight: status.preflight.into_iter().map(Finding::from).collect(),
         simulated: status.simulated,
+        spent: SpentRow {
+            seconds: status.spent.seconds,
+            broker_seconds: status.spent.broker_seconds,
+            brokers: status.spent.brokers,
+            since: status.spent.since.map(|since| since.0),
+        },
         created: created(object),
     }
 }

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::wait::BurstWait;
+use crate::api::budget::BurstBudget;
 use crate::api::schema::{absent_if_zero, is_default};
 use crate::api::selector::PeerSelector;
 
@@ -40,6 +41,10 @@ pub struct Bursting {
     /// Whether the command waits for brokers of the bursts.
     #[serde(skip_serializing_if = "is_default")]
     pub wait: BurstWait,
+
+    /// How much all bursts of this root together may be used.
+    #[serde(skip_serializing_if = "is_default")]
+    pub budget: BurstBudget,
 }
 
 /// The lead broker of an instance in another cluster.
@@ -121,6 +126,10 @@ pub struct BurstCluster {
     /// Flux properties of these brokers, for `flux run --requires=…`, besides `burst-<name>`, which they always have.
     #[serde(skip_serializing_if = "is_default")]
     pub properties: Vec<String>,
+
+    /// How much this burst may be used, wherever it runs.
+    #[serde(skip_serializing_if = "is_default")]
+    pub budget: BurstBudget,
 }
 
 impl BurstCluster {

@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::api::budget::Spent;
 use crate::api::schema::is_default;
 
 /// Observed state. Only the MiniCluster controller writes it.
@@ -92,6 +93,10 @@ pub struct MiniClusterStatus {
     /// Bursts whose brokers have all joined, of those declared: `1/2`. For the column of `kubectl get`.
     #[serde(skip_serializing_if = "is_default")]
     pub bursts_ready: Option<String>,
+
+    /// How much the bursts were used, all together.
+    #[serde(skip_serializing_if = "is_default")]
+    pub bursts_spent: Spent,
 }
 
 /// Where a MiniCluster is in its life.

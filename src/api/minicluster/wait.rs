@@ -5,6 +5,7 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use crate::api::duration;
 use crate::api::schema::{absent_if_zero, is_default};
 
 /// Whether the user's command starts before brokers of the bursts have joined.
@@ -18,7 +19,7 @@ pub struct BurstWait {
     /// The longest to wait, for example `5m` or `1h30m`; then the command starts with the brokers there are.
     /// Without it, it waits as long as it takes.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
-    #[schemars(regex(pattern = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"))]
+    #[schemars(regex(pattern = duration::PATTERN))]
     pub timeout: Option<String>,
 }
 
@@ -29,9 +30,7 @@ impl BurstWait {
     /// A text that is no duration (the schema refuses most of them).
     pub fn timeout(&self) -> Result<Option<Duration>, InvalidTimeout> {
         let Some(text) = self.timeout.as_deref() else { return Ok(None) };
-        let invalid = || InvalidTimeout { text: text.to_owned() };
-        let duration: jiff::SignedDuration = text.parse().map_err(|_| invalid())?;
-        Duration::try_from(duration).map(Some).map_err(|_| invalid())
+        duration::parse(text).map(Some).map_err(|_| InvalidTimeout { text: text.to_owned() })
     }
 }
 

@@ -28,7 +28,7 @@ fn up(uid: &str, free_cores: u32) -> PeerReport {
 }
 
 fn connected_status() -> ClusterPeerStatus {
-    status(&peer(None), Some(&up("u1", 100)), NONE, now()).unwrap()
+    status(&peer(None), Some(&up("u1", 100)), NONE, 0, now()).unwrap()
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn the_cluster_uid_is_pinned_once_and_the_users_word_wins() {
     let first = connected_status();
     assert_eq!(first.cluster_uid.as_deref(), Some("u1"));
     let mut known = peer(Some(first));
-    assert_eq!(status(&known, Some(&up("u2", 100)), NONE, now()), None, "another UID is not taken over");
+    assert_eq!(status(&known, Some(&up("u2", 100)), NONE, 0, now()), None, "another UID is not taken over");
     assert_eq!(pinned_uid(&known), Some("u1".into()));
     known.spec.cluster_uid = Some("u9".into());
     assert_eq!(pinned_uid(&known), Some("u9".into()));
@@ -50,11 +50,11 @@ fn only_transitions_are_written() {
     let known = peer(Some(connected_status()));
     let quiet = [("nothing new", up("u1", 100), NONE), ("a little less room", up("u1", 91), NONE)];
     for (case, report, away) in quiet {
-        assert_eq!(status(&known, Some(&report), away, now()), None, "{case}");
+        assert_eq!(status(&known, Some(&report), away, 0, now()), None, "{case}");
     }
     let restarted = Some(LOST_AFTER - Duration::from_secs(1));
-    assert_eq!(status(&known, None, restarted, now()), None, "a restarted agent writes nothing");
-    let less = status(&known, Some(&up("u1", 80)), NONE, now()).unwrap();
+    assert_eq!(status(&known, None, restarted, 0, now()), None, "a restarted agent writes nothing");
+    let less = status(&known, Some(&up("u1", 80)), NONE, 0, now()).unwrap();
     assert_eq!(less.capacity.unwrap().free_cores, 80);
 }
 
@@ -62,34 +62,34 @@ fn only_transitions_are_written() {
 fn a_loss_is_dated_once_and_its_return_clears_it() {
     let away = |secs| Some(Duration::from_secs(secs));
     let gone = PeerReport { state: PeerState::Disconnected, ..up("u1", 100) };
-    let lost = status(&peer(Some(connected_status())), Some(&gone), away(20), now()).unwrap();
+    let lost = status(&peer(Some(connected_status())), Some(&gone), away(20), 0, now()).unwrap();
     assert!(!lost.connected);
     let since = lost.suspect_since.clone().unwrap();
     assert_eq!(since.0, Timestamp::from_second(980).unwrap());
     let known = peer(Some(lost));
-    assert_eq!(status(&known, Some(&gone), away(90), now()), None, "written once");
-    assert_eq!(status(&known, None, away(LOST_AFTER.as_secs()), now()), None, "a restart keeps the date");
-    let back = status(&known, Some(&up("u1", 100)), NONE, now()).unwrap();
+    assert_eq!(status(&known, Some(&gone), away(90), 0, now()), None, "written once");
+    assert_eq!(status(&known, None, away(LOST_AFTER.as_secs()), 0, now()), None, "a restart keeps the date");
+    let back = status(&known, Some(&up("u1", 100)), NONE, 0, now()).unwrap();
     assert_eq!((back.connected, back.suspect_since), (true, None));
 }
 
 #[test]
 fn silence_is_marked_at_once_and_its_end_too() {
     let silent = PeerReport { state: PeerState::Suspect, ..up("u1", 100) };
-    let marked = status(&peer(Some(connected_status())), Some(&silent), NONE, now()).unwrap();
+    let marked = status(&peer(Some(connected_status())), Some(&silent), NONE, 0, now()).unwrap();
     let condition = conditions::find(&marked.conditions, CONNECTED).unwrap();
     assert_eq!((marked.connected, condition.reason.as_str()), (false, "HeartbeatsMissing"));
     assert_eq!(marked.suspect_since, Some(Time(silent.last_seen.unwrap())), "since it was heard last");
     let known = peer(Some(marked));
-    assert_eq!(status(&known, Some(&silent), NONE, now()), None, "written once");
-    let back = status(&known, Some(&up("u1", 100)), NONE, now()).unwrap();
+    assert_eq!(status(&known, Some(&silent), NONE, 0, now()), None, "written once");
+    let back = status(&known, Some(&up("u1", 100)), NONE, 0, now()).unwrap();
     assert_eq!((back.connected, back.suspect_since), (true, None));
 }
 
 #[test]
 fn a_connection_that_keeps_breaking_is_written_once() {
     let flapping = |state| PeerReport { state, flapping: true, ..up("u1", 100) };
-    let first = status(&peer(Some(connected_status())), Some(&flapping(PeerState::Suspect)), NONE, now()).unwrap();
+    let first = status(&peer(Some(connected_status())), Some(&flapping(PeerState::Suspect)), NONE, 0, now()).unwrap();
     assert_eq!(conditions::find(&first.conditions, CONNECTED).unwrap().reason, "Flapping");
     let known = peer(Some(first));
     for (state, away) in [
@@ -98,9 +98,9 @@ fn a_connection_that_keeps_breaking_is_written_once() {
         (PeerState::Disconnected, Some(Duration::from_secs(60))),
         (PeerState::Connected, NONE),
     ] {
-        assert_eq!(status(&known, Some(&flapping(state)), away, now()), None, "{state:?}");
+        assert_eq!(status(&known, Some(&flapping(state)), away, 0, now()), None, "{state:?}");
     }
-    let settled = status(&known, Some(&up("u1", 100)), NONE, now()).unwrap();
+    let settled = status(&known, Some(&up("u1", 100)), NONE, 0, now()).unwrap();
     assert_eq!((settled.connected, settled.suspect_since), (true, None));
 }
 
@@ -108,13 +108,13 @@ fn a_connection_that_keeps_breaking_is_written_once() {
 fn a_refusal_says_why_at_once() {
     let refusal = Refusal { reason: "WrongClusterUID".into(), message: "expected u1, got u2".into() };
     let report = PeerReport { state: PeerState::Refused, refusal: Some(refusal), ..PeerReport::default() };
-    let refused = status(&peer(None), Some(&report), Some(Duration::ZERO), now()).unwrap();
+    let refused = status(&peer(None), Some(&report), Some(Duration::ZERO), 0, now()).unwrap();
     let condition = conditions::find(&refused.conditions, CONNECTED).unwrap();
     assert_eq!((condition.reason.as_str(), condition.message.as_str()), ("WrongClusterUID", "expected u1, got u2"));
     assert_eq!(refused.suspect_since, None, "it never was connected");
     let mut suspended = peer(Some(connected_status()));
     suspended.spec.suspend = true;
-    let status = status(&suspended, None, Some(Duration::ZERO), now()).unwrap();
+    let status = status(&suspended, None, Some(Duration::ZERO), 0, now()).unwrap();
     assert_eq!(conditions::find(&status.conditions, CONNECTED).unwrap().reason, "Suspended");
 }
 
@@ -129,10 +129,45 @@ fn what_a_peer_refuses_is_its_condition_at_once_whichever_of_both_is_too_old() {
     ] {
         let refusal = Some(Refusal { reason: reason.into(), message: message.into() });
         let refused = PeerReport { state: PeerState::Refused, refusal, ..PeerReport::default() };
-        let told = status(&peer(None), Some(&refused), Some(Duration::ZERO), now()).unwrap();
+        let told = status(&peer(None), Some(&refused), Some(Duration::ZERO), 0, now()).unwrap();
         let condition = conditions::find(&told.conditions, CONNECTED).unwrap();
         assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", reason));
         assert_eq!(condition.message, message);
-        assert_eq!(status(&peer(Some(told)), Some(&refused), Some(Duration::from_secs(9)), now()), None, "said once");
+        assert_eq!(
+            status(&peer(Some(told)), Some(&refused), Some(Duration::from_secs(9)), 0, now()),
+            None,
+            "said once"
+        );
     }
+}
+
+#[test]
+fn what_our_bursts_use_of_a_peer_is_counted_through_every_blip_and_ends_with_its_budget() {
+    let mut known = peer(Some(connected_status()));
+    known.spec.budget = serde_saphyr::from_str("{brokerHours: 1}").unwrap();
+    let at = |second: i64| Now { wall: Timestamp::from_second(1_000 + second).unwrap(), ..now() };
+    let blip = Some(Duration::from_secs(1));
+    let said = |status: &ClusterPeerStatus| {
+        let condition = conditions::find(&status.conditions, BUDGET).unwrap();
+        (condition.status.clone(), condition.reason.clone())
+    };
+    let used = status(&known, Some(&up("u1", 100)), NONE, 4, at(0)).unwrap();
+    assert_eq!((used.spent.brokers, said(&used)), (4, ("True".into(), "Within".into())));
+    known.status = Some(used);
+    assert_eq!(status(&known, None, blip, 4, at(60)), None, "a blip writes nothing");
+    assert_eq!(budget_wake(&known, &known.status.as_ref().unwrap().spent, at(0).wall).unwrap().as_secs(), 810);
+    known.status = status(&known, Some(&up("u1", 100)), NONE, 4, at(810));
+    assert_eq!(said(known.status.as_ref().unwrap()), ("True".into(), "Ending".into()));
+    assert!(!PeerView::of(&known, None, at(899).wall).is_leaving());
+    assert!(PeerView::of(&known, None, at(900).wall).is_leaving(), "without anybody having written it");
+    known.status = status(&known, None, blip, 0, at(930));
+    assert_eq!(known.status.as_ref().unwrap().spent.broker_seconds, 3_720, "what drained has counted");
+    assert_eq!(said(known.status.as_ref().unwrap()), ("False".into(), "Spent".into()));
+    assert!(conditions::is_true(&known.status.as_ref().unwrap().conditions, CONNECTED), "a blip says nothing else");
+    known.spec.budget.renewal = Some("2027".into());
+    known.status = status(&known, Some(&up("u1", 100)), NONE, 0, at(2_000));
+    assert_eq!(PeerView::of(&known, None, at(2_000).wall).exhausted, None);
+    known.spec.budget = BurstBudget::default();
+    let free = status(&known, Some(&up("u1", 100)), NONE, 0, at(2_001)).unwrap();
+    assert_eq!(conditions::find(&free.conditions, BUDGET), None);
 }

@@ -10,13 +10,15 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 
+use super::budget::{Account, Standing};
 use super::lead_address::NoLead;
 use super::offer;
 use super::place::{self, Claimed};
 use super::returns;
 use super::standing::{self, UNDELIVERABLE};
-use crate::api::burst::{Burst, BurstRefusal, BurstStatus};
+use crate::api::burst::{Burst, BurstHold, BurstRefusal, BurstSpec, BurstStatus};
 use crate::api::hosted_burst::{BurstPhase, PhaseTimestamps};
+use crate::api::minicluster::MiniCluster;
 use crate::bursting::contact::Contacts;
 use crate::bursting::note::Note;
 use crate::bursting::peers::PeerView;
@@ -57,6 +59,8 @@ pub struct BurstView<'a> {
     pub undeliverable: &'a BTreeMap<PeerName, String>,
     /// Why the lead broker's address is not known.
     pub no_lead: Option<&'a NoLead>,
+    /// Its root, if that is there.
+    pub root: Option<&'a MiniCluster>,
 }
 
 /// What a step decides.
@@ -75,11 +79,12 @@ pub fn step(view: &BurstView<'_>) -> BurstStep {
     let old = view.burst.status.clone().unwrap_or_default();
     let mut draft = Draft { view, status: old.clone(), notes: Vec::new(), wake: None, parting: None };
     draft.adopt_incarnation();
-    if view.burst.spec.release {
-        draft.release()
-    } else {
-        draft.hold()
+    match draft.held() {
+        _ if view.burst.spec.release => draft.release(),
+        Some((hold, why)) => draft.hold_back(hold, why),
+        None => draft.hold(),
     }
+    draft.count();
     let Draft { mut status, mut notes, wake, .. } = draft;
     let (now, placed) = (MicroTime(view.now.wall), status.peer.is_some());
     let times = status.times.get_or_insert_default();
@@ -107,7 +112,27 @@ impl Draft<'_> {
             return;
         }
         let old = std::mem::take(&mut self.status);
-        self.status = BurstStatus { peer: old.peer, conditions: old.conditions, incarnation, ..BurstStatus::default() };
+        let BurstStatus { peer, conditions, spent, .. } = old;
+        self.status = BurstStatus { peer, conditions, spent, incarnation, ..BurstStatus::default() };
+    }
+
+    /// Why it is placed nowhere for now, though its root wants it.
+    fn held(&mut self) -> Option<(BurstHold, String)> {
+        self.status.held = None;
+        let now = self.view.now.wall;
+        let spent = Standing::tightest(own_accounts(&self.status, self.view), now);
+        spent.and_then(|spent| spent.spent().map(|why| (BurstHold::BudgetSpent, why.to_owned())))
+    }
+
+    /// What it uses from now on, and when that is looked at again.
+    fn count(&mut self) {
+        let BurstSpec { size, budget, .. } = &self.view.burst.spec;
+        let there = self.status.peer.is_some() && self.status.hosted_uid.is_some();
+        let (brokers, now) = (if there { *size } else { 0 }, self.view.now.wall);
+        self.status.spent = self.status.spent.on(brokers, budget.renewal.as_deref(), now);
+        let standings = accounts(&self.status, self.view).filter_map(|account| account.standing(now));
+        let wakes: Vec<_> = standings.filter_map(|standing| standing.wake(now)).collect();
+        wakes.into_iter().for_each(|delay| self.wake_in(delay));
     }
 
     fn hold(&mut self) {
@@ -121,7 +146,7 @@ impl Draft<'_> {
             self.take_back_what_cannot_be_sent(&peer);
         }
         if let Some(peer) = self.placed()
-            && self.view.peers.get(&peer).is_some_and(|view| view.draining)
+            && self.view.peers.get(&peer).is_some_and(PeerView::is_leaving)
             && !self.parted(&peer)
         {
             return;
@@ -137,14 +162,32 @@ impl Draft<'_> {
         }
     }
 
+    /// It is wanted nowhere.
     fn release(&mut self) {
-        if let Some(peer) = self.placed()
-            && !self.parted(&peer)
-        {
-            return;
+        if self.left() {
+            self.set(BurstPhase::Released, "released".into());
         }
-        self.set(BurstPhase::Released, "released".into());
-        self.status.ready_brokers = 0;
+    }
+
+    /// It is wanted, but not now.
+    fn hold_back(&mut self, hold: BurstHold, why: String) {
+        self.status.held = Some(hold);
+        let phase = match hold {
+            BurstHold::BudgetSpent => BurstPhase::Spent,
+        };
+        match self.left() {
+            true => self.set(phase, why),
+            false => self.status.message = format!("{why}; {}", self.status.message),
+        }
+    }
+
+    /// Whether nothing of it is anywhere.
+    fn left(&mut self) -> bool {
+        let left = self.placed().is_none_or(|peer| self.parted(&peer));
+        if left {
+            self.status.ready_brokers = 0;
+        }
+        left
     }
 
     /// Whether nothing of the burst is left at a peer that was told to let go of it; then it is let go.
@@ -412,6 +455,22 @@ impl Draft<'_> {
     fn answers_this_generation(&self, said: &ObservedBurst) -> bool {
         i64::try_from(said.observed_generation).is_ok_and(|said| Some(said) >= self.view.burst.metadata.generation)
     }
+}
+
+/// The budgets that hold for a burst wherever it is.
+fn own_accounts<'a>(status: &'a BurstStatus, view: &BurstView<'a>) -> impl Iterator<Item = Account<'a>> {
+    let own = Account { name: "the burst", budget: &view.burst.spec.budget, spent: &status.spent };
+    let of_root = view.root.and_then(|root| {
+        let spent = &root.status.as_ref()?.bursts_spent;
+        Some(Account { name: "the root", budget: &root.spec.flux.bursting.budget, spent })
+    });
+    [own].into_iter().chain(of_root)
+}
+
+/// The budgets that hold for a burst where it is.
+pub(super) fn accounts<'a>(status: &'a BurstStatus, view: &BurstView<'a>) -> impl Iterator<Item = Account<'a>> {
+    let peer = status.peer.as_deref().and_then(|peer| view.peers.get(peer));
+    own_accounts(status, view).chain(peer.map(PeerView::account))
 }
 
 /// When the provider's steps were reached, on our clock: what lies between them is the provider's word, and the first one

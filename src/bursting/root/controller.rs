@@ -164,8 +164,12 @@ impl Root {
                 }
             }
         }
-        // The lead's pod may be another.
+        let budget = root.spec.flux.bursting.budget.limits();
+        // The lead's pod may be another, and so may what is left of the root's budget.
         for burst in self.bursts_of(&uid) {
+            if budget || burst.status.as_ref().is_some_and(|status| status.held.is_some()) {
+                self.queue.mark(Key::Burst(ObjectKey::of(&*burst)));
+            }
             self.shared.tunnels.put_outlet(offer::uid(&burst), tunnels::outlet(&burst, &index_zero));
         }
         Ok(Outcome::Done)
@@ -239,6 +243,7 @@ impl Root {
             withdrawing: &shared.exchange.withdrawing(&uid),
             undeliverable: &shared.exchange.undeliverable_to(&uid),
             no_lead: no_lead.as_ref(),
+            root: root.as_ref().map(|(root, _)| &**root),
         });
         let pen = self.fresh.pen(key.clone());
         let outcome = self.applier.apply_status(&*burst, &step.status).await;
@@ -270,6 +275,15 @@ impl Root {
             }
         }
         claimed
+    }
+
+    /// How many brokers our bursts have on a peer.
+    pub(in crate::bursting) fn brokers_on(&self, peer: &PeerName) -> u32 {
+        let there = |burst: &Arc<Burst>| {
+            let status = burst.status.as_ref().filter(|status| status.peer.as_deref() == Some(peer.as_str()));
+            status.map_or(0, |status| status.spent.brokers)
+        };
+        self.bursts().iter().map(there).fold(0, u32::saturating_add)
     }
 
     /// Bursts that are gone, with their root or by hand: whoever was offered them is told to let go. Only what the cache

@@ -16,7 +16,7 @@ pub enum Grant {
 ///
 /// # Errors
 /// [`CredentialRefusal::NotForYou`] unless the Burst is placed on that peer, in that incarnation, with that digest, and is
-/// not being released.
+/// neither being released nor held back.
 pub fn grant(
     burst: &Burst,
     peer: &PeerName,
@@ -26,7 +26,7 @@ pub fn grant(
     let spec = &burst.spec;
     let status = burst.status.clone().unwrap_or_default();
     let same_burst = burst.metadata.uid.as_deref() == Some(request.burst.as_str());
-    let placed_there = status.peer.as_deref() == Some(peer.as_str()) && !spec.release;
+    let placed_there = status.peer.as_deref() == Some(peer.as_str()) && !spec.release && status.held.is_none();
     let same_instance =
         spec.incarnation == request.incarnation && status.incarnation.as_ref() == Some(&spec.incarnation);
     let same_certificate = spec.credential_digest == request.digest && !request.digest.is_empty();

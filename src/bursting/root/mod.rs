@@ -7,8 +7,10 @@
 //! | [`lead_address`] | where bursts reach the lead broker | no |
 //! | [`offer`] | a stored Burst → what is sent to whom | no |
 //! | [`answers`], `standing`, `returns` | a Burst, the peers and their answers → its next status, with conditions and events | no |
+//! | [`budget`] | what was used, and how much of it may be → how a budget stands | no |
 //! | [`credential`] | who may have the certificate | no |
 pub mod answers;
+pub mod budget;
 pub(in crate::bursting) mod controller;
 pub mod credential;
 pub mod lead_address;

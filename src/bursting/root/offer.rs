@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sha2::{Digest, Sha256};
 
 use super::place::{Wish, eligible};
+use crate::api::budget::BurstBudget;
 use crate::api::burst::{Burst, BurstRefusal, BurstSpec};
 use crate::api::labels;
 use crate::bursting::peers::PeerView;
@@ -18,16 +19,16 @@ use crate::contract::{DesiredBurst, PeerName, RejectionReason, RootIdentity};
 /// without harm, because none of them gets the certificate before the Burst is placed on it.
 pub fn recipients(burst: &Burst, peers: &BTreeMap<PeerName, PeerView>) -> BTreeSet<PeerName> {
     let status = burst.status.clone().unwrap_or_default();
-    if burst.spec.release {
+    if burst.spec.release || status.held.is_some() {
         return BTreeSet::new();
     }
     if let Some(peer) = status.peer.map(PeerName::from) {
         // What is there goes; the ranks stay the peer's own until it says that nothing is left.
-        return if peers.get(&peer).is_some_and(|view| view.draining) { BTreeSet::new() } else { [peer].into() };
+        return if peers.get(&peer).is_some_and(PeerView::is_leaving) { BTreeSet::new() } else { [peer].into() };
     }
     let wish = wish(&burst.spec);
     let asked = |name: &PeerName| {
-        peers.get(name).is_some_and(|peer| eligible(&wish, name, peer) && peer.in_session() && !peer.draining)
+        peers.get(name).is_some_and(|peer| eligible(&wish, name, peer) && peer.in_session() && !peer.is_leaving())
     };
     let standing = status.refusals.iter().filter(|refusal| stands(refusal, burst, peers) && !evicted(refusal));
     standing.map(|refusal| PeerName::from(refusal.peer.as_str())).filter(asked).collect()
@@ -57,6 +58,7 @@ pub fn desired(burst: &Burst) -> DesiredBurst {
         template,
         lease_seconds,
         drain_seconds,
+        budget: _,
         release: _,
     } = burst.spec.clone();
     let status = burst.status.as_ref();
@@ -114,10 +116,11 @@ pub fn evicted(refusal: &BurstRefusal) -> bool {
     refusal.reason == RejectionReason::EvictedByProvider.as_str()
 }
 
-/// Digest of what is on offer. Where the lead is, and how it is reached, is no part of it: that a pod moved is no reason to
-/// ask again.
+/// Digest of what is on offer. Where the lead is, how it is reached, and how long the burst may go on, is no part of it: that
+/// a pod moved is no reason to ask again.
 pub fn fingerprint(burst: &Burst) -> String {
-    let spec = BurstSpec { lead: None, tunnel: false, arch: None, ..burst.spec.clone() };
+    let budget = BurstBudget::default();
+    let spec = BurstSpec { lead: None, tunnel: false, arch: None, budget, ..burst.spec.clone() };
     let retry = burst.metadata.annotations.as_ref().and_then(|annotations| annotations.get(labels::RETRY));
     let text = serde_json::to_vec(&(&spec, retry)).expect("a spec is plain data with text keys");
     let digest = Sha256::digest(&text);

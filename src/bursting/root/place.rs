@@ -165,6 +165,9 @@ fn able(
     if peer.draining {
         return Err("is drained".into());
     }
+    if let Some(why) = &peer.exhausted {
+        return Err(why.clone());
+    }
     if !peer.connected() {
         return Err("not connected".into());
     }

@@ -152,6 +152,7 @@ fn spec(
             size: u32::try_from(cluster.size(root.spec.size())).unwrap_or(0).clamp(1, frozen.max_size.max(1)),
             peers: cluster.peers().into_iter().map(str::to_owned).collect(),
             selector: cluster.selector.clone().unwrap_or_default(),
+            budget: cluster.budget.clone(),
             ..frozen
         },
         // Dropped by the user; its ranks stay declared until the next instance.

@@ -2,10 +2,11 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::answers::BurstView;
-use crate::api::burst::BurstStatus;
+use super::answers::{BurstView, accounts};
+use super::budget::Standing;
+use crate::api::burst::{BurstHold, BurstStatus};
 use crate::api::hosted_burst::BurstPhase;
-use crate::api::labels::condition::{ADMITTED, DELIVERED, LEAD_ADDRESS, PLACED, PREFLIGHT, READY};
+use crate::api::labels::condition::{ADMITTED, BUDGET, DELIVERED, LEAD_ADDRESS, PLACED, PREFLIGHT, READY};
 use crate::bursting::note::Note;
 use crate::bursting::statements::{NOT_CHECKABLE, online_statement, preflight_statement};
 use crate::cluster::conditions::{self, Statement};
@@ -22,6 +23,7 @@ pub(super) fn conclude(status: &mut BurstStatus, old: &BurstStatus, view: &Burst
     let placed = match peer {
         Some(peer) => Statement::holds(PLACED, "Placed", format!("on {peer}")),
         None if status.phase == BurstPhase::Released => Statement::fails(PLACED, "Released", message),
+        None if status.held == Some(BurstHold::BudgetSpent) => Statement::fails(PLACED, "BudgetSpent", message),
         None => Statement::fails(PLACED, "NoCandidate", message),
     };
     let admitted = match (peer, status.refusals.last()) {
@@ -41,11 +43,13 @@ pub(super) fn conclude(status: &mut BurstStatus, old: &BurstStatus, view: &Burst
     let (phase, ready_brokers, size) = (status.phase, status.ready_brokers, view.burst.spec.size);
     let online = online_statement(status.simulated, phase, ready_brokers, size);
     let preflight = preflight_statement(&status.preflight);
-    let gone: &[&str] = if preflight.is_none() { &[PREFLIGHT] } else { &[] };
-    let said = [placed, admitted, ready, online].into_iter().chain(preflight);
+    let budget = budget(status, old, view, notes);
+    let gone = [(PREFLIGHT, preflight.is_none()), (BUDGET, budget.is_none())];
+    let gone: Vec<&str> = gone.into_iter().filter(|(_, gone)| *gone).map(|(type_, _)| type_).collect();
+    let said = [placed, admitted, ready, online].into_iter().chain(preflight).chain(budget);
     let statements = said.chain(lead_address(old, view)).chain(delivered);
     let merged = conditions::merged(&old.conditions, statements, view.burst.metadata.generation, view.now.wall);
-    status.conditions = conditions::without(merged, gone);
+    status.conditions = conditions::without(merged, &gone);
 
     let name = status.peer.as_deref().or(old.peer.as_deref()).unwrap_or("the peer");
     if is_admitted(status) && !is_admitted(old) {
@@ -65,6 +69,17 @@ pub(super) fn conclude(status: &mut BurstStatus, old: &BurstStatus, view: &Burst
         BurstPhase::Pending => notes.push(Note::warning("NoCandidate", message.to_owned())),
         _ => {}
     }
+}
+
+/// How the tightest of its budgets stands. That it ends soon, or has ended, is an event as well.
+fn budget(status: &BurstStatus, old: &BurstStatus, view: &BurstView<'_>, notes: &mut Vec<Note>) -> Option<Statement> {
+    let statement = Standing::tightest(accounts(status, view), view.now.wall)?.statement();
+    let before = conditions::find(&old.conditions, BUDGET).map(|condition| condition.reason.as_str());
+    let reason = statement.reason.as_str();
+    if ["Ending", "Spent"].contains(&reason) && before != Some(reason) {
+        notes.push(Note::warning(format!("Budget{reason}"), statement.message.clone()));
+    }
+    Some(statement)
 }
 
 /// How long it took, in whole and by its steps.

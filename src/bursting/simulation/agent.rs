@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::cluster::{Cluster, Secret};
+use crate::api::burst::Burst;
 use crate::bursting::contact::Contacts;
 use crate::bursting::exchange::Exchange;
 use crate::bursting::peers::{self, PeerView};
@@ -57,13 +58,14 @@ impl Agent {
         let views: BTreeMap<PeerName, PeerView> = cluster
             .peers
             .values()
-            .map(|peer| (peers::name_of(peer), PeerView::of(peer, reports.get(&peers::name_of(peer)))))
+            .map(|peer| (peers::name_of(peer), PeerView::of(peer, reports.get(&peers::name_of(peer)), now.wall)))
             .collect();
         self.exchange.retain_peers(&views.keys().cloned().collect());
         let present = |test: fn(&PeerView) -> bool| views.iter().filter(move |(_, v)| test(v)).map(|(name, _)| name);
         self.root_contacts.observe(present(PeerView::in_session), now.mono);
         self.provider_contacts.observe(present(PeerView::connected), now.mono);
         self.root(cluster, &views, now);
+        Self::count(cluster, now);
         self.provider(cluster, &views, now);
         self.exchange.set_complete(true);
     }
@@ -101,6 +103,7 @@ impl Agent {
                 withdrawing: &self.exchange.withdrawing(&uid),
                 undeliverable: &self.exchange.undeliverable_to(&uid),
                 no_lead: None,
+                root: cluster.roots.values().find(|root| root.metadata.uid.as_deref() == offer::root_uid(&burst)),
             });
             if cluster.refuses() {
                 continue;
@@ -113,6 +116,28 @@ impl Agent {
         let existing: BTreeSet<_> = cluster.bursts.values().map(|burst| offer::uid(burst).into()).collect();
         for uid in self.exchange.offered().difference(&existing) {
             self.exchange.offer(uid, BTreeMap::new());
+        }
+    }
+
+    /// What the controllers of MiniClusters and of ClusterPeers count.
+    fn count(cluster: &mut Cluster, now: Now) {
+        let bursts: Vec<_> = cluster.bursts.values().cloned().collect();
+        let brokers = |of: &dyn Fn(&Burst) -> bool| {
+            let all = bursts.iter().filter(|burst| of(burst)).filter_map(|burst| burst.status.as_ref());
+            all.map(|status| status.spent.brokers).sum::<u32>()
+        };
+        for root in cluster.roots.values_mut() {
+            let here = brokers(&|burst| offer::root_uid(burst) == root.metadata.uid.as_deref());
+            let status = root.status.as_mut().unwrap();
+            let renewal = root.spec.flux.bursting.budget.renewal.as_deref();
+            status.bursts_spent = status.bursts_spent.on(here, renewal, now.wall);
+        }
+        for (name, peer) in &mut cluster.peers {
+            let there = brokers(&|burst| burst.status.as_ref().is_some_and(|s| s.peer.as_ref() == Some(name)));
+            let status = peers::status(peer, None, None, there, now);
+            if let Some(status) = status {
+                peer.status.get_or_insert_default().spent = status.spent;
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Both sides of bursts on typed stores: the steps that the controllers drive, with faults in between.
 
 mod agent;
+mod budgets;
 mod cluster;
 mod histories;
 mod scenarios;

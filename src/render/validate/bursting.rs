@@ -4,12 +4,15 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::{Problem, Problems, reason};
+use crate::api::budget::BurstBudget;
+use crate::api::duration;
 use crate::api::minicluster::{BurstCluster, BurstNetwork, LeadBroker, MiniCluster, MiniClusterSpec, WaitFor};
 use crate::api::names;
 use crate::api::selector::PeerSelector;
 use crate::flux::{Hostlist, RankMap, Topology};
 use crate::render::context::{Context, HostedSide};
 use crate::render::model::{Role, Wait};
+use crate::render::quantity::milli;
 use crate::render::rank_map::{rank_map_of, topology};
 
 /// Kinds of addresses a node may show (`core/v1` NodeAddressType).
@@ -41,6 +44,7 @@ pub(super) fn problems(name: &str, spec: &MiniClusterSpec) -> Vec<Problem> {
     for (index, (slot, cluster)) in spec.bursts(root).enumerate() {
         problems.extend(cluster_problems(&format!("{CLUSTERS}[{index}]"), &slot, cluster, root_size));
     }
+    problems.extend(budget_problems("spec.flux.bursting.budget", &bursting.budget));
     problems.extend(lead.into_iter().flat_map(lead_problems));
     problems.extend(network_problems(&bursting.network));
     if lead.is_some_and(|lead| lead.name.as_deref() == Some(name)) {
@@ -87,7 +91,21 @@ fn cluster_problems(path: &str, slot: &str, cluster: &BurstCluster, root_size: i
             refuse(field, reason::INVALID_VALUE, format!("{field} is {value}: write {least} or more, or leave it out"));
         }
     }
+    problems.extend(budget_problems(&format!("{path}.budget"), &cluster.budget));
     problems
+}
+
+fn budget_problems(path: &str, budget: &BurstBudget) -> Vec<Problem> {
+    let BurstBudget { max_duration, broker_hours, warn_before, renewal: _ } = budget;
+    let durations = [("maxDuration", max_duration), ("warnBefore", warn_before)];
+    let durations = durations.into_iter().filter_map(|(field, text)| {
+        let error = duration::parse(text.as_ref()?).err()?;
+        Some((field, error.to_string()))
+    });
+    let hours = broker_hours.as_ref().filter(|hours| milli(&hours.to_string()).is_none_or(|hours| hours < 0));
+    let hours = hours.map(|hours| ("brokerHours", format!("{hours} is no number of hours: write 0 or more")));
+    let problem = |(field, message)| Problem::new(format!("{path}.{field}"), reason::INVALID_VALUE, message);
+    durations.chain(hours).map(problem).collect()
 }
 
 fn network_problems(network: &BurstNetwork) -> Vec<Problem> {

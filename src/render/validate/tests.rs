@@ -277,6 +277,14 @@ fn bursts_of_a_root() {
             "spec.flux.bursting.clusters[0].gpus: gpus is -1: write 0 or more, or leave it out",
         ),
         (
+            &bursting("clusters: [{budget: {maxDuration: long}}]"),
+            "spec.flux.bursting.clusters[0].budget.maxDuration: \"long\" is no duration: write it like 90s, 5m or 1h30m",
+        ),
+        (
+            &bursting("clusters: [{}], budget: {brokerHours: -1}"),
+            "spec.flux.bursting.budget.brokerHours: -1 is no number of hours: write 0 or more",
+        ),
+        (
             &bursting("clusters: [{size: 2}], wait: {for: 3}"),
             "spec.flux.bursting.wait.for: the command would wait for 3 brokers of bursts for ever: 2 are declared; lower the \
              number, or write a timeout",

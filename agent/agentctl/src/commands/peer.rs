@@ -76,6 +76,7 @@ fn stated(peer: &ClusterPeer, import: &ImportFlags) -> Value {
         export: _,
         suspend: _,
         drain: _,
+        budget: _,
     } = &peer.spec;
     let mut spec = json!({
         "endpoints": (!endpoints.is_empty()).then_some(endpoints),

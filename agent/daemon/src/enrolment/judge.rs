@@ -125,6 +125,7 @@ fn cluster_peer(
         // What its owner here allowed before stays, unless the token says otherwise.
         import: token.import.clone().or_else(|| existing?.spec.import.clone()),
         export: token.export.clone().or_else(|| existing?.spec.export.clone()),
+        budget: existing.map(|peer| peer.spec.budget.clone()).unwrap_or_default(),
         suspend: existing.is_some_and(|peer| peer.spec.suspend),
         drain: existing.is_some_and(|peer| peer.spec.drain),
     };

@@ -1,6 +1,7 @@
 use jiff::Timestamp;
 
 use super::*;
+use crate::api::budget::BurstBudget;
 use crate::api::burst::{BurstSpec, CredentialRecipient};
 use crate::bursting::timing::Times;
 use crate::clock::Mono;
@@ -16,6 +17,7 @@ struct World {
     withdrawing: BTreeSet<PeerName>,
     undeliverable: BTreeMap<PeerName, String>,
     no_lead: Option<NoLead>,
+    root: Option<MiniCluster>,
     secs: u64,
     notes: Vec<String>,
 }
@@ -43,6 +45,7 @@ impl World {
             withdrawing: BTreeSet::new(),
             undeliverable: BTreeMap::new(),
             no_lead: None,
+            root: None,
             secs: 0,
             notes: Vec::new(),
         };
@@ -119,6 +122,7 @@ impl World {
             withdrawing: &self.withdrawing,
             undeliverable: &self.undeliverable,
             no_lead: self.no_lead.as_ref(),
+            root: self.root.as_ref(),
         };
         let step = step(&view);
         if before.as_ref() != Some(&step.status) {
@@ -275,6 +279,47 @@ fn a_release_waits_for_the_peers_word() {
     world.step().is(BurstPhase::Released, None);
     assert_eq!(world.notes.last().map(String::as_str), Some("Released"));
     world.edit(|spec| spec.release = false).step().is(BurstPhase::Offered, Some("north"));
+}
+
+#[test]
+fn a_spent_budget_ends_a_burst_by_a_drain_and_keeps_it_away_until_it_is_raised() {
+    let mut world = World::new();
+    world.burst.spec.budget = serde_saphyr::from_str("{maxDuration: 10m}").unwrap();
+    world.step().say("north", Phase::Ready).step().give_certificate("north");
+    assert_eq!(world.burst.status.as_ref().unwrap().spent.brokers, 3);
+    world.after(539).is(BurstPhase::Ready, Some("north")).step();
+    assert_eq!(world.notes.last().map(String::as_str), Some("BudgetEnding"));
+    world.after(60).is(BurstPhase::Draining, Some("north"));
+    assert_eq!(world.notes.last().map(String::as_str), Some("BudgetSpent"));
+    let said = "maxDuration 10m of the burst is spent; north releases it";
+    assert_eq!(world.burst.status.as_ref().unwrap().message, said);
+    assert!(world.published.is_empty() && world.withdrawing.contains("north"));
+    world.say("north", Phase::Draining).after(30).is(BurstPhase::Draining, Some("north"));
+    world.confirm("north").step().is(BurstPhase::Spent, None);
+    let spent = world.burst.status.as_ref().unwrap().spent.clone();
+    assert_eq!((spent.seconds, spent.broker_seconds, spent.brokers), (631, 1_893, 0), "it counted until it was gone");
+    world.after(99_999).is(BurstPhase::Spent, None);
+    world.edit(|spec| spec.incarnation = "job-2".into()).step().is(BurstPhase::Spent, None);
+    world.edit(|spec| spec.budget.max_duration = Some("20m".into())).step().is(BurstPhase::Offered, Some("north"));
+    assert_eq!(world.burst.status.as_ref().unwrap().spent, spent);
+    world.edit(|spec| spec.budget = BurstBudget::default()).step();
+    assert!(world.burst.status.as_ref().unwrap().conditions.iter().all(|condition| condition.type_ != "Budget"));
+}
+
+#[test]
+fn a_peer_whose_budget_is_spent_is_left_and_a_root_without_any_has_no_bursts() {
+    let mut world = World::new();
+    world.named(&["west", "north"]).step().say("west", Phase::Ready).step().give_certificate("west");
+    world.peers.get_mut("west").unwrap().exhausted = Some("brokerHours 9 of the peer is spent".into());
+    world.step().is(BurstPhase::Draining, Some("west"));
+    world.confirm("west").step().is(BurstPhase::Offered, Some("north"));
+    let mut root = crate::bursting::root::plan::tests::root();
+    root.spec.flux.bursting.budget = serde_saphyr::from_str("{brokerHours: 1}").unwrap();
+    root.status.as_mut().unwrap().bursts_spent.broker_seconds = 3_600;
+    world.root = Some(root);
+    world.step().is(BurstPhase::Draining, Some("north"));
+    world.confirm("north").step().is(BurstPhase::Spent, None);
+    assert_eq!(world.burst.status.as_ref().unwrap().message, "brokerHours 1 of the root is spent");
 }
 
 #[test]

@@ -167,6 +167,7 @@ fn word(phase: BurstPhase) -> &'static str {
         BurstPhase::Rejected => "rejected",
         BurstPhase::Evicted => "evicted",
         BurstPhase::Lost => "lost",
+        BurstPhase::Spent => "spent",
     }
 }
 

@@ -17,6 +17,7 @@ use tributary::api::names;
 use tributary::api::peer::ClusterPeer;
 use tributary::bursting::peers::PeerView;
 use tributary::bursting::watch::{WatchedNode, WatchedPod};
+use tributary::clock::{Clock, SystemClock};
 use tributary::contract::{Capacity, PeerName, PeerState};
 
 use super::judge::{Existing, Inside, Known};
@@ -149,7 +150,7 @@ fn view(peer: &ClusterPeer, row: Option<&PeerRow>) -> PeerView {
         state: row.map_or(connected, |row| row.state),
         flapping: row.is_some_and(|row| row.flapping),
         capacity: row.map_or(stored, |row| row.capacity),
-        ..PeerView::of(peer, None)
+        ..PeerView::of(peer, None, SystemClock::start().wall())
     }
 }
 

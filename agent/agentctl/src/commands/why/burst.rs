@@ -1,7 +1,7 @@
 //! The way of a burst from its declaration to `Ready`, condition by condition, as its root's cluster sees it. Pure.
 
 use kube::ResourceExt;
-use tributary::api::burst::{Burst, BurstStatus};
+use tributary::api::burst::{Burst, BurstHold, BurstStatus};
 use tributary::api::hosted_burst::BurstPhase;
 use tributary::api::labels::{CANCEL, condition};
 use tributary::api::peer::ClusterPeer;
@@ -97,6 +97,11 @@ fn kept(view: &View<'_>) -> Verdict {
     if burst.annotations().contains_key(CANCEL) {
         let hint = format!("agentctl burst retry {} places it again", view.slot);
         return Verdict::unmet("Cancelled", "somebody took it back (agentctl burst cancel)", hint);
+    }
+    if view.status.held == Some(BurstHold::BudgetSpent) {
+        let hint = "raise its budget in the spec, or give budget.renewal another value; agentctl bursts -o json shows what was \
+                    used";
+        return Verdict::unmet("BudgetSpent", view.status.message.clone(), hint);
     }
     match burst.spec.release {
         true => Verdict::unmet("Released", "it is being released", "the agent offers it again when its root wants it"),

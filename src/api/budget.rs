@@ -1,0 +1,147 @@
+//! How much brokers in other clusters may be used, and how much they have been.
+//!
+//! What is spent is counted in the status of the object whose budget it is, as sums and the moment since when nothing was
+//! added: it is written when the number of brokers changes and never in between, and whoever reads it, an agent that has
+//! just started or a new leader, counts on from the same moment. Nothing is counted twice, and nothing begins anew.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::duration;
+use super::minicluster::Amount;
+use super::schema::is_default;
+
+/// How much brokers in other clusters may be used. When it is spent they are drained and released, and do not come back
+/// until the budget is raised or renewed. Counted from the moment a peer accepts a burst until nothing of it is left there:
+/// pods that still start and brokers that drain count as well.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BurstBudget {
+    /// The longest that there may be brokers, all times they were there taken together, for example `8h` or `1h30m`.
+    /// Unset: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = duration::PATTERN))]
+    pub max_duration: Option<String>,
+
+    /// Number of brokers times hours, all times taken together: `100`, or `"0.5"`. Unset: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub broker_hours: Option<Amount>,
+
+    /// How long before its end it is warned of, for example `30m`: with an event, and in the condition `Budget`. A tenth of
+    /// what the whole budget lasts, but 15 minutes at most, if not written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = duration::PATTERN))]
+    pub warn_before: Option<String>,
+
+    /// Any new value, for example a month, renews the budget: what was spent before counts no more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub renewal: Option<String>,
+}
+
+impl BurstBudget {
+    /// Whether anything is limited.
+    pub fn limits(&self) -> bool {
+        self.max_duration.is_some() || self.broker_hours.is_some()
+    }
+}
+
+/// How much brokers in other clusters were used. Sums, to which what was used since `since` is to be added.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Spent {
+    /// Seconds in which there were any, until `since`.
+    pub seconds: i64,
+    /// Brokers times seconds, until `since`.
+    pub broker_seconds: i64,
+    /// How many there are since then.
+    pub brokers: u32,
+    /// When their number last changed. Unset: there never were any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+    /// The value of `budget.renewal` that these sums are of.
+    #[serde(skip_serializing_if = "is_default")]
+    pub renewal: Option<String>,
+}
+
+impl Spent {
+    /// The record from now on: as it is, unless the number of brokers changed or the budget was renewed.
+    ///
+    /// Whole seconds are counted, from one whole second to the next: however often it is written, none is lost or counted
+    /// twice. A clock that was set back adds nothing.
+    #[must_use]
+    pub fn on(&self, brokers: u32, renewal: Option<&str>, now: Timestamp) -> Self {
+        let renewed = self.renewal.as_deref() != renewal;
+        if self.brokers == brokers && !renewed {
+            return self.clone();
+        }
+        let sums = if renewed { Self::default() } else { self.until(now) };
+        let since = Timestamp::from_second(now.as_second()).unwrap_or(now);
+        Self { brokers, since: Some(Time(since)), renewal: renewal.map(str::to_owned), ..sums }
+    }
+
+    /// With what was used until `now`.
+    #[must_use]
+    pub fn until(&self, now: Timestamp) -> Self {
+        let Some(Time(since)) = self.since.clone().filter(|_| self.brokers > 0) else { return self.clone() };
+        let seconds = (now.as_second() - since.as_second()).max(0);
+        Self {
+            seconds: self.seconds.saturating_add(seconds),
+            broker_seconds: self.broker_seconds.saturating_add(seconds.saturating_mul(self.brokers.into())),
+            since: Some(Time(now.max(since))),
+            ..self.clone()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(millis: i64) -> Timestamp {
+        Timestamp::from_millisecond(1_700_000_000_000 + millis).unwrap()
+    }
+
+    #[test]
+    fn what_is_spent_is_written_when_the_number_of_brokers_changes_and_read_at_any_time() {
+        let never = Spent::default().on(0, None, at(0));
+        assert_eq!(never, Spent::default(), "nothing is written of what never was");
+        let three = never.on(3, None, at(1_900));
+        assert_eq!(three.on(3, None, at(99_000)), three, "nothing is written while nothing changes");
+        assert_eq!((three.until(at(11_000)).seconds, three.until(at(11_000)).broker_seconds), (10, 30));
+        let five = three.on(5, None, at(11_000));
+        let gone = five.on(0, None, at(21_000));
+        assert_eq!((gone.seconds, gone.broker_seconds, gone.brokers), (20, 80, 0));
+        assert_eq!(gone.until(at(1_000_000)), gone, "where there is nobody nothing is spent");
+        let back = gone.on(1, None, at(0));
+        assert_eq!((back.seconds, back.broker_seconds), (20, 80), "a clock that was set back takes nothing away");
+        assert_eq!(back.until(at(-5_000)).seconds, 20);
+    }
+
+    #[test]
+    fn a_new_value_renews_the_budget_though_brokers_stay() {
+        let old = Spent::default().on(2, None, at(0));
+        let new = old.on(2, Some("2026-12"), at(100_000));
+        assert_eq!((new.seconds, new.broker_seconds, new.brokers), (0, 0, 2));
+        assert_eq!(new.until(at(101_000)).broker_seconds, 2);
+        assert_eq!(new.on(2, Some("2026-12"), at(200_000)), new);
+    }
+
+    proptest! {
+        /// However often it is written in between, by whomever, through the API server's whole seconds.
+        #[test]
+        fn the_sum_does_not_depend_on_who_writes_when(steps in proptest::collection::vec((0..5_u32, 0..5_000_i64), 1..40)) {
+            let (mut spent, mut now, mut exact) = (Spent::default(), 0, 0);
+            for (brokers, wait) in steps {
+                let stored = serde_json::to_string(&spent.on(brokers, None, at(now))).unwrap();
+                spent = serde_json::from_str(&stored).unwrap();
+                exact += i64::from(brokers) * ((now + wait).div_euclid(1_000) - now.div_euclid(1_000));
+                now += wait;
+            }
+            prop_assert_eq!(spent.until(at(now)).broker_seconds, exact);
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! How a budget stands: what is left of it, when it ends, and what is said of that. Pure.
+//!
+//! Three kinds of object have a budget: a burst, a root for all its bursts, and a peer for all that is placed there. A burst
+//! goes by the tightest of those that apply to it.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::api::budget::{BurstBudget, Spent};
+use crate::api::duration;
+use crate::api::labels::condition::BUDGET;
+use crate::bursting::timing::{elapsed, later};
+use crate::cluster::conditions::Statement;
+use crate::render::quantity::milli;
+
+/// The longest that a budget is warned of before its end, if its user says nothing else.
+const WARN_BEFORE: Duration = Duration::from_secs(15 * 60);
+
+/// A budget, whose it is, and what is spent of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Account<'a> {
+    /// `the budget of …`
+    pub name: &'static str,
+    /// The budget.
+    pub budget: &'a BurstBudget,
+    /// What is spent.
+    pub spent: &'a Spent,
+}
+
+/// How a budget stands at a moment. The most urgent one is the greatest.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Standing {
+    /// Nothing of it is being used.
+    Idle(String),
+    /// It is being used.
+    Within(Reckoning),
+    /// It ends soon.
+    Ending(Reckoning),
+    /// Nothing is left, and why.
+    Spent(String),
+}
+
+/// When a budget ends, if the number of brokers stays as it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reckoning {
+    /// When nothing is left.
+    pub ends: Timestamp,
+    /// When that is warned of.
+    warns: Timestamp,
+    /// What limits it.
+    limit: String,
+}
+
+/// The sooner the end, the greater.
+impl Ord for Reckoning {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        other.ends.cmp(&self.ends).then_with(|| self.limit.cmp(&other.limit))
+    }
+}
+
+impl PartialOrd for Reckoning {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Account<'_> {
+    /// How it stands; `None` if it limits nothing.
+    pub fn standing(&self, now: Timestamp) -> Option<Standing> {
+        let limits = self.limits().map_err(Standing::Spent);
+        match limits {
+            Ok(limits) => limits.into_iter().map(|limit| limit.standing(self, now)).max(),
+            Err(unreadable) => Some(unreadable),
+        }
+    }
+
+    /// What limits it. What cannot be read allows nothing: the schema refuses nearly all of that.
+    fn limits(&self) -> Result<Vec<Limit>, String> {
+        let BurstBudget { max_duration, broker_hours, warn_before, renewal: _ } = self.budget;
+        let read = |text: &String| {
+            duration::parse(text).map_err(|error| format!("the budget of {} cannot be read: {error}", self.name))
+        };
+        let warn = warn_before.as_ref().map(read).transpose()?;
+        let mut limits = Vec::new();
+        if let Some(text) = max_duration {
+            let text_of = format!("maxDuration {text} of {}", self.name);
+            limits.push(Limit { total: whole(read(text)?), per_broker: false, text: text_of, warn });
+        }
+        if let Some(amount) = broker_hours {
+            let hours = milli(&amount.to_string()).ok_or_else(|| {
+                format!("the budget of {} cannot be read: brokerHours {amount} is no number", self.name)
+            })?;
+            let seconds = hours.max(0).saturating_mul(3600).div_euclid(1000);
+            let text = format!("brokerHours {amount} of {}", self.name);
+            let total = i64::try_from(seconds).unwrap_or(i64::MAX);
+            limits.push(Limit { total, per_broker: true, text, warn });
+        }
+        Ok(limits)
+    }
+}
+
+/// One of the two numbers of a budget.
+struct Limit {
+    /// Seconds, or brokers times seconds.
+    total: i64,
+    per_broker: bool,
+    text: String,
+    warn: Option<Duration>,
+}
+
+impl Limit {
+    fn standing(self, account: &Account<'_>, now: Timestamp) -> Standing {
+        let spent = account.spent;
+        let (sum, rate) = match self.per_broker {
+            true => (spent.broker_seconds, i64::from(spent.brokers)),
+            false => (spent.seconds, i64::from(spent.brokers > 0)),
+        };
+        let left = self.total.saturating_sub(sum).max(0);
+        let since = spent.since.as_ref().filter(|_| rate > 0).map(|since| since.0);
+        let Some(since) = since else {
+            return if left == 0 { Standing::Spent(self.spent()) } else { Standing::Idle(self.text) };
+        };
+        let lasts =
+            |amount: i64| Duration::from_secs(u64::try_from(amount.saturating_add(rate - 1) / rate).unwrap_or(0));
+        let ends = later(since, lasts(left));
+        if now >= ends {
+            return Standing::Spent(self.spent());
+        }
+        let before = self.warn.unwrap_or_else(|| (lasts(self.total) / 10).min(WARN_BEFORE));
+        let warns = ends.checked_sub(before).unwrap_or(since);
+        let reckoning = Reckoning { ends, warns, limit: self.text };
+        if now >= warns { Standing::Ending(reckoning) } else { Standing::Within(reckoning) }
+    }
+
+    fn spent(&self) -> String {
+        format!("{} is spent", self.text)
+    }
+}
+
+fn whole(duration: Duration) -> i64 {
+    i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
+}
+
+impl Standing {
+    /// The most urgent of several accounts.
+    pub fn tightest<'a>(accounts: impl IntoIterator<Item = Account<'a>>, now: Timestamp) -> Option<Self> {
+        accounts.into_iter().filter_map(|account| account.standing(now)).max()
+    }
+
+    /// Why nothing is left, if so.
+    pub fn spent(&self) -> Option<&str> {
+        match self {
+            Self::Spent(why) => Some(why),
+            _ => None,
+        }
+    }
+
+    /// How long until it stands otherwise, if nothing else changes.
+    pub fn wake(&self, now: Timestamp) -> Option<Duration> {
+        match self {
+            Self::Within(reckoning) => Some(elapsed(now, reckoning.warns)),
+            Self::Ending(reckoning) => Some(elapsed(now, reckoning.ends)),
+            Self::Idle(_) | Self::Spent(_) => None,
+        }
+    }
+
+    /// What people are told. The sentence stays the same as long as the number of brokers does.
+    pub fn statement(&self) -> Statement {
+        match self {
+            Self::Idle(limit) => Statement::holds(BUDGET, "Within", format!("{limit}: nothing is used at the moment")),
+            Self::Within(Reckoning { ends, limit, .. }) => {
+                Statement::holds(BUDGET, "Within", format!("{limit} lasts until {ends:.0} with as many brokers as now"))
+            }
+            Self::Ending(Reckoning { ends, limit, .. }) => {
+                Statement::holds(BUDGET, "Ending", format!("{limit} is spent at {ends:.0}: brokers are drained then"))
+            }
+            Self::Spent(why) => {
+                Statement::fails(BUDGET, "Spent", format!("{why}: raise it, or renew it with another value of renewal"))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + second).unwrap()
+    }
+
+    fn budget(yaml: &str) -> BurstBudget {
+        serde_saphyr::from_str(yaml).unwrap()
+    }
+
+    fn standing(budget: &BurstBudget, spent: &Spent, now: i64) -> Option<Standing> {
+        Account { name: "the burst", budget, spent }.standing(at(now))
+    }
+
+    #[test]
+    fn the_sooner_of_two_limits_counts_and_is_warned_of() {
+        let spent = Spent::default().on(4, None, at(0));
+        let both = budget("{maxDuration: 2h, brokerHours: \"6\"}");
+        let said = |second| standing(&both, &spent, second).unwrap();
+        let Standing::Within(reckoning) = said(0) else { panic!("{:?}", said(0)) };
+        assert_eq!((reckoning.ends, reckoning.limit.as_str()), (at(5_400), "brokerHours 6 of the burst"));
+        assert_eq!(said(0).wake(at(0)), Some(Duration::from_secs(4_860)), "a tenth before");
+        assert!(matches!(said(4_860), Standing::Ending(_)) && said(4_860).wake(at(4_860)).unwrap().as_secs() == 540);
+        assert_eq!(said(5_400), Standing::Spent("brokerHours 6 of the burst is spent".into()));
+        let fewer = spent.on(1, None, at(3_600));
+        let Standing::Within(reckoning) = standing(&both, &fewer, 3_600).unwrap() else { panic!() };
+        assert_eq!(reckoning.ends, at(7_200), "with fewer brokers the hours last longer than the time");
+        insta::assert_debug_snapshot!([said(0), said(5_000), said(9_999)].map(|one| one.statement().message));
+    }
+
+    #[test]
+    fn what_is_not_used_does_not_end_and_what_limits_nothing_says_nothing() {
+        let never = Spent::default();
+        assert_eq!(standing(&BurstBudget::default(), &never, 0), None);
+        let hour = budget("{maxDuration: 1h, warnBefore: 30m}");
+        assert_eq!(standing(&hour, &never, 0).unwrap().wake(at(0)), None);
+        let used = never.on(3, None, at(0)).on(0, None, at(3_599));
+        assert!(matches!(standing(&hour, &used, 99_999), Some(Standing::Idle(_))), "a second is left");
+        let again = used.on(1, None, at(5_000));
+        assert!(standing(&hour, &again, 5_000).unwrap().spent().is_none());
+        assert!(standing(&hour, &again, 5_001).unwrap().spent().is_some());
+        assert!(standing(&hour, &again.on(0, None, at(5_001)), 9_999).unwrap().spent().is_some(), "and stays spent");
+        let renewed = again.on(0, Some("2"), at(6_000));
+        assert!(standing(&hour, &renewed, 6_000).unwrap().spent().is_none());
+        let soon = standing(&hour, &never.on(1, None, at(0)), 1_800);
+        assert!(matches!(soon, Some(Standing::Ending(_))), "its user wants to know half an hour before");
+    }
+
+    #[test]
+    fn what_is_nothing_or_cannot_be_read_allows_nothing() {
+        for text in ["{brokerHours: 0}", "{maxDuration: soon}", "{brokerHours: many}", "{maxDuration: 0s}"] {
+            let said = standing(&budget(text), &Spent::default(), 0);
+            assert!(said.as_ref().and_then(Standing::spent).is_some(), "{text}: {said:?}");
+        }
+    }
+}
