@@ -15,7 +15,7 @@
 //! | [`cluster`] | plumbing to one API server: clients, fence, leadership, caches, apply, conditions, events | api |
 //! | [`reconcile`] | the MiniCluster controller | api, flux, render, cluster |
 //! | [`bursting`] | root side (place, offer) and provider side (admit, materialize) of a burst | api, flux, contract, render, cluster |
-//! | [`queue`] | who may start: FluxSetup's quota, FluxJobs, and MiniClusters that ask before their Job is made | api, render, cluster |
+//! | [`queue`] | who may start: FluxSetup's quota, FluxJobs, and MiniClusters that ask before their Job is made | api, contract, render, cluster |
 //! | [`webhook`] | the conversion webhook's answers, and its certificate | api |
 //! | [`federation`] | wire, session, mesh, identity, QUIC; no Kubernetes in here | contract, flux |
 //! | [`admin`] | the read-only documents shared by the daemon and `agentctl` | contract |

@@ -47,6 +47,22 @@ pub struct FluxSetupSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_duration_seconds: Option<i64>,
+    /// What bursts of peers may take of the quota. Not written: whatever is left of it. As soon as anybody is named, peers
+    /// that are not get nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub peers: Vec<PeerGrant>,
+}
+
+/// What bursts of one peer may take together in this namespace, of what the quota as a whole leaves. They are taken only
+/// while that delays nobody who waits here, and they count with all the brokers that they may grow to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PeerGrant {
+    /// Name of its ClusterPeer; `*`: each peer that is not named.
+    pub name: String,
+    /// How much. What is not written is limited by the quota as a whole only.
+    pub quota: Quota,
 }
 
 /// How much MiniClusters of a namespace may take together. What is not written is not limited.
@@ -91,6 +107,10 @@ pub struct FluxSetupStatus {
     pub waiting: u32,
     /// What those that run take.
     pub used: Usage,
+    /// What bursts of peers take of it, while there are any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub peers: Vec<PeerUsage>,
     /// Who is next, and what it waits for.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub next: String,
@@ -119,6 +139,16 @@ pub struct Usage {
     pub gpus: i64,
 }
 
+/// What bursts of one peer take.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PeerUsage {
+    /// Name of its ClusterPeer.
+    pub name: String,
+    /// How much.
+    pub used: Usage,
+}
+
 impl Default for FluxSetupSpec {
     fn default() -> Self {
         Self {
@@ -127,6 +157,7 @@ impl Default for FluxSetupSpec {
             backfill: true,
             check_nodes: false,
             max_duration_seconds: None,
+            peers: Vec::new(),
         }
     }
 }

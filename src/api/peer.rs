@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::budget::{BurstBudget, Spent};
+use super::flux_setup::Quota;
 use super::schema::{Embedded, is_default};
 
 /// Another cluster of the federation. It lives in the agent's own namespace, and its name is the peer's cluster name;
@@ -232,6 +233,10 @@ pub struct ClusterPeerStatus {
     /// How much our bursts have used this peer.
     #[serde(skip_serializing_if = "is_default")]
     pub spent: Spent,
+    /// What FluxSetups over there leave for our bursts, by the namespace of their root here. Refreshed when it changes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["namespace"]))]
+    pub rooms: Vec<PeerRoom>,
     /// `metadata.generation` this status answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
@@ -256,4 +261,14 @@ pub struct PeerCapacity {
     pub free_memory_mib: u64,
     /// Free GPUs.
     pub free_gpus: u32,
+}
+
+/// What a FluxSetup of a peer leaves for our bursts. What is not written is not limited by it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PeerRoom {
+    /// Namespace of the root MiniCluster here; `*`: every one that is not named.
+    pub namespace: String,
+    /// How much.
+    pub left: Quota,
 }

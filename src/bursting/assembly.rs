@@ -13,6 +13,7 @@ use super::exchange::Exchange;
 use super::nodes::{self, Amounts, Gang, NodeChoice};
 use super::peers;
 use super::provider::controller::Provider;
+use super::provider::grants::Grants;
 use super::root::controller::Root;
 use super::shared::{Shared, no_contacts};
 use super::timing::Times;
@@ -67,6 +68,8 @@ pub struct BurstingConfig {
     pub times: Times,
     /// Address of this agent in its cluster's network; without it nothing is carried for bursts of peers.
     pub address: Option<IpAddr>,
+    /// What FluxSetups leave for bursts of peers.
+    pub grants: Arc<dyn Grants>,
 }
 
 /// Both sides of bursting in one agent.
@@ -96,6 +99,7 @@ impl Bursting {
             traces,
             times,
             address,
+            grants,
         } = config;
         let (caches, watches) = Caches::new(&clients, mini_clusters, bursts, hosted, peers);
         let now = clock.mono();
@@ -112,6 +116,7 @@ impl Bursting {
             own: cluster,
             settings,
             tunnels: Arc::new(Tunnels::new(address)),
+            grants,
             root_contacts: no_contacts(now),
             provider_contacts: no_contacts(now),
         });
@@ -279,6 +284,14 @@ impl Bursting {
                 self.provider.mark_all();
             }
         };
+        let grants = async {
+            let mut changes = self.shared.grants.changes();
+            // The sender lives as long as the agent.
+            while changes.changed().await.is_ok() {
+                self.provider.tell_capacity();
+                self.provider.mark_all();
+            }
+        };
         let reports = async {
             loop {
                 exchange.reports_changed().changed().await;
@@ -324,7 +337,7 @@ impl Bursting {
                 }
             }
         };
-        tokio::join!(answers, claims, ports, reports, capacity, complete);
+        tokio::join!(answers, claims, ports, grants, reports, capacity, complete);
     }
 
     fn all_peers_changed(&self) {

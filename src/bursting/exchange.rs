@@ -255,7 +255,7 @@ impl Outgoing for Exchange {
     }
 
     fn capacity(&self, peer: &PeerName) -> Option<Capacity> {
-        lock(&self.inner.capacity).get(peer).copied()
+        lock(&self.inner.capacity).get(peer).cloned()
     }
 }
 

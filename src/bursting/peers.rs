@@ -13,10 +13,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::root::budget::Account;
 use super::timing::{LOST_AFTER, Now};
 use crate::api::budget::{BurstBudget, Spent};
+use crate::api::flux_setup::Quota;
 use crate::api::labels::condition::{BUDGET, CONNECTED};
-use crate::api::peer::{ClusterPeer, ClusterPeerStatus, ImportPolicy, PeerCapacity};
+use crate::api::minicluster::Amount;
+use crate::api::peer::{ClusterPeer, ClusterPeerStatus, ImportPolicy, PeerCapacity, PeerRoom};
 use crate::cluster::conditions::{self, Statement};
-use crate::contract::{Capacity, ClusterUid, PeerName, PeerReport, PeerSpec, PeerState, Refusal};
+use crate::contract::{Capacity, ClusterUid, NamespaceRoom, PeerName, PeerReport, PeerSpec, PeerState, Refusal};
 
 /// A peer as decisions see it: its ClusterPeer, and what the federation reports.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -71,7 +73,7 @@ impl PeerView {
             exhausted: standing.and_then(|standing| standing.spent().map(str::to_owned)),
             state: report.map(|report| report.state).unwrap_or_default(),
             flapping: report.is_some_and(|report| report.flapping),
-            capacity: report.and_then(|report| report.capacity),
+            capacity: report.and_then(|report| report.capacity.clone()),
             cluster_uid: pinned.or(shown),
             last_seen: report.and_then(|report| report.last_seen),
             import: peer.spec.import.clone(),
@@ -186,6 +188,7 @@ fn connected(status: &mut ClusterPeerStatus, report: &PeerReport) {
     if moved(status.capacity.as_ref(), capacity.as_ref()) {
         status.capacity = capacity;
     }
+    status.rooms = report.capacity.iter().flat_map(|capacity| &capacity.rooms).map(room).collect();
 }
 
 fn lost(status: &mut ClusterPeerStatus, away: Duration, report: &PeerReport, now: Now) {
@@ -236,6 +239,17 @@ fn coarse(capacity: &Capacity) -> PeerCapacity {
         free_memory_mib: capacity.free_memory_mib,
         free_gpus: capacity.free_gpus,
     }
+}
+
+fn room(room: &NamespaceRoom) -> PeerRoom {
+    let NamespaceRoom { namespace, mini_clusters, brokers, milli_cores, memory_mib, gpus } = room.clone();
+    let cores = |milli: u64| match milli % 1000 {
+        0 => Amount::Text((milli / 1000).to_string()),
+        _ => Amount::Text(format!("{milli}m")),
+    };
+    let memory = |mib: u64| Amount::Text(format!("{mib}Mi"));
+    let left = Quota { mini_clusters, brokers, cpu: milli_cores.map(cores), memory: memory_mib.map(memory), gpus };
+    PeerRoom { namespace, left }
 }
 
 /// Whether capacity changed by more than a tenth, or appeared, or went.

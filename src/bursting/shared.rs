@@ -7,6 +7,7 @@ use super::contact::Contacts;
 use super::exchange::Exchange;
 use super::note::Note;
 use super::peers::{self, PeerView};
+use super::provider::grants::Grants;
 use super::timing::{Now, Times};
 use super::tunnels::Tunnels;
 use super::watch::Caches;
@@ -32,6 +33,8 @@ pub(super) struct Shared {
     /// What rendering needs to know of this cluster.
     pub(super) settings: render::Context,
     pub(super) tunnels: Arc<Tunnels>,
+    /// What FluxSetups leave for bursts of peers.
+    pub(super) grants: Arc<dyn Grants>,
     pub(super) root_contacts: Mutex<Contacts>,
     pub(super) provider_contacts: Mutex<Contacts>,
 }

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What a provider could give, rounded down: a hint for placement, never a promise. Admission decides.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Capacity {
     /// Schedulable, ready nodes.
@@ -21,4 +21,34 @@ pub struct Capacity {
     pub free_brokers: Option<u32>,
     /// Bursts of this root the provider's import policy still admits; `None`: unlimited.
     pub free_bursts: Option<u32>,
+    /// What FluxSetups of the provider leave for bursts of this root, sorted by namespace. A namespace that is not among
+    /// them has no such quota, or the provider's agent is older than this field.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rooms: Vec<NamespaceRoom>,
+}
+
+/// What the FluxSetup of a namespace leaves for bursts of one root now. What is `None` is not limited.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NamespaceRoom {
+    /// Namespace of the root MiniCluster, wherever its bursts go on the provider; `*`: every one that is not named.
+    pub namespace: String,
+    /// Bursts.
+    pub mini_clusters: Option<u32>,
+    /// Brokers, by the `maxSize` of their bursts.
+    pub brokers: Option<u32>,
+    /// Thousandths of a core.
+    pub milli_cores: Option<u64>,
+    /// Memory, in MiB.
+    pub memory_mib: Option<u64>,
+    /// GPUs.
+    pub gpus: Option<u32>,
+}
+
+impl Capacity {
+    /// What is left for bursts of roots in `namespace`; `None`: no FluxSetup limits them, as far as is known.
+    pub fn room(&self, namespace: &str) -> Option<&NamespaceRoom> {
+        let named = |name: &str| self.rooms.iter().find(|room| room.namespace == name);
+        named(namespace).or_else(|| named("*"))
+    }
 }

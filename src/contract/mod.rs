@@ -15,7 +15,7 @@ pub mod preflight;
 pub mod rejection;
 pub mod tunnel;
 
-pub use capacity::Capacity;
+pub use capacity::{Capacity, NamespaceRoom};
 pub use credential::{Credential, CredentialRefusal, CredentialRequest};
 pub use desired::{DesiredBurst, HostedKey, LeadAddress, RootIdentity};
 pub use latest::{DirtySet, Latest};

@@ -21,6 +21,8 @@ pub enum RejectionReason {
     TooManyGpus,
     /// A ResourceQuota of the namespace would be exceeded.
     QuotaExceeded,
+    /// The FluxSetup of the namespace grants the root's cluster nothing, or has no room for it now.
+    NoRoomInQueue,
     /// The provider's owner drains the peer.
     Draining,
     /// No node, or not enough nodes, with the wanted cores or GPUs per broker.
@@ -48,7 +50,7 @@ pub enum RejectionReason {
 
 impl RejectionReason {
     /// Those of this version.
-    pub const KNOWN: [Self; 18] = [
+    pub const KNOWN: [Self; 19] = [
         Self::ImportNotAllowed,
         Self::NamespaceNotAllowed,
         Self::NamespaceNotFound,
@@ -57,6 +59,7 @@ impl RejectionReason {
         Self::TooManyCores,
         Self::TooManyGpus,
         Self::QuotaExceeded,
+        Self::NoRoomInQueue,
         Self::Draining,
         Self::NotEnoughCores,
         Self::RankMapMismatch,
@@ -80,6 +83,7 @@ impl RejectionReason {
             Self::TooManyCores => "TooManyCores",
             Self::TooManyGpus => "TooManyGpus",
             Self::QuotaExceeded => "QuotaExceeded",
+            Self::NoRoomInQueue => "NoRoomInQueue",
             Self::Draining => "Draining",
             Self::NotEnoughCores => "NotEnoughCores",
             Self::RankMapMismatch => "RankMapMismatch",

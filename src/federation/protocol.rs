@@ -88,6 +88,7 @@ mod tests {
             ("REASON", limits::REASON),
             ("WRITE_BATCH", limits::WRITE_BATCH),
             ("LABELS", limits::LABELS),
+            ("ROOMS", limits::ROOMS),
             ("TUNNEL_FRAME", limits::TUNNEL_FRAME),
             ("TUNNEL_PIECE", limits::TUNNEL_PIECE),
             ("TUNNEL_WINDOW", limits::TUNNEL_WINDOW),

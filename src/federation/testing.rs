@@ -231,7 +231,7 @@ impl Outgoing for Cluster {
     }
 
     fn capacity(&self, _peer: &PeerName) -> Option<Capacity> {
-        self.lock().capacity
+        self.lock().capacity.clone()
     }
 }
 

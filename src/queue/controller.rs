@@ -10,12 +10,14 @@ use kube::api::PropagationPolicy;
 use tokio_util::sync::CancellationToken;
 
 use super::claims::Claims;
+use super::guests::Guests;
 use super::job::{self, JobStep, Then};
 use super::nodes::Nodes;
 use super::round::{Round, View, round};
 use super::turnstile::Turnstile;
 use crate::api::flux_job::{FluxJob, FluxJobStatus, JobPhase};
 use crate::api::flux_setup::FluxSetup;
+use crate::api::hosted_burst::HostedBurst;
 use crate::api::labels;
 use crate::api::minicluster::{MiniCluster, Phase};
 use crate::clock::{SharedClock, SystemRng};
@@ -38,6 +40,8 @@ pub struct Queueing {
     setups: Cache<FluxSetup>,
     jobs: Cache<FluxJob>,
     mini_clusters: Cache<MiniCluster>,
+    hosted: Cache<HostedBurst>,
+    guests: Guests,
     applier: Applier,
     events: Events,
     clock: SharedClock,
@@ -54,8 +58,8 @@ impl Queueing {
     /// The queue, and the watches to spawn; they run on standbys too.
     pub fn new(
         clients: &Clients,
-        mini_clusters: Cache<MiniCluster>,
-        nodes: Nodes,
+        (mini_clusters, hosted): (Cache<MiniCluster>, Cache<HostedBurst>),
+        (nodes, guests): (Nodes, Guests),
         events: Events,
         clock: SharedClock,
     ) -> (Arc<Self>, Vec<BoxFuture<'static, ()>>) {
@@ -64,19 +68,23 @@ impl Queueing {
         let (jobs, watch_jobs) = caches::watched::<FluxJob, _>(clients, &everything, SystemRng);
         let rounds = Queue::new(clock.clone());
         let turnstile = Turnstile::new(setups.clone(), jobs.clone(), rounds.clone());
+        guests.leads_to(rounds.clone());
         fn namespace(object: &impl kube::Resource) -> Vec<String> {
             object.meta().namespace.clone().into_iter().collect()
         }
         let (ruled, used) = (setups.clone(), jobs.clone());
+        let ruled_too = setups.clone();
         let subscriptions = vec![
+            hosted.feed(&rounds, move |object| {
+                let here = object.namespace();
+                here.filter(|here| is_ruled(&ruled_too, here)).into_iter().collect()
+            }),
             setups.feed(&rounds, namespace),
             jobs.feed(&rounds, namespace),
             // Most namespaces have no queue.
             mini_clusters.feed(&rounds, move |object| {
-                let here = object.namespace();
-                let counts = ruled.objects().iter().any(|setup| setup.namespace() == here)
-                    || used.of(&ObjectKey::of(object)).is_some();
-                here.filter(|_| counts).into_iter().collect()
+                let counts = |here: &String| is_ruled(&ruled, here) || used.of(&ObjectKey::of(object)).is_some();
+                object.namespace().filter(counts).into_iter().collect()
             }),
         ];
         let queueing = Self {
@@ -84,6 +92,8 @@ impl Queueing {
             setups,
             jobs,
             mini_clusters,
+            hosted,
+            guests,
             applier: Applier::new(clients.writer.clone(), labels::manager::QUEUE),
             events,
             clock,
@@ -101,6 +111,12 @@ impl Queueing {
         self.turnstile.clone()
     }
 
+    /// Nothing is known at the beginning of a leader's scope: to be called before anybody asks.
+    pub fn begin(&self) {
+        self.turnstile.begin();
+        self.guests.begin();
+    }
+
     /// What its worker does, for the metrics.
     pub fn queues(&self) -> Vec<(&'static str, Box<dyn Worked>)> {
         vec![("queue", Box::new(self.rounds.clone()))]
@@ -112,11 +128,13 @@ impl Queueing {
             self.setups.listed().await;
             self.jobs.listed().await;
             self.mini_clusters.listed().await;
+            self.hosted.listed().await;
         };
         tokio::select! {
             () = listed => {}
             () = stop.cancelled() => return,
         }
+        self.guests.listed(self.setups.objects().iter().filter_map(|setup| setup.namespace()).collect());
         // Those included that asked while it was not known whether anybody rules their namespace.
         let namespaces: BTreeSet<String> =
             (self.mini_clusters.objects().iter().filter_map(|object| object.namespace()))
@@ -141,16 +159,23 @@ impl Queueing {
         let asked: BTreeSet<String> = self.turnstile.waiting(namespace).into_iter().collect();
         let granted = self.turnstile.granted();
         let now = self.clock.wall();
-        let view = View {
-            now,
-            setups: &setups,
-            jobs: &jobs,
-            mini_clusters: &mini_clusters,
-            asked: &asked,
-            granted: &granted,
-            nodes: &self.nodes,
-        };
-        let round = self.worked_out(namespace, |claims| round(&view, claims));
+        let hosted = of(self.hosted.objects(), namespace);
+        let names = hosted.iter().map(|hosted| hosted.name_any()).collect();
+        let round = self.guests.around(namespace, &names, |reserved| {
+            let view = View {
+                now,
+                setups: &setups,
+                jobs: &jobs,
+                mini_clusters: &mini_clusters,
+                hosted: &hosted,
+                reserved,
+                asked: &asked,
+                granted: &granted,
+                nodes: &self.nodes,
+            };
+            let mut round = self.worked_out(namespace, |claims| round(&view, claims));
+            (round.standing.take(), round)
+        });
         self.turnstile.turn(namespace, &round, now);
         self.turnstile.retain(&self.alive());
         let Round { setups, jobs, wake, .. } = round;
@@ -245,6 +270,11 @@ impl Queueing {
         };
         self.events.publish(job, notice).await;
     }
+}
+
+/// Whether a namespace has a FluxSetup.
+fn is_ruled(setups: &Cache<FluxSetup>, namespace: &str) -> bool {
+    setups.objects().iter().any(|setup| setup.namespace().as_deref() == Some(namespace))
 }
 
 fn report(run: Run<'_, String, RequestError>) {

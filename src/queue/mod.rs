@@ -14,6 +14,7 @@
 //! | [`job`] | a FluxJob → its MiniCluster, its status | no |
 //! | [`claims`] | what FluxJobs take once they start, worked out once | no |
 //! | [`round`] | all objects of a namespace → what has to be done | no |
+//! | [`guests`] | bursts of peers: whether there is room for one more | no |
 //! | [`turnstile`] | where the reconciler asks before it makes a Job | no |
 //! | [`controller`] | caches, rounds, writes | yes |
 //!
@@ -23,6 +24,7 @@
 
 pub mod claims;
 pub mod controller;
+pub mod guests;
 pub mod job;
 pub mod nodes;
 pub mod room;

@@ -4,6 +4,7 @@ use std::ops::{AddAssign, SubAssign};
 
 use crate::api::flux_setup::{Quota, Usage};
 use crate::api::minicluster::{Amount, MiniClusterSpec};
+use crate::contract::NamespaceRoom;
 use crate::render::quantity::milli;
 use crate::render::rank_map::gpus;
 
@@ -26,11 +27,20 @@ pub struct Room {
 const UNLIMITED: i64 = i64::MAX / 4;
 
 impl Room {
-    /// What a quota has.
+    /// As much as anybody could want.
+    pub const UNLIMITED: Self = Self {
+        mini_clusters: UNLIMITED,
+        brokers: UNLIMITED,
+        milli_cores: UNLIMITED,
+        memory: UNLIMITED,
+        gpus: UNLIMITED,
+    };
+
+    /// What the quota at `path` has.
     ///
     /// # Errors
     /// The field that is no amount.
-    pub fn of_quota(quota: &Quota) -> Result<Self, String> {
+    pub fn of_quota(path: &str, quota: &Quota) -> Result<Self, String> {
         let count = |limit: Option<u32>| limit.map_or(UNLIMITED, i64::from);
         let amount = |field: &str, amount: &Option<Amount>, thousandths: bool| match amount {
             None => Ok(UNLIMITED),
@@ -39,7 +49,7 @@ impl Room {
                 let value = value.and_then(|value| i64::try_from(value).ok()).filter(|value| *value >= 0);
                 value.map(|value| value.min(UNLIMITED)).ok_or_else(|| {
                     format!(
-                        "spec.quota.{field} is {amount}: write an amount such as {}",
+                        "{path}.{field} is {amount}: write an amount such as {}",
                         if thousandths { "64 or 500m" } else { "256Gi" }
                     )
                 })
@@ -75,6 +85,18 @@ impl Room {
         }
     }
 
+    /// What there is of everything in both, and not less than nothing.
+    pub fn least(&self, other: &Self) -> Self {
+        let least = |a: i64, b: i64| a.min(b).max(0);
+        Self {
+            mini_clusters: least(self.mini_clusters, other.mini_clusters),
+            brokers: least(self.brokers, other.brokers),
+            milli_cores: least(self.milli_cores, other.milli_cores),
+            memory: least(self.memory, other.memory),
+            gpus: least(self.gpus, other.gpus),
+        }
+    }
+
     /// Whether all of `part` is there.
     pub fn holds(&self, part: &Self) -> bool {
         self.first_lack(part).is_none()
@@ -100,6 +122,21 @@ impl Room {
             })
             .or_else(|| measured("GiB of memory", (1_i64 << 30) as f64, self.memory, part.memory))
             .or_else(|| counted("GPUs", self.gpus, part.gpus))
+    }
+
+    /// As peers are told that so much is left in a namespace.
+    pub fn told(&self, namespace: &str) -> NamespaceRoom {
+        let left = |amount: i64| (amount < UNLIMITED / 2).then_some(amount.max(0));
+        let count = |amount: i64| left(amount).map(|amount| u32::try_from(amount).unwrap_or(u32::MAX));
+        let amount = |amount: i64| left(amount).and_then(|amount| u64::try_from(amount).ok());
+        NamespaceRoom {
+            namespace: namespace.to_owned(),
+            mini_clusters: count(self.mini_clusters),
+            brokers: count(self.brokers),
+            milli_cores: amount(self.milli_cores),
+            memory_mib: amount(self.memory).map(|bytes| bytes / (1 << 20)),
+            gpus: count(self.gpus),
+        }
     }
 
     /// As users read it.
@@ -164,7 +201,7 @@ mod tests {
     #[test]
     fn what_is_not_written_is_not_limited_and_what_is_no_amount_is_said() {
         let quota: Quota = serde_json::from_value(json!({"brokers": 4, "cpu": "2500m", "memory": "2Gi"})).unwrap();
-        let mut room = Room::of_quota(&quota).unwrap();
+        let mut room = Room::of_quota("spec.quota", &quota).unwrap();
         room -= Room { mini_clusters: 1, brokers: 3, milli_cores: 2000, memory: 1 << 30, gpus: 7 };
         let lacks = |part: Room| room.first_lack(&part).unwrap_or_default();
         assert_eq!(lacks(Room { brokers: 2, ..Room::default() }), "2 brokers are needed, 1 are free");
@@ -173,6 +210,10 @@ mod tests {
         assert!(room.holds(&Room { mini_clusters: 9, gpus: 10_000, ..Room::default() }));
         let wrong: Quota = serde_json::from_value(json!({"memory": "much"})).unwrap();
         let told = "spec.quota.memory is much: write an amount such as 256Gi";
-        assert_eq!(Room::of_quota(&wrong).unwrap_err(), told);
+        assert_eq!(Room::of_quota("spec.quota", &wrong).unwrap_err(), told);
+        room -= Room { brokers: 9, ..Room::default() };
+        let told = room.told("hpc");
+        assert_eq!((told.brokers, told.milli_cores, told.memory_mib), (Some(0), Some(500), Some(1024)));
+        assert_eq!((told.mini_clusters, told.gpus), (None, None), "however much of it is taken");
     }
 }

@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
 use super::claims::Claims;
+use super::guests::{self, Grants, Reserved, Standing};
 use super::job::{self, JobStep, Stage, Then, Word};
 use super::nodes::{Gang, Nodes};
 use super::room::Room;
@@ -19,7 +20,7 @@ use crate::api::flux_setup::{FluxSetup, FluxSetupStatus};
 use crate::api::hosted_burst::HostedBurst;
 use crate::api::labels::{self, reason};
 use crate::api::minicluster::{MiniCluster, MiniClusterSpec, Phase};
-use crate::cluster::caches::controller_of;
+use crate::cluster::caches::{controller_of, controller_uid};
 use crate::cluster::conditions::{self, Statement};
 
 /// Condition of a FluxSetup: it counts.
@@ -42,6 +43,10 @@ pub struct View<'a> {
     pub jobs: &'a [Arc<FluxJob>],
     /// Its MiniClusters.
     pub mini_clusters: &'a [Arc<MiniCluster>],
+    /// Bursts of peers that it hosts.
+    pub hosted: &'a [Arc<HostedBurst>],
+    /// Those that are about to be, by name.
+    pub reserved: &'a BTreeMap<String, Reserved>,
     /// UIDs of MiniClusters that asked for a Job and wait.
     pub asked: &'a BTreeSet<String>,
     /// UIDs of MiniClusters and FluxJobs that were let through in this leader's scope, and when.
@@ -61,6 +66,8 @@ pub struct Round {
     pub start: Vec<String>,
     /// UIDs of FluxJobs that cannot use the room they were given.
     pub back: Vec<String>,
+    /// What is left for bursts of peers; `None`: there is no FluxSetup.
+    pub standing: Option<Standing>,
     /// What the others wait for, by UID.
     pub told: BTreeMap<String, String>,
     /// When to look again though nothing changes.
@@ -115,9 +122,11 @@ fn candidates<'a>(view: &View<'a>, claims: &mut Claims) -> Vec<Candidate<'a>> {
 impl Round {
     fn ruled(&mut self, view: &View<'_>, candidates: &[Candidate<'_>], setup: &Arc<FluxSetup>) {
         let spec = &setup.spec;
-        let quota = match Room::of_quota(&spec.quota) {
-            Ok(quota) => quota,
+        let quota = Room::of_quota("spec.quota", &spec.quota);
+        let (quota, grants) = match quota.and_then(|quota| Ok((quota, Grants::of(setup)?))) {
+            Ok(both) => both,
             Err(sentence) => {
+                self.standing = Some(Standing { setup: setup.name_any(), ..Standing::default() });
                 let told = format!("nothing starts: FluxSetup {}: {sentence}", setup.name_any());
                 self.told = view.asked.iter().map(|uid| (uid.clone(), told.clone())).collect();
                 self.jobs(view, candidates, spec.max_duration_seconds, &BTreeMap::new(), &BTreeSet::new(), &told);
@@ -126,7 +135,7 @@ impl Round {
             }
         };
         let rules = Rules { quota, order: spec.order, backfill: spec.backfill, longest: spec.max_duration_seconds };
-        let Line { running, mut gangs, waiting, wanted, passes } = sort(view, candidates, rules.longest);
+        let Line { running, mut gangs, waiting, wanted, passes, guests } = sort(view, candidates, rules.longest);
         self.start = passes;
         let mut of_nodes = false;
         let mut nodes = |who: &Who| {
@@ -180,14 +189,17 @@ impl Round {
             }
         }
         self.jobs(view, candidates, rules.longest, &jobs, &admitted, &in_line);
+        let standing = Standing { setup: setup.name_any(), open: decided.open, grants, taken: guests };
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let status = FluxSetupStatus {
+            peers: standing.usage(),
             running: count(running.len() + decided.start.len()),
             waiting: count(waiting.len() - decided.start.len()),
             used: decided.used.usage(),
             next,
             ..setup.status.clone().unwrap_or_default()
         };
+        self.standing = Some(standing);
         self.setup(setup, status, Statement::holds(ACTIVE, "Counts", "the queue goes by it"), view.now);
     }
 
@@ -246,6 +258,17 @@ struct Line<'a> {
     wanted: BTreeMap<Who, (Wanted<'a>, Gang)>,
     /// UIDs of MiniClusters that asked, and stand in no line: their FluxJob did.
     passes: Vec<String>,
+    /// What bursts of each peer take.
+    guests: BTreeMap<String, Room>,
+}
+
+impl Line<'_> {
+    /// A burst of a peer: it was let in, and nobody knows when it ends.
+    fn guest(&mut self, peer: &str, room: Room, since: Timestamp, gang: Gang) {
+        *self.guests.entry(peer.to_owned()).or_default() += room;
+        self.gangs.push(gang);
+        self.running.push(Running { room, since, until: None });
+    }
 }
 
 /// Whose spec the nodes are asked about.
@@ -269,6 +292,15 @@ fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], longest: Option<i64>)
     let until = |since: Timestamp, limit: Option<i64>| {
         limit.map(|limit| since.checked_add(jiff::SignedDuration::from_secs(limit)).unwrap_or(Timestamp::MAX))
     };
+    for hosted in view.hosted {
+        let (spec, since) = (&hosted.spec, created(&hosted.metadata.creation_timestamp));
+        let gang = Gang::of(&hosted.namespace().unwrap_or_default(), &spec.slot, &guests::wanted(spec));
+        line.guest(&spec.peer, guests::room_of(spec), since, gang);
+    }
+    for (name, Reserved { peer, wanted, room }) in view.reserved {
+        let namespace = view.setups.first().and_then(|setup| setup.namespace()).unwrap_or_default();
+        line.guest(peer, *room, view.now, Gang::of(&namespace, name, wanted));
+    }
     let admitted = |job: &FluxJob, uid: &str| {
         let granted = view.granted.get(uid).copied();
         let on_record = job.status.as_ref().and_then(|status| status.admitted.as_ref()).map(|Time(since)| *since);
@@ -281,9 +313,14 @@ fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], longest: Option<i64>)
             _ => None,
         })
         .collect();
+    // What a HostedBurst makes counts with that.
+    let guests: BTreeSet<(Option<&str>, Option<&str>)> = (view.hosted.iter())
+        .filter_map(|hosted| Some((Some(hosted.spec.slot.as_str()), Some(hosted.metadata.uid.as_deref()?))))
+        .collect();
     for found in view.mini_clusters {
         let phase = found.status.as_ref().and_then(|status| status.phase);
-        if matches!(phase, Some(Phase::Succeeded | Phase::Failed)) {
+        let is_guest = guests.contains(&(found.metadata.name.as_deref(), controller_uid(&**found)));
+        if is_guest || matches!(phase, Some(Phase::Succeeded | Phase::Failed)) {
             continue;
         }
         let uid = found.uid().unwrap_or_default();
@@ -330,7 +367,7 @@ fn gang(of: &MiniCluster) -> Gang {
     Gang::of(&of.namespace().unwrap_or_default(), &of.name_any(), &of.spec)
 }
 
-/// It has a Job, or had one and is between two. Hosted bursts were let in by the import policy of their peer.
+/// It has a Job, or had one and is between two. What is left of a hosted burst counts until it is gone.
 fn has_job(found: &MiniCluster) -> bool {
     found.status.as_ref().is_some_and(|status| status.incarnation.is_some())
         || controller_of::<HostedBurst>(found).is_some()

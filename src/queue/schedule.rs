@@ -63,6 +63,8 @@ pub struct Schedule<K> {
     pub head: Option<(K, String)>,
     /// What is taken, with those that start.
     pub used: Room,
+    /// What anybody who does not stand in line may take: it delays nobody who does.
+    pub open: Room,
 }
 
 /// Decides who starts. `nodes` is asked last: what the nodes lack for it, `None` if it starts.
@@ -77,7 +79,7 @@ pub fn schedule<K: Ord + Clone>(
     running.iter().for_each(|one| used += one.room);
     let mut free = rules.quota;
     free -= used;
-    let mut schedule = Schedule { start: Vec::new(), never: Vec::new(), head: None, used };
+    let mut schedule = Schedule { start: Vec::new(), never: Vec::new(), head: None, used, open: Room::default() };
     let mut line: Vec<&Waiting<K>> = Vec::with_capacity(waiting.len());
     for one in waiting {
         match never(rules, one) {
@@ -88,6 +90,8 @@ pub fn schedule<K: Ord + Clone>(
     line.sort_by(|a, b| rank(rules, a).cmp(&rank(rules, b)));
     let mut started: Vec<Running> = Vec::new();
     let mut behind: Option<Gap> = None;
+    // Whether it is known what the head leaves over.
+    let mut surveyed = true;
     for one in line {
         let fits = free.holds(&one.room);
         match &mut behind {
@@ -96,6 +100,7 @@ pub fn schedule<K: Ord + Clone>(
                 let lack = free.first_lack(&one.room).unwrap_or_default();
                 schedule.head = Some((one.key.clone(), lack));
                 if !rules.backfill {
+                    surveyed = false;
                     break;
                 }
                 behind = Some(Gap::before(one, rules, running.iter().chain(&started)));
@@ -113,6 +118,7 @@ pub fn schedule<K: Ord + Clone>(
             }
             // Which nodes come free when is nobody's to know: whatever passed it could delay it.
             schedule.head = Some((one.key.clone(), lack));
+            surveyed = false;
             break;
         }
         free -= one.room;
@@ -121,6 +127,11 @@ pub fn schedule<K: Ord + Clone>(
         started.push(Running { room: one.room, since: now, until });
         schedule.start.push(one.key.clone());
     }
+    schedule.open = match behind {
+        _ if !surveyed => Room::default(),
+        Some(gap) => gap.spare.least(&free),
+        None => free.least(&free),
+    };
     schedule
 }
 

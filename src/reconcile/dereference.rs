@@ -130,6 +130,12 @@ impl Caches {
         let mut bursts: Vec<Burst> = self.bursts.controlled_by(&uid).iter().map(|burst| (**burst).clone()).collect();
         bursts.sort_by_key(|burst| burst.spec.index);
         let hosted = controller_of::<HostedBurst>(&*mini_cluster).and_then(|owner| self.hosted.of(&owner));
+        // Anybody may write an owner: only what is made for the burst is its MiniCluster, and passes the queue.
+        let hosted = hosted.filter(|hosted| {
+            hosted.metadata.uid.is_some()
+                && controller_uid(mini_cluster.meta()) == hosted.metadata.uid.as_deref()
+                && mini_cluster.metadata.name.as_ref() == Some(&hosted.spec.slot)
+        });
         let lead = match job.facts() {
             Some(facts) => {
                 let pods = self.lead_pods.controlled_by(&facts.uid);

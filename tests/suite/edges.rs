@@ -12,7 +12,7 @@ const EDGES: [(&str, &[&str]); 9] = [
     ("cluster", &["api"]),
     ("reconcile", &["api", "flux", "render", "cluster"]),
     ("bursting", &["api", "flux", "contract", "render", "cluster"]),
-    ("queue", &["api", "render", "cluster"]),
+    ("queue", &["api", "contract", "render", "cluster"]),
     ("federation", &["contract", "flux"]),
     ("webhook", &["api"]),
     ("admin", &["contract"]),

@@ -78,7 +78,7 @@ pub struct Table {
 
 impl Table {
     /// A table with these column heads.
-    pub fn new<const N: usize>(header: [&str; N]) -> Self {
+    pub fn new<'a>(header: impl IntoIterator<Item = &'a str>) -> Self {
         let mut builder = Builder::default();
         builder.push_record(header);
         Self { builder, rows: 0 }

@@ -10,7 +10,6 @@ use anyhow::Context;
 use futures::future::BoxFuture;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tributary::bursting::nodes::{Amounts, NodeChoice};
 use tributary::bursting::timing::Times;
 use tributary::bursting::{Bursting, BurstingConfig};
 use tributary::clock::{SharedClock, SystemRng};
@@ -29,8 +28,7 @@ use tributary::federation::tunnel::{TunnelMetrics, TunnelPorts};
 use tributary::federation::wire::version::WireVersions;
 use tributary::metrics::Metrics;
 use tributary::queue::controller::Queueing;
-use tributary::queue::nodes::Nodes;
-use tributary::queue::room::Room;
+use tributary::queue::guests::Guests;
 use tributary::reconcile::Controller;
 use tributary::reconcile::watches::Watches;
 use tributary::render;
@@ -43,6 +41,7 @@ use crate::figures::IdentityInUse;
 use crate::identity::Source;
 use crate::local_status::Local;
 use crate::queries::Queries;
+use crate::queue_ports::{Granted, nodes_of};
 use crate::trust::{Taker, Teller};
 use crate::webhook::Webhook;
 
@@ -107,11 +106,12 @@ impl Leader {
     /// A leader, and the watches its controllers need besides the shared ones.
     pub fn new(config: &Config, parts: Parts) -> (Self, Vec<BoxFuture<'static, ()>>) {
         let Watches { mini_clusters, bursts, hosted, peers } = parts.watches.clone();
+        let guests = Guests::default();
         let (bursting, mut filling) = Bursting::new(BurstingConfig {
             clients: parts.clients.clone(),
             mini_clusters,
             bursts,
-            hosted,
+            hosted: hosted.clone(),
             peers,
             events: parts.events.clone(),
             cluster: PeerName::from(config.cluster.name.as_str()),
@@ -120,11 +120,12 @@ impl Leader {
             traces: parts.traces.clone(),
             times: times(config.bursting),
             address: own_address(config),
+            grants: Arc::new(Granted(guests.clone())),
         });
         let (queueing, more) = Queueing::new(
             &parts.clients,
-            parts.watches.mini_clusters.clone(),
-            nodes_of(&bursting),
+            (parts.watches.mini_clusters.clone(), hosted),
+            (nodes_of(&bursting), guests),
             parts.events.clone(),
             parts.clock.clone(),
         );
@@ -158,31 +159,12 @@ impl Leader {
     pub fn begin(&self, term: &mut Term) {
         let epoch = Epoch(term.epoch().transitions);
         // Before anybody asks.
-        self.queueing.turnstile().begin();
+        self.queueing.begin();
         term.spawn("the queue", self.queueing.clone().run(term.stop()));
         term.spawn("the MiniCluster controller", self.controller.clone().run(term.stop()));
         term.spawn("the keeper of the webhook", self.federation.parts.webhook.clone().keep(term.stop()));
         term.spawn("the federation", self.federation.clone().run(epoch, term.stop()));
     }
-}
-
-/// What the nodes have room for, by what bursting sees of them.
-fn nodes_of(bursting: &Arc<Bursting>) -> Nodes {
-    let bursting = bursting.clone();
-    Arc::new(move |spec, gang, coming| {
-        let amounts = |room: &Room| Amounts { milli_cores: room.milli_cores, memory: room.memory, gpus: room.gpus };
-        let choice = NodeChoice {
-            selector: &spec.pod.node_selector,
-            affinity: &spec.pod.node_affinity,
-            tolerations: &spec.pod.tolerations,
-        };
-        let coming: Vec<_> = coming
-            .iter()
-            .map(|one| (one.namespace.as_str(), one.name.as_str(), one.brokers, amounts(&one.each)))
-            .collect();
-        let lacking = bursting.lacking(choice, (amounts(&gang.each), gang.brokers), &coming);
-        (lacking > 0).then(|| format!("the nodes have no room for {lacking} of its {} brokers", gang.brokers))
-    })
 }
 
 /// Where pods reach this agent: as configured, else its pod's first address.

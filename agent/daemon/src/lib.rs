@@ -34,6 +34,7 @@ pub mod leader;
 pub mod local_status;
 pub mod log_level;
 pub mod queries;
+pub mod queue_ports;
 pub mod traces;
 pub mod trust;
 pub mod upstream;

@@ -265,12 +265,15 @@ fn room(desired: &DesiredBurst, pod: &PodTemplate, facts: &Facts<'_>) -> Result<
 
 /// Namespace and name an offer would take: the root's namespace, or what the policy makes of it.
 pub fn slot_key(peer: &PeerName, desired: &DesiredBurst, import: Option<&ImportPolicy>) -> SlotKey {
-    let theirs = &desired.root.namespace;
-    let namespace = match import.and_then(|import| import.target_namespace.as_deref()).filter(|text| !text.is_empty()) {
+    (target_namespace(peer, &desired.root.namespace, import), desired.slot.clone())
+}
+
+/// The namespace here for bursts of roots in `theirs`.
+pub fn target_namespace(peer: &PeerName, theirs: &str, import: Option<&ImportPolicy>) -> String {
+    match import.and_then(|import| import.target_namespace.as_deref()).filter(|text| !text.is_empty()) {
         Some(template) => template.replace("{peer}", peer.as_str()).replace("{namespace}", theirs),
-        None => theirs.clone(),
-    };
-    (namespace, desired.slot.clone())
+        None => theirs.to_owned(),
+    }
 }
 
 /// Whether a namespace can have this name: a DNS label (RFC 1123).

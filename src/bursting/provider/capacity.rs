@@ -2,23 +2,28 @@
 
 use std::collections::BTreeMap;
 
-use super::admission::limit;
+use super::admission::{limit, target_namespace};
 use super::ledger::Ledger;
 use crate::api::peer::ImportPolicy;
 use crate::bursting::nodes::{self, NodeView, PodView};
-use crate::contract::{Capacity, PeerName};
+use crate::contract::{Capacity, NamespaceRoom, PeerName};
 
-/// The capacity that `peer` is told: what is free on nodes without taints, and what its import policy leaves.
+/// The capacity that `peer` is told: what is free on nodes without taints, what its import policy leaves, and what
+/// FluxSetups leave (`left`, by namespaces of this cluster).
 pub fn capacity(
     peer: &PeerName,
     import: Option<&ImportPolicy>,
-    nodes: &BTreeMap<String, NodeView>,
-    pods: &[PodView],
+    (nodes, pods): (&BTreeMap<String, NodeView>, &[PodView]),
     ledger: &Ledger,
+    left: Vec<NamespaceRoom>,
 ) -> Capacity {
     let free = nodes::free(nodes, pods, &ledger.brokers(), &|node| node.taints.is_empty());
     let cores = |milli: i64| u32::try_from(milli.max(0) / 1000).unwrap_or(u32::MAX);
     let held = ledger.held_by(peer, None);
+    let mut rooms: Vec<NamespaceRoom> = (import.into_iter())
+        .flat_map(|import| left.iter().flat_map(|room| as_they_name_it(peer, import, room)))
+        .collect();
+    rooms.sort();
     // Without an import nothing may be placed at all.
     let left = |limit: Option<u32>, held: u32| match import {
         None => Some(0),
@@ -36,7 +41,31 @@ pub fn capacity(
         largest_free_node_cores: free.values().map(|node| cores(node.milli_cores)).max().unwrap_or(0),
         free_brokers: left(import.and_then(|import| limit(import.max_brokers)), held.brokers),
         free_bursts: left(import.and_then(|import| limit(import.max_bursts)), held.bursts),
+        rooms,
     }
+}
+
+/// The same room under the names of the peer's namespaces whose bursts go there. Other namespaces of this cluster are
+/// nobody's business.
+fn as_they_name_it(peer: &PeerName, import: &ImportPolicy, room: &NamespaceRoom) -> Vec<NamespaceRoom> {
+    let goes_here = |theirs: &str| target_namespace(peer, theirs, Some(import)) == room.namespace;
+    let mut theirs: Vec<String> =
+        import.namespaces.iter().filter(|name| *name != "*" && goes_here(name)).cloned().collect();
+    if import.namespaces.iter().any(|name| name == "*") {
+        let unnamed = |name: &String| name == "*" || !import.namespaces.contains(name);
+        theirs.extend(original(peer, import, &room.namespace).filter(unnamed));
+    }
+    theirs.into_iter().map(|namespace| NamespaceRoom { namespace, ..room.clone() }).collect()
+}
+
+/// Whose bursts go to `here` where any namespace is allowed; `*`: all.
+fn original(peer: &PeerName, import: &ImportPolicy, here: &str) -> Option<String> {
+    const NAMESPACE: &str = "{namespace}";
+    let template = import.target_namespace.as_deref().filter(|text| !text.is_empty()).unwrap_or(NAMESPACE);
+    let template = template.replace("{peer}", peer.as_str());
+    let Some((before, after)) = template.split_once(NAMESPACE) else { return (template == here).then(|| "*".into()) };
+    let theirs = here.strip_prefix(before)?.strip_suffix(after).filter(|name| !name.is_empty())?;
+    (target_namespace(peer, theirs, Some(import)) == here).then(|| theirs.to_owned())
 }
 
 #[cfg(test)]
@@ -58,11 +87,37 @@ mod tests {
             ..PodView::default()
         };
         let import = ImportPolicy { max_brokers: Some(5), ..ImportPolicy::default() };
-        let seen = capacity(&"east".into(), Some(&import), &nodes, &[pod], &Ledger::default());
+        let seen = capacity(&"east".into(), Some(&import), (&nodes, &[pod]), &Ledger::default(), Vec::new());
         assert_eq!((seen.nodes, seen.free_cores, seen.largest_free_node_cores), (2, 9, 5));
         assert_eq!((seen.free_memory_mib, seen.free_gpus), (2048, 2));
         assert_eq!((seen.free_brokers, seen.free_bursts), (Some(5), None));
-        let closed = capacity(&"east".into(), None, &nodes, &[], &Ledger::default());
+        let closed = capacity(&"east".into(), None, (&nodes, &[]), &Ledger::default(), Vec::new());
         assert_eq!((closed.free_brokers, closed.free_bursts), (Some(0), Some(0)));
+    }
+
+    #[test]
+    fn rooms_are_told_by_the_names_of_those_who_ask() {
+        let told = |namespaces: &[&str], target: Option<&str>| {
+            let import = ImportPolicy {
+                namespaces: namespaces.iter().map(|name| (*name).to_owned()).collect(),
+                target_namespace: target.map(str::to_owned),
+                ..ImportPolicy::default()
+            };
+            let left = ["hpc", "burst-east-ml"].map(|name| NamespaceRoom {
+                namespace: name.into(),
+                brokers: Some(4),
+                ..NamespaceRoom::default()
+            });
+            let seen =
+                capacity(&"east".into(), Some(&import), (&BTreeMap::new(), &[]), &Ledger::default(), left.to_vec());
+            seen.rooms.into_iter().map(|room| room.namespace).collect::<Vec<_>>()
+        };
+        assert_eq!(told(&["hpc", "ml"], None), ["hpc"], "the others are none of theirs");
+        assert_eq!(told(&["*"], None), ["burst-east-ml", "hpc"]);
+        assert_eq!(told(&["*"], Some("burst-{peer}-{namespace}")), ["ml"]);
+        assert_eq!(told(&["ml", "b"], Some("burst-{peer}-{namespace}")), ["ml"]);
+        assert_eq!(told(&["*", "b"], Some("hpc")), ["*", "b"], "all go to one");
+        assert_eq!(told(&["a", "b"], Some("hpc")), ["a", "b"]);
+        assert_eq!(told(&[], None), [""; 0]);
     }
 }

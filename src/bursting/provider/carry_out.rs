@@ -51,6 +51,12 @@ impl Provider {
                 let Some(Wanted::Burst(desired)) = claims.get(&claim) else { return Ok(()) };
                 // Promised before anything is written, so that nobody else gets the same room.
                 lock(&self.state).ledger.reserve(key, &claim.0, desired);
+                if !self.shared.grants.take(&wanted) {
+                    // Somebody of the namespace was faster: the next step says so.
+                    lock(&self.state).ledger.cancel(key);
+                    self.queue.mark(key.clone());
+                    return Ok(());
+                }
                 let began = self.shared.now().wall;
                 let admission = self.admit(key, &claim.0, peers, *wanted, &admitted).await;
                 match admission {

@@ -172,6 +172,10 @@ impl Provider {
         let object = ObjectKey::namespaced(&key.0, &key.1);
         let claims: BTreeMap<ClaimKey, Wanted> = self.claims().slots.remove(&key).unwrap_or_default();
         let hosted = self.fresh.of(&object, shared.caches.hosted.of(&object));
+        if hosted.is_none() {
+            // Let in and not made; or gone.
+            shared.grants.give_back(&key);
+        }
         let mini_cluster = shared.caches.mini_clusters.of(&object);
         let (peers, nodes, pods) = (shared.peers(), shared.caches.node_views(), shared.caches.pod_views());
         let own_pods: Vec<_> =
@@ -205,6 +209,7 @@ impl Provider {
             mini_cluster: mini_cluster.as_deref(),
             pods: &own_pods,
             facts: &facts,
+            grants: &*shared.grants,
             own_ranges: &shared.own_ranges(),
             inlet: &hosted
                 .as_deref()
@@ -284,7 +289,9 @@ impl Provider {
         drop(state);
         let told = |name: &PeerName| {
             let peer = peers.get(name)?;
-            peer.sees_capacity.then(|| super::capacity::capacity(name, peer.import.as_ref(), &nodes, &pods, &ledger))
+            let left = self.shared.grants.left(name);
+            let import = peer.import.as_ref();
+            peer.sees_capacity.then(|| super::capacity::capacity(name, import, (&nodes, &pods), &ledger, left))
         };
         for name in peers.keys() {
             self.shared.exchange.set_capacity(name, told(name));

@@ -12,6 +12,7 @@
 //! | [`materialize`] | the objects of a hosted burst | no |
 //! | [`memory`] | what is remembered between steps | no |
 //! | [`capacity`] | what peers are told of free room | no |
+//! | [`grants`] | the port to the queues of namespaces: what FluxSetups leave | no |
 //! | [`quota`], [`egress`] | what quotas leave, and where hosted pods may connect to | no |
 //! | `controller`, `carry_out`, `taking` | the driver of all this | yes |
 pub mod admission;
@@ -22,6 +23,7 @@ pub(in crate::bursting) mod controller;
 pub mod egress;
 mod ending;
 mod gateway;
+pub mod grants;
 mod keeping;
 pub mod lease;
 pub mod ledger;

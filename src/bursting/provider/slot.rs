@@ -13,6 +13,7 @@ use std::time::Duration;
 use super::admission::{self, Admitted, Facts};
 use super::ending::{self, Reason};
 use super::gateway::Removal;
+use super::grants::Grants;
 use super::keeping;
 use super::ledger::SlotKey;
 use super::materialize::{self, Materials};
@@ -78,6 +79,8 @@ pub struct SlotView<'a> {
     pub pods: &'a [PodView],
     /// What admission needs; its `import` is looked up per claim.
     pub facts: &'a Facts<'a>,
+    /// What FluxSetups leave.
+    pub grants: &'a dyn Grants,
     /// Pod and service ranges of this cluster, as far as known.
     pub own_ranges: &'a [Range],
     /// Where the connections of a burst are taken that is reached through the agents' own connection: at our agent; or why
@@ -290,6 +293,12 @@ fn offered(view: &SlotView<'_>, key: &ClaimKey, desired: &DesiredBurst, step: &m
         let message = format!("the cluster UID of {peer} is not known yet");
         return Err(Rejection::new(RejectionReason::Other("UnknownCluster".into()), message));
     };
+    let hosted = materialize::hosted_burst(&view.key.0, peer, &root_cluster, desired, &admitted.template);
+    match view.grants.ask(&hosted) {
+        Some(Ok(())) => {}
+        Some(Err(message)) => return Err(Rejection::new(RejectionReason::NoRoomInQueue, message)),
+        None => return Ok(()),
+    }
     let generation = peer_view.and_then(|peer| peer.generation);
     let (incarnation, offer) = (&desired.root.incarnation, &desired.offer);
     let fingerprint = format!("{incarnation}/{}/{generation:?}/{offer}", desired.generation);
@@ -300,7 +309,6 @@ fn offered(view: &SlotView<'_>, key: &ClaimKey, desired: &DesiredBurst, step: &m
             Err(rejection.clone())
         }
         None => {
-            let hosted = materialize::hosted_burst(&view.key.0, peer, &root_cluster, desired, &admitted.template);
             step.changes.push(Change::Admit {
                 claim: key.clone(),
                 fingerprint,

@@ -343,7 +343,7 @@ impl Draft<'_> {
 
     /// No answer that counts: an offer is on its way, or this agent has just started.
     fn unanswered(&mut self, peer: &PeerName) {
-        let wish = offer::wish(&self.view.burst.spec);
+        let wish = offer::wish(self.view.burst);
         let untouched = self.is_untouched(peer);
         let asked = self.view.peers.get(peer).is_some_and(|view| place::eligible(&wish, peer, view));
         if untouched && !asked {
@@ -373,7 +373,7 @@ impl Draft<'_> {
             excluded.entry(peer).or_insert(text);
             self.wake_in(left);
         }
-        match place::place(&offer::wish(&view.burst.spec), view.peers, view.claimed, &excluded) {
+        match place::place(&offer::wish(view.burst), view.peers, view.claimed, &excluded) {
             Ok(peer) => {
                 self.notes.push(Note::normal("Placed", format!("placed on {peer}")));
                 self.set(BurstPhase::Offered, format!("offered to {peer}, which has not answered yet"));

@@ -271,7 +271,7 @@ impl Root {
             let key = ObjectKey::of(&*burst);
             let peer = burst.status.as_ref().and_then(|status| status.peer.clone());
             if let (Some(peer), false) = (peer, key == *besides) {
-                claimed.entry(peer.into()).or_default().add(&offer::wish(&burst.spec));
+                claimed.entry(peer.into()).or_default().add(&offer::wish(&burst));
             }
         }
         claimed

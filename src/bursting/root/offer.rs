@@ -26,7 +26,7 @@ pub fn recipients(burst: &Burst, peers: &BTreeMap<PeerName, PeerView>) -> BTreeS
         // What is there goes; the ranks stay the peer's own until it says that nothing is left.
         return if peers.get(&peer).is_some_and(PeerView::is_leaving) { BTreeSet::new() } else { [peer].into() };
     }
-    let wish = wish(&burst.spec);
+    let wish = wish(burst);
     let asked = |name: &PeerName| {
         peers.get(name).is_some_and(|peer| eligible(&wish, name, peer) && peer.in_session() && !peer.is_leaving())
     };
@@ -94,12 +94,16 @@ pub fn desired(burst: &Burst) -> DesiredBurst {
 }
 
 /// What placement needs to know of a Burst.
-pub fn wish(spec: &BurstSpec) -> Wish {
+pub fn wish(burst: &Burst) -> Wish {
+    let spec = &burst.spec;
     Wish {
+        namespace: burst.metadata.namespace.clone().unwrap_or_default(),
         size: spec.size,
         max_size: spec.max_size,
         cores: spec.cores,
         gpus: spec.gpus,
+        // Admission counts it.
+        memory_mib: 0,
         peers: spec.peers.iter().map(|name| name.as_str().into()).collect(),
         selector: spec.selector.clone(),
     }

@@ -9,11 +9,13 @@ use std::fmt;
 
 use crate::api::selector::PeerSelector;
 use crate::bursting::peers::PeerView;
-use crate::contract::{Capacity, PeerName};
+use crate::contract::{Capacity, NamespaceRoom, PeerName};
 
 /// What a burst needs, and where its user wants it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Wish {
+    /// Namespace of the root.
+    pub namespace: String,
     /// Brokers wanted now.
     pub size: u32,
     /// Brokers that quotas must have room for.
@@ -22,6 +24,8 @@ pub struct Wish {
     pub cores: u32,
     /// GPUs per broker.
     pub gpus: u32,
+    /// Memory per broker, in MiB, as far as it is known.
+    pub memory_mib: u64,
     /// Peers by name, best first.
     pub peers: Vec<PeerName>,
     /// By labels of the ClusterPeers; counts if no peer is named.
@@ -174,8 +178,8 @@ fn able(
     if peer.flapping {
         return Err("its connection keeps breaking".into());
     }
-    let Some(capacity) = peer.capacity else { return Ok(Fit::Unknown) };
-    Ok(match room(wish, &capacity, claimed.get(name).copied().unwrap_or_default()) {
+    let Some(capacity) = &peer.capacity else { return Ok(Fit::Unknown) };
+    Ok(match room(wish, capacity, claimed.get(name).copied().unwrap_or_default()) {
         Ok(spare) => Fit::Roomy(spare),
         Err(reason) => Fit::Short(reason),
     })
@@ -192,9 +196,31 @@ fn room(wish: &Wish, capacity: &Capacity, claimed: Claimed) -> Result<u32, Strin
     if let Some(free) = capacity.free_brokers {
         short("brokers", wish.max_size, free.saturating_sub(claimed.brokers))?;
     }
+    if let Some(left) = capacity.room(&wish.namespace) {
+        granted(wish, left)?;
+    }
     short("cores on one node", wish.cores, capacity.largest_free_node_cores)?;
     short("GPUs", wish.size.saturating_mul(wish.gpus), capacity.free_gpus.saturating_sub(claimed.gpus))?;
     short("cores", wish.size.saturating_mul(wish.cores), capacity.free_cores.saturating_sub(claimed.cores))
+}
+
+/// Whether the FluxSetup over there leaves enough. It counts what a burst may grow to.
+fn granted(wish: &Wish, left: &NamespaceRoom) -> Result<(), String> {
+    let NamespaceRoom { namespace: _, mini_clusters, brokers, milli_cores, memory_mib, gpus } = left;
+    let of_all = |each: u64| each.saturating_mul(wish.max_size.into());
+    let amounts = [
+        ("burst", 1, mini_clusters.map(u64::from)),
+        ("brokers", of_all(1), brokers.map(u64::from)),
+        ("cores", of_all(wish.cores.into()), milli_cores.map(|milli| milli / 1000)),
+        ("MiB of memory", of_all(wish.memory_mib), *memory_mib),
+        ("GPUs", of_all(wish.gpus.into()), gpus.map(u64::from)),
+    ];
+    for (what, wanted, left) in amounts {
+        if let Some(left) = left.filter(|left| wanted > *left) {
+            return Err(format!("{wanted} {what} wanted, its FluxSetup leaves {left}"));
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -288,6 +314,25 @@ mod tests {
             "away: not connected; north: 10 cores wanted, 4 free; silent: refused: PolicyForbids; \
              west: 10 cores wanted, 8 free"
         );
+    }
+
+    #[test]
+    fn what_a_flux_setup_leaves_is_what_there_is() {
+        let mut west = peer(64, &[]);
+        let room = |namespace: &str, brokers| NamespaceRoom {
+            namespace: namespace.into(),
+            brokers: Some(brokers),
+            ..NamespaceRoom::default()
+        };
+        west.capacity.as_mut().unwrap().rooms = vec![room("*", 2), room("hpc", 3)];
+        let peers = [("west".into(), west)].into();
+        let placed = |namespace: &str, size| {
+            let wish = Wish { namespace: namespace.into(), ..wish(size) };
+            place(&wish, &peers, &BTreeMap::new(), &BTreeMap::new()).map_err(|none| none.to_string())
+        };
+        assert_eq!(placed("hpc", 3), Ok("west".into()));
+        assert_eq!(placed("hpc", 4), Err("west: 4 brokers wanted, its FluxSetup leaves 3".into()));
+        assert_eq!(placed("other", 3), Err("west: 3 brokers wanted, its FluxSetup leaves 2".into()));
     }
 
     proptest! {

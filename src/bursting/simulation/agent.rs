@@ -175,6 +175,7 @@ impl Agent {
                 mini_cluster: cluster.mini_clusters.get(&key),
                 pods: &own,
                 facts: &facts,
+                grants: &cluster.grants(),
                 own_ranges: &[],
                 inlet: &Err(String::new()),
                 memory: &memory,

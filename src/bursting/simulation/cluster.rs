@@ -7,6 +7,7 @@ use crate::api::hosted_burst::HostedBurst;
 use crate::api::minicluster::{MiniCluster, MiniClusterStatus};
 use crate::api::peer::ClusterPeer;
 use crate::bursting::nodes::{Amounts, NodeView, PodView};
+use crate::bursting::provider::grants::Few;
 use crate::bursting::provider::ledger::SlotKey;
 use crate::bursting::provider::materialize::Materials;
 use crate::bursting::root::plan::PlanChange;
@@ -41,6 +42,8 @@ pub(super) struct Cluster {
     pub(super) jobs: BTreeMap<SlotKey, Job>,
     /// Writes since the beginning.
     pub(super) writes: u64,
+    /// What its FluxSetup grants to bursts of peers together: brokers.
+    pub(super) granted: Option<u32>,
     /// Not 0: the API server refuses one write in eight, by this seed.
     pub(super) faults: u64,
 }
@@ -48,6 +51,10 @@ pub(super) struct Cluster {
 impl Cluster {
     pub(super) fn new(name: &str) -> Self {
         Self { name: name.into(), ..Self::default() }
+    }
+
+    pub(super) fn grants(&self) -> Few {
+        Few { limit: self.granted, taken: self.hosted.values().map(|hosted| hosted.spec.max_size).sum() }
     }
 
     pub(super) fn uid(&mut self) -> String {

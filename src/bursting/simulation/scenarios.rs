@@ -72,6 +72,33 @@ fn a_cut_at_whatever_moment_ends_well() {
     }
 }
 
+/// What a FluxSetup over there does not grant is asked for until it does: the peer takes it then, by itself. What is there
+/// stays, whatever becomes of the grant.
+#[test]
+fn a_burst_waits_at_the_door_of_a_namespace_until_its_flux_setup_has_room() {
+    let mut world = World::new();
+    world.cluster("west").granted = Some(4);
+    world.apply("east", "lake", 1, ("west", 3));
+    world.until(20, "the first is in", |world| world.ready_on("west"));
+    world.apply("east", "pond", 1, ("west", 2));
+    world.run(60);
+    let pond = world.clusters["east"].bursts["pond-burst-0"].status.clone().unwrap();
+    assert_eq!((pond.phase, pond.refusals[0].reason.as_str()), (BurstPhase::Rejected, "NoRoomInQueue"));
+    assert_eq!(world.clusters["west"].hosted.len(), 1, "nothing of it is made that would wait there");
+    for name in ["east", "west"] {
+        world.restart(name);
+        world.run(30);
+        assert_eq!(world.clusters["west"].hosted.len(), 1, "{name} asks, and is asked, anew");
+    }
+    world.cluster("west").granted = Some(6);
+    let made =
+        |world: &World| world.clusters["west"].mini_clusters.contains_key(&("flux".into(), "pond-burst-0".into()));
+    world.until(20, "the second is in", made);
+    world.cluster("west").granted = Some(0);
+    world.run(60);
+    assert!(world.ready_on("west") && made(&world), "what is there stays");
+}
+
 /// Ten minutes without a network, from any second of a burst's life on, while words take seconds, sessions break and
 /// clocks are hours apart. The same ranks never run twice (checked each second), and nothing is left over.
 #[test]

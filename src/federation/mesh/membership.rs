@@ -238,7 +238,7 @@ impl Membership {
         let old = std::mem::replace(&mut peer.report, new);
         if report::is_transition(&old, &peer.report) {
             let (peer, report) = (name.clone(), peer.report.clone());
-            self.actions.push_back(Action::Report { peer, report });
+            self.actions.push_back(Action::Report { peer, report: Box::new(report) });
         }
     }
 }

@@ -191,7 +191,7 @@ pub enum Action {
         /// Of whom.
         peer: PeerName,
         /// Without the round-trip time.
-        report: PeerReport,
+        report: Box<PeerReport>,
     },
     /// A peer did something it should not.
     Misbehaved {

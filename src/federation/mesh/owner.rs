@@ -404,7 +404,7 @@ impl Owner {
                 let connection = self.membership.preferred(&peer).and_then(|id| self.connections.get(&id));
                 let rtt = connection.and_then(|connection| connection.link.rtt());
                 report.rtt_micros = rtt.and_then(|rtt| u64::try_from(rtt.as_micros()).ok());
-                incoming.peer_report(&peer, report);
+                incoming.peer_report(&peer, *report);
             }
             Action::Forget { peer } => tracing::info!(%peer, "peer forgotten"),
         }

@@ -24,7 +24,7 @@ pub(super) fn of(peer: &Peer, flapping: bool, now: Now) -> PeerReport {
         cluster_uid: hello.map(|hello| hello.cluster_uid.clone()),
         labels: hello.map(|hello| hello.labels.clone()).unwrap_or_default(),
         // Of a peer that is gone, nobody knows what it could give.
-        capacity: peer.capacity.filter(|_| connected),
+        capacity: peer.capacity.clone().filter(|_| connected),
         rtt_micros: None,
         control: None,
         tunnel: None,

@@ -107,7 +107,7 @@ impl Established {
         match message {
             Message::Heartbeat(capacity) | Message::Capacity(capacity) if apart == self.capacity_is_apart() => {
                 if self.capacity != capacity {
-                    self.capacity = capacity;
+                    self.capacity.clone_from(&capacity);
                     events.push_back(Event::Capacity(capacity));
                 }
             }
@@ -193,7 +193,8 @@ impl Established {
         }
         if std::mem::take(&mut self.look_at_capacity) {
             let capacity = outgoing.capacity(&speaker.peer);
-            if std::mem::replace(&mut self.told_capacity, capacity) != capacity {
+            if self.told_capacity != capacity {
+                self.told_capacity.clone_from(&capacity);
                 return Some((Message::Capacity(capacity), Lane::Control));
             }
         }

@@ -88,6 +88,11 @@ pub const TUNNEL_CONNECTIONS_PER_PEER: usize = 2_048;
 /// Labels of a cluster in its hello. The longest of Kubernetes take 25 KiB.
 pub const LABELS: usize = 64;
 
+/// Namespaces whose FluxSetup is told of with the capacity. More of them are not told of: whoever is refused there hears of
+/// it then.
+pub const ROOMS: usize = 256;
+
+const _: () = assert!(ROOMS * (WORD + 64) < CONTROL_FRAME / 8, "what is told of namespaces is little of a frame");
 const _: () = assert!(TUNNEL_PIECE <= TUNNEL_FLOOR && TUNNEL_FLOOR <= TUNNEL_WINDOW, "every connection goes on");
 const _: () = assert!(KEYS_PER_PEER * 80 < CONTROL_FRAME, "a summary of all keys fits a frame");
 const _: () = assert!(TRUST_BUNDLE + ENDPOINTS * 512 < ENROL_FRAME, "a cluster fits the frame it introduces itself in");

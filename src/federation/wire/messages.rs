@@ -14,10 +14,13 @@ use super::frame::{self, TooLarge};
 use super::version::{WireVersion, WireVersions};
 use super::{limits, proto};
 use crate::contract::ports::StateKey;
-use crate::contract::{BurstUid, Capacity, ClusterUid, Epoch, PeerName};
+use crate::contract::{BurstUid, Capacity, ClusterUid, Epoch, NamespaceRoom, PeerName};
 
 /// More free memory than any cluster has: the API server takes whole numbers up to 2^53 only.
 const MEMORY_MIB: u64 = 1 << 50;
+
+/// Likewise, in thousandths of a core.
+const MILLI_CORES: u64 = 1 << 50;
 
 /// One control message.
 #[derive(Clone, PartialEq, Debug)]
@@ -299,8 +302,23 @@ impl From<Capacity> for proto::Capacity {
             largest_free_node_cores,
             free_brokers,
             free_bursts,
+            rooms,
         } = capacity;
-        Self { nodes, free_cores, free_memory_mib, free_gpus, largest_free_node_cores, free_brokers, free_bursts }
+        let room = |room: NamespaceRoom| {
+            let NamespaceRoom { namespace, mini_clusters, brokers, milli_cores, memory_mib, gpus } = room;
+            proto::NamespaceRoom { namespace, mini_clusters, brokers, milli_cores, memory_mib, gpus }
+        };
+        let rooms = rooms.into_iter().take(limits::ROOMS).map(room).collect();
+        Self {
+            nodes,
+            free_cores,
+            free_memory_mib,
+            free_gpus,
+            largest_free_node_cores,
+            free_brokers,
+            free_bursts,
+            rooms,
+        }
     }
 }
 
@@ -314,9 +332,37 @@ impl From<proto::Capacity> for Capacity {
             largest_free_node_cores,
             free_brokers,
             free_bursts,
+            rooms,
         } = capacity;
         let free_memory_mib = free_memory_mib.min(MEMORY_MIB);
-        Self { nodes, free_cores, free_memory_mib, free_gpus, largest_free_node_cores, free_brokers, free_bursts }
+        let mut rooms: Vec<NamespaceRoom> = rooms.into_iter().take(limits::ROOMS).map(NamespaceRoom::from).collect();
+        rooms.sort();
+        // They become a list by namespace in a status.
+        rooms.dedup_by(|next, first| next.namespace == first.namespace);
+        Self {
+            nodes,
+            free_cores,
+            free_memory_mib,
+            free_gpus,
+            largest_free_node_cores,
+            free_brokers,
+            free_bursts,
+            rooms,
+        }
+    }
+}
+
+impl From<proto::NamespaceRoom> for NamespaceRoom {
+    fn from(room: proto::NamespaceRoom) -> Self {
+        let proto::NamespaceRoom { namespace, mini_clusters, brokers, milli_cores, memory_mib, gpus } = room;
+        Self {
+            namespace: label(&namespace),
+            mini_clusters,
+            brokers,
+            milli_cores: milli_cores.map(|amount| amount.min(MILLI_CORES)),
+            memory_mib: memory_mib.map(|amount| amount.min(MEMORY_MIB)),
+            gpus,
+        }
     }
 }
 

@@ -126,6 +126,32 @@ pub struct Capacity {
     /// Bursts still admitted.
     #[prost(uint32, optional, tag = "7")]
     pub free_bursts: Option<u32>,
+    /// What FluxSetups leave.
+    #[prost(message, repeated, tag = "8")]
+    pub rooms: Vec<NamespaceRoom>,
+}
+
+/// [`crate::contract::NamespaceRoom`].
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct NamespaceRoom {
+    /// Namespace of the root, or `*`.
+    #[prost(string, tag = "1")]
+    pub namespace: String,
+    /// Bursts.
+    #[prost(uint32, optional, tag = "2")]
+    pub mini_clusters: Option<u32>,
+    /// Brokers.
+    #[prost(uint32, optional, tag = "3")]
+    pub brokers: Option<u32>,
+    /// Thousandths of a core.
+    #[prost(uint64, optional, tag = "4")]
+    pub milli_cores: Option<u64>,
+    /// MiB.
+    #[prost(uint64, optional, tag = "5")]
+    pub memory_mib: Option<u64>,
+    /// GPUs.
+    #[prost(uint32, optional, tag = "6")]
+    pub gpus: Option<u32>,
 }
 
 /// [`crate::contract::ports::StateKey`].

@@ -9,6 +9,10 @@ struct World {
     setups: Vec<Arc<FluxSetup>>,
     jobs: Vec<Arc<FluxJob>>,
     mini_clusters: Vec<Arc<MiniCluster>>,
+    hosted: Vec<Arc<HostedBurst>>,
+    reserved: BTreeMap<String, Reserved>,
+    /// What the last round left for bursts of peers.
+    standing: Option<Standing>,
     asked: BTreeSet<String>,
     granted: BTreeMap<String, Timestamp>,
     claims: Claims,
@@ -70,6 +74,8 @@ impl World {
             setups: &self.setups,
             jobs: &self.jobs,
             mini_clusters: &self.mini_clusters,
+            hosted: &self.hosted,
+            reserved: &self.reserved,
             asked: &self.asked,
             granted: &self.granted,
             nodes: &nodes,
@@ -78,6 +84,7 @@ impl World {
         for uid in &round.back {
             self.granted.remove(uid);
         }
+        self.standing = round.standing.clone();
         let mut started = round.start.clone();
         for (setup, status) in round.setups {
             let stored = self.setups.iter_mut().find(|one| one.name_any() == setup.name_any()).unwrap();
@@ -173,6 +180,39 @@ fn what_ended_or_cannot_run_takes_nothing_and_what_is_hosted_takes_its_part() {
     world.cluster("guest", 1, hosted).cluster("wrong", 1, refused);
     world.round();
     assert_eq!((world.status().running, world.status().used.brokers), (2, 4));
+}
+
+fn guest(name: &str, peer: &str, brokers: u32) -> Arc<HostedBurst> {
+    object("HostedBurst", name, 2, json!({"spec": {"peer": peer, "slot": name, "size": 1, "maxSize": brokers}}))
+}
+
+#[test]
+fn a_burst_of_a_peer_counts_from_its_hosted_burst_on_and_whoever_waits_goes_before_others() {
+    let mut world = World::default();
+    world.setup("default", 0, json!({"quota": {"brokers": 8}, "peers": [{"name": "east", "quota": {"brokers": 5}}]}));
+    world.hosted = vec![guest("there", "east", 2)];
+    let mut made = json!({"spec": {"size": 2, "containers": [{}]}, "status": {"incarnation": "j"}});
+    made["ownerReferences"] = json!([{"apiVersion": "tributary.dev/v1alpha1", "kind": "HostedBurst", "name": "there",
+        "uid": "there-uid", "controller": true}]);
+    world.cluster("there", 3, made.clone());
+    // One that only says so counts for itself.
+    world.cluster("forged", 3, made);
+    let wanted = guests::wanted(&guest("coming", "west", 1).spec);
+    let room = guests::room_of(&guest("coming", "west", 1).spec);
+    world.reserved = [("coming".to_owned(), Reserved { peer: "west".into(), wanted, room })].into();
+    world.round();
+    assert_eq!((world.status().running, world.status().used.brokers), (3, 5));
+    let peers: Vec<_> = world.status().peers.iter().map(|one| (one.name.clone(), one.used.brokers)).collect();
+    assert_eq!(peers, [("east".to_owned(), 2), ("west".to_owned(), 1)]);
+    let standing = world.standing.clone().unwrap();
+    assert_eq!((standing.open.brokers, standing.taken["east"].brokers), (3, 2));
+    world.asks("head", 4, 6);
+    world.round();
+    assert_eq!(world.standing.clone().unwrap().open.brokers, 1, "more would be in the way of the head");
+    world.setups.clear();
+    world.asked.clear();
+    world.round();
+    assert_eq!(world.standing, None);
 }
 
 #[test]

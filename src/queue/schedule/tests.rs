@@ -129,7 +129,37 @@ fn an_endless_stream_of_small_ones_does_not_starve_a_large_one() {
     }
 }
 
+/// When a head of `size` starts beside what runs until known times. `guests`: others take whatever is open, for ever.
+fn head_starts(running: &[(i64, i64)], size: i64, guests: bool) -> i64 {
+    let mut others: Vec<Running> = Vec::new();
+    for now in 0.. {
+        let mut seen: Vec<Running> = running
+            .iter()
+            .filter(|(_, until)| *until > now)
+            .map(|(size, until)| runs(*size, 0, Some(*until)))
+            .collect();
+        seen.extend(others.clone());
+        let decided = schedule(&rules(8), &seen, &[waits(1, size, 0, None)], at(now));
+        if !decided.start.is_empty() {
+            return now;
+        }
+        if guests && decided.open.brokers > 0 {
+            others.push(Running { room: decided.open, since: at(now), until: None });
+        }
+    }
+    unreachable!("everything ends")
+}
+
 proptest! {
+    #[test]
+    fn whoever_takes_what_is_open_does_not_delay_the_head(
+        running in proptest::collection::vec((1..4_i64, 1..20_i64), 2..4), size in 1..9_i64,
+    ) {
+        let mut taken = 0;
+        let running: Vec<_> = running.into_iter().filter(|(size, _)| { taken += size; taken <= 8 }).collect();
+        prop_assert_eq!(head_starts(&running, size, true), head_starts(&running, size, false));
+    }
+
     #[test]
     fn never_over_quota_and_everybody_starts(
         jobs in proptest::collection::vec((1_i64..9, 1_i64..30, any::<bool>()), 1..40),

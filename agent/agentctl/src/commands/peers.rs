@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 use tributary::admin::{self, PeerRow};
-use tributary::contract::PeerState;
+use tributary::contract::{Capacity, NamespaceRoom, PeerState};
 
 use crate::cli::{List, Target};
 use crate::document::Document;
@@ -33,20 +33,14 @@ pub fn table(rows: &[PeerRow], wide: bool, now: Timestamp) -> String {
     if rows.is_empty() {
         return "no peers; add one with agentctl peer add\n".to_owned();
     }
-    let mut table = Table::new([
-        "PEER",
-        "STATE",
-        "ENDPOINT",
-        "VERSION",
-        "RTT",
-        "LAST SEEN",
-        "IMPORTS",
-        "FREE CORES",
-        "AGE",
-        "NOTE",
-    ]);
+    let mut header =
+        vec!["PEER", "STATE", "ENDPOINT", "VERSION", "RTT", "LAST SEEN", "IMPORTS", "FREE CORES", "AGE", "NOTE"];
+    if wide {
+        header.insert(8, "ROOM");
+    }
+    let mut table = Table::new(header);
     for row in rows {
-        table.row(vec![
+        let mut cells = vec![
             row.name.clone(),
             state_of(row),
             or_dash(row.endpoint.clone()),
@@ -54,12 +48,33 @@ pub fn table(rows: &[PeerRow], wide: bool, now: Timestamp) -> String {
             or_dash(row.rtt_micros.map(|micros| format!("{:.1}ms", micros as f64 / 1000.0))),
             age(row.last_seen, now),
             if row.imports { "yes" } else { "no" }.to_owned(),
-            or_dash(row.capacity.map(|capacity| capacity.free_cores)),
+            or_dash(row.capacity.as_ref().map(|capacity| capacity.free_cores)),
             age(row.created, now),
             row.message.clone().map(|message| super::status::shorten(&message, wide)).unwrap_or_default(),
-        ]);
+        ];
+        if wide {
+            cells.insert(8, or_dash(row.capacity.as_ref().map(rooms).filter(|text| !text.is_empty())));
+        }
+        table.row(cells);
     }
     table.text()
+}
+
+/// What FluxSetups of a peer leave for our bursts, namespace by namespace.
+fn rooms(capacity: &Capacity) -> String {
+    let rooms = capacity.rooms.iter().map(|room| {
+        let NamespaceRoom { namespace, mini_clusters, brokers, milli_cores, memory_mib, gpus } = room;
+        let amounts = [
+            mini_clusters.map(|count| format!("{count} bursts")),
+            brokers.map(|count| format!("{count} brokers")),
+            milli_cores.map(|milli| format!("{} cores", milli / 1000)),
+            memory_mib.map(|mib| format!("{mib} MiB")),
+            gpus.map(|count| format!("{count} GPUs")),
+        ];
+        let limits: Vec<String> = amounts.into_iter().flatten().collect();
+        format!("{namespace}: {}", if limits.is_empty() { "no limit".to_owned() } else { limits.join(", ") })
+    });
+    rooms.collect::<Vec<_>>().join("; ")
 }
 
 /// The word for a peer's state, and whether its connection keeps breaking.
@@ -81,8 +96,6 @@ pub(super) fn state(state: PeerState) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use tributary::contract::Capacity;
-
     use super::*;
 
     #[test]
@@ -95,7 +108,19 @@ mod tests {
                 version: Some("0.1.0".into()),
                 rtt_micros: Some(50_340),
                 last_seen: Some(Timestamp::from_second(999).unwrap()),
-                capacity: Some(Capacity { free_cores: 128, ..Capacity::default() }),
+                capacity: Some(Capacity {
+                    free_cores: 128,
+                    rooms: vec![
+                        NamespaceRoom {
+                            namespace: "hpc".into(),
+                            brokers: Some(4),
+                            gpus: Some(0),
+                            ..NamespaceRoom::default()
+                        },
+                        NamespaceRoom { namespace: "ml".into(), ..NamespaceRoom::default() },
+                    ],
+                    ..Capacity::default()
+                }),
                 imports: true,
                 created: Some(Timestamp::UNIX_EPOCH),
                 ..row("west", PeerState::Connected)
@@ -110,5 +135,7 @@ mod tests {
             PeerRow { flapping: true, ..row("shaky", PeerState::Connected) },
         ];
         insta::assert_snapshot!(format!("{}\n{}", table(&rows, false, now), table(&[], false, now)));
+        let wide = table(&rows[..1], true, now);
+        assert!(wide.contains("ROOM") && wide.contains("hpc: 4 brokers, 0 GPUs; ml: no limit"), "{wide}");
     }
 }

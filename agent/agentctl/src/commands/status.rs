@@ -57,7 +57,7 @@ fn clusters(rows: &[ClusterRow], wide: bool) -> String {
     for row in rows {
         let count = |count: Option<usize>| or_dash(count);
         let own = row.status.as_ref();
-        let capacity = row.peer.as_ref().and_then(|peer| peer.capacity);
+        let capacity = row.peer.as_ref().and_then(|peer| peer.capacity.as_ref());
         let version = own.map(|own| own.version.clone()).or_else(|| row.peer.as_ref()?.version.clone());
         table.row(vec![
             row.name.clone(),

@@ -6,6 +6,7 @@ use crate::api::peer::ImportPolicy;
 use crate::bursting::nodes::{Amounts, NodeView};
 use crate::bursting::preflight::lead::Seen;
 use crate::bursting::provider::admission::tests::offer;
+use crate::bursting::provider::grants::Few;
 use crate::bursting::provider::ledger::Ledger;
 use crate::bursting::provider::memory::{Resolution, SecretState, VERDICT_STANDS};
 use crate::bursting::template::BurstTemplate;
@@ -31,6 +32,7 @@ struct World {
     lost: bool,
     pods: Vec<PodView>,
     secs: u64,
+    grants: Few,
 }
 
 impl World {
@@ -55,6 +57,7 @@ impl World {
             simulated: false,
             lost: false,
             pods: Vec::new(),
+            grants: Few::default(),
             secs: 0,
         }
     }
@@ -109,6 +112,7 @@ impl World {
             mini_cluster: self.mini_cluster.as_ref(),
             pods: &self.pods,
             facts: &facts,
+            grants: &self.grants,
             own_ranges: &self.ranges,
             inlet: &self.inlet,
             memory: &self.memory,
@@ -156,6 +160,22 @@ fn a_name_belongs_to_one_root_at_a_time() {
     let not_draining =
         |change: &Change| !matches!(change, Change::DeleteHosted { .. } | Change::DeleteMiniCluster { .. });
     assert!(step.changes.iter().all(not_draining));
+}
+
+#[test]
+fn an_offer_waits_at_the_door_until_the_namespace_has_room() {
+    let mut world = World::new();
+    let key = world.claim("east", offer());
+    world.grants = Few { limit: Some(4), taken: 4 };
+    let step = world.step();
+    assert_eq!((reason(&step, &key), step.changes.len()), (Some(RejectionReason::NoRoomInQueue), 0));
+    // Whatever the API server said of it before: nothing remembered stands in the way.
+    world.grants.taken = 0;
+    assert!(matches!(world.step().changes.as_slice(), [Change::Admit { .. }]));
+    // Once it is here, it stays, however little is granted from then on.
+    world.host("east", &offer());
+    world.grants.limit = Some(0);
+    assert_eq!(reason(&world.step(), &key), None);
 }
 
 #[test]

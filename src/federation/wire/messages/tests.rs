@@ -37,6 +37,14 @@ fn samples() -> Vec<Message> {
             largest_free_node_cores: 31,
             free_brokers: Some(0),
             free_bursts: Some(9),
+            rooms: vec![NamespaceRoom {
+                namespace: "hpc".into(),
+                mini_clusters: Some(2),
+                brokers: Some(16),
+                milli_cores: Some(64_000),
+                memory_mib: Some(4_096),
+                gpus: None,
+            }],
         })),
         Message::Capacity(None),
         Message::Capacity(Some(Capacity { nodes: 1, ..Capacity::default() })),
@@ -207,6 +215,18 @@ fn what_is_shown_of_a_peer_is_plain_and_short() {
     assert_eq!(parsed.labels, [("a b".to_owned(), "c".to_owned())].into());
     let absurd = Capacity::from(proto::Capacity { free_memory_mib: u64::MAX, ..proto::Capacity::default() });
     assert!(absurd.free_memory_mib < 1 << 53, "the API server could not store it");
+    let room = |name: &str, brokers| proto::NamespaceRoom {
+        namespace: name.to_owned(),
+        brokers: Some(brokers),
+        milli_cores: Some(u64::MAX),
+        ..proto::NamespaceRoom::default()
+    };
+    let mut rooms = vec![room("b\x1b", 2), room("a", 3), room("a", 1)];
+    rooms.extend((0..1_000).map(|index| room(&format!("n{index}"), 0)));
+    let told = Capacity::from(proto::Capacity { rooms, ..proto::Capacity::default() });
+    let first: Vec<_> = told.rooms.iter().take(2).map(|room| (room.namespace.as_str(), room.brokers)).collect();
+    assert_eq!(first, [("a", Some(1)), ("b", Some(2))], "one of each name, the smaller one");
+    assert!(told.rooms.len() < limits::ROOMS && told.rooms[0].milli_cores.unwrap() < 1 << 53);
 }
 
 #[test]

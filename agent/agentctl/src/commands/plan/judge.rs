@@ -208,7 +208,7 @@ fn burst_side(
     claimed: &mut BTreeMap<PeerName, Claimed>,
 ) -> ClusterPlan {
     let spec = &burst.spec;
-    let wish = offer::wish(spec);
+    let wish = offer::wish(burst);
     let desired = offer::desired(burst);
     let (peer, placement) = placed(&wish, known, claimed);
     let mut plan = ClusterPlan {

@@ -149,7 +149,7 @@ fn view(peer: &ClusterPeer, row: Option<&PeerRow>) -> PeerView {
     PeerView {
         state: row.map_or(connected, |row| row.state),
         flapping: row.is_some_and(|row| row.flapping),
-        capacity: row.map_or(stored, |row| row.capacity),
+        capacity: row.map_or(stored, |row| row.capacity.clone()),
         ..PeerView::of(peer, None, SystemClock::start().wall())
     }
 }

@@ -58,7 +58,7 @@ fn cluster<'a>(row: &'a ClusterRow, scene: &Scene) -> Row<'a> {
         own.map(|own| own.mini_clusters.iter().fold((0, 0), |sum, one| (sum.0 + one.ready, sum.1 + one.size)));
     let bursts =
         own.map(|own| own.bursts.iter().fold((0, 0), |sum, one| (sum.0 + u32::from(one.phase == "Ready"), sum.1 + 1)));
-    let capacity = row.peer.as_ref().and_then(|peer| peer.capacity);
+    let capacity = row.peer.as_ref().and_then(|peer| peer.capacity.as_ref());
     let rates = scene.rates.get(&row.name).copied().unwrap_or_default();
     Row::new(vec![
         row.name.clone(),
