@@ -27,6 +27,7 @@ use super::schema::is_default;
     printcolumn = r#"{"name":"Phase","type":"string","jsonPath":".status.phase"}"#,
     printcolumn = r#"{"name":"Result","type":"string","jsonPath":".status.result"}"#,
     printcolumn = r#"{"name":"Size","type":"integer","jsonPath":".spec.size"}"#,
+    printcolumn = r#"{"name":"Peer","type":"string","jsonPath":".status.split.peer","priority":1}"#,
     printcolumn = r#"{"name":"Priority","type":"integer","jsonPath":".spec.priority"}"#,
     printcolumn = r#"{"name":"Exit","type":"integer","jsonPath":".status.exitCode","priority":1}"#,
     printcolumn = r#"{"name":"Message","type":"string","jsonPath":".status.message","priority":1}"#,
@@ -51,6 +52,10 @@ pub struct FluxJobSpec {
     /// Who goes first when there is little room: the higher number.
     #[serde(skip_serializing_if = "is_default")]
     pub priority: i32,
+    /// Whether some of its brokers may run in other clusters, if the namespace's FluxSetup lets FluxJobs overflow. What its
+    /// tasks say to each other must then get from one cluster to the other: most MPI programs cannot.
+    #[serde(skip_serializing_if = "is_default")]
+    pub allow_burst: bool,
     /// Seconds it may run.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
@@ -124,6 +129,9 @@ pub struct FluxJobStatus {
     /// The command that shows what it wrote.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub logs: String,
+    /// How it was split over clusters, since it did not fit here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub split: Option<JobSplit>,
     /// When the queue let it start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admitted: Option<Time>,
@@ -140,6 +148,22 @@ pub struct FluxJobStatus {
     /// `metadata.generation` this status answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+}
+
+/// A FluxJob that runs in two clusters. Once decided, sizes stay as they are; where the other part is, is up to its Burst.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct JobSplit {
+    /// Brokers here.
+    pub local: u32,
+    /// Brokers elsewhere.
+    pub away: u32,
+    /// The peer that runs these, or is asked to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer: Option<String>,
+    /// Phase of their Burst.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub phase: String,
 }
 
 /// Where a FluxJob is.
@@ -176,6 +200,7 @@ impl Default for FluxJobSpec {
             tasks: None,
             resources: JobResources::default(),
             priority: 0,
+            allow_burst: false,
             time_limit_seconds: None,
             working_dir: None,
             environment: BTreeMap::new(),

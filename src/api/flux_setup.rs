@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::minicluster::Amount;
 use super::schema::is_default;
+use super::selector::PeerSelector;
 
 /// Room for MiniClusters in this namespace: an administrator's object. While there is one, MiniClusters and FluxJobs of
 /// the namespace start when the quota has room for the whole of them, and wait in line until then. If there are several,
@@ -47,11 +48,38 @@ pub struct FluxSetupSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_duration_seconds: Option<i64>,
+    /// Where FluxJobs with `allowBurst` go when there is too little room here.
+    #[serde(skip_serializing_if = "is_default")]
+    pub overflow: Overflow,
     /// What bursts of peers may take of the quota. Not written: whatever is left of it. As soon as anybody is named, peers
     /// that are not get nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub peers: Vec<PeerGrant>,
+}
+
+/// Where FluxJobs go when there is too little room here.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Overflow {
+    /// What becomes of the first in line when it may burst, does not fit here, and a peer has room.
+    pub policy: OverflowPolicy,
+    /// Peers that may take a part, best first. Empty: `selector` says, else any that may.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<String>,
+    /// Which peers may, by labels of their ClusterPeers; counts if none is named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub selector: Option<PeerSelector>,
+}
+
+/// What becomes of a FluxJob that does not fit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum OverflowPolicy {
+    /// It waits.
+    #[default]
+    Never,
+    /// As many of its brokers as fit start here, its lead broker among them; the others are a burst.
+    Split,
 }
 
 /// What bursts of one peer may take together in this namespace, of what the quota as a whole leaves. They are taken only
@@ -157,6 +185,7 @@ impl Default for FluxSetupSpec {
             backfill: true,
             check_nodes: false,
             max_duration_seconds: None,
+            overflow: Overflow::default(),
             peers: Vec::new(),
         }
     }

@@ -15,6 +15,7 @@ use super::peers;
 use super::provider::controller::Provider;
 use super::provider::grants::Grants;
 use super::root::controller::Root;
+use super::root::place::{self, Wish};
 use super::shared::{Shared, no_contacts};
 use super::timing::Times;
 use super::tunnels::Tunnels;
@@ -157,6 +158,16 @@ impl Bursting {
     pub fn lacking(&self, choice: NodeChoice<'_>, wanted: (Amounts, u32), coming: &[Gang<'_>]) -> u32 {
         let caches = &self.shared.caches;
         nodes::lacking(&caches.node_views(), &caches.pod_views(), choice, wanted, coming)
+    }
+
+    /// The peer that has room for `wish` besides all that is `coming`, as far as is known: see [`place::roomy`].
+    pub fn roomy(&self, wish: &Wish, coming: &[(PeerName, Wish)]) -> Option<PeerName> {
+        let mut claimed = self.root.claimed(None);
+        for (peer, wish) in coming {
+            claimed.entry(peer.clone()).or_default().add(wish);
+        }
+        let own = [(self.shared.own.clone(), "is this cluster itself".to_owned())].into();
+        place::roomy(wish, &self.shared.peers(), &claimed, &own)
     }
 
     /// What its workers do, for the metrics.

@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use super::job;
 use super::nodes::Gang;
 use super::room::Room;
-use crate::api::flux_job::FluxJob;
+use crate::api::flux_job::{FluxJob, JobSplit};
 
 /// What a FluxJob takes once it starts.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,6 +17,16 @@ pub struct Claim {
     pub room: Room,
     /// Its brokers.
     pub gang: Gang,
+}
+
+impl Claim {
+    /// What its part here takes.
+    pub fn local(&self, split: &JobSplit) -> Self {
+        Self {
+            room: self.room.of_brokers(split.local.into()),
+            gang: Gang { brokers: split.local, ..self.gang.clone() },
+        }
+    }
 }
 
 /// The claims of a namespace, by UID of the FluxJob.

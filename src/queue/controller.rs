@@ -13,13 +13,15 @@ use super::claims::Claims;
 use super::guests::Guests;
 use super::job::{self, JobStep, Then};
 use super::nodes::Nodes;
+use super::overflow::Peers;
 use super::round::{Round, View, round};
 use super::turnstile::Turnstile;
 use crate::api::flux_job::{FluxJob, FluxJobStatus, JobPhase};
-use crate::api::flux_setup::FluxSetup;
+use crate::api::flux_setup::{FluxSetup, OverflowPolicy};
 use crate::api::hosted_burst::HostedBurst;
 use crate::api::labels;
 use crate::api::minicluster::{MiniCluster, Phase};
+use crate::api::peer::ClusterPeer;
 use crate::clock::{SharedClock, SystemRng};
 use crate::cluster::apply::{Applier, Once};
 use crate::cluster::caches::{self, Cache, Selection, Subscription};
@@ -33,6 +35,16 @@ use crate::cluster::{ObjectKey, RequestError};
 
 /// FluxJobs of one round that are written at the same time.
 const AT_A_TIME: usize = 16;
+
+/// What the queue asks others.
+pub struct Ports {
+    /// Who watches nodes.
+    pub nodes: Nodes,
+    /// Who knows peers.
+    pub peers: Peers,
+    /// Whom bursting asks.
+    pub guests: Guests,
+}
 
 /// The queue of each namespace.
 pub struct Queueing {
@@ -51,6 +63,7 @@ pub struct Queueing {
     /// What FluxJobs claim, by namespace.
     claims: Mutex<BTreeMap<String, Claims>>,
     nodes: Nodes,
+    peers: Peers,
     _subscriptions: Vec<Subscription>,
 }
 
@@ -58,11 +71,13 @@ impl Queueing {
     /// The queue, and the watches to spawn; they run on standbys too.
     pub fn new(
         clients: &Clients,
-        (mini_clusters, hosted): (Cache<MiniCluster>, Cache<HostedBurst>),
-        (nodes, guests): (Nodes, Guests),
+        watches: (Cache<MiniCluster>, Cache<HostedBurst>, Cache<ClusterPeer>),
+        ports: Ports,
         events: Events,
         clock: SharedClock,
     ) -> (Arc<Self>, Vec<BoxFuture<'static, ()>>) {
+        let (mini_clusters, hosted, cluster_peers) = watches;
+        let Ports { nodes, peers, guests } = ports;
         let everything = Selection::default();
         let (setups, watch_setups) = caches::watched::<FluxSetup, _>(clients, &everything, SystemRng);
         let (jobs, watch_jobs) = caches::watched::<FluxJob, _>(clients, &everything, SystemRng);
@@ -73,7 +88,7 @@ impl Queueing {
             object.meta().namespace.clone().into_iter().collect()
         }
         let (ruled, used) = (setups.clone(), jobs.clone());
-        let ruled_too = setups.clone();
+        let (ruled_too, overflowing) = (setups.clone(), setups.clone());
         let subscriptions = vec![
             hosted.feed(&rounds, move |object| {
                 let here = object.namespace();
@@ -81,6 +96,12 @@ impl Queueing {
             }),
             setups.feed(&rounds, namespace),
             jobs.feed(&rounds, namespace),
+            // They have more room, or less.
+            cluster_peers.feed(&rounds, move |_| {
+                let all = overflowing.objects();
+                let overflowing = all.iter().filter(|setup| setup.spec.overflow.policy != OverflowPolicy::Never);
+                overflowing.filter_map(|setup| setup.namespace()).collect()
+            }),
             // Most namespaces have no queue.
             mini_clusters.feed(&rounds, move |object| {
                 let counts = |here: &String| is_ruled(&ruled, here) || used.of(&ObjectKey::of(object)).is_some();
@@ -101,6 +122,7 @@ impl Queueing {
             turnstile,
             claims: Mutex::default(),
             nodes,
+            peers,
             _subscriptions: subscriptions,
         };
         (Arc::new(queueing), vec![watch_setups.boxed(), watch_jobs.boxed()])
@@ -157,7 +179,7 @@ impl Queueing {
         let (setups, jobs) = (of(self.setups.objects(), namespace), of(self.jobs.objects(), namespace));
         let mini_clusters = of(self.mini_clusters.objects(), namespace);
         let asked: BTreeSet<String> = self.turnstile.waiting(namespace).into_iter().collect();
-        let granted = self.turnstile.granted();
+        let (granted, splits) = (self.turnstile.granted(), self.turnstile.splits());
         let now = self.clock.wall();
         let hosted = of(self.hosted.objects(), namespace);
         let names = hosted.iter().map(|hosted| hosted.name_any()).collect();
@@ -171,7 +193,9 @@ impl Queueing {
                 reserved,
                 asked: &asked,
                 granted: &granted,
+                splits: &splits,
                 nodes: &self.nodes,
+                peers: &self.peers,
             };
             let mut round = self.worked_out(namespace, |claims| round(&view, claims));
             (round.standing.take(), round)

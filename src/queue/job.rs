@@ -9,9 +9,11 @@ use kube::{Resource, ResourceExt};
 use serde_json::{Map, Value, json};
 
 use super::claims::{Claim, Claims};
+use super::overflow;
 use super::room::Room;
 use crate::api::SPECS;
-use crate::api::flux_job::{Cleanup, FluxJob, FluxJobStatus, JobPhase, JobResult};
+use crate::api::flux_job::{Cleanup, FluxJob, FluxJobStatus, JobPhase, JobResult, JobSplit};
+use crate::api::flux_setup::Overflow;
 use crate::api::labels;
 use crate::api::minicluster::{MiniCluster, MiniClusterSpec, Phase};
 use crate::api::schema::unknown_fields;
@@ -65,6 +67,9 @@ pub fn mini_cluster(job: &FluxJob, longest: Option<i64>) -> Result<MiniCluster, 
     spec.insert("size".into(), wanted.size.into());
     if let Some(tasks) = wanted.tasks {
         spec.insert("tasks".into(), tasks.into());
+    } else if !spec.contains_key("tasks") {
+        // One would run on one broker only.
+        spec.insert("tasks".into(), 0.into());
     }
     if let Some(limit) = limit(job, longest) {
         spec.insert("deadlineSeconds".into(), limit.into());
@@ -125,8 +130,17 @@ pub enum Word {
     Waits(String),
     /// It cannot be run as it is: reason and sentence.
     Refused(&'static str, String),
-    /// It may start.
-    Starts,
+    /// It may start, as a whole or in parts.
+    Starts(Option<JobSplit>),
+}
+
+/// By what a FluxSetup says MiniClusters of FluxJobs are made.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms<'a> {
+    /// Seconds a run may last at most.
+    pub longest: Option<i64>,
+    /// Who takes parts of them.
+    pub overflow: &'a Overflow,
 }
 
 /// What has to be done about a FluxJob.
@@ -166,9 +180,11 @@ pub fn is_admitted(job: &FluxJob, granted: bool) -> bool {
     !is_finished(job) && (granted || status.is_some_and(|status| status.admitted.is_some()))
 }
 
-/// Whether the room of a FluxJob is enough for its MiniCluster: who makes one in its name that is larger has to ask.
-pub fn covers(job: &FluxJob, mini_cluster: &MiniCluster) -> bool {
+/// Whether the room of a FluxJob, which may have been split, is enough for its MiniCluster: who makes one in its name that is
+/// larger has to ask.
+pub fn covers(job: &FluxJob, split: Option<&JobSplit>, mini_cluster: &MiniCluster) -> bool {
     let claimed = self::mini_cluster(job, None).map(|made| Room::of_mini_cluster(&made.spec));
+    let claimed = claimed.map(|whole| split.map_or(whole, |split| whole.of_brokers(split.local.into())));
     claimed.is_ok_and(|claimed| claimed.holds(&Room::of_mini_cluster(&mini_cluster.spec)))
 }
 
@@ -220,7 +236,7 @@ pub fn stage<'a>(job: &FluxJob, found: Option<&'a MiniCluster>, claims: &mut Cla
 }
 
 /// The next step of a FluxJob. `word` is what the queue says if it was not admitted before.
-pub fn step(job: &FluxJob, stage: &Stage<'_>, word: Word, longest: Option<i64>, now: Timestamp) -> JobStep {
+pub fn step(job: &FluxJob, stage: &Stage<'_>, word: Word, terms: Terms<'_>, now: Timestamp) -> JobStep {
     let mut draft = Draft { job, status: job.status.clone().unwrap_or_default(), then: Then::Nothing, wake: None, now };
     draft.status.observed_generation = job.metadata.generation;
     let mut statements = Vec::new();
@@ -229,7 +245,7 @@ pub fn step(job: &FluxJob, stage: &Stage<'_>, word: Word, longest: Option<i64>, 
         Stage::Follows(mini_cluster) => draft.follow(mini_cluster),
         Stage::Bereft => draft.finish(JobResult::Failed, "its MiniCluster was deleted".into()),
         Stage::LinesUp(Err(trouble)) => statements.push(draft.step_aside(trouble.reason, &trouble.sentence)),
-        Stage::LinesUp(Ok(_)) => statements = draft.line_up(word, longest),
+        Stage::LinesUp(Ok(_)) => statements = draft.line_up(word, terms),
     }
     let conditions = &draft.status.conditions;
     draft.status.conditions = conditions::merged(conditions, statements, job.metadata.generation, now);
@@ -261,20 +277,30 @@ impl Draft<'_> {
         self.status.phase = JobPhase::Waiting;
         self.status.message = sentence.to_owned();
         self.status.admitted = None;
+        self.status.split = None;
         Statement::fails(VALID, reason, sentence)
     }
 
-    fn line_up(&mut self, word: Word, longest: Option<i64>) -> Vec<Statement> {
-        let word = if self.status.admitted.is_some() { Word::Starts } else { word };
+    fn line_up(&mut self, word: Word, terms: Terms<'_>) -> Vec<Statement> {
+        // What was decided stays.
+        let word = if self.status.admitted.is_some() { Word::Starts(self.status.split.clone()) } else { word };
         let valid = Statement::holds(VALID, "Valid", "a MiniCluster can be made of it");
         match word {
-            Word::Starts => match mini_cluster(self.job, longest) {
+            Word::Starts(split) => match mini_cluster(self.job, terms.longest) {
                 Ok(made) => {
+                    let (made, room) = match &split {
+                        None => (made, Statement::holds(ADMITTED, "RoomFound", "there is room for the whole of it")),
+                        Some(split) => {
+                            let found = format!("there is room for it in parts: {}", overflow::whereabouts(split));
+                            (overflow::apply(split, terms.overflow, made), Statement::holds(ADMITTED, "Split", found))
+                        }
+                    };
+                    self.status.split = split;
                     self.status.phase = JobPhase::Ready;
                     self.status.message = "its MiniCluster is being made".into();
                     self.status.admitted.get_or_insert(Time(self.now));
                     self.then = Then::Create(Box::new(made));
-                    vec![valid, Statement::holds(ADMITTED, "RoomFound", "there is room for the whole of it")]
+                    vec![valid, room]
                 }
                 Err(sentence) => vec![self.step_aside("Invalid", &sentence)],
             },
@@ -299,6 +325,7 @@ impl Draft<'_> {
         if said.is_some_and(|said| said.incarnation.is_some()) {
             self.status.admitted.get_or_insert(Time(self.now));
         }
+        self.status.split = self.status.split.take().map(|split| overflow::seen(&split, mini_cluster));
         let started = self.status.phase >= JobPhase::Running;
         match said.and_then(|said| said.phase) {
             Some(Phase::Succeeded | Phase::Failed) => {
@@ -314,7 +341,10 @@ impl Draft<'_> {
             Some(Phase::Running) => {
                 self.status.phase = JobPhase::Running;
                 self.status.started.get_or_insert(Time(self.now));
-                self.status.message = "its instance is up".into();
+                self.status.message = match &self.status.split {
+                    None => "its instance is up".into(),
+                    Some(split) => format!("its instance is up: {}", overflow::whereabouts(split)),
+                };
             }
             // What ran once does not become ready again, whatever happens to its pods.
             _ if started => {}
@@ -360,7 +390,8 @@ impl Draft<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::minicluster::MiniClusterStatus;
+    use crate::api::flux_setup::OverflowPolicy;
+    use crate::api::minicluster::{BurstStatus, MiniClusterStatus};
 
     fn job(spec: Value) -> FluxJob {
         let mut job: FluxJob = serde_json::from_value(json!({
@@ -373,6 +404,11 @@ mod tests {
         merged.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
         job.spec = serde_json::from_value(merged).unwrap();
         job
+    }
+
+    fn terms() -> Terms<'static> {
+        static NEVER: Overflow = Overflow { policy: OverflowPolicy::Never, peers: Vec::new(), selector: None };
+        Terms { longest: None, overflow: &NEVER }
     }
 
     fn at(second: i64) -> Timestamp {
@@ -388,7 +424,7 @@ mod tests {
     }
 
     fn next(job: &FluxJob, found: Option<&MiniCluster>, word: Word, now: Timestamp) -> JobStep {
-        step(job, &stage(job, found, &mut Claims::default()), word, None, now)
+        step(job, &stage(job, found, &mut Claims::default()), word, terms(), now)
     }
 
     #[test]
@@ -422,14 +458,14 @@ mod tests {
             ),
         ] {
             let job = job(spec);
-            let step = next(&job, None, Word::Starts, at(0));
+            let step = next(&job, None, Word::Starts(None), at(0));
             assert!(step.status.message.starts_with(told), "{}", step.status.message);
             assert_eq!((step.status.phase, step.then), (JobPhase::Waiting, Then::Nothing));
         }
         let mut admitted = job(json!({}));
-        admitted.status = Some(next(&admitted, None, Word::Starts, at(0)).status);
+        admitted.status = Some(next(&admitted, None, Word::Starts(None), at(0)).status);
         let foreign = MiniCluster::new("lammps", Default::default());
-        let step = next(&admitted, Some(&foreign), Word::Starts, at(0));
+        let step = next(&admitted, Some(&foreign), Word::Starts(None), at(0));
         assert!(step.status.message.contains("exists and is another's"));
         assert_eq!((step.status.admitted, step.then), (None, Then::Nothing), "it gives its room back");
     }
@@ -445,7 +481,7 @@ mod tests {
         let template = super::tests::job(json!({"cleanup": "MiniCluster", "ttlSecondsAfterFinished": 60}));
         let wait = || Word::Waits("in line".into());
         assert_eq!(go(None, wait(), 0).0, JobPhase::Waiting);
-        let (phase, then, _) = go(None, Word::Starts, 5);
+        let (phase, then, _) = go(None, Word::Starts(None), 5);
         assert!(phase == JobPhase::Ready && matches!(then, Then::Create(_)));
         // The creation was not answered, or another agent leads now: it was admitted, and stays so.
         assert!(matches!(go(None, wait(), 6).1, Then::Create(_)));
@@ -462,11 +498,39 @@ mod tests {
     }
 
     #[test]
+    fn a_job_that_was_split_stays_split_and_says_where_it_runs() {
+        let mut job = job(json!({"size": 4, "allowBurst": true}));
+        let split = JobSplit { local: 1, away: 3, peer: Some("west".into()), ..JobSplit::default() };
+        let made = |step: JobStep| match step.then {
+            Then::Create(made) => (made.spec.size(), made.spec.flux.bursting.clusters[0].size(0)),
+            then => panic!("{then:?}"),
+        };
+        let first = next(&job, None, Word::Starts(Some(split.clone())), at(0));
+        job.status = Some(first.status.clone());
+        assert_eq!(made(first), (1, 3));
+        // Another agent, which would decide otherwise now.
+        assert_eq!(made(next(&job, None, Word::Starts(None), at(1))), (1, 3));
+        assert_eq!(made(next(&job, None, Word::Waits(String::new()), at(1))), (1, 3));
+        let mut found = in_phase(&job, Phase::Running);
+        found.status.as_mut().unwrap().bursts = vec![BurstStatus {
+            name: "lammps-burst-0".into(),
+            phase: "Joining".into(),
+            peer: Some("north".into()),
+            ..BurstStatus::default()
+        }];
+        let status = next(&job, Some(&found), Word::Starts(None), at(2)).status;
+        assert_eq!(status.message, "its instance is up: 1 brokers here, 3 on north (Joining)");
+        assert_eq!(status.split.unwrap().peer.as_deref(), Some("north"));
+        assert!(covers(&job, Some(&split), &overflow::apply(&split, terms().overflow, in_phase(&job, Phase::Pending))));
+        assert!(!covers(&job, Some(&split), &in_phase(&job, Phase::Pending)), "all of it was not let in");
+    }
+
+    #[test]
     fn a_job_whose_mini_cluster_was_taken_away_has_failed() {
         let mut job = job(json!({}));
         let found = in_phase(&job, Phase::Running);
-        job.status = Some(next(&job, Some(&found), Word::Starts, at(0)).status);
-        let step = next(&job, None, Word::Starts, at(1));
+        job.status = Some(next(&job, Some(&found), Word::Starts(None), at(0)).status);
+        let step = next(&job, None, Word::Starts(None), at(1));
         assert_eq!((step.status.phase, step.then), (JobPhase::Finished, Then::Nothing), "it is not run twice");
         assert_eq!(step.status.message, "its MiniCluster was deleted");
     }
@@ -485,9 +549,9 @@ mod tests {
     fn a_mini_cluster_that_is_larger_than_its_job_is_not_covered_by_it() {
         let job = job(json!({"size": 2}));
         let mut found = mini_cluster(&job, None).unwrap();
-        assert!(is_of(&found, &job) && covers(&job, &found));
+        assert!(is_of(&found, &job) && covers(&job, None, &found));
         found.spec.size = Some(3);
-        assert!(!covers(&job, &found));
+        assert!(!covers(&job, None, &found));
         found.metadata.name = Some("another".into());
         assert!(!is_of(&found, &job), "a FluxJob makes one MiniCluster, of its own name");
     }

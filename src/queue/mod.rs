@@ -13,7 +13,10 @@
 //! | [`schedule`] | quota, what runs and what waits → who starts | no |
 //! | [`job`] | a FluxJob → its MiniCluster, its status | no |
 //! | [`claims`] | what FluxJobs take once they start, worked out once | no |
+//! | `line` | all objects of a namespace → what they take, or wait for | no |
+//! | `outlook` | what a round sees of nodes and peers | no |
 //! | [`round`] | all objects of a namespace → what has to be done | no |
+//! | [`overflow`] | a FluxJob that does not fit here: which part of it goes to a peer | no |
 //! | [`guests`] | bursts of peers: whether there is room for one more | no |
 //! | [`turnstile`] | where the reconciler asks before it makes a Job | no |
 //! | [`controller`] | caches, rounds, writes | yes |
@@ -26,7 +29,10 @@ pub mod claims;
 pub mod controller;
 pub mod guests;
 pub mod job;
+mod line;
 pub mod nodes;
+mod outlook;
+pub mod overflow;
 pub mod room;
 pub mod round;
 pub mod schedule;

@@ -35,5 +35,5 @@ impl Gang {
     }
 }
 
-/// What the nodes lack for a MiniCluster, beside those that are coming; `None` if there is room for all its brokers.
-pub type Nodes = Arc<dyn Fn(&MiniClusterSpec, &Gang, &[Gang]) -> Option<String> + Send + Sync>;
+/// How many brokers of a gang the nodes have no room for, beside those that are coming.
+pub type Nodes = Arc<dyn Fn(&MiniClusterSpec, &Gang, &[Gang]) -> u32 + Send + Sync>;

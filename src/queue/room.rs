@@ -85,6 +85,36 @@ impl Room {
         }
     }
 
+    /// What so many of its brokers take.
+    pub fn of_brokers(&self, brokers: i64) -> Self {
+        let all = self.brokers.max(1);
+        let share = |amount: i64| (amount / all).saturating_mul(brokers).min(UNLIMITED);
+        Self {
+            mini_clusters: self.mini_clusters,
+            brokers,
+            milli_cores: share(self.milli_cores),
+            memory: share(self.memory),
+            gpus: share(self.gpus),
+        }
+    }
+
+    /// How many brokers of `whole`, which has several, there is room for.
+    pub fn brokers_of(&self, whole: &Self) -> i64 {
+        if self.mini_clusters < whole.mini_clusters {
+            return 0;
+        }
+        let each = whole.of_brokers(1);
+        let of = |have: i64, each: i64| if each > 0 { have.max(0) / each } else { i64::MAX };
+        [
+            of(self.brokers, 1),
+            of(self.milli_cores, each.milli_cores),
+            of(self.memory, each.memory),
+            of(self.gpus, each.gpus),
+        ]
+        .into_iter()
+        .fold(whole.brokers, i64::min)
+    }
+
     /// What there is of everything in both, and not less than nothing.
     pub fn least(&self, other: &Self) -> Self {
         let least = |a: i64, b: i64| a.min(b).max(0);
@@ -196,6 +226,19 @@ mod tests {
         assert_eq!((usage.cpu.as_str(), usage.memory.as_str(), usage.gpus), ("7500m", "4608Mi", 6));
         let declared: MiniClusterSpec = serde_json::from_value(json!({"containers": [{"cores": 4}]})).unwrap();
         assert_eq!(Room::of_mini_cluster(&declared).milli_cores, 4000, "Flux gives them away");
+    }
+
+    #[test]
+    fn a_part_is_as_many_brokers_as_there_is_room_for() {
+        let whole = Room { mini_clusters: 1, brokers: 4, milli_cores: 8000, memory: 4 << 30, gpus: 0 };
+        let room = |brokers, milli_cores| Room { brokers, milli_cores, ..Room::UNLIMITED };
+        assert_eq!(room(9, 5000).brokers_of(&whole), 2);
+        assert_eq!(room(9, 1000).brokers_of(&whole), 0);
+        assert_eq!(room(9, 90_000).brokers_of(&whole), 4);
+        assert_eq!(Room { mini_clusters: 0, ..Room::UNLIMITED }.brokers_of(&whole), 0);
+        assert_eq!(Room { gpus: -1, ..Room::UNLIMITED }.brokers_of(&whole), 4, "it wants none");
+        let part = Room { mini_clusters: 1, brokers: 3, milli_cores: 6000, memory: 3 << 30, gpus: 0 };
+        assert_eq!(whole.of_brokers(3), part);
     }
 
     #[test]

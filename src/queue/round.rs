@@ -1,26 +1,25 @@
 //! One round of a namespace: from all its objects to who starts, what each is told, and what is taken. Pure.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
 use super::claims::Claims;
-use super::guests::{self, Grants, Reserved, Standing};
-use super::job::{self, JobStep, Stage, Then, Word};
-use super::nodes::{Gang, Nodes};
+use super::guests::{Grants, Reserved, Standing};
+use super::job::{self, JobStep, Stage, Terms, Then, Word};
+use super::line::{Line, created, sort};
+use super::nodes::Nodes;
+use super::outlook::{Outlook, on_their_way};
+use super::overflow::Peers;
 use super::room::Room;
-use super::schedule::{Rules, Running, Waiting, schedule};
-use crate::api::flux_job::FluxJob;
-use crate::api::flux_setup::{FluxSetup, FluxSetupStatus};
+use super::schedule::{Rules, schedule};
+use crate::api::flux_job::{FluxJob, JobSplit};
+use crate::api::flux_setup::{FluxSetup, FluxSetupStatus, Overflow};
 use crate::api::hosted_burst::HostedBurst;
-use crate::api::labels::{self, reason};
-use crate::api::minicluster::{MiniCluster, MiniClusterSpec, Phase};
-use crate::cluster::caches::{controller_of, controller_uid};
+use crate::api::minicluster::MiniCluster;
 use crate::cluster::conditions::{self, Statement};
 
 /// Condition of a FluxSetup: it counts.
@@ -28,9 +27,6 @@ const ACTIVE: &str = "Active";
 
 /// What FluxJobs are told where nobody has made room.
 const NO_SETUP: &str = "there is no FluxSetup in this namespace yet: whoever administers it makes one";
-
-/// While somebody waits for nodes: nobody tells when they have room.
-const LOOK_AT_NODES_AGAIN: Duration = Duration::from_secs(2);
 
 /// All that a round looks at: of one namespace.
 #[derive(Clone, Copy)]
@@ -51,8 +47,12 @@ pub struct View<'a> {
     pub asked: &'a BTreeSet<String>,
     /// UIDs of MiniClusters and FluxJobs that were let through in this leader's scope, and when.
     pub granted: &'a BTreeMap<String, Timestamp>,
+    /// How FluxJobs among them were split.
+    pub splits: &'a BTreeMap<String, JobSplit>,
     /// What the nodes have room for.
     pub nodes: &'a Nodes,
+    /// What peers have room for.
+    pub peers: &'a Peers,
 }
 
 /// What comes of a round.
@@ -76,16 +76,18 @@ pub struct Round {
 
 /// Who waits: FluxJobs and MiniClusters stand in one line.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Who {
+pub(super) enum Who {
     Job(String),
     MiniCluster(String),
 }
 
 /// A FluxJob, and what it has come to.
-struct Candidate<'a> {
-    job: &'a Arc<FluxJob>,
-    uid: String,
-    stage: Stage<'a>,
+pub(super) struct Candidate<'a> {
+    pub(super) job: &'a Arc<FluxJob>,
+    pub(super) uid: String,
+    pub(super) stage: Stage<'a>,
+    /// How it was split.
+    pub(super) split: Option<JobSplit>,
 }
 
 /// Takes a round. `claims` is what earlier ones worked out.
@@ -96,7 +98,8 @@ pub fn round(view: &View<'_>, claims: &mut Claims) -> Round {
     let candidates = candidates(view, claims);
     let mut round = Round::default();
     let Some((setup, others)) = setups.split_first() else {
-        round.jobs(view, &candidates, None, &BTreeMap::new(), &BTreeSet::new(), NO_SETUP);
+        let terms = Terms { longest: None, overflow: &Overflow::default() };
+        round.jobs(view, &candidates, terms, &BTreeMap::new(), &BTreeMap::new(), NO_SETUP);
         return round;
     };
     for other in others {
@@ -114,7 +117,10 @@ fn candidates<'a>(view: &View<'a>, claims: &mut Claims) -> Vec<Candidate<'a>> {
     claims.retain(&alive);
     let candidate = |job: &'a Arc<FluxJob>| {
         let found = job.metadata.name.as_deref().and_then(|name| by_name.get(name).copied());
-        Candidate { job, uid: job.uid().unwrap_or_default(), stage: job::stage(job, found, claims) }
+        let uid = job.uid().unwrap_or_default();
+        let stored = job.status.as_ref().and_then(|status| status.split.clone());
+        let split = stored.or_else(|| view.splits.get(&uid).cloned());
+        Candidate { job, uid, stage: job::stage(job, found, claims), split }
     };
     view.jobs.iter().map(candidate).collect()
 }
@@ -122,6 +128,7 @@ fn candidates<'a>(view: &View<'a>, claims: &mut Claims) -> Vec<Candidate<'a>> {
 impl Round {
     fn ruled(&mut self, view: &View<'_>, candidates: &[Candidate<'_>], setup: &Arc<FluxSetup>) {
         let spec = &setup.spec;
+        let terms = Terms { longest: spec.max_duration_seconds, overflow: &spec.overflow };
         let quota = Room::of_quota("spec.quota", &spec.quota);
         let (quota, grants) = match quota.and_then(|quota| Ok((quota, Grants::of(setup)?))) {
             Ok(both) => both,
@@ -129,28 +136,18 @@ impl Round {
                 self.standing = Some(Standing { setup: setup.name_any(), ..Standing::default() });
                 let told = format!("nothing starts: FluxSetup {}: {sentence}", setup.name_any());
                 self.told = view.asked.iter().map(|uid| (uid.clone(), told.clone())).collect();
-                self.jobs(view, candidates, spec.max_duration_seconds, &BTreeMap::new(), &BTreeSet::new(), &told);
+                self.jobs(view, candidates, terms, &BTreeMap::new(), &BTreeMap::new(), &told);
                 let statement = Statement::fails(ACTIVE, "InvalidQuota", sentence);
                 return self.setup(setup, setup.status.clone().unwrap_or_default(), statement, view.now);
             }
         };
         let rules = Rules { quota, order: spec.order, backfill: spec.backfill, longest: spec.max_duration_seconds };
-        let Line { running, mut gangs, waiting, wanted, passes, guests } = sort(view, candidates, rules.longest);
+        let Line { running, gangs, waiting, wanted, passes, guests } = sort(view, candidates, spec);
         self.start = passes;
-        let mut of_nodes = false;
-        let mut nodes = |who: &Who| {
-            let (wanted, gang) = wanted.get(who).filter(|_| spec.check_nodes)?;
-            let lack = (view.nodes)(&*wanted.spec()?, gang, &gangs);
-            of_nodes |= lack.is_some();
-            if lack.is_none() {
-                gangs.push(gang.clone());
-            }
-            lack
-        };
-        let decided = schedule(&rules, &running, &waiting, &mut nodes, view.now);
-        if of_nodes {
-            self.wake = Some(LOOK_AT_NODES_AGAIN);
-        }
+        let mut outlook = Outlook::new(view, spec, &wanted, gangs, on_their_way(view, candidates, &spec.overflow));
+        let decided = schedule(&rules, &running, &waiting, &mut outlook, view.now);
+        let Outlook { chosen, again, .. } = outlook;
+        self.wake = again;
         let starts: BTreeSet<&Who> = decided.start.iter().collect();
         let mut words: BTreeMap<&Who, String> = BTreeMap::new();
         let in_line = format!("it waits in line for room in FluxSetup {}", setup.name_any());
@@ -181,14 +178,22 @@ impl Round {
                 Who::MiniCluster(_) => {}
             }
         }
-        let mut admitted = BTreeSet::new();
+        let mut admitted = BTreeMap::new();
         for who in &decided.start {
             match who {
-                Who::Job(uid) => drop(admitted.insert(uid.clone())),
+                Who::Job(uid) => {
+                    let split = |local: i64| {
+                        let (local, all) =
+                            (u32::try_from(local).unwrap_or(0), wanted.get(who).map_or(0, |(_, gang)| gang.brokers));
+                        let away = all.saturating_sub(local);
+                        JobSplit { local, away, peer: chosen.get(who).cloned(), ..JobSplit::default() }
+                    };
+                    admitted.insert(uid.clone(), decided.parts.get(who).copied().map(split));
+                }
                 Who::MiniCluster(uid) => self.start.push(uid.clone()),
             }
         }
-        self.jobs(view, candidates, rules.longest, &jobs, &admitted, &in_line);
+        self.jobs(view, candidates, terms, &jobs, &admitted, &in_line);
         let standing = Standing { setup: setup.name_any(), open: decided.open, grants, taken: guests };
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let status = FluxSetupStatus {
@@ -207,22 +212,23 @@ impl Round {
         &mut self,
         view: &View<'_>,
         candidates: &[Candidate<'_>],
-        longest: Option<i64>,
+        terms: Terms<'_>,
         words: &BTreeMap<String, Word>,
-        admitted: &BTreeSet<String>,
+        admitted: &BTreeMap<String, Option<JobSplit>>,
         otherwise: &str,
     ) {
-        for Candidate { job, uid, stage } in candidates {
+        for Candidate { job, uid, stage, split } in candidates {
             if job.metadata.deletion_timestamp.is_some() {
                 continue;
             }
             let granted = view.granted.contains_key(uid);
-            let word = match words.get(uid) {
-                _ if admitted.contains(uid) || granted => Word::Starts,
-                Some(word) => word.clone(),
-                None => Word::Waits(otherwise.to_owned()),
+            let word = match (admitted.get(uid), words.get(uid)) {
+                (Some(split), _) => Word::Starts(split.clone()),
+                _ if granted => Word::Starts(split.clone()),
+                (None, Some(word)) => word.clone(),
+                (None, None) => Word::Waits(otherwise.to_owned()),
             };
-            let step = job::step(job, stage, word, longest, view.now);
+            let step = job::step(job, stage, word, terms, view.now);
             if granted && matches!(stage, Stage::LinesUp(Err(_))) {
                 self.back.push(uid.clone());
             }
@@ -245,147 +251,6 @@ impl Round {
             self.setups.push((setup.clone(), status));
         }
     }
-}
-
-/// The line, and what stands before it.
-#[derive(Default)]
-struct Line<'a> {
-    running: Vec<Running>,
-    /// The brokers of what runs.
-    gangs: Vec<Gang>,
-    waiting: Vec<Waiting<Who>>,
-    /// What those that wait want.
-    wanted: BTreeMap<Who, (Wanted<'a>, Gang)>,
-    /// UIDs of MiniClusters that asked, and stand in no line: their FluxJob did.
-    passes: Vec<String>,
-    /// What bursts of each peer take.
-    guests: BTreeMap<String, Room>,
-}
-
-impl Line<'_> {
-    /// A burst of a peer: it was let in, and nobody knows when it ends.
-    fn guest(&mut self, peer: &str, room: Room, since: Timestamp, gang: Gang) {
-        *self.guests.entry(peer.to_owned()).or_default() += room;
-        self.gangs.push(gang);
-        self.running.push(Running { room, since, until: None });
-    }
-}
-
-/// Whose spec the nodes are asked about.
-#[derive(Clone, Copy)]
-enum Wanted<'a> {
-    MiniCluster(&'a MiniCluster),
-    Job(&'a FluxJob),
-}
-
-impl<'a> Wanted<'a> {
-    fn spec(&self) -> Option<Cow<'a, MiniClusterSpec>> {
-        match self {
-            Self::MiniCluster(found) => Some(Cow::Borrowed(&found.spec)),
-            Self::Job(job) => job::mini_cluster(job, None).ok().map(|made| Cow::Owned(made.spec)),
-        }
-    }
-}
-
-fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], longest: Option<i64>) -> Line<'a> {
-    let mut line = Line::default();
-    let until = |since: Timestamp, limit: Option<i64>| {
-        limit.map(|limit| since.checked_add(jiff::SignedDuration::from_secs(limit)).unwrap_or(Timestamp::MAX))
-    };
-    for hosted in view.hosted {
-        let (spec, since) = (&hosted.spec, created(&hosted.metadata.creation_timestamp));
-        let gang = Gang::of(&hosted.namespace().unwrap_or_default(), &spec.slot, &guests::wanted(spec));
-        line.guest(&spec.peer, guests::room_of(spec), since, gang);
-    }
-    for (name, Reserved { peer, wanted, room }) in view.reserved {
-        let namespace = view.setups.first().and_then(|setup| setup.namespace()).unwrap_or_default();
-        line.guest(peer, *room, view.now, Gang::of(&namespace, name, wanted));
-    }
-    let admitted = |job: &FluxJob, uid: &str| {
-        let granted = view.granted.get(uid).copied();
-        let on_record = job.status.as_ref().and_then(|status| status.admitted.as_ref()).map(|Time(since)| *since);
-        on_record.or(granted).filter(|_| job::is_admitted(job, granted.is_some()))
-    };
-    let of_jobs: BTreeMap<&str, &Candidate<'a>> = candidates
-        .iter()
-        .filter_map(|candidate| match candidate.stage {
-            Stage::Follows(found) => Some((found.metadata.uid.as_deref()?, candidate)),
-            _ => None,
-        })
-        .collect();
-    // What a HostedBurst makes counts with that.
-    let guests: BTreeSet<(Option<&str>, Option<&str>)> = (view.hosted.iter())
-        .filter_map(|hosted| Some((Some(hosted.spec.slot.as_str()), Some(hosted.metadata.uid.as_deref()?))))
-        .collect();
-    for found in view.mini_clusters {
-        let phase = found.status.as_ref().and_then(|status| status.phase);
-        let is_guest = guests.contains(&(found.metadata.name.as_deref(), controller_uid(&**found)));
-        if is_guest || matches!(phase, Some(Phase::Succeeded | Phase::Failed)) {
-            continue;
-        }
-        let uid = found.uid().unwrap_or_default();
-        let (room, came) = (Room::of_mini_cluster(&found.spec), created(&found.metadata.creation_timestamp));
-        let limit = found.spec.deadline_seconds;
-        let asks = view.asked.contains(&uid) && !view.granted.contains_key(&uid);
-        let by_job = of_jobs.get(uid.as_str()).and_then(|of| {
-            let since = admitted(of.job, &of.uid)?;
-            (!asks || job::covers(of.job, found)).then_some(since)
-        });
-        if asks && by_job.is_none() {
-            if found.metadata.deletion_timestamp.is_none() {
-                let key = Who::MiniCluster(uid);
-                line.wanted.insert(key.clone(), (Wanted::MiniCluster(found), gang(found)));
-                line.waiting.push(Waiting { key, room, priority: priority(found), since: came, limit });
-            }
-        } else if by_job.is_some() || view.granted.contains_key(&uid) || has_job(found) || is_on_its_way(found) {
-            let since = by_job.or(view.granted.get(&uid).copied()).unwrap_or(came);
-            line.gangs.push(gang(found));
-            line.running.push(Running { room, since, until: until(since, limit) });
-            if asks {
-                line.passes.push(uid);
-            }
-        }
-    }
-    for Candidate { job, uid, stage } in candidates {
-        // Once there is a MiniCluster, that is what takes room, or waits for it.
-        let Stage::LinesUp(Ok(claim)) = stage else { continue };
-        let (room, limit) = (claim.room, job::limit(job, longest));
-        if let Some(since) = admitted(job, uid) {
-            line.gangs.push(claim.gang.clone());
-            line.running.push(Running { room, since, until: until(since, limit) });
-        } else if job.metadata.deletion_timestamp.is_none() {
-            let key = Who::Job(uid.clone());
-            line.wanted.insert(key.clone(), (Wanted::Job(job), claim.gang.clone()));
-            let since = created(&job.metadata.creation_timestamp);
-            line.waiting.push(Waiting { key, room, priority: job.spec.priority, since, limit });
-        }
-    }
-    line
-}
-
-fn gang(of: &MiniCluster) -> Gang {
-    Gang::of(&of.namespace().unwrap_or_default(), &of.name_any(), &of.spec)
-}
-
-/// It has a Job, or had one and is between two. What is left of a hosted burst counts until it is gone.
-fn has_job(found: &MiniCluster) -> bool {
-    found.status.as_ref().is_some_and(|status| status.incarnation.is_some())
-        || controller_of::<HostedBurst>(found).is_some()
-}
-
-/// It waited under another leader, who may have let it through: it counts until it asks again.
-fn is_on_its_way(found: &MiniCluster) -> bool {
-    let conditions = found.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    conditions.iter().any(|condition| condition.status == "False" && condition.reason == reason::QUEUED)
-}
-
-fn priority(found: &MiniCluster) -> i32 {
-    let text = found.metadata.annotations.as_ref().and_then(|all| all.get(labels::PRIORITY));
-    text.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
-}
-
-fn created(at: &Option<Time>) -> Timestamp {
-    at.as_ref().map_or(Timestamp::MAX, |Time(at)| *at)
 }
 
 #[cfg(test)]

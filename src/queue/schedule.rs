@@ -7,6 +7,7 @@
 //! small runs, with limits or without, can starve a large one.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
@@ -37,6 +38,8 @@ pub struct Waiting<K> {
     pub since: Timestamp,
     /// Seconds it takes at most.
     pub limit: Option<i64>,
+    /// Whether it may start with a part of its brokers here and the others on a peer.
+    pub parts: bool,
 }
 
 /// How a namespace is run.
@@ -57,6 +60,8 @@ pub struct Rules {
 pub struct Schedule<K> {
     /// These start now.
     pub start: Vec<K>,
+    /// Of these that start, only so many brokers do so here.
+    pub parts: BTreeMap<K, i64>,
     /// These never can, and why.
     pub never: Vec<(K, String)>,
     /// Who is next, and what it waits for.
@@ -67,64 +72,109 @@ pub struct Schedule<K> {
     pub open: Room,
 }
 
-/// Decides who starts. `nodes` is asked last: what the nodes lack for it, `None` if it starts.
+/// What the schedule has to know beyond the quota. It is asked last, and only about whoever could start otherwise.
+pub trait Outside<K> {
+    /// How many of so many brokers of it the nodes have no room for, beside all that starts.
+    fn lacking(&mut self, key: &K, brokers: i64) -> i64;
+    /// Whether a peer has room for so many of its brokers. It is asked once for each that starts in part.
+    fn takes(&mut self, key: &K, brokers: i64) -> bool;
+    /// It starts, with so many brokers here.
+    fn starts(&mut self, key: &K, brokers: i64);
+}
+
+/// Nodes without end, and no peer.
+#[derive(Clone, Copy, Debug)]
+pub struct NodesWithoutEnd;
+
+impl<K> Outside<K> for NodesWithoutEnd {
+    fn lacking(&mut self, _key: &K, _brokers: i64) -> i64 {
+        0
+    }
+
+    fn takes(&mut self, _key: &K, _brokers: i64) -> bool {
+        false
+    }
+
+    fn starts(&mut self, _key: &K, _brokers: i64) {}
+}
+
+/// Decides who starts. Where the first in line does not fit, and a part of it may run elsewhere, as many of its brokers as fit
+/// start here, if a peer takes the others.
 pub fn schedule<K: Ord + Clone>(
     rules: &Rules,
     running: &[Running],
     waiting: &[Waiting<K>],
-    nodes: &mut dyn FnMut(&K) -> Option<String>,
+    outside: &mut dyn Outside<K>,
     now: Timestamp,
 ) -> Schedule<K> {
     let mut used = Room::default();
     running.iter().for_each(|one| used += one.room);
     let mut free = rules.quota;
     free -= used;
-    let mut schedule = Schedule { start: Vec::new(), never: Vec::new(), head: None, used, open: Room::default() };
-    let mut line: Vec<&Waiting<K>> = Vec::with_capacity(waiting.len());
+    let mut schedule = Schedule {
+        start: Vec::new(),
+        parts: BTreeMap::new(),
+        never: Vec::new(),
+        head: None,
+        used,
+        open: Room::default(),
+    };
+    let mut line: Vec<(&Waiting<K>, Option<String>)> = Vec::with_capacity(waiting.len());
     for one in waiting {
         match never(rules, one) {
-            Some(why) => schedule.never.push((one.key.clone(), why)),
-            None => line.push(one),
+            Some(why) if !may_ever_start_in_part(rules, one) => schedule.never.push((one.key.clone(), why)),
+            // What is too large for here starts in part or not at all: it is never the head.
+            too_large => line.push((one, too_large)),
         }
     }
-    line.sort_by(|a, b| rank(rules, a).cmp(&rank(rules, b)));
+    line.sort_by(|(a, _), (b, _)| rank(rules, a).cmp(&rank(rules, b)));
     let mut started: Vec<Running> = Vec::new();
     let mut behind: Option<Gap> = None;
     // Whether it is known what the head leaves over.
     let mut surveyed = true;
-    for one in line {
-        let fits = free.holds(&one.room);
-        match &mut behind {
-            None if fits => {}
-            None => {
-                let lack = free.first_lack(&one.room).unwrap_or_default();
+    for (one, too_large) in line {
+        let fits = too_large.is_none() && free.holds(&one.room);
+        if let Some(gap) = &mut behind
+            && (!fits || !gap.admits(one, now))
+        {
+            continue;
+        }
+        let all = one.room.brokers;
+        let lacking = if fits { outside.lacking(&one.key, all) } else { 0 };
+        let here = match (fits, lacking) {
+            (true, 0) => all,
+            _ if behind.is_some() => continue,
+            _ => part(one, &free, fits.then_some(all - lacking), outside),
+        };
+        if here == 0 {
+            if let Some(why) = too_large {
+                schedule.never.push((one.key.clone(), format!("{why}; and no peer has room for the rest of it now")));
+                continue;
+            }
+            if fits {
+                // Which nodes come free when is nobody's to know: whatever passed it could delay it.
+                let lack = format!("the nodes have no room for {lacking} of its {all} brokers");
                 schedule.head = Some((one.key.clone(), lack));
-                if !rules.backfill {
-                    surveyed = false;
-                    break;
-                }
-                behind = Some(Gap::before(one, rules, running.iter().chain(&started)));
-                continue;
+                surveyed = false;
+                break;
             }
-            Some(gap) => {
-                if !fits || !gap.admits(one, now) {
-                    continue;
-                }
+            schedule.head = Some((one.key.clone(), free.first_lack(&one.room).unwrap_or_default()));
+            if !rules.backfill {
+                surveyed = false;
+                break;
             }
+            behind = Some(Gap::before(one, rules, running.iter().chain(&started)));
+            continue;
         }
-        if let Some(lack) = nodes(&one.key) {
-            if schedule.head.is_some() {
-                continue;
-            }
-            // Which nodes come free when is nobody's to know: whatever passed it could delay it.
-            schedule.head = Some((one.key.clone(), lack));
-            surveyed = false;
-            break;
-        }
-        free -= one.room;
-        schedule.used += one.room;
+        let room = one.room.of_brokers(here);
+        free -= room;
+        schedule.used += room;
         let until = one.limit.map(|limit| later(now, limit));
-        started.push(Running { room: one.room, since: now, until });
+        started.push(Running { room, since: now, until });
+        outside.starts(&one.key, here);
+        if here < all {
+            schedule.parts.insert(one.key.clone(), here);
+        }
         schedule.start.push(one.key.clone());
     }
     schedule.open = match behind {
@@ -135,11 +185,32 @@ pub fn schedule<K: Ord + Clone>(
     schedule
 }
 
+/// How many brokers of one that does not start as a whole start here; 0: none, since it may not be parted, its lead has no
+/// room here, or nobody takes the others. `most`: what the nodes have room for, if that is known.
+fn part<K>(one: &Waiting<K>, free: &Room, most: Option<i64>, outside: &mut dyn Outside<K>) -> i64 {
+    if !one.parts {
+        return 0;
+    }
+    let all = one.room.brokers;
+    let here = free.brokers_of(&one.room).min(all - 1).min(most.unwrap_or(all));
+    let here = if most.is_none() && here > 0 { here - outside.lacking(&one.key, here) } else { here };
+    if here > 0 && outside.takes(&one.key, all - here) { here } else { 0 }
+}
+
+/// Whether at least its lead broker could start under these rules, and only its size is in the way of the whole.
+fn may_ever_start_in_part<K>(rules: &Rules, one: &Waiting<K>) -> bool {
+    one.parts && rules.quota.brokers_of(&one.room) > 0 && over_time(rules, one).is_none()
+}
+
 /// Why something can never start under these rules.
 fn never<K>(rules: &Rules, one: &Waiting<K>) -> Option<String> {
     if let Some(lack) = rules.quota.first_lack(&one.room) {
         return Some(format!("it can never start here: {}", lack.replace(" are free", " is the whole quota")));
     }
+    over_time(rules, one)
+}
+
+fn over_time<K>(rules: &Rules, one: &Waiting<K>) -> Option<String> {
     match (rules.longest, one.limit) {
         (Some(longest), None) => Some(format!("runs here must have a time limit of at most {longest} s")),
         (Some(longest), Some(limit)) if limit > longest => {

@@ -10,7 +10,7 @@ use kube::ResourceExt;
 
 use super::job::{self, Then};
 use super::round::Round;
-use crate::api::flux_job::FluxJob;
+use crate::api::flux_job::{FluxJob, JobSplit};
 use crate::api::flux_setup::FluxSetup;
 use crate::api::minicluster::MiniCluster;
 use crate::cluster::ObjectKey;
@@ -35,6 +35,8 @@ struct State {
     waiting: BTreeMap<String, Asked>,
     /// They may start, since when.
     granted: BTreeMap<String, Timestamp>,
+    /// How FluxJobs among them were split.
+    splits: BTreeMap<String, JobSplit>,
 }
 
 #[derive(Debug)]
@@ -74,7 +76,9 @@ impl Turnstile {
         // Made when its FluxJob was let through. That it says so is not enough: anybody may write an owner.
         if let Some(job) = job {
             let granted = job.metadata.uid.as_ref().is_some_and(|uid| state.granted.contains_key(uid));
-            if job::is_admitted(&job, granted) && job::covers(&job, mini_cluster) {
+            let decided = job.metadata.uid.as_ref().and_then(|uid| state.splits.get(uid));
+            let split = job.status.as_ref().and_then(|status| status.split.as_ref()).or(decided);
+            if job::is_admitted(&job, granted) && job::covers(&job, split, mini_cluster) {
                 return Ok(());
             }
         }
@@ -106,6 +110,11 @@ impl Turnstile {
         self.lock().granted.clone()
     }
 
+    /// How FluxJobs that may start were split, by UID.
+    pub(super) fn splits(&self) -> BTreeMap<String, JobSplit> {
+        self.lock().splits.clone()
+    }
+
     /// UIDs of those that wait in a namespace.
     pub(super) fn waiting(&self, namespace: &str) -> Vec<String> {
         let state = self.lock();
@@ -121,10 +130,15 @@ impl Turnstile {
         let mut state = self.lock();
         for uid in &round.back {
             state.granted.remove(uid);
+            state.splits.remove(uid);
         }
         // They count from now on, whatever the caches show of them.
-        for (job, _) in round.jobs.iter().filter(|(_, step)| matches!(step.then, Then::Create(_))) {
-            state.granted.entry(job.uid().unwrap_or_default()).or_insert(now);
+        for (job, step) in round.jobs.iter().filter(|(_, step)| matches!(step.then, Then::Create(_))) {
+            let uid = job.uid().unwrap_or_default();
+            state.granted.entry(uid.clone()).or_insert(now);
+            if let Some(split) = &step.status.split {
+                state.splits.entry(uid).or_insert_with(|| split.clone());
+            }
         }
         for uid in &round.start {
             if let Some(asked) = state.waiting.remove(uid) {
@@ -154,7 +168,9 @@ impl Turnstile {
 
     /// Forgets grants of what is over.
     pub(super) fn retain(&self, alive: &BTreeSet<String>) {
-        self.lock().granted.retain(|uid, _| alive.contains(uid));
+        let mut state = self.lock();
+        state.granted.retain(|uid, _| alive.contains(uid));
+        state.splits.retain(|uid, _| alive.contains(uid));
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

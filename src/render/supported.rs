@@ -56,6 +56,7 @@ pub(super) fn unsupported(model: &Model<'_>) -> Vec<String> {
     let no_bursts = "there are no bursts to wait for";
     found.network(&bursting.network, path);
     found.on(!model.has_bursts() && bursting.wait != Default::default(), path, "wait", no_bursts);
+    found.on(!model.has_bursts() && bursting.span, path, "span", "there are no bursts to span");
     found.0
 }
 

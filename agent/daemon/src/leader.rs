@@ -27,7 +27,7 @@ use tributary::federation::transport::quic::QuicTransport;
 use tributary::federation::tunnel::{TunnelMetrics, TunnelPorts};
 use tributary::federation::wire::version::WireVersions;
 use tributary::metrics::Metrics;
-use tributary::queue::controller::Queueing;
+use tributary::queue::controller::{Ports as QueuePorts, Queueing};
 use tributary::queue::guests::Guests;
 use tributary::reconcile::Controller;
 use tributary::reconcile::watches::Watches;
@@ -41,7 +41,7 @@ use crate::figures::IdentityInUse;
 use crate::identity::Source;
 use crate::local_status::Local;
 use crate::queries::Queries;
-use crate::queue_ports::{Granted, nodes_of};
+use crate::queue_ports::{Granted, nodes_of, peers_of};
 use crate::trust::{Taker, Teller};
 use crate::webhook::Webhook;
 
@@ -112,7 +112,7 @@ impl Leader {
             mini_clusters,
             bursts,
             hosted: hosted.clone(),
-            peers,
+            peers: peers.clone(),
             events: parts.events.clone(),
             cluster: PeerName::from(config.cluster.name.as_str()),
             settings: parts.settings.clone(),
@@ -124,8 +124,8 @@ impl Leader {
         });
         let (queueing, more) = Queueing::new(
             &parts.clients,
-            (parts.watches.mini_clusters.clone(), hosted),
-            (nodes_of(&bursting), guests),
+            (parts.watches.mini_clusters.clone(), hosted, peers),
+            QueuePorts { nodes: nodes_of(&bursting), peers: peers_of(&bursting), guests },
             parts.events.clone(),
             parts.clock.clone(),
         );

@@ -8,9 +8,11 @@ use tributary::bursting::Bursting;
 use tributary::bursting::nodes::{Amounts, NodeChoice};
 use tributary::bursting::provider::grants::Grants;
 use tributary::bursting::provider::ledger::SlotKey;
+use tributary::bursting::root::place::Wish;
 use tributary::contract::{NamespaceRoom, PeerName};
 use tributary::queue::guests::Guests;
 use tributary::queue::nodes::Nodes;
+use tributary::queue::overflow::{Part, Peers};
 use tributary::queue::room::Room;
 
 /// What the nodes have room for, by what bursting sees of them.
@@ -27,8 +29,30 @@ pub fn nodes_of(bursting: &Arc<Bursting>) -> Nodes {
             .iter()
             .map(|one| (one.namespace.as_str(), one.name.as_str(), one.brokers, amounts(&one.each)))
             .collect();
-        let lacking = bursting.lacking(choice, (amounts(&gang.each), gang.brokers), &coming);
-        (lacking > 0).then(|| format!("the nodes have no room for {lacking} of its {} brokers", gang.brokers))
+        bursting.lacking(choice, (amounts(&gang.each), gang.brokers), &coming)
+    })
+}
+
+/// Which peer has room for a part of a FluxJob, by what bursting knows of them.
+pub fn peers_of(bursting: &Arc<Bursting>) -> Peers {
+    let bursting = bursting.clone();
+    let wish = |part: &Part| {
+        let whole = |amount: i64| u32::try_from(amount).unwrap_or(u32::MAX);
+        Wish {
+            namespace: part.namespace.clone(),
+            size: part.brokers,
+            max_size: part.brokers,
+            // As a rank map has it.
+            cores: whole(part.each.milli_cores / 1000).max(1),
+            gpus: whole(part.each.gpus),
+            memory_mib: u64::try_from(part.each.memory).unwrap_or(0).div_ceil(1 << 20),
+            peers: part.peers.iter().map(|name| name.as_str().into()).collect(),
+            selector: part.selector.clone(),
+        }
+    };
+    Arc::new(move |part, coming| {
+        let coming: Vec<_> = coming.iter().map(|(peer, part)| (peer.as_str().into(), wish(part))).collect();
+        bursting.roomy(&wish(part), &coming).map(String::from)
     })
 }
 

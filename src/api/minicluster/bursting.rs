@@ -34,6 +34,11 @@ pub struct Bursting {
     #[serde(skip_serializing_if = "is_default")]
     pub properties: Vec<String>,
 
+    /// Submit the command for the brokers of the bursts too, by their declared sizes. Otherwise it takes as many nodes as the
+    /// root has brokers of its own, wherever Flux puts them.
+    #[serde(skip_serializing_if = "is_default")]
+    pub span: bool,
+
     /// How bursts reach the lead broker.
     #[serde(skip_serializing_if = "is_default")]
     pub network: BurstNetwork,

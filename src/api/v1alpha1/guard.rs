@@ -64,10 +64,6 @@ pub fn guard() -> (ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding) 
             spec: Some(policy),
             ..ValidatingAdmissionPolicy::default()
         },
-        ValidatingAdmissionPolicyBinding {
-            metadata,
-            spec: Some(binding),
-            ..ValidatingAdmissionPolicyBinding::default()
-        },
+        ValidatingAdmissionPolicyBinding { metadata, spec: Some(binding) },
     )
 }

@@ -17,6 +17,7 @@ use super::offer;
 use super::place::Claimed;
 use super::plan::{self, Given, PlanChange};
 use crate::api::burst::{Burst, BurstStatus};
+use crate::api::hosted_burst::BurstPhase;
 use crate::api::labels;
 use crate::api::minicluster::MiniCluster;
 use crate::bursting::fresh::Fresh;
@@ -238,7 +239,7 @@ impl Root {
             own: &shared.own,
             peers: &peers,
             contacts: &shared.root_contacts(),
-            claimed: &self.claimed(key),
+            claimed: &self.claimed(Some(key)),
             answers: &shared.exchange.answers(&uid),
             withdrawing: &shared.exchange.withdrawing(&uid),
             undeliverable: &shared.exchange.undeliverable_to(&uid),
@@ -264,14 +265,17 @@ impl Root {
         Ok(step.wake.map_or(Outcome::Done, Outcome::After))
     }
 
-    /// What the other Bursts claim of each peer.
-    fn claimed(&self, besides: &ObjectKey) -> BTreeMap<PeerName, Claimed> {
+    /// What Bursts claim of each peer, beyond what the figures of the peers show.
+    pub(in crate::bursting) fn claimed(&self, besides: Option<&ObjectKey>) -> BTreeMap<PeerName, Claimed> {
         let mut claimed: BTreeMap<PeerName, Claimed> = BTreeMap::new();
-        for burst in self.bursts() {
-            let key = ObjectKey::of(&*burst);
-            let peer = burst.status.as_ref().and_then(|status| status.peer.clone());
-            if let (Some(peer), false) = (peer, key == *besides) {
-                claimed.entry(peer.into()).or_default().add(&offer::wish(&burst));
+        for burst in self.bursts().iter().filter(|burst| Some(&ObjectKey::of(&***burst)) != besides) {
+            let status = burst.status.clone().unwrap_or_default();
+            let Some(peer) = status.peer else { continue };
+            let claimed = claimed.entry(peer.into()).or_default();
+            match status.phase {
+                BurstPhase::Pending | BurstPhase::Offered => claimed.add(&offer::wish(burst)),
+                BurstPhase::Accepted | BurstPhase::Provisioning => claimed.add_pods(&offer::wish(burst)),
+                _ => {}
             }
         }
         claimed

@@ -50,6 +50,11 @@ impl Claimed {
     pub fn add(&mut self, wish: &Wish) {
         self.bursts += 1;
         self.brokers = self.brokers.saturating_add(wish.max_size);
+        self.add_pods(wish);
+    }
+
+    /// Adds a burst that was accepted: the peer counts it as promised, but its pods are on no node yet.
+    pub fn add_pods(&mut self, wish: &Wish) {
         self.cores = self.cores.saturating_add(wish.size.saturating_mul(wish.cores));
         self.gpus = self.gpus.saturating_add(wish.size.saturating_mul(wish.gpus));
     }
@@ -115,6 +120,24 @@ pub fn place(
         }
     }
     Err(none)
+}
+
+/// The peer that seems to have room for `wish`, if there is one: nobody is asked in the hope that it has.
+pub fn roomy(
+    wish: &Wish,
+    peers: &BTreeMap<PeerName, PeerView>,
+    claimed: &BTreeMap<PeerName, Claimed>,
+    excluded: &BTreeMap<PeerName, String>,
+) -> Option<PeerName> {
+    let able = asked(wish, peers).into_iter().filter_map(|name| match able(&name, wish, peers, claimed, excluded) {
+        Ok(fit @ Fit::Roomy(_)) => Some((name, fit)),
+        _ => None,
+    });
+    let mut able = able.peekable();
+    if !wish.peers.is_empty() {
+        return able.next().map(|(name, _)| name);
+    }
+    able.min_by_key(|(name, fit)| (fit.rank(), name.clone())).map(|(name, _)| name)
 }
 
 /// Whether the wish lets this peer be asked at all.
@@ -197,7 +220,7 @@ fn room(wish: &Wish, capacity: &Capacity, claimed: Claimed) -> Result<u32, Strin
         short("brokers", wish.max_size, free.saturating_sub(claimed.brokers))?;
     }
     if let Some(left) = capacity.room(&wish.namespace) {
-        granted(wish, left)?;
+        granted(wish, left, claimed)?;
     }
     short("cores on one node", wish.cores, capacity.largest_free_node_cores)?;
     short("GPUs", wish.size.saturating_mul(wish.gpus), capacity.free_gpus.saturating_sub(claimed.gpus))?;
@@ -205,17 +228,18 @@ fn room(wish: &Wish, capacity: &Capacity, claimed: Claimed) -> Result<u32, Strin
 }
 
 /// Whether the FluxSetup over there leaves enough. It counts what a burst may grow to.
-fn granted(wish: &Wish, left: &NamespaceRoom) -> Result<(), String> {
+fn granted(wish: &Wish, left: &NamespaceRoom, claimed: Claimed) -> Result<(), String> {
     let NamespaceRoom { namespace: _, mini_clusters, brokers, milli_cores, memory_mib, gpus } = left;
     let of_all = |each: u64| each.saturating_mul(wish.max_size.into());
     let amounts = [
-        ("burst", 1, mini_clusters.map(u64::from)),
-        ("brokers", of_all(1), brokers.map(u64::from)),
-        ("cores", of_all(wish.cores.into()), milli_cores.map(|milli| milli / 1000)),
-        ("MiB of memory", of_all(wish.memory_mib), *memory_mib),
-        ("GPUs", of_all(wish.gpus.into()), gpus.map(u64::from)),
+        ("burst", 1, mini_clusters.map(u64::from), claimed.bursts),
+        ("brokers", of_all(1), brokers.map(u64::from), claimed.brokers),
+        ("cores", of_all(wish.cores.into()), milli_cores.map(|milli| milli / 1000), claimed.cores),
+        ("MiB of memory", of_all(wish.memory_mib), *memory_mib, 0),
+        ("GPUs", of_all(wish.gpus.into()), gpus.map(u64::from), claimed.gpus),
     ];
-    for (what, wanted, left) in amounts {
+    for (what, wanted, left, claimed) in amounts {
+        let left = left.map(|left| left.saturating_sub(claimed.into()));
         if let Some(left) = left.filter(|left| wanted > *left) {
             return Err(format!("{wanted} {what} wanted, its FluxSetup leaves {left}"));
         }
@@ -333,6 +357,15 @@ mod tests {
         assert_eq!(placed("hpc", 3), Ok("west".into()));
         assert_eq!(placed("hpc", 4), Err("west: 4 brokers wanted, its FluxSetup leaves 3".into()));
         assert_eq!(placed("other", 3), Err("west: 3 brokers wanted, its FluxSetup leaves 2".into()));
+    }
+
+    #[test]
+    fn who_only_may_have_room_is_not_roomy() {
+        let found = |wish: &Wish| roomy(wish, &world(), &BTreeMap::new(), &BTreeMap::new()).map(String::from);
+        assert_eq!(found(&wish(3)).as_deref(), Some("north"), "the most of it");
+        assert_eq!(found(&named(3, &["away", "west", "north"])).as_deref(), Some("west"), "the first that has it");
+        assert_eq!(found(&named(60, &["west"])), None, "asked in vain otherwise");
+        assert_eq!(found(&selected(60, "region", "eu")), None, "silence is no room");
     }
 
     proptest! {

@@ -1,6 +1,11 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::api::labels;
+use crate::api::minicluster::MiniClusterSpec;
+use crate::queue::guests;
+use crate::queue::nodes::Gang;
+use crate::queue::overflow::Part;
 
 /// A namespace as it is.
 #[derive(Default)]
@@ -11,6 +16,9 @@ struct World {
     mini_clusters: Vec<Arc<MiniCluster>>,
     hosted: Vec<Arc<HostedBurst>>,
     reserved: BTreeMap<String, Reserved>,
+    splits: BTreeMap<String, JobSplit>,
+    /// Brokers that a peer has room for.
+    peer: u32,
     /// What the last round left for bursts of peers.
     standing: Option<Standing>,
     asked: BTreeSet<String>,
@@ -67,7 +75,12 @@ impl World {
         self.second += 1;
         let nodes: Nodes = Arc::new(|_: &MiniClusterSpec, gang: &Gang, coming: &[Gang]| {
             let taken: u32 = coming.iter().map(|one| one.brokers).sum();
-            (gang.brokers + taken > 4).then(|| "the nodes are full".to_owned())
+            (gang.brokers + taken).saturating_sub(4)
+        });
+        let room = self.peer;
+        let peers: Peers = Arc::new(move |part: &Part, coming: &[(String, Part)]| {
+            let taken: u32 = coming.iter().map(|(_, part)| part.brokers).sum();
+            (part.brokers + taken <= room).then(|| "west".to_owned())
         });
         let view = View {
             now: at(100 + self.second),
@@ -78,7 +91,9 @@ impl World {
             reserved: &self.reserved,
             asked: &self.asked,
             granted: &self.granted,
+            splits: &self.splits,
             nodes: &nodes,
+            peers: &peers,
         };
         let round = round(&view, &mut self.claims);
         for uid in &round.back {
@@ -92,6 +107,7 @@ impl World {
         }
         for (job, step) in round.jobs {
             if matches!(step.then, Then::Create(_)) {
+                self.splits.extend(step.status.split.clone().map(|split| (job.uid().unwrap(), split)));
                 started.push(job.uid().unwrap());
             }
             let stored = self.jobs.iter_mut().find(|one| one.name_any() == job.name_any()).unwrap();
@@ -228,12 +244,47 @@ fn the_oldest_setup_counts_and_a_wrong_quota_lets_nobody_in() {
 }
 
 #[test]
+fn a_job_that_may_burst_is_split_and_takes_only_its_part_from_then_on() {
+    let mut world = World { peer: 3, ..World::default() };
+    let overflow = json!({"quota": {"brokers": 4}, "overflow": {"policy": "Split"}});
+    world.setup("default", 0, overflow);
+    world.job("fits", 1, json!({"size": 3, "allowBurst": true})).job(
+        "large",
+        2,
+        json!({"size": 3, "allowBurst": true}),
+    );
+    world.job("later", 3, json!({"size": 3, "allowBurst": true}));
+    assert_eq!(world.round(), ["fits-uid", "large-uid"]);
+    let split = |world: &World, job: &str| {
+        let job = world.jobs.iter().find(|one| one.name_any() == job).unwrap();
+        job.status.clone().unwrap().split.map(|split| (split.local, split.away, split.peer))
+    };
+    assert_eq!((split(&world, "fits"), split(&world, "large")), (None, Some((1, 2, Some("west".into())))));
+    assert_eq!(world.status().used.brokers, 4);
+    // The caches show nothing of it yet: it is remembered.
+    Arc::make_mut(&mut world.jobs[1]).status = None;
+    world.round();
+    assert_eq!((world.status().used.brokers, split(&world, "large").map(|split| split.0)), (4, Some(1)));
+    // Nor does a leader who comes later decide anew.
+    (world.splits, world.granted) = Default::default();
+    world.peer = 99;
+    world.round();
+    assert_eq!(split(&world, "large").map(|split| split.0), Some(1));
+    assert_eq!((split(&world, "later"), world.status().used.brokers), (None, 4), "its lead has no room");
+    Arc::make_mut(&mut world.setups[0]).spec.quota.brokers = Some(5);
+    world.peer = 3;
+    assert!(world.round().iter().all(|uid| uid != "later-uid"), "two of three are promised to the other");
+    world.peer = 4;
+    assert!(world.round().contains(&"later-uid".to_owned()));
+}
+
+#[test]
 fn nodes_are_looked_at_where_that_is_asked() {
     let mut world = World::default();
     world.setup("default", 0, json!({"checkNodes": true})).asks("a", 1, 3).job("b", 2, json!({"size": 2}));
     assert_eq!(world.round(), ["a-uid"]);
-    assert_eq!(world.message("b"), "it is next in line: the nodes are full");
-    assert_eq!(world.status().next, "FluxJob b: the nodes are full");
+    assert_eq!(world.message("b"), "it is next in line: the nodes have no room for 1 of its 2 brokers");
+    assert_eq!(world.status().next, "FluxJob b: the nodes have no room for 1 of its 2 brokers");
     world.setups.clear();
     world.setup("default", 0, json!({}));
     assert_eq!(world.round(), ["b-uid"]);

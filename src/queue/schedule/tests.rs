@@ -4,7 +4,31 @@ use super::*;
 
 /// Without a look at nodes.
 fn schedule<K: Ord + Clone>(rules: &Rules, running: &[Running], waiting: &[Waiting<K>], now: Timestamp) -> Schedule<K> {
-    super::schedule(rules, running, waiting, &mut |_| None, now)
+    super::schedule(rules, running, waiting, &mut NodesWithoutEnd, now)
+}
+
+/// Nodes with no room for one of the keys, and a peer with so many brokers left.
+struct World {
+    full_for: u32,
+    peer: i64,
+}
+
+impl Outside<u32> for World {
+    fn lacking(&mut self, key: &u32, _brokers: i64) -> i64 {
+        i64::from(*key == self.full_for)
+    }
+
+    fn takes(&mut self, _key: &u32, brokers: i64) -> bool {
+        let takes = brokers <= self.peer;
+        self.peer -= if takes { brokers } else { 0 };
+        takes
+    }
+
+    fn starts(&mut self, _key: &u32, _brokers: i64) {}
+}
+
+fn beside(rules: &Rules, running: &[Running], waiting: &[Waiting<u32>], mut world: World) -> Schedule<u32> {
+    super::schedule(rules, running, waiting, &mut world, at(9))
 }
 
 fn at(second: i64) -> Timestamp {
@@ -21,7 +45,7 @@ fn rules(brokers: i64) -> Rules {
 }
 
 fn waits(key: u32, size: i64, since: i64, limit: Option<i64>) -> Waiting<u32> {
-    Waiting { key, room: brokers(size), priority: 0, since: at(since), limit }
+    Waiting { key, room: brokers(size), priority: 0, since: at(since), limit, parts: false }
 }
 
 fn runs(size: i64, since: i64, until: Option<i64>) -> Running {
@@ -80,13 +104,48 @@ fn what_passed_the_head_is_not_counted_on_to_end() {
 #[test]
 fn nothing_passes_whoever_waits_for_nodes() {
     let line = [waits(1, 2, 1, None), waits(2, 4, 2, None), waits(3, 1, 3, Some(1))];
-    let seen = super::schedule(&rules(8), &[], &line, &mut |key| (*key == 2).then(|| "no nodes".into()), at(9));
-    assert_eq!((seen.start, seen.head), (vec![1], Some((2, "no nodes".into()))));
+    let seen = beside(&rules(8), &[], &line, World { full_for: 2, peer: 0 });
+    let lack = "the nodes have no room for 1 of its 4 brokers".to_owned();
+    assert_eq!((seen.start, seen.head, seen.open), (vec![1], Some((2, lack)), Room::default()));
     // Behind a head that waits for the quota, who lacks nodes is passed over.
     let line = [waits(1, 9, 1, None), waits(2, 1, 2, Some(1)), waits(3, 1, 3, Some(1))];
     let running = [runs(5, 0, Some(100))];
-    let seen = super::schedule(&rules(10), &running, &line, &mut |key| (*key == 2).then(String::new), at(9));
+    let seen = beside(&rules(10), &running, &line, World { full_for: 2, peer: 0 });
     assert_eq!(seen.start, [3]);
+}
+
+fn parted(key: u32, size: i64, since: i64) -> Waiting<u32> {
+    Waiting { parts: true, ..waits(key, size, since, None) }
+}
+
+#[test]
+fn the_first_in_line_starts_in_part_where_a_peer_has_room_for_the_others() {
+    let line = [parted(1, 6, 1), parted(2, 4, 2)];
+    let seen = beside(&rules(8), &[], &line, World { full_for: 0, peer: 2 });
+    assert_eq!((seen.start, seen.parts, seen.used.brokers), (vec![1, 2], [(2, 2)].into(), 8));
+    let seen = beside(&rules(8), &[], &line, World { full_for: 0, peer: 1 });
+    assert_eq!((seen.start, seen.parts.len()), (vec![1], 0), "the peer has too little");
+    assert_eq!(seen.head.unwrap().1, "4 brokers are needed, 2 are free");
+    // Its lead stays here; and who may not be parted waits.
+    let full = [runs(8, 0, None)];
+    assert!(beside(&rules(8), &full, &line, World { full_for: 0, peer: 99 }).start.is_empty());
+    let whole = [waits(1, 9, 1, None), waits(2, 6, 2, None), parted(3, 4, 3)];
+    let seen = beside(&rules(8), &[], &whole, World { full_for: 0, peer: 99 });
+    assert_eq!((seen.start, seen.parts), (vec![2, 3], [(3, 2)].into()));
+    // Nodes have room for less than the quota.
+    let seen = beside(&rules(8), &[], &[parted(1, 6, 1)], World { full_for: 1, peer: 3 });
+    assert_eq!((seen.start, seen.parts), (vec![1], [(1, 5)].into()));
+}
+
+#[test]
+fn what_is_larger_than_the_quota_starts_in_part_or_holds_nobody_up() {
+    let line = [parted(1, 12, 1), waits(2, 4, 2, None)];
+    let seen = beside(&rules(8), &[], &line, World { full_for: 0, peer: 4 });
+    assert_eq!((seen.start, seen.parts), (vec![1], [(1, 8)].into()));
+    let seen = beside(&rules(8), &[], &line, World { full_for: 0, peer: 3 });
+    assert_eq!(seen.start, [2]);
+    let told = "it can never start here: 12 brokers are needed, 8 is the whole quota; and no peer has room for the rest of it now";
+    assert_eq!(seen.never, [(1, told.to_owned())]);
 }
 
 /// Runs a line to its end: `jobs` are size, seconds, whether the limit is said; returns when each started.
@@ -167,6 +226,29 @@ proptest! {
         backfill in any::<bool>(),
     ) {
         simulate(&Rules { backfill, ..rules(8) }, &jobs, apart);
+    }
+
+    #[test]
+    fn parts_are_never_over_quota_never_empty_and_only_of_who_is_not_behind_a_head(
+        sizes in proptest::collection::vec((1_i64..14, any::<bool>()), 1..12),
+        taken in 0_i64..9,
+        peer in 0_i64..20,
+    ) {
+        let line: Vec<_> = (1_u32..).zip(&sizes).map(|(key, (size, parts))| {
+            Waiting { parts: *parts, ..waits(key, *size, i64::from(key), None) }
+        }).collect();
+        let running = [runs(taken, 0, None)];
+        let seen = beside(&rules(8), &running, &line, World { full_for: 0, peer });
+        prop_assert_eq!(&seen, &beside(&rules(8), &running, &line, World { full_for: 0, peer }), "the same again");
+        let size = |key: &u32| line[*key as usize - 1].room.brokers;
+        let here: i64 = seen.start.iter().map(|key| seen.parts.get(key).copied().unwrap_or_else(|| size(key))).sum();
+        prop_assert!(here + taken == seen.used.brokers && here + taken <= 8);
+        let away: i64 = seen.parts.iter().map(|(key, here)| size(key) - here).sum();
+        prop_assert!(away <= peer);
+        for (key, here) in &seen.parts {
+            prop_assert!(*here > 0 && *here < size(key) && line[*key as usize - 1].parts);
+            prop_assert!(seen.head.as_ref().is_none_or(|(head, _)| key < head), "nobody is parted past the head");
+        }
     }
 
     #[test]

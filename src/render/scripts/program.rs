@@ -92,7 +92,9 @@ fn submission(submit: Vec<Word>, flags: Vec<Word>, wrap: Vec<Word>, command: Vec
 
 /// `-N` for nodes and `-n` for tasks, as upstream chooses between them.
 fn node_flags(spec: &MiniClusterSpec) -> Vec<Word> {
-    let (size, tasks) = (spec.size(), spec.tasks());
+    let elsewhere = || spec.flux.bursting.clusters.iter().map(|cluster| cluster.size(spec.size())).sum::<i32>();
+    let size = if spec.flux.bursting.span { spec.size() + elsewhere() } else { spec.size() };
+    let tasks = spec.tasks();
     let mut flags = Vec::new();
     if tasks == 0 || tasks >= size {
         flags.extend(["-N".to_owned(), size.to_string()]);
@@ -177,6 +179,14 @@ mod tests {
             ("size: 2", "flux submit -n1 --quiet --watch hostname"),
             ("size: 1", "flux submit -N 1 -n1 --quiet --watch hostname"),
             ("size: 2\ntasks: 2", "flux submit -N 2 -n2 --quiet --watch hostname"),
+            (
+                "size: 2\ntasks: 0\nflux: {bursting: {span: true, clusters: [{size: 3}, {}]}}",
+                "flux submit -N 7 --quiet --watch hostname",
+            ),
+            (
+                "size: 2\ntasks: 0\nflux: {bursting: {clusters: [{size: 3}]}}",
+                "flux submit -N 2 --quiet --watch hostname",
+            ),
             ("size: 2\ntasks: 0", "flux submit -N 2 --quiet --watch hostname"),
             ("size: 4\ntasks: 3", "flux submit -n3 --quiet --watch hostname"),
         ] {

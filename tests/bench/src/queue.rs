@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use tributary::api::flux_setup::Order;
 use tributary::clock::{Rng as _, SeededRng};
 use tributary::queue::room::Room;
-use tributary::queue::schedule::{Rules, Running, Waiting, schedule};
+use tributary::queue::schedule::{NodesWithoutEnd, Rules, Running, Waiting, schedule};
 
 use crate::figures::{figure, line};
 use crate::wire::now;
@@ -74,7 +74,7 @@ fn day(rng: &mut SeededRng) -> Vec<Job> {
 
 fn waits(index: usize, job: &Job) -> Waiting<usize> {
     let limit = (job.limit != i64::MAX).then_some(job.limit);
-    Waiting { key: index, room: room(job.brokers), priority: 0, since: at(job.comes), limit }
+    Waiting { key: index, room: room(job.brokers), priority: 0, since: at(job.comes), limit, parts: false }
 }
 
 fn decision() {
@@ -88,7 +88,7 @@ fn decision() {
     let mut took: Vec<Duration> = Vec::new();
     for _ in 0..50 {
         let started = now();
-        let decided = schedule(&rules(true), &running, &line, &mut |_| None, at(1_000_000));
+        let decided = schedule(&rules(true), &running, &line, &mut NodesWithoutEnd, at(1_000_000));
         took.push(started.elapsed());
         assert!(decided.head.is_some() && !decided.start.is_empty(), "there is something to decide");
     }
@@ -121,7 +121,7 @@ fn simulate(jobs: &[Job], backfill: bool) -> (f64, Vec<i64>) {
             next += 1;
         }
         let seen: Vec<Running> = running.iter().map(|(_, one)| one.clone()).collect();
-        let start = schedule(&rules, &seen, &waiting, &mut |_| None, at(moment)).start;
+        let start = schedule(&rules, &seen, &waiting, &mut NodesWithoutEnd, at(moment)).start;
         for index in &start {
             let job = &jobs[*index];
             delays.push(moment - job.comes);

@@ -1,0 +1,170 @@
+//! All objects of a namespace, sorted by what they take of its room, or wait for. Pure.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+
+use super::claims::Claim;
+use super::guests::{self, Reserved};
+use super::job::{self, Stage};
+use super::nodes::Gang;
+use super::overflow;
+use super::room::Room;
+use super::round::{Candidate, View, Who};
+use super::schedule::{Running, Waiting};
+use crate::api::flux_job::FluxJob;
+use crate::api::flux_setup::FluxSetupSpec;
+use crate::api::hosted_burst::HostedBurst;
+use crate::api::labels::{self, reason};
+use crate::api::minicluster::{MiniCluster, MiniClusterSpec, Phase};
+use crate::cluster::caches::{controller_of, controller_uid};
+
+/// The line, and what stands before it.
+#[derive(Default)]
+pub(super) struct Line<'a> {
+    pub(super) running: Vec<Running>,
+    /// The brokers of what runs.
+    pub(super) gangs: Vec<Gang>,
+    pub(super) waiting: Vec<Waiting<Who>>,
+    /// What those that wait want.
+    pub(super) wanted: BTreeMap<Who, (Wanted<'a>, Gang)>,
+    /// UIDs of MiniClusters that asked, and stand in no line: their FluxJob did.
+    pub(super) passes: Vec<String>,
+    /// What bursts of each peer take.
+    pub(super) guests: BTreeMap<String, Room>,
+}
+
+impl Line<'_> {
+    /// A burst of a peer: it was let in, and nobody knows when it ends.
+    fn guest(&mut self, peer: &str, room: Room, since: Timestamp, gang: Gang) {
+        *self.guests.entry(peer.to_owned()).or_default() += room;
+        self.gangs.push(gang);
+        self.running.push(Running { room, since, until: None });
+    }
+}
+
+/// Whose spec the nodes are asked about.
+#[derive(Clone, Copy)]
+pub(super) enum Wanted<'a> {
+    MiniCluster(&'a MiniCluster),
+    Job(&'a FluxJob),
+}
+
+impl<'a> Wanted<'a> {
+    /// It.
+    pub(super) fn spec(&self) -> Option<Cow<'a, MiniClusterSpec>> {
+        match self {
+            Self::MiniCluster(found) => Some(Cow::Borrowed(&found.spec)),
+            Self::Job(job) => job::mini_cluster(job, None).ok().map(|made| Cow::Owned(made.spec)),
+        }
+    }
+}
+
+/// Sorts everything of a namespace by what it takes, or waits for.
+pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &FluxSetupSpec) -> Line<'a> {
+    let mut line = Line::default();
+    let longest = setup.max_duration_seconds;
+    let until = |since: Timestamp, limit: Option<i64>| {
+        limit.map(|limit| since.checked_add(jiff::SignedDuration::from_secs(limit)).unwrap_or(Timestamp::MAX))
+    };
+    for hosted in view.hosted {
+        let (spec, since) = (&hosted.spec, created(&hosted.metadata.creation_timestamp));
+        let gang = Gang::of(&hosted.namespace().unwrap_or_default(), &spec.slot, &guests::wanted(spec));
+        line.guest(&spec.peer, guests::room_of(spec), since, gang);
+    }
+    for (name, Reserved { peer, wanted, room }) in view.reserved {
+        let namespace = view.setups.first().and_then(|setup| setup.namespace()).unwrap_or_default();
+        line.guest(peer, *room, view.now, Gang::of(&namespace, name, wanted));
+    }
+    let admitted = |job: &FluxJob, uid: &str| {
+        let granted = view.granted.get(uid).copied();
+        let on_record = job.status.as_ref().and_then(|status| status.admitted.as_ref()).map(|Time(since)| *since);
+        on_record.or(granted).filter(|_| job::is_admitted(job, granted.is_some()))
+    };
+    let of_jobs: BTreeMap<&str, &Candidate<'a>> = candidates
+        .iter()
+        .filter_map(|candidate| match candidate.stage {
+            Stage::Follows(found) => Some((found.metadata.uid.as_deref()?, candidate)),
+            _ => None,
+        })
+        .collect();
+    // What a HostedBurst makes counts with that.
+    let guests: BTreeSet<(Option<&str>, Option<&str>)> = (view.hosted.iter())
+        .filter_map(|hosted| Some((Some(hosted.spec.slot.as_str()), Some(hosted.metadata.uid.as_deref()?))))
+        .collect();
+    for found in view.mini_clusters {
+        let phase = found.status.as_ref().and_then(|status| status.phase);
+        let is_guest = guests.contains(&(found.metadata.name.as_deref(), controller_uid(&**found)));
+        if is_guest || matches!(phase, Some(Phase::Succeeded | Phase::Failed)) {
+            continue;
+        }
+        let uid = found.uid().unwrap_or_default();
+        let (room, came) = (Room::of_mini_cluster(&found.spec), created(&found.metadata.creation_timestamp));
+        let limit = found.spec.deadline_seconds;
+        let asks = view.asked.contains(&uid) && !view.granted.contains_key(&uid);
+        let by_job = of_jobs.get(uid.as_str()).and_then(|of| {
+            let since = admitted(of.job, &of.uid)?;
+            (!asks || job::covers(of.job, of.split.as_ref(), found)).then_some(since)
+        });
+        if asks && by_job.is_none() {
+            if found.metadata.deletion_timestamp.is_none() {
+                let key = Who::MiniCluster(uid);
+                line.wanted.insert(key.clone(), (Wanted::MiniCluster(found), gang(found)));
+                line.waiting.push(Waiting { key, room, priority: priority(found), since: came, limit, parts: false });
+            }
+        } else if by_job.is_some() || view.granted.contains_key(&uid) || has_job(found) || is_on_its_way(found) {
+            let since = by_job.or(view.granted.get(&uid).copied()).unwrap_or(came);
+            line.gangs.push(gang(found));
+            line.running.push(Running { room, since, until: until(since, limit) });
+            if asks {
+                line.passes.push(uid);
+            }
+        }
+    }
+    for Candidate { job, uid, stage, split } in candidates {
+        // Once there is a MiniCluster, that is what takes room, or waits for it.
+        let Stage::LinesUp(Ok(claim)) = stage else { continue };
+        let (room, limit) = (claim.room, job::limit(job, longest));
+        if let Some(since) = admitted(job, uid) {
+            let Claim { room, gang } = split.as_ref().map_or_else(|| (**claim).clone(), |split| claim.local(split));
+            line.gangs.push(gang);
+            line.running.push(Running { room, since, until: until(since, limit) });
+        } else if job.metadata.deletion_timestamp.is_none() {
+            let key = Who::Job(uid.clone());
+            line.wanted.insert(key.clone(), (Wanted::Job(job), claim.gang.clone()));
+            let since = created(&job.metadata.creation_timestamp);
+            let parts = overflow::may_split(setup, job);
+            line.waiting.push(Waiting { key, room, priority: job.spec.priority, since, limit, parts });
+        }
+    }
+    line
+}
+
+fn gang(of: &MiniCluster) -> Gang {
+    Gang::of(&of.namespace().unwrap_or_default(), &of.name_any(), &of.spec)
+}
+
+/// It has a Job, or had one and is between two. What is left of a hosted burst counts until it is gone.
+fn has_job(found: &MiniCluster) -> bool {
+    found.status.as_ref().is_some_and(|status| status.incarnation.is_some())
+        || controller_of::<HostedBurst>(found).is_some()
+}
+
+/// It waited under another leader, who may have let it through: it counts until it asks again.
+fn is_on_its_way(found: &MiniCluster) -> bool {
+    let conditions = found.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    conditions.iter().any(|condition| condition.status == "False" && condition.reason == reason::QUEUED)
+}
+
+fn priority(found: &MiniCluster) -> i32 {
+    let text = found.metadata.annotations.as_ref().and_then(|all| all.get(labels::PRIORITY));
+    text.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+}
+
+/// When something was made; what says nothing comes last.
+pub(super) fn created(at: &Option<Time>) -> Timestamp {
+    at.as_ref().map_or(Timestamp::MAX, |Time(at)| *at)
+}
