@@ -11,7 +11,7 @@
 //! | [`api`] | the kinds: MiniCluster (and its v1alpha1, with conversion), ClusterPeer, Burst, HostedBurst; labels and names | – |
 //! | [`flux`] | Flux's own formats, pure: host list, rank map, R, broker.toml, curve certificate | – |
 //! | [`contract`] | what root and provider say to each other, and the ports between bursting and federation | – |
-//! | [`render`] | MiniCluster → Kubernetes objects, pure | api, flux |
+//! | [`render`] | MiniCluster → Kubernetes objects, pure | api, config, flux |
 //! | [`cluster`] | plumbing to one API server: clients, fence, leadership, caches, apply, conditions, events | api |
 //! | [`reconcile`] | the MiniCluster controller | api, flux, render, cluster |
 //! | [`bursting`] | root side (place, offer) and provider side (admit, materialize) of a burst | api, flux, contract, render, cluster |

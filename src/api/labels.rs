@@ -79,6 +79,8 @@ pub const RESTART: &str = "tributary.dev/restart";
 pub const TRACEPARENT: &str = "tributary.dev/traceparent";
 /// Label: the MiniCluster an object was made for.
 pub const MINICLUSTER: &str = "tributary.dev/minicluster";
+/// Label: the UID of that MiniCluster, on what no MiniCluster can own.
+pub const MINICLUSTER_UID: &str = "tributary.dev/minicluster-uid";
 /// Label: the slot a Burst or a hosted object stands for.
 pub const SLOT: &str = "tributary.dev/slot";
 /// Label: the role of an object that shares its kind with others (see [`role`]).
@@ -126,6 +128,8 @@ pub mod role {
     pub const HEADLESS: &str = "headless";
     /// Scripts and configuration.
     pub const ENTRYPOINT: &str = "entrypoint";
+    /// PersistentVolumes and their claims.
+    pub const VOLUME: &str = "volume";
     /// The RESTful server.
     pub const RESTFUL: &str = "restful";
     /// The certificate.

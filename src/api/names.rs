@@ -24,6 +24,16 @@ pub fn restful(name: &str) -> String {
     format!("{name}-restful")
 }
 
+/// The claim of a volume that is made for a MiniCluster. No name of a MiniCluster contains a dot.
+pub fn claim(name: &str, volume: &str) -> String {
+    format!("{name}.{volume}")
+}
+
+/// The PersistentVolume for that claim; it is of the whole cluster.
+pub fn persistent_volume(namespace: &str, name: &str, volume: &str) -> String {
+    format!("{namespace}.{name}.{volume}")
+}
+
 /// The Service behind which the lead broker is found: on the root, of type NodePort or LoadBalancer, for the root's
 /// name; on a provider, without selector, for the burst's name.
 pub fn lead(name: &str) -> String {

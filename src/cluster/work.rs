@@ -57,7 +57,7 @@ impl std::fmt::Debug for Workload {
     }
 }
 
-const CONTROLLERS: [&str; 6] = ["minicluster", "pod index", "queue", "burst", "hosted burst", "peer"];
+const CONTROLLERS: [&str; 7] = ["minicluster", "pod index", "left volume", "queue", "burst", "hosted burst", "peer"];
 
 const PASSES: Described = Described::counter(
     "controller_passes",

@@ -13,6 +13,7 @@ mod liveness;
 mod log;
 mod text;
 mod traces;
+mod volumes;
 mod webhook;
 
 use std::path::{Path, PathBuf};
@@ -31,6 +32,7 @@ pub use kubernetes::KubernetesConfig;
 pub use liveness::LivenessConfig;
 pub use log::{LogConfig, LogFormat};
 pub use traces::TracesConfig;
+pub use volumes::{VolumesConfig, is_plain};
 pub use webhook::WebhookConfig;
 
 /// Prefix of the environment variables; `__` separates section and key.
@@ -50,6 +52,8 @@ pub struct Config {
     pub liveness: LivenessConfig,
     /// Times of bursts.
     pub bursting: BurstingConfig,
+    /// PersistentVolumes that MiniClusters may have made.
+    pub volumes: VolumesConfig,
     /// v1alpha1 MiniClusters, converted for the API server.
     pub webhook: WebhookConfig,
     /// The read-only admin API.
@@ -126,6 +130,7 @@ impl Config {
         config.liveness.check(config.grace())?;
         config.traces.check()?;
         config.webhook.check()?;
+        config.volumes.check(&config.kubernetes.watch_namespaces)?;
         Ok(config)
     }
 }

@@ -117,9 +117,10 @@ impl Writes {
         let config_map =
             async { Ok(self.applier.own(&rendered.config_map, None::<&Value>).await? == Applied::Terminating) };
         let services = self.services(known, rendered, Upkeep::All);
-        let (secret_goes, restful_goes, config_map_goes, taken) =
-            futures::try_join!(secret, restful, config_map, services)?;
-        if secret_goes || restful_goes || config_map_goes {
+        let volumes = self.make_volumes(known, rendered);
+        let (secret_goes, restful_goes, config_map_goes, taken, volumes_are_there) =
+            futures::try_join!(secret, restful, config_map, services, volumes)?;
+        if secret_goes || restful_goes || config_map_goes || !volumes_are_there {
             return Ok((Creation::Exists, taken));
         }
         let mut job = rendered.job.clone();

@@ -24,6 +24,7 @@ use super::restful;
 use super::spans;
 use super::status::{Facts, JobFacts, compute};
 use super::view::{ConfigMapView, JobView, LeadPodView, PodView};
+use super::volumes::LeftVolumes;
 use super::watches::Watches;
 use crate::api::burst::Burst;
 use crate::api::hosted_burst::BurstPhase;
@@ -70,6 +71,8 @@ pub struct Controller {
     traces: Traces,
     queue: Queue<ObjectKey>,
     pod_indexes: PodIndexes,
+    /// Only where volumes are made.
+    left_volumes: Option<LeftVolumes>,
     gate: Gate,
     memory: Mutex<Memory>,
     /// MiniClusters were shown with gaps, and not listed again since. On standbys too: their caches are filled alike.
@@ -118,6 +121,8 @@ impl Controller {
             caches::all::<DefinitionView, _>(reader.clone(), &DefinitionView::selection(), SystemRng);
         let (pod_indexes, watch_lacking, labelling) =
             PodIndexes::new(&clients, jobs.clone(), mini_clusters.clone(), clock.clone());
+        let left_volumes =
+            settings.volumes.is_on().then(|| LeftVolumes::new(&clients, mini_clusters.clone(), clock.clone()));
         let caches = Caches {
             mini_clusters,
             jobs,
@@ -133,6 +138,12 @@ impl Controller {
         let queue = Queue::new(clock.clone());
         let mut subscriptions = feed(&caches, &queue);
         subscriptions.extend(labelling);
+        let mut watch_volumes = None;
+        let left_volumes = left_volumes.map(|(left_volumes, watch, sweeping)| {
+            subscriptions.extend(sweeping);
+            watch_volumes = Some(watch);
+            left_volumes
+        });
         let gaps = Arc::<AtomicBool>::default();
         let seen = gaps.clone();
         subscriptions.push(caches.definitions.subscribe(move |change| {
@@ -152,13 +163,14 @@ impl Controller {
             traces,
             queue,
             pod_indexes,
+            left_volumes,
             gate,
             memory,
             gaps,
             closing_gaps: tokio::sync::Mutex::default(),
             _subscriptions: subscriptions,
         };
-        let watches = vec![
+        let mut watches = vec![
             watch_jobs.boxed(),
             watch_maps.boxed(),
             watch_services.boxed(),
@@ -167,6 +179,7 @@ impl Controller {
             watch_lacking,
             watch_definitions.boxed(),
         ];
+        watches.extend(watch_volumes);
         (Arc::new(controller), watches)
     }
 
@@ -182,7 +195,14 @@ impl Controller {
 
     /// What its workers do, for the metrics.
     pub fn queues(&self) -> Vec<(&'static str, Box<dyn Worked>)> {
-        vec![("minicluster", Box::new(self.queue.clone())), ("pod index", Box::new(self.pod_indexes.queue.clone()))]
+        let mut queues: Vec<(&'static str, Box<dyn Worked>)> = vec![
+            ("minicluster", Box::new(self.queue.clone())),
+            ("pod index", Box::new(self.pod_indexes.queue.clone())),
+        ];
+        if let Some(left_volumes) = &self.left_volumes {
+            queues.push(("left volume", Box::new(left_volumes.queue.clone())));
+        }
+        queues
     }
 
     /// Reconciles until `stop`: in the leader's scope.
@@ -202,8 +222,9 @@ impl Controller {
             async move { controller.reconcile(&key).await }
         };
         let labelling = self.pod_indexes.clone().run(stop.clone());
+        let sweeping = self.left_volumes.clone().map(|left_volumes| left_volumes.run(stop.clone()));
         let reconciling = worker::run(self.queue.clone(), Options::default(), SystemRng, handler, report, stop);
-        future::join(reconciling, labelling).await;
+        future::join3(reconciling, labelling, future::OptionFuture::from(sweeping)).await;
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<Outcome, Error> {
@@ -265,6 +286,7 @@ impl Controller {
                 Some(left) => outcome = Outcome::After(left),
                 None => self.writes.delete_job(&known).await?,
             },
+            Action::RemoveVolumes => self.writes.remove_volumes(&known).await?,
             Action::CleanUp => {
                 self.writes.clean_up(&known.mini_cluster).await?;
                 return Ok(Outcome::Done);

@@ -28,6 +28,8 @@ pub enum Action {
     Maintain(Maintenance),
     /// The incarnation must go, because the user asked for another: its bursts first, then its Job.
     Restart,
+    /// It has ended well, and its volumes go, with its Job.
+    RemoveVolumes,
     /// It has ended, and `cleanup` asks to delete the MiniCluster itself then.
     CleanUp,
 }
@@ -146,7 +148,9 @@ pub fn decide(known: &Known, rendering: &Rendering, frozen: Option<&Boot>, runni
                 };
             }
             if facts.outcome.is_some() {
-                return Decision { restart_required, ..Decision::of(Action::Nothing) };
+                let removes = removes_volumes(known) && restart_required.is_empty();
+                let action = if removes { Action::RemoveVolumes } else { Action::Nothing };
+                return Decision { restart_required, ..Decision::of(action) };
             }
             let mut maintenance = maintenance(known, running, frozen, files_digest, settings);
             // A size that cannot be carried out is no size to follow.
@@ -215,6 +219,17 @@ fn has_ended(known: &Known) -> bool {
     known.hosted.is_none() && matches!(known.status().phase, Some(Phase::Succeeded | Phase::Failed))
 }
 
+/// Its volumes have served, and the status tells so: without its Job it stays as it ended. One that would be run once more
+/// without its Job keeps them.
+fn removes_volumes(known: &Known) -> bool {
+    let status = known.status();
+    let again = conditions::is_true(&status.conditions, condition::RESTART_REQUIRED);
+    known.hosted.is_none()
+        && status.phase == Some(Phase::Succeeded)
+        && !again
+        && known.mini_cluster.spec.removes_volumes()
+}
+
 /// It is between two incarnations already.
 fn is_restarting(known: &Known) -> bool {
     known.status().phase == Some(Phase::Restarting)
@@ -281,6 +296,8 @@ mod tests {
     fn rendered(boot: Boot) -> Rendering {
         Ok(Rendered {
             restful_secret: None,
+            claims: Vec::new(),
+            persistent_volumes: Vec::new(),
             config_map: Default::default(),
             services: Vec::new(),
             service_pod: None,
@@ -386,6 +403,40 @@ mod tests {
         assert_eq!(decide(&asked, &rendering, None).action, Action::CleanUp);
         let running = with(known(running(JobFacts::default())), |object| object.spec.cleanup = true);
         assert!(matches!(decide(&running, &rendering, None).action, Action::Maintain(_)));
+    }
+
+    #[test]
+    fn volumes_go_after_a_good_end_that_the_status_tells() {
+        let ended = |phase, outcome, spec: &str| {
+            with(known(running(JobFacts { outcome: Some(outcome), ..JobFacts::default() })), |object| {
+                object.spec = serde_saphyr::from_str(spec).unwrap();
+                object.status.as_mut().unwrap().phase = Some(phase);
+            })
+        };
+        let made = "{volumes: {data: {path: /srv, capacity: 1Gi}}}";
+        let action = |known: &Known| decide(known, &rendered(boot(RENDER_REVISION, "a")), None).action;
+        let succeeded = || JobOutcome::Succeeded;
+        assert_eq!(action(&ended(Phase::Succeeded, succeeded(), made)), Action::RemoveVolumes);
+        for (phase, spec) in [
+            (Phase::Running, made),
+            (Phase::Failed, made),
+            (Phase::Succeeded, "{volumes: {data: {path: /srv}}}"),
+            (Phase::Succeeded, "{cleanupVolumes: false, volumes: {data: {path: /srv, capacity: 1Gi}}}"),
+        ] {
+            assert_eq!(action(&ended(phase, succeeded(), spec)), Action::Nothing, "{phase:?} {spec}");
+        }
+        // Without its Job it would be run once more.
+        let mut edited = ended(Phase::Succeeded, succeeded(), made);
+        let frozen = boot(RENDER_REVISION, "b");
+        if let JobState::Ours { boot_digest, .. } = &mut edited.job {
+            *boot_digest = frozen.digest();
+        }
+        let told = with(edited, |object| {
+            let condition = serde_json::json!({"type": condition::RESTART_REQUIRED, "status": "True", "reason": "Changed",
+                "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            object.status.as_mut().unwrap().conditions = vec![serde_json::from_value(condition).unwrap()];
+        });
+        assert_eq!(action(&told), Action::Nothing);
     }
 
     #[test]

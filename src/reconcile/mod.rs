@@ -17,6 +17,7 @@
 //! | [`certificate`], `restful` | the secrets of a new incarnation | reads |
 //! | [`status`], [`notices`] | the new status, and which events it is worth | no |
 //! | `memory` | what the controller remembers while caches are behind its writes | no |
+//! | `volumes` | PersistentVolumes and claims: made, removed, and swept when their MiniCluster is gone | yes |
 //! | `pod_index` | the label `job-index` on pods, beside the pipeline | yes |
 //! | [`controller`] | caches, queue and worker | – |
 //!
@@ -41,6 +42,7 @@ mod restful;
 mod spans;
 pub mod status;
 pub mod view;
+mod volumes;
 pub mod watches;
 
 use std::time::Duration;

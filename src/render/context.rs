@@ -1,5 +1,6 @@
 //! What rendering needs to know besides the MiniCluster itself.
 
+use crate::config::VolumesConfig;
 use crate::flux::{CertificateDigest, RankMap};
 
 /// DNS domain of most clusters.
@@ -20,6 +21,8 @@ pub struct Context {
     /// Digest of the instance's certificate, for the Job's annotation; `None` while there is no certificate yet. The
     /// certificate itself goes into the Secret only, see [`super::secret`].
     pub credential_digest: Option<CertificateDigest>,
+    /// Which PersistentVolumes may be made here.
+    pub volumes: VolumesConfig,
 }
 
 impl Default for Context {
@@ -29,6 +32,7 @@ impl Default for Context {
             interface: DEFAULT_INTERFACE.to_owned(),
             hosted: None,
             credential_digest: None,
+            volumes: VolumesConfig::default(),
         }
     }
 }

@@ -12,6 +12,7 @@ mod flux_files;
 mod job;
 mod metadata;
 mod model;
+mod persistent_volumes;
 mod pod;
 pub mod problem;
 pub mod quantity;
@@ -30,7 +31,7 @@ mod volumes;
 mod tests;
 
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Service};
 
 use crate::api::minicluster::MiniCluster;
 use crate::flux::RankMap;
@@ -43,13 +44,18 @@ pub use rank_map::rank_map_of;
 pub use revision::{differences, followed};
 pub use scripts::shell;
 
-/// Every object a MiniCluster needs, but for the Secret ([`secret::secret`]). All bear the controller owner reference.
+/// Every object a MiniCluster needs, but for the Secret ([`secret::secret`]). All bear the controller owner reference, but
+/// for the PersistentVolumes, which are of no namespace.
 ///
 /// Applied in the order of the fields: what pods refer to is there before them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rendered {
     /// `NAME-entrypoint`: the boot files.
     pub config_map: ConfigMap,
+    /// `NAME.VOLUME`, for each volume with a capacity.
+    pub claims: Vec<PersistentVolumeClaim>,
+    /// `NAMESPACE.NAME.VOLUME`, for these claims.
+    pub persistent_volumes: Vec<PersistentVolume>,
     /// The headless (or minimal) Service, Services of sidecars with ports, and the lead's NodePort Service.
     pub services: Vec<Service>,
     /// `NAME-services`, if the spec has `services`.
@@ -84,6 +90,8 @@ pub fn render(mini_cluster: &MiniCluster, context: &Context) -> Result<Rendered,
     validate::check_files(&files, &boot)?;
     Ok(Rendered {
         config_map: config_map(mini_cluster, &boot),
+        claims: persistent_volumes::claims(&model),
+        persistent_volumes: persistent_volumes::volumes(&model),
         services: services::services(&model),
         service_pod: service_pod::service_pod(&model, &files),
         job: job::job(&model, job, &boot),

@@ -29,6 +29,8 @@ pub mod reason {
     pub const MISSING_FIELD: &str = "MissingField";
     /// A volume without source or place.
     pub const INVALID_VOLUME: &str = "InvalidVolume";
+    /// A volume that the cluster's administrator does not let MiniClusters have.
+    pub const VOLUME_NOT_ALLOWED: &str = "VolumeNotAllowed";
     /// Declared bursts, or the lead broker they join, that make no instance.
     pub const INVALID_BURSTING: &str = "InvalidBursting";
     /// A certificate no broker would take.
@@ -37,7 +39,7 @@ pub mod reason {
     pub const TOO_LARGE: &str = "TooLarge";
 
     /// All of them.
-    pub const ALL: [&str; 10] = [
+    pub const ALL: [&str; 11] = [
         INVALID_NAME,
         INVALID_SIZE,
         INVALID_VALUE,
@@ -45,6 +47,7 @@ pub mod reason {
         CONFLICTING_FIELDS,
         MISSING_FIELD,
         INVALID_VOLUME,
+        VOLUME_NOT_ALLOWED,
         INVALID_BURSTING,
         INVALID_CERTIFICATE,
         TOO_LARGE,

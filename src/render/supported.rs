@@ -3,7 +3,7 @@
 
 use super::model::Model;
 use super::scripts;
-use crate::api::minicluster::{BurstNetwork, BurstNetworkType, Commands, Container};
+use crate::api::minicluster::{BurstNetwork, BurstNetworkType, ClusterVolume, Commands, Container, HOSTPATH};
 
 const FLUX: &str = "it is for the container that runs Flux";
 const OWN_ENTRYPOINT: &str = "the image's own entrypoint runs";
@@ -51,6 +51,11 @@ pub(super) fn unsupported(model: &Model<'_>) -> Vec<String> {
         found.on(spec.flux_restful.is_some(), "spec", "fluxRestful", why);
         found.on(!spec.users.is_empty(), "spec", "users", "they are users of the RESTful server, and there is none");
     }
+    for (name, volume) in spec.made_volumes() {
+        found.volume(volume, &format!("spec.volumes.{name}"));
+        let why = "it is of this cluster: brokers of bursts see an empty directory in its place";
+        found.on(model.has_bursts(), "spec.volumes", name, why);
+    }
     let bursting = &spec.flux.bursting;
     let path = "spec.flux.bursting";
     let no_bursts = "there are no bursts to wait for";
@@ -89,6 +94,19 @@ impl Found {
             (commands.pre_worker.is_some(), "commands.preWorker"),
         ] {
             self.on(written, path, field, FLUX);
+        }
+    }
+
+    /// Directories of nodes have no driver.
+    fn volume(&mut self, volume: &ClusterVolume, path: &str) {
+        for (written, field) in [
+            (volume.driver.is_some(), "driver"),
+            (volume.volume_handle.is_some(), "volumeHandle"),
+            (!volume.attributes.is_empty(), "attributes"),
+            (volume.secret.is_some(), "secret"),
+        ] {
+            let why = "a volume of the class hostpath has no driver";
+            self.on(written && volume.storage_class() == HOSTPATH, path, field, why);
         }
     }
 

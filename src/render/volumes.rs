@@ -12,6 +12,7 @@ use super::problem::{Problem, reason};
 use super::quantity;
 use super::validate::names;
 use crate::api::minicluster::{Container, ContainerVolume, MiniClusterSpec};
+use crate::api::names as objects;
 
 /// Where an empty directory is mounted that names no path; upstream's choice.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -32,12 +33,12 @@ impl UserVolumes {
     }
 }
 
-/// Resolves the volumes of `containers`, which stand at `path` in the spec. `taken` are mount paths of our own.
+/// Resolves the volumes of `containers` of a MiniCluster, which stand at `path` in its spec. `taken` are mount paths of our own.
 ///
 /// # Errors
 /// Volumes without place, places or sources that exclude each other, and values nobody understands.
 pub(super) fn resolve(
-    spec: &MiniClusterSpec,
+    mini_cluster: (&str, &MiniClusterSpec),
     containers: &[Container],
     path: &str,
     taken: &[&str],
@@ -64,8 +65,10 @@ pub(super) fn resolve(
         resolved.mounts.push(mounts);
     }
     let names: BTreeSet<&str> = containers.iter().flat_map(|container| container.volumes().into_keys()).collect();
-    resolved.volumes =
-        names.into_iter().map(|name| sources.remove(name).unwrap_or_else(|| without_source(spec, name))).collect();
+    resolved.volumes = names
+        .into_iter()
+        .map(|name| sources.remove(name).unwrap_or_else(|| without_source(mini_cluster, name)))
+        .collect();
     if problems.is_empty() { Ok(resolved) } else { Err(problems) }
 }
 
@@ -167,9 +170,13 @@ fn source(name: &str, from: &ContainerVolume) -> Result<Option<Volume>, String> 
     }))
 }
 
-/// A name that says nowhere what it is: a directory of the node if `spec.volumes` says so, else a directory of the pod.
-fn without_source(spec: &MiniClusterSpec, name: &str) -> Volume {
+/// A name that says nowhere what it is: what `spec.volumes` says, else a directory of the pod.
+fn without_source((owner, spec): (&str, &MiniClusterSpec), name: &str) -> Volume {
     let volume = Volume { name: name.to_owned(), ..Volume::default() };
+    if spec.made_volumes().any(|(made, _)| made == name) {
+        let claim = PersistentVolumeClaimVolumeSource { claim_name: objects::claim(owner, name), read_only: None };
+        return Volume { persistent_volume_claim: Some(claim), ..volume };
+    }
     match spec.declared_host_path(name) {
         Some(path) => Volume { host_path: Some(host_path(path)), ..volume },
         None => Volume { empty_dir: Some(EmptyDirVolumeSource::default()), ..volume },

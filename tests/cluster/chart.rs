@@ -139,6 +139,9 @@ async fn install<'a>(
     let free = || UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (federation, join) = (free(), free());
     let mut here = vec!["bursting.drainSeconds=1".to_owned()];
+    if context == "east" {
+        here.extend(crate::volumes::ALLOWED.map(str::to_owned));
+    }
     if context == "west" {
         // Rights in one namespace and its own are enough to be a provider.
         here.push("watchNamespaces={default}".to_owned());
@@ -313,6 +316,7 @@ async fn whatever_else_an_agent_does(sandbox: &Sandbox, root: &Place, provider: 
     .await;
 
     crate::queue::a_job_ends_and_goes(root).await;
+    crate::volumes::volumes_are_made_bound_and_removed(root).await;
 
     // What leads elsewhere than to the root's lead broker is taken away.
     let [_, other_family] = slice_names("first-burst-0");

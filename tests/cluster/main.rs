@@ -26,6 +26,7 @@ mod queue;
 mod rendered;
 mod sdk;
 mod shared;
+mod volumes;
 
 /// Not a test: see `tributary_tests::agent`.
 #[test]

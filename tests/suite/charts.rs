@@ -76,6 +76,7 @@ federation:
   identity: {secret: issued-by-cert-manager, trustDomain: river, validity: 12h}
 liveness: {heartbeatMillis: 500, suspectMillis: 2000}
 bursting: {leaseSeconds: 600, drainSeconds: 10, graceSeconds: 60}
+volumes: {classes: [hostpath, csi-gcs], pathPrefixes: [/srv/flux], drivers: [gcs.csi.ofek.dev]}
 webhook: {port: 9555, secret: issued-webhook, certManager: {enabled: true, issuerRef: {kind: ClusterIssuer, name: internal}}}
 log: {filter: 'tributary=debug,info', format: text}
 extraEnv: [{name: TRIBUTARY__LOG__FILTER, value: debug}]
@@ -136,6 +137,8 @@ fn a_wrong_value_is_refused_by_name() {
         "{cluster: {name: east}, log: {format: xml}}",
         "{cluster: {name: east}, traces: {endpoint: 'collector:4317'}}",
         "{cluster: {name: east}, watchNamespaces: [A]}",
+        "{cluster: {name: east}, volumes: {classes: [hostpath]}, watchNamespaces: [research]}",
+        "{cluster: {name: east}, volumes: {pathPrefixes: [data]}}",
         "{cluster: {name: east}, webhook: {port: 0}}",
         "{cluster: {name: east}, webhook: {certManager: {enabled: true}}}",
     ] {
@@ -258,6 +261,11 @@ fn the_rules_stay_within_what_is_promised() {
             assert!(["get", "list", "watch"].contains(&verb.as_str().unwrap()), "{rule}");
         }
     }
+    let with_volumes = "{cluster: {name: east}, volumes: {classes: [hostpath]}, crds: {enabled: false}}";
+    let with_volumes = objects(&template("tributary", with_volumes).unwrap());
+    let on_volumes = |role: &Value| role["rules"].to_string().contains("persistentvolumes");
+    let given = [&rendered, &of_some, &with_volumes].map(|objects| on_volumes(&objects["ClusterRole/tributary"]));
+    assert_eq!(given, [false, false, true]);
     for role in ["ClusterRole/tributary", "Role/tributary"] {
         for rule in rendered[role]["rules"].as_array().unwrap() {
             let list = |key: &str| -> Vec<&str> {
@@ -273,7 +281,9 @@ fn the_rules_stay_within_what_is_promised() {
             assert!(!secrets_of_all && !verbs.contains(&"deletecollection"), "{rule}");
         }
     }
-    for file in ["cluster-rules.yaml", "watched-rules.yaml", "webhook-rules.yaml", "namespace-rules.yaml"] {
+    for file in
+        ["cluster-rules.yaml", "watched-rules.yaml", "webhook-rules.yaml", "volumes-rules.yaml", "namespace-rules.yaml"]
+    {
         let text = std::fs::read_to_string(charts().join("tributary/files").join(file)).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         for pair in lines.windows(2).filter(|pair| pair[1].starts_with("- apiGroups")) {

@@ -8,7 +8,7 @@ use syn::visit::Visit;
 
 /// Who may use whom. Rooms that are missing here may use nothing but the foundations.
 const EDGES: [(&str, &[&str]); 9] = [
-    ("render", &["api", "flux"]),
+    ("render", &["api", "config", "flux"]),
     ("cluster", &["api"]),
     ("reconcile", &["api", "flux", "render", "cluster"]),
     ("bursting", &["api", "flux", "contract", "render", "cluster"]),

@@ -8,6 +8,8 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 use proptest::sample::subsequence;
 use serde_json::{Value, json};
+use tributary::api::labels;
+use tributary::config::VolumesConfig;
 use tributary::render::{Context, Rendered, render};
 use tributary_tests::fields::{Case, Role, base, cases, lake, leaves, merge};
 
@@ -28,6 +30,17 @@ static TRIED: LazyLock<Vec<Tried>> = LazyLock::new(|| {
     cases().unwrap().into_iter().map(|case| tried(case, &mut known)).collect()
 });
 
+/// A cluster where volumes may be made.
+fn context() -> Context {
+    let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
+    let volumes = VolumesConfig {
+        classes: words(&["hostpath", "csi-gcs"]),
+        path_prefixes: words(&["/srv"]),
+        drivers: words(&["gcs.csi.ofek.dev", "s3.csi.aws.com"]),
+    };
+    Context { volumes, ..Context::default() }
+}
+
 type Outcome = (BTreeMap<String, Value>, Result<Vec<String>, String>);
 
 fn tried(case: Case, known: &mut BTreeMap<String, Outcome>) -> Tried {
@@ -39,7 +52,7 @@ fn tried(case: Case, known: &mut BTreeMap<String, Outcome>) -> Tried {
 
 /// What comes of a spec: objects and files by name, or the refusal.
 fn outcome(spec: &Value) -> Outcome {
-    match render(&lake(spec).unwrap(), &Context::default()) {
+    match render(&lake(spec).unwrap(), &context()) {
         Ok(rendered) => (parts(&rendered), Ok(rendered.unsupported)),
         Err(problems) => ([("refused".to_owned(), json!(problems.to_string()))].into(), Err(problems.to_string())),
     }
@@ -51,6 +64,14 @@ fn parts(rendered: &Rendered) -> BTreeMap<String, Value> {
     // The files, packed: they are compared one by one.
     annotations.retain(|name, _| !name.starts_with("tributary.dev/boot"));
     let mut parts: BTreeMap<String, Value> = [("Job".to_owned(), job)].into();
+    let made = rendered.claims.iter().map(|claim| json!(claim));
+    for mut object in made.chain(rendered.persistent_volumes.iter().map(|volume| json!(volume))) {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let name = format!("{} {}", text(&object["kind"]), text(&object["metadata"]["name"]));
+        // A digest of the rest.
+        object["metadata"]["annotations"].as_object_mut().unwrap().remove(labels::REVISION);
+        parts.insert(name, object);
+    }
     for service in &rendered.services {
         parts.insert(format!("Service {}", service.metadata.name.as_deref().unwrap()), json!(service));
     }
@@ -189,9 +210,9 @@ proptest! {
             merge(&mut spec, &COMBINABLE[row].after);
         }
         let mini_cluster = lake(&spec).unwrap();
-        let rendered = render(&mini_cluster, &Context::default());
+        let rendered = render(&mini_cluster, &context());
         let rendered = rendered.map_err(|problems| TestCaseError::fail(format!("{problems}\n{spec}")))?;
-        let again = render(&serde_json::from_value(json!(mini_cluster)).unwrap(), &Context::default()).unwrap();
+        let again = render(&serde_json::from_value(json!(mini_cluster)).unwrap(), &context()).unwrap();
         prop_assert_eq!(&again, &rendered);
         prop_assert_eq!(again.boot.encode(), rendered.boot.encode());
         for complaint in nonsense(&rendered) {

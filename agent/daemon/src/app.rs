@@ -59,7 +59,11 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
 
     let (traces, sending) = traces::start(&config, closed.clone())?;
     let (watches, mut filling) = Watches::new(&clients, &config.kubernetes.namespace);
-    let settings = render::Context { cluster_domain: config.cluster.dns_domain().to_owned(), ..Default::default() };
+    let settings = render::Context {
+        cluster_domain: config.cluster.dns_domain().to_owned(),
+        volumes: config.volumes.clone(),
+        ..Default::default()
+    };
     let (webhook, more) = Webhook::new(&config, &clients, &clock);
     filling.extend(more);
     let conversions = webhook.listen().await?;

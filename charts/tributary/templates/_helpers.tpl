@@ -62,6 +62,9 @@ annotations:
 {{- /* What no schema can say. */}}
 {{- define "tributary.check" -}}
 {{- $_ := required "cluster.name is required: the name of this cluster in the federation, e.g. --set cluster.name=east" .Values.cluster.name -}}
+{{- if and .Values.volumes.classes .Values.watchNamespaces -}}
+{{- fail "volumes.classes does not go with watchNamespaces: PersistentVolumes are of the whole cluster" -}}
+{{- end -}}
 {{- if eq (int .Values.federation.port) (int .Values.federation.join.port) -}}
 {{- fail "federation.join.port is federation.port already: clusters that join come in by a port of its own" -}}
 {{- end -}}

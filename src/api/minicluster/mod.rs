@@ -45,7 +45,7 @@ pub use self::runner::{Runner, RunnerError};
 pub use self::security::ContainerSecurity;
 pub use self::status::{BurstStatus, LeadStatus, MiniClusterStatus, Phase, RecipientStatus};
 pub use self::updates::UpdatePolicy;
-pub use self::volume::{ClusterVolume, ContainerVolume};
+pub use self::volume::{ClusterVolume, ContainerVolume, HOSTPATH};
 pub use self::wait::{BurstWait, InvalidTimeout, WaitFor};
 use super::names;
 use super::schema::{absent_if_zero, is_default};
@@ -193,6 +193,11 @@ pub struct MiniClusterSpec {
     /// names no source takes its source from here.
     #[serde(skip_serializing_if = "is_default")]
     pub volumes: BTreeMap<String, ClusterVolume>,
+
+    /// When the command has ended well, remove the volumes with a `capacity`, and the pods, with the Job, which use them;
+    /// so it is, if not written.
+    #[serde(skip_serializing_if = "is_default")]
+    pub cleanup_volumes: Option<bool>,
 }
 
 impl MiniClusterSpec {
@@ -240,7 +245,17 @@ impl MiniClusterSpec {
 
     /// The directory of the node behind a volume that names no source of its own, if the MiniCluster declares one.
     pub fn declared_host_path(&self, volume: &str) -> Option<&str> {
-        self.volumes.get(volume)?.path.as_deref()
+        self.volumes.get(volume).filter(|volume| !volume.is_made())?.path.as_deref()
+    }
+
+    /// The volumes that PersistentVolumes are made for.
+    pub fn made_volumes(&self) -> impl Iterator<Item = (&str, &ClusterVolume)> {
+        self.volumes.iter().filter(|(_, volume)| volume.is_made()).map(|(name, volume)| (name.as_str(), volume))
+    }
+
+    /// Whether there are such volumes, which go when the command has ended well.
+    pub fn removes_volumes(&self) -> bool {
+        self.cleanup_volumes.unwrap_or(true) && self.made_volumes().next().is_some()
     }
 }
 

@@ -65,7 +65,13 @@ pub struct ContainerVolume {
     pub empty_dir: bool,
 }
 
-/// A volume declared for the whole MiniCluster, as old examples write it; containers refer to it by name.
+/// Storage class of volumes that are directories of nodes.
+pub const HOSTPATH: &str = "hostpath";
+
+/// A volume declared for the whole MiniCluster; containers refer to it by name.
+///
+/// Without `capacity` it is the directory `path` of each node, as old examples write it. With it, a PersistentVolume
+/// `NAMESPACE.NAME.VOLUME` and a claim `NAME.VOLUME` bound to it are made, if the administrator of the cluster allows that.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ClusterVolume {
@@ -73,7 +79,65 @@ pub struct ClusterVolume {
     #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
     pub path: Option<String>,
 
-    /// Storage class; only `hostpath`, a directory of the node, is known.
+    /// Storage class; `hostpath`, a directory of the node, if not written. Others are for volumes with `capacity`.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
     pub storage_class: Option<String>,
+
+    /// Make a PersistentVolume of this size, as a quantity.
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
+    pub capacity: Option<String>,
+
+    /// Labels of the PersistentVolume.
+    #[serde(skip_serializing_if = "is_default")]
+    pub labels: BTreeMap<String, String>,
+
+    /// Annotations of the PersistentVolume.
+    #[serde(skip_serializing_if = "is_default")]
+    pub annotations: BTreeMap<String, String>,
+
+    /// Annotations of the claim.
+    #[serde(skip_serializing_if = "is_default")]
+    pub claim_annotations: BTreeMap<String, String>,
+
+    /// The CSI driver that mounts the PersistentVolume. Not for `hostpath`.
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
+    pub driver: Option<String>,
+
+    /// What the driver calls the volume; the storage class, if not written. Not for `hostpath`.
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
+    pub volume_handle: Option<String>,
+
+    /// Attributes handed to the driver. Not for `hostpath`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub attributes: BTreeMap<String, String>,
+
+    /// Name of a Secret for the driver. Not for `hostpath`.
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
+    pub secret: Option<String>,
+
+    /// Namespace of that Secret: the MiniCluster's own, and no other.
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
+    pub secret_namespace: Option<String>,
+
+    /// Remove the PersistentVolume with the claim, where `cleanupVolumes` removes that; so it is, if not written. With the
+    /// MiniCluster it goes in any case. What is stored in it stays.
+    #[serde(skip_serializing_if = "is_default")]
+    pub delete: Option<bool>,
+}
+
+impl ClusterVolume {
+    /// The storage class.
+    pub fn storage_class(&self) -> &str {
+        self.storage_class.as_deref().unwrap_or(HOSTPATH)
+    }
+
+    /// Whether a PersistentVolume is made for it.
+    pub fn is_made(&self) -> bool {
+        self.capacity.is_some()
+    }
+
+    /// Whether the PersistentVolume goes with the claim.
+    pub fn delete(&self) -> bool {
+        self.delete.unwrap_or(true)
+    }
 }

@@ -14,7 +14,9 @@ const FLUX_USER: &str = "flux";
 pub(super) fn forward(spec: &Value) -> Value {
     let mut spec = spec.clone();
     if let Value::Object(spec) = &mut spec {
-        spec.remove("cleanup");
+        if spec.remove("cleanup") == Some(json!(false)) {
+            spec.insert("cleanupVolumes".to_owned(), json!(false));
+        }
         if let Some(Value::Object(older)) = spec.remove("podLabels")
             && !older.is_empty()
         {
@@ -45,8 +47,11 @@ pub(super) fn forward(spec: &Value) -> Value {
 pub(super) fn back(spec: &Value) -> Value {
     let mut spec = spec.clone();
     if let Value::Object(spec) = &mut spec {
-        // It means another thing there: the default stands for what v1alpha2 does without being asked.
+        // It means another thing there: what it meant has another name now.
         spec.remove("cleanup");
+        if spec.remove("cleanupVolumes") == Some(json!(false)) {
+            spec.insert("cleanup".to_owned(), json!(false));
+        }
         if let Some(runner) = runner(spec)
             && runner.get("fluxUser") == Some(&json!({ "name": FLUX_USER }))
         {

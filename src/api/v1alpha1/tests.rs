@@ -148,6 +148,26 @@ fn without_a_command_the_restful_server_runs() {
 }
 
 #[test]
+fn volumes_are_made_and_go_when_the_command_has_ended() {
+    let spec = there(
+        json!({"containers": [{"command": "ls", "volumes": {"data": {"path": "/data", "readonly": true}}}],
+        "volumes": {"data": {"path": "/tmp/data", "class": "hostpath", "labels": {"type": "local"}, "secretNamespace": "waters",
+            // As the API server reads it.
+            "capacity": "5Gi", "delete": true}}}),
+    );
+    let made = json!({"path": "/tmp/data", "storageClass": "hostpath", "capacity": "5Gi", "delete": true,
+        "labels": {"type": "local"}, "secretNamespace": "waters"});
+    assert_eq!((&spec["spec"]["volumes"]["data"], spec["spec"].get("cleanupVolumes")), (&made, None));
+    let keeps = there(json!({"containers": [{}], "cleanup": false}));
+    assert_eq!((&keeps["spec"]["cleanupVolumes"], keeps["spec"].get("cleanup")), (&json!(false), None));
+    assert_eq!(convert(&keeps, V1ALPHA1).unwrap()["spec"]["cleanup"], false);
+    // A directory that v1alpha2 mounts as it is does not become a volume by being looked at.
+    let stored = object(V1ALPHA2, json!({"containers": [{}], "volumes": {"data": {"path": "/tmp/data"}}}));
+    let shown = convert(&stored, V1ALPHA1).unwrap();
+    assert_eq!(convert(&shown, V1ALPHA2).unwrap(), stored);
+}
+
+#[test]
 fn older_fields_become_those_of_today() {
     let spec = json!({
         "podLabels": {"a": "old", "b": "old"}, "pod": {"labels": {"a": "new"}},
@@ -184,14 +204,14 @@ fn the_container_that_does_not_say_otherwise_runs_flux() {
 
 #[test]
 fn kept_fields_go_one_by_one_with_their_counterparts() {
-    let spec = json!({"volumes": {"v": {"delete": true}}, "podLabels": {"a": "1"}, "cleanup": true, "size": 1, "tasks": 1,
+    let spec = json!({"flux": {"installRoot": "/opt"}, "podLabels": {"a": "1"}, "cleanup": true, "size": 1, "tasks": 1,
         "containers": [{"fluxOptionFlags": "-o a", "exports": {"A": "1"}, "image": "x"}]});
     let mut stored = there(spec);
     assert!(kept(&stored).is_some());
     stored["spec"]["flux"]["optionFlags"] = json!("-o b");
     let shown = convert(&stored, V1ALPHA1).unwrap();
     let spec = &shown["spec"];
-    assert_eq!(spec["volumes"]["v"]["delete"], true, "it has no counterpart to edit");
+    assert_eq!(spec["flux"]["installRoot"], "/opt", "it has no counterpart to edit");
     assert_eq!((&spec["podLabels"], spec.get("pod")), (&json!({"a": "1"}), None));
     let runner = &spec["containers"][0];
     assert_eq!(runner["exports"], json!({"A": "1"}));
@@ -202,7 +222,7 @@ fn kept_fields_go_one_by_one_with_their_counterparts() {
     stored["spec"]["containers"][0]["environment"]["A"] = json!("2");
     let shown = convert(&stored, V1ALPHA1).unwrap();
     let spec = &shown["spec"];
-    assert_eq!((spec.get("podLabels"), &spec["volumes"]["v"]["delete"]), (None, &json!(true)));
+    assert_eq!((spec.get("podLabels"), &spec["flux"]["installRoot"]), (None, &json!("/opt")));
     let runner = &spec["containers"][0];
     assert_eq!((runner.get("exports"), &runner["environment"]), (None, &json!({"A": "2"})));
     assert_eq!(convert(&shown, V1ALPHA2).unwrap()["spec"], stored["spec"]);

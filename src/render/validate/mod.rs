@@ -23,7 +23,7 @@ use super::context::Context;
 use super::model::Model;
 use super::problem::{Problem, Problems, reason};
 use super::scripts::Program;
-use super::{rank_map, volumes};
+use super::{persistent_volumes, rank_map, volumes};
 use crate::api::minicluster::{MiniCluster, MiniClusterSpec, RunnerError};
 use crate::api::names as objects;
 
@@ -50,6 +50,7 @@ pub(super) fn check<'a>(mini_cluster: &'a MiniCluster, context: &'a Context) -> 
     problems.extend(pod::problems(spec));
     problems.extend(values::problems(spec));
     problems.extend(restful::problems(spec));
+    problems.extend(persistent_volumes::problems(metadata.namespace.as_deref().unwrap_or_default(), spec, context));
     problems.extend(bursting);
 
     let volumes = volumes_of(name, spec).map_err(|found| problems.extend(found)).ok();
@@ -160,8 +161,8 @@ fn volumes_of(name: &str, spec: &MiniClusterSpec) -> Result<Volumes, Vec<Problem
     use super::scripts::{CURVE_DIR, OPERATOR_DIR};
     let mut taken = vec![OPERATOR_DIR, CURVE_DIR, rendered::HOME, rendered::SOFTWARE, spec.flux.mount_path()];
     taken.extend(spec.flux.munge_secret.is_some().then_some(rendered::MUNGE));
-    let pods = volumes::resolve(spec, &spec.containers, "spec.containers", &taken);
-    let services = volumes::resolve(spec, &spec.services, "spec.services", &[OPERATOR_DIR]);
+    let pods = volumes::resolve((name, spec), &spec.containers, "spec.containers", &taken);
+    let services = volumes::resolve((name, spec), &spec.services, "spec.services", &[OPERATOR_DIR]);
     let entrypoint = objects::entrypoint(name);
     let ours = [
         rendered::HOME_VOLUME,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::{Problem, reason};
 
 /// Keys and values of labels.
-pub(super) fn labels(path: &str, labels: &BTreeMap<String, String>) -> Vec<Problem> {
+pub(in crate::render) fn labels(path: &str, labels: &BTreeMap<String, String>) -> Vec<Problem> {
     let value = |(key, value): (&String, &String)| {
         let message = format!(
             "{value:?} is no value of a label: use at most 63 letters, digits, '-', '_' and '.', the first and the last a \
@@ -20,7 +20,7 @@ pub(super) fn labels(path: &str, labels: &BTreeMap<String, String>) -> Vec<Probl
 }
 
 /// The key of a label or an annotation.
-pub(super) fn key(path: &str, key: &str) -> Option<Problem> {
+pub(in crate::render) fn key(path: &str, key: &str) -> Option<Problem> {
     let (prefix, name) = key.rsplit_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
     let good = is_word(name) && prefix.is_none_or(is_subdomain);
     let message = format!(

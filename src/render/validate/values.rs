@@ -1,7 +1,7 @@
 //! Rules of single values: ranges, words that are known, texts that can be read.
 
 use super::{Problem, reason};
-use crate::api::minicluster::MiniClusterSpec;
+use crate::api::minicluster::{HOSTPATH, MiniClusterSpec};
 use crate::flux::{Certificate, FluxVersion};
 use crate::render::scripts::is_identifier;
 
@@ -54,10 +54,11 @@ pub(super) fn problems(spec: &MiniClusterSpec) -> Vec<Problem> {
         let message = format!("line {line} is no TOML ({reason_given}): no broker would start with it");
         refuse("spec.flux.brokerConfig", reason::INVALID_VALUE, message);
     }
-    for (name, volume) in &spec.volumes {
-        if let Some(class) = volume.storage_class.as_deref().filter(|class| *class != "hostpath") {
-            let message =
-                format!("the storage class {class:?} is unknown here: make a claim, and name it in claimName");
+    for (name, volume) in spec.volumes.iter().filter(|(_, volume)| !volume.is_made()) {
+        if let Some(class) = volume.storage_class.as_deref().filter(|class| *class != HOSTPATH) {
+            let message = format!(
+                "the storage class {class:?} needs a capacity: write it, or make a claim, and name it in claimName"
+            );
             refuse(&format!("spec.volumes.{name}.storageClass"), reason::INVALID_VOLUME, message);
         }
     }

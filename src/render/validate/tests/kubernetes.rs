@@ -205,7 +205,7 @@ fn paths_and_sources_of_volumes() {
         ),
         (
             "{containers: [{volumes: {d: {path: /d}}}], volumes: {d: {path: /srv, storageClass: nfs}}}",
-            "spec.volumes.d.storageClass: the storage class \"nfs\" is unknown here: make a claim, and name it in claimName",
+            "spec.volumes.d.storageClass: the storage class \"nfs\" needs a capacity: write it, or make a claim, and name it in claimName",
         ),
     ]);
 }

@@ -137,14 +137,30 @@ impl Side {
     /// What a MiniCluster comes to.
     fn instance(&mut self, rendered: &Rendered) {
         // Taken apart, so that a new kind of object does not compile until it is planned.
-        let Rendered { config_map, services, service_pod, job, restful_secret, boot: _, rank_map: _, unsupported: _ } =
-            rendered;
+        let Rendered {
+            claims,
+            persistent_volumes,
+            config_map,
+            services,
+            service_pod,
+            job,
+            restful_secret,
+            boot: _,
+            rank_map: _,
+            unsupported: _,
+        } = rendered;
         let files = config_map.data.as_ref().map_or(0, std::collections::BTreeMap::len);
         self.object(
             "ConfigMap",
             config_map.name_any(),
             format!("{files} files: scripts, hosts, resources, configuration"),
         );
+        for claim in claims {
+            self.object("PersistentVolumeClaim", claim.name_any(), "a volume of spec.volumes");
+        }
+        for volume in persistent_volumes {
+            self.object("PersistentVolume", volume.name_any(), "what is bound to that claim");
+        }
         if let Some(secret) = restful_secret {
             self.object("Secret", secret.clone(), "user and token of the RESTful server");
         }

@@ -1,0 +1,126 @@
+//! Volumes that are made for MiniClusters: bound, removed after a good end, kept where that is said, and gone with their
+//! MiniCluster; and what is never touched.
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use kube::api::{Api, ListParams, PostParams};
+use kube::{Resource, ResourceExt};
+use serde_json::{Value, json};
+use tributary::api::labels::condition;
+use tributary_sandbox::annotations;
+use tributary_tests::eventually::eventually;
+use tributary_tests::scenario::Place;
+
+/// What the agents of this place are allowed to make.
+pub(crate) const ALLOWED: [&str; 2] = ["volumes.classes={hostpath}", "volumes.pathPrefixes={/srv}"];
+
+fn spec(path: &str) -> Value {
+    json!({"volumes": {"data": {"path": path, "capacity": "1Gi"}},
+        "containers": [{"image": "x", "command": "ls", "volumes": {"data": {"path": "/mine"}}}]})
+}
+
+struct Volumes<'a> {
+    place: &'a Place,
+    claims: Api<PersistentVolumeClaim>,
+    volumes: Api<PersistentVolume>,
+}
+
+pub(crate) async fn volumes_are_made_bound_and_removed(place: &Place) {
+    let client = || place.client.clone();
+    let this = Volumes { place, claims: Api::namespaced(client(), &place.namespace), volumes: Api::all(client()) };
+    let stranger = this.stranger().await;
+    place.create("stranger", spec("/srv/data")).await;
+    let mut tidy = spec("/srv/data");
+    tidy["volumes"]["more"] = json!({"path": "/srv/more", "capacity": "1Gi", "delete": false});
+    place.create("tidy", tidy).await;
+    let mut keeps = spec("/srv/data");
+    keeps["cleanupVolumes"] = json!(false);
+    place.create("keeps", keeps).await;
+    place.create("greedy", spec("/srv/../etc")).await;
+
+    // One that is refused says so, and keeps nobody else from having theirs.
+    let told = place.condition("greedy", condition::VALID, "False", "InvalidValue").await;
+    assert!(told.contains("spec.volumes.data.path"), "{told}");
+    let told = place.condition("stranger", condition::READY, "False", "NameTaken").await;
+    assert!(told.contains("PersistentVolume default.stranger.data"), "{told}");
+    for name in ["tidy", "keeps"] {
+        place.running(name).await;
+        this.is_bound(name).await;
+    }
+
+    for name in ["tidy", "keeps"] {
+        place.annotate_pod(name, 0, annotations::EXIT, "0").await;
+        place.condition(name, condition::FINISHED, "True", "Succeeded").await;
+    }
+    this.is_gone("tidy").await;
+    eventually("the pods are gone", async || {
+        let pods = place.pods().list(&ListParams::default().labels("job-name=tidy")).await;
+        let left = pods.map_err(|error| error.to_string())?.items.len();
+        let job = place.jobs().get_opt("tidy").await.map_err(|error| error.to_string())?;
+        if left == 0 && job.is_none() { Ok(()) } else { Err(format!("{left} pods, {:?}", job.map(|job| job.status))) }
+    })
+    .await;
+    place.condition("tidy", condition::FINISHED, "True", "Succeeded").await;
+    let more = this.volumes.get("default.tidy.more").await.unwrap();
+    assert_eq!(more.metadata.deletion_timestamp, None, "delete: false");
+    this.is_bound("keeps").await;
+    assert!(place.jobs().get_opt("keeps").await.unwrap().is_some(), "its pods stay");
+
+    // Without its MiniCluster no volume is left.
+    place.delete("keeps").await;
+    this.is_gone("keeps").await;
+    for name in ["tidy", "stranger", "greedy"] {
+        place.delete(name).await;
+    }
+    eventually("the volume that was to stay is gone with its MiniCluster", async || {
+        match this.volumes.get_opt("default.tidy.more").await.map_err(|error| error.to_string())? {
+            None => Ok(()),
+            Some(volume) => Err(format!("{:?}", volume.metadata)),
+        }
+    })
+    .await;
+    let now = this.volumes.get("default.stranger.data").await.unwrap();
+    assert_eq!((now.meta().uid.clone(), now.spec), (stranger.meta().uid.clone(), stranger.spec));
+    this.volumes.delete("default.stranger.data", &Default::default()).await.unwrap();
+}
+
+impl Volumes<'_> {
+    /// Somebody else's volume, of a name that we would choose.
+    async fn stranger(&self) -> PersistentVolume {
+        let volume = json!({"metadata": {"name": "default.stranger.data", "labels": {"app.kubernetes.io/managed-by": "tributary"}},
+            "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"], "hostPath": {"path": "/theirs"},
+                "storageClassName": "theirs"}});
+        self.volumes.create(&PostParams::default(), &serde_json::from_value(volume).unwrap()).await.unwrap()
+    }
+
+    /// The claim has the volume that was made for it, and the pods have the claim.
+    async fn is_bound(&self, name: &str) {
+        let (claim, volume) = eventually(format!("the claim of {name} is bound"), async || {
+            let claim = self.claims.get(&format!("{name}.data")).await.map_err(|error| error.to_string())?;
+            let volume = self.volumes.get(&format!("default.{name}.data")).await.map_err(|error| error.to_string())?;
+            let bound = claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound");
+            if bound { Ok((claim, volume)) } else { Err(format!("{:?} {:?}", claim.status, volume.status)) }
+        })
+        .await;
+        let bound_to = volume.spec.unwrap().claim_ref.unwrap();
+        assert_eq!((bound_to.uid, bound_to.name), (claim.uid(), Some(claim.name_any())));
+        assert_eq!(claim.spec.unwrap().volume_name, volume.metadata.name);
+        let pods = self.place.pods().list(&ListParams::default().labels(&format!("job-name={name}"))).await.unwrap();
+        let volumes = pods.items[0].spec.clone().unwrap().volumes.unwrap();
+        let mounted = volumes.iter().find(|volume| volume.name == "data").unwrap();
+        assert_eq!(mounted.persistent_volume_claim.as_ref().unwrap().claim_name, format!("{name}.data"));
+    }
+
+    async fn is_gone(&self, name: &str) {
+        eventually(format!("the volume of {name} is gone"), async || {
+            let claim = self.claims.get_opt(&format!("{name}.data")).await.map_err(|error| error.to_string())?;
+            let volume = self.volumes.get_opt(&format!("default.{name}.data")).await;
+            let volume = volume.map_err(|error| error.to_string())?;
+            if claim.is_none() && volume.is_none() {
+                Ok(())
+            } else {
+                Err(format!("{:?} {:?}", claim.map(|claim| claim.metadata), volume.map(|volume| volume.status)))
+            }
+        })
+        .await;
+    }
+}
