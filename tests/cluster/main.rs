@@ -21,6 +21,7 @@ mod lifecycle;
 mod migration;
 mod mini_cluster;
 mod network;
+mod overflow;
 mod policy;
 mod queue;
 mod rendered;

@@ -8,21 +8,22 @@ use tributary::api::flux_job::{FluxJob, FluxJobStatus, JobPhase, JobResult};
 use tributary::api::flux_setup::FluxSetup;
 use tributary::api::labels::{condition, reason};
 use tributary::api::minicluster::MiniCluster;
+use tributary::api::minicluster::Phase;
 use tributary_sandbox::annotations;
 use tributary_tests::eventually::eventually;
 use tributary_tests::scenario::{Place, interactive};
 
-use crate::shared::{alone, places};
+use crate::shared::{alone, places, together};
 
-fn jobs(place: &Place) -> Api<FluxJob> {
+pub(crate) fn jobs(place: &Place) -> Api<FluxJob> {
     Api::namespaced(place.client.clone(), &place.namespace)
 }
 
-fn setups(place: &Place) -> Api<FluxSetup> {
+pub(crate) fn setups(place: &Place) -> Api<FluxSetup> {
     Api::namespaced(place.client.clone(), &place.namespace)
 }
 
-async fn apply<K>(api: Api<K>, kind: &str, name: &str, spec: Value)
+pub(crate) async fn apply<K>(api: Api<K>, kind: &str, name: &str, spec: Value)
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
 {
@@ -32,7 +33,7 @@ where
     api.patch(name, &params, &Patch::Apply(&object)).await.expect("it is accepted");
 }
 
-async fn submit(place: &Place, name: &str, spec: Value) {
+pub(crate) async fn submit(place: &Place, name: &str, spec: Value) {
     let mut whole = json!({"image": "rockylinux:9", "command": "hostname"});
     whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
     apply(jobs(place), "FluxJob", name, whole).await;
@@ -42,7 +43,7 @@ async fn quota(place: &Place, quota: Value) {
     apply(setups(place), "FluxSetup", "default", json!({"quota": quota})).await;
 }
 
-async fn until(place: &Place, name: &str, phase: JobPhase) -> FluxJobStatus {
+pub(crate) async fn until(place: &Place, name: &str, phase: JobPhase) -> FluxJobStatus {
     eventually(format!("FluxJob {name} is {phase:?}"), async || {
         let status = jobs(place).get(name).await.map_err(|error| error.to_string())?.status.unwrap_or_default();
         if status.phase == phase { Ok(status) } else { Err(format!("{status:?}")) }
@@ -50,7 +51,7 @@ async fn until(place: &Place, name: &str, phase: JobPhase) -> FluxJobStatus {
     .await
 }
 
-async fn taken(place: &Place, running: u32, waiting: u32) {
+pub(crate) async fn taken(place: &Place, running: u32, waiting: u32) {
     eventually(format!("{running} run and {waiting} wait"), async || {
         let setup = setups(place).get("default").await.map_err(|error| error.to_string())?;
         let status = setup.status.unwrap_or_default();
@@ -143,4 +144,43 @@ async fn jobs_and_mini_clusters_start_as_the_quota_has_room_and_keep_it_through_
     }
     setups(&east).delete("default", &Default::default()).await.unwrap();
     east.delete("second").await;
+}
+
+/// Kueue admits Jobs by their `suspend`: here the test does. The agent leaves that to whoever does it.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_suspends_a_labelled_job_decides_when_it_runs() {
+    const LABEL: &str = "kueue.x-k8s.io/queue-name";
+    let federation = together().await;
+    let [east, ..] = places(&federation, "admitted").await;
+    let mut spec = interactive(2);
+    spec["jobLabels"] = json!({LABEL: "team"});
+    east.create("lake", spec).await;
+    let job = eventually("its Job is there", async || {
+        east.jobs().get_opt("lake").await.map_err(|error| error.to_string())?.ok_or_else(|| "there is none".to_owned())
+    })
+    .await;
+    assert_eq!(job.labels().get(LABEL).map(String::as_str), Some("team"));
+    let suspend = async |suspend: bool| {
+        let patch = Patch::Merge(json!({"spec": {"suspend": suspend}}));
+        east.jobs().patch("lake", &PatchParams::default(), &patch).await.expect("it is accepted");
+    };
+    suspend(true).await;
+    eventually("it waits to be admitted", async || {
+        let seen = east.status("lake").await?;
+        if seen.phase == Some(Phase::Suspended) { Ok(()) } else { Err(format!("{:?}", seen.phase)) }
+    })
+    .await;
+    // The agent looks at it anew, and writes what is its own.
+    east.change("lake", json!({"jobLabels": {"again": "1"}})).await;
+    let seen = eventually("the Job has the other label", async || {
+        let job = east.jobs().get("lake").await.map_err(|error| error.to_string())?;
+        if job.labels().contains_key("again") { Ok(job) } else { Err(format!("{:?}", job.labels())) }
+    })
+    .await;
+    assert_eq!((seen.spec.and_then(|spec| spec.suspend), &seen.metadata.uid), (Some(true), &job.metadata.uid));
+    suspend(false).await;
+    east.running("lake").await;
+    let seen = east.jobs().get("lake").await.unwrap();
+    assert_eq!((seen.spec.and_then(|spec| spec.suspend), &seen.metadata.uid), (Some(false), &job.metadata.uid));
+    east.delete("lake").await;
 }
