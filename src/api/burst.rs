@@ -84,6 +84,9 @@ pub struct BurstSpec {
     /// How much it may be used.
     #[serde(skip_serializing_if = "is_default")]
     pub budget: BurstBudget,
+    /// When its brokers run; unset: all the time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_demand: Option<OnDemandSpec>,
     /// Release the burst and place it nowhere: the root finished, failed, was suspended, or dropped the slot.
     pub release: bool,
 }
@@ -135,6 +138,9 @@ pub struct BurstStatus {
     /// Why it is placed nowhere for now, though its root wants it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<BurstHold>,
+    /// Who asks for it, if it runs on demand.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub demand: Option<BurstDemand>,
     /// How much it was used, in all instances of its root.
     #[serde(skip_serializing_if = "is_default")]
     pub spent: Spent,
@@ -157,7 +163,8 @@ pub struct BurstStatus {
     /// `Placed`, `Admitted`, `Ready`; `Preflight`: whether brokers will be able to join, as far as the peer found out;
     /// `BrokersOnline`: whether they did, `Unknown` with reason `NotCheckable` on simulated nodes; `LeadAddress`, if it had to be waited for; `Delivered`, if what was to be told to
     /// the peer could not be sent; and `Budget`, if it has one: `Within`, `Ending` with the time of its end, or `False`
-    /// with reason `Spent`.
+    /// with reason `Spent`; and `Demand`, if it runs on demand: `Asked`, `InUse`, `Idle`, `False` with reason `Asleep`, or
+    /// `Unknown` while the queue cannot be looked at (`Forbidden`, `Unreadable`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -168,6 +175,35 @@ pub struct BurstStatus {
 pub enum BurstHold {
     /// Its budget is spent, or its root's.
     BudgetSpent,
+    /// It runs on demand, and nothing asks for it.
+    NoDemand,
+}
+
+/// When brokers on demand run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OnDemandSpec {
+    /// Seconds without use after which they are drained.
+    pub max_idle_seconds: u32,
+    /// Pending jobs that start them.
+    pub min_pending: u32,
+}
+
+/// What the queue of the root asks of a burst, as of the last look that found something new.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BurstDemand {
+    /// Whether its brokers shall run.
+    pub awake: bool,
+    /// Pending jobs that ask for it.
+    pub pending: u32,
+    /// Whether jobs run on it.
+    pub busy: bool,
+    /// While it is asleep: since when enough jobs ask for it. While it is awake: since when nothing does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+    /// How often it was woken in this instance of its root.
+    pub starts: u32,
 }
 
 /// Who was given the certificate of an incarnation.

@@ -132,6 +132,8 @@ pub enum BurstPhase {
     Lost,
     /// Its budget is spent. Root only.
     Spent,
+    /// It runs on demand, and nothing asks for it. Root only.
+    Asleep,
 }
 
 /// When each step was reached for the first time, on the clock of the cluster that shows it.

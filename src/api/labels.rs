@@ -228,6 +228,8 @@ pub mod condition {
     pub const CERTIFICATE_EXPOSED: &str = "CertificateExposed";
     /// Burst, ClusterPeer: what brokers may use of it is not spent. Set where there is a budget.
     pub const BUDGET: &str = "Budget";
+    /// Burst: jobs ask for it. Set where it runs on demand.
+    pub const DEMAND: &str = "Demand";
     /// HostedBurst: the root is heard of.
     pub const LEASED: &str = "Leased";
 }

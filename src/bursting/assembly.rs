@@ -124,6 +124,7 @@ impl Bursting {
         let (root, provider) = (Arc::new(Root::new(shared.clone())), Provider::new(shared.clone()));
         let specs = watch::Sender::default();
         let mut subscriptions = root.feed();
+        subscriptions.extend(root.looker.feed());
         subscriptions.extend(provider.feed());
         subscriptions.push(shared.caches.peers.feed(&peer_queue, |peer| vec![ObjectKey::of(peer)]));
         // What a burst uses is counted at its peer.
@@ -176,6 +177,7 @@ impl Bursting {
             ("burst", Box::new(self.root.queue.clone())),
             ("hosted burst", Box::new(self.provider.queue.clone())),
             ("peer", Box::new(self.peer_queue.clone())),
+            ("demand", Box::new(self.root.looker.queue.clone())),
         ]
     }
 
@@ -262,13 +264,26 @@ impl Bursting {
             |run| report("peer", &run),
             stop.clone(),
         );
+        // A lead broker that does not answer keeps few others waiting, and nobody else.
+        let looker = self.root.clone();
+        let looks = worker::run(
+            self.root.looker.queue.clone(),
+            Options { concurrency: 4, ..Options::default() },
+            SystemRng,
+            move |key| {
+                let looker = looker.clone();
+                async move { looker.look(key).await }
+            },
+            |_| {},
+            stop.clone(),
+        );
         let pumps = async {
             tokio::select! {
                 () = self.pump() => {}
                 () = stop.cancelled() => {}
             }
         };
-        tokio::join!(roots, slots, peers, pumps);
+        tokio::join!(roots, slots, peers, looks, pumps);
         self.shared.exchange.set_complete(false);
     }
 

@@ -34,7 +34,8 @@ same_words!(
     Rejected,
     Evicted,
     Lost,
-    Spent
+    Spent,
+    Asleep
 );
 
 impl From<LeadAddress> for LeadEndpoint {

@@ -57,7 +57,8 @@ impl std::fmt::Debug for Workload {
     }
 }
 
-const CONTROLLERS: [&str; 7] = ["minicluster", "pod index", "left volume", "queue", "burst", "hosted burst", "peer"];
+const CONTROLLERS: [&str; 8] =
+    ["minicluster", "pod index", "left volume", "queue", "burst", "hosted burst", "peer", "demand"];
 
 const PASSES: Described = Described::counter(
     "controller_passes",

@@ -36,6 +36,8 @@ pub enum Phase {
     Lost,
     /// Its budget is spent (root side only).
     Spent,
+    /// It runs on demand, and nothing asks for it (root side only).
+    Asleep,
 }
 
 impl Phase {
@@ -54,12 +56,13 @@ impl Phase {
             Self::Evicted => "Evicted",
             Self::Lost => "Lost",
             Self::Spent => "Spent",
+            Self::Asleep => "Asleep",
         }
     }
 
     /// The provider holds, or may hold, something for this burst: its ranks must not be placed elsewhere.
     pub const fn occupies(self) -> bool {
-        !matches!(self, Self::Pending | Self::Released | Self::Rejected | Self::Evicted | Self::Spent)
+        !matches!(self, Self::Pending | Self::Released | Self::Rejected | Self::Evicted | Self::Spent | Self::Asleep)
     }
 }
 

@@ -143,8 +143,9 @@ pub fn compute(facts: &Facts<'_>, now: Timestamp) -> MiniClusterStatus {
         // The last incarnation is remembered after its Job is gone, so that the next one counts as a restart.
         incarnation: incarnation.or(old.incarnation),
         bursts_ready: (!bursts.is_empty()).then(|| {
-            let ready = bursts.iter().filter(|burst| is_ready(burst)).count();
-            format!("{ready}/{}", bursts.len())
+            let awake: Vec<_> = bursts.iter().filter(|burst| !is_asleep(burst)).collect();
+            let ready = awake.iter().filter(|burst| is_ready(burst)).count();
+            format!("{ready}/{}", awake.len())
         }),
         bursts_spent: spent(facts, &old.bursts_spent, now),
         bursts,
@@ -246,7 +247,7 @@ fn statements(
     }
     if !bursts.is_empty() {
         let missing: Vec<&str> =
-            bursts.iter().filter(|burst| !is_ready(burst)).map(|burst| burst.name.as_str()).collect();
+            bursts.iter().filter(|one| !is_ready(one) && !is_asleep(one)).map(|one| one.name.as_str()).collect();
         statements.push(if missing.is_empty() {
             Statement::holds(condition::BURSTS_READY, "AllReady", "every pod of every burst is ready")
         } else {
@@ -389,6 +390,11 @@ fn is_ready(burst: &BurstStatus) -> bool {
     burst.phase == phase_name(BurstPhase::Ready) && burst.ready >= burst.size
 }
 
+/// Nobody wants its brokers at the moment: nothing is missing.
+fn is_asleep(burst: &BurstStatus) -> bool {
+    burst.phase == phase_name(BurstPhase::Asleep)
+}
+
 fn phase_name(phase: BurstPhase) -> &'static str {
     match phase {
         BurstPhase::Pending => "Pending",
@@ -403,6 +409,7 @@ fn phase_name(phase: BurstPhase) -> &'static str {
         BurstPhase::Evicted => "Evicted",
         BurstPhase::Lost => "Lost",
         BurstPhase::Spent => "Spent",
+        BurstPhase::Asleep => "Asleep",
     }
 }
 

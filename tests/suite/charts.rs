@@ -292,6 +292,16 @@ fn the_rules_stay_within_what_is_promised() {
     }
 }
 
+#[test]
+fn commands_run_in_pods_of_those_namespaces_alone_that_are_named() {
+    let values = "{cluster: {name: east}, bursting: {onDemandNamespaces: [research]}, crds: {enabled: false}}";
+    let role = &objects(&template("tributary", values).unwrap())["Role/tributary-on-demand"];
+    assert_eq!(role["metadata"]["namespace"], "research");
+    let rule = serde_json::json!([{"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"]}]);
+    assert_eq!(role["rules"], rule);
+    assert!(!template("tributary", "{cluster: {name: east}}").unwrap().contains("pods/exec"));
+}
+
 /// An owner that waits for its children's end: API servers with OwnerReferencesPermissionEnforcement let nobody make such
 /// a child who may not write the owner's finalizers.
 #[test]

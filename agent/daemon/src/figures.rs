@@ -123,7 +123,7 @@ const PHASES: [Phase; 8] = [
 const PHASE_WORDS: [&str; 8] =
     ["Pending", "Starting", "Running", "Restarting", "Suspended", "Refused", "Succeeded", "Failed"];
 
-const BURST_PHASES: [BurstPhase; 12] = [
+const BURST_PHASES: [BurstPhase; 13] = [
     BurstPhase::Pending,
     BurstPhase::Offered,
     BurstPhase::Accepted,
@@ -136,8 +136,9 @@ const BURST_PHASES: [BurstPhase; 12] = [
     BurstPhase::Evicted,
     BurstPhase::Lost,
     BurstPhase::Spent,
+    BurstPhase::Asleep,
 ];
-const BURST_PHASE_WORDS: [&str; 12] = [
+const BURST_PHASE_WORDS: [&str; 13] = [
     "Pending",
     "Offered",
     "Accepted",
@@ -150,6 +151,7 @@ const BURST_PHASE_WORDS: [&str; 12] = [
     "Evicted",
     "Lost",
     "Spent",
+    "Asleep",
 ];
 
 /// Every phase with its count, also those of none: an alert cannot tell a series that is missing from one that is zero.

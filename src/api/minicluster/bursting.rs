@@ -1,10 +1,13 @@
 //! Brokers in other clusters: which slots a root declares, and where a burst finds its root.
 
+use std::time::Duration;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::wait::BurstWait;
 use crate::api::budget::BurstBudget;
+use crate::api::duration;
 use crate::api::schema::{absent_if_zero, is_default};
 use crate::api::selector::PeerSelector;
 
@@ -135,6 +138,60 @@ pub struct BurstCluster {
     /// How much this burst may be used, wherever it runs.
     #[serde(skip_serializing_if = "is_default")]
     pub budget: BurstBudget,
+
+    /// `Always` (the default): brokers are asked for as long as the root runs. `OnDemand`: the ranks are declared, but
+    /// brokers run only while jobs in the queue of this Flux instance ask for them, as `onDemand` says. The agent has to be
+    /// allowed to look at the queue: `bursting.onDemandNamespaces` of its chart names the namespaces.
+    #[serde(skip_serializing_if = "is_default")]
+    pub mode: BurstMode,
+
+    /// When brokers start and stop, with `mode: OnDemand`. It is a field beside `mode` and not a form of it, so that
+    /// switching between the modes is a change of one word, and every value has a default.
+    #[serde(skip_serializing_if = "is_default")]
+    pub on_demand: OnDemand,
+}
+
+/// Whether brokers of a burst run all the time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum BurstMode {
+    /// As long as the root runs.
+    #[default]
+    Always,
+    /// While jobs ask for them.
+    OnDemand,
+}
+
+/// When brokers on demand start and stop. A job asks for a burst if it has the attribute `burstable`
+/// (`flux submit --setattr=burstable …`), or if the ranks that are online could not run it even if nothing else ran there:
+/// it is too large for them, or `--requires` a property of the burst.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct OnDemand {
+    /// Brokers are drained and released after nothing asked for them or ran on them for so long. `10m`, if not written;
+    /// at least 30 seconds.
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
+    #[schemars(regex(pattern = duration::PATTERN), extend("default" = "10m"))]
+    pub max_idle: Option<String>,
+
+    /// Brokers are started when so many jobs ask for them. 1, if not written.
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
+    #[schemars(range(min = 0), extend("default" = 1))]
+    pub min_pending: Option<i32>,
+}
+
+/// How long brokers may be idle, if their user says nothing else.
+const DEFAULT_MAX_IDLE: Duration = Duration::from_secs(600);
+
+impl OnDemand {
+    /// How long brokers may be idle; a text that is no duration counts as not written.
+    pub fn max_idle(&self) -> Duration {
+        self.max_idle.as_deref().and_then(|text| duration::parse(text).ok()).unwrap_or(DEFAULT_MAX_IDLE)
+    }
+
+    /// How many jobs start brokers.
+    pub fn min_pending(&self) -> u32 {
+        self.min_pending.and_then(|count| u32::try_from(count).ok()).unwrap_or(1).max(1)
+    }
 }
 
 impl BurstCluster {
@@ -146,6 +203,11 @@ impl BurstCluster {
     /// Number of ranks reserved, for a root of `root_size`.
     pub fn max_size(&self, root_size: i32) -> i32 {
         self.max_size.unwrap_or_else(|| self.size(root_size))
+    }
+
+    /// When it runs, if not all the time.
+    pub fn on_demand(&self) -> Option<&OnDemand> {
+        (self.mode == BurstMode::OnDemand).then_some(&self.on_demand)
     }
 
     /// The peers the user named, best first; empty if the choice is left to a selector or to the root's agent.

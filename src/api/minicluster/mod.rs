@@ -28,7 +28,9 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::bursting::{BurstCluster, BurstNetwork, BurstNetworkType, Bursting, DEFAULT_BROKER_PORT, LeadBroker};
+pub use self::bursting::{
+    BurstCluster, BurstMode, BurstNetwork, BurstNetworkType, Bursting, DEFAULT_BROKER_PORT, LeadBroker, OnDemand,
+};
 pub use self::certificate::CertificateText;
 pub use self::commands::{Commands, LifeCycle};
 pub use self::container::{Container, DEFAULT_IMAGE, DEFAULT_LOGS, FluxUser, SecretKey};

@@ -90,7 +90,7 @@ pub struct MiniClusterStatus {
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub bursts: Vec<BurstStatus>,
 
-    /// Bursts whose brokers have all joined, of those declared: `1/2`. For the column of `kubectl get`.
+    /// Bursts whose brokers have all joined, of those declared that are not asleep: `1/2`. For the column of `kubectl get`.
     #[serde(skip_serializing_if = "is_default")]
     pub bursts_ready: Option<String>,
 

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 
 use super::budget::{Account, Standing};
+use super::demand::decide::{self, Seen};
 use super::lead_address::NoLead;
 use super::offer;
 use super::place::{self, Claimed};
@@ -61,6 +62,8 @@ pub struct BurstView<'a> {
     pub no_lead: Option<&'a NoLead>,
     /// Its root, if that is there.
     pub root: Option<&'a MiniCluster>,
+    /// What the last look at its root's queue found of it.
+    pub seen: Option<&'a Seen>,
 }
 
 /// What a step decides.
@@ -121,7 +124,15 @@ impl Draft<'_> {
         self.status.held = None;
         let now = self.view.now.wall;
         let spent = Standing::tightest(own_accounts(&self.status, self.view), now);
-        spent.and_then(|spent| spent.spent().map(|why| (BurstHold::BudgetSpent, why.to_owned())))
+        let spec = &self.view.burst.spec;
+        let on_demand = spec.on_demand.as_ref().filter(|_| !spec.release);
+        let known = self.status.demand.take().unwrap_or_default();
+        self.status.demand = on_demand.map(|policy| decide::decide(&known, policy, self.view.seen));
+        if let Some(why) = spent.as_ref().and_then(Standing::spent) {
+            return Some((BurstHold::BudgetSpent, why.to_owned()));
+        }
+        let (demand, policy) = (self.status.demand.as_ref()?, on_demand?);
+        (!demand.awake).then(|| (BurstHold::NoDemand, decide::sentence(demand, policy).2))
     }
 
     /// What it uses from now on, and when that is looked at again.
@@ -174,6 +185,7 @@ impl Draft<'_> {
         self.status.held = Some(hold);
         let phase = match hold {
             BurstHold::BudgetSpent => BurstPhase::Spent,
+            BurstHold::NoDemand => BurstPhase::Asleep,
         };
         match self.left() {
             true => self.set(phase, why),

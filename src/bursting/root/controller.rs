@@ -1,6 +1,7 @@
 //! The root's driver: plans Bursts, keeps their status, and puts what they say into the exchange. Decides nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use futures::FutureExt;
@@ -12,6 +13,7 @@ use serde_json::json;
 
 use super::answers::{self, BurstView};
 use super::credential::{self, Grant};
+use super::demand::looker::Looker;
 use super::lead_address::{LeadView, NoLead, lead_address, lead_pod};
 use super::offer;
 use super::place::Claimed;
@@ -52,6 +54,7 @@ pub(in crate::bursting) struct Root {
     pub(in crate::bursting) queue: Queue<Key>,
     pub(in crate::bursting) first: FirstRound<Key>,
     fresh: Arc<Fresh<Burst>>,
+    pub(in crate::bursting) looker: Looker,
     /// Status writes of one process follow each other: each is made from the one before.
     writing: tokio::sync::Mutex<()>,
 }
@@ -61,7 +64,8 @@ impl Root {
         let applier = Applier::new(shared.clients.writer.clone(), labels::manager::BURST);
         let queue = Queue::new(shared.clock.clone());
         let (first, fresh, writing) = (FirstRound::default(), Arc::default(), tokio::sync::Mutex::default());
-        Self { shared, applier, queue, first, fresh, writing }
+        let looker = Looker::new(shared.clone());
+        Self { shared, applier, queue, first, fresh, looker, writing }
     }
 
     /// What a change of which object means for which key.
@@ -97,6 +101,7 @@ impl Root {
     /// Everything there is, for the first round of a term.
     pub(in crate::bursting) fn begin(&self) {
         self.fresh.clear();
+        self.looker.begin();
         let caches = &self.shared.caches;
         let roots = caches.mini_clusters.objects().into_iter().map(|object| Key::Root(ObjectKey::of(&*object)));
         let bursts = caches.bursts.objects().into_iter().map(|object| Key::Burst(ObjectKey::of(&*object)));
@@ -131,6 +136,11 @@ impl Root {
         };
         self.first.done(&key);
         Ok(outcome)
+    }
+
+    /// Looks at the queue of a root that has bursts on demand.
+    pub(in crate::bursting) async fn look(&self, key: ObjectKey) -> Result<Outcome, Infallible> {
+        self.looker.look(&key, |burst| self.queue.mark(Key::Burst(burst))).await
     }
 
     async fn plan(&self, key: &ObjectKey) -> Result<Outcome, RequestError> {
@@ -232,6 +242,7 @@ impl Root {
         let uid = offer::uid(&burst).into();
         let root = self.root_of(&burst);
         let no_lead = root.as_ref().and_then(|(root, index_zero)| self.lead(root, index_zero).err());
+        let seen = controller_of::<MiniCluster>(&*burst).and_then(|root| self.looker.seen(&root, &burst.spec.slot));
         let step = answers::step(&BurstView {
             now: shared.now(),
             grace: shared.times.grace,
@@ -245,6 +256,7 @@ impl Root {
             undeliverable: &shared.exchange.undeliverable_to(&uid),
             no_lead: no_lead.as_ref(),
             root: root.as_ref().map(|(root, _)| &**root),
+            seen: seen.as_ref(),
         });
         let pen = self.fresh.pen(key.clone());
         let outcome = self.applier.apply_status(&*burst, &step.status).await;

@@ -8,11 +8,13 @@
 //! | [`offer`] | a stored Burst → what is sent to whom | no |
 //! | [`answers`], `standing`, `returns` | a Burst, the peers and their answers → its next status, with conditions and events | no |
 //! | [`budget`] | what was used, and how much of it may be → how a budget stands | no |
+//! | [`demand`] | whether anything asks for a burst on demand | only its looker |
 //! | [`credential`] | who may have the certificate | no |
 pub mod answers;
 pub mod budget;
 pub(in crate::bursting) mod controller;
 pub mod credential;
+pub mod demand;
 pub mod lead_address;
 pub mod offer;
 pub mod place;

@@ -59,6 +59,7 @@ pub fn desired(burst: &Burst) -> DesiredBurst {
         lease_seconds,
         drain_seconds,
         budget: _,
+        on_demand: _,
         release: _,
     } = burst.spec.clone();
     let status = burst.status.as_ref();
@@ -120,11 +121,11 @@ pub fn evicted(refusal: &BurstRefusal) -> bool {
     refusal.reason == RejectionReason::EvictedByProvider.as_str()
 }
 
-/// Digest of what is on offer. Where the lead is, how it is reached, and how long the burst may go on, is no part of it: that
-/// a pod moved is no reason to ask again.
+/// Digest of what is on offer. Where the lead is, how it is reached, and when and how long the burst may run, is no part of
+/// it: that a pod moved is no reason to ask again.
 pub fn fingerprint(burst: &Burst) -> String {
     let budget = BurstBudget::default();
-    let spec = BurstSpec { lead: None, tunnel: false, arch: None, budget, ..burst.spec.clone() };
+    let spec = BurstSpec { lead: None, tunnel: false, arch: None, budget, on_demand: None, ..burst.spec.clone() };
     let retry = burst.metadata.annotations.as_ref().and_then(|annotations| annotations.get(labels::RETRY));
     let text = serde_json::to_vec(&(&spec, retry)).expect("a spec is plain data with text keys");
     let digest = Sha256::digest(&text);

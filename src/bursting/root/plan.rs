@@ -10,7 +10,7 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::offer;
-use crate::api::burst::{Burst, BurstSpec};
+use crate::api::burst::{Burst, BurstSpec, OnDemandSpec};
 use crate::api::hosted_burst::BurstPhase;
 use crate::api::labels::{self, condition};
 use crate::api::minicluster::{BurstCluster, BurstNetworkType, MiniCluster, MiniClusterSpec, MiniClusterStatus, Phase};
@@ -153,6 +153,10 @@ fn spec(
             peers: cluster.peers().into_iter().map(str::to_owned).collect(),
             selector: cluster.selector.clone().unwrap_or_default(),
             budget: cluster.budget.clone(),
+            on_demand: cluster.on_demand().map(|when| OnDemandSpec {
+                max_idle_seconds: seconds(when.max_idle()),
+                min_pending: when.min_pending(),
+            }),
             ..frozen
         },
         // Dropped by the user; its ranks stay declared until the next instance.
@@ -245,6 +249,7 @@ fn burst(root: &MiniCluster, spec: BurstSpec, trace: Option<TraceContext>) -> Bu
 pub(crate) mod tests {
     use super::*;
     use crate::api::burst::BurstStatus;
+    use crate::api::minicluster::BurstMode;
     use crate::flux::Topology;
 
     const TIMES: Times =
@@ -375,6 +380,21 @@ spec:
             assert!(after.len() == 2 && after.iter().all(|burst| burst.spec.release), "{case}");
             assert_eq!(plan(&root, &[], given(None)), [], "{case}");
         }
+    }
+
+    #[test]
+    fn when_a_burst_runs_may_change_while_it_does() {
+        let mut root = root();
+        let before = applied(&plan(&root, &[], given(None)));
+        assert_eq!(before[0].spec.on_demand, None);
+        let cluster = &mut root.spec.flux.bursting.clusters[0];
+        cluster.mode = BurstMode::OnDemand;
+        let on_demand = |root: &MiniCluster| applied(&again(root, &before))[0].spec.on_demand.clone();
+        assert_eq!(on_demand(&root), Some(OnDemandSpec { max_idle_seconds: 600, min_pending: 1 }));
+        root.spec.flux.bursting.clusters[0].on_demand = serde_saphyr::from_str("{maxIdle: 2m, minPending: 3}").unwrap();
+        assert_eq!(on_demand(&root), Some(OnDemandSpec { max_idle_seconds: 120, min_pending: 3 }));
+        let after = applied(&again(&root, &before));
+        assert_eq!(offer::fingerprint(&after[0]), offer::fingerprint(&before[0]), "that is no new offer");
     }
 
     #[test]

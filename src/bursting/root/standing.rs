@@ -4,9 +4,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::answers::{BurstView, accounts};
 use super::budget::Standing;
+use super::demand::decide::{self, Seen};
 use crate::api::burst::{BurstHold, BurstStatus};
 use crate::api::hosted_burst::BurstPhase;
-use crate::api::labels::condition::{ADMITTED, BUDGET, DELIVERED, LEAD_ADDRESS, PLACED, PREFLIGHT, READY};
+use crate::api::labels::condition::{ADMITTED, BUDGET, DELIVERED, DEMAND, LEAD_ADDRESS, PLACED, PREFLIGHT, READY};
 use crate::bursting::note::Note;
 use crate::bursting::statements::{NOT_CHECKABLE, online_statement, preflight_statement};
 use crate::cluster::conditions::{self, Statement};
@@ -23,6 +24,7 @@ pub(super) fn conclude(status: &mut BurstStatus, old: &BurstStatus, view: &Burst
     let placed = match peer {
         Some(peer) => Statement::holds(PLACED, "Placed", format!("on {peer}")),
         None if status.phase == BurstPhase::Released => Statement::fails(PLACED, "Released", message),
+        None if status.held == Some(BurstHold::NoDemand) => Statement::fails(PLACED, "Asleep", message),
         None if status.held == Some(BurstHold::BudgetSpent) => Statement::fails(PLACED, "BudgetSpent", message),
         None => Statement::fails(PLACED, "NoCandidate", message),
     };
@@ -44,9 +46,10 @@ pub(super) fn conclude(status: &mut BurstStatus, old: &BurstStatus, view: &Burst
     let online = online_statement(status.simulated, phase, ready_brokers, size);
     let preflight = preflight_statement(&status.preflight);
     let budget = budget(status, old, view, notes);
-    let gone = [(PREFLIGHT, preflight.is_none()), (BUDGET, budget.is_none())];
+    let demand = demand(status, old, view, notes);
+    let gone = [(PREFLIGHT, preflight.is_none()), (BUDGET, budget.is_none()), (DEMAND, status.demand.is_none())];
     let gone: Vec<&str> = gone.into_iter().filter(|(_, gone)| *gone).map(|(type_, _)| type_).collect();
-    let said = [placed, admitted, ready, online].into_iter().chain(preflight).chain(budget);
+    let said = [placed, admitted, ready, online].into_iter().chain(preflight).chain(budget).chain(demand);
     let statements = said.chain(lead_address(old, view)).chain(delivered);
     let merged = conditions::merged(&old.conditions, statements, view.burst.metadata.generation, view.now.wall);
     status.conditions = conditions::without(merged, &gone);
@@ -80,6 +83,27 @@ fn budget(status: &BurstStatus, old: &BurstStatus, view: &BurstView<'_>, notes: 
         notes.push(Note::warning(format!("Budget{reason}"), statement.message.clone()));
     }
     Some(statement)
+}
+
+/// Whether jobs ask for it, as far as that can be told. That it wakes or sleeps, or that nobody knows, is an event as well.
+fn demand(status: &BurstStatus, old: &BurstStatus, view: &BurstView<'_>, notes: &mut Vec<Note>) -> Option<Statement> {
+    let (demand, policy) = (status.demand.as_ref()?, view.burst.spec.on_demand.as_ref()?);
+    let before = conditions::find(&old.conditions, DEMAND);
+    let (wanted, reason, sentence) = decide::sentence(demand, policy);
+    if let Some(Seen { found: Err((reason, text)), .. }) = view.seen {
+        if before.is_none_or(|before| before.reason != *reason) {
+            notes.push(Note::warning(format!("Queue{reason}"), text.clone()));
+        }
+        return Some(Statement::unknown(DEMAND, *reason, text.clone()));
+    }
+    if view.seen.is_none() && before.is_some() {
+        // An agent that has just started has not looked yet.
+        return None;
+    }
+    if demand.awake != old.demand.as_ref().is_some_and(|old| old.awake) {
+        notes.push(Note::normal(if demand.awake { "Woken" } else { "FellAsleep" }, sentence.clone()));
+    }
+    Some(Statement { status: Some(wanted), ..Statement::holds(DEMAND, reason, sentence) })
 }
 
 /// How long it took, in whole and by its steps.

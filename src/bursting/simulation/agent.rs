@@ -103,6 +103,7 @@ impl Agent {
                 withdrawing: &self.exchange.withdrawing(&uid),
                 undeliverable: &self.exchange.undeliverable_to(&uid),
                 no_lead: None,
+                seen: cluster.seen.as_ref(),
                 root: cluster.roots.values().find(|root| root.metadata.uid.as_deref() == offer::root_uid(&burst)),
             });
             if cluster.refuses() {

@@ -10,6 +10,7 @@ use crate::bursting::nodes::{Amounts, NodeView, PodView};
 use crate::bursting::provider::grants::Few;
 use crate::bursting::provider::ledger::SlotKey;
 use crate::bursting::provider::materialize::Materials;
+use crate::bursting::root::demand::decide::Seen;
 use crate::bursting::root::plan::PlanChange;
 
 /// A Job with its pods; it outlives its MiniCluster for a moment.
@@ -40,6 +41,8 @@ pub(super) struct Cluster {
     pub(super) secrets: BTreeMap<SlotKey, Secret>,
     pub(super) endpoints: BTreeMap<SlotKey, Vec<String>>,
     pub(super) jobs: BTreeMap<SlotKey, Job>,
+    /// What was seen of the queue of its root.
+    pub(super) seen: Option<Seen>,
     /// Writes since the beginning.
     pub(super) writes: u64,
     /// What its FluxSetup grants to bursts of peers together: brokers.

@@ -3,6 +3,7 @@
 mod agent;
 mod budgets;
 mod cluster;
+mod demand;
 mod histories;
 mod scenarios;
 mod weather;

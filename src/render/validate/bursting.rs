@@ -6,7 +6,9 @@ use std::net::IpAddr;
 use super::{Problem, Problems, reason};
 use crate::api::budget::BurstBudget;
 use crate::api::duration;
-use crate::api::minicluster::{BurstCluster, BurstNetwork, LeadBroker, MiniCluster, MiniClusterSpec, WaitFor};
+use crate::api::minicluster::{
+    BurstCluster, BurstNetwork, LeadBroker, MiniCluster, MiniClusterSpec, OnDemand, WaitFor,
+};
 use crate::api::names;
 use crate::api::selector::PeerSelector;
 use crate::flux::{Hostlist, RankMap, Topology};
@@ -92,7 +94,20 @@ fn cluster_problems(path: &str, slot: &str, cluster: &BurstCluster, root_size: i
         }
     }
     problems.extend(budget_problems(&format!("{path}.budget"), &cluster.budget));
+    problems.extend(demand_problem(path, cluster));
     problems
+}
+
+fn demand_problem(path: &str, cluster: &BurstCluster) -> Option<Problem> {
+    let path = format!("{path}.onDemand");
+    if cluster.on_demand().is_none() {
+        let message =
+            "onDemand says nothing about a burst that runs always: write mode: OnDemand besides, or leave it out";
+        let written = cluster.on_demand != OnDemand::default();
+        return written.then(|| Problem::new(path, reason::CONFLICTING_FIELDS, message.to_owned()));
+    }
+    let error = duration::parse(cluster.on_demand.max_idle.as_ref()?).err()?;
+    Some(Problem::new(format!("{path}.maxIdle"), reason::INVALID_VALUE, error.to_string()))
 }
 
 fn budget_problems(path: &str, budget: &BurstBudget) -> Vec<Problem> {
@@ -267,7 +282,9 @@ pub(super) fn wait(spec: &MiniClusterSpec) -> Result<Option<Wait>, Problem> {
     let field = |name: &str| format!("spec.flux.bursting.wait.{name}");
     let timeout =
         wait.timeout().map_err(|error| Problem::new(field("timeout"), reason::INVALID_VALUE, error.to_string()))?;
-    let declared: u64 = spec.bursts("").map(|(_, cluster)| u64::try_from(cluster.size(spec.size())).unwrap_or(0)).sum();
+    // Brokers on demand come for jobs, not for a command that has not started.
+    let always = spec.bursts("").filter(|(_, cluster)| cluster.on_demand().is_none());
+    let declared: u64 = always.map(|(_, cluster)| u64::try_from(cluster.size(spec.size())).unwrap_or(0)).sum();
     let brokers = match wait.target {
         WaitFor::None => return Ok(None),
         WaitFor::All => u32::try_from(declared).unwrap_or(u32::MAX),

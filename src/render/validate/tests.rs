@@ -281,6 +281,16 @@ fn bursts_of_a_root() {
             "spec.flux.bursting.clusters[0].budget.maxDuration: \"long\" is no duration: write it like 90s, 5m or 1h30m",
         ),
         (
+            &bursting("clusters: [{onDemand: {minPending: 2}}]"),
+            "spec.flux.bursting.clusters[0].onDemand: onDemand says nothing about a burst that runs always: write mode: OnDemand \
+             besides, or leave it out",
+        ),
+        (
+            &bursting("clusters: [{size: 2, mode: OnDemand}], wait: {for: 1}"),
+            "spec.flux.bursting.wait.for: the command would wait for 1 brokers of bursts for ever: 0 are declared; lower the \
+             number, or write a timeout",
+        ),
+        (
             &bursting("clusters: [{}], budget: {brokerHours: -1}"),
             "spec.flux.bursting.budget.brokerHours: -1 is no number of hours: write 0 or more",
         ),

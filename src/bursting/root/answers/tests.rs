@@ -2,7 +2,8 @@ use jiff::Timestamp;
 
 use super::*;
 use crate::api::budget::BurstBudget;
-use crate::api::burst::{BurstSpec, CredentialRecipient};
+use crate::api::burst::{BurstSpec, CredentialRecipient, OnDemandSpec};
+use crate::bursting::root::demand::ask::Asked;
 use crate::bursting::timing::Times;
 use crate::clock::Mono;
 use crate::contract::PeerState;
@@ -18,6 +19,7 @@ struct World {
     undeliverable: BTreeMap<PeerName, String>,
     no_lead: Option<NoLead>,
     root: Option<MiniCluster>,
+    seen: Option<Seen>,
     secs: u64,
     notes: Vec<String>,
 }
@@ -46,6 +48,7 @@ impl World {
             undeliverable: BTreeMap::new(),
             no_lead: None,
             root: None,
+            seen: None,
             secs: 0,
             notes: Vec::new(),
         };
@@ -123,6 +126,7 @@ impl World {
             undeliverable: &self.undeliverable,
             no_lead: self.no_lead.as_ref(),
             root: self.root.as_ref(),
+            seen: self.seen.as_ref(),
         };
         let step = step(&view);
         if before.as_ref() != Some(&step.status) {
@@ -133,6 +137,13 @@ impl World {
         self.withdrawing.extend(self.published.difference(&offered).cloned());
         self.withdrawing.retain(|peer| !offered.contains(peer));
         self.published = offered;
+        self
+    }
+
+    /// The queue was looked at.
+    fn look(&mut self, pending: u32, busy: bool) -> &mut Self {
+        let at = Timestamp::from_second(1_000_000 + self.secs as i64).unwrap();
+        self.seen = Some(Seen { at, found: Ok(Asked { pending, busy }) });
         self
     }
 
@@ -320,6 +331,40 @@ fn a_peer_whose_budget_is_spent_is_left_and_a_root_without_any_has_no_bursts() {
     world.step().is(BurstPhase::Draining, Some("north"));
     world.confirm("north").step().is(BurstPhase::Spent, None);
     assert_eq!(world.burst.status.as_ref().unwrap().message, "brokerHours 1 of the root is spent");
+}
+
+#[test]
+fn a_burst_on_demand_sleeps_until_jobs_ask_and_after_they_are_done() {
+    let mut world = World::new();
+    world.burst.spec.on_demand = Some(OnDemandSpec { max_idle_seconds: 60, min_pending: 1 });
+    world.step().is(BurstPhase::Asleep, None).after(9_999).is(BurstPhase::Asleep, None);
+    assert!(world.published.is_empty(), "it is offered to nobody");
+    world.seen = Some(Seen { at: Timestamp::UNIX_EPOCH, found: Err(("Forbidden", "may not".into())) });
+    world.step().is(BurstPhase::Asleep, None);
+    let condition = |world: &World| {
+        let status = world.burst.status.as_ref().unwrap();
+        let found = crate::cluster::conditions::find(&status.conditions, "Demand").unwrap();
+        (found.status.clone(), found.reason.clone())
+    };
+    assert_eq!(condition(&world), ("Unknown".into(), "Forbidden".into()));
+    assert_eq!(world.notes.last().map(String::as_str), Some("QueueForbidden"));
+    world.look(2, false).step().is(BurstPhase::Asleep, None).after(5).look(2, false).step();
+    world.is(BurstPhase::Offered, Some("north"));
+    world.say("north", Phase::Ready).step().give_certificate("north").is(BurstPhase::Ready, Some("north"));
+    world.look(0, true).after(500).is(BurstPhase::Ready, Some("north"));
+    assert_eq!(condition(&world), ("True".into(), "InUse".into()));
+    world.look(0, false).after(59).look(0, false).step().is(BurstPhase::Ready, Some("north"));
+    // The agent is another one, and has not looked yet.
+    world.seen = None;
+    world.after(500).is(BurstPhase::Ready, Some("north"));
+    assert_eq!(condition(&world), ("True".into(), "Idle".into()));
+    world.look(0, false).step().is(BurstPhase::Draining, Some("north"));
+    world.look(9, false).step().is(BurstPhase::Draining, Some("north"));
+    world.confirm("north").after(5).is(BurstPhase::Asleep, None);
+    world.look(9, false).step().is(BurstPhase::Offered, Some("north"));
+    assert_eq!(world.burst.status.as_ref().unwrap().demand.as_ref().unwrap().starts, 2);
+    assert_eq!(offer::desired(&world.burst).hosted_uid, None, "a new life there");
+    world.edit(|spec| spec.release = true).confirm("north").step().is(BurstPhase::Released, None);
 }
 
 #[test]

@@ -5,8 +5,10 @@ use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 use tributary::admin::{ClusterRow, IdentityRow, PeerRow};
 use tributary::api::hosted_burst::BurstPhase;
+use tributary::api::labels::condition;
 use tributary::api::labels::kubernetes::SERVICE_NAME;
 use tributary::api::peer::{ClusterPeer, ImportPolicy, PodSecurityLevel};
+use tributary::cluster::conditions;
 use tributary::contract::PeerState;
 
 use super::Found;
@@ -301,6 +303,12 @@ fn bursts(found: &Found) -> Section {
         if status.phase == BurstPhase::Ready {
             let peer = status.peer.unwrap_or_default();
             section.passed(what, format!("{} brokers on {peer}", status.ready_brokers));
+            continue;
+        }
+        // Nobody wants it at the moment; that nobody can tell is looked into below.
+        let told = conditions::find(&status.conditions, condition::DEMAND).is_none_or(|said| said.status != "Unknown");
+        if status.phase == BurstPhase::Asleep && told {
+            section.passed(what, status.message);
             continue;
         }
         let root = |root: &&tributary::api::minicluster::MiniCluster| {

@@ -168,6 +168,7 @@ fn word(phase: BurstPhase) -> &'static str {
         BurstPhase::Evicted => "evicted",
         BurstPhase::Lost => "lost",
         BurstPhase::Spent => "spent",
+        BurstPhase::Asleep => "asleep",
     }
 }
 

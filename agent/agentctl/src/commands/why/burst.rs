@@ -103,6 +103,18 @@ fn kept(view: &View<'_>) -> Verdict {
                     used";
         return Verdict::unmet("BudgetSpent", view.status.message.clone(), hint);
     }
+    if let Some(said) = find(&view.status.conditions, condition::DEMAND).filter(|said| said.status == "Unknown") {
+        let hint = "the agent reads the queue in the lead's pod: bursting.onDemandNamespaces of its chart has to name the \
+                    namespace; until it can, the burst stays as it is";
+        return Verdict::unmet(said.reason.clone(), said.message.clone(), hint);
+    }
+    if view.status.held == Some(BurstHold::NoDemand) {
+        let hint = format!(
+            "that is all right; flux submit --setattr=burstable, or --requires=burst-{}, asks for it",
+            view.slot
+        );
+        return Verdict::unmet("Asleep", view.status.message.clone(), hint);
+    }
     match burst.spec.release {
         true => Verdict::unmet("Released", "it is being released", "the agent offers it again when its root wants it"),
         false => Verdict::Skip,

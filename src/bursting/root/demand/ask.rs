@@ -1,0 +1,253 @@
+//! Who asks for which slot. Pure.
+//!
+//! A job asks for a burst if it is `burstable`, or if the ranks that are there could not run it even if nothing else ran on
+//! them. One that only waits for its turn does not, nor does one that all declared ranks together could not run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::look::{Constraint, Job, Look, Request};
+use crate::flux::RankMap;
+
+/// A burst that runs on demand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// Its name.
+    pub name: String,
+    /// Brokers it has when it runs: of its ranks, the first ones.
+    pub size: u32,
+    /// It runs, or comes.
+    pub awake: bool,
+}
+
+/// What a look says of a slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// Jobs that ask for it.
+    pub pending: u32,
+    /// Jobs run on it.
+    pub busy: bool,
+}
+
+struct Rank<'a> {
+    id: u32,
+    host: String,
+    cores: u64,
+    gpus: u64,
+    properties: &'a [String],
+}
+
+/// How many jobs ask for each of the `slots` on demand, in the order of their ranks. `coming` are slots of other bursts whose
+/// brokers are on their way: they count as if they were there.
+pub fn ask(map: &RankMap, look: &Look, slots: &[Slot], coming: &BTreeSet<String>) -> BTreeMap<String, Asked> {
+    let mut there: Vec<Rank<'_>> = Vec::new();
+    let mut away: BTreeMap<&str, Vec<Rank<'_>>> = BTreeMap::new();
+    for (slot, ranks) in map.slots_with_ranks() {
+        let on_demand = slots.iter().find(|one| one.name == slot.name);
+        for (index, id) in ranks.enumerate() {
+            let (cores, gpus) = (slot.cores.into(), slot.gpus.into());
+            let rank = Rank { id, host: format!("{}-{index}", slot.name), cores, gpus, properties: &slot.properties };
+            match on_demand {
+                Some(one) if u32::try_from(index).is_ok_and(|index| index < one.size) => {
+                    away.entry(&one.name).or_default().push(rank);
+                }
+                None if coming.contains(&slot.name) || look.up.contains(&id) => there.push(rank),
+                _ => {}
+            }
+        }
+    }
+    // Those that run are asked first, then the others, in the order of their ranks.
+    let order: Vec<&Slot> =
+        slots.iter().filter(|slot| slot.awake).chain(slots.iter().filter(|slot| !slot.awake)).collect();
+    let mut asked: BTreeMap<String, Asked> = slots.iter().map(|slot| (slot.name.clone(), Asked::default())).collect();
+    for (name, ranks) in &away {
+        let busy = ranks.iter().any(|rank| look.busy.contains(&rank.id));
+        asked.entry((*name).to_owned()).or_default().busy = busy;
+    }
+    let mut claimed: BTreeMap<&str, u64> = BTreeMap::new();
+    for job in &look.pending {
+        for name in chosen(job, &there, &away, &order, &claimed) {
+            asked.entry(name.to_owned()).or_default().pending += 1;
+            *claimed.entry(name).or_default() += job.request.map_or(1, cores);
+        }
+    }
+    asked
+}
+
+/// The slots that a job asks for.
+fn chosen<'s>(
+    job: &Job,
+    there: &[Rank<'_>],
+    away: &BTreeMap<&'s str, Vec<Rank<'_>>>,
+    order: &[&'s Slot],
+    claimed: &BTreeMap<&str, u64>,
+) -> Vec<&'s str> {
+    let none = Vec::new();
+    let of = |slot: &Slot| away.get(slot.name.as_str()).unwrap_or(&none);
+    if !job.burstable && fits(job, there.iter()) {
+        return Vec::new();
+    }
+    // One slot that will do, and that others have not asked for already; else one that will do.
+    let useful = |slot: &Slot| of(slot).iter().any(|rank| holds(&job.constraint, rank));
+    let does = |slot: &&&'s Slot| useful(slot) && fits(job, there.iter().chain(of(slot)));
+    let free = |slot: &&&'s Slot| {
+        let cores: u64 = of(slot).iter().map(|rank| rank.cores).sum();
+        claimed.get(slot.name.as_str()).copied().unwrap_or(0) < cores
+    };
+    let single = order.iter().find(|slot| does(slot) && free(slot)).or_else(|| order.iter().find(does));
+    if let Some(slot) = single {
+        return vec![&slot.name];
+    }
+    // Several together.
+    let mut taken: Vec<&'s Slot> = Vec::new();
+    for slot in order.iter().filter(|slot| useful(slot)) {
+        taken.push(slot);
+        if fits(job, there.iter().chain(taken.iter().flat_map(|slot| of(slot)))) {
+            return taken.into_iter().map(|slot| slot.name.as_str()).collect();
+        }
+    }
+    Vec::new()
+}
+
+fn cores(request: Request) -> u64 {
+    request.nodes.unwrap_or(1).saturating_mul(request.slots).saturating_mul(request.cores)
+}
+
+/// Whether ranks could run a job if nothing else ran there.
+fn fits<'r, 'a: 'r>(job: &Job, ranks: impl Iterator<Item = &'r Rank<'a>>) -> bool {
+    let Some(Request { nodes, slots, cores, gpus }) = job.request else { return false };
+    let room = |rank: &Rank<'_>| {
+        let by_cores = rank.cores.checked_div(cores).unwrap_or(u64::MAX);
+        by_cores.min(rank.gpus.checked_div(gpus).unwrap_or(u64::MAX))
+    };
+    let mut rooms = ranks.filter(|rank| holds(&job.constraint, rank)).map(room);
+    match nodes {
+        Some(nodes) => u64::try_from(rooms.filter(|room| *room >= slots).count()).unwrap_or(u64::MAX) >= nodes,
+        None => rooms.try_fold(0_u64, |sum, room| Some(sum.saturating_add(room)).filter(|sum| *sum < slots)).is_none(),
+    }
+}
+
+/// Whether a job may run on a rank.
+fn holds(constraint: &Constraint, rank: &Rank<'_>) -> bool {
+    judged(constraint, rank) == Some(true)
+}
+
+/// Whether a constraint holds on a rank; `None` if that cannot be judged. What cannot be judged stays so when it is negated.
+fn judged(constraint: &Constraint, rank: &Rank<'_>) -> Option<bool> {
+    let all =
+        |constraints: &[Constraint]| constraints.iter().try_fold(true, |holds, one| Some(judged(one, rank)? && holds));
+    match constraint {
+        Constraint::Properties(names) => Some(names.iter().all(|property| match property.strip_prefix('^') {
+            Some(absent) => rank.properties.iter().all(|one| one != absent),
+            None => rank.properties.contains(property),
+        })),
+        Constraint::Hosts(hosts) => Some(hosts.contains(&rank.host)),
+        Constraint::Ranks(ranks) => Some(ranks.contains(&rank.id)),
+        Constraint::And(constraints) => all(constraints),
+        Constraint::Or(any) => Some(any.iter().any(|one| holds(one, rank))),
+        Constraint::Not(constraints) => all(constraints).map(|holds| !holds),
+        Constraint::Unknown => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::look::tests::RECORDED;
+    use super::*;
+    use crate::flux::{Slot as Declared, Topology};
+
+    fn map() -> RankMap {
+        let parent = || Topology::Gateway.parent_of_bursts("vm");
+        let pond = Declared::burst("pond", 3, parent()).with_resources(4, 0);
+        let slots = vec![
+            Declared::root("vm", 1).with_resources(2, 0),
+            pond.with_property("gpu"),
+            Declared::burst("sea", 2, parent()).with_resources(8, 2),
+        ];
+        RankMap::new(slots).unwrap()
+    }
+
+    fn slots(awake: [bool; 2]) -> [Slot; 2] {
+        let slot = |name: &str, size, awake| Slot { name: name.into(), size, awake };
+        [slot("pond", 3, awake[0]), slot("sea", 2, awake[1])]
+    }
+
+    fn look(jobs: &[&str]) -> Look {
+        let pending = jobs.join(",");
+        Look::parse(&format!(r#"{{"up":"0","busy":"1","pending":[{pending}]}}"#)).unwrap()
+    }
+
+    fn pending(look: &Look, awake: [bool; 2]) -> [u32; 2] {
+        let asked = ask(&map(), look, &slots(awake), &BTreeSet::new());
+        ["pond", "sea"].map(|name| asked[name].pending)
+    }
+
+    /// `nodes` (0: any), `slots`, `cores` each.
+    fn job(burstable: bool, (nodes, slots, cores, gpus): (u32, u32, u32, u32), constraints: &str) -> String {
+        let inner = format!(
+            r#"{{"type":"slot","count":{slots},"with":[{{"type":"core","count":{cores}}},{{"type":"gpu","count":{gpus}}}]}}"#
+        );
+        let whole = format!(r#"{{"type":"node","count":{nodes},"with":[{inner}]}}"#);
+        let resources = if nodes == 0 { inner } else { whole };
+        format!(r#"{{"burstable":{burstable},"resources":[{resources}],"constraints":{constraints}}}"#)
+    }
+
+    #[test]
+    fn of_the_recorded_jobs_those_ask_that_one_broker_cannot_run() {
+        let recorded = Look::parse(RECORDED).unwrap();
+        let one = |index: usize| {
+            pending(&Look { pending: vec![recorded.pending[index].clone()], ..recorded.clone() }, [false; 2])
+        };
+        // In the order they were submitted; the property burst-pond is one of the rank map's.
+        let asks: Vec<[u32; 2]> = (0..recorded.pending.len()).map(one).collect();
+        insta::assert_debug_snapshot!(asks.iter().map(|[pond, sea]| format!("{pond} {sea}")).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_job_that_waits_for_its_turn_asks_for_nothing_unless_it_says_so() {
+        assert_eq!(pending(&look(&[&job(false, (0, 1, 1, 0), "null")]), [false; 2]), [0, 0]);
+        assert_eq!(pending(&look(&[&job(true, (0, 1, 1, 0), "null")]), [false; 2]), [1, 0]);
+        assert_eq!(
+            pending(&look(&[&job(true, (0, 1, 1, 0), "null")]), [false, true]),
+            [0, 1],
+            "who runs is asked first"
+        );
+        let here = r#"{"properties":["^gpu"],"not":[{"hostlist":["sea-[0-1]"]}]}"#;
+        assert_eq!(pending(&look(&[&job(true, (0, 1, 1, 0), here)]), [false; 2]), [0, 0], "it may not run there");
+    }
+
+    #[test]
+    fn the_slots_that_can_run_it_are_asked_and_no_more() {
+        let table = [
+            ("more cores than here", job(false, (0, 3, 1, 0), "null"), [1, 0]),
+            ("a GPU", job(false, (0, 1, 1, 1), "null"), [0, 1]),
+            ("a slot of 8 cores", job(false, (0, 1, 8, 0), "null"), [0, 1]),
+            ("five nodes", job(false, (5, 1, 1, 0), "null"), [1, 1]),
+            ("seven nodes", job(false, (7, 1, 1, 0), "null"), [0, 0]),
+            ("by a property", job(false, (0, 1, 1, 0), r#"{"properties":["burst-sea"]}"#), [0, 1]),
+            ("by a host", job(false, (0, 1, 1, 0), r#"{"hostlist":["pond-2"]}"#), [1, 0]),
+            ("not on rank 0", job(false, (0, 1, 1, 0), r#"{"not":[{"ranks":["0"]}]}"#), [1, 0]),
+            ("nobody knows where", job(false, (0, 1, 1, 0), r#"{"switch":["a"]}"#), [0, 0]),
+            ("nor where not", job(true, (0, 1, 1, 0), r#"{"not":[{"switch":["a"]}]}"#), [0, 0]),
+        ];
+        for (case, job, expected) in table {
+            assert_eq!(pending(&look(&[&job]), [false; 2]), expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_slot_that_enough_jobs_ask_for_leaves_others_to_the_next() {
+        let jobs: Vec<String> = (0..20).map(|_| job(true, (0, 1, 1, 0), "null")).collect();
+        let jobs: Vec<&str> = jobs.iter().map(String::as_str).collect();
+        assert_eq!(pending(&look(&jobs), [false; 2]), [12, 8], "pond has twelve cores");
+    }
+
+    #[test]
+    fn where_jobs_run_is_told_and_bursts_on_their_way_count_as_there() {
+        let asked = ask(&map(), &look(&[]), &slots([true; 2]), &BTreeSet::new());
+        assert_eq!((asked["pond"].busy, asked["sea"].busy), (true, false));
+        let wide = look(&[&job(false, (3, 1, 1, 0), "null")]);
+        let only_pond = &slots([false; 2])[..1];
+        assert_eq!(ask(&map(), &wide, only_pond, &BTreeSet::new())["pond"].pending, 1);
+        assert_eq!(ask(&map(), &wide, only_pond, &["sea".to_owned()].into())["pond"].pending, 0);
+    }
+}

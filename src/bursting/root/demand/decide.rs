@@ -1,0 +1,159 @@
+//! Whether a burst on demand is awake. Pure.
+//!
+//! It wakes when enough jobs ask for it in two looks, [`SETTLES`] apart: a broker that is away for a moment makes jobs look as
+//! if nobody could run them. It sleeps when nothing asks for it and nothing runs on it in all looks for `maxIdle`. So between
+//! two starts there are at least both times, whatever the queue does.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::ask::Asked;
+use crate::api::burst::{BurstDemand, OnDemandSpec};
+use crate::bursting::timing::{elapsed, later};
+
+/// How long jobs must have asked before a burst wakes.
+pub const SETTLES: Duration = Duration::from_secs(5);
+
+/// The shortest time without use before it sleeps, whatever its user says.
+pub const LEAST_IDLE: Duration = Duration::from_secs(30);
+
+/// What a look at the queue says of one burst.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// When it was looked at.
+    pub at: Timestamp,
+    /// What was found, or reason and sentence why nothing was.
+    pub found: Result<Asked, (&'static str, String)>,
+}
+
+/// The demand after a look. Looks that failed, and one that was taken into account already, change nothing.
+pub fn decide(old: &BurstDemand, policy: &OnDemandSpec, seen: Option<&Seen>) -> BurstDemand {
+    let Some(Seen { at, found: Ok(asked) }) = seen else { return old.clone() };
+    let (at, mut new) = (*at, BurstDemand { pending: asked.pending, busy: asked.busy, ..old.clone() });
+    let since = old.since.as_ref().map(|since| since.0);
+    let turns = match old.awake {
+        false => asked.pending >= policy.min_pending.max(1),
+        true => asked.pending == 0 && !asked.busy,
+    };
+    let wait = if old.awake { max_idle(policy) } else { SETTLES };
+    new.since = turns.then(|| Time(since.unwrap_or(at)));
+    if turns && since.is_some_and(|since| elapsed(since, at) >= wait) {
+        new.awake = !old.awake;
+        new.since = None;
+        new.starts += u32::from(new.awake);
+    }
+    new
+}
+
+fn max_idle(policy: &OnDemandSpec) -> Duration {
+    Duration::from_secs(policy.max_idle_seconds.into()).max(LEAST_IDLE)
+}
+
+/// What people are told: whether it is wanted, a reason and a sentence.
+pub fn sentence(demand: &BurstDemand, policy: &OnDemandSpec) -> (bool, &'static str, String) {
+    let jobs = |count: u32| match count {
+        1 => "1 pending job asks for it".to_owned(),
+        count => format!("{count} pending jobs ask for it"),
+    };
+    match (demand.awake, &demand.since) {
+        (false, _) if demand.pending == 0 => (false, "Asleep", "it is asleep: no pending job asks for it".to_owned()),
+        (false, _) => {
+            let text = format!("it is asleep: {}, {} wake it", jobs(demand.pending), policy.min_pending.max(1));
+            (false, "Asleep", text)
+        }
+        (true, Some(since)) => {
+            let ends = later(since.0, max_idle(policy));
+            (true, "Idle", format!("nothing asks for it or runs on it: it is drained at {ends:.0}"))
+        }
+        (true, None) if demand.busy => (true, "InUse", "jobs run on it".to_owned()),
+        (true, None) => (true, "Asked", jobs(demand.pending)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const POLICY: OnDemandSpec = OnDemandSpec { max_idle_seconds: 600, min_pending: 2 };
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + second).unwrap()
+    }
+
+    fn seen(second: i64, pending: u32, busy: bool) -> Seen {
+        Seen { at: at(second), found: Ok(Asked { pending, busy }) }
+    }
+
+    /// Plays a trace of (seconds, pending, busy).
+    fn play(policy: &OnDemandSpec, trace: &[(i64, u32, bool)]) -> BurstDemand {
+        let step = |demand: BurstDemand, &(second, pending, busy): &(i64, u32, bool)| {
+            decide(&demand, policy, Some(&seen(second, pending, busy)))
+        };
+        trace.iter().fold(BurstDemand::default(), step)
+    }
+
+    #[test]
+    fn it_wakes_when_enough_jobs_have_asked_twice_and_sleeps_when_nobody_needs_it_any_more() {
+        assert!(!play(&POLICY, &[(0, 5, false)]).awake, "once may be a broker that is away for a moment");
+        assert!(!play(&POLICY, &[(0, 1, false), (60, 1, false)]).awake, "too few");
+        assert!(!play(&POLICY, &[(0, 5, false), (10, 0, false), (20, 5, false)]).awake, "not in between");
+        let awake = [(0, 2, false), (5, 2, false)];
+        assert_eq!((play(&POLICY, &awake).awake, play(&POLICY, &awake).starts), (true, 1));
+        let trace = |more: &[(i64, u32, bool)]| play(&POLICY, &[&awake, more].concat());
+        assert!(trace(&[(20, 1, false), (9_000, 1, false)]).awake, "one that asks is enough to stay");
+        assert!(trace(&[(20, 0, true), (9_000, 0, true)]).awake, "so is one that runs");
+        assert!(trace(&[(20, 0, false), (619, 0, false)]).awake);
+        assert!(!trace(&[(20, 0, false), (620, 0, false)]).awake);
+        assert!(
+            trace(&[(20, 0, false), (500, 0, true), (700, 0, false), (1_200, 0, false)]).awake,
+            "idle time starts anew"
+        );
+    }
+
+    #[test]
+    fn a_look_that_failed_or_that_was_seen_already_changes_nothing() {
+        let asked = play(&POLICY, &[(0, 3, false)]);
+        assert_eq!(decide(&asked, &POLICY, Some(&seen(0, 3, false))), asked, "however often it is decided on");
+        let failed = Seen { at: at(99), found: Err(("Forbidden", String::new())) };
+        assert_eq!(decide(&asked, &POLICY, Some(&failed)), asked);
+        assert_eq!(decide(&asked, &POLICY, None), asked);
+    }
+
+    #[test]
+    fn what_people_are_told() {
+        let told = |trace: &[(i64, u32, bool)]| sentence(&play(&POLICY, trace), &POLICY).2;
+        insta::assert_debug_snapshot!([
+            told(&[]),
+            told(&[(0, 1, false)]),
+            told(&[(0, 2, false), (5, 3, false)]),
+            told(&[(0, 2, false), (5, 3, false), (30, 0, true)]),
+            told(&[(0, 2, false), (5, 3, false), (30, 0, false)]),
+        ]);
+    }
+
+    proptest! {
+        /// No queue makes it flap: between two starts lie the idle time and the time that jobs must have asked.
+        #[test]
+        fn starts_are_bounded_by_time_whatever_the_queue_does(
+            idle in 0..900_u32,
+            trace in proptest::collection::vec((1..40_i64, 0..3_u32, any::<bool>()), 1..400),
+        ) {
+            let policy = OnDemandSpec { max_idle_seconds: idle, min_pending: 1 };
+            let (mut demand, mut second, mut starts) = (BurstDemand::default(), 0, Vec::new());
+            for (wait, pending, busy) in trace {
+                second += wait;
+                let next = decide(&demand, &policy, Some(&seen(second, pending, busy)));
+                if next.starts > demand.starts {
+                    starts.push(second);
+                }
+                demand = next;
+            }
+            let least = i64::from(idle.max(30)) + 5;
+            prop_assert!(starts.windows(2).all(|pair| pair[1] - pair[0] >= least), "{starts:?}");
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Looks at the queues of roots that have bursts on demand: a script in the lead's pod, not too often.
+//!
+//! To run something in a pod is a right of its own, which the chart grants per namespace. Without it, and whatever else goes
+//! wrong, the bursts of that root stay as they are and say why; nothing else waits for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::StatusCode;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, AttachParams};
+use kube::client::UpgradeConnectionError;
+use kube::{Error, ResourceExt};
+use tokio::io::AsyncReadExt;
+
+use super::ask::{self, Asked, Slot};
+use super::decide::{SETTLES, Seen};
+use super::look::{Look, SCRIPT};
+use crate::api::burst::Burst;
+use crate::api::labels::kubernetes::COMPLETION_INDEX;
+use crate::api::labels::kubernetes::JOB_NAME;
+use crate::api::minicluster::{MiniCluster, Phase};
+use crate::bursting::root::lead_address::lead_pod;
+use crate::bursting::root::{offer, plan};
+use crate::bursting::shared::{Shared, lock};
+use crate::clock::Mono;
+use crate::cluster::ObjectKey;
+use crate::cluster::caches::Subscription;
+use crate::cluster::error::chain;
+use crate::cluster::worker::{Outcome, Queue};
+use crate::flux::RankMap;
+use crate::render;
+
+/// How often the queue of a root is looked at: each look starts a Python in the lead's pod.
+const EVERY: Duration = Duration::from_secs(15);
+
+/// When it is looked at again after it could not be.
+const AFTER_TROUBLE: Duration = Duration::from_secs(30);
+
+/// When it is looked at again where that is not allowed.
+const AFTER_REFUSAL: Duration = Duration::from_secs(60);
+
+/// The longest that one look may take.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// The most that is read of an answer: far more than 200 jobs have to say.
+const MOST_BYTES: u64 = 4 << 20;
+
+type Trouble = (&'static str, String);
+
+/// What was seen of each slot of a root, and when it may be looked at again.
+#[derive(Debug)]
+struct Looked {
+    seen: BTreeMap<String, Seen>,
+    again: Mono,
+}
+
+/// Who looks.
+pub(in crate::bursting) struct Looker {
+    shared: Arc<Shared>,
+    pub(in crate::bursting) queue: Queue<ObjectKey>,
+    looked: Mutex<BTreeMap<ObjectKey, Looked>>,
+}
+
+impl Looker {
+    pub(in crate::bursting) fn new(shared: Arc<Shared>) -> Self {
+        let queue = Queue::new(shared.clock.clone());
+        Self { shared, queue, looked: Mutex::default() }
+    }
+
+    /// Roots that change, and Bursts of them.
+    pub(in crate::bursting) fn feed(&self) -> Vec<Subscription> {
+        let caches = &self.shared.caches;
+        let roots = caches.mini_clusters.feed(&self.queue, |root| match has_on_demand(root) {
+            true => vec![ObjectKey::of(root)],
+            false => Vec::new(),
+        });
+        let bursts = caches.bursts.feed(&self.queue, |burst| match burst.spec.on_demand {
+            Some(_) => crate::cluster::caches::controller_of::<MiniCluster>(burst).into_iter().collect(),
+            None => Vec::new(),
+        });
+        vec![roots, bursts]
+    }
+
+    /// Everything there is, for the first round of a term; what was seen in another one is forgotten.
+    pub(in crate::bursting) fn begin(&self) {
+        lock(&self.looked).clear();
+        for root in self.shared.caches.mini_clusters.objects().iter().filter(|root| has_on_demand(root)) {
+            self.queue.mark(ObjectKey::of(&**root));
+        }
+    }
+
+    /// What was seen of a burst last.
+    pub(in crate::bursting) fn seen(&self, root: &ObjectKey, slot: &str) -> Option<Seen> {
+        lock(&self.looked).get(root).and_then(|looked| looked.seen.get(slot).cloned())
+    }
+
+    /// Looks at the queue of a root, if it is time; `changed` is told of the bursts that something was seen of.
+    pub(in crate::bursting) async fn look(
+        &self,
+        key: &ObjectKey,
+        changed: impl Fn(ObjectKey),
+    ) -> Result<Outcome, Infallible> {
+        let Some((root, bursts)) = self.on_demand(key) else {
+            lock(&self.looked).remove(key);
+            return Ok(Outcome::Done);
+        };
+        let now = self.shared.clock.mono();
+        if let Some(again) = lock(&self.looked).get(key).map(|looked| looked.again).filter(|again| *again > now) {
+            return Ok(Outcome::After(again.saturating_since(now)));
+        }
+        let asked = match tokio::time::timeout(LIMIT, self.asked(&root, &bursts)).await {
+            Ok(asked) => asked,
+            Err(_) => Err(("Unreadable", format!("the lead broker did not answer within {LIMIT:?}"))),
+        };
+        let at = self.shared.clock.wall();
+        let on_demand = bursts.iter().filter(|burst| burst.spec.on_demand.is_some());
+        let seen: BTreeMap<String, Seen> = on_demand
+            .map(|burst| {
+                let slot = &burst.spec.slot;
+                let found = asked.as_ref().map(|asked| asked.get(slot).copied().unwrap_or_default());
+                (slot.clone(), Seen { at, found: found.map_err(Clone::clone) })
+            })
+            .collect();
+        let wakes = bursts.iter().any(|burst| {
+            let awake = burst.status.as_ref().and_then(|status| status.demand.as_ref()).is_some_and(|one| one.awake);
+            let pending = seen.get(&burst.spec.slot).and_then(|seen| seen.found.as_ref().ok()).map(|one| one.pending);
+            !awake && pending.is_some_and(|pending| pending > 0)
+        });
+        let wait = match &asked {
+            Err(("Forbidden", _)) => AFTER_REFUSAL,
+            Err(_) => AFTER_TROUBLE,
+            Ok(_) if wakes => SETTLES,
+            Ok(_) => EVERY,
+        };
+        let again = self.shared.clock.mono() + wait;
+        lock(&self.looked).insert(key.clone(), Looked { seen, again });
+        bursts.iter().for_each(|burst| changed(ObjectKey::of(&**burst)));
+        Ok(Outcome::After(wait))
+    }
+
+    /// A root that runs and has bursts on demand, with all its Bursts.
+    fn on_demand(&self, key: &ObjectKey) -> Option<(Arc<MiniCluster>, Vec<Arc<Burst>>)> {
+        let root = self.shared.caches.mini_clusters.of(key)?;
+        let phase = root.status.as_ref().and_then(|status| status.phase);
+        if phase != Some(Phase::Running) || plan::is_over(&root) {
+            return None;
+        }
+        let uid = root.uid()?;
+        let all = self.shared.caches.bursts.objects();
+        let bursts: Vec<_> = all.into_iter().filter(|burst| offer::root_uid(burst) == Some(&uid)).collect();
+        bursts.iter().any(|burst| burst.spec.on_demand.is_some() && !burst.spec.release).then_some((root, bursts))
+    }
+
+    async fn asked(&self, root: &MiniCluster, bursts: &[Arc<Burst>]) -> Result<BTreeMap<String, Asked>, Trouble> {
+        let unreadable = |text: String| ("Unreadable", text);
+        let text = self.ask_lead(root).await?;
+        let look = Look::parse(&text).map_err(|error| unreadable(chain(&error)))?;
+        let map = bursts.first().map(|burst| RankMap::parse_canonical(&burst.spec.rank_map));
+        let map = map.and_then(Result::ok).ok_or_else(|| unreadable("its rank map cannot be read".to_owned()))?;
+        let mut slots: Vec<(u32, Slot)> = Vec::new();
+        let mut coming = BTreeSet::new();
+        for burst in bursts.iter().filter(|burst| !burst.spec.release) {
+            let status = burst.status.as_ref();
+            let awake = status.and_then(|status| status.demand.as_ref()).is_some_and(|demand| demand.awake);
+            let name = burst.spec.slot.clone();
+            if burst.spec.on_demand.is_some() {
+                slots.push((burst.spec.index, Slot { name, size: burst.spec.size, awake }));
+            } else if status.is_some_and(|status| status.peer.is_some()) {
+                coming.insert(name);
+            }
+        }
+        slots.sort_by_key(|(index, _)| *index);
+        let slots: Vec<Slot> = slots.into_iter().map(|(_, slot)| slot).collect();
+        Ok(ask::ask(&map, &look, &slots, &coming))
+    }
+
+    /// Runs the script beside the lead broker, as the user that Flux runs as.
+    async fn ask_lead(&self, root: &MiniCluster) -> Result<String, Trouble> {
+        let unreadable = |text: String| ("Unreadable", text);
+        let (namespace, name) = (root.namespace().unwrap_or_default(), root.name_any());
+        let pods = self.shared.caches.pods.objects();
+        let of_lead = pods.iter().map(|pod| &pod.view).filter(|pod| {
+            pod.namespace == namespace && pod.job.as_deref() == Some(&name) && pod.index == Some(0) && pod.running
+        });
+        let index_zero: Vec<_> = of_lead.cloned().collect();
+        let pod = lead_pod(&index_zero)
+            .ok_or_else(|| unreadable(format!("no pod with {JOB_NAME}={name} and {COMPLETION_INDEX}=0 runs")))?;
+        let command = ["timeout", "15", "flux", "python", "-c", SCRIPT].map(str::to_owned);
+        let words = render::shell(root, &[], &command).map_err(|error| unreadable(chain(&error)))?;
+        let how = AttachParams::default().container(&name).stdin(false).stdout(true).stderr(true);
+        let api: Api<Pod> = Api::namespaced(self.shared.clients.reader.clone(), &namespace);
+        let mut process = api.exec(&pod.name, words, &how).await.map_err(|error| match error {
+            Error::UpgradeConnection(UpgradeConnectionError::ProtocolSwitch(StatusCode::FORBIDDEN)) => {
+                let text = format!(
+                    "the agent may not run commands in pods of namespace {namespace}: add it to bursting.onDemandNamespaces \
+                     of the chart"
+                );
+                ("Forbidden", text)
+            }
+            error => unreadable(format!("failed to run a command in pod {namespace}/{}: {}", pod.name, chain(&error))),
+        })?;
+        let (stdout, stderr, status) = (process.stdout(), process.stderr(), process.take_status());
+        let ended = async {
+            match status {
+                Some(status) => status.await,
+                None => None,
+            }
+        };
+        let (output, errors, status) = tokio::join!(read_text(stdout), read_text(stderr), ended);
+        let failed = status.and_then(|status| status.status).is_some_and(|word| word != "Success");
+        if failed {
+            let said = errors.lines().last().unwrap_or("nothing").chars().take(300).collect::<String>();
+            return Err(unreadable(format!("the queue of the lead broker cannot be read: {said}")));
+        }
+        Ok(output)
+    }
+}
+
+async fn read_text(stream: Option<impl tokio::io::AsyncRead + Unpin>) -> String {
+    let mut bytes = Vec::new();
+    if let Some(stream) = stream {
+        // What was said until it broke off is worth more than how it broke off.
+        let _ = stream.take(MOST_BYTES).read_to_end(&mut bytes).await;
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn has_on_demand(root: &MiniCluster) -> bool {
+    root.spec.flux.bursting.clusters.iter().any(|cluster| cluster.on_demand().is_some())
+}
