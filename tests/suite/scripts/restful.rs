@@ -5,7 +5,7 @@ use std::process::Command;
 
 use tributary_tests::python;
 
-use super::pod::Pod;
+use super::pod::{Pod, RUN_PROGRAM};
 
 /// A python that says what it is asked, without the modules that the file `modules` does not name.
 const PYTHON: &str = r#"#!/bin/bash
@@ -170,6 +170,10 @@ from flux_restful_client.main.client import FluxRestfulClient
 print(FluxRestfulClient(attempts=0).jobs())
 ";
 
+/// The broker becomes the server, which so hears of signals, and ends with this test however that ends.
+const EXEC: &str = r#"then exec "${ends_with_us[@]}" "$@""#;
+const ENDS_WITH_US: &str = "$(command -v setpriv >/dev/null && echo setpriv --pdeathsig=TERM || echo env)";
+
 #[test]
 fn the_server_and_the_client_of_pypi_understand_each_other() {
     let Some(packages) = python::packages(&PACKAGES) else { return };
@@ -184,6 +188,7 @@ fn the_server_and_the_client_of_pypi_understand_each_other() {
     let path = std::env::join_paths([pod.path("bindings"), packages]).unwrap().into_string().unwrap();
     pod.variable("PYTHONPATH", &path);
     pod.variable("FLUX_RESTFUL_USERS", "ann -carrot\n");
+    pod.behave(&format!("ends_with_us=({ENDS_WITH_US})\n{}", RUN_PROGRAM.replace("then \"$@\"; exit $?", EXEC)));
     pod.init();
     let mut running = pod.start("wait-0.sh");
     // Twice as long as for a script: python reads some hundred files for each step.
