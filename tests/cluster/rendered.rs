@@ -45,6 +45,12 @@ async fn refused(place: &Place, rendered: &Rendered) -> Vec<kube::Error> {
     for service in &rendered.services {
         errors.extend(Api::namespaced(client.clone(), namespace).create(&dry_run, service).await.err());
     }
+    for claim in &rendered.claims {
+        errors.extend(Api::namespaced(client.clone(), namespace).create(&dry_run, claim).await.err());
+    }
+    for volume in &rendered.persistent_volumes {
+        errors.extend(Api::all(client.clone()).create(&dry_run, volume).await.err());
+    }
     if let Some(pod) = &rendered.service_pod {
         errors.extend(Api::namespaced(client.clone(), namespace).create(&dry_run, pod).await.err());
     }
@@ -63,7 +69,7 @@ async fn the_api_server_takes_every_field_and_nothing_changes_when_it_is_applied
     let errors = stream::iter(cases).map(|case| {
         let east = &east;
         async move {
-            let rendered = render(&fields::lake(&case.after).unwrap(), &Context::default()).unwrap();
+            let rendered = render(&fields::lake(&case.after).unwrap(), &fields::context()).unwrap();
             let errors = refused(east, &rendered).await.into_iter();
             errors.map(|error| format!("{}: {error}", case.at)).collect::<Vec<_>>()
         }
@@ -72,9 +78,9 @@ async fn the_api_server_takes_every_field_and_nothing_changes_when_it_is_applied
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 
     let all = fields::lake(&fields::combined().unwrap()).unwrap();
-    let first = render(&all, &Context::default()).unwrap();
+    let first = render(&all, &fields::context()).unwrap();
     let versions = apply(&east, first).await;
-    assert_eq!(apply(&east, render(&all, &Context::default()).unwrap()).await, versions);
+    assert_eq!(apply(&east, render(&all, &fields::context()).unwrap()).await, versions);
 }
 
 /// What pods refer to and admission looks for.

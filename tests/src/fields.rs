@@ -10,6 +10,8 @@ use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tributary::api::minicluster::MiniCluster;
+use tributary::config::VolumesConfig;
+use tributary::render::Context;
 
 /// One field with one value, on one container if it is a container's.
 #[derive(Clone, Debug)]
@@ -397,4 +399,15 @@ pub fn merge(value: &mut Value, patch: &Value) {
         }
         (value, patch) => *value = patch.clone(),
     }
+}
+
+/// A cluster where the volumes of the cases may be made.
+pub fn context() -> Context {
+    let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
+    let volumes = VolumesConfig {
+        classes: words(&["hostpath", "csi-gcs"]),
+        path_prefixes: words(&["/srv"]),
+        drivers: words(&["gcs.csi.ofek.dev", "s3.csi.aws.com"]),
+    };
+    Context { volumes, ..Context::default() }
 }

@@ -9,9 +9,8 @@ use proptest::prelude::*;
 use proptest::sample::subsequence;
 use serde_json::{Value, json};
 use tributary::api::labels;
-use tributary::config::VolumesConfig;
-use tributary::render::{Context, Rendered, render};
-use tributary_tests::fields::{Case, Role, base, cases, lake, leaves, merge};
+use tributary::render::{Rendered, render};
+use tributary_tests::fields::{Case, Role, base, cases, context, lake, leaves, merge};
 
 use crate::generated::repository;
 
@@ -29,17 +28,6 @@ static TRIED: LazyLock<Vec<Tried>> = LazyLock::new(|| {
     let mut known = BTreeMap::new();
     cases().unwrap().into_iter().map(|case| tried(case, &mut known)).collect()
 });
-
-/// A cluster where volumes may be made.
-fn context() -> Context {
-    let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
-    let volumes = VolumesConfig {
-        classes: words(&["hostpath", "csi-gcs"]),
-        path_prefixes: words(&["/srv"]),
-        drivers: words(&["gcs.csi.ofek.dev", "s3.csi.aws.com"]),
-    };
-    Context { volumes, ..Context::default() }
-}
 
 type Outcome = (BTreeMap<String, Value>, Result<Vec<String>, String>);
 

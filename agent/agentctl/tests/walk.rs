@@ -178,7 +178,8 @@ impl Walk {
             false => vec![path],
         };
         let texts = files.iter().map(|file| fs::read_to_string(file).unwrap());
-        texts.map(|text| serde_saphyr::from_str(&text).unwrap()).collect()
+        let documents = texts.flat_map(|text| serde_saphyr::from_multiple::<Value>(&text).unwrap());
+        documents.filter(|document| !document.is_null()).collect()
     }
 
     /// A client of a context.
