@@ -48,6 +48,23 @@ pub enum Cause {
     Answer(#[source] serde_json::Error),
 }
 
+/// What was asked for by `name`, or that it does not exist, by the API server's own word. That nothing of its kind is served
+/// is an error, though its code is 404 as well: a definition that is being installed or replaced deletes nothing.
+///
+/// # Errors
+/// Every other error of `answer`.
+pub fn absence<T>(answer: kube::Result<T>, name: &str) -> kube::Result<Option<T>> {
+    match answer {
+        Ok(object) => Ok(Some(object)),
+        Err(kube::Error::Api(status))
+            if status.reason == "NotFound" && status.details.as_ref().is_some_and(|about| about.name == name) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 impl RequestError {
     /// A failure of `action` (a verb: "apply", "delete") on `object` ("Job default/flux-sample").
     pub fn new(action: &'static str, object: impl Into<String>, cause: impl Into<Cause>) -> Self {
@@ -175,6 +192,21 @@ mod tests {
         assert_eq!(chain(&error), "failed to apply Job default/sample: no such thing");
         assert!(error.cause().is_not_found());
         assert_eq!(error.cause().reason(), "NotFound");
+    }
+
+    #[test]
+    fn only_the_object_itself_can_be_absent() {
+        let failed = |value: serde_json::Value| -> kube::Result<()> {
+            Err(kube::Error::Api(serde_json::from_value::<Status>(value).unwrap().boxed()))
+        };
+        let gone = |name: &str| serde_json::json!({"code": 404, "reason": "NotFound", "details": {"name": name}});
+        assert!(matches!(absence(Ok(7), "lake"), Ok(Some(7))));
+        assert!(matches!(absence(failed(gone("lake")), "lake"), Ok(None)));
+        // As kube reads "404 page not found", which is what an API server says of a kind that it does not serve.
+        let unserved = serde_json::json!({"code": 404, "reason": "Failed to parse error data"});
+        for other in [unserved, gone("another"), serde_json::json!({"code": 404, "reason": "NotFound"})] {
+            assert!(absence(failed(other.clone()), "lake").is_err(), "{other}");
+        }
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub enum Creation {
     /// There is a Job already, which the cache does not know yet, or an object of an earlier incarnation still goes:
     /// nothing was written over.
     Exists,
+    /// This claim or volume of an earlier incarnation still goes, for as long as something uses it.
+    Goes(String),
 }
 
 /// An object that cannot be made because its name is taken.
@@ -118,10 +120,13 @@ impl Writes {
             async { Ok(self.applier.own(&rendered.config_map, None::<&Value>).await? == Applied::Terminating) };
         let services = self.services(known, rendered, Upkeep::All);
         let volumes = self.make_volumes(known, rendered);
-        let (secret_goes, restful_goes, config_map_goes, taken, volumes_are_there) =
+        let (secret_goes, restful_goes, config_map_goes, taken, volume_that_goes) =
             futures::try_join!(secret, restful, config_map, services, volumes)?;
-        if secret_goes || restful_goes || config_map_goes || !volumes_are_there {
+        if secret_goes || restful_goes || config_map_goes {
             return Ok((Creation::Exists, taken));
+        }
+        if let Some(object) = volume_that_goes {
+            return Ok((Creation::Goes(object), taken));
         }
         let mut job = rendered.job.clone();
         let annotations = job.annotations_mut();

@@ -51,6 +51,9 @@ const CERTIFICATE_RETRY: Duration = Duration::from_secs(5);
 /// What bursts get beyond their time to drain, before an instance is started anew without their release.
 const RELEASE_SLACK: Duration = Duration::from_secs(10);
 
+/// Why an instance waits whose volumes of before are still there.
+const VOLUME_GOES: &str = "VolumeIsDeleted";
+
 /// How often a name that is taken is tried again: objects of others are not watched.
 const TAKEN_RETRY: Duration = Duration::from_secs(15);
 
@@ -426,6 +429,13 @@ impl Controller {
                 Ok(Step::Waits(NAME_TAKEN.to_owned(), taken.sentence(), retry))
             }
             Ok((Creation::Exists, _)) => Ok(Step::CacheIsBehind),
+            Ok((Creation::Goes(object), _)) => {
+                let sentence = format!(
+                    "{object} of the last instance is being deleted, and another is made when it is gone: it waits for pods \
+                     that use it"
+                );
+                Ok(Step::Waits(VOLUME_GOES.to_owned(), sentence, SETTLING))
+            }
             Ok((Creation::Created(facts), taken)) => {
                 tracing::info!(mini_cluster = %key, incarnation = facts.uid, "created the Job");
                 let change = traced::change(&self.traces, &*known.mini_cluster);

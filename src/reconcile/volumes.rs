@@ -2,14 +2,15 @@
 //!
 //! A claim belongs to its MiniCluster and goes with it. A PersistentVolume is of the whole cluster, so nothing of a namespace
 //! can own it, and no finalizer holds up the MiniCluster instead: it bears the MiniCluster's UID in a label, and is deleted
-//! when there is no MiniCluster of that UID any more. What does not bear that UID is never touched, whatever its name is.
+//! when there is no MiniCluster of that UID any more. What does not bear that UID, or has not the name and the claim that we
+//! would give it, is never touched.
 
 use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PropagationPolicy;
 use kube::{Api, Resource, ResourceExt};
@@ -25,62 +26,77 @@ use crate::clock::{SharedClock, SystemRng};
 use crate::cluster::apply::{Applied, Once};
 use crate::cluster::caches::{self, Cache, Selection, Subscription, controller_uid};
 use crate::cluster::client::Clients;
-use crate::cluster::error::{Cause, chain};
+use crate::cluster::error::{Cause, absence, chain};
 use crate::cluster::sweep::{self, Deleted, Doomed};
 use crate::cluster::worker::{self, Options, Outcome, Queue, Run};
 use crate::cluster::{ObjectKey, RequestError};
 use crate::render::Rendered;
 
 impl Writes {
-    /// Makes the claims, then the volumes for them. `false` while one of an earlier incarnation still goes, because it is
-    /// another one than is wanted now, or was bound to a claim that is gone.
+    /// Makes the claims, each with the volume for it. The answer is what of an earlier incarnation still goes, because it is
+    /// another one than is wanted now, or was bound to a claim that is gone: nothing can start before.
     ///
     /// # Errors
     /// [`Cause::Foreign`] for a name that is somebody else's; else what the API server says.
-    pub(super) async fn make_volumes(&self, known: &Known, rendered: &Rendered) -> Result<bool, RequestError> {
-        let mut all = true;
-        for claim in &rendered.claims {
-            all &= match self.applier.own_once(claim).await? {
-                Applied::Terminating => false,
-                Applied::Created(_) | Applied::Changed(_) => true,
-                Applied::Unchanged => self.is_as_wanted(claim, self.claim(claim).await?, |_| true).await?,
+    pub(super) async fn make_volumes(
+        &self,
+        known: &Known,
+        rendered: &Rendered,
+    ) -> Result<Option<String>, RequestError> {
+        // A claim names its volume, and would be bound to one of that name: first of all, none is somebody else's.
+        let mut pairs = Vec::new();
+        for (claim, volume) in rendered.claims.iter().zip(&rendered.persistent_volumes) {
+            let found = self.persistent_volume(&volume.name_any()).await?;
+            if let Some(found) = &found {
+                belongs(found, known)?;
+            }
+            pairs.push((claim, volume, found));
+        }
+        let mut goes = None;
+        for (claim, volume, found) in pairs {
+            let own = match self.applier.own_once(claim).await? {
+                Applied::Created(own) | Applied::Changed(own) => Some(own),
+                Applied::Terminating => None,
+                Applied::Unchanged => self.kept(claim, self.claim(claim).await?, |_| true).await?,
             };
-        }
-        if !all {
-            return Ok(false);
-        }
-        for volume in &rendered.persistent_volumes {
-            if let Once::Exists = self.applier.create_once(volume).await? {
-                let found = self.persistent_volume(&volume.name_any()).await?;
-                if let Some(found) = &found {
-                    belongs(found, known)?;
+            let uid = own.as_ref().and_then(ResourceExt::uid);
+            let is_there = match (found, &uid) {
+                (Some(found), _) => {
+                    let usable = |found: &PersistentVolume| uid.is_none() || is_free(found, uid.as_deref());
+                    self.kept(volume, Some(found), usable).await?.is_some()
                 }
-                all &= self.is_as_wanted(volume, found, is_free).await?;
+                (None, None) => true,
+                (None, Some(uid)) => self.applier.create_once(&bound_to(volume, uid)).await? != Once::Exists,
+            };
+            if own.is_none() {
+                goes.get_or_insert_with(|| format!("PersistentVolumeClaim {}", claim.name_any()));
+            } else if !is_there {
+                goes.get_or_insert_with(|| format!("PersistentVolume {}", volume.name_any()));
             }
         }
-        Ok(all)
+        Ok(goes)
     }
 
-    /// Whether what was found is what is wanted. Otherwise it is deleted: neither kind can be changed, and the data stay.
-    async fn is_as_wanted<K: Resource<DynamicType = ()>>(
+    /// What was found, if it is what is wanted. Otherwise it is deleted: neither kind can be changed, and the data stay.
+    async fn kept<K: Resource<DynamicType = ()>>(
         &self,
         wanted: &K,
         found: Option<K>,
-        usable: fn(&K) -> bool,
-    ) -> Result<bool, RequestError> {
-        let Some(found) = found.filter(|found| found.meta().deletion_timestamp.is_none()) else { return Ok(false) };
+        usable: impl Fn(&K) -> bool,
+    ) -> Result<Option<K>, RequestError> {
+        let Some(found) = found.filter(|found| found.meta().deletion_timestamp.is_none()) else { return Ok(None) };
         let revision = |object: &K| object.annotations().get(labels::REVISION).cloned();
         if revision(&found) == revision(wanted) && usable(&found) {
-            return Ok(true);
+            return Ok(Some(found));
         }
         if let Some(doomed) = Doomed::of(&found) {
-            sweep::delete::<K>(&self.clients.writer, &doomed, PropagationPolicy::Background).await?;
+            self.delete::<K>(&doomed).await?;
         }
-        Ok(false)
+        Ok(None)
     }
 
-    /// Removes claims, volumes, the pod of `spec.services`, and with the Job its pods: an incarnation has ended well, and `cleanupVolumes` says so. What
-    /// is still in use goes when it no longer is.
+    /// Removes claims, volumes, the pod of `spec.services`, and with the Job its pods: an incarnation has ended well, and
+    /// `cleanupVolumes` says so. What is still in use goes when it no longer is.
     pub(super) async fn remove_volumes(&self, known: &Known) -> Result<(), Error> {
         let key = ObjectKey::of(&*known.mini_cluster);
         let namespace = key.namespace.clone().unwrap_or_default();
@@ -132,16 +148,26 @@ impl Writes {
     }
 }
 
-/// It was never bound, or is bound to the claim there is: one whose claim is gone is bound to no other.
-fn is_free(volume: &PersistentVolume) -> bool {
+/// The volume, for the claim with this UID and for none that is made under its name later.
+fn bound_to(volume: &PersistentVolume, claim: &str) -> PersistentVolume {
+    let mut volume = volume.clone();
+    if let Some(reference) = volume.spec.as_mut().and_then(|spec| spec.claim_ref.as_mut()) {
+        reference.uid = Some(claim.to_owned());
+    }
+    volume
+}
+
+/// It was never bound, or is bound to this claim: one whose claim is gone is bound to no other.
+fn is_free(volume: &PersistentVolume, claim: Option<&str>) -> bool {
     let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
-    !matches!(phase, Some("Released" | "Failed"))
+    let bound_to = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()?.uid.as_deref());
+    !matches!(phase, Some("Released" | "Failed")) && bound_to.is_none_or(|bound_to| Some(bound_to) == claim)
 }
 
 /// Whether it was made for this very MiniCluster.
 fn belongs(volume: &PersistentVolume, known: &Known) -> Result<(), RequestError> {
     let uid = known.mini_cluster.meta().uid.as_deref();
-    let owner = Owner::of(volume.meta());
+    let owner = Owner::of(volume.meta(), volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()));
     if owner.as_ref().map(|owner| owner.uid.as_str()) == uid {
         return Ok(());
     }
@@ -160,12 +186,18 @@ struct Owner {
 }
 
 impl Owner {
-    /// `None`: it is none of ours.
-    fn of(volume: &ObjectMeta) -> Option<Self> {
+    /// `None`: it is none of ours. Labels are copied with an object, and set by whoever may: name and claim have to fit too.
+    fn of(volume: &ObjectMeta, claim: Option<&ObjectReference>) -> Option<Self> {
         let label = |key: &str| volume.labels.as_ref()?.get(key).cloned();
         let ours = label(kubernetes::MANAGED_BY)? == labels::TRIBUTARY && label(labels::ROLE)? == role::VOLUME;
-        let key = ObjectKey::namespaced(label(upstream::NAMESPACE)?, label(labels::MINICLUSTER)?);
-        ours.then_some(Self { key, uid: label(labels::MINICLUSTER_UID)? })
+        let (namespace, name) = (label(upstream::NAMESPACE)?, label(labels::MINICLUSTER)?);
+        let of_these = names::persistent_volume(&namespace, &name, "");
+        let declared = volume.name.as_deref()?.strip_prefix(&of_these)?;
+        let claim = claim?;
+        let for_it = claim.namespace.as_ref() == Some(&namespace)
+            && claim.name.as_deref() == Some(names::claim(&name, declared).as_str());
+        let uid = label(labels::MINICLUSTER_UID)?;
+        (ours && for_it).then(|| Self { key: ObjectKey::namespaced(namespace, name), uid })
     }
 }
 
@@ -174,6 +206,20 @@ impl Owner {
 #[resource(inherit = PersistentVolume)]
 struct VolumeView {
     metadata: ObjectMeta,
+    #[serde(default)]
+    spec: VolumeSpecView,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct VolumeSpecView {
+    claim_ref: Option<ObjectReference>,
+}
+
+impl VolumeView {
+    fn owner(&self) -> Option<Owner> {
+        Owner::of(&self.metadata, self.spec.claim_ref.as_ref())
+    }
 }
 
 /// Deletes volumes whose MiniCluster is gone.
@@ -196,12 +242,17 @@ impl LeftVolumes {
         let (volumes, watch) =
             caches::all::<VolumeView, _>(clients.reader.clone(), &Selection::labels(ours), SystemRng);
         let queue = Queue::new(clock);
+        let (known, orphaned) = (volumes.clone(), queue.clone());
         let subscriptions = [
             volumes.feed(&queue, |volume| vec![ObjectKey::of(volume)]),
-            mini_clusters.feed(&queue, |object| {
-                let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
-                let of = |(volume, _)| ObjectKey::cluster_scoped(names::persistent_volume(&namespace, &name, volume));
-                object.spec.made_volumes().map(of).collect()
+            // Also those that its spec did not name any more.
+            mini_clusters.subscribe(move |change| {
+                let uid = |object: &Option<Arc<MiniCluster>>| object.as_ref().and_then(|object| object.uid());
+                if change.old.is_some() && uid(&change.old) != uid(&change.new) {
+                    let all = known.objects();
+                    let of_it = all.iter().filter(|one| one.owner().is_some_and(|owner| owner.key == change.key));
+                    of_it.for_each(|volume| orphaned.mark(ObjectKey::of(&**volume)));
+                }
             }),
         ];
         (Self { volumes, mini_clusters, clients: clients.clone(), queue }, watch.boxed(), subscriptions)
@@ -231,7 +282,7 @@ impl LeftVolumes {
 
     async fn judge(&self, key: &ObjectKey) -> Result<Outcome, RequestError> {
         let Some(volume) = self.volumes.of(key) else { return Ok(Outcome::Done) };
-        let Some(owner) = Owner::of(&volume.metadata) else { return Ok(Outcome::Done) };
+        let Some(owner) = volume.owner() else { return Ok(Outcome::Done) };
         let lives = |object: &MiniCluster| object.uid().as_deref() == Some(owner.uid.as_str());
         let goes = volume.metadata.deletion_timestamp.is_some();
         if goes || self.mini_clusters.of(&owner.key).is_some_and(|object| lives(&object)) {
@@ -239,10 +290,11 @@ impl LeftVolumes {
         }
         // A cache that is behind, or of some namespaces only, proves nothing.
         let namespace = owner.key.namespace.as_deref().unwrap_or_default();
-        let found =
-            Api::<MiniCluster>::namespaced(self.clients.reader.clone(), namespace).get_opt(&owner.key.name).await;
+        let mini_clusters = Api::<MiniCluster>::namespaced(self.clients.reader.clone(), namespace);
+        let found = absence(mini_clusters.get_metadata(&owner.key.name).await, &owner.key.name);
         let found = found.map_err(|error| RequestError::new("read", format!("MiniCluster {}", owner.key), error))?;
-        if !found.as_ref().is_some_and(lives)
+        let lives = |uid: Option<&str>| uid == Some(owner.uid.as_str());
+        if !found.is_some_and(|found| lives(found.metadata.uid.as_deref()))
             && let Some(doomed) = Doomed::of(&*volume)
         {
             tracing::info!(volume = %key, mini_cluster = %owner.key, "its MiniCluster is gone; it is deleted");
@@ -265,22 +317,47 @@ mod tests {
 
     use super::*;
 
+    fn volume(name: &str, labels: &serde_json::Value, claim: serde_json::Value) -> VolumeView {
+        let metadata = json!({"name": name, "labels": labels});
+        serde_json::from_value(json!({"metadata": metadata, "spec": {"claimRef": claim}})).unwrap()
+    }
+
     #[test]
-    fn only_what_bears_all_of_our_labels_is_ours() {
+    fn only_what_bears_our_labels_our_name_and_our_claim_is_ours() {
         let all = json!({"app.kubernetes.io/managed-by": "tributary", "tributary.dev/role": "volume", "namespace": "waters",
             "tributary.dev/minicluster": "lake", "tributary.dev/minicluster-uid": "u-1"});
-        let of = |labels: &serde_json::Value| {
-            Owner::of(&serde_json::from_value(json!({"name": "waters.lake.data", "labels": labels})).unwrap())
-        };
+        let claim = || json!({"namespace": "waters", "name": "lake.data", "uid": "c-1"});
         let owner = Owner { key: ObjectKey::namespaced("waters", "lake"), uid: "u-1".to_owned() };
-        assert_eq!(of(&all), Some(owner));
+        assert_eq!(volume("waters.lake.data", &all, claim()).owner(), Some(owner));
         for key in all.as_object().unwrap().keys() {
             let mut less = all.clone();
             less.as_object_mut().unwrap().remove(key);
-            assert_eq!(of(&less), None, "{key}");
+            assert_eq!(volume("waters.lake.data", &less, claim()).owner(), None, "{key}");
         }
-        let mut other = all;
+        let mut other = all.clone();
         other["app.kubernetes.io/managed-by"] = json!("Helm");
-        assert_eq!(of(&other), None);
+        assert_eq!(volume("waters.lake.data", &other, claim()).owner(), None);
+        // Labels that somebody copied, or gave to a volume of their own.
+        for (name, claim) in [
+            ("theirs", claim()),
+            ("waters.lake.more", claim()),
+            ("waters.lake.data", json!({"namespace": "waters", "name": "theirs"})),
+            ("waters.lake.data", json!({"namespace": "sea", "name": "lake.data"})),
+            ("waters.lake.data", serde_json::Value::Null),
+        ] {
+            assert_eq!(volume(name, &all, claim).owner(), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_volume_is_for_its_very_claim() {
+        let volume = |claim: serde_json::Value, phase: &str| -> PersistentVolume {
+            serde_json::from_value(json!({"spec": {"claimRef": claim}, "status": {"phase": phase}})).unwrap()
+        };
+        let made = bound_to(&volume(json!({"name": "lake.data"}), "Pending"), "c-1");
+        assert!(is_free(&made, Some("c-1")));
+        assert!(!is_free(&made, Some("c-2")), "one that was made anew under the name gets another volume");
+        assert!(is_free(&volume(json!({"uid": "c-1"}), "Bound"), Some("c-1")));
+        assert!(!is_free(&volume(json!({"uid": "c-1"}), "Released"), Some("c-1")));
     }
 }

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
 
 use super::boot::digest_of;
 use super::context::Context;
@@ -29,12 +30,26 @@ const RESERVED: [&str; 3] = ["kubernetes.io", "k8s.io", "tributary.dev"];
 
 /// The claims, which go with the MiniCluster.
 pub(super) fn claims(model: &Model<'_>) -> Vec<PersistentVolumeClaim> {
-    model.spec.made_volumes().map(|(name, volume)| revised(claim(model, name, volume))).collect()
+    pairs(model).map(|(claim, _)| claim).collect()
 }
 
 /// The volumes. Nothing of a namespace can own them: they bear the UID of their MiniCluster in a label.
 pub(super) fn volumes(model: &Model<'_>) -> Vec<PersistentVolume> {
-    model.spec.made_volumes().map(|(name, volume)| revised(persistent_volume(model, name, volume))).collect()
+    pairs(model).map(|(_, volume)| volume).collect()
+}
+
+/// Both bear what is wanted of them, since neither can be changed: by this the next incarnation tells that it needs others.
+/// They go together: a volume that a claim is bound to never goes, however often it is deleted.
+fn pairs(model: &Model<'_>) -> impl Iterator<Item = (PersistentVolumeClaim, PersistentVolume)> {
+    model.spec.made_volumes().map(|(name, declared)| {
+        let (mut claim, mut volume) = (claim(model, name, declared), persistent_volume(model, name, declared));
+        let text = serde_json::to_vec(&(&claim, &volume)).expect("Kubernetes objects have a JSON form");
+        let revision = digest_of(&text);
+        for annotations in [claim.annotations_mut(), volume.annotations_mut()] {
+            annotations.insert(labels::REVISION.to_owned(), revision.clone());
+        }
+        (claim, volume)
+    })
 }
 
 fn claim(model: &Model<'_>, name: &str, volume: &ClusterVolume) -> PersistentVolumeClaim {
@@ -115,14 +130,6 @@ fn csi(model: &Model<'_>, volume: &ClusterVolume, class: &str) -> CSIPersistentV
 
 fn storage(volume: &ClusterVolume) -> BTreeMap<String, Quantity> {
     [("storage".to_owned(), Quantity(volume.capacity.clone().unwrap_or_default()))].into()
-}
-
-/// Neither can be changed: by this annotation the next incarnation tells that it needs others.
-fn revised<K: kube::Resource + serde::Serialize>(mut object: K) -> K {
-    let revision = digest_of(&serde_json::to_vec(&object).expect("Kubernetes objects have a JSON form"));
-    let annotations = object.meta_mut().annotations.get_or_insert_default();
-    annotations.insert(labels::REVISION.to_owned(), revision);
-    object
 }
 
 /// What of these volumes is wrong, or not allowed here.
@@ -288,6 +295,22 @@ mod tests {
         ];
         insta::assert_snapshot!(values.map(|value| serde_saphyr::to_string(&value).unwrap()).join("---\n"));
         assert_eq!(rendered.unsupported, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_claim_goes_with_its_volume() {
+        let revisions = |volumes: &str| -> Vec<String> {
+            let rendered = render(&lake(volumes), &allowing()).unwrap();
+            let of = |annotations: &BTreeMap<String, String>| annotations[labels::REVISION].clone();
+            let claims = rendered.claims.iter().map(|claim| of(claim.annotations()));
+            claims.chain(rendered.persistent_volumes.iter().map(|volume| of(volume.annotations()))).collect()
+        };
+        let before = revisions("{data: {path: /data/a, capacity: 5Gi}}");
+        // Of the volume alone, and of the claim alone.
+        for other in ["{path: /data/b, capacity: 5Gi}", "{path: /data/a, capacity: 5Gi, claimAnnotations: {a: b}}"] {
+            let after = revisions(&format!("{{data: {other}}}"));
+            assert!(before.iter().zip(&after).all(|(before, after)| before != after), "{other}: {before:?} {after:?}");
+        }
     }
 
     #[test]

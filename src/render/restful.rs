@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, Secret, SecretKeySelector, Service, ServicePort, ServiceSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::containers::tcp;
@@ -45,25 +43,10 @@ pub struct Credentials {
 
 /// The Secret `NAME-restful`.
 pub fn secret(mini_cluster: &MiniCluster, credentials: &Credentials) -> Secret {
-    let ObjectMeta { name, namespace, uid, .. } = mini_cluster.metadata.clone();
-    let (name, namespace, uid) = (name.unwrap_or_default(), namespace.unwrap_or_default(), uid.unwrap_or_default());
-    let mut labels = metadata::labels_for(&name, &namespace);
-    labels.insert(labels::ROLE.to_owned(), labels::role::RESTFUL.to_owned());
     let Credentials { username, token, secret_key, users } = credentials;
-    let data = [(USERNAME, username), (TOKEN, token), (SECRET_KEY, secret_key), (USERS, users)];
-    let data = data.into_iter().map(|(key, text)| (key.to_owned(), ByteString(text.as_bytes().to_vec()))).collect();
-    Secret {
-        metadata: ObjectMeta {
-            name: Some(names::restful(&name)),
-            labels: Some(labels),
-            owner_references: Some(vec![metadata::owner(&name, &uid)]),
-            namespace: Some(namespace),
-            ..ObjectMeta::default()
-        },
-        data: Some(data),
-        type_: Some("Opaque".to_owned()),
-        ..Secret::default()
-    }
+    let texts = [(USERNAME, username), (TOKEN, token), (SECRET_KEY, secret_key), (USERS, users)];
+    let texts = texts.map(|(key, text)| (key, text.as_str()));
+    super::secret::owned(mini_cluster, names::restful, labels::role::RESTFUL, texts)
 }
 
 /// Name of the Secret that the server reads: the user's own, or `NAME-restful`.

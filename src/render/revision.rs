@@ -8,9 +8,10 @@ use crate::api::minicluster::{MiniCluster, MiniClusterSpec};
 use crate::flux::{RankMap, Slot};
 
 /// Fields that never need a restart: the controller follows them at once.
-const FOLLOWED: [&str; 7] = [
+const FOLLOWED: [&str; 8] = [
     "spec.suspend",
     "spec.cleanup",
+    "spec.cleanupVolumes",
     "spec.updates",
     "spec.ttlSecondsAfterFinished",
     "spec.deadlineSeconds",
@@ -37,6 +38,7 @@ pub fn differences(frozen: &Boot, new: &Boot) -> Vec<String> {
         && frozen.template == new.template
         && frozen.rank_map == new.rank_map
         && in_secret(frozen) == in_secret(new)
+        && made_volumes(&frozen.spec) == made_volumes(&new.spec)
     {
         return Vec::new();
     }
@@ -52,6 +54,8 @@ pub fn differences(frozen: &Boot, new: &Boot) -> Vec<String> {
             || (has_room && is_below(path, &WITHIN_RANKS))
             // Whether a failed command runs again is fixed with the Job; only how often is not.
             || (retries_stay && path == "spec.backoffLimit")
+            // What becomes of a volume in the end.
+            || (path.starts_with("spec.volumes.") && path.ends_with(".delete"))
             || is_port(path))
     });
     paths
@@ -119,6 +123,17 @@ fn put(value: &mut Value, pointer: &str, field: Option<&Value>) {
         (Value::Object(section), None) => drop(section.remove(name)),
         _ => {}
     }
+}
+
+/// The volumes that are made before the Job, which knows them by their claims only, without what becomes of them in the end.
+fn made_volumes(spec: &Value) -> Vec<(&String, Value)> {
+    let declared = spec["volumes"].as_object().into_iter().flatten();
+    let mut made: Vec<_> = declared.map(|(name, volume)| (name, volume.clone())).collect();
+    made.retain(|(_, volume)| is_written(volume, "capacity"));
+    for (_, volume) in &mut made {
+        volume.as_object_mut().map(|fields| fields.remove("delete"));
+    }
+    made
 }
 
 fn is_written(spec: &Value, field: &str) -> bool {
@@ -302,6 +317,33 @@ mod tests {
         let boot = boot("\n  containers: [{}]\n  flux: {curveCert: top-secret}\n");
         let json = serde_json::to_string(&boot).unwrap();
         assert!(!json.contains("top-secret") && json.contains("sha256:"), "{json}");
+    }
+
+    #[test]
+    fn another_volume_needs_a_new_job_though_that_knows_its_claim_only() {
+        let boot = |volume: &str| {
+            let volumes = crate::config::VolumesConfig {
+                classes: vec!["hostpath".to_owned()],
+                path_prefixes: vec!["/".to_owned()],
+                ..Default::default()
+            };
+            let yaml = format!(
+                "{{metadata: {{name: lake, namespace: waters, uid: u}}, spec: {{volumes: {{data: {volume}}}, containers: \
+                 [{{command: ls, volumes: {{data: {{path: /mine}}}}}}]}}}}"
+            );
+            let context = crate::render::Context { volumes, ..Default::default() };
+            crate::render::render(&serde_saphyr::from_str(&yaml).unwrap(), &context).unwrap().boot
+        };
+        let first = boot("{path: /data/a, capacity: 5Gi}");
+        for (volume, field) in [
+            ("{path: /data/b, capacity: 5Gi}", "path"),
+            ("{path: /data/a, capacity: 6Gi}", "capacity"),
+            ("{path: /data/a, capacity: 5Gi, labels: {a: b}}", "labels.a"),
+        ] {
+            assert_eq!(differences(&first, &boot(volume)), [format!("spec.volumes.data.{field}")], "{volume}");
+        }
+        let stays = boot("{path: /data/a, capacity: 5Gi, delete: false}");
+        assert_eq!(differences(&first, &stays), Vec::<String>::new());
     }
 
     #[test]

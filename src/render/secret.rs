@@ -1,4 +1,4 @@
-//! The Secret with the curve certificate: the only object that holds it.
+//! Secrets of a MiniCluster; above all that with the curve certificate, the only object that holds it.
 
 use std::collections::BTreeMap;
 
@@ -16,22 +16,33 @@ pub const CURVE_CERT: &str = "curve.cert";
 
 /// The Secret `NAME-curve`. Not rendered where `flux.curveCertSecret` names a Secret of the user's own.
 pub fn secret(mini_cluster: &MiniCluster, certificate: &Certificate) -> Secret {
+    let mut secret = owned(mini_cluster, names::curve, labels::role::CURVE, [(CURVE_CERT, certificate.expose())]);
+    let digest = certificate.digest().to_string();
+    secret.metadata.annotations = Some(BTreeMap::from([(labels::CREDENTIAL_DIGEST.to_owned(), digest)]));
+    secret
+}
+
+/// A Secret that belongs to a MiniCluster and is named after it.
+pub(super) fn owned<'a>(
+    mini_cluster: &MiniCluster,
+    named: fn(&str) -> String,
+    role: &str,
+    texts: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> Secret {
     let ObjectMeta { name, namespace, uid, .. } = mini_cluster.metadata.clone();
     let (name, namespace, uid) = (name.unwrap_or_default(), namespace.unwrap_or_default(), uid.unwrap_or_default());
     let mut labels = metadata::labels_for(&name, &namespace);
-    labels.insert(labels::ROLE.to_owned(), labels::role::CURVE.to_owned());
-    let digest = certificate.digest().to_string();
-    let data = BTreeMap::from([(CURVE_CERT.to_owned(), ByteString(certificate.expose().as_bytes().to_vec()))]);
+    labels.insert(labels::ROLE.to_owned(), role.to_owned());
+    let bytes = |(key, text): (&str, &str)| (key.to_owned(), ByteString(text.as_bytes().to_vec()));
     Secret {
         metadata: ObjectMeta {
-            name: Some(names::curve(&name)),
-            annotations: Some(BTreeMap::from([(labels::CREDENTIAL_DIGEST.to_owned(), digest)])),
+            name: Some(named(&name)),
             labels: Some(labels),
             owner_references: Some(vec![metadata::owner(&name, &uid)]),
             namespace: Some(namespace),
             ..ObjectMeta::default()
         },
-        data: Some(data),
+        data: Some(texts.into_iter().map(bytes).collect()),
         type_: Some("Opaque".to_owned()),
         ..Secret::default()
     }

@@ -1,9 +1,12 @@
 //! Conversion of whole objects, both ways, without a loss.
 
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use super::MiniClusterSpec as Older;
 use super::kept::Kept;
 use super::rules;
+use crate::api::minicluster::MiniClusterSpec as Newer;
 
 /// `apiVersion` of the version before.
 pub const V1ALPHA1: &str = "flux-framework.org/v1alpha1";
@@ -48,12 +51,20 @@ pub fn convert(object: &Value, to: &str) -> Result<Value, ConvertError> {
         return Err(ConvertError::Kind { kind });
     }
     let way = match (from.as_str(), to) {
-        (V1ALPHA1, V1ALPHA2) => {
-            Way { there: rules::forward, back: rules::back, taken: KEPT_V1ALPHA2, left: KEPT_V1ALPHA1 }
-        }
-        (V1ALPHA2, V1ALPHA1) => {
-            Way { there: rules::back, back: rules::forward, taken: KEPT_V1ALPHA1, left: KEPT_V1ALPHA2 }
-        }
+        (V1ALPHA1, V1ALPHA2) => Way {
+            there: rules::forward,
+            back: rules::back,
+            taken: KEPT_V1ALPHA2,
+            left: KEPT_V1ALPHA1,
+            fits: fits::<Newer>,
+        },
+        (V1ALPHA2, V1ALPHA1) => Way {
+            there: rules::back,
+            back: rules::forward,
+            taken: KEPT_V1ALPHA1,
+            left: KEPT_V1ALPHA2,
+            fits: fits::<Older>,
+        },
         (V1ALPHA1 | V1ALPHA2, to) if from == to => return Ok(object.clone()),
         (V1ALPHA1 | V1ALPHA2, _) => return Err(ConvertError::Version { version: to.to_owned() }),
         _ => return Err(ConvertError::Version { version: from }),
@@ -74,6 +85,12 @@ struct Way {
     taken: &'static str,
     /// The annotation for what only the source can say.
     left: &'static str,
+    /// Whether a spec can be read in the target's version.
+    fits: fn(&Value) -> bool,
+}
+
+fn fits<Spec: DeserializeOwned>(spec: &Value) -> bool {
+    Spec::deserialize(spec).is_ok()
 }
 
 impl Way {
@@ -83,11 +100,15 @@ impl Way {
             Some(Value::Object(annotations)) => annotations,
             _ => Map::new(),
         };
-        // One that nobody can read any more stays where it is.
-        let kept = annotations.get(self.taken).and_then(Value::as_str).map(serde_json::from_str::<Kept>);
-        if let Some(Ok(kept)) = kept {
-            kept.restore(&mut converted, spec);
-            annotations.remove(self.taken);
+        // One that nobody can read any more stays where it is. So does one that was made up: what is converted is stored and
+        // shown without being looked at by the API server again, and has to be readable for everybody.
+        if let Some(kept) = annotations.get(self.taken).and_then(Value::as_str).and_then(Kept::read) {
+            let mut restored = converted.clone();
+            kept.restore(&mut restored, spec);
+            if (self.fits)(&restored) || !(self.fits)(&converted) {
+                converted = restored;
+                annotations.remove(self.taken);
+            }
         }
         annotations.remove(self.left);
         let mut lost = Kept::of(spec, &(self.back)(&converted));

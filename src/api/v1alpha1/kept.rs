@@ -8,6 +8,13 @@
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
+/// Most steps to a field. No spec is that deep; an annotation, which anybody may write, can be.
+const DEEPEST: usize = 32;
+
+/// Most bytes that are converted to find what became of the fields, once for each of them where that suffices: a spec can
+/// have thousands of fields, and whoever writes one must not keep the processor from everybody else's.
+const WORK: usize = 32 << 20;
+
 /// Fields that the other version cannot say.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -25,6 +32,9 @@ struct Entry {
     /// What became of it in the other version.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     counterparts: Vec<Counterpart>,
+    /// All of these come back, or none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    together: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -59,6 +69,15 @@ impl Kept {
         kept
     }
 
+    /// As an annotation holds them. `None`: it was not written here.
+    pub(super) fn read(text: &str) -> Option<Self> {
+        let kept = serde_json::from_str::<Self>(text).ok()?;
+        let shallow = |at: &Vec<Step>| at.len() <= DEEPEST;
+        let entry =
+            |entry: &Entry| shallow(&entry.at) && entry.counterparts.iter().all(|counterpart| shallow(&counterpart.at));
+        kept.0.iter().all(entry).then_some(kept)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -78,26 +97,51 @@ impl Kept {
         if without(&self.0) == plain {
             return;
         }
-        for entry in &mut self.0 {
-            let differences = Self::of(&plain, &without(std::slice::from_ref(entry))).0;
-            let counterparts = differences.into_iter().filter_map(|one| match find(converted, &one.at) {
+        let counterparts = |entries: &[Entry]| -> Vec<Counterpart> {
+            let differences = Self::of(&plain, &without(entries)).0.into_iter();
+            let counterpart = |one: Entry| match find(converted, &one.at) {
                 Found::There(value) => Some(Counterpart { at: one.at, value: Some(value.clone()) }),
                 Found::Absent => Some(Counterpart { at: one.at, value: None }),
                 Found::Gone => None,
-            });
-            entry.counterparts = counterparts.collect();
+            };
+            differences.filter_map(counterpart).collect()
+        };
+        if self.0.len().saturating_mul(original.to_string().len()) <= WORK {
+            for entry in &mut self.0 {
+                entry.counterparts = counterparts(std::slice::from_ref(entry));
+            }
+            return;
         }
+        // By sections of the spec. What only conversion made goes with what it was made of.
+        let mut sections: Vec<Vec<Entry>> = Vec::new();
+        for entry in &self.0 {
+            match sections.last_mut().filter(|section| section[0].at.first() == entry.at.first()) {
+                Some(section) => section.push(entry.clone()),
+                None => sections.push(vec![entry.clone()]),
+            }
+        }
+        sections.retain(|section| !counterparts(section).is_empty());
+        let shared = |entry: &Entry| {
+            entry.value.is_none() || sections.iter().any(|section| section[0].at.first() == entry.at.first())
+        };
+        let all = counterparts(&self.0);
+        let mut together = self.0.iter_mut().filter(|entry| shared(entry));
+        if let Some(first) = together.next() {
+            (first.counterparts, first.together) = (all, true);
+        }
+        together.for_each(|entry| entry.together = true);
     }
 
     /// Puts back what was kept, except where the counterpart in `from` was edited since.
     pub(super) fn restore(self, into: &mut Value, from: &Value) {
         // In this order: a section that only fields without counterpart had made is empty after them.
-        for Entry { at, value, unless, counterparts } in self.0 {
-            let mut counterparts = counterparts.iter();
-            if find(into, &at) == Found::from(unless.as_ref())
-                && counterparts.all(|one| find(from, &one.at) == Found::from(one.value.as_ref()))
-            {
-                set(into, &at, value);
+        let is_untouched =
+            |entry: &Entry| entry.counterparts.iter().all(|one| find(from, &one.at) == Found::from(one.value.as_ref()));
+        let all_are = self.0.iter().filter(|entry| entry.together).all(is_untouched);
+        for entry in self.0 {
+            let untouched = if entry.together { all_are } else { is_untouched(&entry) };
+            if untouched && find(into, &entry.at) == Found::from(entry.unless.as_ref()) {
+                set(into, &entry.at, entry.value);
             }
         }
     }
@@ -132,7 +176,7 @@ impl Kept {
             }
             (original, back) => {
                 let (value, unless) = (original.cloned(), back.cloned());
-                self.0.push(Entry { at: at.clone(), value, unless, counterparts: Vec::new() });
+                self.0.push(Entry { at: at.clone(), value, unless, counterparts: Vec::new(), together: false });
             }
         }
     }

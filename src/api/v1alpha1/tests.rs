@@ -28,6 +28,9 @@ fn values(schema: &Value, depth: u32) -> BoxedStrategy<Value> {
     if schema["x-kubernetes-int-or-string"] == true {
         return select(vec![json!(4), json!("500m")]).boxed();
     }
+    if let Some(words) = schema["enum"].as_array() {
+        return select(words.clone()).boxed();
+    }
     match schema["type"].as_str() {
         Some("boolean") => any::<bool>().prop_map(Value::from).boxed(),
         Some("integer" | "number") => (0..9i64).prop_map(Value::from).boxed(),
@@ -235,6 +238,40 @@ fn what_nobody_can_read_stays_where_it_is() {
     stored["metadata"]["annotations"]["tributary.dev/kept-v1alpha1"] = json!("{no json");
     let shown = convert(&stored, V1ALPHA1).unwrap();
     assert_eq!(kept(&shown), Some(&json!("{no json")));
+}
+
+/// Anybody who may write a MiniCluster may write the annotation.
+#[test]
+fn what_was_made_up_neither_breaks_the_conversion_nor_is_stored() {
+    let depth = 40_000;
+    let deep = json!([{"at": vec!["a"; depth], "value": 1}]).to_string();
+    let size = json!([{"at": ["size"], "value": "boom", "unless": 2}]).to_string();
+    let list =
+        json!([{"at": ["containers"], "value": {"a": 1}, "unless": [{"fluxUser": {"name": "flux"}}]}]).to_string();
+    for made_up in [deep, size, list] {
+        let mut older = object(V1ALPHA1, json!({"size": 2, "containers": [{}]}));
+        older["metadata"]["annotations"]["tributary.dev/kept-v1alpha2"] = json!(made_up);
+        let stored = convert(&older, V1ALPHA2).unwrap();
+        assert_eq!(stored["spec"]["size"], 2);
+        assert!(serde_json::from_value::<MiniCluster>(stored).is_ok());
+    }
+}
+
+/// One by one these would take minutes, of whoever shares the webhook.
+#[test]
+fn thousands_of_fields_are_kept_together() {
+    let exports: Map<String, Value> = (0..4_000).map(|number| (format!("V{number:04}"), json!("1"))).collect();
+    let spec = json!({"containers": [{"command": "env", "exports": exports}], "podLabels": {"a": "1"},
+        "flux": {"installRoot": "/opt"}});
+    let original = object(V1ALPHA1, spec);
+    let mut stored = convert(&original, V1ALPHA2).unwrap();
+    assert_eq!(convert(&stored, V1ALPHA1).unwrap(), original);
+    stored["spec"]["containers"][0]["environment"]["V0000"] = json!("2");
+    let shown = convert(&stored, V1ALPHA1).unwrap();
+    let spec = &shown["spec"];
+    assert_eq!(spec["containers"][0].get("exports"), None);
+    assert_eq!((&spec["pod"]["labels"]["a"], &spec["flux"]["installRoot"]), (&json!("1"), &json!("/opt")));
+    assert_eq!(convert(&shown, V1ALPHA2).unwrap()["spec"], stored["spec"]);
 }
 
 #[test]

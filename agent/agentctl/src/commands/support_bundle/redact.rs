@@ -89,6 +89,10 @@ const SUBTREES: [&str; 12] = [
     "used",
 ];
 
+/// Maps whose keys are the user's own, and could be any of the words above.
+const OWN_KEYS: [&str; 6] =
+    ["environment", "exports", "attributes", "csiDriverAttributes", "claimAnnotations", "annotations"];
+
 /// Metadata that is kept.
 const METADATA: [&str; 8] =
     ["creationTimestamp", "deletionTimestamp", "finalizers", "generation", "labels", "name", "namespace", "uid"];
@@ -133,6 +137,9 @@ fn keys_only(value: &Value) -> Value {
 }
 
 fn below(key: &str, value: &Value) -> Value {
+    if OWN_KEYS.contains(&key) && value.is_object() {
+        return keys_only(value);
+    }
     if SUBTREES.contains(&key) {
         return value.clone();
     }
@@ -170,12 +177,14 @@ mod tests {
         });
         let spec = json!({
             "size": 4,
-            "containers": [{"image": "app", "command": SECRET, "environment": {"TOKEN": SECRET}, "batch": true,
+            "containers": [{"image": "app", "command": SECRET, "environment": {"TOKEN": SECRET, "key": SECRET, "status": SECRET}, "batch": true,
                 "preCommand": SECRET, "commands": {"pre": SECRET, "init": SECRET}, "launcher": false,
                 "lifeCycle": {"postStartExec": SECRET}, "volumes": {"a": {"hostPath": SECRET}}}],
             "flux": {"curveCert": SECRET, "brokerConfig": SECRET, "optionFlags": SECRET, "wrap": SECRET,
                 "environment": {"TOKEN": SECRET}, "bursting": {"clusters": [{"name": "gpu", "peer": "west"}]}},
             "users": [{"name": "a", "password": SECRET}],
+            "fluxRestful": {"port": 5000, "token": SECRET, "secretKey": SECRET},
+            "volumes": {"data": {"capacity": "5Gi", "attributes": {"key": SECRET}, "annotations": {"address": SECRET}}},
         });
         vec![
             json!({"kind": "Pod", "metadata": metadata, "spec": pod, "status": {"phase": "Running"}}),
