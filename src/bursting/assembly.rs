@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::exchange::Exchange;
+use super::lost_pods::LostPods;
 use super::nodes::{self, Amounts, Gang, NodeChoice};
 use super::peers;
 use super::provider::controller::Provider;
@@ -78,6 +79,7 @@ pub struct Bursting {
     shared: Arc<Shared>,
     root: Arc<Root>,
     provider: Arc<Provider>,
+    lost_pods: Arc<LostPods>,
     peer_status: Applier,
     peer_queue: Queue<ObjectKey>,
     specs: watch::Sender<BTreeMap<PeerName, PeerSpec>>,
@@ -122,8 +124,10 @@ impl Bursting {
             provider_contacts: no_contacts(now),
         });
         let (root, provider) = (Arc::new(Root::new(shared.clone())), Provider::new(shared.clone()));
+        let lost_pods = Arc::new(LostPods::new(shared.clone()));
         let specs = watch::Sender::default();
         let mut subscriptions = root.feed();
+        subscriptions.extend(lost_pods.feed());
         subscriptions.extend(root.looker.feed());
         subscriptions.extend(provider.feed());
         subscriptions.push(shared.caches.peers.feed(&peer_queue, |peer| vec![ObjectKey::of(peer)]));
@@ -146,7 +150,8 @@ impl Bursting {
         }));
         let (known, sender, own) = (shared.caches.peers.clone(), specs.clone(), shared.own.clone());
         subscriptions.push(shared.caches.peers.subscribe(move |_| publish(&known, &own, &sender)));
-        let bursting = Self { shared, root, provider, peer_status, peer_queue, specs, _subscriptions: subscriptions };
+        let _subscriptions = subscriptions;
+        let bursting = Self { shared, root, provider, lost_pods, peer_status, peer_queue, specs, _subscriptions };
         (Arc::new(bursting), watches)
     }
 
@@ -178,6 +183,7 @@ impl Bursting {
             ("hosted burst", Box::new(self.provider.queue.clone())),
             ("peer", Box::new(self.peer_queue.clone())),
             ("demand", Box::new(self.root.looker.queue.clone())),
+            ("lost pod", Box::new(self.lost_pods.queue.clone())),
         ]
     }
 
@@ -277,13 +283,28 @@ impl Bursting {
             |_| {},
             stop.clone(),
         );
+        for pod in self.shared.caches.pods.objects().iter().filter(|pod| pod.view.terminating) {
+            self.lost_pods.queue.mark(ObjectKey::of(&**pod));
+        }
+        let lost_pods = self.lost_pods.clone();
+        let losses = worker::run(
+            self.lost_pods.queue.clone(),
+            one,
+            SystemRng,
+            move |key| {
+                let lost_pods = lost_pods.clone();
+                async move { lost_pods.look(key).await }
+            },
+            |run| report("lost pod", &run),
+            stop.clone(),
+        );
         let pumps = async {
             tokio::select! {
                 () = self.pump() => {}
                 () = stop.cancelled() => {}
             }
         };
-        tokio::join!(roots, slots, peers, looks, pumps);
+        tokio::join!(roots, slots, peers, looks, losses, pumps);
         self.shared.exchange.set_complete(false);
     }
 

@@ -16,6 +16,7 @@ pub mod contact;
 mod convert;
 pub mod exchange;
 mod fresh;
+mod lost_pods;
 pub mod nodes;
 pub mod note;
 pub mod peers;

@@ -180,7 +180,9 @@ impl<'de> Deserialize<'de> for WatchedNode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut node = Node::deserialize(deserializer)?;
         let (spec, status) = (node.spec.take().unwrap_or_default(), node.status.take().unwrap_or_default());
-        let ready = status.conditions.iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True");
+        let is = |word: &str| status.conditions.iter().flatten().any(|one| one.type_ == "Ready" && one.status == word);
+        // A kubelet that says no says something.
+        let (ready, lost) = (is("True"), is("Unknown"));
         let keeps_away = |effect: &str| effect == "NoSchedule" || effect == "NoExecute";
         let taints = spec.taints.unwrap_or_default().into_iter().filter(|taint| keeps_away(&taint.effect));
         let (allocatable, info) = (status.allocatable.unwrap_or_default(), status.node_info.unwrap_or_default());
@@ -192,7 +194,7 @@ impl<'de> Deserialize<'de> for WatchedNode {
                 .collect(),
             addresses: status.addresses.unwrap_or_default().into_iter().map(|one| (one.type_, one.address)).collect(),
             pod_ranges: spec.pod_cidrs.unwrap_or_default().iter().filter_map(|range| range.parse().ok()).collect(),
-            lost: !ready,
+            lost,
             architecture: Some(info.architecture.clone()).filter(|name| !name.is_empty()),
             simulated: [&info.kubelet_version, &info.container_runtime_version].iter().any(|by| by.starts_with("kwok")),
             allocatable: amounts(allocatable.iter().map(|(key, quantity)| (key.as_str(), quantity.0.as_str()))),
@@ -251,8 +253,9 @@ fn slimmed(mut metadata: ObjectMeta) -> ObjectMeta {
     metadata.managed_fields = None;
     metadata.annotations = None;
     metadata.finalizers = None;
-    if let Some(labels) = &mut metadata.labels {
-        labels.retain(|key, _| key == kubernetes::JOB_NAME || key == kubernetes::COMPLETION_INDEX);
+    if let Some(kept) = &mut metadata.labels {
+        let read = [kubernetes::JOB_NAME, kubernetes::COMPLETION_INDEX, labels::MINICLUSTER];
+        kept.retain(|key, _| read.contains(&key.as_str()));
     }
     metadata
 }
@@ -321,6 +324,7 @@ mod tests {
         };
         assert!(node(false, "True").schedulable);
         assert!(!node(true, "True").schedulable && !node(false, "Unknown").schedulable);
+        assert_eq!(["True", "False", "Unknown"].map(|ready| node(false, ready).lost), [false, false, true]);
         let view = node(false, "True");
         assert_eq!(view.allocatable, Amounts { milli_cores: 8000, memory: 16 << 30, gpus: 1 });
         assert_eq!((view.taints.len(), view.pod_ranges.len(), view.addresses.len()), (1, 1, 1));

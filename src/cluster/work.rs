@@ -57,8 +57,8 @@ impl std::fmt::Debug for Workload {
     }
 }
 
-const CONTROLLERS: [&str; 8] =
-    ["minicluster", "pod index", "left volume", "queue", "burst", "hosted burst", "peer", "demand"];
+const CONTROLLERS: [&str; 9] =
+    ["minicluster", "pod index", "left volume", "queue", "burst", "hosted burst", "peer", "demand", "lost pod"];
 
 const PASSES: Described = Described::counter(
     "controller_passes",

@@ -317,6 +317,7 @@ async fn whatever_else_an_agent_does(sandbox: &Sandbox, root: &Place, provider: 
 
     crate::queue::a_job_ends_and_goes(root).await;
     crate::volumes::volumes_are_made_bound_and_removed(root).await;
+    crate::lost_node::a_lost_node_keeps_no_rank(root).await;
 
     // What leads elsewhere than to the root's lead broker is taken away.
     let [_, other_family] = slice_names("first-burst-0");
@@ -360,9 +361,9 @@ async fn whatever_else_an_agent_does(sandbox: &Sandbox, root: &Place, provider: 
         }
     })
     .await;
-    agentctl(&kubeconfig, &["--context", "west", "identity", "rotate"]).await.unwrap();
     let peers: Api<ClusterPeer> = Api::namespaced(root.client.clone(), SYSTEM);
     let before = peers.get("west").await.unwrap().spec.trust_bundle;
+    agentctl(&kubeconfig, &["--context", "west", "identity", "rotate"]).await.unwrap();
     eventually("the peer knows the new authority", async || {
         let now = peers.get("west").await.map_err(|error| error.to_string())?.spec.trust_bundle;
         if now == before { Err("the old one".to_owned()) } else { Ok(()) }

@@ -350,7 +350,7 @@ async fn restarts(place: &Place, name: &str, count: i32) -> MiniClusterStatus {
     .await
 }
 
-async fn event(place: &Place, name: &str, reason: &str) {
+pub(crate) async fn event(place: &Place, name: &str, reason: &str) {
     let events: Api<Event> = Api::namespaced(place.client.clone(), &place.namespace);
     eventually(format!("an event {reason} about {name}"), async || {
         let list = events.list(&ListParams::default()).await.map_err(|error| error.to_string())?;

@@ -18,6 +18,7 @@ mod idle;
 mod join;
 mod leases;
 mod lifecycle;
+mod lost_node;
 mod migration;
 mod mini_cluster;
 mod network;

@@ -55,7 +55,7 @@ pub use options::{ClusterOptions, NodeGroup, Options, Report};
 pub use sandbox::Sandbox;
 pub use shared::shared;
 
-/// Annotations of pods that the simulated nodes obey, on a pod's template or put on a running pod.
+/// Annotations of pods that the simulated nodes obey, on a pod's template or put on a running pod; and one of nodes.
 pub mod annotations {
     /// The pod's containers end with this code: the pod is Succeeded if it is `0`, else Failed.
     pub const EXIT: &str = "sandbox.tributary.dev/exit";
@@ -63,4 +63,7 @@ pub mod annotations {
     pub const NOT_READY: &str = "sandbox.tributary.dev/not-ready";
     /// A deleted pod stays, as if its node were gone, until the annotation is taken off.
     pub const KEEP_TERMINATING: &str = "sandbox.tributary.dev/keep-terminating";
+    /// Of a node: nothing says any more that it is Ready. What was said last stands until somebody says otherwise; its pods
+    /// are annotated by themselves.
+    pub const LOST: &str = "sandbox.tributary.dev/lost";
 }

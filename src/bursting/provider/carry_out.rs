@@ -15,7 +15,6 @@ use serde_json::Value;
 
 use super::controller::Provider;
 use super::egress::Egress;
-use super::gateway::Removal;
 use super::ledger::SlotKey;
 use super::materialize::{self, CURVE_CERT, Materials};
 use super::memory::{CREDENTIAL_AGAIN, Resolution, SecretState, VERDICT_STANDS, Verdict};
@@ -30,6 +29,7 @@ use crate::bursting::preflight::lead;
 use crate::bursting::shared::lock;
 use crate::bursting::spans;
 use crate::clock::{Mono, SystemRng};
+use crate::cluster::error::absence;
 use crate::cluster::sweep::{self, Doomed};
 use crate::cluster::{ObjectKey, RequestError};
 use crate::contract::{CredentialRefusal, CredentialRequest, PeerName};
@@ -112,15 +112,10 @@ impl Provider {
             Change::Dial(target) => self.dial(key.clone(), hosted.as_deref().map(holder), *target),
             Change::Materialize(materials) => self.materialize(key, *materials).await?,
             Change::DeletePod(removal) => {
-                let pod = self.shared.caches.pods.of(&ObjectKey::namespaced(&key.0, removal.pod()));
+                let pod = self.shared.caches.pods.of(&ObjectKey::namespaced(&key.0, &removal.last));
                 if let (Some(doomed), Some(hosted)) = (pod.as_deref().and_then(Doomed::of), hosted.as_deref()) {
                     let writer = &self.shared.clients.writer;
-                    match removal {
-                        Removal::Lost { .. } => sweep::delete_at_once::<Pod>(writer, &doomed).await?,
-                        Removal::Place { .. } => {
-                            sweep::delete::<Pod>(writer, &doomed, PropagationPolicy::Background).await?
-                        }
-                    };
+                    sweep::delete::<Pod>(writer, &doomed, PropagationPolicy::Background).await?;
                     self.shared.say(hosted, "Host", vec![removal.note()]).await;
                 }
             }
@@ -162,7 +157,8 @@ impl Provider {
         let reader = &self.shared.clients.reader;
         let failed = |kind: &str, error| RequestError::new("look for", format!("{kind} {}/{}", key.0, key.1), error);
         let mini_clusters: Api<MiniCluster> = Api::namespaced(reader.clone(), &key.0);
-        let found = mini_clusters.get_metadata_opt(&key.1).await.map_err(|error| failed("MiniCluster", error))?;
+        let found = absence(mini_clusters.get_metadata(&key.1).await, &key.1);
+        let found = found.map_err(|error| failed("MiniCluster", error))?;
         if found.as_ref().is_some_and(super::ending::is_hosted) {
             return Ok(false);
         }

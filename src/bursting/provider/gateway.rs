@@ -2,14 +2,9 @@
 //!
 //! The other brokers of a burst are connected through its pod of index 0. Flux fixes who is whose parent when rank 0 starts:
 //! no other broker can take the place, and the lead takes none that goes past it. The others wait for it, however long, and
-//! are not ready meanwhile. Only a pod of the same index helps, and the Job makes that once the old one is gone. Two things
-//! can keep it from running, and with it every broker of the burst:
-//!
-//! - The old one is on a node that does not answer, where its deletion waits for a kubelet that is not there. It is deleted
-//!   without waiting. Should the node come back, with the broker that has lost its place, the lead does not take that one:
-//!   it waits for its old children until its kubelet ends it, which it was told to.
-//! - There is no place for the new one. It gets that of the last broker: a burst without its last broker is of use, one
-//!   without its gateway is not.
+//! are not ready meanwhile. Only a pod of the same index helps, and the Job makes that once the old one is gone. If that is on
+//! a node that is lost, [`lost_pods`](crate::bursting) sees to it. If there is no place for the new one, it gets that of the
+//! last broker: a burst without its last broker is of use, one without its gateway is not.
 //!
 //! All of it is shown with real brokers in `tests/suite/real_flux/gateway.rs`.
 
@@ -22,8 +17,7 @@ use crate::bursting::note::Note;
 use crate::clock::Mono;
 use crate::flux::RankMap;
 
-/// How long a gateway may be in need of help before a pod is deleted for it. Pods of nodes that are lost are given up by
-/// Kubernetes before that, after 5 minutes of its own (taint `node.kubernetes.io/unreachable`).
+/// How long a gateway may be without a place before a pod is deleted for it.
 pub(super) const GIVEN_UP: Duration = Duration::from_secs(60);
 
 /// A gateway that does not come back by itself.
@@ -37,45 +31,22 @@ pub struct Stuck {
 
 /// A pod to delete for the gateway's sake.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Removal {
-    /// The gateway, without waiting for its node.
-    Lost {
-        /// Its pod.
-        gateway: String,
-    },
-    /// The last broker, in whose place the gateway can run.
-    Place {
-        /// The gateway's pod.
-        gateway: String,
-        /// The last broker's.
-        last: String,
-    },
+pub struct Removal {
+    /// The gateway's pod.
+    pub gateway: String,
+    /// The last broker's, in whose place it can run.
+    pub last: String,
 }
 
 impl Removal {
-    /// The pod that goes.
-    pub fn pod(&self) -> &str {
-        match self {
-            Self::Lost { gateway } => gateway,
-            Self::Place { last, .. } => last,
-        }
-    }
-
     /// What is said about it.
     pub(super) fn note(&self) -> Note {
-        match self {
-            Self::Lost { gateway } => {
-                let message = format!("pod {gateway} was on a node that does not answer; the next one takes its rank");
-                Note::warning("GatewayReplaced", message)
-            }
-            Self::Place { gateway, last } => {
-                let message = format!(
-                    "pod {gateway} found no place, and no broker can join without it: pod {last}, the last of the burst, \
-                     makes room and is started again when there is some"
-                );
-                Note::warning("GatewayGivenPlace", message)
-            }
-        }
+        let Self { gateway, last } = self;
+        let message = format!(
+            "pod {gateway} found no place, and no broker can join without it: pod {last}, the last of the burst, makes room \
+             and is started again when there is some"
+        );
+        Note::warning("GatewayGivenPlace", message)
     }
 }
 
@@ -96,21 +67,17 @@ pub(super) fn attend(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotS
     step.memory.gateway = Some(stuck);
 }
 
-/// What would help a gateway that is missing; `None`: it is there, or Kubernetes and the Job are at it.
+/// What would help a gateway that is missing; `None`: it is there, or others are at it.
 fn remedy(view: &SlotView<'_>, hosted: &HostedBurst) -> Option<Removal> {
     let node = |pod: &PodView| pod.node.as_ref().and_then(|name| view.facts.nodes.get(name));
     let gateway = view.pods.iter().find(|pod| pod.index == Some(0) && !pod.finished)?;
-    let name = gateway.name.clone();
-    if gateway.terminating {
-        return node(gateway).is_some_and(|node| node.lost).then_some(Removal::Lost { gateway: name });
-    }
-    if !gateway.unschedulable || !has_gateway(hosted) {
+    if gateway.terminating || !gateway.unschedulable || !has_gateway(hosted) {
         return None;
     }
     // Any pod of the Job would do: they are all alike.
     let others = view.pods.iter().filter(|pod| pod.index != Some(0) && pod.running && !pod.terminating);
     let last = others.filter(|pod| node(pod).is_some_and(|node| node.schedulable)).max_by_key(|pod| pod.index)?;
-    Some(Removal::Place { gateway: name, last: last.name.clone() })
+    Some(Removal { gateway: gateway.name.clone(), last: last.name.clone() })
 }
 
 /// Whether the burst's first broker is the parent of its others.

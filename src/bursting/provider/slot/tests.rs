@@ -29,7 +29,6 @@ struct World {
     listed: BTreeMap<PeerName, BTreeSet<BurstUid>>,
     lost_before: BTreeMap<PeerName, Duration>,
     simulated: bool,
-    lost: bool,
     pods: Vec<PodView>,
     secs: u64,
     grants: Few,
@@ -55,7 +54,6 @@ impl World {
             listed: BTreeMap::new(),
             lost_before: BTreeMap::new(),
             simulated: false,
-            lost: false,
             pods: Vec::new(),
             grants: Few::default(),
             secs: 0,
@@ -79,12 +77,11 @@ impl World {
         let node = NodeView {
             schedulable: true,
             simulated: self.simulated,
-            lost: self.lost,
             allocatable: Amounts { milli_cores: 32_000, ..Amounts::default() },
             ..NodeView::default()
         };
-        // One that is never lost, and takes nothing.
-        let other = NodeView { lost: false, allocatable: Amounts::default(), ..node.clone() };
+        // One that takes nothing.
+        let other = NodeView { allocatable: Amounts::default(), ..node.clone() };
         let (nodes, ledger) = ([("n".to_owned(), node), ("other".to_owned(), other)].into(), Ledger::default());
         let key = ("flux".to_owned(), "lake-burst-0".to_owned());
         let facts = Facts {

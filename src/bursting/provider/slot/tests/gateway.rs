@@ -1,4 +1,4 @@
-//! A burst whose gateway has no node, or a lost one.
+//! A burst whose gateway has no node.
 
 use super::*;
 
@@ -6,34 +6,9 @@ use super::*;
 fn deleted(world: &mut World, secs: u64) -> Option<String> {
     world.secs = secs;
     world.step().changes.into_iter().find_map(|change| match change {
-        Change::DeletePod(removal) => Some(removal.pod().to_owned()),
+        Change::DeletePod(removal) => Some(removal.last),
         _ => None,
     })
-}
-
-#[test]
-fn a_gateway_on_a_lost_node_makes_room_for_the_next_one() {
-    let gateway = || Some("lake-burst-0-0-x".to_owned());
-    let terminating = PodView { terminating: true, ..pod(0, "n") };
-    let mut world = provisioned(offer(), vec![terminating.clone(), pod(1, "n")]);
-    for (lost, secs, expected) in [
-        (false, 0, None),
-        (true, 1, None),
-        (true, 60, None),
-        (true, 61, gateway()),
-        (true, 62, None),
-        (true, 121, gateway()),
-        (false, 122, None),
-        (true, 123, None),
-    ] {
-        world.lost = lost;
-        assert_eq!(deleted(&mut world, secs), expected, "{lost} after {secs} s");
-    }
-
-    // Its deletion comes first: Kubernetes decides when a node is given up. And no other pod is worth the risk.
-    let mut world = provisioned(offer(), vec![pod(0, "n"), PodView { terminating: true, ..pod(1, "n") }]);
-    world.lost = true;
-    assert_eq!((deleted(&mut world, 0), deleted(&mut world, 60)), (None, None));
 }
 
 #[test]
