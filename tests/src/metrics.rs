@@ -10,14 +10,16 @@ use tributary::federation::mesh::MeshMetrics;
 use tributary::federation::tunnel::TunnelMetrics;
 use tributary::metrics::Described;
 use tributary_agent::figures::Figures;
+use tributary_agent::traces::TraceMetrics;
 
 /// Every metric, under the heading of the reference.
-pub fn described() -> [(&'static str, Vec<Described>); 4] {
+pub fn described() -> [(&'static str, Vec<Described>); 5] {
     [
         ("Objects and leadership", Figures::DESCRIBED.to_vec()),
         ("Federation", MeshMetrics::DESCRIBED.to_vec()),
         ("Tunnel", TunnelMetrics::DESCRIBED.to_vec()),
         ("Controllers and the API server", [&Workload::DESCRIBED[..], &RequestMetrics::DESCRIBED[..]].concat()),
+        ("Traces", TraceMetrics::DESCRIBED.to_vec()),
     ]
 }
 

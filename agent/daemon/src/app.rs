@@ -57,7 +57,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
     upstream::check(&clients.reader, clock.wall()).await?;
     let uid = cluster_uid(&clients.reader).await?;
 
-    let (traces, sending) = traces::start(&config, closed.clone())?;
+    let (traces, sending) = traces::start(&config, &metrics, closed.clone())?;
     let (watches, mut filling) = Watches::new(&clients, &config.kubernetes.namespace);
     let settings = render::Context {
         cluster_domain: config.cluster.dns_domain().to_owned(),

@@ -20,10 +20,13 @@ use opentelemetry_http::{HttpClient, HttpError, Request, Response};
 use opentelemetry_otlp::{SpanExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanExporter as _, SpanLinks};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tributary::config::Config;
+use tributary::metrics::{Described, Metrics};
 use tributary::telemetry::{Span, SpanSink, Traces};
 
 /// Spans that wait to be sent: a few hundred bytes each.
@@ -37,17 +40,51 @@ const TIME_LIMIT: Duration = Duration::from_secs(5);
 /// The longest answer of a receiver that is read, in bytes.
 const LONGEST_ANSWER: usize = 64 * 1024;
 
+/// Counts spans. Cloning shares the counts.
+#[derive(Clone, Debug, Default)]
+pub struct TraceMetrics(Family<[(&'static str, &'static str); 1], Counter>);
+
+const SENT: &str = "sent";
+const DROPPED: &str = "dropped";
+const FAILED: &str = "failed";
+
+const SPANS: Described = Described::counter(
+    "trace_spans",
+    &[("outcome", &[SENT, DROPPED, FAILED])],
+    "Spans of traces that were sent, that were dropped because they came faster than the receiver takes them, and that it \
+     did not take",
+);
+
+impl TraceMetrics {
+    /// What there is.
+    pub const DESCRIBED: [Described; 1] = [SPANS];
+
+    /// Registers the counts, all of which are shown from the start.
+    fn register(metrics: &Metrics) -> Self {
+        let ours = Self::default();
+        metrics.register(&SPANS, ours.0.clone());
+        for outcome in [SENT, DROPPED, FAILED] {
+            ours.add(outcome, 0);
+        }
+        ours
+    }
+
+    fn add(&self, outcome: &'static str, spans: u64) {
+        self.0.get_or_create(&[("outcome", outcome)]).inc_by(spans);
+    }
+}
+
 /// Where spans go, and what sends them until `stop`: nothing without an endpoint.
 ///
 /// # Errors
 /// The endpoint cannot be used, or the system has no authorities for `https`.
-pub fn start(config: &Config, stop: CancellationToken) -> anyhow::Result<(Traces, JoinHandle<()>)> {
+pub fn start(config: &Config, metrics: &Metrics, stop: CancellationToken) -> anyhow::Result<(Traces, JoinHandle<()>)> {
     let Some(endpoint) = &config.traces.endpoint else {
         return Ok((Traces::default(), tokio::spawn(std::future::ready(()))));
     };
     let exporter = exporter(endpoint, config).context("failed to use traces.endpoint")?;
     let (sender, receiver) = mpsc::channel(QUEUE);
-    let queue = Arc::new(Waiting { sender, lost: AtomicU64::new(0) });
+    let queue = Arc::new(Waiting { sender, lost: AtomicU64::new(0), counts: TraceMetrics::register(metrics) });
     Ok((Traces::to(queue.clone()), tokio::spawn(send(receiver, queue, exporter, stop))))
 }
 
@@ -89,13 +126,16 @@ fn exporter(endpoint: &str, config: &Config) -> anyhow::Result<SpanExporter> {
 /// The queue's entrance.
 struct Waiting {
     sender: mpsc::Sender<Span>,
+    /// Since the last line of the log.
     lost: AtomicU64,
+    counts: TraceMetrics,
 }
 
 impl SpanSink for Waiting {
     fn record(&self, span: Span) {
         if self.sender.try_send(span).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
+            self.counts.add(DROPPED, 1);
         }
     }
 }
@@ -122,6 +162,8 @@ async fn send(mut waiting: mpsc::Receiver<Span>, queue: Arc<Waiting>, exporter: 
         }
         let spans = batch.len();
         let sent = tokio::time::timeout(TIME_LIMIT, exporter.export(batch.into_iter().map(exported).collect())).await;
+        let outcome = if matches!(sent, Ok(Ok(()))) { SENT } else { FAILED };
+        queue.counts.add(outcome, u64::try_from(spans).unwrap_or(u64::MAX));
         let lost = queue.lost.swap(0, Ordering::Relaxed);
         let error = match sent {
             Ok(Ok(())) if lost == 0 => continue,
@@ -172,5 +214,42 @@ impl HttpClient for Http {
         let (head, body) = self.0.request(request.map(Full::new)).await?.into_parts();
         let body = Limited::new(body, LONGEST_ANSWER).collect().await?.to_bytes();
         Ok(Response::from_parts(head, body))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use tributary::telemetry::TraceContext;
+
+    use super::*;
+
+    fn span() -> Span {
+        let now = Timestamp::UNIX_EPOCH;
+        Span::part(&TraceContext::about(&["test"]), "step", now, now)
+    }
+
+    #[tokio::test]
+    async fn spans_that_do_not_arrive_are_counted() {
+        let metrics = Metrics::default();
+        let (sender, _receiver) = mpsc::channel(1);
+        let full = Waiting { sender, lost: AtomicU64::new(0), counts: TraceMetrics::register(&metrics) };
+        (0..3).for_each(|_| full.record(span()));
+        let text = metrics.text();
+        assert!(text.contains("tributary_trace_spans_total{outcome=\"dropped\"} 2"), "{text}");
+
+        let (metrics, stop) = (Metrics::default(), CancellationToken::new());
+        // Nobody listens on a port that has just been let go.
+        let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let config =
+            Config::from_toml(&format!("[cluster]\nname = \"east\"\n[traces]\nendpoint = \"http://{nobody}\""))
+                .unwrap();
+        let (traces, sending) = start(&config, &metrics, stop.clone()).unwrap();
+        traces.record([span()]);
+        stop.cancel();
+        sending.await.unwrap();
+        let text = metrics.text();
+        assert!(text.contains("tributary_trace_spans_total{outcome=\"failed\"} 1"), "{text}");
+        assert!(text.contains("tributary_trace_spans_total{outcome=\"sent\"} 0"), "{text}");
     }
 }
