@@ -292,6 +292,33 @@ fn the_rules_stay_within_what_is_promised() {
     }
 }
 
+/// One definition is the whole cluster's: with it comes the only right of such an agent to write outside of its namespaces.
+#[test]
+fn an_agent_of_some_namespaces_converts_only_if_it_is_told_to() {
+    let of = |webhook: &str| {
+        let values =
+            format!("{{cluster: {{name: east}}, watchNamespaces: [a], webhook: {webhook}, crds: {{enabled: false}}}}");
+        objects(&template("tributary", &values).unwrap())
+    };
+    let writes = |objects: &BTreeMap<String, Value>| -> Vec<String> {
+        let rules = objects["ClusterRole/tributary"]["rules"].as_array().unwrap().clone();
+        let reads = |verb: &Value| ["get", "list", "watch"].contains(&verb.as_str().unwrap());
+        let writes = rules.iter().filter(|rule| !rule["verbs"].as_array().unwrap().iter().all(reads));
+        writes.map(|rule| format!("{} {} {}", rule["verbs"], rule["resources"], rule["resourceNames"])).collect()
+    };
+    for (webhook, converts) in
+        [("{}", false), ("{clusterWide: true}", true), ("{clusterWide: true, enabled: false}", false)]
+    {
+        let objects = of(webhook);
+        let text = objects["ConfigMap/tributary"]["data"]["tributary.toml"].as_str().unwrap();
+        assert_eq!(objects.contains_key("Service/tributary-webhook"), converts, "{webhook}");
+        assert_eq!(text.contains("[webhook]"), converts, "{webhook}");
+        let patch = r#"["patch"] ["customresourcedefinitions"] ["miniclusters.flux-framework.org"]"#;
+        let expected: &[&str] = if converts { &[patch] } else { &[] };
+        assert_eq!(writes(&objects), expected, "{webhook}");
+    }
+}
+
 #[test]
 fn commands_run_in_pods_of_those_namespaces_alone_that_are_named() {
     let values = "{cluster: {name: east}, bursting: {onDemandNamespaces: [research]}, crds: {enabled: false}}";

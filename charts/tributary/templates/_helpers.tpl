@@ -22,9 +22,9 @@
 {{- include "tributary.fullname" . }}-webhook
 {{- end -}}
 
-{{- /* One definition of MiniClusters is the whole cluster's: an agent of some namespaces leaves it alone. */}}
+{{- /* One definition of MiniClusters is the whole cluster's: an agent of some namespaces leaves it alone, unless it is told to. */}}
 {{- define "tributary.webhook" -}}
-{{- if and .Values.webhook.enabled (not .Values.watchNamespaces) }}true{{ end -}}
+{{- if and .Values.webhook.enabled (or .Values.webhook.clusterWide (not .Values.watchNamespaces)) }}true{{ end -}}
 {{- end -}}
 
 {{- /* What selects the pods: it never changes in a release's life. `agentctl` looks for the first. */}}

@@ -41,15 +41,22 @@ impl Definition {
     }
 
     /// What an agent has to apply, so that the API server asks agents of this configuration, or nobody if they have no
-    /// webhook; `None` if nothing. `trust` is what the API server shall believe, PEM; empty: what its machine believes.
+    /// webhook; `None` if nothing. `trust` is what the API server shall believe, PEM; empty: what its machine believes. There
+    /// can be several agents of some namespaces each: among these, the one that said it first converts for all.
     pub(super) fn change(&self, config: &Config, trust: &str) -> Option<Value> {
-        let ours = self.annotations().contains_key(CONVERTED_BY);
+        let said_by = self.annotations().get(CONVERTED_BY);
+        let of_some = !config.kubernetes.watch_namespaces.is_empty();
         if config.webhook.listen.is_none() {
             // Somebody else's conversion is theirs.
+            let ours = said_by.is_some() && !of_some;
             return ours.then(|| applied(&json!({}), &json!({"strategy": "None"})));
         }
         let wanted = conversion(config, trust);
         let by = converted_by(config);
+        let converts = self.spec.conversion.as_ref().is_some_and(|found| found.strategy == WEBHOOK);
+        if of_some && converts && said_by != Some(&by) {
+            return None;
+        }
         let same = self.spec.conversion.as_ref() == Some(&wanted) && self.annotations().get(CONVERTED_BY) == Some(&by);
         (!same).then(|| applied(&json!({ CONVERTED_BY: by }), &json!(wanted)))
     }
@@ -149,6 +156,24 @@ mod tests {
         let change = definition(theirs, json!({CONVERTED_BY: "tributary-system/hook"})).change(&off, "").unwrap();
         assert_eq!(change["spec"]["conversion"], json!({"strategy": "None"}));
         assert_eq!(change["metadata"]["annotations"], json!({}));
+    }
+
+    #[test]
+    fn agents_of_some_namespaces_leave_it_to_the_first_of_them() {
+        let some = |namespace: &str, webhook: &str| {
+            config(&format!("[kubernetes]\nnamespace = \"{namespace}\"\nwatch_namespaces = [\"a\"]\n{webhook}"))
+        };
+        let (first, second) = (some("one", SERVICE), some("two", SERVICE));
+        let change = definition(json!({"strategy": "None"}), json!({})).change(&first, "PEM").unwrap();
+        let said = definition(change["spec"]["conversion"].clone(), change["metadata"]["annotations"].clone());
+        assert_eq!(said.change(&second, "OTHER"), None);
+        assert!(said.change(&first, "OTHER").is_some(), "its own certificate changes");
+        let theirs = json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"]}});
+        assert_eq!(definition(theirs, json!({})).change(&first, "PEM"), None);
+        // Those without a webhook have no right to say anything, and nothing to take back.
+        assert_eq!(said.change(&some("two", ""), ""), None);
+        // The agent of a whole cluster is the only one.
+        assert!(said.change(&config(SERVICE), "PEM").is_some());
     }
 
     #[test]
