@@ -1,21 +1,25 @@
-//! The ways from a burst to its lead broker, and that the lead Service follows without a restart of any broker.
+//! The ways from a burst to its lead broker: that the lead Service follows without a restart of any broker, and that what is
+//! found out before brokers start goes the same way.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use k8s_openapi::api::core::v1::Service;
-use kube::ResourceExt;
+use k8s_openapi::api::core::v1::{Node, Service};
 use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket};
-use tributary::api::hosted_burst::BurstPhase;
+use tributary::api::hosted_burst::{BurstPhase, PreflightFinding};
+use tributary::api::labels::condition;
 use tributary::api::names;
-use tributary_tests::agent::AGENT_POD;
+use tributary_sandbox::annotations;
+use tributary_tests::agent::{NOWHERE, agent_pod};
+use tributary_tests::curve_server::CurveServer;
 use tributary_tests::eventually::eventually;
 use tributary_tests::scenario::{Place, bursting};
 
-use crate::shared::{places, together};
+use crate::shared::{places, quiet, together};
 
 /// Stands for the lead broker's pod.
 const LEAD: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 77);
@@ -101,7 +105,7 @@ async fn the_lead_service_follows_whatever_way_leads_to_the_root() {
     address_pod(&east, "ford", LEAD).await;
     address_pod(&west, "ford-burst-0", BROKER).await;
     by(&east, "ford", json!({"type": "Tunnel"})).await;
-    let port = leads_to(&west, "ford-burst-0", AGENT_POD, None).await;
+    let port = leads_to(&west, "ford-burst-0", &agent_pod().to_string(), None).await;
     eventually("the lead answers through the agents", async || {
         let heard = said_back(BROKER, port, b"hello").await.map_err(|error| error.to_string())?;
         if heard == b"hello" { Ok(()) } else { Err(format!("{heard:?}")) }
@@ -112,4 +116,84 @@ async fn the_lead_service_follows_whatever_way_leads_to_the_root() {
     assert_eq!((pods(&east, "ford").await, pods(&west, "ford-burst-0").await), before, "no broker was started anew");
     east.delete("ford").await;
     west.empty("ford-burst-0").await;
+}
+
+/// Makes all nodes say that they have such kubelets.
+async fn kubelets(client: &Client, kubelet: &str, runtime: &str) {
+    let nodes: Api<Node> = Api::all(client.clone());
+    for node in nodes.list(&ListParams::default()).await.unwrap() {
+        let info = json!({"kubeletVersion": kubelet, "containerRuntimeVersion": runtime});
+        let patch = Patch::Merge(json!({"status": {"nodeInfo": info}}));
+        nodes.patch_status(&node.name_any(), &PatchParams::default(), &patch).await.unwrap();
+    }
+}
+
+/// Waits until the condition of a burst whose lead broker is behind the tunnel, and holds its instance's certificate or not,
+/// has this status and reason. Its sentence.
+async fn looked_at(
+    root: &Place,
+    provider: &Place,
+    (name, lead): (&str, Ipv4Addr),
+    said: [&str; 2],
+    ours: bool,
+) -> String {
+    let server = CurveServer::listen(lead, 8_050).await.unwrap();
+    let onto = |peer: &str| {
+        let bursting = json!({"network": {"type": "Tunnel"}, "clusters": [{"size": 1, "peers": [peer]}]});
+        json!({"flux": {"bursting": bursting}})
+    };
+    let mut spec = bursting(1, json!([]));
+    spec["flux"] = onto("nobody")["flux"].clone();
+    root.create(name, spec).await;
+    root.running(name).await;
+    address_pod(root, name, lead).await;
+    if ours {
+        let secret = root.secrets().get(&names::curve(name)).await.unwrap();
+        server.hold(std::str::from_utf8(&secret.data.unwrap()["curve.cert"].0).unwrap());
+    }
+    root.change(name, onto("west")).await;
+    let slot = names::default_burst(name, 0);
+    eventually(format!("{slot} has a pod"), async || {
+        let pods = pods(provider, &slot).await;
+        if pods.is_empty() { Err("it has none") } else { Ok(()) }
+    })
+    .await;
+    // Brokers that have joined need no preflight.
+    provider.annotate_pod(&slot, 0, annotations::NOT_READY, "").await;
+    eventually(format!("the lead of {slot} was dialled"), async || {
+        let status = root.burst_now(name, &slot).await?.status.unwrap_or_default();
+        let found = status.conditions.iter().find(|one| one.type_ == condition::PREFLIGHT);
+        let found = found.filter(|found| [found.status.as_str(), found.reason.as_str()] == said);
+        let reached = |finding: &PreflightFinding| {
+            finding.check == "LeadAddress" && finding.message.contains("through the tunnel, takes TCP connections")
+        };
+        match found {
+            Some(found) if status.preflight.iter().any(reached) => Ok(found.message.clone()),
+            _ => Err(format!("{:?} {:?}", status.conditions, status.preflight)),
+        }
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_preflight_goes_through_the_tunnel() {
+    if agent_pod() == NOWHERE {
+        eprintln!("SKIPPED: by loopback alone no agent can dial itself as it would in a pod");
+        return;
+    }
+    let federation = quiet().await;
+    let [east, west, _] = places(&federation, "preflight").await;
+    // On simulated nodes there is nothing to look at.
+    kubelets(&west.client, "v1.33.0", "containerd://2.0.0").await;
+    let (ours, other) = tokio::join!(
+        looked_at(&east, &west, ("ford", Ipv4Addr::new(127, 0, 0, 87)), ["True", "Passed"], true),
+        looked_at(&east, &west, ("weir", Ipv4Addr::new(127, 0, 0, 88)), ["False", "Certificate"], false),
+    );
+    assert!(ours.contains("holds the certificate of the instance"), "{ours}");
+    assert!(other.contains("another certificate"), "{other}");
+    for name in ["ford", "weir"] {
+        east.delete(name).await;
+        west.empty(&names::default_burst(name, 0)).await;
+    }
+    kubelets(&west.client, "kwok", "kwok://").await;
 }

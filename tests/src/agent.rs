@@ -1,10 +1,10 @@
 //! Agents as processes of their own: they can be killed, and their requests told apart in the audit log.
 
 use std::fmt::Write as _;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -27,8 +27,24 @@ pub fn become_agent_if_asked() -> Option<ExitCode> {
 /// Name of the test that calls [`become_agent_if_asked`].
 const ENTRY: &str = "agent_process";
 
-/// What agents believe to be their pod's address. They listen for brokers on loopback, which no Service may lead to.
-pub const AGENT_POD: &str = "192.0.2.10";
+/// What agents take for their pod's address where the machine has none that is of use.
+pub const NOWHERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 250);
+
+/// What agents take for their pod's address: this machine's, so that they can dial themselves; else [`NOWHERE`], since no
+/// Service may lead to loopback.
+pub fn agent_pod() -> Ipv4Addr {
+    static ADDRESS: OnceLock<Ipv4Addr> = OnceLock::new();
+    // A way is looked up, and nothing is sent.
+    let own = |to: &str| -> Option<Ipv4Addr> {
+        let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+        socket.connect((to, 9)).ok()?;
+        match socket.local_addr().ok()?.ip() {
+            IpAddr::V4(own) if !own.is_loopback() && !own.is_link_local() && !own.is_unspecified() => Some(own),
+            _ => None,
+        }
+    };
+    *ADDRESS.get_or_init(|| own("192.0.2.1").or_else(|| own("198.51.100.1")).unwrap_or(NOWHERE))
+}
 
 /// A process of this binary that is an agent with this configuration file.
 pub(crate) fn command(config: &Path) -> std::io::Result<Command> {
@@ -84,7 +100,7 @@ impl Agent {
         // The API server is on this machine too.
         writeln!(text, "[webhook]\nlisten = \"{0}\"\nurl = \"https://{0}\"", agent.webhook)?;
         writeln!(text, "[federation]\nlisten = \"{0}\"\nadvertise = [\"{0}\"]", agent.listen)?;
-        writeln!(text, "tunnel = {{ listen = \"127.0.0.1\", address = \"{AGENT_POD}\" }}")?;
+        writeln!(text, "tunnel = {{ listen = \"0.0.0.0\", address = \"{}\" }}", agent_pod())?;
         if let Some(identity) = setup.identity {
             writeln!(text, "identity = {{ dir = {identity:?} }}")?;
         }

@@ -6,6 +6,7 @@ pub mod agentctl;
 pub mod chart;
 pub mod collector;
 pub mod corpus;
+pub mod curve_server;
 pub mod documents;
 pub mod eventually;
 pub mod federation;
