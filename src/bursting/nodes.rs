@@ -22,7 +22,12 @@ pub struct Amounts {
 impl Amounts {
     /// What one broker takes.
     pub fn broker(cores: u32, gpus: u32) -> Self {
-        Self { milli_cores: i64::from(cores) * 1000, memory: 0, gpus: gpus.into() }
+        Self::part(cores.saturating_mul(1000), gpus)
+    }
+
+    /// What one broker takes, in thousandths of a core.
+    pub fn part(milli_cores: u32, gpus: u32) -> Self {
+        Self { milli_cores: milli_cores.into(), memory: 0, gpus: gpus.into() }
     }
 
     /// The larger of each.

@@ -16,12 +16,27 @@ use serde_json::Value;
 
 use crate::api::minicluster::{
     Container, ContainerVolume, FluxContainer, FluxScheduler, FluxSpec, LoggingSpec, MiniClusterSpec, PodSpec,
-    ResourceList,
+    ResourceList, ResourceRequirements,
 };
 use crate::api::schema::is_default;
+use crate::render::quantity::milli;
 
 /// Most bytes of a template as JSON: a Burst, a HostedBurst and a control frame have to hold it.
 pub const TEMPLATE_LIMIT: usize = 256 * 1024;
+
+/// Thousandths of a core that one broker counts for on a node, by the cores of its slot and its template.
+///
+/// A rank map has no parts of a core: a broker has one at least. If its containers ask for CPU, and for less than that one
+/// core together, they have said what they take of a node, and Kubernetes counts no more either.
+pub fn milli_cores(cores: u32, template: &Value) -> u32 {
+    let containers = template.get("containers").and_then(Value::as_array).into_iter().flatten();
+    let asked = containers.filter_map(|container| {
+        let resources: ResourceRequirements = serde_json::from_value(container.get("resources")?.clone()).ok()?;
+        milli(&resources.effective_request("cpu")?.to_string())
+    });
+    let asked = u32::try_from(asked.fold(0, i128::saturating_add)).unwrap_or(u32::MAX);
+    if cores == 1 && (1..1000).contains(&asked) { asked } else { cores.saturating_mul(1000) }
+}
 
 /// The parts of the root's spec that its bursts are made of.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -18,7 +18,7 @@ async fn the_exit_code_of_the_command_is_the_jobs() {
     root.create("good", good).await;
     root.create("bad", ground.batch(2, "bash -c 'exit 3'")).await;
 
-    let message = root.condition("bad", condition::FINISHED, "True", "Failed").await;
+    let message = root.condition("bad", condition::FINISHED, "True", "CommandFailed").await;
     assert!(message.contains("exit code 3"), "{message}");
     let leads = ListParams::default().labels("job-name=bad,batch.kubernetes.io/job-completion-index=0");
     assert_eq!(root.pods().list(&leads).await.unwrap().items.len(), 1, "a command that failed is not run again");

@@ -6,8 +6,9 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{Api, AttachParams, DeleteParams, ListParams};
 use kube::config::Kubeconfig;
@@ -93,6 +94,9 @@ impl Ground {
             one_context(cluster, &kubeconfig)?;
             let setup = Setup { cluster: &cluster.name, kubeconfig: &kubeconfig, identity: Some(&identity), extra: "" };
             agents.push(Agent::new(&directory, &setup)?);
+        }
+        for cluster in &clusters {
+            nobody_works_in(cluster).await?;
         }
         let group = Group::start(Duration::from_secs(10), None)?;
         let ground = Self { images, clusters, agents, group, _temporary: temporary };
@@ -192,6 +196,19 @@ impl Ground {
         spec["containers"][0]["command"] = json!(command);
         spec
     }
+}
+
+/// An agent that somebody has installed would fight with ours, and what he has there would go with our tests.
+async fn nobody_works_in(cluster: &Access) -> anyhow::Result<()> {
+    let agents = ListParams::default().labels("app.kubernetes.io/name=tributary");
+    let found = Api::<Deployment>::all(cluster.client().await?).list(&agents).await?.items;
+    let Some(found) = found.first() else { return Ok(()) };
+    let (namespace, name) = (found.namespace().unwrap_or_default(), found.name_any());
+    bail!(
+        "{} has an agent, Deployment {namespace}/{name}: choose a cluster without one, or, if a test that failed has left \
+         it, helm uninstall it first",
+        cluster.name
+    )
 }
 
 async fn gone(client: &Client, namespace: &str) {

@@ -2,16 +2,18 @@
 //! running burst.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, DeleteParams, ListParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams};
 use kube::config::Kubeconfig;
 use kube::{Client, ResourceExt};
-use serde_json::json;
+use serde_json::{Value, json};
 use tributary::api::hosted_burst::BurstPhase;
+use tributary::api::v1alpha1;
 use tributary_sandbox::Access;
 use tributary_tests::agentctl::agentctl;
 use tributary_tests::chart;
@@ -19,7 +21,8 @@ use tributary_tests::eventually::eventually;
 use tributary_tests::federation::SYSTEM;
 use tributary_tests::scenario::Place;
 
-use crate::ground::{clusters, enter, skip, until_up};
+use crate::clusters::Network;
+use crate::ground::{clusters, enter, in_lead, ranks_up, skip, until_up};
 
 const RELEASE: &str = "tributary";
 
@@ -127,7 +130,12 @@ async fn what_helm_installs_bursts_fails_over_and_is_upgraded() {
         .unwrap();
 
     bursts_by_every_way(root, provider, ground.interactive(2), &west.access.name).await;
+    match clusters.network().unwrap() {
+        Some(network) => a_cut_is_bridged(root, &network).await,
+        None => skip("a cut under the tunnel: nobody says how the network fails"),
+    }
     seen_by_agentctl(&kubeconfig, east, directory.path()).await;
+    read_as_v1alpha1(root, "river").await;
     let hosted = provider.hosted().get("river-burst-0").await.unwrap().metadata.uid;
 
     // The leader's pod goes: the other one goes on, at the same Service.
@@ -141,9 +149,11 @@ async fn what_helm_installs_bursts_fails_over_and_is_upgraded() {
         })
         .await;
         eventually("the peers are connected", async || {
-            let said = agentctl(&kubeconfig, &["--context", &one.access.context, "peers"]).await;
-            let said = said.map_err(|error| error.to_string())?;
-            if said.contains("connected") { Ok(()) } else { Err(said) }
+            let said = agentctl(&kubeconfig, &["--context", &one.access.context, "peers", "--output", "json"]).await;
+            let said: Value = serde_json::from_str(&said.map_err(|error| error.to_string())?).unwrap();
+            let states = said["items"].as_array().into_iter().flatten().map(|peer| peer["state"].clone());
+            let connected = states.clone().count() == 1 && states.into_iter().all(|state| state == "Connected");
+            if connected { Ok(()) } else { Err(said.to_string()) }
         })
         .await;
     }
@@ -213,10 +223,27 @@ async fn bursts_by_every_way(root: &Place, provider: &Place, mut spec: serde_jso
         provider.pods().delete(&pod.name_any(), &DeleteParams::default()).await.unwrap();
     }
     eventually("all brokers are up by the tunnel", async || {
-        let up = crate::ground::ranks_up(root, "river").await?;
+        let up = ranks_up(root, "river").await?;
         if up == "0-3" { Ok(()) } else { Err(up) }
     })
     .await;
+}
+
+/// Of more than the 23 s after which Flux gives up a direct connection: through the tunnel no broker is lost, and no job.
+async fn a_cut_is_bridged(root: &Place, network: &Network) {
+    let before = lost(root).await;
+    let job = in_lead(root, "river", "flux submit -N4 sleep 20").await.unwrap();
+    network.cut();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    network.heal();
+    in_lead(root, "river", &format!("flux job attach {}", job.trim())).await.unwrap();
+    assert_eq!(ranks_up(root, "river").await.unwrap(), "0-3");
+    assert_eq!(lost(root).await, before, "brokers were lost");
+}
+
+/// Brokers that the lead has given up so far, by its log.
+async fn lost(root: &Place) -> usize {
+    in_lead(root, "river", "flux dmesg").await.unwrap().matches("transitioning to LOST").count()
 }
 
 /// What agentctl does with real pods: a command beside the lead broker, and what is packed for somebody who helps.
@@ -236,6 +263,15 @@ async fn seen_by_agentctl(kubeconfig: &Path, root: &Installed<'_>, directory: &P
     for pod in names(&root.replicas().await.unwrap()) {
         assert!(listed.contains(&pod), "no log of {pod}:\n{listed}");
     }
+}
+
+/// API servers reach the webhook through its Service.
+async fn read_as_v1alpha1(root: &Place, name: &str) {
+    let older = ApiResource::erase::<v1alpha1::MiniCluster>(&());
+    let older: Api<DynamicObject> = Api::namespaced_with(root.client.clone(), &root.namespace, &older);
+    let read = eventually(format!("{name} is there as v1alpha1"), async || older.get(name).await).await;
+    assert_eq!(read.types.unwrap().api_version, v1alpha1::V1ALPHA1);
+    assert_eq!(read.data["spec"]["size"], 2);
 }
 
 /// The peers part, and become peers again by a token.

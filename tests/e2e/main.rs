@@ -2,7 +2,7 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `TRIBUTARY_E2E` | `kind`: two clusters are made by kind with Docker or podman, the agent's image is built and loaded, and all of it goes at the end; `off`: nothing |
+//! | `TRIBUTARY_E2E` | `kind`: two clusters are made by kind with Docker or podman, the agent's image is built and loaded, and all of it goes at the end; `auto`: the same, or a skip where that does not work; `off`: nothing |
 //! | `TRIBUTARY_E2E_CONTEXTS` | instead of that, two contexts of `$KUBECONFIG`, the root's first. Without either everything here is skipped, and says so |
 //! | `TRIBUTARY_E2E_IMAGE` | image of the brokers (default `ubuntu:24.04`) |
 //! | `TRIBUTARY_E2E_VIEW_IMAGE` | image that brings Flux (default: MiniCluster's own) |
@@ -10,7 +10,7 @@
 //! | `TRIBUTARY_E2E_ARCHIVES` | image archives to be loaded, separated by commas, where no registry has these images |
 //! | `TRIBUTARY_E2E_LOAD` | for given contexts, the shell command that loads `$ARCHIVE` |
 //! | `TRIBUTARY_E2E_NODE_IMAGE` | image of kind's nodes (default: kind's own) |
-//! | `TRIBUTARY_E2E_CUT`, `TRIBUTARY_E2E_HEAL` | shell commands that cut the clusters' nodes from each other, and undo it |
+//! | `TRIBUTARY_E2E_CUT`, `TRIBUTARY_E2E_HEAL` | for given contexts, shell commands that cut the clusters' nodes from each other, and undo it |
 //!
 //! In `installed`, agents run in pods, as helm installs them; elsewhere they are processes of this machine, which need
 //! no more of it than to reach both API servers. Each test has a namespace of its own, which it deletes again.

@@ -5,19 +5,12 @@ use std::time::Duration;
 use serde_json::json;
 use tributary::api::hosted_burst::BurstPhase;
 
-use crate::ground::{enter, in_lead, ranks_up, skip, until_up};
-
-const CUT: &str = "TRIBUTARY_E2E_CUT";
-const HEAL: &str = "TRIBUTARY_E2E_HEAL";
-
-fn run(command: &str) {
-    let status = std::process::Command::new("bash").args(["-c", command]).status().unwrap();
-    assert!(status.success(), "{command} failed");
-}
+use crate::ground::{clusters, enter, in_lead, ranks_up, skip, until_up};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_burst_outlives_cuts_of_the_network() {
-    let (Ok(cut), Ok(heal)) = (std::env::var(CUT), std::env::var(HEAL)) else {
+    let Some((clusters, _)) = clusters() else { return };
+    let Some(network) = clusters.network().unwrap() else {
         return skip("cuts of the network need commands in TRIBUTARY_E2E_CUT and TRIBUTARY_E2E_HEAL");
     };
     let Some(ground) = enter().await else { return };
@@ -29,17 +22,17 @@ async fn a_burst_outlives_cuts_of_the_network() {
 
     // Shorter than TCP's patience: a job that runs over it ends well.
     let job = in_lead(root, "delta", "flux submit -N3 sleep 15").await.unwrap();
-    run(&cut);
+    network.cut();
     tokio::time::sleep(Duration::from_secs(8)).await;
-    run(&heal);
+    network.heal();
     in_lead(root, "delta", &format!("flux job attach {}", job.trim())).await.unwrap();
     assert_eq!(ranks_up(root, "delta").await.unwrap(), "0-2");
 
     // Longer: Flux gives the ranks up, nobody evicts anything, and they come back by themselves.
     let hosted = provider.hosted().get("delta-burst-0").await.unwrap().metadata.uid;
-    run(&cut);
+    network.cut();
     until_up(root, "delta", "0").await;
-    run(&heal);
+    network.heal();
     until_up(root, "delta", "0-2").await;
     root.burst("delta", "delta-burst-0", BurstPhase::Ready).await;
     assert_eq!(provider.hosted().get("delta-burst-0").await.unwrap().metadata.uid, hosted);

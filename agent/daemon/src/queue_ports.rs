@@ -38,12 +38,17 @@ pub fn peers_of(bursting: &Arc<Bursting>) -> Peers {
     let bursting = bursting.clone();
     let wish = |part: &Part| {
         let whole = |amount: i64| u32::try_from(amount).unwrap_or(u32::MAX);
+        // As a rank map has it.
+        let cores = whole(part.each.milli_cores / 1000).max(1);
         Wish {
             namespace: part.namespace.clone(),
             size: part.brokers,
             max_size: part.brokers,
-            // As a rank map has it.
-            cores: whole(part.each.milli_cores / 1000).max(1),
+            cores,
+            milli_cores: match part.each.milli_cores {
+                asked @ 1..1000 => whole(asked),
+                _ => cores.saturating_mul(1000),
+            },
             gpus: whole(part.each.gpus),
             memory_mib: u64::try_from(part.each.memory).unwrap_or(0).div_ceil(1 << 20),
             peers: part.peers.iter().map(|name| name.as_str().into()).collect(),

@@ -14,7 +14,7 @@ use crate::api::names;
 use crate::api::peer::ImportPolicy;
 use crate::bursting::nodes::{self, Amounts, NodeChoice, NodeView, PodView};
 use crate::bursting::preflight::facts;
-use crate::bursting::template::{BurstTemplate, PodTemplate};
+use crate::bursting::template::{BurstTemplate, PodTemplate, milli_cores};
 use crate::contract::{DesiredBurst, PeerName, Rejection, RejectionReason};
 use crate::flux::{FluxVersion, RankMap};
 
@@ -245,9 +245,9 @@ fn room(desired: &DesiredBurst, pod: &PodTemplate, facts: &Facts<'_>) -> Result<
         let of_job = |pod: &&PodView| pod.namespace == *namespace && pod.job.as_ref() == Some(slot);
         let bound = facts.pods.iter().filter(of_job).filter(|pod| pod.node.is_some() && !pod.finished).count();
         let pending = entry.size.saturating_sub(u32::try_from(bound).unwrap_or(u32::MAX));
-        nodes::take(&mut free, Amounts::broker(entry.cores, entry.gpus), pending);
+        nodes::take(&mut free, Amounts::part(entry.milli_cores, entry.gpus), pending);
     }
-    let fits = nodes::fits(&free, Amounts::broker(desired.cores, desired.gpus));
+    let fits = nodes::fits(&free, Amounts::part(milli_cores(desired.cores, &desired.template), desired.gpus));
     if fits >= desired.size {
         return Ok(());
     }

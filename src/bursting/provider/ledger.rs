@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::api::hosted_burst::HostedBurst;
 use crate::bursting::nodes::{Amounts, Brokers};
+use crate::bursting::template::milli_cores;
 use crate::contract::{DesiredBurst, PeerName};
 
 /// Namespace and slot: one hosted burst at a time has a name.
@@ -21,8 +22,10 @@ pub struct Entry {
     pub size: u32,
     /// Brokers that count against `import.maxBrokers`.
     pub max_size: u32,
-    /// Cores per broker.
+    /// Cores per broker, as quotas count them.
     pub cores: u32,
+    /// Thousandths of a core per broker, as nodes count them.
+    pub milli_cores: u32,
     /// GPUs per broker.
     pub gpus: u32,
 }
@@ -61,6 +64,7 @@ impl Ledger {
             size: desired.size,
             max_size: desired.max_size,
             cores: desired.cores,
+            milli_cores: milli_cores(desired.cores, &desired.template),
             gpus: desired.gpus,
         };
         self.reserved.insert(key.clone(), entry);
@@ -84,7 +88,7 @@ impl Ledger {
 
     /// For each hosted Job: what each of its brokers counts for.
     pub fn brokers(&self) -> Brokers {
-        self.entries().map(|(key, entry)| (key.clone(), Amounts::broker(entry.cores, entry.gpus))).collect()
+        self.entries().map(|(key, entry)| (key.clone(), Amounts::part(entry.milli_cores, entry.gpus))).collect()
     }
 
     /// All promises, reservations included.
@@ -102,6 +106,7 @@ impl Entry {
             size: spec.size,
             max_size: spec.max_size,
             cores: spec.cores,
+            milli_cores: milli_cores(spec.cores, &spec.template),
             gpus: spec.gpus,
         }
     }

@@ -10,6 +10,7 @@ use crate::api::burst::{Burst, BurstRefusal, BurstSpec};
 use crate::api::labels;
 use crate::bursting::peers::PeerView;
 use crate::bursting::spans;
+use crate::bursting::template::milli_cores;
 use crate::contract::{DesiredBurst, PeerName, RejectionReason, RootIdentity};
 
 /// The peers that a Burst is offered to.
@@ -102,6 +103,7 @@ pub fn wish(burst: &Burst) -> Wish {
         size: spec.size,
         max_size: spec.max_size,
         cores: spec.cores,
+        milli_cores: milli_cores(spec.cores, &spec.template),
         gpus: spec.gpus,
         // Admission counts it.
         memory_mib: 0,

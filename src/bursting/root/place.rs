@@ -20,8 +20,10 @@ pub struct Wish {
     pub size: u32,
     /// Brokers that quotas must have room for.
     pub max_size: u32,
-    /// Cores per broker.
+    /// Cores per broker, as quotas count them.
     pub cores: u32,
+    /// Thousandths of a core per broker, as nodes count them.
+    pub milli_cores: u32,
     /// GPUs per broker.
     pub gpus: u32,
     /// Memory per broker, in MiB, as far as it is known.
@@ -30,6 +32,13 @@ pub struct Wish {
     pub peers: Vec<PeerName>,
     /// By labels of the ClusterPeers; counts if no peer is named.
     pub selector: PeerSelector,
+}
+
+impl Wish {
+    /// Whole cores that all brokers take of nodes.
+    fn cores_of_all(&self) -> u32 {
+        self.size.saturating_mul(self.milli_cores).div_ceil(1000)
+    }
 }
 
 /// What was placed on a peer and is not yet in the capacity it reports.
@@ -55,7 +64,7 @@ impl Claimed {
 
     /// Adds a burst that was accepted: the peer counts it as promised, but its pods are on no node yet.
     pub fn add_pods(&mut self, wish: &Wish) {
-        self.cores = self.cores.saturating_add(wish.size.saturating_mul(wish.cores));
+        self.cores = self.cores.saturating_add(wish.cores_of_all());
         self.gpus = self.gpus.saturating_add(wish.size.saturating_mul(wish.gpus));
     }
 }
@@ -222,9 +231,9 @@ fn room(wish: &Wish, capacity: &Capacity, claimed: Claimed) -> Result<u32, Strin
     if let Some(left) = capacity.room(&wish.namespace) {
         granted(wish, left, claimed)?;
     }
-    short("cores on one node", wish.cores, capacity.largest_free_node_cores)?;
+    short("cores on one node", wish.milli_cores.div_ceil(1000), capacity.largest_free_node_cores)?;
     short("GPUs", wish.size.saturating_mul(wish.gpus), capacity.free_gpus.saturating_sub(claimed.gpus))?;
-    short("cores", wish.size.saturating_mul(wish.cores), capacity.free_cores.saturating_sub(claimed.cores))
+    short("cores", wish.cores_of_all(), capacity.free_cores.saturating_sub(claimed.cores))
 }
 
 /// Whether the FluxSetup over there leaves enough. It counts what a burst may grow to.
@@ -283,7 +292,7 @@ mod tests {
     }
 
     fn wish(size: u32) -> Wish {
-        Wish { size, max_size: size, cores: 2, ..Wish::default() }
+        Wish { size, max_size: size, cores: 2, milli_cores: 2000, ..Wish::default() }
     }
 
     fn named(size: u32, peers: &[&str]) -> Wish {
@@ -374,7 +383,7 @@ mod tests {
             size in 1..20_u32, cores in 1..5_u32, names in proptest::sample::subsequence(vec!["west", "north", "away"], 0..3),
             refused in proptest::sample::select(vec!["west", "north", "silent"]),
         ) {
-            let wish = Wish { cores, ..named(size, &names) };
+            let wish = Wish { cores, milli_cores: cores * 1000, ..named(size, &names) };
             let excluded: BTreeMap<PeerName, String> = [(refused.into(), "no".to_owned())].into();
             if let Ok(chosen) = place(&wish, &world(), &BTreeMap::new(), &excluded) {
                 prop_assert!(chosen.as_str() != "away" && chosen.as_str() != refused);

@@ -6,7 +6,10 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use tributary_sandbox::{Access, Provider};
 
-use super::{Clusters, variable};
+use super::{Clusters, Network, variable};
+
+const CUT: &str = "TRIBUTARY_E2E_CUT";
+const HEAL: &str = "TRIBUTARY_E2E_HEAL";
 
 /// Clusters of a kubeconfig.
 pub(super) struct Given {
@@ -37,5 +40,9 @@ impl Clusters for Given {
         let status = Command::new("bash").args(["-c", load]).env("ARCHIVE", archive).status();
         ensure!(status.context("failed to run bash")?.success(), "{load} failed for {}", archive.display());
         Ok(())
+    }
+
+    fn network(&self) -> anyhow::Result<Option<Network>> {
+        Ok(variable(CUT).zip(variable(HEAL)).map(|(cut, heal)| Network::new(cut, heal)))
     }
 }

@@ -8,7 +8,7 @@ use std::thread;
 use anyhow::{Context, bail, ensure};
 use tributary_sandbox::Access;
 
-use super::{Clusters, variable};
+use super::{Clusters, Network, variable};
 
 /// Names of the clusters: nobody else's, since they are deleted at the end.
 const NAMES: [&str; 2] = ["tributary-e2e-east", "tributary-e2e-west"];
@@ -16,6 +16,7 @@ const AGENT: &str = "localhost/tributary-agent:e2e";
 
 /// The clusters, and what removes them again.
 pub(super) struct Kind {
+    engine: &'static str,
     access: Vec<Access>,
     directory: tempfile::TempDir,
     /// Waits for the end of its standard input, which is ours, and removes the clusters: also when this process is killed.
@@ -47,7 +48,7 @@ impl Kind {
             context: format!("kind-{name}"),
             simulated: false,
         });
-        let kind = Self { access: access.collect(), directory, _remover: remover };
+        let kind = Self { engine, access: access.collect(), directory, _remover: remover };
         if let Some(archive) = archive {
             kind.load(&archive)?;
         }
@@ -68,6 +69,31 @@ impl Clusters for Kind {
         }
         Ok(())
     }
+
+    fn network(&self) -> anyhow::Result<Option<Network>> {
+        let (ours, theirs) = (nodes(self.engine, NAMES[1])?, nodes(self.engine, NAMES[0])?);
+        // Nodes of one cluster drop what comes from the other's before anything else sees it: neither TCP nor QUIC is told.
+        let rules = |action: &str| {
+            let each = ours.iter().flat_map(|node| theirs.iter().map(move |other| (&node.0, &other.1)));
+            let rule = |(node, from): (&String, &String)| {
+                format!("{} exec {node} iptables -t raw {action} PREROUTING -s {from} -j DROP", self.engine)
+            };
+            each.map(rule).collect::<Vec<_>>().join(" && ")
+        };
+        Ok(Some(Network::new(rules("-I"), rules("-D"))))
+    }
+}
+
+/// Names of a cluster's nodes, and their addresses on the engine's network.
+fn nodes(engine: &str, cluster: &str) -> anyhow::Result<Vec<(String, String)>> {
+    let names = said(Command::new("kind").args(["get", "nodes", "--name", cluster]))?;
+    let address = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}";
+    let find = |node: &str| {
+        let address = said(Command::new(engine).args(["inspect", "--format", address, node]))?;
+        ensure!(!address.is_empty(), "node {node} has no IPv4 address");
+        Ok((node.to_owned(), address))
+    };
+    names.split_whitespace().map(find).collect()
 }
 
 /// The container engine that answers.
@@ -111,13 +137,14 @@ fn build(engine: &str, directory: &Path) -> anyhow::Result<PathBuf> {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let target = repository.join("target/e2e");
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--release", "--locked", "--package", "tributary-agent", "--target", &platform]);
+    // What release differs in, whole-program optimisation, costs minutes and shows nothing here.
+    cargo.args(["build", "--profile", "measure", "--locked", "--package", "tributary-agent", "--target", &platform]);
     let hint =
         format!("no static agent could be built (rustup target add {platform}; a C compiler for musl: musl-tools)");
     quietly(cargo.current_dir(&repository).env("CARGO_TARGET_DIR", &target), &hint)?;
     let folder = directory.join("image");
     fs::create_dir_all(&folder)?;
-    fs::copy(target.join(platform).join("release/tributary-agent"), folder.join("tributary-agent"))?;
+    fs::copy(target.join(platform).join("measure/tributary-agent"), folder.join("tributary-agent"))?;
     let mut image = Command::new(engine);
     image.args(["build", "--quiet", "--target", "prebuilt", "--tag", AGENT, "--file"]);
     quietly(image.arg(repository.join("agent/Dockerfile")).arg(&folder), "the image could not be built")?;
@@ -138,6 +165,13 @@ fn remover() -> anyhow::Result<Child> {
     let mut command = Command::new("bash");
     command.args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().context("failed to run bash")
+}
+
+/// What a command prints.
+fn said(command: &mut Command) -> anyhow::Result<String> {
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("failed to run {command:?}"))?;
+    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// Runs a command whose output only matters when it fails.

@@ -4,9 +4,11 @@ mod given;
 mod kind;
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::bail;
+use anyhow::anyhow;
 use tributary_sandbox::Access;
 
 /// Two clusters with real pods, and the way of images into them.
@@ -19,6 +21,58 @@ pub(crate) trait Clusters: Send + Sync {
     /// # Errors
     /// What the tool says that does it.
     fn load(&self, archive: &Path) -> anyhow::Result<()>;
+
+    /// How the network between the clusters fails; nothing where nobody says how.
+    ///
+    /// # Errors
+    /// What the tool says that is asked for the nodes' addresses.
+    fn network(&self) -> anyhow::Result<Option<Network>>;
+}
+
+/// Shell commands that take the network between the clusters' nodes away, and give it back. It is whole again, too, when
+/// this ends.
+#[derive(Debug)]
+pub(crate) struct Network {
+    cut: String,
+    heal: String,
+    is_cut: AtomicBool,
+}
+
+impl Network {
+    fn new(cut: String, heal: String) -> Self {
+        Self { cut, heal, is_cut: AtomicBool::new(false) }
+    }
+
+    /// No packet passes any more.
+    ///
+    /// # Panics
+    /// When the command fails.
+    pub(crate) fn cut(&self) {
+        self.is_cut.store(true, Ordering::SeqCst);
+        assert!(run(&self.cut), "{} failed", self.cut);
+    }
+
+    /// All is as before.
+    ///
+    /// # Panics
+    /// When the command fails.
+    pub(crate) fn heal(&self) {
+        assert!(run(&self.heal), "{} failed", self.heal);
+        self.is_cut.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Network {
+    /// A test that failed in between leaves no cut to the others.
+    fn drop(&mut self) {
+        if self.is_cut.load(Ordering::SeqCst) {
+            run(&self.heal);
+        }
+    }
+}
+
+fn run(command: &str) -> bool {
+    Command::new("bash").args(["-c", command]).status().is_ok_and(|status| status.success())
 }
 
 /// Images of a run, by the names that pods ask for.
@@ -36,27 +90,52 @@ pub(crate) struct Images {
 pub(crate) type World = (Box<dyn Clusters>, Images);
 
 /// The clusters of this run, or why there are none.
+///
+/// # Panics
+/// When clusters were asked for by name and cannot be had: tests that were skipped would look as if they had passed.
 pub(crate) fn clusters() -> Result<&'static World, &'static str> {
-    static CLUSTERS: OnceLock<Result<World, String>> = OnceLock::new();
-    CLUSTERS.get_or_init(|| start().map_err(|error| format!("{error:#}"))).as_ref().map_err(String::as_str)
+    static CLUSTERS: OnceLock<Result<World, Missing>> = OnceLock::new();
+    match CLUSTERS.get_or_init(start) {
+        Ok(world) => Ok(world),
+        Err(Missing::NotAskedFor(why)) => Err(why),
+        Err(Missing::Failed(why)) => panic!("the clusters of TRIBUTARY_E2E or TRIBUTARY_E2E_CONTEXTS: {why}"),
+    }
 }
 
-fn start() -> anyhow::Result<World> {
+/// Why there are no clusters.
+enum Missing {
+    NotAskedFor(String),
+    Failed(String),
+}
+
+impl From<anyhow::Error> for Missing {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Failed(format!("{error:#}"))
+    }
+}
+
+fn start() -> Result<World, Missing> {
     let images = Images {
         brokers: variable("TRIBUTARY_E2E_IMAGE").unwrap_or_else(|| "ubuntu:24.04".to_owned()),
         view: variable("TRIBUTARY_E2E_VIEW_IMAGE"),
         agent: variable("TRIBUTARY_E2E_AGENT_IMAGE"),
     };
     let (clusters, agent): (Box<dyn Clusters>, Option<String>) = match variable("TRIBUTARY_E2E").as_deref() {
-        Some("kind") => {
-            let (clusters, agent) = kind::Kind::start(images.agent.as_deref())?;
-            (Box::new(clusters), Some(agent))
+        Some(word @ ("kind" | "auto")) => match kind::Kind::start(images.agent.as_deref()) {
+            Ok((clusters, agent)) => (Box::new(clusters), Some(agent)),
+            Err(error) if word == "auto" => return Err(Missing::NotAskedFor(format!("{error:#}"))),
+            Err(error) => return Err(error.into()),
+        },
+        Some("off") => return Err(Missing::NotAskedFor("TRIBUTARY_E2E=off".into())),
+        Some(other) => {
+            return Err(anyhow!("{other} is not known: kind, auto, off, or nothing and TRIBUTARY_E2E_CONTEXTS").into());
         }
-        Some("off") => bail!("TRIBUTARY_E2E=off"),
-        Some(other) => bail!("TRIBUTARY_E2E={other} is not known: kind, off, or nothing and TRIBUTARY_E2E_CONTEXTS"),
         None => match variable("TRIBUTARY_E2E_CONTEXTS") {
             Some(contexts) => (Box::new(given::Given::find(&contexts)?), images.agent.clone()),
-            None => bail!("set TRIBUTARY_E2E=kind, or name the contexts of two clusters in TRIBUTARY_E2E_CONTEXTS=a,b"),
+            None => {
+                let way = "set TRIBUTARY_E2E=kind, or name the contexts of two clusters in TRIBUTARY_E2E_CONTEXTS=a,b";
+                return Err(Missing::NotAskedFor(way.into()));
+            }
         },
     };
     for archive in archives() {

@@ -10,13 +10,18 @@ use crate::flux::{Slot, Topology};
 
 const EAST: &str = "east";
 
-fn map() -> RankMap {
+fn map(cores: u32) -> RankMap {
     let parent = Topology::Gateway.parent_of_bursts("lake");
-    let burst = Slot::burst("lake-burst-0", 3, parent).with_resources(2, 0);
+    let burst = Slot::burst("lake-burst-0", 3, parent).with_resources(cores, 0);
     RankMap::new(vec![Slot::root("lake", 4), burst]).unwrap()
 }
 
 pub(crate) fn offer() -> DesiredBurst {
+    offer_of_cores(2)
+}
+
+fn offer_of_cores(cores: u32) -> DesiredBurst {
+    let map = map(cores);
     DesiredBurst {
         uid: "burst-uid".into(),
         generation: 1,
@@ -29,10 +34,10 @@ pub(crate) fn offer() -> DesiredBurst {
         slot: "lake-burst-0".into(),
         size: 3,
         max_size: 3,
-        cores: 2,
+        cores,
         gpus: 0,
-        rank_map: map().to_canonical(),
-        rank_map_digest: map().digest().to_string(),
+        rank_map: map.to_canonical(),
+        rank_map_digest: map.digest().to_string(),
         credential_digest: "sha256:00".into(),
         lead: None,
         tunnel: false,
@@ -94,7 +99,7 @@ fn a_good_offer_is_taken_and_gets_the_service_account_of_the_policy() {
     world.import.as_mut().unwrap().service_account = Some("guests".into());
     let admitted = world.admit(&offer()).unwrap();
     assert_eq!(admitted.template.pod.service_account_name.as_deref(), Some("guests"));
-    assert_eq!(admitted.rank_map, map());
+    assert_eq!(admitted.rank_map, map(2));
     world.import.as_mut().unwrap().namespaces = vec!["*".into()];
     assert!(world.admit(&offer()).is_ok());
 }
@@ -198,6 +203,24 @@ fn room_is_promised_once() {
     assert!(world.admit(&second).is_ok(), "its own reservation does not stand in its way");
     world.ledger.cancel(&slot_key(&EAST.into(), &second, None));
     assert!(world.admit(&offer()).is_ok());
+}
+
+#[test]
+fn a_broker_that_asks_for_a_part_of_a_core_takes_that_part_of_a_node() {
+    let mut world = world();
+    world.nodes.remove("b");
+    let mut offer = offer_of_cores(1);
+    offer.size = 3;
+    let with_cpu = |cpu: &str| json!({"containers": [{"image": "app", "resources": {"requests": {"cpu": cpu}}}]});
+    let mut second = offer.clone();
+    second.root.namespace = "other".into();
+    world.import.as_mut().unwrap().namespaces = vec!["*".into()];
+    world.ledger.reserve(&slot_key(&EAST.into(), &second, None), &"south".into(), &second);
+    assert_eq!(world.admit(&offer).unwrap_err().reason, RejectionReason::NotEnoughCores, "3 of 4 cores are promised");
+    offer.template = with_cpu("300m");
+    assert!(world.admit(&offer).is_ok(), "and 900 thousandths fit on the last");
+    offer.template = with_cpu("600m");
+    assert_eq!(world.admit(&offer).unwrap_err().reason, RejectionReason::NotEnoughCores);
 }
 
 #[test]

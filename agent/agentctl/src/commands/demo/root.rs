@@ -2,7 +2,8 @@
 
 use kube::api::ObjectMeta;
 use tributary::api::minicluster::{
-    BurstCluster, Bursting, Container, FluxContainer, FluxSpec, MiniCluster, MiniClusterSpec,
+    Amount, BurstCluster, Bursting, Container, FluxContainer, FluxSpec, MiniCluster, MiniClusterSpec,
+    ResourceRequirements,
 };
 
 use super::ground;
@@ -28,7 +29,15 @@ pub(super) fn mini_cluster(peers: &[String], image: &str, view_image: Option<&st
         MiniClusterSpec {
             size: Some(SIZE),
             interactive: true,
-            containers: vec![Container { image: Some(image.to_owned()), ..Container::default() }],
+            // All of it has room on a laptop's cluster.
+            containers: vec![Container {
+                image: Some(image.to_owned()),
+                resources: ResourceRequirements {
+                    requests: [("cpu".to_owned(), Amount::Text("50m".into()))].into(),
+                    ..ResourceRequirements::default()
+                },
+                ..Container::default()
+            }],
             flux: FluxSpec {
                 container: FluxContainer { image: view_image.map(str::to_owned), ..FluxContainer::default() },
                 bursting: Bursting { clusters: BURSTS.iter().enumerate().map(burst).collect(), ..Bursting::default() },
