@@ -22,7 +22,7 @@ use tributary_tests::federation::SYSTEM;
 use tributary_tests::scenario::Place;
 
 use crate::clusters::Network;
-use crate::ground::{clusters, enter, in_lead, ranks_up, skip, until_up};
+use crate::ground::{clusters, enter, in_lead, pod, ranks_up, skip, until_up};
 
 const RELEASE: &str = "tributary";
 
@@ -218,9 +218,19 @@ async fn bursts_by_every_way(root: &Place, provider: &Place, mut spec: serde_jso
     })
     .await;
     // Its brokers find the new way when the old connection is gone.
+    let mut before = Vec::new();
     for index in [0, 1] {
-        let pod = crate::ground::pod(provider, "river-burst-0", index).await.unwrap();
-        provider.pods().delete(&pod.name_any(), &DeleteParams::default()).await.unwrap();
+        let old = pod(provider, "river-burst-0", index).await.unwrap();
+        provider.pods().delete(&old.name_any(), &DeleteParams::default()).await.unwrap();
+        before.push((index, old.uid()));
+    }
+    for (index, old) in before {
+        // Until then the ranks that are up are those of the old pods.
+        eventually(format!("index {index} has a new pod"), async || {
+            let now = pod(provider, "river-burst-0", index).await?;
+            if now.uid() == old { Err("the old one is there".to_owned()) } else { Ok(()) }
+        })
+        .await;
     }
     eventually("all brokers are up by the tunnel", async || {
         let up = ranks_up(root, "river").await?;

@@ -21,6 +21,15 @@ const POLL: Duration = Duration::from_millis(200);
 const LOOKS: u32 = 300;
 /// Ports of the examples; other ones are taken, for they may be in use.
 const PORTS: [u16; 8] = [7946, 7947, 7956, 7957, 8080, 8081, 8090, 8091];
+/// Files that pages name.
+const FOLDERS: [&str; 6] = [
+    "config/crd",
+    "examples/by-hand",
+    "examples/queue",
+    "examples/quickstart",
+    "examples/two-clusters",
+    "examples/without-helm",
+];
 
 /// Walks through all commands of pages, in a directory of its own.
 pub(crate) struct Walk {
@@ -54,7 +63,7 @@ impl Walk {
             token: String::new(),
             started: BTreeSet::new(),
         };
-        for folder in ["examples/two-clusters", "examples/without-helm", "examples/quickstart", "config/crd"] {
+        for folder in FOLDERS {
             let (from, to) = (repository().join(folder), walk.directory.path().join(folder));
             fs::create_dir_all(&to).unwrap();
             for file in fs::read_dir(from).unwrap() {
