@@ -141,6 +141,23 @@ fn a_wrong_value_is_refused_by_name() {
         "{cluster: {name: east}, volumes: {pathPrefixes: [data]}}",
         "{cluster: {name: east}, webhook: {port: 0}}",
         "{cluster: {name: east}, webhook: {certManager: {enabled: true}}}",
+        "{cluster: {name: east}, webhook: {port: 8081}}",
+        "{cluster: {name: east}, liveness: {heartbeatMillis: 10000, suspectMillis: 301}}",
+        "{cluster: {name: east}, liveness: {suspectMillis: 20000}}",
+        "{cluster: {name: east}, bursting: {leaseSeconds: 20}}",
+        "{cluster: {name: east}, bursting: {onDemandNamespaces: [Research]}}",
+        "{cluster: {name: east}, bursting: {onDemandNamespaces: [teaching]}, watchNamespaces: [research]}",
+        "{cluster: {name: east}, federation: {advertise: ['203.0.113.7:65536']}}",
+        "{cluster: {name: east}, federation: {identity: {validity: 5s}}}",
+        "{cluster: {name: east}, federation: {identity: {validity: 367d}}}",
+        "{cluster: {name: east}, federation: {tunnel: {ports: ''}}}",
+        "{cluster: {name: east}, federation: {tunnel: {ports: 99999-5}}}",
+        "{cluster: {name: east}, federation: {tunnel: {ports: 60000-65536}}}",
+        "{cluster: {name: east}, federation: {service: {nodePort: 65536}}}",
+        "{cluster: {name: east}, federation: {service: {nodePort: 30946, joinNodePort: 30946}}}",
+        "{cluster: {name: east}, metrics: {service: {enabled: false}, serviceMonitor: {enabled: true}}}",
+        "{cluster: {name: east}, podLabels: {app.kubernetes.io/name: mine}}",
+        "{cluster: {name: east}, commonLabels: {helm.sh/chart: mine}}",
     ] {
         let refusal = template("tributary", values).expect_err(values);
         let sentences: Vec<_> = refusal.lines().filter(|line| !line.is_empty() && !line.contains("--debug")).collect();
@@ -327,6 +344,42 @@ fn commands_run_in_pods_of_those_namespaces_alone_that_are_named() {
     let rule = serde_json::json!([{"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"]}]);
     assert_eq!(role["rules"], rule);
     assert!(!template("tributary", "{cluster: {name: east}}").unwrap().contains("pods/exec"));
+}
+
+/// Who makes the roles is one question, whether users get some is another one.
+#[test]
+fn each_role_is_there_where_its_value_asks_for_it() {
+    for (create, aggregate) in [(true, true), (true, false), (false, true), (false, false)] {
+        let values = format!(
+            "{{cluster: {{name: east}}, bursting: {{onDemandNamespaces: [research]}}, crds: {{enabled: false}}, \
+             rbac: {{create: {create}, aggregate: {aggregate}}}}}"
+        );
+        let rendered = objects(&template("tributary", &values).unwrap());
+        let of_agents =
+            ["ClusterRole/tributary", "ClusterRoleBinding/tributary", "Role/tributary", "RoleBinding/tributary"];
+        for name in of_agents.into_iter().chain(["Role/tributary-on-demand", "RoleBinding/tributary-on-demand"]) {
+            assert_eq!(rendered.contains_key(name), create, "{name}: create={create}, aggregate={aggregate}");
+        }
+        for name in ["view", "edit", "admin"].map(|role| format!("ClusterRole/tributary-{role}")) {
+            assert_eq!(rendered.contains_key(&name), aggregate, "{name}: create={create}, aggregate={aggregate}");
+        }
+    }
+}
+
+/// `agentctl burst cancel|retry` lists Bursts and annotates one and its MiniCluster, `rekey` annotates a MiniCluster.
+#[test]
+fn who_may_edit_a_namespace_may_do_there_what_agentctl_does() {
+    let rendered = objects(&template("tributary", "{cluster: {name: east}, crds: {enabled: false}}").unwrap());
+    let may = |role: &str, resource: &str, verb: &str| {
+        let rules = rendered[&format!("ClusterRole/tributary-{role}")]["rules"].as_array().unwrap().clone();
+        let has = |rule: &Value, key: &str, word: &str| rule[key].as_array().unwrap().iter().any(|one| one == word);
+        rules.iter().any(|rule| has(rule, "resources", resource) && has(rule, "verbs", verb))
+    };
+    for (resource, verb) in [("bursts", "patch"), ("miniclusters", "patch"), ("hostedbursts", "delete")] {
+        assert!(may("edit", resource, verb) && !may("view", resource, verb), "{verb} {resource}");
+    }
+    // Bursts are made by agents, and end with their roots.
+    assert!(!may("edit", "bursts", "create") && !may("edit", "bursts", "delete") && may("view", "bursts", "list"));
 }
 
 /// An owner that waits for its children's end: API servers with OwnerReferencesPermissionEnforcement let nobody make such

@@ -131,6 +131,83 @@ fn a_wrong_query_is_found() {
     assert_ne!(complaints("sum(").len(), 0);
 }
 
+/// Series that a query compares from below, and those whose absence it looks for. What is gone is not below anything: such
+/// a comparison is silent when the last agent is.
+fn below_and_absent(query: &str) -> (BTreeSet<String>, BTreeSet<String>) {
+    fn names(expression: &Expr, into: &mut BTreeSet<String>) {
+        match expression {
+            Expr::Aggregate(aggregate) => names(&aggregate.expr, into),
+            Expr::Unary(unary) => names(&unary.expr, into),
+            Expr::Binary(binary) => [&binary.lhs, &binary.rhs].iter().for_each(|side| names(side, into)),
+            Expr::Paren(paren) => names(&paren.expr, into),
+            Expr::Subquery(subquery) => names(&subquery.expr, into),
+            Expr::Call(call) => call.args.args.iter().for_each(|argument| names(argument, into)),
+            Expr::VectorSelector(selector) => into.extend(selector.name.clone()),
+            Expr::MatrixSelector(matrix) => into.extend(matrix.vs.name.clone()),
+            Expr::NumberLiteral(_) | Expr::StringLiteral(_) | Expr::Extension(_) => {}
+        }
+    }
+    fn walk(expression: &Expr, below: &mut BTreeSet<String>, absent: &mut BTreeSet<String>) {
+        match expression {
+            Expr::Binary(binary) => {
+                match binary.op.to_string().as_str() {
+                    "<" | "<=" | "==" => names(&binary.lhs, below),
+                    ">" | ">=" => names(&binary.rhs, below),
+                    _ => {}
+                }
+                walk(&binary.lhs, below, absent);
+                walk(&binary.rhs, below, absent);
+            }
+            Expr::Call(call) if call.func.name.starts_with("absent") => {
+                call.args.args.iter().for_each(|argument| names(argument, absent));
+            }
+            Expr::Call(call) => call.args.args.iter().for_each(|argument| walk(argument, below, absent)),
+            Expr::Paren(paren) => walk(&paren.expr, below, absent),
+            Expr::Unary(unary) => walk(&unary.expr, below, absent),
+            Expr::Aggregate(aggregate) => walk(&aggregate.expr, below, absent),
+            _ => {}
+        }
+    }
+    let (mut below, mut absent) = (BTreeSet::new(), BTreeSet::new());
+    walk(&parser::parse(query).unwrap(), &mut below, &mut absent);
+    (below, absent)
+}
+
+#[test]
+fn an_alert_on_too_little_fires_where_there_is_nothing() {
+    let (below, absent) = below_and_absent("sum by (cluster) (tributary_leader) < 1");
+    assert!(below.contains("tributary_leader") && absent.is_empty());
+    let (_, absent) = below_and_absent("sum(tributary_leader) < 1 or absent(tributary_leader)");
+    assert!(absent.contains("tributary_leader"));
+    let (below, _) = below_and_absent("sum(tributary_bursts) > 0");
+    assert!(below.is_empty());
+    let text = std::fs::read_to_string(charts().join("tributary/files/alerts.yaml")).unwrap();
+    let mut found = 0;
+    for alert in serde_saphyr::from_str::<Vec<Value>>(&text).unwrap() {
+        let (below, absent) = below_and_absent(alert["expr"].as_str().unwrap());
+        assert!(below.is_subset(&absent), "{}: silent when {below:?} is gone", alert["alert"]);
+        found += below.len();
+    }
+    assert!(found > 0, "no alert is of that kind any more");
+}
+
+#[test]
+fn the_page_of_symptoms_names_every_alert() {
+    let root = charts().parent().unwrap().to_owned();
+    let text = std::fs::read_to_string(charts().join("tributary/files/alerts.yaml")).unwrap();
+    let alerts: Vec<Value> = serde_saphyr::from_str(&text).unwrap();
+    let page = std::fs::read_to_string(root.join("src/guide/troubleshooting.md")).unwrap();
+    let (_, section) = page.split_once("## An alert fires\n").expect("the section that the alerts point to");
+    let rows = section.split("\n## ").next().unwrap().lines().filter_map(|line| line.strip_prefix("| `Tributary"));
+    let named: BTreeSet<_> = rows.map(|row| format!("Tributary{}", row.split('`').next().unwrap())).collect();
+    let shipped: BTreeSet<_> = alerts.iter().map(|alert| alert["alert"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(named, shipped);
+    for alert in &alerts {
+        let guide = &alert["annotations"]["guide"];
+        assert_eq!(guide, "src/guide/troubleshooting.md#an-alert-fires", "{}", alert["alert"]);
+    }
+}
+
 #[test]
 fn alerts_ask_for_what_there_is_and_say_what_to_do() {
     let text = std::fs::read_to_string(charts().join("tributary/files/alerts.yaml")).unwrap();

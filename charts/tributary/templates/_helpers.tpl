@@ -33,12 +33,16 @@ app.kubernetes.io/name: {{ include "tributary.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
-{{- define "tributary.labels" -}}
+{{- define "tributary.ownLabels" -}}
 {{ include "tributary.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: tributary
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{- define "tributary.labels" -}}
+{{ include "tributary.ownLabels" . }}
 {{- with .Values.commonLabels }}
 {{ toYaml . }}
 {{- end }}
@@ -59,16 +63,75 @@ annotations:
 {{- end -}}
 {{- end -}}
 
-{{- /* What no schema can say. */}}
+{{- /* What no schema can say. The agent and the API server would refuse these, too, but after the release is installed. */}}
 {{- define "tributary.check" -}}
 {{- $_ := required "cluster.name is required: the name of this cluster in the federation, e.g. --set cluster.name=east" .Values.cluster.name -}}
 {{- if and .Values.volumes.classes .Values.watchNamespaces -}}
 {{- fail "volumes.classes does not go with watchNamespaces: PersistentVolumes are of the whole cluster" -}}
 {{- end -}}
-{{- if eq (int .Values.federation.port) (int .Values.federation.join.port) -}}
+{{- if .Values.federation.enabled -}}
+{{- include "tributary.checkFederation" .Values.federation -}}
+{{- end -}}
+{{- include "tributary.checkTimes" . -}}
+{{- if gt (int .Values.bursting.graceSeconds) (int .Values.bursting.leaseSeconds) -}}
+{{- fail (printf "bursting.graceSeconds=%d is longer than bursting.leaseSeconds=%d: a burst would be given up before its loss counts" (int .Values.bursting.graceSeconds) (int .Values.bursting.leaseSeconds)) -}}
+{{- end -}}
+{{- if include "tributary.webhook" . -}}
+{{- $port := int .Values.webhook.port -}}
+{{- if or (eq $port 8080) (eq $port 8081) -}}
+{{- fail (printf "webhook.port=%d is the agent's own already: 8080 is for agentctl, 8081 for probes and metrics; 9443 is the default" $port) -}}
+{{- end -}}
+{{- if and .Values.webhook.certManager.enabled (not .Values.webhook.certManager.issuerRef) -}}
+{{- fail "webhook.certManager.issuerRef is required: the issuer that cert-manager shall use, e.g. {kind: ClusterIssuer, name: internal}" -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.metrics.serviceMonitor.enabled (not .Values.metrics.service.enabled) -}}
+{{- fail "metrics.serviceMonitor.enabled needs metrics.service.enabled: a ServiceMonitor finds the pods by that Service" -}}
+{{- end -}}
+{{- $own := include "tributary.ownLabels" . | fromYaml -}}
+{{- range $value, $labels := dict "commonLabels" .Values.commonLabels "podLabels" .Values.podLabels -}}
+{{- range $key, $_ := $labels -}}
+{{- if hasKey $own $key -}}
+{{- fail (printf "%s must not hold %s: the chart sets it, and the Deployment finds its pods by such labels" $value $key) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if .Values.watchNamespaces -}}
+{{- range .Values.bursting.onDemandNamespaces -}}
+{{- if not (has . (append $.Values.watchNamespaces $.Release.Namespace)) -}}
+{{- fail (printf "bursting.onDemandNamespaces: %s is not one of watchNamespaces, so no MiniCluster there is this agent's business: add it there, too" .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Of .Values.federation. */}}
+{{- define "tributary.checkFederation" -}}
+{{- if eq (int .port) (int .join.port) -}}
 {{- fail "federation.join.port is federation.port already: clusters that join come in by a port of its own" -}}
 {{- end -}}
-{{- if and (include "tributary.webhook" .) .Values.webhook.certManager.enabled (not .Values.webhook.certManager.issuerRef) -}}
-{{- fail "webhook.certManager.issuerRef is required: the issuer that cert-manager shall use, e.g. {kind: ClusterIssuer, name: internal}" -}}
+{{- $range := splitList "-" .tunnel.ports -}}
+{{- if or (gt (int (first $range)) (int (last $range))) (gt (int (last $range)) 65535) -}}
+{{- fail (printf "federation.tunnel.ports=%s is no range of ports: first-last, at most 65535, e.g. 20000-20999" .tunnel.ports) -}}
+{{- end -}}
+{{- if and .service.nodePort (eq (int .service.nodePort) (int .service.joinNodePort)) (ne .service.type "ClusterIP") -}}
+{{- fail "federation.service.joinNodePort is federation.service.nodePort already: a node port is one Service port's" -}}
+{{- end -}}
+{{- $unit := get (dict "s" 1 "m" 60 "h" 3600 "d" 86400) (regexFind ".$" .identity.validity) -}}
+{{- $seconds := mul (int64 (regexFind "^[0-9]+" .identity.validity)) $unit -}}
+{{- if or (lt $seconds 15) (gt $seconds 31622400) -}}
+{{- fail (printf "federation.identity.validity=%s is not between 15s and 366d" .identity.validity) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "tributary.checkTimes" -}}
+{{- $heartbeat := int .Values.liveness.heartbeatMillis -}}
+{{- $suspect := int .Values.liveness.suspectMillis -}}
+{{- $grace := int .Values.bursting.graceSeconds -}}
+{{- if le $suspect (mul 3 $heartbeat | int) -}}
+{{- fail (printf "liveness.suspectMillis=%d is not more than three heartbeats of %d ms: two that are lost would mark a peer; raise it, or lower liveness.heartbeatMillis" $suspect $heartbeat) -}}
+{{- end -}}
+{{- if ge (mul 3 $suspect | int) (mul 2000 $grace | int) -}}
+{{- fail (printf "liveness.suspectMillis=%d is not less than two thirds of bursting.graceSeconds=%d: a lost connection would not be replaced before something is concluded from its loss; lower it, or raise bursting.graceSeconds" $suspect $grace) -}}
 {{- end -}}
 {{- end -}}
