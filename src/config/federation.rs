@@ -75,12 +75,13 @@ pub struct JoinConfig {
 
 /// `[federation.tunnel]`: where this agent takes the connections of brokers that it hosts for peers, if their roots ask for
 /// a tunnel (`flux.bursting.network.type: Tunnel`).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TunnelConfig {
-    /// Address the agent listens on, at a TCP port per burst. `0.0.0.0`, the default, is every IPv4 address; `::` every
-    /// address of both families.
-    pub listen: IpAddr,
+    /// Address the agent listens on, at a TCP port per burst. Default: every address of the family at which pods reach the
+    /// agent, `::` (both families) where that is IPv6, and else `0.0.0.0`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<IpAddr>,
     /// Address at which pods reach this agent: the lead Services of bursts point to it. Default: the first of
     /// `federation.pod_ips`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,12 +89,6 @@ pub struct TunnelConfig {
     /// Ports it may take, as `first-last`, for a NetworkPolicy: one per burst. Default: any free port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ports: Option<String>,
-}
-
-impl Default for TunnelConfig {
-    fn default() -> Self {
-        Self { listen: Ipv4Addr::UNSPECIFIED.into(), address: None, ports: None }
-    }
 }
 
 impl TunnelConfig {
@@ -162,6 +157,21 @@ impl FederationConfig {
         hosts.map(|(host, _)| format!("{host}:{port}")).collect()
     }
 
+    /// Where pods reach this agent, and lead Services of bursts point to: as configured, else its pod's first address,
+    /// which is of the family that the cluster prefers.
+    pub fn tunnel_address(&self) -> Option<IpAddr> {
+        self.tunnel.address.or_else(|| self.pod_ips.first().copied())
+    }
+
+    /// Where this agent listens for the brokers that come there.
+    pub fn tunnel_listen(&self) -> IpAddr {
+        let everywhere = match self.tunnel_address() {
+            Some(IpAddr::V6(_)) => Ipv6Addr::UNSPECIFIED.into(),
+            _ => Ipv4Addr::UNSPECIFIED.into(),
+        };
+        self.tunnel.listen.unwrap_or(everywhere)
+    }
+
     pub(super) fn check(&self) -> Result<(), Box<ConfigError>> {
         check_addresses("federation.advertise", &self.advertise)?;
         check_addresses("federation.join.advertise", &self.join.advertise)?;
@@ -179,6 +189,13 @@ impl FederationConfig {
         }
         if let Some(text) = self.tunnel.ports.as_deref().filter(|text| range(text).is_none()) {
             return rejected("federation.tunnel.ports", format!("{text:?} is no range of ports, e.g. \"20000-20999\""));
+        }
+        if let (Some(listen), Some(IpAddr::V6(address))) = (self.tunnel.listen, self.tunnel_address())
+            && listen.is_ipv4()
+        {
+            let reason =
+                format!("{listen} is IPv4, and pods come to {address}: nobody would listen there; leave it out");
+            return rejected("federation.tunnel.listen", reason);
         }
         if overlap(self.join.listen, self.listen) {
             let reason =

@@ -88,6 +88,11 @@ fn errors_name_the_key_and_where_it_stands() {
             &[("TRIBUTARY__FEDERATION__POD_IPS", "10.0.0.7,here")],
             "federation.pod_ips: \"here\" is not an IP address",
         ),
+        (
+            "[cluster]\nname=\"a\"\n[federation]\npod_ips=\"fd00::7\"\ntunnel={listen=\"0.0.0.0\"}\n",
+            &[],
+            "federation.tunnel.listen: 0.0.0.0 is IPv4, and pods come to fd00::7",
+        ),
         ("[cluster\n", &[], "agent.toml"),
         ("[cluster]\nname=\"a\"\n[traces]\nendpoint=\"collector:4317\"\n", &[], "traces.endpoint: \"collector:4317\""),
         ("[cluster]\nname=\"a\"\n[liveness]\nheartbeat_millis=50\n", &[], "50 is not between 100 and 10000"),
@@ -125,4 +130,30 @@ fn an_identity_is_made_unless_another_one_is_meant_or_none() {
 fn a_missing_file_is_named() {
     let message = Config::load(Some(Path::new("no-such.toml"))).unwrap_err().to_string();
     assert!(message.contains("no-such.toml does not exist"), "{message}");
+}
+
+/// What the leader binds is what brokers of another pod reach at the address that lead Services point to: a connection is
+/// made to it, as far as this machine has the family.
+#[test]
+fn brokers_are_listened_for_where_lead_services_send_them() {
+    let cases = [
+        ("", "0.0.0.0"),
+        ("pod_ips = \"127.0.0.1\"", "0.0.0.0"),
+        ("pod_ips = \"127.0.0.1,::1\"", "0.0.0.0"),
+        ("pod_ips = \"::1\"", "::"),
+        ("pod_ips = \"::1,127.0.0.1\"", "::"),
+        ("pod_ips = \"127.0.0.1\"\ntunnel = { address = \"::1\" }", "::"),
+        ("pod_ips = \"127.0.0.1\"\ntunnel = { listen = \"127.0.0.1\" }", "127.0.0.1"),
+        ("pod_ips = \"127.0.0.1\"\ntunnel = { listen = \"::\" }", "::"),
+    ];
+    let has_six = std::net::TcpListener::bind("[::1]:0").is_ok();
+    for (text, expected) in cases {
+        let config = Config::from_toml(&format!("[cluster]\nname = \"a\"\n[federation]\n{text}\n")).unwrap();
+        let listen = config.federation.tunnel_listen();
+        assert_eq!(listen, expected.parse::<IpAddr>().unwrap(), "{text}");
+        let Some(address) = config.federation.tunnel_address().filter(|_| has_six) else { continue };
+        let listener = std::net::TcpListener::bind((listen, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::net::TcpStream::connect((address, port)).unwrap_or_else(|error| panic!("{text}: {address}: {error}"));
+    }
 }

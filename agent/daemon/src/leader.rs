@@ -2,7 +2,6 @@
 
 use std::future::pending;
 use std::io::ErrorKind;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -119,7 +118,7 @@ impl Leader {
             clock: parts.clock.clone(),
             traces: parts.traces.clone(),
             times: times(config.bursting),
-            address: own_address(config),
+            address: config.federation.tunnel_address(),
             grants: Arc::new(Granted(guests.clone())),
         });
         let (queueing, more) = Queueing::new(
@@ -165,11 +164,6 @@ impl Leader {
         term.spawn("the keeper of the webhook", self.federation.parts.webhook.clone().keep(term.stop()));
         term.spawn("the federation", self.federation.clone().run(epoch, term.stop()));
     }
-}
-
-/// Where pods reach this agent: as configured, else its pod's first address.
-fn own_address(config: &Config) -> Option<IpAddr> {
-    config.federation.tunnel.address.or_else(|| config.federation.pod_ips.first().copied())
 }
 
 /// The intervals of the sessions with peers.
@@ -259,14 +253,14 @@ impl Federation {
         };
         // What the sessions of a term before have said counts no more.
         self.bursting.forget();
-        let (tunnels, tunnel) = (self.bursting.tunnels(), &self.config.federation.tunnel);
+        let (tunnels, federation) = (self.bursting.tunnels(), &self.config.federation);
         let ports = Ports {
             tunnels: TunnelPorts {
                 outlets: tunnels.outlets(),
                 inlets: tunnels.inlets(),
                 listening: tunnels.listening(),
-                address: tunnel.listen,
-                ports: tunnel.ports(),
+                address: federation.tunnel_listen(),
+                ports: federation.tunnel.ports(),
                 metrics: self.carried.clone(),
             },
             outgoing: self.bursting.outgoing(),
