@@ -117,6 +117,12 @@ impl Config {
         Self::extract(&Figment::from(Serialized::defaults(Self::default())).merge(Toml::string(text)))
     }
 
+    /// What a text says, without a judgement of the whole: of a pod, whose environment adds to it.
+    pub fn as_written(text: &str) -> Result<Self, Box<ConfigError>> {
+        let figment = Figment::from(Serialized::defaults(Self::default())).merge(Toml::string(text));
+        figment.extract().map_err(|error| Box::new(ConfigError::from(error)))
+    }
+
     /// How long a blip may last before anything is concluded from it.
     pub fn grace(&self) -> Duration {
         Duration::from_secs(self.bursting.grace_seconds.into())

@@ -1,6 +1,6 @@
 //! What was found → findings. Pure. Here: the API server, the definitions, the agent and its rights.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -10,7 +10,7 @@ use tributary::api::crds;
 
 use super::report::{Report, Section};
 use super::rights::Right;
-use super::{Found, federation};
+use super::{Found, federation, webhook};
 
 /// The oldest Kubernetes that everything works with (DESIGN section 7).
 const OLDEST: (u32, u32) = (1, 33);
@@ -21,7 +21,7 @@ pub(super) const SKEW: SignedDuration = SignedDuration::from_secs(10);
 pub fn report(found: &Found) -> Report {
     let mut sections = vec![kubernetes(found)];
     if found.kubernetes.is_ok() {
-        sections.extend([definitions(found), agent(found), rights(found)]);
+        sections.extend([definitions(found), agent(found), rights(found), webhook::section(found)]);
         sections.extend(federation::sections(found));
     }
     Report::of(sections)
@@ -229,32 +229,47 @@ fn is_ready(pod: &k8s_openapi::api::core::v1::Pod) -> bool {
 fn rights(found: &Found) -> Section {
     let mut section = Section::new("rights");
     let what = "the agent's service account may do what the chart's roles say";
-    let answers = match &found.rights {
-        Ok(answers) if answers.is_empty() => return section,
-        Ok(answers) => answers,
-        Err(why) => {
-            section.unknown(what, why);
-            return section;
-        }
-    };
-    let missing: Vec<&Right> = answers.iter().filter(|(_, allowed)| !allowed).map(|(right, _)| right).collect();
-    let cluster: Vec<&&Right> = missing.iter().filter(|right| !right.own_namespace).collect();
-    let all = answers.iter().filter(|(right, _)| !right.own_namespace).count();
-    let list = |rights: &[&&Right]| rights.iter().take(5).map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    let hint = "helm upgrade, or bring the roles up to date with charts/tributary/files";
-    let own: Vec<&&Right> = missing.iter().filter(|right| right.own_namespace).collect();
-    if !own.is_empty() {
-        section.fails(format!("{what}, in {}", found.namespace), format!("not: {}", list(&own)), hint);
+    if !found.agents.as_ref().is_ok_and(|pods| !pods.is_empty()) {
+        return section;
     }
-    match cluster.len() {
-        0 => section.passed(what, format!("{} rights", answers.len() - own.len())),
-        // Installed for some namespaces only, by Roles there.
-        some if some * 2 > all => section.warns(
-            what,
-            "not in the whole cluster",
-            "this is as it should be if the agent is installed for some namespaces only",
-        ),
-        _ => section.fails(what, format!("not: {}", list(&cluster)), hint),
+    if let Err(why) = &found.scope {
+        section.unknown(what, format!("it is not known where the agent works: {why}"));
+        return section;
+    }
+    let mut places: BTreeMap<&str, Vec<&(Right, bool)>> = BTreeMap::new();
+    match &found.rights {
+        Ok(answers) => answers.iter().for_each(|one| places.entry(&one.0.namespace).or_default().push(one)),
+        Err(why) => section.unknown(what, why),
+    }
+    for (place, answers) in places {
+        let what =
+            format!("{what} {}", if place.is_empty() { "in the whole cluster".into() } else { format!("in {place}") });
+        let missing: Vec<String> = answers.iter().filter(|(_, may)| !may).map(|(right, _)| right.to_string()).collect();
+        let (kind, suffix) = if place.is_empty() { ("ClusterRoleBinding", "") } else { ("RoleBinding", " there") };
+        match missing.len() {
+            0 => section.passed(what, format!("{} rights", answers.len())),
+            all if all == answers.len() => section.fails(
+                what,
+                format!("none of {all} rights"),
+                format!("is the agent's {kind}{suffix}? helm upgrade makes it anew, unless rbac.create is false"),
+            ),
+            some => {
+                let more = if some > 5 { format!(" and {} more", some - 5) } else { String::new() };
+                section.fails(
+                    what,
+                    format!("not: {}{more}", missing[..some.min(5)].join(", ")),
+                    "helm upgrade, or bring the roles up to date with charts/tributary/files",
+                );
+            }
+        }
+    }
+    let refused = found.on_demand.iter().flatten().filter(|(_, may)| !may).map(|(right, _)| right.namespace.as_str());
+    for namespace in refused.collect::<BTreeSet<_>>() {
+        section.warns(
+            format!("the agent may read the queues of brokers in {namespace}, whose bursts run on demand"),
+            "it may not run commands in pods there: such bursts stay asleep",
+            format!("bursting.onDemandNamespaces of the chart has to name {namespace}"),
+        );
     }
     section
 }

@@ -1,12 +1,13 @@
 //! Reads what is judged. Everything may fail but for the kubeconfig itself: that something cannot be read is a finding.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 use futures::{StreamExt, stream};
 use http_body_util::BodyExt;
 use jiff::Timestamp;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ListParams, PostParams};
 use kube::client::Body;
@@ -15,8 +16,9 @@ use serde::de::DeserializeOwned;
 use tributary::admin::{self, FederationStatus};
 use tributary::api::minicluster::MiniCluster;
 use tributary::clock::{Clock, SystemClock};
+use tributary::config::Config;
 
-use super::rights::{self, Right};
+use super::rights::{self, Right, Scope};
 use super::{Found, Seen};
 use crate::cli::Target;
 use crate::commands::acquaintance;
@@ -26,6 +28,8 @@ use crate::kubernetes;
 
 /// Groups of our definitions.
 const GROUPS: [&str; 2] = ["flux-framework.org", "tributary.dev"];
+/// Where the chart writes the configuration of agents.
+const CONFIGURATION: &str = "tributary.toml";
 /// Questions about rights at a time.
 const AT_A_TIME: usize = 16;
 
@@ -54,7 +58,12 @@ pub(in crate::commands) async fn look(target: &Target) -> Result<Found> {
         list::<MiniCluster>(&client, all, &everything),
         list(&client, all, &everything),
     );
-    let rights = rights(&client, namespace, agents.as_ref().ok().map(Vec::as_slice).unwrap_or_default()).await;
+    let pods = agents.as_ref().ok().map(Vec::as_slice).unwrap_or_default();
+    let scope = scope(&client, namespace, pods).await;
+    let needed = scope.as_ref().map(|scope| rights::needed(scope, namespace)).unwrap_or_default();
+    let rights = allowed(&client, namespace, pods, needed).await;
+    let needed = on_demand(roots.as_ref().ok().map(Vec::as_slice).unwrap_or_default());
+    let on_demand = allowed(&client, namespace, pods, needed).await;
     Ok(Found {
         now,
         namespace: namespace.clone(),
@@ -64,7 +73,9 @@ pub(in crate::commands) async fn look(target: &Target) -> Result<Found> {
         agents,
         leader,
         federation,
+        scope,
         rights,
+        on_demand,
         card,
         services,
         slices,
@@ -89,7 +100,9 @@ fn nothing(now: Timestamp, namespace: &str, kubernetes: Seen<(u32, u32, String)>
         agents: unseen(),
         leader: unseen(),
         federation: unseen(),
+        scope: unseen(),
         rights: unseen(),
+        on_demand: unseen(),
         card: unseen(),
         services: unseen(),
         slices: unseen(),
@@ -135,14 +148,36 @@ async fn federation(target: &Target) -> Seen<FederationStatus> {
     read.await.map_err(|failure| failure.line())
 }
 
-async fn namespaces(client: &Client) -> Seen<std::collections::BTreeSet<String>> {
+async fn namespaces(client: &Client) -> Seen<BTreeSet<String>> {
     let api: Api<Namespace> = Api::all(client.clone());
     let all = api.list_metadata(&ListParams::default()).await.map_err(|error| chain(&error))?;
     Ok(all.items.iter().map(ResourceExt::name_any).collect())
 }
 
-/// What the agents' service account may do. Asking writes nothing: the API server stores no reviews.
-async fn rights(client: &Client, namespace: &str, agents: &[Pod]) -> Seen<Vec<(Right, bool)>> {
+/// Where agents work: of the configuration that their pods mount. Without pods of theirs nothing is known.
+async fn scope(client: &Client, namespace: &str, agents: &[Pod]) -> Seen<Scope> {
+    let volumes = agents.iter().filter_map(|pod| pod.spec.as_ref()?.volumes.as_ref()).flatten();
+    let Some(name) = volumes.filter_map(|volume| Some(volume.config_map.as_ref()?.name.clone())).next() else {
+        return Err("the agents' pods mount no ConfigMap".to_owned());
+    };
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let map = api.get(&name).await.map_err(|error| chain(&error))?;
+    let text = map.data.unwrap_or_default().remove(CONFIGURATION);
+    let text = text.ok_or_else(|| format!("ConfigMap {name} has no {CONFIGURATION}"))?;
+    let config = Config::as_written(&text).map_err(|error| chain(&error))?;
+    Ok(Scope::of(&config, namespace))
+}
+
+/// What is needed to read the queues of MiniClusters whose bursts run on demand.
+fn on_demand(roots: &[MiniCluster]) -> Vec<Right> {
+    let asks =
+        |root: &&MiniCluster| root.spec.flux.bursting.clusters.iter().any(|cluster| cluster.on_demand().is_some());
+    let namespaces: BTreeSet<String> = roots.iter().filter(asks).filter_map(ResourceExt::namespace).collect();
+    namespaces.iter().flat_map(|namespace| rights::on_demand(namespace)).collect()
+}
+
+/// Which of these the agents' service account may do. Asking writes nothing: the API server stores no reviews.
+async fn allowed(client: &Client, namespace: &str, agents: &[Pod], needed: Vec<Right>) -> Seen<Vec<(Right, bool)>> {
     let account = agents.iter().find_map(|pod| pod.spec.as_ref()?.service_account_name.clone());
     let Some(account) = account else { return Ok(Vec::new()) };
     let user = format!("system:serviceaccount:{namespace}:{account}");
@@ -160,7 +195,7 @@ async fn rights(client: &Client, namespace: &str, agents: &[Pod]) -> Seen<Vec<(R
             resource: text(&right.resource),
             subresource: text(&right.subresource),
             name: text(&right.name),
-            namespace: right.own_namespace.then(|| namespace.to_owned()),
+            namespace: text(&right.namespace),
             ..ResourceAttributes::default()
         };
         let spec = SubjectAccessReviewSpec {
@@ -175,7 +210,7 @@ async fn rights(client: &Client, namespace: &str, agents: &[Pod]) -> Seen<Vec<(R
             Ok((right, answer.status.is_some_and(|status| status.allowed)))
         }
     };
-    let answers: Vec<Seen<(Right, bool)>> = stream::iter(rights::needed()).map(ask).buffered(AT_A_TIME).collect().await;
+    let answers: Vec<Seen<(Right, bool)>> = stream::iter(needed).map(ask).buffered(AT_A_TIME).collect().await;
     answers.into_iter().collect()
 }
 

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `look` | reads what is judged | yes |
 //! | [`judge`] | what was found → findings: API server, definitions, agent, rights | no |
+//! | [`webhook`] | the same: who converts MiniClusters | no |
 //! | [`federation`] | the same: identity, entrance, peers, policy, bursts | no |
 //! | [`report`] | the document, and its text for people | no |
 
@@ -14,6 +15,7 @@ pub mod report;
 mod rights;
 #[cfg(test)]
 mod tests;
+mod webhook;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -30,7 +32,7 @@ use tributary::api::peer::ClusterPeer;
 
 pub(in crate::commands) use self::look::look;
 use self::report::Report;
-use self::rights::Right;
+use self::rights::{Right, Scope};
 use crate::cli::{self, Target};
 use crate::document;
 use crate::error::{Failure, Result};
@@ -61,8 +63,12 @@ pub struct Found {
     pub leader: Seen<std::result::Result<String, String>>,
     /// What the leader says of itself and of its peers.
     pub federation: Seen<FederationStatus>,
-    /// What the agents may do, of what they need.
+    /// Where the agents work, and what they do besides.
+    pub scope: Seen<Scope>,
+    /// What the agents may do, of what they need; none: no pod is theirs.
     pub rights: Seen<Vec<(Right, bool)>>,
+    /// The same of what bursts on demand need.
+    pub on_demand: Seen<Vec<(Right, bool)>>,
     /// What the cluster says of itself; `None`: nothing.
     pub card: Seen<Option<ClusterCard>>,
     /// Services of the agent's namespace.

@@ -1,11 +1,16 @@
 //! The rights that an agent needs: those of the chart, word for word.
 
 use serde::Deserialize;
+use tributary::config::Config;
 
 /// What the chart gives agents in the whole cluster.
 const CLUSTER: &str = include_str!("../../../../../charts/tributary/files/cluster-rules.yaml");
 /// What it gives them where they work: everywhere, unless in some namespaces only.
 const WATCHED: &str = include_str!("../../../../../charts/tributary/files/watched-rules.yaml");
+/// What it gives them besides, where MiniClusters may have volumes made.
+const VOLUMES: &str = include_str!("../../../../../charts/tributary/files/volumes-rules.yaml");
+/// What it gives them besides, where they convert MiniClusters.
+const WEBHOOK: &str = include_str!("../../../../../charts/tributary/files/webhook-rules.yaml");
 /// What it gives them in their own namespace.
 const NAMESPACE: &str = include_str!("../../../../../charts/tributary/files/namespace-rules.yaml");
 
@@ -22,13 +27,13 @@ pub struct Right {
     pub subresource: String,
     /// The object, or empty for all.
     pub name: String,
-    /// Only in the agent's own namespace.
-    pub own_namespace: bool,
+    /// The namespace in which it is needed, or empty: in the whole cluster.
+    pub namespace: String,
 }
 
 impl std::fmt::Display for Right {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { verb, group, resource, subresource, name, own_namespace: _ } = self;
+        let Self { verb, group, resource, subresource, name, namespace: _ } = self;
         write!(f, "{verb} {resource}")?;
         for (separator, part) in [(".", group), ("/", subresource), (" ", name)] {
             if !part.is_empty() {
@@ -39,14 +44,59 @@ impl std::fmt::Display for Right {
     }
 }
 
-/// Every right that the chart gives.
-pub(super) fn needed() -> Vec<Right> {
-    let mut rights = of(CLUSTER, false);
-    rights.extend(of(WATCHED, false));
-    rights.extend(of(NAMESPACE, true));
+/// Where an agent works, and what it does besides: of its configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scope {
+    /// The namespaces, its own among them; none: the whole cluster.
+    pub namespaces: Vec<String>,
+    /// It makes volumes.
+    pub volumes: bool,
+    /// It converts MiniClusters for the API server.
+    pub converts: bool,
+}
+
+impl Scope {
+    /// Of the agent of this namespace.
+    pub fn of(config: &Config, namespace: &str) -> Self {
+        let mut namespaces = config.kubernetes.watch_namespaces.clone();
+        if !namespaces.is_empty() {
+            namespaces.push(namespace.to_owned());
+            namespaces.sort();
+            namespaces.dedup();
+        }
+        Self { namespaces, volumes: config.volumes.is_on(), converts: config.webhook.listen.is_some() }
+    }
+}
+
+/// Every right that the chart gives an agent that works so, in this namespace of its own.
+pub(super) fn needed(scope: &Scope, own: &str) -> Vec<Right> {
+    let mut rights = of(CLUSTER, "");
+    let everywhere = [String::new()];
+    let places = if scope.namespaces.is_empty() { &everywhere[..] } else { &scope.namespaces };
+    places.iter().for_each(|place| rights.extend(of(WATCHED, place)));
+    if scope.volumes {
+        rights.extend(of(VOLUMES, ""));
+    }
+    if scope.converts {
+        rights.extend(of(WEBHOOK, ""));
+    }
+    rights.extend(of(NAMESPACE, own));
     rights.sort();
     rights.dedup();
     rights
+}
+
+/// What the queue of a lead broker is read with, in the namespace of a MiniCluster with bursts on demand.
+pub(super) fn on_demand(namespace: &str) -> Vec<Right> {
+    let right = |verb: &str| Right {
+        verb: verb.to_owned(),
+        group: String::new(),
+        resource: "pods".to_owned(),
+        subresource: "exec".to_owned(),
+        name: String::new(),
+        namespace: namespace.to_owned(),
+    };
+    ["get", "create"].map(right).to_vec()
 }
 
 #[derive(Deserialize)]
@@ -59,7 +109,7 @@ struct Rule {
     resource_names: Vec<String>,
 }
 
-fn of(rules: &str, own_namespace: bool) -> Vec<Right> {
+fn of(rules: &str, namespace: &str) -> Vec<Right> {
     // Names are put in by helm; without them the rule is for all.
     let plain: String = rules.lines().filter(|line| !line.contains("{{")).map(|line| format!("{line}\n")).collect();
     let rules: Vec<Rule> = serde_saphyr::from_str(&plain).expect("the chart's rules are rules");
@@ -77,7 +127,7 @@ fn of(rules: &str, own_namespace: bool) -> Vec<Right> {
                             resource: resource.to_owned(),
                             subresource: subresource.to_owned(),
                             name: name.clone(),
-                            own_namespace,
+                            namespace: namespace.to_owned(),
                         });
                     }
                 }
@@ -91,21 +141,54 @@ fn of(rules: &str, own_namespace: bool) -> Vec<Right> {
 mod tests {
     use super::*;
 
+    fn texts(scope: &Scope) -> Vec<String> {
+        let text = |right: &Right| format!("{}: {right}", right.namespace);
+        needed(scope, "tributary-system").iter().map(text).collect()
+    }
+
     #[test]
     fn the_charts_rules_are_read() {
-        let rights: Vec<_> = needed().iter().map(ToString::to_string).collect();
+        let rights = texts(&Scope::default());
         for known in [
-            "watch miniclusters.flux-framework.org",
-            "patch miniclusters.flux-framework.org/status",
-            "list resourcequotas",
+            ": watch miniclusters.flux-framework.org",
+            ": patch miniclusters.flux-framework.org/status",
+            ": list resourcequotas",
+            "tributary-system: watch secrets",
         ] {
             assert!(rights.iter().any(|right| right == known), "{known}: {rights:?}");
         }
-        let everywhere = of(CLUSTER, false);
-        assert!(
-            !everywhere
-                .iter()
-                .any(|right| right.resource == "secrets" && ["list", "watch"].contains(&right.verb.as_str()))
+        let secrets = of(CLUSTER, "").into_iter().find(|right| right.resource == "secrets");
+        assert_eq!(secrets, None);
+    }
+
+    /// Each file of rules is somebody's: a new one has to be asked for here, too.
+    #[test]
+    fn every_file_of_rules_of_the_chart_is_asked_for() {
+        let files = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts/tributary/files");
+        let names = std::fs::read_dir(files).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut named: Vec<_> = names.filter(|name| name.ends_with("-rules.yaml")).collect();
+        named.sort();
+        let known = ["cluster", "namespace", "volumes", "watched", "webhook"].map(|name| format!("{name}-rules.yaml"));
+        assert_eq!(named, known);
+    }
+
+    #[test]
+    fn what_is_needed_follows_where_the_agent_works_and_what_it_does() {
+        let text = "[cluster]\nname = \"east\"\n[kubernetes]\nwatch_namespaces = [\"research\"]\n";
+        let some = Scope::of(&Config::from_toml(text).unwrap(), "tributary-system");
+        assert_eq!(some.namespaces, ["research", "tributary-system"]);
+        let rights = texts(&some);
+        let has = |rights: &[String], text: &str| rights.iter().any(|right| right == text);
+        assert!(has(&rights, "research: create jobs.batch") && has(&rights, "tributary-system: create jobs.batch"));
+        assert!(!has(&rights, ": create jobs.batch") && has(&rights, ": list nodes"));
+
+        let (patch, create) = (
+            ": patch customresourcedefinitions.apiextensions.k8s.io miniclusters.flux-framework.org",
+            ": create persistentvolumes",
         );
+        let plain = texts(&Scope::default());
+        assert!(!has(&plain, patch) && !has(&plain, create));
+        let more = texts(&Scope { volumes: true, converts: true, ..Scope::default() });
+        assert!(has(&more, patch) && has(&more, create), "{more:?}");
     }
 }

@@ -1,5 +1,7 @@
 //! Situations of a cluster and of its federation, and what is said of them.
 
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tributary::admin::{ClusterRow, ClusterStatus, FederationStatus, IdentityRow, PeerRow};
@@ -9,6 +11,7 @@ use tributary::contract::PeerState;
 
 use super::judge::report;
 use super::report::{Outcome, Report, text};
+use super::rights::Scope;
 use super::{Found, rights};
 
 fn of<T: DeserializeOwned>(value: Value) -> T {
@@ -19,6 +22,12 @@ fn at(text: &str) -> jiff::Timestamp {
     text.parse().unwrap()
 }
 
+/// Of a Service.
+fn slice(service: &str, ready: Value) -> EndpointSlice {
+    of(json!({"metadata": {"name": service, "labels": {"kubernetes.io/service-name": service}}, "addressType": "IPv4",
+        "endpoints": [{"addresses": ["10.0.1.7"], "conditions": {"ready": ready}}]}))
+}
+
 const NOW: &str = "2026-01-01T12:00:00Z";
 
 /// A cluster where all is well, with one connected peer that may place bursts.
@@ -27,8 +36,15 @@ fn well() -> Found {
     let definitions = crds().into_iter().map(|crd| {
         let mut value = serde_json::to_value(crd).unwrap();
         value["status"] = json!({"conditions": [{"type": "Established", "status": "True"}]});
+        if value["metadata"]["name"] == "miniclusters.flux-framework.org" {
+            value["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
+                "conversionReviewVersions": ["v1"],
+                "clientConfig": {"caBundle": "UEVN", "service": {"namespace": "tributary-system", "name": "tributary-webhook"}},
+            }});
+        }
         of(value)
     });
+    let scope = Scope { converts: true, ..Scope::default() };
     let pod = |name: &str| {
         of(json!({"metadata": {"name": name}, "spec": {"containers": [], "serviceAccountName": "tributary"},
             "status": {"conditions": [{"type": "Ready", "status": "True"}]}}))
@@ -76,14 +92,16 @@ fn well() -> Found {
                 ClusterRow { name: "west".into(), peer: Some(peer), status: Some(cluster("west")), error: None },
             ],
         }),
-        rights: Ok(rights::needed().into_iter().map(|right| (right, true)).collect()),
+        rights: Ok(rights::needed(&scope, "tributary-system").into_iter().map(|right| (right, true)).collect()),
+        scope: Ok(scope),
+        on_demand: Ok(rights::on_demand("flux").into_iter().map(|right| (right, true)).collect()),
         card: Ok(Some(card)),
-        services: Ok(vec![of(json!({"metadata": {"name": "tributary-federation"}, "spec": {"type": "NodePort",
-            "ports": [{"name": "federation", "port": 7946, "protocol": "UDP", "nodePort": 30946}]}}))]),
-        slices: Ok(vec![of(
-            json!({"metadata": {"name": "s", "labels": {"kubernetes.io/service-name": "tributary-federation"}},
-            "addressType": "IPv4", "endpoints": [{"addresses": ["10.0.1.7"]}]}),
-        )]),
+        services: Ok(vec![
+            of(json!({"metadata": {"name": "tributary-federation"}, "spec": {"type": "NodePort",
+                "ports": [{"name": "federation", "port": 7946, "protocol": "UDP", "nodePort": 30946}]}})),
+            of(json!({"metadata": {"name": "tributary-webhook"}, "spec": {"ports": [{"port": 443}]}})),
+        ]),
+        slices: Ok(vec![slice("tributary-federation", json!(true)), slice("tributary-webhook", json!(true))]),
         peers: Ok(vec![of(
             json!({"metadata": {"name": "west"}, "spec": {"import": {"namespaces": ["flux"], "maxBrokers": 64}},
             "status": {"connected": true}}),
@@ -132,6 +150,10 @@ fn every_trouble_has_a_line_and_a_hint() {
     fn peer(found: &mut Found) -> &mut PeerRow {
         found.federation.as_mut().unwrap().clusters[1].peer.as_mut().unwrap()
     }
+    fn mini_clusters(found: &mut Found) -> &mut CustomResourceDefinition {
+        let mut all = found.definitions.as_mut().unwrap().iter_mut();
+        all.find(|crd| crd.spec.names.plural == "miniclusters").unwrap()
+    }
     let cases: Vec<(&str, bool, Change)> = vec![
         ("no API server", false, |found| found.kubernetes = Err("connection refused".into())),
         ("an old API server", false, |found| found.kubernetes = Ok((1, 31, "v1.31.2".into()))),
@@ -164,14 +186,29 @@ fn every_trouble_has_a_line_and_a_hint() {
         ("one replica", true, |found| drop(found.agents.as_mut().unwrap().pop())),
         ("another version", false, |found| own(found).version = "7.0.1".into()),
         ("a right is missing", false, |found| found.rights.as_mut().unwrap()[3].1 = false),
-        ("installed for some namespaces", true, |found| {
-            found
-                .rights
-                .as_mut()
-                .unwrap()
-                .iter_mut()
-                .filter(|(right, _)| !right.own_namespace)
-                .for_each(|(_, allowed)| *allowed = false);
+        ("the ClusterRoleBinding is gone", false, |found| {
+            let everywhere = found.rights.as_mut().unwrap().iter_mut().filter(|(right, _)| right.namespace.is_empty());
+            everywhere.for_each(|(_, allowed)| *allowed = false);
+        }),
+        ("a Role of some namespaces is gone", false, |found| {
+            let namespaces = vec!["research".to_owned(), "teaching".to_owned()];
+            let scope = Scope { namespaces, ..Scope::default() };
+            let needed = rights::needed(&scope, &found.namespace).into_iter();
+            found.rights = Ok(needed.map(|right| (right.clone(), right.namespace != "teaching")).collect());
+            found.scope = Ok(scope);
+        }),
+        ("a queue cannot be read", true, |found| {
+            found.on_demand.as_mut().unwrap().iter_mut().for_each(|(_, allowed)| *allowed = false);
+        }),
+        ("the configuration cannot be read", true, |found| found.scope = Err("configmaps is forbidden".into())),
+        ("nobody converts", false, |found| mini_clusters(found).spec.conversion = None),
+        ("a webhook that cannot be believed", false, |found| {
+            let webhook = mini_clusters(found).spec.conversion.as_mut().unwrap().webhook.as_mut().unwrap();
+            webhook.client_config.as_mut().unwrap().ca_bundle = None;
+        }),
+        ("a webhook without a Service", false, |found| drop(found.services.as_mut().unwrap().pop())),
+        ("a webhook with nobody behind it", false, |found| {
+            found.slices.as_mut().unwrap()[1] = slice("tributary-webhook", json!(false));
         }),
         ("rights cannot be asked for", true, |found| found.rights = Err("subjectaccessreviews is forbidden".into())),
         ("no certificate", false, |found| own(found).identity = None),
