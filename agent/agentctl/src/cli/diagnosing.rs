@@ -39,7 +39,7 @@ Examples:
 Nothing is written, and nothing is tried: objects, ranks and placement come from the functions that the agents use. What
 was not looked at is said. The exit code is 1 if something stands against it.")]
 pub struct Plan {
-    /// File with MiniClusters, a directory of such files, or - for standard input (repeatable)
+    /// File with MiniClusters and FluxJobs, a directory of such files, or - for standard input (repeatable)
     #[arg(short, long = "filename", value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
     /// Look at a peer's cluster too, by a context of the kubeconfig: its import policy, quotas and nodes (repeatable)

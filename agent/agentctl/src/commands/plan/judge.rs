@@ -6,6 +6,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PodTemplateSpec, ResourceQuota};
 use kube::ResourceExt;
 use tributary::api::burst::Burst;
+use tributary::api::flux_setup::FluxSetup;
 use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::labels::BOOT;
 use tributary::api::minicluster::{MiniCluster, UpdatePolicy};
@@ -20,9 +21,12 @@ use tributary::bursting::root::offer;
 use tributary::bursting::root::place::{self, Claimed, Wish};
 use tributary::contract::{DesiredBurst, PeerName, Rejection, RejectionReason};
 use tributary::flux::RankMap;
+use tributary::queue::job;
+use tributary::queue::room::Room;
 use tributary::render::{Boot, Context, Rendered, differences, render};
 
 use super::manifest::{Declared, Manifest};
+use super::queue;
 use super::report::{ChargeRow, ClusterPlan, MiniClusterPlan, Problem, Recipient, Refusal, Report};
 use super::sides::{self, Side};
 use crate::hints;
@@ -38,6 +42,8 @@ pub(super) struct Known {
     pub(super) existing: BTreeMap<SlotKey, Existing>,
     /// Quotas by namespace.
     pub(super) quotas: BTreeMap<String, Vec<ResourceQuota>>,
+    /// The FluxSetup that counts in a namespace, if there is one; a namespace that is not here: not known.
+    pub(super) setups: BTreeMap<String, Option<FluxSetup>>,
     /// Namespaces that do not exist.
     pub(super) no_namespaces: Vec<String>,
     /// The peers; `None`: not known.
@@ -77,8 +83,8 @@ pub(super) struct Inside {
 
 /// Plans everything that a manifest declares, one after the other: what one takes is not there for the next.
 pub(super) fn plan(manifest: &Manifest, known: &Known) -> Report {
-    let mut claimed = BTreeMap::new();
-    let mini_clusters: Vec<_> = manifest.mini_clusters.iter().map(|one| of(one, known, &mut claimed)).collect();
+    let mut taken = Taking::default();
+    let mini_clusters: Vec<_> = manifest.mini_clusters.iter().map(|one| of(one, known, &mut taken)).collect();
     let fits = |cluster: &ClusterPlan| cluster.refusal.is_none() && cluster.charges.iter().all(|charge| charge.fits);
     Report {
         possible: mini_clusters.iter().all(|plan| plan.problems.is_empty() && plan.clusters.iter().all(fits)),
@@ -88,10 +94,24 @@ pub(super) fn plan(manifest: &Manifest, known: &Known) -> Report {
     }
 }
 
-fn of(declared: &Declared, known: &Known, claimed: &mut BTreeMap<PeerName, Claimed>) -> MiniClusterPlan {
+/// What the manifest takes so far.
+#[derive(Default)]
+struct Taking {
+    /// Of peers.
+    claimed: BTreeMap<PeerName, Claimed>,
+    /// Of the quotas of FluxSetups, by namespace.
+    queued: BTreeMap<String, Room>,
+}
+
+fn of(declared: &Declared, known: &Known, taking: &mut Taking) -> MiniClusterPlan {
     let mut object = declared.object.clone();
     let namespace = object.namespace().unwrap_or_else(|| known.namespace.clone());
     let name = object.name_any();
+    let setup = known.setups.get(&namespace);
+    let longest = setup.and_then(Option::as_ref).and_then(|setup| setup.spec.max_duration_seconds);
+    if let Some(made) = declared.job.as_deref().and_then(|wanted| job::mini_cluster(wanted, longest).ok()) {
+        object.spec = made.spec;
+    }
     object.metadata.namespace = Some(namespace.clone());
     let existing = known.existing.get(&(namespace.clone(), name.clone())).cloned().unwrap_or_default();
     if let Some(there) = &existing.mini_cluster {
@@ -101,6 +121,7 @@ fn of(declared: &Declared, known: &Known, claimed: &mut BTreeMap<PeerName, Claim
     let mut plan = MiniClusterPlan {
         namespace: namespace.clone(),
         name: name.clone(),
+        flux_job: declared.job.is_some(),
         problems: declared.problems.clone(),
         ..MiniClusterPlan::default()
     };
@@ -122,6 +143,19 @@ fn of(declared: &Declared, known: &Known, claimed: &mut BTreeMap<PeerName, Claim
         }
     };
     plan.change = change(&object, &existing, &rendered);
+    // What runs stands in no line.
+    if existing.job.is_none() && !object.spec.suspend {
+        match (setup, declared.job.as_deref()) {
+            (Some(Some(setup)), wanted) => {
+                let taken = taking.queued.entry(namespace.clone()).or_default();
+                let (stands, problems) = queue::stands(&object.spec, wanted, setup, taken);
+                plan.queue = Some(stands);
+                plan.problems.extend(problems);
+            }
+            (Some(None), Some(_)) => plan.problems.push(queue::nobody_grants(&namespace)),
+            _ => {}
+        }
+    }
     plan.notes = rendered.unsupported.iter().map(|field| format!("accepted, but without effect: {field}")).collect();
     plan.rank_map_digest = Some(rendered.rank_map.digest().to_string());
     let own = known.cluster.clone().unwrap_or_else(|| "(here)".to_owned());
@@ -134,7 +168,7 @@ fn of(declared: &Declared, known: &Known, claimed: &mut BTreeMap<PeerName, Claim
     let secret = tributary::render::secret::secret_name(&name, &object.spec);
     plan.recipients.push(Recipient { cluster: own, secret, reason: "the root".to_owned() });
     for burst in &bursts {
-        let cluster = burst_side(burst, &rendered.rank_map, known, claimed);
+        let cluster = burst_side(burst, &rendered.rank_map, known, &mut taking.claimed);
         if let (Some(peer), None) = (&cluster.cluster, &cluster.refusal) {
             let reason = format!("hosts {}; it gets it once it has accepted", cluster.slot);
             plan.recipients.push(Recipient { cluster: peer.clone(), secret: names::curve(&cluster.slot), reason });

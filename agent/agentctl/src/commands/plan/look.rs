@@ -11,6 +11,7 @@ use kube::api::{Api, ListParams};
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tributary::admin::{self, PeerRow};
+use tributary::api::flux_setup::FluxSetup;
 use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::names;
@@ -22,6 +23,7 @@ use tributary::contract::{Capacity, PeerName, PeerState};
 
 use super::judge::{Existing, Inside, Known};
 use super::manifest::Manifest;
+use super::queue;
 use crate::cli::{self, Target};
 use crate::commands::acquaintance;
 use crate::connect::Agent;
@@ -51,7 +53,7 @@ pub(super) async fn look(target: &Target, plan: &cli::Plan, manifest: &Manifest)
     }
     // One question tells whether there is anybody to ask at all.
     if let Err(error) = client.apiserver_version().await {
-        let failure = Failure::new("the API server does not answer").because(error);
+        let failure = Failure::new("the API server does not answer").because(error).hint("--offline plans without one");
         known.unchecked.push(format!("anything of any cluster: {}", failure.line()));
         return known;
     }
@@ -94,6 +96,13 @@ impl Known {
                     Vec::new()
                 });
                 self.quotas.insert(namespace.clone(), quotas);
+                let setups: Api<FluxSetup> = Api::namespaced(client.clone(), &namespace);
+                match setups.list(&ListParams::default()).await {
+                    Ok(list) => {
+                        self.setups.insert(namespace.clone(), queue::counts(list.items));
+                    }
+                    Err(error) => self.unchecked.push(format!("the FluxSetup of namespace {namespace}: {error}")),
+                }
             }
             match existing(client, &namespace, &declared.object).await {
                 Ok(found) => {
@@ -203,9 +212,14 @@ async fn inside(target: &Target, wanted: &cli::PeerContext, root_cluster: Option
     let client = kubernetes::client(&target).await?;
     let card = acquaintance::look_at_card(&client, &target.agent_namespace).await?;
     if let Some(card) = card.filter(|card| card.cluster != wanted.peer) {
-        return Err(Failure::new(format!("that is cluster {}, not {}", card.cluster, wanted.peer)));
+        return Err(Failure::new(format!("that is cluster {}, not {}", card.cluster, wanted.peer))
+            .hint(format!("--peer-context {}=CONTEXT names a context of that cluster", wanted.peer)));
     }
-    let failed = |error: kube::Error| Failure::new("failed to look at it").because(error);
+    let failed = |error: kube::Error| {
+        Failure::new("failed to look at it")
+            .because(error)
+            .hint("the context's user has to be able to list nodes, pods, quotas and the kinds of Tributary there")
+    };
     let everything = ListParams::default();
     let peers: Vec<ClusterPeer> =
         Api::namespaced(client.clone(), &target.agent_namespace).list(&everything).await.map_err(failed)?.items;

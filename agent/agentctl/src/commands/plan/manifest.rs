@@ -1,13 +1,15 @@
-//! Documents of files or of standard input → MiniClusters, held against the definition as an API server would hold them.
+//! Documents of files or of standard input → MiniClusters and those that FluxJobs would make, held against the definition as an API server would hold them.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use kube::ResourceExt;
 use serde_json::Value;
+use tributary::api::flux_job::FluxJob;
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::schema::unknown_fields;
 use tributary::api::{crds, v1alpha1};
+use tributary::queue::job;
 
 use super::report::Problem;
 use crate::error::{Failure, Result};
@@ -21,13 +23,15 @@ pub(super) struct Manifest {
     pub(super) others: Vec<String>,
 }
 
-/// A MiniCluster of a manifest.
+/// A MiniCluster of a manifest, or of one of its FluxJobs.
 #[derive(Clone, Debug)]
 pub(super) struct Declared {
     /// The object, as far as it can be read. Its namespace is set where the document, or the user, names one.
     pub(super) object: MiniCluster,
     /// What an API server would refuse.
     pub(super) problems: Vec<Problem>,
+    /// The FluxJob that makes it.
+    pub(super) job: Option<Box<FluxJob>>,
 }
 
 /// Reads all documents of `files` (`-`: standard input; a directory: its YAML and JSON files).
@@ -46,8 +50,9 @@ pub(super) fn read(files: &[PathBuf], namespace: Option<&str>) -> Result<Manifes
     }
     if manifest.mini_clusters.is_empty() {
         let names: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
-        return Err(Failure::new(format!("there is no MiniCluster in {}", names.join(", ")))
-            .hint("its apiVersion begins with flux-framework.org/, and its kind is MiniCluster"));
+        return Err(Failure::new(format!("there is no MiniCluster and no FluxJob in {}", names.join(", "))).hint(
+            "apiVersion begins with flux-framework.org/ and kind is MiniCluster, or with tributary.dev/ and FluxJob",
+        ));
     }
     Ok(manifest)
 }
@@ -56,7 +61,11 @@ fn expand(file: &Path) -> Result<Vec<PathBuf>> {
     if !file.is_dir() {
         return Ok(vec![file.to_owned()]);
     }
-    let failed = |error| Failure::new(format!("failed to read the directory {}", file.display())).because(error);
+    let failed = |error| {
+        Failure::new(format!("failed to read the directory {}", file.display()))
+            .because(error)
+            .hint("name a directory that you may read, or its files one by one")
+    };
     let mut files: Vec<PathBuf> = Vec::new();
     for entry in std::fs::read_dir(file).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
@@ -92,6 +101,10 @@ impl Manifest {
         }
         let (kind, version) = (document["kind"].as_str().unwrap_or("?"), document["apiVersion"].as_str().unwrap_or(""));
         let name = document["metadata"]["name"].as_str().unwrap_or_default();
+        if kind == "FluxJob" && version.starts_with("tributary.dev/") {
+            self.mini_clusters.push(flux_job(&document, namespace));
+            return;
+        }
         if kind != "MiniCluster" || !version.starts_with("flux-framework.org/") {
             self.others.push(format!("{kind} {name}"));
             return;
@@ -142,5 +155,37 @@ fn mini_cluster(document: &Value, namespace: Option<&str>) -> Declared {
     object.metadata.namespace = object.namespace().or_else(|| namespace.map(str::to_owned));
     // Not what is applied.
     object.status = None;
-    Declared { object, problems }
+    Declared { object, problems, job: None }
+}
+
+/// The MiniCluster that a FluxJob makes when it is admitted.
+fn flux_job(document: &Value, namespace: Option<&str>) -> Declared {
+    let mut problems = Vec::new();
+    let definition = crds().into_iter().find(|crd| crd.spec.names.kind == "FluxJob").expect("it is one of ours");
+    let schema = serde_json::to_value(&definition.spec.versions[0].schema).unwrap_or_default();
+    for field in unknown_fields(&document["spec"], &schema["openAPIV3Schema"]["properties"]["spec"], "spec") {
+        let message = "there is no such field: kubectl refuses it, or the API server drops it";
+        problems.push(Problem::new(&field, "UnknownField", message));
+    }
+    let written = document["metadata"]["namespace"].as_str();
+    if let (Some(written), Some(asked)) = (written, namespace)
+        && written != asked
+    {
+        let message = format!("it says {written}, and --namespace says {asked}");
+        problems.push(Problem::new("metadata.namespace", "OtherNamespace", message));
+    }
+    let name = document["metadata"]["name"].as_str().unwrap_or_default();
+    let mut wanted = serde_json::from_value::<FluxJob>(document.clone()).unwrap_or_else(|error| {
+        problems.push(Problem::new("spec", "Unreadable", format!("it cannot be read: {error}")));
+        FluxJob::new(name, Default::default())
+    });
+    wanted.status = None;
+    wanted.metadata.namespace = wanted.namespace().or_else(|| namespace.map(str::to_owned));
+    let object = job::mini_cluster(&wanted, None).unwrap_or_else(|message| {
+        problems.push(Problem::new("spec", "InvalidFluxJob", message));
+        let mut nothing = MiniCluster::new(name, Default::default());
+        nothing.metadata.namespace = wanted.namespace();
+        nothing
+    });
+    Declared { object, problems, job: Some(Box::new(wanted)) }
 }

@@ -2,15 +2,17 @@
 //!
 //! | file | what it does | talks to an API server |
 //! |---|---|---|
-//! | `manifest` | documents → MiniClusters, and what is wrong with them | no |
+//! | `manifest` | documents → MiniClusters, those of FluxJobs among them, and what is wrong with them | no |
 //! | `look` | reads what is there already, and who could take bursts | yes, it only reads |
 //! | [`judge`] | a MiniCluster and what is known → its plan | no |
+//! | `queue` | what the queue of the namespace would say | no |
 //! | `sides` | the objects of one cluster, by the agent's own functions | no |
 //! | [`report`] | the document, and its text for people | no |
 
 pub mod judge;
 mod look;
 mod manifest;
+mod queue;
 pub mod report;
 mod sides;
 #[cfg(test)]

@@ -34,8 +34,14 @@ pub struct MiniClusterPlan {
     pub namespace: String,
     /// Its name.
     pub name: String,
+    /// Whether a FluxJob of this name makes it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub flux_job: bool,
     /// What becomes of it: one sentence.
     pub change: String,
+    /// Where it stands in the queue of its namespace; `null`: there is no FluxSetup, or it runs already.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<QueuePlan>,
     /// What stands against it.
     pub problems: Vec<Problem>,
     /// Fields without effect, and what else its user should know.
@@ -48,6 +54,22 @@ pub struct MiniClusterPlan {
     pub clusters: Vec<ClusterPlan>,
     /// Who gets its certificate.
     pub recipients: Vec<Recipient>,
+}
+
+/// What the queue of a namespace would say.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct QueuePlan {
+    /// The FluxSetup that counts there.
+    pub setup: String,
+    /// Whether it starts at once, as far as is known.
+    pub starts: bool,
+    /// MiniClusters and FluxJobs that wait there now.
+    pub waiting: u32,
+    /// What of the quota is left now, and what this takes.
+    pub charges: Vec<ChargeRow>,
+    /// One sentence.
+    pub summary: String,
 }
 
 /// One cluster's part in it.
@@ -191,7 +213,12 @@ pub fn text(report: &Report) -> String {
 }
 
 fn of_mini_cluster(plan: &MiniClusterPlan) -> String {
-    let mut text = format!("MiniCluster {}/{}: {}\n", plan.namespace, plan.name, plan.change);
+    let what = if plan.flux_job { "MiniCluster of FluxJob" } else { "MiniCluster" };
+    let mut text = format!("{what} {}/{}: {}\n", plan.namespace, plan.name, plan.change);
+    if let Some(queue) = &plan.queue {
+        text += &format!("  queue of FluxSetup {}: {}\n", queue.setup, queue.summary);
+        text += &indented(&charges(&queue.charges, "has to wait"));
+    }
     for problem in &plan.problems {
         text += &format!("{} {}: {} ({})\n", Mark::Bad.text(), problem.field, problem.message, problem.reason);
     }
@@ -246,18 +273,24 @@ fn of_cluster(plan: &ClusterPlan) -> String {
         }
         text += &indented(&table.text());
     }
-    if !plan.charges.is_empty() {
-        let mut table = Table::new(["QUOTA", "OF", "LEFT", "TAKES", ""]);
-        for ChargeRow { quota, resource, left, needed, fits } in &plan.charges {
-            let verdict = if *fits { "" } else { "exceeded" };
-            table.row(vec![quota.clone(), resource.clone(), left.clone(), needed.clone(), verdict.to_owned()]);
-        }
-        text += &indented(&table.text());
-    }
+    text += &indented(&charges(&plan.charges, "exceeded"));
     for what in &plan.unchecked {
         text += &format!("{} not checked: {what}\n", Mark::Unknown.text());
     }
     text
+}
+
+/// The table of charges, or nothing. `lacks`: what is said of those that do not fit.
+fn charges(charges: &[ChargeRow], lacks: &str) -> String {
+    if charges.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(["QUOTA", "OF", "LEFT", "TAKES", ""]);
+    for ChargeRow { quota, resource, left, needed, fits } in charges {
+        let verdict = if *fits { "" } else { lacks };
+        table.row(vec![quota.clone(), resource.clone(), left.clone(), needed.clone(), verdict.to_owned()]);
+    }
+    table.text()
 }
 
 fn indented(text: &str) -> String {

@@ -1,6 +1,7 @@
 //! Plans of manifests, with and without clusters to look at.
 
 use serde_json::json;
+use tributary::api::flux_setup::FluxSetup;
 use tributary::api::peer::ImportPolicy;
 use tributary::bursting::nodes::{Amounts, NodeView};
 use tributary::bursting::peers::PeerView;
@@ -8,7 +9,7 @@ use tributary::contract::{Capacity, PeerState};
 
 use super::judge::{Existing, Inside, Known, plan};
 use super::manifest::{self, Manifest};
-use super::report::text;
+use super::report::{MiniClusterPlan, Report, text};
 
 fn read(text: &str) -> Manifest {
     let directory = tempfile::tempdir().unwrap();
@@ -121,6 +122,69 @@ fn what_runs_already_is_held_against_it() {
     assert!(image.contains("spec.containers[0].image take effect with the next instance"), "{image}");
     let taken = with(LAKE, vec!["ConfigMap lake-entrypoint".into()]);
     assert_eq!(taken.problems[0].reason, "NameTaken");
+}
+
+fn setup(spec: serde_json::Value, status: serde_json::Value) -> Option<FluxSetup> {
+    Some(serde_json::from_value(json!({"metadata": {"name": "team"}, "spec": spec, "status": status})).unwrap())
+}
+
+/// Of the root alone.
+fn queued(text: &str, setup: Option<FluxSetup>) -> MiniClusterPlan {
+    let known = Known { setups: [("flux".to_owned(), setup)].into(), quotas: Default::default(), ..known() };
+    plan(&read(text), &known).mini_clusters.remove(0)
+}
+
+#[test]
+fn a_root_stands_in_the_line_of_its_namespace() {
+    let used = |brokers: u32, waiting: u32| json!({"waiting": waiting, "used": {"miniClusters": 1, "brokers": brokers, "cpu": "6", "memory": "0", "gpus": 0}});
+    let quota = json!({"quota": {"brokers": 8, "cpu": "16"}});
+    // The root has four brokers of two cores each; its bursts are their providers' business.
+    for (used, starts, said) in [
+        (used(4, 0), true, "starts at once"),
+        (used(5, 0), false, "stands in line: 4 brokers are needed, 3 are free"),
+        (used(5, 2), false, "stands in line, with 2 others"),
+        (used(4, 2), false, "there is room, and it stands in line, with 2 others"),
+    ] {
+        let plan = queued(LAKE, setup(quota.clone(), used));
+        let queue = plan.queue.unwrap();
+        assert!(queue.starts == starts && queue.summary.contains(said), "{queue:?}");
+        assert!(plan.problems.is_empty(), "to wait is no mistake: {:?}", plan.problems);
+        assert_eq!(queue.charges.len(), 2, "what is not limited is not shown");
+    }
+    let reason = |spec| queued(LAKE, setup(spec, json!({}))).problems.first().map(|problem| problem.reason.clone());
+    assert_eq!(reason(json!({"quota": {"brokers": 3}})).as_deref(), Some("NeverFits"));
+    assert_eq!(reason(json!({"maxDurationSeconds": 60})).as_deref(), Some("TooLong"));
+    assert_eq!(reason(json!({"quota": {"cpu": "many"}})).as_deref(), Some("InvalidFluxSetup"));
+    assert!(queued(LAKE, None).queue.is_none());
+    let two = format!("{LAKE}---{}", LAKE.replace("name: lake", "name: pond"));
+    let known =
+        Known { setups: [("flux".to_owned(), setup(quota, used(2, 0)))].into(), quotas: Default::default(), ..known() };
+    let report = plan(&read(&two), &known);
+    let starts: Vec<_> = report.mini_clusters.iter().map(|plan| plan.queue.as_ref().unwrap().starts).collect();
+    assert_eq!(starts, [true, false], "what one takes is not there for the next");
+}
+
+const SOLVE: &str = "
+apiVersion: tributary.dev/v1alpha1
+kind: FluxJob
+metadata: {name: solve, namespace: flux}
+spec: {image: ghcr.io/lab/app, command: ./solve, size: 3, allowBurst: true, resources: {cpu: \"2\"}}
+";
+
+#[test]
+fn a_flux_job_is_planned_as_the_mini_cluster_it_makes() {
+    let limits = json!({"quota": {"brokers": 4}, "maxDurationSeconds": 3600});
+    let plan = queued(SOLVE, setup(limits, json!({"waiting": 1, "used": {"brokers": 2}})));
+    let report = Report { possible: true, mini_clusters: vec![plan], others: Vec::new(), unchecked: Vec::new() };
+    insta::assert_snapshot!(text(&report));
+    let reason = |text: &str, setup| queued(text, setup).problems.first().map(|problem| problem.reason.clone());
+    assert_eq!(reason(SOLVE, None).as_deref(), Some("NoFluxSetup"));
+    let small = json!({"quota": {"brokers": 2}});
+    assert_eq!(reason(SOLVE, setup(small.clone(), json!({}))).as_deref(), Some("NeverFits"));
+    let split = json!({"quota": {"brokers": 2}, "overflow": {"policy": "Split"}});
+    assert_eq!(reason(SOLVE, setup(split, json!({}))), None, "a peer may take a part");
+    let wrong = SOLVE.replace("size: 3", "sise: 3");
+    assert_eq!(reason(&wrong, setup(small, json!({}))).as_deref(), Some("UnknownField"));
 }
 
 #[test]
