@@ -109,7 +109,10 @@ impl Agent {
 
 /// Reads `path` from a port of a pod, as text.
 pub(crate) async fn pod_text(pods: &Api<Pod>, name: &str, port: u16, path: &str) -> Result<String> {
-    let failed = || Failure::new(format!("failed to read {path} from port {port} of pod {name}"));
+    let failed = || {
+        Failure::new(format!("failed to read {path} from port {port} of pod {name}"))
+            .hint("is the pod ready, and may you forward ports to it (pods/portforward)?")
+    };
     match tokio::time::timeout(TIME_LIMIT, forwarded(pods, name, port, path)).await {
         Ok(Ok(body)) => Ok(String::from_utf8_lossy(&body).into_owned()),
         Ok(Err(error)) => Err(failed().because(error)),

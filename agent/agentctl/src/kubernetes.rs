@@ -29,6 +29,9 @@ pub async fn config(target: &Target) -> Result<Config> {
 
 /// A client for that configuration.
 pub async fn client(target: &Target) -> Result<Client> {
-    Client::try_from(config(target).await?)
-        .map_err(|error| Failure::new("failed to make a client for the cluster").because(error))
+    Client::try_from(config(target).await?).map_err(|error| {
+        Failure::new("failed to make a client for the cluster")
+            .because(error)
+            .hint("kubectl version tries the same kubeconfig: its certificates, and its plugin if it has one")
+    })
 }

@@ -51,9 +51,12 @@ pub(super) async fn card(client: &Client, namespace: &str) -> Result<ClusterCard
 pub(super) async fn look_at_card(client: &Client, namespace: &str) -> Result<Option<ClusterCard>> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let found = maps.get_opt(cluster_card::NAME).await.map_err(|error| {
-        Failure::new(format!("failed to read ConfigMap {namespace}/{}", cluster_card::NAME)).because(error)
+        Failure::new(format!("failed to read ConfigMap {namespace}/{}", cluster_card::NAME)).because(error).hint(
+            "is the cluster reachable, and may you read ConfigMaps there? --agent-namespace names another namespace",
+        )
     })?;
-    found.as_ref().map(ClusterCard::read).transpose().map_err(|error| Failure::new(error.to_string()))
+    let read = found.as_ref().map(ClusterCard::read).transpose();
+    read.map_err(|error| Failure::new(error.to_string()).hint("delete the ConfigMap and restart the agent"))
 }
 
 /// The same, as it is said to others.

@@ -34,8 +34,11 @@ pub async fn run(target: &Target, join: &Join) -> Result<()> {
     let joined = enrol::join(&token, &own, &resolve, &clock).await;
     let who: Introduction = joined.map_err(|error| refused(name, &error))?;
     let bundle = TrustBundle::from_pem(who.trust_bundle.as_bytes());
-    let bundle =
-        bundle.map_err(|error| Failure::new(format!("failed to use the trust bundle of {name}")).because(error))?;
+    let bundle = bundle.map_err(|error| {
+        Failure::new(format!("failed to use the trust bundle of {name}")).because(error).hint(format!(
+            "the owner of {name} looks at ca.crt of its identity, and makes another token: agentctl token create"
+        ))
+    })?;
     acquaintance::check_existing(existing.as_ref(), &bundle, &card)?;
     let wanted = acquaintance::cluster_peer(&who, namespace, join.import.policy(), labels);
     peer::write(&client, namespace, &wanted, &join.import).await?;

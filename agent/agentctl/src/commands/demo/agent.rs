@@ -13,6 +13,7 @@ use tributary::admin::{self, PeerRow};
 use tributary::contract::PeerState;
 use tributary_sandbox::{Group, Process};
 
+use super::KEEP_HINT;
 use super::federation::Member;
 use super::progress::{Progress, Step};
 use crate::connect;
@@ -71,9 +72,9 @@ impl Agent {
     pub(super) fn check(&self) -> Result<()> {
         match self.process.exited() {
             Ok(None) => Ok(()),
-            Ok(Some(status)) => {
-                Err(Failure::new(format!("the agent of {} ended ({status})", self.cluster)).because(self.last_words()))
-            }
+            Ok(Some(status)) => Err(Failure::new(format!("the agent of {} ended ({status})", self.cluster))
+                .because(self.last_words())
+                .hint(KEEP_HINT)),
             Err(error) => Err(Failure::new(format!("failed to watch the agent of {}", self.cluster)).because(error)),
         }
     }
@@ -123,7 +124,10 @@ impl Agent {
 }
 
 fn spawn(group: &Group, member: Member) -> Result<Agent> {
-    let failed = || Failure::new(format!("failed to start the agent of {}", member.cluster));
+    let failed = || {
+        Failure::new(format!("failed to start the agent of {}", member.cluster))
+            .hint("this program starts itself as the agent: is it still where it was, and is $TMPDIR writable?")
+    };
     let program = std::env::current_exe().map_err(|error| failed().because(error))?;
     let mut command = Command::new(program);
     command.arg(ARGUMENT).arg("--config").arg(&member.config);
@@ -148,7 +152,8 @@ async fn within<T>(work: impl Future<Output = Result<T>>, what: &str, agents: &[
             let mut words = join_all(agents.iter().map(Agent::complaints)).await.concat();
             words.extend(agents.iter().map(|agent| format!("log of {}: {}", agent.cluster, agent.last_words())));
             Err(Failure::new(format!("the agents are not {what} within {} s", START_LIMIT.as_secs()))
-                .because(words.join("\n")))
+                .because(words.join("\n"))
+                .hint(KEEP_HINT))
         }
     }
 }

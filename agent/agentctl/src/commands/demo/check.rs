@@ -5,6 +5,7 @@ use std::time::Duration;
 use tributary::api::burst::Burst;
 use tributary::api::hosted_burst::BurstPhase;
 
+use super::KEEP_HINT;
 use super::clusters::{Clusters, DemoCluster};
 use super::report::{BurstReport, LeadReport};
 use super::root::{BURSTS, NAME, NAMESPACE, SIZE};
@@ -51,7 +52,7 @@ pub(super) async fn wiring(clusters: &Clusters, root_uid: &str) -> kube::Result<
 
 /// A wiring that cannot be read.
 pub(super) fn failed(error: kube::Error) -> Failure {
-    Failure::new("failed to read the objects of the bursts").because(error)
+    Failure::new("failed to read the objects of the bursts").because(error).hint(KEEP_HINT)
 }
 
 async fn judge(

@@ -54,7 +54,11 @@ impl Clusters {
                     .hint("kubectl config get-contexts lists what there is; --kubeconfig FILE names another file")
             })?
         };
-        let unreachable = |error: anyhow::Error| Failure::new("failed to reach the clusters").because(error);
+        let unreachable = |error: anyhow::Error| {
+            Failure::new("failed to reach the clusters")
+                .because(error)
+                .hint("agents and people need contexts that work")
+        };
         let people = provider.clusters(tributary_sandbox::ADMIN).map_err(unreachable)?;
         let agents = provider.clusters(AGENT_USER).map_err(unreachable)?;
         let names = names(people.iter().map(|access| access.name.as_str()));
@@ -106,7 +110,11 @@ async fn start_sandbox(count: usize, progress: &Progress) -> Result<Sandbox> {
 }
 
 async fn open(name: String, access: Access, agent_access: Access) -> Result<DemoCluster> {
-    let failed = || Failure::new(format!("failed to reach the cluster {name} ({})", access.context));
+    let failed = || {
+        let context = &access.context;
+        Failure::new(format!("failed to reach the cluster {name} ({context})"))
+            .hint(format!("kubectl --context {context} get namespace kube-system asks it the same"))
+    };
     let client = access.client().await.map_err(|error| failed().because(error))?;
     let system = Api::<Namespace>::all(client.clone()).get("kube-system").await;
     let uid = system.map_err(|error| failed().because(error))?.uid().unwrap_or_default();

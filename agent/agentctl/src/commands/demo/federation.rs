@@ -58,7 +58,9 @@ pub(super) fn found(
 ) -> Result<Vec<Member>> {
     let step = progress.step("identities", "making an authority and issuing an identity for each cluster");
     let now = progress.clock().wall();
-    let failed = |error: anyhow::Error| Failure::new("failed to make identities for the agents").because(error);
+    let failed = |error: anyhow::Error| {
+        Failure::new("failed to make identities for the agents").because(error).hint("is $TMPDIR writable?")
+    };
     let authority = Authority::create(FEDERATION, now).map_err(|error| failed(error.into()))?;
     let members = clusters.iter().map(|cluster| member(&authority, directory, cluster, agent_namespace, now));
     let members = members.collect::<anyhow::Result<Vec<_>>>().map_err(failed)?;

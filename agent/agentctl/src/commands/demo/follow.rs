@@ -11,6 +11,7 @@ use tributary::api::burst::Burst;
 use tributary::api::hosted_burst::{BurstPhase, HostedBurst};
 use tributary::clock::Mono;
 
+use super::KEEP_HINT;
 use super::agent::Agent;
 use super::clusters::Clusters;
 use super::progress::{Progress, Step, millis};
@@ -80,7 +81,9 @@ pub(super) async fn follow(
             Some(Ok(_)) => {}
             // The watcher goes on by itself.
             Some(Err(error)) => progress.note(&format!("a watch was interrupted: {error}")),
-            None => return Err(Failure::new("failed to follow the bursts").because("all watches ended")),
+            None => {
+                return Err(Failure::new("failed to follow the bursts").because("all watches ended").hint(KEEP_HINT));
+            }
         }
     }
     Ok(())

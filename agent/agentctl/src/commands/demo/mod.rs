@@ -115,7 +115,11 @@ impl Show<'_> {
         let wanted = root::mini_cluster(&peers, &self.demo.image, self.demo.view_image.as_deref());
         let created = roots.create(&PostParams::default(), &wanted).await;
         let began = self.progress.clock().mono();
-        let root = created.map_err(|error| Failure::new("failed to create the root MiniCluster").because(error))?;
+        let root = created.map_err(|error| {
+            Failure::new("failed to create the root MiniCluster")
+                .because(error)
+                .hint("may you create MiniClusters there, and are the definitions current? agentctl crds prints them")
+        })?;
         let uid = root.uid().unwrap_or_default();
         let [first, second] = root::BURSTS;
         step.done(&format!("{name}: {size} brokers in {home}, {first} and {second} in bursts"));
@@ -208,7 +212,11 @@ impl Show<'_> {
 /// Where agents' files are; its end is the guard's business.
 fn directory() -> Result<PathBuf> {
     let made = tempfile::Builder::new().prefix("tributary-demo-").tempdir();
-    Ok(made.map_err(|error| Failure::new("failed to make a directory for the agents' files").because(error))?.keep())
+    Ok(made
+        .map_err(|error| {
+            Failure::new("failed to make a directory for the agents' files").because(error).hint("is $TMPDIR writable?")
+        })?
+        .keep())
 }
 
 const KEEP_HINT: &str = "set TRIBUTARY_SANDBOX_KEEP=1 to keep all logs";

@@ -113,7 +113,9 @@ async fn objects(
         None => Api::all_with(client.clone(), &resource),
     };
     let found = api.list(&ListParams::default().labels(labels)).await;
-    let found = found.map_err(|error| Failure::new(format!("failed to list {plural}")).because(error))?;
+    let found = found.map_err(|error| {
+        Failure::new(format!("failed to list {plural}")).because(error).hint(format!("may you list {plural}?"))
+    })?;
     let shown = found.items.iter().map(|object| {
         let mut value = serde_json::to_value(object).unwrap_or_default();
         value["kind"] = kind.into();
@@ -145,7 +147,11 @@ async fn agents(client: &Client, target: &Target, bundle: &SupportBundle, files:
 }
 
 async fn log(pods: &Api<Pod>, name: &str, lines: i64, previous: bool) -> Result<String> {
-    let failed = |error: kube::Error| Failure::new(format!("failed to read the log of pod {name}")).because(error);
+    let failed = |error: kube::Error| {
+        Failure::new(format!("failed to read the log of pod {name}"))
+            .because(error)
+            .hint("may you read pods/log there?")
+    };
     let which = LogParams {
         tail_lines: Some(lines),
         limit_bytes: Some(LOG_BYTES),
