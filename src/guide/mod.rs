@@ -38,3 +38,12 @@ pub mod starting {}
 
 #[doc = include_str!("troubleshooting.md")]
 pub mod troubleshooting {}
+
+#[doc = include_str!("releases.md")]
+pub mod releases {}
+
+#[doc = include_str!("concepts.md")]
+pub mod concepts {}
+
+#[doc = include_str!("security.md")]
+pub mod security {}

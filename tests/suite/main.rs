@@ -12,6 +12,7 @@ mod kinds;
 mod observability;
 mod readme;
 mod real_flux;
+mod releases;
 mod render;
 mod scripts;
 mod upstream_schema;

@@ -1,0 +1,72 @@
+//! What a release needs before there is a tag: notes, one version everywhere, tools that are pinned.
+
+use std::fs;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::generated::repository;
+
+fn file(path: &str) -> String {
+    fs::read_to_string(repository().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// As the workflow calls it.
+fn notes(version: &str) -> Output {
+    Command::new(repository().join(".ci/release-notes")).arg(version).output().unwrap()
+}
+
+#[test]
+fn this_version_has_notes() {
+    let version = env!("CARGO_PKG_VERSION");
+    let found = notes(version);
+    let text = String::from_utf8(found.stdout).unwrap();
+    assert!(
+        found.status.success() && text.lines().count() > 3,
+        "src/guide/releases.md has no notes of {version}: {text}"
+    );
+    assert!(!text.contains("## "), "one version only: {text}");
+    assert!(!notes("999.0.0").status.success(), "a version without notes is no release");
+    assert!(file("src/guide/releases.md").contains("\n## "), "one section a version");
+}
+
+#[test]
+fn one_version_is_everywhere() {
+    let version = env!("CARGO_PKG_VERSION");
+    for chart in ["charts/tributary", "charts/tributary/charts/tributary-crds"] {
+        let manifest: Value = serde_saphyr::from_str(&file(&format!("{chart}/Chart.yaml"))).unwrap();
+        assert_eq!(manifest["version"], version, "{chart}");
+        assert!(manifest["appVersion"].is_null() || manifest["appVersion"] == version, "{chart}");
+    }
+    let toolchain = file("rust-toolchain.toml");
+    let channel = toolchain.lines().find_map(|line| line.strip_prefix("channel = \"")?.strip_suffix('"')).unwrap();
+    let image = file("agent/Dockerfile");
+    assert!(image.contains(&format!("\nARG RUST=rust:{channel}-alpine")), "the image is built by {channel}");
+    assert!(image.contains(&format!("\nENV RUSTUP_TOOLCHAIN={channel}\n")));
+    // Of a static program in an empty image no scanner can tell what it is made of.
+    assert!(image.contains("\nARG BUILDKIT_SBOM_SCAN_CONTEXT=true\n"));
+}
+
+#[test]
+fn workflows_use_versions_and_a_release_waits_for_the_checks() {
+    for name in ["ci", "release"] {
+        let text = file(&format!(".github/workflows/{name}.yaml"));
+        for used in text.lines().filter_map(|line| line.split_once("uses: ").map(|(_, used)| used.trim())) {
+            let Some((action, version)) = used.split_once('@') else {
+                assert!(used.starts_with("./"), "{name}: {used} has no version");
+                continue;
+            };
+            let parts: Vec<_> = version.trim_start_matches('v').split('.').collect();
+            let whole = parts.len() == 3 && parts.iter().all(|part| part.parse::<u32>().is_ok());
+            assert!(whole, "{name}: {action}@{version} is whatever that is tomorrow");
+        }
+    }
+    let release: Value = serde_saphyr::from_str(&file(".github/workflows/release.yaml")).unwrap();
+    let jobs = &release["jobs"];
+    assert_eq!(jobs["ci"]["uses"], "./.github/workflows/ci.yaml");
+    assert!(file(".github/workflows/ci.yaml").contains("\n  workflow_call:\n"));
+    assert!(jobs["build"]["needs"].as_array().unwrap().contains(&"ci".into()), "{}", jobs["build"]["needs"]);
+    assert_eq!(jobs["publish"]["needs"], "build");
+    let steps = jobs["publish"]["steps"].to_string();
+    assert!(steps.contains("SHA256SUMS") && steps.contains(".ci/release-notes"), "{steps}");
+}
