@@ -162,7 +162,7 @@ fn cargo(words: &[&str], line: &str) {
 fn kubectl(words: &[&str], line: &str) {
     let kinds: Vec<String> =
         tributary::api::crds().into_iter().map(|definition| definition.spec.names.plural).collect();
-    let verbs = ["apply", "create", "get", "label", "logs", "delete", "describe", "scale"];
+    let verbs = ["apply", "create", "get", "label", "logs", "delete", "describe", "scale", "patch"];
     let verb = words.iter().position(|word| verbs.contains(word)).unwrap_or_else(|| panic!("{line}"));
     match words[verb] {
         "apply" => assert!(root().join(after(words, "-f")).exists(), "{line}"),
@@ -172,11 +172,21 @@ fn kubectl(words: &[&str], line: &str) {
         "scale" | "delete" if words[verb + 1] == "deployment" => {
             assert!(words[..verb].ends_with(&["--namespace", "operator-system"]), "{line}");
         }
+        "patch" => assert_eq!(words[verb + 1..verb + 3], ["crd", "miniclusters.flux-framework.org"], "{line}"),
+        // The guard that the chart of the kinds brings.
+        "delete" if words[verb + 1].starts_with("validatingadmissionpolicy") => {
+            let guard = tributary::api::v1alpha1::guard().0.metadata.name;
+            assert_eq!(Some(words[verb + 2]), guard.as_deref(), "{line}");
+        }
         "delete" if words[verb + 1] == "crd" => {
-            for name in &words[verb + 2..] {
-                let plural = name.split('.').next().unwrap();
-                assert!(kinds.iter().any(|kind| kind == plural), "{line}: {kinds:?}");
-            }
+            let named: Vec<&str> = words[verb + 2..].iter().map(|name| name.split('.').next().unwrap()).collect();
+            assert!(named.iter().all(|plural| kinds.iter().any(|kind| kind == plural)), "{line}: {kinds:?}");
+            // Whoever takes them away takes all of ours: what stays is upstream's, and is named by itself.
+            let ours = kinds.iter().filter(|kind| *kind != "miniclusters");
+            assert!(
+                named == ["miniclusters"] || ours.clone().all(|kind| named.contains(&kind.as_str())),
+                "{line}: {kinds:?}"
+            );
         }
         _ => {
             let named: Vec<&str> = words[verb + 1].split(',').collect();
@@ -184,6 +194,26 @@ fn kubectl(words: &[&str], line: &str) {
             let known = |name: &&str| kinds.iter().any(|kind| kind == name || kind.strip_suffix('s') == Some(*name));
             assert!(named.iter().all(known), "{line}: {kinds:?}");
         }
+    }
+}
+
+/// The front page names every field of bursting that upstream's MiniCluster does not have.
+#[test]
+fn every_added_field_of_bursting_is_named() {
+    let definition = tributary::api::crds().into_iter().find(|crd| crd.spec.names.kind == "MiniCluster").unwrap();
+    let definition = serde_json::to_value(definition).unwrap();
+    let upstream = tributary_tests::corpus::upstream_definition().unwrap();
+    let added = |below: &str| -> Vec<String> {
+        let path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/flux/properties/bursting/";
+        let of = |one: &Value| one.pointer(&format!("{path}{below}properties")).unwrap().as_object().unwrap().clone();
+        let theirs = of(&upstream);
+        of(&definition).into_iter().map(|(name, _)| name).filter(|name| !theirs.contains_key(name)).collect()
+    };
+    for (prefix, fields) in
+        [("flux.bursting", added("")), ("flux.bursting.clusters[]", added("properties/clusters/items/"))]
+    {
+        let text = format!("`{prefix}.{{{}}}`", fields.join(", "));
+        assert!(readme().contains(&text), "README.md, \"Added to MiniCluster\", lacks {text}");
     }
 }
 
