@@ -168,6 +168,27 @@ proptest! {
         }
     }
 
+    /// Whoever adds a burst at the end, or lets the last one grow, moves nobody: ranks, hosts and the addresses made of
+    /// them stay what they are for all slots before it.
+    #[test]
+    fn ranks_are_stable_under_adding_a_burst_at_the_end(
+        map in any_rank_map(), size in 1..9_u32, cores in 1..5_u32, parented in any::<bool>(),
+    ) {
+        let parent = parented.then(|| map.root().name.clone());
+        let added = Slot::burst("added-at-the-end", size, parent).with_resources(cores, 0);
+        let grown = RankMap::new(map.slots().iter().cloned().chain([added]).collect());
+        prop_assume!(grown.is_ok());
+        let grown = grown.unwrap();
+        for (slot, ranks) in map.slots_with_ranks() {
+            prop_assert_eq!(grown.ranks(&slot.name), Some(ranks), "{}", slot.name);
+        }
+        let before: Vec<_> = map.hosts().collect();
+        let after: Vec<_> = grown.hosts().collect();
+        prop_assert_eq!(&after[..before.len()], &before[..]);
+        prop_assert_eq!(grown.ranks("added-at-the-end"), Some(map.size()..map.size() + size));
+        prop_assert_ne!(grown.digest(), map.digest());
+    }
+
     #[test]
     fn no_text_panics(cut in 0..RIVER.len(), at in 0..RIVER.len(), insert in "[a-z0-9=, \n-]{0,3}") {
         let mut text = RIVER[..cut.max(at)].to_owned();
