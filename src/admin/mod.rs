@@ -150,6 +150,9 @@ pub struct BurstRow {
     pub root: String,
     /// The peer it is placed on.
     pub peer: Option<String>,
+    /// It is a FluxJob that was sent as a whole, which `root` names.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub whole: bool,
     /// Where it stands.
     pub phase: String,
     /// Brokers wanted.

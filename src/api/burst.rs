@@ -6,12 +6,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::budget::{BurstBudget, Spent};
-use super::hosted_burst::{BurstPhase, LeadEndpoint, PhaseTimestamps, PreflightFinding};
+use super::hosted_burst::{BurstPhase, BurstRun, LeadEndpoint, PhaseTimestamps, PreflightFinding};
 use super::schema::is_default;
 use super::selector::PeerSelector;
 
-/// One burst slot of a root MiniCluster, and the peer it is placed on. Made and owned by the agent: change the
-/// MiniCluster instead. Its `metadata.generation` orders everything the peer is told.
+/// One burst slot of a root MiniCluster, or a FluxJob that was sent to a peer as a whole, and the peer it is placed on. Made
+/// and owned by the agent: change the MiniCluster, or delete the FluxJob, instead. Its `metadata.generation` orders everything
+/// the peer is told.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "tributary.dev",
@@ -28,12 +29,13 @@ use super::selector::PeerSelector;
     printcolumn = r#"{"name":"Size","type":"integer","jsonPath":".spec.size"}"#,
     printcolumn = r#"{"name":"Ready","type":"integer","jsonPath":".status.readyBrokers"}"#,
     printcolumn = r#"{"name":"Phase","type":"string","jsonPath":".status.phase"}"#,
+    printcolumn = r#"{"name":"Whole","type":"boolean","priority":1,"jsonPath":".spec.whole"}"#,
     printcolumn = r#"{"name":"Message","type":"string","priority":1,"jsonPath":".status.message"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase", default)]
 pub struct BurstSpec {
-    /// Name of the root MiniCluster, in the same namespace.
+    /// Name of the root MiniCluster, or of the FluxJob that was sent, in the same namespace.
     pub root: String,
     /// Name of the slot: the hosted MiniCluster and its Job bear it, and the brokers' hosts are `SLOT-0`, `SLOT-1` …
     pub slot: String,
@@ -68,6 +70,10 @@ pub struct BurstSpec {
     /// The lead broker is reached through the agents' own connection; `lead` is stale then.
     #[serde(skip_serializing_if = "is_default")]
     pub tunnel: bool,
+    /// It is all of an instance, its lead broker included: a FluxJob that was sent to a peer, which owns it. There is no
+    /// lead to connect to, and the certificate is made by the peer.
+    #[serde(skip_serializing_if = "is_default")]
+    pub whole: bool,
     /// Flux `major.minor`, when known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flux_version: Option<String>,
@@ -114,6 +120,9 @@ pub struct BurstStatus {
     /// Generation the peer has answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acknowledged_generation: Option<i64>,
+    /// How it fares there, if it is a whole instance.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<BurstRun>,
     /// Digest of the rank map as the peer computed it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rank_map_digest: Option<String>,

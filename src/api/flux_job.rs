@@ -27,7 +27,7 @@ use super::schema::is_default;
     printcolumn = r#"{"name":"Phase","type":"string","jsonPath":".status.phase"}"#,
     printcolumn = r#"{"name":"Result","type":"string","jsonPath":".status.result"}"#,
     printcolumn = r#"{"name":"Size","type":"integer","jsonPath":".spec.size"}"#,
-    printcolumn = r#"{"name":"Peer","type":"string","jsonPath":".status.split.peer","priority":1}"#,
+    printcolumn = r#"{"name":"Peer","type":"string","jsonPath":".status.peer","priority":1}"#,
     printcolumn = r#"{"name":"Priority","type":"integer","jsonPath":".spec.priority"}"#,
     printcolumn = r#"{"name":"Exit","type":"integer","jsonPath":".status.exitCode","priority":1}"#,
     printcolumn = r#"{"name":"Message","type":"string","jsonPath":".status.message","priority":1}"#,
@@ -52,8 +52,10 @@ pub struct FluxJobSpec {
     /// Who goes first when there is little room: the higher number.
     #[serde(skip_serializing_if = "is_default")]
     pub priority: i32,
-    /// Whether some of its brokers may run in other clusters, if the namespace's FluxSetup lets FluxJobs overflow. What its
-    /// tasks say to each other must then get from one cluster to the other: most MPI programs cannot.
+    /// Whether some of its brokers, or all of them, may run in another cluster, if the namespace's FluxSetup lets FluxJobs
+    /// overflow. Where its policy is `Split`, what its tasks say to each other must get from one cluster to the other: most
+    /// MPI programs cannot. Where it is `Whole`, all of it runs in one cluster, which must have what it needs: files, Secrets,
+    /// claims.
     #[serde(skip_serializing_if = "is_default")]
     pub allow_burst: bool,
     /// Seconds it may run.
@@ -129,9 +131,21 @@ pub struct FluxJobStatus {
     /// The command that shows what it wrote.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub logs: String,
+    /// The peer where some or all of its brokers are, or that is asked to take them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer: Option<String>,
     /// How it was split over clusters, since it did not fit here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<JobSplit>,
+    /// Where it was sent as a whole, since it did not fit here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sent: Option<JobSent>,
+    /// Why it is being taken back from where it was placed, to stand in line again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recalled: Option<String>,
+    /// That peers did not take it, and it came back into the line. It starts here meanwhile if there is room.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub returned: Option<JobReturn>,
     /// When the queue let it start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admitted: Option<Time>,
@@ -164,6 +178,45 @@ pub struct JobSplit {
     /// Phase of their Burst.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub phase: String,
+    /// Whether they were all there once: then it stays split, whatever becomes of them.
+    #[serde(skip_serializing_if = "is_default")]
+    pub joined: bool,
+    /// Since when no peer takes them. After a minute it is taken back, and stands in line again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alone_since: Option<Time>,
+}
+
+/// A FluxJob that was sent to a peer as a whole. Which peer that is, is up to its Burst.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct JobSent {
+    /// The peer that runs it, or is asked to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer: Option<String>,
+    /// Name of its Burst here.
+    pub burst: String,
+    /// Phase of that; empty until it was seen.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub phase: String,
+    /// Namespace of its MiniCluster there.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// Name of its MiniCluster there.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub mini_cluster: String,
+}
+
+/// A FluxJob that came back into the line.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct JobReturn {
+    /// How often.
+    pub times: u32,
+    /// When it is offered to peers again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub again: Option<Time>,
+    /// Why it came back.
+    pub why: String,
 }
 
 /// Where a FluxJob is.

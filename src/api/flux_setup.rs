@@ -64,7 +64,7 @@ pub struct FluxSetupSpec {
 pub struct Overflow {
     /// What becomes of the first in line when it may burst, does not fit here, and a peer has room.
     pub policy: OverflowPolicy,
-    /// Peers that may take a part, best first. Empty: `selector` says, else any that may.
+    /// Peers that may take it, or a part of it, best first. Empty: `selector` says, else any that may.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<String>,
     /// Which peers may, by labels of their ClusterPeers; counts if none is named.
@@ -80,6 +80,9 @@ pub enum OverflowPolicy {
     Never,
     /// As many of its brokers as fit start here, its lead broker among them; the others are a burst.
     Split,
+    /// All of it is sent to a peer that has room for all of it, and runs there. It is never split. So is whatever waits
+    /// behind the first in line and cannot start here now, if `backfill` is on.
+    Whole,
 }
 
 /// What bursts of one peer may take together in this namespace, of what the quota as a whole leaves. They are taken only

@@ -27,6 +27,8 @@ use super::schema::is_default;
     printcolumn = r#"{"name":"Size","type":"integer","jsonPath":".spec.size"}"#,
     printcolumn = r#"{"name":"Ready","type":"integer","jsonPath":".status.readyBrokers"}"#,
     printcolumn = r#"{"name":"Phase","type":"string","jsonPath":".status.phase"}"#,
+    printcolumn = r#"{"name":"Whole","type":"boolean","priority":1,"jsonPath":".spec.whole"}"#,
+    printcolumn = r#"{"name":"Exit","type":"integer","priority":1,"jsonPath":".status.run.exitCode"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase", default)]
@@ -65,6 +67,9 @@ pub struct HostedBurstSpec {
     /// The lead broker is reached through the agents' own connection: the lead Service points to this cluster's agent.
     #[serde(skip_serializing_if = "is_default")]
     pub tunnel: bool,
+    /// It is all of an instance, its lead broker included, and ends by itself.
+    #[serde(skip_serializing_if = "is_default")]
+    pub whole: bool,
     /// Flux `major.minor`, when the root knows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flux_version: Option<String>,
@@ -134,6 +139,40 @@ pub enum BurstPhase {
     Spent,
     /// It runs on demand, and nothing asks for it. Root only.
     Asleep,
+    /// A whole instance that has ended: its result is known, and its pods are kept for their logs.
+    Finished,
+}
+
+/// How a whole instance fares where it runs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BurstRun {
+    /// Namespace of its MiniCluster there.
+    pub namespace: String,
+    /// Name of its MiniCluster there, of its Job, and of the container that has the logs.
+    pub mini_cluster: String,
+    /// Whether all its brokers were up once.
+    #[serde(skip_serializing_if = "is_default")]
+    pub started: bool,
+    /// Whether it ended well; unset while it has not ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub succeeded: Option<bool>,
+    /// Exit code of its command.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// How it ended, in a sentence.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// When it was seen to have ended, on the clock of the cluster that shows it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Time>,
+}
+
+impl BurstRun {
+    /// Whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        self.succeeded.is_some()
+    }
 }
 
 /// When each step was reached for the first time, on the clock of the cluster that shows it.
@@ -189,8 +228,11 @@ pub struct HostedBurstStatus {
     pub message: String,
     /// Brokers online.
     pub ready_brokers: u32,
-    /// Whether the certificate is here, in the burst's Secret.
+    /// Whether the certificate is here, in the burst's Secret; of a whole instance, whether its root let it start.
     pub credential_ready: bool,
+    /// How a whole instance fares. Once it has ended it takes no room any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<BurstRun>,
     /// When the root was lost, on this cluster's clock; written once per loss, removed on its return. The lease counts
     /// from it, across restarts of the agent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -220,4 +262,11 @@ pub struct HostedBurstStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
+}
+
+impl HostedBurst {
+    /// Whether it is a whole instance that has ended: what is left of it takes no room.
+    pub fn has_ended(&self) -> bool {
+        self.status.as_ref().and_then(|status| status.run.as_ref()).is_some_and(BurstRun::has_ended)
+    }
 }

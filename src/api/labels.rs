@@ -190,6 +190,8 @@ pub mod condition {
     pub const FINISHED: &str = "Finished";
     /// The Services of the spec are there. Said only where one is not.
     pub const SERVICES_READY: &str = "ServicesReady";
+    /// False while a MiniCluster that runs stays smaller than its spec, since its namespace's queue has no room for more.
+    pub const GROWN: &str = "Grown";
     /// A command that fails is run again, because the user asked for retries.
     pub const COMMAND_RETRIES: &str = "CommandRetries";
 

@@ -63,6 +63,20 @@ pub fn burst_object(root: &str, slot: &str) -> String {
     if default { slot.to_owned() } else { format!("{root}.{slot}") }
 }
 
+/// Name that the MiniCluster of a FluxJob has on the peer it was sent to: those of other clusters, and of that peer itself,
+/// may be called the same.
+pub fn sent(job: &str, uid: &str) -> String {
+    let suffix: String = uid.chars().filter(char::is_ascii_hexdigit).take(6).collect();
+    let most = MAX_NAME - suffix.len() - 1;
+    let head: String = job.chars().take(most).collect();
+    format!("{}-{}", head.trim_end_matches('-'), suffix.to_ascii_lowercase())
+}
+
+/// Name of the Burst object of a FluxJob that was sent, in its namespace. No Burst of a MiniCluster has two dots.
+pub fn sent_burst(job: &str) -> String {
+    format!("{job}.sent.fluxjob")
+}
+
 /// Secret with the authority that signs the identity in Secret `identity`, where the agent made both.
 pub fn authority(identity: &str) -> String {
     format!("{identity}-ca")

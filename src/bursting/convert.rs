@@ -4,8 +4,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use serde::Deserialize as _;
 
-use crate::api::hosted_burst::{BurstPhase, LeadEndpoint, PhaseTimestamps, PreflightFinding};
-use crate::contract::{Check, Finding, LeadAddress, Outcome, Phase, PhaseTimes};
+use crate::api::hosted_burst::{BurstPhase, BurstRun, LeadEndpoint, PhaseTimestamps, PreflightFinding};
+use crate::contract::{Check, Finding, LeadAddress, Outcome, Phase, PhaseTimes, RunReport};
 
 macro_rules! same_words {
     ($($phase:ident),*) => {
@@ -35,8 +35,23 @@ same_words!(
     Evicted,
     Lost,
     Spent,
-    Asleep
+    Asleep,
+    Finished
 );
+
+impl From<RunReport> for BurstRun {
+    fn from(run: RunReport) -> Self {
+        let RunReport { namespace, mini_cluster, started, succeeded, exit_code, message } = run;
+        Self { namespace, mini_cluster, started, succeeded, exit_code, message, ended: None }
+    }
+}
+
+impl From<BurstRun> for RunReport {
+    fn from(run: BurstRun) -> Self {
+        let BurstRun { namespace, mini_cluster, started, succeeded, exit_code, message, ended: _ } = run;
+        Self { namespace, mini_cluster, started, succeeded, exit_code, message }
+    }
+}
 
 impl From<LeadAddress> for LeadEndpoint {
     fn from(lead: LeadAddress) -> Self {

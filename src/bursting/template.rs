@@ -59,6 +59,36 @@ pub struct BurstTemplate {
     /// Containers of a pod see each other's processes.
     #[serde(skip_serializing_if = "is_default")]
     pub share_process_namespace: bool,
+    /// What only the lead broker's pod uses: of whole instances.
+    #[serde(skip_serializing_if = "is_default")]
+    pub lead: Option<LeadTemplate>,
+}
+
+/// What only a root needs: how its command is run, and for how long.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct LeadTemplate {
+    /// Tasks of the command; 0: all that fit.
+    #[serde(skip_serializing_if = "is_default")]
+    pub tasks: Option<i32>,
+    /// The command submits by itself.
+    #[serde(skip_serializing_if = "is_default")]
+    pub launcher: bool,
+    /// Seconds it may run.
+    #[serde(skip_serializing_if = "is_default")]
+    pub deadline_seconds: Option<i64>,
+    /// How often a command that fails is run again.
+    #[serde(skip_serializing_if = "is_default")]
+    pub backoff_limit: Option<i32>,
+    /// The words that submit the command.
+    #[serde(skip_serializing_if = "is_default")]
+    pub submit_command: Option<String>,
+    /// More options of these.
+    #[serde(skip_serializing_if = "is_default")]
+    pub option_flags: Option<String>,
+    /// Workers end well with the lead broker.
+    #[serde(skip_serializing_if = "is_default")]
+    pub complete_workers: bool,
 }
 
 /// Options of Flux that every broker needs.
@@ -171,7 +201,22 @@ impl BurstTemplate {
             pod: PodTemplate::of(&root.pod),
             disable_affinity: root.network.disable_affinity,
             share_process_namespace: root.share_process_namespace,
+            lead: None,
         }
+    }
+
+    /// The template of a whole instance.
+    pub fn of_whole(root: &MiniClusterSpec) -> Self {
+        let lead = LeadTemplate {
+            tasks: root.tasks,
+            launcher: root.launcher,
+            deadline_seconds: root.deadline_seconds,
+            backoff_limit: root.backoff_limit,
+            submit_command: root.flux.submit_command.clone(),
+            option_flags: root.flux.option_flags.clone(),
+            complete_workers: root.flux.complete_workers,
+        };
+        Self { lead: Some(lead), ..Self::of(root) }
     }
 
     /// The template as it travels.
@@ -257,7 +302,7 @@ impl PodTemplate {
 
 /// The first field of `given` that `read` does not have, though it says something: embedded types drop what they do not
 /// know. A zero value says nothing in this API.
-fn unknown(given: &Value, read: &Value, path: String) -> Option<String> {
+pub(super) fn unknown(given: &Value, read: &Value, path: String) -> Option<String> {
     match (given, read) {
         (Value::Object(given), Value::Object(read)) => given.iter().find_map(|(key, value)| {
             let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };

@@ -25,6 +25,9 @@ pub struct Capacity {
     /// them has no such quota, or the provider's agent is older than this field.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rooms: Vec<NamespaceRoom>,
+    /// Bursts may be whole instances ([`super::DesiredBurst::whole`]): the provider's agent knows them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub whole: bool,
 }
 
 /// What the FluxSetup of a namespace leaves for bursts of one root now. What is `None` is not limited.

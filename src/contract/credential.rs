@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 use super::BurstUid;
@@ -41,6 +42,31 @@ impl fmt::Debug for Credential {
     }
 }
 
+/// The leave to start a whole instance. It travels as a certificate does, after it was recorded who gets it, so that what is
+/// known of whoever has a certificate holds for it too: only who was given it can run the instance. It is no secret; the
+/// certificate of such an instance is made where it runs, and stays there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Leave(String);
+
+impl Leave {
+    /// The leave for one incarnation.
+    pub fn of(incarnation: &str) -> Self {
+        Self(format!("tributary-leave/1 {incarnation}\n"))
+    }
+
+    /// Its digest, as an offer announces it.
+    pub fn digest(&self) -> String {
+        let digest = Sha256::digest(self.0.as_bytes());
+        digest.iter().fold("sha256:".to_owned(), |text, byte| format!("{text}{byte:02x}"))
+    }
+}
+
+impl From<Leave> for Credential {
+    fn from(leave: Leave) -> Self {
+        Self::new(leave.0)
+    }
+}
+
 /// Why a certificate was not handed out.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
 pub enum CredentialRefusal {
@@ -63,5 +89,13 @@ mod tests {
     fn debug_shows_nothing_of_the_certificate() {
         let shown = format!("{:?}", Credential::new("secret-key = \"abc\"".into()));
         assert_eq!(shown, "Credential(18 bytes)");
+    }
+
+    #[test]
+    fn a_leave_is_for_one_incarnation() {
+        let leave = Leave::of("job-1");
+        assert_ne!(leave.digest(), Leave::of("job-2").digest());
+        assert_eq!((leave.digest().len(), &leave.digest()[..7]), (71, "sha256:"));
+        assert_eq!(Credential::from(leave).expose(), "tributary-leave/1 job-1\n");
     }
 }

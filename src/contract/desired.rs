@@ -71,6 +71,10 @@ pub struct DesiredBurst {
     pub credential_digest: String,
     /// The lead broker's address; `None` until the root knows it.
     pub lead: Option<LeadAddress>,
+    /// It is no part of an instance but all of one, its lead broker included: there is no lead to connect to, and no
+    /// certificate is handed out, only the leave to start ([`super::Leave`]). Offered only to peers that say they know it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub whole: bool,
     /// The lead broker is reached through the agents' own connection, not at an address.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tunnel: bool,

@@ -16,10 +16,10 @@ pub mod rejection;
 pub mod tunnel;
 
 pub use capacity::{Capacity, NamespaceRoom};
-pub use credential::{Credential, CredentialRefusal, CredentialRequest};
+pub use credential::{Credential, CredentialRefusal, CredentialRequest, Leave};
 pub use desired::{DesiredBurst, HostedKey, LeadAddress, RootIdentity};
 pub use latest::{DirtySet, Latest};
-pub use observed::{ObservedBurst, Phase, PhaseTimes};
+pub use observed::{ObservedBurst, Phase, PhaseTimes, RunReport};
 pub use peer::{BurstUid, ClusterUid, Epoch, PeerName, PeerReport, PeerSpec, PeerState, Refusal, Traffic};
 pub use preflight::{Check, Finding, Outcome};
 pub use rejection::{Rejection, RejectionReason};

@@ -38,6 +38,8 @@ pub enum Phase {
     Spent,
     /// It runs on demand, and nothing asks for it (root side only).
     Asleep,
+    /// A whole instance has ended; what is left of it are its result and its pods' logs.
+    Finished,
 }
 
 impl Phase {
@@ -57,6 +59,7 @@ impl Phase {
             Self::Lost => "Lost",
             Self::Spent => "Spent",
             Self::Asleep => "Asleep",
+            Self::Finished => "Finished",
         }
     }
 
@@ -161,6 +164,27 @@ pub struct ObservedBurst {
     pub message: String,
     /// When each step was reached.
     pub times: PhaseTimes,
+    /// How a whole instance fares.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunReport>,
+}
+
+/// How a whole instance fares on a provider.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RunReport {
+    /// Namespace of its MiniCluster there.
+    pub namespace: String,
+    /// Name of its MiniCluster, of the Job, and of the container with the logs.
+    pub mini_cluster: String,
+    /// Whether it was up once.
+    pub started: bool,
+    /// Whether it ended well; `None`: it has not ended.
+    pub succeeded: Option<bool>,
+    /// Exit code of its command.
+    pub exit_code: Option<i32>,
+    /// How it ended, in a sentence.
+    pub message: String,
 }
 
 #[cfg(test)]

@@ -50,6 +50,7 @@ pub(crate) fn desired(uid: &str, generation: u64) -> DesiredBurst {
         rank_map_digest: String::new(),
         credential_digest: String::new(),
         lead: None,
+        whole: false,
         tunnel: false,
         flux_version: None,
         arch: None,

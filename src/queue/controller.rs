@@ -6,25 +6,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 use kube::ResourceExt;
-use kube::api::PropagationPolicy;
+use kube::api::{Api, Patch, PatchParams, PropagationPolicy};
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::claims::Claims;
 use super::guests::Guests;
 use super::job::{self, JobStep, Then};
 use super::nodes::Nodes;
-use super::overflow::Peers;
+use super::overflow::{Peers, Sender};
 use super::round::{Round, View, round};
 use super::turnstile::Turnstile;
+use crate::api::burst::Burst;
 use crate::api::flux_job::{FluxJob, FluxJobStatus, JobPhase};
 use crate::api::flux_setup::{FluxSetup, OverflowPolicy};
 use crate::api::hosted_burst::HostedBurst;
-use crate::api::labels;
 use crate::api::minicluster::{MiniCluster, Phase};
 use crate::api::peer::ClusterPeer;
+use crate::api::{labels, names};
 use crate::clock::{SharedClock, SystemRng};
 use crate::cluster::apply::{Applier, Once};
-use crate::cluster::caches::{self, Cache, Selection, Subscription};
+use crate::cluster::caches::{self, Cache, Selection, Subscription, controller_of};
 use crate::cluster::client::Clients;
 use crate::cluster::error::chain;
 use crate::cluster::events::{Events, Notice};
@@ -42,6 +44,8 @@ pub struct Ports {
     pub nodes: Nodes,
     /// Who knows peers.
     pub peers: Peers,
+    /// Who makes Bursts of FluxJobs that are sent.
+    pub sender: Sender,
     /// Whom bursting asks.
     pub guests: Guests,
 }
@@ -53,6 +57,7 @@ pub struct Queueing {
     jobs: Cache<FluxJob>,
     mini_clusters: Cache<MiniCluster>,
     hosted: Cache<HostedBurst>,
+    bursts: Cache<Burst>,
     guests: Guests,
     applier: Applier,
     events: Events,
@@ -64,6 +69,7 @@ pub struct Queueing {
     claims: Mutex<BTreeMap<String, Claims>>,
     nodes: Nodes,
     peers: Peers,
+    sender: Sender,
     _subscriptions: Vec<Subscription>,
 }
 
@@ -71,13 +77,13 @@ impl Queueing {
     /// The queue, and the watches to spawn; they run on standbys too.
     pub fn new(
         clients: &Clients,
-        watches: (Cache<MiniCluster>, Cache<HostedBurst>, Cache<ClusterPeer>),
+        watches: (Cache<MiniCluster>, Cache<HostedBurst>, Cache<Burst>, Cache<ClusterPeer>),
         ports: Ports,
         events: Events,
         clock: SharedClock,
     ) -> (Arc<Self>, Vec<BoxFuture<'static, ()>>) {
-        let (mini_clusters, hosted, cluster_peers) = watches;
-        let Ports { nodes, peers, guests } = ports;
+        let (mini_clusters, hosted, bursts, cluster_peers) = watches;
+        let Ports { nodes, peers, sender, guests } = ports;
         let everything = Selection::default();
         let (setups, watch_setups) = caches::watched::<FluxSetup, _>(clients, &everything, SystemRng);
         let (jobs, watch_jobs) = caches::watched::<FluxJob, _>(clients, &everything, SystemRng);
@@ -96,6 +102,10 @@ impl Queueing {
             }),
             setups.feed(&rounds, namespace),
             jobs.feed(&rounds, namespace),
+            bursts.feed(&rounds, |burst| {
+                let sent = controller_of::<FluxJob>(burst).is_some();
+                if sent { namespace(burst) } else { Vec::new() }
+            }),
             // They have more room, or less.
             cluster_peers.feed(&rounds, move |_| {
                 let all = overflowing.objects();
@@ -114,6 +124,7 @@ impl Queueing {
             jobs,
             mini_clusters,
             hosted,
+            bursts,
             guests,
             applier: Applier::new(clients.writer.clone(), labels::manager::QUEUE),
             events,
@@ -123,6 +134,7 @@ impl Queueing {
             claims: Mutex::default(),
             nodes,
             peers,
+            sender,
             _subscriptions: subscriptions,
         };
         (Arc::new(queueing), vec![watch_setups.boxed(), watch_jobs.boxed()])
@@ -151,6 +163,7 @@ impl Queueing {
             self.jobs.listed().await;
             self.mini_clusters.listed().await;
             self.hosted.listed().await;
+            self.bursts.listed().await;
         };
         tokio::select! {
             () = listed => {}
@@ -179,7 +192,9 @@ impl Queueing {
         let (setups, jobs) = (of(self.setups.objects(), namespace), of(self.jobs.objects(), namespace));
         let mini_clusters = of(self.mini_clusters.objects(), namespace);
         let asked: BTreeSet<String> = self.turnstile.waiting(namespace).into_iter().collect();
-        let (granted, splits) = (self.turnstile.granted(), self.turnstile.splits());
+        let (granted, starts) = (self.turnstile.granted(), self.turnstile.starts());
+        let growing = self.turnstile.growing(namespace, &mini_clusters);
+        let bursts = of(self.bursts.objects(), namespace);
         let now = self.clock.wall();
         let hosted = of(self.hosted.objects(), namespace);
         let names = hosted.iter().map(|hosted| hosted.name_any()).collect();
@@ -193,9 +208,12 @@ impl Queueing {
                 reserved,
                 asked: &asked,
                 granted: &granted,
-                splits: &splits,
+                starts: &starts,
+                growing: &growing,
+                bursts: &bursts,
                 nodes: &self.nodes,
                 peers: &self.peers,
+                sender: &self.sender,
             };
             let mut round = self.worked_out(namespace, |claims| round(&view, claims));
             (round.standing.take(), round)
@@ -266,6 +284,14 @@ impl Queueing {
                     return Err(error);
                 }
             },
+            Then::Send(burst) => {
+                self.applier.create_once(&*burst).await?;
+            }
+            Then::ReleaseBurst(uid) => self.release(&job, &uid).await?,
+            Then::DeleteBurst(uid) => {
+                let key = ObjectKey { namespace: job.namespace(), name: names::sent_burst(&job.name_any()) };
+                sweep::delete::<Burst>(writer, &Doomed { key, uid }, PropagationPolicy::Background).await?;
+            }
             Then::DeleteMiniCluster(uid) => {
                 let doomed = Doomed { key: ObjectKey::of(&*job), uid };
                 sweep::delete::<MiniCluster>(writer, &doomed, PropagationPolicy::Background).await?;
@@ -279,6 +305,19 @@ impl Queueing {
         Ok(())
     }
 
+    /// Tells the Burst of a FluxJob to let go of wherever it is.
+    async fn release(&self, job: &FluxJob, uid: &str) -> Result<(), RequestError> {
+        let (namespace, name) = (job.namespace().unwrap_or_default(), names::sent_burst(&job.name_any()));
+        let api: Api<Burst> = Api::namespaced(self.clients.writer.clone(), &namespace);
+        let patch = json!({"metadata": {"uid": uid}, "spec": {"release": true}});
+        let released = api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+        let failed = |error| RequestError::new("release", format!("Burst {namespace}/{name}"), error);
+        match released.map_err(failed) {
+            Err(error) if !error.cause().is_not_found() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     async fn tell(&self, job: &FluxJob, status: &FluxJobStatus) {
         let before = job.status.as_ref().map(|status| status.phase).unwrap_or_default();
         if before == status.phase {
@@ -288,6 +327,7 @@ impl Queueing {
         let notice = match status.phase {
             JobPhase::Requested => return,
             JobPhase::Waiting => Notice::normal("Queue", "Waiting", message),
+            JobPhase::Ready if status.sent.is_some() => Notice::normal("Queue", "Sent", message),
             JobPhase::Ready => Notice::normal("Queue", "Admitted", "there is room for the whole of it"),
             JobPhase::Running => Notice::normal("Run", "Running", message),
             JobPhase::Finished => Notice::normal("Run", "Finished", message),

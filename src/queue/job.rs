@@ -4,16 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::{Resource, ResourceExt};
 use serde_json::{Map, Value, json};
 
 use super::claims::{Claim, Claims};
-use super::overflow;
+use super::overflow::{self, Sender, Start};
 use super::room::Room;
 use crate::api::SPECS;
-use crate::api::flux_job::{Cleanup, FluxJob, FluxJobStatus, JobPhase, JobResult, JobSplit};
+use crate::api::burst::Burst;
+use crate::api::flux_job::{Cleanup, FluxJob, FluxJobStatus, JobPhase, JobResult, JobSent};
 use crate::api::flux_setup::Overflow;
+use crate::api::hosted_burst::{BurstPhase, BurstRun};
 use crate::api::labels;
 use crate::api::minicluster::{MiniCluster, MiniClusterSpec, Phase};
 use crate::api::schema::unknown_fields;
@@ -130,8 +132,8 @@ pub enum Word {
     Waits(String),
     /// It cannot be run as it is: reason and sentence.
     Refused(&'static str, String),
-    /// It may start, as a whole or in parts.
-    Starts(Option<JobSplit>),
+    /// It may start, and where.
+    Starts(Start),
 }
 
 /// By what a FluxSetup says MiniClusters of FluxJobs are made.
@@ -139,8 +141,10 @@ pub enum Word {
 pub struct Terms<'a> {
     /// Seconds a run may last at most.
     pub longest: Option<i64>,
-    /// Who takes parts of them.
+    /// Who takes parts of them, or all.
     pub overflow: &'a Overflow,
+    /// Who makes Bursts of those that are sent.
+    pub sender: &'a Sender,
 }
 
 /// What has to be done about a FluxJob.
@@ -161,6 +165,12 @@ pub enum Then {
     Nothing,
     /// Its MiniCluster is made.
     Create(Box<MiniCluster>),
+    /// Its Burst is made.
+    Send(Box<Burst>),
+    /// Its Burst with this UID is told to let go of wherever it is.
+    ReleaseBurst(String),
+    /// Its Burst with this UID is deleted.
+    DeleteBurst(String),
     /// Its MiniCluster with this UID is deleted.
     DeleteMiniCluster(String),
     /// It is deleted itself.
@@ -180,11 +190,15 @@ pub fn is_admitted(job: &FluxJob, granted: bool) -> bool {
     !is_finished(job) && (granted || status.is_some_and(|status| status.admitted.is_some()))
 }
 
-/// Whether the room of a FluxJob, which may have been split, is enough for its MiniCluster: who makes one in its name that is
-/// larger has to ask.
-pub fn covers(job: &FluxJob, split: Option<&JobSplit>, mini_cluster: &MiniCluster) -> bool {
+/// Whether the room of a FluxJob that starts like this is enough for its MiniCluster: who makes one in its name that is larger,
+/// or while it was sent elsewhere, has to ask.
+pub fn covers(job: &FluxJob, start: &Start, mini_cluster: &MiniCluster) -> bool {
     let claimed = self::mini_cluster(job, None).map(|made| Room::of_mini_cluster(&made.spec));
-    let claimed = claimed.map(|whole| split.map_or(whole, |split| whole.of_brokers(split.local.into())));
+    let claimed = claimed.map(|whole| match start {
+        Start::Here => whole,
+        Start::Split(split) => whole.of_brokers(split.local.into()),
+        Start::Sent(_) => Room::default(),
+    });
     claimed.is_ok_and(|claimed| claimed.holds(&Room::of_mini_cluster(&mini_cluster.spec)))
 }
 
@@ -200,10 +214,14 @@ pub enum Stage<'a> {
     LinesUp(Result<Arc<Claim>, Trouble>),
     /// It has one.
     Follows(&'a MiniCluster),
-    /// It had one.
+    /// It was sent to a peer: its Burst, and what it claims there.
+    Sent(Option<&'a Burst>, Option<Arc<Claim>>),
+    /// It is being taken back: what is left of it.
+    Recalled(Option<&'a MiniCluster>, Option<&'a Burst>),
+    /// It had a MiniCluster.
     Bereft,
-    /// It has ended; its MiniCluster, if that is still there.
-    Over(Option<&'a MiniCluster>),
+    /// It has ended; its MiniCluster and its Burst, if they are still there.
+    Over(Option<&'a MiniCluster>, Option<&'a Burst>),
 }
 
 /// Why a FluxJob cannot stand in line.
@@ -215,11 +233,24 @@ pub struct Trouble {
     sentence: String,
 }
 
-/// What a FluxJob has come to. `found` is the MiniCluster of its name.
-pub fn stage<'a>(job: &FluxJob, found: Option<&'a MiniCluster>, claims: &mut Claims) -> Stage<'a> {
+/// What a FluxJob has come to. `found` is the MiniCluster of its name, `burst` the Burst that it controls.
+pub fn stage<'a>(
+    job: &FluxJob,
+    found: Option<&'a MiniCluster>,
+    burst: Option<&'a Burst>,
+    claims: &mut Claims,
+) -> Stage<'a> {
     let ours = found.filter(|found| is_of(found, job));
     if is_finished(job) {
-        return Stage::Over(ours);
+        return Stage::Over(ours, burst);
+    }
+    let status = job.status.as_ref();
+    if status.is_some_and(|status| status.recalled.is_some()) {
+        return Stage::Recalled(ours, burst);
+    }
+    // Before anything else: nothing of it may be made here while it is elsewhere.
+    if status.is_some_and(|status| status.sent.is_some()) {
+        return Stage::Sent(burst, claims.of(job).ok());
     }
     if let Some(ours) = ours {
         return Stage::Follows(ours);
@@ -241,8 +272,10 @@ pub fn step(job: &FluxJob, stage: &Stage<'_>, word: Word, terms: Terms<'_>, now:
     draft.status.observed_generation = job.metadata.generation;
     let mut statements = Vec::new();
     match stage {
-        Stage::Over(ours) => draft.tidy(*ours),
+        Stage::Over(ours, burst) => draft.tidy(*ours, *burst),
         Stage::Follows(mini_cluster) => draft.follow(mini_cluster),
+        Stage::Sent(burst, _) => statements.extend(draft.sent(*burst, terms)),
+        Stage::Recalled(ours, burst) => statements.extend(draft.recalled(*ours, *burst)),
         Stage::Bereft => draft.finish(JobResult::Failed, "its MiniCluster was deleted".into()),
         Stage::LinesUp(Err(trouble)) => statements.push(draft.step_aside(trouble.reason, &trouble.sentence)),
         Stage::LinesUp(Ok(_)) => statements = draft.line_up(word, terms),
@@ -278,30 +311,21 @@ impl Draft<'_> {
         self.status.message = sentence.to_owned();
         self.status.admitted = None;
         self.status.split = None;
+        self.status.sent = None;
+        self.status.peer = None;
         Statement::fails(VALID, reason, sentence)
     }
 
     fn line_up(&mut self, word: Word, terms: Terms<'_>) -> Vec<Statement> {
         // What was decided stays.
-        let word = if self.status.admitted.is_some() { Word::Starts(self.status.split.clone()) } else { word };
+        let recorded = Start::recorded(&self.status).unwrap_or_default();
+        let word = if self.status.admitted.is_some() { Word::Starts(recorded) } else { word };
         let valid = Statement::holds(VALID, "Valid", "a MiniCluster can be made of it");
+        // Then peers are asked again.
+        self.wake = overflow::resting(self.job, self.now).filter(|_| !matches!(word, Word::Starts(_)));
         match word {
-            Word::Starts(split) => match mini_cluster(self.job, terms.longest) {
-                Ok(made) => {
-                    let (made, room) = match &split {
-                        None => (made, Statement::holds(ADMITTED, "RoomFound", "there is room for the whole of it")),
-                        Some(split) => {
-                            let found = format!("there is room for it in parts: {}", overflow::whereabouts(split));
-                            (overflow::apply(split, terms.overflow, made), Statement::holds(ADMITTED, "Split", found))
-                        }
-                    };
-                    self.status.split = split;
-                    self.status.phase = JobPhase::Ready;
-                    self.status.message = "its MiniCluster is being made".into();
-                    self.status.admitted.get_or_insert(Time(self.now));
-                    self.then = Then::Create(Box::new(made));
-                    vec![valid, room]
-                }
+            Word::Starts(start) => match self.start(start, terms) {
+                Ok(room) => vec![valid, room],
                 Err(sentence) => vec![self.step_aside("Invalid", &sentence)],
             },
             Word::Refused(reason, sentence) => vec![self.step_aside(reason, &sentence)],
@@ -311,6 +335,146 @@ impl Draft<'_> {
                 vec![valid, Statement::fails(ADMITTED, "Waiting", sentence)]
             }
         }
+    }
+
+    /// Starts it, here or elsewhere.
+    fn start(&mut self, start: Start, terms: Terms<'_>) -> Result<Statement, String> {
+        let made = mini_cluster(self.job, terms.longest)?;
+        let (statement, then) = match start {
+            Start::Here => {
+                let room = Statement::holds(ADMITTED, "RoomFound", "there is room for the whole of it");
+                (room, Then::Create(Box::new(made)))
+            }
+            Start::Split(split) => {
+                let found = format!("there is room for it in parts: {}", overflow::whereabouts(&split));
+                let made = overflow::apply(&split, terms.overflow, made);
+                self.status.peer.clone_from(&split.peer);
+                self.status.split = Some(split);
+                (Statement::holds(ADMITTED, "Split", found), Then::Create(Box::new(made)))
+            }
+            Start::Sent(sent) => {
+                let burst = (terms.sender.0)(self.job, &made, terms.overflow)?;
+                let found =
+                    format!("there is room for the whole of it on {}", sent.peer.as_deref().unwrap_or("a peer"));
+                self.status.peer.clone_from(&sent.peer);
+                self.status.sent = Some(JobSent { burst: burst.name_any(), ..sent });
+                (Statement::holds(ADMITTED, "Sent", found), Then::Send(Box::new(burst)))
+            }
+        };
+        self.status.phase = JobPhase::Ready;
+        self.status.message = match then {
+            Then::Send(_) => "it is being sent to a peer".into(),
+            _ => "its MiniCluster is being made".into(),
+        };
+        self.status.admitted.get_or_insert(Time(self.now));
+        self.then = then;
+        Ok(statement)
+    }
+
+    /// It was sent: its Burst says how it fares.
+    fn sent(&mut self, burst: Option<&Burst>, terms: Terms<'_>) -> Vec<Statement> {
+        let known = self.status.sent.clone().unwrap_or_default();
+        let Some(burst) = burst else {
+            if !known.phase.is_empty() {
+                self.finish(JobResult::Failed, "its Burst was deleted".into());
+                return Vec::new();
+            }
+            return match self.start(Start::Sent(known), terms) {
+                Ok(_) => Vec::new(),
+                Err(sentence) => vec![self.step_aside("Invalid", &sentence)],
+            };
+        };
+        let said = burst.status.clone().unwrap_or_default();
+        let run = said.run.clone().unwrap_or_default();
+        // Until its Burst was looked at, it is meant for whom it was.
+        let meant = known.peer.filter(|_| said.observed_generation.is_none());
+        self.status.peer = said.peer.clone().or(meant);
+        self.status.sent = Some(JobSent {
+            peer: self.status.peer.clone(),
+            burst: burst.name_any(),
+            phase: format!("{:?}", said.phase),
+            namespace: run.namespace.clone(),
+            mini_cluster: run.mini_cluster.clone(),
+        });
+        let peer = said.peer.as_deref().unwrap_or("no peer yet");
+        if !run.namespace.is_empty() && !run.mini_cluster.is_empty() {
+            let BurstRun { namespace, mini_cluster: name, .. } = &run;
+            self.status.logs =
+                format!("kubectl logs --namespace {namespace} job/{name} --container {name} # in cluster {peer}");
+        }
+        if run.started {
+            self.status.started.get_or_insert(Time(self.now));
+        }
+        if let Some(succeeded) = run.succeeded {
+            self.status.exit_code = run.exit_code;
+            let result = if succeeded { JobResult::Succeeded } else { JobResult::Failed };
+            let message = if run.message.is_empty() { said.message } else { format!("{peer}: {}", run.message) };
+            self.finish(result, message);
+            self.tidy(None, Some(burst));
+            return Vec::new();
+        }
+        let cancelled = burst.annotations().contains_key(labels::CANCEL);
+        let cancelled = cancelled.then(|| "somebody took it back (agentctl burst cancel)".to_owned());
+        if let Some(why) = cancelled.or_else(|| overflow::unplaced(burst)) {
+            self.recall(why);
+            return Vec::new();
+        }
+        let up = run.started && said.peer.is_some();
+        if !up {
+            // A peer that let go of it may have run it for a while; it begins anew elsewhere.
+            self.status.started = None;
+        }
+        self.status.phase = if up { JobPhase::Running } else { JobPhase::Ready };
+        self.status.message = match said.phase {
+            BurstPhase::Ready if up => format!("its instance is up on {peer}"),
+            _ if said.message.is_empty() => format!("it is sent to {peer}"),
+            _ => said.message,
+        };
+        Vec::new()
+    }
+
+    /// It is taken back from where it was placed. That is on record before anything of it goes.
+    fn recall(&mut self, why: String) {
+        self.status.phase = JobPhase::Ready;
+        self.status.message = format!("it is taken back: {why}");
+        self.status.recalled = Some(why);
+    }
+
+    /// It is being taken back: once nothing of it is left, here or elsewhere, it stands in line again.
+    fn recalled(&mut self, ours: Option<&MiniCluster>, burst: Option<&Burst>) -> Vec<Statement> {
+        let uid_of = |metadata: &ObjectMeta| metadata.uid.clone().filter(|_| metadata.deletion_timestamp.is_none());
+        if let Some(burst) = burst {
+            let phase = burst.status.as_ref().map(|status| status.phase);
+            if let (Some(sent), Some(phase)) = (&mut self.status.sent, phase) {
+                sent.phase = format!("{phase:?}");
+            }
+            let released = burst.spec.release && phase == Some(BurstPhase::Released);
+            self.then = match uid_of(&burst.metadata) {
+                Some(uid) if released => Then::DeleteBurst(uid),
+                Some(uid) if !burst.spec.release => Then::ReleaseBurst(uid),
+                _ => Then::Nothing,
+            };
+            return Vec::new();
+        }
+        if let Some(ours) = ours {
+            self.then = uid_of(&ours.metadata).map_or(Then::Nothing, Then::DeleteMiniCluster);
+            return Vec::new();
+        }
+        // Who deletes its Burst before that was released leaves nobody to say that it runs no more.
+        if self.status.sent.as_ref().is_some_and(|sent| sent.phase != "Released") {
+            self.finish(JobResult::Failed, "its Burst was deleted".into());
+            return Vec::new();
+        }
+        let why = self.status.recalled.take().unwrap_or_default();
+        self.status = FluxJobStatus {
+            phase: JobPhase::Waiting,
+            message: format!("it stands in line again: {why}"),
+            returned: Some(overflow::returned(self.status.returned.as_ref(), &why, self.now)),
+            conditions: std::mem::take(&mut self.status.conditions),
+            observed_generation: self.status.observed_generation,
+            ..FluxJobStatus::default()
+        };
+        vec![Statement::fails(ADMITTED, "CameBack", why)]
     }
 
     fn follow(&mut self, mini_cluster: &MiniCluster) {
@@ -325,7 +489,10 @@ impl Draft<'_> {
         if said.is_some_and(|said| said.incarnation.is_some()) {
             self.status.admitted.get_or_insert(Time(self.now));
         }
-        self.status.split = self.status.split.take().map(|split| overflow::seen(&split, mini_cluster));
+        self.status.split = self.status.split.take().map(|split| overflow::seen(&split, mini_cluster, self.now));
+        if let Some(split) = &self.status.split {
+            self.status.peer.clone_from(&split.peer);
+        }
         let started = self.status.phase >= JobPhase::Running;
         match said.and_then(|said| said.phase) {
             Some(Phase::Succeeded | Phase::Failed) => {
@@ -336,8 +503,9 @@ impl Draft<'_> {
                 let finished = conditions::find(&said.conditions, labels::condition::FINISHED);
                 let message = finished.map(|condition| condition.message.clone()).unwrap_or_default();
                 self.finish(result, message);
-                self.tidy(Some(mini_cluster));
+                self.tidy(Some(mini_cluster), None);
             }
+            _ if self.is_alone() => {}
             Some(Phase::Running) => {
                 self.status.phase = JobPhase::Running;
                 self.status.started.get_or_insert(Time(self.now));
@@ -363,15 +531,32 @@ impl Draft<'_> {
         }
     }
 
+    /// Whether it was split, and no peer takes the other part: then it is taken back, unless one still may.
+    fn is_alone(&mut self) -> bool {
+        let patience = self.status.split.as_ref().and_then(|split| overflow::patience(split, self.now));
+        match patience {
+            None => false,
+            Some(Duration::ZERO) => {
+                self.recall("no peer takes its other part".into());
+                true
+            }
+            Some(left) => {
+                self.wake = Some(left);
+                false
+            }
+        }
+    }
+
     fn finish(&mut self, result: JobResult, message: String) {
         self.status.phase = JobPhase::Finished;
         self.status.result = Some(result);
+        self.status.recalled = None;
         self.status.message = message;
         self.status.finished.get_or_insert(Time(self.now));
     }
 
     /// It has ended: what is asked to go, goes.
-    fn tidy(&mut self, found: Option<&MiniCluster>) {
+    fn tidy(&mut self, found: Option<&MiniCluster>, burst: Option<&Burst>) {
         let since = self.status.finished.get_or_insert(Time(self.now)).0;
         if let Some(ttl) = self.job.spec.ttl_seconds_after_finished {
             let due = since + jiff::SignedDuration::from_secs(ttl.into());
@@ -384,14 +569,22 @@ impl Draft<'_> {
         if let (Cleanup::MiniCluster, Some(uid)) = (self.job.spec.cleanup, ours.and_then(ResourceExt::uid)) {
             self.then = Then::DeleteMiniCluster(uid);
         }
+        let burst = burst.filter(|burst| burst.metadata.deletion_timestamp.is_none());
+        if let (Cleanup::MiniCluster, Some(uid)) = (self.job.spec.cleanup, burst.and_then(ResourceExt::uid)) {
+            self.then = Then::DeleteBurst(uid);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::*;
+    use crate::api::flux_job::JobSplit;
     use crate::api::flux_setup::OverflowPolicy;
     use crate::api::minicluster::{BurstStatus, MiniClusterStatus};
+    use crate::queue::overflow::sender;
 
     fn job(spec: Value) -> FluxJob {
         let mut job: FluxJob = serde_json::from_value(json!({
@@ -408,7 +601,8 @@ mod tests {
 
     fn terms() -> Terms<'static> {
         static NEVER: Overflow = Overflow { policy: OverflowPolicy::Never, peers: Vec::new(), selector: None };
-        Terms { longest: None, overflow: &NEVER }
+        static SENDER: LazyLock<Sender> = LazyLock::new(sender);
+        Terms { longest: None, overflow: &NEVER, sender: &SENDER }
     }
 
     fn at(second: i64) -> Timestamp {
@@ -424,7 +618,7 @@ mod tests {
     }
 
     fn next(job: &FluxJob, found: Option<&MiniCluster>, word: Word, now: Timestamp) -> JobStep {
-        step(job, &stage(job, found, &mut Claims::default()), word, terms(), now)
+        step(job, &stage(job, found, None, &mut Claims::default()), word, terms(), now)
     }
 
     #[test]
@@ -458,14 +652,14 @@ mod tests {
             ),
         ] {
             let job = job(spec);
-            let step = next(&job, None, Word::Starts(None), at(0));
+            let step = next(&job, None, Word::Starts(Start::Here), at(0));
             assert!(step.status.message.starts_with(told), "{}", step.status.message);
             assert_eq!((step.status.phase, step.then), (JobPhase::Waiting, Then::Nothing));
         }
         let mut admitted = job(json!({}));
-        admitted.status = Some(next(&admitted, None, Word::Starts(None), at(0)).status);
+        admitted.status = Some(next(&admitted, None, Word::Starts(Start::Here), at(0)).status);
         let foreign = MiniCluster::new("lammps", Default::default());
-        let step = next(&admitted, Some(&foreign), Word::Starts(None), at(0));
+        let step = next(&admitted, Some(&foreign), Word::Starts(Start::Here), at(0));
         assert!(step.status.message.contains("exists and is another's"));
         assert_eq!((step.status.admitted, step.then), (None, Then::Nothing), "it gives its room back");
     }
@@ -481,7 +675,7 @@ mod tests {
         let template = super::tests::job(json!({"cleanup": "MiniCluster", "ttlSecondsAfterFinished": 60}));
         let wait = || Word::Waits("in line".into());
         assert_eq!(go(None, wait(), 0).0, JobPhase::Waiting);
-        let (phase, then, _) = go(None, Word::Starts(None), 5);
+        let (phase, then, _) = go(None, Word::Starts(Start::Here), 5);
         assert!(phase == JobPhase::Ready && matches!(then, Then::Create(_)));
         // The creation was not answered, or another agent leads now: it was admitted, and stays so.
         assert!(matches!(go(None, wait(), 6).1, Then::Create(_)));
@@ -505,11 +699,11 @@ mod tests {
             Then::Create(made) => (made.spec.size(), made.spec.flux.bursting.clusters[0].size(0)),
             then => panic!("{then:?}"),
         };
-        let first = next(&job, None, Word::Starts(Some(split.clone())), at(0));
+        let first = next(&job, None, Word::Starts(Start::Split(split.clone())), at(0));
         job.status = Some(first.status.clone());
         assert_eq!(made(first), (1, 3));
         // Another agent, which would decide otherwise now.
-        assert_eq!(made(next(&job, None, Word::Starts(None), at(1))), (1, 3));
+        assert_eq!(made(next(&job, None, Word::Starts(Start::Here), at(1))), (1, 3));
         assert_eq!(made(next(&job, None, Word::Waits(String::new()), at(1))), (1, 3));
         let mut found = in_phase(&job, Phase::Running);
         found.status.as_mut().unwrap().bursts = vec![BurstStatus {
@@ -518,19 +712,26 @@ mod tests {
             peer: Some("north".into()),
             ..BurstStatus::default()
         }];
-        let status = next(&job, Some(&found), Word::Starts(None), at(2)).status;
+        let status = next(&job, Some(&found), Word::Starts(Start::Here), at(2)).status;
         assert_eq!(status.message, "its instance is up: 1 brokers here, 3 on north (Joining)");
         assert_eq!(status.split.unwrap().peer.as_deref(), Some("north"));
-        assert!(covers(&job, Some(&split), &overflow::apply(&split, terms().overflow, in_phase(&job, Phase::Pending))));
-        assert!(!covers(&job, Some(&split), &in_phase(&job, Phase::Pending)), "all of it was not let in");
+        assert!(covers(
+            &job,
+            &Start::Split(split.clone()),
+            &overflow::apply(&split, terms().overflow, in_phase(&job, Phase::Pending))
+        ));
+        assert!(
+            !covers(&job, &Start::Split(split.clone()), &in_phase(&job, Phase::Pending)),
+            "all of it was not let in"
+        );
     }
 
     #[test]
     fn a_job_whose_mini_cluster_was_taken_away_has_failed() {
         let mut job = job(json!({}));
         let found = in_phase(&job, Phase::Running);
-        job.status = Some(next(&job, Some(&found), Word::Starts(None), at(0)).status);
-        let step = next(&job, None, Word::Starts(None), at(1));
+        job.status = Some(next(&job, Some(&found), Word::Starts(Start::Here), at(0)).status);
+        let step = next(&job, None, Word::Starts(Start::Here), at(1));
         assert_eq!((step.status.phase, step.then), (JobPhase::Finished, Then::Nothing), "it is not run twice");
         assert_eq!(step.status.message, "its MiniCluster was deleted");
     }
@@ -549,9 +750,9 @@ mod tests {
     fn a_mini_cluster_that_is_larger_than_its_job_is_not_covered_by_it() {
         let job = job(json!({"size": 2}));
         let mut found = mini_cluster(&job, None).unwrap();
-        assert!(is_of(&found, &job) && covers(&job, None, &found));
+        assert!(is_of(&found, &job) && covers(&job, &Start::Here, &found));
         found.spec.size = Some(3);
-        assert!(!covers(&job, None, &found));
+        assert!(!covers(&job, &Start::Here, &found));
         found.metadata.name = Some("another".into());
         assert!(!is_of(&found, &job), "a FluxJob makes one MiniCluster, of its own name");
     }

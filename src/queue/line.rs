@@ -11,10 +11,10 @@ use super::claims::Claim;
 use super::guests::{self, Reserved};
 use super::job::{self, Stage};
 use super::nodes::Gang;
-use super::overflow;
+use super::overflow::{self, Start};
 use super::room::Room;
 use super::round::{Candidate, View, Who};
-use super::schedule::{Running, Waiting};
+use super::schedule::{Away, Running, Waiting};
 use crate::api::flux_job::FluxJob;
 use crate::api::flux_setup::FluxSetupSpec;
 use crate::api::hosted_burst::HostedBurst;
@@ -70,7 +70,8 @@ pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &Fl
     let until = |since: Timestamp, limit: Option<i64>| {
         limit.map(|limit| since.checked_add(jiff::SignedDuration::from_secs(limit)).unwrap_or(Timestamp::MAX))
     };
-    for hosted in view.hosted {
+    // A whole instance of a peer that has ended takes nothing.
+    for hosted in view.hosted.iter().filter(|hosted| !hosted.has_ended()) {
         let (spec, since) = (&hosted.spec, created(&hosted.metadata.creation_timestamp));
         let gang = Gang::of(&hosted.namespace().unwrap_or_default(), &spec.slot, &guests::wanted(spec));
         line.guest(&spec.peer, guests::room_of(spec), since, gang);
@@ -107,37 +108,61 @@ pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &Fl
         let asks = view.asked.contains(&uid) && !view.granted.contains_key(&uid);
         let by_job = of_jobs.get(uid.as_str()).and_then(|of| {
             let since = admitted(of.job, &of.uid)?;
-            (!asks || job::covers(of.job, of.split.as_ref(), found)).then_some(since)
+            (!asks || job::covers(of.job, &of.start, found)).then_some(since)
         });
         if asks && by_job.is_none() {
             if found.metadata.deletion_timestamp.is_none() {
                 let key = Who::MiniCluster(uid);
                 line.wanted.insert(key.clone(), (Wanted::MiniCluster(found), gang(found)));
-                line.waiting.push(Waiting { key, room, priority: priority(found), since: came, limit, parts: false });
+                let (away, grows) = (Away::Nowhere, None);
+                line.waiting.push(Waiting { key, room, priority: priority(found), since: came, limit, away, grows });
             }
         } else if by_job.is_some() || view.granted.contains_key(&uid) || has_job(found) || is_on_its_way(found) {
             let since = by_job.or(view.granted.get(&uid).copied()).unwrap_or(came);
-            line.gangs.push(gang(found));
-            line.running.push(Running { room, since, until: until(since, limit) });
+            // While it may not grow, it is as large as it was.
+            let growing = view.growing.get(&uid).filter(|growing| i64::from(growing.has) < room.brokers);
+            let has = growing.map_or(room.brokers, |growing| i64::from(growing.has));
+            line.gangs.push(Gang { brokers: u32::try_from(has).unwrap_or(0), ..gang(found) });
+            line.running.push(Running { room: room.of_brokers(has), since, until: until(since, limit) });
+            if let Some(growing) = growing.filter(|_| found.metadata.deletion_timestamp.is_none()) {
+                let room = Room { mini_clusters: 0, ..room.of_brokers(room.brokers - has) };
+                let key = Who::Growth(uid.clone());
+                let more = Gang { brokers: u32::try_from(room.brokers).unwrap_or(0), ..gang(found) };
+                line.wanted.insert(key.clone(), (Wanted::MiniCluster(found), more));
+                line.waiting.push(Waiting {
+                    key,
+                    room,
+                    priority: priority(found),
+                    since: growing.since,
+                    limit: None,
+                    away: Away::Nowhere,
+                    grows: Some(line.running.len() - 1),
+                });
+            }
             if asks {
                 line.passes.push(uid);
             }
         }
     }
-    for Candidate { job, uid, stage, split } in candidates {
+    for Candidate { job, uid, stage, start } in candidates {
         // Once there is a MiniCluster, that is what takes room, or waits for it.
         let Stage::LinesUp(Ok(claim)) = stage else { continue };
         let (room, limit) = (claim.room, job::limit(job, longest));
         if let Some(since) = admitted(job, uid) {
-            let Claim { room, gang } = split.as_ref().map_or_else(|| (**claim).clone(), |split| claim.local(split));
+            let Claim { room, gang } = match start {
+                Start::Here => (**claim).clone(),
+                Start::Split(split) => claim.local(split),
+                // Nothing of it is here.
+                Start::Sent(_) => continue,
+            };
             line.gangs.push(gang);
             line.running.push(Running { room, since, until: until(since, limit) });
         } else if job.metadata.deletion_timestamp.is_none() {
             let key = Who::Job(uid.clone());
             line.wanted.insert(key.clone(), (Wanted::Job(job), claim.gang.clone()));
             let since = created(&job.metadata.creation_timestamp);
-            let parts = overflow::may_split(setup, job);
-            line.waiting.push(Waiting { key, room, priority: job.spec.priority, since, limit, parts });
+            let away = overflow::away(setup, job, view.now);
+            line.waiting.push(Waiting { key, room, priority: job.spec.priority, since, limit, away, grows: None });
         }
     }
     line

@@ -1,9 +1,10 @@
 //! The queue of a namespace: who may start, by the quota of its FluxSetup.
 //!
 //! ```text
-//! FluxJob ─┐                          ┌─▶ FluxJob.status, then the MiniCluster it owns
+//! FluxJob ─┐                           ┌─▶ FluxJob.status, then the MiniCluster that it owns, or the Burst
 //!          ├─▶ round (pure, schedule) ─┤
-//! MiniCluster (asks before its Job) ──┘└─▶ turnstile: the reconciler makes the Job
+//! MiniCluster, before its Job is made ─┘└─▶ turnstile: the reconciler makes the Job, or lets it grow
+//!              and before it grows
 //! ```
 //!
 //! | file | what it does | talks to the API server |
@@ -16,7 +17,7 @@
 //! | `line` | all objects of a namespace → what they take, or wait for | no |
 //! | `outlook` | what a round sees of nodes and peers | no |
 //! | [`round`] | all objects of a namespace → what has to be done | no |
-//! | [`overflow`] | a FluxJob that does not fit here: which part of it goes to a peer | no |
+//! | [`overflow`] | a FluxJob that does not fit here: which part of it goes to a peer, or whether all of it does | no |
 //! | [`guests`] | bursts of peers: whether there is room for one more | no |
 //! | [`turnstile`] | where the reconciler asks before it makes a Job | no |
 //! | [`controller`] | caches, rounds, writes | yes |

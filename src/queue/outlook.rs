@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 
-use super::job::Stage;
+use super::job::{self, Stage};
 use super::line::Wanted;
 use super::nodes::Gang;
-use super::overflow::{self, Part};
+use super::overflow::{self, Part, Start};
 use super::round::{Candidate, View, Who};
 use super::schedule::Outside;
-use crate::api::flux_setup::{FluxSetupSpec, Overflow};
+use crate::api::burst::Burst;
+use crate::api::flux_setup::{FluxSetupSpec, Overflow, OverflowPolicy};
 
 /// While somebody waits for nodes: nobody tells when they have room.
 const LOOK_AT_NODES_AGAIN: Duration = Duration::from_secs(2);
@@ -25,8 +26,10 @@ pub(super) struct Outlook<'a> {
     wanted: &'a BTreeMap<Who, (Wanted<'a>, Gang)>,
     gangs: Vec<Gang>,
     away: Vec<(String, Part)>,
-    /// Where parts of those that start go.
+    /// Where parts of those that start go, or all of them.
     pub(super) chosen: BTreeMap<Who, String>,
+    /// Why those that could go elsewhere as a whole cannot.
+    pub(super) bound: BTreeMap<Who, String>,
     /// When to look again, since somebody waits for what is not told.
     pub(super) again: Option<Duration>,
 }
@@ -40,7 +43,8 @@ impl<'a> Outlook<'a> {
         gangs: Vec<Gang>,
         away: Vec<(String, Part)>,
     ) -> Self {
-        Self { view, setup, wanted, gangs, away, chosen: BTreeMap::new(), again: None }
+        let (chosen, bound) = (BTreeMap::new(), BTreeMap::new());
+        Self { view, setup, wanted, gangs, away, chosen, bound, again: None }
     }
 
     fn again_in(&mut self, delay: Duration) {
@@ -61,7 +65,15 @@ impl Outside<Who> for Outlook<'_> {
     }
 
     fn takes(&mut self, key: &Who, brokers: i64) -> bool {
-        let Some((_, gang)) = self.wanted.get(key) else { return false };
+        let Some((wanted, gang)) = self.wanted.get(key) else { return false };
+        if let (OverflowPolicy::Whole, Wanted::Job(job)) = (self.setup.overflow.policy, wanted) {
+            let made = job::mini_cluster(job, self.setup.max_duration_seconds);
+            let burst = made.and_then(|made| (self.view.sender.0)(job, &made, &self.setup.overflow));
+            if let Err(why) = burst {
+                self.bound.insert(key.clone(), why);
+                return false;
+            }
+        }
         let part = overflow::part(&self.setup.overflow, &gang.namespace, count(brokers), gang.each);
         let Some(peer) = (self.view.peers)(&part, &self.away) else {
             self.again_in(LOOK_AT_PEERS_AGAIN);
@@ -74,26 +86,39 @@ impl Outside<Who> for Outlook<'_> {
 
     fn starts(&mut self, key: &Who, brokers: i64) {
         if let Some((_, gang)) = self.wanted.get(key).filter(|_| self.setup.check_nodes) {
-            self.gangs.push(Gang { brokers: count(brokers), ..gang.clone() });
+            // Pods that are bound count for those that one has already.
+            let has = self.gangs.iter().filter(|one| one.name == gang.name).map(|one| one.brokers).max();
+            let brokers = count(brokers).saturating_add(has.unwrap_or(0));
+            self.gangs.push(Gang { brokers, ..gang.clone() });
         }
     }
 }
 
-/// Parts of FluxJobs that were promised to a peer and are no Bursts yet.
+/// Parts of FluxJobs, and whole ones, that were promised to a peer and are no Bursts yet.
 pub(super) fn on_their_way(view: &View<'_>, candidates: &[Candidate<'_>], overflow: &Overflow) -> Vec<(String, Part)> {
     let namespace = view.setups.first().and_then(|setup| setup.namespace()).unwrap_or_default();
     let part = |candidate: &Candidate<'_>| {
-        let split = candidate.split.as_ref()?;
+        let (peer, away) = match &candidate.start {
+            Start::Here => return None,
+            Start::Split(split) => (split.peer.clone()?, split.away),
+            Start::Sent(sent) => (sent.peer.clone()?, candidate.job.spec.size),
+        };
         let each = match &candidate.stage {
             Stage::LinesUp(Ok(claim)) => claim.gang.each,
+            Stage::Sent(burst, Some(claim)) if burst.is_none_or(is_new) => claim.gang.each,
             Stage::Follows(found) if found.status.as_ref().is_none_or(|status| status.bursts.is_empty()) => {
                 Gang::of(&namespace, &found.name_any(), &found.spec).each
             }
             _ => return None,
         };
-        Some((split.peer.clone()?, overflow::part(overflow, &namespace, split.away, each)))
+        Some((peer, overflow::part(overflow, &namespace, away, each)))
     };
     candidates.iter().filter_map(part).collect()
+}
+
+/// Nobody has looked at it yet: it is not among what Bursts claim of peers.
+fn is_new(burst: &Burst) -> bool {
+    burst.status.as_ref().is_none_or(|status| status.observed_generation.is_none())
 }
 
 fn count(brokers: i64) -> u32 {

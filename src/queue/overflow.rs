@@ -1,17 +1,25 @@
-//! FluxJobs that do not fit here: a part of their brokers starts, the others are a burst onto a peer. Pure, but for the port
-//! to whoever knows the peers.
+//! FluxJobs that do not fit here: a part of their brokers starts, the others are a burst onto a peer; or all of them are.
+//! Pure, but for the ports to whoever knows the peers, and how a Burst is made.
 //!
-//! The decision is in the FluxJob's status before anything is made of it, and stays: what becomes of the burst from then on,
-//! a peer that refuses or vanishes included, goes by the rules of any burst.
+//! The decision is in the FluxJob's status before anything is made of it. What becomes of the burst from then on goes by the
+//! rules of any burst, as long as some peer takes it; if none does, the FluxJob is taken back, and stands in line again.
+//! Whatever was made of it is gone by then, here and elsewhere: it never runs in two places.
 
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::api::flux_job::{FluxJob, JobSplit};
-use crate::api::flux_setup::{FluxSetupSpec, Overflow, OverflowPolicy};
-use crate::api::minicluster::{BurstCluster, MiniCluster, MiniClusterSpec};
-use crate::api::selector::PeerSelector;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::room::Room;
+use super::schedule::Away;
+use crate::api::burst::Burst;
+use crate::api::flux_job::{FluxJob, FluxJobStatus, JobReturn, JobSent, JobSplit};
+use crate::api::flux_setup::{FluxSetupSpec, Overflow, OverflowPolicy};
+use crate::api::hosted_burst::BurstPhase;
+use crate::api::minicluster::{BurstCluster, MiniCluster, MiniClusterSpec};
+use crate::api::selector::PeerSelector;
 
 /// Brokers that a peer shall take.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,13 +34,79 @@ pub struct Part {
     pub peers: Vec<String>,
     /// By labels of the ClusterPeers; counts if none is named.
     pub selector: PeerSelector,
+    /// They are all of an instance.
+    pub whole: bool,
 }
 
 /// Which peer has room for a part, besides the parts that are on their way there; `None`: nobody, as far as is known.
 pub type Peers = Arc<dyn Fn(&Part, &[(String, Part)]) -> Option<String> + Send + Sync>;
 
-/// Whether a FluxJob may be split under these rules. One that says itself which brokers are where is left as it is.
-pub fn may_split(setup: &FluxSetupSpec, job: &FluxJob) -> bool {
+/// Makes the Burst of a FluxJob that is sent as a whole, given its MiniCluster; or says why it cannot be sent.
+#[derive(Clone)]
+pub struct Sender(pub Arc<Makes>);
+
+/// How such a Burst is made.
+pub type Makes = dyn Fn(&FluxJob, &MiniCluster, &Overflow) -> Result<Burst, String> + Send + Sync;
+
+impl fmt::Debug for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender").finish_non_exhaustive()
+    }
+}
+
+/// Where a FluxJob that was let in starts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Start {
+    /// All of it here.
+    #[default]
+    Here,
+    /// Some of it here, the others elsewhere.
+    Split(JobSplit),
+    /// All of it elsewhere.
+    Sent(JobSent),
+}
+
+impl Start {
+    /// What is on record; `None`: nothing of it is anywhere else.
+    pub fn recorded(status: &FluxJobStatus) -> Option<Self> {
+        let split = status.split.clone().map(Self::Split);
+        status.sent.clone().map(Self::Sent).or(split)
+    }
+}
+
+/// Before a FluxJob that came back is offered to peers again; twice as long each time after.
+const FIRST_WAIT: Duration = Duration::from_secs(60);
+/// The longest wait.
+const LONGEST_WAIT: Duration = Duration::from_secs(1800);
+/// How long the part here of a split FluxJob waits for a peer that takes the other.
+const ALONE: Duration = Duration::from_secs(60);
+
+/// That a FluxJob came back into the line at `now`, after what is known of earlier times.
+pub fn returned(before: Option<&JobReturn>, why: &str, now: Timestamp) -> JobReturn {
+    let times = before.map_or(0, |before| before.times).saturating_add(1);
+    let wait = FIRST_WAIT.saturating_mul(1 << times.saturating_sub(1).min(8)).min(LONGEST_WAIT);
+    JobReturn { times, again: Some(Time(now.checked_add(wait).unwrap_or(Timestamp::MAX))), why: why.to_owned() }
+}
+
+/// How long a FluxJob is not offered to peers, since it came back.
+pub fn resting(job: &FluxJob, now: Timestamp) -> Option<Duration> {
+    let Time(again) = job.status.as_ref()?.returned.as_ref()?.again.clone()?;
+    Duration::try_from(again.duration_since(now)).ok().filter(|left| !left.is_zero())
+}
+
+/// Where else a FluxJob may start under these rules. One that says itself which brokers are where is left as it is.
+pub fn away(setup: &FluxSetupSpec, job: &FluxJob, now: Timestamp) -> Away {
+    let away = match setup.overflow.policy {
+        OverflowPolicy::Never => Away::Nowhere,
+        OverflowPolicy::Split if job.spec.size > 1 => Away::Parts,
+        OverflowPolicy::Split => Away::Nowhere,
+        OverflowPolicy::Whole => Away::Whole,
+    };
+    let may = job.spec.allow_burst && !says_where(job) && resting(job, now).is_none();
+    if may { away } else { Away::Nowhere }
+}
+
+fn says_where(job: &FluxJob) -> bool {
     let own = |path: &[&str]| {
         let mut at = job.spec.mini_cluster.get(path[0]);
         for key in &path[1..] {
@@ -40,12 +114,11 @@ pub fn may_split(setup: &FluxSetupSpec, job: &FluxJob) -> bool {
         }
         at.is_some_and(|value| !value.is_null())
     };
-    let says_where = own(&["flux", "bursting", "clusters"])
+    own(&["flux", "bursting", "clusters"])
         || own(&["flux", "bursting", "leadBroker"])
         || own(&["flux", "bursting", "hostlist"])
         || own(&["minSize"])
-        || own(&["maxSize"]);
-    setup.overflow.policy == OverflowPolicy::Split && job.spec.allow_burst && job.spec.size > 1 && !says_where
+        || own(&["maxSize"])
 }
 
 /// The part of `brokers` of a FluxJob, each of which takes `each`.
@@ -56,6 +129,7 @@ pub fn part(overflow: &Overflow, namespace: &str, brokers: u32, each: Room) -> P
         each,
         peers: overflow.peers.clone(),
         selector: overflow.selector.clone().unwrap_or_default(),
+        whole: overflow.policy == OverflowPolicy::Whole,
     }
 }
 
@@ -76,23 +150,53 @@ pub fn apply(split: &JobSplit, overflow: &Overflow, whole: MiniCluster) -> MiniC
 }
 
 /// How the part elsewhere stands, by the status of its MiniCluster.
-pub fn seen(split: &JobSplit, mini_cluster: &MiniCluster) -> JobSplit {
+pub fn seen(split: &JobSplit, mini_cluster: &MiniCluster, now: Timestamp) -> JobSplit {
     let bursts = mini_cluster.status.iter().flat_map(|status| &status.bursts);
-    match bursts.into_iter().next() {
-        Some(burst) => {
-            let peer = burst.peer.clone().or_else(|| split.peer.clone());
-            JobSplit { peer, phase: burst.phase.clone(), ..split.clone() }
-        }
-        None => split.clone(),
-    }
+    let Some(burst) = bursts.into_iter().next() else { return split.clone() };
+    let nowhere = burst.peer.is_none() && ["Pending", "Rejected", "Evicted"].contains(&burst.phase.as_str());
+    let alone_since = if nowhere { split.alone_since.clone().or(Some(Time(now))) } else { None };
+    // While nobody has it, whom it was meant for is no news.
+    let peer = burst.peer.clone().or_else(|| split.peer.clone().filter(|_| !nowhere));
+    let joined = split.joined || burst.phase == "Ready";
+    JobSplit { peer, phase: burst.phase.clone(), joined, alone_since, ..split.clone() }
+}
+
+/// How long the part here still waits for a peer that takes the other; zero: no longer. `None`: it need not.
+pub fn patience(split: &JobSplit, now: Timestamp) -> Option<Duration> {
+    let Time(since) = split.alone_since.clone().filter(|_| !split.joined)?;
+    Some(ALONE.saturating_sub(Duration::try_from(now.duration_since(since)).unwrap_or_default()))
+}
+
+/// Why no peer takes a FluxJob that was sent; `None`: one does, or is asked.
+pub fn unplaced(burst: &Burst) -> Option<String> {
+    let status = burst.status.as_ref().filter(|status| status.observed_generation.is_some())?;
+    let nowhere = matches!(status.phase, BurstPhase::Pending | BurstPhase::Rejected | BurstPhase::Evicted);
+    (status.peer.is_none() && nowhere).then(|| format!("no peer takes it: {}", status.message))
 }
 
 /// Where the brokers of a split FluxJob are, for people.
 pub fn whereabouts(split: &JobSplit) -> String {
-    let JobSplit { local, away, peer, phase } = split;
+    let JobSplit { local, away, peer, phase, .. } = split;
     let peer = peer.as_deref().unwrap_or("no peer yet");
     let phase = if phase.is_empty() { String::new() } else { format!(" ({phase})") };
     format!("{local} brokers here, {away} on {peer}{phase}")
+}
+
+/// A sender for tests: the Burst has the size that is asked for, and a MiniCluster with services cannot be sent.
+#[cfg(test)]
+pub(super) fn sender() -> Sender {
+    Sender(Arc::new(|job, wanted, _| {
+        if !wanted.spec.services.is_empty() {
+            return Err("spec.miniCluster.services does not travel to a peer".into());
+        }
+        let mut burst = Burst::new(
+            &crate::api::names::sent_burst(job.metadata.name.as_deref().unwrap_or_default()),
+            crate::api::burst::BurstSpec { size: job.spec.size, whole: true, ..Default::default() },
+        );
+        burst.metadata.namespace.clone_from(&job.metadata.namespace);
+        burst.metadata.owner_references = kube::Resource::controller_owner_ref(job, &()).map(|owner| vec![owner]);
+        Ok(burst)
+    }))
 }
 
 #[cfg(test)]
@@ -109,18 +213,65 @@ mod tests {
         serde_json::from_value(json!({"overflow": {"policy": policy, "peers": ["west"]}})).unwrap()
     }
 
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_000_000 + second).unwrap()
+    }
+
     #[test]
-    fn only_who_may_burst_and_says_nothing_of_places_is_split() {
-        let may = |policy, spec| may_split(&setup(policy), &job(spec));
-        assert!(may("Split", json!({"size": 4, "allowBurst": true})));
-        assert!(!may("Never", json!({"size": 4, "allowBurst": true})));
-        assert!(!may("Split", json!({"size": 4})));
-        assert!(!may("Split", json!({"size": 1, "allowBurst": true})), "there is nothing to split");
-        for own in [json!({"flux": {"bursting": {"clusters": [{"size": 1}]}}}), json!({"maxSize": 8})] {
-            assert!(!may("Split", json!({"size": 4, "allowBurst": true, "miniCluster": own})));
+    fn only_who_may_burst_and_says_nothing_of_places_goes_elsewhere() {
+        let may = |policy, spec| away(&setup(policy), &job(spec), at(0));
+        assert_eq!(may("Split", json!({"size": 4, "allowBurst": true})), Away::Parts);
+        assert_eq!(may("Whole", json!({"size": 4, "allowBurst": true})), Away::Whole);
+        assert_eq!(may("Whole", json!({"size": 1, "allowBurst": true})), Away::Whole);
+        assert_eq!(may("Never", json!({"size": 4, "allowBurst": true})), Away::Nowhere);
+        assert_eq!(may("Split", json!({"size": 1, "allowBurst": true})), Away::Nowhere, "there is nothing to split");
+        for policy in ["Split", "Whole"] {
+            assert_eq!(may(policy, json!({"size": 4})), Away::Nowhere);
+            for own in [json!({"flux": {"bursting": {"clusters": [{"size": 1}]}}}), json!({"maxSize": 8})] {
+                assert_eq!(may(policy, json!({"size": 4, "allowBurst": true, "miniCluster": own})), Away::Nowhere);
+            }
         }
-        let unknown = serde_json::from_value::<FluxSetupSpec>(json!({"overflow": {"policy": "Whole"}}));
-        assert!(unknown.unwrap_err().to_string().contains("expected `Never` or `Split`"));
+        let unknown = serde_json::from_value::<FluxSetupSpec>(json!({"overflow": {"policy": "Halves"}}));
+        assert!(unknown.unwrap_err().to_string().contains("expected one of `Never`, `Split`, `Whole`"));
+    }
+
+    #[test]
+    fn who_came_back_is_offered_again_at_growing_intervals() {
+        let (mut job, mut now, mut waits) = (job(json!({"size": 4, "allowBurst": true})), 0, Vec::new());
+        for _ in 0..7 {
+            let status = job.status.get_or_insert_default();
+            status.returned = Some(returned(status.returned.as_ref(), "nobody takes it", at(now)));
+            assert_eq!(away(&setup("Whole"), &job, at(now)), Away::Nowhere);
+            let left = i64::try_from(resting(&job, at(now)).unwrap().as_secs()).unwrap();
+            waits.push(left);
+            now += left;
+            assert_eq!(away(&setup("Whole"), &job, at(now)), Away::Whole);
+        }
+        assert_eq!(waits, [60, 120, 240, 480, 960, 1800, 1800]);
+    }
+
+    #[test]
+    fn a_part_that_is_alone_waits_for_a_minute_unless_the_other_was_there_once() {
+        let burst = |phase: &str, peer: Option<&str>| {
+            let mut found = MiniCluster::new("lammps", MiniClusterSpec::default());
+            let status = found.status.get_or_insert_default();
+            let (phase, peer) = (phase.to_owned(), peer.map(str::to_owned));
+            status.bursts = vec![crate::api::minicluster::BurstStatus { phase, peer, ..Default::default() }];
+            found
+        };
+        let split = JobSplit { local: 1, away: 3, peer: Some("west".into()), ..JobSplit::default() };
+        let offered = seen(&split, &burst("Offered", Some("west")), at(0));
+        assert_eq!(patience(&offered, at(0)), None);
+        let alone = seen(&seen(&offered, &burst("Rejected", None), at(1)), &burst("Pending", None), at(9));
+        assert_eq!((patience(&alone, at(21)), alone.peer.clone()), (Some(Duration::from_secs(40)), None));
+        assert_eq!(patience(&alone, at(70)), Some(Duration::ZERO));
+        assert_eq!(
+            patience(&seen(&alone, &burst("Offered", Some("north")), at(70)), at(70)),
+            None,
+            "somebody is asked"
+        );
+        let joined = seen(&split, &burst("Ready", Some("west")), at(0));
+        assert_eq!(patience(&seen(&joined, &burst("Rejected", None), at(1)), at(999)), None, "its command may run");
     }
 
     #[test]

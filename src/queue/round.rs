@@ -13,13 +13,15 @@ use super::job::{self, JobStep, Stage, Terms, Then, Word};
 use super::line::{Line, created, sort};
 use super::nodes::Nodes;
 use super::outlook::{Outlook, on_their_way};
-use super::overflow::Peers;
+use super::overflow::{Peers, Sender, Start};
 use super::room::Room;
 use super::schedule::{Rules, schedule};
-use crate::api::flux_job::{FluxJob, JobSplit};
+use crate::api::burst::Burst;
+use crate::api::flux_job::{FluxJob, JobSent, JobSplit};
 use crate::api::flux_setup::{FluxSetup, FluxSetupStatus, Overflow};
 use crate::api::hosted_burst::HostedBurst;
 use crate::api::minicluster::MiniCluster;
+use crate::cluster::caches::controller_uid;
 use crate::cluster::conditions::{self, Statement};
 
 /// Condition of a FluxSetup: it counts.
@@ -47,12 +49,27 @@ pub struct View<'a> {
     pub asked: &'a BTreeSet<String>,
     /// UIDs of MiniClusters and FluxJobs that were let through in this leader's scope, and when.
     pub granted: &'a BTreeMap<String, Timestamp>,
-    /// How FluxJobs among them were split.
-    pub splits: &'a BTreeMap<String, JobSplit>,
+    /// Where FluxJobs among them start.
+    pub starts: &'a BTreeMap<String, Start>,
+    /// MiniClusters that run and asked for more brokers, by UID.
+    pub growing: &'a BTreeMap<String, Growing>,
+    /// Bursts of FluxJobs that were sent.
+    pub bursts: &'a [Arc<Burst>],
     /// What the nodes have room for.
     pub nodes: &'a Nodes,
     /// What peers have room for.
     pub peers: &'a Peers,
+    /// Who makes Bursts.
+    pub sender: &'a Sender,
+}
+
+/// A MiniCluster that runs and wants to be larger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Growing {
+    /// Brokers it has.
+    pub has: u32,
+    /// Since when it wants more.
+    pub since: Timestamp,
 }
 
 /// What comes of a round.
@@ -64,7 +81,9 @@ pub struct Round {
     pub jobs: Vec<(Arc<FluxJob>, JobStep)>,
     /// UIDs of MiniClusters that may have their Job.
     pub start: Vec<String>,
-    /// UIDs of FluxJobs that cannot use the room they were given.
+    /// UIDs of MiniClusters that may grow, with the size that they may have.
+    pub grow: BTreeMap<String, i64>,
+    /// UIDs of FluxJobs that cannot use the room they were given, or gave it back.
     pub back: Vec<String>,
     /// What is left for bursts of peers; `None`: there is no FluxSetup.
     pub standing: Option<Standing>,
@@ -79,6 +98,8 @@ pub struct Round {
 pub(super) enum Who {
     Job(String),
     MiniCluster(String),
+    /// A MiniCluster that runs, for more brokers.
+    Growth(String),
 }
 
 /// A FluxJob, and what it has come to.
@@ -86,8 +107,8 @@ pub(super) struct Candidate<'a> {
     pub(super) job: &'a Arc<FluxJob>,
     pub(super) uid: String,
     pub(super) stage: Stage<'a>,
-    /// How it was split.
-    pub(super) split: Option<JobSplit>,
+    /// Where it starts, or did.
+    pub(super) start: Start,
 }
 
 /// Takes a round. `claims` is what earlier ones worked out.
@@ -98,7 +119,7 @@ pub fn round(view: &View<'_>, claims: &mut Claims) -> Round {
     let candidates = candidates(view, claims);
     let mut round = Round::default();
     let Some((setup, others)) = setups.split_first() else {
-        let terms = Terms { longest: None, overflow: &Overflow::default() };
+        let terms = Terms { longest: None, overflow: &Overflow::default(), sender: view.sender };
         round.jobs(view, &candidates, terms, &BTreeMap::new(), &BTreeMap::new(), NO_SETUP);
         return round;
     };
@@ -115,12 +136,15 @@ fn candidates<'a>(view: &View<'a>, claims: &mut Claims) -> Vec<Candidate<'a>> {
         view.mini_clusters.iter().filter_map(|found| Some((found.metadata.name.as_deref()?, &**found))).collect();
     let alive: BTreeSet<&str> = view.jobs.iter().filter_map(|job| job.metadata.uid.as_deref()).collect();
     claims.retain(&alive);
+    let bursts: BTreeMap<&str, &Burst> =
+        view.bursts.iter().filter_map(|burst| Some((controller_uid(&**burst)?, &**burst))).collect();
     let candidate = |job: &'a Arc<FluxJob>| {
         let found = job.metadata.name.as_deref().and_then(|name| by_name.get(name).copied());
         let uid = job.uid().unwrap_or_default();
-        let stored = job.status.as_ref().and_then(|status| status.split.clone());
-        let split = stored.or_else(|| view.splits.get(&uid).cloned());
-        Candidate { job, uid, stage: job::stage(job, found, claims), split }
+        let stored = job.status.as_ref().and_then(Start::recorded);
+        let start = stored.or_else(|| view.starts.get(&uid).cloned()).unwrap_or_default();
+        let stage = job::stage(job, found, bursts.get(uid.as_str()).copied(), claims);
+        Candidate { job, uid, stage, start }
     };
     view.jobs.iter().map(candidate).collect()
 }
@@ -128,14 +152,15 @@ fn candidates<'a>(view: &View<'a>, claims: &mut Claims) -> Vec<Candidate<'a>> {
 impl Round {
     fn ruled(&mut self, view: &View<'_>, candidates: &[Candidate<'_>], setup: &Arc<FluxSetup>) {
         let spec = &setup.spec;
-        let terms = Terms { longest: spec.max_duration_seconds, overflow: &spec.overflow };
+        let terms = Terms { longest: spec.max_duration_seconds, overflow: &spec.overflow, sender: view.sender };
         let quota = Room::of_quota("spec.quota", &spec.quota);
         let (quota, grants) = match quota.and_then(|quota| Ok((quota, Grants::of(setup)?))) {
             Ok(both) => both,
             Err(sentence) => {
                 self.standing = Some(Standing { setup: setup.name_any(), ..Standing::default() });
                 let told = format!("nothing starts: FluxSetup {}: {sentence}", setup.name_any());
-                self.told = view.asked.iter().map(|uid| (uid.clone(), told.clone())).collect();
+                let asked = view.asked.iter().chain(view.growing.keys());
+                self.told = asked.map(|uid| (uid.clone(), told.clone())).collect();
                 self.jobs(view, candidates, terms, &BTreeMap::new(), &BTreeMap::new(), &told);
                 let statement = Statement::fails(ACTIVE, "InvalidQuota", sentence);
                 return self.setup(setup, setup.status.clone().unwrap_or_default(), statement, view.now);
@@ -146,7 +171,7 @@ impl Round {
         self.start = passes;
         let mut outlook = Outlook::new(view, spec, &wanted, gangs, on_their_way(view, candidates, &spec.overflow));
         let decided = schedule(&rules, &running, &waiting, &mut outlook, view.now);
-        let Outlook { chosen, again, .. } = outlook;
+        let Outlook { chosen, bound, again, .. } = outlook;
         self.wake = again;
         let starts: BTreeSet<&Who> = decided.start.iter().collect();
         let mut words: BTreeMap<&Who, String> = BTreeMap::new();
@@ -164,7 +189,13 @@ impl Round {
             next = match who {
                 Who::Job(_) => format!("FluxJob {name}: {lack}"),
                 Who::MiniCluster(_) => format!("MiniCluster {name}: {lack}"),
+                Who::Growth(_) => format!("MiniCluster {name}, which grows: {lack}"),
             };
+        }
+        for (who, why) in &bound {
+            if let Some(word) = words.get_mut(who) {
+                *word = format!("{word}; it is not sent to a peer: {why}");
+            }
         }
         let never: BTreeSet<&Who> = decided.never.iter().map(|(who, _)| who).collect();
         let mut jobs: BTreeMap<String, Word> = BTreeMap::new();
@@ -174,23 +205,35 @@ impl Round {
                     let word = if never.contains(who) { Word::Refused("NeverFits", text) } else { Word::Waits(text) };
                     jobs.insert(uid.clone(), word);
                 }
-                Who::MiniCluster(uid) if !starts.contains(who) => drop(self.told.insert(uid.clone(), text)),
-                Who::MiniCluster(_) => {}
+                Who::MiniCluster(uid) | Who::Growth(uid) if !starts.contains(who) => {
+                    self.told.insert(uid.clone(), text);
+                }
+                Who::MiniCluster(_) | Who::Growth(_) => {}
             }
         }
         let mut admitted = BTreeMap::new();
         for who in &decided.start {
             match who {
                 Who::Job(uid) => {
-                    let split = |local: i64| {
-                        let (local, all) =
-                            (u32::try_from(local).unwrap_or(0), wanted.get(who).map_or(0, |(_, gang)| gang.brokers));
-                        let away = all.saturating_sub(local);
-                        JobSplit { local, away, peer: chosen.get(who).cloned(), ..JobSplit::default() }
+                    let peer = chosen.get(who).cloned();
+                    let start = match decided.parts.get(who) {
+                        _ if decided.sent.contains(who) => Start::Sent(JobSent { peer, ..JobSent::default() }),
+                        None => Start::Here,
+                        Some(local) => {
+                            let local = u32::try_from(*local).unwrap_or(0);
+                            let all = wanted.get(who).map_or(0, |(_, gang)| gang.brokers);
+                            let away = all.saturating_sub(local);
+                            Start::Split(JobSplit { local, away, peer, ..JobSplit::default() })
+                        }
                     };
-                    admitted.insert(uid.clone(), decided.parts.get(who).copied().map(split));
+                    admitted.insert(uid.clone(), start);
                 }
                 Who::MiniCluster(uid) => self.start.push(uid.clone()),
+                Who::Growth(uid) => {
+                    let of = waiting.iter().find(|one| one.key == *who);
+                    let grown = of.and_then(|one| Some(running.get(one.grows?)?.room.brokers + one.room.brokers));
+                    self.grow.extend(grown.map(|size| (uid.clone(), size)));
+                }
             }
         }
         self.jobs(view, candidates, terms, &jobs, &admitted, &in_line);
@@ -198,7 +241,7 @@ impl Round {
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let status = FluxSetupStatus {
             peers: standing.usage(),
-            running: count(running.len() + decided.start.len()),
+            running: count(running.len() + decided.start.len() - decided.sent.len() - self.grow.len()),
             waiting: count(waiting.len() - decided.start.len()),
             used: decided.used.usage(),
             next,
@@ -214,22 +257,23 @@ impl Round {
         candidates: &[Candidate<'_>],
         terms: Terms<'_>,
         words: &BTreeMap<String, Word>,
-        admitted: &BTreeMap<String, Option<JobSplit>>,
+        admitted: &BTreeMap<String, Start>,
         otherwise: &str,
     ) {
-        for Candidate { job, uid, stage, split } in candidates {
+        for Candidate { job, uid, stage, start } in candidates {
             if job.metadata.deletion_timestamp.is_some() {
                 continue;
             }
             let granted = view.granted.contains_key(uid);
             let word = match (admitted.get(uid), words.get(uid)) {
-                (Some(split), _) => Word::Starts(split.clone()),
-                _ if granted => Word::Starts(split.clone()),
+                (Some(start), _) => Word::Starts(start.clone()),
+                _ if granted => Word::Starts(start.clone()),
                 (None, Some(word)) => word.clone(),
                 (None, None) => Word::Waits(otherwise.to_owned()),
             };
             let step = job::step(job, stage, word, terms, view.now);
-            if granted && matches!(stage, Stage::LinesUp(Err(_))) {
+            let came_back = matches!(stage, Stage::Recalled(None, None));
+            if granted && (came_back || matches!(stage, Stage::LinesUp(Err(_)))) {
                 self.back.push(uid.clone());
             }
             self.wake = match (self.wake, step.wake) {

@@ -5,9 +5,11 @@
 //! That is judged by the time limits of what runs: the head's start is when enough of them are over. What has no limit
 //! ends at some time nobody knows; of that, only what was there before the head is counted on to end. So no stream of
 //! small runs, with limits or without, can starve a large one.
+//!
+//! What is sent to a peer as a whole takes nothing here, so it delays nobody here: it may pass the head as well.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
@@ -38,8 +40,22 @@ pub struct Waiting<K> {
     pub since: Timestamp,
     /// Seconds it takes at most.
     pub limit: Option<i64>,
-    /// Whether it may start with a part of its brokers here and the others on a peer.
-    pub parts: bool,
+    /// Where else it may start when it does not fit here.
+    pub away: Away,
+    /// It runs and wants more: its place among those that run. `room` is what it wants besides what it has.
+    pub grows: Option<usize>,
+}
+
+/// Where something may start that does not fit here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Away {
+    /// Nowhere: it waits.
+    #[default]
+    Nowhere,
+    /// A part of its brokers on a peer, the others here.
+    Parts,
+    /// All of it on a peer.
+    Whole,
 }
 
 /// How a namespace is run.
@@ -62,6 +78,8 @@ pub struct Schedule<K> {
     pub start: Vec<K>,
     /// Of these that start, only so many brokers do so here.
     pub parts: BTreeMap<K, i64>,
+    /// Of these that start, nothing does so here.
+    pub sent: BTreeSet<K>,
     /// These never can, and why.
     pub never: Vec<(K, String)>,
     /// Who is next, and what it waits for.
@@ -76,7 +94,7 @@ pub struct Schedule<K> {
 pub trait Outside<K> {
     /// How many of so many brokers of it the nodes have no room for, beside all that starts.
     fn lacking(&mut self, key: &K, brokers: i64) -> i64;
-    /// Whether a peer has room for so many of its brokers. It is asked once for each that starts in part.
+    /// Whether a peer has room for so many of its brokers. It is asked once for each that starts in part, or elsewhere.
     fn takes(&mut self, key: &K, brokers: i64) -> bool;
     /// It starts, with so many brokers here.
     fn starts(&mut self, key: &K, brokers: i64);
@@ -99,7 +117,8 @@ impl<K> Outside<K> for NodesWithoutEnd {
 }
 
 /// Decides who starts. Where the first in line does not fit, and a part of it may run elsewhere, as many of its brokers as fit
-/// start here, if a peer takes the others.
+/// start here, if a peer takes the others. What may run elsewhere as a whole does so when it cannot start here now, if a peer
+/// takes it.
 pub fn schedule<K: Ord + Clone>(
     rules: &Rules,
     running: &[Running],
@@ -114,6 +133,7 @@ pub fn schedule<K: Ord + Clone>(
     let mut schedule = Schedule {
         start: Vec::new(),
         parts: BTreeMap::new(),
+        sent: BTreeSet::new(),
         never: Vec::new(),
         head: None,
         used,
@@ -121,9 +141,9 @@ pub fn schedule<K: Ord + Clone>(
     };
     let mut line: Vec<(&Waiting<K>, Option<String>)> = Vec::with_capacity(waiting.len());
     for one in waiting {
-        match never(rules, one) {
-            Some(why) if !may_ever_start_in_part(rules, one) => schedule.never.push((one.key.clone(), why)),
-            // What is too large for here starts in part or not at all: it is never the head.
+        match never(rules, running, one) {
+            Some(why) if !may_ever_start_otherwise(rules, one) => schedule.never.push((one.key.clone(), why)),
+            // What is too large for here starts in part, elsewhere or not at all: it is never the head.
             too_large => line.push((one, too_large)),
         }
     }
@@ -134,21 +154,24 @@ pub fn schedule<K: Ord + Clone>(
     let mut surveyed = true;
     for (one, too_large) in line {
         let fits = too_large.is_none() && free.holds(&one.room);
-        if let Some(gap) = &mut behind
-            && (!fits || !gap.admits(one, now))
-        {
+        let may = behind.as_mut().is_none_or(|gap| fits && gap.admits(one, now));
+        let all = one.room.brokers;
+        let lacking = if fits && may { outside.lacking(&one.key, all) } else { 0 };
+        if one.away == Away::Whole && (!fits || !may || lacking > 0) && outside.takes(&one.key, all) {
+            schedule.start.push(one.key.clone());
+            schedule.sent.insert(one.key.clone());
             continue;
         }
-        let all = one.room.brokers;
-        let lacking = if fits { outside.lacking(&one.key, all) } else { 0 };
         let here = match (fits, lacking) {
+            _ if !may => continue,
             (true, 0) => all,
             _ if behind.is_some() => continue,
             _ => part(one, &free, fits.then_some(all - lacking), outside),
         };
         if here == 0 {
             if let Some(why) = too_large {
-                schedule.never.push((one.key.clone(), format!("{why}; and no peer has room for the rest of it now")));
+                let what = if one.away == Away::Whole { "all" } else { "the rest" };
+                schedule.never.push((one.key.clone(), format!("{why}; and no peer has room for {what} of it now")));
                 continue;
             }
             if fits {
@@ -188,7 +211,7 @@ pub fn schedule<K: Ord + Clone>(
 /// How many brokers of one that does not start as a whole start here; 0: none, since it may not be parted, its lead has no
 /// room here, or nobody takes the others. `most`: what the nodes have room for, if that is known.
 fn part<K>(one: &Waiting<K>, free: &Room, most: Option<i64>, outside: &mut dyn Outside<K>) -> i64 {
-    if !one.parts {
+    if one.away != Away::Parts {
         return 0;
     }
     let all = one.room.brokers;
@@ -197,17 +220,29 @@ fn part<K>(one: &Waiting<K>, free: &Room, most: Option<i64>, outside: &mut dyn O
     if here > 0 && outside.takes(&one.key, all - here) { here } else { 0 }
 }
 
-/// Whether at least its lead broker could start under these rules, and only its size is in the way of the whole.
-fn may_ever_start_in_part<K>(rules: &Rules, one: &Waiting<K>) -> bool {
-    one.parts && rules.quota.brokers_of(&one.room) > 0 && over_time(rules, one).is_none()
+/// Whether it could start elsewhere, or at least its lead broker here, and only its size is in the way of the whole.
+fn may_ever_start_otherwise<K>(rules: &Rules, one: &Waiting<K>) -> bool {
+    let somewhere = match one.away {
+        Away::Nowhere => false,
+        Away::Parts => rules.quota.brokers_of(&one.room) > 0,
+        Away::Whole => true,
+    };
+    somewhere && over_time(rules, one).is_none()
 }
 
-/// Why something can never start under these rules.
-fn never<K>(rules: &Rules, one: &Waiting<K>) -> Option<String> {
-    if let Some(lack) = rules.quota.first_lack(&one.room) {
-        return Some(format!("it can never start here: {}", lack.replace(" are free", " is the whole quota")));
+/// Why something can never start, or grow so far, under these rules.
+fn never<K>(rules: &Rules, running: &[Running], one: &Waiting<K>) -> Option<String> {
+    let mut all = one.room;
+    let has = one.grows.and_then(|index| running.get(index));
+    if let Some(has) = has {
+        all += has.room;
     }
-    over_time(rules, one)
+    if let Some(lack) = rules.quota.first_lack(&all) {
+        let what = if has.is_some() { "be so large" } else { "start" };
+        return Some(format!("it can never {what} here: {}", lack.replace(" are free", " is the whole quota")));
+    }
+    // How long it runs was decided when it started.
+    if has.is_some() { None } else { over_time(rules, one) }
 }
 
 fn over_time<K>(rules: &Rules, one: &Waiting<K>) -> Option<String> {
@@ -242,9 +277,11 @@ impl Gap {
         let mut free = rules.quota;
         let mut ends: Vec<(Timestamp, Room)> = Vec::new();
         let mut unknown: Vec<&Running> = Vec::new();
-        for one in running {
+        for (index, one) in running.enumerate() {
             free -= one.room;
             match one.until {
+                // What it has itself does not make room for what it wants besides.
+                _ if head.grows == Some(index) => {}
                 Some(until) => ends.push((until, one.room)),
                 None => unknown.push(one),
             }

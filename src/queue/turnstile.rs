@@ -9,13 +9,15 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::job::{self, Then};
-use super::round::Round;
-use crate::api::flux_job::{FluxJob, JobSplit};
+use super::overflow::Start;
+use super::round::{Growing, Round};
+use crate::api::flux_job::FluxJob;
 use crate::api::flux_setup::FluxSetup;
+use crate::api::labels;
 use crate::api::minicluster::MiniCluster;
-use crate::cluster::ObjectKey;
 use crate::cluster::caches::Cache;
 use crate::cluster::worker::Queue;
+use crate::cluster::{ObjectKey, conditions};
 
 /// The turnstile. Cloning shares it.
 #[derive(Clone)]
@@ -35,8 +37,12 @@ struct State {
     waiting: BTreeMap<String, Asked>,
     /// They may start, since when.
     granted: BTreeMap<String, Timestamp>,
-    /// How FluxJobs among them were split.
-    splits: BTreeMap<String, JobSplit>,
+    /// Where FluxJobs among them start.
+    starts: BTreeMap<String, Start>,
+    /// They run and asked for more brokers, and wait.
+    growing: BTreeMap<String, (Asked, Growing)>,
+    /// Sizes up to which those that run may grow.
+    grown: BTreeMap<String, i64>,
 }
 
 #[derive(Debug)]
@@ -76,9 +82,10 @@ impl Turnstile {
         // Made when its FluxJob was let through. That it says so is not enough: anybody may write an owner.
         if let Some(job) = job {
             let granted = job.metadata.uid.as_ref().is_some_and(|uid| state.granted.contains_key(uid));
-            let decided = job.metadata.uid.as_ref().and_then(|uid| state.splits.get(uid));
-            let split = job.status.as_ref().and_then(|status| status.split.as_ref()).or(decided);
-            if job::is_admitted(&job, granted) && job::covers(&job, split, mini_cluster) {
+            let decided = job.metadata.uid.as_ref().and_then(|uid| state.starts.get(uid));
+            let recorded = job.status.as_ref().and_then(Start::recorded);
+            let start = recorded.or_else(|| decided.cloned()).unwrap_or_default();
+            if job::is_admitted(&job, granted) && job::covers(&job, &start, mini_cluster) {
                 return Ok(());
             }
         }
@@ -98,6 +105,49 @@ impl Turnstile {
         Err(asked.told.clone())
     }
 
+    /// Whether a MiniCluster that runs with so many brokers may have as many as its spec says.
+    ///
+    /// # Errors
+    /// It has to wait, for this. Its key is marked when that changes.
+    pub fn ask_more(&self, mini_cluster: &MiniCluster, has: i32, now: Timestamp) -> Result<(), String> {
+        let (uid, namespace) = (mini_cluster.uid().unwrap_or_default(), mini_cluster.namespace().unwrap_or_default());
+        if self.setups.condition().listed && !self.is_ruled(&namespace) {
+            return Ok(());
+        }
+        let mut state = self.lock();
+        if state.grown.get(&uid).is_some_and(|most| i64::from(mini_cluster.spec.size()) <= *most) {
+            return Ok(());
+        }
+        // Who waited under another leader goes on waiting.
+        let conditions = mini_cluster.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        let waited = conditions::find(conditions, labels::condition::GROWN).map(|one| one.last_transition_time.0);
+        let has = u32::try_from(has).unwrap_or(0);
+        let (asked, growing) = state.growing.entry(uid).or_insert_with(|| {
+            let told = "it waits for its turn in the queue of this namespace".to_owned();
+            let growing = Growing { has: u32::MAX, since: waited.unwrap_or(now) };
+            (Asked { key: ObjectKey::of(mini_cluster), told }, growing)
+        });
+        if growing.has != has {
+            growing.has = has;
+            self.rounds.mark(namespace);
+        }
+        Err(asked.told.clone())
+    }
+
+    /// MiniClusters of a namespace that asked for more brokers. `found` are those that are there: whoever shrank has to ask
+    /// again.
+    pub(super) fn growing(&self, namespace: &str, found: &[Arc<MiniCluster>]) -> BTreeMap<String, Growing> {
+        let mut state = self.lock();
+        for one in found {
+            let (uid, size) = (one.metadata.uid.as_deref().unwrap_or_default(), i64::from(one.spec.size()));
+            if state.grown.get(uid).is_some_and(|most| *most > size) {
+                state.grown.insert(uid.to_owned(), size);
+            }
+        }
+        let here = state.growing.iter().filter(|(_, (asked, _))| asked.key.namespace.as_deref() == Some(namespace));
+        here.map(|(uid, (_, growing))| (uid.clone(), *growing)).collect()
+    }
+
     /// Whether a namespace has a FluxSetup.
     fn is_ruled(&self, namespace: &str) -> bool {
         let all = self.setups.objects();
@@ -110,9 +160,9 @@ impl Turnstile {
         self.lock().granted.clone()
     }
 
-    /// How FluxJobs that may start were split, by UID.
-    pub(super) fn splits(&self) -> BTreeMap<String, JobSplit> {
-        self.lock().splits.clone()
+    /// Where FluxJobs that may start do so, by UID.
+    pub(super) fn starts(&self) -> BTreeMap<String, Start> {
+        self.lock().starts.clone()
     }
 
     /// UIDs of those that wait in a namespace.
@@ -130,14 +180,20 @@ impl Turnstile {
         let mut state = self.lock();
         for uid in &round.back {
             state.granted.remove(uid);
-            state.splits.remove(uid);
+            state.starts.remove(uid);
         }
         // They count from now on, whatever the caches show of them.
-        for (job, step) in round.jobs.iter().filter(|(_, step)| matches!(step.then, Then::Create(_))) {
+        for (job, step) in round.jobs.iter().filter(|(_, step)| matches!(step.then, Then::Create(_) | Then::Send(_))) {
             let uid = job.uid().unwrap_or_default();
             state.granted.entry(uid.clone()).or_insert(now);
-            if let Some(split) = &step.status.split {
-                state.splits.entry(uid).or_insert_with(|| split.clone());
+            if let Some(start) = Start::recorded(&step.status) {
+                state.starts.entry(uid).or_insert(start);
+            }
+        }
+        for (uid, size) in &round.grow {
+            if let Some((asked, _)) = state.growing.remove(uid) {
+                state.grown.insert(uid.clone(), *size);
+                marked.push(asked.key);
             }
         }
         for uid in &round.start {
@@ -146,7 +202,8 @@ impl Turnstile {
                 marked.push(asked.key);
             }
         }
-        state.waiting.retain(|uid, asked| {
+        let State { waiting, growing, .. } = &mut *state;
+        let mut keep = |uid: &String, asked: &mut Asked| {
             if asked.key.namespace.as_deref() != Some(namespace) {
                 return true;
             }
@@ -159,7 +216,9 @@ impl Turnstile {
                 marked.push(asked.key.clone());
             }
             true
-        });
+        };
+        waiting.retain(|uid, asked| keep(uid, asked));
+        growing.retain(|uid, (asked, _)| keep(uid, asked));
         drop(state);
         if let Some(queue) = self.through.get() {
             marked.into_iter().for_each(|key| queue.mark(key));
@@ -170,7 +229,8 @@ impl Turnstile {
     pub(super) fn retain(&self, alive: &BTreeSet<String>) {
         let mut state = self.lock();
         state.granted.retain(|uid, _| alive.contains(uid));
-        state.splits.retain(|uid, _| alive.contains(uid));
+        state.starts.retain(|uid, _| alive.contains(uid));
+        state.grown.retain(|uid, _| alive.contains(uid));
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

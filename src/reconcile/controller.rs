@@ -84,8 +84,9 @@ pub struct Controller {
     _subscriptions: Vec<Subscription>,
 }
 
-/// Asked before a MiniCluster gets a Job: an error is the sentence that says what it has to wait for.
-pub type Gate = Arc<dyn Fn(&MiniCluster, Timestamp) -> Result<(), String> + Send + Sync>;
+/// Asked before a MiniCluster gets a Job, and before a running one gets more brokers than it has: so many. An error is the
+/// sentence that says what it has to wait for.
+pub type Gate = Arc<dyn Fn(&MiniCluster, Option<i32>, Timestamp) -> Result<(), String> + Send + Sync>;
 
 /// Why a pass failed; it is repeated with a growing delay.
 #[derive(Debug, thiserror::Error)]
@@ -269,12 +270,19 @@ impl Controller {
             return Ok(Outcome::After(LINGERING_RETRY));
         }
         if let (Action::Create, None) = (&decision.action, &known.hosted)
-            && let Err(sentence) = (self.gate)(&known.mini_cluster, self.clock.wall())
+            && let Err(sentence) = (self.gate)(&known.mini_cluster, None, self.clock.wall())
         {
             // Its key is marked when that changes.
             let decision = Decision::waits(labels::reason::QUEUED, sentence);
             self.write_status(&known, Some(&rendering), &decision, None).await?;
             return Ok(Outcome::Done);
+        }
+        if known.hosted.is_none() && !settling && decision.growth(&known).is_some() {
+            let has = known.job.facts().map(|facts| facts.parallelism);
+            // The rest of the change need not wait with it. Its key is marked when there is room.
+            if let Err(sentence) = (self.gate)(&known.mini_cluster, has, self.clock.wall()) {
+                decision.does_not_grow(sentence);
+            }
         }
         let expiry = self.expiry(&known);
         if expiry == Some(Duration::ZERO) {
@@ -485,6 +493,7 @@ impl Controller {
             restarting: decision.restarting,
             over: decision.over,
             taken: decision.taken.as_ref().map(|taken| taken.iter().map(Taken::sentence).collect()),
+            stays: decision.stays.clone(),
             bursts: &known.bursts,
             rank_map: rank_map.as_ref(),
             peers: &self.caches.peer_uids(),

@@ -73,12 +73,38 @@ pub struct Decision {
     pub over: bool,
     /// What it runs without, because the name is taken; `None` if that was not tried. Only doing it shows that.
     pub taken: Option<Vec<Taken>>,
+    /// Why it stays smaller than it is asked to be.
+    pub stays: Option<String>,
 }
 
 impl Decision {
     /// Only this.
     pub fn of(action: Action) -> Self {
-        Self { action, waiting: None, restart_required: Vec::new(), restarting: false, over: false, taken: None }
+        Self {
+            action,
+            waiting: None,
+            restart_required: Vec::new(),
+            restarting: false,
+            over: false,
+            taken: None,
+            stays: None,
+        }
+    }
+
+    /// The size that a running instance grows to, if it does.
+    pub fn growth(&self, known: &Known) -> Option<i32> {
+        let Action::Maintain(Maintenance { job: JobChange { scale: Some(to), .. }, .. }) = &self.action else {
+            return None;
+        };
+        known.job.facts().is_some_and(|facts| *to > facts.parallelism).then_some(*to)
+    }
+
+    /// It does not grow, because of this.
+    pub fn does_not_grow(&mut self, why: String) {
+        if let Action::Maintain(maintenance) = &mut self.action {
+            maintenance.job.scale = None;
+            self.stays = Some(why);
+        }
     }
 
     /// Nothing, because of this: reason and sentence.
@@ -214,9 +240,9 @@ fn restart_required(known: &Known, rendering: &Rendering, frozen: Option<&Boot>)
     differences(frozen, &rendered.boot).into_iter().map(said).collect()
 }
 
-/// The MiniCluster ended before its Job was deleted. A hosted one has no end of its own: its root gives it up.
+/// The MiniCluster ended before its Job was deleted. A part of an instance has no end of its own: its root gives it up.
 fn has_ended(known: &Known) -> bool {
-    known.hosted.is_none() && matches!(known.status().phase, Some(Phase::Succeeded | Phase::Failed))
+    !known.is_part() && matches!(known.status().phase, Some(Phase::Succeeded | Phase::Failed))
 }
 
 /// Its volumes have served, and the status tells so: without its Job it stays as it ended. One that would be run once more
@@ -370,6 +396,24 @@ mod tests {
         assert_eq!(maintenance(decide(&size(2), &rendering, None)).job.scale, None);
         assert_eq!(maintenance(decide(&size(5), &rendering, None)).job.scale, None);
         assert_eq!(maintenance(decide(&size(3), &refused(), None)).job.scale, None, "not of a refused spec");
+    }
+
+    #[test]
+    fn only_growth_is_asked_about_and_what_may_not_grow_follows_otherwise() {
+        let size = |size| {
+            let change = |object: &mut MiniCluster| (object.spec.size, object.spec.suspend) = (Some(size), true);
+            with(known(running(JobFacts::default())), change)
+        };
+        let rendering = rendered(boot(RENDER_REVISION, "a"));
+        let growth = |known: &Known| decide(known, &rendering, None).growth(known);
+        assert_eq!(
+            (growth(&size(3)), growth(&size(2)), growth(&size(1)), growth(&size(9))),
+            (Some(3), None, None, None)
+        );
+        let mut decision = decide(&size(3), &rendering, None);
+        decision.does_not_grow("there is no room".into());
+        assert_eq!((decision.growth(&size(3)), decision.stays.clone()), (None, Some("there is no room".into())));
+        assert_eq!(maintenance(decision).job.suspend, Some(true));
     }
 
     #[test]

@@ -213,7 +213,7 @@ impl Known {
     /// root's or of a newer version, in a sentence.
     pub fn context(&self, settings: &Context) -> Result<Context, String> {
         let mut context = settings.clone();
-        let Some(hosted) = &self.hosted else { return Ok(context) };
+        let Some(hosted) = self.hosted.as_ref().filter(|_| self.is_part()) else { return Ok(context) };
         let rank_map = RankMap::parse_canonical(&hosted.spec.rank_map)
             .map_err(|error| format!("the rank map of HostedBurst {} cannot be read: {error}", hosted.name_any()))?;
         context.hosted = Some(HostedSide {
@@ -223,6 +223,11 @@ impl Known {
             lead_port: LEAD_SERVICE_PORT,
         });
         Ok(context)
+    }
+
+    /// Whether it is a part of an instance whose lead broker is elsewhere: it has no end of its own.
+    pub fn is_part(&self) -> bool {
+        self.hosted.as_ref().is_some_and(|hosted| !hosted.spec.whole)
     }
 
     /// The last status.

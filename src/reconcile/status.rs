@@ -9,7 +9,7 @@ use super::lead::LeadFacts;
 use crate::api::budget::Spent;
 use crate::api::burst::Burst;
 use crate::api::hosted_burst::BurstPhase;
-use crate::api::labels::{condition, upstream};
+use crate::api::labels::{condition, reason, upstream};
 use crate::api::minicluster::{BurstStatus, LeadStatus, MiniCluster, MiniClusterStatus, Phase};
 use crate::cluster::conditions::{self, Statement};
 use crate::flux::RankMap;
@@ -37,6 +37,8 @@ pub struct Facts<'a> {
     pub over: bool,
     /// What it runs without, because the name is taken: sentences. `None`: nothing new is known of that.
     pub taken: Option<Vec<String>>,
+    /// Why a running instance stays smaller than it is asked to be.
+    pub stays: Option<String>,
     /// The Bursts of this root, in the order of their ranks.
     pub bursts: &'a [Burst],
     /// The frozen rank map of the running incarnation, else the one the spec asks for.
@@ -115,6 +117,9 @@ pub fn compute(facts: &Facts<'_>, now: Timestamp) -> MiniClusterStatus {
     gone.extend([condition::ADOPTED, condition::COMMAND_RETRIES]);
     if facts.taken.is_some() || job.is_none_or(|job| job.outcome.is_some()) {
         gone.push(condition::SERVICES_READY);
+    }
+    if facts.stays.is_none() {
+        gone.push(condition::GROWN);
     }
     gone.retain(|type_| !statements.iter().any(|statement| statement.type_ == *type_));
     let conditions = conditions::merged(&old.conditions, statements, generation, now);
@@ -240,6 +245,11 @@ fn statements(
     statements.extend(retries(facts));
     if let Some(taken) = facts.taken.as_ref().filter(|taken| !taken.is_empty()) {
         statements.push(Statement::fails(condition::SERVICES_READY, NAME_TAKEN, taken.join("; ")));
+    }
+    if let (Some(why), Some(job)) = (&facts.stays, &facts.job) {
+        let (has, wants) = (job.parallelism, facts.mini_cluster.spec.size());
+        let sentence = format!("it stays at {has} of {wants} brokers: {why}");
+        statements.push(Statement::fails(condition::GROWN, reason::QUEUED, sentence));
     }
     if facts.job.as_ref().is_some_and(|job| job.adopted) {
         let message = "the Job was made by the Flux Operator; it runs on unchanged until it ends";
@@ -410,6 +420,7 @@ fn phase_name(phase: BurstPhase) -> &'static str {
         BurstPhase::Lost => "Lost",
         BurstPhase::Spent => "Spent",
         BurstPhase::Asleep => "Asleep",
+        BurstPhase::Finished => "Finished",
     }
 }
 
@@ -438,6 +449,7 @@ mod tests {
             restarting: false,
             over: false,
             taken: None,
+            stays: None,
             bursts: &[],
             rank_map: None,
             credential_secret: None,
@@ -602,6 +614,19 @@ mod tests {
         spec.pod.restart_policy = Some("OnFailure".into());
         let in_place = said(spec).unwrap();
         assert!(in_place.contains("at most 100 times"), "{in_place}");
+    }
+
+    #[test]
+    fn who_may_not_grow_says_so_until_it_has_grown() {
+        let object = MiniCluster::new("lake", MiniClusterSpec { size: Some(5), ..MiniClusterSpec::default() });
+        let stays = Some("it is next in line: 2 brokers are needed, 1 are free".to_owned());
+        let status = compute(&Facts { stays, ..facts(&object, Some(job(3))) }, now());
+        let grown = conditions::find(&status.conditions, condition::GROWN).unwrap();
+        assert_eq!((grown.status.as_str(), grown.reason.as_str()), ("False", "Queued"));
+        assert!(grown.message.starts_with("it stays at 4 of 5 brokers: it is next in line"), "{}", grown.message);
+        let object = MiniCluster { status: Some(status), ..object };
+        let status = compute(&facts(&object, Some(job(5))), now());
+        assert!(conditions::find(&status.conditions, condition::GROWN).is_none());
     }
 
     #[test]

@@ -2,13 +2,15 @@
 
 use kube::api::Api;
 use serde_json::json;
-use tributary::api::flux_job::JobPhase;
+use tributary::api::flux_job::{JobPhase, JobResult};
 use tributary::api::flux_setup::FluxSetup;
 use tributary::api::hosted_burst::BurstPhase;
+use tributary::api::labels::{condition, reason};
 use tributary::api::peer::ClusterPeer;
+use tributary_sandbox::annotations;
 use tributary_tests::eventually::eventually;
 use tributary_tests::federation::SYSTEM;
-use tributary_tests::scenario::{Place, bursting};
+use tributary_tests::scenario::{Place, bursting, interactive};
 
 use crate::queue::{apply, jobs, setups, submit, taken, until};
 use crate::shared::{places, together};
@@ -85,6 +87,86 @@ async fn bursts_of_peers_get_what_a_flux_setup_grants_and_no_more() {
     east.burst("wider", "wider-burst-0", BurstPhase::Ready).await;
     jobs(&east).delete("wider", &Default::default()).await.unwrap();
     room(&peers, &east, 3).await;
+    for place in [&east, &west] {
+        setups(place).delete("default", &Default::default()).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flux_job_that_does_not_fit_is_sent_whole_and_one_that_nobody_takes_comes_back() {
+    let federation = together().await;
+    let [east, west, _] = places(&federation, "whole").await;
+    let setup = |brokers: u32| {
+        let spec = json!({"quota": {"brokers": brokers}, "overflow": {"policy": "Whole", "peers": ["west"]}});
+        apply(setups(&east), "FluxSetup", "default", spec)
+    };
+    setup(2).await;
+    apply(setups(&west), "FluxSetup", "default", json!({"quota": {"brokers": 4}})).await;
+    let peers: Api<ClusterPeer> = Api::namespaced(federation.client(0).await, SYSTEM);
+    room(&peers, &east, 4).await;
+
+    // A MiniCluster that grows asks for the difference, and goes on without it meanwhile.
+    let mut grows = interactive(1);
+    grows["maxSize"] = 3.into();
+    east.create("grows", grows).await;
+    east.running("grows").await;
+    east.change("grows", json!({"size": 2})).await;
+
+    submit(&east, "long", json!({"size": 4, "allowBurst": true})).await;
+    let status = until(&east, "long", JobPhase::Running).await;
+    let sent = status.sent.expect("it is sent");
+    assert_eq!((status.peer.as_deref(), sent.namespace.as_str()), (Some("west"), "whole"), "{}", status.message);
+    let there = sent.mini_cluster.as_str();
+    assert!(there.starts_with("long-") && status.logs.contains(there), "{}", status.logs);
+    assert!(east.jobs().get_opt("long").await.unwrap().is_none(), "nothing of it is here");
+    let hosted = west.hosted().get(there).await.unwrap();
+    assert!(hosted.spec.whole && hosted.status.unwrap().credential_ready);
+    let certificate = west.secrets().get_metadata(&format!("{there}-curve")).await.unwrap();
+    let owner = certificate.metadata.owner_references.unwrap().remove(0);
+    assert_eq!((owner.kind.as_str(), owner.name.as_str()), ("MiniCluster", there), "it is made where it runs");
+    room(&peers, &east, 0).await;
+
+    // It ends there, its end is known here, and it takes no room any more.
+    west.annotate_pod(there, 0, annotations::EXIT, "7").await;
+    let status = until(&east, "long", JobPhase::Finished).await;
+    assert_eq!((status.result, status.exit_code), (Some(JobResult::Failed), Some(7)), "{}", status.message);
+    room(&peers, &east, 4).await;
+    assert!(west.hosted().get_opt(there).await.unwrap().is_some(), "its pods are kept for their logs");
+    jobs(&east).delete("long", &Default::default()).await.unwrap();
+    west.empty(there).await;
+
+    // West has room and does not allow it: it comes back, and starts here once there is room.
+    let forbidden = json!({"containers": [{"volumes": {"data": {"path": "/data", "hostPath": "/srv"}}}]});
+    submit(&east, "bound", json!({"size": 3, "allowBurst": true, "miniCluster": forbidden})).await;
+    let status = eventually("it stands in line again", async || {
+        let status = jobs(&east).get("bound").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+        if status.returned.is_some() { Ok(status) } else { Err(format!("{status:?}")) }
+    })
+    .await;
+    let returned = status.returned.unwrap();
+    assert!(returned.times == 1 && returned.why.contains("PolicyForbids"), "{}", returned.why);
+    assert_eq!((status.sent, status.peer), (None, None));
+    eventually("nothing of it is left anywhere", async || {
+        let bursts = east.bursts().list(&Default::default()).await.map_err(|error| error.to_string())?.items;
+        if bursts.is_empty() { Ok(()) } else { Err(format!("{bursts:?}")) }
+    })
+    .await;
+    let told = east.status("grows").await.unwrap();
+    assert_eq!((told.size, told.maximum_size), (2, 3), "there was room for one more");
+    setup(5).await;
+    until(&east, "bound", JobPhase::Running).await;
+    east.change("grows", json!({"size": 3})).await;
+    let why = east.condition("grows", condition::GROWN, "False", reason::QUEUED).await;
+    assert!(why.starts_with("it stays at 2 of 3 brokers: "), "{why}");
+    setup(6).await;
+    eventually("it grows when there is room", async || match east.status("grows").await? {
+        status if status.size == 3 && status.conditions.iter().all(|one| one.type_ != condition::GROWN) => Ok(()),
+        status => Err(format!("{status:?}")),
+    })
+    .await;
+    taken(&east, 2, 0).await;
+    east.delete("grows").await;
+    jobs(&east).delete("bound", &Default::default()).await.unwrap();
     for place in [&east, &west] {
         setups(place).delete("default", &Default::default()).await.unwrap();
     }

@@ -123,7 +123,7 @@ const PHASES: [Phase; 8] = [
 const PHASE_WORDS: [&str; 8] =
     ["Pending", "Starting", "Running", "Restarting", "Suspended", "Refused", "Succeeded", "Failed"];
 
-const BURST_PHASES: [BurstPhase; 13] = [
+const BURST_PHASES: [BurstPhase; 14] = [
     BurstPhase::Pending,
     BurstPhase::Offered,
     BurstPhase::Accepted,
@@ -137,8 +137,9 @@ const BURST_PHASES: [BurstPhase; 13] = [
     BurstPhase::Lost,
     BurstPhase::Spent,
     BurstPhase::Asleep,
+    BurstPhase::Finished,
 ];
-const BURST_PHASE_WORDS: [&str; 13] = [
+const BURST_PHASE_WORDS: [&str; 14] = [
     "Pending",
     "Offered",
     "Accepted",
@@ -152,6 +153,7 @@ const BURST_PHASE_WORDS: [&str; 13] = [
     "Lost",
     "Spent",
     "Asleep",
+    "Finished",
 ];
 
 /// Every phase with its count, also those of none: an alert cannot tell a series that is missing from one that is zero.

@@ -40,7 +40,7 @@ use crate::figures::IdentityInUse;
 use crate::identity::Source;
 use crate::local_status::Local;
 use crate::queries::Queries;
-use crate::queue_ports::{Granted, nodes_of, peers_of};
+use crate::queue_ports::{Granted, nodes_of, peers_of, sender};
 use crate::trust::{Taker, Teller};
 use crate::webhook::Webhook;
 
@@ -109,7 +109,7 @@ impl Leader {
         let (bursting, mut filling) = Bursting::new(BurstingConfig {
             clients: parts.clients.clone(),
             mini_clusters,
-            bursts,
+            bursts: bursts.clone(),
             hosted: hosted.clone(),
             peers: peers.clone(),
             events: parts.events.clone(),
@@ -123,8 +123,13 @@ impl Leader {
         });
         let (queueing, more) = Queueing::new(
             &parts.clients,
-            (parts.watches.mini_clusters.clone(), hosted, peers),
-            QueuePorts { nodes: nodes_of(&bursting), peers: peers_of(&bursting), guests },
+            (parts.watches.mini_clusters.clone(), hosted, bursts, peers),
+            QueuePorts {
+                nodes: nodes_of(&bursting),
+                peers: peers_of(&bursting),
+                sender: sender(times(config.bursting)),
+                guests,
+            },
             parts.events.clone(),
             parts.clock.clone(),
         );
@@ -136,7 +141,10 @@ impl Leader {
             parts.watches.clone(),
             parts.events.clone(),
             parts.settings.clone(),
-            Arc::new(move |mini_cluster, now| gate.ask(mini_cluster, now)),
+            Arc::new(move |mini_cluster, has, now| match has {
+                None => gate.ask(mini_cluster, now),
+                Some(has) => gate.ask_more(mini_cluster, has, now),
+            }),
             parts.clock.clone(),
             parts.traces.clone(),
         );

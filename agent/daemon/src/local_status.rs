@@ -104,6 +104,7 @@ fn burst(object: &Burst) -> BurstRow {
         name: object.spec.slot.clone(),
         root: object.spec.root.clone(),
         peer: status.peer,
+        whole: object.spec.whole,
         phase: format!("{:?}", status.phase),
         size: object.spec.size,
         ready_brokers: status.ready_brokers,

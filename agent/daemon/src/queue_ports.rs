@@ -9,10 +9,12 @@ use tributary::bursting::nodes::{Amounts, NodeChoice};
 use tributary::bursting::provider::grants::Grants;
 use tributary::bursting::provider::ledger::SlotKey;
 use tributary::bursting::root::place::Wish;
+use tributary::bursting::root::whole;
+use tributary::bursting::timing::Times;
 use tributary::contract::{NamespaceRoom, PeerName};
 use tributary::queue::guests::Guests;
 use tributary::queue::nodes::Nodes;
-use tributary::queue::overflow::{Part, Peers};
+use tributary::queue::overflow::{Part, Peers, Sender};
 use tributary::queue::room::Room;
 
 /// What the nodes have room for, by what bursting sees of them.
@@ -53,12 +55,18 @@ pub fn peers_of(bursting: &Arc<Bursting>) -> Peers {
             memory_mib: u64::try_from(part.each.memory).unwrap_or(0).div_ceil(1 << 20),
             peers: part.peers.iter().map(|name| name.as_str().into()).collect(),
             selector: part.selector.clone(),
+            whole: part.whole,
         }
     };
     Arc::new(move |part, coming| {
         let coming: Vec<_> = coming.iter().map(|(peer, part)| (peer.as_str().into(), wish(part))).collect();
         bursting.roomy(&wish(part), &coming).map(String::from)
     })
+}
+
+/// How a FluxJob that is sent to a peer becomes a Burst.
+pub fn sender(times: Times) -> Sender {
+    Sender(Arc::new(move |job, wanted, overflow| whole::burst(job, wanted, overflow, &times)))
 }
 
 /// What FluxSetups leave for bursts of peers, by what the queue knows.

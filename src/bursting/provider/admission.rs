@@ -22,7 +22,7 @@ use crate::flux::{FluxVersion, RankMap};
 pub const DEFAULT_SERVICE_ACCOUNT: &str = "default";
 
 /// How the namespaces of Kubernetes itself begin.
-const SYSTEM_NAMESPACES: &str = "kube-";
+pub(super) const SYSTEM_NAMESPACES: &str = "kube-";
 
 /// What admission looks at.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +76,14 @@ pub fn admit(peer: &PeerName, desired: &DesiredBurst, facts: &Facts<'_>) -> Resu
         let message = format!("the import policy of ClusterPeer {peer} does not allow: {}", forbidden.join("; "));
         return Err(Rejection::new(RejectionReason::PolicyForbids, message));
     }
-    flux_version(peer, desired, &template, policy)?;
+    if template.lead.is_some() != desired.whole {
+        let message = "only a whole instance has a lead broker's part in its template, and it must have one";
+        return Err(Rejection::new(RejectionReason::InvalidTemplate, message));
+    }
+    // Who is alone need not be like anybody else.
+    if !desired.whole {
+        flux_version(peer, desired, &template, policy)?;
+    }
     impose(&mut template, policy);
     room(desired, &template.pod, facts)?;
     Ok(Admitted { template, rank_map })
@@ -189,10 +196,13 @@ fn rank_map(desired: &DesiredBurst) -> Result<RankMap, Rejection> {
         let message = format!("the rank map's digest is {computed} here and {} there", desired.rank_map_digest);
         return Err(mismatch(message));
     }
-    if map.root().name != desired.root.name {
-        return Err(mismatch(format!("the rank map is of {}, the burst of {}", map.root().name, desired.root.name)));
+    // A whole instance is the root of a map of its own.
+    let root = if desired.whole { &desired.slot } else { &desired.root.name };
+    if map.root().name != *root || desired.whole && !map.bursts().is_empty() {
+        return Err(mismatch(format!("the rank map is of {}, the burst of {root}", map.root().name)));
     }
-    let slot = map.bursts().iter().find(|slot| slot.name == desired.slot);
+    let slots = if desired.whole { std::slice::from_ref(map.root()) } else { map.bursts() };
+    let slot = slots.iter().find(|slot| slot.name == desired.slot);
     let slot = slot.ok_or_else(|| mismatch(format!("the rank map has no slot {}", desired.slot)))?;
     let offered = (desired.max_size, desired.cores, desired.gpus);
     if (slot.max_size, slot.cores, slot.gpus) != offered {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::admission::{limit, target_namespace};
+use super::admission::{SYSTEM_NAMESPACES, limit, target_namespace};
 use super::ledger::Ledger;
 use crate::api::peer::ImportPolicy;
 use crate::bursting::nodes::{self, NodeView, PodView};
@@ -42,6 +42,7 @@ pub fn capacity(
         free_brokers: left(import.and_then(|import| limit(import.max_brokers)), held.brokers),
         free_bursts: left(import.and_then(|import| limit(import.max_bursts)), held.bursts),
         rooms,
+        whole: true,
     }
 }
 
@@ -53,7 +54,9 @@ fn as_they_name_it(peer: &PeerName, import: &ImportPolicy, room: &NamespaceRoom)
         import.namespaces.iter().filter(|name| *name != "*" && goes_here(name)).cloned().collect();
     if import.namespaces.iter().any(|name| name == "*") {
         let unnamed = |name: &String| name == "*" || !import.namespaces.contains(name);
-        theirs.extend(original(peer, import, &room.namespace).filter(unnamed));
+        // Admission lets nobody into those, unless they are named.
+        let closed = room.namespace.starts_with(SYSTEM_NAMESPACES);
+        theirs.extend(original(peer, import, &room.namespace).filter(|name| !closed && unnamed(name)));
     }
     theirs.into_iter().map(|namespace| NamespaceRoom { namespace, ..room.clone() }).collect()
 }
@@ -103,7 +106,7 @@ mod tests {
                 target_namespace: target.map(str::to_owned),
                 ..ImportPolicy::default()
             };
-            let left = ["hpc", "burst-east-ml"].map(|name| NamespaceRoom {
+            let left = ["hpc", "burst-east-ml", "kube-hpc"].map(|name| NamespaceRoom {
                 namespace: name.into(),
                 brokers: Some(4),
                 ..NamespaceRoom::default()
@@ -119,5 +122,6 @@ mod tests {
         assert_eq!(told(&["*", "b"], Some("hpc")), ["*", "b"], "all go to one");
         assert_eq!(told(&["a", "b"], Some("hpc")), ["a", "b"]);
         assert_eq!(told(&[], None), [""; 0]);
+        assert_eq!(told(&["*"], Some("kube-{namespace}")), [""; 0], "nobody is let in there");
     }
 }

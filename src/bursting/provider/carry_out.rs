@@ -32,7 +32,7 @@ use crate::clock::{Mono, SystemRng};
 use crate::cluster::error::absence;
 use crate::cluster::sweep::{self, Doomed};
 use crate::cluster::{ObjectKey, RequestError};
-use crate::contract::{CredentialRefusal, CredentialRequest, PeerName};
+use crate::contract::{CredentialRefusal, CredentialRequest, Leave, PeerName};
 use crate::flux::Certificate;
 use crate::telemetry::Span;
 
@@ -175,6 +175,15 @@ impl Provider {
     }
 
     async fn look_secret(&self, key: &SlotKey, hosted: Option<&HostedBurst>) -> Result<SecretState, RequestError> {
+        if let Some(hosted) = hosted.filter(|hosted| hosted.spec.whole) {
+            // The leave is kept by the status alone.
+            let let_start = hosted.status.as_ref().is_some_and(|status| status.credential_ready);
+            let now = self.shared.clock.mono();
+            return Ok(match let_start {
+                true => leave(&hosted.spec.credential_digest, now),
+                false => SecretState::Missing { again: now, message: String::new() },
+            });
+        }
         let name = names::curve(&key.1);
         let secrets: Api<Secret> = Api::namespaced(self.shared.clients.reader.clone(), &key.0);
         let secret = secrets.get_opt(&name).await;
@@ -218,8 +227,17 @@ impl Provider {
         request: CredentialRequest,
     ) -> Result<SecretState, String> {
         let wanted = request.digest.clone();
-        let words = |refusal: CredentialRefusal| format!("{peer} did not hand out the certificate: {refusal}");
+        let whole = hosted.spec.whole;
+        let what = if whole { "give leave to start" } else { "hand out the certificate" };
+        let words = |refusal: CredentialRefusal| format!("{peer} did not {what}: {refusal}");
+        let leave_of = Leave::of(&request.incarnation);
         let credential = requests.request_credential(peer, request).await.map_err(words)?;
+        if whole {
+            return match leave_of.digest() == wanted && credential == leave_of.into() {
+                true => Ok(leave(&wanted, self.shared.clock.mono())),
+                false => Err(format!("{peer} sent something that is no leave to start this instance")),
+            };
+        }
         let certificate = Certificate::parse(credential.expose())
             .map_err(|error| format!("{peer} sent something that is no certificate: {error}"))?;
         let digest = certificate.digest().to_string();
@@ -263,8 +281,10 @@ impl Provider {
     async fn materialize(&self, key: &SlotKey, materials: Materials) -> Result<(), RequestError> {
         let Materials { service, slices, egress, mini_cluster } = materials;
         let caches = &self.shared.caches;
-        let live = caches.services.of(&ObjectKey::of(&service));
-        self.applier.apply(&service, live.as_deref()).await?;
+        if let Some(service) = &service {
+            let live = caches.services.of(&ObjectKey::of(service));
+            self.applier.apply(service, live.as_deref()).await?;
+        }
         for slice in &slices {
             let live = caches.slices.of(&ObjectKey::of(slice));
             self.applier.apply(slice, live.as_deref()).await?;
@@ -301,6 +321,10 @@ impl Provider {
         }
         Ok(())
     }
+}
+
+fn leave(digest: &str, looked: Mono) -> SecretState {
+    SecretState::Held { digest: digest.to_owned(), public_key: String::new(), looked }
 }
 
 fn held(certificate: &Certificate, looked: Mono) -> SecretState {

@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::keeping::{self, Saying};
 use super::lease::Lease;
 use super::slot::{Change, ClaimKey, SlotStep, SlotView, Wanted, holder, is_same_instance, is_successor};
+use super::whole;
 use crate::api::hosted_burst::{BurstPhase, HostedBurst, HostedBurstStatus};
 use crate::api::labels;
 use crate::bursting::note::Note;
@@ -93,6 +94,10 @@ pub(super) fn reason(
     if absent(view, holder, step) {
         return Some(Reason::Released);
     }
+    if hosted.has_ended() {
+        // Its result waits for its root.
+        return whole::is_forgotten(view, hosted, holder, step).then_some(Reason::LeaseExpired);
+    }
     if view.peers.get(&holder.0).is_some_and(|peer| peer.draining) {
         return Some(Reason::PeerDrained);
     }
@@ -145,7 +150,7 @@ pub(super) fn drain(view: &SlotView<'_>, hosted: &HostedBurst, reason: Reason, s
     let status = HostedBurstStatus {
         phase: BurstPhase::Draining,
         message: format!("leaving: {}", reason.message()),
-        ready_brokers: keeping::ready(view),
+        ready_brokers: if hosted.has_ended() { 0 } else { keeping::ready(view) },
         draining_since: Some(since),
         draining_reason: Some(reason.as_str().into()),
         observed_generation: hosted.metadata.generation,

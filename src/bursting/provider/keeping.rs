@@ -11,6 +11,7 @@ use super::lease::{self, Lease};
 use super::materialize;
 use super::memory::{LOOK_AGAIN, LOOK_IS_FRESH, SecretState};
 use super::slot::{Answered, Change, ClaimKey, SlotStep, SlotView, Wanted, lead_addresses};
+use super::whole;
 use crate::api::hosted_burst::{BurstPhase, HostedBurst, HostedBurstStatus, PhaseTimestamps, PreflightFinding};
 use crate::api::labels::condition::{ADMITTED, LEASED, READY};
 use crate::bursting::note::Note;
@@ -50,6 +51,9 @@ pub(super) fn keep(
         return;
     }
     step.memory.keeps();
+    if hosted.spec.whole {
+        return whole::keep(view, hosted, holder, claim, step);
+    }
     let hosted = match claim {
         Some(Wanted::Burst(desired)) => &follow(hosted, desired, step),
         _ => hosted,
@@ -113,7 +117,7 @@ fn preflight(
 }
 
 /// Whether no kubelet runs the pods: of those that are bound, else of all that could be.
-fn is_simulated(view: &SlotView<'_>) -> bool {
+pub(super) fn is_simulated(view: &SlotView<'_>) -> bool {
     let bound = view.pods.iter().filter(|pod| !pod.finished).filter_map(|pod| pod.node.as_ref());
     let mut bound = bound.filter_map(|name| view.facts.nodes.get(name)).peekable();
     if bound.peek().is_some() {
@@ -124,7 +128,7 @@ fn is_simulated(view: &SlotView<'_>) -> bool {
 }
 
 /// The HostedBurst as the root wants it now; what differs is applied.
-fn follow(hosted: &HostedBurst, desired: &DesiredBurst, step: &mut SlotStep) -> HostedBurst {
+pub(super) fn follow(hosted: &HostedBurst, desired: &DesiredBurst, step: &mut SlotStep) -> HostedBurst {
     let wanted = materialize::updated(hosted, desired);
     // Applied always: the applier knows whether anything differs, or was edited by somebody else.
     step.changes.push(Change::Update(Box::new(wanted.clone())));
@@ -133,7 +137,7 @@ fn follow(hosted: &HostedBurst, desired: &DesiredBurst, step: &mut SlotStep) -> 
 
 /// Whether the certificate is here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Certified {
+pub(super) enum Certified {
     /// It was looked at.
     Sure,
     /// It was here when it was last looked at, and nothing says otherwise.
@@ -144,7 +148,12 @@ enum Certified {
 
 /// Whether the certificate is here; looks, or asks for it, where that is not known or not so. A Secret is never watched:
 /// that the MiniCluster or ready brokers are missing is the reason to look again.
-fn certify(view: &SlotView<'_>, hosted: &HostedBurst, (peer, uid): &ClaimKey, step: &mut SlotStep) -> Certified {
+pub(super) fn certify(
+    view: &SlotView<'_>,
+    hosted: &HostedBurst,
+    (peer, uid): &ClaimKey,
+    step: &mut SlotStep,
+) -> Certified {
     let now = view.now.mono;
     let believed = match hosted.status.as_ref().is_some_and(|status| status.credential_ready) {
         true => Certified::Believed,
@@ -199,7 +208,7 @@ fn all_ready(view: &SlotView<'_>, hosted: &HostedBurst) -> bool {
     ready(view) >= hosted.spec.size
 }
 
-fn status(
+pub(super) fn status(
     view: &SlotView<'_>,
     hosted: &HostedBurst,
     certified: bool,
@@ -218,11 +227,12 @@ fn status(
         Some(_) => BurstPhase::Provisioning,
     };
     let simulated = is_simulated(view);
+    let what = if hosted.spec.whole { "leave to start" } else { "certificate" };
     let message = match (phase, &step.memory.secret) {
         (BurstPhase::Accepted, SecretState::Missing { message, .. }) if !message.is_empty() => {
-            format!("the certificate is not here yet: {message}")
+            format!("the {what} is not here yet: {message}")
         }
-        (BurstPhase::Accepted, _) => "the certificate is asked for".into(),
+        (BurstPhase::Accepted, _) => format!("the {what} is asked for"),
         (BurstPhase::Ready, _) if trouble.is_empty() && simulated => NOT_CHECKABLE.into(),
         (BurstPhase::Ready, _) if trouble.is_empty() => "every wanted broker is online".into(),
         _ if !trouble.is_empty() => trouble.to_owned(),
@@ -267,6 +277,7 @@ fn status(
         times: Some(times),
         observed_generation: hosted.metadata.generation,
         preflight: old.preflight,
+        run: old.run,
         simulated,
         conditions: old.conditions,
     }
@@ -278,7 +289,9 @@ pub(super) fn with_conditions(
     view: &SlotView<'_>,
     hosted: &HostedBurst,
 ) -> HostedBurstStatus {
-    let credential = if status.credential_ready {
+    let credential = if status.credential_ready && hosted.spec.whole {
+        Statement::holds(CREDENTIAL, "MayStart", "the root gave leave to start; the certificate is made here")
+    } else if status.credential_ready {
         Statement::holds(CREDENTIAL, "Stored", "the certificate is in the burst's Secret")
     } else {
         Statement::fails(CREDENTIAL, "Asked", status.message.clone())
@@ -333,6 +346,7 @@ impl Saying<'_> {
             lead: spec.lead.clone().map(Into::into),
             message: status.message.clone(),
             times: status.times.clone().unwrap_or_default().into(),
+            run: status.run.clone().map(Into::into),
         }))
     }
 }

@@ -3,7 +3,7 @@
 //! A reservation is made before the HostedBurst is written and stays until the cache shows it, so that two offers never
 //! get the same room. One admission looks at the ledger at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::hosted_burst::HostedBurst;
 use crate::bursting::nodes::{Amounts, Brokers};
@@ -53,8 +53,16 @@ pub struct Ledger {
 impl Ledger {
     /// Takes in the HostedBursts as the cache shows them. Reservations that they bear out end.
     pub fn rebuild<'a>(&mut self, hosted: impl IntoIterator<Item = &'a HostedBurst>) {
-        self.hosted = hosted.into_iter().map(|hosted| (key_of(hosted), Entry::of(hosted))).collect();
-        self.reserved.retain(|key, _| !self.hosted.contains_key(key));
+        let (mut known, mut taken) = (BTreeSet::new(), BTreeMap::new());
+        for hosted in hosted {
+            known.insert(key_of(hosted));
+            // A whole instance that has ended takes nothing.
+            if !hosted.has_ended() {
+                taken.insert(key_of(hosted), Entry::of(hosted));
+            }
+        }
+        self.hosted = taken;
+        self.reserved.retain(|key, _| !known.contains(key));
     }
 
     /// Promises room to an offer that was admitted.

@@ -18,7 +18,7 @@ use crate::api::minicluster::{
 use crate::api::names;
 use crate::api::peer::ImportPolicy;
 use crate::bursting::spans;
-use crate::bursting::template::{BurstTemplate, FluxTemplate, PodTemplate};
+use crate::bursting::template::{BurstTemplate, FluxTemplate, LeadTemplate, PodTemplate};
 use crate::cluster::apply::controller_reference;
 use crate::contract::{ClusterUid, Credential, DesiredBurst, HostedKey, PeerName};
 use crate::flux::RankMap;
@@ -61,6 +61,7 @@ pub fn hosted_burst(
         rank_map: desired.rank_map.clone(),
         rank_map_digest: desired.rank_map_digest.clone(),
         credential_digest: desired.credential_digest.clone(),
+        whole: desired.whole,
         flux_version: desired.flux_version.clone(),
         template: template.to_json(),
         ..HostedBurstSpec::default()
@@ -115,8 +116,8 @@ pub fn key(spec: &HostedBurstSpec) -> HostedKey {
 /// Everything made for a hosted burst besides its Secret.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Materials {
-    /// Stands for the lead broker.
-    pub service: Service,
+    /// Stands for the lead broker, if that is elsewhere.
+    pub service: Option<Service>,
     /// Where it leads to, by address family; empty while that is unknown.
     pub slices: Vec<EndpointSlice>,
     /// Where the brokers may connect to.
@@ -140,7 +141,7 @@ pub fn materials(
     let family = |v6: bool| lead.iter().copied().filter(|end| end.is_ipv6() == v6).collect::<Vec<_>>();
     let slices = [(false, family(false)), (true, family(true))];
     Ok(Materials {
-        service: service(hosted),
+        service: (!hosted.spec.whole).then(|| service(hosted)),
         slices: slices
             .into_iter()
             .filter_map(|(v6, ends)| Some(endpoint_slice(hosted, v6, &ends, ends.first()?.port())))
@@ -230,8 +231,15 @@ fn endpoint_slice(hosted: &HostedBurst, v6: bool, ends: &[SocketAddr], port: u16
 ///
 /// Defaults of the API are written out, so that what the API server stores is what was applied.
 pub fn mini_cluster(hosted: &HostedBurst, template: &BurstTemplate, rank_map: &RankMap) -> MiniCluster {
-    let BurstTemplate { containers, flux, logging, pod, disable_affinity, share_process_namespace } = template.clone();
-    let HostedBurstSpec { slot, size, max_size, drain_seconds: drain, .. } = &hosted.spec;
+    let BurstTemplate { containers, flux, logging, pod, disable_affinity, share_process_namespace, lead: _ } =
+        template.clone();
+    let HostedBurstSpec { slot, size, max_size, drain_seconds: drain, whole, .. } = &hosted.spec;
+    let annotations = traceparent(spans::of_hosted(hosted));
+    let metadata = ObjectMeta { annotations, ..metadata(hosted, slot.clone(), None) };
+    if *whole {
+        let spec = whole_spec(template.clone(), *size, *drain);
+        return MiniCluster { metadata, spec, status: None };
+    }
     let count = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
     let lead = LeadBroker {
         address: Some(names::lead(slot)),
@@ -244,7 +252,7 @@ pub fn mini_cluster(hosted: &HostedBurst, template: &BurstTemplate, rank_map: &R
         containers,
         network: Network { headless_name: None, disable_affinity },
         // The rest of the time is for brokers to end: a root counts on nothing running longer.
-        flux: flux_spec(flux, names::curve(slot), lead, count(drain - (drain / 2).min(ENDING_SECONDS))),
+        flux: flux_spec(flux, Some(names::curve(slot)), lead, count(drain - (drain / 2).min(ENDING_SECONDS))),
         logging,
         share_process_namespace,
         size: Some(count(*size)),
@@ -254,11 +262,46 @@ pub fn mini_cluster(hosted: &HostedBurst, template: &BurstTemplate, rank_map: &R
         pod: pod_spec(pod),
         ..MiniClusterSpec::default()
     };
-    let annotations = traceparent(spans::of_hosted(hosted));
-    MiniCluster { metadata: ObjectMeta { annotations, ..metadata(hosted, slot.clone(), None) }, spec, status: None }
+    MiniCluster { metadata, spec, status: None }
 }
 
-fn flux_spec(flux: FluxTemplate, curve_cert_secret: String, lead_broker: LeadBroker, drain_seconds: i32) -> FluxSpec {
+/// The MiniCluster of a whole instance: a root like any other, with a lead broker and a certificate of its own.
+pub fn whole_spec(template: BurstTemplate, size: u32, drain_seconds: u32) -> MiniClusterSpec {
+    let BurstTemplate { containers, flux, logging, pod, disable_affinity, share_process_namespace, lead } = template;
+    let LeadTemplate {
+        tasks,
+        launcher,
+        deadline_seconds,
+        backoff_limit,
+        submit_command,
+        option_flags,
+        complete_workers,
+    } = lead.unwrap_or_default();
+    let count = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
+    let drain = count(drain_seconds - (drain_seconds / 2).min(ENDING_SECONDS));
+    let flux = flux_spec(flux, None, LeadBroker::default(), drain);
+    MiniClusterSpec {
+        containers,
+        network: Network { headless_name: None, disable_affinity },
+        flux: FluxSpec { submit_command, option_flags, complete_workers, ..flux },
+        logging,
+        share_process_namespace,
+        size: Some(count(size)),
+        tasks: Some(tasks.unwrap_or(1)),
+        launcher,
+        backoff_limit,
+        deadline_seconds: Some(deadline_seconds.unwrap_or(DEFAULT_DEADLINE_SECONDS)),
+        pod: pod_spec(pod),
+        ..MiniClusterSpec::default()
+    }
+}
+
+fn flux_spec(
+    flux: FluxTemplate,
+    curve_cert_secret: Option<String>,
+    lead_broker: LeadBroker,
+    drain_seconds: i32,
+) -> FluxSpec {
     let FluxTemplate {
         container,
         arch,
@@ -287,7 +330,7 @@ fn flux_spec(flux: FluxTemplate, curve_cert_secret: String, lead_broker: LeadBro
         scheduler,
         munge_secret,
         environment,
-        curve_cert_secret: Some(curve_cert_secret),
+        curve_cert_secret,
         drain_seconds: Some(drain_seconds),
         bursting: Bursting { lead_broker, ..Bursting::default() },
         ..default

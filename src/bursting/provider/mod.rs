@@ -8,6 +8,7 @@
 //! | [`claims`] | which claims are about which name | no |
 //! | [`slot`], `keeping`, `ending` | claims on a name and what is there → what to do and what to say | no |
 //! | `gateway` | how a burst gets the pod back that its others are connected through | no |
+//! | `whole` | keeping a burst that is all of an instance, until it ends by itself | no |
 //! | [`lease`] | how long a burst outlives the contact with its root | no |
 //! | [`materialize`] | the objects of a hosted burst | no |
 //! | [`memory`] | what is remembered between steps | no |
@@ -34,5 +35,6 @@ pub mod policy;
 pub mod quota;
 pub mod slot;
 mod taking;
+mod whole;
 
 pub use ending::Reason;

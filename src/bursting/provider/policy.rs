@@ -6,11 +6,23 @@
 
 use crate::api::minicluster::{Container, ContainerVolume, FluxContainer};
 use crate::api::peer::ImportPolicy;
-use crate::bursting::template::{BurstTemplate, FluxTemplate, PodTemplate};
+use crate::bursting::template::{BurstTemplate, FluxTemplate, LeadTemplate, PodTemplate};
 
 /// Everything in `template` that `policy` forbids, each with its field and what would allow it; empty if nothing is.
 pub fn forbidden(template: &BurstTemplate, policy: &ImportPolicy) -> Vec<String> {
-    let BurstTemplate { containers, flux, logging: _, pod, disable_affinity: _, share_process_namespace: _ } = template;
+    let BurstTemplate { containers, flux, logging: _, pod, disable_affinity: _, share_process_namespace: _, lead } =
+        template;
+    // Nothing of what only a lead broker uses refers to anything.
+    if let Some(LeadTemplate {
+        tasks: _,
+        launcher: _,
+        deadline_seconds: _,
+        backoff_limit: _,
+        submit_command: _,
+        option_flags: _,
+        complete_workers: _,
+    }) = lead
+    {}
     let mut judge = Judge { policy, found: Vec::new() };
     for (index, container) in containers.iter().enumerate() {
         judge.container(&format!("containers[{index}]"), container);

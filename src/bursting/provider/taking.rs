@@ -36,7 +36,7 @@ impl Provider {
         let slot = wanted.spec.slot.clone();
         let mini_cluster = materialize::mini_cluster(&wanted, &admitted.template, &admitted.rank_map);
         let context = render::Context {
-            hosted: Some(HostedSide {
+            hosted: (!wanted.spec.whole).then(|| HostedSide {
                 rank_map: admitted.rank_map.clone(),
                 slot: slot.clone(),
                 lead_service: names::lead(&slot),

@@ -18,7 +18,7 @@ use super::place::{self, Claimed};
 use super::returns;
 use super::standing::{self, UNDELIVERABLE};
 use crate::api::burst::{Burst, BurstHold, BurstRefusal, BurstSpec, BurstStatus};
-use crate::api::hosted_burst::{BurstPhase, PhaseTimestamps};
+use crate::api::hosted_burst::{BurstPhase, BurstRun, PhaseTimestamps};
 use crate::api::minicluster::MiniCluster;
 use crate::bursting::contact::Contacts;
 use crate::bursting::note::Note;
@@ -138,7 +138,8 @@ impl Draft<'_> {
     /// What it uses from now on, and when that is looked at again.
     fn count(&mut self) {
         let BurstSpec { size, budget, .. } = &self.view.burst.spec;
-        let there = self.status.peer.is_some() && self.status.hosted_uid.is_some();
+        let over = self.status.run.as_ref().is_some_and(BurstRun::has_ended);
+        let there = self.status.peer.is_some() && self.status.hosted_uid.is_some() && !over;
         let (brokers, now) = (if there { *size } else { 0 }, self.view.now.wall);
         self.status.spent = self.status.spent.on(brokers, budget.renewal.as_deref(), now);
         let standings = accounts(&self.status, self.view).filter_map(|account| account.standing(now));
@@ -147,6 +148,10 @@ impl Draft<'_> {
     }
 
     fn hold(&mut self) {
+        if self.status.run.as_ref().is_some_and(BurstRun::has_ended) {
+            // It has its result: whatever becomes of what is left there, it is not run again.
+            return self.status.reserved_until = None;
+        }
         if self.status.peer.is_none() {
             self.take_late_acceptance();
         }
@@ -350,6 +355,11 @@ impl Draft<'_> {
         status.times = Some(told_times(status.times.take(), &said.times, self.view.now.wall));
         status.preflight = said.preflight.iter().cloned().map(Into::into).collect();
         status.simulated = said.simulated;
+        let wall = self.view.now.wall;
+        status.run = said.run.clone().filter(|_| self.view.burst.spec.whole).map(|run| {
+            let run = BurstRun::from(run);
+            BurstRun { ended: run.has_ended().then_some(Time(wall)), ..run }
+        });
         status.refusals.retain(|refusal| refusal.peer != peer.as_str());
     }
 
@@ -425,6 +435,7 @@ impl Draft<'_> {
             .map(|PhaseTimestamps { planned, .. }| PhaseTimestamps { planned, ..PhaseTimestamps::default() });
         status.preflight.clear();
         status.simulated = false;
+        status.run = None;
     }
 
     fn set(&mut self, phase: BurstPhase, message: String) {

@@ -36,7 +36,7 @@ use crate::cluster::traced;
 use crate::cluster::worker::{Outcome, Queue};
 use crate::cluster::{ObjectKey, RequestError};
 use crate::contract::ports::CredentialSource;
-use crate::contract::{BurstUid, Credential, CredentialRefusal, CredentialRequest, LeadAddress, PeerName};
+use crate::contract::{BurstUid, Credential, CredentialRefusal, CredentialRequest, LeadAddress, Leave, PeerName};
 
 /// What is handled.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -339,6 +339,10 @@ impl Root {
         self.shared.exchange.forget_release(peer, &request.burst);
         // A peer that asks again and again holds nobody up.
         drop(writing);
+        if burst.spec.whole {
+            tracing::info!(%peer, burst = %key, "leave to start is given");
+            return Ok(Leave::of(&request.incarnation).into());
+        }
         let namespace = burst.namespace().unwrap_or_default();
         let secrets: Api<Secret> = Api::namespaced(self.shared.clients.reader.clone(), &namespace);
         let secret = secrets.get_opt(&burst.spec.credential_secret).await.ok().flatten();

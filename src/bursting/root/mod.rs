@@ -3,6 +3,7 @@
 //! | file | what it does | talks to the API server |
 //! |---|---|---|
 //! | [`plan`] | a MiniCluster → the Bursts it should have | no |
+//! | [`whole`] | a FluxJob that is sent to a peer as a whole → its Burst | no |
 //! | [`place`] | a burst and the peers → one peer, or why none | no |
 //! | [`lead_address`] | where bursts reach the lead broker | no |
 //! | [`offer`] | a stored Burst → what is sent to whom | no |
@@ -21,3 +22,4 @@ pub mod place;
 pub mod plan;
 mod returns;
 mod standing;
+pub mod whole;

@@ -54,6 +54,7 @@ pub fn desired(burst: &Burst) -> DesiredBurst {
         credential_secret: _,
         lead,
         tunnel,
+        whole,
         flux_version,
         arch,
         template,
@@ -84,6 +85,7 @@ pub fn desired(burst: &Burst) -> DesiredBurst {
         credential_digest,
         lead: lead.map(Into::into),
         tunnel,
+        whole,
         flux_version,
         arch,
         template,
@@ -109,6 +111,7 @@ pub fn wish(burst: &Burst) -> Wish {
         memory_mib: 0,
         peers: spec.peers.iter().map(|name| name.as_str().into()).collect(),
         selector: spec.selector.clone(),
+        whole: spec.whole,
     }
 }
 
@@ -139,7 +142,7 @@ pub fn uid(burst: &Burst) -> &str {
     burst.metadata.uid.as_deref().unwrap_or_default()
 }
 
-/// UID of the root MiniCluster, which owns the Burst.
+/// UID of the root MiniCluster, or of the FluxJob that was sent, which owns the Burst.
 pub fn root_uid(burst: &Burst) -> Option<&str> {
     let owners = burst.metadata.owner_references.as_deref().unwrap_or_default();
     owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str())

@@ -32,6 +32,8 @@ pub struct Wish {
     pub peers: Vec<PeerName>,
     /// By labels of the ClusterPeers; counts if no peer is named.
     pub selector: PeerSelector,
+    /// It is all of an instance: only for peers that say they know such bursts.
+    pub whole: bool,
 }
 
 impl Wish {
@@ -210,6 +212,9 @@ fn able(
     if peer.flapping {
         return Err("its connection keeps breaking".into());
     }
+    if wish.whole && !peer.capacity.as_ref().is_some_and(|capacity| capacity.whole) {
+        return Err("its agent does not say that it takes whole FluxJobs: it is older, or exports no capacity".into());
+    }
     let Some(capacity) = &peer.capacity else { return Ok(Fit::Unknown) };
     Ok(match room(wish, capacity, claimed.get(name).copied().unwrap_or_default()) {
         Ok(spare) => Fit::Roomy(spare),
@@ -366,6 +371,22 @@ mod tests {
         assert_eq!(placed("hpc", 3), Ok("west".into()));
         assert_eq!(placed("hpc", 4), Err("west: 4 brokers wanted, its FluxSetup leaves 3".into()));
         assert_eq!(placed("other", 3), Err("west: 3 brokers wanted, its FluxSetup leaves 2".into()));
+    }
+
+    #[test]
+    fn whole_instances_are_only_for_who_says_that_it_knows_them() {
+        let mut peers = world();
+        let placed = |peers: &BTreeMap<PeerName, PeerView>, wish: Wish| {
+            let none = |none: NoCandidate| none.reasons.into_values().next_back().unwrap_or_default();
+            place(&wish, peers, &BTreeMap::new(), &BTreeMap::new()).map(String::from).map_err(none)
+        };
+        let whole = |wish| Wish { whole: true, ..wish };
+        let refused = placed(&peers, whole(named(3, &["north", "silent"]))).unwrap_err();
+        assert!(refused.starts_with("its agent does not say that it takes whole FluxJobs"), "{refused}");
+        assert_eq!(placed(&peers, named(3, &["north"])).as_deref(), Ok("north"), "a burst like any other");
+        peers.get_mut("west").unwrap().capacity.as_mut().unwrap().whole = true;
+        assert_eq!(placed(&peers, whole(wish(3))).as_deref(), Ok("west"), "though north has more room");
+        assert_eq!(roomy(&whole(wish(3)), &peers, &BTreeMap::new(), &BTreeMap::new()), Some("west".into()));
     }
 
     #[test]

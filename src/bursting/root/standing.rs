@@ -39,6 +39,8 @@ pub(super) fn conclude(status: &mut BurstStatus, old: &BurstStatus, view: &Burst
     let ready = match status.phase {
         BurstPhase::Ready if status.simulated => Statement::holds(READY, "Simulated", NOT_CHECKABLE),
         BurstPhase::Ready => Statement::holds(READY, "Joined", "every wanted broker is online"),
+        // It has done what it was there for.
+        BurstPhase::Finished => Statement::fails(READY, "Finished", message),
         phase => Statement::fails(READY, format!("{phase:?}"), message),
     };
     let delivered = delivered(status, old, view, notes);
@@ -67,6 +69,7 @@ pub(super) fn conclude(status: &mut BurstStatus, old: &BurstStatus, view: &Burst
             let text = format!("{} {joined} {name}{}", status.ready_brokers, took(status));
             notes.push(Note::normal("Ready", text));
         }
+        BurstPhase::Finished => notes.push(Note::normal("Finished", message.to_owned())),
         BurstPhase::Released => notes.push(Note::normal("Released", format!("nothing is left on {name}"))),
         BurstPhase::Lost => notes.push(Note::warning("PeerUnreachable", message.to_owned())),
         BurstPhase::Pending => notes.push(Note::warning("NoCandidate", message.to_owned())),

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 
 use crate::contract::preflight::MOST_FINDINGS;
 use crate::contract::{
-    Check, DesiredBurst, Finding, LeadAddress, ObservedBurst, PhaseTimes, Rejection, RejectionReason,
+    Check, DesiredBurst, Finding, LeadAddress, ObservedBurst, PhaseTimes, Rejection, RejectionReason, RunReport,
 };
 use crate::federation::wire::limits;
 use crate::telemetry::TraceContext;
@@ -82,7 +82,20 @@ pub fn fit(said: ObservedBurst) -> ObservedBurst {
             ready: ready.filter(known),
             released: released.filter(known),
         },
+        run: said.run.map(|run| RunReport {
+            namespace: name(run.namespace),
+            mini_cluster: name(run.mini_cluster),
+            message: limits::plain(&run.message, limits::MESSAGE),
+            ..run
+        }),
     }
+}
+
+/// A name of an object, or nothing: people are told commands with it in them.
+fn name(text: String) -> String {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+    let plain = text.len() <= NAME && text.bytes().all(inner) && !text.starts_with('-');
+    if plain { text } else { String::new() }
 }
 
 /// A reason of a newer version is a word, too: conditions take letters only.
@@ -155,6 +168,24 @@ mod tests {
         assert_eq!(fit.len(), MOST_FINDINGS - 1);
         assert_eq!((fit[0].check.as_str(), fit[1].check.as_str()), ("User", "Moon0"));
         assert!(fit.iter().all(|one| one.hint.len() <= limits::MESSAGE && !one.message.contains('\u{1b}')));
+    }
+
+    #[test]
+    fn what_people_are_told_to_type_is_made_of_names() {
+        let names = |namespace: &str, mini_cluster: &str| {
+            let run = RunReport {
+                namespace: namespace.into(),
+                mini_cluster: mini_cluster.into(),
+                message: "m".repeat(99_999),
+                ..RunReport::default()
+            };
+            let run = fit(ObservedBurst { run: Some(run), ..observed("a", 1) }).run.unwrap();
+            assert_eq!(run.message.len(), limits::MESSAGE);
+            (run.namespace, run.mini_cluster)
+        };
+        assert_eq!(names("hpc", "lammps-1f"), ("hpc".into(), "lammps-1f".into()));
+        assert_eq!(names("hpc; rm -rf ~", "--all"), Default::default());
+        assert_eq!(names("$(reboot)", "a\u{1b}[2J"), Default::default());
     }
 
     #[test]

@@ -303,6 +303,7 @@ impl From<Capacity> for proto::Capacity {
             free_brokers,
             free_bursts,
             rooms,
+            whole,
         } = capacity;
         let room = |room: NamespaceRoom| {
             let NamespaceRoom { namespace, mini_clusters, brokers, milli_cores, memory_mib, gpus } = room;
@@ -318,6 +319,7 @@ impl From<Capacity> for proto::Capacity {
             free_brokers,
             free_bursts,
             rooms,
+            whole,
         }
     }
 }
@@ -333,6 +335,7 @@ impl From<proto::Capacity> for Capacity {
             free_brokers,
             free_bursts,
             rooms,
+            whole,
         } = capacity;
         let free_memory_mib = free_memory_mib.min(MEMORY_MIB);
         let mut rooms: Vec<NamespaceRoom> = rooms.into_iter().take(limits::ROOMS).map(NamespaceRoom::from).collect();
@@ -348,6 +351,7 @@ impl From<proto::Capacity> for Capacity {
             free_brokers,
             free_bursts,
             rooms,
+            whole,
         }
     }
 }

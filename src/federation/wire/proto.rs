@@ -129,6 +129,9 @@ pub struct Capacity {
     /// What FluxSetups leave.
     #[prost(message, repeated, tag = "8")]
     pub rooms: Vec<NamespaceRoom>,
+    /// Bursts may be whole instances.
+    #[prost(bool, tag = "9")]
+    pub whole: bool,
 }
 
 /// [`crate::contract::NamespaceRoom`].

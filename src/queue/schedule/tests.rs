@@ -45,7 +45,7 @@ fn rules(brokers: i64) -> Rules {
 }
 
 fn waits(key: u32, size: i64, since: i64, limit: Option<i64>) -> Waiting<u32> {
-    Waiting { key, room: brokers(size), priority: 0, since: at(since), limit, parts: false }
+    Waiting { key, room: brokers(size), priority: 0, since: at(since), limit, away: Away::Nowhere, grows: None }
 }
 
 fn runs(size: i64, since: i64, until: Option<i64>) -> Running {
@@ -115,7 +115,7 @@ fn nothing_passes_whoever_waits_for_nodes() {
 }
 
 fn parted(key: u32, size: i64, since: i64) -> Waiting<u32> {
-    Waiting { parts: true, ..waits(key, size, since, None) }
+    Waiting { away: Away::Parts, ..waits(key, size, since, None) }
 }
 
 #[test]
@@ -146,6 +146,75 @@ fn what_is_larger_than_the_quota_starts_in_part_or_holds_nobody_up() {
     assert_eq!(seen.start, [2]);
     let told = "it can never start here: 12 brokers are needed, 8 is the whole quota; and no peer has room for the rest of it now";
     assert_eq!(seen.never, [(1, told.to_owned())]);
+}
+
+fn whole(key: u32, size: i64, since: i64) -> Waiting<u32> {
+    Waiting { away: Away::Whole, ..waits(key, size, since, None) }
+}
+
+#[test]
+fn what_does_not_fit_is_sent_where_a_peer_has_room_for_all_of_it() {
+    let sent = |seen: &Schedule<u32>| seen.sent.iter().copied().collect::<Vec<_>>();
+    // The first fits here, and stays; the others do not.
+    let line = [whole(1, 6, 1), whole(2, 4, 2), whole(3, 3, 3)];
+    let seen = beside(&rules(8), &[], &line, World { full_for: 0, peer: 7 });
+    assert_eq!((sent(&seen), seen.used.brokers, seen.head.clone()), (vec![2, 3], 6, None));
+    assert_eq!(seen.start, [1, 2, 3]);
+    // Too little there: it waits here, and who is behind it and could not start here now either goes elsewhere.
+    let seen = beside(&rules(8), &[], &line, World { full_for: 0, peer: 3 });
+    assert_eq!((seen.start.clone(), sent(&seen)), (vec![1, 3], vec![3]));
+    assert_eq!(seen.head.unwrap(), (2, "4 brokers are needed, 2 are free".into()));
+    let strict = Rules { backfill: false, ..rules(8) };
+    assert_eq!(beside(&strict, &[], &line, World { full_for: 0, peer: 3 }).start, [1], "nobody passes anybody");
+    // Nodes that are full are no reason to stay.
+    let seen = beside(&rules(8), &[], &[whole(1, 6, 1)], World { full_for: 1, peer: 6 });
+    assert_eq!((sent(&seen), seen.used.brokers), (vec![1], 0));
+    // Nobody who may not be sent is.
+    let full = [runs(8, 0, None)];
+    let seen = beside(&rules(8), &full, &[waits(1, 2, 1, None), whole(2, 2, 2)], World { full_for: 0, peer: 9 });
+    assert_eq!((seen.start.clone(), sent(&seen), seen.head.unwrap().0), (vec![2], vec![2], 1));
+}
+
+#[test]
+fn what_is_larger_than_the_quota_is_sent_or_holds_nobody_up() {
+    let line = [whole(1, 12, 1), waits(2, 4, 2, None)];
+    let seen = beside(&rules(8), &[], &line, World { full_for: 0, peer: 12 });
+    assert_eq!((seen.start, seen.sent), (vec![1, 2], [1].into()));
+    let seen = beside(&rules(8), &[], &line, World { full_for: 0, peer: 11 });
+    assert_eq!((seen.start, seen.head), (vec![2], None));
+    let told =
+        "it can never start here: 12 brokers are needed, 8 is the whole quota; and no peer has room for all of it now";
+    assert_eq!(seen.never, [(1, told.to_owned())]);
+    let limited = Rules { longest: Some(60), ..rules(8) };
+    let seen = beside(&limited, &[], &line[..1], World { full_for: 0, peer: 12 });
+    assert!(seen.sent.is_empty(), "how long it may run is decided here");
+}
+
+/// `has` of what runs wants `more`.
+fn grows(key: u32, more: i64, since: i64, index: usize) -> Waiting<u32> {
+    let room = Room { mini_clusters: 0, ..brokers(more) };
+    Waiting { room, grows: Some(index), ..waits(key, more, since, None) }
+}
+
+#[test]
+fn who_grows_stands_in_line_for_the_difference() {
+    let running = [runs(3, 0, None), runs(2, 0, Some(100))];
+    let seen = schedule(&rules(8), &running, &[grows(1, 3, 1, 0)], at(10));
+    assert_eq!((seen.start, seen.used.brokers, seen.used.mini_clusters), (vec![1], 8, 2));
+    // It is the head like any other: what it has itself is not counted on to end.
+    let line = [grows(1, 5, 1, 0), waits(2, 2, 2, Some(90)), waits(3, 1, 3, None)];
+    let seen = schedule(&rules(8), &running, &line, at(10));
+    assert_eq!(seen.head, Some((1, "5 brokers are needed, 3 are free".into())));
+    assert_eq!((seen.start, seen.open.brokers), (vec![2], 0), "the third would be in its way at 100");
+    // Who came before it goes first.
+    let line = [grows(1, 3, 5, 0), waits(2, 3, 2, None)];
+    assert_eq!(schedule(&rules(8), &running, &line, at(10)).start, [2]);
+    let seen = schedule(&rules(8), &running, &[grows(1, 6, 1, 0), waits(2, 3, 2, None)], at(10));
+    let told = "it can never be so large here: 9 brokers are needed, 8 is the whole quota";
+    assert_eq!((seen.start, seen.never), (vec![2], vec![(1, told.to_owned())]));
+    // How long it may run was asked when it started.
+    let limited = Rules { longest: Some(60), ..rules(8) };
+    assert_eq!(schedule(&limited, &running, &[grows(1, 3, 1, 0)], at(10)).start, [1]);
 }
 
 /// Runs a line to its end: `jobs` are size, seconds, whether the limit is said; returns when each started.
@@ -235,7 +304,7 @@ proptest! {
         peer in 0_i64..20,
     ) {
         let line: Vec<_> = (1_u32..).zip(&sizes).map(|(key, (size, parts))| {
-            Waiting { parts: *parts, ..waits(key, *size, i64::from(key), None) }
+            Waiting { away: if *parts { Away::Parts } else { Away::Nowhere }, ..waits(key, *size, i64::from(key), None) }
         }).collect();
         let running = [runs(taken, 0, None)];
         let seen = beside(&rules(8), &running, &line, World { full_for: 0, peer });
@@ -246,9 +315,41 @@ proptest! {
         let away: i64 = seen.parts.iter().map(|(key, here)| size(key) - here).sum();
         prop_assert!(away <= peer);
         for (key, here) in &seen.parts {
-            prop_assert!(*here > 0 && *here < size(key) && line[*key as usize - 1].parts);
+            prop_assert!(*here > 0 && *here < size(key) && line[*key as usize - 1].away == Away::Parts);
             prop_assert!(seen.head.as_ref().is_none_or(|(head, _)| key < head), "nobody is parted past the head");
         }
+    }
+
+    #[test]
+    fn whoever_is_sent_takes_nothing_here_and_delays_nobody_here(
+        sizes in proptest::collection::vec((1_i64..14, any::<bool>(), proptest::option::of(1_i64..50)), 1..12),
+        taken in 0_i64..9,
+        until in proptest::option::of(10_i64..60),
+        peer in 0_i64..30,
+    ) {
+        let line = |may: bool| -> Vec<_> {
+            (1_u32..).zip(&sizes).map(|(key, (size, sendable, limit))| {
+                let away = if may && *sendable { Away::Whole } else { Away::Nowhere };
+                Waiting { away, ..waits(key, *size, i64::from(key), *limit) }
+            }).collect()
+        };
+        let running = [runs(taken, 0, until)];
+        let world = |peer| World { full_for: 0, peer };
+        let seen = beside(&rules(8), &running, &line(true), world(peer));
+        prop_assert_eq!(&seen, &beside(&rules(8), &running, &line(true), world(peer)), "the same again");
+        let size = |key: &u32| sizes[*key as usize - 1].0;
+        let once: std::collections::BTreeSet<_> = seen.start.iter().collect();
+        prop_assert_eq!(once.len(), seen.start.len(), "nobody starts twice");
+        let here: i64 = seen.start.iter().filter(|key| !seen.sent.contains(*key)).map(size).sum();
+        prop_assert!(here + taken == seen.used.brokers && here + taken <= 8);
+        prop_assert!(seen.sent.iter().map(size).sum::<i64>() <= peer);
+        prop_assert!(seen.sent.iter().all(|key| sizes[*key as usize - 1].1 && seen.start.contains(key)));
+        prop_assert!(seen.parts.is_empty() && seen.never.iter().all(|(key, _)| !seen.start.contains(key)));
+        // Up to the first that would have to wait without peers, everybody starts here all the same.
+        let alone = beside(&rules(8), &running, &line(false), world(0));
+        let before = |key: &&u32| alone.head.as_ref().is_none_or(|(head, _)| *key < head);
+        let stay = alone.start.iter().filter(before).all(|key| seen.start.contains(key) && !seen.sent.contains(key));
+        prop_assert!(stay, "{seen:?} {alone:?}");
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub fn table(rows: &[BurstRow], wide: bool, now: Timestamp) -> String {
             or_dash(row.peer.clone()),
             row.phase.clone(),
             format!("{}/{}", row.ready_brokers, row.size),
-            or_dash(lead),
+            if row.whole { "with it".to_owned() } else { or_dash(lead) },
             age(row.created, now),
             row.message.clone().map(|message| super::status::shorten(&message, wide)).unwrap_or_default(),
         ]);

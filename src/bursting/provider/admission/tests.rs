@@ -40,6 +40,7 @@ fn offer_of_cores(cores: u32) -> DesiredBurst {
         rank_map_digest: map.digest().to_string(),
         credential_digest: "sha256:00".into(),
         lead: None,
+        whole: false,
         tunnel: false,
         flux_version: None,
         arch: None,

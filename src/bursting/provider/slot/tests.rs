@@ -16,6 +16,7 @@ use crate::contract::{LeadAddress, PeerState};
 use crate::flux::{RankMap, Slot};
 
 mod gateway;
+mod whole;
 
 /// A provider's slot, as a step sees it.
 struct World {
@@ -29,6 +30,8 @@ struct World {
     listed: BTreeMap<PeerName, BTreeSet<BurstUid>>,
     lost_before: BTreeMap<PeerName, Duration>,
     simulated: bool,
+    /// No peer is heard.
+    away: bool,
     pods: Vec<PodView>,
     secs: u64,
     grants: Few,
@@ -54,6 +57,7 @@ impl World {
             listed: BTreeMap::new(),
             lost_before: BTreeMap::new(),
             simulated: false,
+            away: false,
             pods: Vec::new(),
             grants: Few::default(),
             secs: 0,
@@ -95,7 +99,7 @@ impl World {
         };
         let mono = Mono::from_start(Duration::from_secs(self.secs));
         let mut contacts = Contacts::begin(mono);
-        contacts.observe(self.peers.keys(), mono);
+        contacts.observe(self.peers.keys().filter(|_| !self.away), mono);
         let step = step(&SlotView {
             now: Now { mono, wall: Timestamp::from_second(1_000_000).unwrap() },
             grace: Times::default().grace,

@@ -45,6 +45,7 @@ fn samples() -> Vec<Message> {
                 memory_mib: Some(4_096),
                 gpus: None,
             }],
+            whole: true,
         })),
         Message::Capacity(None),
         Message::Capacity(Some(Capacity { nodes: 1, ..Capacity::default() })),

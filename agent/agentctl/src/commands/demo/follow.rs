@@ -172,6 +172,7 @@ fn word(phase: BurstPhase) -> &'static str {
         BurstPhase::Lost => "lost",
         BurstPhase::Spent => "spent",
         BurstPhase::Asleep => "asleep",
+        BurstPhase::Finished => "finished",
     }
 }
 

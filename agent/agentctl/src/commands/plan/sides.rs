@@ -102,7 +102,9 @@ pub(super) fn hosted(
     let mut side = Side::default();
     side.object("HostedBurst", slot.clone(), "stands for the burst: deleting it evicts the burst");
     side.object("Secret", names::curve(slot), "the certificate of the instance, sent once the burst is accepted");
-    side.service(&materials.service, "stands for the root's lead broker");
+    if let Some(service) = &materials.service {
+        side.service(service, "stands for the root's lead broker");
+    }
     let via = if desired.tunnel {
         "to this cluster's agent: through the tunnel"
     } else {

@@ -37,6 +37,13 @@ struct View<'a> {
     status: BurstStatus,
 }
 
+impl<'a> View<'a> {
+    /// The burst, if it is all of an instance.
+    fn whole(&self) -> Option<&'a Burst> {
+        self.burst.filter(|burst| burst.spec.whole)
+    }
+}
+
 /// The first of [`conditions`] that the burst of slot (or object) `name` does not meet.
 pub fn explain(found: &Found, name: &str) -> Explanation {
     let burst = found.bursts.iter().find(|burst| burst.spec.slot == name || burst.name_any() == name);
@@ -49,6 +56,9 @@ pub fn explain(found: &Found, name: &str) -> Explanation {
 }
 
 fn declared(view: &View<'_>) -> Verdict {
+    if let Some(burst) = view.whole() {
+        return Verdict::Met(format!("it is FluxJob {}, sent as a whole", burst.spec.root));
+    }
     let Some(root) = &view.found.mini_cluster else {
         return Verdict::unmet(
             "NoRoot",
@@ -65,6 +75,9 @@ fn declared(view: &View<'_>) -> Verdict {
 }
 
 fn root_runs(view: &View<'_>) -> Verdict {
+    if view.whole().is_some() {
+        return Verdict::Skip;
+    }
     let Some(root) = &view.found.mini_cluster else { return Verdict::Skip };
     if plan::is_over(root) {
         let phase = root.status.as_ref().and_then(|status| status.phase);
@@ -302,6 +315,9 @@ fn ready(view: &View<'_>) -> Verdict {
             "{} pods on {peer} are ready; its nodes are simulated (kwok), so whether brokers are online cannot be told",
             status.ready_brokers
         ));
+    }
+    if status.phase == BurstPhase::Finished {
+        return Verdict::Met(format!("it has ended: {}", status.message));
     }
     if status.phase == BurstPhase::Ready {
         return Verdict::Met(format!("{} brokers on {peer} have joined", status.ready_brokers));

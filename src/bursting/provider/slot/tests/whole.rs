@@ -1,0 +1,178 @@
+//! Bursts that are all of an instance.
+
+use serde_json::json;
+
+use super::*;
+use crate::api::hosted_burst::{BurstPhase, BurstRun};
+use crate::api::minicluster::{MiniClusterStatus, Phase as Life};
+use crate::contract::Leave;
+
+/// A whole instance of three brokers.
+fn whole() -> DesiredBurst {
+    let slot = offer().slot;
+    let map = RankMap::new(vec![Slot::root(&slot, 3).with_resources(2, 0)]).unwrap();
+    DesiredBurst {
+        whole: true,
+        rank_map: map.to_canonical(),
+        rank_map_digest: map.digest().to_string(),
+        credential_digest: Leave::of("job-1").digest(),
+        template: json!({"containers": [{"image": "app", "command": "lmp"}], "lead": {"tasks": 6, "deadlineSeconds": 600}}),
+        ..offer()
+    }
+}
+
+fn leave() -> SecretState {
+    SecretState::Held { digest: whole().credential_digest, public_key: String::new(), looked: Mono::ZERO }
+}
+
+/// Its MiniCluster, as its own controller shows it.
+fn made(phase: Life, exit_code: Option<i32>) -> MiniCluster {
+    let mut made: MiniCluster = serde_json::from_value(json!({
+        "apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster",
+        "metadata": {"name": offer().slot, "namespace": "flux", "uid": "made", "ownerReferences": [{
+            "apiVersion": "tributary.dev/v1alpha1", "kind": "HostedBurst", "name": offer().slot, "uid": "hosted-uid",
+            "controller": true}]},
+        "spec": {"containers": []},
+    }))
+    .unwrap();
+    let ready = Some(if phase == Life::Running { 3 } else { 0 });
+    made.status = Some(MiniClusterStatus { phase: Some(phase), ready, exit_code, ..MiniClusterStatus::default() });
+    made
+}
+
+fn stored(step: &SlotStep) -> HostedBurstStatus {
+    let status = |change: &Change| match change {
+        Change::Status(status) => Some((**status).clone()),
+        _ => None,
+    };
+    step.changes.iter().find_map(status).expect("a status")
+}
+
+fn makes(step: &SlotStep) -> Option<MiniCluster> {
+    let materials = |change: &Change| match change {
+        Change::Materialize(materials) => materials.mini_cluster.clone(),
+        _ => None,
+    };
+    step.changes.iter().find_map(materials)
+}
+
+#[test]
+fn an_offer_of_a_whole_instance_is_asked_of_policy_and_quota_like_any_other() {
+    let mut world = World::new();
+    let key = world.claim("east", whole());
+    let step = world.step();
+    let [Change::Admit { hosted, admitted, .. }] = step.changes.as_slice() else { panic!("{:?}", step.changes) };
+    assert!(hosted.spec.whole && admitted.template.lead.is_some());
+    world.grants = Few { limit: Some(2), taken: 0 };
+    assert_eq!(reason(&world.step(), &key), Some(RejectionReason::NoRoomInQueue));
+    world.grants = Few::default();
+    world.peers.get_mut("east").unwrap().import.as_mut().unwrap().max_brokers = Some(2);
+    assert_eq!(reason(&world.step(), &key), Some(RejectionReason::TooManyBrokers));
+    world.peers.get_mut("east").unwrap().import.as_mut().unwrap().max_brokers = None;
+    // Neither half is taken for the other.
+    for (lie, expected) in [
+        (DesiredBurst { whole: false, ..whole() }, RejectionReason::RankMapMismatch),
+        (DesiredBurst { whole: true, ..offer() }, RejectionReason::RankMapMismatch),
+        (DesiredBurst { template: offer().template, ..whole() }, RejectionReason::InvalidTemplate),
+        (DesiredBurst { template: whole().template, ..offer() }, RejectionReason::InvalidTemplate),
+    ] {
+        let key = world.claim("east", lie);
+        assert_eq!(reason(&world.step(), &key), Some(expected));
+    }
+}
+
+#[test]
+fn nothing_runs_before_the_root_gave_leave_and_then_a_root_of_its_own_does() {
+    let mut world = World::new();
+    let key = world.claim("east", whole());
+    world.host("east", &whole());
+    world.memory.secret = SecretState::Missing { again: Mono::ZERO, message: String::new() };
+    let step = world.step();
+    let asks = |change: &Change| matches!(change, Change::RequestCredential { peer, .. } if peer.as_str() == "east");
+    assert!(step.changes.iter().any(asks) && makes(&step).is_none(), "{:?}", step.changes);
+    let answer = said(&step, &key);
+    assert_eq!((answer.phase, answer.message.as_str()), (Phase::Accepted, "the leave to start is asked for"));
+    world.memory.secret = leave();
+    let step = world.step();
+    let made = makes(&step).expect("it may start");
+    assert!(!step.changes.iter().any(|change| matches!(change, Change::Dial(_) | Change::Resolve(_))));
+    insta::assert_json_snapshot!(made.spec);
+    assert!(crate::render::render(&made, &crate::render::Context::default()).is_ok());
+    assert!(stored(&step).credential_ready);
+}
+
+#[test]
+fn it_is_up_it_ends_and_its_result_is_kept() {
+    let mut world = World::new();
+    let key = world.claim("east", whole());
+    world.host("east", &whole());
+    world.memory.secret = leave();
+    world.mini_cluster = Some(made(Life::Running, None));
+    let up = said(&world.step(), &key);
+    assert_eq!((up.phase, up.ready_brokers), (Phase::Ready, 3));
+    let run = up.run.unwrap();
+    assert_eq!(
+        (run.namespace.as_str(), run.mini_cluster.as_str(), run.started, run.succeeded),
+        ("flux", "lake-burst-0", true, None)
+    );
+
+    world.mini_cluster = Some(made(Life::Failed, Some(3)));
+    let step = world.step();
+    let over = said(&step, &key);
+    assert_eq!((over.phase, over.message.as_str()), (Phase::Finished, "it failed with exit code 3"));
+    let run = over.run.unwrap();
+    assert_eq!((run.succeeded, run.exit_code), (Some(false), Some(3)));
+    world.hosted.as_mut().unwrap().status = Some(stored(&step));
+    // Whoever takes its MiniCluster away does not make it run again, nor does it end with the lease or the policy.
+    world.mini_cluster = None;
+    world.peers.get_mut("east").unwrap().import.as_mut().unwrap().max_duration_seconds = Some(1);
+    world.peers.get_mut("east").unwrap().draining = true;
+    let step = world.step();
+    assert_eq!((makes(&step), said(&step, &key).run.unwrap().exit_code), (None, Some(3)));
+    assert!(
+        step.changes.iter().all(|change| matches!(change, Change::Update(_) | Change::Status(_))),
+        "{:?}",
+        step.changes
+    );
+    let mut ledger = Ledger::default();
+    ledger.rebuild(world.hosted.as_ref());
+    assert_eq!(ledger.entries().count(), 0, "it takes no room");
+    // Its root wants it gone.
+    world.claims.insert(key, Wanted::Tombstone);
+    assert_eq!(stored(&world.step()).phase, BurstPhase::Draining);
+}
+
+#[test]
+fn a_result_waits_a_day_for_a_root_that_is_away() {
+    let mut world = World::new();
+    world.host("east", &whole());
+    let at = |second: i64| Time(Timestamp::from_second(1_000_000 - second).unwrap());
+    let status = |ended: i64| HostedBurstStatus {
+        phase: BurstPhase::Finished,
+        run: Some(BurstRun { succeeded: Some(true), ended: Some(at(ended)), ..BurstRun::default() }),
+        suspect_since: Some(at(ended)),
+        ..HostedBurstStatus::default()
+    };
+    let mut after = |seconds: i64, away: bool| {
+        world.hosted.as_mut().unwrap().status = Some(status(seconds));
+        world.away = away;
+        stored(&world.step()).phase
+    };
+    let day = 24 * 3600;
+    assert_eq!(after(day - 1, true), BurstPhase::Finished, "no lease ends it");
+    assert_eq!(after(day, true), BurstPhase::Draining);
+    assert_eq!(after(9 * day, false), BurstPhase::Finished, "its logs stay while its root wants them");
+}
+
+#[test]
+fn a_mini_cluster_of_somebody_else_says_nothing_of_it() {
+    let mut world = World::new();
+    let key = world.claim("east", whole());
+    world.host("east", &whole());
+    world.memory.secret = leave();
+    let mut foreign = made(Life::Succeeded, Some(0));
+    foreign.metadata.owner_references = None;
+    world.mini_cluster = Some(foreign);
+    let answer = said(&world.step(), &key);
+    assert_eq!((answer.run, answer.phase == Phase::Finished), (None, false));
+}

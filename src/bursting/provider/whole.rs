@@ -1,0 +1,172 @@
+//! Keeping a whole instance: a hosted burst that is all of a Flux instance, and ends by itself. Pure.
+//!
+//! There is no lead broker to reach and no certificate to fetch: what is asked for is the root's leave to start, which it
+//! records before it gives it, as it does with certificates. So nothing runs here that the root does not know of, and two
+//! peers that both accepted never run the same job.
+//!
+//! Once it has ended it is no burst any more: it takes no room, no lease ends it and nothing of it is made again. It is kept,
+//! with its pods for their logs, until its root wants it gone; a root that does not come back is waited for [`KEPT`].
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::ending::{wake, wake_for};
+use super::keeping::{self, Certified, Saying};
+use super::materialize;
+use super::slot::{Change, ClaimKey, SlotStep, SlotView, Wanted};
+use crate::api::hosted_burst::{BurstPhase, BurstRun, HostedBurst, HostedBurstStatus};
+use crate::api::labels::condition;
+use crate::api::minicluster::{MiniCluster, Phase};
+use crate::bursting::note::Note;
+use crate::bursting::timing::elapsed;
+use crate::cluster::caches::controller_uid;
+use crate::cluster::conditions;
+
+/// How long the result of an instance is kept for a root that is out of contact.
+pub(super) const KEPT: Duration = Duration::from_secs(24 * 3600);
+
+/// Brings a whole instance to where its root wants it.
+pub(super) fn keep(
+    view: &SlotView<'_>,
+    hosted: &HostedBurst,
+    holder: &ClaimKey,
+    claim: Option<&Wanted>,
+    step: &mut SlotStep,
+) {
+    let hosted = match claim {
+        Some(Wanted::Burst(desired)) => &keeping::follow(hosted, desired, step),
+        _ => hosted,
+    };
+    let run = run(view, hosted);
+    let ended = run.as_ref().is_some_and(BurstRun::has_ended);
+    let (status, trouble) = if ended {
+        (hosted.status.clone().unwrap_or_default(), String::new())
+    } else {
+        let certificate = keeping::certify(view, hosted, holder, step);
+        let with_brokers = view.mini_cluster.is_some() || certificate == Certified::Sure;
+        let import = view.peers.get(&holder.0).and_then(|peer| peer.import.as_ref());
+        let trouble = match materialize::materials(hosted, &[], with_brokers, import) {
+            Ok(materials) => {
+                step.changes.push(Change::Materialize(Box::new(materials)));
+                String::new()
+            }
+            Err(message) => format!("it cannot be made: {message}"),
+        };
+        let lease = keeping::lease(view, hosted, holder);
+        wake_for(lease, step);
+        (keeping::status(view, hosted, certificate != Certified::No, lease, &trouble, step), trouble)
+    };
+    let status = match run {
+        Some(run) if ended => finished(view, hosted, status, run, step),
+        run => HostedBurstStatus { run, message: said(&status, &trouble), ..status },
+    };
+    let status = keeping::with_conditions(status, view, hosted);
+    let answer = Saying { hosted, status: &status, phase: status.phase }.answer(view);
+    step.answers.insert(holder.clone(), answer);
+    step.changes.push(Change::Status(Box::new(status)));
+}
+
+/// Whether an instance that has ended was waited for long enough, without a word of its root.
+pub(super) fn is_forgotten(
+    view: &SlotView<'_>,
+    hosted: &HostedBurst,
+    (peer, _): &ClaimKey,
+    step: &mut SlotStep,
+) -> bool {
+    let run = hosted.status.as_ref().and_then(|status| status.run.as_ref());
+    let Some(Time(ended)) = run.and_then(|run| run.ended.clone()) else { return false };
+    let left = KEPT.saturating_sub(elapsed(ended, view.now.wall));
+    let away = view.contacts.away(peer, view.now.mono).is_some();
+    if !left.is_zero() && away {
+        wake(step, left);
+    }
+    left.is_zero() && away
+}
+
+/// How it fares. What once has ended has ended, whatever becomes of its MiniCluster.
+fn run(view: &SlotView<'_>, hosted: &HostedBurst) -> Option<BurstRun> {
+    let known = hosted.status.as_ref().and_then(|status| status.run.clone());
+    if known.as_ref().is_some_and(BurstRun::has_ended) {
+        return known;
+    }
+    let uid = hosted.metadata.uid.as_deref();
+    let Some(found) = view.mini_cluster.filter(|found| uid.is_some() && controller_uid(*found) == uid) else {
+        return known;
+    };
+    let started = known.is_some_and(|known| known.started);
+    let status = found.status.clone().unwrap_or_default();
+    let over = |succeeded| {
+        let finished = conditions::find(&status.conditions, condition::FINISHED);
+        (Some(succeeded), finished.map(|condition| condition.message.clone()).unwrap_or_default())
+    };
+    let (succeeded, message) = match status.phase {
+        Some(Phase::Succeeded) => over(true),
+        Some(Phase::Failed) => over(false),
+        Some(Phase::Refused) => (None, refused(found)),
+        _ => (None, String::new()),
+    };
+    Some(BurstRun {
+        namespace: hosted.metadata.namespace.clone().unwrap_or_default(),
+        mini_cluster: hosted.spec.slot.clone(),
+        started: started || status.phase == Some(Phase::Running) || succeeded == Some(true),
+        exit_code: status.exit_code.filter(|_| succeeded.is_some()),
+        ended: succeeded.map(|_| Time(view.now.wall)),
+        succeeded,
+        message,
+    })
+}
+
+/// Why its MiniCluster cannot be carried out.
+fn refused(found: &MiniCluster) -> String {
+    let conditions = found.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let valid = conditions::find(conditions, condition::VALID);
+    format!("its MiniCluster is refused: {}", valid.map_or("", |condition| &condition.message))
+}
+
+fn said(status: &HostedBurstStatus, trouble: &str) -> String {
+    match status.phase {
+        BurstPhase::Ready if trouble.is_empty() && !status.simulated => "its instance is up".into(),
+        _ => status.message.clone(),
+    }
+}
+
+fn finished(
+    view: &SlotView<'_>,
+    hosted: &HostedBurst,
+    status: HostedBurstStatus,
+    run: BurstRun,
+    step: &mut SlotStep,
+) -> HostedBurstStatus {
+    let how = match (run.succeeded, run.exit_code) {
+        (Some(true), _) => "it ended well".to_owned(),
+        (_, Some(code)) => format!("it failed with exit code {code}"),
+        (_, None) => format!("it failed: {}", run.message),
+    };
+    if !hosted.has_ended() {
+        step.notes.push(Note::normal("Finished", how.clone()));
+    }
+    HostedBurstStatus {
+        phase: BurstPhase::Finished,
+        message: how,
+        ready_brokers: 0,
+        // Who hears of it takes it away.
+        suspect_since: None,
+        observed_generation: hosted.metadata.generation,
+        simulated: keeping::is_simulated(view),
+        run: Some(run),
+        ..status
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_of_an_instance_that_is_up() {
+        let status = |phase| HostedBurstStatus { phase, message: "as it was".into(), ..HostedBurstStatus::default() };
+        assert_eq!(said(&status(BurstPhase::Ready), ""), "its instance is up");
+        assert_eq!(said(&status(BurstPhase::Joining), ""), "as it was");
+    }
+}

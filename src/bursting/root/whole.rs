@@ -1,0 +1,142 @@
+//! A FluxJob that is sent to a peer as a whole: its Burst. Pure.
+//!
+//! From there on it is a burst like any other, with a rank map of its own in which it is slot 0: placed, offered, admitted,
+//! leased and released by the same rules. Its owner is the FluxJob, so it ends with that.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Value, json};
+
+use crate::api::burst::{Burst, BurstSpec};
+use crate::api::flux_job::FluxJob;
+use crate::api::flux_setup::Overflow;
+use crate::api::minicluster::MiniCluster;
+use crate::api::{labels, names};
+use crate::bursting::provider::materialize::whole_spec;
+use crate::bursting::template::{self, BurstTemplate};
+use crate::bursting::timing::Times;
+use crate::cluster::apply::controller_reference;
+use crate::contract::Leave;
+use crate::render::rank_map::rank_map_of;
+
+/// The Burst of a FluxJob that asks for `wanted`.
+///
+/// # Errors
+/// It cannot be sent: something of it would not arrive, or cannot be made anywhere.
+pub fn burst(job: &FluxJob, wanted: &MiniCluster, overflow: &Overflow, times: &Times) -> Result<Burst, String> {
+    let name = job.metadata.name.as_deref().unwrap_or_default();
+    let uid = job.metadata.uid.as_deref().unwrap_or_default();
+    let slot = names::sent(name, uid);
+    names::validate("MiniCluster", &slot).map_err(|error| error.to_string())?;
+    let mut there = wanted.clone();
+    there.metadata.name = Some(slot.clone());
+    let map = rank_map_of(&there).map_err(|problems| problems.to_string())?;
+    let seconds = |time: std::time::Duration| u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
+    let template = BurstTemplate::of_whole(&wanted.spec);
+    if let Some(field) = left_behind(wanted, &template, seconds(times.drain)) {
+        return Err(format!("{field} does not travel to a peer"));
+    }
+    let own = map.root();
+    let spec = BurstSpec {
+        root: name.to_owned(),
+        slot: slot.clone(),
+        size: own.max_size,
+        max_size: own.max_size,
+        cores: own.cores,
+        gpus: own.gpus,
+        peers: overflow.peers.clone(),
+        selector: overflow.selector.clone().unwrap_or_default(),
+        incarnation: uid.to_owned(),
+        rank_map: map.to_canonical(),
+        rank_map_digest: map.digest().to_string(),
+        credential_digest: Leave::of(uid).digest(),
+        whole: true,
+        template: template.to_json(),
+        lease_seconds: seconds(times.lease),
+        drain_seconds: seconds(times.drain),
+        ..BurstSpec::default()
+    };
+    let labels =
+        [(labels::kubernetes::MANAGED_BY, labels::TRIBUTARY), (labels::FLUX_JOB, name), (labels::SLOT, slot.as_str())];
+    let metadata = ObjectMeta {
+        name: Some(names::sent_burst(name)),
+        namespace: job.metadata.namespace.clone(),
+        labels: Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
+        owner_references: controller_reference(job).map(|owner| vec![owner]),
+        ..ObjectMeta::default()
+    };
+    Ok(Burst { metadata, spec, status: None })
+}
+
+/// The first field of a MiniCluster's spec that is not in what a peer would make of the template.
+fn left_behind(wanted: &MiniCluster, template: &BurstTemplate, drain: u32) -> Option<String> {
+    let json_of = |spec: &crate::api::minicluster::MiniClusterSpec| {
+        serde_json::to_value(spec).expect("a spec is plain data with text keys")
+    };
+    let size = u32::try_from(wanted.spec.size()).unwrap_or(0);
+    let (mut given, mut made) = (json_of(&wanted.spec), json_of(&whole_spec(template.clone(), size, drain)));
+    if let Some(flux) = given.get_mut("flux").and_then(Value::as_object_mut) {
+        // Whoever is alone has no other version to agree with; and the older word for a time-out is read as the newer.
+        flux.remove("version");
+        flux.remove("connextTimeout");
+    }
+    // What nothing of is left is named by its first field.
+    for group in ["flux", "network", "pod"] {
+        if given.get(group).is_some() && made.get(group).is_none() {
+            made[group] = json!({});
+        }
+    }
+    template::unknown(&given, &made, "spec.miniCluster".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flux::RankMap;
+
+    fn job() -> FluxJob {
+        serde_json::from_value(json!({
+            "apiVersion": "tributary.dev/v1alpha1", "kind": "FluxJob",
+            "metadata": {"name": "lammps", "namespace": "hpc", "uid": "0f1e2d3c-4b5a"}, "spec": {},
+        }))
+        .unwrap()
+    }
+
+    fn wanted(more: Value) -> MiniCluster {
+        let mut spec = json!({"size": 4, "tasks": 8, "deadlineSeconds": 600,
+            "containers": [{"runFlux": true, "image": "lammps:1", "command": "lmp -in in.reaxff", "cores": 2}]});
+        for (key, value) in more.as_object().unwrap() {
+            spec[key] = value.clone();
+        }
+        serde_json::from_value(json!({
+            "apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster",
+            "metadata": {"name": "lammps", "namespace": "hpc"}, "spec": spec,
+        }))
+        .unwrap()
+    }
+
+    fn sent(more: Value) -> Result<Burst, String> {
+        let overflow = Overflow { peers: vec!["west".into()], ..Overflow::default() };
+        burst(&job(), &wanted(more), &overflow, &Times::default())
+    }
+
+    #[test]
+    fn the_burst_of_a_job_is_all_of_an_instance() {
+        let burst = sent(json!({"flux": {"optionFlags": "-v", "version": "0.75.0"}})).unwrap();
+        insta::assert_json_snapshot!(burst);
+        let map = RankMap::parse_canonical(&burst.spec.rank_map).unwrap();
+        assert_eq!((map.root().name.as_str(), map.bursts().len()), (burst.spec.slot.as_str(), 0));
+    }
+
+    #[test]
+    fn what_would_not_arrive_keeps_a_job_at_home() {
+        for (more, field) in [
+            (json!({"services": [{"name": "db", "image": "postgres"}]}), "spec.miniCluster.services"),
+            (json!({"pod": {"labels": {"team": "a"}}}), "spec.miniCluster.pod.labels"),
+            (json!({"volumes": {"data": {"path": "/mnt/data"}}}), "spec.miniCluster.volumes"),
+            (json!({"interactive": true}), "spec.miniCluster.interactive"),
+            (json!({"flux": {"brokerConfig": "[x]"}}), "spec.miniCluster.flux.brokerConfig"),
+        ] {
+            assert_eq!(sent(more).unwrap_err(), format!("{field} does not travel to a peer"));
+        }
+    }
+}
