@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use tributary::api::flux_setup::Order;
 use tributary::clock::{Rng as _, SeededRng};
 use tributary::queue::room::Room;
-use tributary::queue::schedule::{NodesWithoutEnd, Rules, Running, Waiting, schedule};
+use tributary::queue::schedule::{Away, NodesWithoutEnd, Rules, Running, Waiting, schedule};
 
 use crate::figures::{figure, line};
 use crate::wire::now;
@@ -74,7 +74,15 @@ fn day(rng: &mut SeededRng) -> Vec<Job> {
 
 fn waits(index: usize, job: &Job) -> Waiting<usize> {
     let limit = (job.limit != i64::MAX).then_some(job.limit);
-    Waiting { key: index, room: room(job.brokers), priority: 0, since: at(job.comes), limit, parts: false }
+    Waiting {
+        key: index,
+        room: room(job.brokers),
+        priority: 0,
+        since: at(job.comes),
+        limit,
+        away: Away::Nowhere,
+        grows: None,
+    }
 }
 
 fn decision() {
