@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write as _};
 use std::ops::Range;
+use std::str::FromStr;
 
 /// A set of non-negative ids (ranks, cores, GPUs), kept as ascending ranges that neither overlap nor touch.
 ///
@@ -37,6 +38,40 @@ impl Idset {
     /// Whether there is no id.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
+    }
+
+    /// Whether an id is in the set.
+    pub fn contains(&self, id: u32) -> bool {
+        let at = self.ranges.partition_point(|range| range.end <= id);
+        self.ranges.get(at).is_some_and(|range| range.contains(&id))
+    }
+}
+
+/// A text that is no set of ids.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("failed to parse a set of ids: expected numbers and ranges like 0-3,7")]
+pub struct IdsetError;
+
+impl FromStr for Idset {
+    type Err = IdsetError;
+
+    /// With or without brackets, as flux-core's `idset_decode`. A text of any length takes no more memory than itself: ranges
+    /// are not expanded.
+    fn from_str(text: &str) -> Result<Self, IdsetError> {
+        let text = text.trim();
+        let text = text.strip_prefix('[').and_then(|inside| inside.strip_suffix(']')).unwrap_or(text);
+        let piece = |piece: &str| {
+            let (first, last) = piece.split_once('-').unwrap_or((piece, piece));
+            let (first, last) = (first.parse::<u32>().ok()?, last.parse::<u32>().ok()?);
+            (first <= last).then_some(first..last.checked_add(1)?)
+        };
+        let pieces = text.split(',').filter(|_| !text.is_empty()).map(piece);
+        let mut ranges = pieces.collect::<Option<Vec<_>>>().ok_or(IdsetError)?;
+        // Each is then put behind those before it.
+        ranges.sort_by_key(|range| range.start);
+        let mut set = Self::default();
+        ranges.into_iter().for_each(|range| set.insert(range));
+        Ok(set)
     }
 }
 

@@ -26,7 +26,7 @@ pub use certificate::{Certificate, CertificateError, CertificateMetadata};
 pub use digest::{CertificateDigest, DigestError, RankMapDigest};
 pub use hostlist::{Hostlist, HostlistError};
 pub use hosts_table::{HostsEntry, hosts_table};
-pub use idset::Idset;
+pub use idset::{Idset, IdsetError};
 pub use rank_map::{RankMap, RankMapError};
 pub use resource_set::ResourceSet;
 pub use slot::Slot;

@@ -12,6 +12,7 @@ mod certificates;
 mod chart;
 mod conversion;
 mod corpus;
+mod demand;
 mod faults;
 mod identity;
 mod idle;

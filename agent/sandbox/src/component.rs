@@ -118,6 +118,8 @@ pub(crate) fn arguments(component: Component, directory: &Path, ports: &Ports, n
             flag("service-cluster-ip-range", &networks.services()),
             flag("authorization-mode", "RBAC"),
             flag("allow-privileged", "true"),
+            // To kwok, in the place of the kubelets: see the nodes.
+            flag("kubelet-preferred-address-types", "InternalDNS"),
             flag("audit-policy-file", &path("audit-policy.yaml")),
             flag("audit-log-path", &path(AUDIT_LOG)),
             // Not rotated: a reader's place in the file stays valid. Blocking: what was answered is in the file.
@@ -156,6 +158,8 @@ pub(crate) fn arguments(component: Component, directory: &Path, ports: &Ports, n
             flag("node-lease-duration-seconds", "40"),
             flag("cidr", &networks.pods()),
             flag("server-address", &format!("127.0.0.1:{}", ports.kwok)),
+            flag("tls-cert-file", &path("pki/apiserver.crt")),
+            flag("tls-private-key-file", &path("pki/apiserver.key")),
         ],
     }
 }

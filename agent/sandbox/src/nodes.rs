@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use anyhow::Context;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::{
-    api::core::v1::{Node, NodeAddress, NodeSpec, NodeStatus, NodeSystemInfo},
+    api::core::v1::{DaemonEndpoint, Node, NodeAddress, NodeDaemonEndpoints, NodeSpec, NodeStatus, NodeSystemInfo},
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
 };
 use kube::{Api, Client, api::PostParams};
@@ -16,8 +16,14 @@ use crate::{
 };
 
 /// The Nodes of `group`; `first` is how many the cluster has already. Names are `<cluster>-<number>`.
-pub(crate) fn nodes(cluster: &str, networks: Networks, first: u32, group: &NodeGroup) -> anyhow::Result<Vec<Node>> {
-    (0..group.count).map(|number| node(cluster, networks, first + number, number, group)).collect()
+/// All of them are reached where kwok listens, on this machine.
+pub(crate) fn nodes(
+    cluster: &str,
+    reached: (Networks, u16),
+    first: u32,
+    group: &NodeGroup,
+) -> anyhow::Result<Vec<Node>> {
+    (0..group.count).map(|number| node(cluster, reached, first + number, number, group)).collect()
 }
 
 /// Creates `nodes`, a few at a time.
@@ -46,7 +52,13 @@ pub(crate) fn is_ready(node: &Node) -> bool {
         && !tainted.into_iter().any(|taint| taint.key.starts_with("node.kubernetes.io/"))
 }
 
-fn node(cluster: &str, networks: Networks, index: u32, in_group: u32, group: &NodeGroup) -> anyhow::Result<Node> {
+fn node(
+    cluster: &str,
+    (networks, kwok): (Networks, u16),
+    index: u32,
+    in_group: u32,
+    group: &NodeGroup,
+) -> anyhow::Result<Node> {
     let name = format!("{cluster}-{index}");
     let pods = networks.pods_of(index)?;
     let mut labels = group.labels.clone();
@@ -71,6 +83,7 @@ fn node(cluster: &str, networks: Networks, index: u32, in_group: u32, group: &No
     let mut addresses = vec![address("InternalIP", internal.to_string())];
     addresses.extend(external.map(|external| address("ExternalIP", external.to_string())));
     addresses.push(address("Hostname", name.clone()));
+    addresses.push(address("InternalDNS", "localhost".to_owned()));
     Ok(Node {
         metadata: ObjectMeta { name: Some(name), labels: Some(labels), ..ObjectMeta::default() },
         spec: Some(NodeSpec { pod_cidr: Some(pods.clone()), pod_cidrs: Some(vec![pods]), ..NodeSpec::default() }),
@@ -78,6 +91,9 @@ fn node(cluster: &str, networks: Networks, index: u32, in_group: u32, group: &No
             addresses: Some(addresses),
             allocatable: Some(capacity.clone()),
             capacity: Some(capacity),
+            daemon_endpoints: Some(NodeDaemonEndpoints {
+                kubelet_endpoint: Some(DaemonEndpoint { port: kwok.into() }),
+            }),
             node_info: Some(NodeSystemInfo {
                 architecture: "amd64".to_owned(),
                 operating_system: "linux".to_owned(),

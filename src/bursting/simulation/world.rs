@@ -138,6 +138,11 @@ impl World {
         self.cluster("east").roots.get_mut("lake").unwrap()
     }
 
+    /// The moment, on a clock that is right.
+    pub(super) fn now(&self) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + i64::try_from(self.secs).unwrap()).unwrap()
+    }
+
     pub(super) fn restart(&mut self, name: &str) {
         *self.epochs.get_mut(name).unwrap() += 1;
         let mono = Mono::from_start(Duration::from_secs(self.secs));
@@ -200,7 +205,7 @@ impl World {
     fn tick(&mut self) {
         self.secs += 1;
         let mono = Mono::from_start(Duration::from_secs(self.secs));
-        let wall = Timestamp::from_second(1_700_000_000 + i64::try_from(self.secs).unwrap()).unwrap();
+        let wall = self.now();
         self.connect();
         self.deliver();
         for name in self.names.clone() {

@@ -4,6 +4,7 @@
 //! one line on standard error says so. With it: `FLUXROOT=… cargo test -p tributary-tests --test suite real_flux`. It
 //! needs Linux with user namespaces, util-linux, iproute2 and what Flux itself needs to run; no container engine.
 
+mod demand;
 mod formats;
 mod gateway;
 mod install;

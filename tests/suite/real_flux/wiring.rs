@@ -51,7 +51,7 @@ pub(super) fn world() -> Option<World> {
 /// What all sides share.
 pub(super) struct Instance<'w> {
     world: &'w World,
-    map: RankMap,
+    pub(super) map: RankMap,
     topology: Topology,
     pub(super) certificate: Certificate,
 }

@@ -17,6 +17,8 @@ pub struct Slot {
     pub size: u32,
     /// It runs, or comes.
     pub awake: bool,
+    /// Its brokers would not come: no peer takes it, its peer is lost, or its budget is spent.
+    pub stuck: bool,
 }
 
 /// What a look says of a slot.
@@ -24,7 +26,7 @@ pub struct Slot {
 pub struct Asked {
     /// Jobs that ask for it.
     pub pending: u32,
-    /// Jobs run on it.
+    /// Jobs run on it, or did a moment ago.
     pub busy: bool,
 }
 
@@ -50,62 +52,91 @@ pub fn ask(map: &RankMap, look: &Look, slots: &[Slot], coming: &BTreeSet<String>
                 Some(one) if u32::try_from(index).is_ok_and(|index| index < one.size) => {
                     away.entry(&one.name).or_default().push(rank);
                 }
-                None if coming.contains(&slot.name) || look.up.contains(&id) => there.push(rank),
+                None if coming.contains(&slot.name) || look.up.contains(id) => there.push(rank),
                 _ => {}
             }
         }
     }
-    // Those that run are asked first, then the others, in the order of their ranks.
-    let order: Vec<&Slot> =
-        slots.iter().filter(|slot| slot.awake).chain(slots.iter().filter(|slot| !slot.awake)).collect();
+    // Those that run are asked first, then the others in the order of their ranks, and last those that would not come.
+    let mut order: Vec<&Slot> = slots.iter().collect();
+    order.sort_by_key(|slot| (slot.stuck, !slot.awake));
     let mut asked: BTreeMap<String, Asked> = slots.iter().map(|slot| (slot.name.clone(), Asked::default())).collect();
-    for (name, ranks) in &away {
-        let busy = ranks.iter().any(|rank| look.busy.contains(&rank.id));
-        asked.entry((*name).to_owned()).or_default().busy = busy;
-    }
+    // Cores of each that jobs have, or that jobs ask for.
     let mut claimed: BTreeMap<&str, u64> = BTreeMap::new();
+    for (name, ranks) in &away {
+        let busy = ranks.iter().any(|rank| look.busy.contains(rank.id));
+        asked.entry((*name).to_owned()).or_default().busy = busy;
+        let of_rank =
+            |rank: &Rank<'_>| look.used.iter().find(|(ids, _)| ids.contains(rank.id)).map_or(0, |used| used.1);
+        claimed.insert(name, ranks.iter().map(of_rank).fold(0, u64::saturating_add));
+    }
     for job in &look.pending {
-        for name in chosen(job, &there, &away, &order, &claimed) {
-            asked.entry(name.to_owned()).or_default().pending += 1;
-            *claimed.entry(name).or_default() += job.request.map_or(1, cores);
+        let choice = Choice::of(job, &there, &away, &order);
+        for _ in 0..job.count {
+            for name in choice.of_next(&claimed) {
+                asked.entry(name.to_owned()).or_default().pending += 1;
+                let sum = claimed.entry(name).or_default();
+                *sum = sum.saturating_add(job.request.map_or(1, cores));
+            }
         }
     }
     asked
 }
 
-/// The slots that a job asks for.
-fn chosen<'s>(
-    job: &Job,
-    there: &[Rank<'_>],
-    away: &BTreeMap<&'s str, Vec<Rank<'_>>>,
-    order: &[&'s Slot],
-    claimed: &BTreeMap<&str, u64>,
-) -> Vec<&'s str> {
-    let none = Vec::new();
-    let of = |slot: &Slot| away.get(slot.name.as_str()).unwrap_or(&none);
-    if !job.burstable && fits(job, there.iter()) {
-        return Vec::new();
+/// The slots that could run a job.
+#[derive(Default)]
+struct Choice<'s> {
+    /// Each of these by itself, and its cores.
+    one_of: Vec<(&'s str, u64)>,
+    /// If there is none: these together.
+    together: Vec<&'s str>,
+}
+
+impl<'s> Choice<'s> {
+    fn of(job: &Job, there: &[Rank<'_>], away: &BTreeMap<&'s str, Vec<Rank<'_>>>, order: &[&'s Slot]) -> Self {
+        let none = Vec::new();
+        let of = |slot: &Slot| away.get(slot.name.as_str()).unwrap_or(&none);
+        if !job.burstable && fits(job, there.iter()) {
+            return Self::default();
+        }
+        let useful = |slot: &&&'s Slot| of(slot).iter().any(|rank| holds(&job.constraint, rank));
+        let with = |slots: &[&Slot]| fits(job, there.iter().chain(slots.iter().flat_map(|slot| of(slot))));
+        let useful: Vec<&'s Slot> = order.iter().filter(useful).copied().collect();
+        let alone = useful.iter().filter(|slot| with(&[**slot]));
+        let one_of: Vec<_> =
+            alone.map(|slot| (slot.name.as_str(), of(slot).iter().map(|rank| rank.cores).sum())).collect();
+        if !one_of.is_empty() {
+            return Self { one_of, together: Vec::new() };
+        }
+        let mut together: Vec<&'s Slot> = Vec::new();
+        for slot in useful {
+            together.push(slot);
+            if with(&together) {
+                drop_what_is_not_needed(&mut together, with);
+                return Self { one_of, together: together.into_iter().map(|slot| slot.name.as_str()).collect() };
+            }
+        }
+        Self::default()
     }
-    // One slot that will do, and that others have not asked for already; else one that will do.
-    let useful = |slot: &Slot| of(slot).iter().any(|rank| holds(&job.constraint, rank));
-    let does = |slot: &&&'s Slot| useful(slot) && fits(job, there.iter().chain(of(slot)));
-    let free = |slot: &&&'s Slot| {
-        let cores: u64 = of(slot).iter().map(|rank| rank.cores).sum();
-        claimed.get(slot.name.as_str()).copied().unwrap_or(0) < cores
-    };
-    let single = order.iter().find(|slot| does(slot) && free(slot)).or_else(|| order.iter().find(does));
-    if let Some(slot) = single {
-        return vec![&slot.name];
-    }
-    // Several together.
-    let mut taken: Vec<&'s Slot> = Vec::new();
-    for slot in order.iter().filter(|slot| useful(slot)) {
-        taken.push(slot);
-        if fits(job, there.iter().chain(taken.iter().flat_map(|slot| of(slot)))) {
-            return taken.into_iter().map(|slot| slot.name.as_str()).collect();
+
+    /// One slot that will do and has cores that nobody has or asks for already; else one that will do; else several.
+    fn of_next(&self, claimed: &BTreeMap<&str, u64>) -> Vec<&'s str> {
+        let free = |(name, cores): &&(&str, u64)| claimed.get(name).copied().unwrap_or(0) < *cores;
+        match self.one_of.iter().find(free).or(self.one_of.first()) {
+            Some((name, _)) => vec![name],
+            None => self.together.clone(),
         }
     }
-    Vec::new()
+}
+
+/// Takes away what does as well without, the last ones of the order first.
+fn drop_what_is_not_needed(slots: &mut Vec<&Slot>, will_do: impl Fn(&[&Slot]) -> bool) {
+    for index in (0..slots.len()).rev() {
+        let slot = slots.remove(index);
+        if !will_do(slots) {
+            slots.insert(index, slot);
+        }
+    }
 }
 
 fn cores(request: Request) -> u64 {
@@ -141,7 +172,7 @@ fn judged(constraint: &Constraint, rank: &Rank<'_>) -> Option<bool> {
             None => rank.properties.contains(property),
         })),
         Constraint::Hosts(hosts) => Some(hosts.contains(&rank.host)),
-        Constraint::Ranks(ranks) => Some(ranks.contains(&rank.id)),
+        Constraint::Ranks(ranks) => Some(ranks.contains(rank.id)),
         Constraint::And(constraints) => all(constraints),
         Constraint::Or(any) => Some(any.iter().any(|one| holds(one, rank))),
         Constraint::Not(constraints) => all(constraints).map(|holds| !holds),
@@ -167,7 +198,7 @@ mod tests {
     }
 
     fn slots(awake: [bool; 2]) -> [Slot; 2] {
-        let slot = |name: &str, size, awake| Slot { name: name.into(), size, awake };
+        let slot = |name: &str, size, awake| Slot { name: name.into(), size, awake, stuck: false };
         [slot("pond", 3, awake[0]), slot("sea", 2, awake[1])]
     }
 
@@ -239,6 +270,48 @@ mod tests {
         let jobs: Vec<String> = (0..20).map(|_| job(true, (0, 1, 1, 0), "null")).collect();
         let jobs: Vec<&str> = jobs.iter().map(String::as_str).collect();
         assert_eq!(pending(&look(&jobs), [false; 2]), [12, 8], "pond has twelve cores");
+    }
+
+    #[test]
+    fn a_slot_whose_cores_jobs_have_leaves_others_to_the_next_and_is_not_asked_for_what_runs() {
+        let burstable = format!(r#"{{"count":3,{}"#, &job(true, (0, 1, 1, 0), "null")[1..]);
+        let asks = |used: &str| {
+            let text = format!(r#"{{"up":"0-3","busy":"1-3","used":[{used}],"pending":[{burstable}]}}"#);
+            pending(&Look::parse(&text).unwrap(), [true, false])
+        };
+        assert_eq!(asks(""), [3, 0]);
+        assert_eq!(asks(r#"["1-2",4],["3",2]"#), [2, 1], "two cores are left");
+        assert_eq!(asks(r#"["0-3",4]"#), [0, 3]);
+        let gpu = look(&[&job(false, (0, 1, 1, 1), "null")]);
+        let full = Look { used: vec![("4-5".parse().unwrap(), 8)], ..gpu };
+        assert_eq!(pending(&full, [true, true]), [0, 1], "there is no other that could run it");
+    }
+
+    #[test]
+    fn one_that_would_not_come_is_asked_if_no_other_can() {
+        let asks = |job: &str| {
+            let [pond, sea] = slots([true, false]);
+            let slots = [Slot { stuck: true, ..pond }, sea];
+            let asked = ask(&map(), &look(&[job]), &slots, &BTreeSet::new());
+            ["pond", "sea"].map(|name| asked[name].pending)
+        };
+        assert_eq!(asks(&job(true, (0, 1, 1, 0), "null")), [0, 1], "though it is awake and comes first");
+        assert_eq!(asks(&job(false, (0, 1, 1, 0), r#"{"properties":["gpu"]}"#)), [1, 0]);
+        assert_eq!(asks(&job(false, (5, 1, 1, 0), "null")), [1, 1]);
+    }
+
+    #[test]
+    fn of_several_that_are_needed_together_none_is_asked_that_is_not() {
+        let parent = || Topology::Gateway.parent_of_bursts("vm");
+        let burst = |name: &str, size| Declared::burst(name, size, parent()).with_resources(1, 0);
+        let map = RankMap::new(vec![Declared::root("vm", 1), burst("a", 1), burst("b", 3), burst("c", 3)]).unwrap();
+        let slot = |name: &str, size| Slot { name: name.into(), size, awake: false, stuck: false };
+        let slots = [slot("a", 1), slot("b", 3), slot("c", 3)];
+        let asks = |nodes| {
+            let asked = ask(&map, &look(&[&job(false, (nodes, 1, 1, 0), "null")]), &slots, &BTreeSet::new());
+            ["a", "b", "c"].map(|name| asked[name].pending)
+        };
+        assert_eq!([2, 4, 5, 7, 8, 9].map(asks), [[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 1, 1], [1, 1, 1], [0, 0, 0]]);
     }
 
     #[test]

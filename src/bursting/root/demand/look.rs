@@ -3,33 +3,45 @@
 //!
 //! Sources: RFC 25 (jobspec version 1), RFC 31 (job constraints), RFC 22 (idsets).
 
+use std::collections::BTreeSet;
+
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::flux::Hostlist;
+use crate::flux::{Hostlist, Idset, IdsetError};
 
 /// The script that asks the lead broker.
 pub const SCRIPT: &str = include_str!("look.py");
+
+/// Most jobs that are looked at. The script says no more; but it runs where a user may have put something in its place.
+const MOST_JOBS: u32 = 2_000;
+
+/// Most names of hosts and properties in all constraints of an answer; what goes beyond that is not judged.
+const MOST_NAMES: usize = 65_536;
 
 /// What a look at the queue found.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Look {
     /// Ranks that the scheduler may use: online and not drained.
-    pub up: Vec<u32>,
-    /// Ranks on which jobs run.
-    pub busy: Vec<u32>,
+    pub up: Idset,
+    /// Ranks on which jobs run, or ran a moment ago.
+    pub busy: Idset,
+    /// Cores that jobs have on each of these ranks.
+    pub used: Vec<(Idset, u64)>,
     /// Jobs that wait for resources, the most urgent first.
     pub pending: Vec<Job>,
 }
 
-/// A job that waits for resources.
+/// Jobs that wait for resources, and ask for the same.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Job {
-    /// It has the attribute `burstable`: it may run on brokers that are not there yet though those there would do.
+    /// How many.
+    pub count: u32,
+    /// They have the attribute `burstable`: they may run on brokers that are not there yet though those there would do.
     pub burstable: bool,
-    /// What it needs; `None` if that cannot be told.
+    /// What each needs; `None` if that cannot be told.
     pub request: Option<Request>,
-    /// Where it may run.
+    /// Where they may run.
     pub constraint: Constraint,
 }
 
@@ -52,9 +64,9 @@ pub enum Constraint {
     /// On ranks with (or, with `^`, without) all these properties.
     Properties(Vec<String>),
     /// On these hosts.
-    Hosts(Vec<String>),
+    Hosts(BTreeSet<String>),
     /// On these ranks.
-    Ranks(Vec<u32>),
+    Ranks(Idset),
     /// Where all of these hold.
     And(Vec<Self>),
     /// Where one of these holds.
@@ -72,8 +84,8 @@ pub enum LookError {
     #[error("failed to read the answer of the lead broker")]
     Json(#[from] serde_json::Error),
     /// Not an idset.
-    #[error("failed to read the answer of the lead broker: {0:?} is no set of ranks")]
-    Ranks(String),
+    #[error("failed to read the answer of the lead broker")]
+    Ranks(#[from] IdsetError),
 }
 
 impl Look {
@@ -86,37 +98,38 @@ impl Look {
         struct Answer {
             up: String,
             busy: String,
+            #[serde(default)]
+            used: Vec<(String, u64)>,
             pending: Vec<Pending>,
         }
         #[derive(Deserialize)]
         struct Pending {
+            #[serde(default = "one")]
+            count: u32,
             burstable: bool,
             resources: Value,
             constraints: Value,
         }
+        fn one() -> u32 {
+            1
+        }
         let line = output.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
-        let Answer { up, busy, pending } = serde_json::from_str(line)?;
-        let ranks = |text: String| idset(&text).ok_or(LookError::Ranks(text));
-        let job = |job: Pending| Job {
-            burstable: job.burstable,
-            request: request(&job.resources),
-            constraint: constraint(&job.constraints),
-        };
-        Ok(Self { up: ranks(up)?, busy: ranks(busy)?, pending: pending.into_iter().map(job).collect() })
+        let answer: Answer = serde_json::from_str(line)?;
+        let (mut left, mut names) = (MOST_JOBS, Names(MOST_NAMES));
+        let mut pending = Vec::new();
+        for Pending { count, burstable, resources, constraints } in answer.pending {
+            let count = count.min(left);
+            if count == 0 {
+                continue;
+            }
+            left -= count;
+            let (request, constraint) = (request(&resources), names.constraint(&constraints));
+            pending.push(Job { count, burstable, request, constraint });
+        }
+        let used = answer.used.into_iter().map(|(ranks, cores)| ranks.parse().map(|ranks| (ranks, cores)));
+        let used = used.collect::<Result<_, IdsetError>>()?;
+        Ok(Self { up: answer.up.parse()?, busy: answer.busy.parse()?, used, pending })
     }
-}
-
-/// An RFC 22 idset: `0-3,7`.
-fn idset(text: &str) -> Option<Vec<u32>> {
-    let text = text.trim().trim_start_matches('[').trim_end_matches(']');
-    let mut ids = Vec::new();
-    for piece in text.split(',').filter(|piece| !piece.is_empty()) {
-        let (first, last) = piece.split_once('-').unwrap_or((piece, piece));
-        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        // No instance has more ranks.
-        ids.extend((first..=last).take(1 << 20));
-    }
-    Some(ids)
 }
 
 /// The only vertex of a jobspec's `resources`: `node` over `slot`, or `slot` alone.
@@ -144,7 +157,7 @@ fn request(resources: &Value) -> Option<Request> {
 fn cores(vertices: &[Value]) -> Option<Request> {
     let sum = |type_: &str| {
         let of_type = vertices.iter().filter(|vertex| vertex.get("type").and_then(Value::as_str) == Some(type_));
-        of_type.map(count).sum::<Option<u64>>()
+        of_type.map(count).try_fold(0_u64, |sum, count| sum.checked_add(count?))
     };
     Some(Request { nodes: None, slots: 1, cores: sum("core")?, gpus: sum("gpu")? })
 }
@@ -161,44 +174,61 @@ fn count(vertex: &Value) -> Option<u64> {
     }
 }
 
-fn constraint(value: &Value) -> Constraint {
-    let Value::Object(operators) = value else {
-        return if value.is_null() { Constraint::And(Vec::new()) } else { Constraint::Unknown };
-    };
-    let texts = |values: &Value| -> Option<Vec<String>> {
-        values.as_array()?.iter().map(|value| value.as_str().map(str::to_owned)).collect()
-    };
-    let inner = |values: &Value| values.as_array().map(|values| values.iter().map(constraint).collect());
-    let one = |(operator, values): (&String, &Value)| match operator.as_str() {
-        "properties" => texts(values).map(Constraint::Properties),
-        "hostlist" => {
-            let lists = texts(values)?.into_iter().map(|text| text.parse::<Hostlist>().ok());
-            let hosts = lists.map(|list| list.map(|list| list.hosts().to_vec())).collect::<Option<Vec<_>>>()?;
-            Some(Constraint::Hosts(hosts.concat()))
+/// How many more names may be read.
+struct Names(usize);
+
+impl Names {
+    fn constraint(&mut self, value: &Value) -> Constraint {
+        let Value::Object(operators) = value else {
+            return if value.is_null() { Constraint::And(Vec::new()) } else { Constraint::Unknown };
+        };
+        let one =
+            |(operator, values): (&String, &Value)| self.operator(operator, values).unwrap_or(Constraint::Unknown);
+        Constraint::And(operators.iter().map(one).collect())
+    }
+
+    fn operator(&mut self, operator: &str, values: &Value) -> Option<Constraint> {
+        let values = values.as_array()?;
+        self.take(values.len())?;
+        let texts = || values.iter().map(Value::as_str).collect::<Option<Vec<_>>>();
+        match operator {
+            "properties" => Some(Constraint::Properties(texts()?.into_iter().map(str::to_owned).collect())),
+            "hostlist" => {
+                let mut hosts = BTreeSet::new();
+                for text in texts()? {
+                    let list: Hostlist = text.parse().ok()?;
+                    self.take(list.len())?;
+                    hosts.extend(list.hosts().iter().cloned());
+                }
+                Some(Constraint::Hosts(hosts))
+            }
+            // One set of several texts: they are joined as their pieces are.
+            "ranks" => texts()?.join(",").parse().ok().map(Constraint::Ranks),
+            "and" => Some(Constraint::And(values.iter().map(|value| self.constraint(value)).collect())),
+            "or" => Some(Constraint::Or(values.iter().map(|value| self.constraint(value)).collect())),
+            "not" => Some(Constraint::Not(values.iter().map(|value| self.constraint(value)).collect())),
+            _ => None,
         }
-        "ranks" => {
-            let sets = texts(values)?.iter().map(|text| idset(text)).collect::<Option<Vec<_>>>()?;
-            Some(Constraint::Ranks(sets.concat()))
-        }
-        "and" => inner(values).map(Constraint::And),
-        "or" => inner(values).map(Constraint::Or),
-        "not" => inner(values).map(Constraint::Not),
-        _ => None,
-    };
-    Constraint::And(operators.iter().map(|operator| one(operator).unwrap_or(Constraint::Unknown)).collect())
+    }
+
+    fn take(&mut self, count: usize) -> Option<()> {
+        self.0 = self.0.checked_sub(count)?;
+        Some(())
+    }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
 
-    /// What Flux 0.88 said of fourteen jobs on one broker of two cores, with the three declared brokers of `pond` away.
+    /// What Flux 0.88 said of fourteen jobs on one broker of two cores, with the three declared brokers of `pond` away. The
+    /// script then told each job by itself, and did not say which cores are used.
     pub(crate) const RECORDED: &str = include_str!("recorded.json");
 
     #[test]
     fn what_a_real_lead_broker_said_is_read() {
         let look = Look::parse(RECORDED).unwrap();
-        assert_eq!((look.up.as_slice(), look.busy.as_slice(), look.pending.len()), (&[0][..], &[0][..], 12));
+        assert_eq!((look.up.to_string().as_str(), look.busy.to_string().as_str(), look.pending.len()), ("0", "0", 12));
         assert_eq!(look.pending.iter().filter(|job| job.burstable).count(), 2);
         insta::assert_debug_snapshot!(look.pending);
     }
@@ -208,13 +238,32 @@ pub(crate) mod tests {
         for text in ["", "flux: command not found", r#"{"up": "x", "busy": "", "pending": []}"#] {
             assert!(Look::parse(text).is_err(), "{text}");
         }
-        let odd = r#"{"up":"0-2,5","busy":"","pending":[{"burstable":true,"resources":[{"type":"rack","count":1}],
-            "constraints":{"switch":["a"]}},{"burstable":false,"constraints":null,
+        let odd = r#"{"up":"0-2,5","busy":"","used":[["0-1",4]],"pending":[{"count":7,"burstable":true,
+            "resources":[{"type":"rack","count":1}],"constraints":{"switch":["a"]}},{"burstable":false,"constraints":null,
             "resources":[{"type":"slot","count":{"min":2},"with":[{"type":"core","count":"3-4"}]}]}]}"#;
         let look = Look::parse(&odd.replace('\n', " ")).unwrap();
-        assert_eq!(look.up, [0, 1, 2, 5]);
-        assert_eq!(look.pending[0].request, None);
+        assert_eq!(look.up.iter().collect::<Vec<_>>(), [0, 1, 2, 5]);
+        assert_eq!(look.used, [("0-1".parse().unwrap(), 4)]);
+        assert_eq!((look.pending[0].count, look.pending[0].request), (7, None));
         assert_eq!(look.pending[0].constraint, Constraint::And(vec![Constraint::Unknown]));
         assert_eq!(look.pending[1].request, Some(Request { nodes: None, slots: 2, cores: 3, gpus: 0 }));
+    }
+
+    /// The script runs in a pod of a user, who may have put anything in its place.
+    #[test]
+    fn an_answer_that_is_made_to_take_all_memory_takes_little() {
+        let everyone = r#"{"hostlist":["a-[0-16383]"],"ranks":["0-4000000000"]}"#;
+        let many = r#"[{"type":"slot","count":1,"with":[{"type":"core","count":18446744073709551615},
+            {"type":"core","count":18446744073709551615}]}]"#;
+        let job = format!(r#"{{"count":4000000000,"burstable":true,"resources":{many},"constraints":{everyone}}}"#);
+        let text = format!(r#"{{"up":"0-4000000000,0-4000000000","busy":"","pending":[{job},{job}]}}"#);
+        let look = Look::parse(&text.replace('\n', " ")).unwrap();
+        assert!(look.up.contains(3_999_999_999) && look.pending.len() == 1, "{:?}", look.pending);
+        assert_eq!((look.pending[0].count, look.pending[0].request), (MOST_JOBS, None), "two numbers that have no sum");
+        let jobs = vec![job.replace("4000000000", "1"); 40].join(",");
+        let text = format!(r#"{{"up":"","busy":"","pending":[{jobs}]}}"#);
+        let look = Look::parse(&text.replace('\n', " ")).unwrap();
+        let judged = |job: &&Job| !format!("{:?}", job.constraint).contains("Unknown");
+        assert_eq!((look.pending.len(), look.pending.iter().filter(judged).count()), (40, 3), "of 65,536 names");
     }
 }

@@ -16,9 +16,10 @@ use kube::{Error, ResourceExt};
 use tokio::io::AsyncReadExt;
 
 use super::ask::{self, Asked, Slot};
-use super::decide::{SETTLES, Seen};
+use super::decide::{self, SETTLES, Seen};
 use super::look::{Look, SCRIPT};
-use crate::api::burst::Burst;
+use crate::api::burst::{Burst, BurstHold};
+use crate::api::hosted_burst::BurstPhase;
 use crate::api::labels::kubernetes::COMPLETION_INDEX;
 use crate::api::labels::kubernetes::JOB_NAME;
 use crate::api::minicluster::{MiniCluster, Phase};
@@ -45,8 +46,11 @@ const AFTER_REFUSAL: Duration = Duration::from_secs(60);
 /// The longest that one look may take.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The most that is read of an answer: far more than 200 jobs have to say.
-const MOST_BYTES: u64 = 4 << 20;
+/// The most that is read of an answer: far more than the script says.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// The most that people are told of what a lead broker said.
+const MOST_CHARACTERS: usize = 300;
 
 type Trouble = (&'static str, String);
 
@@ -113,7 +117,7 @@ impl Looker {
         }
         let asked = match tokio::time::timeout(LIMIT, self.asked(&root, &bursts)).await {
             Ok(asked) => asked,
-            Err(_) => Err(("Unreadable", format!("the lead broker did not answer within {LIMIT:?}"))),
+            Err(_) => Err(unreadable(&format!("the lead broker did not answer within {LIMIT:?}"))),
         };
         let at = self.shared.clock.wall();
         let on_demand = bursts.iter().filter(|burst| burst.spec.on_demand.is_some());
@@ -125,9 +129,9 @@ impl Looker {
             })
             .collect();
         let wakes = bursts.iter().any(|burst| {
-            let awake = burst.status.as_ref().and_then(|status| status.demand.as_ref()).is_some_and(|one| one.awake);
-            let pending = seen.get(&burst.spec.slot).and_then(|seen| seen.found.as_ref().ok()).map(|one| one.pending);
-            !awake && pending.is_some_and(|pending| pending > 0)
+            let (found, policy) = (seen.get(&burst.spec.slot), burst.spec.on_demand.as_ref());
+            let demand = burst.status.as_ref().and_then(|status| status.demand.clone()).unwrap_or_default();
+            policy.is_some_and(|policy| !demand.awake && decide::decide(&demand, policy, found).since.is_some())
         });
         let wait = match &asked {
             Err(("Forbidden", _)) => AFTER_REFUSAL,
@@ -155,31 +159,20 @@ impl Looker {
     }
 
     async fn asked(&self, root: &MiniCluster, bursts: &[Arc<Burst>]) -> Result<BTreeMap<String, Asked>, Trouble> {
-        let unreadable = |text: String| ("Unreadable", text);
         let text = self.ask_lead(root).await?;
-        let look = Look::parse(&text).map_err(|error| unreadable(chain(&error)))?;
         let map = bursts.first().map(|burst| RankMap::parse_canonical(&burst.spec.rank_map));
-        let map = map.and_then(Result::ok).ok_or_else(|| unreadable("its rank map cannot be read".to_owned()))?;
-        let mut slots: Vec<(u32, Slot)> = Vec::new();
-        let mut coming = BTreeSet::new();
-        for burst in bursts.iter().filter(|burst| !burst.spec.release) {
-            let status = burst.status.as_ref();
-            let awake = status.and_then(|status| status.demand.as_ref()).is_some_and(|demand| demand.awake);
-            let name = burst.spec.slot.clone();
-            if burst.spec.on_demand.is_some() {
-                slots.push((burst.spec.index, Slot { name, size: burst.spec.size, awake }));
-            } else if status.is_some_and(|status| status.peer.is_some()) {
-                coming.insert(name);
-            }
-        }
-        slots.sort_by_key(|(index, _)| *index);
-        let slots: Vec<Slot> = slots.into_iter().map(|(_, slot)| slot).collect();
-        Ok(ask::ask(&map, &look, &slots, &coming))
+        let map = map.and_then(Result::ok).ok_or_else(|| unreadable("its rank map cannot be read"))?;
+        let (slots, coming) = slots(bursts);
+        // A long queue of a large instance takes a while.
+        let judged = tokio::task::spawn_blocking(move || {
+            let look = Look::parse(&text).map_err(|error| unreadable(&chain(&error)))?;
+            Ok(ask::ask(&map, &look, &slots, &coming))
+        });
+        judged.await.unwrap_or_else(|error| Err(unreadable(&chain(&error))))
     }
 
     /// Runs the script beside the lead broker, as the user that Flux runs as.
     async fn ask_lead(&self, root: &MiniCluster) -> Result<String, Trouble> {
-        let unreadable = |text: String| ("Unreadable", text);
         let (namespace, name) = (root.namespace().unwrap_or_default(), root.name_any());
         let pods = self.shared.caches.pods.objects();
         let of_lead = pods.iter().map(|pod| &pod.view).filter(|pod| {
@@ -187,9 +180,9 @@ impl Looker {
         });
         let index_zero: Vec<_> = of_lead.cloned().collect();
         let pod = lead_pod(&index_zero)
-            .ok_or_else(|| unreadable(format!("no pod with {JOB_NAME}={name} and {COMPLETION_INDEX}=0 runs")))?;
+            .ok_or_else(|| unreadable(&format!("no pod with {JOB_NAME}={name} and {COMPLETION_INDEX}=0 runs")))?;
         let command = ["timeout", "15", "flux", "python", "-c", SCRIPT].map(str::to_owned);
-        let words = render::shell(root, &[], &command).map_err(|error| unreadable(chain(&error)))?;
+        let words = render::shell(root, &[], &command).map_err(|error| unreadable(&chain(&error)))?;
         let how = AttachParams::default().container(&name).stdin(false).stdout(true).stderr(true);
         let api: Api<Pod> = Api::namespaced(self.shared.clients.reader.clone(), &namespace);
         let mut process = api.exec(&pod.name, words, &how).await.map_err(|error| match error {
@@ -200,7 +193,7 @@ impl Looker {
                 );
                 ("Forbidden", text)
             }
-            error => unreadable(format!("failed to run a command in pod {namespace}/{}: {}", pod.name, chain(&error))),
+            error => unreadable(&format!("failed to run a command in pod {namespace}/{}: {}", pod.name, chain(&error))),
         })?;
         let (stdout, stderr, status) = (process.stdout(), process.stderr(), process.take_status());
         let ended = async {
@@ -210,13 +203,40 @@ impl Looker {
             }
         };
         let (output, errors, status) = tokio::join!(read_text(stdout), read_text(stderr), ended);
-        let failed = status.and_then(|status| status.status).is_some_and(|word| word != "Success");
-        if failed {
-            let said = errors.lines().last().unwrap_or("nothing").chars().take(300).collect::<String>();
-            return Err(unreadable(format!("the queue of the lead broker cannot be read: {said}")));
+        let status = status.ok_or_else(|| unreadable("the connection to the lead broker's pod broke off"))?;
+        if status.status.as_deref() == Some("Success") {
+            return Ok(output);
         }
-        Ok(output)
+        let why = status.message.unwrap_or_default();
+        let said = errors.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or(&why);
+        Err(unreadable(&format!("the queue of the lead broker cannot be read: {said}")))
     }
+}
+
+/// The bursts on demand in the order of their ranks, and the others whose brokers are there or come.
+fn slots(bursts: &[Arc<Burst>]) -> (Vec<Slot>, BTreeSet<String>) {
+    let mut slots: Vec<(u32, Slot)> = Vec::new();
+    let mut coming = BTreeSet::new();
+    for burst in bursts.iter().filter(|burst| !burst.spec.release) {
+        let status = burst.status.clone().unwrap_or_default();
+        let name = burst.spec.slot.clone();
+        if burst.spec.on_demand.is_some() {
+            let awake = status.demand.is_some_and(|demand| demand.awake);
+            let nowhere = matches!(status.phase, BurstPhase::Lost) || status.peer.is_none();
+            let stuck = status.held == Some(BurstHold::BudgetSpent) || awake && nowhere;
+            slots.push((burst.spec.index, Slot { name, size: burst.spec.size, awake, stuck }));
+        } else if status.peer.is_some() && (BurstPhase::Offered..=BurstPhase::Ready).contains(&status.phase) {
+            coming.insert(name);
+        }
+    }
+    slots.sort_by_key(|(index, _)| *index);
+    (slots.into_iter().map(|(_, slot)| slot).collect(), coming)
+}
+
+/// Trouble in words for people. Some of them are a user's: they stay one short line, without control characters.
+fn unreadable(text: &str) -> Trouble {
+    let plain = text.chars().take(MOST_CHARACTERS).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    ("Unreadable", plain)
 }
 
 async fn read_text(stream: Option<impl tokio::io::AsyncRead + Unpin>) -> String {
@@ -230,4 +250,51 @@ async fn read_text(stream: Option<impl tokio::io::AsyncRead + Unpin>) -> String 
 
 fn has_on_demand(root: &MiniCluster) -> bool {
     root.spec.flux.bursting.clusters.iter().any(|cluster| cluster.on_demand().is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::burst::{BurstDemand, BurstSpec, BurstStatus, OnDemandSpec};
+
+    fn burst(slot: &str, index: u32, on_demand: bool, status: BurstStatus) -> Arc<Burst> {
+        let on_demand = on_demand.then(OnDemandSpec::default);
+        let spec = BurstSpec { slot: slot.into(), index, size: 2, on_demand, ..BurstSpec::default() };
+        Arc::new(Burst { status: Some(status), ..Burst::new(slot, spec) })
+    }
+
+    #[test]
+    fn what_would_not_come_is_stuck_and_what_does_not_come_is_not_there() {
+        let status = |peer: &str, phase, awake| BurstStatus {
+            peer: Some(peer.to_owned()).filter(|peer| !peer.is_empty()),
+            demand: Some(BurstDemand { awake, ..BurstDemand::default() }),
+            phase,
+            ..BurstStatus::default()
+        };
+        let spent = BurstStatus { held: Some(BurstHold::BudgetSpent), ..status("", BurstPhase::Spent, true) };
+        let table = [
+            (status("", BurstPhase::Asleep, false), [false, false]),
+            (status("west", BurstPhase::Offered, true), [true, false]),
+            // It may still leave from the last time.
+            (status("west", BurstPhase::Draining, true), [true, false]),
+            (status("", BurstPhase::Rejected, true), [true, true]),
+            (status("west", BurstPhase::Lost, true), [true, true]),
+            (spent, [true, true]),
+        ];
+        for (status, expected) in table {
+            let (slots, coming) = slots(&[burst("a", 0, true, status.clone())]);
+            assert_eq!([slots[0].awake, slots[0].stuck], expected, "{status:?}");
+            assert!(coming.is_empty());
+        }
+        let always = [("a", BurstPhase::Joining), ("b", BurstPhase::Lost), ("c", BurstPhase::Draining)];
+        let always = always.map(|(slot, phase)| burst(slot, 0, false, status("west", phase, false)));
+        assert_eq!(slots(&always).1, BTreeSet::from(["a".to_owned()]));
+    }
+
+    #[test]
+    fn what_a_user_says_stays_one_short_line() {
+        let (reason, text) = unreadable(&format!("\u{1b}[2Jgone\n{}", "x".repeat(9_999)));
+        assert_eq!((reason, text.chars().count()), ("Unreadable", MOST_CHARACTERS));
+        assert!(text.starts_with(" [2Jgone x"), "{text}");
+    }
 }

@@ -11,3 +11,6 @@ pub mod ask;
 pub mod decide;
 pub mod look;
 pub(in crate::bursting) mod looker;
+
+#[cfg(test)]
+mod traces;
