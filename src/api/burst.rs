@@ -93,6 +93,9 @@ pub struct BurstSpec {
     /// When its brokers run; unset: all the time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_demand: Option<OnDemandSpec>,
+    /// Let the peer pull the images as soon as it accepts the burst.
+    #[serde(skip_serializing_if = "is_default")]
+    pub warm: bool,
     /// Release the burst and place it nowhere: the root finished, failed, was suspended, or dropped the slot.
     pub release: bool,
 }

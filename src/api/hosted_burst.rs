@@ -83,6 +83,9 @@ pub struct HostedBurstSpec {
     pub lease_seconds: u32,
     /// Seconds leaving brokers get to drain.
     pub drain_seconds: u32,
+    /// Its root wants the images pulled ahead.
+    #[serde(skip_serializing_if = "is_default")]
+    pub warm: bool,
 }
 
 /// The root MiniCluster of a hosted burst.
@@ -191,6 +194,9 @@ pub struct PhaseTimestamps {
     /// MiniCluster, Secret and Service made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provisioned: Option<MicroTime>,
+    /// The images were pulled ahead, if the root asked for that. It goes on beside the other steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warmed: Option<MicroTime>,
     /// Every wanted pod runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started: Option<MicroTime>,
@@ -215,6 +221,28 @@ pub struct PreflightFinding {
     /// What can be done about it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub hint: String,
+}
+
+/// How images were pulled ahead.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WarmUp {
+    /// When it began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<MicroTime>,
+    /// When it ended, however.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<MicroTime>,
+    /// Nodes it is for.
+    pub wanted: u32,
+    /// Nodes that have the images.
+    pub pulled: u32,
+    /// `Pulling`, `Pulled`, `Overtaken` (the brokers themselves run), `NoNode`, `TimedOut`, `Refused` by the API server, or
+    /// `NotAllowed` by the import policy.
+    pub outcome: String,
+    /// One sentence for people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
 }
 
 /// What the provider says of the burst.
@@ -257,7 +285,11 @@ pub struct HostedBurstStatus {
     /// Its pods are on simulated nodes (kwok): that they are ready says nothing of brokers.
     #[serde(skip_serializing_if = "is_default")]
     pub simulated: bool,
-    /// `Admitted`, `Credential`, `Leased`, `Ready`; `Preflight`: whether brokers will be able to join, as far as was found
+    /// How the images were pulled ahead, if the root asked for that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warm: Option<WarmUp>,
+    /// `Admitted`, `Credential`, `Leased`, `Ready`; `Warm`: whether the images were pulled ahead, with the time that took, if
+    /// the root asked for that; `Preflight`: whether brokers will be able to join, as far as was found
     /// out; and `BrokersOnline`: whether they did, `Unknown` with reason `NotCheckable` on simulated nodes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]

@@ -228,10 +228,12 @@ pub mod condition {
     pub const BROKERS_ONLINE: &str = "BrokersOnline";
     /// MiniCluster: a cluster that is no peer any more has the certificate of the running instance. Set once it was so.
     pub const CERTIFICATE_EXPOSED: &str = "CertificateExposed";
-    /// Burst, ClusterPeer: what brokers may use of it is not spent. Set where there is a budget.
+    /// Burst, ClusterPeer, MiniCluster: what brokers may use of it is not spent. Set where there is a budget.
     pub const BUDGET: &str = "Budget";
-    /// Burst: jobs ask for it. Set where it runs on demand.
+    /// Burst, MiniCluster: jobs ask for it, or for any of its bursts. Set where they run on demand.
     pub const DEMAND: &str = "Demand";
+    /// HostedBurst: the images were pulled ahead. Set where the root asked for that.
+    pub const WARM: &str = "Warm";
     /// HostedBurst: the root is heard of.
     pub const LEASED: &str = "Leased";
 }

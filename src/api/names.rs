@@ -40,6 +40,16 @@ pub fn lead(name: &str) -> String {
     format!("{name}-lead")
 }
 
+/// The Job that pulls the images of a hosted burst ahead.
+pub fn warm_up(slot: &str) -> String {
+    format!("{slot}-warm-up")
+}
+
+/// The slot that a Job of this name pulls images for.
+pub fn warmed_up(job: &str) -> Option<&str> {
+    job.strip_suffix("-warm-up")
+}
+
 /// Host name of the pod with this index, which is also its broker's name in the host list.
 pub fn host(name: &str, index: usize) -> String {
     format!("{name}-{index}")

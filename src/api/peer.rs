@@ -155,6 +155,10 @@ pub struct ImportPolicy {
     pub flux_version: Option<String>,
     /// Images a template may use, as glob patterns (`ghcr.io/our-org/*`). Empty: any.
     pub allow_images: Vec<String>,
+    /// Whether images are pulled ahead for bursts that ask for that (`warm`): by a Job of short-lived pods that run nothing, one
+    /// per broker and 32 at most. Unset: yes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warm: Option<bool>,
 }
 
 /// A NetworkPolicy for hosted pods: they connect to each other, to the lead broker, to DNS, and to nothing else but what is

@@ -67,20 +67,21 @@ impl From<LeadEndpoint> for LeadAddress {
 
 impl From<PhaseTimes> for PhaseTimestamps {
     fn from(times: PhaseTimes) -> Self {
-        let PhaseTimes { planned, offered, accepted, provisioned, started, ready, released } = times;
-        let all = [planned, offered, accepted, provisioned, started, ready, released];
-        let [planned, offered, accepted, provisioned, started, ready, released] = all.map(|at| at.map(MicroTime));
-        Self { planned, offered, accepted, provisioned, started, ready, released }
+        let PhaseTimes { planned, offered, accepted, provisioned, warmed, started, ready, released } = times;
+        let all = [planned, offered, accepted, provisioned, warmed, started, ready, released];
+        let [planned, offered, accepted, provisioned, warmed, started, ready, released] =
+            all.map(|at| at.map(MicroTime));
+        Self { planned, offered, accepted, provisioned, warmed, started, ready, released }
     }
 }
 
 impl From<PhaseTimestamps> for PhaseTimes {
     fn from(times: PhaseTimestamps) -> Self {
-        let PhaseTimestamps { planned, offered, accepted, provisioned, started, ready, released } = times;
-        let all = [planned, offered, accepted, provisioned, started, ready, released];
-        let [planned, offered, accepted, provisioned, started, ready, released] =
+        let PhaseTimestamps { planned, offered, accepted, provisioned, warmed, started, ready, released } = times;
+        let all = [planned, offered, accepted, provisioned, warmed, started, ready, released];
+        let [planned, offered, accepted, provisioned, warmed, started, ready, released] =
             all.map(|at| at.map(|MicroTime(at)| at));
-        Self { planned, offered, accepted, provisioned, started, ready, released }
+        Self { planned, offered, accepted, provisioned, warmed, started, ready, released }
     }
 }
 

@@ -117,6 +117,8 @@ pub struct PodView {
     pub running: bool,
     /// The scheduler finds no node for it.
     pub unschedulable: bool,
+    /// The images of all its containers are on its node.
+    pub pulled: bool,
     /// It ended; it takes nothing any more.
     pub finished: bool,
     /// It is being deleted.

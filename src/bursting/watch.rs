@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Service};
+use k8s_openapi::api::core::v1::{ContainerStatus, Namespace, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -215,6 +215,8 @@ impl<'de> Deserialize<'de> for WatchedPod {
         let conditions = status.conditions.unwrap_or_default();
         let unschedulable =
             conditions.iter().any(|one| one.type_ == "PodScheduled" && one.reason.as_deref() == Some("Unschedulable"));
+        let statuses = status.container_statuses.unwrap_or_default();
+        let pulled = !statuses.is_empty() && statuses.len() == spec.containers.len() && statuses.iter().all(has_image);
         let requests = |containers: &[k8s_openapi::api::core::v1::Container]| -> Vec<Amounts> {
             let of = |one: &k8s_openapi::api::core::v1::Container| one.resources.clone()?.requests;
             let each = containers.iter().map(|one| of(one).unwrap_or_default());
@@ -237,12 +239,25 @@ impl<'de> Deserialize<'de> for WatchedPod {
             addresses,
             running: phase.as_deref() == Some("Running"),
             unschedulable,
+            pulled,
             finished: matches!(phase.as_deref(), Some("Succeeded" | "Failed")),
             terminating: metadata.deletion_timestamp.is_some(),
             requests: total,
         };
         Ok(Self { metadata, view })
     }
+}
+
+/// Whether a kubelet has pulled the image of a container: it does that before it looks at anything else of it.
+fn has_image(status: &ContainerStatus) -> bool {
+    const AFTER: [&str; 4] =
+        ["CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff"];
+    let state = status.state.clone().unwrap_or_default();
+    let waiting = state.waiting.and_then(|waiting| waiting.reason);
+    !status.image_id.is_empty()
+        || state.running.is_some()
+        || state.terminated.is_some()
+        || waiting.is_some_and(|reason| AFTER.contains(&reason.as_str()))
 }
 
 fn slim<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
@@ -307,6 +322,29 @@ mod tests {
         let refused = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]);
         let waits = pod(json!({"metadata": {"name": "a-1"}, "status": {"phase": "Pending", "conditions": refused}}));
         assert!(waits.unschedulable && !waits.running);
+    }
+
+    #[test]
+    fn a_container_that_could_not_start_has_its_image() {
+        let pulled = |states: &[serde_json::Value]| {
+            let statuses: Vec<_> = states
+                .iter()
+                .map(|state| {
+                    json!({"name": "c", "image": "i", "imageID": "",
+                "ready": false, "restartCount": 0, "state": state})
+                })
+                .collect();
+            let spec = json!({"containers": [{"name": "c"}, {"name": "d"}]});
+            pod(json!({"metadata": {"name": "a"}, "spec": spec, "status": {"containerStatuses": statuses}})).pulled
+        };
+        let waits = |reason: &str| json!({"waiting": {"reason": reason}});
+        let cannot_start = json!({"terminated": {"exitCode": 128, "reason": "StartError"}});
+        assert!(pulled(&[cannot_start.clone(), waits("RunContainerError")]));
+        assert!(pulled(&[cannot_start.clone(), waits("CreateContainerError")]));
+        for reason in ["ContainerCreating", "ErrImagePull", "ImagePullBackOff", "InvalidImageName"] {
+            assert!(!pulled(&[cannot_start.clone(), waits(reason)]), "{reason}");
+        }
+        assert!(!pulled(&[cannot_start]) && !pulled(&[]), "of two");
     }
 
     #[test]

@@ -90,6 +90,9 @@ pub struct DesiredBurst {
     pub lease_seconds: u32,
     /// Seconds leaving brokers get to drain.
     pub drain_seconds: u32,
+    /// Pull the images as soon as the burst is accepted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub warm: bool,
     /// UID of the HostedBurst the root has seen for this key. If the provider has none or another, it was deleted
     /// there: an eviction, not a reason to make it again.
     pub hosted_uid: Option<String>,

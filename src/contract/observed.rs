@@ -88,6 +88,9 @@ pub struct PhaseTimes {
     pub accepted: Option<Timestamp>,
     /// MiniCluster, Secret and Service exist.
     pub provisioned: Option<Timestamp>,
+    /// The images were pulled ahead, beside the other steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warmed: Option<Timestamp>,
     /// Every wanted pod runs for the first time.
     pub started: Option<Timestamp>,
     /// Every wanted broker online for the first time, as its readiness probe says. Never on simulated nodes.
@@ -99,7 +102,7 @@ pub struct PhaseTimes {
 /// One step of a burst.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Step {
-    /// `planned`, `offered`, `admitted`, `created`, `started` or `online`.
+    /// `planned`, `offered`, `admitted`, `created`, `started` or `online`, and between these `warmed`.
     pub name: &'static str,
     /// When it was reached.
     pub at: Timestamp,
@@ -110,8 +113,8 @@ pub struct Step {
 impl PhaseTimes {
     /// The steps that were reached, in their order.
     pub fn steps(&self) -> Vec<Step> {
-        let Self { planned, offered, accepted, provisioned, started, ready, released: _ } = self;
-        let all = [
+        let Self { planned, offered, accepted, provisioned, warmed, started, ready, released: _ } = self;
+        let mut all = vec![
             ("planned", planned),
             ("offered", offered),
             ("admitted", accepted),
@@ -119,6 +122,11 @@ impl PhaseTimes {
             ("started", started),
             ("online", ready),
         ];
+        all.retain(|(_, at)| at.is_some());
+        if warmed.is_some() {
+            let later = all.iter().position(|(_, at)| *at > warmed);
+            all.insert(later.unwrap_or(all.len()), ("warmed", warmed));
+        }
         let mut steps: Vec<Step> = Vec::new();
         for (name, at) in all.into_iter().filter_map(|(name, at)| Some((name, (*at)?))) {
             // A clock may have been set back in between.
@@ -205,6 +213,13 @@ mod tests {
         let steps: Vec<_> = times.steps().into_iter().map(|step| (step.name, step.took.as_millis())).collect();
         let expected = [("planned", 0), ("offered", 100), ("admitted", 300), ("created", 0), ("online", 4_000)];
         assert_eq!(steps, expected, "a step that was not seen is left out; a clock that went back gives no time");
+        let warm = |millis| {
+            let times = PhaseTimes { warmed: at(millis), started: at(3_000), ..times.clone() };
+            let names = times.steps().into_iter().map(|step| (step.name, step.took.as_millis()));
+            names.skip(3).collect::<Vec<_>>()
+        };
+        assert_eq!(warm(2_000), [("created", 0), ("warmed", 700), ("started", 1_000), ("online", 2_300)]);
+        assert_eq!(warm(4_000), [("created", 0), ("started", 1_700), ("warmed", 1_000), ("online", 1_300)]);
     }
 
     #[test]

@@ -57,6 +57,7 @@ pub(crate) fn desired(uid: &str, generation: u64) -> DesiredBurst {
         template: serde_json::json!({"spec": {"tasks": 1}}),
         lease_seconds: 300,
         drain_seconds: 60,
+        warm: false,
         hosted_uid: None,
         offer: String::new(),
         trace: None,

@@ -15,6 +15,7 @@
 //! | [`apply`], `beside` | does it; Services and the service pod | yes |
 //! | [`lead`], [`ending`] | the lead broker's pod; how it ended, in words | no |
 //! | [`certificate`], `restful` | the secrets of a new incarnation | reads |
+//! | `summary` | what the bursts' budgets and queues mean for the root | no |
 //! | [`status`], [`notices`] | the new status, and which events it is worth | no |
 //! | `memory` | what the controller remembers while caches are behind its writes | no |
 //! | `volumes` | PersistentVolumes and claims: made, removed, and swept when their MiniCluster is gone | yes |
@@ -41,6 +42,7 @@ mod pod_index;
 mod restful;
 mod spans;
 pub mod status;
+mod summary;
 pub mod view;
 mod volumes;
 pub mod watches;

@@ -6,6 +6,7 @@ use super::decide::NAME_TAKEN;
 use super::ending::{Ending, JobOutcome, ending};
 use super::exposure::{self, PeerUids, recipients};
 use super::lead::LeadFacts;
+use super::summary;
 use crate::api::budget::Spent;
 use crate::api::burst::Burst;
 use crate::api::hosted_burst::BurstPhase;
@@ -105,6 +106,7 @@ pub fn compute(facts: &Facts<'_>, now: Timestamp) -> MiniClusterStatus {
     };
     let mut statements = statements(facts, phase, &bursts, ending.as_ref(), restart.as_ref());
     let own_certificate = spec.flux.curve_cert_secret.is_some() || spec.flux.curve_cert.is_some();
+    statements.extend(summary::statements(facts.bursts));
     statements.extend(exposure::statement(&credential_recipients, own_certificate, &old.conditions));
     if told {
         statements.retain(|statement| ![condition::READY, condition::FINISHED].contains(&statement.type_));
@@ -114,7 +116,7 @@ pub fn compute(facts: &Facts<'_>, now: Timestamp) -> MiniClusterStatus {
         gone.push(condition::BURSTS_READY);
     }
     // Adoption ends with the Job; retries with the wish for them.
-    gone.extend([condition::ADOPTED, condition::COMMAND_RETRIES]);
+    gone.extend([condition::ADOPTED, condition::COMMAND_RETRIES, condition::BUDGET, condition::DEMAND]);
     if facts.taken.is_some() || job.is_none_or(|job| job.outcome.is_some()) {
         gone.push(condition::SERVICES_READY);
     }

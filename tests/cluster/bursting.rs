@@ -52,6 +52,25 @@ async fn lead_of(root: &Place, name: &str) -> LeadEndpoint {
     LeadEndpoint { address, port: u16::try_from(port).unwrap() }
 }
 
+/// The Job for that was taken, and is gone with its pods.
+async fn images_were_pulled_ahead(provider: &Place, slot: &str) {
+    eventually(format!("images of {slot} were pulled ahead"), async || {
+        let hosted = provider.hosted().get(slot).await.map_err(|error| error.to_string())?;
+        let status = hosted.status.unwrap_or_default();
+        let warm = status.warm.ok_or("nothing is said of it")?;
+        let job = names::warm_up(slot);
+        let pods = provider.pods().list(&ListParams::default().labels(&format!("job-name={job}"))).await;
+        let left = pods.map_err(|error| error.to_string())?.items.len();
+        let there = provider.jobs().get_opt(&job).await.map_err(|error| error.to_string())?.is_some();
+        // The pods of the burst start as fast here.
+        let done = ["Pulled", "Overtaken"].contains(&warm.outcome.as_str()) && warm.ended.is_some();
+        let said =
+            status.conditions.iter().any(|one| one.type_ == labels::condition::WARM && one.reason == warm.outcome);
+        if done && said && left == 0 && !there { Ok(()) } else { Err(format!("{warm:?}, {left} pods, Job: {there}")) }
+    })
+    .await;
+}
+
 /// Everything from the change of the root to ready pods on both providers is one trace, in which every span is a part of
 /// another.
 async fn one_trace(root: &Place) {
@@ -104,8 +123,7 @@ async fn one_trace(root: &Place) {
 async fn bursts_on_named_peers_are_one_instance() {
     let federation = together().await;
     let [east, west, north] = places(&federation, "by-name").await;
-    let clusters =
-        json!([{"size": 3, "peer": "west", "cores": 4, "gpus": 1}, {"size": 2, "peer": "north", "cores": 16}]);
+    let clusters = json!([{"size": 3, "peer": "west", "cores": 4, "gpus": 1, "warm": true}, {"size": 2, "peer": "north", "cores": 16}]);
     let plan = asking::plan(&federation, "by-name", "river", &bursting(4, clusters.clone())).await;
     east.create("river", bursting(4, clusters)).await;
     east.burst("river", "river-burst-0", BurstPhase::Ready).await;
@@ -113,6 +131,7 @@ async fn bursts_on_named_peers_are_one_instance() {
     assert_wired(&east, "river", &west, "river-burst-0").await;
     assert_wired(&east, "river", &north, "river-burst-1").await;
     assert!(west.left("river-burst-1").await.unwrap().is_empty());
+    images_were_pulled_ahead(&west, "river-burst-0").await;
     eventually("the root's status shows both", async || {
         let status = east.status("river").await?;
         let ranks: Vec<&str> = status.bursts.iter().map(|burst| burst.ranks.as_str()).collect();

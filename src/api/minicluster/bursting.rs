@@ -149,6 +149,11 @@ pub struct BurstCluster {
     /// switching between the modes is a change of one word, and every value has a default.
     #[serde(skip_serializing_if = "is_default")]
     pub on_demand: OnDemand,
+
+    /// Let the peer pull the images as soon as it accepts the burst, beside everything else that has to happen first, on as
+    /// many nodes as there are brokers. Nothing of the images is run for that. The peer's policy may decline.
+    #[serde(skip_serializing_if = "is_default")]
+    pub warm: bool,
 }
 
 /// Whether brokers of a burst run all the time.

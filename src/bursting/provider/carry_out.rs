@@ -19,6 +19,7 @@ use super::ledger::SlotKey;
 use super::materialize::{self, CURVE_CERT, Materials};
 use super::memory::{CREDENTIAL_AGAIN, Resolution, SecretState, VERDICT_STANDS, Verdict};
 use super::slot::{Change, ClaimKey, Wanted, holder};
+use super::warm::{self, Made};
 use crate::api::hosted_burst::HostedBurst;
 use crate::api::minicluster::MiniCluster;
 use crate::api::names;
@@ -111,6 +112,16 @@ impl Provider {
             Change::Resolve(host) => self.resolve(key.clone(), host),
             Change::Dial(target) => self.dial(key.clone(), hosted.as_deref().map(holder), *target),
             Change::Materialize(materials) => self.materialize(key, *materials).await?,
+            Change::WarmUp { nodes } => {
+                let Some(hosted) = hosted.as_deref() else { return Ok(()) };
+                let made = self.warm_up(hosted, nodes).await?;
+                let refused = matches!(made, Made::Refused(_));
+                self.remember(key, |memory| memory.warm_up = made);
+                if refused {
+                    self.queue.mark(key.clone());
+                }
+            }
+            Change::EndWarmUp => self.end_warm_up(key, hosted.as_deref()).await?,
             Change::DeletePod(removal) => {
                 let pod = self.shared.caches.pods.of(&ObjectKey::namespaced(&key.0, &removal.last));
                 if let (Some(doomed), Some(hosted)) = (pod.as_deref().and_then(Doomed::of), hosted.as_deref()) {
@@ -172,6 +183,36 @@ impl Provider {
             sweep::delete::<Job>(writer, &doomed, PropagationPolicy::Background).await?;
         }
         Ok(false)
+    }
+
+    /// Makes the Job that pulls images ahead, for pods that are rendered as those of the burst.
+    async fn warm_up(&self, hosted: &HostedBurst, nodes: u32) -> Result<Made, RequestError> {
+        let rendered = match self.rendered(hosted) {
+            Ok(rendered) => rendered,
+            Err(message) => return Ok(Made::Refused(message)),
+        };
+        let pod = rendered.job.spec.unwrap_or_default().template.spec.unwrap_or_default();
+        match self.applier.create_once(&warm::job(hosted, &pod, nodes)).await {
+            Ok(_) => Ok(Made::Yes),
+            Err(error) if error.cause().is_transient() => Err(error),
+            Err(error) => Ok(Made::Refused(crate::cluster::error::chain(&error))),
+        }
+    }
+
+    /// Deletes that Job; one of the same name that is not ours stays.
+    async fn end_warm_up(&self, key: &SlotKey, hosted: Option<&HostedBurst>) -> Result<(), RequestError> {
+        let name = names::warm_up(&key.1);
+        let jobs: Api<Job> = Api::namespaced(self.shared.clients.reader.clone(), &key.0);
+        let found = jobs.get_metadata_opt(&name).await;
+        let found = found.map_err(|error| RequestError::new("look for", format!("Job {}/{name}", key.0), error))?;
+        let owner = hosted.and_then(ResourceExt::uid);
+        let ours =
+            found.filter(|job| owner.is_some() && crate::cluster::caches::controller_uid(job) == owner.as_deref());
+        if let Some(doomed) = ours.as_ref().and_then(Doomed::of) {
+            let writer = &self.shared.clients.writer;
+            sweep::delete::<Job>(writer, &doomed, PropagationPolicy::Background).await?;
+        }
+        Ok(())
     }
 
     async fn look_secret(&self, key: &SlotKey, hosted: Option<&HostedBurst>) -> Result<SecretState, RequestError> {

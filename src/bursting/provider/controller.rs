@@ -14,7 +14,7 @@ use super::memory::{Memory, SecretState};
 use super::slot::{self, ClaimKey, SlotView, Wanted};
 use super::{admission, claims};
 use crate::api::hosted_burst::HostedBurst;
-use crate::api::labels;
+use crate::api::{labels, names};
 use crate::bursting::fresh::Fresh;
 use crate::bursting::nodes::PodView;
 use crate::bursting::peers;
@@ -109,8 +109,10 @@ impl Provider {
                 .mini_clusters
                 .feed(&self.queue, move |object| named(object).into_iter().filter(|slot| known(slot)).collect()),
             caches.pods.feed(&self.queue, move |pod| {
-                let job = pod.view.job.clone().map(|job| (pod.view.namespace.clone(), job));
-                job.into_iter().filter(|slot| is_hosted(slot)).collect()
+                let slot = |job: &str| (pod.view.namespace.clone(), job.to_owned());
+                let warmed = pod.view.job.as_deref().and_then(names::warmed_up).map(slot);
+                let jobs = pod.view.job.as_deref().map(slot).into_iter().chain(warmed);
+                jobs.filter(|slot| is_hosted(slot)).collect()
             }),
             caches.services.feed(&self.queue, labelled),
             caches.slices.feed(&self.queue, labelled),
@@ -178,8 +180,11 @@ impl Provider {
         }
         let mini_cluster = shared.caches.mini_clusters.of(&object);
         let (peers, nodes, pods) = (shared.peers(), shared.caches.node_views(), shared.caches.pod_views());
-        let own_pods: Vec<_> =
-            pods.iter().filter(|pod| pod.namespace == key.0 && pod.job.as_ref() == Some(&key.1)).cloned().collect();
+        let pods_of = |job: &str| -> Vec<_> {
+            let ours = |pod: &&PodView| pod.namespace == key.0 && pod.job.as_deref() == Some(job);
+            pods.iter().filter(ours).cloned().collect()
+        };
+        let (own_pods, warmers) = (pods_of(&key.1), pods_of(&names::warm_up(&key.1)));
         let (memory, ledger, lost_before) = {
             let all = self.hosted();
             let mut state = lock(&self.state);
@@ -208,6 +213,7 @@ impl Provider {
             hosted: hosted.as_deref(),
             mini_cluster: mini_cluster.as_deref(),
             pods: &own_pods,
+            warmers: &warmers,
             facts: &facts,
             grants: &*shared.grants,
             own_ranges: &shared.own_ranges(),

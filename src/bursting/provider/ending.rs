@@ -164,6 +164,9 @@ pub(super) fn drain(view: &SlotView<'_>, hosted: &HostedBurst, reason: Reason, s
     if !recorded {
         return;
     }
+    if !view.warmers.is_empty() {
+        step.changes.push(Change::EndWarmUp);
+    }
     if clear(view, step) && hosted.metadata.deletion_timestamp.is_none() {
         step.memory.ended(hosted, reason);
         step.notes.push(Note::normal("Ended", reason.message()));

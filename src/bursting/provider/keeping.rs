@@ -11,6 +11,7 @@ use super::lease::{self, Lease};
 use super::materialize;
 use super::memory::{LOOK_AGAIN, LOOK_IS_FRESH, SecretState};
 use super::slot::{Answered, Change, ClaimKey, SlotStep, SlotView, Wanted, lead_addresses};
+use super::warm;
 use super::whole;
 use crate::api::hosted_burst::{BurstPhase, HostedBurst, HostedBurstStatus, PhaseTimestamps, PreflightFinding};
 use crate::api::labels::condition::{ADMITTED, LEASED, READY};
@@ -73,11 +74,16 @@ pub(super) fn keep(
         Err(message) => format!("it cannot be made: {message}"),
     };
     gateway::attend(view, hosted, step);
+    let warm = warm::attend(view, hosted, import, step);
     let lease = lease(view, hosted, holder);
     wake_for(lease, step);
     let findings = course.findings.into_iter().chain(facts::findings(&hosted.spec, view.facts.nodes));
     let preflight = findings.map(PreflightFinding::from).collect();
-    let status = HostedBurstStatus { preflight, ..status(view, hosted, certified, lease, &trouble, step) };
+    let mut status = HostedBurstStatus { preflight, warm, ..status(view, hosted, certified, lease, &trouble, step) };
+    let warmed = warm::warmed(&status);
+    if let Some(times) = &mut status.times {
+        times.warmed = warmed;
+    }
     let status = with_conditions(status, view, hosted);
     let phase = status.phase;
     let said = Saying { hosted, status: &status, phase };
@@ -279,6 +285,7 @@ pub(super) fn status(
         preflight: old.preflight,
         run: old.run,
         simulated,
+        warm: old.warm,
         conditions: old.conditions,
     }
 }
@@ -309,6 +316,7 @@ pub(super) fn with_conditions(
     let preflight = preflight_statement(&status.preflight);
     let online = online_statement(status.simulated, status.phase, status.ready_brokers, hosted.spec.size);
     let statements = [admitted, credential, leased, ready, online].into_iter().chain(preflight);
+    let statements = statements.chain(warm::statement(&status));
     let conditions = conditions::merged(&status.conditions, statements, hosted.metadata.generation, view.now.wall);
     HostedBurstStatus { conditions, ..status }
 }

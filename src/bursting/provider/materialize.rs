@@ -87,6 +87,7 @@ pub fn updated(hosted: &HostedBurst, desired: &DesiredBurst) -> HostedBurst {
         tunnel: desired.tunnel,
         lease_seconds: desired.lease_seconds.min(LONGEST_LEASE_SECONDS),
         drain_seconds: desired.drain_seconds.min(LONGEST_LEASE_SECONDS),
+        warm: desired.warm,
         ..frozen.clone()
     };
     let metadata = ObjectMeta {
@@ -371,7 +372,7 @@ fn pod_spec(pod: PodTemplate) -> PodSpec {
     }
 }
 
-fn metadata(hosted: &HostedBurst, name: String, role: Option<&str>) -> ObjectMeta {
+pub(super) fn metadata(hosted: &HostedBurst, name: String, role: Option<&str>) -> ObjectMeta {
     let mut labels = identity(&hosted.spec);
     labels.extend(role.map(|role| (labels::ROLE.to_owned(), role.to_owned())));
     let owner: Option<OwnerReference> = controller_reference(hosted);

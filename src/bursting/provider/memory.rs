@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::ending::Reason;
 use super::gateway::Stuck;
 use super::slot::{Change, ClaimKey, SlotView, holder};
+use super::warm::Made;
 use crate::api::hosted_burst::HostedBurst;
 use crate::bursting::preflight::attempt::Attempt;
 use crate::bursting::timing::RESOLVE_AGAIN;
@@ -129,6 +130,8 @@ pub struct Memory {
     pub gateway: Option<Stuck>,
     /// What was seen of the lead.
     pub attempt: Attempt,
+    /// The Job that pulls images ahead.
+    pub warm_up: Made,
     /// Neither a MiniCluster of ours nor a Job has this name: looked at, uncached, since the last one was wanted.
     pub looked_empty: bool,
     /// Since when the burst is missing from complete snapshots.
@@ -214,6 +217,7 @@ impl Memory {
             self.secret = SecretState::Unknown;
             self.resolution = None;
             self.attempt = Attempt::None;
+            self.warm_up = Made::No;
             self.gateway = None;
             self.absent_since = None;
         }

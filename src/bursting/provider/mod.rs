@@ -12,6 +12,7 @@
 //! | [`lease`] | how long a burst outlives the contact with its root | no |
 //! | [`materialize`] | the objects of a hosted burst | no |
 //! | [`memory`] | what is remembered between steps | no |
+//! | [`warm`] | images that are pulled ahead | no |
 //! | [`capacity`] | what peers are told of free room | no |
 //! | [`grants`] | the port to the queues of namespaces: what FluxSetups leave | no |
 //! | [`quota`], [`egress`] | what quotas leave, and where hosted pods may connect to | no |
@@ -35,6 +36,7 @@ pub mod policy;
 pub mod quota;
 pub mod slot;
 mod taking;
+pub mod warm;
 mod whole;
 
 pub use ending::Reason;

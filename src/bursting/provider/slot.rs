@@ -77,6 +77,8 @@ pub struct SlotView<'a> {
     pub mini_cluster: Option<&'a MiniCluster>,
     /// Pods of the Job of this name that a MiniCluster made.
     pub pods: &'a [PodView],
+    /// Pods that pull its images ahead.
+    pub warmers: &'a [PodView],
     /// What admission needs; its `import` is looked up per claim.
     pub facts: &'a Facts<'a>,
     /// What FluxSetups leave.
@@ -123,6 +125,13 @@ pub enum Change {
     Dial(Box<Target>),
     /// Apply Service, EndpointSlices and MiniCluster; remove EndpointSlices that are no longer wanted.
     Materialize(Box<Materials>),
+    /// Make the Job that pulls the images ahead, and remember.
+    WarmUp {
+        /// On so many nodes.
+        nodes: u32,
+    },
+    /// Delete that Job, if it is ours.
+    EndWarmUp,
     /// Delete a pod for the gateway's sake.
     DeletePod(Removal),
     /// Delete the MiniCluster with this UID.

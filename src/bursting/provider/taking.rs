@@ -16,11 +16,13 @@ use crate::api::hosted_burst::HostedBurst;
 use crate::api::names;
 use crate::bursting::peers::PeerView;
 use crate::bursting::shared::lock;
+use crate::bursting::template::BurstTemplate;
 use crate::cluster::apply::Once;
 use crate::cluster::error::{Cause, chain};
 use crate::cluster::{ObjectKey, RequestError};
 use crate::contract::{PeerName, Rejection, RejectionReason};
-use crate::render::{self, HostedSide};
+use crate::flux::RankMap;
+use crate::render::{self, HostedSide, Rendered};
 
 impl Provider {
     /// Renders and judges what an admitted offer would make, shows it to the API server, and creates its HostedBurst.
@@ -33,20 +35,9 @@ impl Provider {
         admitted: &Admitted,
     ) -> Result<Result<Arc<HostedBurst>, Rejection>, RequestError> {
         let not_renderable = |message: String| Ok(Err(Rejection::new(RejectionReason::NotRenderable, message)));
-        let slot = wanted.spec.slot.clone();
-        let mini_cluster = materialize::mini_cluster(&wanted, &admitted.template, &admitted.rank_map);
-        let context = render::Context {
-            hosted: (!wanted.spec.whole).then(|| HostedSide {
-                rank_map: admitted.rank_map.clone(),
-                slot: slot.clone(),
-                lead_service: names::lead(&slot),
-                lead_port: LEAD_PORT,
-            }),
-            ..self.shared.settings.clone()
-        };
-        let rendered = match render::render(&mini_cluster, &context) {
+        let rendered = match self.render(&wanted, &admitted.template, &admitted.rank_map) {
             Ok(rendered) => rendered,
-            Err(problems) => return not_renderable(problems.to_string()),
+            Err(message) => return not_renderable(message),
         };
         let template = rendered.job.spec.clone().unwrap_or_default().template;
         let Some(import) = peers.get(peer).and_then(|peer| peer.import.as_ref()) else {
@@ -77,6 +68,23 @@ impl Provider {
             Err(error) if error.cause().is_transient() => Err(error),
             Err(error) => not_renderable(chain(&error)),
         }
+    }
+
+    /// What the reconciler will make of a hosted burst.
+    pub(super) fn rendered(&self, hosted: &HostedBurst) -> Result<Rendered, String> {
+        let template = BurstTemplate::parse(&hosted.spec.template).map_err(|error| error.to_string())?;
+        let rank_map = RankMap::parse_canonical(&hosted.spec.rank_map).map_err(|error| error.to_string())?;
+        self.render(hosted, &template, &rank_map)
+    }
+
+    fn render(&self, hosted: &HostedBurst, template: &BurstTemplate, rank_map: &RankMap) -> Result<Rendered, String> {
+        let slot = hosted.spec.slot.clone();
+        let mini_cluster = materialize::mini_cluster(hosted, template, rank_map);
+        let lead_service = names::lead(&slot);
+        let side = HostedSide { rank_map: rank_map.clone(), slot, lead_service, lead_port: LEAD_PORT };
+        let hosted = (!hosted.spec.whole).then_some(side);
+        let context = render::Context { hosted, ..self.shared.settings.clone() };
+        render::render(&mini_cluster, &context).map_err(|problems| problems.to_string())
     }
 
     /// The name is taken: perhaps by this very burst, whose creation was never answered.

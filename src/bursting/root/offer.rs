@@ -62,6 +62,7 @@ pub fn desired(burst: &Burst) -> DesiredBurst {
         drain_seconds,
         budget: _,
         on_demand: _,
+        warm,
         release: _,
     } = burst.spec.clone();
     let status = burst.status.as_ref();
@@ -91,6 +92,7 @@ pub fn desired(burst: &Burst) -> DesiredBurst {
         template,
         lease_seconds,
         drain_seconds,
+        warm,
         hosted_uid: current.and_then(|status| status.hosted_uid.clone()),
         offer: fingerprint(burst),
         trace: spans::of_burst(burst).map(|span| span.to_string()),
@@ -126,11 +128,12 @@ pub fn evicted(refusal: &BurstRefusal) -> bool {
     refusal.reason == RejectionReason::EvictedByProvider.as_str()
 }
 
-/// Digest of what is on offer. Where the lead is, how it is reached, and when and how long the burst may run, is no part of
-/// it: that a pod moved is no reason to ask again.
+/// Digest of what is on offer. Where the lead is, how it is reached, when and how long the burst may run, and whether images
+/// are pulled ahead is no part of it: that a pod moved is no reason to ask again.
 pub fn fingerprint(burst: &Burst) -> String {
     let budget = BurstBudget::default();
-    let spec = BurstSpec { lead: None, tunnel: false, arch: None, budget, on_demand: None, ..burst.spec.clone() };
+    let spec =
+        BurstSpec { lead: None, tunnel: false, arch: None, budget, on_demand: None, warm: false, ..burst.spec.clone() };
     let retry = burst.metadata.annotations.as_ref().and_then(|annotations| annotations.get(labels::RETRY));
     let text = serde_json::to_vec(&(&spec, retry)).expect("a spec is plain data with text keys");
     let digest = Sha256::digest(&text);

@@ -157,6 +157,7 @@ fn spec(
                 max_idle_seconds: seconds(when.max_idle()),
                 min_pending: when.min_pending(),
             }),
+            warm: cluster.warm,
             ..frozen
         },
         // Dropped by the user; its ranks stay declared until the next instance.
@@ -393,7 +394,9 @@ spec:
         assert_eq!(on_demand(&root), Some(OnDemandSpec { max_idle_seconds: 600, min_pending: 1 }));
         root.spec.flux.bursting.clusters[0].on_demand = serde_saphyr::from_str("{maxIdle: 2m, minPending: 3}").unwrap();
         assert_eq!(on_demand(&root), Some(OnDemandSpec { max_idle_seconds: 120, min_pending: 3 }));
+        root.spec.flux.bursting.clusters[0].warm = true;
         let after = applied(&again(&root, &before));
+        assert!(after[0].spec.warm && offer::desired(&after[0]).warm && !offer::desired(&before[0]).warm);
         assert_eq!(offer::fingerprint(&after[0]), offer::fingerprint(&before[0]), "that is no new offer");
     }
 

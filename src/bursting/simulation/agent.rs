@@ -175,6 +175,7 @@ impl Agent {
                 hosted: cluster.hosted.get(&key),
                 mini_cluster: cluster.mini_clusters.get(&key),
                 pods: &own,
+                warmers: &[],
                 facts: &facts,
                 grants: &cluster.grants(),
                 own_ranges: &[],
@@ -234,6 +235,7 @@ impl Agent {
             Change::Dial(target) => memory.attempt.saw(&target, Seen::Welcomed, self.now),
             Change::Resolve(_) => unreachable!("leads have addresses here"),
             Change::Materialize(materials) => cluster.materialize(key, *materials),
+            Change::WarmUp { .. } | Change::EndWarmUp => unreachable!("nobody asks for that here"),
             Change::DeletePod(_) => unreachable!("nodes are not lost here, and have room"),
             Change::DeleteMiniCluster { uid } => cluster.delete_mini_cluster(key, &uid),
             Change::LookLeft => {

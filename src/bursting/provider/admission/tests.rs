@@ -47,6 +47,7 @@ fn offer_of_cores(cores: u32) -> DesiredBurst {
         template: json!({"containers": [{"image": "app"}]}),
         lease_seconds: 300,
         drain_seconds: 60,
+        warm: false,
         hosted_uid: None,
         offer: String::new(),
         trace: None,

@@ -16,6 +16,7 @@ use crate::contract::{LeadAddress, PeerState};
 use crate::flux::{RankMap, Slot};
 
 mod gateway;
+mod warm;
 mod whole;
 
 /// A provider's slot, as a step sees it.
@@ -33,6 +34,7 @@ struct World {
     /// No peer is heard.
     away: bool,
     pods: Vec<PodView>,
+    warmers: Vec<PodView>,
     secs: u64,
     grants: Few,
 }
@@ -59,6 +61,7 @@ impl World {
             simulated: false,
             away: false,
             pods: Vec::new(),
+            warmers: Vec::new(),
             grants: Few::default(),
             secs: 0,
         }
@@ -112,6 +115,7 @@ impl World {
             hosted: self.hosted.as_ref(),
             mini_cluster: self.mini_cluster.as_ref(),
             pods: &self.pods,
+            warmers: &self.warmers,
             facts: &facts,
             grants: &self.grants,
             own_ranges: &self.ranges,
