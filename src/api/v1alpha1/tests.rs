@@ -26,7 +26,9 @@ const ALWAYS: f64 = 0.999_999;
 /// Values that a structural schema takes, zero values among them.
 fn values(schema: &Value, depth: u32) -> BoxedStrategy<Value> {
     if schema["x-kubernetes-int-or-string"] == true {
-        return select(vec![json!(4), json!("500m")]).boxed();
+        // Text with a pattern of its own is refused unless it has that.
+        let texts = if schema.get("pattern").is_some() { vec![] } else { vec![json!("500m")] };
+        return select([vec![json!(4)], texts].concat()).boxed();
     }
     if let Some(words) = schema["enum"].as_array() {
         return select(words.clone()).boxed();

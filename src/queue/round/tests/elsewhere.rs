@@ -1,0 +1,308 @@
+//! Jobs that are elsewhere, all of them or in part.
+
+use super::*;
+
+#[test]
+fn a_job_that_may_burst_is_split_and_takes_only_its_part_from_then_on() {
+    let mut world = World { peer: 3, ..World::default() };
+    let overflow = json!({"quota": {"brokers": 4}, "overflow": {"policy": "Split"}});
+    world.setup("default", 0, overflow);
+    world.job("fits", 1, json!({"size": 3, "allowBurst": true})).job(
+        "large",
+        2,
+        json!({"size": 3, "allowBurst": true}),
+    );
+    world.job("later", 3, json!({"size": 3, "allowBurst": true}));
+    assert_eq!(world.round(), ["fits-uid", "large-uid"]);
+    let split = |world: &World, job: &str| {
+        let job = world.jobs.iter().find(|one| one.name_any() == job).unwrap();
+        job.status.clone().unwrap().split.map(|split| (split.local, split.away, split.peer))
+    };
+    assert_eq!((split(&world, "fits"), split(&world, "large")), (None, Some((1, 2, Some("west".into())))));
+    assert_eq!(world.status().used.brokers, 4);
+    // The caches show nothing of it yet: it is remembered.
+    Arc::make_mut(&mut world.jobs[1]).status = None;
+    world.round();
+    assert_eq!((world.status().used.brokers, split(&world, "large").map(|split| split.0)), (4, Some(1)));
+    // Nor does a leader who comes later decide anew.
+    (world.starts, world.granted) = Default::default();
+    world.peer = 99;
+    world.round();
+    assert_eq!(split(&world, "large").map(|split| split.0), Some(1));
+    assert_eq!((split(&world, "later"), world.status().used.brokers), (None, 4), "its lead has no room");
+    Arc::make_mut(&mut world.setups[0]).spec.quota.brokers = Some(5);
+    world.peer = 3;
+    assert!(world.round().iter().all(|uid| uid != "later-uid"), "two of three are promised to the other");
+    world.peer = 4;
+    assert!(world.round().contains(&"later-uid".to_owned()));
+}
+
+impl World {
+    /// What the peers make of the Burst of a FluxJob.
+    fn burst(&mut self, job: &str, status: Value) {
+        let name = names::sent_burst(job);
+        let burst = self.bursts.iter_mut().find(|one| one.name_any() == name).unwrap();
+        let mut whole = json!({"observedGeneration": 1});
+        whole.as_object_mut().unwrap().extend(status.as_object().unwrap().clone());
+        Arc::make_mut(burst).status = Some(serde_json::from_value(whole).unwrap());
+    }
+
+    fn of(&self, job: &str) -> FluxJobStatus {
+        self.jobs.iter().find(|one| one.name_any() == job).unwrap().status.clone().unwrap()
+    }
+}
+
+fn overflowing(policy: &str, brokers: u32, peer: u32) -> World {
+    let mut world = World { peer, ..World::default() };
+    world.setup("default", 0, json!({"quota": {"brokers": brokers}, "overflow": {"policy": policy}}));
+    world
+}
+
+#[test]
+fn a_job_that_is_sent_takes_nothing_here_and_tells_how_it_fares_there() {
+    let mut world = overflowing("Whole", 4, 3);
+    let may = |size: u32| json!({"size": size, "allowBurst": true});
+    world.job("here", 1, may(3)).job("there", 2, may(3)).job("later", 3, may(2));
+    assert_eq!(world.round(), ["here-uid", "there-uid"]);
+    assert_eq!((world.status().used.brokers, world.status().running, world.status().waiting), (3, 1, 1));
+    let sent = world.of("there");
+    assert_eq!((sent.peer.as_deref(), sent.phase, sent.split), (Some("west"), JobPhase::Ready, None));
+    assert_eq!(sent.sent.unwrap().burst, "there.sent.fluxjob");
+    assert_eq!(world.message("later"), "it is next in line: 2 brokers are needed, 1 are free");
+    // Neither a cache that is behind nor another leader makes anything of it here.
+    Arc::make_mut(&mut world.jobs[1]).status = None;
+    world.round();
+    assert_eq!((world.status().used.brokers, world.of("there").peer.as_deref()), (3, Some("west")));
+    (world.starts, world.granted) = Default::default();
+    world.round();
+    assert!(world.mini_clusters.is_empty() && world.bursts.len() == 1);
+
+    let run = |more: Value| {
+        let mut run = json!({"namespace": "guests", "miniCluster": "there-1f", "started": true});
+        run.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"phase": "Ready", "peer": "north", "message": "up", "run": run})
+    };
+    world.peer = 0;
+    world.burst(
+        "there",
+        json!({"phase": "Provisioning", "peer": "north", "message": "north: 1 of 3 brokers are online"}),
+    );
+    world.round();
+    assert_eq!(
+        (world.of("there").phase, world.message("there")),
+        (JobPhase::Ready, "north: 1 of 3 brokers are online".into())
+    );
+    world.burst("there", run(json!({})));
+    world.round();
+    let up = world.of("there");
+    assert_eq!(
+        (up.phase, up.message.as_str(), up.peer.as_deref()),
+        (JobPhase::Running, "its instance is up on north", Some("north"))
+    );
+    assert_eq!(up.logs, "kubectl logs --namespace guests job/there-1f --container there-1f # in cluster north");
+    world.burst("there", run(json!({"succeeded": false, "exitCode": 7, "message": "exit code 7"})));
+    world.round();
+    let over = world.of("there");
+    assert_eq!(
+        (over.phase, over.exit_code, over.message.as_str()),
+        (JobPhase::Finished, Some(7), "north: exit code 7")
+    );
+    world.round();
+    assert_eq!(world.bursts.len(), 1, "its pods are kept for their logs");
+    Arc::make_mut(&mut world.jobs[1]).spec.cleanup = crate::api::flux_job::Cleanup::MiniCluster;
+    world.round();
+    assert!(world.bursts.is_empty());
+}
+
+#[test]
+fn a_job_that_no_peer_takes_comes_back_into_the_line_once_nothing_of_it_is_elsewhere() {
+    let mut world = overflowing("Whole", 4, 9);
+    world.asks("runs", 1, 4).job("sent", 2, json!({"size": 3, "allowBurst": true}));
+    assert_eq!(world.round(), ["runs-uid", "sent-uid"]);
+    world.burst("sent", json!({"phase": "Rejected", "message": "west: refused (PolicyForbids)"}));
+    world.round();
+    assert_eq!(world.message("sent"), "it is taken back: no peer takes it: west: refused (PolicyForbids)");
+    world.mini_clusters.clear();
+    world.granted.remove("runs-uid");
+    world.round();
+    assert!(world.bursts[0].spec.release, "first it is said to be over everywhere");
+    assert_eq!(world.round(), [""; 0], "there is room here, but peers have yet to confirm");
+    world.burst("sent", json!({"phase": "Released", "message": "released"}));
+    world.round();
+    assert!(world.bursts.is_empty());
+    world.round();
+    let back = world.of("sent");
+    assert_eq!((back.phase, back.admitted, back.sent, back.peer), (JobPhase::Waiting, None, None, None));
+    assert_eq!(back.returned.unwrap().times, 1);
+    assert_eq!(world.round(), ["sent-uid"], "it starts here");
+    assert_eq!((world.status().used.brokers, world.bursts.len()), (3, 0));
+}
+
+#[test]
+fn a_job_that_came_back_is_offered_again_after_a_while_and_one_that_cannot_travel_never() {
+    let mut world = overflowing("Whole", 2, 9);
+    world.job("sent", 1, json!({"size": 3, "allowBurst": true}));
+    let services = json!({"services": [{"name": "db", "image": "postgres"}]});
+    world.job("bound", 2, json!({"size": 3, "allowBurst": true, "miniCluster": services}));
+    assert_eq!(world.round(), ["sent-uid"]);
+    let told = "and no peer has room for all of it now; it is not sent to a peer: spec.miniCluster.services does not travel to a peer";
+    assert!(world.message("bound").ends_with(told), "{}", world.message("bound"));
+    world.burst("sent", json!({"phase": "Pending", "message": "west: not connected"}));
+    world.round();
+    world.round();
+    world.burst("sent", json!({"phase": "Released"}));
+    (0..3).for_each(|_| drop(world.round()));
+    assert!(world.bursts.is_empty() && world.of("sent").returned.is_some());
+    world.second += 70;
+    assert_eq!(world.round(), ["sent-uid"]);
+    assert_eq!(world.bursts.len(), 1);
+}
+
+#[test]
+fn nothing_is_made_here_in_the_name_of_a_job_that_is_elsewhere() {
+    let mut world = overflowing("Whole", 2, 9);
+    world.job("sent", 1, json!({"size": 3, "allowBurst": true}));
+    assert_eq!(world.round(), ["sent-uid"]);
+    let made = json!({"spec": {"size": 2, "containers": [{}]}, "ownerReferences": owned_by("sent")});
+    world.cluster("sent", 2, made);
+    Arc::make_mut(&mut world.mini_clusters[0]).metadata.uid = Some("forged-uid".into());
+    world.asked.insert("forged-uid".into());
+    // It stands in line for itself: who makes it may do so in any name.
+    assert_eq!(world.round(), ["forged-uid"]);
+    assert_eq!((world.status().used.brokers, world.of("sent").mini_cluster), (2, None));
+}
+
+#[test]
+fn a_split_job_whose_other_part_nobody_takes_comes_back_whole() {
+    let mut world = overflowing("Split", 4, 9);
+    world.job("wide", 1, json!({"size": 6, "allowBurst": true}));
+    assert_eq!(world.round(), ["wide-uid"]);
+    let made = |phase: &str, burst: Value| {
+        let burst = [json!({"name": "wide-burst-0", "size": 2, "ready": 0}), burst];
+        let burst: serde_json::Map<_, _> = burst.iter().flat_map(|one| one.as_object().unwrap().clone()).collect();
+        json!({"spec": {"size": 4, "containers": [{}]}, "ownerReferences": owned_by("wide"),
+            "status": {"phase": phase, "incarnation": "j", "bursts": [burst]}})
+    };
+    world.cluster("wide", 2, made("Starting", json!({"phase": "Rejected"})));
+    Arc::make_mut(&mut world.mini_clusters[0]).metadata.uid = Some("made-uid".into());
+    world.round();
+    assert_eq!((world.status().used.brokers, world.of("wide").recalled), (4, None));
+    world.second += 61;
+    world.round();
+    assert_eq!(world.message("wide"), "it is taken back: no peer takes its other part");
+    world.round();
+    assert!(world.mini_clusters.is_empty());
+    world.round();
+    let back = world.of("wide");
+    assert_eq!((back.phase, back.split, back.mini_cluster), (JobPhase::Waiting, None, None));
+    world.round();
+    assert_eq!(world.status().used.brokers, 0, "it gave its brokers back");
+    assert!(world.message("wide").starts_with("it can never start here"), "{}", world.message("wide"));
+    Arc::make_mut(&mut world.setups[0]).spec.quota.brokers = Some(6);
+    assert_eq!(world.round(), ["wide-uid"]);
+    assert_eq!((world.of("wide").split, world.status().used.brokers), (None, 6), "all of it is here now");
+}
+
+/// What may happen between two rounds.
+#[derive(Clone, Debug)]
+enum Happens {
+    TimePasses(i64),
+    PeersHave(u32),
+    QuotaIs(u32),
+    AnotherLeads,
+    /// The peers say this of one burst.
+    Said(usize, usize),
+    /// Those that were told to let go have done so.
+    AllIsReleased,
+    /// The Job of one MiniCluster ends.
+    Ends(usize),
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    prop_oneof![
+        (0_i64..200).prop_map(Happens::TimePasses),
+        (0_u32..9).prop_map(Happens::PeersHave),
+        (1_u32..9).prop_map(Happens::QuotaIs),
+        Just(Happens::AnotherLeads),
+        (0_usize..4, 0_usize..6).prop_map(|(which, what)| Happens::Said(which, what)),
+        Just(Happens::AllIsReleased),
+        (0_usize..4).prop_map(Happens::Ends),
+    ]
+}
+
+impl World {
+    fn let_happen(&mut self, what: &Happens) {
+        match what {
+            Happens::TimePasses(seconds) => self.second += seconds,
+            Happens::PeersHave(brokers) => self.peer = *brokers,
+            Happens::QuotaIs(brokers) => Arc::make_mut(&mut self.setups[0]).spec.quota.brokers = Some(*brokers),
+            Happens::AnotherLeads => (self.starts, self.granted) = Default::default(),
+            Happens::Said(which, what) => {
+                let run = json!({"namespace": "hpc", "miniCluster": "m", "started": true});
+                let mut over = run.clone();
+                over["succeeded"] = true.into();
+                let said = [
+                    json!({"phase": "Offered", "peer": "west"}),
+                    json!({"phase": "Ready", "peer": "west", "run": run}),
+                    json!({"phase": "Rejected"}),
+                    json!({"phase": "Pending"}),
+                    json!({"phase": "Lost", "peer": "west"}),
+                    json!({"phase": "Finished", "peer": "west", "run": over}),
+                ];
+                let burst = self.bursts.get(*which).filter(|burst| !burst.spec.release);
+                let job = burst.and_then(|burst| burst.name_any().split('.').next().map(str::to_owned));
+                job.into_iter().for_each(|job| self.burst(&job, said[*what].clone()));
+            }
+            Happens::AllIsReleased => {
+                let told = self.bursts.iter().filter(|burst| burst.spec.release).map(|burst| burst.name_any());
+                let told: Vec<String> = told.filter_map(|name| name.split('.').next().map(str::to_owned)).collect();
+                told.iter().for_each(|job| self.burst(job, json!({"phase": "Released"})));
+            }
+            Happens::Ends(which) => {
+                if let Some(found) = self.mini_clusters.get_mut(*which) {
+                    Arc::make_mut(found).status.get_or_insert_default().phase = Some(Phase::Succeeded);
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    /// Whatever peers say and whoever leads: nothing of a FluxJob is in two places, and what has ended does not begin anew.
+    #[test]
+    fn no_job_is_ever_both_here_and_elsewhere(
+        sizes in proptest::collection::vec(1_u32..7, 1..5),
+        policy in proptest::sample::select(vec!["Whole", "Split", "Never"]),
+        story in proptest::collection::vec(happens(), 0..60),
+    ) {
+        let mut world = overflowing(policy, 4, 6);
+        for (index, size) in sizes.iter().enumerate() {
+            world.job(&format!("job-{index}"), index as i64, json!({"size": size, "allowBurst": true}));
+        }
+        let mut finished: BTreeSet<String> = BTreeSet::new();
+        for what in &story {
+            world.let_happen(what);
+            world.round();
+            for name in world.made.clone() {
+                let elsewhere = world.bursts.iter().any(|burst| burst.name_any() == names::sent_burst(&name));
+                prop_assert!(!elsewhere && !finished.contains(&name), "{name} is made here: {:?}", world.of(&name));
+                if world.mini_clusters.iter().all(|one| one.name_any() != name) {
+                    let size = world.of(&name).split.map_or(1, |split| split.local);
+                    let spec = json!({"size": size, "containers": [{}]});
+                    world.cluster(&name, 1, json!({"spec": spec, "ownerReferences": owned_by(&name)}));
+                    let made = world.mini_clusters.last_mut().unwrap();
+                    Arc::make_mut(made).metadata.uid = Some(format!("{name}-made"));
+                }
+            }
+            for burst in &world.bursts {
+                let name = burst.name_any().split('.').next().unwrap_or_default().to_owned();
+                let here = world.mini_clusters.iter().any(|one| one.name_any() == name);
+                prop_assert!(!here, "{name} is here, and has {burst:?}");
+            }
+            let over = |job: &&Arc<FluxJob>| job.status.as_ref().is_some_and(|status| status.phase == JobPhase::Finished);
+            let now: BTreeSet<String> = world.jobs.iter().filter(over).map(|job| job.name_any()).collect();
+            prop_assert!(finished.is_subset(&now), "what has ended has ended");
+            finished = now;
+        }
+    }
+}
