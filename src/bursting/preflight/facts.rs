@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::api::hosted_burst::HostedBurstSpec;
 use crate::api::minicluster::{FluxSpec, MiniClusterSpec};
-use crate::bursting::nodes::NodeView;
+use crate::bursting::nodes::{NodeChoice, NodeView};
 use crate::bursting::template::BurstTemplate;
 use crate::contract::{Check, Finding};
 use crate::flux::version::{FluxVersion, is_pinned};
@@ -25,7 +25,7 @@ pub fn flux_image(template: &BurstTemplate) -> String {
 /// Findings that take no connection.
 pub fn findings(spec: &HostedBurstSpec, nodes: &BTreeMap<String, NodeView>) -> Vec<Finding> {
     let Ok(template) = BurstTemplate::parse(&spec.template) else { return Vec::new() };
-    vec![version(spec, &template), image(&template), architecture(spec, nodes), user(&template)]
+    vec![version(spec, &template), image(&template), architecture(spec, &template, nodes), user(&template)]
 }
 
 fn version(spec: &HostedBurstSpec, template: &BurstTemplate) -> Finding {
@@ -50,23 +50,31 @@ fn version(spec: &HostedBurstSpec, template: &BurstTemplate) -> Finding {
 fn image(template: &BurstTemplate) -> Finding {
     let image = flux_image(template);
     let message = format!("both sides take Flux from {image}");
-    if is_pinned(&image) || FluxVersion::of_image(&image).is_some() {
+    if is_pinned(&image) {
         return Finding::pass(Check::ViewImage, message);
+    }
+    // A tag that names the version is not moved by those who publish it so; whether one did cannot be seen from here.
+    if FluxVersion::of_image(&image).is_some() {
+        return Finding::pass(Check::ViewImage, format!("{message}, as its tag says"));
     }
     let hint = "its tag may be moved, and each cluster has what it pulled: name the image by its digest (@sha256:…)";
     Finding::unknown(Check::ViewImage, message, hint)
 }
 
-fn architecture(spec: &HostedBurstSpec, nodes: &BTreeMap<String, NodeView>) -> Finding {
+/// Of the nodes that the pods may run on, as the template and what this cluster's policy adds to it say.
+fn architecture(spec: &HostedBurstSpec, template: &BurstTemplate, nodes: &BTreeMap<String, NodeView>) -> Finding {
     let check = Check::Architecture;
-    let mut here: Vec<&str> =
-        nodes.values().filter(|node| node.schedulable).filter_map(|node| node.architecture.as_deref()).collect();
+    let pod = &template.pod;
+    let choice =
+        NodeChoice { selector: &pod.node_selector, affinity: &pod.node_affinity, tolerations: &pod.tolerations };
+    let open = nodes.values().filter(|node| node.schedulable && choice.takes(node));
+    let mut here: Vec<&str> = open.filter_map(|node| node.architecture.as_deref()).collect();
     here.sort_unstable();
     here.dedup();
     let hint = "use images for all of these architectures, or keep the pods to nodes of one by pod.nodeSelector";
     match (spec.arch.as_deref(), &here[..]) {
         (None, _) => Finding::unknown(check, "the node of the lead broker is not known yet", ""),
-        (Some(_), []) => Finding::unknown(check, "no node here that is ready says what it is", ""),
+        (Some(_), []) => Finding::unknown(check, "no node that is ready and open to these pods says what it is", ""),
         (Some(root), [same]) if *same == root => Finding::pass(check, format!("{root} on both sides")),
         (Some(root), all) if all.contains(&root) => {
             let message = format!("the lead broker runs on {root}, and the nodes here are {}", all.join(" and "));
@@ -79,14 +87,19 @@ fn architecture(spec: &HostedBurstSpec, nodes: &BTreeMap<String, NodeView>) -> F
     }
 }
 
-/// Only a template says as whom brokers run: the same one on both sides.
+/// One template says as whom brokers run on both sides. What it leaves to the image is the same if the image is.
 fn user(template: &BurstTemplate) -> Finding {
     let (user, image) = runner(template);
-    let message = match user {
-        Some(uid) => format!("brokers run as user {uid} on both sides"),
-        None => format!("brokers of both sides run as the user that image {image} and fluxUser make"),
-    };
-    Finding::pass(Check::User, message)
+    if let Some(uid) = user {
+        return Finding::pass(Check::User, format!("brokers run as user {uid} on both sides"));
+    }
+    let message = format!("brokers of both sides run as the user that image {image} and fluxUser make");
+    if is_pinned(&image) {
+        return Finding::pass(Check::User, message);
+    }
+    let hint =
+        "brokers of another user are turned away: write fluxUser.uid, or name the image by its digest (@sha256:…)";
+    Finding::unknown(Check::User, message, hint)
 }
 
 /// The numeric user of the container that runs Flux, if it is written, and its image.
@@ -104,6 +117,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::bursting::nodes::Taint;
     use crate::contract::Outcome;
 
     fn spec(version: Option<&str>, arch: Option<&str>, image: &str) -> HostedBurstSpec {
@@ -160,10 +174,35 @@ mod tests {
     }
 
     #[test]
-    fn a_user_that_is_written_is_named() {
+    fn only_nodes_that_the_pods_may_run_on_have_a_say() {
+        let mut all = nodes(&["amd64", "arm64", "arm64"]);
+        let [one, two, three] = ["node-0", "node-1", "node-2"].map(|name| all.remove(name).unwrap());
+        let labels = BTreeMap::from([("pool".to_owned(), "hpc".to_owned())]);
+        let taint = Taint { key: "arm".into(), value: String::new(), effect: "NoSchedule".into() };
+        let all = BTreeMap::from([
+            ("ours".to_owned(), NodeView { labels: labels.clone(), ..one }),
+            ("theirs".to_owned(), two),
+            ("tainted".to_owned(), NodeView { labels, taints: vec![taint], ..three }),
+        ]);
+        let mut spec = spec(None, Some("amd64"), "view");
+        assert_eq!(outcome(&spec, &all, &Check::Architecture), Outcome::Unknown, "any node will do");
+        spec.template["pod"] = json!({"nodeSelector": {"pool": "hpc"}});
+        assert_eq!(outcome(&spec, &all, &Check::Architecture), Outcome::Pass);
+        spec.arch = Some("arm64".into());
+        assert_eq!(outcome(&spec, &all, &Check::Architecture), Outcome::Fail);
+    }
+
+    #[test]
+    fn the_user_is_the_same_if_it_is_written_or_the_image_is() {
         let mut spec = spec(None, None, "view");
+        let user = |spec: &HostedBurstSpec| {
+            findings(spec, &nodes(&[])).into_iter().find(|finding| finding.check == Check::User).unwrap()
+        };
+        let found = user(&spec);
+        assert_eq!((found.outcome, found.hint.is_empty()), (Outcome::Unknown, false), "{found:?}");
+        spec.template["containers"] = json!([{"image": "app@sha256:00"}]);
+        assert_eq!(user(&spec).outcome, Outcome::Pass);
         spec.template["pod"] = json!({"securityContext": {"runAsUser": 4711}});
-        let found = findings(&spec, &nodes(&[]));
-        assert!(found.iter().any(|finding| finding.check == Check::User && finding.message.contains("4711")));
+        assert!(user(&spec).message.contains("4711"));
     }
 }
