@@ -1,4 +1,4 @@
-//! What was found → findings. Pure. Here: identity, entrance, peers, policy and bursts.
+//! What was found → findings. Pure. Here: identity, entrance, peers, policy, bursts and hosted bursts.
 
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Service;
@@ -24,7 +24,7 @@ const NOW: SignedDuration = SignedDuration::from_mins(10);
 
 /// The sections of the federation.
 pub(super) fn sections(found: &Found) -> Vec<Section> {
-    vec![identity(found), entrance(found), peers(found), policy(found), bursts(found)]
+    vec![identity(found), entrance(found), peers(found), policy(found), bursts(found), hosted(found)]
 }
 
 fn identity(found: &Found) -> Section {
@@ -281,6 +281,39 @@ fn of_policy(section: &mut Section, found: &Found, peer: &str, import: &ImportPo
         section.warns(format!("pods of {peer} are confined"), "its import admits privileged pods", hint);
     }
 }
+
+/// What was found out about the brokers of other clusters' bursts here, before they were made. Who hosts them sees no
+/// MiniCluster that would say it.
+fn hosted(found: &Found) -> Section {
+    let mut section = Section::new("hosted bursts");
+    let hosted = match &found.hosted {
+        Ok(hosted) => hosted,
+        Err(why) => {
+            section.unknown("brokers of hosted bursts can join", why.clone());
+            return section;
+        }
+    };
+    for burst in hosted {
+        let status = burst.status.clone().unwrap_or_default();
+        if status.draining_since.is_some() || status.preflight.is_empty() {
+            continue;
+        }
+        let name = format!("{}/{}", burst.namespace().unwrap_or_default(), burst.name_any());
+        let what = format!("brokers of {name} can join {} of {}", burst.spec.root.name, burst.spec.peer);
+        let failed: Vec<_> = status.preflight.iter().filter(|one| one.outcome == why::burst::FAILED).collect();
+        for finding in &failed {
+            section.fails(format!("{what}: {}", finding.check), finding.message.clone(), finding.hint.clone());
+        }
+        if failed.is_empty() {
+            let passed = status.preflight.iter().filter(|one| one.outcome == PASSED).count();
+            section.passed(what, format!("{passed} of {} checks passed, none failed", status.preflight.len()));
+        }
+    }
+    section
+}
+
+/// Outcome of a preflight finding that is as it should be.
+const PASSED: &str = "pass";
 
 /// What bursts want for, by the first condition of each that is not met.
 fn bursts(found: &Found) -> Section {

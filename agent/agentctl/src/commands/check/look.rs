@@ -50,12 +50,13 @@ pub(in crate::commands) async fn look(target: &Target) -> Result<Found> {
     let card = async { acquaintance::look_at_card(&client, namespace).await.map_err(|failure| failure.line()) };
     let (definitions, agents, leader, federation, card) =
         tokio::join!(definitions(&client), agents, leader, federation(target), card);
-    let (services, slices, peers, namespaces, roots, bursts) = tokio::join!(
+    let (services, slices, peers, namespaces, roots, bursts, hosted) = tokio::join!(
         list(&client, own, &everything),
         list(&client, own, &everything),
         list(&client, own, &everything),
         namespaces(&client),
         list::<MiniCluster>(&client, all, &everything),
+        list(&client, all, &everything),
         list(&client, all, &everything),
     );
     let pods = agents.as_ref().ok().map(Vec::as_slice).unwrap_or_default();
@@ -83,6 +84,7 @@ pub(in crate::commands) async fn look(target: &Target) -> Result<Found> {
         namespaces,
         roots,
         bursts,
+        hosted,
     })
 }
 
@@ -110,6 +112,7 @@ fn nothing(now: Timestamp, namespace: &str, kubernetes: Seen<(u32, u32, String)>
         namespaces: unseen(),
         roots: unseen(),
         bursts: unseen(),
+        hosted: unseen(),
     }
 }
 

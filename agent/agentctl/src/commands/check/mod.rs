@@ -5,7 +5,7 @@
 //! | `look` | reads what is judged | yes |
 //! | [`judge`] | what was found → findings: API server, definitions, agent, rights | no |
 //! | [`webhook`] | the same: who converts MiniClusters | no |
-//! | [`federation`] | the same: identity, entrance, peers, policy, bursts | no |
+//! | [`federation`] | the same: identity, entrance, peers, policy, bursts, hosted bursts | no |
 //! | [`report`] | the document, and its text for people | no |
 
 pub mod federation;
@@ -27,6 +27,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use tributary::admin::FederationStatus;
 use tributary::api::burst::Burst;
 use tributary::api::cluster_card::ClusterCard;
+use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::peer::ClusterPeer;
 
@@ -83,6 +84,8 @@ pub struct Found {
     pub roots: Seen<Vec<MiniCluster>>,
     /// All Bursts.
     pub bursts: Seen<Vec<Burst>>,
+    /// Bursts of other clusters that are hosted here.
+    pub hosted: Seen<Vec<HostedBurst>>,
 }
 
 /// Runs `agentctl check`.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tributary::admin::{ClusterRow, ClusterStatus, FederationStatus, IdentityRow, PeerRow};
 use tributary::api::cluster_card::ClusterCard;
 use tributary::api::crds;
+use tributary::api::hosted_burst::HostedBurst;
 use tributary::contract::PeerState;
 
 use super::judge::report;
@@ -109,7 +110,16 @@ fn well() -> Found {
         namespaces: Ok(["flux".to_owned(), "default".to_owned()].into()),
         roots: Ok(Vec::new()),
         bursts: Ok(Vec::new()),
+        hosted: Ok(vec![hosting("pass", "Flux 0.68 on both sides", "")]),
     }
+}
+
+/// A burst of the peer, of which one thing was found out.
+fn hosting(outcome: &str, message: &str, hint: &str) -> HostedBurst {
+    let labels = json!({"tributary.dev/root-cluster": "west"});
+    of(json!({"metadata": {"name": "weir-burst-0", "namespace": "flux", "labels": labels},
+        "spec": {"slot": "weir-burst-0", "peer": "west", "root": {"name": "weir", "namespace": "flux"}},
+        "status": {"preflight": [{"check": "FluxVersion", "outcome": outcome, "message": message, "hint": hint}]}}))
 }
 
 /// What is not as it should be, without the rest.
@@ -254,6 +264,11 @@ fn every_trouble_has_a_line_and_a_hint() {
             found.peers = Ok(vec![of(
                 json!({"metadata": {"name": "west"}, "spec": {"import": {"namespaces": ["*"], "podSecurity": "privileged"}}}),
             )]);
+        }),
+        ("brokers of a peer that cannot join", false, |found| {
+            let (message, hint) =
+                ("the root's brokers are of Flux 0.68, and image view:0.75.0 brings 0.75", "use images of one version");
+            found.hosted = Ok(vec![hosting("fail", message, hint)]);
         }),
         ("a burst that was refused", true, |found| {
             found.roots = Ok(vec![of(
