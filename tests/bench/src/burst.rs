@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, ListParams};
+use anyhow::Context;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::json;
 use tributary_sandbox::{Options, Sandbox};
 use tributary_tests::federation::{Federation, apply_peer, cluster_peer};
@@ -12,7 +13,8 @@ use tributary_tests::scenario::{Place, bursting};
 use crate::figures::{figure, percentiles};
 use tributary_tests::udp_way::way;
 
-/// Root applied until the HostedBurst is on the peer, and until all pods of both are ready.
+/// Root applied until the HostedBurst is on the peer, and until all pods of both are ready; and the lead's address changed
+/// until the lead Service of the provider points to the new one.
 pub(crate) async fn burst() -> anyhow::Result<()> {
     // The federation holds on to its clusters as long as the process lives.
     let sandbox: &'static Sandbox = Box::leak(Box::new(Sandbox::start(Options::named(["east", "west"])).await?));
@@ -23,6 +25,7 @@ pub(crate) async fn burst() -> anyhow::Result<()> {
     measure(&east, &west, "near", "loopback", ("-", "-")).await?;
     move_apart(&federation, ROUND_TRIP / 2).await?;
     measure(&east, &west, "far", "50 ms round trip", ("250 ms", "3 s")).await?;
+    repoint(&east, &west, "50 ms round trip").await?;
     for agent in &federation.agents {
         if let Some(process) = agent.pid() {
             let resident = crate::operator::resident(process)?;
@@ -73,6 +76,32 @@ async fn measure(east: &Place, west: &Place, name: &str, way: &str, goals: (&str
         "-",
         goals.1,
     );
+    Ok(())
+}
+
+/// The node of the lead broker gets other addresses.
+async fn repoint(east: &Place, west: &Place, way: &str) -> anyhow::Result<()> {
+    const TIMES: u8 = 20;
+    let (root, slot) = ("moved", "moved-burst-0");
+    east.create(root, bursting(2, json!([{"size": 1, "peer": "west"}]))).await;
+    until(|| async { Ok(ready_pods(west, slot).await? == 1 && ready_pods(east, root).await? == 2) }).await?;
+    let pods = east.pods().list(&ListParams::default().labels(&format!("job-name={root}"))).await?;
+    let of_lead = |pod: &&Pod| pod.metadata.name.as_deref().is_some_and(|name| name.starts_with("moved-0-"));
+    let lead = pods.items.iter().find(of_lead).and_then(|pod| pod.spec.as_ref()?.node_name.clone());
+    let lead = lead.context("the lead pod is on no node")?;
+    let nodes: Api<Node> = Api::all(east.client.clone());
+    let mut repointed = Vec::new();
+    for number in 1..=TIMES {
+        let address = format!("203.0.113.{number}");
+        let status = json!({"status": {"addresses": [{"type": "ExternalIP", "address": address}]}});
+        let started = now();
+        nodes.patch_status(&lead, &PatchParams::default(), &Patch::Strategic(status)).await?;
+        until(|| async { Ok(west.lead_endpoint(slot).await.is_ok_and(|lead| lead.address == address)) }).await?;
+        repointed.push(started.elapsed());
+    }
+    east.delete(root).await;
+    west.empty(slot).await;
+    figure(&format!("lead's address changed → lead Service, {way}"), &percentiles(&mut repointed), "-", "3 s");
     Ok(())
 }
 
