@@ -25,7 +25,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// What `helm template` prints, or what it says against it.
-fn template(chart: &str, values: &str) -> Result<String, String> {
+pub(crate) fn template(chart: &str, values: &str) -> Result<String, String> {
     let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
     std::fs::write(file.path(), values).unwrap();
     let file = file.path().to_str().unwrap();
@@ -35,7 +35,7 @@ fn template(chart: &str, values: &str) -> Result<String, String> {
 }
 
 /// The objects among rendered templates, each under its kind and name.
-fn objects(rendered: &str) -> BTreeMap<String, Value> {
+pub(crate) fn objects(rendered: &str) -> BTreeMap<String, Value> {
     let name =
         |value: &Value| format!("{}/{}", value["kind"].as_str().unwrap(), value["metadata"]["name"].as_str().unwrap());
     chart::objects(rendered).into_iter().map(|value| (name(&value), value)).collect()

@@ -1,6 +1,7 @@
 //! Tests that need no cluster: the house, generated files, rendering, wire, simulation, command line, documents.
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod chart_matrix;
 mod charts;
 mod commands;
 mod corpus;

@@ -1,0 +1,186 @@
+//! What each value of the chart changes, alone and beside those it meets in the same templates; and what holds whatever is
+//! set.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value};
+use tributary::config::Config;
+
+use crate::charts::{objects, template};
+
+/// Values, besides the cluster's name. Kinds are a chart of their own.
+const MATRIX: [&str; 30] = [
+    "replicas: 1",
+    "replicas: 3",
+    "watchNamespaces: [research]",
+    "{watchNamespaces: [research, teaching], webhook: {clusterWide: true}}",
+    "{watchNamespaces: [research], bursting: {onDemandNamespaces: [research]}}",
+    "bursting: {onDemandNamespaces: [research]}",
+    "federation: {enabled: false}",
+    "federation: {service: {type: LoadBalancer, loadBalancerSourceRanges: [192.0.2.0/24]}}",
+    "federation: {service: {type: ClusterIP}}",
+    "federation: {service: {nodePort: 30946, joinNodePort: 30956}}",
+    "federation: {service: {ipFamilyPolicy: RequireDualStack}}",
+    "federation: {identity: {secret: issued, trustDomain: river, validity: 48h}}",
+    "federation: {tunnel: {ports: 21000-21099}}",
+    "webhook: {enabled: false}",
+    "webhook: {certManager: {enabled: true, issuerRef: {kind: ClusterIssuer, name: internal}}}",
+    "volumes: {classes: [hostpath], pathPrefixes: [/srv/flux]}",
+    "traces: {endpoint: 'http://collector:4318'}",
+    "metrics: {serviceMonitor: {enabled: true}}",
+    "metrics: {prometheusRule: {enabled: true, labels: {release: prometheus}}}",
+    "metrics: {service: {enabled: false}}",
+    "networkPolicy: {enabled: true}",
+    "{networkPolicy: {enabled: true}, federation: {enabled: false}, webhook: {enabled: false}}",
+    "podDisruptionBudget: {enabled: false}",
+    "rbac: {create: false}",
+    "rbac: {aggregate: false}",
+    "serviceAccount: {create: false, name: given}",
+    "image: {repository: registry.example/agent, digest: 'sha256:0000000000000000000000000000000000000000000000000000000000000000'}",
+    "affinity: {nodeAffinity: {}}",
+    "topologySpreadConstraints: [{maxSkew: 1, topologyKey: rack, whenUnsatisfiable: ScheduleAnyway}]",
+    "{commonLabels: {team: hpc}, podLabels: {mesh: none}}",
+];
+
+fn rendered(values: &str) -> BTreeMap<String, Value> {
+    let own = values.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or(values);
+    objects(&template("tributary", &format!("{{cluster: {{name: east}}, crds: {{enabled: false}}, {own}}}")).unwrap())
+}
+
+#[test]
+fn each_value_changes_what_it_is_for() {
+    let default = rendered("");
+    hold(&default, "");
+    let mut changes = String::new();
+    for values in MATRIX {
+        let objects = rendered(values);
+        hold(&objects, values);
+        writeln!(changes, "# {values}").unwrap();
+        let before = changes.len();
+        let names: BTreeSet<&String> = default.keys().chain(objects.keys()).collect();
+        for name in names {
+            match (default.get(name), objects.get(name)) {
+                (Some(_), None) => writeln!(changes, "- {name}").unwrap(),
+                (None, Some(object)) => {
+                    writeln!(changes, "+ {name}").unwrap();
+                    differences(&Value::Null, &without_names(object), "", &mut changes);
+                }
+                (was, is) => {
+                    let mut within = String::new();
+                    differences(was.unwrap(), is.unwrap(), "", &mut within);
+                    if !within.is_empty() {
+                        write!(changes, "~ {name}\n{within}").unwrap();
+                    }
+                }
+            }
+        }
+        assert!(changes.len() > before, "{values} changes nothing");
+    }
+    insta::assert_snapshot!(changes);
+}
+
+/// What every object has.
+fn without_names(object: &Value) -> Value {
+    let mut object = object.as_object().unwrap().clone();
+    for key in ["apiVersion", "kind", "metadata"] {
+        object.remove(key);
+    }
+    Value::Object(object)
+}
+
+/// One line for each leaf that differs. A text of several lines differs by its lines; a checksum only says that it does.
+fn differences(was: &Value, is: &Value, path: &str, into: &mut String) {
+    match (was, is) {
+        (Value::Null, Value::Object(is)) if !is.is_empty() => each(&Map::new(), is, path, into),
+        (Value::Object(was), Value::Object(is)) => each(was, is, path, into),
+        (Value::String(was), Value::String(is)) if was.contains('\n') && was != is => {
+            for (sign, lines, others) in [('-', was, is), ('+', is, was)] {
+                for line in lines.lines().filter(|line| !others.lines().any(|other| other == *line)) {
+                    writeln!(into, "    {path} {sign} {line}").unwrap();
+                }
+            }
+        }
+        (was, is) if was != is && path.contains("checksum/") => writeln!(into, "    {path} is another").unwrap(),
+        (was, is) if was != is && was.is_null() => writeln!(into, "    {path} = {is}").unwrap(),
+        (was, is) if was != is && is.is_null() => writeln!(into, "    {path} is gone").unwrap(),
+        (Value::Array(was), Value::Array(is)) if was != is => {
+            for (sign, items, others) in [('-', was, is), ('+', is, was)] {
+                for item in items.iter().filter(|item| !others.contains(item)) {
+                    writeln!(into, "    {path}[] {sign} {item}").unwrap();
+                }
+            }
+        }
+        (was, is) if was != is => writeln!(into, "    {path} = {is}, not {was}").unwrap(),
+        _ => {}
+    }
+}
+
+fn each(was: &Map<String, Value>, is: &Map<String, Value>, path: &str, into: &mut String) {
+    let keys: BTreeSet<&String> = was.keys().chain(is.keys()).collect();
+    for key in keys {
+        let (was, is) = (was.get(key).unwrap_or(&Value::Null), is.get(key).unwrap_or(&Value::Null));
+        differences(was, is, &format!("{path}.{key}"), into);
+    }
+}
+
+/// Objects find each other, and the agent takes its configuration.
+fn hold(objects: &BTreeMap<String, Value>, values: &str) {
+    let of_kind = |kind: &str| {
+        let prefix = format!("{kind}/");
+        objects.iter().filter(move |(name, _)| name.starts_with(&prefix)).map(|(_, object)| object)
+    };
+    let [deployment] = of_kind("Deployment").collect::<Vec<_>>()[..] else { panic!("{values}: one Deployment") };
+    let pod = &deployment["spec"]["template"];
+    let selects = |selector: &Value, whose: &str| {
+        for (key, value) in selector.as_object().unwrap_or_else(|| panic!("{values}: {whose} selects nothing")) {
+            assert_eq!(&pod["metadata"]["labels"][key], value, "{values}: {whose} does not find the pods by {key}");
+        }
+    };
+    selects(&deployment["spec"]["selector"]["matchLabels"], "the Deployment");
+    for budget in of_kind("PodDisruptionBudget") {
+        selects(&budget["spec"]["selector"]["matchLabels"], "the budget");
+    }
+    for policy in of_kind("NetworkPolicy") {
+        selects(&policy["spec"]["podSelector"]["matchLabels"], "the policy");
+    }
+    let ports: BTreeSet<&str> =
+        pod["spec"]["containers"][0]["ports"].as_array().into_iter().flatten().map(name).collect();
+    for service in of_kind("Service") {
+        if let Some(selector) = service["spec"].get("selector") {
+            selects(selector, "a Service");
+            for port in service["spec"]["ports"].as_array().unwrap() {
+                let target = &port["targetPort"];
+                assert!(
+                    target.as_str().is_none_or(|name| ports.contains(name)),
+                    "{values}: no port {target}: {ports:?}"
+                );
+            }
+        }
+    }
+    let account = pod["spec"]["serviceAccountName"].as_str().unwrap();
+    let given = values.contains("serviceAccount: {create: false");
+    assert_eq!(objects.contains_key(&format!("ServiceAccount/{account}")), !given, "{values}: account {account}");
+    for binding in of_kind("RoleBinding").chain(of_kind("ClusterRoleBinding")) {
+        assert_eq!(binding["subjects"][0]["name"], account, "{values}: a binding of somebody else");
+        let role = format!("{}/{}", binding["roleRef"]["kind"].as_str().unwrap(), name(&binding["roleRef"]));
+        assert!(objects.contains_key(&role), "{values}: there is no {role}");
+    }
+    for volume in pod["spec"]["volumes"].as_array().unwrap() {
+        if let Some(map) = volume["configMap"]["name"].as_str() {
+            assert!(objects.contains_key(&format!("ConfigMap/{map}")), "{values}: there is no ConfigMap {map}");
+        }
+    }
+    for (name, object) in objects {
+        let labels = &object["metadata"]["labels"];
+        assert_eq!(labels["app.kubernetes.io/instance"], "tributary", "{values}: {name} is not labelled");
+    }
+    let text = objects["ConfigMap/tributary"]["data"]["tributary.toml"].as_str().unwrap();
+    // What the Deployment puts into the environment.
+    let with_pod = text.replace("[federation]\n", "[federation]\npod_ips = [\"10.0.0.7\"]\n");
+    Config::from_toml(&with_pod).unwrap_or_else(|error| panic!("{values}: {error}\n{text}"));
+}
+
+fn name(object: &Value) -> &str {
+    object["name"].as_str().unwrap()
+}
