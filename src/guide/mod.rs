@@ -47,3 +47,9 @@ pub mod concepts {}
 
 #[doc = include_str!("security.md")]
 pub mod security {}
+
+#[doc = include_str!("installing.md")]
+pub mod installing {}
+
+#[doc = include_str!("first-burst.md")]
+pub mod first_burst {}

@@ -50,7 +50,7 @@ fn commands() -> Vec<String> {
     section.lines().filter_map(|line| line.strip_prefix("$ ")).map(str::to_owned).collect()
 }
 
-fn repository() -> PathBuf {
+pub(crate) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
@@ -111,6 +111,7 @@ async fn what_helm_installs_bursts_with_no_more_rights_than_it_needs() {
     }
     let used = used(&[east.cluster.audit(), west.cluster.audit()]);
     superfluous(&east.client, &used).await;
+    crate::release::is_upgraded_and_uninstalled(&east.client, &sandbox.kubeconfig()).await;
 }
 
 fn after<'a>(words: &[&'a str], option: &str) -> &'a str {

@@ -26,6 +26,7 @@ mod network;
 mod overflow;
 mod policy;
 mod queue;
+mod release;
 mod rendered;
 mod sdk;
 mod shared;

@@ -56,6 +56,7 @@ fn commands() -> Vec<String> {
     for page in pages().values() {
         commands.extend(lines_of(page, "console"));
         commands.extend(lines_of(page, "console external"));
+        commands.extend(lines_of(page, "console helm"));
     }
     let text = readme();
     let cells = text.lines().filter_map(|line| line.strip_prefix("| `agentctl "));
@@ -92,6 +93,7 @@ fn every_command_is_carried_out_or_marked() {
             assert!(walked || lines.is_empty(), "{page}, {heading}: no walk of tests/walks.txt carries out {lines:#?}");
             carried_out += lines.len();
         }
+        carried_out += lines_of(&text, "console helm").len();
         external.extend(lines_of(&text, "console external").into_iter().map(|line| format!("{page}: {line}")));
     }
     let head = format!("{carried_out} carried out, {} external", external.len());

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, ValidationDirective};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{DynamicObject, GroupVersionKind};
 use kube::{Client, Config, discovery};
@@ -21,6 +21,8 @@ const POLL: Duration = Duration::from_millis(200);
 const LOOKS: u32 = 300;
 /// Ports of the examples; other ones are taken, for they may be in use.
 const PORTS: [u16; 8] = [7946, 7947, 7956, 7957, 8080, 8081, 8090, 8091];
+/// What is done by kubectl.
+const VERBS: [&str; 6] = ["apply", "create", "get", "describe", "patch", "delete"];
 /// Files that pages name.
 const FOLDERS: [&str; 6] = [
     "config/crd",
@@ -149,7 +151,7 @@ impl Walk {
 
     async fn kubectl(&self, words: &[&str]) -> String {
         let client = self.client(context(words)).await;
-        let verb = words.iter().position(|word| ["apply", "create", "get", "describe"].contains(word)).unwrap();
+        let verb = words.iter().position(|word| VERBS.contains(word)).unwrap();
         match words[verb] {
             "apply" => {
                 for object in self.objects(after(words, "-f")) {
@@ -160,6 +162,19 @@ impl Walk {
                 let [_, "namespace", name] = words[verb..] else { panic!("{words:?}") };
                 let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
                 apply(&client, &object).await;
+            }
+            "patch" | "delete" => {
+                let [_, "minicluster", name, ..] = words[verb..] else { panic!("{words:?}") };
+                let objects = Api::<MiniCluster>::namespaced(client, "default");
+                if words[verb] == "delete" {
+                    objects.delete(name, &DeleteParams::default()).await.unwrap();
+                } else {
+                    assert!(words.contains(&"--type=merge"), "{words:?}");
+                    let patch: Value = serde_json::from_str(after(words, "-p").trim_matches('\'')).unwrap();
+                    let strict =
+                        PatchParams { field_validation: Some(ValidationDirective::Strict), ..PatchParams::default() };
+                    objects.patch(name, &strict, &Patch::Merge(patch)).await.unwrap();
+                }
             }
             "describe" => {
                 let [_, "minicluster", name] = words[verb..] else { panic!("{words:?}") };
