@@ -75,12 +75,13 @@ async fn what_helm_installs_bursts_with_no_more_rights_than_it_needs() {
                 let said = agentctl(&sandbox.kubeconfig(), &words[1..]).await;
                 said.unwrap_or_else(|error| panic!("{line}\n{error}\n{}", logs(&installed)));
             }
-            "kubectl" if words.contains(&"apply") => {
-                // Nothing but the lead broker: a NetworkPolicy says so.
-                confine(&installed["west"].client, json!({})).await;
-                kubectl(&installed[after(&words, "--context")].client, &words).await;
+            "kubectl" => {
+                if words.contains(&"apply") {
+                    // Nothing but the lead broker: a NetworkPolicy says so.
+                    confine(&installed["west"].client, json!({})).await;
+                }
+                chart::kubectl(&repository(), &sandbox.kubeconfig(), line).await.unwrap();
             }
-            "kubectl" => kubectl(&installed[after(&words, "--context")].client, &words).await,
             _ => panic!("nobody knows how to do this: {line}"),
         }
     }
@@ -239,15 +240,6 @@ async fn says_where_it_is_reached(installed: &Installed<'_>, context: &str) {
             let host = one.strip_suffix(&format!(":{port}")).unwrap_or_else(|| panic!("{one} has another port"));
             assert!(hosts.contains(host), "{one} is no node: {hosts:?}");
         }
-    }
-}
-
-async fn kubectl(client: &Client, words: &[&str]) {
-    if words.contains(&"apply") {
-        let text = std::fs::read_to_string(repository().join(after(words, "-f"))).unwrap();
-        chart::apply(client, &serde_saphyr::from_str(&text).unwrap()).await.unwrap();
-    } else {
-        assert!(words.contains(&"get"), "nobody knows how to do this: {words:?}");
     }
 }
 

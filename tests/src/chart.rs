@@ -13,7 +13,7 @@ use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt, discovery};
 use serde_json::{Value, json};
-use tributary_sandbox::{Cluster, Group, Options, Process};
+use tributary_sandbox::{Binaries, Cluster, Group, Options, Process};
 
 use crate::agent;
 use crate::federation::SYSTEM;
@@ -42,6 +42,22 @@ pub fn helm(directory: &Path, kubeconfig: Option<&Path>, arguments: &[&str]) -> 
         command.env("KUBECONFIG", kubeconfig);
     }
     command.args(arguments).current_dir(directory).output().context("failed to run helm")
+}
+
+/// Carries out a line of a page, by the kubectl that is built with the control planes. What it prints.
+///
+/// # Errors
+/// What it says against it.
+pub async fn kubectl(directory: &Path, kubeconfig: &Path, line: &str) -> anyhow::Result<String> {
+    let built = Binaries::ensure(&Options::default().report).await?.program("kubectl");
+    // Assets of somebody else may come without it.
+    let program = if built.is_file() { built } else { PathBuf::from("kubectl") };
+    let line = line.replacen("kubectl", &program.display().to_string(), 1);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &line]).current_dir(directory).env("KUBECONFIG", kubeconfig);
+    let output = shell.output().context("failed to run kubectl")?;
+    ensure!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// The objects among rendered templates.

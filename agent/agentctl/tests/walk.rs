@@ -1,5 +1,5 @@
 //! What pages tell their reader to do on clusters one has, carried out as it is written: `agentctl` and the agents are the
-//! programs themselves, `kubectl` is what it would send to the API servers. Which pages: `tests/walks.txt`.
+//! programs themselves, and so is `kubectl`. Which pages: `tests/walks.txt`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,21 +8,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, ValidationDirective};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::core::{DynamicObject, GroupVersionKind};
-use kube::{Client, Config, discovery};
-use serde::Deserialize;
-use serde_json::{Value, json};
-use tributary::api::minicluster::MiniCluster;
+use kube::{Client, Config};
+use tributary_sandbox::{Binaries, Options};
 
 /// How often is looked, and how many times: whatever the README says takes no longer.
 const POLL: Duration = Duration::from_millis(200);
 const LOOKS: u32 = 300;
 /// Ports of the examples; other ones are taken, for they may be in use.
 const PORTS: [u16; 8] = [7946, 7947, 7956, 7957, 8080, 8081, 8090, 8091];
-/// What is done by kubectl.
-const VERBS: [&str; 6] = ["apply", "create", "get", "describe", "patch", "delete"];
 /// Files that pages name.
 const FOLDERS: [&str; 6] = [
     "config/crd",
@@ -84,7 +78,7 @@ impl Walk {
         match words[0] {
             // Both programs are here already.
             "cargo" => String::new(),
-            "kubectl" => self.kubectl(&words).await,
+            "kubectl" => self.kubectl(&line, &words).await,
             "tributary-agent" => {
                 self.agent(&words);
                 String::new()
@@ -149,61 +143,33 @@ impl Walk {
         tributary::config::Config::load(Some(&file)).unwrap().admin.listen
     }
 
-    async fn kubectl(&self, words: &[&str]) -> String {
-        let client = self.client(context(words)).await;
-        let verb = words.iter().position(|word| VERBS.contains(word)).unwrap();
-        match words[verb] {
-            "apply" => {
-                for object in self.objects(after(words, "-f")) {
-                    apply(&client, &object).await;
-                }
-            }
-            "create" => {
-                let [_, "namespace", name] = words[verb..] else { panic!("{words:?}") };
-                let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-                apply(&client, &object).await;
-            }
-            "patch" | "delete" => {
-                let [_, "minicluster", name, ..] = words[verb..] else { panic!("{words:?}") };
-                let objects = Api::<MiniCluster>::namespaced(client, "default");
-                if words[verb] == "delete" {
-                    objects.delete(name, &DeleteParams::default()).await.unwrap();
-                } else {
-                    assert!(words.contains(&"--type=merge"), "{words:?}");
-                    let patch: Value = serde_json::from_str(after(words, "-p").trim_matches('\'')).unwrap();
-                    let strict =
-                        PatchParams { field_validation: Some(ValidationDirective::Strict), ..PatchParams::default() };
-                    objects.patch(name, &strict, &Patch::Merge(patch)).await.unwrap();
-                }
-            }
-            "describe" => {
-                let [_, "minicluster", name] = words[verb..] else { panic!("{words:?}") };
-                Api::<MiniCluster>::namespaced(client, "default").get(name).await.unwrap();
-            }
-            _ => {
-                for kind in words[verb + 1].split(',') {
-                    let group = if kind == "miniclusters" { "flux-framework.org" } else { "tributary.dev" };
-                    let found = discovery::group(&client, group).await.unwrap();
-                    let (resource, _) =
-                        found.recommended_resources().into_iter().find(|(it, _)| it.plural == kind).unwrap();
-                    let objects: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-                    some(kind, &objects).await;
-                }
-            }
+    /// As it is written, by the kubectl that is built with the control planes. Again for a while, as somebody would who sees
+    /// that a kind is not served yet, or that there is nothing to get yet.
+    async fn kubectl(&self, line: &str, words: &[&str]) -> String {
+        let binaries = Binaries::ensure(&Options::default().report).await.unwrap();
+        let program = binaries.program("kubectl");
+        // Assets of somebody else may come without it.
+        let program = if program.is_file() { program } else { PathBuf::from("kubectl") };
+        // Watching has no end.
+        let mut line = line.replacen("kubectl", &program.display().to_string(), 1).replace(" --watch", "");
+        if !words.contains(&"--context") {
+            line.push_str(&format!(" --context {}", context(words)));
         }
-        String::new()
-    }
-
-    /// The objects of a file, or of the files of a folder.
-    fn objects(&self, path: &str) -> Vec<Value> {
-        let path = self.directory.path().join(path);
-        let files = match path.is_dir() {
-            true => fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()).collect(),
-            false => vec![path],
-        };
-        let texts = files.iter().map(|file| fs::read_to_string(file).unwrap());
-        let documents = texts.flat_map(|text| serde_saphyr::from_multiple::<Value>(&text).unwrap());
-        documents.filter(|document| !document.is_null()).collect()
+        let mut output = None;
+        for _ in 0..LOOKS {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &line]).current_dir(self.directory.path()).env("KUBECONFIG", &self.kubeconfig);
+            let last = shell.stdin(Stdio::null()).output().unwrap();
+            // Of several kinds, kubectl says nothing of those that are empty: the wait is for any.
+            let something = !words.contains(&"get") || !last.stdout.is_empty();
+            if last.status.success() && something {
+                return String::from_utf8(last.stdout).unwrap();
+            }
+            output = Some(last);
+            tokio::time::sleep(POLL).await;
+        }
+        let said = output.map(|output| String::from_utf8_lossy(&output.stderr).into_owned());
+        panic!("{line}\n{}", said.unwrap_or_default());
     }
 
     /// A client of a context.
@@ -257,50 +223,4 @@ pub(crate) fn commands_of(walk: &str) -> Vec<(String, String)> {
         }
     }
     commands
-}
-
-/// Waits until there is something to get.
-async fn some(kind: &str, objects: &Api<DynamicObject>) {
-    for _ in 0..LOOKS {
-        if !objects.list(&ListParams::default()).await.unwrap().items.is_empty() {
-            return;
-        }
-        tokio::time::sleep(POLL).await;
-    }
-    panic!("there are no {kind}");
-}
-
-/// Server-side apply; again, as long as the API server does not know the kind yet.
-async fn apply(client: &Client, object: &Value) {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Type {
-        api_version: String,
-        kind: String,
-    }
-    let Type { api_version, kind } = serde_json::from_value(object.clone()).unwrap();
-    let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
-    let kind = GroupVersionKind::gvk(group, version, &kind);
-    let mut refused = None;
-    for _ in 0..LOOKS {
-        let error = match discovery::pinned_kind(client, &kind).await {
-            Ok((resource, capabilities)) => {
-                let namespace = object["metadata"]["namespace"].as_str().unwrap_or("default");
-                let api: Api<DynamicObject> = match capabilities.scope {
-                    discovery::Scope::Cluster => Api::all_with(client.clone(), &resource),
-                    discovery::Scope::Namespaced => Api::namespaced_with(client.clone(), namespace, &resource),
-                };
-                let name = object["metadata"]["name"].as_str().unwrap();
-                let params = PatchParams::apply("kubectl").validation_strict();
-                match api.patch(name, &params, &Patch::Apply(object)).await {
-                    Ok(_) => return,
-                    Err(error) => error,
-                }
-            }
-            Err(error) => error,
-        };
-        refused = Some(error);
-        tokio::time::sleep(POLL).await;
-    }
-    panic!("{kind:?}: {refused:?}");
 }
