@@ -1,9 +1,11 @@
 //! What helm installs, in pods: two replicas on each cluster, their UDP node ports, their rights, and an upgrade under a
 //! running burst.
 
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use futures::FutureExt;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
@@ -22,7 +24,7 @@ use tributary_tests::federation::SYSTEM;
 use tributary_tests::scenario::Place;
 
 use crate::clusters::Network;
-use crate::ground::{clusters, enter, in_lead, pod, ranks_up, skip, until_up};
+use crate::ground::{Ground, clusters, enter, in_lead, pod, ranks_up, skip, until_up};
 
 const RELEASE: &str = "tributary";
 
@@ -122,19 +124,39 @@ async fn what_helm_installs_bursts_fails_over_and_is_upgraded() {
         installed.install().await;
         both.push(installed);
     }
-    let [east, west] = &both[..] else { unreachable!("two clusters") };
     let places = ground.namespace("e2e-installed").await;
-    let [root, provider] = &places;
-    agentctl(&kubeconfig, &["link", &east.access.context, &west.access.context, "--import", "e2e-installed"])
+    let scenario = the_scenario(clusters.network().unwrap(), &ground, &both, &places, (&kubeconfig, directory.path()));
+    // What is installed would be in the way of all other tests: it goes, whatever came of this one.
+    let ended = AssertUnwindSafe(scenario).catch_unwind().await;
+    ground.leave(&places).await;
+    for one in &both {
+        one.uninstall().await;
+    }
+    ground.introduce().await.unwrap();
+    ground.start_agents().await;
+    if let Err(panic) = ended {
+        resume_unwind(panic);
+    }
+}
+
+async fn the_scenario(
+    network: Option<Network>,
+    ground: &Ground,
+    both: &[Installed<'_>],
+    [root, provider]: &[Place; 2],
+    (kubeconfig, directory): (&Path, &Path),
+) {
+    let [east, west] = both else { unreachable!("two clusters") };
+    agentctl(kubeconfig, &["link", &east.access.context, &west.access.context, "--import", "e2e-installed"])
         .await
         .unwrap();
 
     bursts_by_every_way(root, provider, ground.interactive(2), &west.access.name).await;
-    match clusters.network().unwrap() {
+    match network {
         Some(network) => a_cut_is_bridged(root, &network).await,
         None => skip("a cut under the tunnel: nobody says how the network fails"),
     }
-    seen_by_agentctl(&kubeconfig, east, directory.path()).await;
+    seen_by_agentctl(kubeconfig, east, directory).await;
     read_as_v1alpha1(root, "river").await;
     let hosted = provider.hosted().get("river-burst-0").await.unwrap().metadata.uid;
 
@@ -149,7 +171,7 @@ async fn what_helm_installs_bursts_fails_over_and_is_upgraded() {
         })
         .await;
         eventually("the peers are connected", async || {
-            let said = agentctl(&kubeconfig, &["--context", &one.access.context, "peers", "--output", "json"]).await;
+            let said = agentctl(kubeconfig, &["--context", &one.access.context, "peers", "--output", "json"]).await;
             let said: Value = serde_json::from_str(&said.map_err(|error| error.to_string())?).unwrap();
             let states = said["items"].as_array().into_iter().flatten().map(|peer| peer["state"].clone());
             let connected = states.clone().count() == 1 && states.into_iter().all(|state| state == "Connected");
@@ -172,7 +194,7 @@ async fn what_helm_installs_bursts_fails_over_and_is_upgraded() {
     root.burst("river", "river-burst-0", BurstPhase::Ready).await;
     until_up(root, "river", "0-3").await;
     assert_eq!(provider.hosted().get("river-burst-0").await.unwrap().metadata.uid, hosted, "the burst was made anew");
-    let status = agentctl(&kubeconfig, &["--context", &east.access.context, "status"]).await.unwrap();
+    let status = agentctl(kubeconfig, &["--context", &east.access.context, "status"]).await.unwrap();
     assert!(status.contains(&west.access.name) && status.contains("river-burst-0"), "{status}");
 
     // Evicted by the provider's owner, it is said and not forced upon it again.
@@ -182,19 +204,12 @@ async fn what_helm_installs_bursts_fails_over_and_is_upgraded() {
     root.delete("river").await;
     provider.empty("river-burst-0").await;
 
-    joined_by_token(&kubeconfig, east, west).await;
+    joined_by_token(kubeconfig, east, west).await;
     root.create("brook", ground.bursting(1, json!([{"size": 1, "peer": west.access.name}]))).await;
     root.burst("brook", "brook-burst-0", BurstPhase::Ready).await;
     until_up(root, "brook", "0-1").await;
     root.delete("brook").await;
     provider.empty("brook-burst-0").await;
-
-    ground.leave(&places).await;
-    for one in &both {
-        one.uninstall().await;
-    }
-    ground.introduce().await.unwrap();
-    ground.start_agents().await;
 }
 
 fn names(pods: &[Pod]) -> Vec<String> {
@@ -242,7 +257,8 @@ async fn bursts_by_every_way(root: &Place, provider: &Place, mut spec: serde_jso
 /// Of more than the 23 s after which Flux gives up a direct connection: through the tunnel no broker is lost, and no job.
 async fn a_cut_is_bridged(root: &Place, network: &Network) {
     let before = lost(root).await;
-    let job = in_lead(root, "river", "flux submit -N4 sleep 20").await.unwrap();
+    // Its tasks end after the cut: Flux ends a job of which some tasks are done and others not heard of for 30 s.
+    let job = in_lead(root, "river", "flux submit -N4 sleep 75").await.unwrap();
     network.cut();
     tokio::time::sleep(Duration::from_secs(60)).await;
     network.heal();
