@@ -43,6 +43,9 @@ const MATRIX: [&str; 30] = [
     "{commonLabels: {team: hpc}, podLabels: {mesh: none}}",
 ];
 
+/// Of the configuration, so that pods are replaced with it.
+const CHECKSUM: &str = ".annotations.tributary.dev/config";
+
 fn rendered(values: &str) -> BTreeMap<String, Value> {
     let own = values.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or(values);
     objects(&template("tributary", &format!("{{cluster: {{name: east}}, crds: {{enabled: false}}, {own}}}")).unwrap())
@@ -101,9 +104,12 @@ fn differences(was: &Value, is: &Value, path: &str, into: &mut String) {
                 }
             }
         }
-        (was, is) if was != is && path.contains("checksum/") => writeln!(into, "    {path} is another").unwrap(),
+        (was, is) if was != is && path.ends_with(CHECKSUM) => writeln!(into, "    {path} is another").unwrap(),
         (was, is) if was != is && was.is_null() => writeln!(into, "    {path} = {is}").unwrap(),
         (was, is) if was != is && is.is_null() => writeln!(into, "    {path} is gone").unwrap(),
+        (Value::Array(was), Value::Array(is)) if was != is && named(was).is_some() && named(is).is_some() => {
+            each(&named(was).unwrap_or_default(), &named(is).unwrap_or_default(), path, into);
+        }
         (Value::Array(was), Value::Array(is)) if was != is => {
             for (sign, items, others) in [('-', was, is), ('+', is, was)] {
                 for item in items.iter().filter(|item| !others.contains(item)) {
@@ -114,6 +120,11 @@ fn differences(was: &Value, is: &Value, path: &str, into: &mut String) {
         (was, is) if was != is => writeln!(into, "    {path} = {is}, not {was}").unwrap(),
         _ => {}
     }
+}
+
+/// Elements that have names, by them.
+fn named(elements: &[Value]) -> Option<Map<String, Value>> {
+    elements.iter().map(|element| Some((element["name"].as_str()?.to_owned(), element.clone()))).collect()
 }
 
 fn each(was: &Map<String, Value>, is: &Map<String, Value>, path: &str, into: &mut String) {
