@@ -65,7 +65,9 @@ pub struct Given<'a> {
 /// The order is that of the ranks.
 pub fn plan(root: &MiniCluster, existing: &[&Burst], given: Given<'_>) -> Vec<PlanChange> {
     let name = root.metadata.name.as_deref().unwrap_or_default();
-    let declared: Vec<(String, &BurstCluster)> = root.spec.bursts(name).collect();
+    // The other half of a burst that is written by hand repeats what its root declares: those are not its own to place.
+    let is_root = root.spec.flux.lead_broker().is_none();
+    let declared: Vec<(String, &BurstCluster)> = root.spec.bursts(name).filter(|_| is_root).collect();
     let instance = root.status.as_ref().and_then(Instance::of);
     let slots: Vec<Slot> = instance.as_ref().map(|instance| instance.map.bursts().to_vec()).unwrap_or_default();
     let mut changes = Vec::new();
@@ -140,7 +142,7 @@ fn spec(
             credential_digest: instance.credential_digest.clone(),
             credential_secret: instance.credential_secret.clone(),
             flux_version: flux_version(&root.spec).map(|version| version.to_string()),
-            template: BurstTemplate::of(&root.spec).to_json(),
+            template: BurstTemplate::of_slot(&root.spec, cluster).to_json(),
             lease_seconds: seconds(given.times.lease),
             drain_seconds: seconds(given.times.drain),
             ..before.map(|burst| wishes(&burst.spec)).unwrap_or_default()
@@ -299,6 +301,16 @@ spec:
 
     fn given(lead: Option<&LeadAddress>) -> Given<'_> {
         Given { lead, arch: Some("amd64"), times: &TIMES, trace: None }
+    }
+
+    #[test]
+    fn the_other_half_of_a_burst_by_hand_has_no_bursts_of_its_own() {
+        let mut hand = root();
+        hand.spec.flux.bursting.lead_broker.address = Some("203.0.113.7".into());
+        assert_eq!(plan(&hand, &[], given(None)), []);
+        // One that became such a half lets go of what it had.
+        let bursts = applied(&plan(&root(), &[], given(None)));
+        assert!(applied(&again(&hand, &bursts)).iter().all(|burst| burst.spec.release));
     }
 
     fn released(bursts: &mut [Burst]) {
