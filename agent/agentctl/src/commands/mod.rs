@@ -5,6 +5,7 @@ pub mod burst;
 pub mod bursts;
 pub mod check;
 pub mod completion;
+mod configuration;
 pub mod crds;
 #[cfg(feature = "demo")]
 pub mod demo;

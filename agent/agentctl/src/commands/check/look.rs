@@ -7,7 +7,7 @@ use futures::{StreamExt, stream};
 use http_body_util::BodyExt;
 use jiff::Timestamp;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ListParams, PostParams};
 use kube::client::Body;
@@ -16,20 +16,17 @@ use serde::de::DeserializeOwned;
 use tributary::admin::{self, FederationStatus};
 use tributary::api::minicluster::MiniCluster;
 use tributary::clock::{Clock, SystemClock};
-use tributary::config::Config;
 
 use super::rights::{self, Right, Scope};
 use super::{Found, Seen};
 use crate::cli::Target;
-use crate::commands::acquaintance;
+use crate::commands::{acquaintance, configuration};
 use crate::connect::{self, Agent, POD_SELECTOR};
 use crate::error::Result;
 use crate::kubernetes;
 
 /// Groups of our definitions.
 const GROUPS: [&str; 2] = ["flux-framework.org", "tributary.dev"];
-/// Where the chart writes the configuration of agents.
-const CONFIGURATION: &str = "tributary.toml";
 /// Questions about rights at a time.
 const AT_A_TIME: usize = 16;
 
@@ -159,16 +156,7 @@ async fn namespaces(client: &Client) -> Seen<BTreeSet<String>> {
 
 /// Where agents work: of the configuration that their pods mount. Without pods of theirs nothing is known.
 async fn scope(client: &Client, namespace: &str, agents: &[Pod]) -> Seen<Scope> {
-    let volumes = agents.iter().filter_map(|pod| pod.spec.as_ref()?.volumes.as_ref()).flatten();
-    let Some(name) = volumes.filter_map(|volume| Some(volume.config_map.as_ref()?.name.clone())).next() else {
-        return Err("the agents' pods mount no ConfigMap".to_owned());
-    };
-    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let map = api.get(&name).await.map_err(|error| chain(&error))?;
-    let text = map.data.unwrap_or_default().remove(CONFIGURATION);
-    let text = text.ok_or_else(|| format!("ConfigMap {name} has no {CONFIGURATION}"))?;
-    let config = Config::as_written(&text).map_err(|error| chain(&error))?;
-    Ok(Scope::of(&config, namespace))
+    Ok(Scope::of(&configuration::of(client, namespace, agents).await?, namespace))
 }
 
 /// What is needed to read the queues of MiniClusters whose bursts run on demand.

@@ -19,6 +19,8 @@ use tributary::bursting::provider::ledger::{Ledger, SlotKey};
 use tributary::bursting::provider::quota::{self, Ahead};
 use tributary::bursting::root::offer;
 use tributary::bursting::root::place::{self, Claimed, Wish};
+use tributary::bursting::template::Charge;
+use tributary::config::{Config, VolumesConfig};
 use tributary::contract::{DesiredBurst, PeerName, Rejection, RejectionReason};
 use tributary::flux::RankMap;
 use tributary::queue::job;
@@ -36,6 +38,8 @@ use crate::hints;
 pub(super) struct Known {
     /// Name of the cluster that the manifest is applied to.
     pub(super) cluster: Option<String>,
+    /// What the agents there are configured to do.
+    pub(super) configuration: Option<Config>,
     /// Namespace of objects that name none.
     pub(super) namespace: String,
     /// By namespace and name: the MiniCluster that is there, and its Job.
@@ -133,7 +137,7 @@ fn of(declared: &Declared, known: &Known, taking: &mut Taking) -> MiniClusterPla
         let message = format!("{taken} is there already and belongs to something else: rename one of the two");
         plan.problems.push(Problem::new("metadata.name", "NameTaken", message));
     }
-    let rendered = match render(&object, &Context::default()) {
+    let rendered = match render(&object, &context(&object, known)) {
         Ok(rendered) => rendered,
         Err(problems) => {
             let problems = problems.iter().map(|one| Problem::new(&one.field, one.reason, one.message.clone()));
@@ -157,6 +161,10 @@ fn of(declared: &Declared, known: &Known, taking: &mut Taking) -> MiniClusterPla
         }
     }
     plan.notes = rendered.unsupported.iter().map(|field| format!("accepted, but without effect: {field}")).collect();
+    if known.configuration.is_none() && object.spec.made_volumes().next().is_some() {
+        let note = "whether the administrator allows these volumes is not known: an agent may refuse them";
+        plan.notes.push(note.to_owned());
+    }
     plan.rank_map_digest = Some(rendered.rank_map.digest().to_string());
     let own = known.cluster.clone().unwrap_or_else(|| "(here)".to_owned());
     let bursts = sides::bursts(&object, &rendered.rank_map);
@@ -176,6 +184,21 @@ fn of(declared: &Declared, known: &Known, taking: &mut Taking) -> MiniClusterPla
         plan.clusters.push(cluster);
     }
     plan
+}
+
+/// What the agent would render with. Where its configuration is not known, volumes are taken to be allowed.
+fn context(object: &MiniCluster, known: &Known) -> Context {
+    if let Some(config) = &known.configuration {
+        let cluster_domain = config.cluster.dns_domain().to_owned();
+        return Context { cluster_domain, volumes: config.volumes.clone(), ..Context::default() };
+    }
+    let made: Vec<_> = object.spec.made_volumes().map(|(_, volume)| volume).collect();
+    let volumes = VolumesConfig {
+        classes: made.iter().map(|volume| volume.storage_class().to_owned()).collect(),
+        path_prefixes: made.iter().filter_map(|volume| volume.path.clone()).collect(),
+        drivers: made.iter().filter_map(|volume| volume.driver.clone()).collect(),
+    };
+    Context { volumes, ..Context::default() }
 }
 
 /// What becomes of a MiniCluster: made, or what of it is changed.
@@ -342,11 +365,12 @@ fn import_charges(
 ) -> Vec<ChargeRow> {
     let held = ledger.held_by(own, Some(slot));
     let all = |each: u32| desired.max_size.saturating_mul(each);
+    let charge = Charge::of(desired.cores, desired.gpus, &desired.template);
     let limits = [
         ("maxBursts", import.max_bursts, held.bursts, 1),
         ("maxBrokers", import.max_brokers, held.brokers, desired.max_size),
-        ("maxCores", import.max_cores, held.cores, all(desired.cores)),
-        ("maxGpus", import.max_gpus, held.gpus, all(desired.gpus)),
+        ("maxCores", import.max_cores, held.cores, all(charge.cores)),
+        ("maxGpus", import.max_gpus, held.gpus, all(charge.gpus)),
     ];
     let row = |(field, limit, held, needed): (&str, Option<i32>, u32, u32)| {
         let left = u32::try_from(limit?).unwrap_or(0).saturating_sub(held);

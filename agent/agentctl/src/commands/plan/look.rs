@@ -25,7 +25,7 @@ use super::judge::{Existing, Inside, Known};
 use super::manifest::Manifest;
 use super::queue;
 use crate::cli::{self, Target};
-use crate::commands::acquaintance;
+use crate::commands::{acquaintance, configuration};
 use crate::connect::Agent;
 use crate::error::{Failure, Result};
 use crate::kubernetes;
@@ -61,6 +61,10 @@ pub(super) async fn look(target: &Target, plan: &cli::Plan, manifest: &Manifest)
         Ok(Some(card)) => known.cluster = Some(card.cluster),
         Ok(None) => known.unchecked.push("what this cluster is called: no agent has said so yet".to_owned()),
         Err(failure) => known.unchecked.push(format!("what this cluster is called: {}", failure.line())),
+    }
+    match configuration::look(&client, &target.agent_namespace).await {
+        Ok(config) => known.configuration = Some(config),
+        Err(why) => known.unchecked.push(format!("what the agents here are configured to allow: {why}")),
     }
     known.look_here(&client, manifest).await;
     known.look_at_peers(target, &client).await;

@@ -5,6 +5,7 @@ use tributary::api::flux_setup::FluxSetup;
 use tributary::api::peer::ImportPolicy;
 use tributary::bursting::nodes::{Amounts, NodeView};
 use tributary::bursting::peers::PeerView;
+use tributary::config::Config;
 use tributary::contract::{Capacity, PeerState};
 
 use super::judge::{Existing, Inside, Known, plan};
@@ -214,6 +215,47 @@ spec: {containers: [{image: app}]}
     let report = plan(&manifest, &offline);
     assert!(!report.possible);
     insta::assert_snapshot!(text(&report));
+}
+
+#[test]
+fn volumes_are_judged_as_the_agent_there_would() {
+    let manifest = read(
+        "
+apiVersion: flux-framework.org/v1alpha2
+kind: MiniCluster
+metadata: {name: lake, namespace: flux}
+spec: {volumes: {data: {path: /srv/flux/lake, capacity: 5Gi}}, containers: [{image: app, volumes: {data: {path: /data}}}]}
+",
+    );
+    let of = |known: &Known| plan(&manifest, known).mini_clusters.remove(0);
+    let kinds = |plan: &MiniClusterPlan| -> Vec<String> {
+        plan.clusters[0]
+            .objects
+            .iter()
+            .map(|object| object.kind.clone())
+            .filter(|kind| kind.starts_with("Pers"))
+            .collect()
+    };
+    let unknown = of(&known());
+    assert!(unknown.problems.is_empty() && unknown.notes[0].contains("not known"), "{unknown:#?}");
+    assert_eq!(kinds(&unknown), ["PersistentVolumeClaim", "PersistentVolume"]);
+
+    let configured = |text: &str| Known { configuration: Some(Config::from_toml(text).unwrap()), ..known() };
+    let cluster = "[cluster]\nname = \"east\"\n";
+    let none = of(&configured(cluster));
+    assert_eq!(none.problems[0].reason, "VolumeNotAllowed", "{none:#?}");
+    let allowing = format!("{cluster}[volumes]\nclasses = [\"hostpath\"]\npath_prefixes = [\"/srv/flux\"]\n");
+    let allowed = of(&configured(&allowing));
+    assert!(allowed.problems.is_empty() && allowed.notes.is_empty(), "{allowed:#?}");
+}
+
+#[test]
+fn the_other_half_of_a_burst_by_hand_is_planned_without_bursts() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/by-hand/burst.yaml");
+    let manifest = manifest::read(&[path.into()], None).unwrap();
+    let plan = plan(&manifest, &known()).mini_clusters.remove(0);
+    assert_eq!(plan.clusters.len(), 1, "{plan:#?}");
+    assert!(plan.clusters[0].objects.iter().all(|object| object.kind != "Burst"), "{plan:#?}");
 }
 
 #[test]
