@@ -15,27 +15,52 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::api::minicluster::{
-    Container, ContainerVolume, FluxContainer, FluxScheduler, FluxSpec, LoggingSpec, MiniClusterSpec, PodSpec,
-    ResourceList, ResourceRequirements,
+    BurstCluster, Container, ContainerVolume, FluxContainer, FluxScheduler, FluxSpec, LoggingSpec, MiniClusterSpec,
+    PodSpec, ResourceList, ResourceRequirements,
 };
 use crate::api::schema::is_default;
 use crate::render::quantity::milli;
+use crate::render::rank_map;
 
 /// Most bytes of a template as JSON: a Burst, a HostedBurst and a control frame have to hold it.
 pub const TEMPLATE_LIMIT: usize = 256 * 1024;
 
-/// Thousandths of a core that one broker counts for on a node, by the cores of its slot and its template.
-///
-/// A rank map has no parts of a core: a broker has one at least. If its containers ask for CPU, and for less than that one
-/// core together, they have said what they take of a node, and Kubernetes counts no more either.
-pub fn milli_cores(cores: u32, template: &Value) -> u32 {
-    let containers = template.get("containers").and_then(Value::as_array).into_iter().flatten();
-    let asked = containers.filter_map(|container| {
-        let resources: ResourceRequirements = serde_json::from_value(container.get("resources")?.clone()).ok()?;
-        milli(&resources.effective_request("cpu")?.to_string())
-    });
-    let asked = u32::try_from(asked.fold(0, i128::saturating_add)).unwrap_or(u32::MAX);
-    if cores == 1 && (1..1000).contains(&asked) { asked } else { cores.saturating_mul(1000) }
+/// What one broker counts for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Charge {
+    /// Cores, as quotas count them.
+    pub cores: u32,
+    /// Thousandths of a core, as nodes count them.
+    pub milli_cores: u32,
+    /// GPUs.
+    pub gpus: u32,
+}
+
+impl Charge {
+    /// By the cores and GPUs of its slot, which Flux counts on, and by what the containers of its template ask Kubernetes
+    /// for: whichever is more. A slot that says less than its pods take gets nothing for less.
+    ///
+    /// A rank map has no parts of a core: a broker has one at least. If its containers ask for CPU, and for less than that
+    /// one core together, they have said what they take of a node, and Kubernetes counts no more either.
+    pub fn of(cores: u32, gpus: u32, template: &Value) -> Self {
+        let containers = template.get("containers").and_then(Value::as_array).into_iter().flatten();
+        let resources = containers.filter_map(|container| {
+            serde_json::from_value::<ResourceRequirements>(container.get("resources")?.clone()).ok()
+        });
+        let (mut asked, mut devices) = (0_i128, 0_u32);
+        for resources in resources {
+            let cpu = resources.effective_request("cpu").and_then(|cpu| milli(&cpu.to_string()));
+            asked = asked.saturating_add(cpu.unwrap_or(0));
+            devices = devices.saturating_add(rank_map::gpus(&resources));
+        }
+        let asked = u32::try_from(asked).unwrap_or(if asked < 0 { 0 } else { u32::MAX });
+        let declared = cores.saturating_mul(1000);
+        Self {
+            cores: cores.max(asked.div_ceil(1000)),
+            milli_cores: if cores == 1 && (1..1000).contains(&asked) { asked } else { declared.max(asked) },
+            gpus: gpus.max(devices),
+        }
+    }
 }
 
 /// The parts of the root's spec that its bursts are made of.
@@ -203,6 +228,16 @@ impl BurstTemplate {
             share_process_namespace: root.share_process_namespace,
             lead: None,
         }
+    }
+
+    /// The template of one slot of a root: the root's, with the resources that are the slot's own.
+    pub fn of_slot(root: &MiniClusterSpec, slot: Option<&BurstCluster>) -> Self {
+        let mut template = Self::of(root);
+        let runner = root.runner().ok().and_then(|runner| template.containers.get_mut(runner.index));
+        if let (Some(runner), Some(slot)) = (runner, slot) {
+            runner.resources = slot.resources.over(&runner.resources);
+        }
+        template
     }
 
     /// The template of a whole instance.
@@ -376,6 +411,52 @@ archive: {path: /a}
     #[test]
     fn only_what_is_listed_travels() {
         insta::assert_json_snapshot!(BurstTemplate::of(&root()).to_json());
+    }
+
+    #[test]
+    fn a_slot_has_resources_of_its_own() {
+        let root: MiniClusterSpec = serde_json::from_value(json!({
+            "containers": [
+                {"image": "beside", "resources": {"limits": {"memory": "1Gi"}}},
+                {"image": "app", "runFlux": true,
+                    "resources": {"requests": {"cpu": 2, "memory": "4Gi", "amd.com/gpu": 1}, "limits": {"amd.com/gpu": 1}}},
+            ],
+            "flux": {"bursting": {"clusters": [
+                {"resources": {"limits": {"nvidia.com/gpu": 4, "memory": "64Gi", "amd.com/gpu": "0"}}},
+                {},
+            ]}},
+        }))
+        .unwrap();
+        let [gpus, plain] = &root.flux.bursting.clusters[..] else { panic!() };
+        let template = BurstTemplate::of_slot(&root, Some(gpus)).to_json();
+        assert_eq!(template["containers"][0]["resources"], json!({"limits": {"memory": "1Gi"}}), "it runs no Flux");
+        assert_eq!(
+            template["containers"][1]["resources"],
+            json!({"requests": {"cpu": 2}, "limits": {"memory": "64Gi", "nvidia.com/gpu": 4}})
+        );
+        assert_eq!(Charge::of(2, 4, &template), Charge { cores: 2, milli_cores: 2000, gpus: 4 });
+        let same = BurstTemplate::of(&root);
+        assert_eq!(
+            [BurstTemplate::of_slot(&root, Some(plain)), BurstTemplate::of_slot(&root, None)],
+            [same.clone(), same]
+        );
+    }
+
+    #[test]
+    fn a_broker_counts_for_what_its_pods_take() {
+        let asking = |cpu: &str| json!({"containers": [{"resources": {"requests": {"cpu": cpu}}}, {"resources": {"limits": {"cpu": "100m"}}}]});
+        for (cores, cpu, expected) in [
+            (1, "50m", (1, 150)),
+            (1, "900m", (1, 1000)),
+            (2, "50m", (2, 2000)),
+            (1, "3", (4, 3100)),
+            (1, "-4", (1, 1000)),
+        ] {
+            let charge = Charge::of(cores, 0, &asking(cpu));
+            assert_eq!((charge.cores, charge.milli_cores), expected, "{cores} {cpu}");
+        }
+        assert_eq!(Charge::of(1, 0, &json!({"containers": [{}]})), Charge { cores: 1, milli_cores: 1000, gpus: 0 });
+        assert_eq!(Charge::of(1, 0, &asking("99999999999")).cores, u32::MAX.div_ceil(1000));
     }
 
     #[test]

@@ -79,8 +79,9 @@ fn root_slot(name: &str, size: i32, own: Resources, spec: &MiniClusterSpec, burs
 fn cluster_slots(root: &str, root_size: i32, own: Resources, spec: &MiniClusterSpec) -> Result<Declared, Problems> {
     let parent = topology(spec)?.parent_of_bursts(root);
     let slot = |(position, (name, cluster)): (usize, (String, &BurstCluster))| {
-        let cores = cluster.cores.map_or(own.cores, count);
-        let gpus = cluster.gpus.map_or(own.gpus, count);
+        let theirs = own.of_slot(spec, cluster);
+        let cores = cluster.cores.map_or(theirs.cores, count);
+        let gpus = cluster.gpus.map_or(theirs.gpus, count);
         let mut slot =
             Slot::burst(name, count(cluster.max_size(root_size)), parent.clone()).with_resources(cores, gpus);
         slot.properties.extend(cluster.properties.iter().cloned());
@@ -114,11 +115,23 @@ impl Resources {
         let runner = spec.runner().ok().map(|runner| runner.container);
         Self { cores: runner.map_or(1, cores), gpus: runner.map_or(0, |runner| gpus(&runner.resources)) }
     }
+
+    /// The same for brokers of a slot, as far as its resources are its own.
+    fn of_slot(self, spec: &MiniClusterSpec, cluster: &BurstCluster) -> Self {
+        let Ok(runner) = spec.runner() else { return self };
+        let resources = cluster.resources.over(&runner.container.resources);
+        // Cores that are written for the container are the root's own, where a slot has another number of them.
+        let cores = cluster.resources.names("cpu").then(|| requested_cores(&resources).unwrap_or(1).max(1));
+        Self { cores: cores.unwrap_or(self.cores), gpus: gpus(&resources) }
+    }
 }
 
 fn cores(runner: &Container) -> u32 {
-    let requested = || runner.resources.effective_request("cpu").and_then(|cpu| quantity::whole(&cpu.to_string()));
-    runner.cores.map(count).or_else(requested).unwrap_or(1).max(1)
+    runner.cores.map(count).or_else(|| requested_cores(&runner.resources)).unwrap_or(1).max(1)
+}
+
+fn requested_cores(resources: &ResourceRequirements) -> Option<u32> {
+    resources.effective_request("cpu").and_then(|cpu| quantity::whole(&cpu.to_string()))
 }
 
 /// GPUs of any kind that a container asks for.
@@ -205,6 +218,27 @@ mod tests {
              slot lake-burst-0 max-size=4 cores=4 gpus=0 parent=lake properties=burst-lake-burst-0\n\
              slot gpus max-size=3 cores=8 gpus=1 parent=lake properties=burst-gpus,cluster-west\n\
              slot lake-burst-2 max-size=1 cores=4 gpus=0 parent=lake properties=burst-lake-burst-2\n"
+        );
+    }
+
+    #[test]
+    fn resources_of_a_slot_take_the_place_of_the_roots() {
+        let spec = "
+  containers: [{cores: 2, resources: {requests: {cpu: 4, amd.com/gpu: 1}, limits: {cpu: 4, memory: 8Gi, amd.com/gpu: 1}}}]
+  flux:
+    bursting:
+      clusters:
+      - {name: a, resources: {limits: {nvidia.com/gpu: 4}}}
+      - {name: b, resources: {requests: {cpu: 16, amd.com/gpu: 0}}}
+      - {name: c, cores: 3, gpus: 0, resources: {limits: {cpu: 8, memory: 1Gi}}}
+";
+        assert_eq!(
+            text(spec),
+            "rank-map/1\n\
+             slot lake max-size=1 cores=2 gpus=1 properties=root-lake\n\
+             slot a max-size=1 cores=2 gpus=5 parent=lake properties=burst-a\n\
+             slot b max-size=1 cores=16 gpus=0 parent=lake properties=burst-b\n\
+             slot c max-size=1 cores=3 gpus=0 parent=lake properties=burst-c\n"
         );
     }
 

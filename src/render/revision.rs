@@ -1,10 +1,12 @@
 //! What of a spec would change a running incarnation, and therefore waits for the next one.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 
 use super::boot::{Boot, digest_of};
 use super::scripts::RESTFUL_FILE;
-use crate::api::minicluster::{MiniCluster, MiniClusterSpec};
+use crate::api::minicluster::{BurstCluster, MiniCluster, MiniClusterSpec};
 use crate::flux::{RankMap, Slot};
 
 /// Fields that never need a restart: the controller follows them at once.
@@ -39,6 +41,7 @@ pub fn differences(frozen: &Boot, new: &Boot) -> Vec<String> {
         && frozen.rank_map == new.rank_map
         && in_secret(frozen) == in_secret(new)
         && made_volumes(&frozen.spec) == made_volumes(&new.spec)
+        && slot_resources(frozen, new).is_empty()
     {
         return Vec::new();
     }
@@ -58,7 +61,26 @@ pub fn differences(frozen: &Boot, new: &Boot) -> Vec<String> {
             || (path.starts_with("spec.volumes.") && path.ends_with(".delete"))
             || is_port(path))
     });
+    for path in slot_resources(frozen, new) {
+        if !paths.iter().any(|known| is_at_or_below(known, &path)) {
+            paths.push(path);
+        }
+    }
     paths
+}
+
+/// Slots whose brokers would have other resources: their peers got a template with the incarnation. A slot that came or went
+/// is another matter.
+fn slot_resources(frozen: &Boot, new: &Boot) -> Vec<String> {
+    let read = |boot: &Boot| serde_json::from_value::<MiniClusterSpec>(boot.spec.clone()).unwrap_or_default();
+    let (frozen, new) = (read(frozen), read(new));
+    // Names that are not written follow from the root's, which both have, and the position.
+    let before: BTreeMap<_, _> = frozen.bursts("").map(|(name, cluster)| (name, &cluster.resources)).collect();
+    let changed = |(position, (name, cluster)): (usize, (String, &BurstCluster))| {
+        let differs = before.get(&name).is_some_and(|resources| **resources != cluster.resources);
+        differs.then(|| format!("spec.flux.bursting.clusters[{position}].resources"))
+    };
+    new.bursts("").enumerate().filter_map(changed).collect()
 }
 
 /// The spec of a running instance as the objects beside its Job follow it: that which it was started with, and of the present
@@ -280,6 +302,12 @@ mod tests {
             (("maxSize: 4", "maxSize: 5"), "spec.maxSize"),
             (("size: 1}", "size: 2}"), "spec.flux.bursting.clusters[1].size"),
             (("size: 1}", "size: 1, cores: 2}"), "spec.flux.bursting.clusters[1].cores"),
+            // The rank map is the same.
+            (("size: 1}", "size: 1, resources: {limits: {memory: 1Gi}}}"), "spec.flux.bursting.clusters[1].resources"),
+            (
+                ("size: 1}", "size: 1, resources: {limits: {nvidia.com/gpu: 1}}}"),
+                "spec.flux.bursting.clusters[1].resources.limits.nvidia.com/gpu",
+            ),
             (("size: 1}", "size: 1, peer: west}"), "spec.flux.bursting.clusters[1].peer"),
             (("size: 1}]", "size: 1}, {name: d}]"), "spec.flux.bursting.clusters"),
         ] {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::quantity::{ResourceList, ResourceRequirements};
 use super::wait::BurstWait;
 use crate::api::budget::BurstBudget;
 use crate::api::duration;
@@ -131,6 +132,12 @@ pub struct BurstCluster {
     #[schemars(range(min = 0))]
     pub gpus: Option<i32>,
 
+    /// Resources of the container that runs Flux, where this burst's differ from the root's: GPUs, more memory. A resource
+    /// that is named here, in `requests` or in `limits`, is as it is written here and not at all as the root has it; with 0
+    /// there is none of it. What Flux counts on follows, unless `cores` and `gpus` say something else.
+    #[serde(skip_serializing_if = "is_default")]
+    pub resources: SlotResources,
+
     /// Flux properties of these brokers, for `flux run --requires=…`, besides `burst-<name>`, which they always have.
     #[serde(skip_serializing_if = "is_default")]
     pub properties: Vec<String>,
@@ -154,6 +161,40 @@ pub struct BurstCluster {
     /// many nodes as there are brokers. Nothing of the images is run for that. The peer's policy may decline.
     #[serde(skip_serializing_if = "is_default")]
     pub warm: bool,
+}
+
+/// What brokers of one burst have otherwise than the root's.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct SlotResources {
+    /// The most the container may use, by resource name.
+    #[serde(skip_serializing_if = "is_default")]
+    pub limits: ResourceList,
+
+    /// What the scheduler must set aside for it, by resource name.
+    #[serde(skip_serializing_if = "is_default")]
+    pub requests: ResourceList,
+}
+
+impl SlotResources {
+    /// Whether it says anything of a resource.
+    pub fn names(&self, resource: &str) -> bool {
+        self.limits.contains_key(resource) || self.requests.contains_key(resource)
+    }
+
+    /// These resources in place of the root's.
+    pub fn over(&self, root: &ResourceRequirements) -> ResourceRequirements {
+        let merge = |theirs: &ResourceList, ours: &ResourceList| {
+            let kept = theirs.iter().filter(|(name, _)| !self.names(name));
+            let written = ours.iter().filter(|(_, amount)| !amount.is_zero());
+            kept.chain(written).map(|(name, amount)| (name.clone(), amount.clone())).collect()
+        };
+        ResourceRequirements {
+            claims: root.claims.clone(),
+            limits: merge(&root.limits, &self.limits),
+            requests: merge(&root.requests, &self.requests),
+        }
+    }
 }
 
 /// Whether brokers of a burst run all the time.

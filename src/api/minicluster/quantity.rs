@@ -28,6 +28,19 @@ impl fmt::Display for Amount {
     }
 }
 
+impl Amount {
+    /// Whether it is nothing, in whatever unit.
+    pub fn is_zero(&self) -> bool {
+        match self {
+            Self::Integer(value) => *value == 0,
+            Self::Text(value) => {
+                let number = value.split(|c: char| !c.is_ascii_digit() && c != '.').next().unwrap_or_default();
+                number.contains('0') && number.bytes().all(|byte| b"0.".contains(&byte))
+            }
+        }
+    }
+}
+
 impl From<&Amount> for k8s_openapi::apimachinery::pkg::api::resource::Quantity {
     fn from(amount: &Amount) -> Self {
         Self(amount.to_string())

@@ -14,7 +14,7 @@ use crate::api::names;
 use crate::api::peer::ImportPolicy;
 use crate::bursting::nodes::{self, Amounts, NodeChoice, NodeView, PodView};
 use crate::bursting::preflight::facts;
-use crate::bursting::template::{BurstTemplate, PodTemplate, milli_cores};
+use crate::bursting::template::{BurstTemplate, Charge, PodTemplate};
 use crate::contract::{DesiredBurst, PeerName, Rejection, RejectionReason};
 use crate::flux::{FluxVersion, RankMap};
 
@@ -161,10 +161,11 @@ fn quotas(peer: &PeerName, desired: &DesiredBurst, policy: &ImportPolicy, facts:
         return Err(Rejection::new(TooManyBursts, message));
     }
     let of_all = |each: u32| desired.max_size.saturating_mul(each);
+    let charge = Charge::of(desired.cores, desired.gpus, &desired.template);
     let quotas = [
         (TooManyBrokers, "brokers", "maxBrokers", policy.max_brokers, held.brokers, desired.max_size),
-        (TooManyCores, "cores", "maxCores", policy.max_cores, held.cores, of_all(desired.cores)),
-        (TooManyGpus, "GPUs", "maxGpus", policy.max_gpus, held.gpus, of_all(desired.gpus)),
+        (TooManyCores, "cores", "maxCores", policy.max_cores, held.cores, of_all(charge.cores)),
+        (TooManyGpus, "GPUs", "maxGpus", policy.max_gpus, held.gpus, of_all(charge.gpus)),
     ];
     for (reason, what, field, written, held, more) in quotas {
         if let Some(limit) = limit(written).filter(|limit| held.saturating_add(more) > *limit) {
@@ -255,19 +256,20 @@ fn room(desired: &DesiredBurst, pod: &PodTemplate, facts: &Facts<'_>) -> Result<
         let of_job = |pod: &&PodView| pod.namespace == *namespace && pod.job.as_ref() == Some(slot);
         let bound = facts.pods.iter().filter(of_job).filter(|pod| pod.node.is_some() && !pod.finished).count();
         let pending = entry.size.saturating_sub(u32::try_from(bound).unwrap_or(u32::MAX));
-        nodes::take(&mut free, Amounts::part(entry.milli_cores, entry.gpus), pending);
+        nodes::take(&mut free, Amounts::part(entry.charge.milli_cores, entry.charge.gpus), pending);
     }
-    let fits = nodes::fits(&free, Amounts::part(milli_cores(desired.cores, &desired.template), desired.gpus));
+    let charge = Charge::of(desired.cores, desired.gpus, &desired.template);
+    let fits = nodes::fits(&free, Amounts::part(charge.milli_cores, charge.gpus));
     if fits >= desired.size {
         return Ok(());
     }
     let largest = free.values().map(|node| node.milli_cores / 1000).max().unwrap_or(0).max(0);
-    let gpus = if desired.gpus > 0 { format!(" and {} GPUs", desired.gpus) } else { String::new() };
+    let gpus = if charge.gpus > 0 { format!(" and {} GPUs", charge.gpus) } else { String::new() };
     let message = format!(
         "{} brokers with {} cores{gpus} each are wanted and {fits} fit on {} nodes, of which the largest has {largest} \
          free cores",
         desired.size,
-        desired.cores,
+        charge.cores,
         free.len()
     );
     Err(Rejection::new(RejectionReason::NotEnoughCores, message))

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::hosted_burst::HostedBurst;
 use crate::bursting::nodes::{Amounts, Brokers};
-use crate::bursting::template::milli_cores;
+use crate::bursting::template::Charge;
 use crate::contract::{DesiredBurst, PeerName};
 
 /// Namespace and slot: one hosted burst at a time has a name.
@@ -22,12 +22,8 @@ pub struct Entry {
     pub size: u32,
     /// Brokers that count against `import.maxBrokers`.
     pub max_size: u32,
-    /// Cores per broker, as quotas count them.
-    pub cores: u32,
-    /// Thousandths of a core per broker, as nodes count them.
-    pub milli_cores: u32,
-    /// GPUs per broker.
-    pub gpus: u32,
+    /// What each broker counts for.
+    pub charge: Charge,
 }
 
 /// What a peer holds, as its quotas count it: every burst with all the brokers it may grow to.
@@ -67,14 +63,8 @@ impl Ledger {
 
     /// Promises room to an offer that was admitted.
     pub fn reserve(&mut self, key: &SlotKey, peer: &PeerName, desired: &DesiredBurst) {
-        let entry = Entry {
-            peer: peer.clone(),
-            size: desired.size,
-            max_size: desired.max_size,
-            cores: desired.cores,
-            milli_cores: milli_cores(desired.cores, &desired.template),
-            gpus: desired.gpus,
-        };
+        let charge = Charge::of(desired.cores, desired.gpus, &desired.template);
+        let entry = Entry { peer: peer.clone(), size: desired.size, max_size: desired.max_size, charge };
         self.reserved.insert(key.clone(), entry);
     }
 
@@ -89,14 +79,16 @@ impl Ledger {
         of_peer.fold(Held::default(), |held, (_, entry)| Held {
             bursts: held.bursts.saturating_add(1),
             brokers: held.brokers.saturating_add(entry.max_size),
-            cores: held.cores.saturating_add(entry.max_size.saturating_mul(entry.cores)),
-            gpus: held.gpus.saturating_add(entry.max_size.saturating_mul(entry.gpus)),
+            cores: held.cores.saturating_add(entry.max_size.saturating_mul(entry.charge.cores)),
+            gpus: held.gpus.saturating_add(entry.max_size.saturating_mul(entry.charge.gpus)),
         })
     }
 
     /// For each hosted Job: what each of its brokers counts for.
     pub fn brokers(&self) -> Brokers {
-        self.entries().map(|(key, entry)| (key.clone(), Amounts::part(entry.milli_cores, entry.gpus))).collect()
+        self.entries()
+            .map(|(key, entry)| (key.clone(), Amounts::part(entry.charge.milli_cores, entry.charge.gpus)))
+            .collect()
     }
 
     /// All promises, reservations included.
@@ -109,14 +101,8 @@ impl Ledger {
 impl Entry {
     fn of(hosted: &HostedBurst) -> Self {
         let spec = &hosted.spec;
-        Self {
-            peer: spec.peer.as_str().into(),
-            size: spec.size,
-            max_size: spec.max_size,
-            cores: spec.cores,
-            milli_cores: milli_cores(spec.cores, &spec.template),
-            gpus: spec.gpus,
-        }
+        let charge = Charge::of(spec.cores, spec.gpus, &spec.template);
+        Self { peer: spec.peer.as_str().into(), size: spec.size, max_size: spec.max_size, charge }
     }
 }
 

@@ -151,7 +151,7 @@ impl Provider {
             let made = pods.iter().filter(|pod| pod.namespace == key.0 && pod.job.as_ref() == Some(slot)).count();
             let pending = entry.size.saturating_sub(u32::try_from(made).unwrap_or(u32::MAX));
             ahead.pods = ahead.pods.saturating_add(pending);
-            ahead.cores = ahead.cores.saturating_add(pending.saturating_mul(entry.cores));
+            ahead.cores = ahead.cores.saturating_add(pending.saturating_mul(entry.charge.cores));
         }
         Ok(quota::exceeded(&quotas, template.spec.as_ref().unwrap_or(&PodSpec::default()), brokers, ahead))
     }

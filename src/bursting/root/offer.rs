@@ -10,7 +10,7 @@ use crate::api::burst::{Burst, BurstRefusal, BurstSpec};
 use crate::api::labels;
 use crate::bursting::peers::PeerView;
 use crate::bursting::spans;
-use crate::bursting::template::milli_cores;
+use crate::bursting::template::Charge;
 use crate::contract::{DesiredBurst, PeerName, RejectionReason, RootIdentity};
 
 /// The peers that a Burst is offered to.
@@ -102,13 +102,14 @@ pub fn desired(burst: &Burst) -> DesiredBurst {
 /// What placement needs to know of a Burst.
 pub fn wish(burst: &Burst) -> Wish {
     let spec = &burst.spec;
+    let charge = Charge::of(spec.cores, spec.gpus, &spec.template);
     Wish {
         namespace: burst.metadata.namespace.clone().unwrap_or_default(),
         size: spec.size,
         max_size: spec.max_size,
-        cores: spec.cores,
-        milli_cores: milli_cores(spec.cores, &spec.template),
-        gpus: spec.gpus,
+        cores: charge.cores,
+        milli_cores: charge.milli_cores,
+        gpus: charge.gpus,
         // Admission counts it.
         memory_mib: 0,
         peers: spec.peers.iter().map(|name| name.as_str().into()).collect(),

@@ -252,6 +252,36 @@ fn quotas_count_each_peers_own_bursts() {
     assert_eq!(world.admit(&offer()).unwrap_err().reason, RejectionReason::TooManyGpus, "what is there counts");
 }
 
+/// The slot says what Flux counts on, the template what Kubernetes has to give: who says less than it takes evades nothing.
+#[test]
+fn quotas_count_what_pods_ask_for_where_the_slot_says_less() {
+    let mut world = world();
+    for node in world.nodes.values_mut() {
+        node.allocatable.milli_cores = 64_000;
+    }
+    let asking = |resources: serde_json::Value| DesiredBurst {
+        template: json!({"containers": [{"image": "app", "resources": resources}, {"image": "beside", "resources": {"requests": {"cpu": 1}}}]}),
+        ..offer()
+    };
+    let (brokers, cores) = (offer().max_size, offer().cores);
+    let of = |each: u32| i32::try_from(brokers * each).unwrap();
+    world.import.as_mut().unwrap().max_cores = Some(of(cores));
+    assert!(world.admit(&offer()).is_ok());
+    let greedy = asking(json!({"requests": {"cpu": format!("{cores}")}}));
+    assert_eq!(world.admit(&greedy).unwrap_err().reason, RejectionReason::TooManyCores, "the other container counts");
+    world.import.as_mut().unwrap().max_cores = Some(of(cores + 1));
+    assert!(world.admit(&greedy).is_ok());
+    world.ledger.reserve(&("flux".into(), "other".into()), &EAST.into(), &greedy);
+    world.import.as_mut().unwrap().max_cores = Some(of(2 * cores + 1));
+    let refused = world.admit(&greedy).unwrap_err();
+    assert_eq!(refused.reason, RejectionReason::TooManyCores, "what is there counts by what it asks for, too");
+
+    let devices = asking(json!({"limits": {"nvidia.com/gpu": 2}}));
+    let import = world.import.as_mut().unwrap();
+    (import.max_cores, import.max_gpus) = (None, Some(of(2) - 1));
+    assert_eq!(world.admit(&devices).unwrap_err().reason, RejectionReason::TooManyGpus);
+}
+
 #[test]
 fn what_the_policy_imposes_is_in_the_pods_and_decides_where_there_is_room() {
     let mut world = world();
