@@ -23,6 +23,7 @@ mod exit_codes;
 mod ground;
 mod installed;
 mod network;
+mod sent;
 
 /// Not a test: see `tributary_tests::agentctl`.
 #[test]
