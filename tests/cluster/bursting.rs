@@ -52,6 +52,17 @@ async fn lead_of(root: &Place, name: &str) -> LeadEndpoint {
     LeadEndpoint { address, port: u16::try_from(port).unwrap() }
 }
 
+/// GPUs that each pod of a Job asks for.
+async fn devices(place: &Place, job: &str) -> Vec<u32> {
+    let pods = place.pods().list(&ListParams::default().labels(&format!("job-name={job}"))).await.unwrap();
+    let asked = |pod: &Pod| {
+        let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+        let limits = containers.filter_map(|container| container.resources.as_ref()?.limits.as_ref());
+        limits.filter_map(|limits| limits.get("nvidia.com/gpu")?.0.parse::<u32>().ok()).sum()
+    };
+    pods.items.iter().map(asked).collect()
+}
+
 /// The Job for that was taken, and is gone with its pods.
 async fn images_were_pulled_ahead(provider: &Place, slot: &str) {
     eventually(format!("images of {slot} were pulled ahead"), async || {
@@ -123,7 +134,10 @@ async fn one_trace(root: &Place) {
 async fn bursts_on_named_peers_are_one_instance() {
     let federation = together().await;
     let [east, west, north] = places(&federation, "by-name").await;
-    let clusters = json!([{"size": 3, "peer": "west", "cores": 4, "gpus": 1, "warm": true}, {"size": 2, "peer": "north", "cores": 16}]);
+    let clusters = json!([
+        {"size": 3, "peer": "west", "resources": {"limits": {"cpu": 4, "nvidia.com/gpu": 1}}, "warm": true},
+        {"size": 2, "peer": "north", "cores": 16},
+    ]);
     let plan = asking::plan(&federation, "by-name", "river", &bursting(4, clusters.clone())).await;
     east.create("river", bursting(4, clusters)).await;
     east.burst("river", "river-burst-0", BurstPhase::Ready).await;
@@ -132,6 +146,8 @@ async fn bursts_on_named_peers_are_one_instance() {
     assert_wired(&east, "river", &north, "river-burst-1").await;
     assert!(west.left("river-burst-1").await.unwrap().is_empty());
     images_were_pulled_ahead(&west, "river-burst-0").await;
+    assert_eq!(devices(&west, "river-burst-0").await, [1; 3], "the slot has resources of its own");
+    assert_eq!((devices(&east, "river").await, devices(&north, "river-burst-1").await), (vec![0; 4], vec![0; 2]));
     eventually("the root's status shows both", async || {
         let status = east.status("river").await?;
         let ranks: Vec<&str> = status.bursts.iter().map(|burst| burst.ranks.as_str()).collect();
