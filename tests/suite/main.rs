@@ -5,6 +5,7 @@ mod chart_matrix;
 mod charts;
 mod commands;
 mod corpus;
+mod diagrams;
 mod edges;
 mod failures;
 mod fields;

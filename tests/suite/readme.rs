@@ -30,7 +30,7 @@ fn readme() -> String {
 }
 
 /// The pages for people: the front page, the guide, and one for each example.
-fn pages() -> BTreeMap<PathBuf, String> {
+pub(crate) fn pages() -> BTreeMap<PathBuf, String> {
     let guide = fs::read_dir(root().join("src/guide")).unwrap().map(|entry| entry.unwrap().path());
     let pages = guide
         .chain(example_files().unwrap())
