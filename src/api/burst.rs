@@ -96,6 +96,11 @@ pub struct BurstSpec {
     /// Let the peer pull the images as soon as it accepts the burst.
     #[serde(skip_serializing_if = "is_default")]
     pub warm: bool,
+    /// Peers whose owners threw the same FluxJob out before, when it was another Burst. It is not offered to them until the
+    /// FluxJob, their ClusterPeer or an explicit retry changes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["peer"]))]
+    pub evictions: Vec<BurstRefusal>,
     /// Release the burst and place it nowhere: the root finished, failed, was suspended, or dropped the slot.
     pub release: bool,
 }

@@ -7,6 +7,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::burst::BurstRefusal;
 use super::minicluster::Amount;
 use super::schema::is_default;
 
@@ -217,6 +218,14 @@ pub struct JobReturn {
     pub again: Option<Time>,
     /// Why it came back.
     pub why: String,
+    /// Peers whose owners threw it out. It is not sent to them again until what is sent, their ClusterPeer, or the annotation
+    /// `tributary.dev/retry` of this FluxJob changes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["peer"]))]
+    pub evictions: Vec<BurstRefusal>,
+    /// The annotation `tributary.dev/retry` of its last Burst, if that had one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry: Option<String>,
 }
 
 /// Where a FluxJob is.

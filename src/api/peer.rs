@@ -103,7 +103,8 @@ pub struct ImportPolicy {
     #[schemars(range(min = 0))]
     pub max_gpus: Option<i32>,
     /// Seconds a burst may be here. Then it is drained and ends as an eviction: it does not come back until its root's spec,
-    /// this policy or an explicit retry changes something. Unset: no limit.
+    /// this policy or an explicit retry changes something. A FluxJob that was sent as a whole is refused if its time limit is
+    /// longer; one that runs until then has failed, and does not run again. Unset: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub max_duration_seconds: Option<i64>,

@@ -21,7 +21,7 @@ use super::shared::{Shared, no_contacts};
 use super::timing::Times;
 use super::tunnels::Tunnels;
 use super::watch::{Caches, WatchedNode};
-use crate::api::burst::Burst;
+use crate::api::burst::{Burst, BurstRefusal};
 use crate::api::hosted_burst::HostedBurst;
 use crate::api::labels;
 use crate::api::minicluster::MiniCluster;
@@ -166,14 +166,17 @@ impl Bursting {
         nodes::lacking(&caches.node_views(), &caches.pod_views(), choice, wanted, coming)
     }
 
-    /// The peer that has room for `wish` besides all that is `coming`, as far as is known: see [`place::roomy`].
-    pub fn roomy(&self, wish: &Wish, coming: &[(PeerName, Wish)]) -> Option<PeerName> {
+    /// The peer that has room for `wish` besides all that is `coming`, as far as is known: see [`place::roomy`]. None of
+    /// those that threw it out, unless their ClusterPeer is another since.
+    pub fn roomy(&self, wish: &Wish, evictions: &[BurstRefusal], coming: &[(PeerName, Wish)]) -> Option<PeerName> {
         let mut claimed = self.root.claimed(None);
         for (peer, wish) in coming {
             claimed.entry(peer.clone()).or_default().add(wish);
         }
-        let own = [(self.shared.own.clone(), "is this cluster itself".to_owned())].into();
-        place::roomy(wish, &self.shared.peers(), &claimed, &own)
+        let peers = self.shared.peers();
+        let mut excluded = place::evicting(evictions, &peers);
+        excluded.insert(self.shared.own.clone(), "is this cluster itself".to_owned());
+        place::roomy(wish, &peers, &claimed, &excluded)
     }
 
     /// What its workers do, for the metrics.

@@ -13,7 +13,7 @@ use super::overflow::{self, Sender, Start};
 use super::room::Room;
 use crate::api::SPECS;
 use crate::api::burst::Burst;
-use crate::api::flux_job::{Cleanup, FluxJob, FluxJobStatus, JobPhase, JobResult, JobSent};
+use crate::api::flux_job::{Cleanup, FluxJob, FluxJobStatus, JobPhase, JobResult, JobReturn, JobSent};
 use crate::api::flux_setup::Overflow;
 use crate::api::hosted_burst::{BurstPhase, BurstRun};
 use crate::api::labels;
@@ -416,6 +416,7 @@ impl Draft<'_> {
         let cancelled = burst.annotations().contains_key(labels::CANCEL);
         let cancelled = cancelled.then(|| "somebody took it back (agentctl burst cancel)".to_owned());
         if let Some(why) = cancelled.or_else(|| overflow::unplaced(burst)) {
+            self.status.returned = overflow::thrown_out(self.status.returned.as_ref(), burst);
             self.recall(why);
             return Vec::new();
         }
@@ -466,10 +467,13 @@ impl Draft<'_> {
             return Vec::new();
         }
         let why = self.status.recalled.take().unwrap_or_default();
+        let returned = overflow::returned(self.status.returned.as_ref(), &why, self.now);
+        // Whoever asked for it by now has been heard.
+        let retry = self.job.annotations().get(labels::RETRY).cloned().or(returned.retry);
         self.status = FluxJobStatus {
             phase: JobPhase::Waiting,
             message: format!("it stands in line again: {why}"),
-            returned: Some(overflow::returned(self.status.returned.as_ref(), &why, self.now)),
+            returned: Some(JobReturn { retry, ..returned }),
             conditions: std::mem::take(&mut self.status.conditions),
             observed_generation: self.status.observed_generation,
             ..FluxJobStatus::default()

@@ -66,16 +66,23 @@ impl Outside<Who> for Outlook<'_> {
 
     fn takes(&mut self, key: &Who, brokers: i64) -> bool {
         let Some((wanted, gang)) = self.wanted.get(key) else { return false };
+        let mut part = overflow::part(&self.setup.overflow, &gang.namespace, count(brokers), gang.each);
         if let (OverflowPolicy::Whole, Wanted::Job(job)) = (self.setup.overflow.policy, wanted) {
             let made = job::mini_cluster(job, self.setup.max_duration_seconds);
-            let burst = made.and_then(|made| (self.view.sender.0)(job, &made, &self.setup.overflow));
-            if let Err(why) = burst {
-                self.bound.insert(key.clone(), why);
-                return false;
+            match made.and_then(|made| (self.view.sender.0)(job, &made, &self.setup.overflow)) {
+                Ok(burst) => part.evictions = burst.spec.evictions,
+                Err(why) => {
+                    self.bound.insert(key.clone(), why);
+                    return false;
+                }
             }
         }
-        let part = overflow::part(&self.setup.overflow, &gang.namespace, count(brokers), gang.each);
         let Some(peer) = (self.view.peers)(&part, &self.away) else {
+            let thrown_out = part.evictions.iter().map(|one| format!("{} threw it out: {}", one.peer, one.message));
+            let thrown_out: Vec<String> = thrown_out.collect();
+            if !thrown_out.is_empty() {
+                self.bound.insert(key.clone(), thrown_out.join("; "));
+            }
             self.again_in(LOOK_AT_PEERS_AGAIN);
             return false;
         };

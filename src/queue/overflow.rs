@@ -14,12 +14,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::room::Room;
 use super::schedule::Away;
-use crate::api::burst::Burst;
+use crate::api::burst::{Burst, BurstRefusal};
 use crate::api::flux_job::{FluxJob, FluxJobStatus, JobReturn, JobSent, JobSplit};
 use crate::api::flux_setup::{FluxSetupSpec, Overflow, OverflowPolicy};
 use crate::api::hosted_burst::BurstPhase;
+use crate::api::labels;
 use crate::api::minicluster::{BurstCluster, MiniCluster, MiniClusterSpec};
 use crate::api::selector::PeerSelector;
+use crate::contract::RejectionReason;
 
 /// Brokers that a peer shall take.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +38,8 @@ pub struct Part {
     pub selector: PeerSelector,
     /// They are all of an instance.
     pub whole: bool,
+    /// Who threw them out before, and when that stands.
+    pub evictions: Vec<BurstRefusal>,
 }
 
 /// Which peer has room for a part, besides the parts that are on their way there; `None`: nobody, as far as is known.
@@ -85,12 +89,28 @@ const ALONE: Duration = Duration::from_secs(60);
 pub fn returned(before: Option<&JobReturn>, why: &str, now: Timestamp) -> JobReturn {
     let times = before.map_or(0, |before| before.times).saturating_add(1);
     let wait = FIRST_WAIT.saturating_mul(1 << times.saturating_sub(1).min(8)).min(LONGEST_WAIT);
-    JobReturn { times, again: Some(Time(now.checked_add(wait).unwrap_or(Timestamp::MAX))), why: why.to_owned() }
+    let again = Some(Time(now.checked_add(wait).unwrap_or(Timestamp::MAX)));
+    JobReturn { times, again, why: why.to_owned(), ..before.cloned().unwrap_or_default() }
 }
 
-/// How long a FluxJob is not offered to peers, since it came back.
+/// What is to be remembered of a Burst that is taken back, besides what is known of earlier ones: who threw it out. Nothing, if
+/// nobody did: it has not come back yet.
+pub fn thrown_out(before: Option<&JobReturn>, burst: &Burst) -> Option<JobReturn> {
+    let refusals = burst.status.iter().flat_map(|status| &status.refusals);
+    let evictions = refusals.filter(|one| one.reason == RejectionReason::EvictedByProvider.as_str()).cloned().collect();
+    let retry = burst.metadata.annotations.as_ref().and_then(|all| all.get(labels::RETRY).cloned());
+    let known = JobReturn { evictions, retry, ..before.cloned().unwrap_or_default() };
+    Some(known).filter(|known| *known != JobReturn::default())
+}
+
+/// How long a FluxJob is not offered to peers, since it came back. Somebody may ask for it sooner.
 pub fn resting(job: &FluxJob, now: Timestamp) -> Option<Duration> {
-    let Time(again) = job.status.as_ref()?.returned.as_ref()?.again.clone()?;
+    let returned = job.status.as_ref()?.returned.as_ref()?;
+    let retry = job.metadata.annotations.as_ref().and_then(|annotations| annotations.get(labels::RETRY));
+    if retry.is_some() && retry != returned.retry.as_ref() {
+        return None;
+    }
+    let Time(again) = returned.again.clone()?;
     Duration::try_from(again.duration_since(now)).ok().filter(|left| !left.is_zero())
 }
 
@@ -130,6 +150,7 @@ pub fn part(overflow: &Overflow, namespace: &str, brokers: u32, each: Room) -> P
         peers: overflow.peers.clone(),
         selector: overflow.selector.clone().unwrap_or_default(),
         whole: overflow.policy == OverflowPolicy::Whole,
+        evictions: Vec::new(),
     }
 }
 
@@ -189,9 +210,11 @@ pub(super) fn sender() -> Sender {
         if !wanted.spec.services.is_empty() {
             return Err("spec.miniCluster.services does not travel to a peer".into());
         }
+        let returned = job.status.as_ref().and_then(|status| status.returned.clone()).unwrap_or_default();
+        let evictions = returned.evictions;
         let mut burst = Burst::new(
             &crate::api::names::sent_burst(job.metadata.name.as_deref().unwrap_or_default()),
-            crate::api::burst::BurstSpec { size: job.spec.size, whole: true, ..Default::default() },
+            crate::api::burst::BurstSpec { size: job.spec.size, whole: true, evictions, ..Default::default() },
         );
         burst.metadata.namespace.clone_from(&job.metadata.namespace);
         burst.metadata.owner_references = kube::Resource::controller_owner_ref(job, &()).map(|owner| vec![owner]);
@@ -248,6 +271,12 @@ mod tests {
             assert_eq!(away(&setup("Whole"), &job, at(now)), Away::Whole);
         }
         assert_eq!(waits, [60, 120, 240, 480, 960, 1800, 1800]);
+        let status = job.status.as_mut().unwrap();
+        status.returned = Some(returned(status.returned.as_ref(), "nobody takes it", at(now)));
+        job.metadata.annotations = Some([(labels::RETRY.to_owned(), "now".to_owned())].into());
+        assert_eq!(away(&setup("Whole"), &job, at(now)), Away::Whole, "somebody asked for it");
+        job.status.as_mut().unwrap().returned.as_mut().unwrap().retry = Some("now".into());
+        assert_eq!(away(&setup("Whole"), &job, at(now)), Away::Nowhere, "and was heard");
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub fn peers_of(bursting: &Arc<Bursting>) -> Peers {
     };
     Arc::new(move |part, coming| {
         let coming: Vec<_> = coming.iter().map(|(peer, part)| (peer.as_str().into(), wish(part))).collect();
-        bursting.roomy(&wish(part), &coming).map(String::from)
+        bursting.roomy(&wish(part), &part.evictions, &coming).map(String::from)
     })
 }
 

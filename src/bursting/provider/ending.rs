@@ -101,7 +101,8 @@ pub(super) fn reason(
     if view.peers.get(&holder.0).is_some_and(|peer| peer.draining) {
         return Some(Reason::PeerDrained);
     }
-    if too_long(view, hosted, holder, step) {
+    // A run that was up has an end of its own at its limit.
+    if !whole::was_up(hosted) && too_long(view, hosted, holder, step) {
         return Some(Reason::TimeLimit);
     }
     match keeping::lease(view, hosted, holder) {
@@ -128,7 +129,7 @@ fn absent(view: &SlotView<'_>, (peer, uid): &ClaimKey, step: &mut SlotStep) -> b
 }
 
 /// Whether the burst was here for as long as the policy of its peer allows, on this cluster's clock.
-fn too_long(view: &SlotView<'_>, hosted: &HostedBurst, (peer, _): &ClaimKey, step: &mut SlotStep) -> bool {
+pub(super) fn too_long(view: &SlotView<'_>, hosted: &HostedBurst, (peer, _): &ClaimKey, step: &mut SlotStep) -> bool {
     let limit = view.peers.get(peer).and_then(|peer| peer.import.as_ref()?.max_duration_seconds);
     let (Some(limit), Some(Time(since))) = (limit, &hosted.metadata.creation_timestamp) else { return false };
     let limit = Duration::from_secs(u64::try_from(limit).unwrap_or(0));

@@ -12,18 +12,25 @@ use crate::bursting::template::{BurstTemplate, FluxTemplate, LeadTemplate, PodTe
 pub fn forbidden(template: &BurstTemplate, policy: &ImportPolicy) -> Vec<String> {
     let BurstTemplate { containers, flux, logging: _, pod, disable_affinity: _, share_process_namespace: _, lead } =
         template;
+    let mut judge = Judge { policy, found: Vec::new() };
     // Nothing of what only a lead broker uses refers to anything.
     if let Some(LeadTemplate {
         tasks: _,
         launcher: _,
-        deadline_seconds: _,
+        deadline_seconds,
         backoff_limit: _,
         submit_command: _,
         option_flags: _,
         complete_workers: _,
     }) = lead
-    {}
-    let mut judge = Judge { policy, found: Vec::new() };
+    {
+        // It would be ended before its time, and begin anew elsewhere.
+        if let (Some(wanted), Some(limit)) = (deadline_seconds, policy.max_duration_seconds)
+            && *wanted > limit
+        {
+            judge.say(format!("a run of {wanted} s (deadlineSeconds): import.maxDurationSeconds is {limit}"));
+        }
+    }
     for (index, container) in containers.iter().enumerate() {
         judge.container(&format!("containers[{index}]"), container);
     }
@@ -377,6 +384,17 @@ mod tests {
             forbidden(&template("/pod", "schedulerName", json!("default-scheduler")), &ImportPolicy::default()),
             Vec::<String>::new()
         );
+    }
+
+    #[test]
+    fn a_run_may_not_ask_for_more_time_than_it_is_given() {
+        let within = |limit| ImportPolicy { max_duration_seconds: limit, ..ImportPolicy::default() };
+        let lead = |deadline: Value| BurstTemplate::parse(&json!({"lead": {"deadlineSeconds": deadline}})).unwrap();
+        let told = "a run of 10800 s (deadlineSeconds): import.maxDurationSeconds is 3600";
+        assert_eq!(forbidden(&lead(json!(10_800)), &within(Some(3600))), [told]);
+        for (deadline, limit) in [(json!(3600), Some(3600)), (json!(10_800), None), (json!(null), Some(3600))] {
+            assert_eq!(forbidden(&lead(deadline), &within(limit)), Vec::<String>::new());
+        }
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! records before it gives it, as it does with certificates. So nothing runs here that the root does not know of, and two
 //! peers that both accepted never run the same job.
 //!
+//! A time limit of the policy ends it like one of its own: it has failed.
+//!
 //! Once it has ended it is no burst any more: it takes no room, no lease ends it and nothing of it is made again. It is kept,
 //! with its pods for their logs, until its root wants it gone; a root that does not come back is waited for [`KEPT`].
 
@@ -11,7 +13,7 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::ending::{wake, wake_for};
+use super::ending::{self, Reason, wake, wake_for};
 use super::keeping::{self, Certified, Saying};
 use super::materialize;
 use super::slot::{Change, ClaimKey, SlotStep, SlotView, Wanted};
@@ -38,7 +40,10 @@ pub(super) fn keep(
         Some(Wanted::Burst(desired)) => &keeping::follow(hosted, desired, step),
         _ => hosted,
     };
-    let run = run(view, hosted);
+    let run = run(view, hosted).map(|run| in_time(view, hosted, holder, run, step));
+    if hosted.has_ended() {
+        stop(view, hosted, step);
+    }
     let ended = run.as_ref().is_some_and(BurstRun::has_ended);
     let (status, trouble) = if ended {
         (hosted.status.clone().unwrap_or_default(), String::new())
@@ -90,10 +95,7 @@ fn run(view: &SlotView<'_>, hosted: &HostedBurst) -> Option<BurstRun> {
     if known.as_ref().is_some_and(BurstRun::has_ended) {
         return known;
     }
-    let uid = hosted.metadata.uid.as_deref();
-    let Some(found) = view.mini_cluster.filter(|found| uid.is_some() && controller_uid(*found) == uid) else {
-        return known;
-    };
+    let Some(found) = view.mini_cluster.filter(|found| is_ours(found, hosted)) else { return known };
     let started = known.is_some_and(|known| known.started);
     let status = found.status.clone().unwrap_or_default();
     let over = |succeeded| {
@@ -115,6 +117,42 @@ fn run(view: &SlotView<'_>, hosted: &HostedBurst) -> Option<BurstRun> {
         succeeded,
         message,
     })
+}
+
+/// Whether all its brokers were up once, as far as that is on record.
+pub(super) fn was_up(hosted: &HostedBurst) -> bool {
+    hosted.status.as_ref().and_then(|status| status.run.as_ref()).is_some_and(|run| run.started)
+}
+
+/// A run that is up for as long as the policy of its peer allows has failed, as at any time limit: if it were thrown out, its
+/// root would have it begin anew elsewhere, and there as well.
+fn in_time(
+    view: &SlotView<'_>,
+    hosted: &HostedBurst,
+    holder: &ClaimKey,
+    run: BurstRun,
+    step: &mut SlotStep,
+) -> BurstRun {
+    if !was_up(hosted) || run.has_ended() || !ending::too_long(view, hosted, holder, step) {
+        return run;
+    }
+    let message = Reason::TimeLimit.message().to_owned();
+    BurstRun { succeeded: Some(false), ended: Some(Time(view.now.wall)), message, ..run }
+}
+
+/// Nothing of what has ended, by its record, runs on.
+fn stop(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotStep) {
+    let Some(found) = view.mini_cluster.filter(|found| is_ours(found, hosted)) else { return };
+    let phase = found.status.as_ref().and_then(|status| status.phase);
+    let over = matches!(phase, Some(Phase::Succeeded | Phase::Failed));
+    if !over && found.metadata.deletion_timestamp.is_none() {
+        step.changes.push(Change::DeleteMiniCluster { uid: found.metadata.uid.clone().unwrap_or_default() });
+    }
+}
+
+fn is_ours(found: &MiniCluster, hosted: &HostedBurst) -> bool {
+    let uid = hosted.metadata.uid.as_deref();
+    uid.is_some() && controller_uid(found) == uid
 }
 
 /// Why its MiniCluster cannot be carried out.

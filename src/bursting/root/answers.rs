@@ -82,6 +82,7 @@ pub fn step(view: &BurstView<'_>) -> BurstStep {
     let old = view.burst.status.clone().unwrap_or_default();
     let mut draft = Draft { view, status: old.clone(), notes: Vec::new(), wake: None, parting: None };
     draft.adopt_incarnation();
+    draft.inherit_evictions();
     match draft.held() {
         _ if view.burst.spec.release => draft.release(),
         Some((hold, why)) => draft.hold_back(hold, why),
@@ -117,6 +118,19 @@ impl Draft<'_> {
         let old = std::mem::take(&mut self.status);
         let BurstStatus { peer, conditions, spent, .. } = old;
         self.status = BurstStatus { peer, conditions, spent, incarnation, ..BurstStatus::default() };
+    }
+
+    /// Who threw it out when it was another Burst has not changed their mind by that.
+    fn inherit_evictions(&mut self) {
+        let (burst, peers) = (self.view.burst, self.view.peers);
+        let refused = &mut self.status.refusals;
+        for eviction in burst.spec.evictions.iter().filter(|eviction| offer::stands(eviction, burst, peers)) {
+            if self.status.peer.as_ref() != Some(&eviction.peer) && refused.iter().all(|one| one.peer != eviction.peer)
+            {
+                refused.push(eviction.clone());
+            }
+        }
+        refused.sort_by(|a, b| a.peer.cmp(&b.peer));
     }
 
     /// Why it is placed nowhere for now, though its root wants it.

@@ -63,6 +63,7 @@ pub fn desired(burst: &Burst) -> DesiredBurst {
         budget: _,
         on_demand: _,
         warm,
+        evictions: _,
         release: _,
     } = burst.spec.clone();
     let status = burst.status.as_ref();
@@ -129,12 +130,13 @@ pub fn evicted(refusal: &BurstRefusal) -> bool {
     refusal.reason == RejectionReason::EvictedByProvider.as_str()
 }
 
-/// Digest of what is on offer. Where the lead is, how it is reached, when and how long the burst may run, and whether images
-/// are pulled ahead is no part of it: that a pod moved is no reason to ask again.
+/// Digest of what is on offer. Where the lead is, how it is reached, when and how long the burst may run, whether images
+/// are pulled ahead, and who threw it out before is no part of it: that a pod moved is no reason to ask again.
 pub fn fingerprint(burst: &Burst) -> String {
-    let budget = BurstBudget::default();
+    let (budget, evictions) = (BurstBudget::default(), Vec::new());
     let spec =
         BurstSpec { lead: None, tunnel: false, arch: None, budget, on_demand: None, warm: false, ..burst.spec.clone() };
+    let spec = BurstSpec { evictions, ..spec };
     let retry = burst.metadata.annotations.as_ref().and_then(|annotations| annotations.get(labels::RETRY));
     let text = serde_json::to_vec(&(&spec, retry)).expect("a spec is plain data with text keys");
     let digest = Sha256::digest(&text);

@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::api::burst::BurstRefusal;
 use crate::api::selector::PeerSelector;
 use crate::bursting::peers::PeerView;
 use crate::contract::{Capacity, NamespaceRoom, PeerName};
@@ -149,6 +150,14 @@ pub fn roomy(
         return able.next().map(|(name, _)| name);
     }
     able.min_by_key(|(name, fit)| (fit.rank(), name.clone())).map(|(name, _)| name)
+}
+
+/// Peers that threw a burst out and whose ClusterPeer is still the one of then, with the reason.
+pub fn evicting(evictions: &[BurstRefusal], peers: &BTreeMap<PeerName, PeerView>) -> BTreeMap<PeerName, String> {
+    let stands =
+        |one: &&BurstRefusal| peers.get(one.peer.as_str()).is_some_and(|peer| peer.generation == one.peer_generation);
+    let reason = |one: &BurstRefusal| (one.peer.as_str().into(), format!("refused ({}): {}", one.reason, one.message));
+    evictions.iter().filter(stands).map(reason).collect()
 }
 
 /// Whether the wish lets this peer be asked at all.
@@ -371,6 +380,28 @@ mod tests {
         assert_eq!(placed("hpc", 3), Ok("west".into()));
         assert_eq!(placed("hpc", 4), Err("west: 4 brokers wanted, its FluxSetup leaves 3".into()));
         assert_eq!(placed("other", 3), Err("west: 3 brokers wanted, its FluxSetup leaves 2".into()));
+    }
+
+    #[test]
+    fn who_threw_it_out_is_not_asked_until_its_cluster_peer_changes() {
+        let (mut peers, wish) = (world(), named(3, &["west", "north"]));
+        let eviction = BurstRefusal {
+            peer: "west".into(),
+            reason: "EvictedByProvider".into(),
+            message: "its HostedBurst was deleted".into(),
+            generation: 1,
+            offer: String::new(),
+            peer_generation: Some(4),
+        };
+        peers.get_mut("west").unwrap().generation = Some(4);
+        let chosen = |peers: &BTreeMap<PeerName, PeerView>, wish: &Wish| {
+            let excluded = evicting(std::slice::from_ref(&eviction), peers);
+            roomy(wish, peers, &BTreeMap::new(), &excluded).map(String::from)
+        };
+        assert_eq!(chosen(&peers, &wish).as_deref(), Some("north"));
+        assert_eq!(chosen(&peers, &named(3, &["west"])), None);
+        peers.get_mut("west").unwrap().generation = Some(5);
+        assert_eq!(chosen(&peers, &wish).as_deref(), Some("west"), "its policy is another");
     }
 
     #[test]

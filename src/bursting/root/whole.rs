@@ -4,8 +4,10 @@
 //! leased and released by the same rules. Its owner is the FluxJob, so it ends with that.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
 use serde_json::{Value, json};
 
+use super::offer;
 use crate::api::burst::{Burst, BurstSpec};
 use crate::api::flux_job::FluxJob;
 use crate::api::flux_setup::Overflow;
@@ -57,14 +59,25 @@ pub fn burst(job: &FluxJob, wanted: &MiniCluster, overflow: &Overflow, times: &T
     };
     let labels =
         [(labels::kubernetes::MANAGED_BY, labels::TRIBUTARY), (labels::FLUX_JOB, name), (labels::SLOT, slot.as_str())];
+    let returned = job.status.as_ref().and_then(|status| status.returned.clone()).unwrap_or_default();
     let metadata = ObjectMeta {
         name: Some(names::sent_burst(name)),
         namespace: job.metadata.namespace.clone(),
         labels: Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
+        // Whoever asked its last Burst to be offered again has had that; what was refused since then was refused.
+        annotations: job
+            .annotations()
+            .get(labels::RETRY)
+            .cloned()
+            .or(returned.retry)
+            .map(|retry| [(labels::RETRY.to_owned(), retry)].into()),
         owner_references: controller_reference(job).map(|owner| vec![owner]),
         ..ObjectMeta::default()
     };
-    Ok(Burst { metadata, spec, status: None })
+    let mut burst = Burst { metadata, spec, status: None };
+    let offered = offer::fingerprint(&burst);
+    burst.spec.evictions = returned.evictions.into_iter().filter(|eviction| eviction.offer == offered).collect();
+    Ok(burst)
 }
 
 /// The first field of a MiniCluster's spec that is not in what a peer would make of the template.
@@ -91,6 +104,8 @@ fn left_behind(wanted: &MiniCluster, template: &BurstTemplate, drain: u32) -> Op
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::burst::BurstRefusal;
+    use crate::api::flux_job::JobReturn;
     use crate::flux::RankMap;
 
     fn job() -> FluxJob {
@@ -125,6 +140,37 @@ mod tests {
         insta::assert_json_snapshot!(burst);
         let map = RankMap::parse_canonical(&burst.spec.rank_map).unwrap();
         assert_eq!((map.root().name.as_str(), map.bursts().len()), (burst.spec.slot.as_str(), 0));
+    }
+
+    #[test]
+    fn who_threw_it_out_is_not_asked_again_before_something_changes() {
+        let overflow = Overflow { peers: vec!["west".into()], ..Overflow::default() };
+        let sent = |job: &FluxJob, spec: Value| burst(job, &wanted(spec), &overflow, &Times::default()).unwrap();
+        let (mut job, same) = (job(), || json!({}));
+        let first = sent(&job, same());
+        assert_eq!((first.spec.evictions.len(), &first.metadata.annotations), (0, &None));
+        let eviction = |burst: &Burst| BurstRefusal {
+            peer: "west".into(),
+            reason: "EvictedByProvider".into(),
+            message: "its HostedBurst was deleted".into(),
+            generation: 1,
+            offer: offer::fingerprint(burst),
+            peer_generation: Some(4),
+        };
+        let returned = JobReturn { times: 1, evictions: vec![eviction(&first)], ..JobReturn::default() };
+        job.status.get_or_insert_default().returned = Some(returned.clone());
+        let again = sent(&job, same());
+        assert_eq!(again.spec.evictions, [eviction(&first)]);
+        assert_eq!(offer::fingerprint(&again), offer::fingerprint(&first), "that it was thrown out is no other offer");
+        assert!(sent(&job, json!({"deadlineSeconds": 60})).spec.evictions.is_empty(), "another job");
+        job.metadata.annotations = Some([(labels::RETRY.to_owned(), "now".to_owned())].into());
+        let retried = sent(&job, same());
+        assert_eq!((retried.spec.evictions.len(), retried.annotations()[labels::RETRY].as_str()), (0, "now"));
+        // Thrown out after somebody had asked its Burst to be offered again: that was heard, and is not heard twice.
+        job.metadata.annotations = None;
+        let (evictions, retry) = (vec![eviction(&retried)], Some("now".to_owned()));
+        job.status.get_or_insert_default().returned = Some(JobReturn { evictions, retry, ..returned });
+        assert_eq!(sent(&job, same()).spec.evictions.len(), 1);
     }
 
     #[test]

@@ -89,7 +89,8 @@ impl World {
         let room = self.peer;
         let peers: Peers = Arc::new(move |part: &Part, coming: &[(String, Part)]| {
             let taken: u32 = coming.iter().map(|(_, part)| part.brokers).sum();
-            (part.brokers + taken <= room).then(|| "west".to_owned())
+            let thrown_out = part.evictions.iter().any(|one| one.peer == "west");
+            (part.brokers + taken <= room && !thrown_out).then(|| "west".to_owned())
         });
         let view = View {
             now: at(100 + self.second),

@@ -4,6 +4,7 @@ use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tributary::api::burst::Burst;
+use tributary::api::flux_job::FluxJob;
 use tributary::api::labels::{self, manager};
 use tributary::api::minicluster::MiniCluster;
 use tributary::clock::{Clock, SystemClock};
@@ -21,7 +22,13 @@ pub async fn run(target: &Target, command: cli::Burst) -> Result<()> {
         cli::Burst::Cancel(burst) => (&burst.name, true),
         cli::Burst::Retry(burst) => (&burst.name, false),
     };
-    let burst = find(&client, &namespace, name).await?;
+    let burst = match find(&client, &namespace, name).await {
+        Err(_) if !cancel && retry_job(&client, &namespace, name, &now).await? => {
+            let told = format!("FluxJob {namespace}/{name} may be sent again, also to peers that threw it out\n");
+            return output::print(&told);
+        }
+        found => found?,
+    };
     let (object, bursts): (_, Api<Burst>) = (burst.name_any(), Api::namespaced(client.clone(), &namespace));
     if cancel {
         annotate(&bursts, "Burst", &object, json!({labels::CANCEL: now})).await?;
@@ -31,12 +38,27 @@ pub async fn run(target: &Target, command: cli::Burst) -> Result<()> {
     }
     annotate(&bursts, "Burst", &object, json!({labels::CANCEL: null, labels::RETRY: now})).await?;
     // A root that says so itself would say what it said before.
-    let roots: Api<MiniCluster> = Api::namespaced(client, &namespace);
+    let roots: Api<MiniCluster> = Api::namespaced(client.clone(), &namespace);
     let root = roots.get_opt(&burst.spec.root).await.ok().flatten();
     if root.is_some_and(|root| root.annotations().contains_key(labels::RETRY)) {
         annotate(&roots, "MiniCluster", &burst.spec.root, json!({labels::RETRY: now})).await?;
     }
+    let jobs: Api<FluxJob> = Api::namespaced(client, &namespace);
+    let job = if burst.spec.whole { jobs.get_opt(&burst.spec.root).await.ok().flatten() } else { None };
+    if job.is_some_and(|job| job.annotations().contains_key(labels::RETRY)) {
+        annotate(&jobs, "FluxJob", &burst.spec.root, json!({labels::RETRY: now})).await?;
+    }
     output::print(&format!("burst {namespace}/{name} is offered again\n"))
+}
+
+/// A FluxJob that stands in line has no Burst; whether there is one of this name.
+async fn retry_job(client: &Client, namespace: &str, name: &str, now: &str) -> Result<bool> {
+    let jobs: Api<FluxJob> = Api::namespaced(client.clone(), namespace);
+    if jobs.get_opt(name).await.ok().flatten().is_none() {
+        return Ok(false);
+    }
+    annotate(&jobs, "FluxJob", name, json!({labels::RETRY: now})).await?;
+    Ok(true)
 }
 
 /// By the name of the object, or of its slot if only one has that.

@@ -209,6 +209,29 @@ fn a_changed_cluster_peer_or_a_retry_is_a_new_chance() {
 }
 
 #[test]
+fn an_eviction_of_an_earlier_burst_of_the_same_job_stands_until_something_changes() {
+    let mut first = World::new();
+    first.named(&["west", "north"]).step().say("west", Phase::Evicted).step().is(BurstPhase::Offered, Some("north"));
+    first.say("north", Phase::Evicted).step().is(BurstPhase::Evicted, None);
+    let evictions = first.burst.status.unwrap().refusals;
+    let again = |evictions: &[BurstRefusal]| {
+        let mut world = World::new();
+        world.named(&["west", "north"]);
+        world.burst.spec.evictions = evictions.to_vec();
+        world
+    };
+    again(&evictions).step().is(BurstPhase::Evicted, None);
+    let mut world = again(&evictions[1..]);
+    world.step().is(BurstPhase::Offered, Some("north"));
+    assert!(world.say("north", Phase::Rejected).step().is(BurstPhase::Rejected, None).withdrawing.is_empty());
+    let mut world = again(&evictions);
+    world.peers.get_mut("west").unwrap().generation = Some(2);
+    world.step().is(BurstPhase::Offered, Some("west"));
+    world.say("west", Phase::Ready).step().is(BurstPhase::Ready, Some("west"));
+    again(&evictions).edit(|spec| spec.size = 2).step().is(BurstPhase::Offered, Some("west"));
+}
+
+#[test]
 fn a_peer_that_changed_its_mind_gets_the_standing_offer_and_an_evicting_one_has_none() {
     let mut world = World::new();
     world.named(&["west"]).step().say("west", Phase::Rejected).step().is(BurstPhase::Rejected, None);

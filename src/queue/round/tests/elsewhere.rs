@@ -122,6 +122,7 @@ fn a_job_that_no_peer_takes_comes_back_into_the_line_once_nothing_of_it_is_elsew
     world.burst("sent", json!({"phase": "Rejected", "message": "west: refused (PolicyForbids)"}));
     world.round();
     assert_eq!(world.message("sent"), "it is taken back: no peer takes it: west: refused (PolicyForbids)");
+    assert_eq!(world.of("sent").returned, None, "it has not come back yet");
     world.mini_clusters.clear();
     world.granted.remove("runs-uid");
     world.round();
@@ -156,6 +157,33 @@ fn a_job_that_came_back_is_offered_again_after_a_while_and_one_that_cannot_trave
     world.second += 70;
     assert_eq!(world.round(), ["sent-uid"]);
     assert_eq!(world.bursts.len(), 1);
+}
+
+#[test]
+fn a_job_that_a_peer_threw_out_is_not_sent_there_again() {
+    let mut world = overflowing("Whole", 2, 9);
+    world.job("sent", 1, json!({"size": 3, "allowBurst": true}));
+    assert_eq!(world.round(), ["sent-uid"]);
+    let refusal = |peer: &str, reason: &str| {
+        json!({"peer": peer, "reason": reason, "message": "its HostedBurst was deleted", "generation": 1, "offer": "a",
+            "peerGeneration": 4})
+    };
+    let refusals = [refusal("north", "TooManyBursts"), refusal("west", "EvictedByProvider")];
+    world.burst("sent", json!({"phase": "Evicted", "message": "west: refused", "refusals": refusals}));
+    world.round();
+    world.round();
+    world.burst("sent", json!({"phase": "Released"}));
+    (0..3).for_each(|_| drop(world.round()));
+    let returned = world.of("sent").returned.unwrap();
+    let evictions: Vec<_> = returned.evictions.iter().map(|one| (one.peer.as_str(), one.peer_generation)).collect();
+    assert_eq!((returned.times, evictions), (1, vec![("west", Some(4))]), "who had no room is asked again");
+    world.second += 7200;
+    assert_eq!(world.round(), [""; 0], "however long ago that was");
+    let told = "it is not sent to a peer: west threw it out: its HostedBurst was deleted";
+    assert!(world.message("sent").ends_with(told), "{}", world.message("sent"));
+    Arc::make_mut(&mut world.jobs[0]).status.as_mut().unwrap().returned.as_mut().unwrap().evictions.clear();
+    assert_eq!(world.round(), ["sent-uid"]);
+    assert_eq!(world.of("sent").returned.unwrap().times, 1, "that it came back once is still known");
 }
 
 #[test]

@@ -143,6 +143,42 @@ fn it_is_up_it_ends_and_its_result_is_kept() {
 }
 
 #[test]
+fn a_run_that_takes_longer_than_the_policy_allows_has_failed_and_is_not_evicted() {
+    let mut world = World::new();
+    let key = world.claim("east", whole());
+    world.host("east", &whole());
+    world.memory.secret = leave();
+    let limit = |world: &mut World, seconds: i64| {
+        world.peers.get_mut("east").unwrap().import.as_mut().unwrap().max_duration_seconds = Some(seconds);
+    };
+    let began = Time(Timestamp::from_second(1_000_000 - 600).unwrap());
+    world.hosted.as_mut().unwrap().metadata.creation_timestamp = Some(began);
+    world.mini_cluster = Some(made(Life::Running, None));
+    limit(&mut world, 700);
+    let step = world.step();
+    assert_eq!((said(&step, &key).phase, step.wake), (Phase::Ready, Some(Duration::from_secs(100))));
+    world.hosted.as_mut().unwrap().status = Some(stored(&step));
+
+    limit(&mut world, 600);
+    let step = world.step();
+    let over = said(&step, &key);
+    let run = over.run.unwrap();
+    assert_eq!((over.phase, over.rejection, run.succeeded), (Phase::Finished, None, Some(false)));
+    assert_eq!(run.message, "it was here for as long as import.maxDurationSeconds allows");
+    let stops = |step: &SlotStep| step.changes.contains(&Change::DeleteMiniCluster { uid: "made".into() });
+    assert!(!stops(&step), "that it has ended is on record before anything of it goes");
+    world.hosted.as_mut().unwrap().status = Some(stored(&step));
+    assert!(stops(&world.step()));
+    world.mini_cluster = None;
+    assert_eq!(said(&world.step(), &key).run.unwrap().succeeded, Some(false), "its root hears of it until it lets go");
+
+    // One that was never up has not run: that is an eviction.
+    world.hosted.as_mut().unwrap().status = None;
+    let step = world.step();
+    assert_eq!(stored(&step).draining_reason.as_deref(), Some("TimeLimit"));
+}
+
+#[test]
 fn a_result_waits_a_day_for_a_root_that_is_away() {
     let mut world = World::new();
     world.host("east", &whole());
