@@ -262,7 +262,7 @@ pub struct HostedBurstStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<BurstRun>,
     /// When the root was lost, on this cluster's clock; written once per loss, removed on its return. The lease counts
-    /// from it, across restarts of the agent.
+    /// from it, across restarts of the agent; and the day for which the result of a whole instance is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suspect_since: Option<Time>,
     /// When draining began; deletion follows after `drainSeconds`.

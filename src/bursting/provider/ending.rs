@@ -96,7 +96,7 @@ pub(super) fn reason(
     }
     if hosted.has_ended() {
         // Its result waits for its root.
-        return whole::is_forgotten(view, hosted, holder, step).then_some(Reason::LeaseExpired);
+        return whole::is_forgotten(view, hosted, holder).then_some(Reason::LeaseExpired);
     }
     if view.peers.get(&holder.0).is_some_and(|peer| peer.draining) {
         return Some(Reason::PeerDrained);

@@ -26,10 +26,14 @@ use crate::contract::{CredentialRequest, DesiredBurst, ObservedBurst};
 const CREDENTIAL: &str = "Credential";
 
 /// The lease of a hosted burst.
-pub(super) fn lease(view: &SlotView<'_>, hosted: &HostedBurst, (peer, _): &ClaimKey) -> Lease {
+pub(super) fn lease(view: &SlotView<'_>, hosted: &HostedBurst, holder: &ClaimKey) -> Lease {
+    lease_of(Duration::from_secs(hosted.spec.lease_seconds.into()), view, hosted, holder)
+}
+
+/// A lease of another length.
+pub(super) fn lease_of(length: Duration, view: &SlotView<'_>, hosted: &HostedBurst, (peer, _): &ClaimKey) -> Lease {
     let recorded = hosted.status.as_ref().and_then(|status| status.suspect_since.clone()).map(|Time(since)| since);
     let heard = view.peers.get(peer).and_then(|peer| peer.last_seen);
-    let length = Duration::from_secs(hosted.spec.lease_seconds.into());
     lease::lease(length, view.contacts.away(peer, view.now.mono), recorded, heard, view.now)
 }
 
@@ -263,11 +267,7 @@ pub(super) fn status(
             _ => {}
         }
     }
-    let suspect_since = match lease {
-        Lease::Renewed => None,
-        Lease::Wavering(_) => old.suspect_since.clone(),
-        Lease::Running { since, .. } | Lease::Expired { since } => Some(Time(since)),
-    };
+    let suspect_since = suspect_since(lease, &old);
     if suspect_since.is_some() && old.suspect_since.is_none() {
         let message = format!("{} is out of contact; the lease is {} s", hosted.spec.peer, hosted.spec.lease_seconds);
         step.notes.push(Note::warning("RootUnreachable", message));
@@ -287,6 +287,15 @@ pub(super) fn status(
         simulated,
         warm: old.warm,
         conditions: old.conditions,
+    }
+}
+
+/// When the root was lost, if it is: dated once.
+pub(super) fn suspect_since(lease: Lease, old: &HostedBurstStatus) -> Option<Time> {
+    match lease {
+        Lease::Renewed => None,
+        Lease::Wavering(_) => old.suspect_since.clone(),
+        Lease::Running { since, .. } | Lease::Expired { since } => Some(Time(since)),
     }
 }
 

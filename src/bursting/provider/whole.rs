@@ -13,19 +13,19 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::ending::{self, Reason, wake, wake_for};
+use super::ending::{self, Reason, wake_for};
 use super::keeping::{self, Certified, Saying};
+use super::lease::Lease;
 use super::materialize;
 use super::slot::{Change, ClaimKey, SlotStep, SlotView, Wanted};
 use crate::api::hosted_burst::{BurstPhase, BurstRun, HostedBurst, HostedBurstStatus};
 use crate::api::labels::condition;
 use crate::api::minicluster::{MiniCluster, Phase};
 use crate::bursting::note::Note;
-use crate::bursting::timing::elapsed;
 use crate::cluster::caches::controller_uid;
 use crate::cluster::conditions;
 
-/// How long the result of an instance is kept for a root that is out of contact.
+/// How long the result of an instance is kept for a root that is out of contact, counted from the loss.
 pub(super) const KEPT: Duration = Duration::from_secs(24 * 3600);
 
 /// Brings a whole instance to where its root wants it.
@@ -63,7 +63,12 @@ pub(super) fn keep(
         (keeping::status(view, hosted, certificate != Certified::No, lease, &trouble, step), trouble)
     };
     let status = match run {
-        Some(run) if ended => finished(view, hosted, status, run, step),
+        Some(run) if ended => {
+            let lease = waits(view, hosted, holder);
+            wake_for(lease, step);
+            let suspect_since = keeping::suspect_since(lease, &status);
+            finished(view, hosted, HostedBurstStatus { suspect_since, ..status }, run, step)
+        }
         run => HostedBurstStatus { run, message: said(&status, &trouble), ..status },
     };
     let status = keeping::with_conditions(status, view, hosted);
@@ -72,21 +77,15 @@ pub(super) fn keep(
     step.changes.push(Change::Status(Box::new(status)));
 }
 
+/// How long its result still waits for a root that is out of contact. It counts from the loss, like any lease: how long ago
+/// the run ended says nothing, and a moment's silence is no loss.
+fn waits(view: &SlotView<'_>, hosted: &HostedBurst, holder: &ClaimKey) -> Lease {
+    keeping::lease_of(KEPT, view, hosted, holder)
+}
+
 /// Whether an instance that has ended was waited for long enough, without a word of its root.
-pub(super) fn is_forgotten(
-    view: &SlotView<'_>,
-    hosted: &HostedBurst,
-    (peer, _): &ClaimKey,
-    step: &mut SlotStep,
-) -> bool {
-    let run = hosted.status.as_ref().and_then(|status| status.run.as_ref());
-    let Some(Time(ended)) = run.and_then(|run| run.ended.clone()) else { return false };
-    let left = KEPT.saturating_sub(elapsed(ended, view.now.wall));
-    let away = view.contacts.away(peer, view.now.mono).is_some();
-    if !left.is_zero() && away {
-        wake(step, left);
-    }
-    left.is_zero() && away
+pub(super) fn is_forgotten(view: &SlotView<'_>, hosted: &HostedBurst, holder: &ClaimKey) -> bool {
+    matches!(waits(view, hosted, holder), Lease::Expired { .. })
 }
 
 /// How it fares. What once has ended has ended, whatever becomes of its MiniCluster.
@@ -188,8 +187,6 @@ fn finished(
         phase: BurstPhase::Finished,
         message: how,
         ready_brokers: 0,
-        // Who hears of it takes it away.
-        suspect_since: None,
         observed_generation: hosted.metadata.generation,
         simulated: keeping::is_simulated(view),
         run: Some(run),

@@ -33,6 +33,8 @@ struct World {
     simulated: bool,
     /// No peer is heard.
     away: bool,
+    /// For so many seconds.
+    away_for: u64,
     pods: Vec<PodView>,
     warmers: Vec<PodView>,
     secs: u64,
@@ -60,6 +62,7 @@ impl World {
             lost_before: BTreeMap::new(),
             simulated: false,
             away: false,
+            away_for: 0,
             pods: Vec::new(),
             warmers: Vec::new(),
             grants: Few::default(),
@@ -101,7 +104,7 @@ impl World {
             pods: &[],
         };
         let mono = Mono::from_start(Duration::from_secs(self.secs));
-        let mut contacts = Contacts::begin(mono);
+        let mut contacts = Contacts::begin(Mono::from_start(Duration::from_secs(self.secs - self.away_for)));
         contacts.observe(self.peers.keys().filter(|_| !self.away), mono);
         let step = step(&SlotView {
             now: Now { mono, wall: Timestamp::from_second(1_000_000).unwrap() },

@@ -179,25 +179,36 @@ fn a_run_that_takes_longer_than_the_policy_allows_has_failed_and_is_not_evicted(
 }
 
 #[test]
-fn a_result_waits_a_day_for_a_root_that_is_away() {
-    let mut world = World::new();
+fn a_result_waits_a_day_for_a_root_that_is_away_from_when_it_was_lost() {
+    let (mut world, day) = (World::new(), 24 * 3600);
     world.host("east", &whole());
-    let at = |second: i64| Time(Timestamp::from_second(1_000_000 - second).unwrap());
-    let status = |ended: i64| HostedBurstStatus {
-        phase: BurstPhase::Finished,
-        run: Some(BurstRun { succeeded: Some(true), ended: Some(at(ended)), ..BurstRun::default() }),
-        suspect_since: Some(at(ended)),
-        ..HostedBurstStatus::default()
+    let at = |ago: i64| Time(Timestamp::from_second(1_000_000 - ago).unwrap());
+    // It ended nine days ago.
+    let run = BurstRun { started: true, succeeded: Some(true), ended: Some(at(9 * day)), ..BurstRun::default() };
+    let mut after = |lost: Option<i64>, away: Option<u64>| {
+        world.hosted.as_mut().unwrap().status = Some(HostedBurstStatus {
+            phase: BurstPhase::Finished,
+            run: Some(run.clone()),
+            suspect_since: lost.map(at),
+            ..HostedBurstStatus::default()
+        });
+        (world.away, world.secs, world.away_for) = (away.is_some(), 999_999, away.unwrap_or(0));
+        let step = world.step();
+        let status = stored(&step);
+        (status.phase, status.suspect_since, step.wake.map_or(0, |wake| wake.as_secs()))
     };
-    let mut after = |seconds: i64, away: bool| {
-        world.hosted.as_mut().unwrap().status = Some(status(seconds));
-        world.away = away;
-        stored(&world.step()).phase
-    };
-    let day = 24 * 3600;
-    assert_eq!(after(day - 1, true), BurstPhase::Finished, "no lease ends it");
-    assert_eq!(after(day, true), BurstPhase::Draining);
-    assert_eq!(after(9 * day, false), BurstPhase::Finished, "its logs stay while its root wants them");
+    let (finished, left) = (BurstPhase::Finished, |spent: u64| 24 * 3600 - spent);
+    assert_eq!(after(None, None), (finished, None, 0), "its logs stay while its root wants them");
+    assert_eq!(after(None, Some(0)), (finished, None, 5), "an agent that has just started has heard of nobody");
+    assert_eq!(after(None, Some(4)), (finished, None, 1), "nor is a blip a loss");
+    assert_eq!(after(None, Some(10)), (finished, Some(at(10)), left(10)), "the loss is dated");
+    assert_eq!(
+        after(Some(day - 1), Some(0)),
+        (finished, Some(at(day - 1)), 1),
+        "across restarts, and no lease ends it"
+    );
+    assert_eq!(after(Some(day), Some(0)).0, BurstPhase::Draining);
+    assert_eq!(after(Some(9 * day), None), (finished, None, 0), "it is back");
 }
 
 #[test]
