@@ -77,7 +77,8 @@ pub struct FluxJobSpec {
     /// What is deleted when it has finished.
     #[serde(skip_serializing_if = "is_default")]
     pub cleanup: Cleanup,
-    /// Seconds after which a finished FluxJob is deleted, with all that it owns. Without it, it stays.
+    /// Seconds after which a finished FluxJob is deleted, with all that it owns. Without it, it stays; but the logs of one that
+    /// was sent to a peer stay there for a day.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub ttl_seconds_after_finished: Option<i32>,
@@ -129,7 +130,8 @@ pub struct FluxJobStatus {
     /// Name of its MiniCluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mini_cluster: Option<String>,
-    /// The command that shows what it wrote.
+    /// The command that shows what it wrote. Of one that was sent to a peer and ended, a comment once nothing of it is kept
+    /// there any more.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub logs: String,
     /// The peer where some or all of its brokers are, or that is asked to take them.

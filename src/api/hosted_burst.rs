@@ -169,6 +169,9 @@ pub struct BurstRun {
     /// When it was seen to have ended, on the clock of the cluster that shows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended: Option<Time>,
+    /// It has ended, and its pods are gone or given up, and with them its logs.
+    #[serde(skip_serializing_if = "is_default")]
+    pub logs_gone: bool,
 }
 
 impl BurstRun {
@@ -268,7 +271,8 @@ pub struct HostedBurstStatus {
     /// When draining began; deletion follows after `drainSeconds`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub draining_since: Option<Time>,
-    /// Why it drains: `Released`, `Replaced`, `LeaseExpired`, `Evicted`.
+    /// Why it drains: `Released`, `Replaced`, `LeaseExpired`, `TimeLimit`, `PeerDrained`; or of a whole instance that has
+    /// ended, `TooManyResults`: newer results of its peer take its place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub draining_reason: Option<String>,
     /// When each step was reached.

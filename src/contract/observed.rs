@@ -193,6 +193,9 @@ pub struct RunReport {
     pub exit_code: Option<i32>,
     /// How it ended, in a sentence.
     pub message: String,
+    /// It has ended, and its pods are gone, and with them its logs.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub logs_gone: bool,
 }
 
 #[cfg(test)]

@@ -569,6 +569,9 @@ impl Draft<'_> {
                 _ => return self.then = Then::DeleteJob,
             }
         }
+        if self.status.sent.is_some() {
+            self.tidy_sent(burst, since);
+        }
         let ours = found.filter(|found| found.metadata.deletion_timestamp.is_none());
         if let (Cleanup::MiniCluster, Some(uid)) = (self.job.spec.cleanup, ours.and_then(ResourceExt::uid)) {
             self.then = Then::DeleteMiniCluster(uid);
@@ -576,6 +579,21 @@ impl Draft<'_> {
         let burst = burst.filter(|burst| burst.metadata.deletion_timestamp.is_none());
         if let (Cleanup::MiniCluster, Some(uid)) = (self.job.spec.cleanup, burst.and_then(ResourceExt::uid)) {
             self.then = Then::DeleteBurst(uid);
+        }
+    }
+
+    /// It has ended elsewhere: its logs are kept there for a while, and nothing is told of where they are no more.
+    fn tidy_sent(&mut self, burst: Option<&Burst>, since: Timestamp) {
+        if overflow::logs_are_gone(burst) && !self.status.logs.is_empty() {
+            let peer = self.status.peer.as_deref().unwrap_or("its peer");
+            self.status.logs = format!("# gone: nothing of it is kept in cluster {peer} any more");
+        }
+        let there = burst.filter(|burst| burst.metadata.deletion_timestamp.is_none());
+        let left = overflow::logs_are_kept(self.job, since, self.now);
+        match (there.and_then(ResourceExt::uid), left) {
+            (Some(uid), Some(Duration::ZERO)) => self.then = Then::DeleteBurst(uid),
+            (Some(_), Some(left)) => self.wake = Some(left),
+            _ => {}
         }
     }
 }

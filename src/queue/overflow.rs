@@ -82,6 +82,8 @@ impl Start {
 const FIRST_WAIT: Duration = Duration::from_secs(60);
 /// The longest wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(1800);
+/// How long the logs of a FluxJob that was sent stay where it ran, if it does not say itself how long it is kept.
+const LOGS_KEPT: Duration = Duration::from_secs(24 * 3600);
 /// How long the part here of a split FluxJob waits for a peer that takes the other.
 const ALONE: Duration = Duration::from_secs(60);
 
@@ -193,6 +195,18 @@ pub fn unplaced(burst: &Burst) -> Option<String> {
     let status = burst.status.as_ref().filter(|status| status.observed_generation.is_some())?;
     let nowhere = matches!(status.phase, BurstPhase::Pending | BurstPhase::Rejected | BurstPhase::Evicted);
     (status.peer.is_none() && nowhere).then(|| format!("no peer takes it: {}", status.message))
+}
+
+/// Whether nothing is left of what a FluxJob wrote that was sent and has ended.
+pub fn logs_are_gone(burst: Option<&Burst>) -> bool {
+    let run = burst.and_then(|burst| burst.status.as_ref()?.run.as_ref());
+    run.is_none_or(|run| run.logs_gone)
+}
+
+/// How long the Burst of a FluxJob that finished at `since` is still kept, for its logs; `None`: as long as the FluxJob is.
+pub fn logs_are_kept(job: &FluxJob, since: Timestamp, now: Timestamp) -> Option<Duration> {
+    let spent = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+    job.spec.ttl_seconds_after_finished.is_none().then(|| LOGS_KEPT.saturating_sub(spent))
 }
 
 /// Where the brokers of a split FluxJob are, for people.

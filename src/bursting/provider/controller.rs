@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::ledger::{Ledger, SlotKey, key_of};
 use super::memory::{Memory, SecretState};
 use super::slot::{self, ClaimKey, SlotView, Wanted};
-use super::{admission, claims};
+use super::{admission, claims, results};
 use crate::api::hosted_burst::HostedBurst;
 use crate::api::{labels, names};
 use crate::bursting::fresh::Fresh;
@@ -185,8 +185,14 @@ impl Provider {
             pods.iter().filter(ours).cloned().collect()
         };
         let (own_pods, warmers) = (pods_of(&key.1), pods_of(&names::warm_up(&key.1)));
+        let all = self.hosted();
+        let contacts = shared.provider_contacts();
+        let surplus = results::surplus(all.iter().map(|hosted| &**hosted), &peers, &contacts, shared.now().mono);
+        if hosted.as_deref().is_some_and(HostedBurst::has_ended) {
+            // One more may be one too many.
+            surplus.iter().filter(|other| **other != key).for_each(|other| self.queue.mark(other.clone()));
+        }
         let (memory, ledger, lost_before) = {
-            let all = self.hosted();
             let mut state = lock(&self.state);
             state.ledger.rebuild(all.iter().map(|hosted| &**hosted));
             let memory = state.memories.get(&key).cloned().unwrap_or_default();
@@ -208,7 +214,7 @@ impl Provider {
             claims: &claims,
             listed: &shared.exchange.listed(),
             peers: &peers,
-            contacts: &shared.provider_contacts(),
+            contacts: &contacts,
             lost_before: &lost_before,
             hosted: hosted.as_deref(),
             mini_cluster: mini_cluster.as_deref(),
@@ -220,6 +226,7 @@ impl Provider {
             inlet: &hosted
                 .as_deref()
                 .map_or(Err(String::new()), |hosted| shared.tunnels.inlet_of(&slot::holder(hosted))),
+            surplus: surplus.contains(&key),
             memory: &memory,
         });
         // Before anything runs beside this: what comes back is written into the newest memory. What came back meanwhile is

@@ -32,6 +32,8 @@ pub enum Reason {
     TimeLimit,
     /// Its peer is drained: the ClusterPeer here says so.
     PeerDrained,
+    /// It has ended, and newer results of its peer take its place.
+    TooManyResults,
 }
 
 impl Reason {
@@ -43,6 +45,7 @@ impl Reason {
             Self::LeaseExpired => "LeaseExpired",
             Self::TimeLimit => "TimeLimit",
             Self::PeerDrained => "PeerDrained",
+            Self::TooManyResults => "TooManyResults",
         }
     }
 
@@ -54,6 +57,7 @@ impl Reason {
             Self::LeaseExpired => "the root was out of contact until the lease ran out",
             Self::TimeLimit => "it was here for as long as import.maxDurationSeconds allows",
             Self::PeerDrained => "the owner of this cluster drains the peer",
+            Self::TooManyResults => "it has ended, and newer results of its peer take its place",
         }
     }
 
@@ -63,6 +67,7 @@ impl Reason {
             "LeaseExpired" => Self::LeaseExpired,
             "TimeLimit" => Self::TimeLimit,
             "PeerDrained" => Self::PeerDrained,
+            "TooManyResults" => Self::TooManyResults,
             _ => Self::Released,
         }
     }
@@ -94,12 +99,15 @@ pub(super) fn reason(
     if absent(view, holder, step) {
         return Some(Reason::Released);
     }
-    if hosted.has_ended() {
-        // Its result waits for its root.
-        return whole::is_forgotten(view, hosted, holder).then_some(Reason::LeaseExpired);
-    }
     if view.peers.get(&holder.0).is_some_and(|peer| peer.draining) {
         return Some(Reason::PeerDrained);
+    }
+    if hosted.has_ended() {
+        // Its result waits for its root.
+        return match whole::is_forgotten(view, hosted, holder) {
+            true => Some(Reason::LeaseExpired),
+            false => view.surplus.then_some(Reason::TooManyResults),
+        };
     }
     // A run that was up has an end of its own at its limit.
     if !whole::was_up(hosted) && too_long(view, hosted, holder, step) {

@@ -8,6 +8,7 @@
 //! | [`claims`] | which claims are about which name | no |
 //! | [`slot`], `keeping`, `ending` | claims on a name and what is there → what to do and what to say | no |
 //! | `gateway` | how a burst gets the pod back that its others are connected through | no |
+//! | [`results`] | how many results of whole instances are kept for a peer | no |
 //! | `whole` | keeping a burst that is all of an instance, until it ends by itself | no |
 //! | [`lease`] | how long a burst outlives the contact with its root | no |
 //! | [`materialize`] | the objects of a hosted burst | no |
@@ -34,6 +35,7 @@ pub mod memory;
 pub mod pod_security;
 pub mod policy;
 pub mod quota;
+pub mod results;
 pub mod slot;
 mod taking;
 pub mod warm;

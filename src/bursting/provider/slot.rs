@@ -88,6 +88,8 @@ pub struct SlotView<'a> {
     /// Where the connections of a burst are taken that is reached through the agents' own connection: at our agent; or why
     /// not.
     pub inlet: &'a Result<SocketAddr, String>,
+    /// It is a result that newer ones of its peer take the place of.
+    pub surplus: bool,
     /// What is remembered of the slot.
     pub memory: &'a Memory,
 }

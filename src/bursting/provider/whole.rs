@@ -7,7 +7,8 @@
 //! A time limit of the policy ends it like one of its own: it has failed.
 //!
 //! Once it has ended it is no burst any more: it takes no room, no lease ends it and nothing of it is made again. It is kept,
-//! with its pods for their logs, until its root wants it gone; a root that does not come back is waited for [`KEPT`].
+//! with its pods for their logs, until its root wants it gone, or newer results take its place (see `results`); a root that does
+//! not come back is waited for [`KEPT`].
 
 use std::time::Duration;
 
@@ -115,6 +116,7 @@ fn run(view: &SlotView<'_>, hosted: &HostedBurst) -> Option<BurstRun> {
         ended: succeeded.map(|_| Time(view.now.wall)),
         succeeded,
         message,
+        logs_gone: false,
     })
 }
 
@@ -183,13 +185,14 @@ fn finished(
     if !hosted.has_ended() {
         step.notes.push(Note::normal("Finished", how.clone()));
     }
+    let logs_gone = hosted.has_ended() && !view.mini_cluster.is_some_and(|found| is_ours(found, hosted));
     HostedBurstStatus {
         phase: BurstPhase::Finished,
         message: how,
         ready_brokers: 0,
         observed_generation: hosted.metadata.generation,
         simulated: keeping::is_simulated(view),
-        run: Some(run),
+        run: Some(BurstRun { logs_gone, ..run }),
         ..status
     }
 }

@@ -164,6 +164,7 @@ impl Draft<'_> {
     fn hold(&mut self) {
         if self.status.run.as_ref().is_some_and(BurstRun::has_ended) {
             // It has its result: whatever becomes of what is left there, it is not run again.
+            self.look_after_logs();
             return self.status.reserved_until = None;
         }
         if self.status.peer.is_none() {
@@ -189,6 +190,21 @@ impl Draft<'_> {
         }
         if self.status.peer.is_none() {
             self.place();
+        }
+    }
+
+    /// What is left of a run that has ended are its logs, as long as the peer keeps them.
+    fn look_after_logs(&mut self) {
+        let answer = self.placed().and_then(|peer| self.view.answers.get(&peer));
+        let gone = match answer {
+            Some(Answer::Nothing) => true,
+            Some(Answer::Observed(said)) if self.is_current(said) => {
+                !said.phase.occupies() || said.run.as_ref().is_some_and(|run| run.logs_gone)
+            }
+            _ => false,
+        };
+        if let Some(run) = self.status.run.as_mut().filter(|_| gone) {
+            run.logs_gone = true;
         }
     }
 

@@ -20,7 +20,9 @@ use crate::contract::{DesiredBurst, PeerName, RejectionReason, RootIdentity};
 /// without harm, because none of them gets the certificate before the Burst is placed on it.
 pub fn recipients(burst: &Burst, peers: &BTreeMap<PeerName, PeerView>) -> BTreeSet<PeerName> {
     let status = burst.status.clone().unwrap_or_default();
-    if burst.spec.release || status.held.is_some() {
+    // Of a run that has ended nothing is wanted but its logs.
+    let over = status.run.as_ref().is_some_and(|run| run.has_ended() && run.logs_gone);
+    if burst.spec.release || status.held.is_some() || over {
         return BTreeSet::new();
     }
     if let Some(peer) = status.peer.map(PeerName::from) {

@@ -180,6 +180,7 @@ impl Agent {
                 grants: &cluster.grants(),
                 own_ranges: &[],
                 inlet: &Err(String::new()),
+                surplus: false,
                 memory: &memory,
             });
             let mut memory = step.memory;

@@ -235,12 +235,12 @@ async fn evict(client: &Client, name: &str) -> Result<Vec<String>> {
 
 /// What holds a peer: bursts of ours there, bursts of it here.
 fn in_use(name: &str, bursts: &[Burst], hosted: &[HostedBurst]) -> Vec<String> {
-    let placed = bursts.iter().filter(|burst| {
-        burst
-            .status
-            .as_ref()
-            .is_some_and(|status| status.peer.as_deref() == Some(name) && !matches!(status.phase, BurstPhase::Released))
-    });
+    let placed =
+        bursts.iter().filter(|burst| {
+            burst.status.as_ref().is_some_and(|status| {
+                status.peer.as_deref() == Some(name) && !matches!(status.phase, BurstPhase::Released)
+            }) && !burst.status.as_ref().and_then(|status| status.run.as_ref()).is_some_and(|run| run.logs_gone)
+        });
     let ours = placed.map(|burst| format!("burst {}/{}", burst.namespace().unwrap_or_default(), burst.spec.slot));
     let theirs = hosted.iter().filter(|burst| burst.spec.peer == name);
     let theirs = theirs.map(|burst| format!("hosted {}/{}", burst.namespace().unwrap_or_default(), burst.spec.slot));

@@ -37,6 +37,7 @@ struct World {
     away_for: u64,
     pods: Vec<PodView>,
     warmers: Vec<PodView>,
+    surplus: bool,
     secs: u64,
     grants: Few,
 }
@@ -65,6 +66,7 @@ impl World {
             away_for: 0,
             pods: Vec::new(),
             warmers: Vec::new(),
+            surplus: false,
             grants: Few::default(),
             secs: 0,
         }
@@ -123,6 +125,7 @@ impl World {
             grants: &self.grants,
             own_ranges: &self.ranges,
             inlet: &self.inlet,
+            surplus: self.surplus,
             memory: &self.memory,
         });
         self.memory = step.memory.clone();

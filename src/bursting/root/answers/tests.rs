@@ -532,11 +532,19 @@ fn a_whole_instance_is_offered_only_to_who_knows_such_and_its_result_stands() {
     world.connect("north").step().is(BurstPhase::Ready, Some("north"));
     world.answers.insert("north".into(), report(Some(true)));
     world.step().is(BurstPhase::Finished, Some("north"));
-    let result = world.burst.status.clone();
+    let mut result = world.burst.status.clone();
+    let mut gone = result.clone();
+    gone.as_mut().unwrap().run.as_mut().unwrap().logs_gone = true;
+    world.say("north", Phase::Draining).step();
+    assert_eq!(world.burst.status, result);
+    assert_eq!(offer::recipients(&world.burst, &world.peers).len(), 1, "as long as it is wanted there");
     for phase in [Phase::Evicted, Phase::Released, Phase::Rejected] {
+        world.burst.status.clone_from(&result);
         world.say("north", phase).step();
-        assert_eq!(world.burst.status, result, "{phase}");
+        assert_eq!(world.burst.status, gone, "{phase}");
+        assert!(offer::recipients(&world.burst, &world.peers).is_empty(), "nothing more is said of it");
     }
+    result = gone;
     world.cut("north").step().after(9_999);
     assert_eq!(world.burst.status, result);
     world.connect("north").edit(|spec| spec.release = true).step().confirm("north").step();

@@ -108,10 +108,36 @@ fn a_job_that_is_sent_takes_nothing_here_and_tells_how_it_fares_there() {
         (JobPhase::Finished, Some(7), "north: exit code 7")
     );
     world.round();
-    assert_eq!(world.bursts.len(), 1, "its pods are kept for their logs");
+    assert_eq!((world.bursts.len(), &world.of("there").logs), (1, &up.logs), "its pods are kept for their logs");
+    let mut dropped = world.bursts[0].status.clone().unwrap();
+    dropped.run.as_mut().unwrap().logs_gone = true;
+    let kept = std::mem::replace(&mut Arc::make_mut(&mut world.bursts[0]).status, Some(dropped));
+    world.round();
+    assert_eq!(world.of("there").logs, "# gone: nothing of it is kept in cluster north any more");
+    Arc::make_mut(&mut world.bursts[0]).status = kept;
     Arc::make_mut(&mut world.jobs[1]).spec.cleanup = crate::api::flux_job::Cleanup::MiniCluster;
     world.round();
     assert!(world.bursts.is_empty());
+}
+
+#[test]
+fn what_a_job_left_elsewhere_is_kept_for_a_day_or_as_long_as_the_job_says() {
+    for (ttl, kept) in [(None, 0), (Some(100_000), 1)] {
+        let mut world = overflowing("Whole", 2, 9);
+        world.job("sent", 1, json!({"size": 3, "allowBurst": true, "ttlSecondsAfterFinished": ttl}));
+        world.round();
+        let run = json!({"namespace": "guests", "miniCluster": "sent-1f", "started": true, "succeeded": true});
+        world.burst("sent", json!({"phase": "Finished", "peer": "west", "run": run}));
+        world.round();
+        world.second += 24 * 3600 - 2;
+        world.round();
+        assert_eq!((world.of("sent").phase, world.bursts.len()), (JobPhase::Finished, 1));
+        world.second += 2;
+        world.round();
+        assert_eq!(world.bursts.len(), kept);
+        world.round();
+        assert_eq!(world.of("sent").logs.starts_with("# gone"), kept == 0);
+    }
 }
 
 #[test]

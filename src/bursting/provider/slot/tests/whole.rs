@@ -126,9 +126,9 @@ fn it_is_up_it_ends_and_its_result_is_kept() {
     // Whoever takes its MiniCluster away does not make it run again, nor does it end with the lease or the policy.
     world.mini_cluster = None;
     world.peers.get_mut("east").unwrap().import.as_mut().unwrap().max_duration_seconds = Some(1);
-    world.peers.get_mut("east").unwrap().draining = true;
     let step = world.step();
-    assert_eq!((makes(&step), said(&step, &key).run.unwrap().exit_code), (None, Some(3)));
+    let kept = said(&step, &key).run.unwrap();
+    assert_eq!((makes(&step), kept.exit_code, kept.logs_gone), (None, Some(3), true));
     assert!(
         step.changes.iter().all(|change| matches!(change, Change::Update(_) | Change::Status(_))),
         "{:?}",
@@ -140,6 +140,32 @@ fn it_is_up_it_ends_and_its_result_is_kept() {
     // Its root wants it gone.
     world.claims.insert(key, Wanted::Tombstone);
     assert_eq!(stored(&world.step()).phase, BurstPhase::Draining);
+}
+
+#[test]
+fn a_result_goes_when_newer_ones_take_its_place_or_its_peer_is_drained() {
+    let mut world = World::new();
+    world.host("east", &whole());
+    let run = BurstRun { started: true, succeeded: Some(true), ..BurstRun::default() };
+    let status = HostedBurstStatus { run: Some(run), ..HostedBurstStatus::default() };
+    world.hosted.as_mut().unwrap().status = Some(status);
+    world.mini_cluster = Some(made(Life::Succeeded, Some(0)));
+    let key = world.claim("east", DesiredBurst { hosted_uid: Some("hosted-uid".into()), ..whole() });
+    let step = world.step();
+    assert_eq!((stored(&step).phase, stored(&step).run.unwrap().logs_gone), (BurstPhase::Finished, false));
+    world.surplus = true;
+    assert_eq!(stored(&world.step()).draining_reason.as_deref(), Some("TooManyResults"));
+    world.surplus = false;
+    world.peers.get_mut("east").unwrap().draining = true;
+    let step = world.step();
+    assert_eq!(stored(&step).draining_reason.as_deref(), Some("PeerDrained"));
+    assert_eq!(said(&step, &key).run.unwrap().succeeded, Some(true), "whoever has not heard of it does so now");
+    world.hosted.as_mut().unwrap().status = Some(stored(&step));
+    world.step();
+    (world.mini_cluster, world.memory.looked_empty) = (None, true);
+    assert!(world.step().changes.contains(&Change::DeleteHosted { uid: "hosted-uid".into() }));
+    world.hosted = None;
+    assert_eq!(said(&world.step(), &key).phase, Phase::Released, "it is not taken for a new offer");
 }
 
 #[test]
