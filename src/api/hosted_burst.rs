@@ -240,8 +240,8 @@ pub struct WarmUp {
     pub wanted: u32,
     /// Nodes that have the images.
     pub pulled: u32,
-    /// `Pulling`, `Pulled`, `Overtaken` (the brokers themselves run), `NoNode`, `TimedOut`, `Refused` by the API server, or
-    /// `NotAllowed` by the import policy.
+    /// `Pulling`, `Pulled`, `Overtaken` (the brokers themselves run), `NoNode`, `TimedOut`, `Refused` by the API server,
+    /// `NameTaken` by another Job, or `NotAllowed` by the import policy.
     pub outcome: String,
     /// One sentence for people.
     #[serde(skip_serializing_if = "String::is_empty")]

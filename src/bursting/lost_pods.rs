@@ -78,13 +78,14 @@ impl LostPods {
             return Ok(Outcome::Done);
         };
         let node = caches.nodes.of(&ObjectKey::cluster_scoped(name));
-        match judge(&pod, node.as_ref().map(|node| &node.view), self.shared.now().wall) {
+        let verdict = judge(&pod, node.as_ref().map(|node| &node.view), self.shared.now().wall);
+        match verdict {
             Verdict::Stays => return Ok(Outcome::Done),
             Verdict::IsAwaited(left) => return Ok(Outcome::After(left)),
-            Verdict::Goes => {}
+            Verdict::Goes | Verdict::HasEnded => {}
         }
         let Some(doomed) = Doomed::of(&*pod) else { return Ok(Outcome::Done) };
-        if !self.fail(&doomed, name).await? {
+        if verdict == Verdict::Goes && !self.fail(&doomed, name).await? {
             return Ok(Outcome::Done);
         }
         if sweep::delete_at_once::<Pod>(&self.shared.clients.writer, &doomed).await? == Deleted::Accepted {
@@ -131,6 +132,8 @@ enum Verdict {
     IsAwaited(Duration),
     /// Nobody else ends it.
     Goes,
+    /// The same; but how it ended is known, and stays so.
+    HasEnded,
 }
 
 /// `node`: there is no such node any more.
@@ -142,6 +145,7 @@ fn judge(pod: &WatchedPod, node: Option<&NodeView>, now: Timestamp) -> Verdict {
     };
     match Duration::try_from(due.duration_since(now)) {
         Ok(left) if !left.is_zero() => Verdict::IsAwaited(left),
+        _ if pod.view.finished => Verdict::HasEnded,
         _ => Verdict::Goes,
     }
 }
@@ -177,6 +181,9 @@ mod tests {
         ] {
             assert_eq!(judge(&pod, node, NOW.parse().unwrap()), expected, "{:?} {node:?}", pod.metadata);
         }
+        let mut well = ends("09:40");
+        well.view.finished = true;
+        assert_eq!(judge(&well, Some(&lost), NOW.parse().unwrap()), Verdict::HasEnded, "it has not failed");
     }
 
     #[test]

@@ -30,6 +30,7 @@ use crate::bursting::preflight::lead;
 use crate::bursting::shared::lock;
 use crate::bursting::spans;
 use crate::clock::{Mono, SystemRng};
+use crate::cluster::apply::Once;
 use crate::cluster::error::absence;
 use crate::cluster::sweep::{self, Doomed};
 use crate::cluster::{ObjectKey, RequestError};
@@ -115,9 +116,9 @@ impl Provider {
             Change::WarmUp { nodes } => {
                 let Some(hosted) = hosted.as_deref() else { return Ok(()) };
                 let made = self.warm_up(hosted, nodes).await?;
-                let refused = matches!(made, Made::Refused(_));
+                let news = made != Made::No;
                 self.remember(key, |memory| memory.warm_up = made);
-                if refused {
+                if news {
                     self.queue.mark(key.clone());
                 }
             }
@@ -193,10 +194,21 @@ impl Provider {
         };
         let pod = rendered.job.spec.unwrap_or_default().template.spec.unwrap_or_default();
         match self.applier.create_once(&warm::job(hosted, &pod, nodes)).await {
-            Ok(_) => Ok(Made::Yes),
+            Ok(Once::Created(job)) => Ok(Made::Yes(job.uid().unwrap_or_default())),
+            Ok(Once::Exists) => self.found_warm_up(hosted).await,
             Err(error) if error.cause().is_transient() => Err(error),
             Err(error) => Ok(Made::Refused(crate::cluster::error::chain(&error))),
         }
+    }
+
+    /// Whose Job has that name.
+    async fn found_warm_up(&self, hosted: &HostedBurst) -> Result<Made, RequestError> {
+        let (namespace, name) = (hosted.namespace().unwrap_or_default(), names::warm_up(&hosted.spec.slot));
+        let jobs: Api<Job> = Api::namespaced(self.shared.clients.reader.clone(), &namespace);
+        let object = format!("{namespace}/{name}");
+        let found = jobs.get_metadata_opt(&name).await;
+        let found = found.map_err(|error| RequestError::new("look for", format!("Job {object}"), error))?;
+        Ok(found.map_or(Made::No, |job| warm::found(&job.metadata, &object, hosted.uid().as_deref())))
     }
 
     /// Deletes that Job; one of the same name that is not ours stays.

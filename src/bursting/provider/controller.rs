@@ -12,6 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::ledger::{Ledger, SlotKey, key_of};
 use super::memory::{Memory, SecretState};
 use super::slot::{self, ClaimKey, SlotView, Wanted};
+use super::warm::Made;
 use super::{admission, claims, results};
 use crate::api::hosted_burst::HostedBurst;
 use crate::api::{labels, names};
@@ -22,7 +23,7 @@ use crate::bursting::shared::{FirstRound, Shared, lock};
 use crate::bursting::timing::elapsed;
 use crate::bursting::tunnels;
 use crate::cluster::apply::Applier;
-use crate::cluster::caches::Subscription;
+use crate::cluster::caches::{Subscription, controller_uid};
 use crate::cluster::worker::{Outcome, Queue};
 use crate::cluster::{ObjectKey, RequestError};
 use crate::contract::PeerName;
@@ -184,7 +185,7 @@ impl Provider {
             let ours = |pod: &&PodView| pod.namespace == key.0 && pod.job.as_deref() == Some(job);
             pods.iter().filter(ours).cloned().collect()
         };
-        let (own_pods, warmers) = (pods_of(&key.1), pods_of(&names::warm_up(&key.1)));
+        let own_pods = pods_of(&key.1);
         let all = self.hosted();
         let contacts = shared.provider_contacts();
         let surplus = results::surplus(all.iter().map(|hosted| &**hosted), &peers, &contacts, shared.now().mono);
@@ -198,6 +199,7 @@ impl Provider {
             let memory = state.memories.get(&key).cloned().unwrap_or_default();
             (memory, state.ledger.clone(), state.lost_before.clone())
         };
+        let warmers = self.warmers(&memory.warm_up);
         let facts = admission::Facts {
             import: None,
             draining: false,
@@ -252,6 +254,13 @@ impl Provider {
         self.carry(&pods);
         self.first.done(&key);
         Ok(step.wake.map_or(Outcome::Done, Outcome::After))
+    }
+
+    /// Pods of the Job that pulls images ahead: of this very one, not of any that has its name.
+    fn warmers(&self, made: &Made) -> Vec<PodView> {
+        let Made::Yes(job) = made else { return Vec::new() };
+        let pods = self.shared.caches.pods.objects();
+        pods.iter().filter(|pod| controller_uid(&***pod) == Some(job)).map(|pod| pod.view.clone()).collect()
     }
 
     /// Says which bursts are carried to their roots, and who may connect for them.

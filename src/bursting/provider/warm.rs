@@ -25,7 +25,9 @@ use crate::api::labels::condition::WARM;
 use crate::api::labels::kubernetes::JOB_NAME;
 use crate::api::names;
 use crate::api::peer::ImportPolicy;
+use crate::bursting::nodes::NodeChoice;
 use crate::bursting::note::Note;
+use crate::bursting::template::BurstTemplate;
 use crate::bursting::timing::elapsed;
 use crate::cluster::conditions::Statement;
 
@@ -34,6 +36,9 @@ const MOST_NODES: u32 = 32;
 
 /// The longest that pulling may take.
 const LIMIT: Duration = Duration::from_secs(600);
+
+/// Between two looks whether its name is free.
+const MAKE_AGAIN: Duration = Duration::from_secs(2);
 
 /// Seconds after its end in which the Job is deleted by Kubernetes, if no agent did.
 const LEFT_FOR_SECONDS: i32 = 120;
@@ -50,10 +55,25 @@ pub enum Made {
     /// It was not made yet.
     #[default]
     No,
-    /// It was made.
-    Yes,
+    /// It was made, and has this UID.
+    Yes(String),
     /// The API server refused it.
     Refused(String),
+    /// Somebody else's Job has its name.
+    NameTaken(String),
+}
+
+/// What a Job means for a burst that has the name of the Job which pulls its images ahead. One of an earlier burst of this name
+/// is on its way out.
+pub(super) fn found(job: &ObjectMeta, name: &str, hosted: Option<&str>) -> Made {
+    let owner = job.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
+    match owner.filter(|owner| owner.kind == "HostedBurst" && owner.api_version.starts_with("tributary.dev/")) {
+        Some(owner) if Some(owner.uid.as_str()) == hosted && job.deletion_timestamp.is_none() => {
+            Made::Yes(job.uid.clone().unwrap_or_default())
+        }
+        Some(_) => Made::No,
+        None => Made::NameTaken(format!("Job {name} exists here and is another's")),
+    }
 }
 
 /// How far pulling ahead is, and what has to be done for it.
@@ -98,11 +118,24 @@ fn begin(
     if all_run(view, hosted) {
         return over("Overtaken", "its brokers run already");
     }
-    let nodes = view.facts.nodes.values().filter(|node| node.schedulable).count();
-    let wanted = hosted.spec.size.min(MOST_NODES).min(u32::try_from(nodes).unwrap_or(u32::MAX)).max(1);
+    // One pod per node, of those there are: none of them must make a cluster grow.
+    let nodes = u32::try_from(open_nodes(view, hosted)).unwrap_or(u32::MAX);
+    if nodes == 0 {
+        return over("NoNode", "none of the nodes there are takes its pods");
+    }
+    let wanted = hosted.spec.size.min(MOST_NODES).min(nodes);
     step.changes.push(Change::WarmUp { nodes: wanted });
+    wake(step, MAKE_AGAIN);
     let message = format!("images are pulled on {wanted} nodes");
     WarmUp { since: Some(now), wanted, outcome: "Pulling".into(), message, ..WarmUp::default() }
+}
+
+/// Nodes that its pods may run on.
+fn open_nodes(view: &SlotView<'_>, hosted: &HostedBurst) -> usize {
+    let pod = BurstTemplate::parse(&hosted.spec.template).map(|template| template.pod).unwrap_or_default();
+    let choice =
+        NodeChoice { selector: &pod.node_selector, affinity: &pod.node_affinity, tolerations: &pod.tolerations };
+    view.facts.nodes.values().filter(|node| node.schedulable && choice.takes(node)).count()
 }
 
 fn go_on(view: &SlotView<'_>, hosted: &HostedBurst, known: WarmUp, step: &mut SlotStep) -> WarmUp {
@@ -115,6 +148,7 @@ fn go_on(view: &SlotView<'_>, hosted: &HostedBurst, known: WarmUp, step: &mut Sl
     let count = format!("{pulled} of {} nodes have the images", known.wanted);
     let (outcome, message) = match &step.memory.warm_up {
         Made::Refused(why) => ("Refused", why.clone()),
+        Made::NameTaken(why) => ("NameTaken", why.clone()),
         _ if all_settled && pulled > 0 => ("Pulled", format!("{count}, after {:.1} s", took.as_secs_f64())),
         _ if all_run(view, hosted) => ("Overtaken", format!("its brokers run: {count}")),
         _ if all_settled => ("NoNode", "no node takes its pods".to_owned()),
@@ -122,6 +156,7 @@ fn go_on(view: &SlotView<'_>, hosted: &HostedBurst, known: WarmUp, step: &mut Sl
         made => {
             if *made == Made::No {
                 step.changes.push(Change::WarmUp { nodes: known.wanted });
+                wake(step, MAKE_AGAIN);
             }
             wake(step, LIMIT.saturating_sub(took));
             return WarmUp { pulled, ..known };
@@ -302,6 +337,25 @@ affinity:
   podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: zone}]}
 ";
         serde_saphyr::from_str(yaml).unwrap()
+    }
+
+    #[test]
+    fn a_job_of_its_name_is_ours_only_if_this_very_burst_owns_it() {
+        let owned = |kind: &str, group: &str, uid: &str| -> ObjectMeta {
+            let owner =
+                serde_json::json!({"apiVersion": group, "kind": kind, "name": "x", "uid": uid, "controller": true});
+            serde_json::from_value(serde_json::json!({"uid": "job-uid", "ownerReferences": [owner]})).unwrap()
+        };
+        let of = |job: &ObjectMeta| found(job, "flux/x-warm-up", Some("hosted-uid"));
+        let ours = owned("HostedBurst", "tributary.dev/v1alpha1", "hosted-uid");
+        assert_eq!(of(&ours), Made::Yes("job-uid".into()));
+        let deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH));
+        assert_eq!(of(&ObjectMeta { deletion_timestamp, ..ours }), Made::No);
+        assert_eq!(of(&owned("HostedBurst", "tributary.dev/v1alpha1", "the-one-before")), Made::No, "it goes");
+        for foreign in [owned("MiniCluster", "flux-framework.org/v1alpha2", "m"), ObjectMeta::default()] {
+            assert_eq!(of(&foreign), Made::NameTaken("Job flux/x-warm-up exists here and is another's".into()));
+        }
     }
 
     #[test]

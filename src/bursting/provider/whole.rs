@@ -42,9 +42,7 @@ pub(super) fn keep(
         _ => hosted,
     };
     let run = run(view, hosted).map(|run| in_time(view, hosted, holder, run, step));
-    if hosted.has_ended() {
-        stop(view, hosted, step);
-    }
+    stop(view, hosted, step);
     let ended = run.as_ref().is_some_and(BurstRun::has_ended);
     let (status, trouble) = if ended {
         (hosted.status.clone().unwrap_or_default(), String::new())
@@ -141,8 +139,12 @@ fn in_time(
     BurstRun { succeeded: Some(false), ended: Some(Time(view.now.wall)), message, ..run }
 }
 
-/// Nothing of what has ended, by its record, runs on.
+/// Nothing runs on whose time is up, by its record. What has ended by itself stays, for its logs: a cache may be behind.
 fn stop(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotStep) {
+    let run = hosted.status.as_ref().and_then(|status| status.run.as_ref());
+    if run.is_none_or(|run| !run.has_ended() || run.message != Reason::TimeLimit.message()) {
+        return;
+    }
     let Some(found) = view.mini_cluster.filter(|found| is_ours(found, hosted)) else { return };
     let phase = found.status.as_ref().and_then(|status| status.phase);
     let over = matches!(phase, Some(Phase::Succeeded | Phase::Failed));

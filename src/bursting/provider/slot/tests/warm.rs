@@ -49,7 +49,7 @@ fn they_are_pulled_from_the_admission_on_and_the_job_goes_when_they_are_there() 
     assert_eq!((changes.as_slice(), begun.wanted), (&[Change::WarmUp { nodes: 2 }][..], 2));
     assert_eq!(said(&world), ("Unknown".into(), "Pulling".into()));
     assert_eq!(step(&mut world).0, [Change::WarmUp { nodes: 2 }], "until it is known that it was made");
-    world.memory.warm_up = Made::Yes;
+    world.memory.warm_up = Made::Yes("job-uid".into());
     world.warmers = vec![warmer("n", true), warmer("other", false)];
     let (changes, under_way) = step(&mut world);
     assert_eq!((changes, under_way.pulled, under_way.ended), (vec![], 1, None));
@@ -68,8 +68,9 @@ fn they_are_pulled_from_the_admission_on_and_the_job_goes_when_they_are_there() 
 #[test]
 fn it_ends_however_it_goes() {
     type Case = (fn(&mut World), &'static str);
-    let table: [Case; 5] = [
+    let table: [Case; 6] = [
         (|world| world.memory.warm_up = Made::Refused("no".into()), "Refused"),
+        (|world| world.memory.warm_up = Made::NameTaken("no".into()), "NameTaken"),
         (|world| world.pods = (0..3).map(|index| pod(index, "n")).collect(), "Overtaken"),
         (
             |world| {
@@ -97,12 +98,27 @@ fn it_ends_however_it_goes() {
     for (happens, outcome) in table {
         let mut world = admitted();
         step(&mut world);
-        world.memory.warm_up = Made::Yes;
+        world.memory.warm_up = Made::Yes("job-uid".into());
         happens(&mut world);
         let (changes, ended) = step(&mut world);
         assert_eq!((changes, ended.outcome.as_str()), (vec![Change::EndWarmUp], outcome));
         assert!(ended.ended.is_some());
     }
+}
+
+#[test]
+fn no_more_pods_are_made_than_there_are_nodes_for_them() {
+    let picky = |selector: serde_json::Value| {
+        let mut desired = warm();
+        desired.template["pod"]["nodeSelector"] = selector;
+        let mut world = World::new();
+        world.host("east", &desired);
+        world.claim("east", desired);
+        step(&mut world)
+    };
+    assert_eq!(picky(serde_json::json!({})).0, [Change::WarmUp { nodes: 2 }], "three brokers, two nodes");
+    let (changes, ended) = picky(serde_json::json!({"pool": "gpu"}));
+    assert_eq!((changes, ended.outcome.as_str()), (vec![], "NoNode"), "a cluster does not grow for that");
 }
 
 #[test]
