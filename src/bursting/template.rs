@@ -47,11 +47,21 @@ impl Charge {
         let resources = containers.filter_map(|container| {
             serde_json::from_value::<ResourceRequirements>(container.get("resources")?.clone()).ok()
         });
+        let asks = |resources: &ResourceRequirements| {
+            let cpu = resources.effective_request("cpu").and_then(|cpu| milli(&cpu.to_string()));
+            (cpu.unwrap_or(0), rank_map::gpus(resources))
+        };
         let (mut asked, mut devices) = (0_i128, 0_u32);
         for resources in resources {
-            let cpu = resources.effective_request("cpu").and_then(|cpu| milli(&cpu.to_string()));
-            asked = asked.saturating_add(cpu.unwrap_or(0));
-            devices = devices.saturating_add(rank_map::gpus(&resources));
+            let (cpu, gpus) = asks(&resources);
+            (asked, devices) = (asked.saturating_add(cpu), devices.saturating_add(gpus));
+        }
+        // The container that brings Flux is done before the others begin: what it asks for stands in place of theirs
+        // (<https://kubernetes.io/docs/concepts/workloads/pods/init-containers/#resource-sharing-within-containers>).
+        let first = template.pointer("/flux/container/resources");
+        if let Some(first) = first.and_then(|first| serde_json::from_value(first.clone()).ok()) {
+            let (cpu, gpus) = asks(&first);
+            (asked, devices) = (asked.max(cpu), devices.max(gpus));
         }
         let asked = u32::try_from(asked).unwrap_or(if asked < 0 { 0 } else { u32::MAX });
         let declared = cores.saturating_mul(1000);
@@ -456,6 +466,13 @@ archive: {path: /a}
             assert_eq!((charge.cores, charge.milli_cores), expected, "{cores} {cpu}");
         }
         assert_eq!(Charge::of(1, 0, &json!({"containers": [{}]})), Charge { cores: 1, milli_cores: 1000, gpus: 0 });
+        let first =
+            json!({"containers": [{}], "flux": {"container": {"resources": {"limits": {"cpu": 8, "amd.com/gpu": 2}}}}});
+        assert_eq!(
+            Charge::of(2, 0, &first),
+            Charge { cores: 8, milli_cores: 8000, gpus: 2 },
+            "it is done before the others"
+        );
         assert_eq!(Charge::of(1, 0, &asking("99999999999")).cores, u32::MAX.div_ceil(1000));
     }
 
