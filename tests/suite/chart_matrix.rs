@@ -10,7 +10,7 @@ use tributary::config::Config;
 use crate::charts::{objects, template};
 
 /// Values, besides the cluster's name. Kinds are a chart of their own.
-const MATRIX: [&str; 30] = [
+const MATRIX: [&str; 31] = [
     "replicas: 1",
     "replicas: 3",
     "watchNamespaces: [research]",
@@ -41,6 +41,7 @@ const MATRIX: [&str; 30] = [
     "affinity: {nodeAffinity: {}}",
     "topologySpreadConstraints: [{maxSkew: 1, topologyKey: rack, whenUnsatisfiable: ScheduleAnyway}]",
     "{commonLabels: {team: hpc}, podLabels: {mesh: none}}",
+    "{extraVolumes: [{name: ca, secret: {secretName: ca}}], extraVolumeMounts: [{name: ca, mountPath: /etc/ca}], extraEnv: [{name: SSL_CERT_FILE, value: /etc/ca/ca.crt}]}",
 ];
 
 /// Of the configuration, so that pods are replaced with it.
@@ -181,6 +182,10 @@ fn hold(objects: &BTreeMap<String, Value>, values: &str) {
         if let Some(map) = volume["configMap"]["name"].as_str() {
             assert!(objects.contains_key(&format!("ConfigMap/{map}")), "{values}: there is no ConfigMap {map}");
         }
+    }
+    let volumes: BTreeSet<&str> = pod["spec"]["volumes"].as_array().unwrap().iter().map(name).collect();
+    for mount in pod["spec"]["containers"][0]["volumeMounts"].as_array().unwrap() {
+        assert!(volumes.contains(name(mount)), "{values}: no volume for {mount}");
     }
     for (name, object) in objects {
         let labels = &object["metadata"]["labels"];

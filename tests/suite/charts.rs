@@ -158,6 +158,7 @@ fn a_wrong_value_is_refused_by_name() {
         "{cluster: {name: east}, metrics: {service: {enabled: false}, serviceMonitor: {enabled: true}}}",
         "{cluster: {name: east}, podLabels: {app.kubernetes.io/name: mine}}",
         "{cluster: {name: east}, commonLabels: {helm.sh/chart: mine}}",
+        "{cluster: {name: east}, extraVolumes: [{name: config, emptyDir: {}}]}",
     ] {
         let refusal = template("tributary", values).expect_err(values);
         let sentences: Vec<_> = refusal.lines().filter(|line| !line.is_empty() && !line.contains("--debug")).collect();

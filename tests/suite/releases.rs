@@ -45,6 +45,9 @@ fn one_version_is_everywhere() {
     assert!(image.contains(&format!("\nENV RUSTUP_TOOLCHAIN={channel}\n")));
     // Of a static program in an empty image no scanner can tell what it is made of.
     assert!(image.contains("\nARG BUILDKIT_SBOM_SCAN_CONTEXT=true\n"));
+    // An empty file system has no authorities to know a receiver of traces by.
+    let authorities = "/etc/ssl/certs/ca-certificates.crt";
+    assert!(image.contains(&format!("\nCOPY --from=build {authorities} {authorities}\n")), "{authorities} is missing");
 }
 
 #[test]

@@ -22,6 +22,8 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanExporter as _, SpanLinks};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use rustls::RootCertStore;
+use rustls_native_certs::{CertificateResult, load_native_certs};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -74,35 +76,50 @@ impl TraceMetrics {
     }
 }
 
-/// Where spans go, and what sends them until `stop`: nothing without an endpoint.
+/// Where spans go, and what sends them until `stop`: nothing without an endpoint, and nothing to `https` where there are no
+/// authorities, which the log says. An agent does its work without traces.
 ///
 /// # Errors
-/// The endpoint cannot be used, or the system has no authorities for `https`.
+/// The endpoint cannot be used.
 pub fn start(config: &Config, metrics: &Metrics, stop: CancellationToken) -> anyhow::Result<(Traces, JoinHandle<()>)> {
-    let Some(endpoint) = &config.traces.endpoint else {
-        return Ok((Traces::default(), tokio::spawn(std::future::ready(()))));
-    };
-    let exporter = exporter(endpoint, config).context("failed to use traces.endpoint")?;
+    trusting(load_native_certs, config, metrics, stop)
+}
+
+/// As [`start`], with these authorities.
+fn trusting(
+    authorities: impl FnOnce() -> CertificateResult,
+    config: &Config,
+    metrics: &Metrics,
+    stop: CancellationToken,
+) -> anyhow::Result<(Traces, JoinHandle<()>)> {
+    let nowhere = || (Traces::default(), tokio::spawn(std::future::ready(())));
+    let Some(endpoint) = &config.traces.endpoint else { return Ok(nowhere()) };
+    let mut roots = RootCertStore::empty();
+    if endpoint.starts_with("https://") {
+        let CertificateResult { certs, errors, .. } = authorities();
+        roots.add_parsable_certificates(certs);
+        if roots.is_empty() {
+            tracing::warn!(
+                endpoint,
+                ?errors,
+                "no traces are sent: there are no authorities to know the receiver by; set SSL_CERT_FILE to a file with \
+                 some, in PEM"
+            );
+            return Ok(nowhere());
+        }
+    }
+    let exporter = exporter(endpoint, roots, config).context("failed to use traces.endpoint")?;
     let (sender, receiver) = mpsc::channel(QUEUE);
     let queue = Arc::new(Waiting { sender, lost: AtomicU64::new(0), counts: TraceMetrics::register(metrics) });
     Ok((Traces::to(queue.clone()), tokio::spawn(send(receiver, queue, exporter, stop))))
 }
 
-fn exporter(endpoint: &str, config: &Config) -> anyhow::Result<SpanExporter> {
-    let connector = match endpoint.starts_with("https://") {
-        true => HttpsConnectorBuilder::new()
-            .with_provider_and_native_roots(rustls::crypto::ring::default_provider())?
-            .https_only()
-            .enable_http1()
-            .build(),
-        // Authorities that are not needed must not be missed.
-        false => {
-            let nobody = rustls::ClientConfig::builder()
-                .with_root_certificates(rustls::RootCertStore::empty())
-                .with_no_client_auth();
-            HttpsConnectorBuilder::new().with_tls_config(nobody).https_or_http().enable_http1().build()
-        }
-    };
+fn exporter(endpoint: &str, roots: RootCertStore, config: &Config) -> anyhow::Result<SpanExporter> {
+    let tls = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
     let client = Http(Client::builder(TokioExecutor::new()).build(connector));
     let mut exporter = SpanExporter::builder()
         .with_http()
@@ -220,6 +237,11 @@ impl HttpClient for Http {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
+    use rustls::pki_types::PrivateKeyDer;
+    use rustls_native_certs::load_certs_from_paths;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
     use tributary::telemetry::TraceContext;
 
     use super::*;
@@ -227,6 +249,10 @@ mod tests {
     fn span() -> Span {
         let now = Timestamp::UNIX_EPOCH;
         Span::part(&TraceContext::about(&["test"]), "step", now, now)
+    }
+
+    fn sending_to(endpoint: &str) -> Config {
+        Config::from_toml(&format!("[cluster]\nname = \"east\"\n[traces]\nendpoint = \"{endpoint}\"")).unwrap()
     }
 
     #[tokio::test]
@@ -241,15 +267,58 @@ mod tests {
         let (metrics, stop) = (Metrics::default(), CancellationToken::new());
         // Nobody listens on a port that has just been let go.
         let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let config =
-            Config::from_toml(&format!("[cluster]\nname = \"east\"\n[traces]\nendpoint = \"http://{nobody}\""))
-                .unwrap();
-        let (traces, sending) = start(&config, &metrics, stop.clone()).unwrap();
+        let (traces, sending) = start(&sending_to(&format!("http://{nobody}")), &metrics, stop.clone()).unwrap();
         traces.record([span()]);
         stop.cancel();
         sending.await.unwrap();
         let text = metrics.text();
         assert!(text.contains("tributary_trace_spans_total{outcome=\"failed\"} 1"), "{text}");
         assert!(text.contains("tributary_trace_spans_total{outcome=\"sent\"} 0"), "{text}");
+    }
+
+    /// The image is empty, and may have none.
+    #[tokio::test]
+    async fn without_authorities_the_agent_goes_on_without_traces() {
+        let (metrics, stop) = (Metrics::default(), CancellationToken::new());
+        let config = sending_to("https://collector.example:4318");
+        let (traces, sending) = trusting(CertificateResult::default, &config, &metrics, stop).unwrap();
+        traces.record([span()]);
+        sending.await.unwrap();
+        assert!(!metrics.text().contains("tributary_trace_spans"), "{}", metrics.text());
+    }
+
+    #[tokio::test]
+    async fn spans_are_sent_by_tls_to_whom_the_authorities_vouch_for() {
+        let issued = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), issued.cert.pem()).unwrap();
+        let key = PrivateKeyDer::Pkcs8(issued.signing_key.serialize_der().into());
+        let server = rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![issued.cert.der().clone()], key)
+            .unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("https://{}", listener.local_addr().unwrap());
+        let receiver = tokio::spawn(async move {
+            let (stream, _) = listener.accept().await.unwrap();
+            let mut stream = TlsAcceptor::from(Arc::new(server)).accept(stream).await.unwrap();
+            let mut request = vec![0; 64 * 1024];
+            let read = stream.read(&mut request).await.unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+            // Not dropped before the answer is read.
+            (String::from_utf8_lossy(&request[..read]).into_owned(), stream)
+        });
+        let (metrics, stop) = (Metrics::default(), CancellationToken::new());
+        // What SSL_CERT_FILE does.
+        let authorities = || load_certs_from_paths(Some(file.path()), None);
+        let (traces, sending) = trusting(authorities, &sending_to(&endpoint), &metrics, stop.clone()).unwrap();
+        traces.record([span()]);
+        stop.cancel();
+        sending.await.unwrap();
+        let text = metrics.text();
+        assert!(text.contains("tributary_trace_spans_total{outcome=\"sent\"} 1"), "{text}");
+        assert!(receiver.await.unwrap().0.starts_with("POST /v1/traces HTTP/1.1\r\n"));
     }
 }
