@@ -269,6 +269,8 @@ async fn peers_are_led_to_the_leader(installed: &mut Installed<'_>) {
     assert_eq!(endpoints(client).await.unwrap(), only(&leader.address));
 
     let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), SYSTEM);
+    let pod = slices.get("tributary-federation-ipv4").await.unwrap().endpoints[0].target_ref.clone().unwrap();
+    assert_eq!((pod.kind.as_deref(), pod.name.as_ref()), (Some("Pod"), Some(&leader.name)));
     let elsewhere = Patch::Merge(json!({"endpoints": [{"addresses": ["10.255.255.1"]}]}));
     slices.patch("tributary-federation-ipv4", &PatchParams::default(), &elsewhere).await.unwrap();
     eventually("peers are led to the leader again", async || {

@@ -141,5 +141,5 @@ async fn bind(what: &str, address: std::net::SocketAddr) -> anyhow::Result<TcpLi
 
 /// What the Lease and events call this process: the pod's name, else the cluster's.
 fn instance(config: &Config) -> String {
-    std::env::var("POD_NAME").or_else(|_| std::env::var("HOSTNAME")).unwrap_or_else(|_| config.cluster.name.clone())
+    crate::pod_name().or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_else(|| config.cluster.name.clone())
 }

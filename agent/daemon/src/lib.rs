@@ -76,6 +76,11 @@ pub fn main_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// Name of the pod this agent runs in, by the downward API; `None`: it runs in none.
+pub(crate) fn pod_name() -> Option<String> {
+    std::env::var("POD_NAME").ok().filter(|name| !name.is_empty())
+}
+
 fn start(cli: &Cli) -> anyhow::Result<()> {
     // Everything is parsed before anything is bound or dialled.
     let config = Config::load(cli.config.as_deref())?;

@@ -132,7 +132,7 @@ fn exporter(endpoint: &str, roots: RootCertStore, config: &Config) -> anyhow::Re
         KeyValue::new("service.version", crate::VERSION),
         KeyValue::new("k8s.cluster.name", config.cluster.name.clone()),
     ];
-    if let Ok(pod) = std::env::var("POD_NAME") {
+    if let Some(pod) = crate::pod_name() {
         resource.extend([KeyValue::new("k8s.pod.name", pod.clone()), KeyValue::new("service.instance.id", pod)]);
     }
     let resource = Resource::builder_empty().with_service_name("tributary-agent").with_attributes(resource).build();

@@ -41,6 +41,8 @@ const RETRY: std::time::Duration = std::time::Duration::from_secs(2);
 /// The Service of the federation and what is known of it.
 pub struct Entrance {
     federation: FederationConfig,
+    /// Name of this agent's pod, if it runs in one.
+    pod: Option<String>,
     /// `None`: there is no Service.
     watched: Option<Watched>,
 }
@@ -60,9 +62,9 @@ impl Entrance {
         clients: &Clients,
         nodes: Cache<WatchedNode>,
     ) -> (Arc<Self>, Vec<BoxFuture<'static, ()>>) {
-        let federation = config.federation.clone();
+        let (federation, pod) = (config.federation.clone(), crate::pod_name());
         if federation.service.is_empty() {
-            return (Arc::new(Self { federation, watched: None }), Vec::new());
+            return (Arc::new(Self { federation, pod, watched: None }), Vec::new());
         }
         let (reader, namespace, name) = (&clients.reader, &config.kubernetes.namespace, &federation.service);
         let one = Selection { fields: format!("metadata.name={name}"), ..Selection::default() };
@@ -72,7 +74,7 @@ impl Entrance {
         let applier = Applier::new(clients.writer.clone(), labels::manager::ENTRANCE);
         let key = ObjectKey { namespace: Some(namespace.clone()), name: name.clone() };
         let watched = Some(Watched { key, services, slices, nodes, applier });
-        (Arc::new(Self { federation, watched }), vec![watch_services.boxed(), watch_slices.boxed()])
+        (Arc::new(Self { federation, pod, watched }), vec![watch_services.boxed(), watch_slices.boxed()])
     }
 
     /// Keeps the EndpointSlices and `reaches` as they have to be, until dropped.
@@ -114,7 +116,7 @@ impl Entrance {
                 differs
             });
             let failed = match service {
-                Some(service) => watched.write(&self.federation, Some(&service), true).await.err(),
+                Some(service) => watched.write(self, Some(&service), true).await.err(),
                 None => None,
             };
             if let Some(error) = &failed {
@@ -131,7 +133,7 @@ impl Entrance {
     pub async fn open(&self) {
         if let Some(watched) = &self.watched
             && let Some(service) = watched.services.of(&watched.key)
-            && let Err(error) = watched.write(&self.federation, Some(&service), true).await
+            && let Err(error) = watched.write(self, Some(&service), true).await
         {
             tracing::warn!(error = chain(&error), "failed to lead peers to this agent");
         }
@@ -140,7 +142,7 @@ impl Entrance {
     /// Takes this agent out, unless another one leads already.
     pub async fn close(&self) {
         if let Some(watched) = &self.watched
-            && let Err(error) = watched.write(&self.federation, None, false).await
+            && let Err(error) = watched.write(self, None, false).await
         {
             tracing::debug!(error = chain(&error), "the next leader takes this agent out of the EndpointSlices");
         }
@@ -162,17 +164,13 @@ impl Watched {
     }
 
     /// `open`: this agent is in them, else it is not.
-    async fn write(
-        &self,
-        federation: &FederationConfig,
-        service: Option<&Service>,
-        open: bool,
-    ) -> Result<(), RequestError> {
+    async fn write(&self, entrance: &Entrance, service: Option<&Service>, open: bool) -> Result<(), RequestError> {
         let live = self.slices.objects();
         let place = Place {
             namespace: self.key.namespace.as_deref().unwrap_or_default(),
             owner: service.and_then(|service| service.owner_ref(&())),
-            federation,
+            pod: entrance.pod.as_deref(),
+            federation: &entrance.federation,
         };
         let wanted = if open { place.open(&live) } else { place.closed(&live) };
         for slice in wanted {

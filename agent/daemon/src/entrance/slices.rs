@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use tributary::api::labels;
@@ -19,6 +20,9 @@ pub struct Place<'a> {
     pub namespace: &'a str,
     /// The Service, so that its slices go with it.
     pub owner: Option<OwnerReference>,
+    /// Name of this agent's pod; `None`: it runs in none. Load balancers that send to pods themselves, such as
+    /// aws-load-balancer-controller, pass over endpoints that are no pod's.
+    pub pod: Option<&'a str>,
     /// Ports, addresses, name of the Service.
     pub federation: &'a FederationConfig,
 }
@@ -79,10 +83,17 @@ impl Place<'_> {
             (labels::kubernetes::SERVICE_NAME, service.as_str()),
             (labels::kubernetes::ENDPOINT_SLICE_MANAGED_BY, labels::TRIBUTARY),
         ];
+        let pod = self.pod.map(|name| ObjectReference {
+            kind: Some("Pod".to_owned()),
+            namespace: Some(self.namespace.to_owned()),
+            name: Some(name.to_owned()),
+            ..ObjectReference::default()
+        });
         let endpoint = |address: &IpAddr| Endpoint {
             addresses: vec![address.to_string()],
             conditions: Some(EndpointConditions { ready: Some(true), ..EndpointConditions::default() }),
             node_name: Some(node_name.clone()).filter(|name| !name.is_empty()),
+            target_ref: pod.clone(),
             ..Endpoint::default()
         };
         let port = |(name, port): (&str, u16)| EndpointPort {
@@ -122,7 +133,7 @@ mod tests {
     fn place(federation: &FederationConfig) -> Place<'_> {
         let owner =
             OwnerReference { kind: "Service".into(), name: "agents".into(), uid: "7".into(), ..Default::default() };
-        Place { namespace: "system", owner: Some(owner), federation }
+        Place { namespace: "system", owner: Some(owner), pod: Some("agents-7f"), federation }
     }
 
     /// What each slice leads to.
@@ -145,6 +156,8 @@ mod tests {
         let federation = federation(&["10.200.0.7"]);
         let [slice] = &place(&federation).open(&[])[..] else { panic!("one family, one slice") };
         insta::assert_snapshot!(serde_json::to_string_pretty(slice).unwrap());
+        let outside = Place { pod: None, ..place(&federation) };
+        assert_eq!(outside.open(&[])[0].endpoints[0].target_ref, None, "an agent of no pod names none");
     }
 
     #[test]
