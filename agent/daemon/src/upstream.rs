@@ -12,7 +12,9 @@ pub enum UpstreamError {
     /// The Flux Operator runs.
     #[error(
         "failed to start: the Flux Operator runs in this cluster (Lease {namespace}/{LEASE}, held by {holder}); \
-         uninstall it, or scale its Deployment to 0, and wait until its Lease has expired (15 s)"
+         scale its Deployment to 0 (agentctl migrate check has the command), and wait until its Lease has expired (15 s). \
+         Do not uninstall it: its manifest and its Helm chart hold the definition of MiniClusters, and every MiniCluster \
+         goes with that"
     )]
     Runs {
         /// Namespace of its Lease.
@@ -30,5 +32,16 @@ pub async fn check(reader: &Client, now: Timestamp) -> Result<(), UpstreamError>
     match foreign_lease_held(reader, None, LEASE, now).await? {
         None => Ok(()),
         Some(held) => Err(UpstreamError::Runs { namespace: held.namespace, holder: held.holder }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_told_to_delete_every_mini_cluster() {
+        let error = UpstreamError::Runs { namespace: "operator-system".into(), holder: "manager-0".into() }.to_string();
+        assert!(error.contains("scale its Deployment to 0") && error.contains("Do not uninstall it"), "{error}");
     }
 }

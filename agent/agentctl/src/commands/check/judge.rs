@@ -142,6 +142,16 @@ fn lacks(ours: &Value, theirs: &Value, path: &str, missing: &mut BTreeSet<String
 fn agent(found: &Found) -> Section {
     let mut section = Section::new("agent");
     let namespace = &found.namespace;
+    let what = "nobody else makes Jobs of MiniClusters";
+    match &found.operator {
+        Err(why) => section.unknown(what, why),
+        Ok(None) => section.passed(what, ""),
+        Ok(Some(holder)) => section.fails(
+            what,
+            format!("the Flux Operator runs ({holder}), and no agent starts beside it"),
+            "scale its Deployment to 0, as agentctl migrate check says; do not uninstall it, every MiniCluster would go with it",
+        ),
+    }
     match &found.agents {
         Err(why) => section.unknown(format!("agents run in namespace {namespace}"), why),
         Ok(pods) => {

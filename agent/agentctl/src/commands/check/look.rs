@@ -14,8 +14,10 @@ use kube::client::Body;
 use kube::{Client, ResourceExt};
 use serde::de::DeserializeOwned;
 use tributary::admin::{self, FederationStatus};
+use tributary::api::labels::upstream;
 use tributary::api::minicluster::MiniCluster;
 use tributary::clock::{Clock, SystemClock};
+use tributary::cluster::leadership::foreign_lease_held;
 
 use super::rights::{self, Right, Scope};
 use super::{Found, Seen};
@@ -45,8 +47,14 @@ pub(in crate::commands) async fn look(target: &Target) -> Result<Found> {
     let agents = async { list::<Pod>(&client, own, &ListParams::default().labels(POD_SELECTOR)).await };
     let leader = async { connect::leader(&client, namespace, now).await.map_err(|failure| failure.line()) };
     let card = async { acquaintance::look_at_card(&client, namespace).await.map_err(|failure| failure.line()) };
-    let (definitions, agents, leader, federation, card) =
-        tokio::join!(definitions(&client), agents, leader, federation(target), card);
+    let (definitions, operator, agents, leader, federation, card) = tokio::join!(
+        definitions(&client),
+        operator(&client, server_time.unwrap_or(now)),
+        agents,
+        leader,
+        federation(target),
+        card
+    );
     let (services, slices, peers, namespaces, roots, bursts, hosted) = tokio::join!(
         list(&client, own, &everything),
         list(&client, own, &everything),
@@ -68,6 +76,7 @@ pub(in crate::commands) async fn look(target: &Target) -> Result<Found> {
         kubernetes,
         server_time,
         definitions,
+        operator,
         agents,
         leader,
         federation,
@@ -96,6 +105,7 @@ fn nothing(now: Timestamp, namespace: &str, kubernetes: Seen<(u32, u32, String)>
         kubernetes,
         server_time: None,
         definitions: unseen(),
+        operator: unseen(),
         agents: unseen(),
         leader: unseen(),
         federation: unseen(),
@@ -141,6 +151,12 @@ async fn definitions(client: &Client) -> Seen<Vec<CustomResourceDefinition>> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let all = api.list(&ListParams::default()).await.map_err(|error| chain(&error))?;
     Ok(all.items.into_iter().filter(|one| GROUPS.contains(&one.spec.group.as_str())).collect())
+}
+
+/// No agent starts beside it.
+async fn operator(client: &Client, now: Timestamp) -> Seen<Option<String>> {
+    let held = foreign_lease_held(client, None, upstream::LEASE, now).await.map_err(|error| chain(&error))?;
+    Ok(held.map(|held| format!("{}/{}", held.namespace, held.holder)))
 }
 
 async fn federation(target: &Target) -> Seen<FederationStatus> {

@@ -58,6 +58,8 @@ pub struct Found {
     pub server_time: Option<Timestamp>,
     /// All definitions of our groups.
     pub definitions: Seen<Vec<CustomResourceDefinition>>,
+    /// Who holds the Flux Operator's Lease, as `namespace/holder`.
+    pub operator: Seen<Option<String>>,
     /// The agents' pods.
     pub agents: Seen<Vec<Pod>>,
     /// Who leads, or why nobody does.

@@ -83,6 +83,7 @@ fn well() -> Found {
         kubernetes: Ok((1, 35, "v1.35.4".into())),
         server_time: Some(at(NOW)),
         definitions: Ok(definitions.collect()),
+        operator: Ok(None),
         agents: Ok(vec![pod("tributary-a"), pod("tributary-b")]),
         leader: Ok(Ok("tributary-a_1".into())),
         federation: Ok(FederationStatus {
@@ -184,6 +185,7 @@ fn every_trouble_has_a_line_and_a_hint() {
                 .unwrap()
                 .retain(|name, _| !["suspend", "updates", "maxSize"].contains(&name.as_str()));
         }),
+        ("the Flux Operator runs", false, |found| found.operator = Ok(Some("operator-system/manager-0".into()))),
         ("no agent", false, |found| {
             found.agents = Ok(Vec::new());
             found.leader = Ok(Err("no agent has ever led in namespace tributary-system".into()));
