@@ -102,7 +102,7 @@ pub enum Command {
     Migrate(Migrate),
     /// Pack what somebody who helps has to see, without secrets
     SupportBundle(SupportBundle),
-    /// Print the definitions of Tributary's kinds, for kubectl apply --server-side -f -
+    /// Print the definitions of Tributary's kinds, for kubectl apply --server-side --force-conflicts -f -
     Crds(Crds),
     /// Print the versions of this program and of the agents of all federated clusters
     Version(Version),

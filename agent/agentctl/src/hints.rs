@@ -1,5 +1,10 @@
 //! What people can do about reasons that agents give: one table for all commands.
 
+/// How definitions are brought up to date. Their fields belong to whoever wrote them last, upstream's manifest or an older
+/// helm: hence `--force-conflicts`.
+pub const DEFINITIONS: &str = "helm upgrade of the release that has the definitions, with this version's chart; without helm: \
+                               agentctl crds | kubectl apply --server-side --force-conflicts -f -";
+
 /// Why a peer is not connected: by the reason of its ClusterPeer's condition `Connected`.
 pub fn connection(reason: &str) -> &'static str {
     match reason {
@@ -86,7 +91,7 @@ pub fn waiting(reason: &str) -> &'static str {
             "restore the Secret, or start a new instance with a certificate of its own: agentctl rekey"
         }
         "RankMapUnreadable" => "delete the Job: a new instance is made",
-        "DefinitionOutdated" => "bring the definitions up to date: agentctl crds | kubectl apply --server-side -f -",
+        "DefinitionOutdated" => DEFINITIONS,
         _ => "kubectl describe minicluster, and the log of the agent, say more",
     }
 }
@@ -129,5 +134,16 @@ pub fn scheduling(message: &str) -> &'static str {
         "the cluster has no nodes yet"
     } else {
         "kubectl describe pod says more"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without it the API server answers 409 where anybody else has applied them: `tests/cluster/migration.rs`.
+    #[test]
+    fn definitions_are_taken_over_from_whoever_applied_them() {
+        assert!(waiting("DefinitionOutdated").contains("kubectl apply --server-side --force-conflicts"));
     }
 }

@@ -11,6 +11,7 @@ use tributary::api::crds;
 use super::report::{Report, Section};
 use super::rights::Right;
 use super::{Found, federation, webhook};
+use crate::hints;
 
 /// The oldest Kubernetes that everything works with (DESIGN section 7).
 const OLDEST: (u32, u32) = (1, 33);
@@ -74,11 +75,10 @@ fn definitions(found: &Found) -> Section {
             return section;
         }
     };
-    let apply = "agentctl crds | kubectl apply --server-side -f - (or helm upgrade of tributary-crds)";
     for ours in crds() {
         let name = ours.name_any();
         let Some(theirs) = there.iter().find(|one| one.name_any() == name) else {
-            section.fails(format!("{name} is defined"), "it is not", apply);
+            section.fails(format!("{name} is defined"), "it is not", hints::DEFINITIONS);
             continue;
         };
         if !established(theirs) {
@@ -106,7 +106,11 @@ fn definitions(found: &Found) -> Section {
             count => {
                 let first: Vec<_> = missing.into_iter().take(3).collect();
                 let more = if count > 3 { format!(" and {} more", count - 3) } else { String::new() };
-                section.fails(what, format!("it lacks {}{more}: the API server drops them", first.join(", ")), apply);
+                section.fails(
+                    what,
+                    format!("it lacks {}{more}: the API server drops them", first.join(", ")),
+                    hints::DEFINITIONS,
+                );
             }
         }
     }
