@@ -70,6 +70,14 @@ fn workflows_use_versions_and_a_release_waits_for_the_checks() {
     assert!(file(".github/workflows/ci.yaml").contains("\n  workflow_call:\n"));
     assert!(jobs["build"]["needs"].as_array().unwrap().contains(&"ci".into()), "{}", jobs["build"]["needs"]);
     assert_eq!(jobs["publish"]["needs"], "build");
+    // The chart of a release pulls the image of that release; the one of the sources names no registry at all.
+    let default = "  repository: tributary-agent";
+    assert!(file("charts/tributary/values.yaml").lines().any(|line| line == default));
+    let charts = jobs["publish"]["steps"].as_array().unwrap().iter().filter_map(|step| step["run"].as_str());
+    let charts = charts.into_iter().find(|run| run.contains("helm package")).unwrap();
+    assert!(
+        charts.starts_with(&format!("sed -i \"s|^{default}$|  repository: $IMAGE|\" charts/tributary/values.yaml\n"))
+    );
     let steps = jobs["publish"]["steps"].to_string();
     assert!(steps.contains("SHA256SUMS") && steps.contains(".ci/release-notes"), "{steps}");
 }

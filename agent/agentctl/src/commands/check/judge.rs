@@ -189,6 +189,7 @@ fn agent(found: &Found) -> Section {
             }
         }
     }
+    image(&mut section, found);
     match &found.leader {
         Err(why) => section.unknown("one of them leads", why),
         Ok(Ok(holder)) => section.passed("one of them leads", holder),
@@ -215,6 +216,27 @@ fn agent(found: &Found) -> Section {
         }
     }
     section
+}
+
+/// The pull of the image, if it fails: nothing else can be right then.
+fn image(section: &mut Section, found: &Found) {
+    let pods = found.agents.iter().flatten();
+    let containers =
+        pods.flat_map(|pod| pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten()));
+    let mut failing = containers.filter_map(|container| {
+        let waiting = container.state.as_ref()?.waiting.as_ref()?;
+        let reason = waiting.reason.as_deref()?;
+        let pull = ["ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"].contains(&reason);
+        pull.then(|| format!("{reason} for {}: {}", container.image, waiting.message.as_deref().unwrap_or_default()))
+    });
+    if let Some(why) = failing.next() {
+        section.fails(
+            "the agents' image is pulled",
+            why.trim_end_matches([' ', ':']),
+            "helm upgrade with --reset-then-reuse-values --set image.repository=REGISTRY/tributary-agent names where it was \
+             pushed to; a private registry wants image.pullSecrets",
+        );
+    }
 }
 
 /// Versions that differ, as `MAJOR.MINOR.PATCH`: agents and agentctl of neighbouring minor versions work together.

@@ -192,6 +192,16 @@ fn every_trouble_has_a_line_and_a_hint() {
             found.federation = Err("no agent runs in namespace tributary-system".into());
             found.card = Ok(None);
         }),
+        ("the image cannot be pulled", false, |found| {
+            let waiting =
+                json!({"reason": "ImagePullBackOff", "message": "Back-off pulling image \"tributary-agent:0.1.0\""});
+            let container = json!({"name": "agent", "image": "tributary-agent:0.1.0", "imageID": "", "ready": false,
+                "restartCount": 0, "state": {"waiting": waiting}});
+            let pod = json!({"metadata": {"name": "tributary-a"}, "status": {"containerStatuses": [container]}});
+            found.agents = Ok(vec![of(pod)]);
+            found.rights = Ok(Vec::new());
+            found.leader = Ok(Err("no agent has ever led in namespace tributary-system".into()));
+        }),
         ("nobody leads", false, |found| {
             found.leader = Ok(Err("no agent leads in namespace tributary-system: the last one has resigned".into()))
         }),
