@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::process::Command;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
@@ -21,10 +22,18 @@ pub(crate) async fn is_upgraded_and_uninstalled(client: &Client, kubeconfig: &Pa
     prometheus_operator(client).await;
     let (upgrades, ends): (Vec<_>, Vec<_>) = commands().into_iter().partition(|line| line.contains(" upgrade "));
     assert!(upgrades.len() >= 5 && ends.len() == 1, "{upgrades:#?} {ends:#?}");
+    let older = tempfile::tempdir().unwrap();
+    before_there_were_traces(older.path());
+    let to_older = upgrades[0].split_whitespace().map(|word| match word {
+        "charts/tributary" => older.path().to_str().unwrap(),
+        word => word,
+    });
+    helm(&to_older.collect::<Vec<_>>().join(" "), kubeconfig);
     for line in &upgrades {
         helm(line, kubeconfig);
     }
-    // `--reuse-values`: what one of them asked for is still asked for after the last one.
+    // `--reset-then-reuse-values`: what one of them asked for is still asked for after the last one, and what no older
+    // chart knew is as in the new one. With `--reuse-values` there would be nothing where templates look for `traces`.
     let list = ListParams::default();
     let maps = Api::<ConfigMap>::namespaced(client.clone(), SYSTEM).list(&list).await.unwrap();
     let configuration = maps.items.iter().find_map(|map| map.data.as_ref()?.get("tributary.toml")).unwrap();
@@ -48,6 +57,21 @@ pub(crate) async fn is_upgraded_and_uninstalled(client: &Client, kubeconfig: &Pa
         let name = definition.metadata.name.unwrap();
         assert!(kinds.contains(&name), "{name} is gone with the release: {kinds:?}");
     }
+}
+
+/// The chart as an older version had it: without a section of values.
+fn before_there_were_traces(directory: &Path) {
+    let chart = repository().join("charts/tributary");
+    let copied = Command::new("cp").arg("-R").arg(chart.join(".")).arg(directory).status().unwrap();
+    assert!(copied.success());
+    let (values, template) = (directory.join("values.yaml"), directory.join("templates/config.yaml"));
+    let text = std::fs::read_to_string(&values).unwrap();
+    let (before, rest) = text.split_once("\ntraces:\n").expect("the chart has traces");
+    let after = rest.split_once("\n\n").expect("something comes after traces").1;
+    std::fs::write(values, format!("{before}\n{after}")).unwrap();
+    let text = std::fs::read_to_string(&template).unwrap();
+    assert!(text.contains("with .Values.traces.endpoint"));
+    std::fs::write(template, text.replace("with .Values.traces.endpoint", "with \"\"")).unwrap();
 }
 
 /// Lines of the fences, of each page in their order.

@@ -183,7 +183,8 @@ async fn the_scenario(
     // An upgrade replaces every pod of both releases.
     for one in [east, west] {
         let before = names(&one.replicas().await.unwrap());
-        let upgrade = ["upgrade", RELEASE, "charts/tributary", "--reuse-values", "--wait", "--timeout", "180s"];
+        let upgrade =
+            ["upgrade", RELEASE, "charts/tributary", "--reset-then-reuse-values", "--wait", "--timeout", "180s"];
         one.helm(&[&upgrade[..], &["--set", "bursting.drainSeconds=3"]].concat());
         let now = names(&one.replicas().await.unwrap());
         assert!(before.iter().all(|pod| !now.contains(pod)), "{before:?} {now:?}");

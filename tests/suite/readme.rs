@@ -259,7 +259,9 @@ fn helm(words: &[&str], line: &str) {
         _ => panic!("{line}"),
     };
     let mut arguments = vec!["template", name, chart, "--kube-version", chart::KUBERNETES];
-    if options.contains(&"--reuse-values") {
+    if words[1] == "upgrade" {
+        // With --reuse-values, whatever is new in a chart has no value at all.
+        assert!(options.contains(&"--reset-then-reuse-values"), "{line}");
         arguments.extend(["--set", "cluster.name=east"]);
     }
     for (at, option) in options.iter().enumerate().filter(|(_, option)| ["--set", "--values"].contains(*option)) {
