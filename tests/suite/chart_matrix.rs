@@ -10,7 +10,7 @@ use tributary::config::Config;
 use crate::charts::{objects, template};
 
 /// Values, besides the cluster's name. Kinds are a chart of their own.
-const MATRIX: [&str; 31] = [
+const MATRIX: [&str; 37] = [
     "replicas: 1",
     "replicas: 3",
     "watchNamespaces: [research]",
@@ -41,6 +41,12 @@ const MATRIX: [&str; 31] = [
     "affinity: {nodeAffinity: {}}",
     "topologySpreadConstraints: [{maxSkew: 1, topologyKey: rack, whenUnsatisfiable: ScheduleAnyway}]",
     "{commonLabels: {team: hpc}, podLabels: {mesh: none}}",
+    "podSecurityContext: {runAsUser: null, runAsGroup: null, fsGroup: null}",
+    "{podSecurityContext: null, containerSecurityContext: {readOnlyRootFilesystem: false}}",
+    "{strategy: {type: Recreate}, dnsPolicy: Default}",
+    "{hostNetwork: true, replicas: 1}",
+    "metrics: {serviceMonitor: {enabled: true, interval: 30s, scrapeTimeout: 5s, relabelings: [{targetLabel: cluster, replacement: east}], metricRelabelings: [{action: labeldrop, regex: pod}]}}",
+    "metrics: {prometheusRule: {enabled: true, runbookBase: 'https://git.example.org/tributary/blob/main/'}}",
     "{extraVolumes: [{name: ca, secret: {secretName: ca}}], extraVolumeMounts: [{name: ca, mountPath: /etc/ca}], extraEnv: [{name: SSL_CERT_FILE, value: /etc/ca/ca.crt}]}",
 ];
 
@@ -82,6 +88,28 @@ fn each_value_changes_what_it_is_for() {
         assert!(changes.len() > before, "{values} changes nothing");
     }
     insta::assert_snapshot!(changes);
+}
+
+/// Of each object's name, also those of the whole cluster: two releases with one name in two namespaces can be told apart.
+#[test]
+fn every_name_follows_what_is_set() {
+    for (values, prefix) in [
+        ("fullnameOverride: river", "river"),
+        ("{fullnameOverride: river, nameOverride: agent}", "river"),
+        ("nameOverride: agent", "tributary-agent"),
+        ("nameOverride: tributary", "tributary"),
+    ] {
+        let values = format!("{{bursting: {{onDemandNamespaces: [research]}}, {}}}", values.trim_matches(['{', '}']));
+        let objects = rendered(&values);
+        hold(&objects, &values);
+        for (name, object) in &objects {
+            let own = object["metadata"]["name"].as_str().unwrap();
+            let rest = own.strip_prefix(prefix).unwrap_or_else(|| panic!("{values}: {name}"));
+            assert!(rest.is_empty() || rest.starts_with('-'), "{values}: {name}");
+            // agentctl finds the pods by it.
+            assert_eq!(object["metadata"]["labels"]["app.kubernetes.io/name"], "tributary", "{values}: {name}");
+        }
+    }
 }
 
 /// What every object has.
@@ -191,7 +219,7 @@ fn hold(objects: &BTreeMap<String, Value>, values: &str) {
         let labels = &object["metadata"]["labels"];
         assert_eq!(labels["app.kubernetes.io/instance"], "tributary", "{values}: {name} is not labelled");
     }
-    let text = objects["ConfigMap/tributary"]["data"]["tributary.toml"].as_str().unwrap();
+    let text = of_kind("ConfigMap").find_map(|map| map["data"]["tributary.toml"].as_str()).unwrap();
     // What the Deployment puts into the environment.
     let with_pod = text.replace("[federation]\n", "[federation]\npod_ips = [\"10.0.0.7\"]\n");
     Config::from_toml(&with_pod).unwrap_or_else(|error| panic!("{values}: {error}\n{text}"));

@@ -158,6 +158,13 @@ fn a_wrong_value_is_refused_by_name() {
         "{cluster: {name: east}, metrics: {service: {enabled: false}, serviceMonitor: {enabled: true}}}",
         "{cluster: {name: east}, podLabels: {app.kubernetes.io/name: mine}}",
         "{cluster: {name: east}, commonLabels: {helm.sh/chart: mine}}",
+        "{cluster: {name: east}, fullnameOverride: River}",
+        "{cluster: {name: east}, podSecurityContext: [restricted]}",
+        "{cluster: {name: east}, strategy: {type: Never}}",
+        "{cluster: {name: east}, hostNetwork: true, networkPolicy: {enabled: true}}",
+        "{cluster: {name: east}, dnsPolicy: None}",
+        "{cluster: {name: east}, metrics: {serviceMonitor: {scrapeTimeout: soon}}}",
+        "{cluster: {name: east}, metrics: {prometheusRule: {runbookBase: git.example.org}}}",
         "{cluster: {name: east}, extraVolumes: [{name: config, emptyDir: {}}]}",
     ] {
         let refusal = template("tributary", values).expect_err(values);

@@ -3,10 +3,13 @@
 {{- end -}}
 
 {{- define "tributary.fullname" -}}
-{{- if contains .Chart.Name .Release.Name -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride -}}
+{{- else if contains $name .Release.Name -}}
 {{- .Release.Name | trunc 52 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 52 | trimSuffix "-" -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 52 | trimSuffix "-" -}}
 {{- end -}}
 {{- end -}}
 
@@ -87,6 +90,14 @@ annotations:
 {{- end -}}
 {{- if and .Values.metrics.serviceMonitor.enabled (not .Values.metrics.service.enabled) -}}
 {{- fail "metrics.serviceMonitor.enabled needs metrics.service.enabled: a ServiceMonitor finds the pods by that Service" -}}
+{{- end -}}
+{{- range .Values.extraVolumes -}}
+{{- if eq .name "config" -}}
+{{- fail "extraVolumes must not hold config: that volume is the agent's configuration" -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.hostNetwork .Values.networkPolicy.enabled -}}
+{{- fail "networkPolicy.enabled does not go with hostNetwork: a NetworkPolicy does not hold for pods in their node's network" -}}
 {{- end -}}
 {{- $own := include "tributary.ownLabels" . | fromYaml -}}
 {{- range $value, $labels := dict "commonLabels" .Values.commonLabels "podLabels" .Values.podLabels -}}
