@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::json;
 use tributary_tests::chart;
 use tributary_tests::eventually::eventually;
@@ -57,6 +57,30 @@ pub(crate) async fn is_upgraded_and_uninstalled(client: &Client, kubeconfig: &Pa
         let name = definition.metadata.name.unwrap();
         assert!(kinds.contains(&name), "{name} is gone with the release: {kinds:?}");
     }
+    kinds_of_nobody_do_not_grow_old(client, kubeconfig).await;
+}
+
+/// The release is gone, and its kinds are not: the next one, of another name, uses them as long as they are of its version.
+async fn kinds_of_nobody_do_not_grow_old(client: &Client, kubeconfig: &Path) {
+    let next = |more: &[&str]| {
+        let install = ["install", "next", "charts/tributary", "--kube-context", "east", "--namespace", SYSTEM];
+        let dry = ["--dry-run=server", "--set", "cluster.name=east"];
+        let output = chart::helm(&repository(), Some(kubeconfig), &[&install[..], &dry, more].concat()).unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+    };
+    let kind = "\nkind: CustomResourceDefinition\n";
+    let same = next(&[]).unwrap();
+    assert!(same.contains("were left by release tributary") && !same.contains(kind), "{same}");
+    let api = Api::<CustomResourceDefinition>::all(client.clone());
+    let older = Patch::Merge(json!({"metadata": {"labels": {"helm.sh/chart": "tributary-crds-0.0.9"}}}));
+    for definition in tributary::api::crds() {
+        api.patch(&definition.metadata.name.unwrap(), &PatchParams::default(), &older).await.unwrap();
+    }
+    let refused = next(&[]).expect_err("kinds of another version are not passed over in silence");
+    assert!(refused.contains("must equal \"next\": current value is \"tributary\""), "{refused}");
+    let taken = next(&["--take-ownership"]).unwrap();
+    assert_eq!(taken.matches(kind).count(), tributary::api::crds().len());
 }
 
 /// The chart as an older version had it: without a section of values.
