@@ -3,6 +3,10 @@
 use super::look::DEFINITION;
 use super::report::{DefinitionRow, OperatorRow, Step};
 
+/// See the README's section Install, and `crds` in the chart's values.
+const INSTALL: &str = "helm install tributary charts/tributary --namespace tributary-system --create-namespace \
+                       --set cluster.name=east --set image.repository=REGISTRY/tributary-agent --set crds.enabled=false";
+
 /// The commands, in order, for what was found.
 pub(super) fn steps(operators: &[OperatorRow], definition: Option<&DefinitionRow>) -> Vec<Step> {
     let step = |why: &str, command: String| Step { why: why.to_owned(), command };
@@ -16,7 +20,10 @@ pub(super) fn steps(operators: &[OperatorRow], definition: Option<&DefinitionRow
         steps.push(step(why, "kubectl apply --server-side --force-conflicts -f config/crd".to_owned()));
     }
     if !steps.is_empty() {
-        steps.push(step("start an agent", "tributary-agent --config agent.toml".to_owned()));
+        let why = "start an agent, and name this cluster and where the agent's image is. The definitions above are no release's, and \
+                   helm would stop at them; with --take-ownership (helm 3.17) in the place of crds.enabled=false the release has \
+                   them from now on. Without helm: tributary-agent --config agent.toml";
+        steps.push(step(why, INSTALL.to_owned()));
         let why = "every MiniCluster has a phase and conditions now; those with an old Job say Adopted";
         steps.push(step(why, "kubectl get miniclusters --all-namespaces -o wide".to_owned()));
     }

@@ -243,6 +243,15 @@ fn a_helm_release_is_forgotten_not_uninstalled() {
     assert!(!commands.iter().any(|command| command.contains("uninstall")));
 }
 
+/// Definitions that kubectl applied are no release's: helm refuses to install beside them what it would install itself.
+#[test]
+fn helm_installs_beside_the_definitions_that_were_applied() {
+    let commands: Vec<String> = judge(&installed()).steps.into_iter().map(|step| step.command).collect();
+    let at = |begin: &str| commands.iter().position(|command| command.starts_with(begin)).unwrap();
+    assert!(at("kubectl apply") < at("helm install"), "{commands:?}");
+    assert!(commands[at("helm install")].ends_with(" --set crds.enabled=false"), "{commands:?}");
+}
+
 #[test]
 fn the_guide_shows_these_commands() {
     let guide = include_str!("../../../../../src/guide/migrating.md");
