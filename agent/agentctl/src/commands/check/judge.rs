@@ -196,6 +196,11 @@ fn agent(found: &Found) -> Section {
         Ok(Err(why)) => section.fails("one of them leads", why, "the log of an agent says what keeps it from leading"),
     }
     match &found.federation {
+        // Not every user may forward ports, and that says nothing of the agent.
+        Err(why) if forbidden(why) => section.unknown(
+            "its admin API answers",
+            format!("{why} (it takes the right to create pods/portforward in {namespace}, or --endpoint)"),
+        ),
         Err(why) => section.fails(
             "its admin API answers",
             why,
@@ -216,6 +221,11 @@ fn agent(found: &Found) -> Section {
         }
     }
     section
+}
+
+/// Whether an API server refused to be asked (HTTP 403): what it says of a request, and of one that was to be upgraded.
+fn forbidden(why: &str) -> bool {
+    why.contains("is forbidden: ") || why.contains("403 Forbidden")
 }
 
 /// The pull of the image, if it fails: nothing else can be right then.

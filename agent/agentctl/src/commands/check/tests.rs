@@ -192,6 +192,11 @@ fn every_trouble_has_a_line_and_a_hint() {
             found.federation = Err("no agent runs in namespace tributary-system".into());
             found.card = Ok(None);
         }),
+        ("ports may not be forwarded", true, |found| {
+            let why =
+                "failed to read /v1/federation from the agent at tributary-a: failed to switch protocol: 403 Forbidden";
+            found.federation = Err(why.into());
+        }),
         ("the image cannot be pulled", false, |found| {
             let waiting =
                 json!({"reason": "ImagePullBackOff", "message": "Back-off pulling image \"tributary-agent:0.1.0\""});
