@@ -47,7 +47,8 @@ impl Agent {
     pub async fn find(target: &Target) -> Result<Self> {
         if let Some(endpoint) = &target.endpoint {
             let address = endpoint.trim_start_matches("http://").trim_end_matches('/');
-            if address.starts_with("https://") || !address.contains(':') {
+            // Another scheme, or no port.
+            if address.contains("://") || !address.contains(':') {
                 return Err(Failure::new(format!("failed to use --endpoint {endpoint}"))
                     .hint("the admin API is plain HTTP on loopback: --endpoint http://127.0.0.1:8080"));
             }
@@ -220,7 +221,7 @@ mod tests {
     async fn every_failure_says_what_to_do() {
         let mut texts = Vec::new();
         let mut keep = |failure: Failure, address: &str| texts.push(failure.to_string().replace(address, "ADDRESS"));
-        for endpoint in ["https://127.0.0.1:8080", "localhost"] {
+        for endpoint in ["https://127.0.0.1:8080", "ftp://127.0.0.1:8080", "localhost"] {
             let target = Target { endpoint: Some(endpoint.to_owned()), ..Target::default() };
             keep(Agent::find(&target).await.unwrap_err(), "ADDRESS");
         }
