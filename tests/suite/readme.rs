@@ -1,6 +1,6 @@
 //! The README: every command in it can be run, every file it names exists, and its examples are what we accept.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -29,13 +29,19 @@ fn readme() -> String {
     fs::read_to_string(root().join("README.md")).unwrap()
 }
 
-/// The pages for people: the front page, the guide, and one for each example.
+/// The pages for people: the front page, the guide, one for each example and each chart, and the protocol.
 pub(crate) fn pages() -> BTreeMap<PathBuf, String> {
     let guide = fs::read_dir(root().join("src/guide")).unwrap().map(|entry| entry.unwrap().path());
     let pages = guide
         .chain(example_files().unwrap())
         .filter(|path| path.extension().is_some_and(|extension| extension == "md"));
-    let pages = pages.chain([root().join("README.md")]);
+    let others = [
+        "README.md",
+        "charts/tributary/README.md",
+        "charts/tributary/charts/tributary-crds/README.md",
+        "src/federation/protocol.md",
+    ];
+    let pages = pages.chain(others.map(|page| root().join(page)));
     pages.map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
 }
 
@@ -230,23 +236,40 @@ fn kubectl(words: &[&str], line: &str) {
     }
 }
 
-/// The front page names every field of bursting that upstream's MiniCluster does not have.
+/// The front page names every field of a spec that upstream's MiniCluster does not have. Containers of all three kinds have
+/// the same.
 #[test]
-fn every_added_field_of_bursting_is_named() {
+fn every_added_field_is_named() {
     let definition = tributary::api::crds().into_iter().find(|crd| crd.spec.names.kind == "MiniCluster").unwrap();
     let definition = serde_json::to_value(definition).unwrap();
     let upstream = tributary_tests::corpus::upstream_definition().unwrap();
-    let added = |below: &str| -> Vec<String> {
-        let path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/flux/properties/bursting/";
-        let of = |one: &Value| one.pointer(&format!("{path}{below}properties")).unwrap().as_object().unwrap().clone();
-        let theirs = of(&upstream);
-        of(&definition).into_iter().map(|(name, _)| name).filter(|name| !theirs.contains_key(name)).collect()
-    };
-    for (prefix, fields) in
-        [("flux.bursting", added("")), ("flux.bursting.clusters[]", added("properties/clusters/items/"))]
-    {
-        let text = format!("`{prefix}.{{{}}}`", fields.join(", "));
-        assert!(readme().contains(&text), "README.md, \"Added to MiniCluster\", lacks {text}");
+    let spec = |one: &Value| one.pointer("/spec/versions/0/schema/openAPIV3Schema/properties/spec").unwrap().to_owned();
+    let mut added = BTreeMap::<String, BTreeSet<String>>::new();
+    add(&spec(&definition), &spec(&upstream), "spec", &mut added);
+    let text = readme();
+    let line = text.lines().find(|line| line.contains("Added to MiniCluster")).unwrap();
+    for (place, fields) in added {
+        let fields = fields.into_iter().collect::<Vec<_>>().join(", ");
+        let wanted =
+            if fields.contains(", ") { format!("`{place}.{{{fields}}}`") } else { format!("`{place}.{fields}`") };
+        assert!(line.contains(&wanted), "README.md, \"Added to MiniCluster\", lacks {wanted}");
+    }
+}
+
+/// Fields of `ours` that `theirs` has not, by where they are; what is below such a field is not listed.
+fn add(ours: &Value, theirs: &Value, place: &str, into: &mut BTreeMap<String, BTreeSet<String>>) {
+    for (name, field) in ours["properties"].as_object().into_iter().flatten() {
+        match theirs["properties"].get(name) {
+            Some(known) => add(field, known, &format!("{place}.{name}"), into),
+            None => {
+                let place = place.strip_prefix("spec.").unwrap_or(place).replace("services[]", "containers[]");
+                let place = place.replace("flux.container.", "containers[].");
+                into.entry(place).or_default().insert(name.clone());
+            }
+        }
+    }
+    if ours["items"].is_object() {
+        add(&ours["items"], &theirs["items"], &format!("{place}[]"), into);
     }
 }
 
@@ -255,14 +278,16 @@ fn helm(words: &[&str], line: &str) {
     let (name, chart, options) = match words {
         ["helm", "install" | "upgrade", name, chart, options @ ..] => (name, chart, options),
         // Its name is the release's.
-        ["helm", "uninstall", "tributary", "--kube-context", _, "--namespace", _] => return,
+        ["helm", "uninstall", "tributary" | "tributary-crds", "--kube-context", _, "--namespace", _] => return,
         _ => panic!("{line}"),
     };
     let mut arguments = vec!["template", name, chart, "--kube-version", chart::KUBERNETES];
     if words[1] == "upgrade" {
         // With --reuse-values, whatever is new in a chart has no value at all.
         assert!(options.contains(&"--reset-then-reuse-values"), "{line}");
-        arguments.extend(["--set", "cluster.name=east"]);
+        if *chart == "charts/tributary" {
+            arguments.extend(["--set", "cluster.name=east"]);
+        }
     }
     for (at, option) in options.iter().enumerate().filter(|(_, option)| ["--set", "--values"].contains(*option)) {
         arguments.extend([*option, options[at + 1]]);
