@@ -251,6 +251,11 @@ fn the_kinds_outlive_their_release() {
         ["", "Binding"].map(|kind| format!("ValidatingAdmissionPolicy{kind}/miniclusters-v1alpha1.flux-framework.org"));
     assert!(policy.iter().all(|name| alone[name]["metadata"]["labels"]["team"] == "hpc"));
     assert_eq!(alone.len(), tributary::api::crds().len() + policy.len());
+    let manifest = std::fs::read_to_string(charts().join("tributary-crds/Chart.yaml")).unwrap();
+    let about = manifest.lines().find(|line| line.starts_with("description: ")).unwrap();
+    for crd in tributary::api::crds() {
+        assert!(about.contains(&crd.spec.names.kind), "{about} lacks {}", crd.spec.names.kind);
+    }
     let (ours, binding) = tributary::api::v1alpha1::guard();
     for (name, wanted) in policy.iter().zip([serde_json::to_value(&ours.spec), serde_json::to_value(&binding.spec)]) {
         assert_eq!(alone[name]["spec"], wanted.unwrap(), "{name}");
@@ -462,12 +467,9 @@ fn documented(values: &str) -> (Vec<Documented>, Vec<String>) {
 
 #[test]
 fn every_value_is_documented_and_used() {
-    for (chart, about) in [
-        ("tributary", "The agent: a Deployment, its rules, the federation's UDP Service, metrics; and the kinds."),
-        (
-            "tributary-crds",
-            "The kinds: part of the chart of the agent, and a release of its own for those who upgrade kinds first.",
-        ),
+    for (chart, head) in [
+        ("tributary", include_str!("charts_head/tributary.md")),
+        ("tributary-crds", include_str!("charts_head/tributary-crds.md")),
     ] {
         let directory = charts().join(chart);
         let (values, bare) = documented(&std::fs::read_to_string(directory.join("values.yaml")).unwrap());
@@ -478,7 +480,7 @@ fn every_value_is_documented_and_used() {
         for entry in std::fs::read_dir(directory.join("templates")).unwrap() {
             templates.push_str(&std::fs::read_to_string(entry.unwrap().path()).unwrap());
         }
-        let mut table = format!("# {chart}\n\n{about}\n\n| value | default | meaning |\n|---|---|---|\n");
+        let mut table = format!("{head}| value | default | meaning |\n|---|---|---|\n");
         for Documented { path, comment, default } in values {
             let (above, _) = path.rsplit_once('.').unwrap_or((&path, ""));
             let used = [format!(".Values.{path}"), format!("toYaml .Values.{} ", above.split('.').next().unwrap())];
@@ -490,7 +492,8 @@ fn every_value_is_documented_and_used() {
             )
             .unwrap();
         }
-        writeln!(table, "\nThis page is made from `values.yaml`:\n`{REGENERATE}`").unwrap();
+        writeln!(table, "\nThis page is made from `values.yaml` and `tests/suite/charts_head`:\n`{REGENERATE}`")
+            .unwrap();
         let readme = directory.join("README.md");
         if std::env::var_os("UPDATE_GENERATED").is_some() {
             std::fs::write(&readme, &table).unwrap();

@@ -78,6 +78,7 @@ fn workflows_use_versions_and_a_release_waits_for_the_checks() {
     assert!(
         charts.starts_with(&format!("sed -i \"s|^{default}$|  repository: $IMAGE|\" charts/tributary/values.yaml\n"))
     );
+    assert!(charts.contains("'home: %s\\nsources: [%s]\\n'"), "{charts}");
     let steps = jobs["publish"]["steps"].to_string();
     assert!(steps.contains("SHA256SUMS") && steps.contains(".ci/release-notes"), "{steps}");
 }
