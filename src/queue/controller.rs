@@ -21,7 +21,7 @@ use crate::api::burst::Burst;
 use crate::api::flux_job::{FluxJob, FluxJobStatus, JobPhase};
 use crate::api::flux_setup::{FluxSetup, OverflowPolicy};
 use crate::api::hosted_burst::HostedBurst;
-use crate::api::minicluster::{MiniCluster, Phase};
+use crate::api::minicluster::MiniCluster;
 use crate::api::peer::ClusterPeer;
 use crate::api::{labels, names};
 use crate::clock::{SharedClock, SystemRng};
@@ -190,10 +190,7 @@ impl Queueing {
             cache.into_iter().filter(|object| object.meta().namespace.as_deref() == Some(namespace)).collect()
         }
         let (setups, jobs) = (of(self.setups.objects(), namespace), of(self.jobs.objects(), namespace));
-        let mini_clusters = of(self.mini_clusters.objects(), namespace);
-        let asked: BTreeSet<String> = self.turnstile.waiting(namespace).into_iter().collect();
-        let (granted, starts) = (self.turnstile.granted(), self.turnstile.starts());
-        let growing = self.turnstile.growing(namespace, &mini_clusters);
+        let look = self.turnstile.look(namespace, || of(self.mini_clusters.objects(), namespace));
         let bursts = of(self.bursts.objects(), namespace);
         let now = self.clock.wall();
         let hosted = of(self.hosted.objects(), namespace);
@@ -203,13 +200,14 @@ impl Queueing {
                 now,
                 setups: &setups,
                 jobs: &jobs,
-                mini_clusters: &mini_clusters,
+                mini_clusters: &look.mini_clusters,
                 hosted: &hosted,
                 reserved,
-                asked: &asked,
-                granted: &granted,
-                starts: &starts,
-                growing: &growing,
+                asked: &look.asked,
+                granted: &look.granted,
+                starts: &look.starts,
+                growing: &look.growing,
+                held: &look.held,
                 bursts: &bursts,
                 nodes: &self.nodes,
                 peers: &self.peers,
@@ -247,14 +245,10 @@ impl Queueing {
         result
     }
 
-    /// UIDs of everything that takes room, or will.
+    /// UIDs of everything that may take room. Which MiniClusters have ended is told where what they hold is looked at.
     fn alive(&self) -> BTreeSet<String> {
         let (mini_clusters, jobs) = (self.mini_clusters.objects(), self.jobs.objects());
-        let ended = |found: &&Arc<MiniCluster>| {
-            let phase = found.status.as_ref().and_then(|status| status.phase);
-            matches!(phase, Some(Phase::Succeeded | Phase::Failed))
-        };
-        let clusters = mini_clusters.iter().filter(|found| !ended(found)).filter_map(|found| found.uid());
+        let clusters = mini_clusters.iter().filter_map(|found| found.uid());
         clusters.chain(jobs.iter().filter(|job| !job::is_finished(job)).filter_map(|job| job.uid())).collect()
     }
 

@@ -9,6 +9,7 @@ use kube::ResourceExt;
 
 use super::claims::Claim;
 use super::guests::{self, Reserved};
+use super::holds::{self, Hold};
 use super::job::{self, Stage};
 use super::nodes::Gang;
 use super::overflow::{self, Start};
@@ -19,7 +20,7 @@ use crate::api::flux_job::FluxJob;
 use crate::api::flux_setup::FluxSetupSpec;
 use crate::api::hosted_burst::HostedBurst;
 use crate::api::labels::{self, reason};
-use crate::api::minicluster::{MiniCluster, MiniClusterSpec, Phase};
+use crate::api::minicluster::{MiniCluster, MiniClusterSpec};
 use crate::cluster::caches::{controller_of, controller_uid};
 
 /// The line, and what stands before it.
@@ -32,7 +33,7 @@ pub(super) struct Line<'a> {
     /// What those that wait want.
     pub(super) wanted: BTreeMap<Who, (Wanted<'a>, Gang)>,
     /// UIDs of MiniClusters that asked, and stand in no line: their FluxJob did.
-    pub(super) passes: Vec<String>,
+    pub(super) passes: Vec<(String, Hold)>,
     /// What bursts of each peer take.
     pub(super) guests: BTreeMap<String, Room>,
 }
@@ -97,15 +98,16 @@ pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &Fl
         .filter_map(|hosted| Some((Some(hosted.spec.slot.as_str()), Some(hosted.metadata.uid.as_deref()?))))
         .collect();
     for found in view.mini_clusters {
-        let phase = found.status.as_ref().and_then(|status| status.phase);
+        let uid = found.uid().unwrap_or_default();
         let is_guest = guests.contains(&(found.metadata.name.as_deref(), controller_uid(&**found)));
-        if is_guest || matches!(phase, Some(Phase::Succeeded | Phase::Failed)) {
+        let let_in = view.granted.contains_key(&uid);
+        let asks = view.asked.contains(&uid) && !let_in;
+        // What has ended takes nothing, unless it is to run once more.
+        if is_guest || holds::has_ended(found) && !asks && !let_in {
             continue;
         }
-        let uid = found.uid().unwrap_or_default();
         let (room, came) = (Room::of_mini_cluster(&found.spec), created(&found.metadata.creation_timestamp));
         let limit = found.spec.deadline_seconds;
-        let asks = view.asked.contains(&uid) && !view.granted.contains_key(&uid);
         let by_job = of_jobs.get(uid.as_str()).and_then(|of| {
             let since = admitted(of.job, &of.uid)?;
             (!asks || job::covers(of.job, &of.start, found)).then_some(since)
@@ -117,15 +119,17 @@ pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &Fl
                 let (away, grows) = (Away::Nowhere, None);
                 line.waiting.push(Waiting { key, room, priority: priority(found), since: came, limit, away, grows });
             }
-        } else if by_job.is_some() || view.granted.contains_key(&uid) || has_job(found) || is_on_its_way(found) {
+        } else if by_job.is_some() || let_in || has_job(found) || is_on_its_way(found) {
             let since = by_job.or(view.granted.get(&uid).copied()).unwrap_or(came);
             // While it may not grow, it is as large as it was.
             let growing = view.growing.get(&uid).filter(|growing| i64::from(growing.has) < room.brokers);
-            let has = growing.map_or(room.brokers, |growing| i64::from(growing.has));
+            // It runs as it was started, and may grow only if it asks.
+            let held = view.held.get(&uid).copied().unwrap_or(room);
+            let has = growing.map_or(room.brokers.min(held.brokers), |growing| i64::from(growing.has));
             line.gangs.push(Gang { brokers: u32::try_from(has).unwrap_or(0), ..gang(found) });
-            line.running.push(Running { room: room.of_brokers(has), since, until: until(since, limit) });
+            line.running.push(Running { room: held.of_brokers(has), since, until: until(since, limit) });
             if let Some(growing) = growing.filter(|_| found.metadata.deletion_timestamp.is_none()) {
-                let room = Room { mini_clusters: 0, ..room.of_brokers(room.brokers - has) };
+                let room = Room { mini_clusters: 0, ..held.of_brokers(room.brokers - has) };
                 let key = Who::Growth(uid.clone());
                 let more = Gang { brokers: u32::try_from(room.brokers).unwrap_or(0), ..gang(found) };
                 line.wanted.insert(key.clone(), (Wanted::MiniCluster(found), more));
@@ -140,7 +144,7 @@ pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &Fl
                 });
             }
             if asks {
-                line.passes.push(uid);
+                line.passes.push((uid, Hold::of(found)));
             }
         }
     }

@@ -14,6 +14,7 @@
 //! | [`schedule`] | quota, what runs and what waits → who starts | no |
 //! | [`job`] | a FluxJob → its MiniCluster, its status | no |
 //! | [`claims`] | what FluxJobs take once they start, worked out once | no |
+//! | [`holds`] | what MiniClusters were let in with, whatever their specs say since | no |
 //! | `line` | all objects of a namespace → what they take, or wait for | no |
 //! | `outlook` | what a round sees of nodes and peers | no |
 //! | [`round`] | all objects of a namespace → what has to be done | no |
@@ -23,12 +24,14 @@
 //! | [`controller`] | caches, rounds, writes | yes |
 //!
 //! All state is in the objects. What runs is what has a Job; a FluxJob was admitted when its status says so. In memory is
-//! only what is on its way: MiniClusters that asked, and those that were told to start. A new leader knows neither, so it
-//! counts everything that waited as running until it has asked again: a quota is never exceeded by a change of leaders.
+//! only what is on its way: MiniClusters that asked, and those that were told to start, and with what. A new leader knows
+//! none of it, so it counts everything that waited as running until it has asked again, and what runs with another spec than
+//! it was started with asks before it is started anew: a quota is never exceeded by a change of leaders.
 
 pub mod claims;
 pub mod controller;
 pub mod guests;
+pub mod holds;
 pub mod job;
 mod line;
 pub mod nodes;

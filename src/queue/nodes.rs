@@ -37,3 +37,13 @@ impl Gang {
 
 /// How many brokers of a gang the nodes have no room for, beside those that are coming.
 pub type Nodes = Arc<dyn Fn(&MiniClusterSpec, &Gang, &[Gang]) -> u32 + Send + Sync>;
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Nodes without end.
+    pub(in crate::queue) fn without_end() -> Nodes {
+        Arc::new(|_: &MiniClusterSpec, _: &Gang, _: &[Gang]| 0)
+    }
+}

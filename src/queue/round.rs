@@ -9,8 +9,9 @@ use kube::ResourceExt;
 
 use super::claims::Claims;
 use super::guests::{Grants, Reserved, Standing};
+use super::holds::Hold;
 use super::job::{self, JobStep, Stage, Terms, Then, Word};
-use super::line::{Line, created, sort};
+use super::line::{Line, Wanted, created, sort};
 use super::nodes::Nodes;
 use super::outlook::{Outlook, on_their_way};
 use super::overflow::{Peers, Sender, Start};
@@ -53,6 +54,8 @@ pub struct View<'a> {
     pub starts: &'a BTreeMap<String, Start>,
     /// MiniClusters that run and asked for more brokers, by UID.
     pub growing: &'a BTreeMap<String, Growing>,
+    /// What MiniClusters were let in with, by UID, where that is known.
+    pub held: &'a BTreeMap<String, Room>,
     /// Bursts of FluxJobs that were sent.
     pub bursts: &'a [Arc<Burst>],
     /// What the nodes have room for.
@@ -79,8 +82,8 @@ pub struct Round {
     pub setups: Vec<(Arc<FluxSetup>, FluxSetupStatus)>,
     /// The next step of each FluxJob that has anything to do.
     pub jobs: Vec<(Arc<FluxJob>, JobStep)>,
-    /// UIDs of MiniClusters that may have their Job.
-    pub start: Vec<String>,
+    /// UIDs of MiniClusters that may have their Job, and with what.
+    pub start: Vec<(String, Hold)>,
     /// UIDs of MiniClusters that may grow, with the size that they may have.
     pub grow: BTreeMap<String, i64>,
     /// UIDs of FluxJobs that cannot use the room they were given, or gave it back.
@@ -228,7 +231,11 @@ impl Round {
                     };
                     admitted.insert(uid.clone(), start);
                 }
-                Who::MiniCluster(uid) => self.start.push(uid.clone()),
+                Who::MiniCluster(uid) => {
+                    if let Some((Wanted::MiniCluster(found), _)) = wanted.get(who) {
+                        self.start.push((uid.clone(), Hold::of(found)));
+                    }
+                }
                 Who::Growth(uid) => {
                     let of = waiting.iter().find(|one| one.key == *who);
                     let grown = of.and_then(|one| Some(running.get(one.grows?)?.room.brokers + one.room.brokers));

@@ -8,8 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use jiff::Timestamp;
 use kube::ResourceExt;
 
+use super::holds::{Hold, Holds};
 use super::job::{self, Then};
 use super::overflow::Start;
+use super::room::Room;
 use super::round::{Growing, Round};
 use crate::api::flux_job::FluxJob;
 use crate::api::flux_setup::FluxSetup;
@@ -43,6 +45,25 @@ struct State {
     growing: BTreeMap<String, (Asked, Growing)>,
     /// Sizes up to which those that run may grow.
     grown: BTreeMap<String, i64>,
+    /// What MiniClusters were let in with.
+    holds: Holds,
+}
+
+/// What a round goes by, of one moment.
+#[derive(Debug)]
+pub(super) struct Look {
+    /// The MiniClusters of the namespace.
+    pub(super) mini_clusters: Vec<Arc<MiniCluster>>,
+    /// UIDs of those that wait.
+    pub(super) asked: BTreeSet<String>,
+    /// Since when those that may start may, by UID, FluxJobs included.
+    pub(super) granted: BTreeMap<String, Timestamp>,
+    /// Where FluxJobs that may start do so.
+    pub(super) starts: BTreeMap<String, Start>,
+    /// Those that run and asked for more brokers.
+    pub(super) growing: BTreeMap<String, Growing>,
+    /// What they were let in with.
+    pub(super) held: BTreeMap<String, Room>,
 }
 
 #[derive(Debug)]
@@ -75,6 +96,8 @@ impl Turnstile {
         let (uid, namespace) = (mini_cluster.uid().unwrap_or_default(), mini_cluster.namespace().unwrap_or_default());
         let listed = self.setups.condition().listed;
         if listed && !self.is_ruled(&namespace) {
+            // Nobody counts what it takes from now on.
+            self.lock().holds.forget(&uid);
             return Ok(());
         }
         let job = self.jobs.of(&ObjectKey::of(mini_cluster)).filter(|job| job::is_of(mini_cluster, job));
@@ -86,17 +109,17 @@ impl Turnstile {
             let recorded = job.status.as_ref().and_then(Start::recorded);
             let start = recorded.or_else(|| decided.cloned()).unwrap_or_default();
             if job::is_admitted(&job, granted) && job::covers(&job, &start, mini_cluster) {
+                state.holds.give(&uid, Hold::of(mini_cluster));
                 return Ok(());
             }
         }
-        let runs_on = mini_cluster.status.as_ref().is_some_and(|status| status.incarnation.is_some());
-        if runs_on {
-            // Between two incarnations it keeps its room.
-            state.granted.entry(uid.clone()).or_insert(now);
-        }
-        if state.granted.contains_key(&uid) {
+        // Between two incarnations it keeps its room, and no more than that.
+        if state.holds.admit(&uid, mini_cluster) {
+            state.granted.entry(uid).or_insert(now);
             return Ok(());
         }
+        state.granted.remove(&uid);
+        state.holds.forget(&uid);
         let first = "it waits for its turn in the queue of this namespace";
         let asked = state.waiting.entry(uid).or_insert_with(|| {
             self.rounds.mark(namespace);
@@ -134,18 +157,28 @@ impl Turnstile {
         Err(asked.told.clone())
     }
 
-    /// MiniClusters of a namespace that asked for more brokers. `found` are those that are there: whoever shrank has to ask
-    /// again.
-    pub(super) fn growing(&self, namespace: &str, found: &[Arc<MiniCluster>]) -> BTreeMap<String, Growing> {
+    /// What a round of a namespace goes by. `found` reads its MiniClusters from the cache, here: whoever is let in after that
+    /// is seen by the next round, and what has ended by then holds nothing.
+    pub(super) fn look(&self, namespace: &str, found: impl FnOnce() -> Vec<Arc<MiniCluster>>) -> Look {
         let mut state = self.lock();
-        for one in found {
+        let mini_clusters = found();
+        for one in &mini_clusters {
             let (uid, size) = (one.metadata.uid.as_deref().unwrap_or_default(), i64::from(one.spec.size()));
+            // Whoever shrank has to ask again.
             if state.grown.get(uid).is_some_and(|most| *most > size) {
                 state.grown.insert(uid.to_owned(), size);
             }
+            if state.holds.see(uid, one) {
+                state.granted.remove(uid);
+                state.grown.remove(uid);
+            }
         }
-        let here = state.growing.iter().filter(|(_, (asked, _))| asked.key.namespace.as_deref() == Some(namespace));
-        here.map(|(uid, (_, growing))| (uid.clone(), *growing)).collect()
+        let here = |asked: &Asked| asked.key.namespace.as_deref() == Some(namespace);
+        let asked = state.waiting.iter().filter(|(_, asked)| here(asked)).map(|(uid, _)| uid.clone()).collect();
+        let growing = state.growing.iter().filter(|(_, (asked, _))| here(asked));
+        let growing = growing.map(|(uid, (_, growing))| (uid.clone(), *growing)).collect();
+        let (granted, starts, held) = (state.granted.clone(), state.starts.clone(), state.holds.rooms());
+        Look { mini_clusters, asked, granted, starts, growing, held }
     }
 
     /// Whether a namespace has a FluxSetup.
@@ -153,23 +186,6 @@ impl Turnstile {
         let all = self.setups.objects();
         all.iter()
             .any(|setup| setup.namespace().as_deref() == Some(namespace) && setup.metadata.deletion_timestamp.is_none())
-    }
-
-    /// Since when those that may start may, by UID.
-    pub(super) fn granted(&self) -> BTreeMap<String, Timestamp> {
-        self.lock().granted.clone()
-    }
-
-    /// Where FluxJobs that may start do so, by UID.
-    pub(super) fn starts(&self) -> BTreeMap<String, Start> {
-        self.lock().starts.clone()
-    }
-
-    /// UIDs of those that wait in a namespace.
-    pub(super) fn waiting(&self, namespace: &str) -> Vec<String> {
-        let state = self.lock();
-        let here = state.waiting.iter().filter(|(_, asked)| asked.key.namespace.as_deref() == Some(namespace));
-        here.map(|(uid, _)| uid.clone()).collect()
     }
 
     /// Tells those of a namespace that wait what they wait for, and lets those that start through. Who is told nothing is
@@ -193,12 +209,14 @@ impl Turnstile {
         for (uid, size) in &round.grow {
             if let Some((asked, _)) = state.growing.remove(uid) {
                 state.grown.insert(uid.clone(), *size);
+                state.holds.grow(uid, *size);
                 marked.push(asked.key);
             }
         }
-        for uid in &round.start {
+        for (uid, hold) in &round.start {
             if let Some(asked) = state.waiting.remove(uid) {
                 state.granted.insert(uid.clone(), now);
+                state.holds.give(uid, hold.clone());
                 marked.push(asked.key);
             }
         }
@@ -225,12 +243,13 @@ impl Turnstile {
         }
     }
 
-    /// Forgets grants of what is over.
+    /// Forgets what is gone.
     pub(super) fn retain(&self, alive: &BTreeSet<String>) {
         let mut state = self.lock();
         state.granted.retain(|uid, _| alive.contains(uid));
         state.starts.retain(|uid, _| alive.contains(uid));
         state.grown.retain(|uid, _| alive.contains(uid));
+        state.holds.retain(alive);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -238,3 +257,6 @@ impl Turnstile {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests;

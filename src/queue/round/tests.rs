@@ -22,6 +22,7 @@ struct World {
     reserved: BTreeMap<String, Reserved>,
     starts: BTreeMap<String, Start>,
     growing: BTreeMap<String, Growing>,
+    held: BTreeMap<String, Room>,
     bursts: Vec<Arc<Burst>>,
     /// Brokers that a peer has room for.
     peer: u32,
@@ -103,6 +104,7 @@ impl World {
             granted: &self.granted,
             starts: &self.starts,
             growing: &self.growing,
+            held: &self.held,
             bursts: &self.bursts,
             nodes: &nodes,
             peers: &peers,
@@ -117,7 +119,7 @@ impl World {
             self.growing.remove(uid);
         }
         self.standing = round.standing.clone();
-        let mut started = round.start.clone();
+        let mut started: Vec<String> = round.start.iter().map(|(uid, _)| uid.clone()).collect();
         for (setup, status) in round.setups {
             let stored = self.setups.iter_mut().find(|one| one.name_any() == setup.name_any()).unwrap();
             Arc::make_mut(stored).status = Some(status);
@@ -150,7 +152,7 @@ impl World {
             let stored = self.jobs.iter_mut().find(|one| one.name_any() == job.name_any()).unwrap();
             Arc::make_mut(stored).status = Some(step.status);
         }
-        for uid in &round.start {
+        for (uid, _) in &round.start {
             self.asked.remove(uid);
         }
         self.granted.extend(started.iter().map(|uid| (uid.clone(), at(100 + self.second))));
@@ -396,4 +398,38 @@ fn a_job_in_trouble_holds_no_room_and_no_place_in_line() {
     world.mini_clusters.clear();
     assert_eq!(world.round(), ["next-uid"], "no cache shows its MiniCluster yet");
     assert_eq!(world.message("taken"), "it is next in line: 2 brokers are needed, 0 are free");
+}
+
+#[test]
+fn what_has_ended_and_is_asked_for_again_stands_in_line() {
+    let ended = json!({"spec": {"size": 3, "containers": [{}]}, "status": {"phase": "Succeeded", "incarnation": "j"}});
+    let mut world = World::default();
+    world.setup("default", 0, json!({"quota": {"brokers": 4}})).cluster("ended", 1, ended).asks("runs", 2, 3);
+    assert_eq!(world.round(), ["runs-uid"]);
+    world.asked.insert("ended-uid".into());
+    assert!(world.round().is_empty(), "others have its room");
+    assert_eq!(world.status().next, "MiniCluster ended: 3 brokers are needed, 1 are free");
+    world.mini_clusters.retain(|one| one.name_any() == "ended");
+    world.granted.remove("runs-uid");
+    assert_eq!(world.round(), ["ended-uid"]);
+    world.asks("later", 3, 2);
+    assert!(world.round().is_empty(), "it counts though its status speaks of its last end");
+    assert_eq!(world.status().used.brokers, 3);
+}
+
+#[test]
+fn what_runs_counts_as_it_was_started() {
+    let spec = |size: i64, cores: i64| json!({"spec": {"size": size, "containers": [{"cores": cores}]}, "status": {"phase": "Running", "incarnation": "j"}});
+    let mut world = World::default();
+    world.setup("default", 0, json!({"quota": {"brokers": 8, "cpu": 64}}));
+    world.held.insert("a-uid".into(), Room { mini_clusters: 1, brokers: 4, milli_cores: 16_000, memory: 0, gpus: 0 });
+    for (size, cores, brokers, cpu) in [(4, 4, 4, "16"), (64, 1, 4, "16"), (2, 9, 2, "8")] {
+        world.mini_clusters = vec![object("MiniCluster", "a", 1, spec(size, cores))];
+        world.round();
+        assert_eq!(
+            (world.status().used.brokers, world.status().used.cpu.as_str()),
+            (brokers, cpu),
+            "{size} of {cores}"
+        );
+    }
 }

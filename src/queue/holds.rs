@@ -1,0 +1,227 @@
+//! What MiniClusters hold of a quota: what they were let in with, whatever their specs say since. Pure.
+//!
+//! A spec changes at any time; what runs stays as it was started until it is started anew. So whoever was let in with four
+//! brokers holds room for four: neither a larger spec nor a smaller one changes that before the instance does. What has ended
+//! holds nothing, and asks like everybody if it is to run once more.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::room::Room;
+use crate::api::labels::condition;
+use crate::api::minicluster::{MiniCluster, Phase};
+use crate::cluster::conditions;
+
+/// Whether a MiniCluster has run to its end.
+pub(super) fn has_ended(found: &MiniCluster) -> bool {
+    found.status.as_ref().is_some_and(|status| {
+        matches!(status.phase, Some(Phase::Succeeded | Phase::Failed))
+            || conditions::is_true(&status.conditions, condition::FINISHED)
+    })
+}
+
+/// What a MiniCluster was let in with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hold {
+    /// What it may take.
+    pub room: Room,
+    /// The incarnation that had ended before: until there is another one, its status speaks of that end.
+    after: Option<String>,
+}
+
+impl Hold {
+    /// That of one that is let in as its spec is.
+    pub fn of(found: &MiniCluster) -> Self {
+        let after = incarnation(found).filter(|_| has_ended(found)).cloned();
+        Self { room: Room::of_mini_cluster(&found.spec), after }
+    }
+
+    /// What was let in has ended.
+    fn is_over(&self, found: &MiniCluster) -> bool {
+        has_ended(found) && self.after.as_ref() != incarnation(found)
+    }
+}
+
+/// The holds of one leader's scope, by UID. `None`: it runs since before, and nobody knows with what.
+#[derive(Debug, Default)]
+pub(super) struct Holds(BTreeMap<String, Option<Hold>>);
+
+impl Holds {
+    /// It was let in.
+    pub(super) fn give(&mut self, uid: &str, hold: Hold) {
+        self.0.insert(uid.to_owned(), Some(hold));
+    }
+
+    /// It may have as many brokers as this.
+    pub(super) fn grow(&mut self, uid: &str, brokers: i64) {
+        if let Some(Some(hold)) = self.0.get_mut(uid) {
+            hold.room = hold.room.of_brokers(brokers);
+        }
+    }
+
+    /// It holds nothing.
+    pub(super) fn forget(&mut self, uid: &str) {
+        self.0.remove(uid);
+    }
+
+    /// Whether one may be started with what it holds: it has not ended, and wants no more. What it wants less is free then.
+    pub(super) fn admit(&mut self, uid: &str, found: &MiniCluster) -> bool {
+        let wanted = Room::of_mini_cluster(&found.spec);
+        match self.0.get_mut(uid) {
+            Some(Some(hold)) if !hold.is_over(found) && hold.room.holds(&wanted) => {
+                hold.room = wanted;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Follows what a cache shows of one. Whether what it was let in with has ended: then it holds nothing.
+    pub(super) fn see(&mut self, uid: &str, found: &MiniCluster) -> bool {
+        let Some(status) = &found.status else { return false };
+        if has_ended(found) {
+            let over = self.0.get(uid).is_none_or(|known| known.as_ref().is_none_or(|hold| hold.is_over(found)));
+            if over {
+                self.forget(uid);
+            }
+            return over;
+        }
+        match self.0.get_mut(uid) {
+            Some(Some(hold)) => {
+                // Shrinking frees at once; and where nobody had to ask for a while, it may have grown.
+                let brokers = hold.room.brokers.max(status.size.into()).min(found.spec.size().into());
+                if brokers != hold.room.brokers && brokers > 0 {
+                    hold.room = hold.room.of_brokers(brokers);
+                }
+            }
+            Some(None) => {}
+            None if status.incarnation.is_some() => {
+                self.0.insert(uid.to_owned(), as_shown(found));
+            }
+            None => {}
+        }
+        false
+    }
+
+    /// What each holds, where that is known.
+    pub(super) fn rooms(&self) -> BTreeMap<String, Room> {
+        self.0.iter().filter_map(|(uid, hold)| Some((uid.clone(), hold.as_ref()?.room))).collect()
+    }
+
+    /// Forgets all others.
+    pub(super) fn retain(&mut self, alive: &BTreeSet<String>) {
+        self.0.retain(|uid, _| alive.contains(uid));
+    }
+}
+
+/// What one takes that runs since before anybody here asked: known only if its status says that it runs as its spec is.
+/// Otherwise it stands in line before it is started anew.
+fn as_shown(found: &MiniCluster) -> Option<Hold> {
+    let status = found.status.as_ref()?;
+    let is =
+        |type_: &str, word: &str| conditions::find(&status.conditions, type_).is_some_and(|one| one.status == word);
+    let runs = matches!(status.phase, Some(Phase::Starting | Phase::Running | Phase::Suspended)) && status.size > 0;
+    let up_to_date = status.observed_generation == found.metadata.generation
+        && is(condition::VALID, "True")
+        && is(condition::RESTART_REQUIRED, "False");
+    let brokers = i64::from(status.size.min(found.spec.size()));
+    (runs && up_to_date).then(|| Hold { room: Room::of_mini_cluster(&found.spec).of_brokers(brokers), after: None })
+}
+
+fn incarnation(found: &MiniCluster) -> Option<&String> {
+    found.status.as_ref()?.incarnation.as_ref()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A MiniCluster of so many brokers with so many cores each, and its status.
+    fn shown(size: i32, cores: i32, status: Value) -> MiniCluster {
+        let mut whole = json!({"size": 0, "selector": "", "jobid": "", "maximumSize": 0});
+        whole.as_object_mut().unwrap().extend(status.as_object().unwrap().clone());
+        serde_json::from_value(json!({
+            "apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster",
+            "metadata": {"name": "lake", "namespace": "hpc", "uid": "u", "generation": 2},
+            "spec": {"size": size, "containers": [{"cores": cores}]}, "status": whole,
+        }))
+        .unwrap()
+    }
+
+    fn runs(restart_required: &str, observed: i64) -> Value {
+        let condition = |type_: &str, status: &str| {
+            json!({"type": type_, "status": status, "reason": "R", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"})
+        };
+        json!({"phase": "Running", "incarnation": "one", "size": 4, "observedGeneration": observed,
+            "conditions": [condition("Valid", "True"), condition("RestartRequired", restart_required)]})
+    }
+
+    fn given(size: i32, cores: i32) -> Holds {
+        let mut holds = Holds::default();
+        holds.give("u", Hold::of(&shown(size, cores, json!({}))));
+        holds
+    }
+
+    #[test]
+    fn who_runs_is_started_anew_with_what_it_holds_and_no_more() {
+        let between = json!({"phase": "Restarting", "incarnation": "one", "size": 4});
+        for (size, cores, may) in
+            [(4, 2, true), (3, 2, true), (4, 1, true), (5, 2, false), (4, 3, false), (1, 9, false)]
+        {
+            let mut holds = given(4, 2);
+            assert_eq!(holds.admit("u", &shown(size, cores, between.clone())), may, "{size} brokers of {cores} cores");
+        }
+        let mut holds = given(4, 2);
+        assert!(holds.admit("u", &shown(2, 2, between.clone())));
+        assert!(!holds.admit("u", &shown(4, 2, between)), "what it did not want is free");
+        assert!(!Holds::default().admit("u", &shown(1, 1, json!({}))), "nobody let it in");
+    }
+
+    #[test]
+    fn what_has_ended_holds_nothing_until_it_is_let_in_again() {
+        let ended = |incarnation: &str| json!({"phase": "Failed", "incarnation": incarnation});
+        let mut holds = given(4, 2);
+        assert!(!holds.admit("u", &shown(4, 2, ended("one"))), "nobody has looked yet");
+        assert!(holds.see("u", &shown(4, 2, ended("one"))) && holds.rooms().is_empty());
+        holds.give("u", Hold::of(&shown(4, 2, ended("one"))));
+        assert!(!holds.see("u", &shown(4, 2, ended("one"))), "that was the run before");
+        assert!(holds.admit("u", &shown(4, 2, ended("one"))));
+        assert!(!holds.see("u", &shown(4, 2, json!({"phase": "Starting", "incarnation": "two", "size": 4}))));
+        assert!(holds.see("u", &shown(4, 2, ended("two"))));
+        // Its Job is being deleted: that it ended is not said any more.
+        assert!(!holds.see("u", &shown(4, 2, json!({"phase": "Restarting", "incarnation": "two", "size": 4}))));
+        assert!(!holds.admit("u", &shown(4, 2, json!({"phase": "Restarting", "incarnation": "two"}))));
+    }
+
+    #[test]
+    fn a_spec_changes_nothing_of_what_runs_but_its_size() {
+        let brokers = |holds: &Holds| holds.rooms()["u"].brokers;
+        let mut holds = given(4, 2);
+        let seen = |holds: &mut Holds, size, cores| holds.see("u", &shown(size, cores, runs("True", 2)));
+        seen(&mut holds, 64, 1);
+        assert_eq!((brokers(&holds), holds.rooms()["u"].milli_cores), (4, 8000));
+        holds.grow("u", 6);
+        assert_eq!((brokers(&holds), holds.rooms()["u"].milli_cores), (6, 12_000));
+        seen(&mut holds, 5, 2);
+        assert_eq!(brokers(&holds), 5, "shrinking frees at once");
+    }
+
+    #[test]
+    fn who_ran_before_is_known_only_if_it_runs_as_its_spec_is() {
+        let known = |size, status| {
+            let mut holds = Holds::default();
+            holds.see("u", &shown(size, 2, status));
+            holds.rooms().get("u").map(|room| room.brokers)
+        };
+        assert_eq!(known(4, runs("False", 2)), Some(4));
+        assert_eq!(known(6, runs("False", 2)), Some(4), "it waits for two more");
+        assert_eq!(known(4, runs("True", 2)), None);
+        assert_eq!(known(64, runs("False", 1)), None, "the status is of the spec before");
+        let mut holds = Holds::default();
+        holds.see("u", &shown(64, 2, runs("True", 2)));
+        holds.see("u", &shown(64, 2, runs("False", 2)));
+        assert!(holds.rooms().is_empty(), "what was not known at first is not guessed later");
+    }
+}
