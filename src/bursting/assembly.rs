@@ -166,17 +166,25 @@ impl Bursting {
         nodes::lacking(&caches.node_views(), &caches.pod_views(), choice, wanted, coming)
     }
 
-    /// The peer that has room for `wish` besides all that is `coming`, as far as is known: see [`place::roomy`]. None of
-    /// those that threw it out, unless their ClusterPeer is another since.
-    pub fn roomy(&self, wish: &Wish, evictions: &[BurstRefusal], coming: &[(PeerName, Wish)]) -> Option<PeerName> {
-        let mut claimed = self.root.claimed(None);
-        for (peer, wish) in coming {
-            claimed.entry(peer.clone()).or_default().add(wish);
+    /// Why the nodes could not hold so many brokers whatever else ends: see [`nodes::short`].
+    pub fn short(&self, choice: NodeChoice<'_>, wanted: (Amounts, u32)) -> Option<String> {
+        let caches = &self.shared.caches;
+        nodes::short(&caches.node_views(), &caches.pod_views(), choice, wanted)
+    }
+
+    /// Says which peer has room for a wish besides all that is coming, as far as is known at this moment: see
+    /// [`place::roomy`]. None of those that threw it out, unless their ClusterPeer is another since.
+    pub fn rooms(&self) -> impl Fn(&Wish, &[BurstRefusal], &[(PeerName, Wish)]) -> Option<PeerName> + 'static {
+        let (claimed, peers, own) = (self.root.claimed(None), self.shared.peers(), self.shared.own.clone());
+        move |wish, evictions, coming| {
+            let mut claimed = claimed.clone();
+            for (peer, wish) in coming {
+                claimed.entry(peer.clone()).or_default().add(wish);
+            }
+            let mut excluded = place::evicting(evictions, &peers);
+            excluded.insert(own.clone(), "is this cluster itself".to_owned());
+            place::roomy(wish, &peers, &claimed, &excluded)
         }
-        let peers = self.shared.peers();
-        let mut excluded = place::evicting(evictions, &peers);
-        excluded.insert(self.shared.own.clone(), "is this cluster itself".to_owned());
-        place::roomy(wish, &peers, &claimed, &excluded)
     }
 
     /// What its workers do, for the metrics.

@@ -1,6 +1,7 @@
 //! Nodes and pods, as far as placing brokers needs them: what is free, and what fits.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::ops::AddAssign;
 
@@ -53,6 +54,19 @@ impl Amounts {
         let by_cores = times(self.milli_cores, part.milli_cores);
         let by_memory = times(self.memory, part.memory);
         u32::try_from(by_cores.min(by_memory).min(times(self.gpus, part.gpus))).unwrap_or(u32::MAX)
+    }
+}
+
+impl fmt::Display for Amounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} cores", self.milli_cores as f64 / 1000.0)?;
+        if self.memory > 0 {
+            write!(f, ", {:.1} GiB of memory", self.memory as f64 / (1_i64 << 30) as f64)?;
+        }
+        if self.gpus > 0 {
+            write!(f, ", {} GPUs", self.gpus)?;
+        }
+        Ok(())
     }
 }
 
@@ -123,6 +137,8 @@ pub struct PodView {
     pub finished: bool,
     /// It is being deleted.
     pub terminating: bool,
+    /// A DaemonSet's: it is there as long as its node.
+    pub daemon: bool,
     /// What it asks for, as the scheduler counts it.
     pub requests: Amounts,
 }
@@ -184,6 +200,30 @@ pub fn lacking(
         take(&mut free, pod.requests, 1);
     }
     take(&mut free, broker, count)
+}
+
+/// Why the nodes could not hold `count` brokers even if nothing ran on them but what belongs to each node; `None`: they
+/// could. Nodes that take no pods at the moment count for nothing: once they do, they are looked at again.
+pub fn short(
+    nodes: &BTreeMap<String, NodeView>,
+    pods: &[PodView],
+    choice: NodeChoice<'_>,
+    (broker, count): (Amounts, u32),
+) -> Option<String> {
+    let daemons: Vec<PodView> = pods.iter().filter(|pod| pod.daemon).cloned().collect();
+    let empty = free(nodes, &daemons, &Brokers::new(), &|node| choice.takes(node));
+    let (open, fit) = (empty.len(), fits(&empty, broker));
+    match fit {
+        _ if fit >= count => None,
+        _ if open == 0 => {
+            let all = nodes.len();
+            Some(format!("pod.nodeSelector, pod.nodeAffinity and pod.tolerations allow none of the {all} nodes"))
+        }
+        0 => Some(format!("none of the {open} nodes that it may run on can hold a broker, which takes {broker}")),
+        _ => Some(format!(
+            "the {open} nodes that it may run on can hold {fit} of {count} brokers, each of which takes {broker}"
+        )),
+    }
 }
 
 /// What is free on every node that is `open` to a pod.
@@ -288,6 +328,28 @@ mod tests {
         let label = BTreeMap::from([("gpu".to_owned(), "yes".to_owned())]);
         let picky = NodeChoice { selector: &label, ..anywhere };
         assert_eq!(lacking(&world(), &[], picky, (Amounts::broker(1, 0), 1), &[]), 1);
+    }
+
+    #[test]
+    fn what_no_empty_node_could_hold_is_said_whatever_runs_now() {
+        let label = BTreeMap::from([("gpu".to_owned(), "yes".to_owned())]);
+        let anywhere = NodeChoice { selector: &BTreeMap::new(), affinity: &BTreeMap::new(), tolerations: &[] };
+        let picky = NodeChoice { selector: &label, ..anywhere };
+        let busy = [pod("a", "other", 8000), pod("b", "other", 4000)];
+        let short = |choice, cores, count| short(&world(), &busy, choice, (Amounts::broker(cores, 0), count));
+        assert_eq!(short(anywhere, 4, 3), None, "8 and 4 cores, once what runs has ended");
+        let told = |cores, count| short(anywhere, cores, count).unwrap();
+        assert_eq!(told(4, 4), "the 2 nodes that it may run on can hold 3 of 4 brokers, each of which takes 4 cores");
+        let none = "none of the 2 nodes that it may run on can hold a broker, which takes 1000 cores";
+        assert_eq!(told(1000, 1), none);
+        let picked = "pod.nodeSelector, pod.nodeAffinity and pod.tolerations allow none of the 4 nodes";
+        assert_eq!(short(picky, 1, 1).unwrap(), picked);
+        let daemon = [PodView { daemon: true, ..pod("a", "", 500) }];
+        let beside = super::short(&world(), &daemon, anywhere, (Amounts::broker(8, 0), 1));
+        assert_eq!(
+            beside,
+            Some("none of the 2 nodes that it may run on can hold a broker, which takes 8 cores".into())
+        );
     }
 
     #[test]

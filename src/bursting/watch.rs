@@ -242,6 +242,7 @@ impl<'de> Deserialize<'de> for WatchedPod {
             pulled,
             finished: matches!(phase.as_deref(), Some("Succeeded" | "Failed")),
             terminating: metadata.deletion_timestamp.is_some(),
+            daemon: metadata.owner_references.iter().flatten().any(|owner| owner.kind == "DaemonSet"),
             requests: total,
         };
         Ok(Self { metadata, view })

@@ -8,7 +8,8 @@ use kube::ResourceExt;
 use super::job;
 use super::nodes::Gang;
 use super::room::Room;
-use crate::api::flux_job::{FluxJob, JobSplit};
+use crate::api::burst::Burst;
+use crate::api::flux_job::{FluxJob, JobReturn, JobSplit};
 
 /// What a FluxJob takes once it starts.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,7 +38,12 @@ pub struct Claims(BTreeMap<String, Known>);
 struct Known {
     generation: Option<i64>,
     claim: Result<Arc<Claim>, String>,
+    /// Its Burst if it were sent to a peer, once somebody wanted to know.
+    sent: Option<(Sent, Result<Arc<Burst>, String>)>,
 }
+
+/// What the Burst of a FluxJob is made of besides its spec: what it says of earlier times, and annotations.
+type Sent = (Option<JobReturn>, Option<BTreeMap<String, String>>);
 
 impl Claims {
     /// What a FluxJob claims.
@@ -54,12 +60,68 @@ impl Claims {
             let gang = Gang::of(&job.namespace().unwrap_or_default(), &job.name_any(), &made.spec);
             Arc::new(Claim { room: Room::of_mini_cluster(&made.spec), gang })
         });
-        self.0.insert(uid, Known { generation, claim: claim.clone() });
+        self.0.insert(uid, Known { generation, claim: claim.clone(), sent: None });
         claim
+    }
+
+    /// The Burst of a FluxJob if it were sent to a peer as a whole, made by `make` if that was not asked before.
+    ///
+    /// # Errors
+    /// It cannot be sent, and why.
+    pub(super) fn burst(
+        &mut self,
+        job: &FluxJob,
+        make: impl FnOnce() -> Result<Burst, String>,
+    ) -> Result<Arc<Burst>, String> {
+        let (uid, generation) = (job.metadata.uid.as_deref().unwrap_or_default(), job.metadata.generation);
+        let Some(known) = self.0.get_mut(uid).filter(|known| known.generation == generation) else {
+            return make().map(Arc::new);
+        };
+        let returned = job.status.as_ref().and_then(|status| status.returned.clone());
+        let made_of = (returned, job.metadata.annotations.clone());
+        match &known.sent {
+            Some((before, made)) if *before == made_of => made.clone(),
+            _ => known.sent.insert((made_of, make().map(Arc::new))).1.clone(),
+        }
     }
 
     /// Forgets all others.
     pub fn retain(&mut self, alive: &BTreeSet<&str>) {
         self.0.retain(|uid, _| alive.contains(uid.as_str()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_burst_is_made_anew_only_of_what_has_changed() {
+        let (mut claims, mut made) = (Claims::default(), 0);
+        let mut job: FluxJob = serde_json::from_value(json!({
+            "apiVersion": "tributary.dev/v1alpha1", "kind": "FluxJob",
+            "metadata": {"name": "lammps", "namespace": "hpc", "uid": "u", "generation": 1},
+            "spec": {"image": "lammps:1", "command": "lmp"},
+        }))
+        .unwrap();
+        let mut ask = |job: &FluxJob| {
+            let _ = claims.of(job);
+            let verdict = claims.burst(job, || {
+                made += 1;
+                Err(format!("no {made}"))
+            });
+            verdict.unwrap_err()
+        };
+        assert_eq!((ask(&job), ask(&job)), ("no 1".to_owned(), "no 1".to_owned()));
+        job.status.get_or_insert_default().message = "it waits".into();
+        assert_eq!(ask(&job), "no 1");
+        job.status.get_or_insert_default().returned = Some(JobReturn::default());
+        assert_eq!(ask(&job), "no 2");
+        job.metadata.annotations = Some(BTreeMap::from([("tributary.dev/retry".to_owned(), "1".to_owned())]));
+        assert_eq!(ask(&job), "no 3");
+        job.metadata.generation = Some(2);
+        assert_eq!((ask(&job), ask(&job)), ("no 4".to_owned(), "no 4".to_owned()));
     }
 }

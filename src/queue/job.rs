@@ -130,6 +130,8 @@ fn fill(container: &mut Map<String, Value>, job: &FluxJob) {
 pub enum Word {
     /// It waits, for this.
     Waits(String),
+    /// It waits for nodes that are not there, for want of this.
+    WaitsForNodes(String),
     /// It cannot be run as it is: reason and sentence.
     Refused(&'static str, String),
     /// It may start, and where.
@@ -329,12 +331,15 @@ impl Draft<'_> {
                 Err(sentence) => vec![self.step_aside("Invalid", &sentence)],
             },
             Word::Refused(reason, sentence) => vec![self.step_aside(reason, &sentence)],
-            Word::Waits(sentence) => {
-                self.status.phase = JobPhase::Waiting;
-                self.status.message = sentence.clone();
-                vec![valid, Statement::fails(ADMITTED, "Waiting", sentence)]
-            }
+            Word::Waits(sentence) => vec![valid, self.wait("Waiting", sentence)],
+            Word::WaitsForNodes(sentence) => vec![valid, self.wait("NodesTooSmall", sentence)],
         }
+    }
+
+    fn wait(&mut self, reason: &'static str, sentence: String) -> Statement {
+        self.status.phase = JobPhase::Waiting;
+        self.status.message.clone_from(&sentence);
+        Statement::fails(ADMITTED, reason, sentence)
     }
 
     /// Starts it, here or elsewhere.

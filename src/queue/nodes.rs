@@ -1,5 +1,6 @@
 //! The port to the nodes: whether they have room for a whole MiniCluster. Who watches nodes and pods stands behind it.
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::room::Room;
@@ -36,7 +37,25 @@ impl Gang {
 }
 
 /// How many brokers of a gang the nodes have no room for, beside those that are coming.
-pub type Nodes = Arc<dyn Fn(&MiniClusterSpec, &Gang, &[Gang]) -> u32 + Send + Sync>;
+pub type Lacking = dyn Fn(&MiniClusterSpec, &Gang, &[Gang]) -> u32 + Send + Sync;
+
+/// Why the nodes that are there could not hold a gang whatever else on them ends; `None`: they could.
+pub type Short = dyn Fn(&MiniClusterSpec, &Gang) -> Option<String> + Send + Sync;
+
+/// What the nodes have room for.
+#[derive(Clone)]
+pub struct Nodes {
+    /// Now.
+    pub lacking: Arc<Lacking>,
+    /// Ever, unless there are others.
+    pub short: Arc<Short>,
+}
+
+impl fmt::Debug for Nodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Nodes").finish_non_exhaustive()
+    }
+}
 
 #[cfg(test)]
 pub(super) mod tests {
@@ -44,6 +63,6 @@ pub(super) mod tests {
 
     /// Nodes without end.
     pub(in crate::queue) fn without_end() -> Nodes {
-        Arc::new(|_: &MiniClusterSpec, _: &Gang, _: &[Gang]| 0)
+        Nodes { lacking: Arc::new(|_, _, _| 0), short: Arc::new(|_, _| None) }
     }
 }

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 
+use super::claims::Claims;
 use super::job::{self, Stage};
 use super::line::Wanted;
 use super::nodes::Gang;
-use super::overflow::{self, Part, Start};
+use super::overflow::{self, Part, PeersNow, Start};
 use super::round::{Candidate, View, Who};
 use super::schedule::Outside;
 use crate::api::burst::Burst;
@@ -16,6 +17,8 @@ use crate::api::flux_setup::{FluxSetupSpec, Overflow, OverflowPolicy};
 
 /// While somebody waits for nodes: nobody tells when they have room.
 const LOOK_AT_NODES_AGAIN: Duration = Duration::from_secs(2);
+/// While the nodes that are there could not hold somebody whatever ends: others may come.
+const LOOK_FOR_NODES_AGAIN: Duration = Duration::from_secs(15);
 /// While somebody waits for peers: what is told of their room is coarse.
 const LOOK_AT_PEERS_AGAIN: Duration = Duration::from_secs(5);
 
@@ -26,6 +29,13 @@ pub(super) struct Outlook<'a> {
     wanted: &'a BTreeMap<Who, (Wanted<'a>, Gang)>,
     gangs: Vec<Gang>,
     away: Vec<(String, Part)>,
+    claims: &'a mut Claims,
+    /// What the nodes lack for whoever was asked about.
+    short: BTreeMap<Who, Option<String>>,
+    /// What is known of peers, once anybody asks.
+    peers: Option<PeersNow>,
+    /// What no peer has room for: nor for anything that asks for more.
+    refused: Vec<Part>,
     /// Where parts of those that start go, or all of them.
     pub(super) chosen: BTreeMap<Who, String>,
     /// Why those that could go elsewhere as a whole cannot.
@@ -42,9 +52,27 @@ impl<'a> Outlook<'a> {
         wanted: &'a BTreeMap<Who, (Wanted<'a>, Gang)>,
         gangs: Vec<Gang>,
         away: Vec<(String, Part)>,
+        claims: &'a mut Claims,
     ) -> Self {
-        let (chosen, bound) = (BTreeMap::new(), BTreeMap::new());
-        Self { view, setup, wanted, gangs, away, chosen, bound, again: None }
+        Self {
+            view,
+            setup,
+            wanted,
+            gangs,
+            away,
+            claims,
+            short: BTreeMap::new(),
+            peers: None,
+            refused: Vec::new(),
+            chosen: BTreeMap::new(),
+            bound: BTreeMap::new(),
+            again: None,
+        }
+    }
+
+    /// How many brokers a gang has already.
+    fn has(&self, gang: &Gang) -> u32 {
+        self.gangs.iter().filter(|one| one.name == gang.name).map(|one| one.brokers).max().unwrap_or(0)
     }
 
     fn again_in(&mut self, delay: Duration) {
@@ -57,33 +85,59 @@ impl Outside<Who> for Outlook<'_> {
         let Some((wanted, gang)) = self.wanted.get(key).filter(|_| self.setup.check_nodes) else { return 0 };
         let Some(spec) = wanted.spec() else { return 0 };
         let gang = Gang { brokers: count(brokers), ..gang.clone() };
-        let lacking = (self.view.nodes)(&spec, &gang, &self.gangs);
-        if lacking > 0 {
+        let lacking = (self.view.nodes.lacking)(&spec, &gang, &self.gangs);
+        if lacking > 0 && self.short(key).is_none() {
             self.again_in(LOOK_AT_NODES_AGAIN);
         }
         lacking.into()
+    }
+
+    fn short(&mut self, key: &Who) -> Option<String> {
+        let (wanted, gang) = self.wanted.get(key).filter(|_| self.setup.check_nodes)?;
+        if let Some(known) = self.short.get(key) {
+            return known.clone();
+        }
+        // Who grows needs room for what it has as well.
+        let brokers = gang.brokers.saturating_add(if matches!(key, Who::Growth(_)) { self.has(gang) } else { 0 });
+        let spec = wanted.spec()?;
+        let short = (self.view.nodes.short)(&spec, &Gang { brokers, ..gang.clone() });
+        if short.is_some() {
+            self.again_in(LOOK_FOR_NODES_AGAIN);
+        }
+        self.short.insert(key.clone(), short.clone());
+        short
     }
 
     fn takes(&mut self, key: &Who, brokers: i64) -> bool {
         let Some((wanted, gang)) = self.wanted.get(key) else { return false };
         let mut part = overflow::part(&self.setup.overflow, &gang.namespace, count(brokers), gang.each);
         if let (OverflowPolicy::Whole, Wanted::Job(job)) = (self.setup.overflow.policy, wanted) {
-            let made = job::mini_cluster(job, self.setup.max_duration_seconds);
-            match made.and_then(|made| (self.view.sender.0)(job, &made, &self.setup.overflow)) {
-                Ok(burst) => part.evictions = burst.spec.evictions,
+            let (longest, view, overflow) = (self.setup.max_duration_seconds, self.view, &self.setup.overflow);
+            let burst = self.claims.burst(job, || {
+                let made = job::mini_cluster(job, longest)?;
+                (view.sender.0)(job, &made, overflow)
+            });
+            match burst {
+                Ok(burst) => part.evictions.clone_from(&burst.spec.evictions),
                 Err(why) => {
                     self.bound.insert(key.clone(), why);
                     return false;
                 }
             }
         }
-        let Some(peer) = (self.view.peers)(&part, &self.away) else {
+        let known = self.refused.iter().any(|refused| part.is_no_less_than(refused));
+        let view = self.view;
+        let peers = self.peers.get_or_insert_with(|| (view.peers)());
+        let Some(peer) = (if known { None } else { peers(&part, &self.away) }) else {
             let thrown_out = part.evictions.iter().map(|one| format!("{} threw it out: {}", one.peer, one.message));
             let thrown_out: Vec<String> = thrown_out.collect();
             if !thrown_out.is_empty() {
                 self.bound.insert(key.clone(), thrown_out.join("; "));
             }
             self.again_in(LOOK_AT_PEERS_AGAIN);
+            if !known {
+                self.refused.push(part);
+            }
             return false;
         };
         self.away.push((peer.clone(), part));
@@ -94,8 +148,7 @@ impl Outside<Who> for Outlook<'_> {
     fn starts(&mut self, key: &Who, brokers: i64) {
         if let Some((_, gang)) = self.wanted.get(key).filter(|_| self.setup.check_nodes) {
             // Pods that are bound count for those that one has already.
-            let has = self.gangs.iter().filter(|one| one.name == gang.name).map(|one| one.brokers).max();
-            let brokers = count(brokers).saturating_add(has.unwrap_or(0));
+            let brokers = count(brokers).saturating_add(self.has(gang));
             self.gangs.push(Gang { brokers, ..gang.clone() });
         }
     }

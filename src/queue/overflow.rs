@@ -42,8 +42,19 @@ pub struct Part {
     pub evictions: Vec<BurstRefusal>,
 }
 
+impl Part {
+    /// Whether whoever has no room for the other has none for this.
+    pub(super) fn is_no_less_than(&self, other: &Self) -> bool {
+        let but_for_size = Self { brokers: other.brokers, each: other.each, ..self.clone() };
+        but_for_size == *other && self.brokers >= other.brokers && self.each.holds(&other.each)
+    }
+}
+
 /// Which peer has room for a part, besides the parts that are on their way there; `None`: nobody, as far as is known.
-pub type Peers = Arc<dyn Fn(&Part, &[(String, Part)]) -> Option<String> + Send + Sync>;
+pub type PeersNow = Box<dyn Fn(&Part, &[(String, Part)]) -> Option<String>>;
+
+/// What is known of the peers at this moment.
+pub type Peers = Arc<dyn Fn() -> PeersNow + Send + Sync>;
 
 /// Makes the Burst of a FluxJob that is sent as a whole, given its MiniCluster; or says why it cannot be sent.
 #[derive(Clone)]

@@ -130,7 +130,7 @@ pub fn round(view: &View<'_>, claims: &mut Claims) -> Round {
         let sentence = format!("FluxSetup {} is older: that one counts", setup.name_any());
         round.setup(other, FluxSetupStatus::default(), Statement::fails(ACTIVE, "AnotherCounts", sentence), view.now);
     }
-    round.ruled(view, &candidates, setup);
+    round.ruled(view, &candidates, setup, claims);
     round
 }
 
@@ -153,7 +153,7 @@ fn candidates<'a>(view: &View<'a>, claims: &mut Claims) -> Vec<Candidate<'a>> {
 }
 
 impl Round {
-    fn ruled(&mut self, view: &View<'_>, candidates: &[Candidate<'_>], setup: &Arc<FluxSetup>) {
+    fn ruled(&mut self, view: &View<'_>, candidates: &[Candidate<'_>], setup: &Arc<FluxSetup>, claims: &mut Claims) {
         let spec = &setup.spec;
         let terms = Terms { longest: spec.max_duration_seconds, overflow: &spec.overflow, sender: view.sender };
         let quota = Room::of_quota("spec.quota", &spec.quota);
@@ -172,7 +172,8 @@ impl Round {
         let rules = Rules { quota, order: spec.order, backfill: spec.backfill, longest: spec.max_duration_seconds };
         let Line { running, gangs, waiting, wanted, passes, guests } = sort(view, candidates, spec);
         self.start = passes;
-        let mut outlook = Outlook::new(view, spec, &wanted, gangs, on_their_way(view, candidates, &spec.overflow));
+        let away = on_their_way(view, candidates, &spec.overflow);
+        let mut outlook = Outlook::new(view, spec, &wanted, gangs, away, claims);
         let decided = schedule(&rules, &running, &waiting, &mut outlook, view.now);
         let Outlook { chosen, bound, again, .. } = outlook;
         self.wake = again;
@@ -184,6 +185,13 @@ impl Round {
         }
         for (who, why) in &decided.never {
             words.insert(who, why.clone());
+        }
+        for (who, lack) in &decided.unfit {
+            let what_to_do = "make it smaller, let it run on other nodes, or add some";
+            words.insert(
+                who,
+                format!("the nodes could not hold it whatever else ends: {lack}: {what_to_do}. It holds up nobody, and is looked at again"),
+            );
         }
         let mut next = String::new();
         if let Some((who, lack)) = &decided.head {
@@ -201,11 +209,16 @@ impl Round {
             }
         }
         let never: BTreeSet<&Who> = decided.never.iter().map(|(who, _)| who).collect();
+        let unfit: BTreeSet<&Who> = decided.unfit.iter().map(|(who, _)| who).collect();
         let mut jobs: BTreeMap<String, Word> = BTreeMap::new();
         for (who, text) in words {
             match who {
                 Who::Job(uid) => {
-                    let word = if never.contains(who) { Word::Refused("NeverFits", text) } else { Word::Waits(text) };
+                    let word = match text {
+                        text if never.contains(who) => Word::Refused("NeverFits", text),
+                        text if unfit.contains(who) => Word::WaitsForNodes(text),
+                        text => Word::Waits(text),
+                    };
                     jobs.insert(uid.clone(), word);
                 }
                 Who::MiniCluster(uid) | Who::Growth(uid) if !starts.contains(who) => {

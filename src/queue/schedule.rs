@@ -6,6 +6,9 @@
 //! ends at some time nobody knows; of that, only what was there before the head is counted on to end. So no stream of
 //! small runs, with limits or without, can starve a large one.
 //!
+//! Who could not run whatever else ends, since it is larger than the quota or than all nodes, is never the head: it would hold
+//! up everybody for ever. It keeps its place in line, and is looked at again in each round.
+//!
 //! What is sent to a peer as a whole takes nothing here, so it delays nobody here: it may pass the head as well.
 
 use std::cmp::Reverse;
@@ -82,6 +85,8 @@ pub struct Schedule<K> {
     pub sent: BTreeSet<K>,
     /// These never can, and why.
     pub never: Vec<(K, String)>,
+    /// These fit the quota, but the nodes could not hold them whatever else ends, and why.
+    pub unfit: Vec<(K, String)>,
     /// Who is next, and what it waits for.
     pub head: Option<(K, String)>,
     /// What is taken, with those that start.
@@ -94,6 +99,8 @@ pub struct Schedule<K> {
 pub trait Outside<K> {
     /// How many of so many brokers of it the nodes have no room for, beside all that starts.
     fn lacking(&mut self, key: &K, brokers: i64) -> i64;
+    /// Why the nodes that are there could not hold all of it whatever else ends; `None`: they could.
+    fn short(&mut self, key: &K) -> Option<String>;
     /// Whether a peer has room for so many of its brokers. It is asked once for each that starts in part, or elsewhere.
     fn takes(&mut self, key: &K, brokers: i64) -> bool;
     /// It starts, with so many brokers here.
@@ -107,6 +114,10 @@ pub struct NodesWithoutEnd;
 impl<K> Outside<K> for NodesWithoutEnd {
     fn lacking(&mut self, _key: &K, _brokers: i64) -> i64 {
         0
+    }
+
+    fn short(&mut self, _key: &K) -> Option<String> {
+        None
     }
 
     fn takes(&mut self, _key: &K, _brokers: i64) -> bool {
@@ -135,6 +146,7 @@ pub fn schedule<K: Ord + Clone>(
         parts: BTreeMap::new(),
         sent: BTreeSet::new(),
         never: Vec::new(),
+        unfit: Vec::new(),
         head: None,
         used,
         open: Room::default(),
@@ -154,7 +166,7 @@ pub fn schedule<K: Ord + Clone>(
     let mut surveyed = true;
     for (one, too_large) in line {
         let fits = too_large.is_none() && free.holds(&one.room);
-        let may = behind.as_mut().is_none_or(|gap| fits && gap.admits(one, now));
+        let may = behind.as_ref().is_none_or(|gap| fits && gap.admits(one, now));
         let all = one.room.brokers;
         let lacking = if fits && may { outside.lacking(&one.key, all) } else { 0 };
         if one.away == Away::Whole && (!fits || !may || lacking > 0) && outside.takes(&one.key, all) {
@@ -174,6 +186,10 @@ pub fn schedule<K: Ord + Clone>(
                 schedule.never.push((one.key.clone(), format!("{why}; and no peer has room for {what} of it now")));
                 continue;
             }
+            if let Some(why) = outside.short(&one.key) {
+                schedule.unfit.push((one.key.clone(), why));
+                continue;
+            }
             if fits {
                 // Which nodes come free when is nobody's to know: whatever passed it could delay it.
                 let lack = format!("the nodes have no room for {lacking} of its {all} brokers");
@@ -190,6 +206,9 @@ pub fn schedule<K: Ord + Clone>(
             continue;
         }
         let room = one.room.of_brokers(here);
+        if let Some(gap) = &mut behind {
+            gap.passed(one, now);
+        }
         free -= room;
         schedule.used += room;
         let until = one.limit.map(|limit| later(now, limit));
@@ -302,22 +321,25 @@ impl Gap {
         Self { shadow: None, spare: free }
     }
 
-    /// Whether `one` may pass; what it keeps of the spare room is then gone.
-    fn admits<K>(&mut self, one: &Waiting<K>, now: Timestamp) -> bool {
-        let over = match (self.shadow, one.limit) {
+    /// Whether `one` may pass.
+    fn admits<K>(&self, one: &Waiting<K>, now: Timestamp) -> bool {
+        self.is_over_by_then(one, now) || self.spare.holds(&one.room)
+    }
+
+    /// `one` starts here, past the head: what it still takes when that starts is no more to spare.
+    fn passed<K>(&mut self, one: &Waiting<K>, now: Timestamp) {
+        if !self.is_over_by_then(one, now) {
+            self.spare -= one.room;
+        }
+    }
+
+    fn is_over_by_then<K>(&self, one: &Waiting<K>, now: Timestamp) -> bool {
+        match (self.shadow, one.limit) {
             (Some(shadow), Some(limit)) => later(now, limit) <= shadow,
             // It ends at a known time, so the head's start will be known when that is all it waits for.
             (None, Some(_)) => true,
             (_, None) => false,
-        };
-        if over {
-            return true;
         }
-        let fits = self.spare.holds(&one.room);
-        if fits {
-            self.spare -= one.room;
-        }
-        fits
     }
 }
 

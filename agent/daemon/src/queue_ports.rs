@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use tributary::api::hosted_burst::HostedBurst;
+use tributary::api::minicluster::MiniClusterSpec;
 use tributary::bursting::Bursting;
 use tributary::bursting::nodes::{Amounts, NodeChoice};
 use tributary::bursting::provider::grants::Grants;
@@ -19,20 +20,27 @@ use tributary::queue::room::Room;
 
 /// What the nodes have room for, by what bursting sees of them.
 pub fn nodes_of(bursting: &Arc<Bursting>) -> Nodes {
-    let bursting = bursting.clone();
-    Arc::new(move |spec, gang, coming| {
-        let amounts = |room: &Room| Amounts { milli_cores: room.milli_cores, memory: room.memory, gpus: room.gpus };
-        let choice = NodeChoice {
+    fn amounts(room: &Room) -> Amounts {
+        Amounts { milli_cores: room.milli_cores, memory: room.memory, gpus: room.gpus }
+    }
+    fn choice(spec: &MiniClusterSpec) -> NodeChoice<'_> {
+        NodeChoice {
             selector: &spec.pod.node_selector,
             affinity: &spec.pod.node_affinity,
             tolerations: &spec.pod.tolerations,
-        };
-        let coming: Vec<_> = coming
-            .iter()
-            .map(|one| (one.namespace.as_str(), one.name.as_str(), one.brokers, amounts(&one.each)))
-            .collect();
-        bursting.lacking(choice, (amounts(&gang.each), gang.brokers), &coming)
-    })
+        }
+    }
+    let (now, ever) = (bursting.clone(), bursting.clone());
+    Nodes {
+        lacking: Arc::new(move |spec, gang, coming| {
+            let coming: Vec<_> = coming
+                .iter()
+                .map(|one| (one.namespace.as_str(), one.name.as_str(), one.brokers, amounts(&one.each)))
+                .collect();
+            now.lacking(choice(spec), (amounts(&gang.each), gang.brokers), &coming)
+        }),
+        short: Arc::new(move |spec, gang| ever.short(choice(spec), (amounts(&gang.each), gang.brokers))),
+    }
 }
 
 /// Which peer has room for a part of a FluxJob, by what bursting knows of them.
@@ -58,9 +66,12 @@ pub fn peers_of(bursting: &Arc<Bursting>) -> Peers {
             whole: part.whole,
         }
     };
-    Arc::new(move |part, coming| {
-        let coming: Vec<_> = coming.iter().map(|(peer, part)| (peer.as_str().into(), wish(part))).collect();
-        bursting.roomy(&wish(part), &part.evictions, &coming).map(String::from)
+    Arc::new(move || {
+        let roomy = bursting.rooms();
+        Box::new(move |part, coming| {
+            let coming: Vec<_> = coming.iter().map(|(peer, part)| (peer.as_str().into(), wish(part))).collect();
+            roomy(&wish(part), &part.evictions, &coming).map(String::from)
+        })
     })
 }
 

@@ -281,10 +281,13 @@ impl Root {
     pub(in crate::bursting) fn claimed(&self, besides: Option<&ObjectKey>) -> BTreeMap<PeerName, Claimed> {
         let mut claimed: BTreeMap<PeerName, Claimed> = BTreeMap::new();
         for burst in self.bursts().iter().filter(|burst| Some(&ObjectKey::of(&***burst)) != besides) {
-            let status = burst.status.clone().unwrap_or_default();
-            let Some(peer) = status.peer else { continue };
+            let Some((peer, phase)) =
+                burst.status.as_ref().and_then(|status| Some((status.peer.as_deref()?, status.phase)))
+            else {
+                continue;
+            };
             let claimed = claimed.entry(peer.into()).or_default();
-            match status.phase {
+            match phase {
                 BurstPhase::Pending | BurstPhase::Offered => claimed.add(&offer::wish(burst)),
                 BurstPhase::Accepted | BurstPhase::Provisioning => claimed.add_pods(&offer::wish(burst)),
                 _ => {}

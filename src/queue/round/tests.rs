@@ -11,6 +11,20 @@ use crate::queue::overflow::{self, Part};
 
 mod elsewhere;
 
+/// A count that closures share.
+#[derive(Clone, Default)]
+struct Asked(Arc<std::sync::atomic::AtomicU32>);
+
+impl Asked {
+    fn get(&self) -> u32 {
+        self.0.load(std::sync::atomic::Ordering::SeqCst)
+    }
+
+    fn set(&self, count: u32) {
+        self.0.store(count, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
 /// A namespace as it is.
 #[derive(Default)]
 struct World {
@@ -26,6 +40,8 @@ struct World {
     bursts: Vec<Arc<Burst>>,
     /// Brokers that a peer has room for.
     peer: u32,
+    /// How often a peer was asked for room.
+    peers_asked: Asked,
     /// What the last round left for bursts of peers.
     standing: Option<Standing>,
     asked: BTreeSet<String>,
@@ -83,15 +99,22 @@ impl World {
     fn round(&mut self) -> Vec<String> {
         self.second += 1;
         self.made.clear();
-        let nodes: Nodes = Arc::new(|_: &MiniClusterSpec, gang: &Gang, coming: &[Gang]| {
-            let taken: u32 = coming.iter().map(|one| one.brokers).sum();
-            (gang.brokers + taken).saturating_sub(4)
-        });
-        let room = self.peer;
-        let peers: Peers = Arc::new(move |part: &Part, coming: &[(String, Part)]| {
-            let taken: u32 = coming.iter().map(|(_, part)| part.brokers).sum();
-            let thrown_out = part.evictions.iter().any(|one| one.peer == "west");
-            (part.brokers + taken <= room && !thrown_out).then(|| "west".to_owned())
+        let nodes = Nodes {
+            lacking: Arc::new(|_: &MiniClusterSpec, gang: &Gang, coming: &[Gang]| {
+                let taken: u32 = coming.iter().map(|one| one.brokers).sum();
+                (gang.brokers + taken).saturating_sub(4)
+            }),
+            short: Arc::new(|_, gang| (gang.brokers > 4).then(|| format!("they can hold 4 of {}", gang.brokers))),
+        };
+        let (room, asked) = (self.peer, self.peers_asked.clone());
+        let peers: Peers = Arc::new(move || {
+            let asked = asked.clone();
+            Box::new(move |part: &Part, coming: &[(String, Part)]| {
+                asked.set(asked.get() + 1);
+                let taken: u32 = coming.iter().map(|(_, part)| part.brokers).sum();
+                let thrown_out = part.evictions.iter().any(|one| one.peer == "west");
+                (part.brokers + taken <= room && !thrown_out).then(|| "west".to_owned())
+            })
         });
         let view = View {
             now: at(100 + self.second),
@@ -321,6 +344,37 @@ fn nodes_are_looked_at_where_that_is_asked() {
     world.setups.clear();
     world.setup("default", 0, json!({}));
     assert_eq!(world.round(), ["b-uid"]);
+}
+
+#[test]
+fn what_no_node_could_hold_waits_and_holds_up_nobody() {
+    let mut world = World::default();
+    world.setup("default", 0, json!({"checkNodes": true, "quota": {"brokers": 8}})).job("huge", 1, json!({"size": 5}));
+    world.asks("too", 2, 7).job("b", 3, json!({"size": 3})).job("c", 4, json!({"size": 4}));
+    assert_eq!(world.round(), ["b-uid"]);
+    let told = "the nodes could not hold it whatever else ends: they can hold 4 of 5: make it smaller, let it run on other \
+                nodes, or add some. It holds up nobody, and is looked at again";
+    assert_eq!(world.message("huge"), told);
+    let status = world.jobs[0].status.clone().unwrap();
+    let reasons: Vec<_> = status.conditions.iter().map(|one| (one.type_.as_str(), one.reason.as_str())).collect();
+    assert_eq!((status.phase, reasons), (JobPhase::Waiting, vec![("Admitted", "NodesTooSmall"), ("Valid", "Valid")]));
+    assert_eq!(
+        world.status().next,
+        "FluxJob c: the nodes have no room for 3 of its 4 brokers",
+        "it fits the empty nodes"
+    );
+    assert_eq!((world.status().waiting, world.status().used.brokers), (3, 3));
+}
+
+#[test]
+fn peers_are_asked_once_for_what_they_have_no_room_for() {
+    let mut world = World { peer: 2, ..World::default() };
+    world.setup("default", 0, json!({"quota": {"brokers": 1}, "overflow": {"policy": "Whole"}}));
+    for (index, size) in [3, 3, 4, 9, 2, 3].into_iter().enumerate() {
+        world.job(&format!("job-{index}"), index as i64, json!({"size": size, "allowBurst": true}));
+    }
+    assert_eq!(world.round(), ["job-4-uid"]);
+    assert_eq!(world.peers_asked.get(), 2, "for three brokers, and for two");
 }
 
 #[test]

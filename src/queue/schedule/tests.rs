@@ -18,6 +18,10 @@ impl Outside<u32> for World {
         i64::from(*key == self.full_for)
     }
 
+    fn short(&mut self, _key: &u32) -> Option<String> {
+        None
+    }
+
     fn takes(&mut self, _key: &u32, brokers: i64) -> bool {
         let takes = brokers <= self.peer;
         self.peer -= if takes { brokers } else { 0 };
@@ -112,6 +116,63 @@ fn nothing_passes_whoever_waits_for_nodes() {
     let running = [runs(5, 0, Some(100))];
     let seen = beside(&rules(10), &running, &line, World { full_for: 2, peer: 0 });
     assert_eq!(seen.start, [3]);
+}
+
+/// Nodes that hold so many brokers in all, and a log of what was asked.
+struct Nodes {
+    all: i64,
+    free: i64,
+    sizes: BTreeMap<u32, i64>,
+}
+
+impl Outside<u32> for Nodes {
+    fn lacking(&mut self, _key: &u32, brokers: i64) -> i64 {
+        (brokers - self.free).max(0)
+    }
+
+    fn short(&mut self, key: &u32) -> Option<String> {
+        (self.sizes[key] > self.all).then(|| "too small".to_owned())
+    }
+
+    fn takes(&mut self, _key: &u32, _brokers: i64) -> bool {
+        false
+    }
+
+    fn starts(&mut self, _key: &u32, brokers: i64) {
+        self.free -= brokers;
+    }
+}
+
+#[test]
+fn what_the_nodes_could_never_hold_is_not_the_head() {
+    let on = |free: i64, running: &[Running], line: &[Waiting<u32>]| {
+        let sizes = line.iter().map(|one| (one.key, one.room.brokers)).collect();
+        super::schedule(&rules(10), running, line, &mut Nodes { all: 6, free, sizes }, at(9))
+    };
+    let line = [waits(1, 7, 1, None), waits(2, 6, 2, None), waits(3, 2, 3, Some(1))];
+    let seen = on(6, &[], &line);
+    let head = seen.head.map(|(head, _)| head);
+    assert_eq!((seen.start, seen.unfit, head), (vec![2], vec![(1, "too small".into())], Some(3)));
+    // One that the empty nodes could hold keeps its place before all others.
+    let seen = on(5, &[], &line);
+    assert_eq!((seen.start, seen.head.unwrap().0), (vec![], 2));
+    // Nor does it make the others wait until the quota has room for it.
+    let seen = on(6, &[runs(4, 0, None)], &line);
+    assert_eq!((seen.start, seen.unfit.len()), (vec![2], 1));
+}
+
+#[test]
+fn what_does_not_start_past_the_head_takes_nothing_of_what_it_leaves_over() {
+    // The head of 7 starts at 100; then one broker is left over.
+    let running = [runs(6, 0, Some(100))];
+    let line = [waits(1, 7, 1, None), waits(2, 1, 2, None), waits(3, 1, 3, None)];
+    let seen = beside(&rules(8), &running, &line, World { full_for: 2, peer: 0 });
+    assert_eq!(seen.start, [3], "the nodes have no room for the other");
+    assert_eq!(schedule(&rules(8), &running, &line, at(9)).start, [2]);
+    let mut line = line;
+    line[1].away = Away::Whole;
+    let seen = beside(&rules(8), &running, &line, World { full_for: 2, peer: 1 });
+    assert_eq!((seen.start, seen.sent), (vec![2, 3], [2].into()), "it takes nothing here");
 }
 
 fn parted(key: u32, size: i64, since: i64) -> Waiting<u32> {
@@ -257,6 +318,37 @@ fn an_endless_stream_of_small_ones_does_not_starve_a_large_one() {
     }
 }
 
+/// Runs a line on nodes that hold so many brokers; returns when each started, and that who could never run was never the head.
+fn simulate_on_nodes(nodes: i64, jobs: &[(i64, i64)], apart: i64) -> Vec<Option<i64>> {
+    let mut started: Vec<Option<i64>> = vec![None; jobs.len()];
+    let ever = |index: &usize| jobs[*index].0 <= nodes;
+    let mut now = 0;
+    while (0..jobs.len()).filter(ever).any(|index| started[index].is_none()) {
+        let come = |index: usize| i64::try_from(index).unwrap() * apart;
+        let running: Vec<_> = (0..jobs.len())
+            .filter_map(|index| Some((jobs[index], started[index]?)))
+            .filter(|((_, lasts), since)| since + lasts > now)
+            .map(|((size, _), since)| runs(size, since, None))
+            .collect();
+        let line: Vec<_> = (0..jobs.len())
+            .filter(|index| started[*index].is_none() && come(*index) <= now)
+            .map(|index| waits(u32::try_from(index).unwrap(), jobs[index].0, come(index), None))
+            .collect();
+        let taken: i64 = running.iter().map(|one| one.room.brokers).sum();
+        let sizes = line.iter().map(|one| (one.key, one.room.brokers)).collect();
+        let mut outside = Nodes { all: nodes, free: nodes - taken, sizes };
+        let decided = super::schedule(&rules(12), &running, &line, &mut outside, at(now));
+        assert!(outside.free >= 0, "more than the nodes hold at {now}: {decided:?}");
+        assert!(decided.head.is_none_or(|(head, _)| ever(&(head as usize))), "it holds up everybody");
+        for key in decided.start {
+            started[key as usize] = Some(now);
+        }
+        now += 1;
+        assert!(now < 10_000, "somebody starves: {started:?}");
+    }
+    started
+}
+
 /// When a head of `size` starts beside what runs until known times. `guests`: others take whatever is open, for ever.
 fn head_starts(running: &[(i64, i64)], size: i64, guests: bool) -> i64 {
     let mut others: Vec<Running> = Vec::new();
@@ -286,6 +378,23 @@ proptest! {
         let mut taken = 0;
         let running: Vec<_> = running.into_iter().filter(|(size, _)| { taken += size; taken <= 8 }).collect();
         prop_assert_eq!(head_starts(&running, size, true), head_starts(&running, size, false));
+    }
+
+    #[test]
+    fn whoever_the_empty_nodes_could_hold_starts_and_nobody_else_is_waited_for(
+        jobs in proptest::collection::vec((1_i64..12, 1_i64..20), 1..30),
+        apart in 0_i64..4,
+    ) {
+        let started = simulate_on_nodes(6, &jobs, apart);
+        for (start, (size, _)) in started.iter().zip(&jobs) {
+            prop_assert_eq!(start.is_some(), *size <= 6);
+        }
+        // As if those that no node could hold were not there.
+        let fitting: Vec<_> = jobs.iter().copied().filter(|(size, _)| *size <= 6).collect();
+        if apart == 0 {
+            let alone = simulate_on_nodes(6, &fitting, 0);
+            prop_assert_eq!(started.into_iter().flatten().collect::<Vec<_>>(), alone.into_iter().flatten().collect::<Vec<_>>());
+        }
     }
 
     #[test]

@@ -124,7 +124,7 @@ impl World {
             held: &look.held,
             bursts: &[],
             nodes: &crate::queue::nodes::tests::without_end(),
-            peers: &(Arc::new(|_: &_, _: &_| None) as overflow::Peers),
+            peers: &(Arc::new(|| Box::new(|_: &_, _: &_| None) as overflow::PeersNow) as overflow::Peers),
             sender: &overflow::sender(),
         };
         let round = round(&view, &mut Claims::default());
