@@ -87,6 +87,11 @@ pub fn sent_burst(job: &str) -> String {
     format!("{job}.sent.fluxjob")
 }
 
+/// Whether a Burst of this name is one that a FluxJob is sent as.
+pub fn is_of_sent_job(burst: &str) -> bool {
+    burst.ends_with(".sent.fluxjob")
+}
+
 /// Secret with the authority that signs the identity in Secret `identity`, where the agent made both.
 pub fn authority(identity: &str) -> String {
     format!("{identity}-ca")

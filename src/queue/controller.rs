@@ -1,18 +1,21 @@
 //! The queue's driver: takes a round of each namespace that changed, and carries it out. Decides nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
-use kube::ResourceExt;
-use kube::api::{Api, Patch, PatchParams, PropagationPolicy};
+use k8s_openapi::NamespaceResourceScope;
+use kube::api::{Api, ListParams, Patch, PatchParams, PropagationPolicy};
+use kube::{Resource, ResourceExt};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::claims::Claims;
 use super::guests::Guests;
-use super::job::{self, JobStep, Then};
+use super::job::{self, JobStep, Missing, Then};
 use super::nodes::Nodes;
 use super::overflow::{Peers, Sender};
 use super::round::{Round, View, round};
@@ -25,8 +28,8 @@ use crate::api::minicluster::MiniCluster;
 use crate::api::peer::ClusterPeer;
 use crate::api::{labels, names};
 use crate::clock::{SharedClock, SystemRng};
-use crate::cluster::apply::{Applier, Once};
-use crate::cluster::caches::{self, Cache, Selection, Subscription, controller_of};
+use crate::cluster::apply::{Appliable, Applier, Once};
+use crate::cluster::caches::{self, Cache, Selection, Subscription, controller_of, controller_uid};
 use crate::cluster::client::Clients;
 use crate::cluster::error::chain;
 use crate::cluster::events::{Events, Notice};
@@ -37,6 +40,13 @@ use crate::cluster::{ObjectKey, RequestError};
 
 /// FluxJobs of one round that are written at the same time.
 const AT_A_TIME: usize = 16;
+
+/// Before it is looked again for something that was not seen and exists.
+const LOOK_FOR_IT_AGAIN: Duration = Duration::from_secs(5);
+
+/// What is made of FluxJobs.
+trait Made: Appliable + Resource<Scope = NamespaceResourceScope> + Clone + fmt::Debug {}
+impl<K: Appliable + Resource<Scope = NamespaceResourceScope> + Clone + fmt::Debug> Made for K {}
 
 /// What the queue asks others.
 pub struct Ports {
@@ -103,8 +113,9 @@ impl Queueing {
             setups.feed(&rounds, namespace),
             jobs.feed(&rounds, namespace),
             bursts.feed(&rounds, |burst| {
-                let sent = controller_of::<FluxJob>(burst).is_some();
-                if sent { namespace(burst) } else { Vec::new() }
+                // Whoever makes one of that name is in the way of a FluxJob.
+                let named = burst.metadata.name.as_deref().is_some_and(names::is_of_sent_job);
+                if named || controller_of::<FluxJob>(burst).is_some() { namespace(burst) } else { Vec::new() }
             }),
             // They have more room, or less.
             cluster_peers.feed(&rounds, move |_| {
@@ -219,11 +230,14 @@ impl Queueing {
         self.turnstile.turn(namespace, &round, now);
         self.turnstile.retain(&self.alive());
         let Round { setups, jobs, wake, .. } = round;
-        let mut failed = None;
+        let (mut failed, mut wake) = (None, wake);
         let mut carried = stream::iter(jobs).map(|(job, step)| self.carry_out(job, step)).buffer_unordered(AT_A_TIME);
         while let Some(outcome) = carried.next().await {
             // One that cannot be written does not hold up the others.
-            failed = failed.or(outcome.err());
+            match outcome {
+                Ok(again) => wake = [wake, again].into_iter().flatten().min(),
+                Err(error) => failed = failed.or(Some(error)),
+            }
         }
         drop(carried);
         for (setup, status) in setups {
@@ -252,35 +266,26 @@ impl Queueing {
         clusters.chain(jobs.iter().filter(|job| !job::is_finished(job)).filter_map(|job| job.uid())).collect()
     }
 
-    async fn carry_out(&self, job: Arc<FluxJob>, step: JobStep) -> Result<(), RequestError> {
-        let JobStep { status, then, .. } = step;
+    /// Carries a step out; or says when to try again.
+    async fn carry_out(&self, job: Arc<FluxJob>, step: JobStep) -> Result<Option<Duration>, RequestError> {
+        let JobStep { status, then, without, .. } = step;
+        for missing in without {
+            if self.exists(&job, missing).await? {
+                return Ok(Some(LOOK_FOR_IT_AGAIN));
+            }
+        }
         // That it was admitted is on record before anything of it is made: whoever leads next counts it.
         match self.applier.apply_status(&*job, &status).await {
             Ok(_) => {}
-            Err(error) if error.cause().is_not_found() => return Ok(()),
+            Err(error) if error.cause().is_not_found() => return Ok(None),
             Err(error) => return Err(error),
         }
         self.tell(&job, &status).await;
         let writer = &self.clients.writer;
         match then {
             Then::Nothing => {}
-            Then::Create(made) => match self.applier.create_once(&*made).await {
-                Ok(Once::Created(_) | Once::Exists) => {}
-                // Asking again would hold its room for ever.
-                Err(error) if error.cause().is_invalid() => {
-                    let status = job::refused(status, &chain(&error), self.clock.wall());
-                    self.applier.apply_status(&*job, &status).await?;
-                    self.tell(&job, &status).await;
-                }
-                Err(error) => {
-                    let notice = Notice::warning("Create", "CannotCreate", chain(&error));
-                    self.events.publish(&*job, notice).await;
-                    return Err(error);
-                }
-            },
-            Then::Send(burst) => {
-                self.applier.create_once(&*burst).await?;
-            }
+            Then::Create(made) => self.make(&job, status, &*made).await?,
+            Then::Send(burst) => self.make(&job, status, &*burst).await?,
             Then::ReleaseBurst(uid) => self.release(&job, &uid).await?,
             Then::DeleteBurst(uid) => {
                 let key = ObjectKey { namespace: job.namespace(), name: names::sent_burst(&job.name_any()) };
@@ -296,7 +301,64 @@ impl Queueing {
                 }
             }
         }
-        Ok(())
+        Ok(None)
+    }
+
+    /// Makes what a FluxJob starts as.
+    async fn make<K: Made>(&self, job: &FluxJob, status: FluxJobStatus, made: &K) -> Result<(), RequestError> {
+        let kind = K::kind(&());
+        match self.applier.create_once(made).await {
+            Ok(Once::Created(_)) => Ok(()),
+            Ok(Once::Exists) => {
+                // Ours, and the cache is behind; or another's, and the next round says so once the cache shows it.
+                if self.owner_of::<K>(made).await? != job.uid() {
+                    let sentence = format!("{kind} {} exists and is another's", made.name_any());
+                    self.events.publish(job, Notice::warning("Create", "NameTaken", sentence)).await;
+                }
+                Ok(())
+            }
+            // Asking again would hold its room for ever.
+            Err(error) if error.cause().is_invalid() => {
+                let status = job::refused(status, &kind, &chain(&error), self.clock.wall());
+                self.applier.apply_status(job, &status).await?;
+                self.tell(job, &status).await;
+                Ok(())
+            }
+            Err(error) => {
+                let notice = Notice::warning("Create", "CannotCreate", chain(&error));
+                self.events.publish(job, notice).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether something of a FluxJob exists though a round did not see it: a cache may be behind, or hold objects that it
+    /// cannot read.
+    async fn exists(&self, job: &FluxJob, missing: Missing) -> Result<bool, RequestError> {
+        let (namespace, name) = (job.namespace(), job.name_any());
+        let complete = self.bursts.is_complete() && self.mini_clusters.is_complete();
+        let owner = match missing {
+            Missing::Burst => self.listed_owner::<Burst>(namespace, &names::sent_burst(&name)).await?,
+            Missing::MiniCluster => self.listed_owner::<MiniCluster>(namespace, &name).await?,
+        };
+        Ok(!complete || owner.is_some_and(|owner| Some(owner) == job.uid()))
+    }
+
+    async fn owner_of<K: Made>(&self, object: &K) -> Result<Option<String>, RequestError> {
+        self.listed_owner::<K>(object.namespace(), &object.name_any()).await
+    }
+
+    /// UID of the controller of an object, as the API server has it; `None` as well if there is no such object. It is listed,
+    /// since the agent may list what it watches.
+    async fn listed_owner<K: Made>(
+        &self,
+        namespace: Option<String>,
+        name: &str,
+    ) -> Result<Option<String>, RequestError> {
+        let api: Api<K> = Api::namespaced(self.clients.reader.clone(), &namespace.unwrap_or_default());
+        let found = api.list_metadata(&ListParams::default().fields(&format!("metadata.name={name}"))).await;
+        let found = found.map_err(|error| RequestError::new("look for", format!("{} {name}", K::kind(&())), error))?;
+        Ok(found.items.first().and_then(|found| controller_uid(found).map(str::to_owned)))
     }
 
     /// Tells the Burst of a FluxJob to let go of wherever it is.

@@ -16,9 +16,9 @@ use crate::api::burst::Burst;
 use crate::api::flux_job::{Cleanup, FluxJob, FluxJobStatus, JobPhase, JobResult, JobReturn, JobSent};
 use crate::api::flux_setup::Overflow;
 use crate::api::hosted_burst::{BurstPhase, BurstRun};
-use crate::api::labels;
 use crate::api::minicluster::{MiniCluster, MiniClusterSpec, Phase};
 use crate::api::schema::unknown_fields;
+use crate::api::{labels, names};
 use crate::cluster::caches::controller_uid;
 use crate::cluster::conditions::{self, Statement};
 
@@ -41,6 +41,7 @@ pub fn limit(job: &FluxJob, longest: Option<i64>) -> Option<i64> {
 /// The field that is wrong, and why.
 pub fn mini_cluster(job: &FluxJob, longest: Option<i64>) -> Result<MiniCluster, String> {
     let wanted = &job.spec;
+    names::validate("FluxJob", &job.name_any()).map_err(|error| error.to_string())?;
     for (field, text) in [("image", &wanted.image), ("command", &wanted.command)] {
         if text.trim().is_empty() {
             return Err(format!("spec.{field} is empty"));
@@ -158,6 +159,17 @@ pub struct JobStep {
     pub then: Then,
     /// When to look again though nothing changes.
     pub wake: Option<Duration>,
+    /// All this is so only if these do not exist, which no cache can tell.
+    pub without: Vec<Missing>,
+}
+
+/// What was made of a FluxJob, and is not seen any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// Its MiniCluster.
+    MiniCluster,
+    /// Its Burst.
+    Burst,
 }
 
 /// What follows.
@@ -235,13 +247,15 @@ pub struct Trouble {
     sentence: String,
 }
 
-/// What a FluxJob has come to. `found` is the MiniCluster of its name, `burst` the Burst that it controls.
+/// What a FluxJob has come to. `found` is the MiniCluster of its name, `burst` the Burst that it would be sent as: `Err` if
+/// that is another's.
 pub fn stage<'a>(
     job: &FluxJob,
     found: Option<&'a MiniCluster>,
-    burst: Option<&'a Burst>,
+    burst: Result<Option<&'a Burst>, &'a Burst>,
     claims: &mut Claims,
 ) -> Stage<'a> {
+    let (burst, foreign) = (burst.ok().flatten(), burst.err());
     let ours = found.filter(|found| is_of(found, job));
     if is_finished(job) {
         return Stage::Over(ours, burst);
@@ -251,7 +265,8 @@ pub fn stage<'a>(
         return Stage::Recalled(ours, burst);
     }
     // Before anything else: nothing of it may be made here while it is elsewhere.
-    if status.is_some_and(|status| status.sent.is_some()) {
+    let sent = status.and_then(|status| status.sent.as_ref());
+    if sent.is_some_and(|sent| foreign.is_none() || !sent.phase.is_empty()) {
         return Stage::Sent(burst, claims.of(job).ok());
     }
     if let Some(ours) = ours {
@@ -259,6 +274,13 @@ pub fn stage<'a>(
     }
     if job.status.as_ref().is_some_and(|status| status.mini_cluster.is_some()) {
         return Stage::Bereft;
+    }
+    if let Some(foreign) = foreign {
+        let name = foreign.name_any();
+        let sentence = format!(
+            "Burst {name} exists and is another's: it starts once that is gone; if it stays, give the FluxJob another name"
+        );
+        return Stage::LinesUp(Err(Trouble { reason: "NameTaken", sentence }));
     }
     if found.is_some() {
         let name = job.name_any();
@@ -270,7 +292,8 @@ pub fn stage<'a>(
 
 /// The next step of a FluxJob. `word` is what the queue says if it was not admitted before.
 pub fn step(job: &FluxJob, stage: &Stage<'_>, word: Word, terms: Terms<'_>, now: Timestamp) -> JobStep {
-    let mut draft = Draft { job, status: job.status.clone().unwrap_or_default(), then: Then::Nothing, wake: None, now };
+    let (then, without) = (Then::Nothing, Vec::new());
+    let mut draft = Draft { job, status: job.status.clone().unwrap_or_default(), then, wake: None, without, now };
     draft.status.observed_generation = job.metadata.generation;
     let mut statements = Vec::new();
     match stage {
@@ -278,21 +301,21 @@ pub fn step(job: &FluxJob, stage: &Stage<'_>, word: Word, terms: Terms<'_>, now:
         Stage::Follows(mini_cluster) => draft.follow(mini_cluster),
         Stage::Sent(burst, _) => statements.extend(draft.sent(*burst, terms)),
         Stage::Recalled(ours, burst) => statements.extend(draft.recalled(*ours, *burst)),
-        Stage::Bereft => draft.finish(JobResult::Failed, "its MiniCluster was deleted".into()),
+        Stage::Bereft => draft.bereft(Missing::MiniCluster, "its MiniCluster was deleted"),
         Stage::LinesUp(Err(trouble)) => statements.push(draft.step_aside(trouble.reason, &trouble.sentence)),
         Stage::LinesUp(Ok(_)) => statements = draft.line_up(word, terms),
     }
     let conditions = &draft.status.conditions;
     draft.status.conditions = conditions::merged(conditions, statements, job.metadata.generation, now);
-    JobStep { status: draft.status, then: draft.then, wake: draft.wake }
+    JobStep { status: draft.status, then: draft.then, wake: draft.wake, without: draft.without }
 }
 
-/// The status of a FluxJob whose MiniCluster the API server does not take: it has ended, and makes room.
-pub fn refused(status: FluxJobStatus, why: &str, now: Timestamp) -> FluxJobStatus {
+/// The status of a FluxJob whose MiniCluster or Burst the API server does not take: it has ended, and makes room.
+pub fn refused(status: FluxJobStatus, what: &str, why: &str, now: Timestamp) -> FluxJobStatus {
     FluxJobStatus {
         phase: JobPhase::Finished,
         result: Some(JobResult::Failed),
-        message: format!("its MiniCluster cannot be made: {why}"),
+        message: format!("its {what} cannot be made: {why}"),
         finished: Some(Time(now)),
         ..status
     }
@@ -303,6 +326,7 @@ struct Draft<'a> {
     status: FluxJobStatus,
     then: Then,
     wake: Option<Duration>,
+    without: Vec<Missing>,
     now: Timestamp,
 }
 
@@ -381,7 +405,7 @@ impl Draft<'_> {
         let known = self.status.sent.clone().unwrap_or_default();
         let Some(burst) = burst else {
             if !known.phase.is_empty() {
-                self.finish(JobResult::Failed, "its Burst was deleted".into());
+                self.bereft(Missing::Burst, "its Burst was deleted");
                 return Vec::new();
             }
             return match self.start(Start::Sent(known), terms) {
@@ -410,12 +434,7 @@ impl Draft<'_> {
         if run.started {
             self.status.started.get_or_insert(Time(self.now));
         }
-        if let Some(succeeded) = run.succeeded {
-            self.status.exit_code = run.exit_code;
-            let result = if succeeded { JobResult::Succeeded } else { JobResult::Failed };
-            let message = if run.message.is_empty() { said.message } else { format!("{peer}: {}", run.message) };
-            self.finish(result, message);
-            self.tidy(None, Some(burst));
+        if self.has_ended_elsewhere(burst) {
             return Vec::new();
         }
         let cancelled = burst.annotations().contains_key(labels::CANCEL);
@@ -439,6 +458,26 @@ impl Draft<'_> {
         Vec::new()
     }
 
+    /// Whether its run on a peer came to an end: then it has ended, whatever becomes of its Burst.
+    fn has_ended_elsewhere(&mut self, burst: &Burst) -> bool {
+        let said = burst.status.clone().unwrap_or_default();
+        let run = said.run.unwrap_or_default();
+        let Some(succeeded) = run.succeeded else { return false };
+        self.status.exit_code = run.exit_code;
+        let result = if succeeded { JobResult::Succeeded } else { JobResult::Failed };
+        let peer = said.peer.as_deref().or(self.status.peer.as_deref()).unwrap_or("no peer");
+        let message = if run.message.is_empty() { said.message } else { format!("{peer}: {}", run.message) };
+        self.finish(result, message);
+        self.tidy(None, Some(burst));
+        true
+    }
+
+    /// What was made of it was taken away, and nobody can say any more how it ended.
+    fn bereft(&mut self, of: Missing, message: &str) {
+        self.without.push(of);
+        self.finish(JobResult::Failed, message.to_owned());
+    }
+
     /// It is taken back from where it was placed. That is on record before anything of it goes.
     fn recall(&mut self, why: String) {
         self.status.phase = JobPhase::Ready;
@@ -450,6 +489,10 @@ impl Draft<'_> {
     fn recalled(&mut self, ours: Option<&MiniCluster>, burst: Option<&Burst>) -> Vec<Statement> {
         let uid_of = |metadata: &ObjectMeta| metadata.uid.clone().filter(|_| metadata.deletion_timestamp.is_none());
         if let Some(burst) = burst {
+            // Its peer was cut off, and tells only now that it had run to its end by then: it is not run again.
+            if self.has_ended_elsewhere(burst) {
+                return Vec::new();
+            }
             let phase = burst.status.as_ref().map(|status| status.phase);
             if let (Some(sent), Some(phase)) = (&mut self.status.sent, phase) {
                 sent.phase = format!("{phase:?}");
@@ -466,6 +509,7 @@ impl Draft<'_> {
             self.then = uid_of(&ours.metadata).map_or(Then::Nothing, Then::DeleteMiniCluster);
             return Vec::new();
         }
+        self.without = if self.status.sent.is_some() { vec![Missing::Burst] } else { vec![Missing::MiniCluster] };
         // Who deletes its Burst before that was released leaves nobody to say that it runs no more.
         if self.status.sent.as_ref().is_some_and(|sent| sent.phase != "Released") {
             self.finish(JobResult::Failed, "its Burst was deleted".into());
@@ -645,7 +689,7 @@ mod tests {
     }
 
     fn next(job: &FluxJob, found: Option<&MiniCluster>, word: Word, now: Timestamp) -> JobStep {
-        step(job, &stage(job, found, None, &mut Claims::default()), word, terms(), now)
+        step(job, &stage(job, found, Ok(None), &mut Claims::default()), word, terms(), now)
     }
 
     #[test]
@@ -682,6 +726,15 @@ mod tests {
             let step = next(&job, None, Word::Starts(Start::Here), at(0));
             assert!(step.status.message.starts_with(told), "{}", step.status.message);
             assert_eq!((step.status.phase, step.then), (JobPhase::Waiting, Then::Nothing));
+        }
+        for (length, may) in [(52, true), (53, false), (64, false)] {
+            let mut job = job(json!({}));
+            job.metadata.name = Some("a".repeat(length));
+            let step = next(&job, None, Word::Starts(Start::Here), at(0));
+            let valid = conditions::find(&step.status.conditions, VALID).unwrap();
+            let told = (valid.type_.as_str(), valid.status.as_str(), step.then != Then::Nothing);
+            assert_eq!(told, (VALID, if may { "True" } else { "False" }, may), "{length} characters");
+            assert_eq!(valid.message.contains("at most 52 are possible"), !may, "{}", valid.message);
         }
         let mut admitted = job(json!({}));
         admitted.status = Some(next(&admitted, None, Word::Starts(Start::Here), at(0)).status);
@@ -761,6 +814,7 @@ mod tests {
         let step = next(&job, None, Word::Starts(Start::Here), at(1));
         assert_eq!((step.status.phase, step.then), (JobPhase::Finished, Then::Nothing), "it is not run twice");
         assert_eq!(step.status.message, "its MiniCluster was deleted");
+        assert_eq!(step.without, [Missing::MiniCluster], "a cache that does not show it is no proof");
     }
 
     #[test]

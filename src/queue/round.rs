@@ -22,6 +22,7 @@ use crate::api::flux_job::{FluxJob, JobSent, JobSplit};
 use crate::api::flux_setup::{FluxSetup, FluxSetupStatus, Overflow};
 use crate::api::hosted_burst::HostedBurst;
 use crate::api::minicluster::MiniCluster;
+use crate::api::names;
 use crate::cluster::caches::controller_uid;
 use crate::cluster::conditions::{self, Statement};
 
@@ -140,13 +141,18 @@ fn candidates<'a>(view: &View<'a>, claims: &mut Claims) -> Vec<Candidate<'a>> {
     let alive: BTreeSet<&str> = view.jobs.iter().filter_map(|job| job.metadata.uid.as_deref()).collect();
     claims.retain(&alive);
     let bursts: BTreeMap<&str, &Burst> =
-        view.bursts.iter().filter_map(|burst| Some((controller_uid(&**burst)?, &**burst))).collect();
+        view.bursts.iter().filter_map(|burst| Some((burst.metadata.name.as_deref()?, &**burst))).collect();
     let candidate = |job: &'a Arc<FluxJob>| {
         let found = job.metadata.name.as_deref().and_then(|name| by_name.get(name).copied());
         let uid = job.uid().unwrap_or_default();
         let stored = job.status.as_ref().and_then(Start::recorded);
         let start = stored.or_else(|| view.starts.get(&uid).cloned()).unwrap_or_default();
-        let stage = job::stage(job, found, bursts.get(uid.as_str()).copied(), claims);
+        let burst = bursts.get(names::sent_burst(&job.name_any()).as_str()).copied();
+        let burst = match burst {
+            Some(burst) if controller_uid(burst) != Some(uid.as_str()) => Err(burst),
+            ours => Ok(ours),
+        };
+        let stage = job::stage(job, found, burst, claims);
         Candidate { job, uid, stage, start }
     };
     view.jobs.iter().map(candidate).collect()

@@ -92,6 +92,10 @@ fn left_behind(wanted: &MiniCluster, template: &BurstTemplate, drain: u32) -> Op
         flux.remove("version");
         flux.remove("connextTimeout");
     }
+    // A peer is told when it lets go by the Burst, not by the template.
+    if wanted.spec.flux.drain_seconds.is_some_and(|own| u32::try_from(own) != Ok(drain)) {
+        return Some("spec.miniCluster.flux.drainSeconds".to_owned());
+    }
     // What nothing of is left is named by its first field.
     for group in ["flux", "network", "pod"] {
         if given.get(group).is_some() && made.get(group).is_none() {
@@ -184,5 +188,10 @@ mod tests {
         ] {
             assert_eq!(sent(more).unwrap_err(), format!("{field} does not travel to a peer"));
         }
+        // What all bursts of this cluster have is no other.
+        let drain = |seconds: u64| sent(json!({"flux": {"drainSeconds": seconds}}));
+        let own = Times::default().drain.as_secs();
+        assert!(drain(own).is_ok());
+        assert_eq!(drain(own + 1).unwrap_err(), "spec.miniCluster.flux.drainSeconds does not travel to a peer");
     }
 }

@@ -213,6 +213,52 @@ fn a_job_that_a_peer_threw_out_is_not_sent_there_again() {
 }
 
 #[test]
+fn a_run_that_had_ended_when_it_was_taken_back_is_not_run_again() {
+    let mut world = overflowing("Whole", 2, 9);
+    world.job("sent", 1, json!({"size": 3, "allowBurst": true}));
+    assert_eq!(world.round(), ["sent-uid"]);
+    let run = |more: Value| {
+        let mut run = json!({"namespace": "guests", "miniCluster": "sent-1f", "started": true});
+        run.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        run
+    };
+    world.burst("sent", json!({"phase": "Lost", "peer": "west", "run": run(json!({}))}));
+    Arc::make_mut(&mut world.bursts[0]).metadata.annotations =
+        Some([(labels::CANCEL.to_owned(), "1".to_owned())].into());
+    world.round();
+    assert!(world.of("sent").recalled.is_some());
+    world.round();
+    assert!(world.bursts[0].spec.release);
+    // The peer is heard of again: it had ended by then.
+    let over = run(json!({"succeeded": true, "exitCode": 0}));
+    world.burst("sent", json!({"phase": "Released", "peer": "west", "run": over}));
+    world.round();
+    let ended = world.of("sent");
+    assert_eq!((ended.phase, ended.exit_code, ended.recalled), (JobPhase::Finished, Some(0), None));
+    assert_eq!(ended.result, Some(crate::api::flux_job::JobResult::Succeeded));
+}
+
+#[test]
+fn a_job_whose_burst_would_have_the_name_of_anothers_says_so_and_holds_no_room() {
+    let mut world = overflowing("Whole", 2, 9);
+    world.job("sent", 1, json!({"size": 3, "allowBurst": true}));
+    let mut foreign = Burst::new(&names::sent_burst("sent"), Default::default());
+    foreign.metadata.uid = Some("foreign".into());
+    world.bursts.push(Arc::new(foreign));
+    assert!(world.round().is_empty());
+    assert!(world.message("sent").starts_with("Burst sent.sent.fluxjob exists and is another's"));
+    world.bursts.clear();
+    assert_eq!(world.round(), ["sent-uid"]);
+    // It is there, and nobody has seen it yet: it comes back into the line.
+    world.bursts.clear();
+    let mut foreign = Burst::new(&names::sent_burst("sent"), Default::default());
+    foreign.metadata.uid = Some("foreign".into());
+    world.bursts.push(Arc::new(foreign));
+    world.round();
+    assert_eq!((world.of("sent").phase, world.of("sent").sent), (JobPhase::Waiting, None));
+}
+
+#[test]
 fn nothing_is_made_here_in_the_name_of_a_job_that_is_elsewhere() {
     let mut world = overflowing("Whole", 2, 9);
     world.job("sent", 1, json!({"size": 3, "allowBurst": true}));
