@@ -22,7 +22,7 @@ pub struct Gang {
 impl Gang {
     /// The brokers of a MiniCluster.
     pub fn of(namespace: &str, name: &str, spec: &MiniClusterSpec) -> Self {
-        let all = Room::of_mini_cluster(spec);
+        let all = Room::requested(spec);
         let brokers = u32::try_from(all.brokers).unwrap_or(0);
         let share = |amount: i64| amount / all.brokers.max(1);
         let each = Room {

@@ -23,6 +23,9 @@ pub struct Room {
     pub gpus: i64,
 }
 
+/// What a broker has in a rank map if its containers request no cores.
+const CORE: i64 = 1000;
+
 /// More than anybody has, and small enough to be added up.
 const UNLIMITED: i64 = i64::MAX / 4;
 
@@ -64,8 +67,17 @@ impl Room {
         })
     }
 
-    /// What a MiniCluster takes: all its brokers at the size it starts with, each with what its containers request.
+    /// What a MiniCluster takes of a quota: all its brokers at the size it starts with, each with what its containers request,
+    /// and at least the core that Flux gives away of it.
     pub fn of_mini_cluster(spec: &MiniClusterSpec) -> Self {
+        let requested = Self::requested(spec);
+        let cores =
+            if requested.milli_cores == 0 { CORE.saturating_mul(requested.brokers) } else { requested.milli_cores };
+        Self { milli_cores: cores.min(UNLIMITED), ..requested }
+    }
+
+    /// What a MiniCluster asks of nodes: as [`Self::of_mini_cluster`], but what requests no cores takes none.
+    pub fn requested(spec: &MiniClusterSpec) -> Self {
         let brokers = i64::from(spec.size().max(0));
         let sum = |resource: &str| {
             let amounts = spec.containers.iter().filter_map(|one| one.resources.effective_request(resource));
@@ -211,6 +223,20 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn who_requests_no_cores_takes_one_of_the_quota_for_each_broker_and_none_of_the_nodes() {
+        for (containers, quota, nodes) in [
+            (json!([{}]), 3000, 0),
+            (json!([{"resources": {"requests": {"cpu": "250m"}}}]), 750, 750),
+            (json!([{"cores": 2}, {}]), 6000, 6000),
+            (json!([]), 3000, 0),
+        ] {
+            let spec: MiniClusterSpec = serde_json::from_value(json!({"size": 3, "containers": containers})).unwrap();
+            let cores = (Room::of_mini_cluster(&spec).milli_cores, Room::requested(&spec).milli_cores);
+            assert_eq!(cores, (quota, nodes), "{containers}");
+        }
+    }
 
     #[test]
     fn a_mini_cluster_takes_what_its_containers_request_once_per_broker() {
