@@ -63,7 +63,7 @@ pub enum Command {
     Peers(List),
     /// Show the bursts of this cluster's MiniClusters
     Bursts(List),
-    /// Say why a MiniCluster or a burst is not ready: the first unmet condition, and what to do
+    /// Say why a MiniCluster, burst or FluxJob is not ready: the first unmet condition, and what to do
     Why(Why),
     /// Show clusters, bursts and phases as they change
     Top(Top),

@@ -45,6 +45,10 @@ pub fn refusal(reason: &str, peer: &str) -> String {
         "TooManyBursts" | "TooManyBrokers" | "TooManyCores" | "TooManyGpus" => {
             "end another burst on {peer}, make this one smaller, or raise the limit in import of this cluster's ClusterPeer on {peer}"
         }
+        "NoRoomInQueue" => {
+            "it is offered again when there is room: status.rooms of the ClusterPeer shows what {peer} leaves; else have the \
+             FluxSetup there grant more (spec.peers, spec.quota)"
+        }
         "QuotaExceeded" => "make the burst smaller, or raise the ResourceQuota of the namespace on {peer}",
         "Draining" => {
             "the owner of {peer} takes nothing new: name another peer, or wait for agentctl peer resume there"
@@ -90,9 +94,35 @@ pub fn waiting(reason: &str) -> &'static str {
         "CertificateMissing" => {
             "restore the Secret, or start a new instance with a certificate of its own: agentctl rekey"
         }
+        "Queued" => {
+            "kubectl get fluxsetups shows what is taken, and status.next who is next; a smaller size, a priority (annotation \
+             tributary.dev/priority) or deadlineSeconds lets it start sooner"
+        }
+        "VolumeNotAllowed" => {
+            "use a volume that volumes of the agent's configuration allows, or ask who administers it"
+        }
+        "VolumeIsDeleted" => "kubectl describe pvc names the pods that still use it: it goes when they have ended",
         "RankMapUnreadable" => "delete the Job: a new instance is made",
         "DefinitionOutdated" => DEFINITIONS,
         _ => "kubectl describe minicluster, and the log of the agent, say more",
+    }
+}
+
+/// Why a FluxJob does not start: by the reason of its condition `Valid` or `Admitted`.
+pub fn queue(reason: &str) -> &'static str {
+    match reason {
+        "Waiting" | "Queued" => {
+            "kubectl get fluxsetups shows what is taken, and status.next who is next; a smaller size, spec.priority or \
+             spec.timeLimitSeconds lets it start sooner"
+        }
+        "NeverFits" => "ask for less, write spec.timeLimitSeconds, or have the FluxSetup allow more",
+        "NodesTooSmall" => {
+            "ask for less, correct the pod's nodeSelector, nodeAffinity or tolerations in spec.miniCluster, or add nodes"
+        }
+        "Invalid" => "correct the field; kubectl explain fluxjob.spec describes it",
+        "NameTaken" => "delete the object of its name, or give the FluxJob another name",
+        "CameBack" => "no peer took it: it stands in line again, and is offered again after a while",
+        _ => "kubectl describe fluxjob, and the log of the agent, say more",
     }
 }
 

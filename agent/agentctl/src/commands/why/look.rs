@@ -11,11 +11,13 @@ use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tributary::admin::{self, FederationStatus};
 use tributary::api::burst::Burst;
+use tributary::api::flux_job::FluxJob;
 use tributary::api::labels::kubernetes::JOB_NAME;
+use tributary::api::names;
 use tributary::api::peer::ClusterPeer;
 use tributary::clock::{Clock, SystemClock};
 
-use super::Found;
+use super::{Found, flux_job};
 use crate::cli::Target;
 use crate::connect::{self, Agent};
 use crate::error::{Failure, Result};
@@ -30,12 +32,15 @@ pub(super) enum Looked {
     MiniCluster(Box<Found>),
     /// A burst of one of this cluster's MiniClusters: name of its slot.
     Burst(Box<Found>, String),
+    /// A FluxJob, and its MiniCluster or Burst once it has one.
+    FluxJob(Box<FluxJob>, Option<Box<Looked>>),
 }
 
 /// What was asked for: a kind, if one was written, and a name.
 struct Asked<'a> {
     mini_clusters: bool,
     bursts: bool,
+    jobs: bool,
     name: &'a str,
 }
 
@@ -43,17 +48,18 @@ impl<'a> Asked<'a> {
     /// As kubectl takes it: `NAME` or `KIND/NAME`.
     fn of(text: &'a str) -> Result<Self> {
         let Some((kind, name)) = text.split_once('/') else {
-            return Ok(Self { mini_clusters: true, bursts: true, name: text });
+            return Ok(Self { mini_clusters: true, bursts: true, jobs: false, name: text });
         };
         let kind = kind.to_lowercase();
         let kind = kind.split('.').next().unwrap_or_default();
         match kind {
             "minicluster" | "miniclusters" | "hostedburst" | "hostedbursts" | "hb" => {
-                Ok(Self { mini_clusters: true, bursts: false, name })
+                Ok(Self { mini_clusters: true, bursts: false, jobs: false, name })
             }
-            "burst" | "bursts" => Ok(Self { mini_clusters: false, bursts: true, name }),
+            "burst" | "bursts" => Ok(Self { mini_clusters: false, bursts: true, jobs: false, name }),
+            "fluxjob" | "fluxjobs" => Ok(Self { mini_clusters: false, bursts: false, jobs: true, name }),
             _ => Err(Failure::new(format!("failed to explain {text}"))
-                .hint("name a MiniCluster or a burst: NAME, minicluster/NAME or burst/NAME")),
+                .hint("name a MiniCluster, a burst or a FluxJob: NAME, minicluster/NAME, burst/NAME or fluxjob/NAME")),
         }
     }
 }
@@ -63,6 +69,9 @@ pub(super) async fn look(target: &Target, text: &str) -> Result<Looked> {
     let asked = Asked::of(text)?;
     let client = kubernetes::client(target).await?;
     let namespace = target.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+    if asked.jobs {
+        return look_at_job(target, &client, &namespace, asked.name).await;
+    }
     let mut found = Found::default();
     if asked.mini_clusters {
         found.mini_cluster = get(&client, &namespace, asked.name, "MiniCluster").await?;
@@ -107,6 +116,26 @@ pub(super) async fn look(target: &Target, text: &str) -> Result<Looked> {
         Some(slot) => Looked::Burst(Box::new(found), slot),
         None => Looked::MiniCluster(Box::new(found)),
     })
+}
+
+/// A FluxJob, and what it became.
+async fn look_at_job(target: &Target, client: &Client, namespace: &str, name: &str) -> Result<Looked> {
+    let job: FluxJob = get(client, namespace, name, "FluxJob").await?.ok_or_else(|| {
+        Failure::new(format!("failed to find a FluxJob {name} in namespace {namespace}"))
+            .hint("-n names another namespace; kubectl get fluxjobs -A shows what there is in all")
+    })?;
+    let status = job.status.clone().unwrap_or_default();
+    let became = match (&status.sent, &status.mini_cluster) {
+        (Some(_), _) => Some(format!("burst/{}", names::sent_burst(name))),
+        (None, Some(made)) => Some(format!("minicluster/{made}")),
+        (None, None) => None,
+    };
+    // What is gone, or may not be read, leaves what the FluxJob says itself.
+    let became = match became.filter(|_| flux_job::goes_on(&flux_job::explain(&job, None))) {
+        Some(became) => Box::pin(look(target, &became)).await.ok().map(Box::new),
+        None => None,
+    };
+    Ok(Looked::FluxJob(Box::new(job), became))
 }
 
 /// Everything that is known of the MiniCluster.

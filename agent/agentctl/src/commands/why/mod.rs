@@ -1,12 +1,14 @@
-//! `agentctl why`: the first condition that a MiniCluster or a burst does not meet, with its cause and what can be done.
+//! `agentctl why`: the first condition that a MiniCluster, a burst or a FluxJob does not meet, with its cause and what can be done.
 //!
 //! | file | what it does | talks to the API server |
 //! |---|---|---|
 //! | `look` | reads what the answer is found in | yes |
 //! | [`mini_cluster`], `pods` | the way of a MiniCluster to `Ready` | no |
 //! | [`burst`] | the way of a burst to `Ready` | no |
+//! | [`flux_job`] | the way of a FluxJob to one of these | no |
 
 pub mod burst;
+pub mod flux_job;
 mod look;
 pub mod mini_cluster;
 mod pods;
@@ -57,11 +59,16 @@ pub struct Found {
 /// Runs `agentctl why`.
 pub async fn run(target: &Target, why: &Why) -> Result<()> {
     let looked = look::look(target, &why.name).await?;
-    let explanation = match &looked {
+    let explanation = explained(&looked);
+    output::print_marked(&document::text(why.output, &explanation, |explanation, _| text(explanation))?)
+}
+
+fn explained(looked: &look::Looked) -> Explanation {
+    match looked {
         look::Looked::MiniCluster(found) => mini_cluster::explain(found),
         look::Looked::Burst(found, name) => burst::explain(found, name),
-    };
-    output::print_marked(&document::text(why.output, &explanation, |explanation, _| text(explanation))?)
+        look::Looked::FluxJob(job, became) => flux_job::explain(job, became.as_deref().map(explained)),
+    }
 }
 
 /// The answer for people.

@@ -1,0 +1,127 @@
+//! The way of a FluxJob from its spec to what it becomes: its MiniCluster, or its Burst. Pure.
+
+use kube::ResourceExt;
+use tributary::api::flux_job::{FluxJob, FluxJobStatus, JobPhase, JobResult};
+use tributary::api::labels::condition::{ADMITTED, VALID};
+use tributary::cluster::conditions;
+
+use crate::explain::{Condition, Explanation, Verdict, walk};
+use crate::hints;
+
+/// What it takes until it starts, in the order in which it comes about.
+const CONDITIONS: [Condition<FluxJob>; 4] =
+    [("Observed", observed), ("Valid", valid), ("Ended", ended), ("Admitted", admitted)];
+
+/// The first condition that is not met: its own, else that of what it became.
+pub fn explain(job: &FluxJob, became: Option<Explanation>) -> Explanation {
+    let object = format!("FluxJob {}/{}", job.namespace().unwrap_or_default(), job.name_any());
+    let mut explanation = walk(object, job, &CONDITIONS);
+    if let Some(became) = became.filter(|_| goes_on(&explanation)) {
+        explanation.ready = became.ready;
+        explanation.steps.extend(became.steps);
+        explanation.unmet = became.unmet;
+        explanation.unseen = became.unseen;
+    }
+    explanation
+}
+
+/// Whether what it became says more.
+pub fn goes_on(explanation: &Explanation) -> bool {
+    explanation.unmet.is_none() && explanation.steps.iter().all(|step| step.condition != "Ended")
+}
+
+fn status(job: &FluxJob) -> FluxJobStatus {
+    job.status.clone().unwrap_or_default()
+}
+
+fn observed(job: &FluxJob) -> Verdict {
+    match status(job).phase {
+        JobPhase::Requested => Verdict::unmet(
+            "NotObserved",
+            "no agent has looked at it yet",
+            "wait a little; else agentctl check says more",
+        ),
+        _ => Verdict::Met("an agent has looked at it".to_owned()),
+    }
+}
+
+fn valid(job: &FluxJob) -> Verdict {
+    match conditions::find(&status(job).conditions, VALID) {
+        Some(said) if said.status == "False" => {
+            Verdict::unmet(said.reason.clone(), said.message.clone(), hints::queue(&said.reason))
+        }
+        _ => Verdict::Met("a MiniCluster can be made of it".to_owned()),
+    }
+}
+
+fn ended(job: &FluxJob) -> Verdict {
+    let status = status(job);
+    match status.result {
+        None => Verdict::Skip,
+        Some(JobResult::Succeeded) => Verdict::Done(format!("it has ended well: {}", status.message)),
+        Some(JobResult::Failed) => {
+            let logs = if status.logs.is_empty() { "its message says why".to_owned() } else { status.logs };
+            Verdict::unmet("JobFailed", status.message, format!("{logs}; to run it again, make another FluxJob"))
+        }
+    }
+}
+
+fn admitted(job: &FluxJob) -> Verdict {
+    let status = status(job);
+    match conditions::find(&status.conditions, ADMITTED) {
+        Some(said) if said.status == "False" => {
+            Verdict::unmet(said.reason.clone(), said.message.clone(), hints::queue(&said.reason))
+        }
+        Some(said) => Verdict::Met(said.message.clone()),
+        None => Verdict::Unknown(status.message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::explain::Step;
+
+    fn job(status: Value) -> FluxJob {
+        serde_json::from_value(json!({
+            "apiVersion": "tributary.dev/v1alpha1", "kind": "FluxJob",
+            "metadata": {"name": "lammps", "namespace": "hpc"}, "spec": {}, "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn said(type_: &str, status: &str, reason: &str) -> Value {
+        json!({"type": type_, "status": status, "reason": reason, "message": format!("{reason} says it"),
+            "lastTransitionTime": "2026-01-01T00:00:00Z"})
+    }
+
+    #[test]
+    fn the_first_thing_in_its_way_is_named_and_what_it_became_only_after_that() {
+        let mut became = Explanation {
+            object: "MiniCluster hpc/lammps".into(),
+            ready: true,
+            steps: vec![Step { condition: "JobMade".into(), met: Some(true), detail: "its Job is there".into() }],
+            unmet: None,
+            unseen: Vec::new(),
+        };
+        for (status, reason) in [
+            (json!({}), Some("NotObserved")),
+            (json!({"phase": "Waiting", "conditions": [said("Valid", "False", "NeverFits")]}), Some("NeverFits")),
+            (json!({"phase": "Waiting", "conditions": [said("Admitted", "False", "Waiting")]}), Some("Waiting")),
+            (json!({"phase": "Finished", "result": "Failed", "message": "exit code 3"}), Some("JobFailed")),
+            (json!({"phase": "Running", "conditions": [said("Admitted", "True", "RoomFound")]}), None),
+        ] {
+            let explanation = explain(&job(status.clone()), Some(became.clone()));
+            assert_eq!(explanation.unmet.as_ref().map(|unmet| unmet.reason.as_str()), reason, "{status}");
+            assert_eq!(explanation.steps.iter().any(|step| step.condition == "JobMade"), reason.is_none(), "{status}");
+            assert_eq!(explanation.object, "FluxJob hpc/lammps");
+        }
+        became.ready = false;
+        let running = job(json!({"phase": "Running", "conditions": [said("Admitted", "True", "RoomFound")]}));
+        assert!(!explain(&running, Some(became.clone())).ready);
+        let ended = job(json!({"phase": "Finished", "result": "Succeeded", "message": "exit code 0"}));
+        assert!(explain(&ended, Some(became)).ready, "what is left of it does not matter");
+    }
+}
