@@ -168,6 +168,13 @@ pub mod manager {
 pub mod reason {
     /// It waits for room in the FluxSetup of its namespace.
     pub const QUEUED: &str = "Queued";
+    /// The FluxSetup of its namespace could not let it start, whatever else ends.
+    pub const NEVER_FITS: &str = "NeverFits";
+    /// The nodes could not hold it, whatever else ends.
+    pub const NODES_TOO_SMALL: &str = "NodesTooSmall";
+
+    /// Those of queues.
+    pub const ALL: [&str; 3] = [QUEUED, NEVER_FITS, NODES_TOO_SMALL];
 }
 
 /// Types of conditions.

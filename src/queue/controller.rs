@@ -14,6 +14,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::claims::Claims;
+use super::figures::QueueFigures;
 use super::guests::Guests;
 use super::job::{self, JobStep, Missing, Then};
 use super::nodes::Nodes;
@@ -33,6 +34,7 @@ use crate::cluster::caches::{self, Cache, Selection, Subscription, controller_of
 use crate::cluster::client::Clients;
 use crate::cluster::error::chain;
 use crate::cluster::events::{Events, Notice};
+use crate::cluster::fence::Fence;
 use crate::cluster::sweep::{self, Doomed};
 use crate::cluster::work::Worked;
 use crate::cluster::worker::{self, Options, Outcome, Queue, Run};
@@ -165,6 +167,12 @@ impl Queueing {
     /// What its worker does, for the metrics.
     pub fn queues(&self) -> Vec<(&'static str, Box<dyn Worked>)> {
         vec![("queue", Box::new(self.rounds.clone()))]
+    }
+
+    /// What the metrics show of queues.
+    pub fn figures(&self, fence: Fence) -> QueueFigures {
+        let (setups, jobs) = (self.setups.clone(), self.jobs.clone());
+        QueueFigures { setups, jobs, mini_clusters: self.mini_clusters.clone(), fence, clock: self.clock.clone() }
     }
 
     /// Takes rounds until `stop`: in the leader's scope.

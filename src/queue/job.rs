@@ -356,7 +356,7 @@ impl Draft<'_> {
             },
             Word::Refused(reason, sentence) => vec![self.step_aside(reason, &sentence)],
             Word::Waits(sentence) => vec![valid, self.wait("Waiting", sentence)],
-            Word::WaitsForNodes(sentence) => vec![valid, self.wait("NodesTooSmall", sentence)],
+            Word::WaitsForNodes(sentence) => vec![valid, self.wait(labels::reason::NODES_TOO_SMALL, sentence)],
         }
     }
 

@@ -21,6 +21,7 @@
 //! | [`overflow`] | a FluxJob that does not fit here: which part of it goes to a peer, or whether all of it does | no |
 //! | [`guests`] | bursts of peers: whether there is room for one more | no |
 //! | [`turnstile`] | where the reconciler asks before it makes a Job | no |
+//! | [`figures`] | what the metrics show of queues | no |
 //! | [`controller`] | caches, rounds, writes | yes |
 //!
 //! All state is in the objects. What runs is what has a Job; a FluxJob was admitted when its status says so. In memory is
@@ -30,6 +31,7 @@
 
 pub mod claims;
 pub mod controller;
+pub mod figures;
 pub mod guests;
 pub mod holds;
 pub mod job;

@@ -21,6 +21,7 @@ use crate::api::burst::Burst;
 use crate::api::flux_job::{FluxJob, JobSent, JobSplit};
 use crate::api::flux_setup::{FluxSetup, FluxSetupStatus, Overflow};
 use crate::api::hosted_burst::HostedBurst;
+use crate::api::labels::reason;
 use crate::api::minicluster::MiniCluster;
 use crate::api::names;
 use crate::cluster::caches::controller_uid;
@@ -221,7 +222,7 @@ impl Round {
             match who {
                 Who::Job(uid) => {
                     let word = match text {
-                        text if never.contains(who) => Word::Refused("NeverFits", text),
+                        text if never.contains(who) => Word::Refused(reason::NEVER_FITS, text),
                         text if unfit.contains(who) => Word::WaitsForNodes(text),
                         text => Word::Waits(text),
                     };

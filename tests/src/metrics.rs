@@ -9,13 +9,15 @@ use tributary::cluster::work::Workload;
 use tributary::federation::mesh::MeshMetrics;
 use tributary::federation::tunnel::TunnelMetrics;
 use tributary::metrics::Described;
+use tributary::queue::figures::QueueFigures;
 use tributary_agent::figures::Figures;
 use tributary_agent::traces::TraceMetrics;
 
 /// Every metric, under the heading of the reference.
-pub fn described() -> [(&'static str, Vec<Described>); 5] {
+pub fn described() -> [(&'static str, Vec<Described>); 6] {
     [
         ("Objects and leadership", Figures::DESCRIBED.to_vec()),
+        ("Queues", QueueFigures::DESCRIBED.to_vec()),
         ("Federation", MeshMetrics::DESCRIBED.to_vec()),
         ("Tunnel", TunnelMetrics::DESCRIBED.to_vec()),
         ("Controllers and the API server", [&Workload::DESCRIBED[..], &RequestMetrics::DESCRIBED[..]].concat()),

@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tributary::api::flux_job::FluxJob;
 use tributary::api::flux_setup::FluxSetup;
+use tributary::api::labels;
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::peer::ClusterPeer;
 use tributary::config::Config;
@@ -345,7 +346,10 @@ fn every_reason_is_explained() {
     let rejections = RejectionReason::KNOWN.map(|reason| reason.as_str().to_owned());
     let refusals = CloseCode::ALL.iter().filter_map(|code| code.refusal()).map(|reason| reason.as_str().to_owned());
     let problems = reason::ALL.map(str::to_owned);
-    let all = rejections.into_iter().chain(refusals).chain(problems);
+    let queues = labels::reason::ALL.map(str::to_owned);
+    // Of runs that wait for what is not the agent's to give.
+    let waits = ["JobSuspended", "Asleep", "Spent", "Forbidden"].map(str::to_owned);
+    let all = rejections.into_iter().chain(refusals).chain(problems).chain(queues).chain(waits);
     let missing: Vec<String> = all.filter(|reason| !page.contains(&format!("`{reason}`"))).collect();
     assert!(missing.is_empty(), "not explained: {missing:?}");
 }

@@ -92,6 +92,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
         local: local.clone(),
         mesh,
         metrics,
+        fence: fence.clone(),
         identity,
         webhook: webhook.clone(),
     };

@@ -14,6 +14,7 @@ use tributary::bursting::{Bursting, BurstingConfig};
 use tributary::clock::{SharedClock, SystemRng};
 use tributary::cluster::client::Clients;
 use tributary::cluster::events::Events;
+use tributary::cluster::fence::Fence;
 use tributary::cluster::scope::Term;
 use tributary::cluster::work::Workload;
 use tributary::config::{self as configured, Config, IdentityConfig};
@@ -78,6 +79,8 @@ pub struct Parts {
     pub mesh: watch::Sender<Option<Arc<dyn PeerRequests>>>,
     /// Counts what happens.
     pub metrics: Arc<Metrics>,
+    /// Who leads.
+    pub fence: Fence,
     /// Where the identity is shown.
     pub identity: Arc<IdentityInUse>,
     /// Converts MiniClusters.
@@ -156,6 +159,7 @@ impl Leader {
         queues.extend(bursting.queues());
         queues.extend(queueing.queues());
         parts.metrics.collect(Workload(queues));
+        parts.metrics.collect(queueing.figures(parts.fence.clone()));
         let counters = MeshMetrics::register(&parts.metrics);
         let carried = TunnelMetrics::register(&parts.metrics);
         let federation = Federation { config: config.clone(), parts, bursting, entrance, counters, carried };

@@ -1,0 +1,149 @@
+//! What is counted of queues when somebody asks for the metrics.
+
+use jiff::Timestamp;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+
+use crate::api::flux_job::{FluxJob, JobPhase};
+use crate::api::flux_setup::FluxSetup;
+use crate::api::labels::{condition, reason};
+use crate::api::minicluster::MiniCluster;
+use crate::clock::SharedClock;
+use crate::cluster::caches::Cache;
+use crate::cluster::conditions;
+use crate::cluster::fence::Fence;
+use crate::metrics::{Described, gauge, gauges};
+
+/// Where a FluxJob is: its phase, but that those are `Held` that wait and cannot start as things are.
+const STATES: [&str; 6] = ["Requested", "Waiting", "Held", "Ready", "Running", "Finished"];
+
+const JOBS: Described = Described::gauge(
+    "fluxjobs",
+    &[("state", &STATES)],
+    "FluxJobs of this cluster; held are those that could not start, whatever else ends",
+);
+const QUEUED: Described = Described::gauge(
+    "queued",
+    &[("state", &["running", "waiting"])],
+    "MiniClusters and FluxJobs of namespaces that have a FluxSetup, by what that says",
+);
+const OLDEST: Described = Described::gauge(
+    "queued_longest_seconds",
+    &[],
+    "Seconds that the one has waited which waits longest for room in the queue of its namespace",
+);
+
+/// Looks at queues.
+pub struct QueueFigures {
+    pub(super) setups: Cache<FluxSetup>,
+    pub(super) jobs: Cache<FluxJob>,
+    pub(super) mini_clusters: Cache<MiniCluster>,
+    pub(super) fence: Fence,
+    pub(super) clock: SharedClock,
+}
+
+impl std::fmt::Debug for QueueFigures {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("QueueFigures")
+    }
+}
+
+impl QueueFigures {
+    /// What there is.
+    pub const DESCRIBED: [Described; 3] = [JOBS, QUEUED, OLDEST];
+}
+
+impl Collector for QueueFigures {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
+        // Caches of standbys hold the same objects: a sum over the agents counts each once.
+        if self.fence.leading().is_none() {
+            return Ok(());
+        }
+        let (jobs, mini_clusters) = (self.jobs.objects(), self.mini_clusters.objects());
+        let mut counts = STATES.map(|word| (word, 0));
+        for state in jobs.iter().map(|job| state(job)) {
+            counts.iter_mut().filter(|(word, _)| *word == state).for_each(|(_, count)| *count += 1);
+        }
+        gauges(&mut encoder, &JOBS, counts)?;
+        let setups = self.setups.objects();
+        let said = || setups.iter().filter_map(|setup| setup.status.as_ref());
+        let (running, waiting) = (said().map(|said| said.running), said().map(|said| said.waiting));
+        let sum = |counts: &mut dyn Iterator<Item = u32>| counts.map(i64::from).sum();
+        gauges(&mut encoder, &QUEUED, [("running", sum(&mut { running })), ("waiting", sum(&mut { waiting }))])?;
+        let since = jobs.iter().filter_map(|job| job_waits_since(job));
+        let since = since.chain(mini_clusters.iter().filter_map(|found| waits_since(found))).min();
+        let waited = since.map_or(0, |since| self.clock.wall().duration_since(since).as_secs().max(0));
+        gauge(&mut encoder, &OLDEST, waited)
+    }
+}
+
+fn state(job: &FluxJob) -> &'static str {
+    let Some(status) = &job.status else { return "Requested" };
+    let fails = |one: &&str| conditions::find(&status.conditions, one).is_some_and(|one| one.status == "False");
+    let waits_for_nodes = conditions::find(&status.conditions, condition::ADMITTED)
+        .is_some_and(|one| one.reason == reason::NODES_TOO_SMALL);
+    match status.phase {
+        JobPhase::Requested => "Requested",
+        JobPhase::Waiting if fails(&condition::VALID) || waits_for_nodes => "Held",
+        JobPhase::Waiting => "Waiting",
+        JobPhase::Ready => "Ready",
+        JobPhase::Running => "Running",
+        JobPhase::Finished => "Finished",
+    }
+}
+
+fn job_waits_since(job: &FluxJob) -> Option<Timestamp> {
+    (state(job) == "Waiting").then(|| job.metadata.creation_timestamp.as_ref().map(|at| at.0))?
+}
+
+/// Since when a MiniCluster waits for its Job.
+fn waits_since(found: &MiniCluster) -> Option<Timestamp> {
+    let ready = conditions::find(&found.status.as_ref()?.conditions, condition::READY)?;
+    (ready.status == "False" && ready.reason == reason::QUEUED).then_some(ready.last_transition_time.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn condition(type_: &str, reason: &str, second: i64) -> Value {
+        let at = Timestamp::from_second(1_000_000 + second).unwrap().to_string();
+        json!({"type": type_, "status": "False", "reason": reason, "message": "", "lastTransitionTime": at})
+    }
+
+    #[test]
+    fn who_cannot_start_is_held_and_only_who_waits_for_room_waits() {
+        let job = |phase: &str, conditions: Value| -> FluxJob {
+            serde_json::from_value(json!({
+                "apiVersion": "tributary.dev/v1alpha1", "kind": "FluxJob",
+                "metadata": {"name": "a", "creationTimestamp": Timestamp::from_second(1_000_000).unwrap().to_string()},
+                "spec": {}, "status": {"phase": phase, "conditions": conditions},
+            }))
+            .unwrap()
+        };
+        for (phase, conditions, expected) in [
+            ("Waiting", json!([condition("Admitted", "Waiting", 0)]), "Waiting"),
+            ("Waiting", json!([condition("Admitted", "NodesTooSmall", 0)]), "Held"),
+            ("Waiting", json!([condition("Valid", "NeverFits", 0)]), "Held"),
+            ("Running", json!([condition("Admitted", "Waiting", 0)]), "Running"),
+        ] {
+            let job = job(phase, conditions);
+            assert_eq!(state(&job), expected);
+            assert_eq!(job_waits_since(&job).is_some(), expected == "Waiting", "{expected}");
+        }
+        for phase in ["Requested", "Waiting", "Ready", "Running", "Finished"] {
+            assert!(STATES.contains(&state(&job(phase, json!([])))), "{phase} is counted");
+        }
+        let mini_cluster = |reason: &str| -> MiniCluster {
+            serde_json::from_value(json!({
+                "apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster", "metadata": {"name": "a"}, "spec": {},
+                "status": {"size": 0, "selector": "", "jobid": "", "maximumSize": 0, "conditions": [condition("Ready", reason, 7)]},
+            }))
+            .unwrap()
+        };
+        assert_eq!(waits_since(&mini_cluster("Queued")), Some(Timestamp::from_second(1_000_007).unwrap()));
+        assert_eq!(waits_since(&mini_cluster("Starting")), None);
+    }
+}
