@@ -13,11 +13,11 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams};
 use kube::config::Kubeconfig;
 use kube::{Client, ResourceExt};
-use serde_json::{Value, json};
+use serde_json::json;
 use tributary::api::hosted_burst::BurstPhase;
 use tributary::api::v1alpha1;
 use tributary_sandbox::Access;
-use tributary_tests::agentctl::agentctl;
+use tributary_tests::agentctl::{agentctl, document};
 use tributary_tests::chart;
 use tributary_tests::eventually::eventually;
 use tributary_tests::federation::SYSTEM;
@@ -171,8 +171,8 @@ async fn the_scenario(
         })
         .await;
         eventually("the peers are connected", async || {
-            let said = agentctl(kubeconfig, &["--context", &one.access.context, "peers", "--output", "json"]).await;
-            let said: Value = serde_json::from_str(&said.map_err(|error| error.to_string())?).unwrap();
+            let said = document(kubeconfig, &["--context", &one.access.context, "peers"]).await;
+            let said = said.map_err(|error| error.to_string())?;
             let states = said["items"].as_array().into_iter().flatten().map(|peer| peer["state"].clone());
             let connected = states.clone().count() == 1 && states.into_iter().all(|state| state == "Connected");
             if connected { Ok(()) } else { Err(said.to_string()) }

@@ -134,7 +134,7 @@ fn differences(was: &Value, is: &Value, path: &str, into: &mut String) {
             }
         }
         (was, is) if was != is && path.ends_with(CHECKSUM) => writeln!(into, "    {path} is another").unwrap(),
-        (was, is) if was != is && was.is_null() => writeln!(into, "    {path} = {is}").unwrap(),
+        (was, is) if was != is && was.is_null() => writeln!(into, "    {path} = {}", short(is)).unwrap(),
         (was, is) if was != is && is.is_null() => writeln!(into, "    {path} is gone").unwrap(),
         (Value::Array(was), Value::Array(is)) if was != is && named(was).is_some() && named(is).is_some() => {
             each(&named(was).unwrap_or_default(), &named(is).unwrap_or_default(), path, into);
@@ -148,6 +148,15 @@ fn differences(was: &Value, is: &Value, path: &str, into: &mut String) {
         }
         (was, is) if was != is => writeln!(into, "    {path} = {is}, not {was}").unwrap(),
         _ => {}
+    }
+}
+
+/// What begins so is enough to see here: rules and alerts have snapshots of their own.
+fn short(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(300) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
     }
 }
 
