@@ -111,7 +111,7 @@ fn a_job_that_is_sent_takes_nothing_here_and_tells_how_it_fares_there() {
     assert_eq!((world.bursts.len(), &world.of("there").logs), (1, &up.logs), "its pods are kept for their logs");
     let mut dropped = world.bursts[0].status.clone().unwrap();
     dropped.run.as_mut().unwrap().logs_gone = true;
-    let kept = std::mem::replace(&mut Arc::make_mut(&mut world.bursts[0]).status, Some(dropped));
+    let kept = Arc::make_mut(&mut world.bursts[0]).status.replace(dropped);
     world.round();
     assert_eq!(world.of("there").logs, "# gone: nothing of it is kept in cluster north any more");
     Arc::make_mut(&mut world.bursts[0]).status = kept;
