@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::{Problem, Problems, reason};
+use super::{Problem, Problems, reason, resources};
 use crate::api::budget::BurstBudget;
 use crate::api::duration;
 use crate::api::minicluster::{
-    BurstCluster, BurstNetwork, LeadBroker, MiniCluster, MiniClusterSpec, OnDemand, WaitFor,
+    BurstCluster, BurstNetwork, LeadBroker, MiniCluster, MiniClusterSpec, OnDemand, ResourceRequirements, WaitFor,
 };
 use crate::api::names;
 use crate::api::selector::PeerSelector;
@@ -44,7 +44,11 @@ pub(super) fn problems(name: &str, spec: &MiniClusterSpec) -> Vec<Problem> {
     let root = lead.map_or(Some(name), |lead| lead.name.as_deref()).unwrap_or_default();
     let root_size = lead.map_or(Some(spec.size()), |lead| lead.size).unwrap_or_default();
     for (index, (slot, cluster)) in spec.bursts(root).enumerate() {
-        problems.extend(cluster_problems(&format!("{CLUSTERS}[{index}]"), &slot, cluster, root_size));
+        let path = format!("{CLUSTERS}[{index}]");
+        problems.extend(cluster_problems(&path, &slot, cluster, root_size));
+        // What is named has nothing of the root's, so that it is right or wrong by itself.
+        let own = cluster.resources.over(&ResourceRequirements::default());
+        problems.extend(resources::problems(&path, &own, &spec.pod));
     }
     problems.extend(budget_problems("spec.flux.bursting.budget", &bursting.budget));
     problems.extend(lead.into_iter().flat_map(lead_problems));

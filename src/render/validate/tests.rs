@@ -277,6 +277,16 @@ fn bursts_of_a_root() {
             "spec.flux.bursting.clusters[0].gpus: gpus is -1: write 0 or more, or leave it out",
         ),
         (
+            &bursting("clusters: [{}, {resources: {limits: {gpu: 1}}}]"),
+            "spec.flux.bursting.clusters[1].resources.limits.gpu: gpu is no resource of a container: write cpu, memory, \
+             ephemeral-storage, hugepages-<size>, or a device with its domain, like nvidia.com/gpu",
+        ),
+        (
+            &bursting("clusters: [{resources: {requests: {cpu: 4}, limits: {cpu: 2, nvidia.com/gpu: 0}}}]"),
+            "spec.flux.bursting.clusters[0].resources.requests.cpu: the request 4 is more than the limit 2: lower it, or raise \
+             the limit",
+        ),
+        (
             &bursting("clusters: [{budget: {maxDuration: long}}]"),
             "spec.flux.bursting.clusters[0].budget.maxDuration: \"long\" is no duration: write it like 90s, 5m or 1h30m",
         ),
