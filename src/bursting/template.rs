@@ -49,7 +49,8 @@ impl Charge {
         });
         let asks = |resources: &ResourceRequirements| {
             let cpu = resources.effective_request("cpu").and_then(|cpu| milli(&cpu.to_string()));
-            (cpu.unwrap_or(0), rank_map::gpus(resources))
+            // What is less than nothing, which no API server takes, is no discount for the container beside.
+            (cpu.unwrap_or(0).max(0), rank_map::gpus(resources))
         };
         let (mut asked, mut devices) = (0_i128, 0_u32);
         for resources in resources {
@@ -63,7 +64,7 @@ impl Charge {
             let (cpu, gpus) = asks(&first);
             (asked, devices) = (asked.max(cpu), devices.max(gpus));
         }
-        let asked = u32::try_from(asked).unwrap_or(if asked < 0 { 0 } else { u32::MAX });
+        let asked = u32::try_from(asked).unwrap_or(u32::MAX);
         let declared = cores.saturating_mul(1000);
         Self {
             cores: cores.max(asked.div_ceil(1000)),
@@ -460,7 +461,8 @@ archive: {path: /a}
             (1, "900m", (1, 1000)),
             (2, "50m", (2, 2000)),
             (1, "3", (4, 3100)),
-            (1, "-4", (1, 1000)),
+            (1, "-4", (1, 100)),
+            (4, "-4", (4, 4000)),
         ] {
             let charge = Charge::of(cores, 0, &asking(cpu));
             assert_eq!((charge.cores, charge.milli_cores), expected, "{cores} {cpu}");

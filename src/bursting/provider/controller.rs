@@ -189,9 +189,9 @@ impl Provider {
         let all = self.hosted();
         let contacts = shared.provider_contacts();
         let surplus = results::surplus(all.iter().map(|hosted| &**hosted), &peers, &contacts, shared.now().mono);
-        if hosted.as_deref().is_some_and(HostedBurst::has_ended) {
-            // One more may be one too many.
-            surplus.iter().filter(|other| **other != key).for_each(|other| self.queue.mark(other.clone()));
+        if hosted.as_deref().is_some_and(HostedBurst::has_ended) && !surplus.contains(&key) {
+            // One more may be one too many. Those that go wake nobody: they would keep each other awake until they are gone.
+            surplus.iter().for_each(|other| self.queue.mark(other.clone()));
         }
         let (memory, ledger, lost_before) = {
             let mut state = lock(&self.state);

@@ -101,12 +101,18 @@ fn nothing_runs_before_the_root_gave_leave_and_then_a_root_of_its_own_does() {
     assert!(stored(&step).credential_ready);
 }
 
-#[test]
-fn it_is_up_it_ends_and_its_result_is_kept() {
+/// A whole instance that its root let start.
+fn started() -> (World, ClaimKey) {
     let mut world = World::new();
     let key = world.claim("east", whole());
     world.host("east", &whole());
     world.memory.secret = leave();
+    (world, key)
+}
+
+#[test]
+fn it_is_up_it_ends_and_its_result_is_kept() {
+    let (mut world, key) = started();
     world.mini_cluster = Some(made(Life::Running, None));
     let up = said(&world.step(), &key);
     assert_eq!((up.phase, up.ready_brokers), (Phase::Ready, 3));
@@ -170,10 +176,7 @@ fn a_result_goes_when_newer_ones_take_its_place_or_its_peer_is_drained() {
 
 #[test]
 fn a_run_that_takes_longer_than_the_policy_allows_has_failed_and_is_not_evicted() {
-    let mut world = World::new();
-    let key = world.claim("east", whole());
-    world.host("east", &whole());
-    world.memory.secret = leave();
+    let (mut world, key) = started();
     let limit = |world: &mut World, seconds: i64| {
         world.peers.get_mut("east").unwrap().import.as_mut().unwrap().max_duration_seconds = Some(seconds);
     };
@@ -239,10 +242,7 @@ fn a_result_waits_a_day_for_a_root_that_is_away_from_when_it_was_lost() {
 
 #[test]
 fn a_mini_cluster_of_somebody_else_says_nothing_of_it() {
-    let mut world = World::new();
-    let key = world.claim("east", whole());
-    world.host("east", &whole());
-    world.memory.secret = leave();
+    let (mut world, key) = started();
     let mut foreign = made(Life::Succeeded, Some(0));
     foreign.metadata.owner_references = None;
     world.mini_cluster = Some(foreign);
