@@ -340,16 +340,18 @@ impl Queueing {
         }
     }
 
-    /// Whether something of a FluxJob exists though a round did not see it: a cache may be behind, or hold objects that it
-    /// cannot read.
+    /// Whether something of a FluxJob exists, or may, though a round did not see it: a cache may be behind, or hold objects
+    /// that it cannot read.
     async fn exists(&self, job: &FluxJob, missing: Missing) -> Result<bool, RequestError> {
+        if !(self.bursts.is_complete() && self.mini_clusters.is_complete()) {
+            return Ok(true);
+        }
         let (namespace, name) = (job.namespace(), job.name_any());
-        let complete = self.bursts.is_complete() && self.mini_clusters.is_complete();
         let owner = match missing {
             Missing::Burst => self.listed_owner::<Burst>(namespace, &names::sent_burst(&name)).await?,
             Missing::MiniCluster => self.listed_owner::<MiniCluster>(namespace, &name).await?,
         };
-        Ok(!complete || owner.is_some_and(|owner| Some(owner) == job.uid()))
+        Ok(owner.is_some_and(|owner| Some(owner) == job.uid()))
     }
 
     async fn owner_of<K: Made>(&self, object: &K) -> Result<Option<String>, RequestError> {
