@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::Client;
 use kube::api::{Api, ListParams};
+use tributary::cluster::error::chain;
 use tributary::config::Config;
 
 use crate::connect::POD_SELECTOR;
@@ -16,7 +17,7 @@ const FILE: &str = "tributary.toml";
 /// Why it is not known, in one line: no agents, other agents than the chart's, or no right to read.
 pub(super) async fn look(client: &Client, namespace: &str) -> Result<Config, String> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let agents = pods.list(&ListParams::default().labels(POD_SELECTOR)).await.map_err(|error| error.to_string())?;
+    let agents = pods.list(&ListParams::default().labels(POD_SELECTOR)).await.map_err(|error| chain(&error))?;
     of(client, namespace, &agents.items).await
 }
 
@@ -30,8 +31,8 @@ pub(super) async fn of(client: &Client, namespace: &str, agents: &[Pod]) -> Resu
         return Err("the agents' pods mount no ConfigMap".to_owned());
     };
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let map = api.get(&name).await.map_err(|error| error.to_string())?;
+    let map = api.get(&name).await.map_err(|error| chain(&error))?;
     let text = map.data.unwrap_or_default().remove(FILE);
     let text = text.ok_or_else(|| format!("ConfigMap {name} has no {FILE}"))?;
-    Config::as_written(&text).map_err(|error| error.to_string())
+    Config::as_written(&text).map_err(|error| chain(&error))
 }

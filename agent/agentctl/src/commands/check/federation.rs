@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 use tributary::admin::{ClusterRow, IdentityRow, PeerRow};
-use tributary::api::hosted_burst::BurstPhase;
+use tributary::api::hosted_burst::{BurstPhase, PreflightFinding};
 use tributary::api::labels::condition;
 use tributary::api::labels::kubernetes::SERVICE_NAME;
 use tributary::api::peer::{ClusterPeer, ImportPolicy, PodSecurityLevel};
@@ -300,11 +300,9 @@ fn hosted(found: &Found) -> Section {
         }
         let name = format!("{}/{}", burst.namespace().unwrap_or_default(), burst.name_any());
         let what = format!("brokers of {name} can join {} of {}", burst.spec.root.name, burst.spec.peer);
-        let failed: Vec<_> = status.preflight.iter().filter(|one| one.outcome == why::burst::FAILED).collect();
-        for finding in &failed {
-            section.fails(format!("{what}: {}", finding.check), finding.message.clone(), finding.hint.clone());
-        }
-        if failed.is_empty() {
+        if status.phase == BurstPhase::Ready {
+            section.passed(what, format!("{} are ready", status.ready_brokers));
+        } else if !preflight(&mut section, &what, &status.preflight) {
             let passed = status.preflight.iter().filter(|one| one.outcome == PASSED).count();
             section.passed(what, format!("{passed} of {} checks passed, none failed", status.preflight.len()));
         }
@@ -314,6 +312,15 @@ fn hosted(found: &Found) -> Section {
 
 /// Outcome of a preflight finding that is as it should be.
 const PASSED: &str = "pass";
+
+/// Says what keeps brokers that are missing from joining; whether there is anything. Once all have joined, it is nothing.
+fn preflight(section: &mut Section, what: &str, findings: &[PreflightFinding]) -> bool {
+    let failed: Vec<_> = findings.iter().filter(|finding| finding.outcome == why::burst::FAILED).collect();
+    for finding in &failed {
+        section.fails(format!("{what}: {}", finding.check), finding.message.clone(), finding.hint.clone());
+    }
+    !failed.is_empty()
+}
 
 /// What bursts want for, by the first condition of each that is not met.
 fn bursts(found: &Found) -> Section {
@@ -329,15 +336,12 @@ fn bursts(found: &Found) -> Section {
         if burst.spec.release {
             continue;
         }
-        for finding in status.preflight.iter().filter(|finding| finding.outcome == why::burst::FAILED) {
-            let looked = format!("preflight of burst {}: {}", burst.name_any(), finding.check);
-            section.fails(looked, finding.message.clone(), finding.hint.clone());
-        }
         if status.phase == BurstPhase::Ready {
             let peer = status.peer.unwrap_or_default();
             section.passed(what, format!("{} brokers on {peer}", status.ready_brokers));
             continue;
         }
+        preflight(&mut section, &format!("preflight of burst {}", burst.name_any()), &status.preflight);
         // Nobody wants it at the moment; that nobody can tell is looked into below.
         let told = conditions::find(&status.conditions, condition::DEMAND).is_none_or(|said| said.status != "Unknown");
         if status.phase == BurstPhase::Asleep && told {

@@ -17,6 +17,7 @@ use tributary::admin::{self, FederationStatus};
 use tributary::api::labels::upstream;
 use tributary::api::minicluster::MiniCluster;
 use tributary::clock::{Clock, SystemClock};
+use tributary::cluster::error::chain;
 use tributary::cluster::leadership::foreign_lease_held;
 
 use super::rights::{self, Right, Scope};
@@ -230,18 +231,4 @@ where
         None => Api::all(client.clone()),
     };
     api.list(which).await.map(|list| list.items).map_err(|error| chain(&error))
-}
-
-/// An error with its causes, in one line.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        next = cause.source();
-    }
-    text
 }

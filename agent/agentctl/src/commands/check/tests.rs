@@ -123,6 +123,22 @@ fn hosting(outcome: &str, message: &str, hint: &str) -> HostedBurst {
         "status": {"preflight": [{"check": "FluxVersion", "outcome": outcome, "message": message, "hint": hint}]}}))
 }
 
+/// A node of another architecture is no matter once brokers with images for both have joined.
+#[test]
+fn what_was_found_before_brokers_joined_is_no_complaint_afterwards() {
+    let mut found = well();
+    let mut joined =
+        hosting("fail", "the lead broker runs on amd64, and the nodes here are arm64", "use images for both");
+    joined.status.as_mut().unwrap().phase = tributary::api::hosted_burst::BurstPhase::Ready;
+    found.hosted = Ok(vec![joined.clone()]);
+    found.roots = Ok(Vec::new());
+    found.bursts = Ok(vec![of(json!({"metadata": {"name": "lake-burst-0", "namespace": "flux"},
+        "spec": {"root": "lake", "slot": "lake-burst-0"},
+        "status": {"phase": "Ready", "peer": "west", "preflight": joined.status.unwrap().preflight}}))]);
+    let report = report(&found);
+    assert!(report.ok && complaints(&report).is_empty(), "{}", text(&report));
+}
+
 /// What is not as it should be, without the rest.
 fn complaints(report: &Report) -> String {
     let mut lines = Vec::new();
