@@ -35,6 +35,8 @@ use tributary_tests::eventually::eventually;
 use tributary_tests::federation::{SYSTEM, tail};
 use tributary_tests::scenario::{Place, interactive};
 
+use crate::conversion::converted;
+
 /// The command that installs everything into a cluster, its agents as they run here, and what they were told.
 struct Installed<'a> {
     cluster: &'a Cluster,
@@ -147,6 +149,8 @@ async fn install<'a>(
     if context == "west" {
         // Rights in one namespace and its own are enough to be a provider.
         here.push("watchNamespaces={default}".to_owned());
+        // And still it may be the one that converts for all of them.
+        here.push("webhook.clusterWide=true".to_owned());
         here.push(format!("federation.advertise={{{federation}}}"));
         here.push(format!("federation.join.advertise={{{join}}}"));
     }
@@ -175,22 +179,24 @@ async fn install<'a>(
     .await;
     assert_eq!(running.len(), 2);
     let local = |name: &'static str, address: String| (name, address);
-    let mut instead = vec![
+    let instead = [
         local("TRIBUTARY__FEDERATION__LISTEN", federation.to_string()),
         local("TRIBUTARY__FEDERATION__JOIN__LISTEN", join.to_string()),
         local("TRIBUTARY__ADMIN__LISTEN", "127.0.0.1:0".to_owned()),
         local("TRIBUTARY__HEALTH__LISTEN", "127.0.0.1:0".to_owned()),
+        local("TRIBUTARY__WEBHOOK__LISTEN", "127.0.0.1:0".to_owned()),
     ];
-    if context == "east" {
-        // Agents of some namespaces convert nothing.
-        instead.push(local("TRIBUTARY__WEBHOOK__LISTEN", "127.0.0.1:0".to_owned()));
-    }
     let mut agents = Vec::new();
     for pod in &running {
         agents.push(PodProcess::start(cluster, &client, pod, &instead, (group, directory)).await.unwrap());
     }
     let installed = Installed { cluster, client, agents };
     says_where_it_is_reached(&installed, context).await;
+    // With every right in the cluster as with those of one namespace and this one.
+    let bundle = converted(&installed.client).await;
+    let secrets: Api<Secret> = Api::namespaced(installed.client.clone(), SYSTEM);
+    let trusted = secrets.get("tributary-webhook").await.unwrap().data.unwrap();
+    assert_eq!(trusted["ca.crt"].0, bundle, "the API server of {context} believes this agent");
     installed
 }
 

@@ -47,7 +47,7 @@ async fn definition(client: &Client) -> CustomResourceDefinition {
 }
 
 /// The bundle that the API server trusts, once somebody converts.
-async fn converted(client: &Client) -> Vec<u8> {
+pub(crate) async fn converted(client: &Client) -> Vec<u8> {
     eventually("the definition names a webhook", async || {
         let conversion = definition(client).await.spec.conversion;
         let webhook = conversion.and_then(|conversion| conversion.webhook);

@@ -20,7 +20,7 @@ use tributary::api::labels::kubernetes;
 use tributary::api::peer::ClusterPeer;
 use tributary::federation::identity::Authority;
 use tributary::federation::identity::files::Existing;
-use tributary_sandbox::{Access, Group};
+use tributary_sandbox::{Access, Group, annotations};
 use tributary_tests::agent::{Agent, Setup};
 use tributary_tests::eventually::{be_more_patient, eventually};
 use tributary_tests::federation::{SYSTEM, apply_crds, apply_peer, cluster_peer, make_namespace, tail};
@@ -30,7 +30,20 @@ use crate::clusters::{self, Images, World};
 
 /// The clusters of this run and their images, or a loud skip.
 pub(crate) fn clusters() -> Option<&'static World> {
-    clusters::clusters().map_err(|why| skip(&format!("tests on real pods: {why}"))).ok()
+    clusters::clusters().map_err(skip).ok()
+}
+
+/// Whether containers run here, and Flux in them. A loud word where they do not.
+pub(crate) fn real(what: &str) -> bool {
+    let real = !simulated();
+    if !real {
+        skip(&format!("{what}: nodes are simulated"));
+    }
+    real
+}
+
+fn simulated() -> bool {
+    clusters::clusters().is_ok_and(|(clusters, _)| clusters.access().iter().any(|access| access.simulated))
 }
 
 /// Says past libtest's capture that something is not tested.
@@ -189,11 +202,14 @@ impl Ground {
         spec
     }
 
-    /// The same with a command of the user's.
-    pub(crate) fn batch(&self, size: i32, command: &str) -> Value {
+    /// The same with a command of the user's that ends with this code. Simulated containers end with it unasked.
+    pub(crate) fn batch(&self, size: i32, command: &str, code: i32) -> Value {
         let mut spec = self.interactive(size);
         spec["interactive"] = json!(false);
         spec["containers"][0]["command"] = json!(command);
+        if simulated() {
+            spec["pod"] = json!({"annotations": {annotations::EXIT: code.to_string()}});
+        }
         spec
     }
 }
@@ -267,8 +283,13 @@ async fn text(stream: Option<impl AsyncRead + Unpin>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Ranks that Flux says are up, as RFC 22 writes them.
+/// Ranks that Flux says are up, as RFC 22 writes them. Of simulated brokers all are up that the status says have joined.
 pub(crate) async fn ranks_up(place: &Place, root: &str) -> Result<String, String> {
+    if simulated() {
+        let status = place.status(root).await?;
+        let joined = status.ready.unwrap_or_default() + status.bursts.iter().map(|burst| burst.ready).sum::<i32>();
+        return Ok(if joined > 1 { format!("0-{}", joined - 1) } else { "0".to_owned() });
+    }
     Ok(in_lead(place, root, "flux resource list -s up -no '{ranks}'").await?.trim().to_owned())
 }
 

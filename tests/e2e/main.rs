@@ -1,9 +1,12 @@
 //! Tests on clusters with real pods and real Flux: of kind, of a lab, or anyone's.
 //!
+//! Where nobody names such clusters they run on control planes of this machine whose nodes are simulated: what agents and
+//! controllers do is as real there, and what brokers say is left out.
+//!
 //! | variable | meaning |
 //! |---|---|
-//! | `TRIBUTARY_E2E` | `kind`: two clusters are made by kind with Docker or podman, the agent's image is built and loaded, and all of it goes at the end; `auto`: the same, or a skip where that does not work; `off`: nothing |
-//! | `TRIBUTARY_E2E_CONTEXTS` | instead of that, two contexts of `$KUBECONFIG`, the root's first. Without either everything here is skipped, and says so |
+//! | `TRIBUTARY_E2E` | `kind`: two clusters are made by kind with Docker or podman, the agent's image is built and loaded, and all of it goes at the end; `auto`: the same, or `sandbox` where that does not work; `sandbox`: control planes with simulated nodes, as without any of this; `off`: nothing |
+//! | `TRIBUTARY_E2E_CONTEXTS` | instead of that, two contexts of `$KUBECONFIG`, the root's first |
 //! | `TRIBUTARY_E2E_IMAGE` | image of the brokers (default `ubuntu:24.04`) |
 //! | `TRIBUTARY_E2E_VIEW_IMAGE` | image that brings Flux (default: MiniCluster's own) |
 //! | `TRIBUTARY_E2E_AGENT_IMAGE` | image of the agent. For given contexts, what is installed by helm is skipped without it |

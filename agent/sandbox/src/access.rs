@@ -55,18 +55,7 @@ impl Provider {
     /// A kubeconfig cannot be written.
     pub fn clusters(&self, user: &str) -> anyhow::Result<Vec<Access>> {
         match self {
-            Self::Sandbox(sandbox) => sandbox
-                .clusters()
-                .iter()
-                .map(|cluster| {
-                    Ok(Access {
-                        name: cluster.name().to_owned(),
-                        kubeconfig: cluster.kubeconfig(user)?,
-                        context: cluster.name().to_owned(),
-                        simulated: true,
-                    })
-                })
-                .collect(),
+            Self::Sandbox(sandbox) => sandbox.clusters().iter().map(|cluster| cluster.access(user)).collect(),
             Self::Existing(clusters) => Ok(clusters.clone()),
         }
     }

@@ -15,6 +15,7 @@ use kube::{Client, Config};
 use tokio::time::Instant;
 
 use crate::{
+    access::Access,
     audit::AuditLog,
     binaries::Binaries,
     component::{self, AUDIT_LOG, Component, Ports},
@@ -125,6 +126,15 @@ impl Cluster {
             self.write_kubeconfig(&path, user, group)?;
         }
         Ok(path)
+    }
+
+    /// All that a process of its own needs to know, as `user`.
+    ///
+    /// # Errors
+    /// As [`Cluster::kubeconfig`].
+    pub fn access(&self, user: &str) -> anyhow::Result<Access> {
+        let kubeconfig = self.kubeconfig(user)?;
+        Ok(Access { name: self.name().to_owned(), kubeconfig, context: self.name().to_owned(), simulated: true })
     }
 
     /// What a client of `user` needs. It is not bound to a runtime.

@@ -10,13 +10,10 @@ use tributary_sandbox::Access;
 
 use super::{Clusters, Network, variable};
 
-/// Names of the clusters: nobody else's, since they are deleted at the end.
-const NAMES: [&str; 2] = ["tributary-e2e-east", "tributary-e2e-west"];
-const AGENT: &str = "localhost/tributary-agent:e2e";
-
 /// The clusters, and what removes them again.
 pub(super) struct Kind {
     engine: &'static str,
+    names: [String; 2],
     access: Vec<Access>,
     directory: tempfile::TempDir,
     /// Waits for the end of its standard input, which is ours, and removes the clusters: also when this process is killed.
@@ -29,30 +26,35 @@ impl Kind {
         let engine = engine()?;
         quietly(Command::new("kind").arg("version"), "kind is not installed: https://kind.sigs.k8s.io")?;
         let directory = tempfile::tempdir()?;
-        let remover = remover()?;
+        // Nobody else's, another run's of this minute included: they are deleted at the end.
+        let run = std::process::id();
+        let names = ["east", "west"].map(|side| format!("tributary-e2e-{run}-{side}"));
+        let image = format!("localhost/tributary-agent:e2e-{run}");
+        let remover = remover(engine, &names, agent.is_none().then_some(image.as_str()))?;
         // The image is built while the nodes start: both wait a good deal.
         let archive = thread::scope(|scope| {
             let folder = directory.path();
             let starting =
-                NAMES.iter().enumerate().map(|(index, name)| scope.spawn(move || create(folder, name, index)));
+                names.iter().enumerate().map(|(index, name)| scope.spawn(move || create(folder, name, index)));
             let starting: Vec<_> = starting.collect();
-            let archive = agent.is_none().then(|| build(engine, directory.path())).transpose();
+            let archive = agent.is_none().then(|| build(engine, directory.path(), &image)).transpose();
             for cluster in starting {
                 cluster.join().expect("it does not panic")?;
             }
             archive
         })?;
-        let access = NAMES.iter().map(|name| Access {
-            name: (*name).to_owned(),
+        let access = names.iter().map(|name| Access {
+            name: name.clone(),
             kubeconfig: kubeconfig(directory.path()),
             context: format!("kind-{name}"),
             simulated: false,
         });
-        let kind = Self { engine, access: access.collect(), directory, _remover: remover };
+        let access = access.collect();
+        let kind = Self { engine, names, access, directory, _remover: remover };
         if let Some(archive) = archive {
             kind.load(&archive)?;
         }
-        Ok((kind, agent.unwrap_or(AGENT).to_owned()))
+        Ok((kind, agent.map_or(image, str::to_owned)))
     }
 }
 
@@ -62,7 +64,7 @@ impl Clusters for Kind {
     }
 
     fn load(&self, archive: &Path) -> anyhow::Result<()> {
-        for name in NAMES {
+        for name in &self.names {
             let mut command = Command::new("kind");
             command.args(["load", "image-archive", "--name", name]).arg(archive);
             quietly(command.env("TMPDIR", self.directory.path()), "the image does not go into the cluster")?;
@@ -71,7 +73,7 @@ impl Clusters for Kind {
     }
 
     fn network(&self) -> anyhow::Result<Option<Network>> {
-        let (ours, theirs) = (nodes(self.engine, NAMES[1])?, nodes(self.engine, NAMES[0])?);
+        let (ours, theirs) = (nodes(self.engine, &self.names[1])?, nodes(self.engine, &self.names[0])?);
         // Nodes of one cluster drop what comes from the other's before anything else sees it: neither TCP nor QUIC is told.
         let rules = |action: &str| {
             let each = ours.iter().flat_map(|node| theirs.iter().map(move |other| (&node.0, &other.1)));
@@ -132,7 +134,7 @@ fn create(directory: &Path, name: &str, index: usize) -> anyhow::Result<()> {
 }
 
 /// The image of the agent as it is here, in an archive.
-fn build(engine: &str, directory: &Path) -> anyhow::Result<PathBuf> {
+fn build(engine: &str, directory: &Path, name: &str) -> anyhow::Result<PathBuf> {
     let platform = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let target = repository.join("target/e2e");
@@ -146,22 +148,20 @@ fn build(engine: &str, directory: &Path) -> anyhow::Result<PathBuf> {
     fs::create_dir_all(&folder)?;
     fs::copy(target.join(platform).join("measure/tributary-agent"), folder.join("tributary-agent"))?;
     let mut image = Command::new(engine);
-    image.args(["build", "--quiet", "--target", "prebuilt", "--tag", AGENT, "--file"]);
+    image.args(["build", "--quiet", "--target", "prebuilt", "--tag", name, "--file"]);
     quietly(image.arg(repository.join("agent/Dockerfile")).arg(&folder), "the image could not be built")?;
     let archive = directory.join("agent.tar");
-    quietly(Command::new(engine).args(["save", "--output"]).arg(&archive).arg(AGENT), "the image could not be saved")?;
+    quietly(Command::new(engine).args(["save", "--output"]).arg(&archive).arg(name), "the image could not be saved")?;
     Ok(archive)
 }
 
-/// A process that outlives this one by the removal of the clusters.
-fn remover() -> anyhow::Result<Child> {
-    let delete = NAMES.map(|name| format!("kind delete cluster --quiet --name {name}")).join("; ");
+/// A process that outlives this one by the removal of the clusters, and of the image that was made for them.
+fn remover(engine: &str, names: &[String], image: Option<&str>) -> anyhow::Result<Child> {
+    let mut last: Vec<String> = names.iter().map(|name| format!("kind delete cluster --quiet --name {name}")).collect();
+    last.extend(image.map(|image| format!("{engine} rmi --force {image}")));
     let keep = variable("TRIBUTARY_SANDBOX_KEEP").is_some();
-    let script = format!("trap '' INT TERM; cat > /dev/null; {}", if keep { "true" } else { delete.as_str() });
-    // What a run before left behind would be in the way.
-    for name in NAMES {
-        quietly(Command::new("kind").args(["delete", "cluster", "--name", name]), "kind does not answer")?;
-    }
+    let script =
+        format!("trap '' INT TERM; cat > /dev/null; {}", if keep { "true".to_owned() } else { last.join("; ") });
     let mut command = Command::new("bash");
     command.args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().context("failed to run bash")

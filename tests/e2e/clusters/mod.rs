@@ -2,6 +2,7 @@
 
 mod given;
 mod kind;
+mod sandbox;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::anyhow;
 use tributary_sandbox::Access;
 
-/// Two clusters with real pods, and the way of images into them.
+use crate::ground::skip;
+
+/// Two clusters, and the way of images into them.
 pub(crate) trait Clusters: Send + Sync {
     /// The clusters; the root's first.
     fn access(&self) -> &[Access];
@@ -120,21 +123,24 @@ fn start() -> Result<World, Missing> {
         view: variable("TRIBUTARY_E2E_VIEW_IMAGE"),
         agent: variable("TRIBUTARY_E2E_AGENT_IMAGE"),
     };
-    let (clusters, agent): (Box<dyn Clusters>, Option<String>) = match variable("TRIBUTARY_E2E").as_deref() {
-        Some(word @ ("kind" | "auto")) => match kind::Kind::start(images.agent.as_deref()) {
-            Ok((clusters, agent)) => (Box::new(clusters), Some(agent)),
-            Err(error) if word == "auto" => return Err(Missing::NotAskedFor(format!("{error:#}"))),
-            Err(error) => return Err(error.into()),
-        },
-        Some("off") => return Err(Missing::NotAskedFor("TRIBUTARY_E2E=off".into())),
+    let (clusters, agent) = match variable("TRIBUTARY_E2E").as_deref() {
+        Some("kind") => kind(&images)?,
+        Some("auto") => kind(&images).or_else(|error| {
+            skip(&format!("tests on real pods: {error:#}"));
+            sandbox()
+        })?,
+        Some("sandbox") => sandbox()?,
+        Some("off") => return Err(Missing::NotAskedFor("e2e: TRIBUTARY_E2E=off".into())),
         Some(other) => {
-            return Err(anyhow!("{other} is not known: kind, auto, off, or nothing and TRIBUTARY_E2E_CONTEXTS").into());
+            let known = "kind, auto, sandbox, off, or nothing and TRIBUTARY_E2E_CONTEXTS";
+            return Err(anyhow!("{other} is not known: {known}").into());
         }
         None => match variable("TRIBUTARY_E2E_CONTEXTS") {
             Some(contexts) => (Box::new(given::Given::find(&contexts)?), images.agent.clone()),
             None => {
                 let way = "set TRIBUTARY_E2E=kind, or name the contexts of two clusters in TRIBUTARY_E2E_CONTEXTS=a,b";
-                return Err(Missing::NotAskedFor(way.into()));
+                skip(&format!("tests on real pods: {way}"));
+                sandbox()?
             }
         },
     };
@@ -142,6 +148,18 @@ fn start() -> Result<World, Missing> {
         clusters.load(&archive)?;
     }
     Ok((clusters, Images { agent, ..images }))
+}
+
+/// Clusters, and the image of the agent that is in them.
+type Started = (Box<dyn Clusters>, Option<String>);
+
+fn kind(images: &Images) -> anyhow::Result<Started> {
+    let (clusters, agent) = kind::Kind::start(images.agent.as_deref())?;
+    Ok((Box::new(clusters), Some(agent)))
+}
+
+fn sandbox() -> anyhow::Result<Started> {
+    Ok((Box::new(sandbox::Sandbox::start()?), None))
 }
 
 fn archives() -> Vec<PathBuf> {

@@ -10,6 +10,7 @@ mod gateway;
 mod install;
 mod pod;
 mod preflight;
+mod restful;
 mod scripts;
 mod tunnel;
 mod wiring;

@@ -16,13 +16,13 @@ use super::world::{PORT, World};
 
 const NAMESPACE: &str = "rivers";
 
-fn world(clusters: &[&str]) -> Option<World> {
+pub(super) fn world(clusters: &[&str]) -> Option<World> {
     let install = Install::find().unwrap()?;
     Some(World::start(install, clusters).unwrap())
 }
 
 /// A MiniCluster whose image has Flux itself.
-fn mini_cluster(name: &str, spec: &str) -> MiniCluster {
+pub(super) fn mini_cluster(name: &str, spec: &str) -> MiniCluster {
     let yaml = format!(
         "apiVersion: flux-framework.org/v1alpha2\nkind: MiniCluster\nmetadata: {{name: {name}, namespace: {NAMESPACE}, \
          uid: uid}}\nspec:\n{spec}"
@@ -32,7 +32,7 @@ fn mini_cluster(name: &str, spec: &str) -> MiniCluster {
     mini_cluster
 }
 
-fn certificate() -> Certificate {
+pub(super) fn certificate() -> Certificate {
     let metadata = CertificateMetadata {
         name: "flux-cert-generator".to_owned(),
         hostname: "lake-0".to_owned(),
@@ -42,18 +42,27 @@ fn certificate() -> Certificate {
 }
 
 /// One MiniCluster in one cluster of the world, which has its name.
-struct Side<'w> {
+pub(super) struct Side<'w> {
     world: &'w World,
     name: String,
     folder: PathBuf,
+    /// More folders for its pods, and where they see them.
+    pub(super) mounts: Vec<(PathBuf, String)>,
+    /// More variables for its pods.
+    pub(super) environment: BTreeMap<String, String>,
 }
 
 impl<'w> Side<'w> {
-    fn new(world: &'w World, mini_cluster: &MiniCluster, context: &Context, certificate: &Certificate) -> Self {
+    pub(super) fn new(
+        world: &'w World,
+        mini_cluster: &MiniCluster,
+        context: &Context,
+        certificate: &Certificate,
+    ) -> Self {
         let name = mini_cluster.metadata.name.clone().unwrap();
         let rendered = render(mini_cluster, context).unwrap_or_else(|problems| panic!("{problems}"));
         let folder = world.folder(&format!("{name}.files")).unwrap();
-        let side = Self { world, name, folder };
+        let side = Self { world, name, folder, mounts: Vec::new(), environment: BTreeMap::new() };
         side.write(&rendered, certificate).unwrap();
         side
     }
@@ -80,23 +89,23 @@ impl<'w> Side<'w> {
     fn start(&self, index: u32) -> Pod<'w> {
         let host = format!("{}-{index}", self.name);
         let mount = |folder: &str, target: &str| (self.folder.join(folder), target.to_owned());
+        let ours = [("operator", "/flux_operator"), ("curve", "/flux_operator_curve"), ("state", "/state")];
+        let mounts = ours.map(|(folder, target)| mount(folder, target)).into_iter().chain(self.mounts.clone());
+        let mut environment = BTreeMap::from([("HOME".to_owned(), "/root".to_owned())]);
+        environment.extend(self.environment.clone());
         let script = "bash /flux_operator/flux-init.sh >/dev/null && exec bash /flux_operator/wait-0.sh";
         let spec = PodSpec {
             cluster: self.name.clone(),
             fqdn: format!("{host}.{}.{NAMESPACE}.svc.cluster.local", self.name),
-            mounts: vec![
-                mount("operator", "/flux_operator"),
-                mount("curve", "/flux_operator_curve"),
-                mount("state", "/state"),
-            ],
-            environment: BTreeMap::from([("HOME".to_owned(), "/root".to_owned())]),
+            mounts: mounts.collect(),
+            environment,
             command: ["bash", "-c", script].map(str::to_owned).to_vec(),
             host,
         };
         self.world.start_pod(&spec).unwrap()
     }
 
-    fn start_all(&self, size: u32) -> Vec<Pod<'w>> {
+    pub(super) fn start_all(&self, size: u32) -> Vec<Pod<'w>> {
         (0..size).map(|index| self.start(index)).collect()
     }
 }
@@ -106,11 +115,11 @@ fn alone<'w>(world: &'w World, spec: &str) -> Side<'w> {
 }
 
 /// Waits until the readiness probe says yes.
-fn wait_until_ready(pod: &Pod<'_>) {
+pub(super) fn wait_until_ready(pod: &Pod<'_>) {
     pod.exec(&["bash", "-c", "until bash /flux_operator/ready.sh; do sleep 0.1; done"]).unwrap();
 }
 
-fn flux(pod: &Pod<'_>, command: &str) -> String {
+pub(super) fn flux(pod: &Pod<'_>, command: &str) -> String {
     let script = format!("export FLUX_URI=local:///mnt/flux/config/run/flux/local; {command}");
     pod.exec(&["bash", "-c", &script]).unwrap()
 }
