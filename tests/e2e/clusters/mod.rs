@@ -123,7 +123,7 @@ fn start() -> Result<World, Missing> {
         view: variable("TRIBUTARY_E2E_VIEW_IMAGE"),
         agent: variable("TRIBUTARY_E2E_AGENT_IMAGE"),
     };
-    let (clusters, agent) = match variable("TRIBUTARY_E2E").as_deref() {
+    let (clusters, agent): Started = match variable("TRIBUTARY_E2E").as_deref() {
         Some("kind") => kind(&images)?,
         Some("auto") => kind(&images).or_else(|error| {
             skip(&format!("tests on real pods: {error:#}"));
