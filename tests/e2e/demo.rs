@@ -17,6 +17,7 @@ async fn the_demo_is_wired_on_real_clusters() {
     // It refuses clusters in which an agent runs already.
     let Some(ground) = enter().await else { return };
     ground.stop_agents().await;
+    ground.part().await.unwrap();
     let mut command = Command::new(env!("CARGO"));
     command.args(["run", "--quiet", "--package", "tributary-agentctl", "--bin", "agentctl", "--", "demo"]).args([
         "--contexts",
@@ -30,8 +31,11 @@ async fn the_demo_is_wired_on_real_clusters() {
     if let Some(view) = &images.view {
         command.args(["--view-image", view]);
     }
-    command.env("KUBECONFIG", &clusters.access()[0].kubeconfig);
+    // Each cluster may have a file of its own.
+    let files = clusters.access().iter().map(|cluster| &cluster.kubeconfig);
+    command.env("KUBECONFIG", std::env::join_paths(files).unwrap());
     let output = command.stderr(Stdio::inherit()).output().unwrap();
+    ground.introduce().await.unwrap();
     ground.start_agents().await;
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["wired"], true, "{report:#}");

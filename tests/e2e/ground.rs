@@ -131,6 +131,17 @@ impl Ground {
         Ok(())
     }
 
+    /// Undoes what [`Ground::introduce`] says of peers: contexts may have the names that they have here.
+    pub(crate) async fn part(&self) -> anyhow::Result<()> {
+        for cluster in &self.clusters {
+            let peers: Api<ClusterPeer> = Api::namespaced(cluster.client().await?, SYSTEM);
+            for other in self.clusters.iter().filter(|other| other.name != cluster.name) {
+                peers.delete(&other.name, &DeleteParams::default()).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Starts the agents and waits until they are connected.
     pub(crate) async fn start_agents(&self) {
         for agent in &self.agents {

@@ -10,7 +10,7 @@ uptime) echo " 05:12:30 $(cat $ROOT/state) 3.5m,  owner root,  depth 0,  size 6$
 "overlay status --rank=4") printf '%s\n' '4 lake-4: partial' '├─ 5 lake-5: full' '└─ 12 lake-12: offline' ;;
 "resource drain --update "*) touch $ROOT/jobs; cat $ROOT/refused 2>/dev/null && exit 1 ;;
 "resource drain -n -o {state}"*) echo drained; if (($(wc -l <$ROOT/jobs) < 2)); then echo draining; fi; echo >>$ROOT/jobs ;;
-"resource drain -n -o {reason}"*) cat $ROOT/reason ;;
+"resource drain -n -o {reason}"*) touch $ROOT/asked; cat $ROOT/reason; cat $ROOT/slow 2>/dev/null && sleep 2 ;;
 start*) trap 'echo told >>$ROOT/calls; exit 0' TERM; touch $ROOT/up; while [[ ! -e $ROOT/over ]]; do sleep 0.1; done ;;
 esac
 exit 0
@@ -90,4 +90,20 @@ fn a_rank_that_is_back_takes_jobs_again_unless_somebody_else_drained_it() {
         running.terminate();
         assert_eq!(pod.calls().contains(&"flux resource undrain 4".to_owned()), undrained, "{reason}");
     }
+}
+
+#[test]
+fn a_rank_that_leaves_as_it_comes_back_takes_no_more_jobs() {
+    let pod = follower("run", 60);
+    pod.write("drained", ",  1 drained");
+    pod.write("reason", "tributary: lake-1 is leaving\n");
+    pod.write("slow", "");
+    let _socket = pod.socket();
+    let mut running = pod.start("wait-0.sh");
+    pod.until("asked", "");
+    assert_eq!(running.terminate().code(), Some(143), "{}", pod.read("output"));
+    let calls = pod.calls();
+    let of = |what: &str| calls.iter().rposition(|call| call.starts_with(what));
+    assert!(of("flux resource undrain 4") < of("flux resource drain --update"), "{calls:?}");
+    assert!(of("flux resource undrain 4").is_some(), "{calls:?}");
 }
