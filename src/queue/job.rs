@@ -11,6 +11,7 @@ use kube::{Resource, ResourceExt};
 use serde_json::{Map, Value, json};
 
 use super::claims::{Claim, Claims};
+use super::limits;
 use super::overflow::{self, Sender, Start};
 use super::room::Room;
 use crate::api::SPECS;
@@ -30,11 +31,6 @@ const ADMITTED: &str = "Admitted";
 
 /// Name of a GPU's resource where the FluxJob names none.
 const GPU: &str = "nvidia.com/gpu";
-
-/// Seconds a FluxJob takes at most: its own limit, else the longest its namespace allows.
-pub fn limit(job: &FluxJob, longest: Option<i64>) -> Option<i64> {
-    job.spec.time_limit_seconds.or(longest)
-}
 
 /// The MiniCluster that a FluxJob asks for.
 ///
@@ -75,7 +71,9 @@ pub fn mini_cluster(job: &FluxJob, longest: Option<i64>) -> Result<MiniCluster, 
         // One would run on one broker only.
         spec.insert("tasks".into(), 0.into());
     }
-    if let Some(limit) = limit(job, longest) {
+    // What is no number is for whoever reads it to refuse.
+    let is_readable = spec.get("deadlineSeconds").is_none_or(|brought| brought.is_null() || brought.is_i64());
+    if let Some(limit) = limits::of_job(job, longest).filter(|_| is_readable) {
         spec.insert("deadlineSeconds".into(), limit.into());
     }
     let spec: MiniClusterSpec =
@@ -574,6 +572,11 @@ mod tests {
         insta::assert_snapshot!(made);
         let plain = super::tests::job(json!({}));
         assert_eq!(mini_cluster(&plain, Some(3600)).unwrap().spec.deadline_seconds, Some(3600), "the longest");
+        let brings = super::tests::job(json!({"miniCluster": {"deadlineSeconds": 60}}));
+        assert_eq!(mini_cluster(&brings, Some(3600)).unwrap().spec.deadline_seconds, Some(60));
+        let none = super::tests::job(json!({"miniCluster": {"deadlineSeconds": 0}}));
+        assert_eq!(mini_cluster(&none, Some(3600)).unwrap().spec.deadline_seconds, Some(3600), "none is too long");
+        assert_eq!(mini_cluster(&none, None).unwrap().spec.deadline_seconds, Some(0));
     }
 
     #[test]
@@ -582,6 +585,10 @@ mod tests {
             (json!({"command": " "}), "spec.command is empty"),
             (json!({"miniCluster": {"containers": 1}}), "spec.miniCluster.containers is no list"),
             (json!({"miniCluster": {"flux": 7}}), "spec.miniCluster: invalid type"),
+            (
+                json!({"timeLimitSeconds": 60, "miniCluster": {"deadlineSeconds": "1h"}}),
+                "spec.miniCluster: invalid type",
+            ),
             (
                 json!({"miniCluster": {"flux": {"optionFlag": "-v"}}}),
                 "spec.miniCluster.flux.optionFlag: a MiniCluster has",

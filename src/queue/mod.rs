@@ -14,6 +14,7 @@
 //! | [`schedule`] | quota, what runs and what waits → who starts | no |
 //! | [`job`] | a FluxJob → its MiniCluster, its status | no |
 //! | [`claims`] | what FluxJobs take once they start, worked out once | no |
+//! | [`limits`] | how long runs take at most | no |
 //! | [`holds`] | what MiniClusters were let in with, whatever their specs say since | no |
 //! | `line` | all objects of a namespace → what they take, or wait for | no |
 //! | `outlook` | what a round sees of nodes and peers | no |
@@ -35,6 +36,7 @@ pub mod figures;
 pub mod guests;
 pub mod holds;
 pub mod job;
+pub mod limits;
 mod line;
 pub mod nodes;
 mod outlook;
