@@ -131,7 +131,7 @@ pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &Fl
             line.gangs.push(Gang { brokers: u32::try_from(has).unwrap_or(0), ..gang(found) });
             line.running.push(Running { room: held.of_brokers(has), since, until: until(since, limit) });
             if let Some(growing) = growing.filter(|_| found.metadata.deletion_timestamp.is_none()) {
-                let room = Room { mini_clusters: 0, ..held.of_brokers(room.brokers - has) };
+                let room = held.of_more(room.brokers - has);
                 let key = Who::Growth(uid.clone());
                 let more = Gang { brokers: u32::try_from(room.brokers).unwrap_or(0), ..gang(found) };
                 line.wanted.insert(key.clone(), (Wanted::MiniCluster(found), more));

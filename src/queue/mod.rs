@@ -10,6 +10,7 @@
 //! | file | what it does | talks to the API server |
 //! |---|---|---|
 //! | [`room`] | amounts: what a quota has, what a MiniCluster takes | no |
+//! | [`gpus`] | which resources are GPUs to a quota | no |
 //! | [`nodes`] | the port to whoever watches nodes and pods | no |
 //! | [`schedule`] | quota, what runs and what waits → who starts | no |
 //! | [`job`] | a FluxJob → its MiniCluster, its status | no |
@@ -33,6 +34,7 @@
 pub mod claims;
 pub mod controller;
 pub mod figures;
+pub mod gpus;
 pub mod guests;
 pub mod holds;
 pub mod job;

@@ -72,6 +72,10 @@ fn object<K: serde::de::DeserializeOwned>(kind: &str, name: &str, since: i64, re
     Arc::new(serde_json::from_value(object).unwrap())
 }
 
+fn pods(gang: &Gang) -> u32 {
+    gang.brokers + u32::from(gang.services.is_some())
+}
+
 impl World {
     fn setup(&mut self, name: &str, since: i64, spec: Value) -> &mut Self {
         self.setups.push(object("FluxSetup", name, since, json!({"spec": spec})));
@@ -103,10 +107,10 @@ impl World {
         self.made.clear();
         let nodes = Nodes {
             lacking: Arc::new(|_: &MiniClusterSpec, gang: &Gang, coming: &[Gang]| {
-                let taken: u32 = coming.iter().map(|one| one.brokers).sum();
-                (gang.brokers + taken).saturating_sub(4)
+                let taken: u32 = coming.iter().map(pods).sum();
+                (pods(gang) + taken).saturating_sub(4)
             }),
-            short: Arc::new(|_, gang| (gang.brokers > 4).then(|| format!("they can hold 4 of {}", gang.brokers))),
+            short: Arc::new(|_, gang| (pods(gang) > 4).then(|| format!("they can hold 4 of {}", pods(gang)))),
         };
         let (room, asked) = (self.peer, self.peers_asked.clone());
         let peers: Peers = Arc::new(move || {
@@ -417,6 +421,53 @@ fn nodes_are_looked_at_where_that_is_asked() {
 }
 
 #[test]
+fn the_pod_of_services_takes_its_part_of_quota_and_nodes_once() {
+    let serves = |size: u32| {
+        let services = json!([{"name": "db", "resources": {"requests": {"cpu": 1, "memory": "1Gi"}}}]);
+        json!({"size": size, "resources": {"cpu": 1}, "miniCluster": {"services": services}})
+    };
+    let mut world = World::default();
+    world.setup("default", 0, json!({"quota": {"cpu": 4}})).job("large", 1, serves(4)).job("fits", 2, serves(3));
+    assert_eq!(world.round(), ["fits-uid"]);
+    assert_eq!(world.message("large"), "it can never start here: 5 cores are needed, 4 is the whole quota");
+    assert_eq!((world.status().used.brokers, world.status().used.cpu.as_str()), (3, "4"));
+    assert_eq!(world.status().used.memory, "1Gi");
+    let mut world = World::default();
+    world.setup("default", 0, json!({"checkNodes": true})).job("large", 1, serves(4)).job("fits", 2, serves(3));
+    assert_eq!(world.round(), ["fits-uid"]);
+    assert!(world.message("large").contains("they can hold 4 of 5"), "{}", world.message("large"));
+    // Who grows has them already, and asks the quota for brokers alone.
+    let runs = json!({"spec": {"size": 4, "containers": [{"cores": 1}], "services": [{"name": "db", "resources": {"requests": {"cpu": 1}}}]},
+        "status": {"phase": "Running", "incarnation": "j"}});
+    let mut world = World::default();
+    world.setup("default", 0, json!({"quota": {"cpu": 5}})).cluster("grows", 1, runs);
+    world.growing.insert("grows-uid".into(), Growing { has: 3, since: at(50) });
+    world.round();
+    assert_eq!((world.growing.len(), world.status().used.cpu.as_str()), (0, "5"));
+}
+
+#[test]
+fn gpus_of_any_name_are_gpus_to_a_quota() {
+    let wants = |resource: &str| json!({"resources": {"gpus": 2, "gpuResource": resource}});
+    let mut world = World::default();
+    world.setup("default", 0, json!({"quota": {"gpus": 3}}));
+    world.job("slices", 1, wants("nvidia.com/mig-3g.40gb")).job("others", 2, wants("example.com/wafer"));
+    assert_eq!(world.round(), ["slices-uid"]);
+    assert_eq!(world.message("others"), "it is next in line: 2 GPUs are needed, 1 are free");
+    assert_eq!(world.status().used.gpus, 2);
+    // So they do once there is a MiniCluster, whatever its FluxJob says by then.
+    let mut world = World::default();
+    world.setup("default", 0, json!({"quota": {"gpus": 3}})).job("others", 2, wants("example.com/wafer"));
+    assert_eq!(world.round(), ["others-uid"]);
+    let made = job::mini_cluster(&world.jobs[0], None).unwrap();
+    let made = json!({"spec": made.spec, "status": {"phase": "Running", "incarnation": "j"}, "ownerReferences": owned_by("others")});
+    world.cluster("others", 3, made);
+    Arc::make_mut(&mut world.jobs[0]).spec.resources.gpus = 0;
+    world.round();
+    assert_eq!((world.status().running, world.status().used.gpus), (1, 2));
+}
+
+#[test]
 fn what_no_node_could_hold_waits_and_holds_up_nobody() {
     let mut world = World::default();
     world.setup("default", 0, json!({"checkNodes": true, "quota": {"brokers": 8}})).job("huge", 1, json!({"size": 5}));
@@ -546,7 +597,7 @@ fn what_runs_counts_as_it_was_started() {
     let spec = |size: i64, cores: i64| json!({"spec": {"size": size, "containers": [{"cores": cores}]}, "status": {"phase": "Running", "incarnation": "j"}});
     let mut world = World::default();
     world.setup("default", 0, json!({"quota": {"brokers": 8, "cpu": 64}}));
-    world.held.insert("a-uid".into(), Room { mini_clusters: 1, brokers: 4, milli_cores: 16_000, memory: 0, gpus: 0 });
+    world.held.insert("a-uid".into(), Room { mini_clusters: 1, brokers: 4, milli_cores: 16_000, ..Room::default() });
     for (size, cores, brokers, cpu) in [(4, 4, 4, "16"), (64, 1, 4, "16"), (2, 9, 2, "8")] {
         world.mini_clusters = vec![object("MiniCluster", "a", 1, spec(size, cores))];
         world.round();

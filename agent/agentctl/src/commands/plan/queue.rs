@@ -108,6 +108,7 @@ fn charges(name: &str, limits: &Quota, left: &Room, need: &Room) -> Vec<ChargeRo
             milli_cores: least(room.milli_cores),
             memory: least(room.memory),
             gpus: least(room.gpus),
+            ..Room::default()
         }
         .usage()
     };
