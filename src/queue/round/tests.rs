@@ -314,6 +314,25 @@ fn the_oldest_setup_counts_and_a_wrong_quota_lets_nobody_in() {
 }
 
 #[test]
+fn a_setup_whose_quota_is_wrong_says_what_runs_and_waits_all_the_same() {
+    let mut world = World::default();
+    world.setup("default", 0, json!({"quota": {"brokers": 5}})).asks("a", 1, 2).asks("b", 2, 2).job("c", 3, json!({"size": 2}));
+    assert_eq!(world.round(), ["a-uid", "b-uid"]);
+    world.hosted = vec![guest("there", "east", 1)];
+    assert_eq!(world.status().next, "FluxJob c: 2 brokers are needed, 1 are free");
+    // It was edited, one has ended since, and one has come.
+    Arc::make_mut(&mut world.setups[0]).spec = serde_json::from_value(json!({"quota": {"memory": "lots"}})).unwrap();
+    world.mini_clusters.retain(|one| one.name_any() != "a");
+    world.asks("d", 4, 1);
+    assert!(world.round().is_empty());
+    let status = world.status();
+    assert_eq!((status.running, status.waiting, status.used.brokers, status.used.mini_clusters), (2, 2, 3, 2));
+    assert_eq!((status.next.as_str(), status.peers.len()), ("", 1));
+    assert_eq!(status.conditions[0].reason, "InvalidQuota");
+    assert!(world.message("c").starts_with("nothing starts: FluxSetup default: spec.quota.memory is lots"));
+}
+
+#[test]
 fn a_mini_cluster_that_grows_asks_for_the_difference() {
     let mut world = World::default();
     world.setup("default", 0, json!({"quota": {"brokers": 6}}));

@@ -202,6 +202,39 @@ fn what_does_not_start_past_the_head_takes_nothing_of_what_it_leaves_over() {
     assert_eq!((seen.start, seen.sent), (vec![2, 3], [2].into()), "it takes nothing here");
 }
 
+/// Nodes without end, and how often they and peers were asked.
+#[derive(Default)]
+struct Counted(u32);
+
+impl Outside<u32> for Counted {
+    fn lacking(&mut self, _key: &u32, _brokers: i64) -> i64 {
+        self.0 += 1;
+        0
+    }
+
+    fn short(&mut self, _key: &u32) -> Option<String> {
+        self.0 += 1;
+        None
+    }
+
+    fn takes(&mut self, _key: &u32, _brokers: i64) -> bool {
+        self.0 += 1;
+        false
+    }
+
+    fn starts(&mut self, _key: &u32, _brokers: i64) {}
+}
+
+/// To ask is what takes long: each look goes over all nodes and pods.
+#[test]
+fn nodes_are_asked_about_those_alone_that_could_start() {
+    let line: Vec<_> = (0..10_000).map(|key| waits(key, 1 + i64::from(key % 4), i64::from(key), None)).collect();
+    let mut asked = Counted::default();
+    let seen = super::schedule(&rules(64), &[runs(8, 0, None)], &line, &mut asked, at(20_000));
+    assert_eq!(seen.used.brokers, 64);
+    assert_eq!(usize::try_from(asked.0), Ok(seen.start.len() + 1), "and once about the head");
+}
+
 fn parted(key: u32, size: i64, since: i64) -> Waiting<u32> {
     Waiting { away: Away::Parts, ..waits(key, size, since, None) }
 }
