@@ -439,7 +439,12 @@ mod tests {
         let picky = NodeChoice { affinity: &pool, ..anywhere };
         let mut nodes = world();
         nodes.get_mut("a").unwrap().labels.insert("pool".into(), "hpc".into());
-        let wanted = |services| (lacking(&nodes, &[], picky, &served(2, 4, services), &[]), short(&nodes, &[], picky, &served(2, 4, services)));
+        let wanted = |services| {
+            (
+                lacking(&nodes, &[], picky, &served(2, 4, services), &[]),
+                short(&nodes, &[], picky, &served(2, 4, services)),
+            )
+        };
         assert_eq!(wanted(4), (0, None));
         assert_eq!(wanted(5).0, 2, "only in their place it has room");
     }

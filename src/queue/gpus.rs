@@ -65,7 +65,9 @@ mod tests {
         ] {
             assert!(is_gpu(name), "{name}");
         }
-        for name in ["cpu", "memory", "gpu", "mig-1g", "nvidia.com/gpumem", "aliyun.com/gpu-mem", "vpc.amazonaws.com/efa"] {
+        for name in
+            ["cpu", "memory", "gpu", "mig-1g", "nvidia.com/gpumem", "aliyun.com/gpu-mem", "vpc.amazonaws.com/efa"]
+        {
             assert!(!is_gpu(name), "{name}");
         }
     }

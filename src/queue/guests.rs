@@ -316,7 +316,11 @@ mod tests {
         let mut first = guest("a", "east", 3).spec;
         first.template["flux"] = json!({"container": {"resources": {"requests": {"cpu": 8, "memory": "4Gi"}}}});
         first.template["pod"] = json!({"resources": {"cpu": "500m"}});
-        assert_eq!(room_of(&first), Room { milli_cores: 25_500, memory: 12 << 30, ..expected }, "what it brings Flux with");
+        assert_eq!(
+            room_of(&first),
+            Room { milli_cores: 25_500, memory: 12 << 30, ..expected },
+            "what it brings Flux with"
+        );
         let bare = HostedBurstSpec { max_size: 2, cores: 4, ..HostedBurstSpec::default() };
         assert_eq!(room_of(&bare).milli_cores, 8000, "whatever the template is");
     }

@@ -98,7 +98,10 @@ impl Room {
 
     fn of_spec(spec: &MiniClusterSpec, least: i64, gpus: &Gpus<'_>) -> Self {
         let brokers = i64::from(spec.size().max(0));
-        Self { mini_clusters: 1, ..Self::of_pods(Pod::of_broker(spec, least, gpus), brokers, Pod::of(&spec.services, gpus)) }
+        Self {
+            mini_clusters: 1,
+            ..Self::of_pods(Pod::of_broker(spec, least, gpus), brokers, Pod::of(&spec.services, gpus))
+        }
     }
 
     fn of_pods(each: Pod, brokers: i64, once: Pod) -> Self {
@@ -243,7 +246,8 @@ impl Pod {
             none if none <= 0 => least,
             some => some,
         };
-        let beyond = |resource: &str, unit: i128| spec.pod.resources.get(resource).map_or(0, |amount| in_units(amount, unit));
+        let beyond =
+            |resource: &str, unit: i128| spec.pod.resources.get(resource).map_or(0, |amount| in_units(amount, unit));
         let sum = |pod: i64, beyond: i64| pod.saturating_add(beyond).min(UNLIMITED);
         Self {
             milli_cores: sum(cores.max(amount(first, "cpu", 1)), beyond("cpu", 1)),
@@ -254,9 +258,8 @@ impl Pod {
 
     /// That of one with these containers.
     fn of(containers: &[Container], gpus: &Gpus<'_>) -> Self {
-        let sum = |of: &Gpus<'_>| {
-            containers.iter().map(|one| of(&one.resources)).fold(0, i64::saturating_add).min(UNLIMITED)
-        };
+        let sum =
+            |of: &Gpus<'_>| containers.iter().map(|one| of(&one.resources)).fold(0, i64::saturating_add).min(UNLIMITED);
         Self {
             milli_cores: sum(&|resources| amount(resources, "cpu", 1)),
             memory: sum(&|resources| amount(resources, "memory", 1000)),
@@ -358,7 +361,10 @@ mod tests {
         let more = Room { brokers: 2, milli_cores: 4000, memory: 2 << 30, ..Room::default() };
         assert_eq!(four.of_more(2), more, "there is no second one");
         let room = |milli_cores, gpus| Room { milli_cores, gpus, ..Room::UNLIMITED };
-        assert_eq!([room(9500, 1), room(9499, 1), room(1499, 1), room(9500, 0)].map(|room| room.brokers_of(&four)), [4, 3, 0, 0]);
+        assert_eq!(
+            [room(9500, 1), room(9499, 1), room(1499, 1), room(9500, 0)].map(|room| room.brokers_of(&four)),
+            [4, 3, 0, 0]
+        );
         let idle = Room::of_mini_cluster(&spec(4, json!([{"name": "db"}])));
         assert_eq!((idle.milli_cores, idle.once), (8000, Pod::default()), "Flux gives nothing of it away");
     }
@@ -370,12 +376,20 @@ mod tests {
             let spec = json!({"size": 2, "containers": containers, "flux": flux, "pod": pod});
             Room::of_mini_cluster(&serde_json::from_value(spec).unwrap()).broker()
         };
-        let plain = json!([{"resources": {"requests": {"cpu": 2, "memory": "1Gi"}}}, {"resources": {"requests": {"cpu": 1}}}]);
+        let plain =
+            json!([{"resources": {"requests": {"cpu": 2, "memory": "1Gi"}}}, {"resources": {"requests": {"cpu": 1}}}]);
         let first = json!({"requests": {"cpu": 8, "memory": "512Mi"}, "limits": {"nvidia.com/gpu": 4}});
-        assert_eq!(broker(plain.clone(), first.clone(), json!({})), Pod { milli_cores: 8000, memory: 1 << 30, gpus: 4 });
+        assert_eq!(
+            broker(plain.clone(), first.clone(), json!({})),
+            Pod { milli_cores: 8000, memory: 1 << 30, gpus: 4 }
+        );
         assert_eq!(broker(plain.clone(), json!({"limits": {"cpu": 1}}), json!({})).milli_cores, 3000);
         assert_eq!(broker(json!([{"cores": 9}]), first, json!({})).milli_cores, 9000);
-        assert_eq!(broker(json!([{}]), json!({"requests": {"cpu": "10m"}}), json!({})).milli_cores, 1000, "Flux has one");
+        assert_eq!(
+            broker(json!([{}]), json!({"requests": {"cpu": "10m"}}), json!({})).milli_cores,
+            1000,
+            "Flux has one"
+        );
         // A runtime class costs something besides (Kubernetes' overhead).
         let pod = json!({"resources": {"cpu": "250m", "memory": "128Mi"}});
         assert_eq!(broker(plain, json!({}), pod), Pod { milli_cores: 3250, memory: 1152 << 20, gpus: 0 });

@@ -288,8 +288,10 @@ fn what_is_too_large_for_an_annotation_can_be_looked_at_in_v1alpha1_and_is_never
     const LIMIT: usize = 256 * 1024;
     // v1alpha1 has no place for a whole broker configuration; for the command it has.
     let stored = |size: usize, note: usize| {
-        let mut stored =
-            object(V1ALPHA2, json!({"size": 2, "containers": [{"command": "env"}], "flux": {"brokerConfig": "x".repeat(size)}}));
+        let mut stored = object(
+            V1ALPHA2,
+            json!({"size": 2, "containers": [{"command": "env"}], "flux": {"brokerConfig": "x".repeat(size)}}),
+        );
         stored["metadata"]["annotations"]["note"] = json!("n".repeat(note));
         stored
     };
@@ -313,7 +315,8 @@ fn what_is_too_large_for_an_annotation_can_be_looked_at_in_v1alpha1_and_is_never
     }
     // In v1alpha2 the word says nothing.
     let mut other = object(V1ALPHA2, json!({"size": 2, "containers": [{"command": "env"}]}));
-    other["metadata"]["annotations"]["tributary.dev/kept-v1alpha2"] = json!("too large: edit this MiniCluster as v1alpha2");
+    other["metadata"]["annotations"]["tributary.dev/kept-v1alpha2"] =
+        json!("too large: edit this MiniCluster as v1alpha2");
     let shown = convert(&other, V1ALPHA1).unwrap();
     assert!(convert(&shown, V1ALPHA2).is_ok());
 }

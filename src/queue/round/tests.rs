@@ -316,7 +316,11 @@ fn the_oldest_setup_counts_and_a_wrong_quota_lets_nobody_in() {
 #[test]
 fn a_setup_whose_quota_is_wrong_says_what_runs_and_waits_all_the_same() {
     let mut world = World::default();
-    world.setup("default", 0, json!({"quota": {"brokers": 5}})).asks("a", 1, 2).asks("b", 2, 2).job("c", 3, json!({"size": 2}));
+    world.setup("default", 0, json!({"quota": {"brokers": 5}})).asks("a", 1, 2).asks("b", 2, 2).job(
+        "c",
+        3,
+        json!({"size": 2}),
+    );
     assert_eq!(world.round(), ["a-uid", "b-uid"]);
     world.hosted = vec![guest("there", "east", 1)];
     assert_eq!(world.status().next, "FluxJob c: 2 brokers are needed, 1 are free");
@@ -372,7 +376,9 @@ fn limited(world: &mut World, name: &str, since: i64, size: i64, seconds: Option
 fn nothing_without_a_limit_or_with_a_longer_one_starts_where_runs_may_last_so_long() {
     let mut world = World::default();
     world.setup("default", 0, json!({"maxDurationSeconds": 3600}));
-    for (name, seconds) in [("none", Some(0)), ("unwritten", None), ("default", Some(31_500_000)), ("longer", Some(3601))] {
+    for (name, seconds) in
+        [("none", Some(0)), ("unwritten", None), ("default", Some(31_500_000)), ("longer", Some(3601))]
+    {
         limited(&mut world, name, 1, 1, seconds);
     }
     limited(&mut world, "fits", 2, 1, Some(3600));

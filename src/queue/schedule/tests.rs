@@ -118,7 +118,8 @@ fn what_ends_some_day_does_not_pass_a_head_that_may_start_sooner() {
     }
     // It waits for one that ends at 100 as well, so it does not start before.
     let running = [runs(2, 0, None), runs(2, 0, Some(100))];
-    let passes = |limit: i64| schedule(&rules(8), &running, &[waits(1, 8, 1, None), waits(2, 2, 2, Some(limit))], at(10));
+    let passes =
+        |limit: i64| schedule(&rules(8), &running, &[waits(1, 8, 1, None), waits(2, 2, 2, Some(limit))], at(10));
     assert_eq!((passes(90).start, passes(91).start), (vec![2], vec![]));
     // Whoever fits beside the head only once that one has ended as well does not pass: the other may end before.
     let line = [waits(1, 6, 1, None), waits(2, 2, 2, None)];
