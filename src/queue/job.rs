@@ -601,7 +601,8 @@ mod tests {
         let more = job(json!({"resources": {"gpus": 2, "gpuResource": "example.com/wafer"}}));
         let mut found = mini_cluster(&more, None).unwrap();
         assert!(covers(&more, &Start::Here, &found));
-        for list in [&mut found.spec.containers[0].resources.limits, &mut found.spec.containers[0].resources.requests] {
+        let resources = &mut found.spec.containers[0].resources;
+        for list in [&mut resources.limits, &mut resources.requests] {
             list.insert("example.com/wafer".into(), crate::api::minicluster::Amount::Integer(3));
         }
         assert!(!covers(&more, &Start::Here, &found), "it was let in with two");

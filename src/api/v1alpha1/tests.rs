@@ -286,11 +286,11 @@ fn annotated(object: &Value) -> usize {
 #[test]
 fn what_is_too_large_for_an_annotation_can_be_looked_at_in_v1alpha1_and_is_never_lost() {
     const LIMIT: usize = 256 * 1024;
-    // v1alpha1 has no place for a whole broker configuration; for the command it has.
+    // v1alpha1 has no place for the architecture; for the command it has.
     let stored = |size: usize, note: usize| {
         let mut stored = object(
             V1ALPHA2,
-            json!({"size": 2, "containers": [{"command": "env"}], "flux": {"brokerConfig": "x".repeat(size)}}),
+            json!({"size": 2, "containers": [{"command": "env"}], "flux": {"arch": "x".repeat(size)}}),
         );
         stored["metadata"]["annotations"]["note"] = json!("n".repeat(note));
         stored

@@ -45,7 +45,7 @@ fn brokers(brokers: i64) -> Room {
 }
 
 fn rules(brokers: i64) -> Rules {
-    let quota = Room { mini_clusters: 1000, brokers, milli_cores: 1 << 40, memory: 1 << 50, gpus: 1 << 20 };
+    let quota = Room { mini_clusters: 1000, brokers, ..Room::UNLIMITED };
     Rules { quota, order: Order::Priority, backfill: true, longest: None }
 }
 
