@@ -219,6 +219,10 @@ pub struct BurstDemand {
     /// While it is asleep: since when enough jobs ask for it. While it is awake: since when nothing does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
+    /// Until when it was looked at often enough for that to count, roughly: after a longer time without a look, `since` begins
+    /// anew.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub looked: Option<Time>,
     /// How often it was woken in this instance of its root.
     pub starts: u32,
 }

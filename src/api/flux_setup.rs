@@ -44,7 +44,8 @@ pub struct FluxSetupSpec {
     #[serde(skip_serializing_if = "is_default")]
     pub check_nodes: bool,
     /// Seconds a run may last at most: `deadlineSeconds` of MiniClusters, `timeLimitSeconds` of FluxJobs. FluxJobs without a
-    /// limit get this one; MiniClusters without one, or with a longer one, are refused by the queue.
+    /// limit get the `deadlineSeconds` that their `miniCluster` brings, else this; whatever has none, or a longer one, is
+    /// refused by the queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_duration_seconds: Option<i64>,
@@ -106,13 +107,13 @@ pub struct Quota {
     /// Brokers: the sum of their sizes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub brokers: Option<u32>,
-    /// Cores that their containers request.
+    /// Cores that their pods request; one for each broker that requests none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Amount>,
-    /// Memory that their containers request.
+    /// Memory that their pods request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Amount>,
-    /// GPUs that their containers request.
+    /// GPUs that their pods request, slices and shares of them included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpus: Option<u32>,
 }

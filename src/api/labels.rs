@@ -105,6 +105,8 @@ pub const CANCEL: &str = "tributary.dev/cancel";
 pub const RETRY: &str = "tributary.dev/retry";
 /// Annotation of a MiniCluster in a namespace with a FluxSetup: its priority, a whole number. The higher one goes first.
 pub const PRIORITY: &str = "tributary.dev/priority";
+/// Annotation of the pods of a FluxJob's MiniCluster: the resource that the FluxJob calls GPUs, where its name does not say so.
+pub const GPU_RESOURCE: &str = "tributary.dev/gpu-resource";
 /// Label of a MiniCluster: name of the FluxJob it was made for.
 pub const FLUX_JOB: &str = "tributary.dev/fluxjob";
 

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::exchange::Exchange;
 use super::lost_pods::LostPods;
-use super::nodes::{self, Amounts, Gang, NodeChoice};
+use super::nodes::{self, Gang, NodeChoice};
 use super::peers;
 use super::provider::controller::Provider;
 use super::provider::grants::Grants;
@@ -160,14 +160,14 @@ impl Bursting {
         self.shared.caches.nodes.clone()
     }
 
-    /// How many of `count` brokers the nodes have no room for, now: see [`nodes::lacking`].
-    pub fn lacking(&self, choice: NodeChoice<'_>, wanted: (Amounts, u32), coming: &[Gang<'_>]) -> u32 {
+    /// How many brokers of a gang the nodes have no room for, now: see [`nodes::lacking`].
+    pub fn lacking(&self, choice: NodeChoice<'_>, wanted: &Gang<'_>, coming: &[Gang<'_>]) -> u32 {
         let caches = &self.shared.caches;
         nodes::lacking(&caches.node_views(), &caches.pod_views(), choice, wanted, coming)
     }
 
-    /// Why the nodes could not hold so many brokers whatever else ends: see [`nodes::short`].
-    pub fn short(&self, choice: NodeChoice<'_>, wanted: (Amounts, u32)) -> Option<String> {
+    /// Why the nodes could not hold a gang whatever else ends: see [`nodes::short`].
+    pub fn short(&self, choice: NodeChoice<'_>, wanted: &Gang<'_>) -> Option<String> {
         let caches = &self.shared.caches;
         nodes::short(&caches.node_views(), &caches.pod_views(), choice, wanted)
     }

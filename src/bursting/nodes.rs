@@ -8,6 +8,7 @@ use std::ops::AddAssign;
 use k8s_openapi::api::core::v1::Toleration;
 
 use super::addresses::Range;
+use crate::api::names;
 
 /// Cores, memory and GPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -177,52 +178,108 @@ pub(super) fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
         && (exists || text(&toleration.value) == taint.value)
 }
 
-/// Brokers that run or are about to: their Job, how many, what each takes.
-pub type Gang<'a> = (&'a str, &'a str, u32, Amounts);
+/// Brokers that run or are about to.
+#[derive(Clone, Copy, Debug)]
+pub struct Gang<'a> {
+    /// Namespace of their Job.
+    pub namespace: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// How many.
+    pub brokers: u32,
+    /// What each takes.
+    pub each: Amounts,
+    /// What the pod of their services takes, if there is one.
+    pub services: Option<Amounts>,
+}
 
-/// How many of `count` brokers the nodes have no room for, now. Room is kept for the brokers of `coming` whose pods are not
-/// bound yet, and for whatever else waits for a node.
+/// How many brokers of a gang the nodes have no room for, now, beside the pod of its services. Room is kept for the pods of
+/// `coming` that are not bound yet, and for whatever else waits for a node.
 pub fn lacking(
     nodes: &BTreeMap<String, NodeView>,
     pods: &[PodView],
     choice: NodeChoice<'_>,
-    (broker, count): (Amounts, u32),
+    wanted: &Gang<'_>,
     coming: &[Gang<'_>],
 ) -> u32 {
     let mut free = free(nodes, pods, &Brokers::new(), &|node| choice.takes(node));
-    let of = |pod: &PodView, gang: &Gang<'_>| pod.namespace == gang.0 && pod.job.as_deref() == Some(gang.1);
+    let of = |pod: &PodView, gang: &Gang<'_>| pod.namespace == gang.namespace && pod.job.as_deref() == Some(gang.name);
     for gang in coming {
         let bound = pods.iter().filter(|pod| of(pod, gang) && pod.node.is_some() && !pod.finished).count();
-        take(&mut free, gang.3, gang.2.saturating_sub(u32::try_from(bound).unwrap_or(u32::MAX)));
+        take(&mut free, gang.each, gang.brokers.saturating_sub(u32::try_from(bound).unwrap_or(u32::MAX)));
+        let services = names::services(gang.name);
+        let is_there = || pods.iter().any(|pod| pod.namespace == gang.namespace && pod.name == services);
+        if let Some(services) = gang.services.filter(|_| !is_there()) {
+            take(&mut free, services, 1);
+        }
     }
     let elsewhere = |pod: &&PodView| pod.node.is_none() && !pod.finished && !coming.iter().any(|gang| of(pod, gang));
     for pod in pods.iter().filter(elsewhere) {
         take(&mut free, pod.requests, 1);
     }
-    take(&mut free, broker, count)
+    match take_services(&mut free, nodes, pods, choice, wanted) {
+        true => take(&mut free, wanted.each, wanted.brokers),
+        false => wanted.brokers,
+    }
 }
 
-/// Why the nodes could not hold `count` brokers even if nothing ran on them but what belongs to each node; `None`: they
-/// could. Nodes that take no pods at the moment count for nothing: once they do, they are looked at again.
+/// Why the nodes could not hold a gang even if nothing ran on them but what belongs to each node; `None`: they could. Nodes
+/// that take no pods at the moment count for nothing: once they do, they are looked at again.
 pub fn short(
     nodes: &BTreeMap<String, NodeView>,
     pods: &[PodView],
     choice: NodeChoice<'_>,
-    (broker, count): (Amounts, u32),
+    wanted: &Gang<'_>,
 ) -> Option<String> {
     let daemons: Vec<PodView> = pods.iter().filter(|pod| pod.daemon).cloned().collect();
-    let empty = free(nodes, &daemons, &Brokers::new(), &|node| choice.takes(node));
-    let (open, fit) = (empty.len(), fits(&empty, broker));
-    match fit {
-        _ if fit >= count => None,
+    let mut empty = free(nodes, &daemons, &Brokers::new(), &|node| choice.takes(node));
+    let (open, all) = (empty.len(), fits(&empty, wanted.each));
+    let (broker, count) = (wanted.each, wanted.brokers);
+    let services = take_services(&mut empty, nodes, &daemons, choice, wanted);
+    match fits(&empty, broker) {
+        fit if fit >= count && services => None,
         _ if open == 0 => {
             let all = nodes.len();
             Some(format!("pod.nodeSelector, pod.nodeAffinity and pod.tolerations allow none of the {all} nodes"))
         }
-        0 => Some(format!("none of the {open} nodes that it may run on can hold a broker, which takes {broker}")),
-        _ => Some(format!(
-            "the {open} nodes that it may run on can hold {fit} of {count} brokers, each of which takes {broker}"
-        )),
+        _ if !services => {
+            let takes = wanted.services.unwrap_or_default();
+            Some(format!("no node that it may run on can hold the pod of its services, which takes {takes}"))
+        }
+        _ if all == 0 => {
+            Some(format!("none of the {open} nodes that it may run on can hold a broker, which takes {broker}"))
+        }
+        fit => {
+            let beside = wanted.services.map_or("", |_| " beside the pod of its services");
+            Some(format!(
+                "the {open} nodes that it may run on can hold {fit} of {count} brokers, each of which takes {broker}{beside}"
+            ))
+        }
+    }
+}
+
+/// Finds room for the pod of a gang's services: on a node where its brokers may not run, since that pod does not go by
+/// `pod.nodeAffinity`, else where it takes the place of the fewest of them. `false`: there is none.
+fn take_services(
+    free: &mut BTreeMap<String, Amounts>,
+    nodes: &BTreeMap<String, NodeView>,
+    pods: &[PodView],
+    choice: NodeChoice<'_>,
+    wanted: &Gang<'_>,
+) -> bool {
+    let Some(services) = wanted.services else { return true };
+    let anywhere = NodeChoice { affinity: &BTreeMap::new(), ..choice };
+    let others = self::free(nodes, pods, &Brokers::new(), &|node| anywhere.takes(node) && !choice.takes(node));
+    if fits(&others, services) > 0 {
+        return true;
+    }
+    let costs = |node: &Amounts| node.holds(wanted.each) - node.minus(services).holds(wanted.each);
+    match free.values_mut().filter(|node| node.holds(services) > 0).min_by_key(|node| costs(node)) {
+        Some(node) => {
+            *node = node.minus(services);
+            true
+        }
+        None => false,
     }
 }
 
@@ -282,6 +339,10 @@ mod tests {
         }
     }
 
+    fn gang(name: &str, brokers: u32, each: Amounts) -> Gang<'_> {
+        Gang { namespace: "n", name, brokers, each, services: None }
+    }
+
     fn world() -> BTreeMap<String, NodeView> {
         let taint = Taint { key: "dedicated".into(), value: "db".into(), effect: "NoSchedule".into() };
         let tainted = NodeView { taints: vec![taint], ..node(64, 0) };
@@ -316,10 +377,10 @@ mod tests {
     fn gangs_that_are_coming_keep_their_room() {
         let anywhere = NodeChoice { selector: &BTreeMap::new(), affinity: &BTreeMap::new(), tolerations: &[] };
         let lacks = |pods: &[PodView], count: u32, coming: &[Gang<'_>]| {
-            lacking(&world(), pods, anywhere, (Amounts::broker(2, 0), count), coming)
+            lacking(&world(), pods, anywhere, &gang("", count, Amounts::broker(2, 0)), coming)
         };
         assert_eq!((lacks(&[], 6, &[]), lacks(&[], 7, &[])), (0, 1), "8 and 4 cores");
-        let coming = ("n", "west", 2, Amounts::broker(4, 0));
+        let coming = gang("west", 2, Amounts::broker(4, 0));
         assert_eq!(lacks(&[], 3, &[coming]), 1);
         let one = pod("a", "west", 4000);
         assert_eq!(lacks(std::slice::from_ref(&one), 3, &[coming]), 1, "one of them is bound, the other is not yet");
@@ -327,7 +388,7 @@ mod tests {
         assert_eq!(lacks(&[pending], 5, &[]), 1, "whoever else waits for a node gets it");
         let label = BTreeMap::from([("gpu".to_owned(), "yes".to_owned())]);
         let picky = NodeChoice { selector: &label, ..anywhere };
-        assert_eq!(lacking(&world(), &[], picky, (Amounts::broker(1, 0), 1), &[]), 1);
+        assert_eq!(lacking(&world(), &[], picky, &gang("", 1, Amounts::broker(1, 0)), &[]), 1);
     }
 
     #[test]
@@ -336,7 +397,7 @@ mod tests {
         let anywhere = NodeChoice { selector: &BTreeMap::new(), affinity: &BTreeMap::new(), tolerations: &[] };
         let picky = NodeChoice { selector: &label, ..anywhere };
         let busy = [pod("a", "other", 8000), pod("b", "other", 4000)];
-        let short = |choice, cores, count| short(&world(), &busy, choice, (Amounts::broker(cores, 0), count));
+        let short = |choice, cores, count| short(&world(), &busy, choice, &gang("", count, Amounts::broker(cores, 0)));
         assert_eq!(short(anywhere, 4, 3), None, "8 and 4 cores, once what runs has ended");
         let told = |cores, count| short(anywhere, cores, count).unwrap();
         assert_eq!(told(4, 4), "the 2 nodes that it may run on can hold 3 of 4 brokers, each of which takes 4 cores");
@@ -345,11 +406,47 @@ mod tests {
         let picked = "pod.nodeSelector, pod.nodeAffinity and pod.tolerations allow none of the 4 nodes";
         assert_eq!(short(picky, 1, 1).unwrap(), picked);
         let daemon = [PodView { daemon: true, ..pod("a", "", 500) }];
-        let beside = super::short(&world(), &daemon, anywhere, (Amounts::broker(8, 0), 1));
+        let beside = super::short(&world(), &daemon, anywhere, &gang("", 1, Amounts::broker(8, 0)));
         assert_eq!(
             beside,
             Some("none of the 2 nodes that it may run on can hold a broker, which takes 8 cores".into())
         );
+    }
+
+    #[test]
+    fn one_more_pod_needs_room_for_the_services() {
+        let anywhere = NodeChoice { selector: &BTreeMap::new(), affinity: &BTreeMap::new(), tolerations: &[] };
+        // Nodes of 8 and of 4 cores.
+        let served = |brokers: u32, cores: u32, services: u32| Gang {
+            services: Some(Amounts::broker(services, 0)),
+            ..gang("lake", brokers, Amounts::broker(cores, 0))
+        };
+        let lacks = |choice, pods: &[PodView], wanted: Gang<'_>, coming: &[Gang<'_>]| {
+            (lacking(&world(), pods, choice, &wanted, coming), short(&world(), pods, choice, &wanted))
+        };
+        assert_eq!(lacks(anywhere, &[], gang("lake", 3, Amounts::broker(4, 0)), &[]), (0, None));
+        let told = "the 2 nodes that it may run on can hold 2 of 3 brokers, each of which takes 4 cores beside the pod of its services";
+        assert_eq!(lacks(anywhere, &[], served(3, 4, 1), &[]), (1, Some(told.to_owned())));
+        assert_eq!(lacks(anywhere, &[], served(1, 8, 4), &[]), (0, None), "it goes where no broker fits");
+        let told = "no node that it may run on can hold the pod of its services, which takes 9 cores";
+        assert_eq!(lacks(anywhere, &[], served(1, 1, 9), &[]), (1, Some(told.to_owned())));
+        // Of one that is coming: until there is such a pod, which counts by itself.
+        assert_eq!(lacks(anywhere, &[], gang("", 2, Amounts::broker(4, 0)), &[served(1, 4, 1)]).0, 1);
+        let there = PodView { name: "lake-services".into(), job: None, ..pod("b", "", 1000) };
+        assert_eq!(lacks(anywhere, &[there], gang("", 1, Amounts::broker(4, 0)), &[served(1, 4, 1)]).0, 0);
+        // It does not go by the affinity of the brokers.
+        let pool = BTreeMap::from([("pool".to_owned(), vec!["hpc".to_owned()])]);
+        let picky = NodeChoice { affinity: &pool, ..anywhere };
+        let mut nodes = world();
+        nodes.get_mut("a").unwrap().labels.insert("pool".into(), "hpc".into());
+        let wanted = |services| {
+            (
+                lacking(&nodes, &[], picky, &served(2, 4, services), &[]),
+                short(&nodes, &[], picky, &served(2, 4, services)),
+            )
+        };
+        assert_eq!(wanted(4), (0, None));
+        assert_eq!(wanted(5).0, 2, "only in their place it has room");
     }
 
     #[test]

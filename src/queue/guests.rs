@@ -9,12 +9,13 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use kube::ResourceExt;
+use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use super::room::Room;
 use crate::api::flux_setup::{FluxSetup, PeerUsage};
 use crate::api::hosted_burst::{HostedBurst, HostedBurstSpec};
-use crate::api::minicluster::{Container, MiniClusterSpec};
+use crate::api::minicluster::{Container, FluxContainer, MiniClusterSpec, ResourceList};
 use crate::cluster::worker::Queue;
 use crate::contract::NamespaceRoom;
 
@@ -28,15 +29,22 @@ type SlotKey = (String, String);
 /// asks when it grows.
 pub fn wanted(guest: &HostedBurstSpec) -> MiniClusterSpec {
     let count = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
-    let mut containers: Vec<Container> = (guest.template.get("containers").cloned())
-        .and_then(|containers| serde_json::from_value(containers).ok())
-        .unwrap_or_default();
+    let mut containers: Vec<Container> = part(guest, "/containers");
     // What Flux gives away there is said by the slot.
     match containers.iter_mut().max_by_key(|one| one.cores) {
         Some(first) => first.cores = first.cores.max(Some(count(guest.cores))),
         None => containers.push(Container { cores: Some(count(guest.cores)), ..Container::default() }),
     }
-    MiniClusterSpec { size: Some(count(guest.max_size)), containers, ..MiniClusterSpec::default() }
+    let mut spec = MiniClusterSpec { size: Some(count(guest.max_size)), containers, ..MiniClusterSpec::default() };
+    spec.flux.container = part::<FluxContainer>(guest, "/flux/container");
+    spec.pod.resources = part::<ResourceList>(guest, "/pod/resources");
+    spec
+}
+
+/// A part of its template.
+fn part<T: DeserializeOwned + Default>(guest: &HostedBurstSpec, path: &str) -> T {
+    let part = guest.template.pointer(path).cloned();
+    part.and_then(|part| serde_json::from_value(part).ok()).unwrap_or_default()
 }
 
 /// What a guest takes.
@@ -302,8 +310,17 @@ mod tests {
 
     #[test]
     fn a_guest_takes_what_it_may_grow_to() {
-        let expected = Room { mini_clusters: 1, brokers: 3, milli_cores: 6000, memory: 3 << 30, gpus: 3 };
+        let once = Room::default().once;
+        let expected = Room { mini_clusters: 1, brokers: 3, milli_cores: 6000, memory: 3 << 30, gpus: 3, once };
         assert_eq!(room_of(&guest("a", "east", 3).spec), expected);
+        let mut first = guest("a", "east", 3).spec;
+        first.template["flux"] = json!({"container": {"resources": {"requests": {"cpu": 8, "memory": "4Gi"}}}});
+        first.template["pod"] = json!({"resources": {"cpu": "500m"}});
+        assert_eq!(
+            room_of(&first),
+            Room { milli_cores: 25_500, memory: 12 << 30, ..expected },
+            "what it brings Flux with"
+        );
         let bare = HostedBurstSpec { max_size: 2, cores: 4, ..HostedBurstSpec::default() };
         assert_eq!(room_of(&bare).milli_cores, 8000, "whatever the template is");
     }

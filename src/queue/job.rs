@@ -11,6 +11,8 @@ use kube::{Resource, ResourceExt};
 use serde_json::{Map, Value, json};
 
 use super::claims::{Claim, Claims};
+use super::gpus;
+use super::limits;
 use super::overflow::{self, Sender, Start};
 use super::room::Room;
 use crate::api::SPECS;
@@ -30,11 +32,6 @@ const ADMITTED: &str = "Admitted";
 
 /// Name of a GPU's resource where the FluxJob names none.
 const GPU: &str = "nvidia.com/gpu";
-
-/// Seconds a FluxJob takes at most: its own limit, else the longest its namespace allows.
-pub fn limit(job: &FluxJob, longest: Option<i64>) -> Option<i64> {
-    job.spec.time_limit_seconds.or(longest)
-}
 
 /// The MiniCluster that a FluxJob asks for.
 ///
@@ -75,11 +72,17 @@ pub fn mini_cluster(job: &FluxJob, longest: Option<i64>) -> Result<MiniCluster, 
         // One would run on one broker only.
         spec.insert("tasks".into(), 0.into());
     }
-    if let Some(limit) = limit(job, longest) {
+    // What is no number is for whoever reads it to refuse.
+    let is_readable = spec.get("deadlineSeconds").is_none_or(|brought| brought.is_null() || brought.is_i64());
+    if let Some(limit) = limits::of_job(job, longest).filter(|_| is_readable) {
         spec.insert("deadlineSeconds".into(), limit.into());
     }
-    let spec: MiniClusterSpec =
+    let mut spec: MiniClusterSpec =
         serde_json::from_value(Value::Object(spec)).map_err(|error| format!("spec.miniCluster: {error}"))?;
+    // So they count for as long as there are pods, whatever becomes of this FluxJob's spec.
+    if let Some(resource) = gpu_resource(job).filter(|resource| !gpus::is_gpu(resource)) {
+        spec.pod.annotations.insert(labels::GPU_RESOURCE.to_owned(), resource.to_owned());
+    }
     let mut made = MiniCluster::new(&job.name_any(), spec);
     made.metadata.namespace = job.namespace();
     made.metadata.labels = Some([(labels::FLUX_JOB.to_owned(), job.name_any())].into());
@@ -118,13 +121,17 @@ fn fill(container: &mut Map<String, Value>, job: &FluxJob) {
     };
     let mut amounts: Vec<(String, Value)> =
         amount("cpu", &resources.cpu).into_iter().chain(amount("memory", &resources.memory)).collect();
-    if resources.gpus > 0 {
-        amounts.push((resources.gpu_resource.clone().unwrap_or_else(|| GPU.into()), resources.gpus.into()));
-    }
+    amounts.extend(gpu_resource(job).map(|resource| (resource.to_owned(), resources.gpus.into())));
     if !amounts.is_empty() {
         let amounts = Value::Object(amounts.into_iter().collect());
         below("resources", vec![("requests".into(), amounts.clone()), ("limits".into(), amounts)]);
     }
+}
+
+/// The resource that its GPUs are, if it wants any.
+fn gpu_resource(job: &FluxJob) -> Option<&str> {
+    let resources = &job.spec.resources;
+    (resources.gpus > 0).then(|| resources.gpu_resource.as_deref().unwrap_or(GPU))
 }
 
 /// What the queue says of a FluxJob.
@@ -574,6 +581,31 @@ mod tests {
         insta::assert_snapshot!(made);
         let plain = super::tests::job(json!({}));
         assert_eq!(mini_cluster(&plain, Some(3600)).unwrap().spec.deadline_seconds, Some(3600), "the longest");
+        let brings = super::tests::job(json!({"miniCluster": {"deadlineSeconds": 60}}));
+        assert_eq!(mini_cluster(&brings, Some(3600)).unwrap().spec.deadline_seconds, Some(60));
+        let none = super::tests::job(json!({"miniCluster": {"deadlineSeconds": 0}}));
+        assert_eq!(mini_cluster(&none, Some(3600)).unwrap().spec.deadline_seconds, Some(3600), "none is too long");
+        assert_eq!(mini_cluster(&none, None).unwrap().spec.deadline_seconds, Some(0));
+    }
+
+    #[test]
+    fn gpus_count_as_the_job_says_them_by_whatever_name() {
+        let gpus = |spec: Value| {
+            let made = mini_cluster(&job(spec), None).unwrap();
+            (Room::of_mini_cluster(&made.spec).gpus, made.spec.pod.annotations.len())
+        };
+        assert_eq!(gpus(json!({"size": 3, "resources": {"gpus": 2}})), (6, 0));
+        assert_eq!(gpus(json!({"size": 3, "resources": {"gpus": 2, "gpuResource": "nvidia.com/mig-3g.40gb"}})), (6, 0));
+        assert_eq!(gpus(json!({"size": 3, "resources": {"gpus": 2, "gpuResource": "example.com/wafer"}})), (6, 1));
+        assert_eq!(gpus(json!({"size": 3, "resources": {"gpuResource": "example.com/wafer"}})), (0, 0));
+        let more = job(json!({"resources": {"gpus": 2, "gpuResource": "example.com/wafer"}}));
+        let mut found = mini_cluster(&more, None).unwrap();
+        assert!(covers(&more, &Start::Here, &found));
+        let resources = &mut found.spec.containers[0].resources;
+        for list in [&mut resources.limits, &mut resources.requests] {
+            list.insert("example.com/wafer".into(), crate::api::minicluster::Amount::Integer(3));
+        }
+        assert!(!covers(&more, &Start::Here, &found), "it was let in with two");
     }
 
     #[test]
@@ -582,6 +614,10 @@ mod tests {
             (json!({"command": " "}), "spec.command is empty"),
             (json!({"miniCluster": {"containers": 1}}), "spec.miniCluster.containers is no list"),
             (json!({"miniCluster": {"flux": 7}}), "spec.miniCluster: invalid type"),
+            (
+                json!({"timeLimitSeconds": 60, "miniCluster": {"deadlineSeconds": "1h"}}),
+                "spec.miniCluster: invalid type",
+            ),
             (
                 json!({"miniCluster": {"flux": {"optionFlag": "-v"}}}),
                 "spec.miniCluster.flux.optionFlag: a MiniCluster has",

@@ -11,6 +11,7 @@ use super::claims::Claim;
 use super::guests::{self, Reserved};
 use super::holds::{self, Hold};
 use super::job::{self, Stage};
+use super::limits;
 use super::nodes::Gang;
 use super::overflow::{self, Start};
 use super::room::Room;
@@ -69,7 +70,8 @@ pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &Fl
     let mut line = Line::default();
     let longest = setup.max_duration_seconds;
     let until = |since: Timestamp, limit: Option<i64>| {
-        limit.map(|limit| since.checked_add(jiff::SignedDuration::from_secs(limit)).unwrap_or(Timestamp::MAX))
+        let ends = |limit| since.checked_add(jiff::SignedDuration::from_secs(limit)).unwrap_or(Timestamp::MAX);
+        limits::foreseen(limit).map(ends)
     };
     // A whole instance of a peer that has ended takes nothing.
     for hosted in view.hosted.iter().filter(|hosted| !hosted.has_ended()) {
@@ -107,7 +109,7 @@ pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &Fl
             continue;
         }
         let (room, came) = (Room::of_mini_cluster(&found.spec), created(&found.metadata.creation_timestamp));
-        let limit = found.spec.deadline_seconds;
+        let limit = limits::of_mini_cluster(&found.spec);
         let by_job = of_jobs.get(uid.as_str()).and_then(|of| {
             let since = admitted(of.job, &of.uid)?;
             (!asks || job::covers(of.job, &of.start, found)).then_some(since)
@@ -129,7 +131,7 @@ pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &Fl
             line.gangs.push(Gang { brokers: u32::try_from(has).unwrap_or(0), ..gang(found) });
             line.running.push(Running { room: held.of_brokers(has), since, until: until(since, limit) });
             if let Some(growing) = growing.filter(|_| found.metadata.deletion_timestamp.is_none()) {
-                let room = Room { mini_clusters: 0, ..held.of_brokers(room.brokers - has) };
+                let room = held.of_more(room.brokers - has);
                 let key = Who::Growth(uid.clone());
                 let more = Gang { brokers: u32::try_from(room.brokers).unwrap_or(0), ..gang(found) };
                 line.wanted.insert(key.clone(), (Wanted::MiniCluster(found), more));
@@ -151,7 +153,7 @@ pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &Fl
     for Candidate { job, uid, stage, start } in candidates {
         // Once there is a MiniCluster, that is what takes room, or waits for it.
         let Stage::LinesUp(Ok(claim)) = stage else { continue };
-        let (room, limit) = (claim.room, job::limit(job, longest));
+        let (room, limit) = (claim.room, limits::of_job(job, longest));
         if let Some(since) = admitted(job, uid) {
             let Claim { room, gang } = match start {
                 Start::Here => (**claim).clone(),

@@ -10,10 +10,12 @@
 //! | file | what it does | talks to the API server |
 //! |---|---|---|
 //! | [`room`] | amounts: what a quota has, what a MiniCluster takes | no |
+//! | [`gpus`] | which resources are GPUs to a quota | no |
 //! | [`nodes`] | the port to whoever watches nodes and pods | no |
 //! | [`schedule`] | quota, what runs and what waits → who starts | no |
 //! | [`job`] | a FluxJob → its MiniCluster, its status | no |
 //! | [`claims`] | what FluxJobs take once they start, worked out once | no |
+//! | [`limits`] | how long runs take at most | no |
 //! | [`holds`] | what MiniClusters were let in with, whatever their specs say since | no |
 //! | `line` | all objects of a namespace → what they take, or wait for | no |
 //! | `outlook` | what a round sees of nodes and peers | no |
@@ -32,9 +34,11 @@
 pub mod claims;
 pub mod controller;
 pub mod figures;
+pub mod gpus;
 pub mod guests;
 pub mod holds;
 pub mod job;
+pub mod limits;
 mod line;
 pub mod nodes;
 mod outlook;

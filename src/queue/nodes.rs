@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::room::Room;
+use super::room::{Pod, Room};
 use crate::api::minicluster::MiniClusterSpec;
 
 /// Brokers that run or are about to: the nodes keep room for those whose pods are not bound yet.
@@ -17,6 +17,8 @@ pub struct Gang {
     pub brokers: u32,
     /// What each takes.
     pub each: Room,
+    /// What the pod of their services takes, if there is one.
+    pub services: Option<Pod>,
 }
 
 impl Gang {
@@ -24,19 +26,12 @@ impl Gang {
     pub fn of(namespace: &str, name: &str, spec: &MiniClusterSpec) -> Self {
         let all = Room::requested(spec);
         let brokers = u32::try_from(all.brokers).unwrap_or(0);
-        let share = |amount: i64| amount / all.brokers.max(1);
-        let each = Room {
-            mini_clusters: 0,
-            brokers: 1,
-            milli_cores: share(all.milli_cores),
-            memory: share(all.memory),
-            gpus: share(all.gpus),
-        };
-        Self { namespace: namespace.to_owned(), name: name.to_owned(), brokers, each }
+        let services = (!spec.services.is_empty()).then_some(all.once);
+        Self { namespace: namespace.to_owned(), name: name.to_owned(), brokers, each: all.of_more(1), services }
     }
 }
 
-/// How many brokers of a gang the nodes have no room for, beside those that are coming.
+/// How many brokers of a gang the nodes have no room for, beside the pod of its services and those that are coming.
 pub type Lacking = dyn Fn(&MiniClusterSpec, &Gang, &[Gang]) -> u32 + Send + Sync;
 
 /// Why the nodes that are there could not hold a gang whatever else on them ends; `None`: they could.

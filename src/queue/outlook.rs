@@ -84,7 +84,9 @@ impl Outside<Who> for Outlook<'_> {
     fn lacking(&mut self, key: &Who, brokers: i64) -> i64 {
         let Some((wanted, gang)) = self.wanted.get(key).filter(|_| self.setup.check_nodes) else { return 0 };
         let Some(spec) = wanted.spec() else { return 0 };
-        let gang = Gang { brokers: count(brokers), ..gang.clone() };
+        // Who grows has its services already.
+        let services = gang.services.filter(|_| !matches!(key, Who::Growth(_)));
+        let gang = Gang { brokers: count(brokers), services, ..gang.clone() };
         let lacking = (self.view.nodes.lacking)(&spec, &gang, &self.gangs);
         if lacking > 0 && self.short(key).is_none() {
             self.again_in(LOOK_AT_NODES_AGAIN);

@@ -2,11 +2,12 @@
 
 use std::ops::{AddAssign, SubAssign};
 
+use super::gpus;
 use crate::api::flux_setup::{Quota, Usage};
-use crate::api::minicluster::{Amount, MiniClusterSpec};
+use crate::api::minicluster::{Amount, Container, MiniClusterSpec, ResourceRequirements};
 use crate::contract::NamespaceRoom;
 use crate::render::quantity::milli;
-use crate::render::rank_map::gpus;
+use crate::render::rank_map;
 
 /// An amount of everything that a quota counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -21,9 +22,22 @@ pub struct Room {
     pub memory: i64,
     /// GPUs.
     pub gpus: i64,
+    /// What of a MiniCluster's cores, memory and GPUs is there once, however many brokers there are.
+    pub once: Pod,
 }
 
-/// What a broker has in a rank map if its containers request no cores.
+/// What one pod takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Pod {
+    /// Thousandths of a core.
+    pub milli_cores: i64,
+    /// Bytes.
+    pub memory: i64,
+    /// GPUs.
+    pub gpus: i64,
+}
+
+/// What a broker counts with if its containers request no cores.
 const CORE: i64 = 1000;
 
 /// More than anybody has, and small enough to be added up.
@@ -37,6 +51,7 @@ impl Room {
         milli_cores: UNLIMITED,
         memory: UNLIMITED,
         gpus: UNLIMITED,
+        once: Pod { milli_cores: 0, memory: 0, gpus: 0 },
     };
 
     /// What the quota at `path` has.
@@ -64,50 +79,61 @@ impl Room {
             milli_cores: amount("cpu", &quota.cpu, true)?,
             memory: amount("memory", &quota.memory, false)?,
             gpus: count(quota.gpus),
+            ..Self::default()
         })
     }
 
-    /// What a MiniCluster takes of a quota: all its brokers at the size it starts with, each with what its containers request,
-    /// and at least the core that Flux gives away of it.
+    /// What a MiniCluster takes of a quota: all its brokers at the size it starts with, each with what its pod requests, or
+    /// with one core if its containers request none; and the pod of its services.
     pub fn of_mini_cluster(spec: &MiniClusterSpec) -> Self {
-        let requested = Self::requested(spec);
-        let cores =
-            if requested.milli_cores == 0 { CORE.saturating_mul(requested.brokers) } else { requested.milli_cores };
-        Self { milli_cores: cores.min(UNLIMITED), ..requested }
+        let named = gpus::named(spec);
+        Self::of_spec(spec, CORE, &|resources| gpus::requested(resources, named))
     }
 
-    /// What a MiniCluster asks of nodes: as [`Self::of_mini_cluster`], but what requests no cores takes none.
+    /// What a MiniCluster asks of nodes: as [`Self::of_mini_cluster`], but what requests no cores takes none, and GPUs are
+    /// those that Flux gives away, since these are what is counted of nodes.
     pub fn requested(spec: &MiniClusterSpec) -> Self {
+        Self::of_spec(spec, 0, &|resources| i64::from(rank_map::gpus(resources)))
+    }
+
+    fn of_spec(spec: &MiniClusterSpec, least: i64, gpus: &Gpus<'_>) -> Self {
         let brokers = i64::from(spec.size().max(0));
-        let sum = |resource: &str| {
-            let amounts = spec.containers.iter().filter_map(|one| one.resources.effective_request(resource));
-            let all: i128 = amounts.filter_map(|amount| milli(&amount.to_string())).map(|milli| milli.max(0)).sum();
-            i64::try_from(all).unwrap_or(UNLIMITED)
-        };
-        // The cores that Flux gives away are taken, though the pod may request less.
-        let declared: i64 =
-            spec.containers.iter().filter_map(|one| one.cores).map(|cores| i64::from(cores) * 1000).sum();
-        let times = |one: i64| one.saturating_mul(brokers).min(UNLIMITED);
         Self {
             mini_clusters: 1,
-            brokers,
-            milli_cores: times(sum("cpu").max(declared)),
-            memory: times(sum("memory") / 1000),
-            gpus: times(spec.containers.iter().map(|one| i64::from(gpus(&one.resources))).sum()),
+            ..Self::of_pods(Pod::of_broker(spec, least, gpus), brokers, Pod::of(&spec.services, gpus))
         }
     }
 
-    /// What so many of its brokers take.
-    pub fn of_brokers(&self, brokers: i64) -> Self {
-        let all = self.brokers.max(1);
-        let share = |amount: i64| (amount / all).saturating_mul(brokers).min(UNLIMITED);
+    fn of_pods(each: Pod, brokers: i64, once: Pod) -> Self {
+        let sum = |each: i64, once: i64| each.saturating_mul(brokers).saturating_add(once).min(UNLIMITED);
         Self {
-            mini_clusters: self.mini_clusters,
+            mini_clusters: 0,
             brokers,
-            milli_cores: share(self.milli_cores),
-            memory: share(self.memory),
-            gpus: share(self.gpus),
+            milli_cores: sum(each.milli_cores, once.milli_cores),
+            memory: sum(each.memory, once.memory),
+            gpus: sum(each.gpus, once.gpus),
+            once,
         }
+    }
+
+    /// What one of its brokers takes.
+    pub fn broker(&self) -> Pod {
+        let share = |all: i64, once: i64| (all - once) / self.brokers.max(1);
+        Pod {
+            milli_cores: share(self.milli_cores, self.once.milli_cores),
+            memory: share(self.memory, self.once.memory),
+            gpus: share(self.gpus, self.once.gpus),
+        }
+    }
+
+    /// What it takes with so many brokers.
+    pub fn of_brokers(&self, brokers: i64) -> Self {
+        Self { mini_clusters: self.mini_clusters, ..Self::of_pods(self.broker(), brokers, self.once) }
+    }
+
+    /// What so many brokers take that come to those it has.
+    pub fn of_more(&self, brokers: i64) -> Self {
+        Self::of_pods(self.broker(), brokers, Pod::default())
     }
 
     /// How many brokers of `whole`, which has several, there is room for.
@@ -115,13 +141,17 @@ impl Room {
         if self.mini_clusters < whole.mini_clusters {
             return 0;
         }
-        let each = whole.of_brokers(1);
-        let of = |have: i64, each: i64| if each > 0 { have.max(0) / each } else { i64::MAX };
+        let (each, once) = (whole.broker(), whole.once);
+        let of = |have: i64, each: i64, once: i64| match (have - once).max(0) {
+            left if each > 0 => left / each,
+            _ if once > have.max(0) => 0,
+            _ => i64::MAX,
+        };
         [
-            of(self.brokers, 1),
-            of(self.milli_cores, each.milli_cores),
-            of(self.memory, each.memory),
-            of(self.gpus, each.gpus),
+            of(self.brokers, 1, 0),
+            of(self.milli_cores, each.milli_cores, once.milli_cores),
+            of(self.memory, each.memory, once.memory),
+            of(self.gpus, each.gpus, once.gpus),
         ]
         .into_iter()
         .fold(whole.brokers, i64::min)
@@ -136,6 +166,7 @@ impl Room {
             milli_cores: least(self.milli_cores, other.milli_cores),
             memory: least(self.memory, other.memory),
             gpus: least(self.gpus, other.gpus),
+            ..Self::default()
         }
     }
 
@@ -197,6 +228,57 @@ impl Room {
     }
 }
 
+/// How GPUs of a container are counted.
+type Gpus<'a> = dyn Fn(&ResourceRequirements) -> i64 + 'a;
+
+impl Pod {
+    /// That of one of a MiniCluster's brokers; `least` thousandths of a core, if its containers request none. Kubernetes sets
+    /// aside what they request together, or what the container before them does that brings Flux (or only its
+    /// configuration), if that is more.
+    ///
+    /// Source: <https://kubernetes.io/docs/concepts/workloads/pods/init-containers/#resource-sharing-within-containers>
+    fn of_broker(spec: &MiniClusterSpec, least: i64, gpus: &Gpus<'_>) -> Self {
+        let (together, first) = (Self::of(&spec.containers, gpus), &spec.flux.container.resources);
+        // The cores that Flux gives away are taken, though the pod may request less.
+        let declared = spec.containers.iter().filter_map(|one| one.cores);
+        let declared = declared.map(|cores| i64::from(cores) * 1000).fold(0, i64::saturating_add);
+        let cores = match together.milli_cores.max(declared) {
+            none if none <= 0 => least,
+            some => some,
+        };
+        let beyond =
+            |resource: &str, unit: i128| spec.pod.resources.get(resource).map_or(0, |amount| in_units(amount, unit));
+        let sum = |pod: i64, beyond: i64| pod.saturating_add(beyond).min(UNLIMITED);
+        Self {
+            milli_cores: sum(cores.max(amount(first, "cpu", 1)), beyond("cpu", 1)),
+            memory: sum(together.memory.max(amount(first, "memory", 1000)), beyond("memory", 1000)),
+            gpus: together.gpus.max(gpus(first)).min(UNLIMITED),
+        }
+    }
+
+    /// That of one with these containers.
+    fn of(containers: &[Container], gpus: &Gpus<'_>) -> Self {
+        let sum =
+            |of: &Gpus<'_>| containers.iter().map(|one| of(&one.resources)).fold(0, i64::saturating_add).min(UNLIMITED);
+        Self {
+            milli_cores: sum(&|resources| amount(resources, "cpu", 1)),
+            memory: sum(&|resources| amount(resources, "memory", 1000)),
+            gpus: sum(gpus),
+        }
+    }
+}
+
+/// What a container requests, in units of so many thousandths.
+fn amount(resources: &ResourceRequirements, resource: &str, unit: i128) -> i64 {
+    resources.effective_request(resource).map_or(0, |amount| in_units(amount, unit))
+}
+
+/// Nothing, if it is less than nothing, or no amount.
+fn in_units(amount: &Amount, unit: i128) -> i64 {
+    milli(&amount.to_string()).map_or(0, |milli| i64::try_from(milli.max(0) / unit).unwrap_or(i64::MAX))
+}
+
+/// A sum is of many, so nothing in it is there once.
 impl AddAssign for Room {
     fn add_assign(&mut self, other: Self) {
         let sum = |a: i64, b: i64| a.saturating_add(b).min(UNLIMITED);
@@ -246,7 +328,14 @@ mod tests {
         ]}))
         .unwrap();
         let room = Room::of_mini_cluster(&spec);
-        let expected = Room { mini_clusters: 1, brokers: 3, milli_cores: 7500, memory: 3 * (1536 << 20), gpus: 6 };
+        let expected = Room {
+            mini_clusters: 1,
+            brokers: 3,
+            milli_cores: 7500,
+            memory: 3 * (1536 << 20),
+            gpus: 6,
+            ..Room::default()
+        };
         assert_eq!(room, expected);
         let usage = room.usage();
         assert_eq!((usage.cpu.as_str(), usage.memory.as_str(), usage.gpus), ("7500m", "4608Mi", 6));
@@ -255,15 +344,78 @@ mod tests {
     }
 
     #[test]
+    fn the_pod_of_the_services_counts_once_whatever_the_size() {
+        let spec = |size: i32, services: serde_json::Value| -> MiniClusterSpec {
+            let containers = json!([{"resources": {"requests": {"cpu": 2, "memory": "1Gi"}}}]);
+            serde_json::from_value(json!({"size": size, "containers": containers, "services": services})).unwrap()
+        };
+        let services = json!([
+            {"name": "db", "cores": 9, "resources": {"requests": {"cpu": "500m", "memory": "2Gi"}, "limits": {"amd.com/gpu": 1}}},
+            {"name": "cache", "resources": {"limits": {"cpu": 1}}},
+        ]);
+        let once = Pod { milli_cores: 1500, memory: 2 << 30, gpus: 1 };
+        let of = |size: i32| Room::of_mini_cluster(&spec(size, services.clone()));
+        let four = Room { mini_clusters: 1, brokers: 4, milli_cores: 9500, memory: 6 << 30, gpus: 1, once };
+        assert_eq!((of(4), Room::requested(&spec(4, services.clone()))), (four, four));
+        assert_eq!((four.of_brokers(1), four.of_brokers(6)), (of(1), of(6)));
+        let more = Room { brokers: 2, milli_cores: 4000, memory: 2 << 30, ..Room::default() };
+        assert_eq!(four.of_more(2), more, "there is no second one");
+        let room = |milli_cores, gpus| Room { milli_cores, gpus, ..Room::UNLIMITED };
+        assert_eq!(
+            [room(9500, 1), room(9499, 1), room(1499, 1), room(9500, 0)].map(|room| room.brokers_of(&four)),
+            [4, 3, 0, 0]
+        );
+        let idle = Room::of_mini_cluster(&spec(4, json!([{"name": "db"}])));
+        assert_eq!((idle.milli_cores, idle.once), (8000, Pod::default()), "Flux gives nothing of it away");
+    }
+
+    #[test]
+    fn a_broker_takes_what_its_first_container_requests_if_that_is_more() {
+        let broker = |containers: serde_json::Value, first: serde_json::Value, pod: serde_json::Value| {
+            let flux = json!({"container": {"disable": true, "resources": first}});
+            let spec = json!({"size": 2, "containers": containers, "flux": flux, "pod": pod});
+            Room::of_mini_cluster(&serde_json::from_value(spec).unwrap()).broker()
+        };
+        let plain =
+            json!([{"resources": {"requests": {"cpu": 2, "memory": "1Gi"}}}, {"resources": {"requests": {"cpu": 1}}}]);
+        let first = json!({"requests": {"cpu": 8, "memory": "512Mi"}, "limits": {"nvidia.com/gpu": 4}});
+        assert_eq!(
+            broker(plain.clone(), first.clone(), json!({})),
+            Pod { milli_cores: 8000, memory: 1 << 30, gpus: 4 }
+        );
+        assert_eq!(broker(plain.clone(), json!({"limits": {"cpu": 1}}), json!({})).milli_cores, 3000);
+        assert_eq!(broker(json!([{"cores": 9}]), first, json!({})).milli_cores, 9000);
+        assert_eq!(
+            broker(json!([{}]), json!({"requests": {"cpu": "10m"}}), json!({})).milli_cores,
+            1000,
+            "Flux has one"
+        );
+        // A runtime class costs something besides (Kubernetes' overhead).
+        let pod = json!({"resources": {"cpu": "250m", "memory": "128Mi"}});
+        assert_eq!(broker(plain, json!({}), pod), Pod { milli_cores: 3250, memory: 1152 << 20, gpus: 0 });
+    }
+
+    #[test]
+    fn gpus_count_by_whatever_name_and_to_nodes_those_that_flux_knows() {
+        let spec: MiniClusterSpec = serde_json::from_value(json!({"size": 2,
+            "containers": [{"resources": {"limits": {"nvidia.com/mig-3g.40gb": 3, "nvidia.com/gpu": 1, "example.com/wafer": 5}}}]}))
+        .unwrap();
+        assert_eq!((Room::of_mini_cluster(&spec).gpus, Room::requested(&spec).gpus), (8, 2));
+        let mut named = spec;
+        named.pod.annotations.insert(crate::api::labels::GPU_RESOURCE.into(), "example.com/wafer".into());
+        assert_eq!((Room::of_mini_cluster(&named).gpus, Room::requested(&named).gpus), (18, 2));
+    }
+
+    #[test]
     fn a_part_is_as_many_brokers_as_there_is_room_for() {
-        let whole = Room { mini_clusters: 1, brokers: 4, milli_cores: 8000, memory: 4 << 30, gpus: 0 };
+        let whole = Room { mini_clusters: 1, brokers: 4, milli_cores: 8000, memory: 4 << 30, ..Room::default() };
         let room = |brokers, milli_cores| Room { brokers, milli_cores, ..Room::UNLIMITED };
         assert_eq!(room(9, 5000).brokers_of(&whole), 2);
         assert_eq!(room(9, 1000).brokers_of(&whole), 0);
         assert_eq!(room(9, 90_000).brokers_of(&whole), 4);
         assert_eq!(Room { mini_clusters: 0, ..Room::UNLIMITED }.brokers_of(&whole), 0);
         assert_eq!(Room { gpus: -1, ..Room::UNLIMITED }.brokers_of(&whole), 4, "it wants none");
-        let part = Room { mini_clusters: 1, brokers: 3, milli_cores: 6000, memory: 3 << 30, gpus: 0 };
+        let part = Room { brokers: 3, milli_cores: 6000, memory: 3 << 30, ..whole };
         assert_eq!(whole.of_brokers(3), part);
     }
 
@@ -271,7 +423,7 @@ mod tests {
     fn what_is_not_written_is_not_limited_and_what_is_no_amount_is_said() {
         let quota: Quota = serde_json::from_value(json!({"brokers": 4, "cpu": "2500m", "memory": "2Gi"})).unwrap();
         let mut room = Room::of_quota("spec.quota", &quota).unwrap();
-        room -= Room { mini_clusters: 1, brokers: 3, milli_cores: 2000, memory: 1 << 30, gpus: 7 };
+        room -= Room { mini_clusters: 1, brokers: 3, milli_cores: 2000, memory: 1 << 30, gpus: 7, ..Room::default() };
         let lacks = |part: Room| room.first_lack(&part).unwrap_or_default();
         assert_eq!(lacks(Room { brokers: 2, ..Room::default() }), "2 brokers are needed, 1 are free");
         assert_eq!(lacks(Room { milli_cores: 1000, ..Room::default() }), "1 cores are needed, 0.5 are free");

@@ -173,7 +173,19 @@ impl Round {
                 self.told = asked.map(|uid| (uid.clone(), told.clone())).collect();
                 self.jobs(view, candidates, terms, &BTreeMap::new(), &BTreeMap::new(), &told);
                 let statement = Statement::fails(ACTIVE, "InvalidQuota", sentence);
-                return self.setup(setup, setup.status.clone().unwrap_or_default(), statement, view.now);
+                // What runs, runs on; nobody is next.
+                let Line { running, waiting, guests, .. } = sort(view, candidates, spec);
+                let mut used = Room::default();
+                running.iter().for_each(|one| used += one.room);
+                let standing = Standing { taken: guests, ..Standing::default() };
+                let status = FluxSetupStatus {
+                    peers: standing.usage(),
+                    running: count(running.len()),
+                    waiting: count(waiting.len()),
+                    used: used.usage(),
+                    ..FluxSetupStatus::default()
+                };
+                return self.setup(setup, status, statement, view.now);
             }
         };
         let rules = Rules { quota, order: spec.order, backfill: spec.backfill, longest: spec.max_duration_seconds };
@@ -265,7 +277,6 @@ impl Round {
         }
         self.jobs(view, candidates, terms, &jobs, &admitted, &in_line);
         let standing = Standing { setup: setup.name_any(), open: decided.open, grants, taken: guests };
-        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let status = FluxSetupStatus {
             peers: standing.usage(),
             running: count(running.len() + decided.start.len() - decided.sent.len() - self.grow.len()),
@@ -322,6 +333,10 @@ impl Round {
             self.setups.push((setup.clone(), status));
         }
     }
+}
+
+fn count(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 //! Whole MiniClusters start or wait: half an instance computes nothing. The first in line that could ever run is the
 //! **head**; nothing that starts past it may delay it (EASY backfilling: Lifka, "The ANL/IBM SP Scheduling System", 1995).
 //! That is judged by the time limits of what runs: the head's start is when enough of them are over. What has no limit
-//! ends at some time nobody knows; of that, only what was there before the head is counted on to end. So no stream of
-//! small runs, with limits or without, can starve a large one.
+//! ends at some time nobody knows; of that, only what was there before the head is counted on to end. Where the head waits for
+//! such an end, it may come at any moment: then only that passes which is over when the limits are that the head has to wait
+//! for besides, or fits beside it even then. So no stream of small runs, with limits or without, can starve a large one.
 //!
 //! Who could not run whatever else ends, since it is larger than the quota or than all nodes, is never the head: it would hold
 //! up everybody for ever. It keeps its place in line, and is looked at again in each round.
@@ -16,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
+use super::limits::{foreseen, too_long};
 use super::room::Room;
 use crate::api::flux_setup::Order;
 
@@ -26,7 +28,7 @@ pub struct Running {
     pub room: Room,
     /// When it started.
     pub since: Timestamp,
-    /// When it ends at the latest.
+    /// When it ends at the latest, if others may plan on that.
     pub until: Option<Timestamp>,
 }
 
@@ -41,7 +43,7 @@ pub struct Waiting<K> {
     pub priority: i32,
     /// When it came.
     pub since: Timestamp,
-    /// Seconds it takes at most.
+    /// Seconds it takes at most; others plan on it only if it was [`foreseen`].
     pub limit: Option<i64>,
     /// Where else it may start when it does not fit here.
     pub away: Away,
@@ -211,7 +213,7 @@ pub fn schedule<K: Ord + Clone>(
         }
         free -= room;
         schedule.used += room;
-        let until = one.limit.map(|limit| later(now, limit));
+        let until = foreseen(one.limit).map(|limit| later(now, limit));
         started.push(Running { room, since: now, until });
         outside.starts(&one.key, here);
         if here < all {
@@ -246,7 +248,7 @@ fn may_ever_start_otherwise<K>(rules: &Rules, one: &Waiting<K>) -> bool {
         Away::Parts => rules.quota.brokers_of(&one.room) > 0,
         Away::Whole => true,
     };
-    somewhere && over_time(rules, one).is_none()
+    somewhere && too_long(one.limit, rules.longest).is_none()
 }
 
 /// Why something can never start, or grow so far, under these rules.
@@ -261,17 +263,7 @@ fn never<K>(rules: &Rules, running: &[Running], one: &Waiting<K>) -> Option<Stri
         return Some(format!("it can never {what} here: {}", lack.replace(" are free", " is the whole quota")));
     }
     // How long it runs was decided when it started.
-    if has.is_some() { None } else { over_time(rules, one) }
-}
-
-fn over_time<K>(rules: &Rules, one: &Waiting<K>) -> Option<String> {
-    match (rules.longest, one.limit) {
-        (Some(longest), None) => Some(format!("runs here must have a time limit of at most {longest} s")),
-        (Some(longest), Some(limit)) if limit > longest => {
-            Some(format!("its time limit is {limit} s; at most {longest} s are allowed here"))
-        }
-        _ => None,
-    }
+    if has.is_some() { None } else { too_long(one.limit, rules.longest) }
 }
 
 fn rank<'a, K>(rules: &Rules, one: &'a Waiting<K>) -> (Reverse<i32>, Timestamp, &'a K) {
@@ -285,9 +277,9 @@ fn later(now: Timestamp, seconds: i64) -> Timestamp {
 
 /// Where others may pass the head.
 struct Gap {
-    /// When the head starts at the latest; `None`: when something ends whose end nobody knows.
+    /// Before this moment the head does not start, as far as limits say; `None`: nobody knows of any.
     shadow: Option<Timestamp>,
-    /// What the head leaves over then.
+    /// What the head leaves over then, whatever runs longer.
     spare: Room,
 }
 
@@ -306,19 +298,28 @@ impl Gap {
             }
         }
         ends.sort_by_key(|(until, _)| *until);
+        Self::at_an_end(free, &ends, head.room).unwrap_or_else(|| {
+            // All that ran before the head came may end at any moment; whatever started past it is not counted on to end.
+            for one in unknown.into_iter().filter(|one| one.since <= head.since) {
+                free += one.room;
+            }
+            let mut spare = free;
+            spare -= head.room;
+            let at_once = Self { shadow: None, spare };
+            if free.holds(&head.room) { at_once } else { Self::at_an_end(free, &ends, head.room).unwrap_or(at_once) }
+        })
+    }
+
+    /// At the first of these ends by which there is room for the head, beside what is `free` without any.
+    fn at_an_end(mut free: Room, ends: &[(Timestamp, Room)], head: Room) -> Option<Self> {
         for (until, room) in ends {
-            free += room;
-            if free.holds(&head.room) {
-                free -= head.room;
-                return Self { shadow: Some(until), spare: free };
+            free += *room;
+            if free.holds(&head) {
+                free -= head;
+                return Some(Self { shadow: Some(*until), spare: free });
             }
         }
-        // Whatever started past this head is not counted on to end.
-        for one in unknown.into_iter().filter(|one| one.since <= head.since) {
-            free += one.room;
-        }
-        free -= head.room;
-        Self { shadow: None, spare: free }
+        None
     }
 
     /// Whether `one` may pass.
@@ -334,12 +335,8 @@ impl Gap {
     }
 
     fn is_over_by_then<K>(&self, one: &Waiting<K>, now: Timestamp) -> bool {
-        match (self.shadow, one.limit) {
-            (Some(shadow), Some(limit)) => later(now, limit) <= shadow,
-            // It ends at a known time, so the head's start will be known when that is all it waits for.
-            (None, Some(_)) => true,
-            (_, None) => false,
-        }
+        let ends = foreseen(one.limit).map(|limit| later(now, limit));
+        ends.zip(self.shadow).is_some_and(|(ends, shadow)| ends <= shadow)
     }
 }
 

@@ -134,11 +134,15 @@ fn requested_cores(resources: &ResourceRequirements) -> Option<u32> {
     resources.effective_request("cpu").and_then(|cpu| quantity::whole(&cpu.to_string()))
 }
 
+/// Whether a resource of this name is a GPU to Flux.
+pub(crate) fn is_gpu(resource: &str) -> bool {
+    GPUS.contains(&resource) || resource.starts_with(INTEL_GPU)
+}
+
 /// GPUs of any kind that a container asks for.
 pub(crate) fn gpus(resources: &ResourceRequirements) -> u32 {
     let names = resources.requests.keys().chain(resources.limits.keys());
-    let names: std::collections::BTreeSet<_> =
-        names.filter(|name| GPUS.contains(&name.as_str()) || name.starts_with(INTEL_GPU)).collect();
+    let names: std::collections::BTreeSet<_> = names.filter(|name| is_gpu(name)).collect();
     let amount = |name: &String| resources.effective_request(name).and_then(|gpu| quantity::whole(&gpu.to_string()));
     names.into_iter().filter_map(amount).fold(0, u32::saturating_add)
 }

@@ -146,6 +146,43 @@ async fn jobs_and_mini_clusters_start_as_the_quota_has_room_and_keep_it_through_
     east.delete("second").await;
 }
 
+/// The nodes hold one of them: the other waits, whatever the quota has, and runs when the first has ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_jobs_that_each_fill_the_nodes_run_one_after_the_other() {
+    let federation = alone().await;
+    let [east, ..] = places(&federation, "full-nodes").await;
+    apply(setups(&east), "FluxSetup", "default", json!({"checkNodes": true})).await;
+    // Four nodes of 16 cores: no two of these brokers go together.
+    let fills = || json!({"size": 4, "resources": {"cpu": 10}, "cleanup": "MiniCluster"});
+    submit(&east, "first", fills()).await;
+    until(&east, "first", JobPhase::Running).await;
+    submit(&east, "second", fills()).await;
+    let told = "it is next in line: the nodes have no room for 4 of its 4 brokers";
+    let waits = eventually("the second waits for nodes", async || {
+        let status = jobs(&east).get("second").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+        if status.message == told { Ok(status) } else { Err(format!("{status:?}")) }
+    })
+    .await;
+    assert_eq!((waits.phase, waits.mini_cluster), (JobPhase::Waiting, None));
+    taken(&east, 1, 1).await;
+    let setup = setups(&east).get("default").await.unwrap().status.unwrap_or_default();
+    assert_eq!(setup.next, "FluxJob second: the nodes have no room for 4 of its 4 brokers");
+    // Nor does anything pass it.
+    submit(&east, "small", json!({"timeLimitSeconds": 1})).await;
+    until(&east, "small", JobPhase::Waiting).await;
+    taken(&east, 1, 2).await;
+
+    east.annotate_pod("first", 0, annotations::EXIT, "0").await;
+    let first = until(&east, "first", JobPhase::Finished).await;
+    assert_eq!(first.result, Some(JobResult::Succeeded));
+    let second = until(&east, "second", JobPhase::Running).await;
+    assert!(second.admitted >= first.finished, "{second:?}, {first:?}");
+    for name in ["first", "second", "small"] {
+        jobs(&east).delete(name, &Default::default()).await.unwrap();
+    }
+    setups(&east).delete("default", &Default::default()).await.unwrap();
+}
+
 /// Kueue admits Jobs by their `suspend`: here the test does. The agent leaves that to whoever does it.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_suspends_a_labelled_job_decides_when_it_runs() {

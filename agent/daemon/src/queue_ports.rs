@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::minicluster::MiniClusterSpec;
 use tributary::bursting::Bursting;
-use tributary::bursting::nodes::{Amounts, NodeChoice};
+use tributary::bursting::nodes::{self, Amounts, NodeChoice};
 use tributary::bursting::provider::grants::Grants;
 use tributary::bursting::provider::ledger::SlotKey;
 use tributary::bursting::root::place::Wish;
@@ -14,14 +14,23 @@ use tributary::bursting::root::whole;
 use tributary::bursting::timing::Times;
 use tributary::contract::{NamespaceRoom, PeerName};
 use tributary::queue::guests::Guests;
-use tributary::queue::nodes::Nodes;
+use tributary::queue::nodes::{Gang, Nodes};
 use tributary::queue::overflow::{Part, Peers, Sender};
-use tributary::queue::room::Room;
 
 /// What the nodes have room for, by what bursting sees of them.
 pub fn nodes_of(bursting: &Arc<Bursting>) -> Nodes {
-    fn amounts(room: &Room) -> Amounts {
-        Amounts { milli_cores: room.milli_cores, memory: room.memory, gpus: room.gpus }
+    fn gang(one: &Gang) -> nodes::Gang<'_> {
+        nodes::Gang {
+            namespace: &one.namespace,
+            name: &one.name,
+            brokers: one.brokers,
+            each: Amounts { milli_cores: one.each.milli_cores, memory: one.each.memory, gpus: one.each.gpus },
+            services: one.services.map(|pod| Amounts {
+                milli_cores: pod.milli_cores,
+                memory: pod.memory,
+                gpus: pod.gpus,
+            }),
+        }
     }
     fn choice(spec: &MiniClusterSpec) -> NodeChoice<'_> {
         NodeChoice {
@@ -32,14 +41,11 @@ pub fn nodes_of(bursting: &Arc<Bursting>) -> Nodes {
     }
     let (now, ever) = (bursting.clone(), bursting.clone());
     Nodes {
-        lacking: Arc::new(move |spec, gang, coming| {
-            let coming: Vec<_> = coming
-                .iter()
-                .map(|one| (one.namespace.as_str(), one.name.as_str(), one.brokers, amounts(&one.each)))
-                .collect();
-            now.lacking(choice(spec), (amounts(&gang.each), gang.brokers), &coming)
+        lacking: Arc::new(move |spec, wanted, coming| {
+            let coming: Vec<_> = coming.iter().map(gang).collect();
+            now.lacking(choice(spec), &gang(wanted), &coming)
         }),
-        short: Arc::new(move |spec, gang| ever.short(choice(spec), (amounts(&gang.each), gang.brokers))),
+        short: Arc::new(move |spec, wanted| ever.short(choice(spec), &gang(wanted))),
     }
 }
 

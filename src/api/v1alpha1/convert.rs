@@ -18,6 +18,13 @@ const KEPT_V1ALPHA1: &str = "tributary.dev/kept-v1alpha1";
 /// Annotation of an object in v1alpha1: what only v1alpha2 can say of it.
 const KEPT_V1ALPHA2: &str = "tributary.dev/kept-v1alpha2";
 
+/// What stands in the place of that if it is too large: this object can only be looked at in v1alpha1.
+const TOO_LARGE: &str = "too large: edit this MiniCluster as v1alpha2";
+
+/// The most bytes that Kubernetes takes in all annotations of an object, keys and values: `TotalAnnotationSizeLimitB` of
+/// apimachinery. One object with more would be an error in each list that it is part of, for everybody.
+const MOST_ANNOTATIONS: usize = 256 << 10;
+
 /// Why an object cannot be converted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConvertError {
@@ -33,6 +40,9 @@ pub enum ConvertError {
         /// The `apiVersion`.
         version: String,
     },
+    /// What v1alpha1 cannot say of it is not here, and would be lost.
+    #[error("what v1alpha1 cannot say of this MiniCluster is too large to be edited as v1alpha1: use v1alpha2")]
+    TooLarge,
 }
 
 /// `object` in the version `to`, which is an `apiVersion`. Only `apiVersion`, `spec` and annotations change: the status
@@ -41,9 +51,11 @@ pub enum ConvertError {
 /// Converted there and back an object is what it was. A field that the other version has not is kept in an annotation,
 /// and given up if what stands for it there was edited meanwhile.
 ///
+/// An object of which v1alpha1 can say too little to keep the rest in an annotation can be read in v1alpha1, not written.
+///
 /// # Errors
-/// [`ConvertError`], for an object that is no MiniCluster of either version. No spec is refused: whoever wants to carry
-/// it out judges it.
+/// [`ConvertError`], for an object that is no MiniCluster of either version, and for one that was read so. No spec is refused:
+/// whoever wants to carry it out judges it.
 pub fn convert(object: &Value, to: &str) -> Result<Value, ConvertError> {
     let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (kind, from) = (text("kind"), text("apiVersion"));
@@ -69,12 +81,35 @@ pub fn convert(object: &Value, to: &str) -> Result<Value, ConvertError> {
         (V1ALPHA1 | V1ALPHA2, _) => return Err(ConvertError::Version { version: to.to_owned() }),
         _ => return Err(ConvertError::Version { version: from }),
     };
+    if to == V1ALPHA2 && annotation(object, KEPT_V1ALPHA2) == Some(TOO_LARGE) {
+        return Err(ConvertError::TooLarge);
+    }
     let mut converted = object.clone();
     converted["apiVersion"] = to.into();
     if let Some(spec) = object.get("spec").filter(|spec| spec.is_object()) {
         converted["spec"] = way.convert(spec, &mut converted["metadata"]);
     }
     Ok(converted)
+}
+
+fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object.get("metadata")?.get("annotations")?.get(key)?.as_str()
+}
+
+/// Has annotations fit into an object of v1alpha1. What is left of them is for looking at: with [`TOO_LARGE`] among them,
+/// nothing of this object is stored, so nothing is lost.
+fn fit(annotations: &mut Map<String, Value>) {
+    let size = |(key, value): (&String, &Value)| key.len() + value.as_str().map_or(0, str::len);
+    let all = |annotations: &Map<String, Value>| annotations.iter().map(size).sum::<usize>();
+    if all(annotations) <= MOST_ANNOTATIONS {
+        return;
+    }
+    annotations.insert(KEPT_V1ALPHA2.to_owned(), TOO_LARGE.into());
+    while all(annotations) > MOST_ANNOTATIONS {
+        let others = annotations.iter().filter(|(key, _)| *key != KEPT_V1ALPHA2);
+        let Some(largest) = others.max_by_key(|one| size(*one)).map(|(key, _)| key.clone()) else { return };
+        annotations.remove(&largest);
+    }
 }
 
 /// One direction.
@@ -116,6 +151,10 @@ impl Way {
             lost.find_counterparts(spec, &converted, self.there);
             let text = serde_json::to_string(&lost).expect("JSON goes into text");
             annotations.insert(self.left.to_owned(), text.into());
+            // The other way, whoever writes so much is told by the API server, and nobody else.
+            if self.left == KEPT_V1ALPHA2 {
+                fit(&mut annotations);
+            }
         }
         if !annotations.is_empty() {
             metadata["annotations"] = Value::Object(annotations);

@@ -276,6 +276,51 @@ fn thousands_of_fields_are_kept_together() {
     assert_eq!(convert(&shown, V1ALPHA2).unwrap()["spec"], stored["spec"]);
 }
 
+/// Bytes of all annotations, as Kubernetes counts them.
+fn annotated(object: &Value) -> usize {
+    let annotations = object["metadata"]["annotations"].as_object().unwrap();
+    annotations.iter().map(|(key, value)| key.len() + value.as_str().unwrap().len()).sum()
+}
+
+/// One object beyond the limit would be an error in each list of v1alpha1.
+#[test]
+fn what_is_too_large_for_an_annotation_can_be_looked_at_in_v1alpha1_and_is_never_lost() {
+    const LIMIT: usize = 256 * 1024;
+    // v1alpha1 has no place for the architecture; for the command it has.
+    let stored = |size: usize, note: usize| {
+        let mut stored = object(
+            V1ALPHA2,
+            json!({"size": 2, "containers": [{"command": "env"}], "flux": {"arch": "x".repeat(size)}}),
+        );
+        stored["metadata"]["annotations"]["note"] = json!("n".repeat(note));
+        stored
+    };
+    let kept = |shown: &Value| shown["metadata"]["annotations"]["tributary.dev/kept-v1alpha2"].as_str().unwrap().len();
+    let small = convert(&stored(1000, 10), V1ALPHA1).unwrap();
+    let rest = LIMIT - annotated(&small);
+    // To the byte.
+    let full = convert(&stored(1000 + rest, 10), V1ALPHA1).unwrap();
+    assert_eq!(annotated(&full), LIMIT);
+    assert_eq!(convert(&full, V1ALPHA2).unwrap(), stored(1000 + rest, 10), "as always");
+    for (size, note) in [(1001 + rest, 10), (1000 + rest, 11), (300_000, 10), (1000, LIMIT - 200), (1000, LIMIT - 40)] {
+        let shown = convert(&stored(size, note), V1ALPHA1).unwrap();
+        assert!(annotated(&shown) <= LIMIT && kept(&shown) < 100, "{size}, {note}");
+        assert_eq!(shown["spec"]["containers"][0]["command"], "env");
+        assert_eq!(shown["metadata"]["annotations"]["team"], "hydrology", "the largest go first, as far as they must");
+        let mut edited = shown.clone();
+        edited["spec"]["size"] = json!(3);
+        for back in [shown, edited] {
+            assert_eq!(convert(&back, V1ALPHA2), Err(ConvertError::TooLarge));
+        }
+    }
+    // In v1alpha2 the word says nothing.
+    let mut other = object(V1ALPHA2, json!({"size": 2, "containers": [{"command": "env"}]}));
+    other["metadata"]["annotations"]["tributary.dev/kept-v1alpha2"] =
+        json!("too large: edit this MiniCluster as v1alpha2");
+    let shown = convert(&other, V1ALPHA1).unwrap();
+    assert!(convert(&shown, V1ALPHA2).is_ok());
+}
+
 #[test]
 fn only_miniclusters_of_known_versions_are_converted() {
     let pod = json!({"apiVersion": "v1", "kind": "Pod"});

@@ -86,7 +86,10 @@ fn left_behind(wanted: &MiniCluster, template: &BurstTemplate, drain: u32) -> Op
         serde_json::to_value(spec).expect("a spec is plain data with text keys")
     };
     let size = u32::try_from(wanted.spec.size()).unwrap_or(0);
-    let (mut given, mut made) = (json_of(&wanted.spec), json_of(&whole_spec(template.clone(), size, drain)));
+    let mut own = wanted.spec.clone();
+    // It is for the queue here: peers count GPUs by the names that they know.
+    own.pod.annotations.remove(labels::GPU_RESOURCE);
+    let (mut given, mut made) = (json_of(&own), json_of(&whole_spec(template.clone(), size, drain)));
     if let Some(flux) = given.get_mut("flux").and_then(Value::as_object_mut) {
         // Whoever is alone has no other version to agree with; and the older word for a time-out is read as the newer.
         flux.remove("version");
@@ -182,12 +185,15 @@ mod tests {
         for (more, field) in [
             (json!({"services": [{"name": "db", "image": "postgres"}]}), "spec.miniCluster.services"),
             (json!({"pod": {"labels": {"team": "a"}}}), "spec.miniCluster.pod.labels"),
+            (json!({"pod": {"annotations": {"team": "a"}}}), "spec.miniCluster.pod.annotations"),
             (json!({"volumes": {"data": {"path": "/mnt/data"}}}), "spec.miniCluster.volumes"),
             (json!({"interactive": true}), "spec.miniCluster.interactive"),
             (json!({"flux": {"brokerConfig": "[x]"}}), "spec.miniCluster.flux.brokerConfig"),
         ] {
             assert_eq!(sent(more).unwrap_err(), format!("{field} does not travel to a peer"));
         }
+        let gpus = json!({"pod": {"annotations": {(labels::GPU_RESOURCE): "example.com/wafer"}}});
+        assert!(sent(gpus).is_ok(), "how they are counted here");
         // What all bursts of this cluster have is no other.
         let drain = |seconds: u64| sent(json!({"flux": {"drainSeconds": seconds}}));
         let own = Times::default().drain.as_secs();

@@ -49,6 +49,8 @@ struct World {
     claims: Claims,
     /// FluxJobs whose MiniCluster the last round made.
     made: Vec<String>,
+    /// What the last round told who waits, by UID.
+    told: BTreeMap<String, String>,
 }
 
 fn at(second: i64) -> Timestamp {
@@ -68,6 +70,10 @@ fn object<K: serde::de::DeserializeOwned>(kind: &str, name: &str, since: i64, re
         }
     }
     Arc::new(serde_json::from_value(object).unwrap())
+}
+
+fn pods(gang: &Gang) -> u32 {
+    gang.brokers + u32::from(gang.services.is_some())
 }
 
 impl World {
@@ -101,10 +107,10 @@ impl World {
         self.made.clear();
         let nodes = Nodes {
             lacking: Arc::new(|_: &MiniClusterSpec, gang: &Gang, coming: &[Gang]| {
-                let taken: u32 = coming.iter().map(|one| one.brokers).sum();
-                (gang.brokers + taken).saturating_sub(4)
+                let taken: u32 = coming.iter().map(pods).sum();
+                (pods(gang) + taken).saturating_sub(4)
             }),
-            short: Arc::new(|_, gang| (gang.brokers > 4).then(|| format!("they can hold 4 of {}", gang.brokers))),
+            short: Arc::new(|_, gang| (pods(gang) > 4).then(|| format!("they can hold 4 of {}", pods(gang)))),
         };
         let (room, asked) = (self.peer, self.peers_asked.clone());
         let peers: Peers = Arc::new(move || {
@@ -142,6 +148,7 @@ impl World {
             self.growing.remove(uid);
         }
         self.standing = round.standing.clone();
+        self.told.clone_from(&round.told);
         let mut started: Vec<String> = round.start.iter().map(|(uid, _)| uid.clone()).collect();
         for (setup, status) in round.setups {
             let stored = self.setups.iter_mut().find(|one| one.name_any() == setup.name_any()).unwrap();
@@ -307,6 +314,29 @@ fn the_oldest_setup_counts_and_a_wrong_quota_lets_nobody_in() {
 }
 
 #[test]
+fn a_setup_whose_quota_is_wrong_says_what_runs_and_waits_all_the_same() {
+    let mut world = World::default();
+    world.setup("default", 0, json!({"quota": {"brokers": 5}})).asks("a", 1, 2).asks("b", 2, 2).job(
+        "c",
+        3,
+        json!({"size": 2}),
+    );
+    assert_eq!(world.round(), ["a-uid", "b-uid"]);
+    world.hosted = vec![guest("there", "east", 1)];
+    assert_eq!(world.status().next, "FluxJob c: 2 brokers are needed, 1 are free");
+    // It was edited, one has ended since, and one has come.
+    Arc::make_mut(&mut world.setups[0]).spec = serde_json::from_value(json!({"quota": {"memory": "lots"}})).unwrap();
+    world.mini_clusters.retain(|one| one.name_any() != "a");
+    world.asks("d", 4, 1);
+    assert!(world.round().is_empty());
+    let status = world.status();
+    assert_eq!((status.running, status.waiting, status.used.brokers, status.used.mini_clusters), (2, 2, 3, 2));
+    assert_eq!((status.next.as_str(), status.peers.len()), ("", 1));
+    assert_eq!(status.conditions[0].reason, "InvalidQuota");
+    assert!(world.message("c").starts_with("nothing starts: FluxSetup default: spec.quota.memory is lots"));
+}
+
+#[test]
 fn a_mini_cluster_that_grows_asks_for_the_difference() {
     let mut world = World::default();
     world.setup("default", 0, json!({"quota": {"brokers": 6}}));
@@ -334,6 +364,75 @@ fn a_mini_cluster_that_grows_asks_for_the_difference() {
     assert_eq!(world.round(), ["late-uid"]);
 }
 
+/// A MiniCluster that asks for its Job, with a `deadlineSeconds`, if any is written.
+fn limited(world: &mut World, name: &str, since: i64, size: i64, seconds: Option<i64>) {
+    let mut spec = json!({"size": size, "containers": [{}]});
+    seconds.inspect(|seconds| spec["deadlineSeconds"] = json!(seconds));
+    world.cluster(name, since, json!({"spec": spec}));
+    world.asked.insert(format!("{name}-uid"));
+}
+
+#[test]
+fn nothing_without_a_limit_or_with_a_longer_one_starts_where_runs_may_last_so_long() {
+    let mut world = World::default();
+    world.setup("default", 0, json!({"maxDurationSeconds": 3600}));
+    for (name, seconds) in
+        [("none", Some(0)), ("unwritten", None), ("default", Some(31_500_000)), ("longer", Some(3601))]
+    {
+        limited(&mut world, name, 1, 1, seconds);
+    }
+    limited(&mut world, "fits", 2, 1, Some(3600));
+    // FluxJobs that have none of their own get the longest; one that brings a longer one said so.
+    world.job("brings-none", 3, json!({"miniCluster": {"deadlineSeconds": 0}})).job("unlimited", 3, json!({}));
+    world.job("brings", 3, json!({"miniCluster": {"deadlineSeconds": 60}}));
+    world.job("long", 4, json!({"timeLimitSeconds": 7200}));
+    world.job("brings-long", 4, json!({"miniCluster": {"deadlineSeconds": 7200}}));
+    assert_eq!(world.round(), ["fits-uid", "brings-none-uid", "unlimited-uid", "brings-uid"]);
+    for name in ["long", "brings-long"] {
+        assert_eq!(world.message(name), "its time limit is 7200 s; at most 3600 s are allowed here");
+    }
+    assert_eq!((world.status().running, world.status().waiting), (4, 6));
+    let none = "runs here must have a time limit of at most 3600 s";
+    for (name, told) in [
+        ("none", none),
+        ("unwritten", none),
+        ("default", none),
+        ("longer", "its time limit is 3601 s; at most 3600 s are allowed here"),
+    ] {
+        assert_eq!(world.told[&format!("{name}-uid")], told, "{name}");
+    }
+    // The default is no longer than this.
+    world.setups.clear();
+    world.setup("default", 0, json!({"maxDurationSeconds": 40_000_000}));
+    let started = world.round();
+    assert_eq!(started[..3], ["default-uid", "longer-uid", "unwritten-uid"]);
+    assert_eq!(started[started.len() - 2..], ["long-uid", "brings-long-uid"]);
+}
+
+#[test]
+fn who_has_no_limit_passes_nobody_and_is_planned_on_by_nobody() {
+    for unlimited in [Some(0), None, Some(31_500_000)] {
+        let mut world = World::default();
+        world.setup("default", 0, json!({"quota": {"brokers": 8}}));
+        limited(&mut world, "runs", 1, 6, Some(3600));
+        assert_eq!(world.round(), ["runs-uid"]);
+        limited(&mut world, "head", 2, 8, None);
+        limited(&mut world, "passes", 3, 2, unlimited);
+        world.job("as-job", 3, json!({"size": 2, "miniCluster": {"deadlineSeconds": unlimited}}));
+        assert_eq!(world.round(), [""; 0], "{unlimited:?} would be in the way of the head in an hour");
+        limited(&mut world, "brief", 4, 1, Some(60));
+        assert_eq!(world.round(), ["brief-uid"]);
+        // Nor is it known when the head starts behind one.
+        let mut world = World::default();
+        world.setup("default", 0, json!({"quota": {"brokers": 8}}));
+        limited(&mut world, "runs", 1, 6, unlimited);
+        assert_eq!(world.round(), ["runs-uid"]);
+        limited(&mut world, "head", 2, 8, None);
+        limited(&mut world, "brief", 4, 1, Some(60));
+        assert_eq!(world.round(), [""; 0], "{unlimited:?}: the head may start within a minute");
+    }
+}
+
 #[test]
 fn nodes_are_looked_at_where_that_is_asked() {
     let mut world = World::default();
@@ -344,6 +443,53 @@ fn nodes_are_looked_at_where_that_is_asked() {
     world.setups.clear();
     world.setup("default", 0, json!({}));
     assert_eq!(world.round(), ["b-uid"]);
+}
+
+#[test]
+fn the_pod_of_services_takes_its_part_of_quota_and_nodes_once() {
+    let serves = |size: u32| {
+        let services = json!([{"name": "db", "resources": {"requests": {"cpu": 1, "memory": "1Gi"}}}]);
+        json!({"size": size, "resources": {"cpu": 1}, "miniCluster": {"services": services}})
+    };
+    let mut world = World::default();
+    world.setup("default", 0, json!({"quota": {"cpu": 4}})).job("large", 1, serves(4)).job("fits", 2, serves(3));
+    assert_eq!(world.round(), ["fits-uid"]);
+    assert_eq!(world.message("large"), "it can never start here: 5 cores are needed, 4 is the whole quota");
+    assert_eq!((world.status().used.brokers, world.status().used.cpu.as_str()), (3, "4"));
+    assert_eq!(world.status().used.memory, "1Gi");
+    let mut world = World::default();
+    world.setup("default", 0, json!({"checkNodes": true})).job("large", 1, serves(4)).job("fits", 2, serves(3));
+    assert_eq!(world.round(), ["fits-uid"]);
+    assert!(world.message("large").contains("they can hold 4 of 5"), "{}", world.message("large"));
+    // Who grows has them already, and asks the quota for brokers alone.
+    let runs = json!({"spec": {"size": 4, "containers": [{"cores": 1}], "services": [{"name": "db", "resources": {"requests": {"cpu": 1}}}]},
+        "status": {"phase": "Running", "incarnation": "j"}});
+    let mut world = World::default();
+    world.setup("default", 0, json!({"quota": {"cpu": 5}})).cluster("grows", 1, runs);
+    world.growing.insert("grows-uid".into(), Growing { has: 3, since: at(50) });
+    world.round();
+    assert_eq!((world.growing.len(), world.status().used.cpu.as_str()), (0, "5"));
+}
+
+#[test]
+fn gpus_of_any_name_are_gpus_to_a_quota() {
+    let wants = |resource: &str| json!({"resources": {"gpus": 2, "gpuResource": resource}});
+    let mut world = World::default();
+    world.setup("default", 0, json!({"quota": {"gpus": 3}}));
+    world.job("slices", 1, wants("nvidia.com/mig-3g.40gb")).job("others", 2, wants("example.com/wafer"));
+    assert_eq!(world.round(), ["slices-uid"]);
+    assert_eq!(world.message("others"), "it is next in line: 2 GPUs are needed, 1 are free");
+    assert_eq!(world.status().used.gpus, 2);
+    // So they do once there is a MiniCluster, whatever its FluxJob says by then.
+    let mut world = World::default();
+    world.setup("default", 0, json!({"quota": {"gpus": 3}})).job("others", 2, wants("example.com/wafer"));
+    assert_eq!(world.round(), ["others-uid"]);
+    let made = job::mini_cluster(&world.jobs[0], None).unwrap();
+    let made = json!({"spec": made.spec, "status": {"phase": "Running", "incarnation": "j"}, "ownerReferences": owned_by("others")});
+    world.cluster("others", 3, made);
+    Arc::make_mut(&mut world.jobs[0]).spec.resources.gpus = 0;
+    world.round();
+    assert_eq!((world.status().running, world.status().used.gpus), (1, 2));
 }
 
 #[test]
@@ -476,7 +622,7 @@ fn what_runs_counts_as_it_was_started() {
     let spec = |size: i64, cores: i64| json!({"spec": {"size": size, "containers": [{"cores": cores}]}, "status": {"phase": "Running", "incarnation": "j"}});
     let mut world = World::default();
     world.setup("default", 0, json!({"quota": {"brokers": 8, "cpu": 64}}));
-    world.held.insert("a-uid".into(), Room { mini_clusters: 1, brokers: 4, milli_cores: 16_000, memory: 0, gpus: 0 });
+    world.held.insert("a-uid".into(), Room { mini_clusters: 1, brokers: 4, milli_cores: 16_000, ..Room::default() });
     for (size, cores, brokers, cpu) in [(4, 4, 4, "16"), (64, 1, 4, "16"), (2, 9, 2, "8")] {
         world.mini_clusters = vec![object("MiniCluster", "a", 1, spec(size, cores))];
         world.round();

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::api::minicluster::DEFAULT_DEADLINE_SECONDS;
 
 /// Without a look at nodes.
 fn schedule<K: Ord + Clone>(rules: &Rules, running: &[Running], waiting: &[Waiting<K>], now: Timestamp) -> Schedule<K> {
@@ -44,7 +45,7 @@ fn brokers(brokers: i64) -> Room {
 }
 
 fn rules(brokers: i64) -> Rules {
-    let quota = Room { mini_clusters: 1000, brokers, milli_cores: 1 << 40, memory: 1 << 50, gpus: 1 << 20 };
+    let quota = Room { mini_clusters: 1000, brokers, ..Room::UNLIMITED };
     Rules { quota, order: Order::Priority, backfill: true, longest: None }
 }
 
@@ -101,8 +102,35 @@ fn what_passed_the_head_is_not_counted_on_to_end() {
     let line = [waits(1, 6, 1, None), waits(2, 2, 2, None), waits(3, 2, 2, None)];
     let seen = schedule(&rules(8), &running, &line, at(10));
     assert!(seen.start.is_empty(), "with another one the head would not fit when the first ends: {seen:?}");
-    let seen = schedule(&rules(10), &running, &[waits(1, 8, 1, None), waits(2, 2, 2, Some(50))], at(10));
-    assert_eq!(seen.start, [2], "it ends at a known time");
+    let seen = schedule(&rules(11), &running, &[waits(1, 8, 1, None), waits(2, 1, 2, None)], at(10));
+    assert_eq!(seen.start, [2], "there is room for it beside the head, with what started past that as well");
+}
+
+#[test]
+fn what_ends_some_day_does_not_pass_a_head_that_may_start_sooner() {
+    // The head of 8 starts when the one without a limit ends: nobody knows when.
+    let running = [runs(2, 0, None)];
+    for limit in [50, DEFAULT_DEADLINE_SECONDS] {
+        let line = [waits(1, 8, 1, None), waits(2, 2, 2, Some(limit))];
+        assert_eq!(schedule(&rules(8), &running, &line, at(10)).start, [0; 0], "{limit} s");
+        let line = [waits(1, 8, 1, None), waits(2, 1, 2, Some(limit))];
+        assert_eq!(schedule(&rules(9), &running, &line, at(10)).start, [2], "{limit} s, beside it");
+    }
+    // It waits for one that ends at 100 as well, so it does not start before.
+    let running = [runs(2, 0, None), runs(2, 0, Some(100))];
+    let passes =
+        |limit: i64| schedule(&rules(8), &running, &[waits(1, 8, 1, None), waits(2, 2, 2, Some(limit))], at(10));
+    assert_eq!((passes(90).start, passes(91).start), (vec![2], vec![]));
+    // Whoever fits beside the head only once that one has ended as well does not pass: the other may end before.
+    let line = [waits(1, 6, 1, None), waits(2, 2, 2, None)];
+    assert_eq!(schedule(&rules(8), &[runs(4, 0, None), runs(2, 0, Some(100))], &line, at(10)).start, [0; 0]);
+}
+
+#[test]
+fn the_deadline_that_nobody_wrote_is_no_end_to_plan_on() {
+    // The first to start would end in a year, and a day is less: but the head of 7 may start any time before.
+    let line = [waits(1, 6, 0, Some(DEFAULT_DEADLINE_SECONDS)), waits(2, 7, 1, None), waits(3, 2, 2, Some(86_400))];
+    assert_eq!(schedule(&rules(8), &[], &line, at(10)).start, [1]);
 }
 
 #[test]
@@ -173,6 +201,39 @@ fn what_does_not_start_past_the_head_takes_nothing_of_what_it_leaves_over() {
     line[1].away = Away::Whole;
     let seen = beside(&rules(8), &running, &line, World { full_for: 2, peer: 1 });
     assert_eq!((seen.start, seen.sent), (vec![2, 3], [2].into()), "it takes nothing here");
+}
+
+/// Nodes without end, and how often they and peers were asked.
+#[derive(Default)]
+struct Counted(u32);
+
+impl Outside<u32> for Counted {
+    fn lacking(&mut self, _key: &u32, _brokers: i64) -> i64 {
+        self.0 += 1;
+        0
+    }
+
+    fn short(&mut self, _key: &u32) -> Option<String> {
+        self.0 += 1;
+        None
+    }
+
+    fn takes(&mut self, _key: &u32, _brokers: i64) -> bool {
+        self.0 += 1;
+        false
+    }
+
+    fn starts(&mut self, _key: &u32, _brokers: i64) {}
+}
+
+/// To ask is what takes long: each look goes over all nodes and pods.
+#[test]
+fn nodes_are_asked_about_those_alone_that_could_start() {
+    let line: Vec<_> = (0..10_000).map(|key| waits(key, 1 + i64::from(key % 4), i64::from(key), None)).collect();
+    let mut asked = Counted::default();
+    let seen = super::schedule(&rules(64), &[runs(8, 0, None)], &line, &mut asked, at(20_000));
+    assert_eq!(seen.used.brokers, 64);
+    assert_eq!(usize::try_from(asked.0), Ok(seen.start.len() + 1), "and once about the head");
 }
 
 fn parted(key: u32, size: i64, since: i64) -> Waiting<u32> {
@@ -278,8 +339,8 @@ fn who_grows_stands_in_line_for_the_difference() {
     assert_eq!(schedule(&limited, &running, &[grows(1, 3, 1, 0)], at(10)).start, [1]);
 }
 
-/// Runs a line to its end: `jobs` are size, seconds, whether the limit is said; returns when each started.
-fn simulate(rules: &Rules, jobs: &[(i64, i64, bool)], apart: i64) -> Vec<i64> {
+/// Runs a line to its end: `jobs` are size, seconds, and the limit that is said; returns when each started.
+fn simulate(rules: &Rules, jobs: &[(i64, i64, Option<i64>)], apart: i64) -> Vec<i64> {
     let mut started = vec![None; jobs.len()];
     let mut running: Vec<(i64, Running)> = Vec::new();
     let mut now = 0;
@@ -289,8 +350,8 @@ fn simulate(rules: &Rules, jobs: &[(i64, i64, bool)], apart: i64) -> Vec<i64> {
         let line: Vec<_> = (0..jobs.len())
             .filter(|index| started[*index].is_none() && come(*index) <= now)
             .map(|index| {
-                let (size, lasts, said) = jobs[index];
-                waits(u32::try_from(index).unwrap(), size, come(index), said.then_some(lasts))
+                let (size, _, limit) = jobs[index];
+                waits(u32::try_from(index).unwrap(), size, come(index), limit)
             })
             .collect();
         let seen: Vec<Running> = running.iter().map(|(_, one)| one.clone()).collect();
@@ -298,9 +359,9 @@ fn simulate(rules: &Rules, jobs: &[(i64, i64, bool)], apart: i64) -> Vec<i64> {
         assert!(rules.quota.holds(&decided.used), "over quota at {now}: {decided:?}");
         assert_eq!(decided, schedule(rules, &seen, &line, at(now)), "the same again");
         for key in decided.start {
-            let (size, lasts, said) = jobs[key as usize];
+            let (size, lasts, limit) = jobs[key as usize];
             started[key as usize] = Some(now);
-            running.push((now + lasts, runs(size, now, said.then_some(now + lasts))));
+            running.push((now + lasts, runs(size, now, foreseen(limit).map(|limit| now + limit))));
         }
         now += 1;
         assert!(now < 100_000, "somebody starves: {started:?}");
@@ -310,12 +371,54 @@ fn simulate(rules: &Rules, jobs: &[(i64, i64, bool)], apart: i64) -> Vec<i64> {
 
 #[test]
 fn an_endless_stream_of_small_ones_does_not_starve_a_large_one() {
-    for said in [false, true] {
-        let mut jobs = vec![(2, 40, said); 400];
-        jobs[3] = (8, 10, said);
+    for limit in [None, Some(40), Some(DEFAULT_DEADLINE_SECONDS)] {
+        let mut jobs = vec![(2, 40, limit); 400];
+        jobs[3] = (8, 10, limit);
         let started = simulate(&rules(8), &jobs, 5);
-        assert!(started[3] <= 15 + 80, "said {said}: the large one came at 15 and started at {}", started[3]);
+        assert!(started[3] <= 15 + 80, "limit {limit:?}: the large one came at 15 and started at {}", started[3]);
     }
+    // The large one waits for one that has no limit; those behind it run for long, and say so.
+    for limit in [Some(5_000), Some(DEFAULT_DEADLINE_SECONDS)] {
+        let mut jobs = vec![(2, 5_000, limit); 9];
+        (jobs[0], jobs[1]) = ((2, 40, None), (8, 10, None));
+        assert_eq!(simulate(&rules(8), &jobs, 5)[1], 40, "limit {limit:?}");
+    }
+}
+
+/// When the head of `size` starts, which came when `running` ran already: size, seconds, limit. Behind it others come: size,
+/// when, seconds, limit.
+fn head_among(running: &[(i64, i64, Option<i64>)], size: i64, others: &[(i64, i64, i64, Option<i64>)]) -> i64 {
+    const HEAD: u32 = 0;
+    let until = |since: i64, limit| foreseen(limit).map(|limit| since + limit);
+    let mut all: Vec<(i64, Running)> =
+        running.iter().map(|(size, lasts, limit)| (*lasts, runs(*size, 0, until(0, *limit)))).collect();
+    let mut waiting: Vec<(u32, &(i64, i64, i64, Option<i64>))> = (1..).zip(others).collect();
+    for now in 1.. {
+        all.retain(|(end, _)| *end > now);
+        let mut line = vec![waits(HEAD, size, 1, None)];
+        let come = waiting.iter().filter(|(_, (_, since, ..))| *since <= now);
+        line.extend(come.map(|(key, (size, since, _, limit))| waits(*key, *size, *since, *limit)));
+        let seen: Vec<Running> = all.iter().map(|(_, one)| one.clone()).collect();
+        let decided = schedule(&rules(8), &seen, &line, at(now));
+        if decided.start.contains(&HEAD) {
+            return now;
+        }
+        for (_, (size, _, lasts, limit)) in waiting.iter().filter(|(key, _)| decided.start.contains(key)) {
+            all.push((now + lasts, runs(*size, now, until(now, *limit))));
+        }
+        waiting.retain(|(key, _)| !decided.start.contains(key));
+        assert!(now < 10_000, "the head starves");
+    }
+    unreachable!("everything ends")
+}
+
+/// Seconds, and a limit: none, the true one, or the one that nobody wrote.
+fn lengths(longest: i64) -> impl Strategy<Value = (i64, Option<i64>)> {
+    (1..longest, 0..3).prop_map(|(lasts, said)| match said {
+        0 => (lasts, None),
+        1 => (lasts, Some(lasts)),
+        _ => (lasts, Some(DEFAULT_DEADLINE_SECONDS)),
+    })
 }
 
 /// Runs a line on nodes that hold so many brokers; returns when each started, and that who could never run was never the head.
@@ -399,11 +502,32 @@ proptest! {
 
     #[test]
     fn never_over_quota_and_everybody_starts(
-        jobs in proptest::collection::vec((1_i64..9, 1_i64..30, any::<bool>()), 1..40),
+        jobs in proptest::collection::vec((1_i64..9, lengths(30)), 1..40),
         apart in 0_i64..4,
         backfill in any::<bool>(),
     ) {
+        let jobs: Vec<_> = jobs.into_iter().map(|(size, (lasts, limit))| (size, lasts, limit)).collect();
         simulate(&Rules { backfill, ..rules(8) }, &jobs, apart);
+    }
+
+    #[test]
+    fn the_head_starts_when_all_that_ran_before_it_has_ended_whoever_comes_after(
+        running in proptest::collection::vec((1..5_i64, lengths(30)), 1..5),
+        size in 1..9_i64,
+        others in proptest::collection::vec((1..4_i64, 2..30_i64, lengths(400)), 0..12),
+    ) {
+        let mut taken = 0;
+        let running: Vec<_> = (running.into_iter())
+            .filter(|(size, _)| { taken += size; taken <= 8 })
+            .map(|(size, (lasts, limit))| (size, lasts, limit))
+            .collect();
+        let others: Vec<_> =
+            others.into_iter().map(|(size, since, (lasts, limit))| (size, since, lasts, limit)).collect();
+        let last = running.iter().map(|(_, lasts, _)| *lasts).max().unwrap_or(1);
+        let start = head_among(&running, size, &others);
+        prop_assert!(start <= last, "it started at {start}, and the last before it ended at {last}");
+        let known = running.iter().all(|(_, _, limit)| foreseen(*limit).is_some());
+        prop_assert!(!known || start == head_among(&running, size, &[]), "it was delayed to {start}");
     }
 
     #[test]

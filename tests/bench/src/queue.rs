@@ -49,7 +49,7 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn room(brokers: i64) -> Room {
-    Room { mini_clusters: 1, brokers, milli_cores: brokers * 4000, memory: brokers << 30, gpus: 0 }
+    Room { mini_clusters: 1, brokers, milli_cores: brokers * 4000, memory: brokers << 30, ..Room::default() }
 }
 
 fn rules(backfill: bool) -> Rules {

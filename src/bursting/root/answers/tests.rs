@@ -376,12 +376,20 @@ fn a_burst_on_demand_sleeps_until_jobs_ask_and_after_they_are_done() {
     world.say("north", Phase::Ready).step().give_certificate("north").is(BurstPhase::Ready, Some("north"));
     world.look(0, true).after(500).is(BurstPhase::Ready, Some("north"));
     assert_eq!(condition(&world), ("True".into(), "InUse".into()));
-    world.look(0, false).after(59).look(0, false).step().is(BurstPhase::Ready, Some("north"));
-    // The agent is another one, and has not looked yet.
+    let idle = |world: &mut World, seconds: &[u64]| {
+        for seconds in seconds {
+            world.look(0, false).after(*seconds);
+        }
+        world.look(0, false).step().is(BurstPhase::Ready, Some("north"));
+    };
+    idle(&mut world, &[30, 29]);
+    // The agent is another one, and has not looked yet; who knows what happened meanwhile.
     world.seen = None;
     world.after(500).is(BurstPhase::Ready, Some("north"));
     assert_eq!(condition(&world), ("True".into(), "Idle".into()));
-    world.look(0, false).step().is(BurstPhase::Draining, Some("north"));
+    idle(&mut world, &[0, 30, 29]);
+    world.seen = None;
+    world.after(20).look(0, false).step().is(BurstPhase::Draining, Some("north"));
     world.look(9, false).step().is(BurstPhase::Draining, Some("north"));
     world.confirm("north").after(5).is(BurstPhase::Asleep, None);
     world.look(9, false).step().is(BurstPhase::Offered, Some("north"));

@@ -3,6 +3,10 @@
 //! It wakes when enough jobs ask for it in two looks, [`SETTLES`] apart: a broker that is away for a moment makes jobs look as
 //! if nobody could run them. It sleeps when nothing asks for it and nothing runs on it in all looks for `maxIdle`. So between
 //! two starts there are at least both times, whatever the queue does.
+//!
+//! What nobody has seen does not count: where looks have failed for long, or no agent was there, both times begin anew. How
+//! long that is grows with what is waited for, so that the moment of a look, which has to outlive the agent, need not be
+//! written at each of them.
 
 use std::time::Duration;
 
@@ -19,6 +23,10 @@ pub const SETTLES: Duration = Duration::from_secs(5);
 /// The shortest time without use before it sleeps, whatever its user says.
 pub const LEAST_IDLE: Duration = Duration::from_secs(30);
 
+/// The longest time without a look that counts as if there had been some, if a fourth of what is waited for is no longer: more
+/// than lies between two looks that are slow.
+const UNSEEN: Duration = Duration::from_secs(40);
+
 /// What a look at the queue says of one burst.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
@@ -28,20 +36,25 @@ pub struct Seen {
     pub found: Result<Asked, (&'static str, String)>,
 }
 
-/// The demand after a look. Looks that failed, and one that was taken into account already, change nothing.
+/// The demand after a look. Looks that failed, and one that was taken into account already, change nothing; after too many that
+/// failed, the next good one is the first.
 pub fn decide(old: &BurstDemand, policy: &OnDemandSpec, seen: Option<&Seen>) -> BurstDemand {
     let Some(Seen { at, found: Ok(asked) }) = seen else { return old.clone() };
     let (at, mut new) = (*at, BurstDemand { pending: asked.pending, busy: asked.busy, ..old.clone() });
-    let since = old.since.as_ref().map(|since| since.0);
+    let wait = if old.awake { max_idle(policy) } else { SETTLES };
+    let unseen = UNSEEN.max(wait / 4);
+    let looked = old.looked.as_ref().map(|looked| looked.0).filter(|looked| elapsed(*looked, at) <= unseen);
+    let since = old.since.as_ref().filter(|_| looked.is_some()).map(|since| since.0);
     let turns = match old.awake {
         false => asked.pending >= policy.min_pending.max(1),
         true => asked.pending == 0 && !asked.busy,
     };
-    let wait = if old.awake { max_idle(policy) } else { SETTLES };
     new.since = turns.then(|| Time(since.unwrap_or(at)));
+    let recent = looked.filter(|looked| since.is_some() && elapsed(*looked, at) < unseen / 4);
+    new.looked = turns.then(|| Time(recent.unwrap_or(at)));
     if turns && since.is_some_and(|since| elapsed(since, at) >= wait) {
         new.awake = !old.awake;
-        new.since = None;
+        (new.since, new.looked) = (None, None);
         new.starts += u32::from(new.awake);
     }
     new
@@ -106,12 +119,42 @@ mod tests {
         let trace = |more: &[(i64, u32, bool)]| play(&POLICY, &[&awake, more].concat());
         assert!(trace(&[(20, 1, false), (9_000, 1, false)]).awake, "one that asks is enough to stay");
         assert!(trace(&[(20, 0, true), (9_000, 0, true)]).awake, "so is one that runs");
-        assert!(trace(&[(20, 0, false), (619, 0, false)]).awake);
-        assert!(!trace(&[(20, 0, false), (620, 0, false)]).awake);
-        assert!(
-            trace(&[(20, 0, false), (500, 0, true), (700, 0, false), (1_200, 0, false)]).awake,
-            "idle time starts anew"
-        );
+        let idle = |from: i64, to: i64| (from..to).step_by(15).map(|second| (second, 0, false)).collect::<Vec<_>>();
+        assert!(trace(&[idle(20, 619), vec![(619, 0, false)]].concat()).awake);
+        assert!(!trace(&[idle(20, 619), vec![(620, 0, false)]].concat()).awake);
+        let used = [idle(20, 490), vec![(500, 0, true)], idle(515, 1_110)].concat();
+        assert!(trace(&used).awake, "idle time starts anew");
+    }
+
+    #[test]
+    fn what_nobody_has_seen_counts_for_nothing() {
+        // No agent, or looks that failed, in between.
+        assert!(!play(&POLICY, &[(0, 5, false), (600, 5, false)]).awake, "the second is the first of two");
+        assert!(play(&POLICY, &[(0, 5, false), (600, 5, false), (605, 5, false)]).awake);
+        let looks = |from: i64, to: i64| (from..to).step_by(15).map(|second| (second, 0, false)).collect::<Vec<_>>();
+        let trace = |more: &[Vec<(i64, u32, bool)>]| {
+            let awake = vec![(0, 2, false), (5, 2, false)];
+            play(&POLICY, &[vec![awake], more.to_vec()].concat().concat())
+        };
+        assert!(trace(&[looks(20, 300), looks(700, 1_290)]).awake, "it was used from 300 on, for all that is known");
+        assert!(!trace(&[looks(20, 300), looks(700, 1_301)]).awake);
+        assert!(!trace(&[looks(20, 300), looks(400, 640)]).awake, "a look or two that failed are nothing");
+        let short = OnDemandSpec { max_idle_seconds: 30, min_pending: 2 };
+        let at_night = [(0, 2, false), (5, 2, false), (20, 0, false), (65, 0, false)];
+        assert!(play(&short, &at_night).awake, "though that is longer than it may idle");
+    }
+
+    #[test]
+    fn the_moment_of_a_look_is_not_written_at_each_of_them() {
+        let policy = OnDemandSpec { max_idle_seconds: 86_400, min_pending: 1 };
+        let (mut demand, mut writes) = (play(&policy, &[(0, 1, false), (5, 1, false)]), 0);
+        for second in (20..86_420).step_by(15) {
+            let next = decide(&demand, &policy, Some(&seen(second, 0, false)));
+            writes += u32::from(next != demand);
+            demand = next;
+        }
+        assert!(demand.awake && writes < 20, "{writes} in a day");
+        assert!(!decide(&demand, &policy, Some(&seen(86_420, 0, false))).awake);
     }
 
     #[test]

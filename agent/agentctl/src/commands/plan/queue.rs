@@ -4,7 +4,7 @@ use kube::ResourceExt;
 use tributary::api::flux_job::FluxJob;
 use tributary::api::flux_setup::{FluxSetup, OverflowPolicy, Quota, Usage};
 use tributary::api::minicluster::{Amount, MiniClusterSpec};
-use tributary::queue::job;
+use tributary::queue::limits;
 use tributary::queue::room::Room;
 
 use super::report::{ChargeRow, Problem, QueuePlan};
@@ -48,10 +48,10 @@ pub(super) fn stands(
     plan.charges = charges(&name, &setup.spec.quota, &left, &need);
     if let Some(longest) = setup.spec.max_duration_seconds {
         let (field, limit) = match of_job {
-            Some(of_job) => ("spec.timeLimitSeconds", job::limit(of_job, Some(longest))),
-            None => ("spec.deadlineSeconds", spec.deadline_seconds),
+            Some(of_job) => ("spec.timeLimitSeconds", limits::of_job(of_job, Some(longest))),
+            None => ("spec.deadlineSeconds", limits::of_mini_cluster(spec)),
         };
-        if limit.is_none_or(|limit| limit > longest) {
+        if limits::too_long(limit, Some(longest)).is_some() {
             let message = format!("FluxSetup {name} lets nothing run longer than {longest} s: write {longest} or less");
             problems.push(Problem::new(field, "TooLong", message));
         }
@@ -108,6 +108,7 @@ fn charges(name: &str, limits: &Quota, left: &Room, need: &Room) -> Vec<ChargeRo
             milli_cores: least(room.milli_cores),
             memory: least(room.memory),
             gpus: least(room.gpus),
+            ..Room::default()
         }
         .usage()
     };
