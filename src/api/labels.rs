@@ -105,6 +105,9 @@ pub const CANCEL: &str = "tributary.dev/cancel";
 pub const RETRY: &str = "tributary.dev/retry";
 /// Annotation of a MiniCluster in a namespace with a FluxSetup: its priority, a whole number. The higher one goes first.
 pub const PRIORITY: &str = "tributary.dev/priority";
+/// Annotation of a MiniCluster that was made for a split FluxJob: who threw the other part of it out before, as a list of what
+/// `refusals` of a Burst's status are, in JSON. Its bursts are not offered to them.
+pub const EVICTIONS: &str = "tributary.dev/evictions";
 /// Label of a MiniCluster: name of the FluxJob it was made for.
 pub const FLUX_JOB: &str = "tributary.dev/fluxjob";
 

@@ -89,7 +89,7 @@ pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &Fl
     let of_jobs: BTreeMap<&str, &Candidate<'a>> = candidates
         .iter()
         .filter_map(|candidate| match candidate.stage {
-            Stage::Follows(found) => Some((found.metadata.uid.as_deref()?, candidate)),
+            Stage::Follows(found, _) => Some((found.metadata.uid.as_deref()?, candidate)),
             _ => None,
         })
         .collect();

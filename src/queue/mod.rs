@@ -19,6 +19,7 @@
 //! | `outlook` | what a round sees of nodes and peers | no |
 //! | [`round`] | all objects of a namespace → what has to be done | no |
 //! | [`overflow`] | a FluxJob that does not fit here: which part of it goes to a peer, or whether all of it does | no |
+//! | `evictions` | who threw out the other part of a FluxJob that was split | no |
 //! | [`guests`] | bursts of peers: whether there is room for one more | no |
 //! | [`turnstile`] | where the reconciler asks before it makes a Job | no |
 //! | [`figures`] | what the metrics show of queues | no |
@@ -31,6 +32,7 @@
 
 pub mod claims;
 pub mod controller;
+mod evictions;
 pub mod figures;
 pub mod guests;
 pub mod holds;
