@@ -48,7 +48,8 @@ impl From<RunReport> for BurstRun {
 
 impl From<BurstRun> for RunReport {
     fn from(run: BurstRun) -> Self {
-        let BurstRun { namespace, mini_cluster, started, succeeded, exit_code, reason, message, logs_gone, ended: _ } = run;
+        let BurstRun { namespace, mini_cluster, started, succeeded, exit_code, reason, message, logs_gone, ended: _ } =
+            run;
         Self { namespace, mini_cluster, started, succeeded, exit_code, reason, message, logs_gone }
     }
 }

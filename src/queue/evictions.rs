@@ -20,7 +20,8 @@ pub(super) fn of_split(job: &FluxJob, before: Option<&JobReturn>, burst: &Burst)
     let (asks, offered) = (asks(job)?, burst.offered());
     let refusals = burst.status.iter().flat_map(|status| &status.refusals);
     // What was offered before somebody asked to offer it again was heard.
-    let stand = refusals.filter(|one| one.reason == RejectionReason::EvictedByProvider.as_str() && one.offer == offered);
+    let stand =
+        refusals.filter(|one| one.reason == RejectionReason::EvictedByProvider.as_str() && one.offer == offered);
     let evictions = stand.map(|one| BurstRefusal { offer: asks.clone(), ..one.clone() }).collect();
     let known = JobReturn { evictions, ..before.cloned().unwrap_or_default() };
     Some(known).filter(|known| *known != JobReturn::default())
@@ -28,7 +29,8 @@ pub(super) fn of_split(job: &FluxJob, before: Option<&JobReturn>, burst: &Burst)
 
 /// Who threw a part of it out, as long as it asks for the same.
 pub(super) fn standing(job: &FluxJob) -> Vec<BurstRefusal> {
-    let known = job.status.iter().filter_map(|status| status.returned.as_ref()).flat_map(|returned| &returned.evictions);
+    let known =
+        job.status.iter().filter_map(|status| status.returned.as_ref()).flat_map(|returned| &returned.evictions);
     let mut known = known.peekable();
     if known.peek().is_none() {
         return Vec::new();

@@ -181,6 +181,20 @@ impl Room {
         }
     }
 
+    /// What [`Self::usage`] told; `None` if that is no amount.
+    pub fn of_usage(told: &Usage) -> Option<Self> {
+        let amount = |text: &str, unit: i128| i64::try_from(milli(text)? / unit).ok();
+        let room = Self {
+            mini_clusters: told.mini_clusters,
+            brokers: told.brokers,
+            milli_cores: amount(&told.cpu, 1)?,
+            memory: amount(&told.memory, 1000)?,
+            gpus: told.gpus,
+        };
+        let amounts = [room.mini_clusters, room.brokers, room.milli_cores, room.memory, room.gpus];
+        amounts.iter().all(|amount| (0..=UNLIMITED).contains(amount)).then_some(room)
+    }
+
     /// As users read it.
     pub fn usage(&self) -> Usage {
         let cpu = match self.milli_cores % 1000 {
@@ -250,6 +264,10 @@ mod tests {
         assert_eq!(room, expected);
         let usage = room.usage();
         assert_eq!((usage.cpu.as_str(), usage.memory.as_str(), usage.gpus), ("7500m", "4608Mi", 6));
+        assert_eq!(Room::of_usage(&usage), Some(room));
+        for wrong in [Usage { cpu: "many".into(), ..usage.clone() }, Usage { gpus: -1, ..usage }, Usage::default()] {
+            assert_eq!(Room::of_usage(&wrong), None, "{wrong:?}");
+        }
         let declared: MiniClusterSpec = serde_json::from_value(json!({"containers": [{"cores": 4}]})).unwrap();
         assert_eq!(Room::of_mini_cluster(&declared).milli_cores, 4000, "Flux gives them away");
     }

@@ -148,8 +148,7 @@ fn in_time(
 
 /// Whether a run has ended because its time was up.
 fn was_cut_short(run: &BurstRun) -> bool {
-    run.has_ended()
-        && (run.reason == Reason::TimeLimit.as_str() || run.reason.is_empty() && run.message == TIME_WAS_UP)
+    run.has_ended() && (run.reason == Reason::TimeLimit.as_str() || run.reason.is_empty() && run.message == TIME_WAS_UP)
 }
 
 /// Nothing runs on whose time is up, by its record. What has ended by itself stays, for its logs: a cache may be behind.

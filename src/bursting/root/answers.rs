@@ -419,9 +419,7 @@ impl Draft<'_> {
             let confirms = || "has yet to confirm that nothing is left there".into();
             excluded.entry(peer.clone()).or_insert_with(confirms);
         }
-        for (peer, (text, left)) in
-            returns::waiting(&mut self.status.returns, &view.burst.offered(), view.now.wall)
-        {
+        for (peer, (text, left)) in returns::waiting(&mut self.status.returns, &view.burst.offered(), view.now.wall) {
             excluded.entry(peer).or_insert(text);
             self.wake_in(left);
         }

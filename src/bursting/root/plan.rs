@@ -387,8 +387,11 @@ spec:
             root
         };
         let root = written(
-            serde_json::json!([eviction("west", "EvictedByProvider"), eviction("west", "EvictedByProvider"),
-                eviction("north", "TooManyBursts")])
+            serde_json::json!([
+                eviction("west", "EvictedByProvider"),
+                eviction("west", "EvictedByProvider"),
+                eviction("north", "TooManyBursts")
+            ])
             .to_string(),
         );
         let made = applied(&plan(&root, &[], given(None)));
