@@ -19,6 +19,10 @@ pub enum RejectionReason {
     TooManyCores,
     /// `import.maxGpus` would be exceeded.
     TooManyGpus,
+    /// `import.maxMemory` would be exceeded, or a container does not say how much it requests.
+    TooMuchMemory,
+    /// `import.maxEphemeralStorage` would be exceeded, or a container does not say how much it requests.
+    TooMuchEphemeralStorage,
     /// A ResourceQuota of the namespace would be exceeded.
     QuotaExceeded,
     /// The FluxSetup of the namespace grants the root's cluster nothing, or has no room for it now.
@@ -50,7 +54,7 @@ pub enum RejectionReason {
 
 impl RejectionReason {
     /// Those of this version.
-    pub const KNOWN: [Self; 19] = [
+    pub const KNOWN: [Self; 21] = [
         Self::ImportNotAllowed,
         Self::NamespaceNotAllowed,
         Self::NamespaceNotFound,
@@ -58,6 +62,8 @@ impl RejectionReason {
         Self::TooManyBrokers,
         Self::TooManyCores,
         Self::TooManyGpus,
+        Self::TooMuchMemory,
+        Self::TooMuchEphemeralStorage,
         Self::QuotaExceeded,
         Self::NoRoomInQueue,
         Self::Draining,
@@ -82,6 +88,8 @@ impl RejectionReason {
             Self::TooManyBrokers => "TooManyBrokers",
             Self::TooManyCores => "TooManyCores",
             Self::TooManyGpus => "TooManyGpus",
+            Self::TooMuchMemory => "TooMuchMemory",
+            Self::TooMuchEphemeralStorage => "TooMuchEphemeralStorage",
             Self::QuotaExceeded => "QuotaExceeded",
             Self::NoRoomInQueue => "NoRoomInQueue",
             Self::Draining => "Draining",

@@ -42,7 +42,12 @@ pub fn refusal(reason: &str, peer: &str) -> String {
             "add the namespace to import.namespaces of this cluster's ClusterPeer on {peer}, or use another one"
         }
         "NamespaceNotFound" => "create the namespace on {peer}: kubectl create namespace",
-        "TooManyBursts" | "TooManyBrokers" | "TooManyCores" | "TooManyGpus" => {
+        "TooManyBursts"
+        | "TooManyBrokers"
+        | "TooManyCores"
+        | "TooManyGpus"
+        | "TooMuchMemory"
+        | "TooMuchEphemeralStorage" => {
             "end another burst on {peer}, make this one smaller, or raise the limit in import of this cluster's ClusterPeer on {peer}"
         }
         "NoRoomInQueue" => {
