@@ -23,6 +23,8 @@ pub enum RejectionReason {
     TooMuchMemory,
     /// `import.maxEphemeralStorage` would be exceeded, or a container does not say how much it requests.
     TooMuchEphemeralStorage,
+    /// The root's cluster offers more than `import.maxOffersPerMinute`: this one is looked at in its turn.
+    TooManyOffers,
     /// A ResourceQuota of the namespace would be exceeded.
     QuotaExceeded,
     /// The FluxSetup of the namespace grants the root's cluster nothing, or has no room for it now.
@@ -54,7 +56,7 @@ pub enum RejectionReason {
 
 impl RejectionReason {
     /// Those of this version.
-    pub const KNOWN: [Self; 21] = [
+    pub const KNOWN: [Self; 22] = [
         Self::ImportNotAllowed,
         Self::NamespaceNotAllowed,
         Self::NamespaceNotFound,
@@ -64,6 +66,7 @@ impl RejectionReason {
         Self::TooManyGpus,
         Self::TooMuchMemory,
         Self::TooMuchEphemeralStorage,
+        Self::TooManyOffers,
         Self::QuotaExceeded,
         Self::NoRoomInQueue,
         Self::Draining,
@@ -90,6 +93,7 @@ impl RejectionReason {
             Self::TooManyGpus => "TooManyGpus",
             Self::TooMuchMemory => "TooMuchMemory",
             Self::TooMuchEphemeralStorage => "TooMuchEphemeralStorage",
+            Self::TooManyOffers => "TooManyOffers",
             Self::QuotaExceeded => "QuotaExceeded",
             Self::NoRoomInQueue => "NoRoomInQueue",
             Self::Draining => "Draining",

@@ -50,6 +50,9 @@ pub fn refusal(reason: &str, peer: &str) -> String {
         | "TooMuchEphemeralStorage" => {
             "end another burst on {peer}, make this one smaller, or raise the limit in import of this cluster's ClusterPeer on {peer}"
         }
+        "TooManyOffers" => {
+            "nothing: it is looked at in its turn. Or raise import.maxOffersPerMinute of this cluster's ClusterPeer on {peer}"
+        }
         "NoRoomInQueue" => {
             "it is offered again when there is room: status.rooms of the ClusterPeer shows what {peer} leaves; else have the \
              FluxSetup there grant more (spec.peers, spec.quota)"
