@@ -40,14 +40,14 @@ pub struct Turn {
     offer: String,
     /// Not before.
     pub at: Mono,
-    /// It is its own; otherwise it has to ask again by then.
-    given: bool,
+    /// What it takes of the bucket. Nothing: it has to ask again by then.
+    takes: Option<Duration>,
 }
 
 impl Turn {
     /// Whether it is time.
     pub fn has_come(&self, now: Mono) -> bool {
-        self.given && self.at <= now
+        self.takes.is_some() && self.at <= now
     }
 
     /// The turn of an offer of `peer`, given the one that its burst had, if any.
@@ -61,26 +61,35 @@ impl Turn {
     ) -> Self {
         let offer = format!("{}/{}/{}", desired.root.incarnation, desired.generation, desired.offer);
         match before {
-            Some(turn) if turn.at > now || turn.given && turn.offer == offer => Self { offer, ..turn.clone() },
+            Some(turn) if turn.at > now || turn.takes.is_some() && turn.offer == offer => {
+                Self { offer, ..turn.clone() }
+            }
             _ => {
-                let (at, given) = rates.take(peer, limit, now);
-                Self { offer, at, given }
+                let (at, takes) = rates.take(peer, limit, now);
+                Self { offer, at, takes }
             }
         }
     }
 }
 
 impl Rates {
-    /// Takes a token of a peer that may make so many offers within a minute: when it is there, and whether it was taken.
-    fn take(&mut self, peer: &PeerName, limit: u32, now: Mono) -> (Mono, bool) {
+    /// Takes a token of a peer that may make so many offers within a minute: when it is there, and how much that is.
+    fn take(&mut self, peer: &PeerName, limit: u32, now: Mono) -> (Mono, Option<Duration>) {
         self.0.retain(|_, full| *full > now);
         let (full, each) = (self.0.get(peer).copied().unwrap_or(now), MINUTE / limit.max(1));
         let wait = (full.saturating_since(now) + each).saturating_sub(MINUTE);
         if wait > LATEST {
-            return (now + LATEST, false);
+            return (now + LATEST, None);
         }
         self.0.insert(peer.clone(), full + each);
-        (now + wait, true)
+        (now + wait, Some(each))
+    }
+
+    /// An offer was taken back: if it had not had its turn, others of its peer need not wait for that.
+    pub fn give_back(&mut self, peer: &PeerName, turn: &Turn, now: Mono) {
+        if let (Some(takes), Some(full)) = (turn.takes.filter(|_| turn.at > now), self.0.get_mut(peer)) {
+            *full = *full - takes;
+        }
     }
 }
 
@@ -116,9 +125,9 @@ mod tests {
     fn no_turn_is_given_away_for_ever() {
         let mut rates = Rates::default();
         let turns: Vec<_> = (0..20).map(|_| rates.take(&east(), 1, at(0))).collect();
-        assert_eq!(turns[10], (at(600), true));
-        assert!(turns[11..].iter().all(|turn| *turn == (at(600), false)), "they ask again then");
-        assert_eq!(rates.take(&east(), 1, at(600)), (at(660), true));
+        assert_eq!(turns[10], (at(600), Some(MINUTE)));
+        assert!(turns[11..].iter().all(|turn| *turn == (at(600), None)), "they ask again then");
+        assert_eq!(rates.take(&east(), 1, at(600)), (at(660), Some(MINUTE)));
     }
 
     #[test]
@@ -139,6 +148,17 @@ mod tests {
     }
 
     #[test]
+    fn a_turn_that_nobody_had_is_free_again() {
+        let mut rates = Rates::default();
+        let mut turns: Vec<_> = (0..9).map(|_| Turn::of(None, &east(), &offer(), 1, &mut rates, at(0))).collect();
+        let asked_again = |rates: &Rates| rates.clone().take(&east(), 1, at(0)).0;
+        assert_eq!(asked_again(&rates), at(540));
+        let had = turns.remove(0);
+        turns.iter().chain([&had]).for_each(|turn| rates.give_back(&east(), turn, at(0)));
+        assert_eq!(asked_again(&rates), at(60), "the first was had");
+    }
+
+    #[test]
     fn a_policy_that_says_nothing_is_generous_and_none_stops_everything() {
         let written = |limit| per_minute(&ImportPolicy { max_offers_per_minute: limit, ..ImportPolicy::default() });
         assert_eq!([None, Some(7), Some(0), Some(-1)].map(written), [PER_MINUTE, 7, 1, 1]);
@@ -153,7 +173,7 @@ mod tests {
             for gap in gaps {
                 now += gap;
                 let (turn, given) = rates.take(&east(), limit, at(now));
-                if given {
+                if given.is_some() {
                     served.push(turn);
                 }
                 prop_assert!(turn.saturating_since(at(now)) <= LATEST);

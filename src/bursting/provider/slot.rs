@@ -185,6 +185,9 @@ pub fn step(view: &SlotView<'_>) -> SlotStep {
         None => free_slot(view, &mut step),
     }
     step.memory.forget(view);
+    for (claim, turn) in view.memory.turns.iter().filter(|(claim, _)| !step.memory.turns.contains_key(*claim)) {
+        step.rates.give_back(&claim.0, turn, view.now.mono);
+    }
     step
 }
 

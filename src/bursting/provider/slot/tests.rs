@@ -609,12 +609,19 @@ fn a_peer_that_offers_too_much_is_served_in_its_turn() {
     world.secs = 45;
     let step = world.step();
     assert_eq!((reason(&step, &key), step.wake), (Some(RejectionReason::TooManyOffers), Some(Duration::from_secs(15))));
+    // It takes that back as well, and offers a third in its place.
+    world.claims.insert(key, Wanted::Tombstone);
+    world.step();
+    world.claims.clear();
+    let key = world.claim("east", DesiredBurst { uid: "third".into(), ..offer() });
+    let step = world.step();
+    assert_eq!((reason(&step, &key), step.wake), (Some(RejectionReason::TooManyOffers), Some(Duration::from_secs(15))));
     world.secs = 60;
     assert!(admits(&world.step()), "nobody has offered it again");
     // The same burst, taken back and offered again.
     world.claims.insert(key.clone(), Wanted::Tombstone);
     world.step();
-    world.claim("east", DesiredBurst { uid: "second".into(), ..offer() });
+    world.claim("east", DesiredBurst { uid: "third".into(), ..offer() });
     assert_eq!(reason(&world.step(), &key), Some(RejectionReason::TooManyOffers));
     world.claims.clear();
     world.claim("south", offer());
