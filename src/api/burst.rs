@@ -4,9 +4,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use super::budget::{BurstBudget, Spent};
 use super::hosted_burst::{BurstPhase, BurstRun, LeadEndpoint, PhaseTimestamps, PreflightFinding};
+use super::labels;
 use super::schema::is_default;
 use super::selector::PeerSelector;
 
@@ -274,4 +276,25 @@ pub struct BurstRefusal {
     /// Generation of the ClusterPeer at that time; unset if it was unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer_generation: Option<i64>,
+}
+
+impl Burst {
+    /// Digest of what is on offer. Where the lead is, how it is reached, when and how long the burst may run, whether images
+    /// are pulled ahead, and who threw it out before is no part of it: that a pod moved is no reason to ask again.
+    pub fn offered(&self) -> String {
+        let spec = BurstSpec {
+            lead: None,
+            tunnel: false,
+            arch: None,
+            budget: BurstBudget::default(),
+            on_demand: None,
+            warm: false,
+            evictions: Vec::new(),
+            ..self.spec.clone()
+        };
+        let retry = self.metadata.annotations.as_ref().and_then(|annotations| annotations.get(labels::RETRY));
+        let text = serde_json::to_vec(&(&spec, retry)).expect("a spec is plain data with text keys");
+        let digest = Sha256::digest(&text);
+        digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    }
 }

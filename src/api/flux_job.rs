@@ -220,8 +220,8 @@ pub struct JobReturn {
     pub again: Option<Time>,
     /// Why it came back.
     pub why: String,
-    /// Peers whose owners threw it out. It is not sent to them again until what is sent, their ClusterPeer, or the annotation
-    /// `tributary.dev/retry` of this FluxJob changes.
+    /// Peers whose owners threw it out, or the part of it that they had. It is not sent to them again until what is sent, their
+    /// ClusterPeer, or the annotation `tributary.dev/retry` of this FluxJob changes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["peer"]))]
     pub evictions: Vec<BurstRefusal>,

@@ -163,6 +163,10 @@ pub struct BurstRun {
     /// Exit code of its command.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
+    /// How it ended, in a word: that of condition `Finished` of its MiniCluster there (`Succeeded`, `CommandFailed`,
+    /// `DeadlineExceeded` …), or `TimeLimit`: it was there for as long as the import policy lets it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
     /// How it ended, in a sentence.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,

@@ -107,6 +107,9 @@ pub const RETRY: &str = "tributary.dev/retry";
 pub const PRIORITY: &str = "tributary.dev/priority";
 /// Annotation of the pods of a FluxJob's MiniCluster: the resource that the FluxJob calls GPUs, where its name does not say so.
 pub const GPU_RESOURCE: &str = "tributary.dev/gpu-resource";
+/// Annotation of a MiniCluster that was made for a split FluxJob: who threw the other part of it out before, as a list of what
+/// `refusals` of a Burst's status are, in JSON. Its bursts are not offered to them.
+pub const EVICTIONS: &str = "tributary.dev/evictions";
 /// Label of a MiniCluster: name of the FluxJob it was made for.
 pub const FLUX_JOB: &str = "tributary.dev/fluxjob";
 

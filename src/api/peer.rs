@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::budget::{BurstBudget, Spent};
 use super::flux_setup::Quota;
+use super::minicluster::Amount;
 use super::schema::{Embedded, is_default};
 
 /// Another cluster of the federation. It lives in the agent's own namespace, and its name is the peer's cluster name;
@@ -102,6 +103,18 @@ pub struct ImportPolicy {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub max_gpus: Option<i32>,
+    /// Memory of this peer at a time, over all its bursts (their `maxSize` times what their containers request per broker). Each
+    /// container has to request some, or the burst is refused. Unset: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_memory: Option<Amount>,
+    /// Ephemeral storage (`ephemeral-storage`) of this peer at a time, counted likewise. Unset: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_ephemeral_storage: Option<Amount>,
+    /// Offers of this peer that are looked at within a minute: what it offers beyond is refused, and looked at in its turn.
+    /// Unset: 120.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub max_offers_per_minute: Option<i32>,
     /// Seconds a burst may be here. Then it is drained and ends as an eviction: it does not come back until its root's spec,
     /// this policy or an explicit retry changes something. A FluxJob that was sent as a whole is refused if its time limit is
     /// longer; one that runs until then has failed, and does not run again. Unset: no limit.

@@ -41,15 +41,16 @@ same_words!(
 
 impl From<RunReport> for BurstRun {
     fn from(run: RunReport) -> Self {
-        let RunReport { namespace, mini_cluster, started, succeeded, exit_code, message, logs_gone } = run;
-        Self { namespace, mini_cluster, started, succeeded, exit_code, message, logs_gone, ended: None }
+        let RunReport { namespace, mini_cluster, started, succeeded, exit_code, reason, message, logs_gone } = run;
+        Self { namespace, mini_cluster, started, succeeded, exit_code, reason, message, logs_gone, ended: None }
     }
 }
 
 impl From<BurstRun> for RunReport {
     fn from(run: BurstRun) -> Self {
-        let BurstRun { namespace, mini_cluster, started, succeeded, exit_code, message, logs_gone, ended: _ } = run;
-        Self { namespace, mini_cluster, started, succeeded, exit_code, message, logs_gone }
+        let BurstRun { namespace, mini_cluster, started, succeeded, exit_code, reason, message, logs_gone, ended: _ } =
+            run;
+        Self { namespace, mini_cluster, started, succeeded, exit_code, reason, message, logs_gone }
     }
 }
 

@@ -34,6 +34,19 @@ pub struct Charge {
     pub milli_cores: u32,
     /// GPUs.
     pub gpus: u32,
+    /// Bytes of memory.
+    pub memory: Bytes,
+    /// Bytes of ephemeral storage.
+    pub ephemeral_storage: Bytes,
+}
+
+/// What the containers of a broker request of something that its slot says nothing of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Bytes {
+    /// So many.
+    pub requested: u64,
+    /// A container beside that requests none, and may take any.
+    pub open: bool,
 }
 
 impl Charge {
@@ -44,32 +57,78 @@ impl Charge {
     /// one core together, they have said what they take of a node, and Kubernetes counts no more either.
     pub fn of(cores: u32, gpus: u32, template: &Value) -> Self {
         let containers = template.get("containers").and_then(Value::as_array).into_iter().flatten();
-        let resources = containers.filter_map(|container| {
-            serde_json::from_value::<ResourceRequirements>(container.get("resources")?.clone()).ok()
-        });
-        let asks = |resources: &ResourceRequirements| {
-            let cpu = resources.effective_request("cpu").and_then(|cpu| milli(&cpu.to_string()));
-            // What is less than nothing, which no API server takes, is no discount for the container beside.
-            (cpu.unwrap_or(0).max(0), rank_map::gpus(resources))
-        };
-        let (mut asked, mut devices) = (0_i128, 0_u32);
-        for resources in resources {
-            let (cpu, gpus) = asks(&resources);
-            (asked, devices) = (asked.saturating_add(cpu), devices.saturating_add(gpus));
-        }
+        let resources = |container: &Value| container.get("resources").map(read_resources).unwrap_or_default();
+        let asked = containers.map(|container| Asked::of(&resources(container))).reduce(Asked::and);
+        let asked = asked.unwrap_or_else(|| Asked::of(&ResourceRequirements::default()));
         // The container that brings Flux is done before the others begin: what it asks for stands in place of theirs
         // (<https://kubernetes.io/docs/concepts/workloads/pods/init-containers/#resource-sharing-within-containers>).
-        let first = template.pointer("/flux/container/resources");
-        if let Some(first) = first.and_then(|first| serde_json::from_value(first.clone()).ok()) {
-            let (cpu, gpus) = asks(&first);
-            (asked, devices) = (asked.max(cpu), devices.max(gpus));
-        }
-        let asked = u32::try_from(asked).unwrap_or(u32::MAX);
+        let first = template.pointer("/flux/container/resources").map(read_resources).unwrap_or_default();
+        let Asked { milli_cores, gpus: devices, memory, ephemeral_storage } = asked.or(Asked::of(&first));
+        let asked = u32::try_from(milli_cores).unwrap_or(u32::MAX);
         let declared = cores.saturating_mul(1000);
         Self {
             cores: cores.max(asked.div_ceil(1000)),
             milli_cores: if cores == 1 && (1..1000).contains(&asked) { asked } else { declared.max(asked) },
             gpus: gpus.max(devices),
+            memory,
+            ephemeral_storage,
+        }
+    }
+}
+
+/// What cannot be read asks for nothing: a template is read strictly before anything is made of it.
+fn read_resources(json: &Value) -> ResourceRequirements {
+    serde_json::from_value(json.clone()).unwrap_or_default()
+}
+
+/// What containers ask Kubernetes for.
+#[derive(Clone, Copy)]
+struct Asked {
+    milli_cores: i128,
+    gpus: u32,
+    memory: Bytes,
+    ephemeral_storage: Bytes,
+}
+
+impl Asked {
+    fn of(resources: &ResourceRequirements) -> Self {
+        // What is less than nothing, which no API server takes, is no discount for the container beside.
+        let amount = |name: &str| {
+            let asked = resources.effective_request(name).and_then(|amount| milli(&amount.to_string()));
+            asked.unwrap_or(0).max(0)
+        };
+        let bytes = |name: &str| {
+            let requested = u64::try_from((amount(name) + 999) / 1000).unwrap_or(u64::MAX);
+            Bytes { requested, open: requested == 0 }
+        };
+        Self {
+            milli_cores: amount("cpu"),
+            gpus: rank_map::gpus(resources),
+            memory: bytes("memory"),
+            ephemeral_storage: bytes("ephemeral-storage"),
+        }
+    }
+
+    /// Of both at once.
+    fn and(self, other: Self) -> Self {
+        let both =
+            |a: Bytes, b: Bytes| Bytes { requested: a.requested.saturating_add(b.requested), open: a.open || b.open };
+        Self {
+            milli_cores: self.milli_cores.saturating_add(other.milli_cores),
+            gpus: self.gpus.saturating_add(other.gpus),
+            memory: both(self.memory, other.memory),
+            ephemeral_storage: both(self.ephemeral_storage, other.ephemeral_storage),
+        }
+    }
+
+    /// Of these, and of one before them, which is soon done: that one need not say everything.
+    fn or(self, first: Self) -> Self {
+        let more = |own: Bytes, first: Bytes| Bytes { requested: own.requested.max(first.requested), ..own };
+        Self {
+            milli_cores: self.milli_cores.max(first.milli_cores),
+            gpus: self.gpus.max(first.gpus),
+            memory: more(self.memory, first.memory),
+            ephemeral_storage: more(self.ephemeral_storage, first.ephemeral_storage),
         }
     }
 }
@@ -445,7 +504,12 @@ archive: {path: /a}
             template["containers"][1]["resources"],
             json!({"requests": {"cpu": 2}, "limits": {"memory": "64Gi", "nvidia.com/gpu": 4}})
         );
-        assert_eq!(Charge::of(2, 4, &template), Charge { cores: 2, milli_cores: 2000, gpus: 4 });
+        let memory = Bytes { requested: 65 << 30, open: false };
+        let ephemeral_storage = Bytes { requested: 0, open: true };
+        assert_eq!(
+            Charge::of(2, 4, &template),
+            Charge { cores: 2, milli_cores: 2000, gpus: 4, memory, ephemeral_storage }
+        );
         let same = BurstTemplate::of(&root);
         assert_eq!(
             [BurstTemplate::of_slot(&root, Some(plain)), BurstTemplate::of_slot(&root, None)],
@@ -467,15 +531,39 @@ archive: {path: /a}
             let charge = Charge::of(cores, 0, &asking(cpu));
             assert_eq!((charge.cores, charge.milli_cores), expected, "{cores} {cpu}");
         }
-        assert_eq!(Charge::of(1, 0, &json!({"containers": [{}]})), Charge { cores: 1, milli_cores: 1000, gpus: 0 });
+        let told = |charge: Charge| (charge.cores, charge.milli_cores, charge.gpus);
+        assert_eq!(told(Charge::of(1, 0, &json!({"containers": [{}]}))), (1, 1000, 0));
         let first =
             json!({"containers": [{}], "flux": {"container": {"resources": {"limits": {"cpu": 8, "amd.com/gpu": 2}}}}});
-        assert_eq!(
-            Charge::of(2, 0, &first),
-            Charge { cores: 8, milli_cores: 8000, gpus: 2 },
-            "it is done before the others"
-        );
+        assert_eq!(told(Charge::of(2, 0, &first)), (8, 8000, 2), "it is done before the others");
         assert_eq!(Charge::of(1, 0, &asking("99999999999")).cores, u32::MAX.div_ceil(1000));
+    }
+
+    #[test]
+    fn a_broker_counts_for_the_memory_and_the_storage_that_its_containers_request() {
+        let memory = |containers: Value, first: Value| {
+            let template = json!({"containers": containers, "flux": {"container": {"resources": first}}});
+            let Charge { memory, ephemeral_storage, .. } = Charge::of(1, 0, &template);
+            let stored = template.to_string().replace("\"memory\"", "\"ephemeral-storage\"");
+            let stored: Value = serde_json::from_str(&stored).unwrap();
+            assert_eq!(Charge::of(1, 0, &stored).ephemeral_storage, memory, "by the same rules");
+            assert_eq!(ephemeral_storage, Bytes { requested: 0, open: true });
+            (memory.requested, memory.open)
+        };
+        let asks = |amount: &str| json!({"resources": {"requests": {"memory": amount}}});
+        let limited = json!({"resources": {"limits": {"memory": 1024}}});
+        assert_eq!(memory(json!([asks("1Ki"), limited]), json!({})), (2048, false), "a limit is a request");
+        assert_eq!(memory(json!([asks("1Ki"), {}]), json!({})), (1024, true));
+        assert_eq!(memory(json!([asks("0.5")]), json!({})), (1, false));
+        for wrong in ["-1Gi", "0", "much"] {
+            assert_eq!(memory(json!([asks("1Ki"), asks(wrong)]), json!({})), (1024, true), "{wrong}");
+        }
+        let first = |amount: &str| json!({"requests": {"memory": amount}});
+        assert_eq!(memory(json!([asks("1Ki")]), first("4Ki")), (4096, false), "it is done before the others");
+        assert_eq!(memory(json!([asks("1Ki")]), first("1")), (1024, false));
+        assert_eq!(memory(json!([{}]), first("4Ki")), (4096, true), "but says nothing of them");
+        assert_eq!(memory(json!([]), json!({})), (0, true));
+        assert_eq!(memory(json!([asks("99999999999Gi"), asks("99999999999Gi")]), json!({})).0, u64::MAX);
     }
 
     #[test]

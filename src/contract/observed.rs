@@ -191,6 +191,9 @@ pub struct RunReport {
     pub succeeded: Option<bool>,
     /// Exit code of its command.
     pub exit_code: Option<i32>,
+    /// How it ended, in a word; empty from an older agent.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
     /// How it ended, in a sentence.
     pub message: String,
     /// It has ended, and its pods are gone, and with them its logs.

@@ -19,6 +19,12 @@ pub enum RejectionReason {
     TooManyCores,
     /// `import.maxGpus` would be exceeded.
     TooManyGpus,
+    /// `import.maxMemory` would be exceeded, or a container does not say how much it requests.
+    TooMuchMemory,
+    /// `import.maxEphemeralStorage` would be exceeded, or a container does not say how much it requests.
+    TooMuchEphemeralStorage,
+    /// The root's cluster offers more than `import.maxOffersPerMinute`: this one is looked at in its turn.
+    TooManyOffers,
     /// A ResourceQuota of the namespace would be exceeded.
     QuotaExceeded,
     /// The FluxSetup of the namespace grants the root's cluster nothing, or has no room for it now.
@@ -50,7 +56,7 @@ pub enum RejectionReason {
 
 impl RejectionReason {
     /// Those of this version.
-    pub const KNOWN: [Self; 19] = [
+    pub const KNOWN: [Self; 22] = [
         Self::ImportNotAllowed,
         Self::NamespaceNotAllowed,
         Self::NamespaceNotFound,
@@ -58,6 +64,9 @@ impl RejectionReason {
         Self::TooManyBrokers,
         Self::TooManyCores,
         Self::TooManyGpus,
+        Self::TooMuchMemory,
+        Self::TooMuchEphemeralStorage,
+        Self::TooManyOffers,
         Self::QuotaExceeded,
         Self::NoRoomInQueue,
         Self::Draining,
@@ -82,6 +91,9 @@ impl RejectionReason {
             Self::TooManyBrokers => "TooManyBrokers",
             Self::TooManyCores => "TooManyCores",
             Self::TooManyGpus => "TooManyGpus",
+            Self::TooMuchMemory => "TooMuchMemory",
+            Self::TooMuchEphemeralStorage => "TooMuchEphemeralStorage",
+            Self::TooManyOffers => "TooManyOffers",
             Self::QuotaExceeded => "QuotaExceeded",
             Self::NoRoomInQueue => "NoRoomInQueue",
             Self::Draining => "Draining",

@@ -26,22 +26,37 @@ pub struct Hold {
     pub room: Room,
     /// The incarnation that had ended before: until there is another one, its status speaks of that end.
     after: Option<String>,
+    /// It is started anew with less: with this, and the incarnation before that.
+    next: Option<(Room, Option<String>)>,
 }
 
 impl Hold {
     /// That of one that is let in as its spec is.
     pub fn of(found: &MiniCluster) -> Self {
         let after = incarnation(found).filter(|_| has_ended(found)).cloned();
-        Self { room: Room::of_mini_cluster(&found.spec), after }
+        Self { after, ..Self::with(Room::of_mini_cluster(&found.spec)) }
+    }
+
+    fn with(room: Room) -> Self {
+        Self { room, after: None, next: None }
     }
 
     /// What was let in has ended.
     fn is_over(&self, found: &MiniCluster) -> bool {
         has_ended(found) && self.after.as_ref() != incarnation(found)
     }
+
+    /// What it may be started anew with.
+    fn most(&self) -> &Room {
+        self.next.as_ref().map_or(&self.room, |(next, _)| next)
+    }
 }
 
-/// The holds of one leader's scope, by UID. `None`: it runs since before, and nobody knows with what.
+/// The holds of one leader's scope, by UID. `None`: it holds nothing, or runs since before, and nobody knows with what.
+///
+/// What one holds is in its status, so that whoever leads next knows it; and what one gives up is given to others only when its
+/// status, as the caches show it, says so. So what all statuses claim together is never more than there is, whenever an agent
+/// ends.
 #[derive(Debug, Default)]
 pub(super) struct Holds(BTreeMap<String, Option<Hold>>);
 
@@ -55,20 +70,36 @@ impl Holds {
     pub(super) fn grow(&mut self, uid: &str, brokers: i64) {
         if let Some(Some(hold)) = self.0.get_mut(uid) {
             hold.room = hold.room.of_brokers(brokers);
+            if let Some((next, _)) = &mut hold.next {
+                *next = next.of_brokers(brokers);
+            }
         }
     }
 
-    /// It holds nothing.
+    /// It holds nothing, whatever is shown of it.
+    pub(super) fn lose(&mut self, uid: &str) {
+        self.0.insert(uid.to_owned(), None);
+    }
+
+    /// Nobody counts what it takes.
     pub(super) fn forget(&mut self, uid: &str) {
         self.0.remove(uid);
     }
 
-    /// Whether one may be started with what it holds: it has not ended, and wants no more. What it wants less is free then.
+    /// Whether nobody has looked at one yet.
+    pub(super) fn is_new(&self, uid: &str) -> bool {
+        !self.0.contains_key(uid)
+    }
+
+    /// Whether one may be started with what it holds: it has not ended, and wants no more. What it wants less is free once its
+    /// status says that it has been started.
     pub(super) fn admit(&mut self, uid: &str, found: &MiniCluster) -> bool {
         let wanted = Room::of_mini_cluster(&found.spec);
         match self.0.get_mut(uid) {
-            Some(Some(hold)) if !hold.is_over(found) && hold.room.holds(&wanted) => {
-                hold.room = wanted;
+            Some(Some(hold)) if !hold.is_over(found) && hold.most().holds(&wanted) => {
+                if *hold.most() != wanted {
+                    hold.next = Some((wanted, incarnation(found).cloned()));
+                }
                 true
             }
             _ => false,
@@ -81,25 +112,38 @@ impl Holds {
         if has_ended(found) {
             let over = self.0.get(uid).is_none_or(|known| known.as_ref().is_none_or(|hold| hold.is_over(found)));
             if over {
-                self.forget(uid);
+                self.lose(uid);
             }
             return over;
         }
-        match self.0.get_mut(uid) {
-            Some(Some(hold)) => {
-                // Shrinking frees at once; and where nobody had to ask for a while, it may have grown.
-                let brokers = hold.room.brokers.max(status.size.into()).min(found.spec.size().into());
-                if brokers != hold.room.brokers && brokers > 0 {
-                    hold.room = hold.room.of_brokers(brokers);
-                }
+        if self.is_new(uid) && status.incarnation.is_some() {
+            self.0.insert(uid.to_owned(), on_record(found).map(Hold::with).or_else(|| as_shown(found)));
+        }
+        if let Some(Some(hold)) = self.0.get_mut(uid) {
+            if let Some((next, before)) = &hold.next
+                && status.incarnation != *before
+            {
+                (hold.room, hold.next) = (*next, None);
             }
-            Some(None) => {}
-            None if status.incarnation.is_some() => {
-                self.0.insert(uid.to_owned(), as_shown(found));
+            // Shrinking frees once the status speaks of that spec; and where nobody had to ask for a while, it may have grown.
+            let brokers = hold.room.brokers.max(status.size.into()).min(found.spec.size().into());
+            if brokers != hold.room.brokers && brokers > 0 && is_up_to_date(found) {
+                hold.room = hold.room.of_brokers(brokers);
             }
-            None => {}
         }
         false
+    }
+
+    /// What the status of one has to say that it holds, given UID and parallelism of its Job: no more than its Job has, and no
+    /// more than its spec asks for.
+    pub(super) fn told(&self, found: &MiniCluster, job: Option<(&str, i32)>) -> Option<Room> {
+        let hold = self.0.get(found.metadata.uid.as_deref()?)?.as_ref()?;
+        let room = match &hold.next {
+            Some((next, before)) if job.is_some_and(|(uid, _)| Some(uid) != before.as_deref()) => next,
+            _ => &hold.room,
+        };
+        let has = job.map_or(i64::MAX, |(_, parallelism)| parallelism.into());
+        Some(room.of_brokers(room.brokers.min(has).min(found.spec.size().into())))
     }
 
     /// What each holds, where that is known.
@@ -113,18 +157,29 @@ impl Holds {
     }
 }
 
-/// What one takes that runs since before anybody here asked: known only if its status says that it runs as its spec is.
-/// Otherwise it stands in line before it is started anew.
+/// What one holds by its status, unless it has ended.
+pub(super) fn on_record(found: &MiniCluster) -> Option<Room> {
+    let told = found.status.as_ref()?.holds.as_ref()?;
+    // The pod of its services is the same for as long as it runs.
+    let once = Room::of_mini_cluster(&found.spec).once;
+    Room::of_usage(told, once).filter(|room| room.brokers > 0 && !has_ended(found))
+}
+
+/// Whether its status speaks of its spec.
+fn is_up_to_date(found: &MiniCluster) -> bool {
+    found.status.as_ref().is_some_and(|status| status.observed_generation == found.metadata.generation)
+}
+
+/// What one takes that runs since before anybody counted, and whose status does not say it: known only if it runs as its spec
+/// is. Otherwise it stands in line before it is started anew.
 fn as_shown(found: &MiniCluster) -> Option<Hold> {
     let status = found.status.as_ref()?;
     let is =
         |type_: &str, word: &str| conditions::find(&status.conditions, type_).is_some_and(|one| one.status == word);
     let runs = matches!(status.phase, Some(Phase::Starting | Phase::Running | Phase::Suspended)) && status.size > 0;
-    let up_to_date = status.observed_generation == found.metadata.generation
-        && is(condition::VALID, "True")
-        && is(condition::RESTART_REQUIRED, "False");
+    let up_to_date = is_up_to_date(found) && is(condition::VALID, "True") && is(condition::RESTART_REQUIRED, "False");
     let brokers = i64::from(status.size.min(found.spec.size()));
-    (runs && up_to_date).then(|| Hold { room: Room::of_mini_cluster(&found.spec).of_brokers(brokers), after: None })
+    (runs && up_to_date).then(|| Hold::with(Room::of_mini_cluster(&found.spec).of_brokers(brokers)))
 }
 
 fn incarnation(found: &MiniCluster) -> Option<&String> {
@@ -175,7 +230,7 @@ mod tests {
         }
         let mut holds = given(4, 2);
         assert!(holds.admit("u", &shown(2, 2, between.clone())));
-        assert!(!holds.admit("u", &shown(4, 2, between)), "what it did not want is free");
+        assert!(!holds.admit("u", &shown(4, 2, between)), "what it did not want is free soon");
         assert!(!Holds::default().admit("u", &shown(1, 1, json!({}))), "nobody let it in");
     }
 
@@ -209,7 +264,63 @@ mod tests {
     }
 
     #[test]
-    fn who_ran_before_is_known_only_if_it_runs_as_its_spec_is() {
+    fn what_one_gives_up_is_free_once_its_status_says_so() {
+        let brokers = |holds: &Holds| holds.rooms()["u"].brokers;
+        let status = |incarnation: &str, observed: i64| {
+            let mut status = runs("False", observed);
+            status["incarnation"] = incarnation.into();
+            status
+        };
+        let mut holds = given(4, 2);
+        holds.see("u", &shown(2, 2, status("one", 1)));
+        assert_eq!(brokers(&holds), 4, "its status is of the spec before");
+        let found = shown(2, 2, status("one", 2));
+        assert_eq!(holds.told(&found, Some(("one", 4))).unwrap().brokers, 2, "it is said before it is free");
+        holds.see("u", &found);
+        assert_eq!(brokers(&holds), 2);
+        // Started anew with one core less for each broker.
+        let cores = |room: Room| room.milli_cores / 1000;
+        let mut holds = given(4, 2);
+        let found = shown(4, 1, status("one", 2));
+        assert!(holds.admit("u", &found));
+        holds.see("u", &found);
+        let told = |holds: &Holds, job| cores(holds.told(&found, job).unwrap());
+        assert_eq!((cores(holds.rooms()["u"]), told(&holds, None), told(&holds, Some(("one", 4)))), (8, 8, 8));
+        assert_eq!(told(&holds, Some(("two", 4))), 4, "it is said before it is free");
+        holds.see("u", &shown(4, 1, status("two", 2)));
+        assert_eq!(cores(holds.rooms()["u"]), 4);
+    }
+
+    #[test]
+    fn who_ran_before_is_known_by_its_status_however_old_that_is() {
+        let held = |size: i32, cores: i32, status: Value, told: Value| {
+            let mut status = status;
+            status["holds"] = told;
+            let (mut holds, found) = (Holds::default(), shown(size, cores, status));
+            holds.see("u", &found);
+            let room = holds.rooms().get("u").map(|room| (room.brokers, room.milli_cores));
+            (room, holds.admit("u", &found))
+        };
+        let eight = json!({"miniClusters": 1, "brokers": 4, "cpu": "8", "memory": "0", "gpus": 0});
+        let restarts = json!({"phase": "Restarting", "incarnation": "one", "observedGeneration": 1});
+        let all = Some((4, 8000));
+        assert_eq!(held(4, 2, restarts.clone(), eight.clone()), (all, true), "it is between two Jobs");
+        assert_eq!(
+            held(4, 1, runs("True", 1), eight.clone()),
+            (all, true),
+            "its spec has changed since, and wants less"
+        );
+        assert_eq!(held(6, 2, restarts.clone(), eight.clone()), (all, false), "more than that has to wait");
+        assert_eq!(held(4, 3, runs("True", 2), eight.clone()), (all, false));
+        let ended = json!({"phase": "Failed", "incarnation": "one"});
+        assert_eq!(held(4, 2, ended, eight), (None, false));
+        for nothing in [json!(null), json!({"brokers": 4, "cpu": "?", "memory": "0"})] {
+            assert_eq!(held(4, 2, restarts.clone(), nothing), (None, false));
+        }
+    }
+
+    #[test]
+    fn without_that_who_ran_before_is_known_only_if_it_runs_as_its_spec_is() {
         let known = |size, status| {
             let mut holds = Holds::default();
             holds.see("u", &shown(size, 2, status));

@@ -11,6 +11,7 @@ use kube::{Resource, ResourceExt};
 use serde_json::{Map, Value, json};
 
 use super::claims::{Claim, Claims};
+use super::evictions;
 use super::gpus;
 use super::limits;
 use super::overflow::{self, Sender, Start};
@@ -234,8 +235,8 @@ pub fn is_finished(job: &FluxJob) -> bool {
 pub enum Stage<'a> {
     /// It has no MiniCluster yet, and claims this, or is in trouble.
     LinesUp(Result<Arc<Claim>, Trouble>),
-    /// It has one.
-    Follows(&'a MiniCluster),
+    /// It has one; and if it was split, that has the Burst of its other part.
+    Follows(&'a MiniCluster, Option<&'a Burst>),
     /// It was sent to a peer: its Burst, and what it claims there.
     Sent(Option<&'a Burst>, Option<Arc<Claim>>),
     /// It is being taken back: what is left of it.
@@ -255,11 +256,12 @@ pub struct Trouble {
     sentence: String,
 }
 
-/// What a FluxJob has come to. `found` is the MiniCluster of its name, `burst` the Burst that it would be sent as: `Err` if
-/// that is another's.
+/// What a FluxJob has come to. `found` is the MiniCluster of its name, `part` the Burst of that if the FluxJob was split;
+/// `burst` the Burst that it would be sent as: `Err` if that is another's.
 pub fn stage<'a>(
     job: &FluxJob,
     found: Option<&'a MiniCluster>,
+    part: Option<&'a Burst>,
     burst: Result<Option<&'a Burst>, &'a Burst>,
     claims: &mut Claims,
 ) -> Stage<'a> {
@@ -278,7 +280,7 @@ pub fn stage<'a>(
         return Stage::Sent(burst, claims.of(job).ok());
     }
     if let Some(ours) = ours {
-        return Stage::Follows(ours);
+        return Stage::Follows(ours, part);
     }
     if job.status.as_ref().is_some_and(|status| status.mini_cluster.is_some()) {
         return Stage::Bereft;
@@ -306,7 +308,7 @@ pub fn step(job: &FluxJob, stage: &Stage<'_>, word: Word, terms: Terms<'_>, now:
     let mut statements = Vec::new();
     match stage {
         Stage::Over(ours, burst) => draft.tidy(*ours, *burst),
-        Stage::Follows(mini_cluster) => draft.follow(mini_cluster),
+        Stage::Follows(mini_cluster, part) => draft.follow(mini_cluster, *part),
         Stage::Sent(burst, _) => statements.extend(draft.sent(*burst, terms)),
         Stage::Recalled(ours, burst) => statements.extend(draft.recalled(*ours, *burst)),
         Stage::Bereft => draft.bereft(Missing::MiniCluster, "its MiniCluster was deleted"),
@@ -384,7 +386,8 @@ impl Draft<'_> {
             }
             Start::Split(split) => {
                 let found = format!("there is room for it in parts: {}", overflow::whereabouts(&split));
-                let made = overflow::apply(&split, terms.overflow, made);
+                let mut made = overflow::apply(&split, terms.overflow, made);
+                evictions::write(&mut made, &evictions::standing(self.job));
                 self.status.peer.clone_from(&split.peer);
                 self.status.split = Some(split);
                 (Statement::holds(ADMITTED, "Split", found), Then::Create(Box::new(made)))
@@ -421,7 +424,7 @@ impl Draft<'_> {
         self.status.recalled = Some(why);
     }
 
-    fn follow(&mut self, mini_cluster: &MiniCluster) {
+    fn follow(&mut self, mini_cluster: &MiniCluster, part: Option<&Burst>) {
         let name = mini_cluster.name_any();
         self.status.logs = format!(
             "kubectl logs --namespace {} job/{name} --container {name}",
@@ -449,7 +452,7 @@ impl Draft<'_> {
                 self.finish(result, message);
                 self.tidy(Some(mini_cluster), None);
             }
-            _ if self.is_alone() => {}
+            _ if self.is_alone(part) => {}
             Some(Phase::Running) => {
                 self.status.phase = JobPhase::Running;
                 self.status.started.get_or_insert(Time(self.now));
@@ -476,11 +479,16 @@ impl Draft<'_> {
     }
 
     /// Whether it was split, and no peer takes the other part: then it is taken back, unless one still may.
-    fn is_alone(&mut self) -> bool {
+    fn is_alone(&mut self, part: Option<&Burst>) -> bool {
         let patience = self.status.split.as_ref().and_then(|split| overflow::patience(split, self.now));
         match patience {
             None => false,
             Some(Duration::ZERO) => {
+                if let Some(returned) =
+                    part.and_then(|part| evictions::of_split(self.job, self.status.returned.as_ref(), part))
+                {
+                    self.status.returned = Some(returned);
+                }
                 self.recall("no peer takes its other part".into());
                 true
             }
@@ -565,7 +573,7 @@ mod tests {
     }
 
     fn next(job: &FluxJob, found: Option<&MiniCluster>, word: Word, now: Timestamp) -> JobStep {
-        step(job, &stage(job, found, Ok(None), &mut Claims::default()), word, terms(), now)
+        step(job, &stage(job, found, None, Ok(None), &mut Claims::default()), word, terms(), now)
     }
 
     #[test]
@@ -709,6 +717,24 @@ mod tests {
             !covers(&job, &Start::Split(split.clone()), &in_phase(&job, Phase::Pending)),
             "all of it was not let in"
         );
+    }
+
+    #[test]
+    fn the_mini_cluster_of_a_split_job_names_who_threw_its_other_part_out() {
+        let mut job = job(json!({"size": 4, "allowBurst": true}));
+        let start = || Word::Starts(Start::Split(JobSplit { local: 1, away: 3, ..JobSplit::default() }));
+        let written = |job: &FluxJob| match next(job, None, start(), at(0)).then {
+            Then::Create(made) => made.metadata.annotations.and_then(|mut all| all.remove(labels::EVICTIONS)),
+            then => panic!("{then:?}"),
+        };
+        assert_eq!(written(&job), None);
+        let mut burst = Burst::new("lammps-burst-0", crate::api::burst::BurstSpec::default());
+        let refusal = json!({"peer": "west", "reason": "EvictedByProvider", "message": "no", "generation": 1,
+            "offer": burst.offered(), "peerGeneration": 4});
+        burst.status = serde_json::from_value(json!({"refusals": [refusal]})).unwrap();
+        job.status.get_or_insert_default().returned = evictions::of_split(&job, None, &burst);
+        let read: Vec<crate::api::burst::BurstRefusal> = serde_json::from_str(&written(&job).unwrap()).unwrap();
+        assert_eq!((read.len(), read[0].peer.as_str(), read[0].peer_generation), (1, "west", Some(4)));
     }
 
     #[test]

@@ -91,7 +91,7 @@ pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &Fl
     let of_jobs: BTreeMap<&str, &Candidate<'a>> = candidates
         .iter()
         .filter_map(|candidate| match candidate.stage {
-            Stage::Follows(found) => Some((found.metadata.uid.as_deref()?, candidate)),
+            Stage::Follows(found, _) => Some((found.metadata.uid.as_deref()?, candidate)),
             _ => None,
         })
         .collect();
@@ -115,6 +115,10 @@ pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &Fl
             (!asks || job::covers(of.job, &of.start, found)).then_some(since)
         });
         if asks && by_job.is_none() {
+            // It gives up what it held, and has not said so yet: nobody else gets that meanwhile.
+            if let Some(room) = holds::on_record(found) {
+                line.running.push(Running { room, since: came, until: None });
+            }
             if found.metadata.deletion_timestamp.is_none() {
                 let key = Who::MiniCluster(uid);
                 line.wanted.insert(key.clone(), (Wanted::MiniCluster(found), gang(found)));
@@ -127,7 +131,7 @@ pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &Fl
             let growing = view.growing.get(&uid).filter(|growing| i64::from(growing.has) < room.brokers);
             // It runs as it was started, and may grow only if it asks.
             let held = view.held.get(&uid).copied().unwrap_or(room);
-            let has = growing.map_or(room.brokers.min(held.brokers), |growing| i64::from(growing.has));
+            let has = growing.map_or(held.brokers, |growing| i64::from(growing.has));
             line.gangs.push(Gang { brokers: u32::try_from(has).unwrap_or(0), ..gang(found) });
             line.running.push(Running { room: held.of_brokers(has), since, until: until(since, limit) });
             if let Some(growing) = growing.filter(|_| found.metadata.deletion_timestamp.is_none()) {

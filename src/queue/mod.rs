@@ -21,18 +21,21 @@
 //! | `outlook` | what a round sees of nodes and peers | no |
 //! | [`round`] | all objects of a namespace → what has to be done | no |
 //! | [`overflow`] | a FluxJob that does not fit here: which part of it goes to a peer, or whether all of it does | no |
+//! | `evictions` | who threw out the other part of a FluxJob that was split | no |
 //! | [`guests`] | bursts of peers: whether there is room for one more | no |
 //! | [`turnstile`] | where the reconciler asks before it makes a Job | no |
 //! | [`figures`] | what the metrics show of queues | no |
 //! | [`controller`] | caches, rounds, writes | yes |
 //!
 //! All state is in the objects. What runs is what has a Job; a FluxJob was admitted when its status says so. In memory is
-//! only what is on its way: MiniClusters that asked, and those that were told to start, and with what. A new leader knows
-//! none of it, so it counts everything that waited as running until it has asked again, and what runs with another spec than
-//! it was started with asks before it is started anew: a quota is never exceeded by a change of leaders.
+//! only what is on its way: MiniClusters that asked, and those that were told to start. A new leader knows none of it, so it
+//! counts everything that waited as running until it has asked again. With what MiniClusters were started is in their status
+//! (see [`holds`]), and nobody gets what one of them gives up before that says so: a quota is never exceeded by a change of
+//! leaders.
 
 pub mod claims;
 pub mod controller;
+mod evictions;
 pub mod figures;
 pub mod gpus;
 pub mod guests;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use kube::ResourceExt;
 
 use super::claims::Claims;
+use super::evictions;
 use super::job::{self, Stage};
 use super::line::Wanted;
 use super::nodes::Gang;
@@ -127,6 +128,9 @@ impl Outside<Who> for Outlook<'_> {
                 }
             }
         }
+        if let (OverflowPolicy::Split, Wanted::Job(job)) = (self.setup.overflow.policy, wanted) {
+            part.evictions = evictions::standing(job);
+        }
         let known = self.refused.iter().any(|refused| part.is_no_less_than(refused));
         let view = self.view;
         let peers = self.peers.get_or_insert_with(|| (view.peers)());
@@ -168,7 +172,7 @@ pub(super) fn on_their_way(view: &View<'_>, candidates: &[Candidate<'_>], overfl
         let each = match &candidate.stage {
             Stage::LinesUp(Ok(claim)) => claim.gang.each,
             Stage::Sent(burst, Some(claim)) if burst.is_none_or(is_new) => claim.gang.each,
-            Stage::Follows(found) if found.status.as_ref().is_none_or(|status| status.bursts.is_empty()) => {
+            Stage::Follows(found, _) if found.status.as_ref().is_none_or(|status| status.bursts.is_empty()) => {
                 Gang::of(&namespace, &found.name_any(), &found.spec).each
             }
             _ => return None,

@@ -212,6 +212,23 @@ impl Room {
         }
     }
 
+    /// What [`Self::usage`] told, of which `once` is there once, as far as it was told; `None` if that is no amount.
+    pub fn of_usage(told: &Usage, once: Pod) -> Option<Self> {
+        let amount = |text: &str, unit: i128| i64::try_from(milli(text)? / unit).ok();
+        let (milli_cores, memory) = (amount(&told.cpu, 1)?, amount(&told.memory, 1000)?);
+        let amounts = [told.mini_clusters, told.brokers, milli_cores, memory, told.gpus];
+        if !amounts.iter().all(|amount| (0..=UNLIMITED).contains(amount)) {
+            return None;
+        }
+        let once = Pod {
+            milli_cores: once.milli_cores.min(milli_cores),
+            memory: once.memory.min(memory),
+            gpus: once.gpus.min(told.gpus),
+        };
+        let (mini_clusters, brokers, gpus) = (told.mini_clusters, told.brokers, told.gpus);
+        Some(Self { mini_clusters, brokers, milli_cores, memory, gpus, once })
+    }
+
     /// As users read it.
     pub fn usage(&self) -> Usage {
         let cpu = match self.milli_cores % 1000 {
@@ -339,6 +356,10 @@ mod tests {
         assert_eq!(room, expected);
         let usage = room.usage();
         assert_eq!((usage.cpu.as_str(), usage.memory.as_str(), usage.gpus), ("7500m", "4608Mi", 6));
+        assert_eq!(Room::of_usage(&usage, room.once), Some(room));
+        for wrong in [Usage { cpu: "many".into(), ..usage.clone() }, Usage { gpus: -1, ..usage }, Usage::default()] {
+            assert_eq!(Room::of_usage(&wrong, Pod::default()), None, "{wrong:?}");
+        }
         let declared: MiniClusterSpec = serde_json::from_value(json!({"containers": [{"cores": 4}]})).unwrap();
         assert_eq!(Room::of_mini_cluster(&declared).milli_cores, 4000, "Flux gives them away");
     }

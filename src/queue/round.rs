@@ -58,7 +58,7 @@ pub struct View<'a> {
     pub growing: &'a BTreeMap<String, Growing>,
     /// What MiniClusters were let in with, by UID, where that is known.
     pub held: &'a BTreeMap<String, Room>,
-    /// Bursts of FluxJobs that were sent.
+    /// Bursts of FluxJobs that were sent, and of MiniClusters.
     pub bursts: &'a [Arc<Burst>],
     /// What the nodes have room for.
     pub nodes: &'a Nodes,
@@ -153,10 +153,19 @@ fn candidates<'a>(view: &View<'a>, claims: &mut Claims) -> Vec<Candidate<'a>> {
             Some(burst) if controller_uid(burst) != Some(uid.as_str()) => Err(burst),
             ours => Ok(ours),
         };
-        let stage = job::stage(job, found, burst, claims);
+        let part = found.filter(|_| matches!(start, Start::Split(_))).and_then(|found| part_of(found, &bursts));
+        let stage = job::stage(job, found, part, burst, claims);
         Candidate { job, uid, stage, start }
     };
     view.jobs.iter().map(candidate).collect()
+}
+
+/// The Burst of the other part of a FluxJob that was split, given its MiniCluster.
+fn part_of<'a>(found: &MiniCluster, bursts: &BTreeMap<&str, &'a Burst>) -> Option<&'a Burst> {
+    let name = found.name_any();
+    let (slot, _) = found.spec.bursts(&name).next()?;
+    let burst = bursts.get(names::burst_object(&name, &slot).as_str()).copied()?;
+    (controller_uid(burst) == found.metadata.uid.as_deref()).then_some(burst)
 }
 
 impl Round {

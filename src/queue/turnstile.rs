@@ -14,7 +14,7 @@ use super::overflow::Start;
 use super::room::Room;
 use super::round::{Growing, Round};
 use crate::api::flux_job::FluxJob;
-use crate::api::flux_setup::FluxSetup;
+use crate::api::flux_setup::{FluxSetup, Usage};
 use crate::api::labels;
 use crate::api::minicluster::MiniCluster;
 use crate::cluster::caches::Cache;
@@ -113,13 +113,17 @@ impl Turnstile {
                 return Ok(());
             }
         }
+        // A reconciler may be ahead of the first round.
+        if state.holds.is_new(&uid) {
+            state.holds.see(&uid, mini_cluster);
+        }
         // Between two incarnations it keeps its room, and no more than that.
         if state.holds.admit(&uid, mini_cluster) {
             state.granted.entry(uid).or_insert(now);
             return Ok(());
         }
         state.granted.remove(&uid);
-        state.holds.forget(&uid);
+        state.holds.lose(&uid);
         let first = "it waits for its turn in the queue of this namespace";
         let asked = state.waiting.entry(uid).or_insert_with(|| {
             self.rounds.mark(namespace);
@@ -155,6 +159,23 @@ impl Turnstile {
             self.rounds.mark(namespace);
         }
         Err(asked.told.clone())
+    }
+
+    /// What the status of a MiniCluster has to say that it holds, given UID and parallelism of its Job.
+    pub fn holds(&self, mini_cluster: &MiniCluster, job: Option<(&str, i32)>) -> Option<Usage> {
+        if !self.setups.condition().listed {
+            // Nobody knows yet whether anybody counts.
+            return mini_cluster.status.as_ref()?.holds.clone();
+        }
+        let (uid, namespace) = (mini_cluster.metadata.uid.as_deref()?, mini_cluster.metadata.namespace.as_deref()?);
+        if !self.is_ruled(namespace) {
+            return None;
+        }
+        let mut state = self.lock();
+        if state.holds.is_new(uid) {
+            state.holds.see(uid, mini_cluster);
+        }
+        state.holds.told(mini_cluster, job).map(|room| room.usage())
     }
 
     /// What a round of a namespace goes by. `found` reads its MiniClusters from the cache, here: whoever is let in after that

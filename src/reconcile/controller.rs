@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, future};
-use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 use tokio_util::sync::CancellationToken;
@@ -17,6 +16,7 @@ use super::certificate::{self, Source};
 use super::decide::{Action, Decision, NAME_TAKEN, Rendering, decide, needs_frozen};
 use super::definition::{DefinitionView, OUTDATED};
 use super::dereference::{Caches, Known};
+use super::gate::Gate;
 use super::memory::Memory;
 use super::notices::notices;
 use super::pod_index::PodIndexes;
@@ -83,10 +83,6 @@ pub struct Controller {
     closing_gaps: tokio::sync::Mutex<()>,
     _subscriptions: Vec<Subscription>,
 }
-
-/// Asked before a MiniCluster gets a Job, and before a running one gets more brokers than it has: so many. An error is the
-/// sentence that says what it has to wait for.
-pub type Gate = Arc<dyn Fn(&MiniCluster, Option<i32>, Timestamp) -> Result<(), String> + Send + Sync>;
 
 /// Why a pass failed; it is repeated with a growing delay.
 #[derive(Debug, thiserror::Error)]
@@ -270,7 +266,7 @@ impl Controller {
             return Ok(Outcome::After(LINGERING_RETRY));
         }
         if let (Action::Create, None) = (&decision.action, &known.hosted)
-            && let Err(sentence) = (self.gate)(&known.mini_cluster, None, self.clock.wall())
+            && let Err(sentence) = (self.gate.asks)(&known.mini_cluster, None, self.clock.wall())
         {
             // Its key is marked when that changes.
             let decision = Decision::waits(labels::reason::QUEUED, sentence);
@@ -280,7 +276,7 @@ impl Controller {
         if known.hosted.is_none() && !settling && decision.growth(&known).is_some() {
             let has = known.job.facts().map(|facts| facts.parallelism);
             // The rest of the change need not wait with it. Its key is marked when there is room.
-            if let Err(sentence) = (self.gate)(&known.mini_cluster, has, self.clock.wall()) {
+            if let Err(sentence) = (self.gate.asks)(&known.mini_cluster, has, self.clock.wall()) {
                 decision.does_not_grow(sentence);
             }
         }
@@ -482,8 +478,12 @@ impl Controller {
             Some(Ok(rendered)) => rendered.unsupported.clone(),
             _ => Vec::new(),
         };
+        let has = job.as_ref().map(|job| (job.uid.as_str(), job.parallelism));
+        // Bursts of peers are counted with their HostedBurst.
+        let holds = if known.hosted.is_none() { (self.gate.holds)(current, has) } else { None };
         let facts = Facts {
             mini_cluster: current,
+            holds,
             job,
             lead: known.lead.clone(),
             problems,

@@ -17,6 +17,7 @@
 //! | [`certificate`], `restful` | the secrets of a new incarnation | reads |
 //! | `summary` | what the bursts' budgets and queues mean for the root | no |
 //! | [`status`], [`notices`] | the new status, and which events it is worth | no |
+//! | [`gate`] | the port to whoever counts what MiniClusters take | no |
 //! | `memory` | what the controller remembers while caches are behind its writes | no |
 //! | `volumes` | PersistentVolumes and claims: made, removed, and swept when their MiniCluster is gone | yes |
 //! | `pod_index` | the label `job-index` on pods, beside the pipeline | yes |
@@ -34,6 +35,7 @@ pub mod definition;
 pub mod dereference;
 pub mod ending;
 pub mod exposure;
+pub mod gate;
 pub mod in_place;
 pub mod lead;
 mod memory;

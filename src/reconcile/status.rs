@@ -9,6 +9,7 @@ use super::lead::LeadFacts;
 use super::summary;
 use crate::api::budget::Spent;
 use crate::api::burst::Burst;
+use crate::api::flux_setup::Usage;
 use crate::api::hosted_burst::BurstPhase;
 use crate::api::labels::{condition, reason, upstream};
 use crate::api::minicluster::{BurstStatus, LeadStatus, MiniCluster, MiniClusterStatus, Phase};
@@ -40,6 +41,8 @@ pub struct Facts<'a> {
     pub taken: Option<Vec<String>>,
     /// Why a running instance stays smaller than it is asked to be.
     pub stays: Option<String>,
+    /// What it holds of its namespace's quota.
+    pub holds: Option<Usage>,
     /// The Bursts of this root, in the order of their ranks.
     pub bursts: &'a [Burst],
     /// The frozen rank map of the running incarnation, else the one the spec asks for.
@@ -143,6 +146,8 @@ pub fn compute(facts: &Facts<'_>, now: Timestamp) -> MiniClusterStatus {
         credential_digest,
         credential_recipients,
         credential_secret: job.and(facts.credential_secret.clone()),
+        // What has ended holds nothing, even if the next one is on its way by now.
+        holds: facts.holds.clone().filter(|_| !facts.over && job.is_none_or(|job| job.outcome.is_none())),
         exit_code: if told { old.exit_code } else { ending.and_then(|ending| ending.exit_code) },
         lead,
         instance_restarts: old.instance_restarts + i32::from(restart.is_some()),
@@ -452,6 +457,7 @@ mod tests {
             over: false,
             taken: None,
             stays: None,
+            holds: None,
             bursts: &[],
             rank_map: None,
             credential_secret: None,
@@ -581,6 +587,21 @@ mod tests {
         assert!(!conditions::is_true(&again.conditions, condition::FINISHED));
         let next = compute(&facts(&object, Some(JobFacts { uid: "job-2".into(), ..job(4) })), now());
         assert_eq!((next.phase, next.exit_code), (Some(Phase::Running), None));
+    }
+
+    #[test]
+    fn what_it_holds_is_told_until_it_has_ended() {
+        let object = object(4);
+        let usage = Usage { brokers: 4, ..Usage::default() };
+        let told = |facts: Facts<'_>| compute(&Facts { holds: Some(usage.clone()), ..facts }, now()).holds;
+        assert_eq!(told(facts(&object, Some(job(4)))), Some(usage.clone()));
+        let between = |job| Facts { restarting: true, ..facts(&object, job) };
+        assert_eq!((told(between(Some(job(0)))), told(between(None))), (Some(usage.clone()), Some(usage.clone())));
+        let ended = JobFacts { outcome: Some(JobOutcome::Succeeded), ..job(0) };
+        assert_eq!(told(facts(&object, Some(ended.clone()))), None);
+        assert_eq!(told(between(Some(ended))), None, "though the next one is asked for by now");
+        assert_eq!(told(Facts { over: true, ..facts(&object, None) }), None);
+        assert_eq!(compute(&facts(&object, Some(job(4))), now()).holds, None, "nobody counts");
     }
 
     #[test]

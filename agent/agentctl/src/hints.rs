@@ -42,8 +42,16 @@ pub fn refusal(reason: &str, peer: &str) -> String {
             "add the namespace to import.namespaces of this cluster's ClusterPeer on {peer}, or use another one"
         }
         "NamespaceNotFound" => "create the namespace on {peer}: kubectl create namespace",
-        "TooManyBursts" | "TooManyBrokers" | "TooManyCores" | "TooManyGpus" => {
+        "TooManyBursts"
+        | "TooManyBrokers"
+        | "TooManyCores"
+        | "TooManyGpus"
+        | "TooMuchMemory"
+        | "TooMuchEphemeralStorage" => {
             "end another burst on {peer}, make this one smaller, or raise the limit in import of this cluster's ClusterPeer on {peer}"
+        }
+        "TooManyOffers" => {
+            "nothing: it is looked at in its turn. Or raise import.maxOffersPerMinute of this cluster's ClusterPeer on {peer}"
         }
         "NoRoomInQueue" => {
             "it is offered again when there is room: status.rooms of the ClusterPeer shows what {peer} leaves; else have the \

@@ -30,6 +30,7 @@ use tributary::metrics::Metrics;
 use tributary::queue::controller::{Ports as QueuePorts, Queueing};
 use tributary::queue::guests::Guests;
 use tributary::reconcile::Controller;
+use tributary::reconcile::gate::Gate;
 use tributary::reconcile::watches::Watches;
 use tributary::render;
 use tributary::telemetry::Traces;
@@ -138,16 +139,19 @@ impl Leader {
         );
         filling.extend(more);
         let turnstile = queueing.turnstile();
-        let gate = turnstile.clone();
+        let (asked, told) = (turnstile.clone(), turnstile.clone());
         let (controller, more) = Controller::new(
             parts.clients.clone(),
             parts.watches.clone(),
             parts.events.clone(),
             parts.settings.clone(),
-            Arc::new(move |mini_cluster, has, now| match has {
-                None => gate.ask(mini_cluster, now),
-                Some(has) => gate.ask_more(mini_cluster, has, now),
-            }),
+            Gate {
+                asks: Arc::new(move |mini_cluster, has, now| match has {
+                    None => asked.ask(mini_cluster, now),
+                    Some(has) => asked.ask_more(mini_cluster, has, now),
+                }),
+                holds: Arc::new(move |mini_cluster, job| told.holds(mini_cluster, job)),
+            },
             parts.clock.clone(),
             parts.traces.clone(),
         );

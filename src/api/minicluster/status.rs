@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api::budget::Spent;
+use crate::api::flux_setup::Usage;
 use crate::api::schema::is_default;
 
 /// Observed state. Only the MiniCluster controller writes it.
@@ -45,6 +46,11 @@ pub struct MiniClusterStatus {
     /// UID of the Job that runs now: one incarnation of the instance. Its boot files never change.
     #[serde(skip_serializing_if = "is_default")]
     pub incarnation: Option<String>,
+
+    /// What it holds of its namespace's quota, where that has a FluxSetup: with what the queue let it in. It keeps that from one
+    /// Job to the next, whoever leads. Absent while it stands in line, once it has ended, and where that is not known.
+    #[serde(skip_serializing_if = "is_default")]
+    pub holds: Option<Usage>,
 
     /// How the user's command ended: the exit code of the lead's container. Absent until it has, and where the command
     /// was not what ended it (a deadline, a pod that was taken away).

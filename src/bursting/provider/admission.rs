@@ -7,16 +7,18 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 
-use super::ledger::{Ledger, SlotKey};
+use super::ledger::{Held, Ledger, SlotKey};
 use super::pod_security;
 use super::policy;
+use crate::api::minicluster::Amount;
 use crate::api::names;
 use crate::api::peer::ImportPolicy;
 use crate::bursting::nodes::{self, Amounts, NodeChoice, NodeView, PodView};
 use crate::bursting::preflight::facts;
-use crate::bursting::template::{BurstTemplate, Charge, PodTemplate};
+use crate::bursting::template::{BurstTemplate, Bytes, Charge, PodTemplate};
 use crate::contract::{DesiredBurst, PeerName, Rejection, RejectionReason};
 use crate::flux::{FluxVersion, RankMap};
+use crate::render::quantity::milli;
 
 /// Service account of hosted pods, where the policy names none.
 pub const DEFAULT_SERVICE_ACCOUNT: &str = "default";
@@ -173,7 +175,70 @@ fn quotas(peer: &PeerName, desired: &DesiredBurst, policy: &ImportPolicy, facts:
             return Err(Rejection::new(reason, message));
         }
     }
+    for Measured { reason, what, field, limit, held, each } in measured(policy, &held, &charge) {
+        let Some(limit) = limit else { continue };
+        if each.open {
+            let message = format!(
+                "a container of it requests no {what}, and import.{field} of ClusterPeer {peer} counts what containers \
+                 request: each has to request some"
+            );
+            return Err(Rejection::new(reason, message));
+        }
+        let more = each.requested.saturating_mul(desired.max_size.into());
+        if held.saturating_add(more) > limit {
+            let [held, more, limit] = [held, more, limit].map(amount);
+            let message =
+                format!("{peer} has {held} of {what} here and wants {more} more, but import.{field} is {limit}");
+            return Err(Rejection::new(reason, message));
+        }
+    }
     Ok(())
+}
+
+/// A quota of the policy that is an amount.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// Why an offer is refused that exceeds it.
+    pub reason: RejectionReason,
+    /// What is counted, as containers request it.
+    pub what: &'static str,
+    /// Its field.
+    pub field: &'static str,
+    /// Bytes that it allows, if it is written.
+    pub limit: Option<u64>,
+    /// Bytes that the peer holds.
+    pub held: u64,
+    /// What each broker requests.
+    pub each: Bytes,
+}
+
+/// The quotas that are amounts.
+pub fn measured(policy: &ImportPolicy, held: &Held, charge: &Charge) -> [Measured; 2] {
+    let quota = |reason, what, field, written: &Option<Amount>, held, each| {
+        // What is no amount allows nothing.
+        let bytes = |written: &Amount| milli(&written.to_string()).and_then(|milli| u64::try_from(milli / 1000).ok());
+        let limit = written.as_ref().map(|written| bytes(written).unwrap_or(0));
+        Measured { reason, what, field, limit, held, each }
+    };
+    let (memory, storage) = (&policy.max_memory, &policy.max_ephemeral_storage);
+    [
+        quota(RejectionReason::TooMuchMemory, "memory", "maxMemory", memory, held.memory, charge.memory),
+        quota(
+            RejectionReason::TooMuchEphemeralStorage,
+            "ephemeral-storage",
+            "maxEphemeralStorage",
+            storage,
+            held.ephemeral_storage,
+            charge.ephemeral_storage,
+        ),
+    ]
+}
+
+/// Bytes, as users write them.
+pub fn amount(bytes: u64) -> String {
+    let units = [(1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")];
+    let unit = units.into_iter().find(|(unit, _)| bytes > 0 && bytes % unit == 0);
+    unit.map_or_else(|| bytes.to_string(), |(unit, word)| format!("{}{word}", bytes / unit))
 }
 
 /// A limit as users write it; a negative one allows nothing.

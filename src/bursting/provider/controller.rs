@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::ledger::{Ledger, SlotKey, key_of};
 use super::memory::{Memory, SecretState};
+use super::rate::Rates;
 use super::slot::{self, ClaimKey, SlotView, Wanted};
 use super::warm::Made;
 use super::{admission, claims, results};
@@ -48,6 +49,8 @@ pub(in crate::bursting) struct Provider {
 pub(super) struct State {
     pub(super) memories: BTreeMap<SlotKey, Memory>,
     pub(super) ledger: Ledger,
+    /// How much peers have offered lately.
+    rates: Rates,
     /// How long peers were lost when the scope began, by what the agent before us wrote into their ClusterPeers.
     lost_before: BTreeMap<PeerName, Duration>,
 }
@@ -193,11 +196,11 @@ impl Provider {
             // One more may be one too many. Those that go wake nobody: they would keep each other awake until they are gone.
             surplus.iter().for_each(|other| self.queue.mark(other.clone()));
         }
-        let (memory, ledger, lost_before) = {
+        let (memory, ledger, lost_before, rates) = {
             let mut state = lock(&self.state);
             state.ledger.rebuild(all.iter().map(|hosted| &**hosted));
             let memory = state.memories.get(&key).cloned().unwrap_or_default();
-            (memory, state.ledger.clone(), state.lost_before.clone())
+            (memory, state.ledger.clone(), state.lost_before.clone(), state.rates.clone())
         };
         let warmers = self.warmers(&memory.warm_up);
         let facts = admission::Facts {
@@ -230,6 +233,7 @@ impl Provider {
                 .map_or(Err(String::new()), |hosted| shared.tunnels.inlet_of(&slot::holder(hosted))),
             surplus: surplus.contains(&key),
             memory: &memory,
+            rates: &rates,
         });
         // Before anything runs beside this: what comes back is written into the newest memory. What came back meanwhile is
         // not taken back: the step is taken again, with it.
@@ -237,6 +241,8 @@ impl Provider {
             self.queue.mark(key);
             return Ok(Outcome::Done);
         }
+        // Steps are taken one after the other.
+        lock(&self.state).rates = step.rates;
         let mut hosted = hosted;
         let mut changes = step.changes.into_iter();
         while let Some(change) = changes.next() {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::hosted_burst::HostedBurst;
 use crate::bursting::nodes::{Amounts, Brokers};
-use crate::bursting::template::Charge;
+use crate::bursting::template::{Bytes, Charge};
 use crate::contract::{DesiredBurst, PeerName};
 
 /// Namespace and slot: one hosted burst at a time has a name.
@@ -37,6 +37,10 @@ pub struct Held {
     pub cores: u32,
     /// GPUs.
     pub gpus: u32,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Bytes of ephemeral storage.
+    pub ephemeral_storage: u64,
 }
 
 /// All promises.
@@ -76,11 +80,17 @@ impl Ledger {
     /// What a peer holds, apart from the slot in question.
     pub fn held_by(&self, peer: &PeerName, besides: Option<&SlotKey>) -> Held {
         let of_peer = self.entries().filter(|(key, entry)| entry.peer == *peer && Some(*key) != besides);
-        of_peer.fold(Held::default(), |held, (_, entry)| Held {
-            bursts: held.bursts.saturating_add(1),
-            brokers: held.brokers.saturating_add(entry.max_size),
-            cores: held.cores.saturating_add(entry.max_size.saturating_mul(entry.charge.cores)),
-            gpus: held.gpus.saturating_add(entry.max_size.saturating_mul(entry.charge.gpus)),
+        of_peer.fold(Held::default(), |held, (_, entry)| {
+            let Entry { charge, max_size, .. } = entry;
+            let bytes = |each: Bytes| each.requested.saturating_mul(u64::from(*max_size));
+            Held {
+                bursts: held.bursts.saturating_add(1),
+                brokers: held.brokers.saturating_add(*max_size),
+                cores: held.cores.saturating_add(max_size.saturating_mul(charge.cores)),
+                gpus: held.gpus.saturating_add(max_size.saturating_mul(charge.gpus)),
+                memory: held.memory.saturating_add(bytes(charge.memory)),
+                ephemeral_storage: held.ephemeral_storage.saturating_add(bytes(charge.ephemeral_storage)),
+            }
         })
     }
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::ending::Reason;
 use super::gateway::Stuck;
-use super::slot::{Change, ClaimKey, SlotView, holder};
+use super::rate::Turn;
+use super::slot::{Change, ClaimKey, SlotView, Wanted, holder};
 use super::warm::Made;
 use crate::api::hosted_burst::HostedBurst;
 use crate::bursting::preflight::attempt::Attempt;
@@ -122,6 +123,8 @@ pub struct Memory {
     pub fates: BTreeMap<ClaimKey, Fate>,
     /// Offers that could not be carried out.
     pub verdicts: BTreeMap<ClaimKey, Verdict>,
+    /// When offers are looked at, or were.
+    pub turns: BTreeMap<ClaimKey, Turn>,
     /// The certificate.
     pub secret: SecretState,
     /// The lead's host name.
@@ -212,6 +215,8 @@ impl Memory {
             view.claims.contains_key(key) || holder.as_ref() == Some(key) || ended_by_us && unheard(key)
         });
         self.verdicts.retain(|key, _| view.claims.contains_key(key));
+        // Who takes an offer back and makes it again has made another one.
+        self.turns.retain(|key, _| matches!(view.claims.get(key), Some(Wanted::Burst(_))));
         if view.hosted.is_none() {
             self.looked_empty &= !self.fates.is_empty();
             self.secret = SecretState::Unknown;
@@ -225,6 +230,7 @@ impl Memory {
 
     /// Nothing is remembered: the entry can go.
     pub fn is_empty(&self) -> bool {
-        self.fates.is_empty() && self.verdicts.is_empty() && self.secret == SecretState::Unknown && !self.looked_empty
+        let (fates, offers) = (self.fates.is_empty(), self.verdicts.is_empty() && self.turns.is_empty());
+        fates && offers && self.secret == SecretState::Unknown && !self.looked_empty
     }
 }

@@ -5,6 +5,7 @@
 //! | [`admission`] | an offer and what is known → taken, or why not | no |
 //! | [`policy`], [`pod_security`] | the import policy, held against the template and the rendered pod | no |
 //! | [`ledger`] | what is promised to whom | no |
+//! | [`rate`] | how many offers of a peer are looked at within a minute | no |
 //! | [`claims`] | which claims are about which name | no |
 //! | [`slot`], `keeping`, `ending` | claims on a name and what is there → what to do and what to say | no |
 //! | `gateway` | how a burst gets the pod back that its others are connected through | no |
@@ -35,6 +36,7 @@ pub mod memory;
 pub mod pod_security;
 pub mod policy;
 pub mod quota;
+pub mod rate;
 pub mod results;
 pub mod slot;
 mod taking;

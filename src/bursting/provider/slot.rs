@@ -18,8 +18,10 @@ use super::keeping;
 use super::ledger::SlotKey;
 use super::materialize::{self, Materials};
 use super::memory::{Fate, Memory, Verdict};
+use super::rate::{self, Rates, Turn};
 use crate::api::hosted_burst::{HostedBurst, HostedBurstStatus};
 use crate::api::minicluster::MiniCluster;
+use crate::api::peer::ImportPolicy;
 use crate::bursting::addresses::Range;
 use crate::bursting::contact::Contacts;
 use crate::bursting::nodes::PodView;
@@ -92,6 +94,8 @@ pub struct SlotView<'a> {
     pub surplus: bool,
     /// What is remembered of the slot.
     pub memory: &'a Memory,
+    /// How much peers have offered lately.
+    pub rates: &'a Rates,
 }
 
 /// What has to be done, in order.
@@ -164,13 +168,15 @@ pub struct SlotStep {
     pub notes: Vec<Note>,
     /// The memory of the slot afterwards.
     pub memory: Memory,
+    /// How much peers have offered by then.
+    pub rates: Rates,
     /// When to look again though nothing changed.
     pub wake: Option<Duration>,
 }
 
 /// Decides what to do about a slot.
 pub fn step(view: &SlotView<'_>) -> SlotStep {
-    let mut step = SlotStep { memory: view.memory.clone(), ..SlotStep::default() };
+    let mut step = SlotStep { memory: view.memory.clone(), rates: view.rates.clone(), ..SlotStep::default() };
     match view.hosted {
         Some(hosted) => {
             step.memory.saw(hosted);
@@ -179,6 +185,9 @@ pub fn step(view: &SlotView<'_>) -> SlotStep {
         None => free_slot(view, &mut step),
     }
     step.memory.forget(view);
+    for (claim, turn) in view.memory.turns.iter().filter(|(claim, _)| !step.memory.turns.contains_key(*claim)) {
+        step.rates.give_back(&claim.0, turn, view.now.mono);
+    }
     step
 }
 
@@ -295,6 +304,9 @@ fn offered(view: &SlotView<'_>, key: &ClaimKey, desired: &DesiredBurst, step: &m
     let peer_view = view.peers.get(peer);
     let import = peer_view.and_then(|peer| peer.import.as_ref());
     let draining = peer_view.is_some_and(|peer| peer.draining);
+    if let Some(import) = import {
+        in_turn(view, key, desired, import, step)?;
+    }
     let admitted = admission::admit(peer, desired, &Facts { import, draining, ..*view.facts })?;
     if view.mini_cluster.is_some() {
         let message = format!("MiniCluster {} exists here and is no hosted burst", desired.slot);
@@ -329,6 +341,29 @@ fn offered(view: &SlotView<'_>, key: &ClaimKey, desired: &DesiredBurst, step: &m
             Ok(())
         }
     }
+}
+
+/// Whether it is the turn of an offer.
+fn in_turn(
+    view: &SlotView<'_>,
+    key: &ClaimKey,
+    desired: &DesiredBurst,
+    import: &ImportPolicy,
+    step: &mut SlotStep,
+) -> Result<(), Rejection> {
+    let ((peer, _), now, limit) = (key, view.now.mono, rate::per_minute(import));
+    let turn = Turn::of(step.memory.turns.get(key), peer, desired, limit, &mut step.rates, now);
+    let (at, has_come) = (turn.at, turn.has_come(now));
+    step.memory.turns.insert(key.clone(), turn);
+    if has_come {
+        return Ok(());
+    }
+    ending::wake(step, at.saturating_since(now));
+    let message = format!(
+        "{peer} offers more than {limit} bursts within a minute, which is what import.maxOffersPerMinute of ClusterPeer {peer} \
+         allows: this one is looked at in its turn, and need not be offered again"
+    );
+    Err(Rejection::new(RejectionReason::TooManyOffers, message))
 }
 
 /// Whose burst it is.

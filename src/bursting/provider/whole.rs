@@ -29,6 +29,9 @@ use crate::cluster::conditions;
 /// How long the result of an instance is kept for a root that is out of contact, counted from the loss.
 pub(super) const KEPT: Duration = Duration::from_secs(24 * 3600);
 
+/// What agents that gave no reason said of a run whose time was up. Not to be changed with what is said now.
+const TIME_WAS_UP: &str = "it was here for as long as import.maxDurationSeconds allows";
+
 /// Brings a whole instance to where its root wants it.
 pub(super) fn keep(
     view: &SlotView<'_>,
@@ -96,15 +99,18 @@ fn run(view: &SlotView<'_>, hosted: &HostedBurst) -> Option<BurstRun> {
     let Some(found) = view.mini_cluster.filter(|found| is_ours(found, hosted)) else { return known };
     let started = known.is_some_and(|known| known.started);
     let status = found.status.clone().unwrap_or_default();
-    let over = |succeeded| {
+    let over = |succeeded, otherwise: &str| {
         let finished = conditions::find(&status.conditions, condition::FINISHED);
-        (Some(succeeded), finished.map(|condition| condition.message.clone()).unwrap_or_default())
+        let (reason, message) =
+            finished.map(|condition| (condition.reason.clone(), condition.message.clone())).unwrap_or_default();
+        // That there is a reason tells it from what an older agent has written.
+        (Some(succeeded), if reason.is_empty() { otherwise.to_owned() } else { reason }, message)
     };
-    let (succeeded, message) = match status.phase {
-        Some(Phase::Succeeded) => over(true),
-        Some(Phase::Failed) => over(false),
-        Some(Phase::Refused) => (None, refused(found)),
-        _ => (None, String::new()),
+    let (succeeded, reason, message) = match status.phase {
+        Some(Phase::Succeeded) => over(true, "Succeeded"),
+        Some(Phase::Failed) => over(false, "Failed"),
+        Some(Phase::Refused) => (None, String::new(), refused(found)),
+        _ => (None, String::new(), String::new()),
     };
     Some(BurstRun {
         namespace: hosted.metadata.namespace.clone().unwrap_or_default(),
@@ -113,6 +119,7 @@ fn run(view: &SlotView<'_>, hosted: &HostedBurst) -> Option<BurstRun> {
         exit_code: status.exit_code.filter(|_| succeeded.is_some()),
         ended: succeeded.map(|_| Time(view.now.wall)),
         succeeded,
+        reason,
         message,
         logs_gone: false,
     })
@@ -135,14 +142,19 @@ fn in_time(
     if !was_up(hosted) || run.has_ended() || !ending::too_long(view, hosted, holder, step) {
         return run;
     }
-    let message = Reason::TimeLimit.message().to_owned();
-    BurstRun { succeeded: Some(false), ended: Some(Time(view.now.wall)), message, ..run }
+    let (reason, message) = (Reason::TimeLimit.as_str().to_owned(), Reason::TimeLimit.message().to_owned());
+    BurstRun { succeeded: Some(false), ended: Some(Time(view.now.wall)), reason, message, ..run }
+}
+
+/// Whether a run has ended because its time was up.
+fn was_cut_short(run: &BurstRun) -> bool {
+    run.has_ended() && (run.reason == Reason::TimeLimit.as_str() || run.reason.is_empty() && run.message == TIME_WAS_UP)
 }
 
 /// Nothing runs on whose time is up, by its record. What has ended by itself stays, for its logs: a cache may be behind.
 fn stop(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotStep) {
     let run = hosted.status.as_ref().and_then(|status| status.run.as_ref());
-    if run.is_none_or(|run| !run.has_ended() || run.message != Reason::TimeLimit.message()) {
+    if !run.is_some_and(was_cut_short) {
         return;
     }
     let Some(found) = view.mini_cluster.filter(|found| is_ours(found, hosted)) else { return };

@@ -302,7 +302,7 @@ impl Draft<'_> {
             }
             Phase::Released => {
                 self.notes.push(Note::warning("ReleasedByPeer", format!("{peer} released it: {}", said.message)));
-                let offer = offer::fingerprint(self.view.burst);
+                let offer = self.view.burst.offered();
                 returns::record(&mut self.status.returns, peer, &offer, self.view.now.wall);
                 self.let_go();
             }
@@ -328,7 +328,7 @@ impl Draft<'_> {
             reason,
             message: rejection.message,
             generation: self.view.burst.metadata.generation.unwrap_or(0),
-            offer: offer::fingerprint(self.view.burst),
+            offer: self.view.burst.offered(),
             peer_generation: self.view.peers.get(peer).and_then(|peer| peer.generation),
         });
         self.status.refusals.sort_by(|a, b| a.peer.cmp(&b.peer));
@@ -419,9 +419,7 @@ impl Draft<'_> {
             let confirms = || "has yet to confirm that nothing is left there".into();
             excluded.entry(peer.clone()).or_insert_with(confirms);
         }
-        for (peer, (text, left)) in
-            returns::waiting(&mut self.status.returns, &offer::fingerprint(view.burst), view.now.wall)
-        {
+        for (peer, (text, left)) in returns::waiting(&mut self.status.returns, &view.burst.offered(), view.now.wall) {
             excluded.entry(peer).or_insert(text);
             self.wake_in(left);
         }

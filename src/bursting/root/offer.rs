@@ -2,12 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sha2::{Digest, Sha256};
-
 use super::place::{Wish, eligible};
-use crate::api::budget::BurstBudget;
 use crate::api::burst::{Burst, BurstRefusal, BurstSpec};
-use crate::api::labels;
 use crate::bursting::peers::PeerView;
 use crate::bursting::spans;
 use crate::bursting::template::Charge;
@@ -97,7 +93,7 @@ pub fn desired(burst: &Burst) -> DesiredBurst {
         drain_seconds,
         warm,
         hosted_uid: current.and_then(|status| status.hosted_uid.clone()),
-        offer: fingerprint(burst),
+        offer: burst.offered(),
         trace: spans::of_burst(burst).map(|span| span.to_string()),
     }
 }
@@ -124,25 +120,12 @@ pub fn wish(burst: &Burst) -> Wish {
 /// Whether a refusal still speaks of what would be offered now, to the peer as it is now.
 pub fn stands(refusal: &BurstRefusal, burst: &Burst, peers: &BTreeMap<PeerName, PeerView>) -> bool {
     let generation = peers.get(refusal.peer.as_str()).and_then(|peer| peer.generation);
-    refusal.offer == fingerprint(burst) && refusal.peer_generation == generation
+    refusal.offer == burst.offered() && refusal.peer_generation == generation
 }
 
 /// Whether the peer's owner threw the burst out: that is final for this offer.
 pub fn evicted(refusal: &BurstRefusal) -> bool {
     refusal.reason == RejectionReason::EvictedByProvider.as_str()
-}
-
-/// Digest of what is on offer. Where the lead is, how it is reached, when and how long the burst may run, whether images
-/// are pulled ahead, and who threw it out before is no part of it: that a pod moved is no reason to ask again.
-pub fn fingerprint(burst: &Burst) -> String {
-    let (budget, evictions) = (BurstBudget::default(), Vec::new());
-    let spec =
-        BurstSpec { lead: None, tunnel: false, arch: None, budget, on_demand: None, warm: false, ..burst.spec.clone() };
-    let spec = BurstSpec { evictions, ..spec };
-    let retry = burst.metadata.annotations.as_ref().and_then(|annotations| annotations.get(labels::RETRY));
-    let text = serde_json::to_vec(&(&spec, retry)).expect("a spec is plain data with text keys");
-    let digest = Sha256::digest(&text);
-    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// UID of a Burst; empty for one that was never stored.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::offer;
-use crate::api::burst::{Burst, BurstSpec, OnDemandSpec};
+use crate::api::burst::{Burst, BurstRefusal, BurstSpec, OnDemandSpec};
 use crate::api::hosted_burst::BurstPhase;
 use crate::api::labels::{self, condition};
 use crate::api::minicluster::{BurstCluster, BurstNetworkType, MiniCluster, MiniClusterSpec, MiniClusterStatus, Phase};
@@ -85,7 +85,11 @@ pub fn plan(root: &MiniCluster, existing: &[&Burst], given: Given<'_>) -> Vec<Pl
         let spec = spec(root, instance, index, slot, cluster, before, given);
         // What did not change belongs to the change that made it so.
         let kept = before.filter(|before| before.spec == spec).and_then(traced::annotated);
-        changes.push(PlanChange::Apply(Box::new(burst(root, spec, kept.or(given.trace)))));
+        let mut planned = burst(root, spec, kept.or(given.trace));
+        if before.is_none_or(|before| before.spec.incarnation != instance.incarnation) {
+            planned.spec.evictions = inherited(root, &planned);
+        }
+        changes.push(PlanChange::Apply(Box::new(planned)));
     }
     for burst in existing.iter().filter(|burst| !slots.iter().any(|slot| slot.name == burst.spec.slot)) {
         changes.extend(unplanned(root, burst, instance.is_some(), given.trace));
@@ -178,6 +182,19 @@ fn spec(
     }
 }
 
+/// Who threw the FluxJob out that the root was made for, when that had another root: as if they had refused this offer.
+fn inherited(root: &MiniCluster, burst: &Burst) -> Vec<BurstRefusal> {
+    let text = root.metadata.annotations.as_ref().and_then(|all| all.get(labels::EVICTIONS));
+    // Whoever writes it by hand, and wrongly, has said nothing.
+    let known = text.and_then(|text| serde_json::from_str::<Vec<BurstRefusal>>(text).ok()).unwrap_or_default();
+    let wanted = BurstSpec { release: false, ..burst.spec.clone() };
+    let offer = Burst { spec: wanted, ..burst.clone() }.offered();
+    let by_peer: BTreeMap<String, BurstRefusal> = (known.into_iter().filter(offer::evicted))
+        .map(|one| (one.peer.clone(), BurstRefusal { offer: offer.clone(), ..one }))
+        .collect();
+    by_peer.into_values().collect()
+}
+
 /// Flux of the instance: as the user declares it, else as the tag of the image that brings it says.
 fn flux_version(spec: &MiniClusterSpec) -> Option<FluxVersion> {
     let declared = spec.flux.version.as_deref().and_then(|text| text.parse().ok());
@@ -253,6 +270,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::api::burst::BurstStatus;
     use crate::api::minicluster::BurstMode;
+    use crate::bursting::peers::PeerView;
     use crate::flux::Topology;
 
     const TIMES: Times =
@@ -358,6 +376,53 @@ spec:
     }
 
     #[test]
+    fn who_threw_a_flux_job_out_is_not_asked_by_its_next_root() {
+        let eviction = |peer: &str, reason: &str| {
+            serde_json::json!({"peer": peer, "reason": reason, "message": "no", "generation": 1, "offer": "of the FluxJob",
+                "peerGeneration": 4})
+        };
+        let written = |text: String| {
+            let mut root = root();
+            root.metadata.annotations = Some([(labels::EVICTIONS.to_owned(), text)].into());
+            root
+        };
+        let root = written(
+            serde_json::json!([
+                eviction("west", "EvictedByProvider"),
+                eviction("west", "EvictedByProvider"),
+                eviction("north", "TooManyBursts")
+            ])
+            .to_string(),
+        );
+        let made = applied(&plan(&root, &[], given(None)));
+        let peer = |generation| PeerView { generation: Some(generation), ..PeerView::default() };
+        let peers = |generation| -> BTreeMap<crate::contract::PeerName, PeerView> {
+            [("west".into(), peer(generation))].into()
+        };
+        let [known] = made[0].spec.evictions.as_slice() else { panic!("{:?}", made[0].spec.evictions) };
+        assert!(known.peer == "west" && offer::stands(known, &made[0], &peers(4)), "{known:?}");
+        assert!(!offer::stands(known, &made[0], &peers(5)), "its policy is another");
+        // While the instance runs it stays as it is, and so does what was offered.
+        let mut root = root;
+        root.spec.flux.bursting.clusters[0].size = Some(2);
+        let after = applied(&again(&root, &made));
+        assert_eq!(after[0].spec.evictions, made[0].spec.evictions);
+        assert!(!offer::stands(&after[0].spec.evictions[0], &after[0], &peers(4)), "another offer");
+        // Planned while its root is still on its way out, it is offered later.
+        let mut leaving = root.clone();
+        leaving.status.as_mut().unwrap().phase = Some(Phase::Restarting);
+        leaving.status.as_mut().unwrap().incarnation = Some("job-2".into());
+        let made = applied(&again(&leaving, &after));
+        leaving.status.as_mut().unwrap().phase = Some(Phase::Running);
+        let wanted = applied(&again(&leaving, &made));
+        assert!(made[0].spec.release && !wanted[0].spec.release);
+        assert!(offer::stands(&wanted[0].spec.evictions[0], &wanted[0], &peers(4)));
+        for text in ["", "[1]", "{}"] {
+            assert!(applied(&plan(&written(text.to_owned()), &[], given(None)))[0].spec.evictions.is_empty(), "{text}");
+        }
+    }
+
+    #[test]
     fn a_running_instance_keeps_the_lease_its_peers_were_told() {
         let before = applied(&plan(&root(), &[], given(None)));
         let shorter = Times { lease: Duration::from_secs(20), drain: Duration::from_secs(5), ..TIMES };
@@ -409,7 +474,7 @@ spec:
         root.spec.flux.bursting.clusters[0].warm = true;
         let after = applied(&again(&root, &before));
         assert!(after[0].spec.warm && offer::desired(&after[0]).warm && !offer::desired(&before[0]).warm);
-        assert_eq!(offer::fingerprint(&after[0]), offer::fingerprint(&before[0]), "that is no new offer");
+        assert_eq!(after[0].offered(), before[0].offered(), "that is no new offer");
     }
 
     #[test]

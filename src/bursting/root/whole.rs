@@ -7,7 +7,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::offer;
 use crate::api::burst::{Burst, BurstSpec};
 use crate::api::flux_job::FluxJob;
 use crate::api::flux_setup::Overflow;
@@ -75,7 +74,7 @@ pub fn burst(job: &FluxJob, wanted: &MiniCluster, overflow: &Overflow, times: &T
         ..ObjectMeta::default()
     };
     let mut burst = Burst { metadata, spec, status: None };
-    let offered = offer::fingerprint(&burst);
+    let offered = burst.offered();
     burst.spec.evictions = returned.evictions.into_iter().filter(|eviction| eviction.offer == offered).collect();
     Ok(burst)
 }
@@ -161,14 +160,14 @@ mod tests {
             reason: "EvictedByProvider".into(),
             message: "its HostedBurst was deleted".into(),
             generation: 1,
-            offer: offer::fingerprint(burst),
+            offer: burst.offered(),
             peer_generation: Some(4),
         };
         let returned = JobReturn { times: 1, evictions: vec![eviction(&first)], ..JobReturn::default() };
         job.status.get_or_insert_default().returned = Some(returned.clone());
         let again = sent(&job, same());
         assert_eq!(again.spec.evictions, [eviction(&first)]);
-        assert_eq!(offer::fingerprint(&again), offer::fingerprint(&first), "that it was thrown out is no other offer");
+        assert_eq!(again.offered(), first.offered(), "that it was thrown out is no other offer");
         assert!(sent(&job, json!({"deadlineSeconds": 60})).spec.evictions.is_empty(), "another job");
         job.metadata.annotations = Some([(labels::RETRY.to_owned(), "now".to_owned())].into());
         let retried = sent(&job, same());

@@ -12,6 +12,7 @@ use crate::bursting::provider::admission::Facts;
 use crate::bursting::provider::claims;
 use crate::bursting::provider::ledger::{Ledger, SlotKey};
 use crate::bursting::provider::memory::{Memory, SecretState};
+use crate::bursting::provider::rate::Rates;
 use crate::bursting::provider::slot::{self, Answered, Change, SlotView};
 use crate::bursting::root::answers::{self, BurstView};
 use crate::bursting::root::place::Claimed;
@@ -27,6 +28,7 @@ pub(super) struct Agent {
     provider_contacts: Contacts,
     pub(super) memories: BTreeMap<SlotKey, Memory>,
     ledger: Ledger,
+    rates: Rates,
     /// Certificates asked for: whom, what for.
     pub(super) requests: Vec<(PeerName, SlotKey, CredentialRequest)>,
     now: Mono,
@@ -42,6 +44,7 @@ impl Agent {
             provider_contacts: Contacts::begin(now),
             memories: BTreeMap::new(),
             ledger: Ledger::default(),
+            rates: Rates::default(),
             requests: Vec::new(),
             now,
             cold: false,
@@ -182,7 +185,9 @@ impl Agent {
                 inlet: &Err(String::new()),
                 surplus: false,
                 memory: &memory,
+                rates: &self.rates,
             });
+            self.rates = step.rates;
             let mut memory = step.memory;
             let mut changes = step.changes.into_iter();
             let mut failed = false;

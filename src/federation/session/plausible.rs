@@ -86,6 +86,7 @@ pub fn fit(said: ObservedBurst) -> ObservedBurst {
         run: said.run.map(|run| RunReport {
             namespace: name(run.namespace),
             mini_cluster: name(run.mini_cluster),
+            reason: if run.reason.is_empty() { run.reason } else { letters(&run.reason, "Unnamed") },
             message: limits::plain(&run.message, limits::MESSAGE),
             ..run
         }),
@@ -177,11 +178,12 @@ mod tests {
             let run = RunReport {
                 namespace: namespace.into(),
                 mini_cluster: mini_cluster.into(),
+                reason: "Command\u{1b}[2JFailed".into(),
                 message: "m".repeat(99_999),
                 ..RunReport::default()
             };
             let run = fit(ObservedBurst { run: Some(run), ..observed("a", 1) }).run.unwrap();
-            assert_eq!(run.message.len(), limits::MESSAGE);
+            assert_eq!((run.reason.as_str(), run.message.len()), ("Command2JFailed", limits::MESSAGE));
             (run.namespace, run.mini_cluster)
         };
         assert_eq!(names("hpc", "lammps-1f"), ("hpc".into(), "lammps-1f".into()));

@@ -623,7 +623,7 @@ fn what_runs_counts_as_it_was_started() {
     let mut world = World::default();
     world.setup("default", 0, json!({"quota": {"brokers": 8, "cpu": 64}}));
     world.held.insert("a-uid".into(), Room { mini_clusters: 1, brokers: 4, milli_cores: 16_000, ..Room::default() });
-    for (size, cores, brokers, cpu) in [(4, 4, 4, "16"), (64, 1, 4, "16"), (2, 9, 2, "8")] {
+    for (size, cores, brokers, cpu) in [(4, 4, 4, "16"), (64, 1, 4, "16"), (2, 9, 4, "16")] {
         world.mini_clusters = vec![object("MiniCluster", "a", 1, spec(size, cores))];
         world.round();
         assert_eq!(

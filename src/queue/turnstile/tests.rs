@@ -28,7 +28,10 @@ struct World {
     mini_clusters: BTreeMap<String, MiniCluster>,
     /// Brokers of Jobs that run.
     jobs: BTreeMap<String, i64>,
-    incarnations: usize,
+    /// UIDs of the Jobs that were made last.
+    uids: BTreeMap<String, String>,
+    /// Those that were told to wait, which their status does not say yet.
+    unsaid: BTreeSet<String>,
     second: i64,
 }
 
@@ -47,13 +50,14 @@ impl World {
                 "spec": {"quota": {"brokers": QUOTA}}}),
         );
         let (mini_clusters, jobs) = (BTreeMap::new(), BTreeMap::new());
-        Self { turnstile, setups, reconciler, mini_clusters, jobs, incarnations: 0, second: 0 }
+        let (uids, unsaid) = (BTreeMap::new(), BTreeSet::new());
+        Self { turnstile, setups, reconciler, mini_clusters, jobs, uids, unsaid, second: 0 }
     }
 
     fn cluster(&mut self, name: &str, size: i64) {
         self.second += 1;
         let object = json!({"apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster",
-            "metadata": {"name": name, "namespace": "hpc", "uid": name, "creationTimestamp": at(self.second).to_string()},
+            "metadata": {"name": name, "namespace": "hpc", "uid": name, "generation": 1, "creationTimestamp": at(self.second).to_string()},
             "spec": {"size": size, "containers": [{}]}});
         self.mini_clusters.insert(name.to_owned(), serde_json::from_value(object).unwrap());
     }
@@ -62,39 +66,71 @@ impl World {
     fn resize(&mut self, name: &str, size: i32) {
         let found = self.mini_clusters.get_mut(name).unwrap();
         found.spec.size = Some(size);
+        found.metadata.generation = found.metadata.generation.map(|generation| generation + 1);
         if let Some(brokers) = self.jobs.get_mut(name) {
             *brokers = (*brokers).min(size.into());
-            found.status.get_or_insert_default().size = (*brokers).try_into().unwrap();
         }
     }
 
+    /// Its status is written, and shown.
     fn says(&mut self, name: &str, phase: &str) {
+        let found = &self.mini_clusters[name];
+        let has = self.jobs.get(name).map(|brokers| i32::try_from(*brokers).unwrap());
+        let job = has.map(|has| (self.uids[name].as_str(), has));
+        let holds = self.turnstile.holds(found, job).filter(|_| phase != "Succeeded");
+        let condition = |type_: &str, status: &str, reason: &str| {
+            json!({"type": type_, "status": status, "reason": reason, "message": "",
+                "lastTransitionTime": at(0).to_string()})
+        };
+        let mut conditions = vec![condition("Valid", "True", "R"), condition("RestartRequired", "False", "R")];
+        if phase == "Pending" {
+            conditions.push(condition("Ready", "False", "Queued"));
+        }
+        let generation = found.metadata.generation;
         let status = self.mini_clusters.get_mut(name).unwrap().status.get_or_insert_default();
+        if let Some((uid, _)) = job {
+            status.incarnation = Some(uid.to_owned());
+        }
         status.phase = Some(serde_json::from_value(json!(phase)).unwrap());
-        status.size = self.jobs.get(name).copied().unwrap_or(0).try_into().unwrap();
+        status.conditions = serde_json::from_value(json!(conditions)).unwrap();
+        (status.size, status.holds, status.observed_generation) = (has.unwrap_or(0), holds, generation);
+        self.unsaid.remove(name);
+    }
+
+    /// As the reconciler does where there is no Job, but for its status.
+    fn asks(&mut self, name: &str) -> bool {
+        if self.unsaid.contains(name) {
+            self.says(name, "Pending");
+        }
+        let found = self.mini_clusters[name].clone();
+        let may = self.turnstile.ask(&found, at(self.second)).is_ok();
+        if may {
+            let uid = format!("job-{}-{}", name, self.second);
+            self.second += 1;
+            self.jobs.insert(name.to_owned(), found.spec.size().into());
+            self.uids.insert(name.to_owned(), uid);
+        } else {
+            self.unsaid.insert(name.to_owned());
+        }
+        may
     }
 
     /// As the reconciler does where there is no Job.
     fn starts(&mut self, name: &str) -> bool {
-        let found = self.mini_clusters[name].clone();
-        match self.turnstile.ask(&found, at(self.second)) {
-            Ok(()) => {
-                self.incarnations += 1;
-                self.jobs.insert(name.to_owned(), found.spec.size().into());
-                self.mini_clusters.get_mut(name).unwrap().status.get_or_insert_default().incarnation =
-                    Some(format!("job-{}", self.incarnations));
-                self.says(name, "Running");
-                true
-            }
-            Err(_) => {
-                self.says(name, "Pending");
-                false
-            }
-        }
+        let may = self.asks(name);
+        self.says(name, if may { "Running" } else { "Pending" });
+        may
+    }
+
+    /// Another agent takes the lead.
+    fn another_leads(&mut self) {
+        self.turnstile.begin();
+        self.unsaid.clear();
     }
 
     /// Its instance ends; its Job is cleared away.
     fn ends(&mut self, name: &str) {
+        self.says(name, "Succeeded");
         self.jobs.remove(name);
         self.says(name, "Succeeded");
     }
@@ -213,6 +249,73 @@ fn what_ended_is_run_once_more_when_there_is_room_and_is_told_what_it_waits_for(
     assert!(world.starts("old"), "what was granted is not taken back, though its status says that it ended");
 }
 
+#[test]
+fn who_is_started_anew_under_another_leader_keeps_its_room_and_no_more() {
+    // What happens to one while nobody leads, and whether it may start at once.
+    type While = fn(&mut World);
+    let table: [(&str, While, bool); 6] = [
+        ("nothing", |_| {}, true),
+        ("it shall be smaller", |world| world.resize("a", 3), true),
+        ("it is edited twice", |world| [9, 4].into_iter().for_each(|size| world.resize("a", size)), true),
+        ("it shall be larger", |world| world.resize("a", 5), false),
+        ("it has ended", |world| world.ends("a"), false),
+        (
+            "its status says nothing",
+            |world| world.mini_clusters.get_mut("a").unwrap().status.as_mut().unwrap().holds = None,
+            false,
+        ),
+    ];
+    for (case, happens, may) in table {
+        for looks in [false, true] {
+            let mut world = World::new();
+            for name in ["a", "b"] {
+                world.cluster(name, 4);
+                world.starts(name);
+                world.round();
+                assert!(world.starts(name));
+            }
+            world.says("a", "Restarting");
+            world.jobs.remove("a");
+            world.another_leads();
+            happens(&mut world);
+            if looks {
+                world.round();
+            }
+            assert_eq!(world.starts("a"), may, "{case}; a round was first: {looks}");
+            world.round();
+            let waits = world.turnstile.ask(&world.mini_clusters["a"], at(world.second)).is_err();
+            let fits = world.mini_clusters["a"].spec.size() <= 4;
+            assert_eq!(!waits, may || fits, "{case}: then it has its turn");
+        }
+    }
+}
+
+#[test]
+fn what_one_gives_up_is_nobodys_before_its_status_says_so() {
+    let mut world = World::new();
+    for name in ["a", "b"] {
+        world.cluster(name, 4);
+    }
+    world.starts("a");
+    world.round();
+    assert!(world.starts("a"));
+    world.cluster("c", 4);
+    for name in ["b", "c"] {
+        world.starts(name);
+    }
+    world.round();
+    assert!(world.starts("b") && !world.starts("c"));
+    // It wants more now, and its agent ends before it has said that it waits.
+    world.jobs.remove("a");
+    world.resize("a", 6);
+    assert!(!world.asks("a"));
+    world.round();
+    assert!(!world.asks("c"), "it is not given away");
+    world.another_leads();
+    world.resize("a", 4);
+    assert!(world.starts("a"));
+}
+
 #[derive(Clone, Debug)]
 enum Happens {
     Asks(usize),
@@ -222,10 +325,13 @@ enum Happens {
     Round,
     /// The Job is deleted by hand; the status is not written yet.
     JobGoes(usize),
+    /// The status of one that has a Job is written.
+    Writes(usize),
+    AnotherLeads,
 }
 
 proptest! {
-    /// Whatever users do to sizes, Jobs and annotations: what runs is never more than the quota.
+    /// Whatever users do to sizes, Jobs and annotations, and whoever leads: what runs is never more than the quota.
     #[test]
     fn jobs_never_have_more_brokers_than_the_quota(story in proptest::collection::vec(prop_oneof![
         (0_usize..3).prop_map(Happens::Asks),
@@ -233,15 +339,20 @@ proptest! {
         (0_usize..3).prop_map(Happens::Ends),
         (0_usize..3).prop_map(Happens::Restarts),
         (0_usize..3).prop_map(Happens::JobGoes),
+        (0_usize..3).prop_map(Happens::Writes),
         Just(Happens::Round),
-    ], 0..60)) {
+        Just(Happens::Round),
+        Just(Happens::AnotherLeads),
+    ], 0..80)) {
         let mut world = World::new();
         let names = ["a", "b", "c"];
         names.iter().for_each(|name| world.cluster(name, 4));
         let mut story = VecDeque::from(story);
         while let Some(what) = story.pop_front() {
             match what {
-                Happens::Asks(which) if !world.jobs.contains_key(names[which]) => drop(world.starts(names[which])),
+                Happens::Asks(which) if !world.jobs.contains_key(names[which]) => drop(world.asks(names[which])),
+                Happens::Writes(which) if world.jobs.contains_key(names[which]) => world.says(names[which], "Running"),
+                Happens::AnotherLeads => world.another_leads(),
                 Happens::Resizes(which, size) => world.resize(names[which], size),
                 Happens::Ends(which) if world.jobs.contains_key(names[which]) => world.ends(names[which]),
                 Happens::Restarts(which) if world.jobs.contains_key(names[which]) => drop(world.restarts(names[which])),

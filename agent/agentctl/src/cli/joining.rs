@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 use tributary::api::peer::{ImportPolicy, PodSecurityLevel};
+use tributary::render::quantity::milli;
 
 use super::Format;
 
@@ -32,6 +33,12 @@ pub struct ImportFlags {
     /// Most GPUs the peer may have here
     #[arg(long, value_name = "N", requires = "import", help_heading = "Import policy")]
     pub max_gpus: Option<i32>,
+    /// Most memory the peer's brokers may request here together, e.g. 512Gi
+    #[arg(long, value_name = "AMOUNT", value_parser = amount, requires = "import", help_heading = "Import policy")]
+    pub max_memory: Option<String>,
+    /// Most ephemeral storage the peer's brokers may request here together
+    #[arg(long, value_name = "AMOUNT", value_parser = amount, requires = "import", help_heading = "Import policy")]
+    pub max_ephemeral_storage: Option<String>,
     /// How long a burst may be here, e.g. 8h
     #[arg(long, value_name = "TIME", value_parser = time, requires = "import", help_heading = "Import policy")]
     pub max_duration: Option<Duration>,
@@ -73,6 +80,8 @@ impl ImportFlags {
             max_brokers,
             max_cores,
             max_gpus,
+            max_memory,
+            max_ephemeral_storage,
             max_duration,
             target_namespace,
             pod_security,
@@ -89,6 +98,8 @@ impl ImportFlags {
             "maxBrokers": max_brokers,
             "maxCores": max_cores,
             "maxGpus": max_gpus,
+            "maxMemory": max_memory,
+            "maxEphemeralStorage": max_ephemeral_storage,
             "maxDurationSeconds": max_duration.map(|time| time.as_secs()),
             "targetNamespace": target_namespace,
             "podSecurity": pod_security.map(|level| match level {
@@ -243,4 +254,10 @@ pub enum Identity {
 pub(super) fn time(text: &str) -> Result<Duration, String> {
     let span: jiff::SignedDuration = text.parse().map_err(|_| "write it like 30s, 15m or 2h".to_owned())?;
     Duration::try_from(span).map_err(|_| "it cannot be negative".to_owned())
+}
+
+/// `512Gi`, as Kubernetes writes amounts.
+fn amount(text: &str) -> Result<String, String> {
+    let known = milli(text).is_some_and(|amount| amount >= 0);
+    known.then(|| text.to_owned()).ok_or_else(|| "write it like 512Gi or 1Ti".to_owned())
 }

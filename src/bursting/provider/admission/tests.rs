@@ -283,6 +283,55 @@ fn quotas_count_what_pods_ask_for_where_the_slot_says_less() {
 }
 
 #[test]
+fn memory_and_ephemeral_storage_count_by_what_containers_request() {
+    let asking = |slot: &str, resource: &str, each: &str| {
+        let resources = json!({"requests": {resource: each}});
+        let containers = json!([{"image": "app", "resources": resources}, {"image": "beside", "resources": resources}]);
+        DesiredBurst { slot: slot.into(), template: json!({"containers": containers}), ..offer() }
+    };
+    type Write = fn(&mut ImportPolicy, &str);
+    let table: [(&str, &str, RejectionReason, Write); 2] = [
+        ("memory", "maxMemory", RejectionReason::TooMuchMemory, |import, limit| {
+            import.max_memory = Some(Amount::Text(limit.into()));
+        }),
+        ("ephemeral-storage", "maxEphemeralStorage", RejectionReason::TooMuchEphemeralStorage, |import, limit| {
+            import.max_ephemeral_storage = Some(Amount::Text(limit.into()))
+        }),
+    ];
+    for (resource, field, reason, write) in table {
+        let mut world = world();
+        let limited = |limit: &str, world: &mut World| write(world.import.as_mut().unwrap(), limit);
+        let burst = || asking("lake-burst-0", resource, "1Gi");
+        let refused = |world: &World, offer: &DesiredBurst| {
+            let rejection = world.admit(offer).unwrap_err();
+            assert_eq!(rejection.reason, reason);
+            rejection.message
+        };
+        // Three brokers of two containers.
+        limited("6Gi", &mut world);
+        assert!(world.admit(&burst()).is_ok());
+        limited("6143Mi", &mut world);
+        let told = format!("east has 0 of {resource} here and wants 6Gi more, but import.{field} is 6143Mi");
+        assert_eq!(refused(&world, &burst()), told);
+        // What is there counts, of this peer alone.
+        limited("9Gi", &mut world);
+        let other = ("flux".to_owned(), "other".to_owned());
+        world.ledger.reserve(&other, &"south".into(), &asking("other", resource, "1Gi"));
+        assert!(world.admit(&burst()).is_ok());
+        world.ledger.reserve(&other, &EAST.into(), &asking("other", resource, "1Gi"));
+        let told = format!("east has 6Gi of {resource} here and wants 6Gi more, but import.{field} is 9Gi");
+        assert_eq!(refused(&world, &burst()), told);
+        // Who says nothing might take anything.
+        limited("999Ti", &mut world);
+        assert!(refused(&world, &offer()).starts_with(&format!("a container of it requests no {resource}")));
+        // What is no amount allows nothing.
+        limited("much", &mut world);
+        refused(&world, &burst());
+    }
+    assert!(world().admit(&offer()).is_ok(), "nothing is limited that is not written");
+}
+
+#[test]
 fn what_the_policy_imposes_is_in_the_pods_and_decides_where_there_is_room() {
     let mut world = world();
     let reserved = Taint { key: "bursts".into(), value: "yes".into(), effect: "NoSchedule".into() };

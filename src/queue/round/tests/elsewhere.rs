@@ -303,6 +303,46 @@ fn a_split_job_whose_other_part_nobody_takes_comes_back_whole() {
     assert_eq!((world.of("wide").split, world.status().used.brokers), (None, 6), "all of it is here now");
 }
 
+#[test]
+fn a_split_job_whose_other_part_a_peer_threw_out_is_not_split_onto_it_again() {
+    let mut world = overflowing("Split", 4, 9);
+    world.job("wide", 1, json!({"size": 6, "allowBurst": true}));
+    assert_eq!(world.round(), ["wide-uid"]);
+    let spec = json!({"size": 4, "containers": [{}], "flux": {"bursting": {"clusters": [{"size": 2}]}}});
+    let burst = json!({"name": "wide-burst-0", "size": 2, "ready": 0, "phase": "Evicted"});
+    let made = json!({"spec": spec, "ownerReferences": owned_by("wide"),
+        "status": {"phase": "Starting", "incarnation": "j", "bursts": [burst]}});
+    world.cluster("wide", 2, made);
+    Arc::make_mut(&mut world.mini_clusters[0]).metadata.uid = Some("made-uid".into());
+    // Its owner threw it out while its brokers were on their way.
+    let owned = json!([{"apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster", "name": "wide",
+        "uid": "made-uid", "controller": true}]);
+    let mut part: Arc<Burst> =
+        object("Burst", "wide-burst-0", 3, json!({"spec": {"size": 2}, "ownerReferences": owned}));
+    let refusal = json!({"peer": "west", "reason": "EvictedByProvider", "message": "its HostedBurst was deleted",
+        "generation": 1, "offer": part.offered(), "peerGeneration": 4});
+    Arc::make_mut(&mut part).status = serde_json::from_value(json!({"refusals": [refusal]})).unwrap();
+    world.bursts.push(part);
+    world.round();
+    world.second += 61;
+    world.round();
+    assert_eq!(world.message("wide"), "it is taken back: no peer takes its other part");
+    world.bursts.clear();
+    (0..3).for_each(|_| drop(world.round()));
+    let returned = world.of("wide").returned.unwrap();
+    let evictions: Vec<_> = returned.evictions.iter().map(|one| (one.peer.as_str(), one.peer_generation)).collect();
+    assert_eq!((returned.times, evictions, world.mini_clusters.len()), (1, vec![("west", Some(4))], 0));
+    world.second += 7200;
+    assert_eq!(world.round(), [""; 0], "however long ago that was");
+    let told = "it is not sent to a peer: west threw it out: its HostedBurst was deleted";
+    assert!(world.message("wide").ends_with(told), "{}", world.message("wide"));
+    // Somebody asks for it again.
+    let retry = [(labels::RETRY.to_owned(), "now".to_owned())].into();
+    Arc::make_mut(&mut world.jobs[0]).metadata.annotations = Some(retry);
+    assert_eq!(world.round(), ["wide-uid"]);
+    assert_eq!(world.of("wide").split.unwrap().peer.as_deref(), Some("west"));
+}
+
 /// What may happen between two rounds.
 #[derive(Clone, Debug)]
 enum Happens {

@@ -382,7 +382,19 @@ fn import_charges(
             fits: needed <= left,
         })
     };
-    limits.into_iter().filter_map(row).collect()
+    let bytes = |quota: admission::Measured| {
+        let left = quota.limit?.saturating_sub(quota.held);
+        let needed = quota.each.requested.saturating_mul(desired.max_size.into());
+        Some(ChargeRow {
+            quota: "import policy".to_owned(),
+            resource: quota.field.to_owned(),
+            left: admission::amount(left),
+            needed: admission::amount(needed),
+            fits: needed <= left && !quota.each.open,
+        })
+    };
+    let measured = admission::measured(import, &held, &charge).into_iter().filter_map(bytes);
+    limits.into_iter().filter_map(row).chain(measured).collect()
 }
 
 /// Where a burst would go, and why there.

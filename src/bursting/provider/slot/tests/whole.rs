@@ -193,6 +193,7 @@ fn a_run_that_takes_longer_than_the_policy_allows_has_failed_and_is_not_evicted(
     let over = said(&step, &key);
     let run = over.run.unwrap();
     assert_eq!((over.phase, over.rejection, run.succeeded), (Phase::Finished, None, Some(false)));
+    assert_eq!(run.reason, "TimeLimit");
     assert_eq!(run.message, "it was here for as long as import.maxDurationSeconds allows");
     let stops = |step: &SlotStep| step.changes.contains(&Change::DeleteMiniCluster { uid: "made".into() });
     assert!(!stops(&step), "that it has ended is on record before anything of it goes");
@@ -205,6 +206,44 @@ fn a_run_that_takes_longer_than_the_policy_allows_has_failed_and_is_not_evicted(
     world.hosted.as_mut().unwrap().status = None;
     let step = world.step();
     assert_eq!(stored(&step).draining_reason.as_deref(), Some("TimeLimit"));
+}
+
+#[test]
+fn a_run_whose_time_was_up_is_told_by_its_reason_or_by_the_words_of_an_agent_that_gave_none() {
+    let (mut world, _) = started();
+    let old_words = "it was here for as long as import.maxDurationSeconds allows";
+    let mut stops = |reason: &str, message: &str, phase: Life| {
+        let (reason, message) = (reason.to_owned(), message.to_owned());
+        let run = BurstRun { started: true, succeeded: Some(false), reason, message, ..BurstRun::default() };
+        let status = HostedBurstStatus { run: Some(run), ..HostedBurstStatus::default() };
+        world.hosted.as_mut().unwrap().status = Some(status);
+        world.mini_cluster = Some(made(phase, None));
+        world.step().changes.contains(&Change::DeleteMiniCluster { uid: "made".into() })
+    };
+    assert!(stops("TimeLimit", "whatever is said of it", Life::Running));
+    assert!(stops("", old_words, Life::Running), "it was written by an older agent");
+    assert!(!stops("CommandFailed", old_words, Life::Running), "the words are the command's own");
+    assert!(!stops("", "it failed", Life::Running));
+    assert!(!stops("TimeLimit", old_words, Life::Failed), "its logs stay");
+}
+
+#[test]
+fn how_a_run_ended_is_told_in_the_word_of_its_mini_cluster() {
+    let (mut world, key) = started();
+    let mut reason = |phase: Life, finished: Option<&str>| {
+        let mut over = made(phase, None);
+        if let Some(reason) = finished {
+            let finished = json!([{"type": "Finished", "status": "True", "reason": reason, "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+            over.status.as_mut().unwrap().conditions = serde_json::from_value(finished).unwrap();
+        }
+        world.mini_cluster = Some(over);
+        said(&world.step(), &key).run.unwrap().reason
+    };
+    assert_eq!(reason(Life::Running, None), "");
+    assert_eq!(reason(Life::Failed, Some("DeadlineExceeded")), "DeadlineExceeded");
+    assert_eq!(reason(Life::Failed, None), "Failed", "nobody takes it for one of an older agent");
+    assert_eq!(reason(Life::Succeeded, Some("Succeeded")), "Succeeded");
 }
 
 #[test]

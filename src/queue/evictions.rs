@@ -1,0 +1,114 @@
+//! Who threw out the part of a split FluxJob that was elsewhere: remembered while it stands in line, and written on the next
+//! MiniCluster that is made of it. Pure.
+//!
+//! Its Bursts are another MiniCluster's each time, with another rank map and another certificate. So what was thrown out is
+//! told by what the FluxJob asks for, and not, as with one that is sent as a whole, by what its Burst offered.
+
+use kube::ResourceExt;
+use sha2::{Digest, Sha256};
+
+use super::job;
+use crate::api::burst::{Burst, BurstRefusal};
+use crate::api::flux_job::{FluxJob, JobReturn};
+use crate::api::labels;
+use crate::api::minicluster::MiniCluster;
+use crate::contract::RejectionReason;
+
+/// What is to be remembered of a split FluxJob that is taken back, besides what is known of earlier times: who threw out what
+/// its Burst offers. Nothing, if nobody did.
+pub(super) fn of_split(job: &FluxJob, before: Option<&JobReturn>, burst: &Burst) -> Option<JobReturn> {
+    let (asks, offered) = (asks(job)?, burst.offered());
+    let refusals = burst.status.iter().flat_map(|status| &status.refusals);
+    // What was offered before somebody asked to offer it again was heard.
+    let stand =
+        refusals.filter(|one| one.reason == RejectionReason::EvictedByProvider.as_str() && one.offer == offered);
+    let evictions = stand.map(|one| BurstRefusal { offer: asks.clone(), ..one.clone() }).collect();
+    let known = JobReturn { evictions, ..before.cloned().unwrap_or_default() };
+    Some(known).filter(|known| *known != JobReturn::default())
+}
+
+/// Who threw a part of it out, as long as it asks for the same.
+pub(super) fn standing(job: &FluxJob) -> Vec<BurstRefusal> {
+    let known =
+        job.status.iter().filter_map(|status| status.returned.as_ref()).flat_map(|returned| &returned.evictions);
+    let mut known = known.peekable();
+    if known.peek().is_none() {
+        return Vec::new();
+    }
+    let asks = asks(job);
+    known.filter(|one| Some(&one.offer) == asks.as_ref()).cloned().collect()
+}
+
+/// Writes them on the MiniCluster that is made of it: those who make its Bursts read it there.
+pub(super) fn write(on: &mut MiniCluster, evictions: &[BurstRefusal]) {
+    if !evictions.is_empty() {
+        let text = serde_json::to_string(evictions).expect("refusals are plain data with text keys");
+        on.annotations_mut().insert(labels::EVICTIONS.to_owned(), text);
+    }
+}
+
+/// Digest of what a FluxJob asks for, and of the last time that somebody asked to offer it again.
+fn asks(job: &FluxJob) -> Option<String> {
+    let made = job::mini_cluster(job, None).ok()?;
+    let text = serde_json::to_vec(&(&made.spec, job.annotations().get(labels::RETRY)));
+    let digest = Sha256::digest(text.expect("a spec is plain data with text keys"));
+    Some(digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn job(returned: Option<JobReturn>) -> FluxJob {
+        let mut job: FluxJob = serde_json::from_value(json!({
+            "apiVersion": "tributary.dev/v1alpha1", "kind": "FluxJob", "metadata": {"name": "wide", "namespace": "hpc"},
+            "spec": {"image": "a", "command": "true", "size": 6},
+        }))
+        .unwrap();
+        job.status.get_or_insert_default().returned = returned;
+        job
+    }
+
+    /// A Burst with these refusals of what it offers, or of what it offered before.
+    fn burst(refusals: &[(&str, &str, bool)]) -> Burst {
+        let mut burst = Burst::new("wide-burst-0", crate::api::burst::BurstSpec { size: 2, ..Default::default() });
+        let offered = burst.offered();
+        let refusal = |(peer, reason, now): &(&str, &str, bool)| {
+            json!({"peer": peer, "reason": reason, "message": "no", "generation": 1, "peerGeneration": 4,
+                "offer": if *now { offered.as_str() } else { "before" }})
+        };
+        let refusals: Vec<Value> = refusals.iter().map(refusal).collect();
+        burst.status = serde_json::from_value(json!({"refusals": refusals})).unwrap();
+        burst
+    }
+
+    #[test]
+    fn who_threw_a_part_out_is_remembered_as_long_as_the_job_asks_for_the_same() {
+        let refused = [("east", "EvictedByProvider", false), ("north", "TooManyBursts", true)];
+        assert_eq!(of_split(&job(None), None, &burst(&refused)), None, "nobody threw out what it offers now");
+        let refused = [refused[0], refused[1], ("west", "EvictedByProvider", true)];
+        let before = JobReturn { times: 2, ..JobReturn::default() };
+        let returned = of_split(&job(None), Some(&before), &burst(&refused)).unwrap();
+        let told = |evictions: &[BurstRefusal]| -> Vec<_> {
+            evictions.iter().map(|one| (one.peer.clone(), one.peer_generation)).collect()
+        };
+        assert_eq!((returned.times, told(&returned.evictions)), (2, vec![("west".to_owned(), Some(4))]));
+
+        let known = || job(Some(returned.clone()));
+        assert_eq!(told(&standing(&known())), [("west".to_owned(), Some(4))]);
+        let mut another = known();
+        another.spec.priority = 7;
+        another.spec.ttl_seconds_after_finished = Some(60);
+        assert_eq!(standing(&another).len(), 1, "what is sent is the same");
+        another.spec.size = 7;
+        assert_eq!(standing(&another), []);
+        let mut retried = known();
+        retried.annotations_mut().insert(labels::RETRY.to_owned(), "now".to_owned());
+        assert_eq!(standing(&retried), []);
+        let again = of_split(&retried, retried.status.as_ref().unwrap().returned.as_ref(), &burst(&refused));
+        retried.status.get_or_insert_default().returned = again;
+        assert_eq!(standing(&retried).len(), 1, "that was heard");
+    }
+}
