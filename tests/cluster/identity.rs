@@ -14,7 +14,7 @@ use tributary_tests::agent::{AGENT_USER, Agent, Setup};
 use tributary_tests::eventually::eventually;
 use tributary_tests::federation::{Federation, SYSTEM, cluster_peer, tail};
 
-use crate::shared::alone;
+use crate::shared::quiet;
 
 const A_DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -61,7 +61,7 @@ async fn refusal(federation: &Federation, expected: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn foreign_expired_and_misnamed_certificates_are_refused_with_a_condition_and_a_log_line() {
-    let federation = alone().await;
+    let federation = quiet().await;
     #[allow(clippy::disallowed_methods, reason = "certificates of a real run are valid now")]
     let now = Timestamp::now();
     let foreign = Authority::create("tests.example", now).unwrap();
@@ -95,7 +95,7 @@ fn saved(federation: &Federation) -> std::path::PathBuf {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_with_another_uid_is_refused() {
-    let federation = alone().await;
+    let federation = quiet().await;
     let peers: Api<ClusterPeer> = Api::namespaced(federation.client(0).await, SYSTEM);
     let pin = async |uid: serde_json::Value| {
         let patch = Patch::Merge(json!({"spec": {"clusterUID": uid}}));
@@ -118,7 +118,7 @@ async fn a_cluster_with_another_uid_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unknown_cluster_is_refused_and_told_so() {
-    let federation = alone().await;
+    let federation = quiet().await;
     #[allow(clippy::disallowed_methods, reason = "certificates of a real run are valid now")]
     let now = Timestamp::now();
     // A fourth agent, of a cluster nobody holds a ClusterPeer for; it runs on north's API server in another namespace.

@@ -15,7 +15,7 @@ use tributary_tests::eventually::eventually;
 use tributary_tests::federation::SYSTEM;
 use tributary_tests::scenario::{Place, bursting};
 
-use crate::shared::{alone, places, together};
+use crate::shared::{places, quiet, together};
 
 /// The reason of a refusal, and that the root is unaffected.
 async fn refused(root: &Place, provider: &Place, name: &str) -> (String, String) {
@@ -64,7 +64,7 @@ async fn references_to_objects_of_the_provider_are_refused_unless_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_policy_that_forbids_is_a_reason_and_a_changed_policy_is_another_chance() {
-    let federation = alone().await;
+    let federation = quiet().await;
     let [east, west, _] = places(&federation, "limits").await;
     let peers: Api<ClusterPeer> = Api::namespaced(federation.client(1).await, SYSTEM);
     let import = async |import: Value| {
@@ -91,7 +91,7 @@ async fn a_policy_that_forbids_is_a_reason_and_a_changed_policy_is_another_chanc
 /// again.
 #[tokio::test(flavor = "multi_thread")]
 async fn hosted_pods_are_what_the_policy_makes_of_them() {
-    let federation = alone().await;
+    let federation = quiet().await;
     let [east, west, _] = places(&federation, "imposed").await;
     let peers: Api<ClusterPeer> = Api::namespaced(federation.client(1).await, SYSTEM);
     let import = async |import: Value| {

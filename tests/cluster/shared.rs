@@ -15,7 +15,8 @@ pub(crate) const CLUSTERS: [&str; 3] = ["east", "west", "north"];
 /// Most tests.
 static BUSY: OnceLock<RwLock<Federation>> = OnceLock::new();
 /// Tests that wait for something not to happen: they take a minute each whatever the machine does, so they have clusters
-/// of their own beside the others, and short leases.
+/// of their own beside the others, and short leases. And some that disturb agents, so that not all of those wait for each
+/// other.
 static QUIET: OnceLock<Mutex<Federation>> = OnceLock::new();
 
 /// Times of bursts in the quiet world, in seconds.
@@ -52,7 +53,9 @@ pub(crate) async fn quiet() -> MutexGuard<'static, Federation> {
         QUIET.get_or_init(|| Mutex::new(start(SHORT)));
     })
     .await;
-    QUIET.get().expect("it was begun").lock().await
+    let federation = QUIET.get().expect("it was begun").lock().await;
+    federation.forget_losses().await;
+    federation
 }
 
 /// This test's namespace, on each cluster.
