@@ -300,6 +300,9 @@ fn memory_and_ephemeral_storage_count_by_what_containers_request() {
     ];
     for (resource, field, reason, write) in table {
         let mut world = world();
+        for node in world.nodes.values_mut() {
+            node.allocatable.milli_cores = 64_000;
+        }
         let limited = |limit: &str, world: &mut World| write(world.import.as_mut().unwrap(), limit);
         let burst = || asking("lake-burst-0", resource, "1Gi");
         let refused = |world: &World, offer: &DesiredBurst| {
