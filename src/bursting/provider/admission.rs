@@ -237,7 +237,7 @@ pub fn measured(policy: &ImportPolicy, held: &Held, charge: &Charge) -> [Measure
 /// Bytes, as users write them.
 pub fn amount(bytes: u64) -> String {
     let units = [(1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")];
-    let unit = units.into_iter().find(|(unit, _)| bytes > 0 && bytes % unit == 0);
+    let unit = units.into_iter().find(|(unit, _)| bytes > 0 && bytes.is_multiple_of(*unit));
     unit.map_or_else(|| bytes.to_string(), |(unit, word)| format!("{}{word}", bytes / unit))
 }
 
