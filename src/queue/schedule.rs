@@ -3,9 +3,9 @@
 //! Whole MiniClusters start or wait: half an instance computes nothing. The first in line that could ever run is the
 //! **head**; nothing that starts past it may delay it (EASY backfilling: Lifka, "The ANL/IBM SP Scheduling System", 1995).
 //! That is judged by the time limits of what runs: the head's start is when enough of them are over. What has no limit
-//! ends at some time nobody knows; of that, only what was there before the head is counted on to end. Where the head waits for
-//! such an end, it may come at any moment: then only that passes which is over when the limits are that the head has to wait
-//! for besides, or fits beside it even then. So no stream of small runs, with limits or without, can starve a large one.
+//! ends at some time nobody knows, which may be now, or after all limits; of that, only what was there before the head is
+//! counted on to end. What passes the head delays it in neither case. So it starts at the latest when all is over that ran
+//! before it came, and no stream of small runs, with limits or without, can starve a large one.
 //!
 //! Who could not run whatever else ends, since it is larger than the quota or than all nodes, is never the head: it would hold
 //! up everybody for ever. It keeps its place in line, and is looked at again in each round.
@@ -223,7 +223,7 @@ pub fn schedule<K: Ord + Clone>(
     }
     schedule.open = match behind {
         _ if !surveyed => Room::default(),
-        Some(gap) => gap.spare.least(&free),
+        Some(gap) => gap.spare(free),
         None => free.least(&free),
     };
     schedule
@@ -275,10 +275,13 @@ fn later(now: Timestamp, seconds: i64) -> Timestamp {
     now.checked_add(jiff::SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX)
 }
 
-/// Where others may pass the head.
-struct Gap {
-    /// Before this moment the head does not start, as far as limits say; `None`: nobody knows of any.
-    shadow: Option<Timestamp>,
+/// Where others may pass the head: where none of its starts is delayed.
+struct Gap(Vec<Start>);
+
+/// When the head may start.
+struct Start {
+    /// Not before this moment; `None`: any moment.
+    at: Option<Timestamp>,
     /// What the head leaves over then, whatever runs longer.
     spare: Room,
 }
@@ -287,56 +290,65 @@ impl Gap {
     fn before<'a, K>(head: &Waiting<K>, rules: &Rules, running: impl Iterator<Item = &'a Running>) -> Self {
         let mut free = rules.quota;
         let mut ends: Vec<(Timestamp, Room)> = Vec::new();
-        let mut unknown: Vec<&Running> = Vec::new();
+        let mut unknown = Room::default();
         for (index, one) in running.enumerate() {
             free -= one.room;
             match one.until {
                 // What it has itself does not make room for what it wants besides.
                 _ if head.grows == Some(index) => {}
                 Some(until) => ends.push((until, one.room)),
-                None => unknown.push(one),
+                // Whatever started past this head is not counted on to end.
+                None if one.since <= head.since => unknown += one.room,
+                None => {}
             }
         }
         ends.sort_by_key(|(until, _)| *until);
-        Self::at_an_end(free, &ends, head.room).unwrap_or_else(|| {
-            // All that ran before the head came may end at any moment; whatever started past it is not counted on to end.
-            for one in unknown.into_iter().filter(|one| one.since <= head.since) {
-                free += one.room;
-            }
-            let mut spare = free;
-            spare -= head.room;
-            let at_once = Self { shadow: None, spare };
-            if free.holds(&head.room) { at_once } else { Self::at_an_end(free, &ends, head.room).unwrap_or(at_once) }
-        })
-    }
-
-    /// At the first of these ends by which there is room for the head, beside what is `free` without any.
-    fn at_an_end(mut free: Room, ends: &[(Timestamp, Room)], head: Room) -> Option<Self> {
-        for (until, room) in ends {
-            free += *room;
-            if free.holds(&head) {
-                free -= head;
-                return Some(Self { shadow: Some(*until), spare: free });
-            }
-        }
-        None
+        // At the latest, if limits alone make room for it; and at the earliest, if all that has none ends at once.
+        let latest = Start::of(free, &ends, head.room);
+        free += unknown;
+        let earliest = Start::of(free, &ends, head.room).unwrap_or_else(|| {
+            free -= head.room;
+            Start { at: None, spare: free }
+        });
+        Self(latest.into_iter().chain([earliest]).collect())
     }
 
     /// Whether `one` may pass.
     fn admits<K>(&self, one: &Waiting<K>, now: Timestamp) -> bool {
-        self.is_over_by_then(one, now) || self.spare.holds(&one.room)
+        self.0.iter().all(|start| start.comes_after(one, now) || start.spare.holds(&one.room))
     }
 
     /// `one` starts here, past the head: what it still takes when that starts is no more to spare.
     fn passed<K>(&mut self, one: &Waiting<K>, now: Timestamp) {
-        if !self.is_over_by_then(one, now) {
-            self.spare -= one.room;
+        for start in self.0.iter_mut().filter(|start| !start.comes_after(one, now)) {
+            start.spare -= one.room;
         }
     }
 
-    fn is_over_by_then<K>(&self, one: &Waiting<K>, now: Timestamp) -> bool {
+    /// What anybody may take, for however long.
+    fn spare(&self, free: Room) -> Room {
+        self.0.iter().fold(free, |least, start| least.least(&start.spare))
+    }
+}
+
+impl Start {
+    /// When there is room for the head, beside what is `free` and comes free at these ends; `None`: never.
+    fn of(mut free: Room, ends: &[(Timestamp, Room)], head: Room) -> Option<Self> {
+        let mut at = None;
+        let mut ends = ends.iter();
+        while !free.holds(&head) {
+            let (end, room) = ends.next()?;
+            at = Some(*end);
+            free += *room;
+        }
+        free -= head;
+        Some(Self { at, spare: free })
+    }
+
+    /// `one` is over by then.
+    fn comes_after<K>(&self, one: &Waiting<K>, now: Timestamp) -> bool {
         let ends = foreseen(one.limit).map(|limit| later(now, limit));
-        ends.zip(self.shadow).is_some_and(|(ends, shadow)| ends <= shadow)
+        ends.zip(self.at).is_some_and(|(ends, at)| ends <= at)
     }
 }
 

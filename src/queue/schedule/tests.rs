@@ -121,6 +121,10 @@ fn what_ends_some_day_does_not_pass_a_head_that_may_start_sooner() {
     let passes =
         |limit: i64| schedule(&rules(8), &running, &[waits(1, 8, 1, None), waits(2, 2, 2, Some(limit))], at(10));
     assert_eq!((passes(90).start, passes(91).start), (vec![2], vec![]));
+    // It need not wait for the one with a limit, if one of those without ends before.
+    let running = [runs(1, 0, None), runs(1, 0, Some(100))];
+    let line = [waits(1, 7, 1, None), waits(2, 1, 2, Some(9))];
+    assert_eq!(schedule(&rules(8), &running, &line, at(10)).start, [0; 0]);
     // Whoever fits beside the head only once that one has ended as well does not pass: the other may end before.
     let line = [waits(1, 6, 1, None), waits(2, 2, 2, None)];
     assert_eq!(schedule(&rules(8), &[runs(4, 0, None), runs(2, 0, Some(100))], &line, at(10)).start, [0; 0]);
