@@ -389,14 +389,16 @@ fn an_endless_stream_of_small_ones_does_not_starve_a_large_one() {
     }
 }
 
-/// When the head of `size` starts, which came when `running` ran already: size, seconds, limit. Behind it others come: size,
-/// when, seconds, limit.
-fn head_among(running: &[(i64, i64, Option<i64>)], size: i64, others: &[(i64, i64, i64, Option<i64>)]) -> i64 {
+/// Who comes behind a head: size, when, seconds, limit.
+type Comer = (i64, i64, i64, Option<i64>);
+
+/// When the head of `size` starts, which came when `running` ran already: size, seconds, limit. Behind it others come.
+fn head_among(running: &[(i64, i64, Option<i64>)], size: i64, others: &[Comer]) -> i64 {
     const HEAD: u32 = 0;
     let until = |since: i64, limit| foreseen(limit).map(|limit| since + limit);
     let mut all: Vec<(i64, Running)> =
         running.iter().map(|(size, lasts, limit)| (*lasts, runs(*size, 0, until(0, *limit)))).collect();
-    let mut waiting: Vec<(u32, &(i64, i64, i64, Option<i64>))> = (1..).zip(others).collect();
+    let mut waiting: Vec<(u32, &Comer)> = (1..).zip(others).collect();
     for now in 1.. {
         all.retain(|(end, _)| *end > now);
         let mut line = vec![waits(HEAD, size, 1, None)];
