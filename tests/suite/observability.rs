@@ -29,7 +29,7 @@ fn the_reference_of_metrics_is_current() {
          The ServiceMonitor of the chart gives it to all that it scrapes, with the value of `cluster.name` (`metrics.serviceMonitor.clusterLabel`).\n\
          Without the Prometheus operator, say the same in the scrape configuration: `relabel_configs: [{target_label: cluster, replacement: NAME}]`.\n\n\
          An external label `cluster` of the Prometheus in each cluster is something else. Prometheus adds it to what it sends away, to the Alertmanager\n\
-         and to a place where the series of many clusters come together (remote write, federation, Thanos); a series that has such a label keeps its own.\n\
+         and to a place where the series of many clusters come together (remote write, federation); a series that has such a label keeps its own.\n\
          Its own queries and rules do not see it:\n\n\
          - Where dashboard and rules are evaluated in such a place, either way will do, and `clusterLabel=false` leaves it to the external label.\n\
          - Where each Prometheus evaluates them itself, an external label alone leaves `cluster` empty in them. Alerts fire all the same and have the\n  \
