@@ -18,6 +18,7 @@ use super::provider::grants::Grants;
 use super::root::controller::Root;
 use super::root::place::{self, Wish};
 use super::shared::{Shared, no_contacts};
+use super::steps::StepTimes;
 use super::timing::Times;
 use super::tunnels::Tunnels;
 use super::watch::{Caches, WatchedNode};
@@ -66,6 +67,8 @@ pub struct BurstingConfig {
     pub clock: SharedClock,
     /// Where spans go.
     pub traces: Traces,
+    /// How long steps take.
+    pub steps: StepTimes,
     /// How long bursts outlive the contact between root and provider.
     pub times: Times,
     /// Address of this agent in its cluster's network; without it nothing is carried for bursts of peers.
@@ -100,6 +103,7 @@ impl Bursting {
             settings,
             clock,
             traces,
+            steps,
             times,
             address,
             grants,
@@ -115,6 +119,7 @@ impl Bursting {
             exchange: Exchange::default(),
             clock,
             traces,
+            steps,
             times,
             own: cluster,
             settings,

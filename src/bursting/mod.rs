@@ -28,6 +28,7 @@ mod shared;
 mod simulation;
 mod spans;
 mod statements;
+pub mod steps;
 pub mod template;
 pub mod timing;
 pub mod tunnels;

@@ -8,6 +8,7 @@ use super::exchange::Exchange;
 use super::note::Note;
 use super::peers::{self, PeerView};
 use super::provider::grants::Grants;
+use super::steps::StepTimes;
 use super::timing::{Now, Times};
 use super::tunnels::Tunnels;
 use super::watch::Caches;
@@ -27,6 +28,7 @@ pub(super) struct Shared {
     pub(super) exchange: Exchange,
     pub(super) clock: SharedClock,
     pub(super) traces: Traces,
+    pub(super) steps: StepTimes,
     pub(super) times: Times,
     /// Name of this cluster.
     pub(super) own: PeerName,

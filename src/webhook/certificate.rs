@@ -177,6 +177,11 @@ fn after(now: Timestamp, time: Duration) -> Timestamp {
     now.saturating_add(time).unwrap_or(Timestamp::MAX)
 }
 
+/// When the first certificate of a PEM text ends; `None`: that cannot be read.
+pub fn ends(pem: &str) -> Option<Timestamp> {
+    facts(pem).map(|facts| facts.not_after)
+}
+
 /// What matters of a certificate.
 struct Facts {
     not_after: Timestamp,

@@ -11,6 +11,7 @@ use tributary::api::v1alpha1;
 use tributary_tests::corpus::older_documents;
 use tributary_tests::eventually::eventually;
 use tributary_tests::federation::{SYSTEM, apply_crds};
+use tributary_tests::metrics::shown;
 use tributary_tests::scenario::{Place, interactive};
 
 use crate::shared::{alone, places};
@@ -66,6 +67,10 @@ async fn v1alpha1_is_served_by_the_agents() {
     upstreams_examples_are_stored_and_run(&east).await;
     edits_of_one_version_are_seen_in_the_other(&east).await;
     who_writes_no_command_gets_the_restful_server(&east).await;
+
+    let shown = shown(federation.agent(0).health).await.unwrap();
+    assert!(shown["tributary_webhook_requests_total{outcome=\"converted\"}"] >= EXAMPLES.len() as f64, "{shown:#?}");
+    assert!(shown["tributary_webhook_certificate_expires_seconds"] > shown["tributary_identity_expires_seconds"]);
 
     // A chart that is upgraded says nothing of conversion, and takes nothing of it away.
     apply_crds(&east.client).await.unwrap();

@@ -5,7 +5,7 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `TRIBUTARY_E2E` | `kind`: two clusters are made by kind with Docker or podman, the agent's image is built and loaded, and all of it goes at the end; `auto`: the same, or `sandbox` where that does not work; `sandbox`: control planes with simulated nodes, as without any of this; `off`: nothing |
+//! | `TRIBUTARY_E2E` | `kind`: two clusters are made by kind with Docker or podman, the agent's image is built and loaded, and all of it goes at the end; `auto`: the same, or `sandbox` where kind or an engine is missing: what fails otherwise, fails; `sandbox`: control planes with simulated nodes, as without any of this; `off`: nothing |
 //! | `TRIBUTARY_E2E_CONTEXTS` | instead of that, two contexts of `$KUBECONFIG`, the root's first |
 //! | `TRIBUTARY_E2E_IMAGE` | image of the brokers (default `ubuntu:24.04`) |
 //! | `TRIBUTARY_E2E_VIEW_IMAGE` | image that brings Flux (default: MiniCluster's own) |

@@ -26,8 +26,8 @@ pub fn charts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts")
 }
 
-/// Runs helm in `directory`; it is built into the cache when it is first asked for.
-pub fn helm(directory: &Path, kubeconfig: Option<&Path>, arguments: &[&str]) -> anyhow::Result<Output> {
+/// helm; it is built into the cache when it is first asked for.
+pub fn helm_program() -> &'static Path {
     static HELM: OnceLock<PathBuf> = OnceLock::new();
     let find = || {
         let find = || {
@@ -37,7 +37,12 @@ pub fn helm(directory: &Path, kubeconfig: Option<&Path>, arguments: &[&str]) -> 
         // Whoever calls may be in a runtime, which cannot hold another one.
         std::thread::spawn(find).join().expect("helm is there, or says why not")
     };
-    let mut command = Command::new(HELM.get_or_init(find));
+    HELM.get_or_init(find)
+}
+
+/// Runs helm in `directory`.
+pub fn helm(directory: &Path, kubeconfig: Option<&Path>, arguments: &[&str]) -> anyhow::Result<Output> {
+    let mut command = Command::new(helm_program());
     if let Some(kubeconfig) = kubeconfig {
         command.env("KUBECONFIG", kubeconfig);
     }

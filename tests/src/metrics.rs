@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tributary::bursting::steps::StepTimes;
 use tributary::cluster::requests::RequestMetrics;
 use tributary::cluster::work::Workload;
 use tributary::federation::mesh::MeshMetrics;
@@ -12,14 +13,17 @@ use tributary::metrics::Described;
 use tributary::queue::figures::QueueFigures;
 use tributary_agent::figures::Figures;
 use tributary_agent::traces::TraceMetrics;
+use tributary_agent::webhook::WebhookMetrics;
 
 /// Every metric, under the heading of the reference.
-pub fn described() -> [(&'static str, Vec<Described>); 6] {
+pub fn described() -> [(&'static str, Vec<Described>); 8] {
     [
         ("Objects and leadership", Figures::DESCRIBED.to_vec()),
+        ("Times of bursts", StepTimes::DESCRIBED.to_vec()),
         ("Queues", QueueFigures::DESCRIBED.to_vec()),
         ("Federation", MeshMetrics::DESCRIBED.to_vec()),
         ("Tunnel", TunnelMetrics::DESCRIBED.to_vec()),
+        ("Webhook", WebhookMetrics::DESCRIBED.to_vec()),
         ("Controllers and the API server", [&Workload::DESCRIBED[..], &RequestMetrics::DESCRIBED[..]].concat()),
         ("Traces", TraceMetrics::DESCRIBED.to_vec()),
     ]

@@ -10,7 +10,7 @@ use tributary::config::Config;
 use crate::charts::{objects, template};
 
 /// Values, besides the cluster's name. Kinds are a chart of their own.
-const MATRIX: [&str; 37] = [
+const MATRIX: [&str; 41] = [
     "replicas: 1",
     "replicas: 3",
     "watchNamespaces: [research]",
@@ -29,6 +29,7 @@ const MATRIX: [&str; 37] = [
     "volumes: {classes: [hostpath], pathPrefixes: [/srv/flux]}",
     "traces: {endpoint: 'http://collector:4318'}",
     "metrics: {serviceMonitor: {enabled: true}}",
+    "metrics: {serviceMonitor: {enabled: true, clusterLabel: false}}",
     "metrics: {prometheusRule: {enabled: true, labels: {release: prometheus}}}",
     "metrics: {service: {enabled: false}}",
     "networkPolicy: {enabled: true}",
@@ -41,11 +42,14 @@ const MATRIX: [&str; 37] = [
     "affinity: {nodeAffinity: {}}",
     "topologySpreadConstraints: [{maxSkew: 1, topologyKey: rack, whenUnsatisfiable: ScheduleAnyway}]",
     "{commonLabels: {team: hpc}, podLabels: {mesh: none}}",
+    "{commonLabels: {tier: all, app.kubernetes.io/component: agent}, podLabels: {tier: agents}}",
     "podSecurityContext: {runAsUser: null, runAsGroup: null, fsGroup: null}",
     "{podSecurityContext: null, containerSecurityContext: {readOnlyRootFilesystem: false}}",
     "{strategy: {type: Recreate}, dnsPolicy: Default}",
     "{hostNetwork: true, replicas: 1}",
-    "metrics: {serviceMonitor: {enabled: true, interval: 30s, scrapeTimeout: 5s, relabelings: [{targetLabel: cluster, replacement: east}], metricRelabelings: [{action: labeldrop, regex: pod}]}}",
+    "{hostNetwork: true, strategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}}",
+    "{admin: {port: 18080}, health: {port: 18081}, metrics: {service: {port: 9090}}, networkPolicy: {enabled: true}}",
+    "metrics: {serviceMonitor: {enabled: true, interval: 30s, scrapeTimeout: 5s, relabelings: [{targetLabel: site, replacement: berlin}], metricRelabelings: [{action: labeldrop, regex: pod}]}}",
     "metrics: {prometheusRule: {enabled: true, runbookBase: 'https://git.example.org/tributary/blob/main/'}}",
     "{extraVolumes: [{name: ca, secret: {secretName: ca}}], extraVolumeMounts: [{name: ca, mountPath: /etc/ca}], extraEnv: [{name: SSL_CERT_FILE, value: /etc/ca/ca.crt}]}",
 ];
@@ -88,6 +92,29 @@ fn each_value_changes_what_it_is_for() {
         assert!(changes.len() > before, "{values} changes nothing");
     }
     insta::assert_snapshot!(changes);
+}
+
+/// A key that is rendered twice is no YAML, and is no error of helm's either.
+#[test]
+fn a_label_is_there_once_and_the_more_special_one_counts() {
+    let objects = rendered(
+        "{commonLabels: {tier: all, app.kubernetes.io/component: agent, rbac.authorization.k8s.io/aggregate-to-view: 'false'}, \
+         podLabels: {tier: agents}, \
+         metrics: {serviceMonitor: {enabled: true, labels: {tier: watched}}, prometheusRule: {enabled: true, labels: {tier: rules}}, \
+         dashboard: {enabled: true, labels: {tier: shown}}}}",
+    );
+    let labels = |name: &str| &objects[name]["metadata"]["labels"];
+    assert_eq!(objects["Deployment/tributary"]["spec"]["template"]["metadata"]["labels"]["tier"], "agents");
+    assert_eq!(labels("Deployment/tributary")["tier"], "all");
+    assert_eq!(labels("ServiceMonitor/tributary")["tier"], "watched");
+    assert_eq!(labels("PrometheusRule/tributary")["tier"], "rules");
+    assert_eq!(labels("ConfigMap/tributary-dashboard")["tier"], "shown");
+    assert_eq!(labels("ConfigMap/tributary-dashboard")["grafana_dashboard"], "1");
+    // By which the ServiceMonitor finds it.
+    let component = "app.kubernetes.io/component";
+    assert_eq!(labels("Service/tributary-metrics")[component], "metrics");
+    assert_eq!(objects["ServiceMonitor/tributary"]["spec"]["selector"]["matchLabels"][component], "metrics");
+    assert_eq!(labels("ClusterRole/tributary-view")["rbac.authorization.k8s.io/aggregate-to-view"], "true");
 }
 
 /// Of each object's name, also those of the whole cluster: two releases with one name in two namespaces can be told apart.
@@ -207,6 +234,24 @@ fn hold(objects: &BTreeMap<String, Value>, values: &str) {
             }
         }
     }
+    let text = of_kind("ConfigMap").find_map(|map| map["data"]["tributary.toml"].as_str()).unwrap();
+    // What the Deployment puts into the environment.
+    let with_pod = text.replace("[federation]\n", "[federation]\npod_ips = [\"10.0.0.7\"]\n");
+    let config = Config::from_toml(&with_pod).unwrap_or_else(|error| panic!("{values}: {error}\n{text}"));
+    // Where the agent listens is where it is looked for: by kubelets, Prometheus and agentctl.
+    let port = |wanted: &str| {
+        let port = pod["spec"]["containers"][0]["ports"].as_array().unwrap().iter().find(|port| name(port) == wanted);
+        port.and_then(|port| port["containerPort"].as_u64()).unwrap_or_else(|| panic!("{values}: no port {wanted}"))
+    };
+    let listens = [("admin", config.admin.listen), ("health", config.health.listen)];
+    for (part, address) in listens {
+        assert_eq!(port(part), u64::from(address.port()), "{values}: {part}");
+    }
+    for policy in of_kind("NetworkPolicy") {
+        let allowed = policy["spec"]["ingress"].as_array().unwrap().iter().flat_map(|rule| rule["ports"].as_array());
+        let mut allowed = allowed.flatten().map(|port| port["port"].as_u64());
+        assert!(allowed.any(|port| port == Some(config.health.listen.port().into())), "{values}: probes are kept out");
+    }
     let account = pod["spec"]["serviceAccountName"].as_str().unwrap();
     let given = values.contains("serviceAccount: {create: false");
     assert_eq!(objects.contains_key(&format!("ServiceAccount/{account}")), !given, "{values}: account {account}");
@@ -228,10 +273,6 @@ fn hold(objects: &BTreeMap<String, Value>, values: &str) {
         let labels = &object["metadata"]["labels"];
         assert_eq!(labels["app.kubernetes.io/instance"], "tributary", "{values}: {name} is not labelled");
     }
-    let text = of_kind("ConfigMap").find_map(|map| map["data"]["tributary.toml"].as_str()).unwrap();
-    // What the Deployment puts into the environment.
-    let with_pod = text.replace("[federation]\n", "[federation]\npod_ips = [\"10.0.0.7\"]\n");
-    Config::from_toml(&with_pod).unwrap_or_else(|error| panic!("{values}: {error}\n{text}"));
 }
 
 fn name(object: &Value) -> &str {

@@ -12,7 +12,7 @@ use tributary_tests::metrics::{described, series};
 
 use crate::generated::current;
 
-/// What Prometheus adds to every series: where it was scraped, and which cluster that was (an external label).
+/// What Prometheus adds to every series: where it was scraped, and which cluster that was, as the page of metrics says.
 const OF_THE_TARGET: [&str; 6] = ["cluster", "namespace", "pod", "job", "instance", "le"];
 
 #[test]
@@ -23,8 +23,17 @@ fn the_reference_of_metrics_is_current() {
          MiniClusters or peers: the number of series does not grow with what runs. Standbys show requests and controllers; objects, peers and\n\
          bursts are shown by the agent that leads, so that a sum over the agents of a cluster counts each once.\n\n\
          The chart brings [alerts](../../charts/tributary/files/alerts.yaml) (`metrics.prometheusRule.enabled`), each with what it means and what to do, and a\n\
-         [Grafana dashboard](../../charts/tributary/files/dashboard.json) (`metrics.dashboard.enabled`). Both group by `cluster`, which is an external label of\n\
-         the Prometheus in each cluster.\n",
+         [Grafana dashboard](../../charts/tributary/files/dashboard.json) (`metrics.dashboard.enabled`). Both tell clusters apart by the\n\
+         label `cluster`, which no agent gives itself.\n\n\
+         ## The label cluster\n\n\
+         The ServiceMonitor of the chart gives it to all that it scrapes, with the value of `cluster.name` (`metrics.serviceMonitor.clusterLabel`).\n\
+         Without the Prometheus operator, say the same in the scrape configuration: `relabel_configs: [{target_label: cluster, replacement: NAME}]`.\n\n\
+         An external label `cluster` of the Prometheus in each cluster is something else. Prometheus adds it to what it sends away, to the Alertmanager\n\
+         and to a place where the series of many clusters come together (remote write, federation); a series that has such a label keeps its own.\n\
+         Its own queries and rules do not see it:\n\n\
+         - Where dashboard and rules are evaluated in such a place, either way will do, and `clusterLabel=false` leaves it to the external label.\n\
+         - Where each Prometheus evaluates them itself, an external label alone leaves `cluster` empty in them. Alerts fire all the same and have the\n  \
+           label at the Alertmanager; the dashboard has no clusters to choose from, and shows its lines without a name.\n",
     );
     for (heading, metrics) in described() {
         write!(page, "\n## {heading}\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n").unwrap();
@@ -243,10 +252,87 @@ fn the_dashboard_asks_for_what_there_is() {
         .flat_map(|(_, metrics)| metrics)
         .filter(|metric| !metric.series().iter().any(|name| shown.contains(&format!("{name}{{"))))
         .map(|metric| metric.name)
-        // Its counterpart that is due for renewal comes first.
-        .filter(|name| *name != "identity_expires_seconds")
         .collect();
     assert_eq!(unseen, [""; 0]);
+}
+
+/// The panels of the dashboard by their titles, without rows.
+fn panels() -> Vec<(String, Value)> {
+    let text = std::fs::read_to_string(charts().join("tributary/files/dashboard.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&text).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap().iter().filter(|panel| panel["type"] != "row");
+    panels.map(|panel| (panel["title"].as_str().unwrap().to_owned(), panel.clone())).collect()
+}
+
+/// Thresholds of a stat: from which value on it has which colour.
+fn colours(panel: &Value) -> Vec<(f64, &str)> {
+    let steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"].as_array();
+    let steps = steps.unwrap_or_else(|| panic!("{} has no thresholds", panel["title"]));
+    steps
+        .iter()
+        .map(|step| (step["value"].as_f64().unwrap_or(f64::NEG_INFINITY), step["color"].as_str().unwrap()))
+        .collect()
+}
+
+#[test]
+fn every_panel_says_what_it_shows_and_every_number_when_it_is_well() {
+    let mut area: BTreeSet<(u64, u64)> = BTreeSet::new();
+    for (title, panel) in panels() {
+        let defaults = &panel["fieldConfig"]["defaults"];
+        assert!(panel["description"].as_str().is_some_and(|text| text.len() > 3 && text.ends_with('.')), "{title}");
+        assert!(defaults["unit"].is_string(), "{title} has no unit");
+        for target in panel["targets"].as_array().unwrap() {
+            assert!(target["legendFormat"].as_str().is_some_and(|legend| !legend.is_empty()), "{title} has no legend");
+        }
+        let at = |key: &str| panel["gridPos"][key].as_u64().unwrap();
+        for cell in (at("x")..at("x") + at("w")).flat_map(|x| (at("y")..at("y") + at("h")).map(move |y| (x, y))) {
+            assert!(cell.0 < 24 && area.insert(cell), "{title} covers another one");
+        }
+        if panel["type"] != "stat" {
+            assert!(defaults["custom"]["axisLabel"].is_string(), "{title} has no label");
+            continue;
+        }
+        let colours = colours(&panel);
+        assert!(colours.is_sorted_by(|one, next| one.0 < next.0) && colours[0].0.is_infinite(), "{title}: {colours:?}");
+        let has = |wanted: &[&str]| colours.iter().any(|(_, colour)| wanted.contains(colour));
+        // Of a blue one nobody says which number is right.
+        let judges = has(&["green"]) && has(&["red", "orange", "yellow"]);
+        assert!(judges || colours.len() == 1 && has(&["blue"]), "{title}: {colours:?}");
+        assert_eq!(defaults["color"]["mode"], "thresholds", "{title}");
+        assert_ne!(panel["options"]["colorMode"], "none", "{title}");
+        assert!(defaults["noValue"].is_string(), "{title} says nothing where there is nothing");
+    }
+}
+
+#[test]
+fn what_is_red_is_what_somebody_has_to_look_at() {
+    let panels = panels();
+    let (hour, day) = (3600.0, 86400.0);
+    for (title, value, colour) in [
+        ("Leaders", 0.0, "red"),
+        ("Leaders", 1.0, "green"),
+        ("Leaders", 2.0, "red"),
+        ("Connected peers", 0.0, "red"),
+        ("Connected peers", 1.0, "green"),
+        ("Peers away", 0.0, "green"),
+        ("Peers away", 1.0, "orange"),
+        ("Brokers missing", 0.0, "green"),
+        ("Bursts that run nowhere", 1.0, "yellow"),
+        ("Identity renewed in", 8.0 * hour, "green"),
+        ("Identity renewed in", -1.0, "orange"),
+        // As the alert TributaryIdentityIsNotRenewed.
+        ("Identity renewed in", -hour - 1.0, "red"),
+        // What is left of a day when it is renewed in time.
+        ("Identity ends in", 8.0 * hour, "green"),
+        ("Identity ends in", 60.0, "red"),
+        ("Webhook certificate ends in", 30.0 * day, "green"),
+        // As the alert TributaryWebhookCertificateEnds.
+        ("Webhook certificate ends in", 7.0 * day - 1.0, "red"),
+    ] {
+        let (_, panel) = panels.iter().find(|(known, _)| known == title).unwrap_or_else(|| panic!("no panel {title}"));
+        let (_, shown) = colours(panel).into_iter().rfind(|(from, _)| *from <= value).unwrap();
+        assert_eq!(shown, colour, "{title} at {value}");
+    }
 }
 
 #[test]

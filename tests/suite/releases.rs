@@ -1,9 +1,11 @@
 //! What a release needs before there is a tag: notes, one version everywhere, tools that are pinned.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use tributary_tests::chart;
 
 use crate::generated::repository;
 
@@ -64,21 +66,170 @@ fn workflows_use_versions_and_a_release_waits_for_the_checks() {
             assert!(whole, "{name}: {action}@{version} is whatever that is tomorrow");
         }
     }
-    let release: Value = serde_saphyr::from_str(&file(".github/workflows/release.yaml")).unwrap();
+    let release = workflow("release");
     let jobs = &release["jobs"];
     assert_eq!(jobs["ci"]["uses"], "./.github/workflows/ci.yaml");
     assert!(file(".github/workflows/ci.yaml").contains("\n  workflow_call:\n"));
-    assert!(jobs["build"]["needs"].as_array().unwrap().contains(&"ci".into()), "{}", jobs["build"]["needs"]);
-    assert_eq!(jobs["publish"]["needs"], "build");
-    // The chart of a release pulls the image of that release; the one of the sources names no registry at all.
-    let default = "  repository: tributary-agent";
-    assert!(file("charts/tributary/values.yaml").lines().any(|line| line == default));
-    let charts = jobs["publish"]["steps"].as_array().unwrap().iter().filter_map(|step| step["run"].as_str());
-    let charts = charts.into_iter().find(|run| run.contains("helm package")).unwrap();
-    assert!(
-        charts.starts_with(&format!("sed -i \"s|^{default}$|  repository: $IMAGE|\" charts/tributary/values.yaml\n"))
-    );
-    assert!(charts.contains("'home: %s\\nsources: [%s]\\n'"), "{charts}");
+    let needs = |job: &str, what: &str| jobs[job]["needs"].as_array().unwrap().contains(&what.into());
+    assert!(needs("build", "ci") && needs("publish", "build"), "{jobs}");
     let steps = jobs["publish"]["steps"].to_string();
     assert!(steps.contains("SHA256SUMS") && steps.contains(".ci/release-notes"), "{steps}");
+}
+
+fn workflow(name: &str) -> Value {
+    serde_saphyr::from_str(&file(&format!(".github/workflows/{name}.yaml"))).unwrap()
+}
+
+fn steps<'a>(workflow: &'a Value, job: &str) -> &'a [Value] {
+    workflow["jobs"][job]["steps"].as_array().unwrap()
+}
+
+/// The script of the only step of a job that has these words.
+fn script<'a>(workflow: &'a Value, job: &str, words: &str) -> &'a str {
+    let mut scripts = steps(workflow, job).iter().filter_map(|step| step["run"].as_str());
+    scripts.find(|run| run.contains(words)).unwrap_or_else(|| panic!("no step of {job} has {words}"))
+}
+
+/// Runs the script of a step as a runner does.
+fn bash(script: &str, directory: &Path, variables: &[(&str, &str)]) -> String {
+    let mut command = Command::new("bash");
+    command.args(["-e", "-c", script]).current_dir(directory).envs(variables.iter().copied());
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{script}\n{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A right that no step uses is one that a step which is taken over has.
+#[test]
+fn what_is_released_is_attested_and_nobody_else_may_sign() {
+    let release = workflow("release");
+    for (job, described) in release["jobs"].as_object().unwrap() {
+        let rights = |name: &str| described["permissions"][name] == "write";
+        let attests = described["steps"].to_string().contains("actions/attest-build-provenance@");
+        assert_eq!((rights("id-token"), rights("attestations")), (attests, attests), "{job}");
+    }
+    let attested = steps(&release, "publish")
+        .iter()
+        .filter(|step| step["uses"].as_str().is_some_and(|used| used.starts_with("actions/attest-build-provenance@")));
+    let subjects: String = attested.map(|step| step["with"].to_string()).collect();
+    for subject in ["agentctl-*", "packages/*.tgz", "steps.image.outputs.digest"] {
+        assert!(subjects.contains(subject), "{subject} is not attested: {subjects}");
+    }
+    // Before anybody can see it.
+    let all = serde_json::to_string(steps(&release, "publish")).unwrap();
+    assert!(all.find("packages/*.tgz\\n").unwrap() < all.find("gh release create").unwrap());
+}
+
+/// Owners of repositories may have capital letters, registries take none.
+#[test]
+fn the_registry_of_a_release_is_in_small_letters() {
+    let release = workflow("release");
+    let text = file(".github/workflows/release.yaml");
+    assert!(!text.contains("github.repository_owner"), "the owner as it is written is no part of a registry's name");
+    assert_eq!(text.matches("GITHUB_REPOSITORY_OWNER").count(), 1);
+    let directory = tempfile::tempdir().unwrap();
+    let output = directory.path().join("output");
+    let variables = [("GITHUB_REPOSITORY_OWNER", "SomeBody"), ("GITHUB_OUTPUT", output.to_str().unwrap())];
+    bash(script(&release, "prepare", "GITHUB_REPOSITORY_OWNER"), directory.path(), &variables);
+    assert_eq!(fs::read_to_string(output).unwrap(), "name=ghcr.io/somebody\n");
+    let registry = "${{ needs.prepare.outputs.registry }}";
+    for job in ["build", "publish"] {
+        assert_eq!(release["jobs"][job]["env"]["IMAGE"], format!("{registry}/tributary-agent"), "{job}");
+    }
+    assert_eq!(release["jobs"]["publish"]["env"]["REGISTRY"], registry);
+}
+
+/// Whoever unpacks it onto the PATH has `kubectl tributary`, too.
+#[test]
+fn the_archive_of_agentctl_has_the_name_of_the_plugin() {
+    let release = workflow("release");
+    let directory = tempfile::tempdir().unwrap();
+    let built = directory.path().join("target/here/release");
+    fs::create_dir_all(&built).unwrap();
+    fs::write(built.join("agentctl"), "#!/bin/sh\necho \"$(basename \"$0\")\"\n").unwrap();
+    let pack = script(&release, "build", "tar -C").replace("${{ matrix.target }}", "here");
+    bash(&format!("chmod +x target/here/release/agentctl\n{pack}"), directory.path(), &[]);
+    let said = bash(
+        "mkdir there; tar -C there -xzf agentctl-here.tar.gz; there/kubectl-tributary; there/agentctl",
+        directory.path(),
+        &[],
+    );
+    assert_eq!(said, "kubectl-tributary\nagentctl\n");
+}
+
+/// Platforms that are built side by side must not find each other's programs; and what is released is built before.
+#[test]
+fn the_image_is_built_by_the_checks_and_each_platform_for_itself() {
+    let ci = workflow("ci");
+    let build = script(&ci, "image", "docker build");
+    assert!(build.contains("--file agent/Dockerfile") && !build.contains("--target"), "{build}");
+    let image = file("agent/Dockerfile");
+    let caches: Vec<&str> = image.split("--mount=type=cache,").skip(1).collect();
+    assert_eq!(caches.len(), 2, "{caches:?}");
+    for cache in caches {
+        let id = cache.split(',').find_map(|option| option.trim().strip_prefix("id="));
+        assert!(id.is_some_and(|id| id.ends_with("-$TARGETARCH")), "all platforms have one cache: {cache}");
+    }
+    let stage = image.split("\nFROM ").find(|stage| stage.contains("--mount=type=cache,")).unwrap();
+    let declared = stage.find("\nARG TARGETARCH\n").expect("without ARG the variable is empty");
+    assert!(declared < stage.find("--mount").unwrap());
+}
+
+/// The chart of a release pulls the image of that release, and leads to what stands beside it; the one of the sources
+/// names no registry at all.
+#[test]
+fn charts_of_a_release_lead_to_that_release() {
+    let release = workflow("release");
+    let publish = script(&release, "publish", "helm push");
+    assert!(
+        publish.starts_with(".ci/package-charts \"$REGISTRY\" \"$REPOSITORY\" \"$GITHUB_REF_NAME\" packages\n"),
+        "{publish}"
+    );
+    let sources = file("charts/tributary/values.yaml");
+    let (directory, version) = (tempfile::tempdir().unwrap(), env!("CARGO_PKG_VERSION"));
+    let (registry, repository_url) = ("ghcr.io/somebody", "https://git.example.org/SomeBody/tributary");
+    let mut command = Command::new(repository().join(".ci/package-charts"));
+    command.args([registry, repository_url, "v9.8.7"]).arg(directory.path());
+    let output = command.env("HELM", chart::helm_program()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(file("charts/tributary/values.yaml"), sources);
+    assert!(sources.lines().any(|line| line == "  repository: tributary-agent"));
+
+    let mut links = 0;
+    for name in ["tributary", "tributary-crds"] {
+        bash(&format!("tar -xzf {name}-{version}.tgz"), directory.path(), &[]);
+        let folder = directory.path().join(name);
+        for page in ["README.md", "values.yaml"] {
+            let text = fs::read_to_string(folder.join(page)).unwrap();
+            for link in text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()) {
+                let path = link.split('#').next().unwrap();
+                let shown = path.strip_prefix(&format!("{repository_url}/blob/v9.8.7/"));
+                let there = shown.map_or(folder.join(path), |path| repository().join(path));
+                assert!(there.is_file(), "{name}/{page} leads nowhere: {link}");
+                links += usize::from(shown.is_some());
+            }
+            for line in text.lines().filter(|line| line.starts_with("$ helm ") && !line.contains(" uninstall ")) {
+                assert!(line.contains(&format!(" oci://{registry}/charts/{name} --version 9.8.7 ")), "{line}");
+                assert!(!line.contains("REGISTRY"), "{line}");
+            }
+        }
+        let manifest: Value = serde_saphyr::from_str(&fs::read_to_string(folder.join("Chart.yaml")).unwrap()).unwrap();
+        assert_eq!(manifest["home"], repository_url, "{name}");
+        assert_eq!(manifest["sources"][0], format!("{repository_url}/tree/v9.8.7"), "{name}");
+    }
+    assert!(links > 3, "{links} links were rewritten");
+
+    let set = "cluster.name=east,crds.enabled=false,metrics.prometheusRule.enabled=true";
+    let package = format!("tributary-{version}.tgz");
+    let arguments = ["template", "tributary", &package, "--set", set, "--kube-version", chart::KUBERNETES];
+    let output = chart::helm(directory.path(), None, &arguments).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let objects = chart::objects(&String::from_utf8(output.stdout).unwrap());
+    let of_kind = |kind: &str| objects.iter().find(|object| object["kind"] == kind).unwrap();
+    let container = &of_kind("Deployment")["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(container["image"], format!("{registry}/tributary-agent:{version}"));
+    for alert in of_kind("PrometheusRule")["spec"]["groups"][0]["rules"].as_array().unwrap() {
+        let guide = alert["annotations"]["guide"].as_str().unwrap();
+        assert_eq!(alert["annotations"]["runbook_url"], format!("{repository_url}/blob/v9.8.7/{guide}"));
+    }
 }

@@ -10,8 +10,8 @@ use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
-use kube::Client;
 use kube::api::{Api, ListParams};
+use kube::{Client, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -20,10 +20,10 @@ use crate::cli::Target;
 use crate::error::{Failure, Result};
 use crate::kubernetes;
 
-/// Port of the admin API in the agent's pod.
-const ADMIN_PORT: u16 = 8080;
-/// Port of probes and metrics in the agent's pod.
-pub(crate) const HEALTH_PORT: u16 = 8081;
+/// Name of the admin API's port in the agent's pod, and its number where the pod names none.
+const ADMIN_PORT: (&str, u16) = ("admin", 8080);
+/// The same of probes and metrics.
+const HEALTH_PORT: (&str, u16) = ("health", 8081);
 /// Name of the agents' leader Lease.
 pub(crate) const LEASE: &str = "tributary-agent";
 /// Label of the agents' pods.
@@ -38,8 +38,8 @@ const TIME_LIMIT: Duration = Duration::from_secs(10);
 pub enum Agent {
     /// At `host:port`.
     Endpoint(String),
-    /// In a pod.
-    Pod(Api<Pod>, String),
+    /// In a pod, at a port of it.
+    Pod(Api<Pod>, String, u16),
 }
 
 impl Agent {
@@ -63,11 +63,10 @@ impl Agent {
         let lease = Api::<Lease>::namespaced(client, namespace).get_opt(LEASE).await.map_err(failed)?;
         let holder = lease.and_then(|lease| lease.spec).and_then(|spec| spec.holder_identity).unwrap_or_default();
         let agents = pods.list(&ListParams::default().labels(POD_SELECTOR)).await.map_err(failed)?;
-        let names: Vec<String> = agents.items.into_iter().filter_map(|pod| pod.metadata.name).collect();
         // Only the leader has sessions with peers; its holder id begins with the pod's name.
-        let leader = names.iter().find(|name| holder.starts_with(name.as_str())).or_else(|| names.first());
-        match leader {
-            Some(name) => Ok(Self::Pod(pods, name.clone())),
+        let leads = |pod: &&Pod| pod.metadata.name.as_ref().is_some_and(|name| holder.starts_with(name.as_str()));
+        match agents.items.iter().find(leads).or_else(|| agents.items.first()) {
+            Some(pod) => Ok(Self::Pod(pods, pod.name_any(), port(pod, ADMIN_PORT))),
             None => Err(Failure::new(format!("no agent runs in namespace {namespace}")).hint(
                 "name its namespace with --agent-namespace, or reach an agent that runs elsewhere by --endpoint",
             )),
@@ -96,25 +95,34 @@ impl Agent {
 
     fn name(&self) -> &str {
         match self {
-            Self::Endpoint(name) | Self::Pod(_, name) => name,
+            Self::Endpoint(name) | Self::Pod(_, name, _) => name,
         }
     }
 
     async fn fetch(&self, path: &str) -> Result<Bytes, Box<dyn std::error::Error + Send + Sync>> {
         match self {
             Self::Endpoint(address) => get(address, path).await,
-            Self::Pod(pods, name) => forwarded(pods, name, ADMIN_PORT, path).await,
+            Self::Pod(pods, name, port) => forwarded(pods, name, *port, path).await,
         }
     }
 }
 
-/// Reads `path` from a port of a pod, as text.
-pub(crate) async fn pod_text(pods: &Api<Pod>, name: &str, port: u16, path: &str) -> Result<String> {
+/// The port that the agent's container in a pod calls so: whoever installs may choose its number.
+fn port(pod: &Pod, (name, default): (&str, u16)) -> u16 {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
+    let found = ports.find(|port| port.name.as_deref() == Some(name));
+    found.and_then(|port| u16::try_from(port.container_port).ok()).unwrap_or(default)
+}
+
+/// Reads `path` from the port of probes and metrics of an agent's pod, as text.
+pub(crate) async fn pod_text(pods: &Api<Pod>, pod: &Pod, path: &str) -> Result<String> {
+    let (name, port) = (pod.name_any(), port(pod, HEALTH_PORT));
     let failed = || {
         Failure::new(format!("failed to read {path} from port {port} of pod {name}"))
             .hint("is the pod ready, and may you forward ports to it (pods/portforward)?")
     };
-    match tokio::time::timeout(TIME_LIMIT, forwarded(pods, name, port, path)).await {
+    match tokio::time::timeout(TIME_LIMIT, forwarded(pods, &name, port, path)).await {
         Ok(Ok(body)) => Ok(String::from_utf8_lossy(&body).into_owned()),
         Ok(Err(error)) => Err(failed().because(error)),
         Err(_) => Err(failed().because(format!("no answer within {} s", TIME_LIMIT.as_secs()))),
@@ -209,6 +217,20 @@ mod tests {
     async fn read(address: &str) -> Result<Value> {
         let target = Target { endpoint: Some(format!("http://{address}/")), ..Target::default() };
         Agent::find(&target).await?.read("/v1/status").await
+    }
+
+    #[test]
+    fn the_port_is_the_one_that_the_pod_names() {
+        let pod = |ports: Value| -> Pod {
+            let containers = serde_json::json!([{"name": "proxy"}, {"name": "agent", "ports": ports}]);
+            serde_json::from_value(serde_json::json!({"metadata": {}, "spec": {"containers": containers}})).unwrap()
+        };
+        let moved = pod(serde_json::json!([
+            {"name": "health", "containerPort": 18081}, {"name": "admin", "containerPort": 18080}
+        ]));
+        assert_eq!((port(&moved, ADMIN_PORT), port(&moved, HEALTH_PORT)), (18080, 18081));
+        // Of a release before its pods named it.
+        assert_eq!(port(&pod(serde_json::json!([{"name": "health", "containerPort": 8081}])), ADMIN_PORT), 8080);
     }
 
     #[tokio::test]

@@ -64,7 +64,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
         volumes: config.volumes.clone(),
         ..Default::default()
     };
-    let (webhook, more) = Webhook::new(&config, &clients, &clock);
+    let (webhook, more) = Webhook::new(&config, &clients, &clock, &metrics);
     filling.extend(more);
     let conversions = webhook.listen().await?;
     let (mesh, seen_mesh) = watch::channel(None);

@@ -9,6 +9,7 @@ use anyhow::Context;
 use futures::future::BoxFuture;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tributary::bursting::steps::StepTimes;
 use tributary::bursting::timing::Times;
 use tributary::bursting::{Bursting, BurstingConfig};
 use tributary::clock::{SharedClock, SystemRng};
@@ -121,6 +122,7 @@ impl Leader {
             settings: parts.settings.clone(),
             clock: parts.clock.clone(),
             traces: parts.traces.clone(),
+            steps: StepTimes::register(&parts.metrics),
             times: times(config.bursting),
             address: config.federation.tunnel_address(),
             grants: Arc::new(Granted(guests.clone())),

@@ -45,8 +45,19 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
 {{- define "tributary.labels" -}}
-{{ include "tributary.ownLabels" . }}
-{{- with .Values.commonLabels }}
+{{ include "tributary.labelsWith" (list . dict) }}
+{{- end -}}
+
+{{- /* Of (list $ MORE): the chart's own labels, those of all objects, and MORE of this one, each key once: the last one said counts. */}}
+{{- define "tributary.labelsWith" -}}
+{{- $labels := dict -}}
+{{- range list (index . 0).Values.commonLabels (index . 1) -}}
+{{- range $key, $value := . -}}
+{{- $_ := set $labels $key $value -}}
+{{- end -}}
+{{- end -}}
+{{ include "tributary.ownLabels" (index . 0) }}
+{{- with $labels }}
 {{ toYaml . }}
 {{- end }}
 {{- end -}}
@@ -76,14 +87,11 @@ annotations:
 {{- include "tributary.checkFederation" .Values.federation -}}
 {{- end -}}
 {{- include "tributary.checkTimes" . -}}
+{{- include "tributary.checkPorts" . -}}
 {{- if gt (int .Values.bursting.graceSeconds) (int .Values.bursting.leaseSeconds) -}}
 {{- fail (printf "bursting.graceSeconds=%d is longer than bursting.leaseSeconds=%d: a burst would be given up before its loss counts" (int .Values.bursting.graceSeconds) (int .Values.bursting.leaseSeconds)) -}}
 {{- end -}}
 {{- if include "tributary.webhook" . -}}
-{{- $port := int .Values.webhook.port -}}
-{{- if or (eq $port 8080) (eq $port 8081) -}}
-{{- fail (printf "webhook.port=%d is the agent's own already: 8080 is for agentctl, 8081 for probes and metrics; 9443 is the default" $port) -}}
-{{- end -}}
 {{- if and .Values.webhook.certManager.enabled (not .Values.webhook.certManager.issuerRef) -}}
 {{- fail "webhook.certManager.issuerRef is required: the issuer that cert-manager shall use, e.g. {kind: ClusterIssuer, name: internal}" -}}
 {{- end -}}
@@ -100,11 +108,17 @@ annotations:
 {{- fail "networkPolicy.enabled does not go with hostNetwork: a NetworkPolicy does not hold for pods in their node's network" -}}
 {{- end -}}
 {{- $own := include "tributary.ownLabels" . | fromYaml -}}
-{{- range $value, $labels := dict "commonLabels" .Values.commonLabels "podLabels" .Values.podLabels -}}
+{{- $metrics := .Values.metrics -}}
+{{- range $value, $labels := dict "commonLabels" .Values.commonLabels "podLabels" .Values.podLabels "metrics.serviceMonitor.labels" $metrics.serviceMonitor.labels "metrics.prometheusRule.labels" $metrics.prometheusRule.labels "metrics.dashboard.labels" $metrics.dashboard.labels -}}
 {{- range $key, $_ := $labels -}}
 {{- if hasKey $own $key -}}
 {{- fail (printf "%s must not hold %s: the chart sets it, and the Deployment finds its pods by such labels" $value $key) -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range $value, $annotations := dict "commonAnnotations" .Values.commonAnnotations "podAnnotations" .Values.podAnnotations -}}
+{{- if hasKey (default dict $annotations) "tributary.dev/config" -}}
+{{- fail (printf "%s must not hold tributary.dev/config: the chart sets it, so that pods are replaced with their configuration" $value) -}}
 {{- end -}}
 {{- end -}}
 {{- if .Values.watchNamespaces -}}
@@ -132,6 +146,26 @@ annotations:
 {{- $seconds := mul (int64 (regexFind "^[0-9]+" .identity.validity)) $unit -}}
 {{- if or (lt $seconds 15) (gt $seconds 31622400) -}}
 {{- fail (printf "federation.identity.validity=%s is not between 15s and 366d" .identity.validity) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Each TCP port of the pod has one listener. */}}
+{{- define "tributary.checkPorts" -}}
+{{- $ports := dict "admin.port" .Values.admin.port "health.port" .Values.health.port -}}
+{{- if include "tributary.webhook" . -}}
+{{- $_ := set $ports "webhook.port" .Values.webhook.port -}}
+{{- end -}}
+{{- $range := splitList "-" .Values.federation.tunnel.ports -}}
+{{- $known := dict -}}
+{{- range $value, $port := $ports -}}
+{{- $other := get $known (int $port | toString) -}}
+{{- if $other -}}
+{{- fail (printf "%s=%d is %s already: each needs a TCP port of its own" $value (int $port) $other) -}}
+{{- end -}}
+{{- if and $.Values.federation.enabled (ge (int $port) (int (first $range))) (le (int $port) (int (last $range))) -}}
+{{- fail (printf "%s=%d is one of federation.tunnel.ports=%s: bursts of peers are reached there" $value (int $port) $.Values.federation.tunnel.ports) -}}
+{{- end -}}
+{{- $_ := set $known (int $port | toString) $value -}}
 {{- end -}}
 {{- end -}}
 

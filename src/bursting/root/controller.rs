@@ -264,6 +264,7 @@ impl Root {
             Some(stored) => {
                 let stored = pen.wrote(stored);
                 shared.say(&*stored, "Place", step.notes).await;
+                shared.steps.observe(&burst, &stored);
                 shared.traces.record(spans::burst_spans(&burst, &stored, shared.now().wall));
                 stored
             }

@@ -130,8 +130,8 @@ impl Inlet {
                 };
                 let Some(hold) = this.inlets.borrow().get(&key).map(|inlet| inlet.hold) else { return };
                 let source = Source::Opener(this.opener(key, incarnation));
-                let pump = Pump { source, hold, share, revoked };
-                sockets::carry(pump, tcp, &this.metrics).await;
+                let pump = Pump { source, hold, share, revoked, metrics: this.metrics };
+                sockets::carry(pump, tcp).await;
             });
         }
     }

@@ -1,6 +1,7 @@
 //! Counts of the tunnel.
 
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
 use crate::metrics::{Described, Metrics};
@@ -14,18 +15,44 @@ const REFUSED: Described = Described::counter(
     &[],
     "Connections that were not carried: no such burst, not its pod, or too many",
 );
+const BYTES: Described = Described::counter(
+    "tunnel_bytes",
+    &[("direction", &["sent", "received"])],
+    "Bytes of brokers' connections that were taken here for a peer, or given here from one, counted at either end; what had \
+     to be sent again is counted once",
+);
 
 /// What the tunnel counts. Cloning shares the counts; the default ones are not registered anywhere.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct TunnelMetrics {
     carried: Gauge,
     resumed: Counter,
     refused: Counter,
+    bytes: Family<[(&'static str, &'static str); 1], Counter>,
+    /// Two of `bytes`: they are counted all the time.
+    sent: Counter,
+    received: Counter,
+}
+
+impl Default for TunnelMetrics {
+    fn default() -> Self {
+        let bytes = Family::<[(&'static str, &'static str); 1], Counter>::default();
+        let of = |direction| Counter::clone(&bytes.get_or_create(&[("direction", direction)]));
+        let (sent, received) = (of("sent"), of("received"));
+        Self {
+            carried: Gauge::default(),
+            resumed: Counter::default(),
+            refused: Counter::default(),
+            bytes,
+            sent,
+            received,
+        }
+    }
 }
 
 impl TunnelMetrics {
     /// What there is.
-    pub const DESCRIBED: [Described; 3] = [CONNECTIONS, RESUMED, REFUSED];
+    pub const DESCRIBED: [Described; 4] = [CONNECTIONS, RESUMED, REFUSED, BYTES];
 
     /// Registers the counts.
     pub fn register(metrics: &Metrics) -> Self {
@@ -33,6 +60,7 @@ impl TunnelMetrics {
         metrics.register(&CONNECTIONS, ours.carried.clone());
         metrics.register(&RESUMED, ours.resumed.clone());
         metrics.register(&REFUSED, ours.refused.clone());
+        metrics.register(&BYTES, ours.bytes.clone());
         ours
     }
 
@@ -48,6 +76,21 @@ impl TunnelMetrics {
 
     pub(super) fn refused(&self) {
         self.refused.inc();
+    }
+
+    /// A connection here has given us more.
+    pub(super) fn took(&self, bytes: usize) {
+        self.sent.inc_by(bytes as u64);
+    }
+
+    /// A connection here has taken more.
+    pub(super) fn gave(&self, bytes: usize) {
+        self.received.inc_by(bytes as u64);
+    }
+
+    /// Bytes taken and given so far.
+    pub fn bytes(&self) -> [u64; 2] {
+        [self.sent.get(), self.received.get()]
     }
 
     /// Connections that went on over another stream so far.
@@ -66,5 +109,22 @@ pub(super) struct Carried(Gauge);
 impl Drop for Carried {
     fn drop(&mut self) {
         self.0.dec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_shown_by_their_direction() {
+        let metrics = Metrics::default();
+        let ours = TunnelMetrics::register(&metrics);
+        ours.took(7);
+        ours.clone().gave(3);
+        let text = metrics.text();
+        for line in ["tributary_tunnel_bytes_total{direction=\"sent\"} 7", "{direction=\"received\"} 3"] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
     }
 }

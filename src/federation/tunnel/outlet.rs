@@ -65,8 +65,8 @@ impl Outlet {
                 let revoked = self.shutdown.child_token();
                 let watch = revoke(self.outlets.clone(), key(&name.0, &asked), target.clone(), revoked.clone());
                 let watch = AbortOnDropHandle::new(tokio::spawn(watch));
-                let pump = Pump { source: Source::Answerer(streams), hold: target.hold, share, revoked };
-                sockets::carry(pump, tcp, &self.metrics).await;
+                let (source, hold, metrics) = (Source::Answerer(streams), target.hold, self.metrics.clone());
+                sockets::carry(Pump { source, hold, share, revoked, metrics }, tcp).await;
                 drop(watch);
                 self.carried().remove(&name);
             }

@@ -12,6 +12,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::conduit::{Conduit, Delivery};
+use super::metrics::TunnelMetrics;
 use super::piece::{self, Decoder};
 use super::share::Share;
 use super::words::OPEN;
@@ -67,6 +68,7 @@ pub(super) struct Pump {
     pub(super) share: Share,
     /// The burst is not carried any more.
     pub(super) revoked: CancellationToken,
+    pub(super) metrics: TunnelMetrics,
 }
 
 /// What the stream carries, in both directions.
@@ -152,7 +154,7 @@ enum Happened {
 impl Pump {
     /// Carries until both sides have said all, or it cannot go on.
     pub(super) async fn run(self, mut reader: impl AsyncRead + Unpin, mut writer: impl AsyncWrite + Unpin) -> Ended {
-        let Self { mut source, hold, mut share, revoked } = self;
+        let Self { mut source, hold, mut share, revoked, metrics } = self;
         let (mut conduit, mut carrier, mut buf) = (Conduit::default(), None::<Carrier>, BytesMut::new());
         let (mut opening, mut carried) = (source.open(0), false);
         let mut expiry = Box::pin(sleep(hold));
@@ -182,8 +184,15 @@ impl Pump {
             match happened {
                 // Whatever else happens then follows from it.
                 _ if revoked.is_cancelled() => return broken("the burst is not carried any more"),
-                Happened::Read(Ok(1..)) => conduit.read(buf.split().freeze()),
-                Happened::Delivered(Ok(taken)) => conduit.delivered(taken),
+                Happened::Read(Ok(1..)) => {
+                    metrics.took(buf.len());
+                    conduit.read(buf.split().freeze());
+                }
+                Happened::Delivered(Ok(taken)) => {
+                    // An end counts as a byte to the other side, and is none.
+                    metrics.gave(if matches!(delivery, Some(Delivery::Bytes(_))) { taken } else { 0 });
+                    conduit.delivered(taken);
+                }
                 // Nobody on the other side knows of it yet.
                 Happened::Read(Err(_)) | Happened::Delivered(Err(_)) if !carried => return broken("it was given up"),
                 Happened::Read(Ok(0)) => conduit.read_end(),

@@ -5,7 +5,6 @@ use std::time::Duration;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 
-use super::metrics::TunnelMetrics;
 use super::pump::{Ended, Pump};
 use super::reset;
 
@@ -13,8 +12,8 @@ use super::reset;
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// Carries a connection to its end.
-pub(super) async fn carry(pump: Pump, mut tcp: TcpStream, metrics: &TunnelMetrics) {
-    let _carried = metrics.carries();
+pub(super) async fn carry(pump: Pump, mut tcp: TcpStream) {
+    let _carried = pump.metrics.carries();
     // Without these it works as well, but slower, or not noticing a machine that is gone.
     let _ = tcp.set_nodelay(true);
     let _ =

@@ -36,6 +36,7 @@ struct World {
     /// Breaks the present stream.
     cut: watch::Sender<u64>,
     shares: [Shares; 2],
+    metrics: [TunnelMetrics; 2],
     revoked: CancellationToken,
 }
 
@@ -62,6 +63,7 @@ impl World {
         let ((near, near_pump), (far, far_pump)) = (duplex(16 << 10), duplex(16 << 10));
         let (way, cut, revoked) = (watch::Sender::new(true), watch::Sender::new(0), CancellationToken::new());
         let shares = [Shares::default(), Shares::default()];
+        let metrics = [TunnelMetrics::default(), TunnelMetrics::default()];
         let (sender, streams) = mpsc::channel(1);
         let (ways, cuts) = (way.subscribe(), cut.subscribe());
         let lasts = Arc::new(Mutex::new(lasts));
@@ -95,20 +97,21 @@ impl World {
                 }
             })
         };
-        let pump = |source, shares: &Shares| Pump {
+        let pump = |source, side: usize| Pump {
             source,
             hold: HOLD,
-            share: shares.join().unwrap(),
+            share: shares[side].join().unwrap(),
             revoked: revoked.clone(),
+            metrics: metrics[side].clone(),
         };
-        let opener = pump(Source::Opener(Box::new(open)), &shares[0]);
-        let answerer = pump(Source::Answerer(streams), &shares[1]);
+        let opener = pump(Source::Opener(Box::new(open)), 0);
+        let answerer = pump(Source::Answerer(streams), 1);
         let run = |pump: Pump, end: DuplexStream| {
             let (reader, writer) = tokio::io::split(end);
             tokio::spawn(pump.run(reader, writer))
         };
         let ended = [run(opener, near_pump), run(answerer, far_pump)];
-        Self { near, far, ended, way, cut, shares, revoked }
+        Self { near, far, ended, way, cut, shares, metrics, revoked }
     }
 }
 
@@ -123,7 +126,7 @@ async fn bytes_arrive_exactly_whatever_breaks() {
         let mut rng = SeededRng::new(seed);
         let lengths = [rng.next_u64() % 2_000_000, rng.next_u64() % 2_000_000].map(|length| length as usize);
         let lasts = move || if rng.next_u64().is_multiple_of(8) { 12 } else { (rng.next_u64() % 300_000) as usize };
-        let World { near, far, ended, way: _way, cut: _cut, .. } = World::new(lasts);
+        let World { near, far, ended, way: _way, cut: _cut, metrics, .. } = World::new(lasts);
         let said = [words(seed, lengths[0]), words(!seed, lengths[1])];
         let talk = |end: DuplexStream, say: Vec<u8>| async move {
             let (mut reader, mut writer) = tokio::io::split(end);
@@ -144,6 +147,9 @@ async fn bytes_arrive_exactly_whatever_breaks() {
             let alone = |why: &str| why == "gone" || why.starts_with("the peer could not be reached");
             assert!(ended == Ended::Well || matches!(&ended, Ended::Broken(why) if alone(why)), "{seed}: {ended:?}");
         }
+        // Once each, however often they had to be sent.
+        let [near, far] = lengths.map(|length| length as u64);
+        assert_eq!(metrics.map(|metrics| metrics.bytes()), [[near, far], [far, near]], "seed {seed}");
     }
 }
 
@@ -247,7 +253,8 @@ async fn a_conversation_goes_before_bulk() {
     let stream = Stream { send: Box::new(Ranked(send, ranks.clone())), recv: Box::new(recv), position: 0 };
     sender.send(stream).await.unwrap_or_else(|_| panic!("it was dropped"));
     let share = Shares::default().join().unwrap();
-    let pump = Pump { source: Source::Answerer(streams), hold: HOLD, share, revoked: CancellationToken::new() };
+    let (source, revoked, metrics) = (Source::Answerer(streams), CancellationToken::new(), TunnelMetrics::default());
+    let pump = Pump { source, hold: HOLD, share, revoked, metrics };
     let (reader, writer) = tokio::io::split(pump_end);
     tokio::spawn(pump.run(reader, writer));
 

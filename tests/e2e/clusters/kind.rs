@@ -5,14 +5,57 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use tributary_sandbox::Access;
 
 use super::{Clusters, Network, variable};
 
+/// The programs that make clusters: kind, and the container engine that it is to use.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tools {
+    kind: &'static str,
+    engine: &'static str,
+}
+
+impl Tools {
+    /// Those of this machine, or what it lacks, as a sentence.
+    pub(super) fn find() -> Result<Self, String> {
+        let says = |program: &str, argument: &str| said(Command::new(program).arg(argument));
+        // podman goes by the name of docker on some machines, and kind has to know which one it is.
+        let is = |engine: &&str| says(engine, "--version").is_ok_and(|said| said.to_lowercase().starts_with(*engine));
+        // The one that kind is told to use, where it is told so.
+        let told = variable(PROVIDER);
+        let mut engines = ENGINES.into_iter().filter(|engine| told.as_deref().is_none_or(|told| told == *engine));
+        let engine = engines.find(|engine| is(engine) && says(engine, "info").is_ok());
+        let engine = engine.ok_or("neither docker nor podman answers: kind needs one of them")?;
+        if says("kind", "version").is_err() {
+            return Err("kind is not installed: https://kind.sigs.k8s.io".to_owned());
+        }
+        Ok(Self { kind: "kind", engine })
+    }
+
+    /// Programs that always fail.
+    pub(super) fn broken() -> Self {
+        Self { kind: "false", engine: "false" }
+    }
+
+    /// kind by itself takes the first engine that is installed, whether it answers or not.
+    fn kind(self) -> Command {
+        let mut command = Command::new(self.kind);
+        command.env(PROVIDER, self.engine);
+        command
+    }
+}
+
+/// What kind calls its engine.
+const PROVIDER: &str = "KIND_EXPERIMENTAL_PROVIDER";
+
+/// The engines, the more common one first.
+const ENGINES: [&str; 2] = ["docker", "podman"];
+
 /// The clusters, and what removes them again.
 pub(super) struct Kind {
-    engine: &'static str,
+    tools: Tools,
     names: [String; 2],
     access: Vec<Access>,
     directory: tempfile::TempDir,
@@ -22,22 +65,20 @@ pub(super) struct Kind {
 
 impl Kind {
     /// Makes the clusters, and the agent's image unless it is named; returns its name, too.
-    pub(super) fn start(agent: Option<&str>) -> anyhow::Result<(Self, String)> {
-        let engine = engine()?;
-        quietly(Command::new("kind").arg("version"), "kind is not installed: https://kind.sigs.k8s.io")?;
+    pub(super) fn start(tools: Tools, agent: Option<&str>) -> anyhow::Result<(Self, String)> {
         let directory = tempfile::tempdir()?;
         // Nobody else's, another run's of this minute included: they are deleted at the end.
         let run = std::process::id();
         let names = ["east", "west"].map(|side| format!("tributary-e2e-{run}-{side}"));
         let image = format!("localhost/tributary-agent:e2e-{run}");
-        let remover = remover(engine, &names, agent.is_none().then_some(image.as_str()))?;
+        let remover = remover(tools, &names, agent.is_none().then_some(image.as_str()))?;
         // The image is built while the nodes start: both wait a good deal.
         let archive = thread::scope(|scope| {
             let folder = directory.path();
             let starting =
-                names.iter().enumerate().map(|(index, name)| scope.spawn(move || create(folder, name, index)));
+                names.iter().enumerate().map(|(index, name)| scope.spawn(move || create(tools, folder, name, index)));
             let starting: Vec<_> = starting.collect();
-            let archive = agent.is_none().then(|| build(engine, directory.path(), &image)).transpose();
+            let archive = agent.is_none().then(|| build(tools.engine, directory.path(), &image)).transpose();
             for cluster in starting {
                 cluster.join().expect("it does not panic")?;
             }
@@ -50,7 +91,7 @@ impl Kind {
             simulated: false,
         });
         let access = access.collect();
-        let kind = Self { engine, names, access, directory, _remover: remover };
+        let kind = Self { tools, names, access, directory, _remover: remover };
         if let Some(archive) = archive {
             kind.load(&archive)?;
         }
@@ -65,7 +106,7 @@ impl Clusters for Kind {
 
     fn load(&self, archive: &Path) -> anyhow::Result<()> {
         for name in &self.names {
-            let mut command = Command::new("kind");
+            let mut command = self.tools.kind();
             command.args(["load", "image-archive", "--name", name]).arg(archive);
             quietly(command.env("TMPDIR", self.directory.path()), "the image does not go into the cluster")?;
         }
@@ -73,12 +114,12 @@ impl Clusters for Kind {
     }
 
     fn network(&self) -> anyhow::Result<Option<Network>> {
-        let (ours, theirs) = (nodes(self.engine, &self.names[1])?, nodes(self.engine, &self.names[0])?);
+        let (ours, theirs) = (nodes(self.tools, &self.names[1])?, nodes(self.tools, &self.names[0])?);
         // Nodes of one cluster drop what comes from the other's before anything else sees it: neither TCP nor QUIC is told.
         let rules = |action: &str| {
             let each = ours.iter().flat_map(|node| theirs.iter().map(move |other| (&node.0, &other.1)));
             let rule = |(node, from): (&String, &String)| {
-                format!("{} exec {node} iptables -t raw {action} PREROUTING -s {from} -j DROP", self.engine)
+                format!("{} exec {node} iptables -t raw {action} PREROUTING -s {from} -j DROP", self.tools.engine)
             };
             each.map(rule).collect::<Vec<_>>().join(" && ")
         };
@@ -87,32 +128,22 @@ impl Clusters for Kind {
 }
 
 /// Names of a cluster's nodes, and their addresses on the engine's network.
-fn nodes(engine: &str, cluster: &str) -> anyhow::Result<Vec<(String, String)>> {
-    let names = said(Command::new("kind").args(["get", "nodes", "--name", cluster]))?;
+fn nodes(tools: Tools, cluster: &str) -> anyhow::Result<Vec<(String, String)>> {
+    let names = said(tools.kind().args(["get", "nodes", "--name", cluster]))?;
     let address = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}";
     let find = |node: &str| {
-        let address = said(Command::new(engine).args(["inspect", "--format", address, node]))?;
+        let address = said(Command::new(tools.engine).args(["inspect", "--format", address, node]))?;
         ensure!(!address.is_empty(), "node {node} has no IPv4 address");
         Ok((node.to_owned(), address))
     };
     names.split_whitespace().map(find).collect()
 }
 
-/// The container engine that answers.
-fn engine() -> anyhow::Result<&'static str> {
-    for engine in ["docker", "podman"] {
-        if quietly(Command::new(engine).arg("info"), "").is_ok() {
-            return Ok(engine);
-        }
-    }
-    bail!("neither docker nor podman answers: kind needs one of them")
-}
-
 fn kubeconfig(directory: &Path) -> PathBuf {
     directory.join("kubeconfig")
 }
 
-fn create(directory: &Path, name: &str, index: usize) -> anyhow::Result<()> {
+fn create(tools: Tools, directory: &Path, name: &str, index: usize) -> anyhow::Result<()> {
     let config = directory.join(format!("{name}.yaml"));
     // Addresses of pods and Services that no other cluster has, as clusters of one organisation have them; a worker, so
     // that replicas have two nodes.
@@ -124,7 +155,7 @@ fn create(directory: &Path, name: &str, index: usize) -> anyhow::Result<()> {
         190 + index
     );
     fs::write(&config, text)?;
-    let mut command = Command::new("kind");
+    let mut command = tools.kind();
     command.args(["create", "cluster", "--name", name, "--wait", "180s", "--config"]).arg(&config);
     command.arg("--kubeconfig").arg(kubeconfig(directory));
     if let Some(image) = variable("TRIBUTARY_E2E_NODE_IMAGE") {
@@ -156,14 +187,21 @@ fn build(engine: &str, directory: &Path, name: &str) -> anyhow::Result<PathBuf> 
 }
 
 /// A process that outlives this one by the removal of the clusters, and of the image that was made for them.
-fn remover(engine: &str, names: &[String], image: Option<&str>) -> anyhow::Result<Child> {
-    let mut last: Vec<String> = names.iter().map(|name| format!("kind delete cluster --quiet --name {name}")).collect();
+fn remover(tools: Tools, names: &[String], image: Option<&str>) -> anyhow::Result<Child> {
+    let Tools { kind, engine } = tools;
+    let mut last: Vec<String> =
+        names.iter().map(|name| format!("{kind} delete cluster --quiet --name {name}")).collect();
     last.extend(image.map(|image| format!("{engine} rmi --force {image}")));
     let keep = variable("TRIBUTARY_SANDBOX_KEEP").is_some();
     let script =
         format!("trap '' INT TERM; cat > /dev/null; {}", if keep { "true".to_owned() } else { last.join("; ") });
     let mut command = Command::new("bash");
-    command.args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+        .env(PROVIDER, engine)
+        .args(["-c", &script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     command.spawn().context("failed to run bash")
 }
 

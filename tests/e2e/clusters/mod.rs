@@ -124,11 +124,8 @@ fn start() -> Result<World, Missing> {
         agent: variable("TRIBUTARY_E2E_AGENT_IMAGE"),
     };
     let (clusters, agent): Started = match variable("TRIBUTARY_E2E").as_deref() {
-        Some("kind") => kind(&images)?,
-        Some("auto") => kind(&images).or_else(|error| {
-            skip(&format!("tests on real pods: {error:#}"));
-            sandbox()
-        })?,
+        Some("kind") => kind(kind::Tools::find().map_err(Missing::Failed)?, &images)?,
+        Some("auto") => automatic(kind::Tools::find(), &images)?,
         Some("sandbox") => sandbox()?,
         Some("off") => return Err(Missing::NotAskedFor("e2e: TRIBUTARY_E2E=off".into())),
         Some(other) => {
@@ -153,8 +150,20 @@ fn start() -> Result<World, Missing> {
 /// Clusters, and the image of the agent that is in them.
 type Started = (Box<dyn Clusters>, Option<String>);
 
-fn kind(images: &Images) -> anyhow::Result<Started> {
-    let (clusters, agent) = kind::Kind::start(images.agent.as_deref())?;
+/// Real pods wherever there is what makes them. That it does not work there is no reason to pass: an agent that cannot be
+/// built, an image, a node that does not start.
+fn automatic(tools: Result<kind::Tools, String>, images: &Images) -> anyhow::Result<Started> {
+    match tools {
+        Ok(tools) => kind(tools, images),
+        Err(lacking) => {
+            skip(&format!("tests on real pods: {lacking}"));
+            sandbox()
+        }
+    }
+}
+
+fn kind(tools: kind::Tools, images: &Images) -> anyhow::Result<Started> {
+    let (clusters, agent) = kind::Kind::start(tools, images.agent.as_deref())?;
     Ok((Box::new(clusters), Some(agent)))
 }
 
@@ -169,4 +178,12 @@ fn archives() -> Vec<PathBuf> {
 
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+#[test]
+fn clusters_that_cannot_be_made_are_no_skip() {
+    let images = Images { brokers: String::new(), view: None, agent: Some("an-image-that-is-there".into()) };
+    let started = automatic(Ok(kind::Tools::broken()), &images);
+    let error = started.map(drop).expect_err("kind failed, and something else was tested instead");
+    assert!(format!("{error:#}").contains("kind does not make a cluster"), "{error:#}");
 }

@@ -9,9 +9,11 @@
 //! | `server` | HTTPS, with whatever certificate there is now |
 //! | `keeper` | what the leader does: Secret and definition |
 //! | `definition` | the part of the definition that is ours |
+//! | `metrics` | what is counted |
 
 mod definition;
 mod keeper;
+mod metrics;
 mod server;
 
 use std::sync::Arc;
@@ -28,8 +30,10 @@ use tributary::cluster::caches::{self, Cache, Selection};
 use tributary::cluster::client::Clients;
 use tributary::cluster::readiness::Readiness;
 use tributary::config::Config;
+use tributary::metrics::Metrics;
 
 use self::definition::Definition;
+pub use self::metrics::WebhookMetrics;
 use self::server::Certificates;
 use crate::health;
 
@@ -42,13 +46,19 @@ pub struct Webhook {
     clients: Clients,
     clock: SharedClock,
     certificates: Arc<Certificates>,
+    metrics: WebhookMetrics,
     secrets: Cache<Secret>,
     definitions: Cache<Definition>,
 }
 
 impl Webhook {
     /// The webhook, and the watches it needs. Nothing listens yet.
-    pub fn new(config: &Config, clients: &Clients, clock: &SharedClock) -> (Arc<Self>, Vec<BoxFuture<'static, ()>>) {
+    pub fn new(
+        config: &Config,
+        clients: &Clients,
+        clock: &SharedClock,
+        metrics: &Metrics,
+    ) -> (Arc<Self>, Vec<BoxFuture<'static, ()>>) {
         let (definitions, filling) = caches::all(clients.reader.clone(), &Definition::selection(), SystemRng);
         let mut watches = vec![filling.boxed()];
         let mut secrets = Cache::empty();
@@ -59,8 +69,10 @@ impl Webhook {
             watches.push(filling.boxed());
             secrets = cache;
         }
+        let certificates = Arc::default();
+        let metrics = WebhookMetrics::register(metrics, &certificates);
         let (config, clients, clock) = (config.clone(), clients.clone(), clock.clone());
-        (Arc::new(Self { config, clients, clock, certificates: Arc::default(), secrets, definitions }), watches)
+        (Arc::new(Self { config, clients, clock, certificates, metrics, secrets, definitions }), watches)
     }
 
     /// Listens, where a webhook is configured.
@@ -108,7 +120,7 @@ impl Webhook {
             }
         };
         tokio::select! {
-            served = server::serve(listener, self.certificates.clone(), stop) => served.context("the webhook has failed"),
+            served = server::serve(listener, self.certificates.clone(), self.metrics.clone(), stop) => served.context("the webhook has failed"),
             () = follow => Ok(()),
         }
     }

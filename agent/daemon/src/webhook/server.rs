@@ -14,6 +14,7 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
@@ -28,6 +29,8 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tributary::webhook::{self, certificate};
 
+use super::metrics::{Answered, WebhookMetrics};
+
 /// Largest review: an API server that fills a cache asks for thousands of objects at once.
 const LARGEST: usize = 64 * 1024 * 1024;
 /// Reviews at one time; others wait. With [`LARGEST`], it bounds the memory that askers can take.
@@ -41,7 +44,13 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// The certificate that is shown now; none at first.
 #[derive(Default)]
-pub(super) struct Certificates(RwLock<Option<Arc<CertifiedKey>>>);
+pub(super) struct Certificates(RwLock<Option<Shown>>);
+
+/// A certificate with its key, and its end, if it can be read.
+struct Shown {
+    certified: Arc<CertifiedKey>,
+    ends: Option<Timestamp>,
+}
 
 impl Certificates {
     /// Shows the certificate of this Secret from now on.
@@ -56,8 +65,15 @@ impl Certificates {
         let key = PrivateKeyDer::from_pem_slice(value(certificate::KEY)?).ok().context("tls.key is no private key")?;
         let provider = rustls::crypto::ring::default_provider();
         let certified = CertifiedKey::from_der(chain, key, &provider).context("tls.key is not the key of tls.crt")?;
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(certified));
+        let text = std::str::from_utf8(value(certificate::CERTIFICATE)?).unwrap_or_default();
+        let shown = Shown { certified: Arc::new(certified), ends: certificate::ends(text) };
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(shown);
         Ok(())
+    }
+
+    /// When the certificate that is shown ends.
+    pub(super) fn ends(&self) -> Option<Timestamp> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).as_ref()?.ends
     }
 }
 
@@ -69,14 +85,21 @@ impl fmt::Debug for Certificates {
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        Some(self.0.read().unwrap_or_else(PoisonError::into_inner).as_ref()?.certified.clone())
     }
+}
+
+/// What each question needs.
+struct Desk {
+    turns: Semaphore,
+    metrics: WebhookMetrics,
 }
 
 /// Serves until `stop`; questions in flight are answered.
 pub(super) async fn serve(
     listener: TcpListener,
     certificates: Arc<Certificates>,
+    metrics: WebhookMetrics,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -86,31 +109,43 @@ pub(super) async fn serve(
         .with_no_client_auth()
         .with_cert_resolver(certificates);
     let listener = TlsListener { listener, acceptor: Arc::new(config).into(), handshakes: JoinSet::new() };
-    let router = Router::new().route(webhook::PATH, post(convert)).with_state(Arc::new(Semaphore::new(AT_ONCE)));
+    let desk = Arc::new(Desk { turns: Semaphore::new(AT_ONCE), metrics });
+    let router = Router::new().route(webhook::PATH, post(convert)).with_state(desk);
     Ok(axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await?)
 }
 
-async fn convert(State(turns): State<Arc<Semaphore>>, request: Request) -> Response {
-    let Ok(_turn) = turns.acquire().await else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
+async fn convert(State(desk): State<Arc<Desk>>, request: Request) -> Response {
+    let Ok(_turn) = desk.turns.acquire().await else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
+    let (how, response) = answered(request).await;
+    desk.metrics.answered(how);
+    response
+}
+
+async fn answered(request: Request) -> (Answered, Response) {
+    let refused = |response: Response| (Answered::Refused, response);
     let body = tokio::time::timeout(PATIENCE, axum::body::to_bytes(request.into_body(), LARGEST)).await;
     let body = match body {
         Ok(Ok(body)) => body,
-        Ok(Err(_)) => return (StatusCode::PAYLOAD_TOO_LARGE, format!("more than {LARGEST} bytes\n")).into_response(),
-        Err(_) => return StatusCode::REQUEST_TIMEOUT.into_response(),
+        Ok(Err(_)) => {
+            return refused((StatusCode::PAYLOAD_TOO_LARGE, format!("more than {LARGEST} bytes\n")).into_response());
+        }
+        Err(_) => return refused(StatusCode::REQUEST_TIMEOUT.into_response()),
     };
     match tokio::task::spawn_blocking(move || answer(&body)).await {
-        Ok(Ok(answer)) => ([(header::CONTENT_TYPE, "application/json")], answer).into_response(),
-        Ok(Err(error)) => (StatusCode::BAD_REQUEST, format!("{error:#}\n")).into_response(),
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        Ok(Ok((how, answer))) => (how, ([(header::CONTENT_TYPE, "application/json")], answer).into_response()),
+        Ok(Err(error)) => refused((StatusCode::BAD_REQUEST, format!("{error:#}\n")).into_response()),
+        Err(_) => (Answered::Failed, StatusCode::INTERNAL_SERVER_ERROR.into_response()),
     }
 }
 
-fn answer(body: &Bytes) -> anyhow::Result<Vec<u8>> {
+fn answer(body: &Bytes) -> anyhow::Result<(Answered, Vec<u8>)> {
     let answer = webhook::review(serde_json::from_slice(body).context("failed to read JSON")?)?;
+    let mut how = Answered::Converted;
     if let Some(message) = answer.pointer("/response/result/message").and_then(serde_json::Value::as_str) {
         tracing::warn!(message, "a conversion failed");
+        how = Answered::Failed;
     }
-    Ok(serde_json::to_vec(&answer)?)
+    Ok((how, serde_json::to_vec(&answer)?))
 }
 
 /// TCP with TLS on top. A client that is slow in its handshake keeps nobody waiting.
@@ -148,5 +183,35 @@ impl axum::serve::Listener for TlsListener {
 
     fn local_addr(&self) -> io::Result<Self::Addr> {
         self.listener.local_addr()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    async fn asked(body: String) -> (Answered, StatusCode) {
+        let (how, response) = answered(Request::new(Body::from(body))).await;
+        (how, response.status())
+    }
+
+    #[tokio::test]
+    async fn each_answer_is_of_its_kind() {
+        let review = |version: &str| -> Value {
+            let object = json!({"apiVersion": version, "kind": "MiniCluster", "metadata": {"name": "lake"},
+                "spec": {"containers": [{"image": "x"}]}});
+            json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request":
+                {"uid": "7", "desiredAPIVersion": "flux-framework.org/v1alpha2", "objects": [object]}})
+        };
+        let known = review("flux-framework.org/v1alpha1").to_string();
+        assert_eq!(asked(known).await, (Answered::Converted, StatusCode::OK));
+        let unknown = review("flux-framework.org/v1beta1").to_string();
+        assert_eq!(asked(unknown).await, (Answered::Failed, StatusCode::OK));
+        for other in ["", "{}", "no JSON"] {
+            assert_eq!(asked(other.to_owned()).await, (Answered::Refused, StatusCode::BAD_REQUEST), "{other}");
+        }
     }
 }

@@ -141,7 +141,7 @@ async fn agents(client: &Client, target: &Target, bundle: &SupportBundle, files:
                 text => files.read(&file, text),
             }
         }
-        let metrics = connect::pod_text(&pods, &name, connect::HEALTH_PORT, "/metrics").await;
+        let metrics = connect::pod_text(&pods, &pod, "/metrics").await;
         files.read(&format!("agent/{name}.metrics"), metrics);
     }
 }
