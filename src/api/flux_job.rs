@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::burst::BurstRefusal;
+use super::flux_setup::Usage;
 use super::minicluster::Amount;
 use super::schema::is_default;
 
@@ -152,6 +153,9 @@ pub struct FluxJobStatus {
     /// When the queue let it start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admitted: Option<Time>,
+    /// What the queue let it start with. It is held to that, whatever its spec says later.
+    #[serde(skip_serializing_if = "is_default")]
+    pub holds: Option<Usage>,
     /// When its command could run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started: Option<Time>,

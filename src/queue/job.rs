@@ -19,7 +19,7 @@ use super::room::Room;
 use crate::api::SPECS;
 use crate::api::burst::Burst;
 use crate::api::flux_job::{Cleanup, FluxJob, FluxJobStatus, JobPhase, JobResult, JobSent};
-use crate::api::flux_setup::Overflow;
+use crate::api::flux_setup::{Overflow, Usage};
 use crate::api::minicluster::{MiniCluster, MiniClusterSpec, Phase};
 use crate::api::schema::unknown_fields;
 use crate::api::{labels, names};
@@ -214,13 +214,17 @@ pub fn is_admitted(job: &FluxJob, granted: bool) -> bool {
 }
 
 /// Whether the room of a FluxJob that starts like this is enough for its MiniCluster: who makes one in its name that is larger,
-/// or while it was sent elsewhere, has to ask.
+/// or while it was sent elsewhere, has to ask. So has who changes what the FluxJob itself asks for, once it was let in.
 pub fn covers(job: &FluxJob, start: &Start, mini_cluster: &MiniCluster) -> bool {
     let claimed = self::mini_cluster(job, None).map(|made| Room::of_mini_cluster(&made.spec));
-    let claimed = claimed.map(|whole| match start {
-        Start::Here => whole,
-        Start::Split(split) => whole.of_brokers(split.local.into()),
-        Start::Sent(_) => Room::default(),
+    let claimed = claimed.map(|asks| {
+        let told = job.status.as_ref().and_then(|status| status.holds.as_ref());
+        let whole = told.map_or(Some(asks), |told| Room::of_usage(told, asks.once)).unwrap_or_default();
+        match start {
+            Start::Here => whole,
+            Start::Split(split) => whole.of_brokers(split.local.into()),
+            Start::Sent(_) => Room::default(),
+        }
     });
     claimed.is_ok_and(|claimed| claimed.holds(&Room::of_mini_cluster(&mini_cluster.spec)))
 }
@@ -346,6 +350,7 @@ impl Draft<'_> {
         self.status.phase = JobPhase::Waiting;
         self.status.message = sentence.to_owned();
         self.status.admitted = None;
+        self.status.holds = None;
         self.status.split = None;
         self.status.sent = None;
         self.status.peer = None;
@@ -379,6 +384,7 @@ impl Draft<'_> {
     /// Starts it, here or elsewhere.
     fn start(&mut self, start: Start, terms: Terms<'_>) -> Result<Statement, String> {
         let made = mini_cluster(self.job, terms.longest)?;
+        let takes = Room::of_mini_cluster(&made.spec).usage();
         let (statement, then) = match start {
             Start::Here => {
                 let room = Statement::holds(ADMITTED, "RoomFound", "there is room for the whole of it");
@@ -406,9 +412,17 @@ impl Draft<'_> {
             Then::Send(_) => "it is being sent to a peer".into(),
             _ => "its MiniCluster is being made".into(),
         };
-        self.status.admitted.get_or_insert(Time(self.now));
+        self.admit(takes);
         self.then = then;
         Ok(statement)
+    }
+
+    /// It was let in, with this. What was decided before stays.
+    fn admit(&mut self, takes: Usage) {
+        if self.status.admitted.is_none() {
+            self.status.admitted = Some(Time(self.now));
+            self.status.holds = Some(takes);
+        }
     }
 
     /// What was made of it was taken away, and nobody can say any more how it ended.
@@ -434,7 +448,8 @@ impl Draft<'_> {
         let said = mini_cluster.status.as_ref();
         // Who makes a MiniCluster in the name of a FluxJob that waits has not made room for it: that one stands in line.
         if said.is_some_and(|said| said.incarnation.is_some()) {
-            self.status.admitted.get_or_insert(Time(self.now));
+            let stood_in_line = said.and_then(|said| said.holds.clone());
+            self.admit(stood_in_line.unwrap_or_else(|| Room::of_mini_cluster(&mini_cluster.spec).usage()));
         }
         self.status.split = self.status.split.take().map(|split| overflow::seen(&split, mini_cluster, self.now));
         if let Some(split) = &self.status.split {
@@ -756,6 +771,21 @@ mod tests {
         assert_eq!((waits.admitted, waits.message.as_str()), (None, "its MiniCluster waits in line"));
         found.status.as_mut().unwrap().incarnation = Some("batch-job".into());
         assert!(next(&job, Some(&found), Word::Waits("in line".into()), at(1)).status.admitted.is_some());
+    }
+
+    #[test]
+    fn a_job_that_asks_for_more_once_it_was_let_in_covers_no_more_than_before() {
+        let mut job = job(json!({"size": 1}));
+        job.status = Some(next(&job, None, Word::Starts(Start::Here), at(0)).status);
+        let small = mini_cluster(&job, None).unwrap();
+        job.spec.size = 64;
+        let large = mini_cluster(&job, None).unwrap();
+        assert!(covers(&job, &Start::Here, &small));
+        assert!(!covers(&job, &Start::Here, &large), "it stands in line for that");
+        // What it says later changes nothing of what is on record.
+        let held = job.status.clone().unwrap().holds;
+        let again = next(&job, None, Word::Waits("in line".into()), at(1)).status;
+        assert_eq!((again.holds, again.admitted.is_some()), (held, true));
     }
 
     #[test]

@@ -320,7 +320,9 @@ impl Round {
             };
             let step = job::step(job, stage, word, terms, view.now);
             let came_back = matches!(stage, Stage::Recalled(None, None));
-            if granted && (came_back || matches!(stage, Stage::LinesUp(Err(_)))) {
+            // It could neither be made nor sent.
+            let aside = matches!(stage, Stage::LinesUp(_) | Stage::Sent(..)) && step.status.admitted.is_none();
+            if granted && (came_back || aside) {
                 self.back.push(uid.clone());
             }
             self.wake = match (self.wake, step.wake) {
