@@ -120,7 +120,7 @@ pub(super) struct Candidate<'a> {
 pub fn round(view: &View<'_>, claims: &mut Claims) -> Round {
     let mut setups: Vec<&Arc<FluxSetup>> =
         view.setups.iter().filter(|setup| setup.metadata.deletion_timestamp.is_none()).collect();
-    setups.sort_by_key(|setup| (created(&setup.metadata.creation_timestamp), setup.name_any()));
+    setups.sort_by_key(|setup| age(setup));
     let candidates = candidates(view, claims);
     let mut round = Round::default();
     let Some((setup, others)) = setups.split_first() else {
@@ -344,6 +344,11 @@ impl Round {
             self.setups.push((setup.clone(), status));
         }
     }
+}
+
+/// The one whose age sorts first counts.
+pub(super) fn age(setup: &FluxSetup) -> (Timestamp, String) {
+    (created(&setup.metadata.creation_timestamp), setup.name_any())
 }
 
 fn count(count: usize) -> u32 {

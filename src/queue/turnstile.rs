@@ -12,7 +12,7 @@ use super::holds::{Hold, Holds};
 use super::job::{self, Then};
 use super::overflow::Start;
 use super::room::Room;
-use super::round::{Growing, Round};
+use super::round::{Growing, Round, age};
 use crate::api::flux_job::FluxJob;
 use crate::api::flux_setup::{FluxSetup, Usage};
 use crate::api::labels;
@@ -159,6 +159,19 @@ impl Turnstile {
             self.rounds.mark(namespace);
         }
         Err(asked.told.clone())
+    }
+
+    /// How long a MiniCluster may run at most, in seconds, where that is limited. Nobody gets more while it is not known.
+    pub fn longest(&self, mini_cluster: &MiniCluster) -> Option<i64> {
+        if !self.setups.condition().listed {
+            return Some(0);
+        }
+        let all = self.setups.objects();
+        let of_namespace = all.iter().filter(|setup| {
+            setup.metadata.namespace == mini_cluster.metadata.namespace && setup.metadata.deletion_timestamp.is_none()
+        });
+        // The one that counts, as in each round.
+        of_namespace.min_by_key(|setup| age(setup))?.spec.max_duration_seconds
     }
 
     /// What the status of a MiniCluster has to say that it holds, given UID and parallelism of its Job.

@@ -60,6 +60,9 @@ const TAKEN_RETRY: Duration = Duration::from_secs(15);
 /// The same, of an object that Kubernetes is about to delete with an earlier MiniCluster.
 const LEFT_OVER_RETRY: Duration = Duration::from_secs(1);
 
+/// Until a deadline that was not allowed is looked at again.
+const DEADLINE_RETRY: Duration = Duration::from_secs(60);
+
 /// How often a pod that holds up the next instance is looked at, besides its own changes.
 const LINGERING_RETRY: Duration = Duration::from_secs(5);
 
@@ -280,11 +283,18 @@ impl Controller {
                 decision.does_not_grow(sentence);
             }
         }
+        if known.hosted.is_none()
+            && let Some(longest) = (self.gate.longest)(&known.mini_cluster)
+        {
+            decision.keep_deadline(&known, longest);
+        }
         let expiry = self.expiry(&known);
         if expiry == Some(Duration::ZERO) {
             decision.action = Action::CleanUp;
         }
-        let mut outcome = expiry.map_or(Outcome::Done, Outcome::After);
+        // Nobody tells when more time is allowed.
+        let later = decision.keeps_deadline.is_some().then_some(DEADLINE_RETRY);
+        let mut outcome = expiry.into_iter().chain(later).min().map_or(Outcome::Done, Outcome::After);
         let mut created = None;
         match &decision.action {
             Action::Nothing => {}
@@ -474,10 +484,11 @@ impl Controller {
             }
             _ => Vec::new(),
         };
-        let unsupported = match rendering {
+        let mut unsupported = match rendering {
             Some(Ok(rendered)) => rendered.unsupported.clone(),
             _ => Vec::new(),
         };
+        unsupported.extend(decision.keeps_deadline.clone());
         let has = job.as_ref().map(|job| (job.uid.as_str(), job.parallelism));
         // Bursts of peers are counted with their HostedBurst.
         let holds = if known.hosted.is_none() { (self.gate.holds)(current, has) } else { None };

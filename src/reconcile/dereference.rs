@@ -112,6 +112,14 @@ impl JobState {
             Self::Absent | Self::Foreign { .. } => None,
         }
     }
+
+    /// The deadline of a Job that runs; `Some(None)`: it has none.
+    pub fn deadline(&self) -> Option<Option<i64>> {
+        match self {
+            Self::Adopted { settings, .. } | Self::Ours { settings, .. } => Some(settings.deadline),
+            Self::Terminating(_) | Self::Absent | Self::Foreign { .. } => None,
+        }
+    }
 }
 
 impl Caches {

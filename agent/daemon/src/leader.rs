@@ -141,7 +141,7 @@ impl Leader {
         );
         filling.extend(more);
         let turnstile = queueing.turnstile();
-        let (asked, told) = (turnstile.clone(), turnstile.clone());
+        let (asked, told, limits) = (turnstile.clone(), turnstile.clone(), turnstile.clone());
         let (controller, more) = Controller::new(
             parts.clients.clone(),
             parts.watches.clone(),
@@ -153,6 +153,7 @@ impl Leader {
                     Some(has) => asked.ask_more(mini_cluster, has, now),
                 }),
                 holds: Arc::new(move |mini_cluster, job| told.holds(mini_cluster, job)),
+                longest: Arc::new(move |mini_cluster| limits.longest(mini_cluster)),
             },
             parts.clock.clone(),
             parts.traces.clone(),
