@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 use tributary::api::peer::{ImportPolicy, PodSecurityLevel};
 
-use super::Format;
+use super::{Format, target};
 
 /// What the other cluster may place in this one.
 #[derive(Clone, Debug, Default, Args)]
@@ -169,6 +169,7 @@ pub struct TokenDelete {
 
 /// `agentctl join`.
 #[derive(Debug, Args)]
+#[command(args = target::hidden(&["namespace"]))]
 pub struct Join {
     /// What agentctl token create printed; - reads it from standard input
     pub token: String,
@@ -185,6 +186,7 @@ pub struct Join {
 
 /// `agentctl link`.
 #[derive(Debug, Args)]
+#[command(args = target::hidden(&["context", "namespace", "endpoint"]))]
 pub struct Link {
     /// Context of the one cluster
     pub a: String,
