@@ -33,6 +33,7 @@ use tributary_tests::agentctl::agentctl;
 use tributary_tests::chart::{self, PodProcess};
 use tributary_tests::eventually::eventually;
 use tributary_tests::federation::{SYSTEM, tail};
+use tributary_tests::pages;
 use tributary_tests::scenario::{Place, interactive};
 
 use crate::conversion::converted;
@@ -42,14 +43,6 @@ struct Installed<'a> {
     cluster: &'a Cluster,
     client: Client,
     agents: Vec<PodProcess>,
-}
-
-/// The commands of the README's section on helm.
-fn commands() -> Vec<String> {
-    let readme = std::fs::read_to_string(repository().join("README.md")).unwrap();
-    let section = readme.split("\n## Install\n").nth(1).expect("the README has a section Install");
-    let section = section.split("\n## ").next().unwrap();
-    section.lines().filter_map(|line| line.strip_prefix("$ ")).map(str::to_owned).collect()
 }
 
 pub(crate) fn repository() -> PathBuf {
@@ -62,7 +55,7 @@ async fn what_helm_installs_bursts_with_no_more_rights_than_it_needs() {
     let directory = tempfile::tempdir().unwrap();
     let group = Group::start(Duration::from_secs(2), None).unwrap();
     let mut installed = BTreeMap::new();
-    let commands = commands();
+    let commands = pages::commands("README.md", Some("## Install"), "console");
     let before_apply = commands.iter().position(|line| line.starts_with("kubectl")).unwrap();
     assert!(before_apply <= 3, "at most three commands lead to the first burst: {commands:#?}");
     for line in &commands {
@@ -115,9 +108,10 @@ async fn what_helm_installs_bursts_with_no_more_rights_than_it_needs() {
     let used = used(&[east.cluster.audit(), west.cluster.audit()]);
     superfluous(&east.client, &used).await;
     crate::release::is_upgraded_and_uninstalled(&east.client, &sandbox.kubeconfig()).await;
+    crate::release::other_pages(&east.client, &west.client, &sandbox.kubeconfig()).await;
 }
 
-fn after<'a>(words: &[&'a str], option: &str) -> &'a str {
+pub(crate) fn after<'a>(words: &[&'a str], option: &str) -> &'a str {
     let at = words.iter().position(|word| *word == option).unwrap_or_else(|| panic!("no {option} in {words:?}"));
     words[at + 1]
 }

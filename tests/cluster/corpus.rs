@@ -1,7 +1,11 @@
 //! Upstream's examples, the probes and our own examples, on a real API server.
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
-use tributary_tests::corpus::{documents, examples};
+use tributary_tests::chart;
+use tributary_tests::corpus::{documents, examples, other_kinds};
+use tributary_tests::eventually::eventually;
 
 use crate::shared::{places, together};
 
@@ -21,23 +25,51 @@ async fn the_api_server_takes_every_example_whole() {
             wrong.push(format!("{}: {error}", document.file));
         }
     }
+    let others = serve_other_kinds(&east.client).await;
     for (file, mut object) in examples().unwrap() {
-        let (group, plural) = match object["kind"].as_str() {
-            Some("MiniCluster") => ("flux-framework.org/v1alpha2", "miniclusters"),
-            Some("ClusterPeer") => ("tributary.dev/v1alpha1", "clusterpeers"),
-            Some("FluxSetup") => ("tributary.dev/v1alpha1", "fluxsetups"),
-            Some("FluxJob") => ("tributary.dev/v1alpha1", "fluxjobs"),
-            // Of others, whose kinds are not here.
-            _ => continue,
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
+        let plural = match kind.as_str() {
+            // Values of the chart: helm takes them, or does not.
+            "" => continue,
+            // In its own file, so that what is below it finds it.
+            "Namespace" => continue,
+            "MiniCluster" => "miniclusters",
+            "ClusterPeer" => "clusterpeers",
+            "FluxSetup" => "fluxsetups",
+            "FluxJob" => "fluxjobs",
+            _ => match others.iter().find(|other| other.spec.names.kind == kind) {
+                Some(other) => &other.spec.names.plural,
+                None => panic!("{file}: tests/corpus/other-kinds.yaml does not define {kind}"),
+            },
         };
-        assert_eq!(object["apiVersion"], group, "{file}");
         object["metadata"]["namespace"] = "corpus".into();
         let body = serde_json::to_vec(&object).unwrap();
-        let path = format!("/apis/{group}/namespaces/corpus/{plural}?dryRun=All&fieldValidation=Strict");
+        let path = format!("/apis/{version}/namespaces/corpus/{plural}?dryRun=All&fieldValidation=Strict");
         let request = http::Request::post(path).header("content-type", "application/json").body(body).unwrap();
         if let Err(error) = east.client.request::<Value>(request).await {
             wrong.push(format!("{file}: {error}"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Has the kinds of others served that examples and charts have objects of, as on clusters where these are installed.
+pub(crate) async fn serve_other_kinds(client: &Client) -> Vec<CustomResourceDefinition> {
+    let definitions = Api::<CustomResourceDefinition>::all(client.clone());
+    let mut served = Vec::new();
+    for definition in other_kinds().unwrap() {
+        chart::apply(client, &definition).await.unwrap();
+        let definition: CustomResourceDefinition = serde_json::from_value(definition).unwrap();
+        let name = definition.name_any();
+        eventually(format!("{name} is served"), async || {
+            let found = definitions.get(&name).await.map_err(|error| error.to_string())?;
+            let conditions = found.status.and_then(|status| status.conditions);
+            let established = conditions.iter().flatten().any(|one| one.type_ == "Established" && one.status == "True");
+            if established { Ok(()) } else { Err("not yet".to_owned()) }
+        })
+        .await;
+        served.push(definition);
+    }
+    served
 }

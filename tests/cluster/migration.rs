@@ -22,10 +22,14 @@ use tributary::render::{Context, render};
 use tributary_agentctl::commands::migrate;
 use tributary_sandbox::{ADMIN, Cluster, ClusterOptions, Group, NodeGroup, Options, Sandbox, annotations};
 use tributary_tests::agent::{AGENT_USER, Agent, Setup};
+use tributary_tests::chart;
 use tributary_tests::corpus::{documents, upstream_definition};
 use tributary_tests::eventually::eventually;
-use tributary_tests::federation::{SYSTEM, apply_crds, make_namespace};
+use tributary_tests::federation::{SYSTEM, crds_are_served, make_namespace};
+use tributary_tests::pages;
 use tributary_tests::scenario::{Place, interactive};
+
+use crate::chart::repository;
 
 const OPERATOR: &str = "operator-system";
 /// Who runs `agentctl migrate check`.
@@ -47,10 +51,19 @@ async fn a_cluster_moves_from_the_flux_operator_and_upstreams_examples_run() {
 
     let place = installed(&client).await;
     the_check_reads_only_and_finds_the_operator(cluster).await;
-    replace_the_definition(&client).await;
+    // What the page says, word for word.
+    let lines = pages::commands("src/guide/migrating.md", Some("## Move"), "console");
+    let [stop, replace, install, look, remove] = &lines[..] else { panic!("{lines:#?}") };
+    let kubectl = async |line: &str| chart::kubectl(&repository(), &sandbox.kubeconfig(), line).await.unwrap();
+    kubectl(stop).await;
+    replace_the_definition(&client, async || kubectl(replace).await).await;
     no_agent_runs_beside_the_operator(&agent, &group).await;
-    stop_the_operator(&client).await;
+    the_operators_lease_ends(&client).await;
     let before = place.jobs().get("lake").await.unwrap();
+    let words: Vec<&str> = install.split_whitespace().collect();
+    let output = chart::helm(&repository(), Some(&sandbox.kubeconfig()), &words[1..]).unwrap();
+    assert!(output.status.success(), "{install}\n{}", String::from_utf8_lossy(&output.stderr));
+    // No kubelet runs what helm installed: this is the agent.
     agent.start(&group).unwrap();
 
     // What runs is adopted, what waited starts, what ended stays.
@@ -89,6 +102,13 @@ async fn a_cluster_moves_from_the_flux_operator_and_upstreams_examples_run() {
     assert_eq!(service.publish_not_ready_addresses, Some(true));
     let config = place.config_maps().get("lake-entrypoint").await.unwrap().data.unwrap();
     assert!(!config.contains_key("curve.cert"), "upstream's secret key is still in the ConfigMap");
+
+    let shown = kubectl(look).await;
+    assert!(["lake", "gone", "late"].iter().all(|name| shown.contains(name)), "{shown}");
+    kubectl(remove).await;
+    let left = Api::<Deployment>::namespaced(client.clone(), OPERATOR).list(&ListParams::default()).await.unwrap();
+    assert!(left.items.is_empty(), "the operator is still there");
+    place.mini_clusters().get("lake").await.expect("with the Deployment alone, no MiniCluster goes");
 
     upstreams_examples_run(&client).await;
     agent.stop(&group).await.unwrap();
@@ -247,13 +267,14 @@ async fn check(cluster: &Cluster) -> migrate::Report {
     migrate::check(&Client::try_from(config).unwrap(), None, now).await.unwrap()
 }
 
-async fn replace_the_definition(client: &Client) {
+async fn replace_the_definition(client: &Client, replace: impl AsyncFnOnce() -> String) {
     // Why --force-conflicts: the fields of the old definition belong to whoever applied it.
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     let ours = tributary::api::crds().into_iter().find(|crd| crd.spec.names.kind == "MiniCluster").unwrap();
     let gently = definitions.patch(&ours.name_any(), &PatchParams::apply("kubectl"), &Patch::Apply(&ours)).await;
     assert!(matches!(gently, Err(kube::Error::Api(status)) if status.code == 409));
-    apply_crds(client).await.unwrap();
+    replace().await;
+    crds_are_served(client).await;
 }
 
 async fn no_agent_runs_beside_the_operator(agent: &Agent, group: &Group) {
@@ -266,10 +287,8 @@ async fn no_agent_runs_beside_the_operator(agent: &Agent, group: &Group) {
     agent.stop(group).await.unwrap();
 }
 
-async fn stop_the_operator(client: &Client) {
-    let deployments: Api<Deployment> = Api::namespaced(client.clone(), OPERATOR);
-    let none = Patch::Merge(json!({"spec": {"replicas": 0}}));
-    deployments.patch_scale("operator-controller-manager", &PatchParams::default(), &none).await.unwrap();
+/// As it does by itself, 15 seconds after its holder has ended.
+async fn the_operators_lease_ends(client: &Client) {
     let leases: Api<Lease> = Api::namespaced(client.clone(), OPERATOR);
     let ended = Patch::Merge(json!({"spec": {"leaseDurationSeconds": 1}}));
     leases.patch(upstream::LEASE, &PatchParams::default(), &ended).await.unwrap();

@@ -1,9 +1,10 @@
-//! What the pages do to a release that is installed: every `console helm` fence, word for word.
+//! What the pages do to a release that is installed, and on clusters where none is any more: every `console helm` fence, word
+//! for word.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -13,14 +14,18 @@ use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::json;
 use tributary_tests::chart;
 use tributary_tests::eventually::eventually;
-use tributary_tests::federation::SYSTEM;
+use tributary_tests::federation::{SYSTEM, make_namespace};
+use tributary_tests::pages;
+use tributary_tests::scenario::{Place, interactive};
 
 use crate::chart::repository;
+use crate::corpus::serve_other_kinds;
 
 /// The release `tributary` of a cluster is upgraded as the pages say, and uninstalled at last. No agent runs any more.
 pub(crate) async fn is_upgraded_and_uninstalled(client: &Client, kubeconfig: &Path) {
-    prometheus_operator(client).await;
-    let (upgrades, ends): (Vec<_>, Vec<_>) = commands().into_iter().partition(|line| line.contains(" upgrade "));
+    serve_other_kinds(client).await;
+    let commands = pages::OF_A_RELEASE.into_iter().flat_map(|page| pages::commands(page, None, "console helm"));
+    let (upgrades, ends): (Vec<_>, Vec<_>) = commands.partition(|line| line.contains(" upgrade "));
     assert!(upgrades.len() >= 5 && ends.len() == 1, "{upgrades:#?} {ends:#?}");
     let older = tempfile::tempdir().unwrap();
     before_there_were_traces(older.path());
@@ -35,8 +40,7 @@ pub(crate) async fn is_upgraded_and_uninstalled(client: &Client, kubeconfig: &Pa
     // `--reset-then-reuse-values`: what one of them asked for is still asked for after the last one, and what no older
     // chart knew is as in the new one. With `--reuse-values` there would be nothing where templates look for `traces`.
     let list = ListParams::default();
-    let maps = Api::<ConfigMap>::namespaced(client.clone(), SYSTEM).list(&list).await.unwrap();
-    let configuration = maps.items.iter().find_map(|map| map.data.as_ref()?.get("tributary.toml")).unwrap();
+    let configuration = configuration(client).await;
     assert!(configuration.contains("debug") && configuration.contains("otel-collector"), "{configuration}");
     let policies = Api::<NetworkPolicy>::namespaced(client.clone(), SYSTEM).list(&list).await.unwrap();
     assert_eq!(policies.items.len(), 1);
@@ -98,49 +102,132 @@ fn before_there_were_traces(directory: &Path) {
     std::fs::write(template, text.replace("with .Values.traces.endpoint", "with \"\"")).unwrap();
 }
 
-/// Lines of the fences, of each page in their order.
-fn commands() -> Vec<String> {
-    let guide = std::fs::read_dir(repository().join("src/guide")).unwrap();
-    let pages: BTreeMap<_, _> = guide
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
-        .map(|path| (path.clone(), std::fs::read_to_string(path).unwrap()))
-        .collect();
-    let fences = pages.values().flat_map(|text| text.split("```console helm\n").skip(1));
-    let fences = fences.map(|rest| rest.split("\n```").next().unwrap());
-    fences.flat_map(str::lines).filter_map(|line| line.strip_prefix("$ ")).map(str::to_owned).collect()
+/// The pages whose commands begin with an installation of their own, or end everything. No agent runs any more, and no release
+/// is in the first cluster.
+pub(crate) async fn other_pages(east: &Client, west: &Client, kubeconfig: &Path) {
+    let [of_chart, of_sites, of_cert_manager, of_gitops, leaving, of_kinds] =
+        pages::ON_THEIR_OWN.map(|page| pages::commands(page, None, "console helm"));
+    let [install, upgrade, uninstall] = &of_chart[..] else { panic!("{of_chart:#?}") };
+    carry_out(&[install, upgrade], kubeconfig).await;
+    let deployments = Api::<Deployment>::namespaced(east.clone(), SYSTEM);
+    assert_eq!(deployments.get("tributary").await.unwrap().spec.unwrap().replicas, Some(2));
+    carry_out(&[uninstall], kubeconfig).await;
+    sites(west, &of_sites, kubeconfig).await;
+    the_identity_from_cert_manager(east, &of_cert_manager, kubeconfig).await;
+    from_a_repository(east, &of_gitops, kubeconfig).await;
+    leave(east, &leaving, kubeconfig).await;
+
+    // What is left is a cluster with the definition of MiniClusters alone: the chart of the kinds brings the others.
+    let [install, upgrade, uninstall] = &of_kinds[..] else { panic!("{of_kinds:#?}") };
+    carry_out(&[install, upgrade], kubeconfig).await;
+    let kinds = Api::<CustomResourceDefinition>::all(east.clone());
+    let owner = async |name: &str| {
+        let found = kinds.get(&format!("{name}.tributary.dev")).await.unwrap().metadata.annotations;
+        found.unwrap_or_default().remove("meta.helm.sh/release-name")
+    };
+    assert_eq!(owner("bursts").await.as_deref(), Some("tributary-crds"));
+    carry_out(&[uninstall], kubeconfig).await;
+    assert_eq!(owner("bursts").await.as_deref(), Some("tributary-crds"), "the kinds stay");
+}
+
+/// Values for places that are not here, on one cluster after the other release: what an API server can say against them, it says.
+async fn sites(client: &Client, lines: &[String], kubeconfig: &Path) {
+    let here = tempfile::tempdir().unwrap();
+    let uninstall = |context: &str| format!("helm uninstall tributary --kube-context {context} --namespace {SYSTEM}");
+    carry_out(&[uninstall("west")], kubeconfig).await;
+    let mut types = Vec::new();
+    for line in lines {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let context = crate::chart::after(&words, "--kube-context");
+        let kubeconfig = &under_another_name(kubeconfig, context, here.path());
+        carry_out(&[line], kubeconfig).await;
+        let service = Api::<Service>::namespaced(client.clone(), SYSTEM).get("tributary-federation").await.unwrap();
+        let spec = service.spec.unwrap();
+        let port = spec.ports.unwrap().into_iter().find_map(|port| port.node_port);
+        types.push((context.to_owned(), spec.type_.unwrap(), port == Some(30946)));
+        carry_out(&[uninstall(context)], kubeconfig).await;
+    }
+    let type_of = |context: &str, type_: &str, fixed| (context.to_owned(), type_.to_owned(), fixed);
+    let wanted = [
+        type_of("eks", "LoadBalancer", false),
+        type_of("gke", "LoadBalancer", false),
+        type_of("campus", "NodePort", true),
+    ];
+    assert_eq!(types, wanted);
+}
+
+/// A kubeconfig in which the context `west` has another name.
+fn under_another_name(kubeconfig: &Path, name: &str, directory: &Path) -> std::path::PathBuf {
+    let mut document: serde_json::Value = serde_json::from_slice(&std::fs::read(kubeconfig).unwrap()).unwrap();
+    let contexts = document["contexts"].as_array_mut().unwrap();
+    contexts.iter_mut().find(|context| context["name"] == "west").unwrap()["name"] = name.into();
+    let path = directory.join(name);
+    std::fs::write(&path, document.to_string()).unwrap();
+    path
+}
+
+async fn the_identity_from_cert_manager(client: &Client, lines: &[String], kubeconfig: &Path) {
+    carry_out(lines, kubeconfig).await;
+    let configuration = configuration(client).await;
+    assert!(configuration.contains("research"), "the agent insists on the Certificate's trust domain: {configuration}");
+    carry_out(&[format!("helm uninstall tributary --kube-context east --namespace {SYSTEM}")], kubeconfig).await;
+}
+
+/// What Flux CD and Argo CD are given; they are not here to act on it.
+async fn from_a_repository(client: &Client, lines: &[String], kubeconfig: &Path) {
+    for namespace in ["flux-system", "argocd"] {
+        make_namespace(client, namespace).await.unwrap();
+    }
+    assert!(lines.len() >= 2, "{lines:?}");
+    carry_out(lines, kubeconfig).await;
+}
+
+/// Nothing of Tributary is left but the definition of MiniClusters, and they are.
+async fn leave(client: &Client, lines: &[String], kubeconfig: &Path) {
+    let kinds = Api::<CustomResourceDefinition>::all(client.clone());
+    let strategy = async || {
+        let definition = kinds.get("miniclusters.flux-framework.org").await.unwrap();
+        definition.spec.conversion.map(|conversion| conversion.strategy).unwrap_or_default()
+    };
+    // A webhook that nobody answers any more.
+    assert_eq!(strategy().await, "Webhook");
+    let place = Place { client: client.clone(), namespace: "default".to_owned() };
+    place.create("stays", interactive(1)).await;
+    carry_out(lines, kubeconfig).await;
+    assert_eq!(strategy().await, "None");
+    let left = kinds.list_metadata(&ListParams::default()).await.unwrap().items;
+    let left: Vec<_> = left.into_iter().filter_map(|kind| kind.metadata.name).collect();
+    assert!(!left.iter().any(|name| name.ends_with(".tributary.dev")), "{left:?}");
+    let guards = Api::<ValidatingAdmissionPolicy>::all(client.clone()).list(&ListParams::default()).await.unwrap();
+    assert!(guards.items.is_empty(), "{:?}", guards.items);
+    place.mini_clusters().get("stays").await.unwrap();
+}
+
+/// The configuration that the release has for its agents.
+async fn configuration(client: &Client) -> String {
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), SYSTEM).list(&ListParams::default()).await.unwrap();
+    maps.items.iter().find_map(|map| map.data.as_ref()?.get("tributary.toml").cloned()).unwrap()
+}
+
+/// Lines of pages. Whose context is not said is that of the first cluster.
+async fn carry_out<Line: AsRef<str>>(lines: &[Line], kubeconfig: &Path) {
+    for line in lines {
+        let line = line.as_ref();
+        let named = |option: &str| line.split_whitespace().any(|word| word == option);
+        match line.split_whitespace().next() {
+            Some("helm") if named("--kube-context") => helm(line, kubeconfig),
+            Some("helm") => helm(&format!("{line} --kube-context east"), kubeconfig),
+            Some("kubectl") => {
+                let context = if named("--context") { "" } else { " --context east" };
+                chart::kubectl(&repository(), kubeconfig, &format!("{line}{context}")).await.unwrap();
+            }
+            _ => panic!("nobody knows how to do this: {line}"),
+        }
+    }
 }
 
 fn helm(line: &str, kubeconfig: &Path) {
     let words: Vec<&str> = line.split_whitespace().collect();
-    assert_eq!(words[0], "helm", "nobody knows how to do this: {line}");
     let output = chart::helm(&repository(), Some(kubeconfig), &words[1..]).unwrap();
     assert!(output.status.success(), "{line}\n{}", String::from_utf8_lossy(&output.stderr));
-}
-
-/// The kinds of the Prometheus operator that the chart makes objects of.
-async fn prometheus_operator(client: &Client) {
-    for (plural, kind) in [("servicemonitors", "ServiceMonitor"), ("prometheusrules", "PrometheusRule")] {
-        let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
-        let definition = json!({
-            "apiVersion": "apiextensions.k8s.io/v1",
-            "kind": "CustomResourceDefinition",
-            "metadata": {"name": format!("{plural}.monitoring.coreos.com")},
-            "spec": {
-                "group": "monitoring.coreos.com",
-                "scope": "Namespaced",
-                "names": {"plural": plural, "kind": kind},
-                "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
-            },
-        });
-        chart::apply(client, &definition).await.unwrap();
-        let definitions = Api::<CustomResourceDefinition>::all(client.clone());
-        eventually(format!("{kind} is served"), async || {
-            let found = definitions.get(&format!("{plural}.monitoring.coreos.com")).await;
-            let conditions = found.map_err(|error| error.to_string())?.status.and_then(|status| status.conditions);
-            let established = conditions.iter().flatten().any(|one| one.type_ == "Established" && one.status == "True");
-            if established { Ok(()) } else { Err("not yet".to_owned()) }
-        })
-        .await;
-    }
 }

@@ -29,6 +29,15 @@ pub fn upstream_definition() -> Result<Value> {
     serde_saphyr::from_str(&text).context("failed to parse upstream-crd.yaml")
 }
 
+/// Definitions of the kinds of others that examples and charts have objects of, as far as these say something.
+///
+/// # Errors
+/// The file cannot be read, or is no YAML.
+pub fn other_kinds() -> Result<Vec<Value>> {
+    let text = std::fs::read_to_string(folder().join("other-kinds.yaml")).context("failed to read other-kinds.yaml")?;
+    serde_saphyr::from_multiple(&text).context("failed to parse other-kinds.yaml")
+}
+
 /// Every MiniCluster of the corpus, in the order of file names.
 ///
 /// # Errors

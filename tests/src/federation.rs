@@ -196,6 +196,13 @@ pub async fn apply_crds(client: &Client) -> anyhow::Result<()> {
     for crd in tributary::api::crds() {
         api.patch(&crd.name_any(), &params(), &Patch::Apply(&crd)).await.context("failed to apply a CRD")?;
     }
+    crds_are_served(client).await;
+    Ok(())
+}
+
+/// Waits until all CRDs are served.
+pub async fn crds_are_served(client: &Client) {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     for crd in tributary::api::crds() {
         eventually(format!("{} is established", crd.name_any()), async || {
             let live = api.get(&crd.name_any()).await.map_err(|error| error.to_string())?;
@@ -205,7 +212,6 @@ pub async fn apply_crds(client: &Client) -> anyhow::Result<()> {
         })
         .await;
     }
-    Ok(())
 }
 
 /// Makes a namespace, if there is none of that name.

@@ -13,6 +13,7 @@ pub mod federation;
 pub mod fields;
 pub mod mesh;
 pub mod metrics;
+pub mod pages;
 pub mod python;
 pub mod scenario;
 pub mod udp_way;

@@ -1,10 +1,12 @@
 //! The reference of `agentctl`, generated from its help pages.
 
-use clap::CommandFactory;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 use tributary_agentctl::cli::Cli;
 use tributary_agentctl::document::{Schema, schemas};
 
 use crate::generated::{current, repository};
+use crate::readme;
 
 const HEAD: &str = "# agentctl\n
 Every command with its options, generated from the help pages. Data goes to standard output, everything else to standard
@@ -14,8 +16,9 @@ is the plugin `kubectl tributary`.
 ## Documents
 
 `-o json` and `-o yaml` print one document, of the kind that the table says, with `apiVersion: agentctl.tributary.dev/v1`.
-Its JSON Schema (2020-12) is in this repository. Within a version fields are added, and never go, change their type or
-their meaning: read what you need, and let pass what you do not know. A command that fails after it has printed its
+Its JSON Schema (2020-12) is in this repository. Of one `apiVersion` fields are added, and never go, change their type or
+their meaning: read what you need, and let pass what you do not know. A change that would break a reader is another
+`apiVersion`, which [the releases](releases.md) name. A command that fails after it has printed its
 document (`check`, `plan`, `migrate check`) has said in the document why.\n
 | command | kind and schema | what it is |
 |---|---|---|
@@ -59,6 +62,51 @@ fn the_schemas_of_all_documents_are_current() {
     let found = std::fs::read_dir(repository().join("src/guide/schemas")).unwrap().map(|entry| entry.unwrap().path());
     let strangers: Vec<_> = found.filter(|path| !wanted.contains(path)).collect();
     assert!(strangers.is_empty(), "no document stands behind {strangers:?}: delete them");
+}
+
+/// What pages say of a command in passing is a command line, too. Words in capitals stand for something.
+#[test]
+fn every_command_that_is_mentioned_is_one() {
+    let mut mentioned = 0;
+    for (page, text) in readme::pages() {
+        let prose: Vec<&str> = text.split("```").step_by(2).flat_map(|part| part.split("\n\n")).collect();
+        for span in prose.iter().flat_map(|paragraph| paragraph.split('`').skip(1).step_by(2)) {
+            let line = span.strip_prefix("agentctl ").or_else(|| span.strip_prefix("kubectl tributary "));
+            let Some(line) = line else { continue };
+            mentioned += 1;
+            let instead = |word| match word {
+                "COMMAND" => "status",
+                "N" => "1",
+                "TIME" => "1m",
+                word => word,
+            };
+            let words: Vec<&str> = line.split_whitespace().map(instead).collect();
+            let Err(error) = Cli::try_parse_from([&["agentctl"], &words[..]].concat()) else { continue };
+            let fine = match error.kind() {
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => true,
+                // Its name alone, or that of a group.
+                ErrorKind::MissingRequiredArgument
+                | ErrorKind::MissingSubcommand
+                | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => is_command(&words),
+                _ => false,
+            };
+            assert!(fine, "{}: `{span}`\n{error}", page.display());
+        }
+    }
+    assert!(mentioned > 100, "{mentioned}: the pages are not read as they are written");
+}
+
+/// Whether these words name a command, and say nothing more.
+fn is_command(words: &[&str]) -> bool {
+    let root = Cli::command();
+    let mut command = &root;
+    words.iter().all(|word| match command.find_subcommand(word) {
+        Some(below) => {
+            command = below;
+            true
+        }
+        None => false,
+    })
 }
 
 /// Every field of ours says what it is.

@@ -21,6 +21,7 @@ use tributary::render::{Context, render};
 use tributary_agentctl::cli::Cli;
 use tributary_tests::chart;
 use tributary_tests::corpus::example_files;
+use tributary_tests::pages::{OF_A_RELEASE, ON_THEIR_OWN};
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -86,7 +87,8 @@ fn every_command_is_carried_out_or_marked() {
     let list = fs::read_to_string(root().join("tests/walks.txt")).unwrap();
     let walks: Vec<Vec<&str>> =
         list.lines().filter(|line| !line.starts_with('#')).map(|line| line.split(" | ").collect()).collect();
-    assert!(walks.iter().all(|walk| walk.len() == 3 && ["demo", "clusters", "helm"].contains(&walk[2])), "{walks:?}");
+    let names = ["demo", "clusters", "helm", "migration", "tunnel", "gpus", "providers"];
+    assert!(walks.iter().all(|walk| walk.len() == 3 && names.contains(&walk[2])), "{walks:?}");
     let (mut carried_out, mut external) = (0, Vec::new());
     for (path, text) in pages() {
         let path = path.canonicalize().unwrap();
@@ -100,11 +102,27 @@ fn every_command_is_carried_out_or_marked() {
             assert!(walked || lines.is_empty(), "{page}, {heading}: no walk of tests/walks.txt carries out {lines:#?}");
             carried_out += lines.len();
         }
-        carried_out += lines_of(&text, "console helm").len();
-        external.extend(lines_of(&text, "console external").into_iter().map(|line| format!("{page}: {line}")));
+        let lines = lines_of(&text, "console helm");
+        let walked = OF_A_RELEASE.iter().chain(&ON_THEIR_OWN).any(|of_helm| *of_helm == page);
+        assert!(walked || lines.is_empty(), "{page}: tests/cluster/release.rs does not carry out {lines:#?}");
+        carried_out += lines.len();
+        for line in lines_of(&text, "console external") {
+            assert!(needs_what_is_not_here(&line), "{page}: a walk can carry this out: {line}");
+            external.push(format!("{page}: {line}"));
+        }
     }
     let head = format!("{carried_out} carried out, {} external", external.len());
     insta::assert_snapshot!(format!("{head}\n\n{}", external.join("\n")));
+}
+
+/// Whether a command needs more than control planes: containers that run, a registry, a forge, a machine to install to, or
+/// hours.
+fn needs_what_is_not_here(line: &str) -> bool {
+    let runs_in_pods = line.contains(" shell ") || line.contains(" logs ");
+    let released = line.contains(" oci://") || ["tar ", "sha256sum "].iter().any(|program| line.starts_with(program));
+    let installs = ["cargo install ", "docker ", "pip ", "flux-restful-cli "];
+    let installs = installs.iter().any(|program| line.starts_with(program));
+    runs_in_pods || released || installs || line.starts_with("TRIBUTARY_E2E")
 }
 
 /// What a reader would copy stands in a fence that is counted above.
@@ -147,6 +165,9 @@ fn every_command_is_one_that_can_be_run() {
         match words[0] {
             // A client of somebody else; `suite/scripts` runs it.
             "pip" | "export" | "flux-restful-cli" => {}
+            // What a release has, and whether the workflow makes it, is in `suite/releases.rs`.
+            "tar" | "sha256sum" => {}
+            "docker" => docker(&words, &line),
             "agentctl" => accepts::<Cli>(&words, &line),
             "tributary-agent" => {
                 accepts::<tributary_agent::cli::Cli>(&words, &line);
@@ -194,6 +215,15 @@ fn cargo(words: &[&str], line: &str) {
     }
 }
 
+fn docker(words: &[&str], line: &str) {
+    let image = format!("REGISTRY/tributary-agent:{}", env!("CARGO_PKG_VERSION"));
+    match &words[1..] {
+        ["build", "--file", file, "--tag", tag, "."] => assert!(root().join(file).is_file() && *tag == image, "{line}"),
+        ["push", tag] | ["buildx", "imagetools", "inspect", tag, ..] => assert_eq!(*tag, image, "{line}"),
+        _ => panic!("nobody knows whether this can be run: {line}"),
+    }
+}
+
 fn kubectl(words: &[&str], line: &str) {
     let kinds: Vec<String> =
         tributary::api::crds().into_iter().map(|definition| definition.spec.names.plural).collect();
@@ -202,7 +232,13 @@ fn kubectl(words: &[&str], line: &str) {
     match words[verb] {
         "apply" => assert!(root().join(after(words, "-f")).exists(), "{line}"),
         "create" => assert_eq!(words[verb + 1..], ["namespace", "tributary-system"], "{line}"),
-        "logs" => assert!(after(words, "-l").starts_with("job-name="), "{line}"),
+        // Of a MiniCluster's brokers, or of the agents.
+        "logs" => {
+            let selected = after(words, "-l");
+            assert!(selected.starts_with("job-name=") || selected == "app.kubernetes.io/name=tributary", "{line}");
+        }
+        // What Kubernetes has; the walks see whether it is there.
+        "get" if ["secret", "pods", "service", "lease"].contains(&words[verb + 1]) => {}
         // The other operator's.
         "scale" | "delete" if words[verb + 1] == "deployment" => {
             assert!(words[..verb].ends_with(&["--namespace", "operator-system"]), "{line}");
@@ -277,16 +313,24 @@ fn add(ours: &Value, theirs: &Value, place: &str, into: &mut BTreeMap<String, BT
 /// The chart is there and takes the values. `cluster/chart.rs` installs it with this very line.
 fn helm(words: &[&str], line: &str) {
     let (name, chart, options) = match words {
-        ["helm", "install" | "upgrade", name, chart, options @ ..] => (name, chart, options),
+        ["helm", "install" | "upgrade", name, chart, options @ ..] => (name, *chart, options),
         // Its name is the release's.
         ["helm", "uninstall", "tributary" | "tributary-crds", "--kube-context", _, "--namespace", _] => return,
         _ => panic!("{line}"),
+    };
+    // Of a release: the same chart, as it is packed from here.
+    let chart = match chart.strip_prefix("oci://REGISTRY/") {
+        Some(chart) => {
+            assert_eq!(after(words, "--version"), env!("CARGO_PKG_VERSION"), "{line}");
+            chart
+        }
+        None => chart,
     };
     let mut arguments = vec!["template", name, chart, "--kube-version", chart::KUBERNETES];
     if words[1] == "upgrade" {
         // With --reuse-values, whatever is new in a chart has no value at all.
         assert!(options.contains(&"--reset-then-reuse-values"), "{line}");
-        if *chart == "charts/tributary" {
+        if chart == "charts/tributary" {
             arguments.extend(["--set", "cluster.name=east"]);
         }
     }
@@ -365,15 +409,49 @@ fn has_heading(page: &Path, anchor: &str) -> bool {
     headings.map(word).any(|heading| heading == anchor)
 }
 
-/// What cert-manager is asked for has the shape of an identity.
-fn certificate(spec: &Value) {
+/// What cert-manager is asked for has the shape of an identity, and is what the agent expects by the values beside it; and
+/// whoever signs it is there.
+fn certificate(documents: &[Value]) {
+    let of = |kind: &str, name: &Value| {
+        let found = documents.iter().find(|one| one["kind"] == kind && one["metadata"]["name"] == *name);
+        found.unwrap_or_else(|| panic!("there is no {kind} {name}"))
+    };
+    let spec = &of("Certificate", &"tributary-identity".into())["spec"];
     assert_eq!(spec["secretName"], tributary::config::IDENTITY_SECRET);
     let uris: Vec<&str> = spec["uris"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     let [uri] = uris.as_slice() else { panic!("exactly one URI counts: {uris:?}") };
-    uri.parse::<SpiffeId>().unwrap();
+    let id: SpiffeId = uri.parse().unwrap();
     for usage in ["server auth", "client auth"] {
         assert!(spec["usages"].as_array().unwrap().contains(&usage.into()), "{usage}: an agent dials and listens");
     }
+    let values = fs::read_to_string(root().join("examples/cert-manager/values.yaml")).unwrap();
+    let values: Value = serde_saphyr::from_str(&values).unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let identity = &values["federation"]["identity"];
+    let wanted = format!("spiffe://{}/cluster/{}", text(&identity["trustDomain"]), text(&values["cluster"]["name"]));
+    assert_eq!((id.to_string(), &identity["secret"]), (wanted, &spec["secretName"]));
+
+    let issuer = &of("Issuer", &spec["issuerRef"]["name"])["spec"];
+    let authority = documents.iter().find(|one| one["spec"]["secretName"] == issuer["ca"]["secretName"]).unwrap();
+    assert_eq!(authority["spec"]["isCA"], true);
+    of("Issuer", &authority["spec"]["issuerRef"]["name"])["spec"]["selfSigned"].as_object().unwrap();
+    // An Issuer finds the authority in its own namespace, and whoever may use a ClusterIssuer can have any identity signed.
+    let namespaces = documents.iter().filter(|one| one["kind"] != "Namespace").map(|one| &one["metadata"]["namespace"]);
+    assert!(namespaces.into_iter().all(|namespace| namespace == "tributary-system"));
+}
+
+/// A release has its namespace and its source from the same file.
+fn helm_release(name: &str, documents: &[Value], release: &Value) {
+    let has = |kind: &str, metadata: Value| {
+        let found = documents.iter().any(|one| {
+            one["kind"] == kind
+                && metadata.as_object().unwrap().iter().all(|(key, value)| one["metadata"][key] == *value)
+        });
+        assert!(found, "{name} has no {kind} {metadata}");
+    };
+    has("Namespace", serde_json::json!({"name": release["metadata"]["namespace"]}));
+    let source = &release["spec"]["chart"]["spec"]["sourceRef"];
+    has("GitRepository", serde_json::json!({"name": source["name"], "namespace": source["namespace"]}));
 }
 
 #[test]
@@ -390,7 +468,14 @@ fn every_example_is_accepted_whole_and_can_be_carried_out() {
             }
             _ => {
                 let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
-                documents.iter().map(|document| manifest(&name, document)).next_back().unwrap()
+                for document in &documents {
+                    match document["kind"].as_str() {
+                        Some("Certificate") => certificate(&documents),
+                        Some("HelmRelease") => helm_release(&name, &documents, document),
+                        _ => {}
+                    }
+                }
+                documents.iter().map(|document| manifest(&name, document)).last().unwrap()
             }
         };
         *kinds.entry(kind).or_default() += 1;
@@ -419,7 +504,8 @@ fn manifest(name: &str, value: &Value) -> String {
         "ClusterPeer" => drop(whole::<ClusterPeer>(name, value)),
         "FluxSetup" => drop(whole::<FluxSetup>(name, value)),
         "FluxJob" => drop(whole::<FluxJob>(name, value)),
-        "Certificate" => certificate(&value["spec"]),
+        // Of others: `cluster/corpus.rs` has an API server read them.
+        "Certificate" | "Issuer" | "GitRepository" | "Namespace" => {}
         "Application" => {
             let source = &value["spec"]["source"];
             assert!(root().join(source["path"].as_str().unwrap()).exists(), "{name}");

@@ -233,3 +233,31 @@ fn charts_of_a_release_lead_to_that_release() {
         assert_eq!(alert["annotations"]["runbook_url"], format!("{repository_url}/blob/v9.8.7/{guide}"));
     }
 }
+
+/// The page says it of versions that are released: what the workflow makes, under the names that it gives.
+#[test]
+fn a_release_has_what_the_page_says() {
+    let page = file("src/guide/installing.md");
+    let section = page.split("\n## From a release\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    let text = file(".github/workflows/release.yaml");
+    let release: Value = serde_saphyr::from_str(&text).unwrap();
+    let matrix = release["jobs"]["build"]["strategy"]["matrix"]["include"].as_array().unwrap();
+    for target in matrix.iter().map(|one| one["target"].as_str().unwrap()) {
+        assert!(section.contains(&format!("`agentctl-{target}.tar.gz`")), "{target}");
+    }
+    for made in ["agentctl-${{ matrix.target }}.tar.gz", "agentctl-${{ matrix.target }}.cdx", "> SHA256SUMS"] {
+        assert!(text.contains(made), "{made}");
+    }
+    assert!(release["jobs"]["publish"]["env"]["IMAGE"].as_str().unwrap().ends_with("/tributary-agent"));
+    assert!(text.contains("oci://$REGISTRY/charts\"") && section.contains("`ghcr.io/OWNER`"));
+    let image =
+        release["jobs"]["build"]["steps"].as_array().unwrap().iter().find(|step| step["id"] == "image").unwrap();
+    assert_eq!((&image["with"]["provenance"], &image["with"]["sbom"]), (&"mode=max".into(), &true.into()));
+    let version = env!("CARGO_PKG_VERSION");
+    for said in ["REGISTRY/tributary-agent:", "REGISTRY/charts/tributary --version "] {
+        assert!(
+            section.matches(said).count() == section.matches(&format!("{said}{version}")).count(),
+            "{said}{version}"
+        );
+    }
+}

@@ -11,9 +11,11 @@ pub use self::joining::{
     Identity, ImportFlags, Join, Link, PeerDrain, PeerName, PeerRemove, PodSecurity, Token, TokenCreate, TokenDelete,
     TokenList,
 };
+pub use self::target::Target;
 
 mod diagnosing;
 mod joining;
+mod target;
 
 /// One Flux instance over many Kubernetes clusters.
 #[derive(Debug, Parser)]
@@ -27,41 +29,17 @@ pub struct Cli {
     pub target: Target,
 }
 
-/// How to reach a cluster and its agent.
-#[derive(Clone, Debug, Default, Args)]
-pub struct Target {
-    /// Kubeconfig file (default: $KUBECONFIG, else ~/.kube/config)
-    #[arg(long, global = true, value_name = "FILE", help_heading = "Cluster")]
-    pub kubeconfig: Option<PathBuf>,
-    /// Context in the kubeconfig (default: its current one)
-    #[arg(long, global = true, value_name = "NAME", help_heading = "Cluster")]
-    pub context: Option<String>,
-    /// Show only MiniClusters and bursts of this namespace (default: all)
-    #[arg(short, long, global = true, value_name = "NAME", help_heading = "Cluster")]
-    pub namespace: Option<String>,
-    /// Namespace of the agent and its ClusterPeers
-    #[arg(long, global = true, value_name = "NAME", default_value = "tributary-system", help_heading = "Cluster")]
-    pub agent_namespace: String,
-    /// Reach the agent's admin API here instead of by a port-forward, e.g. http://127.0.0.1:8080
-    #[arg(
-        long,
-        global = true,
-        value_name = "URL",
-        env = "TRIBUTARY_ENDPOINT",
-        hide_env_values = true,
-        help_heading = "Cluster"
-    )]
-    pub endpoint: Option<String>,
-}
-
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Show all federated clusters with their MiniClusters and bursts
+    #[command(arg = target::lists())]
     Status(List),
     /// Show the peers of this cluster
+    #[command(args = target::hidden(&["namespace"]))]
     Peers(List),
     /// Show the bursts of this cluster's MiniClusters
+    #[command(arg = target::lists())]
     Bursts(List),
     /// Say why a MiniCluster, burst or FluxJob is not ready: the first unmet condition, and what to do
     Why(Why),
@@ -79,26 +57,26 @@ pub enum Command {
     /// Show what applying a manifest would make on which cluster, without applying it
     Plan(Plan),
     /// Change the peers of this cluster
-    #[command(subcommand)]
+    #[command(subcommand, args = target::hidden(&["namespace"]))]
     Peer(Peer),
     /// Take bursts of this cluster's MiniClusters back, or offer them again
-    #[command(subcommand)]
+    #[command(subcommand, arg = target::namespace("Namespace of the burst (default: the context's)"))]
     Burst(Burst),
     /// Make, show and delete tokens by which another cluster can join
-    #[command(subcommand)]
+    #[command(subcommand, args = target::hidden(&["namespace"]))]
     Token(Token),
     /// Join the cluster that made a token: both become peers of each other
     Join(Join),
     /// Make the clusters of two contexts peers of each other, for whoever may write in both
     Link(Link),
     /// Look after this cluster's identity
-    #[command(subcommand)]
+    #[command(subcommand, args = target::hidden(&["namespace"]))]
     Identity(Identity),
     /// Make identities offline: a federation CA, and certificates signed by it
-    #[command(subcommand)]
+    #[command(subcommand, args = target::offline())]
     Federation(Federation),
     /// Move from the Flux Operator to Tributary
-    #[command(subcommand)]
+    #[command(subcommand, arg = target::lists())]
     Migrate(Migrate),
     /// Pack what somebody who helps has to see, without secrets
     SupportBundle(SupportBundle),
@@ -108,7 +86,7 @@ pub enum Command {
     Version(Version),
     /// Print the completion of this command line for a shell
     Completion(Completion),
-    /// Write the manual pages
+    /// Print the manual page, or write those of all commands
     Man(Man),
     /// Run a whole federation on this machine: control planes, agents, and a MiniCluster that bursts
     #[cfg(feature = "demo")]
@@ -197,7 +175,7 @@ pub enum Burst {
 /// A burst of one of this cluster's MiniClusters.
 #[derive(Debug, Args)]
 pub struct BurstName {
-    /// Its name, as agentctl bursts shows it (--namespace names another namespace than the context's)
+    /// Its name, as agentctl bursts shows it
     pub name: String,
 }
 
@@ -261,6 +239,7 @@ pub struct MigrateCheck {
 
 /// `agentctl crds`.
 #[derive(Debug, Args)]
+#[command(args = target::offline())]
 pub struct Crds {
     /// Only the definitions of these kinds, e.g. miniclusters (default: all)
     #[arg(value_name = "PLURAL")]
@@ -269,6 +248,7 @@ pub struct Crds {
 
 /// `agentctl version`.
 #[derive(Debug, Args)]
+#[command(args = target::hidden(&["namespace"]))]
 pub struct Version {
     /// Only this program's: no cluster is asked
     #[arg(long)]
@@ -280,6 +260,7 @@ pub struct Version {
 
 /// `agentctl completion`.
 #[derive(Debug, Args)]
+#[command(args = target::offline())]
 pub struct Completion {
     /// The shell
     #[arg(value_enum)]
@@ -288,10 +269,17 @@ pub struct Completion {
 
 /// `agentctl man`.
 #[derive(Debug, Args)]
+#[command(
+    args = target::offline(),
+    after_help = "\
+Examples:
+  agentctl man | man -l -                        the page of agentctl
+  agentctl man --out ~/.local/share/man/man1     one for each command; then: man agentctl-peer-add"
+)]
 pub struct Man {
-    /// Directory to write to: one page for each command, made if it is not there
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    pub out: PathBuf,
+    /// Write one page for each command to this directory, which is made if it is not there
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
 }
 
 /// The distribution that the default view is built for: Flux runs with the C library of the brokers' image.
@@ -301,6 +289,7 @@ const DEMO_IMAGE: &str = "ubuntu:24.04";
 /// `agentctl demo`.
 #[cfg(feature = "demo")]
 #[derive(Debug, Args)]
+#[command(args = target::hidden(&["context", "namespace", "endpoint"]))]
 pub struct Demo {
     /// Number of clusters to start
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=9), conflicts_with = "contexts")]

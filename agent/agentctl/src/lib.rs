@@ -19,7 +19,7 @@ pub mod output;
 #[cfg(test)]
 mod pictures;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -36,6 +36,11 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     #[cfg(feature = "demo")]
     if let Some(code) = commands::demo::run_if_asked(&arguments) {
         return code;
+    }
+    if program(&arguments) == commands::completion::OF_PLUGIN {
+        let words: Vec<_> = arguments.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+        let answered = commands::completion::run_of_plugin(&words);
+        return answered.map_or_else(|failure| report(&failure), |()| ExitCode::SUCCESS);
     }
     let cli = match parse(&arguments) {
         Ok(cli) => cli,
@@ -59,13 +64,17 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 /// Reads the command line. As `kubectl-tributary` on the PATH this program is the plugin `kubectl tributary`, and says so.
 fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
-    let program = arguments.first().map(Path::new).and_then(Path::file_stem).unwrap_or_default();
     let mut command = Cli::command();
-    if program == "kubectl-tributary" {
+    if program(arguments) == "kubectl-tributary" {
         command = command.bin_name("kubectl tributary");
     }
     let mut matches = command.try_get_matches_from_mut(arguments)?;
     Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+}
+
+/// The name under which this program was started.
+fn program(arguments: &[OsString]) -> &OsStr {
+    arguments.first().map(Path::new).and_then(Path::file_stem).unwrap_or_default()
 }
 
 fn report(failure: &Failure) -> ExitCode {

@@ -1,5 +1,6 @@
 //! Printing: tables and marks, for people.
 
+use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 
 use jiff::Timestamp;
@@ -58,10 +59,36 @@ pub fn painted(text: &str) -> String {
     text.split_inclusive('\n').map(paint).collect()
 }
 
-/// Whether standard output takes colour: a terminal, and nobody said no (<https://no-color.org>).
+/// What decides whether there is colour.
+#[derive(Clone, Debug, Default)]
+struct Surroundings {
+    /// Standard output is a terminal.
+    terminal: bool,
+    /// `NO_COLOR`, of whatever value unless that is empty: <https://no-color.org>.
+    no_color: Option<OsString>,
+    /// `CLICOLOR`: 0 is no; <https://bixense.com/clicolors/>.
+    clicolor: Option<OsString>,
+    /// `TERM`: a terminal called `dumb` knows no colours.
+    term: Option<OsString>,
+}
+
+impl Surroundings {
+    fn look() -> Self {
+        let said = |name: &str| std::env::var_os(name);
+        let terminal = io::stdout().is_terminal();
+        Self { terminal, no_color: said("NO_COLOR"), clicolor: said("CLICOLOR"), term: said("TERM") }
+    }
+
+    fn take_colour(&self) -> bool {
+        let said_no = self.no_color.as_ref().is_some_and(|value| !value.is_empty())
+            || self.clicolor.as_ref().is_some_and(|value| value == "0");
+        self.terminal && !said_no && self.term.as_ref().is_none_or(|term| term != "dumb")
+    }
+}
+
+/// Whether standard output takes colour.
 pub fn colours() -> bool {
-    let said = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    io::stdout().is_terminal() && !said("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+    Surroundings::look().take_colour()
 }
 
 /// Writes data with marks to standard output, in colour where that is wanted.
@@ -160,6 +187,28 @@ mod tests {
             ["5s", "119s", "10m", "2h", "2d", "0s"]
         );
         assert_eq!(age(None, now), "-");
+    }
+
+    #[test]
+    fn colour_is_for_terminals_whose_users_do_not_mind() {
+        let table = [
+            // terminal, NO_COLOR, CLICOLOR, TERM: colour
+            (true, None, None, Some("xterm"), true),
+            (true, None, None, None, true),
+            (true, Some(""), None, Some("xterm"), true),
+            (true, None, Some("1"), Some("xterm"), true),
+            (true, Some("1"), None, Some("xterm"), false),
+            (true, Some("0"), Some("1"), Some("xterm"), false),
+            (true, None, Some("0"), Some("xterm"), false),
+            (true, None, None, Some("dumb"), false),
+            (false, None, None, Some("xterm"), false),
+            (false, None, Some("1"), Some("xterm"), false),
+        ];
+        for (terminal, no_color, clicolor, term, wanted) in table {
+            let [no_color, clicolor, term] = [no_color, clicolor, term].map(|value| value.map(OsString::from));
+            let surroundings = Surroundings { terminal, no_color, clicolor, term };
+            assert_eq!(surroundings.take_colour(), wanted, "{surroundings:?}");
+        }
     }
 
     #[test]

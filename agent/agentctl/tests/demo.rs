@@ -17,12 +17,14 @@ use kube::api::{Api, ListParams, ObjectMeta, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Client, Config, ResourceExt};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tributary::api::burst::Burst;
 use tributary::api::hosted_burst::BurstPhase;
+use tributary::api::minicluster::MiniCluster;
+use tributary::api::peer::ClusterPeer;
 use tributary_sandbox::{ADMIN, Options, Sandbox};
 
-use crate::walk::{Walk, repository};
+use crate::walk::{Role, Walk, repository};
 
 /// Two demos at a time: each has two or three clusters.
 static STAGES: [Mutex<()>; 2] = [Mutex::new(()), Mutex::new(())];
@@ -157,17 +159,94 @@ fn clusters_that_stay_are_left_as_they_were_and_serve_the_pages_steps() {
 /// Two agents by hand, the example of a root whose bursts all run, and what other pages do with them.
 async fn the_pages_steps(kubeconfig: PathBuf) {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let mut walk = Walk::new(kubeconfig);
+    let mut walk = Walk::new(kubeconfig.clone());
     let steps = walk::commands_of("clusters");
     assert!(steps.len() > 25, "{steps:?}");
     let mut readme = true;
+    let mut names = true;
     for (page, step) in steps {
         if readme && page != "README.md" {
             readme = false;
             all_ready(&walk.client("east").await).await;
         }
+        if names && step.contains("NAME-restful") {
+            names = false;
+            restful(&walk.client("east").await).await;
+        }
         eprintln!("{page} $ {step}\n{}", walk.step(&step).await);
     }
+    let [here, there] = [walk.client("east").await, walk.client("west").await];
+    the_certificate_was_copied(&here, &there).await;
+    other_worlds(&mut walk, &kubeconfig).await;
+}
+
+/// What [`walk::NAME`] stands for on the page of v1alpha1.
+async fn restful(client: &Client) {
+    let object = json!({"apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster", "metadata": {"name": walk::NAME},
+        "spec": {"size": 1, "fluxRestful": {}, "containers": [{"image": "ubuntu:24.04"}]}});
+    let mini_clusters: Api<MiniCluster> = Api::namespaced(client.clone(), "default");
+    mini_clusters.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+}
+
+/// A pipe whose first half fails would make an empty Secret.
+async fn the_certificate_was_copied(from: &Client, to: &Client) {
+    let secret = async |client: &Client| {
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), "default");
+        secrets.get("river-curve").await.unwrap().data.unwrap().remove("curve.cert").unwrap()
+    };
+    let copied = secret(to).await;
+    assert!(!copied.0.is_empty() && copied == secret(from).await, "it is another certificate");
+}
+
+/// Pages about clusters of other names, on the same control planes.
+async fn other_worlds(walk: &mut Walk, kubeconfig: &Path) {
+    let role = |name, context| Role { name, at: (kubeconfig, context), reached: true };
+    let campus = Role { reached: false, ..role("campus", "west") };
+    walk.play(&[role("cloud", "east"), campus]).await;
+    steps_of(walk, "tunnel").await;
+    let campus = peer(walk, "cloud", "campus").await;
+    assert!(campus.spec.endpoints.is_empty(), "it is behind NAT: {:?}", campus.spec);
+
+    walk.play(&[role("office", "east"), role("gpus", "west")]).await;
+    steps_of(walk, "gpus").await;
+    // What the file says is added to what link wrote.
+    let office = peer(walk, "gpus", "office").await.spec;
+    assert_eq!(office.import.unwrap().max_gpus, Some(16));
+    assert!(office.endpoints.len() == 1 && office.trust_bundle.is_some() && office.cluster_uid.is_some());
+
+    let more = Sandbox::start(Options::named(["north", "south"])).await.unwrap();
+    let file = more.kubeconfig();
+    let another = |name| Role { name, at: (&file, name), reached: true };
+    walk.play(&[role("home", "east"), another("north"), another("south"), role("west", "west")]).await;
+    steps_of(walk, "providers").await;
+    both_are_placed(&walk.client("home").await).await;
+}
+
+async fn steps_of(walk: &mut Walk, name: &str) {
+    let steps = walk::commands_of(name);
+    assert!(!steps.is_empty(), "{name}");
+    for (page, step) in steps {
+        eprintln!("{page} $ {step}\n{}", walk.step(&step).await);
+    }
+}
+
+async fn peer(walk: &Walk, context: &str, name: &str) -> ClusterPeer {
+    Api::namespaced(walk.client(context).await, "tributary-system").get(name).await.unwrap()
+}
+
+/// Each whole, on one of the peers with the label.
+async fn both_are_placed(client: &Client) {
+    let bursts: Api<Burst> = Api::namespaced(client.clone(), "default");
+    let mut peers = Vec::new();
+    for _ in 0..300 {
+        let found = bursts.list(&ListParams::default()).await.unwrap().items;
+        peers = found.into_iter().map(|burst| burst.status.unwrap_or_default().peer).collect();
+        if peers.len() == 2 && peers.iter().all(Option::is_some) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    panic!("nobody takes them: {peers:?}");
 }
 
 /// The three bursts of the README's root are.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use serde_json::{Value, json};
 use tributary_sandbox::{Binaries, Options};
 
 /// How often is looked, and how many times: whatever the README says takes no longer.
@@ -17,15 +18,8 @@ const POLL: Duration = Duration::from_millis(200);
 const LOOKS: u32 = 300;
 /// Ports of the examples; other ones are taken, for they may be in use.
 const PORTS: [u16; 8] = [7946, 7947, 7956, 7957, 8080, 8081, 8090, 8091];
-/// Files that pages name.
-const FOLDERS: [&str; 6] = [
-    "config/crd",
-    "examples/by-hand",
-    "examples/queue",
-    "examples/quickstart",
-    "examples/two-clusters",
-    "examples/without-helm",
-];
+/// MiniCluster that is meant where a page says `NAME`.
+pub(crate) const NAME: &str = "rest";
 
 /// Walks through all commands of pages, in a directory of its own.
 pub(crate) struct Walk {
@@ -37,33 +31,44 @@ pub(crate) struct Walk {
     token: String,
     /// Agents that run: two pages start the same.
     started: BTreeSet<PathBuf>,
+    /// The context of commands that name none.
+    first: String,
+}
+
+/// A cluster as pages call it, which is also its context.
+pub(crate) struct Role<'a> {
+    pub(crate) name: &'a str,
+    /// The kubeconfig that has its control plane, and the context's name there.
+    pub(crate) at: (&'a Path, &'a str),
+    /// Whether others reach its agent.
+    pub(crate) reached: bool,
 }
 
 impl Drop for Walk {
     fn drop(&mut self) {
-        for agent in &mut self.agents {
-            let _ = agent.kill().and_then(|()| agent.wait().map(drop));
-        }
+        self.stop();
     }
 }
 
 impl Walk {
     /// Contexts come from `kubeconfig`.
     pub(crate) fn new(kubeconfig: PathBuf) -> Self {
-        let free = |port: u16| (port, TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port());
         let walk = Self {
             directory: tempfile::tempdir().unwrap(),
             kubeconfig,
-            ports: PORTS.into_iter().map(free).collect(),
+            ports: PORTS.into_iter().map(|port| (port, free())).collect(),
             agents: Vec::new(),
             token: String::new(),
             started: BTreeSet::new(),
+            first: "east".to_owned(),
         };
-        for folder in FOLDERS {
-            let (from, to) = (repository().join(folder), walk.directory.path().join(folder));
+        let examples = fs::read_dir(repository().join("examples")).unwrap().map(|folder| folder.unwrap());
+        let examples = examples.filter(|folder| folder.path().is_dir());
+        let examples = examples.map(|folder| Path::new("examples").join(folder.file_name()));
+        for folder in examples.chain([PathBuf::from("config/crd")]) {
+            let (from, to) = (repository().join(&folder), walk.directory.path().join(&folder));
             fs::create_dir_all(&to).unwrap();
-            for file in fs::read_dir(from).unwrap() {
-                let file = file.unwrap();
+            for file in fs::read_dir(from).unwrap().map(|file| file.unwrap()).filter(|file| file.path().is_file()) {
                 let text = fs::read_to_string(file.path()).unwrap();
                 fs::write(to.join(file.file_name()), walk.with_free_ports(&text)).unwrap();
             }
@@ -73,12 +78,16 @@ impl Walk {
 
     /// Carries out one line; what a command prints is returned.
     pub(crate) async fn step(&mut self, line: &str) -> String {
-        let line = self.with_free_ports(line).replace("TOKEN", &self.token);
+        let line = self.with_free_ports(line).replace(" TOKEN", &format!(" {}", self.token));
+        let line = line.replace(" NAME-", &format!(" {NAME}-"));
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[0] {
-            // Both programs are here already.
-            "cargo" => String::new(),
             "kubectl" => self.kubectl(&line, &words).await,
+            // It would be lost with the shell: what counts is that there is something.
+            "export" => {
+                let name = words[1].split('=').next().unwrap();
+                self.shell(&format!("{line} && test -n \"${name}\""), false).await
+            }
             "tributary-agent" => {
                 self.agent(&words);
                 String::new()
@@ -90,10 +99,10 @@ impl Walk {
                 command.args(arguments).stdin(Stdio::null());
                 if !words.contains(&"--endpoint") {
                     // These agents are no pods: nothing can be forwarded to them.
-                    command.env("TRIBUTARY_ENDPOINT", format!("http://{}", self.admin(context(&words))));
+                    command.env("TRIBUTARY_ENDPOINT", format!("http://{}", self.admin(self.context(&words))));
                 }
                 if !words.contains(&"--context") {
-                    command.args(["--context", context(&words)]);
+                    command.args(["--context", self.context(&words)]);
                 }
                 if words.contains(&"rekey") {
                     command.arg("--yes");
@@ -126,6 +135,8 @@ impl Walk {
         }
         let mut command = self.program();
         command.arg("__tributary-agent").args(&words[1..]).stdout(Stdio::null()).stderr(Stdio::null());
+        // Nobody runs jobs here that would need a minute to end.
+        command.env("TRIBUTARY__BURSTING__DRAIN_SECONDS", "1");
         self.agents.push(command.spawn().unwrap());
         let config = tributary::config::Config::load(Some(&file)).unwrap();
         for _ in 0..LOOKS {
@@ -143,26 +154,31 @@ impl Walk {
         tributary::config::Config::load(Some(&file)).unwrap().admin.listen
     }
 
-    /// As it is written, by the kubectl that is built with the control planes. Again for a while, as somebody would who sees
-    /// that a kind is not served yet, or that there is nothing to get yet.
     async fn kubectl(&self, line: &str, words: &[&str]) -> String {
-        let binaries = Binaries::ensure(&Options::default().report).await.unwrap();
-        let program = binaries.program("kubectl");
-        // Assets of somebody else may come without it.
-        let program = if program.is_file() { program } else { PathBuf::from("kubectl") };
         // Watching has no end.
-        let mut line = line.replacen("kubectl", &program.display().to_string(), 1).replace(" --watch", "");
+        let mut line = line.replace(" --watch", "");
         if !words.contains(&"--context") {
-            line.push_str(&format!(" --context {}", context(words)));
+            line.push_str(&format!(" --context {}", self.first));
         }
+        // Of several kinds, kubectl says nothing of those that are empty: the wait is for any.
+        self.shell(&line, words.contains(&"get")).await
+    }
+
+    /// As it is written, with the kubectl that is built with the control planes. Again for a while, as somebody would who sees
+    /// that a kind is not served yet, or that there is nothing to get yet.
+    async fn shell(&self, line: &str, says_something: bool) -> String {
+        let binaries = Binaries::ensure(&Options::default().report).await.unwrap();
+        // Assets of somebody else may come without it.
+        let built = binaries.program("kubectl");
+        let built = built.parent().filter(|_| built.is_file()).map(Path::to_owned);
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path = std::env::join_paths(built.into_iter().chain(std::env::split_paths(&path))).unwrap();
         let mut output = None;
         for _ in 0..LOOKS {
             let mut shell = Command::new("sh");
-            shell.args(["-c", &line]).current_dir(self.directory.path()).env("KUBECONFIG", &self.kubeconfig);
-            let last = shell.stdin(Stdio::null()).output().unwrap();
-            // Of several kinds, kubectl says nothing of those that are empty: the wait is for any.
-            let something = !words.contains(&"get") || !last.stdout.is_empty();
-            if last.status.success() && something {
+            shell.args(["-c", line]).current_dir(self.directory.path()).env("KUBECONFIG", &self.kubeconfig);
+            let last = shell.env("PATH", &path).stdin(Stdio::null()).output().unwrap();
+            if last.status.success() && !(says_something && last.stdout.is_empty()) {
                 return String::from_utf8(last.stdout).unwrap();
             }
             output = Some(last);
@@ -172,11 +188,47 @@ impl Walk {
         panic!("{line}\n{}", said.unwrap_or_default());
     }
 
+    /// The next pages are about other clusters: control planes get other names, what was in them goes, and each has an agent that
+    /// was just installed.
+    pub(crate) async fn play(&mut self, roles: &[Role<'_>]) {
+        self.stop();
+        self.kubeconfig = self.directory.path().join("kubeconfig");
+        fs::write(&self.kubeconfig, kubeconfig(roles).to_string()).unwrap();
+        roles[0].name.clone_into(&mut self.first);
+        for Role { name, reached, .. } in roles {
+            let kubectl = format!("kubectl --context {name}");
+            self.shell(&format!("{kubectl} apply --server-side --force-conflicts -f config/crd"), true).await;
+            let make =
+                format!("{kubectl} create namespace tributary-system --dry-run=client -o yaml | {kubectl} apply -f -");
+            self.shell(&make, true).await;
+            let of_users = "miniclusters,bursts,hostedbursts,fluxjobs,fluxsetups";
+            self.shell(&format!("{kubectl} --namespace default delete {of_users} --all --wait=false"), false).await;
+            let of_agents = "clusterpeers,secrets,configmaps,leases";
+            let delete = format!("{kubectl} --namespace tributary-system delete {of_agents} --all --wait=false");
+            self.shell(&delete, false).await;
+            let file = format!("examples/without-helm/{name}.toml");
+            fs::write(self.directory.path().join(&file), configuration(name, *reached)).unwrap();
+            self.agent(&["tributary-agent", "--config", &file]);
+        }
+    }
+
+    fn stop(&mut self) {
+        for mut agent in self.agents.drain(..) {
+            let _ = agent.kill().and_then(|()| agent.wait().map(drop));
+        }
+        self.started.clear();
+    }
+
     /// A client of a context.
     pub(crate) async fn client(&self, context: &str) -> Client {
         let kubeconfig = Kubeconfig::read_from(&self.kubeconfig).unwrap();
         let options = KubeConfigOptions { context: Some(context.to_owned()), ..KubeConfigOptions::default() };
         Client::try_from(Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap()).unwrap()
+    }
+
+    /// The context that a command names, else the root's.
+    fn context<'a>(&'a self, words: &[&'a str]) -> &'a str {
+        if words.contains(&"--context") { after(words, "--context") } else { &self.first }
     }
 
     fn with_free_ports(&self, text: &str) -> String {
@@ -186,9 +238,43 @@ impl Walk {
     }
 }
 
-/// The context that a command names, else the root's.
-fn context<'a>(words: &[&'a str]) -> &'a str {
-    if words.contains(&"--context") { after(words, "--context") } else { "east" }
+fn free() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Of an agent beside others on this machine.
+fn configuration(name: &str, reached: bool) -> String {
+    let [federation, join, admin, health] =
+        [free(), free(), free(), free()].map(|port| format!("\"127.0.0.1:{port}\""));
+    let advertise = if reached { federation.as_str() } else { "" };
+    format!(
+        "[cluster]\nname = {name:?}\n[kubernetes]\ncontext = {name:?}\nnamespace = \"tributary-system\"\n\
+         [federation]\nlisten = {federation}\nadvertise = [{advertise}]\njoin = {{ listen = {join} }}\n\
+         [admin]\nlisten = {admin}\n[health]\nlisten = {health}\n"
+    )
+}
+
+/// With a context for each role; the first is the current one.
+fn kubeconfig(roles: &[Role<'_>]) -> Value {
+    let [mut clusters, mut users, mut contexts] = [Vec::new(), Vec::new(), Vec::new()];
+    for Role { name, at: (file, context), .. } in roles {
+        let document: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+        let entry = |list: &str, name: &Value| {
+            let entries = document[list].as_array().unwrap();
+            entries.iter().find(|entry| entry["name"] == *name).unwrap_or_else(|| panic!("no {name} in {list}")).clone()
+        };
+        let context = entry("contexts", &json!(context));
+        let mut cluster = entry("clusters", &context["context"]["cluster"]);
+        let mut user = entry("users", &context["context"]["user"]);
+        (cluster["name"], user["name"]) = (json!(name), json!(name));
+        clusters.push(cluster);
+        users.push(user);
+        contexts.push(json!({"name": name, "context": {"cluster": name, "user": name}}));
+    }
+    json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": roles[0].name,
+        "clusters": clusters, "users": users, "contexts": contexts,
+    })
 }
 
 fn after<'a>(words: &[&'a str], option: &str) -> &'a str {

@@ -7,20 +7,23 @@ use clap::{Args, Subcommand};
 
 use super::Format;
 use super::joining::time;
+use super::target;
 
 /// `agentctl why`.
 #[derive(Debug, Args)]
+#[command(arg = target::namespace("Namespace of what is asked after (default: the context's)"))]
 #[command(after_help = "\
 Examples:
   agentctl why lake                    a MiniCluster of the context's namespace
   agentctl why -n flux lake-burst-0    a burst of one, or what is hosted here under that name
   agentctl why burst/lake.gpu -o json  of several things of one name, the Burst
+  agentctl why fluxjob/lake-42         a FluxJob, and what it became
 
 The conditions are listed in the order in which they come about; the first that is not met is what to look at. The
 exit code is 0 whatever the answer is: agentctl check is for scripts that want to know whether all is well.")]
 pub struct Why {
-    /// Name of a MiniCluster or of a burst, or KIND/NAME
-    #[arg(value_name = "MINICLUSTER|BURST")]
+    /// Name of a MiniCluster or of a burst, or KIND/NAME: of a minicluster, hostedburst, burst or fluxjob
+    #[arg(value_name = "MINICLUSTER|BURST|fluxjob/NAME")]
     pub name: String,
     /// Form of the output
     #[arg(short, long, value_enum, default_value_t)]
@@ -29,6 +32,7 @@ pub struct Why {
 
 /// `agentctl plan`.
 #[derive(Debug, Args)]
+#[command(arg = target::namespace("Namespace of objects that name none (default: the context's)"))]
 #[command(after_help = "\
 Examples:
   agentctl plan -f lake.yaml                           what applying it makes on which cluster
@@ -73,6 +77,7 @@ fn peer_context(text: &str) -> Result<PeerContext, String> {
 
 /// `agentctl check`.
 #[derive(Debug, Args)]
+#[command(arg = target::lists())]
 #[command(after_help = "\
 Examples:
   agentctl check                      of the context's cluster, its agent, peers and bursts
@@ -91,6 +96,7 @@ pub struct Check {
 
 /// `agentctl shell`.
 #[derive(Debug, Args)]
+#[command(arg = target::mini_cluster())]
 #[command(after_help = "\
 Examples:
   agentctl shell lake                         a shell beside the lead broker
@@ -114,6 +120,7 @@ pub struct Shell {
 
 /// `agentctl rekey`.
 #[derive(Debug, Args)]
+#[command(arg = target::mini_cluster())]
 #[command(after_help = "\
 Examples:
   agentctl rekey lake        says what is lost, and asks
@@ -141,6 +148,7 @@ pub enum MiniCluster {
 
 /// `agentctl minicluster list`.
 #[derive(Debug, Args)]
+#[command(arg = target::lists())]
 pub struct MiniClusterList {
     /// Form of the output
     #[arg(short, long, value_enum, default_value_t)]
@@ -149,6 +157,7 @@ pub struct MiniClusterList {
 
 /// `agentctl minicluster describe`.
 #[derive(Debug, Args)]
+#[command(arg = target::mini_cluster())]
 pub struct MiniClusterDescribe {
     /// Name of the MiniCluster
     #[arg(value_name = "MINICLUSTER")]
@@ -160,6 +169,7 @@ pub struct MiniClusterDescribe {
 
 /// `agentctl support-bundle`.
 #[derive(Debug, Args)]
+#[command(arg = target::lists())]
 #[command(after_help = "\
 Examples:
   agentctl support-bundle                        tributary-support.tar.gz in this directory
@@ -179,6 +189,7 @@ pub struct SupportBundle {
 
 /// `agentctl top`.
 #[derive(Debug, Args)]
+#[command(arg = target::lists())]
 #[command(after_help = "\
 Examples:
   agentctl top                clusters, and the bursts of their MiniClusters

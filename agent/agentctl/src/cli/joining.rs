@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tributary::api::peer::{ImportPolicy, PodSecurityLevel};
 use tributary::render::quantity::milli;
 
-use super::Format;
+use super::{Format, target};
 
 /// What the other cluster may place in this one.
 #[derive(Clone, Debug, Default, Args)]
@@ -180,6 +180,7 @@ pub struct TokenDelete {
 
 /// `agentctl join`.
 #[derive(Debug, Args)]
+#[command(args = target::hidden(&["namespace"]))]
 pub struct Join {
     /// What agentctl token create printed; - reads it from standard input
     pub token: String,
@@ -196,6 +197,7 @@ pub struct Join {
 
 /// `agentctl link`.
 #[derive(Debug, Args)]
+#[command(args = target::hidden(&["context", "namespace", "endpoint"]))]
 pub struct Link {
     /// Context of the one cluster
     pub a: String,

@@ -46,6 +46,30 @@ fn misuse() {
     insta::assert_snapshot!(texts.join("\n\n"));
 }
 
+/// A command with help of its own for an option reads it like all others, wherever it stands.
+#[test]
+fn options_of_all_commands_are_read_before_and_after_the_command() {
+    for command in [
+        "status",
+        "shell lake",
+        "burst cancel lake-burst-0",
+        "migrate check",
+        "peers",
+        "crds",
+        "federation init --name a --out b",
+    ] {
+        let options = "--namespace flux --context west --kubeconfig file --agent-namespace agents";
+        for line in [format!("agentctl {options} {command}"), format!("agentctl {command} {options}")] {
+            let Target { kubeconfig, context, namespace, agent_namespace, .. } =
+                Cli::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}")).target;
+            let read = (kubeconfig, context.as_deref(), namespace.as_deref(), agent_namespace.as_str());
+            assert_eq!(read, (Some("file".into()), Some("west"), Some("flux"), "agents"), "{line}");
+        }
+    }
+    let alone = Cli::try_parse_from(["agentctl", "crds"]).unwrap().target;
+    assert_eq!((alone.namespace, alone.agent_namespace.as_str()), (None, "tributary-system"));
+}
+
 #[test]
 fn the_definition_is_sound() {
     Cli::command().debug_assert();

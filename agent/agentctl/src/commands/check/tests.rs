@@ -168,6 +168,27 @@ fn all_is_well() {
     insta::assert_snapshot!(text(&report));
 }
 
+/// Of a certificate that cert-manager renews every 16 hours.
+#[test]
+fn the_page_on_cert_manager_says_what_is_said() {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/cert-manager/README.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let mut found = well();
+    let own = &mut found.federation.as_mut().unwrap().clusters[0].status.as_mut().unwrap().identity;
+    *own = Some(IdentityRow {
+        id: "spiffe://research/cluster/east".into(),
+        not_before: at("2026-01-01T04:00:00Z"),
+        not_after: at("2026-01-02T04:00:00Z"),
+    });
+    let with = text(&report(&found));
+    found.federation.as_mut().unwrap().clusters[0].status.as_mut().unwrap().identity = None;
+    let without = text(&report(&found));
+    for (said, mark, what) in [(with, "✓", "the certificate of "), (without, "✗", "the agent has a certificate")] {
+        let line = said.lines().find(|line| line.starts_with(&format!("{mark} {what}"))).unwrap();
+        assert!(page.contains(line), "the page does not say {line:?}");
+    }
+}
+
 #[test]
 fn every_trouble_has_a_line_and_a_hint() {
     type Change = fn(&mut Found);
