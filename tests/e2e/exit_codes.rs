@@ -4,7 +4,7 @@ use kube::api::ListParams;
 use serde_json::json;
 use tributary::api::labels::condition;
 
-use crate::ground::enter;
+use crate::ground::{ends, enter};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_exit_code_of_the_command_is_the_jobs() {
@@ -12,11 +12,14 @@ async fn the_exit_code_of_the_command_is_the_jobs() {
     let places = ground.namespace("e2e-exit").await;
     let [root, provider] = &places;
     // A launcher is run as it is: within a job of its own it would wait for its own node.
-    let mut good = ground.batch(2, "flux run -N2 hostname", 0);
+    let mut good = ground.batch(2, "flux run -N2 hostname");
     good["containers"][0]["launcher"] = json!(true);
     good["flux"]["bursting"] = json!({"clusters": [{"size": 1, "peer": ground.provider()}]});
     root.create("good", good).await;
-    root.create("bad", ground.batch(2, "bash -c 'exit 3'", 3)).await;
+    root.create("bad", ground.batch(2, "bash -c 'exit 3'")).await;
+
+    ends(root, "good", 0).await;
+    ends(root, "bad", 3).await;
 
     let message = root.condition("bad", condition::FINISHED, "True", "CommandFailed").await;
     assert!(message.contains("exit code 3"), "{message}");

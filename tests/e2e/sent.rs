@@ -2,12 +2,12 @@
 //! at home.
 
 use kube::api::{Api, DeleteParams, ListParams, LogParams};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tributary::api::flux_job::{FluxJob, FluxJobStatus, JobPhase, JobResult};
 use tributary_tests::eventually::eventually;
 use tributary_tests::scenario::Place;
 
-use crate::ground::{enter, real};
+use crate::ground::{ends, enter, real};
 
 async fn apply(place: &Place, kind: &str, name: &str, spec: Value) {
     let object = json!({"apiVersion": "tributary.dev/v1alpha1", "kind": kind,
@@ -15,11 +15,12 @@ async fn apply(place: &Place, kind: &str, name: &str, spec: Value) {
     tributary_tests::chart::apply(&place.client, &object).await.unwrap();
 }
 
-async fn finished(place: &Place, name: &str) -> FluxJobStatus {
+/// Waits until this is so of a FluxJob's status.
+async fn until(what: &str, place: &Place, name: &str, so: fn(&FluxJobStatus) -> bool) -> FluxJobStatus {
     let jobs: Api<FluxJob> = Api::namespaced(place.client.clone(), &place.namespace);
-    eventually(format!("FluxJob {name} has finished"), async || {
+    eventually(format!("FluxJob {name} {what}"), async || {
         let status = jobs.get(name).await.map_err(|error| error.to_string())?.status.unwrap_or_default();
-        if status.phase == JobPhase::Finished { Ok(status) } else { Err(format!("{status:?}")) }
+        if so(&status) { Ok(status) } else { Err(format!("{status:?}")) }
     })
     .await
 }
@@ -31,15 +32,17 @@ async fn a_flux_job_runs_whole_on_the_other_cluster() {
     let [home, away] = &places;
     let overflow = json!({"policy": "Whole", "peers": [ground.provider()]});
     apply(home, "FluxSetup", "default", json!({"quota": {"brokers": 1}, "overflow": overflow})).await;
-    let batch = ground.batch(2, "bash -c 'echo ran on $(hostname); exit 4'", 4);
-    let container = &batch["containers"][0];
-    let rest: Map<_, _> =
-        ["flux", "pod"].iter().filter_map(|field| Some(((*field).to_owned(), batch.get(field)?.clone()))).collect();
+    let batch = ground.batch(2, "bash -c 'echo ran on $(hostname); exit 4'");
+    let (container, flux) = (&batch["containers"][0], batch.get("flux").cloned().unwrap_or(json!({})));
     let job = json!({"image": container["image"], "command": container["command"], "size": 2, "allowBurst": true,
-        "resources": {"cpu": "50m"}, "miniCluster": rest});
+        "resources": {"cpu": "50m"}, "miniCluster": {"flux": flux}});
     apply(home, "FluxJob", "far", job).await;
 
-    let status = finished(home, "far").await;
+    let sent =
+        until("is sent", home, "far", |status| status.sent.as_ref().is_some_and(|sent| !sent.mini_cluster.is_empty()))
+            .await;
+    ends(away, &sent.sent.expect("it is sent").mini_cluster, 4).await;
+    let status = until("has finished", home, "far", |status| status.phase == JobPhase::Finished).await;
     assert_eq!((status.result, status.exit_code), (Some(JobResult::Failed), Some(4)), "{}", status.message);
     let sent = status.sent.expect("it is sent");
     assert_eq!((status.peer.as_deref(), sent.namespace.as_str()), (Some(ground.provider()), "e2e-sent"));

@@ -475,7 +475,7 @@ fn every_example_is_accepted_whole_and_can_be_carried_out() {
                         _ => {}
                     }
                 }
-                documents.iter().map(|document| manifest(&name, document)).last().unwrap()
+                documents.iter().map(|document| manifest(&name, document)).next_back().unwrap()
             }
         };
         *kinds.entry(kind).or_default() += 1;
