@@ -60,7 +60,7 @@ const TAKEN_RETRY: Duration = Duration::from_secs(15);
 /// The same, of an object that Kubernetes is about to delete with an earlier MiniCluster.
 const LEFT_OVER_RETRY: Duration = Duration::from_secs(1);
 
-/// Until a deadline that was not allowed is looked at again.
+/// Until a deadline that was not allowed is looked at again: nobody tells when more is.
 const DEADLINE_RETRY: Duration = Duration::from_secs(60);
 
 /// How often a pod that holds up the next instance is looked at, besides its own changes.
@@ -283,16 +283,12 @@ impl Controller {
                 decision.does_not_grow(sentence);
             }
         }
-        if known.hosted.is_none()
-            && let Some(longest) = (self.gate.longest)(&known.mini_cluster)
-        {
-            decision.keep_deadline(&known, longest);
-        }
+        let longest = (self.gate.longest)(&known.mini_cluster).filter(|_| known.hosted.is_none());
+        decision.keep_deadline(&known, longest);
         let expiry = self.expiry(&known);
         if expiry == Some(Duration::ZERO) {
             decision.action = Action::CleanUp;
         }
-        // Nobody tells when more time is allowed.
         let later = decision.keeps_deadline.is_some().then_some(DEADLINE_RETRY);
         let mut outcome = expiry.into_iter().chain(later).min().map_or(Outcome::Done, Outcome::After);
         let mut created = None;

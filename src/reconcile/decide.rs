@@ -102,9 +102,9 @@ impl Decision {
         known.job.facts().is_some_and(|facts| *to > facts.parallelism).then_some(*to)
     }
 
-    /// Gives it no more time than `longest` allows. What is over that by itself may still get less.
-    pub fn keep_deadline(&mut self, known: &Known, longest: i64) {
-        let Action::Maintain(maintenance) = &mut self.action else { return };
+    /// Gives it no more time than `longest` allows, if there is such a limit. What is over that by itself may still get less.
+    pub fn keep_deadline(&mut self, known: &Known, longest: Option<i64>) {
+        let (Action::Maintain(maintenance), Some(longest)) = (&mut self.action, longest) else { return };
         let (Some(wanted), Some(has)) = (maintenance.job.deadline, known.job.deadline()) else { return };
         let seconds = |limit: Option<i64>| limit.unwrap_or(i64::MAX);
         if seconds(wanted) > longest && seconds(wanted) > seconds(has) {
@@ -444,7 +444,7 @@ mod tests {
             let change = JobChange { deadline: Some(wanted), ..JobChange::default() };
             let maintenance = Maintenance { job: change, ..Maintenance::default() };
             let mut decision = Decision::of(Action::Maintain(maintenance));
-            decision.keep_deadline(&known, longest);
+            decision.keep_deadline(&known, Some(longest));
             let said = decision.keeps_deadline.clone();
             assert_eq!(said.is_some(), self::maintenance(decision).job.deadline.is_none());
             said
