@@ -174,7 +174,7 @@ impl Bursting {
     /// Why the nodes could not hold a gang whatever else ends: see [`nodes::short`].
     pub fn short(&self, choice: NodeChoice<'_>, wanted: &Gang<'_>) -> Option<String> {
         let caches = &self.shared.caches;
-        nodes::short(&caches.node_views(), &caches.pod_views(), choice, wanted)
+        nodes::short(&caches.node_views(), &caches.pod_views(), choice, wanted, self.shared.clock.wall())
     }
 
     /// Says which peer has room for a wish besides all that is coming, as far as is known at this moment: see

@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::ops::AddAssign;
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Toleration;
 
 use super::addresses::Range;
@@ -79,11 +80,21 @@ impl AddAssign for Amounts {
     }
 }
 
+/// How long a node that is not ready may be expected back: so long Kubernetes lets its pods wait for it.
+///
+/// Source: <https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-based-evictions>.
+const COMES_BACK: SignedDuration = SignedDuration::from_mins(5);
+
+/// What Kubernetes taints a node with for as long as it is not ready.
+const NOT_READY: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+
 /// A node.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NodeView {
     /// Ready, and not cordoned.
     pub schedulable: bool,
+    /// Since when it is not ready, though nobody cordoned it.
+    pub away_since: Option<Timestamp>,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// Taints that keep pods away (`NoSchedule`, `NoExecute`): key, value, effect.
@@ -100,6 +111,18 @@ pub struct NodeView {
     pub lost: bool,
     /// There is no kubelet: kwok plays one, and what its pods say is made up.
     pub simulated: bool,
+}
+
+impl NodeView {
+    /// The node as it will be once it is ready again, if it may be expected back.
+    fn expected(&self, now: Timestamp) -> Self {
+        let mut node = self.clone();
+        if self.away_since.is_some_and(|since| now.duration_since(since) < COMES_BACK) {
+            node.schedulable = true;
+            node.taints.retain(|taint| !NOT_READY.contains(&taint.key.as_str()));
+        }
+        node
+    }
 }
 
 /// A taint that keeps pods away.
@@ -224,13 +247,16 @@ pub fn lacking(
 }
 
 /// Why the nodes could not hold a gang even if nothing ran on them but what belongs to each node; `None`: they could. Nodes
-/// that take no pods at the moment count for nothing: once they do, they are looked at again.
+/// that take no pods count for nothing: once they do, they are looked at again. But one that just stopped being ready counts
+/// as if it were: a kubelet that is late for once must not cost the first in line its place.
 pub fn short(
     nodes: &BTreeMap<String, NodeView>,
     pods: &[PodView],
     choice: NodeChoice<'_>,
     wanted: &Gang<'_>,
+    now: Timestamp,
 ) -> Option<String> {
+    let nodes = &nodes.iter().map(|(name, node)| (name.clone(), node.expected(now))).collect::<BTreeMap<_, _>>();
     let daemons: Vec<PodView> = pods.iter().filter(|pod| pod.daemon).cloned().collect();
     let mut empty = free(nodes, &daemons, &Brokers::new(), &|node| choice.takes(node));
     let (open, all) = (empty.len(), fits(&empty, wanted.each));
@@ -343,6 +369,15 @@ mod tests {
         Gang { namespace: "n", name, brokers, each, services: None }
     }
 
+    fn ever(
+        nodes: &BTreeMap<String, NodeView>,
+        pods: &[PodView],
+        choice: NodeChoice<'_>,
+        wanted: &Gang<'_>,
+    ) -> Option<String> {
+        short(nodes, pods, choice, wanted, Timestamp::UNIX_EPOCH)
+    }
+
     fn world() -> BTreeMap<String, NodeView> {
         let taint = Taint { key: "dedicated".into(), value: "db".into(), effect: "NoSchedule".into() };
         let tainted = NodeView { taints: vec![taint], ..node(64, 0) };
@@ -397,7 +432,7 @@ mod tests {
         let anywhere = NodeChoice { selector: &BTreeMap::new(), affinity: &BTreeMap::new(), tolerations: &[] };
         let picky = NodeChoice { selector: &label, ..anywhere };
         let busy = [pod("a", "other", 8000), pod("b", "other", 4000)];
-        let short = |choice, cores, count| short(&world(), &busy, choice, &gang("", count, Amounts::broker(cores, 0)));
+        let short = |choice, cores, count| ever(&world(), &busy, choice, &gang("", count, Amounts::broker(cores, 0)));
         assert_eq!(short(anywhere, 4, 3), None, "8 and 4 cores, once what runs has ended");
         let told = |cores, count| short(anywhere, cores, count).unwrap();
         assert_eq!(told(4, 4), "the 2 nodes that it may run on can hold 3 of 4 brokers, each of which takes 4 cores");
@@ -406,11 +441,37 @@ mod tests {
         let picked = "pod.nodeSelector, pod.nodeAffinity and pod.tolerations allow none of the 4 nodes";
         assert_eq!(short(picky, 1, 1).unwrap(), picked);
         let daemon = [PodView { daemon: true, ..pod("a", "", 500) }];
-        let beside = super::short(&world(), &daemon, anywhere, &gang("", 1, Amounts::broker(8, 0)));
+        let beside = ever(&world(), &daemon, anywhere, &gang("", 1, Amounts::broker(8, 0)));
         assert_eq!(
             beside,
             Some("none of the 2 nodes that it may run on can hold a broker, which takes 8 cores".into())
         );
+    }
+
+    #[test]
+    fn a_node_that_just_went_away_is_expected_back() {
+        let anywhere = NodeChoice { selector: &BTreeMap::new(), affinity: &BTreeMap::new(), tolerations: &[] };
+        let taint = |key: &str| Taint { key: key.into(), value: String::new(), effect: "NoSchedule".into() };
+        let at = |seconds: i64| Timestamp::from_second(seconds).unwrap();
+        let mut nodes: BTreeMap<_, _> = [("a".to_owned(), node(8, 0)), ("b".to_owned(), node(8, 0))].into();
+        let wanted = gang("", 2, Amounts::broker(8, 0));
+        let silent = NodeView {
+            schedulable: false,
+            away_since: Some(at(1000)),
+            taints: vec![taint("node.kubernetes.io/unreachable")],
+            ..node(8, 0)
+        };
+        nodes.insert("b".into(), silent.clone());
+        let short = |nodes: &_, now| short(nodes, &[], anywhere, &wanted, at(now));
+        assert_eq!((short(&nodes, 1000), short(&nodes, 1299)), (None, None));
+        let told = "the 1 nodes that it may run on can hold 1 of 2 brokers, each of which takes 8 cores";
+        assert_eq!(short(&nodes, 1300).unwrap(), told);
+        assert_eq!(lacking(&nodes, &[], anywhere, &wanted, &[]), 1, "nothing starts on it meanwhile");
+        // Whoever keeps pods away on purpose does so for longer.
+        nodes.insert("b".into(), NodeView { taints: vec![taint("mine")], ..silent.clone() });
+        assert_eq!(short(&nodes, 1000).unwrap(), told);
+        nodes.insert("b".into(), NodeView { away_since: None, ..silent });
+        assert_eq!(short(&nodes, 1000).unwrap(), told);
     }
 
     #[test]
@@ -422,7 +483,7 @@ mod tests {
             ..gang("lake", brokers, Amounts::broker(cores, 0))
         };
         let lacks = |choice, pods: &[PodView], wanted: Gang<'_>, coming: &[Gang<'_>]| {
-            (lacking(&world(), pods, choice, &wanted, coming), short(&world(), pods, choice, &wanted))
+            (lacking(&world(), pods, choice, &wanted, coming), ever(&world(), pods, choice, &wanted))
         };
         assert_eq!(lacks(anywhere, &[], gang("lake", 3, Amounts::broker(4, 0)), &[]), (0, None));
         let told = "the 2 nodes that it may run on can hold 2 of 3 brokers, each of which takes 4 cores beside the pod of its services";
@@ -442,7 +503,7 @@ mod tests {
         let wanted = |services| {
             (
                 lacking(&nodes, &[], picky, &served(2, 4, services), &[]),
-                short(&nodes, &[], picky, &served(2, 4, services)),
+                ever(&nodes, &[], picky, &served(2, 4, services)),
             )
         };
         assert_eq!(wanted(4), (0, None));

@@ -183,12 +183,16 @@ impl<'de> Deserialize<'de> for WatchedNode {
         let is = |word: &str| status.conditions.iter().flatten().any(|one| one.type_ == "Ready" && one.status == word);
         // A kubelet that says no says something.
         let (ready, lost) = (is("True"), is("Unknown"));
+        let cordoned = spec.unschedulable.unwrap_or(false);
+        let since = status.conditions.iter().flatten().find(|one| one.type_ == "Ready");
+        let since = since.and_then(|one| one.last_transition_time.as_ref()).map(|time| time.0);
         let keeps_away = |effect: &str| effect == "NoSchedule" || effect == "NoExecute";
         let taints = spec.taints.unwrap_or_default().into_iter().filter(|taint| keeps_away(&taint.effect));
         let (allocatable, info) = (status.allocatable.unwrap_or_default(), status.node_info.unwrap_or_default());
         let view = NodeView {
             labels: node.metadata.labels.clone().unwrap_or_default(),
-            schedulable: ready && !spec.unschedulable.unwrap_or(false),
+            schedulable: ready && !cordoned,
+            away_since: since.filter(|_| !ready && !cordoned),
             taints: taints
                 .map(|taint| Taint { key: taint.key, value: taint.value.unwrap_or_default(), effect: taint.effect })
                 .collect(),
@@ -323,6 +327,23 @@ mod tests {
         let refused = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]);
         let waits = pod(json!({"metadata": {"name": "a-1"}, "status": {"phase": "Pending", "conditions": refused}}));
         assert!(waits.unschedulable && !waits.running);
+    }
+
+    #[test]
+    fn a_node_is_away_since_it_was_last_ready() {
+        let seen = |ready: &str, cordoned: bool| {
+            let since = json!({"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-02T03:04:05Z"});
+            let node = json!({"metadata": {"name": "n"}, "spec": {"unschedulable": cordoned},
+                "status": {"conditions": [since]}});
+            let view = serde_json::from_value::<WatchedNode>(node).expect("a node").view;
+            (view.schedulable, view.away_since.map(|since| since.to_string()), view.lost)
+        };
+        let since = || Some("2026-01-02T03:04:05Z".to_owned());
+        assert_eq!(seen("True", false), (true, None, false));
+        assert_eq!(seen("False", false), (false, since(), false));
+        assert_eq!(seen("Unknown", false), (false, since(), true));
+        assert_eq!(seen("True", true), (false, None, false));
+        assert_eq!(seen("Unknown", true), (false, None, true));
     }
 
     #[test]

@@ -138,6 +138,9 @@ pub(crate) fn arguments(component: Component, directory: &Path, ports: &Ports, n
             flag("cluster-signing-cert-file", &path("pki/ca.crt")),
             flag("cluster-signing-key-file", &path("pki/ca.key")),
             flag("allocate-node-cidrs", "false"),
+            // A machine that compiles beside this keeps kwok from its Leases for longer than a kubelet may be silent: without
+            // this, all nodes of a cluster would be lost now and then.
+            flag("node-monitor-grace-period", "150s"),
             flag("kube-api-qps", "1000"),
             flag("kube-api-burst", "2000"),
             flag("profiling", "false"),
