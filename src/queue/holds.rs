@@ -6,6 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::limits;
 use super::room::Room;
 use crate::api::labels::condition;
 use crate::api::minicluster::{MiniCluster, Phase};
@@ -24,6 +28,8 @@ pub(super) fn has_ended(found: &MiniCluster) -> bool {
 pub struct Hold {
     /// What it may take.
     pub room: Room,
+    /// When it was let in, if that is known: it may take that for as long as its deadline says.
+    pub since: Option<Timestamp>,
     /// The incarnation that had ended before: until there is another one, its status speaks of that end.
     after: Option<String>,
     /// It is started anew with less: with this, and the incarnation before that.
@@ -32,13 +38,19 @@ pub struct Hold {
 
 impl Hold {
     /// That of one that is let in as its spec is.
-    pub fn of(found: &MiniCluster) -> Self {
+    pub fn of(found: &MiniCluster, since: Timestamp) -> Self {
         let after = incarnation(found).filter(|_| has_ended(found)).cloned();
-        Self { after, ..Self::with(Room::of_mini_cluster(&found.spec)) }
+        Self { after, since: Some(since), ..Self::with(Room::of_mini_cluster(&found.spec)) }
     }
 
     fn with(room: Room) -> Self {
-        Self { room, after: None, next: None }
+        Self { room, since: None, after: None, next: None }
+    }
+
+    /// Its time is over, by what its spec says now.
+    fn is_spent(&self, found: &MiniCluster, now: Timestamp) -> bool {
+        let limit = limits::foreseen(limits::of_mini_cluster(&found.spec));
+        limit.zip(self.since).is_some_and(|(limit, since)| now.duration_since(since).as_secs() >= limit)
     }
 
     /// What was let in has ended.
@@ -87,19 +99,28 @@ impl Holds {
     }
 
     /// Whether nobody has looked at one yet.
-    pub(super) fn is_new(&self, uid: &str) -> bool {
+    fn is_new(&self, uid: &str) -> bool {
         !self.0.contains_key(uid)
     }
 
-    /// Whether one may be started with what it holds: it has not ended, and wants no more. What it wants less is free once its
-    /// status says that it has been started.
-    pub(super) fn admit(&mut self, uid: &str, found: &MiniCluster) -> bool {
+    /// Looks at one that nobody has looked at yet.
+    pub(super) fn see_first(&mut self, uid: &str, found: &MiniCluster) {
+        if self.is_new(uid) {
+            self.see(uid, found);
+        }
+    }
+
+    /// Whether one may be started with what it holds: it has not ended, has time left, and wants no more. What it wants less is
+    /// free once its status says that it has been started.
+    pub(super) fn admit(&mut self, uid: &str, found: &MiniCluster, now: Timestamp) -> bool {
         let wanted = Room::of_mini_cluster(&found.spec);
         match self.0.get_mut(uid) {
-            Some(Some(hold)) if !hold.is_over(found) && hold.most().holds(&wanted) => {
+            Some(Some(hold)) if !hold.is_over(found) && !hold.is_spent(found, now) && hold.most().holds(&wanted) => {
                 if *hold.most() != wanted {
                     hold.next = Some((wanted, incarnation(found).cloned()));
                 }
+                // Whoever ran before its time was told has it from now on.
+                hold.since.get_or_insert(now);
                 true
             }
             _ => false,
@@ -117,7 +138,7 @@ impl Holds {
             return over;
         }
         if self.is_new(uid) && status.incarnation.is_some() {
-            self.0.insert(uid.to_owned(), on_record(found).map(Hold::with).or_else(|| as_shown(found)));
+            self.0.insert(uid.to_owned(), recorded(found).or_else(|| as_shown(found)));
         }
         if let Some(Some(hold)) = self.0.get_mut(uid) {
             if let Some((next, before)) = &hold.next
@@ -146,9 +167,17 @@ impl Holds {
         Some(room.of_brokers(room.brokers.min(has).min(found.spec.size().into())))
     }
 
-    /// What each holds, where that is known.
-    pub(super) fn rooms(&self) -> BTreeMap<String, Room> {
-        self.0.iter().filter_map(|(uid, hold)| Some((uid.clone(), hold.as_ref()?.room))).collect()
+    /// Since when one holds it.
+    pub(super) fn since(&self, uid: &str) -> Option<Timestamp> {
+        self.0.get(uid)?.as_ref()?.since
+    }
+
+    /// What each holds and since when, where that is known.
+    pub(super) fn rooms(&self) -> BTreeMap<String, (Room, Option<Timestamp>)> {
+        self.0
+            .iter()
+            .filter_map(|(uid, hold)| hold.as_ref().map(|hold| (uid.clone(), (hold.room, hold.since))))
+            .collect()
     }
 
     /// Forgets all others.
@@ -163,6 +192,11 @@ pub(super) fn on_record(found: &MiniCluster) -> Option<Room> {
     // The pod of its services is the same for as long as it runs.
     let once = Room::of_mini_cluster(&found.spec).once;
     Room::of_usage(told, once).filter(|room| room.brokers > 0 && !has_ended(found))
+}
+
+fn recorded(found: &MiniCluster) -> Option<Hold> {
+    let since = found.status.as_ref().and_then(|status| status.admitted.as_ref()).map(|Time(since)| *since);
+    Some(Hold { since, ..Hold::with(on_record(found)?) })
 }
 
 /// Whether its status speaks of its spec.
@@ -215,8 +249,47 @@ mod tests {
 
     fn given(size: i32, cores: i32) -> Holds {
         let mut holds = Holds::default();
-        holds.give("u", Hold::of(&shown(size, cores, json!({}))));
+        holds.give("u", Hold::of(&shown(size, cores, json!({})), at(0)));
         holds
+    }
+
+    fn room(holds: &Holds) -> Room {
+        holds.rooms()["u"].0
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(seconds).unwrap()
+    }
+
+    #[test]
+    fn whose_time_is_over_stands_in_line_before_it_is_started_anew() {
+        let found = |deadline: i64, admitted: Option<i64>| {
+            let told = json!({"miniClusters": 1, "brokers": 4, "cpu": "8", "memory": "0", "gpus": 0});
+            let mut status = json!({"phase": "Restarting", "incarnation": "one", "holds": told});
+            if let Some(admitted) = admitted {
+                status["admitted"] = at(admitted).to_string().into();
+            }
+            let mut found = shown(4, 2, status);
+            found.spec.deadline_seconds = Some(deadline);
+            found
+        };
+        let mut holds = Holds::default();
+        holds.give("u", Hold::of(&found(600, None), at(1000)));
+        let mut admits = |deadline, now| holds.admit("u", &found(deadline, None), at(now));
+        assert!(admits(600, 1599) && !admits(600, 1600), "it was let in at 1000 s");
+        assert!(!admits(60, 1599), "it says less now");
+        assert!(admits(0, 1 << 31) && admits(31_500_000, 1 << 31), "there is no limit that counts");
+        // Whoever leads next knows it as well, and goes by the first time that was told.
+        let mut next = Holds::default();
+        next.see_first("u", &found(600, Some(1000)));
+        assert_eq!(next.since("u"), Some(at(1000)));
+        next.see_first("u", &found(600, Some(9000)));
+        assert!(!next.admit("u", &found(600, None), at(1600)));
+        // One that was let in before that was told has its time from now on.
+        let mut older = Holds::default();
+        older.see_first("u", &found(600, None));
+        let mut admits = |now| older.admit("u", &found(600, None), at(now));
+        assert!(admits(5000) && admits(5599) && !admits(5600));
     }
 
     #[test]
@@ -226,46 +299,50 @@ mod tests {
             [(4, 2, true), (3, 2, true), (4, 1, true), (5, 2, false), (4, 3, false), (1, 9, false)]
         {
             let mut holds = given(4, 2);
-            assert_eq!(holds.admit("u", &shown(size, cores, between.clone())), may, "{size} brokers of {cores} cores");
+            assert_eq!(
+                holds.admit("u", &shown(size, cores, between.clone()), at(0)),
+                may,
+                "{size} brokers of {cores} cores"
+            );
         }
         let mut holds = given(4, 2);
-        assert!(holds.admit("u", &shown(2, 2, between.clone())));
-        assert!(!holds.admit("u", &shown(4, 2, between)), "what it did not want is free soon");
-        assert!(!Holds::default().admit("u", &shown(1, 1, json!({}))), "nobody let it in");
+        assert!(holds.admit("u", &shown(2, 2, between.clone()), at(0)));
+        assert!(!holds.admit("u", &shown(4, 2, between), at(0)), "what it did not want is free soon");
+        assert!(!Holds::default().admit("u", &shown(1, 1, json!({})), at(0)), "nobody let it in");
     }
 
     #[test]
     fn what_has_ended_holds_nothing_until_it_is_let_in_again() {
         let ended = |incarnation: &str| json!({"phase": "Failed", "incarnation": incarnation});
         let mut holds = given(4, 2);
-        assert!(!holds.admit("u", &shown(4, 2, ended("one"))), "nobody has looked yet");
+        assert!(!holds.admit("u", &shown(4, 2, ended("one")), at(0)), "nobody has looked yet");
         assert!(holds.see("u", &shown(4, 2, ended("one"))) && holds.rooms().is_empty());
-        holds.give("u", Hold::of(&shown(4, 2, ended("one"))));
+        holds.give("u", Hold::of(&shown(4, 2, ended("one")), at(0)));
         assert!(!holds.see("u", &shown(4, 2, ended("one"))), "that was the run before");
-        assert!(holds.admit("u", &shown(4, 2, ended("one"))));
+        assert!(holds.admit("u", &shown(4, 2, ended("one")), at(0)));
         assert!(!holds.see("u", &shown(4, 2, json!({"phase": "Starting", "incarnation": "two", "size": 4}))));
         assert!(holds.see("u", &shown(4, 2, ended("two"))));
         // Its Job is being deleted: that it ended is not said any more.
         assert!(!holds.see("u", &shown(4, 2, json!({"phase": "Restarting", "incarnation": "two", "size": 4}))));
-        assert!(!holds.admit("u", &shown(4, 2, json!({"phase": "Restarting", "incarnation": "two"}))));
+        assert!(!holds.admit("u", &shown(4, 2, json!({"phase": "Restarting", "incarnation": "two"})), at(0)));
     }
 
     #[test]
     fn a_spec_changes_nothing_of_what_runs_but_its_size() {
-        let brokers = |holds: &Holds| holds.rooms()["u"].brokers;
+        let brokers = |holds: &Holds| room(holds).brokers;
         let mut holds = given(4, 2);
         let seen = |holds: &mut Holds, size, cores| holds.see("u", &shown(size, cores, runs("True", 2)));
         seen(&mut holds, 64, 1);
-        assert_eq!((brokers(&holds), holds.rooms()["u"].milli_cores), (4, 8000));
+        assert_eq!((brokers(&holds), room(&holds).milli_cores), (4, 8000));
         holds.grow("u", 6);
-        assert_eq!((brokers(&holds), holds.rooms()["u"].milli_cores), (6, 12_000));
+        assert_eq!((brokers(&holds), room(&holds).milli_cores), (6, 12_000));
         seen(&mut holds, 5, 2);
         assert_eq!(brokers(&holds), 5, "shrinking frees at once");
     }
 
     #[test]
     fn what_one_gives_up_is_free_once_its_status_says_so() {
-        let brokers = |holds: &Holds| holds.rooms()["u"].brokers;
+        let brokers = |holds: &Holds| room(holds).brokers;
         let status = |incarnation: &str, observed: i64| {
             let mut status = runs("False", observed);
             status["incarnation"] = incarnation.into();
@@ -282,13 +359,13 @@ mod tests {
         let cores = |room: Room| room.milli_cores / 1000;
         let mut holds = given(4, 2);
         let found = shown(4, 1, status("one", 2));
-        assert!(holds.admit("u", &found));
+        assert!(holds.admit("u", &found, at(0)));
         holds.see("u", &found);
         let told = |holds: &Holds, job| cores(holds.told(&found, job).unwrap());
-        assert_eq!((cores(holds.rooms()["u"]), told(&holds, None), told(&holds, Some(("one", 4)))), (8, 8, 8));
+        assert_eq!((cores(room(&holds)), told(&holds, None), told(&holds, Some(("one", 4)))), (8, 8, 8));
         assert_eq!(told(&holds, Some(("two", 4))), 4, "it is said before it is free");
         holds.see("u", &shown(4, 1, status("two", 2)));
-        assert_eq!(cores(holds.rooms()["u"]), 4);
+        assert_eq!(cores(room(&holds)), 4);
     }
 
     #[test]
@@ -298,8 +375,8 @@ mod tests {
             status["holds"] = told;
             let (mut holds, found) = (Holds::default(), shown(size, cores, status));
             holds.see("u", &found);
-            let room = holds.rooms().get("u").map(|room| (room.brokers, room.milli_cores));
-            (room, holds.admit("u", &found))
+            let room = holds.rooms().get("u").map(|(room, _)| (room.brokers, room.milli_cores));
+            (room, holds.admit("u", &found, at(0)))
         };
         let eight = json!({"miniClusters": 1, "brokers": 4, "cpu": "8", "memory": "0", "gpus": 0});
         let restarts = json!({"phase": "Restarting", "incarnation": "one", "observedGeneration": 1});
@@ -324,7 +401,7 @@ mod tests {
         let known = |size, status| {
             let mut holds = Holds::default();
             holds.see("u", &shown(size, 2, status));
-            holds.rooms().get("u").map(|room| room.brokers)
+            holds.rooms().get("u").map(|(room, _)| room.brokers)
         };
         assert_eq!(known(4, runs("False", 2)), Some(4));
         assert_eq!(known(6, runs("False", 2)), Some(4), "it waits for two more");

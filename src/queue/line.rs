@@ -126,11 +126,11 @@ pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &Fl
                 line.waiting.push(Waiting { key, room, priority: priority(found), since: came, limit, away, grows });
             }
         } else if by_job.is_some() || let_in || has_job(found) || is_on_its_way(found) {
-            let since = by_job.or(view.granted.get(&uid).copied()).unwrap_or(came);
+            let (held, let_in_at) = view.held.get(&uid).copied().unwrap_or((room, None));
+            let since = by_job.or(let_in_at).or(view.granted.get(&uid).copied()).unwrap_or(came);
             // While it may not grow, it is as large as it was.
             let growing = view.growing.get(&uid).filter(|growing| i64::from(growing.has) < room.brokers);
             // It runs as it was started, and may grow only if it asks.
-            let held = view.held.get(&uid).copied().unwrap_or(room);
             let has = growing.map_or(held.brokers, |growing| i64::from(growing.has));
             line.gangs.push(Gang { brokers: u32::try_from(has).unwrap_or(0), ..gang(found) });
             line.running.push(Running { room: held.of_brokers(has), since, until: until(since, limit) });
@@ -150,7 +150,7 @@ pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &Fl
                 });
             }
             if asks {
-                line.passes.push((uid, Hold::of(found)));
+                line.passes.push((uid, Hold::of(found, since)));
             }
         }
     }

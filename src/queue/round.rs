@@ -56,8 +56,8 @@ pub struct View<'a> {
     pub starts: &'a BTreeMap<String, Start>,
     /// MiniClusters that run and asked for more brokers, by UID.
     pub growing: &'a BTreeMap<String, Growing>,
-    /// What MiniClusters were let in with, by UID, where that is known.
-    pub held: &'a BTreeMap<String, Room>,
+    /// What MiniClusters were let in with, and when, by UID, where that is known.
+    pub held: &'a BTreeMap<String, (Room, Option<Timestamp>)>,
     /// Bursts of FluxJobs that were sent, and of MiniClusters.
     pub bursts: &'a [Arc<Burst>],
     /// What the nodes have room for.
@@ -274,7 +274,7 @@ impl Round {
                 }
                 Who::MiniCluster(uid) => {
                     if let Some((Wanted::MiniCluster(found), _)) = wanted.get(who) {
-                        self.start.push((uid.clone(), Hold::of(found)));
+                        self.start.push((uid.clone(), Hold::of(found, view.now)));
                     }
                 }
                 Who::Growth(uid) => {

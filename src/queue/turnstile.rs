@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
 use super::holds::{Hold, Holds};
@@ -20,6 +21,9 @@ use crate::api::minicluster::MiniCluster;
 use crate::cluster::caches::Cache;
 use crate::cluster::worker::Queue;
 use crate::cluster::{ObjectKey, conditions};
+
+/// Seconds in which the first Job of whoever is let in starts: they are not counted.
+const AT_ONCE: i64 = 60;
 
 /// The turnstile. Cloning shares it.
 #[derive(Clone)]
@@ -62,8 +66,8 @@ pub(super) struct Look {
     pub(super) starts: BTreeMap<String, Start>,
     /// Those that run and asked for more brokers.
     pub(super) growing: BTreeMap<String, Growing>,
-    /// What they were let in with.
-    pub(super) held: BTreeMap<String, Room>,
+    /// What they were let in with, and when.
+    pub(super) held: BTreeMap<String, (Room, Option<Timestamp>)>,
 }
 
 #[derive(Debug)]
@@ -109,16 +113,17 @@ impl Turnstile {
             let recorded = job.status.as_ref().and_then(Start::recorded);
             let start = recorded.or_else(|| decided.cloned()).unwrap_or_default();
             if job::is_admitted(&job, granted) && job::covers(&job, &start, mini_cluster) {
-                state.holds.give(&uid, Hold::of(mini_cluster));
+                let recorded =
+                    job.status.as_ref().and_then(|status| status.admitted.as_ref()).map(|Time(since)| *since);
+                let granted = job.metadata.uid.as_ref().and_then(|uid| state.granted.get(uid)).copied();
+                state.holds.give(&uid, Hold::of(mini_cluster, recorded.or(granted).unwrap_or(now)));
                 return Ok(());
             }
         }
         // A reconciler may be ahead of the first round.
-        if state.holds.is_new(&uid) {
-            state.holds.see(&uid, mini_cluster);
-        }
+        state.holds.see_first(&uid, mini_cluster);
         // Between two incarnations it keeps its room, and no more than that.
-        if state.holds.admit(&uid, mini_cluster) {
+        if state.holds.admit(&uid, mini_cluster, now) {
             state.granted.entry(uid).or_insert(now);
             return Ok(());
         }
@@ -161,34 +166,43 @@ impl Turnstile {
         Err(asked.told.clone())
     }
 
-    /// How long a MiniCluster may run at most, in seconds, where that is limited. Nobody gets more while it is not known.
-    pub fn longest(&self, mini_cluster: &MiniCluster) -> Option<i64> {
+    /// How many seconds a MiniCluster may have its room, where that is limited, and how many of them are over when its Job starts,
+    /// or started, at this moment; `None`: that is not known yet.
+    pub fn allowance(&self, mini_cluster: &MiniCluster, start: Timestamp) -> Option<(Option<i64>, i64)> {
         if !self.setups.condition().listed {
-            return Some(0);
+            return None;
         }
         let all = self.setups.objects();
         let of_namespace = all.iter().filter(|setup| {
             setup.metadata.namespace == mini_cluster.metadata.namespace && setup.metadata.deletion_timestamp.is_none()
         });
         // The one that counts, as in each round.
-        of_namespace.min_by_key(|setup| age(setup))?.spec.max_duration_seconds
+        let Some(setup) = of_namespace.min_by_key(|setup| age(setup)) else { return Some((None, 0)) };
+        let uid = mini_cluster.metadata.uid.as_deref().unwrap_or_default();
+        let mut state = self.lock();
+        state.holds.see_first(uid, mini_cluster);
+        let waited = state.holds.since(uid).map_or(0, |since| start.duration_since(since).as_secs());
+        // Its first Job takes a moment to come.
+        let used = if waited < AT_ONCE { 0 } else { waited };
+        Some((setup.spec.max_duration_seconds, used))
     }
 
-    /// What the status of a MiniCluster has to say that it holds, given UID and parallelism of its Job.
-    pub fn holds(&self, mini_cluster: &MiniCluster, job: Option<(&str, i32)>) -> Option<Usage> {
+    /// What the status of a MiniCluster has to say that it holds, and since when if that is known, given UID and parallelism of
+    /// its Job.
+    pub fn holds(&self, mini_cluster: &MiniCluster, job: Option<(&str, i32)>) -> Option<(Usage, Option<Timestamp>)> {
         if !self.setups.condition().listed {
             // Nobody knows yet whether anybody counts.
-            return mini_cluster.status.as_ref()?.holds.clone();
+            let status = mini_cluster.status.as_ref()?;
+            return Some((status.holds.clone()?, status.admitted.as_ref().map(|Time(since)| *since)));
         }
         let (uid, namespace) = (mini_cluster.metadata.uid.as_deref()?, mini_cluster.metadata.namespace.as_deref()?);
         if !self.is_ruled(namespace) {
             return None;
         }
         let mut state = self.lock();
-        if state.holds.is_new(uid) {
-            state.holds.see(uid, mini_cluster);
-        }
-        state.holds.told(mini_cluster, job).map(|room| room.usage())
+        state.holds.see_first(uid, mini_cluster);
+        let usage = state.holds.told(mini_cluster, job)?.usage();
+        Some((usage, state.holds.since(uid)))
     }
 
     /// What a round of a namespace goes by. `found` reads its MiniClusters from the cache, here: whoever is let in after that

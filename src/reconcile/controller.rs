@@ -283,13 +283,12 @@ impl Controller {
                 decision.does_not_grow(sentence);
             }
         }
-        let longest = (self.gate.longest)(&known.mini_cluster).filter(|_| known.hosted.is_none());
-        decision.keep_deadline(&known, longest);
+        self.gate.limit(&known, &mut decision, self.clock.wall());
         let expiry = self.expiry(&known);
         if expiry == Some(Duration::ZERO) {
             decision.action = Action::CleanUp;
         }
-        let later = decision.keeps_deadline.is_some().then_some(DEADLINE_RETRY);
+        let later = decision.deadline.told.is_some().then_some(DEADLINE_RETRY);
         let mut outcome = expiry.into_iter().chain(later).min().map_or(Outcome::Done, Outcome::After);
         let mut created = None;
         match &decision.action {
@@ -304,7 +303,7 @@ impl Controller {
                 self.writes.clean_up(&known.mini_cluster).await?;
                 return Ok(Outcome::Done);
             }
-            Action::Create => match self.create(&known, context).await? {
+            Action::Create => match self.create(&known, context, decision.deadline.seconds).await? {
                 // Jobs first: the status follows when all that wait for theirs have had their turn.
                 Step::Made(_, taken) if taken.is_empty() => return Ok(Outcome::After(Duration::ZERO)),
                 Step::Made(facts, taken) => {
@@ -411,7 +410,7 @@ impl Controller {
         Ok(boot)
     }
 
-    async fn create(&self, known: &Known, mut context: Context) -> Result<Step, Error> {
+    async fn create(&self, known: &Known, mut context: Context, deadline: Option<i64>) -> Result<Step, Error> {
         let key = ObjectKey::of(&*known.mini_cluster);
         let began = self.clock.wall();
         let source = certificate::obtain(&self.clients.reader, known, &*self.clock, &mut SystemRng).await?;
@@ -424,7 +423,8 @@ impl Controller {
         };
         context.credential_digest = Some(certificate.digest());
         // The same spec was rendered a moment ago, without the digest: it cannot fail now.
-        let Ok(rendered) = render::render(&known.mini_cluster, &context) else { return Ok(Step::CacheIsBehind) };
+        let Ok(mut rendered) = render::render(&known.mini_cluster, &context) else { return Ok(Step::CacheIsBehind) };
+        rendered.job.spec.get_or_insert_default().active_deadline_seconds = deadline;
         let restful = match &rendered.restful_secret {
             Some(name) => {
                 let secret = restful::obtain(&self.clients.reader, &known.mini_cluster, name, &mut SystemRng).await;
@@ -484,7 +484,7 @@ impl Controller {
             Some(Ok(rendered)) => rendered.unsupported.clone(),
             _ => Vec::new(),
         };
-        unsupported.extend(decision.keeps_deadline.clone());
+        unsupported.extend(decision.deadline.told.clone());
         let has = job.as_ref().map(|job| (job.uid.as_str(), job.parallelism));
         // Bursts of peers are counted with their HostedBurst.
         let holds = if known.hosted.is_none() { (self.gate.holds)(current, has) } else { None };

@@ -2,6 +2,7 @@
 
 use kube::ResourceExt;
 
+use super::allowance::Deadline;
 use super::apply::Taken;
 use super::dereference::{JobState, Known};
 use super::in_place::{JobChange, JobSettings};
@@ -75,8 +76,8 @@ pub struct Decision {
     pub taken: Option<Vec<Taken>>,
     /// Why it stays smaller than it is asked to be.
     pub stays: Option<String>,
-    /// Why it runs on with the deadline that it has.
-    pub keeps_deadline: Option<String>,
+    /// The deadline that its Job has from now on, or gets.
+    pub deadline: Deadline,
 }
 
 impl Decision {
@@ -90,7 +91,7 @@ impl Decision {
             over: false,
             taken: None,
             stays: None,
-            keeps_deadline: None,
+            deadline: Deadline::default(),
         }
     }
 
@@ -100,21 +101,6 @@ impl Decision {
             return None;
         };
         known.job.facts().is_some_and(|facts| *to > facts.parallelism).then_some(*to)
-    }
-
-    /// Gives it no more time than `longest` allows, if there is such a limit. What is over that by itself may still get less.
-    pub fn keep_deadline(&mut self, known: &Known, longest: Option<i64>) {
-        let (Action::Maintain(maintenance), Some(longest)) = (&mut self.action, longest) else { return };
-        let (Some(wanted), Some(has)) = (maintenance.job.deadline, known.job.deadline()) else { return };
-        let seconds = |limit: Option<i64>| limit.unwrap_or(i64::MAX);
-        if seconds(wanted) > longest && seconds(wanted) > seconds(has) {
-            maintenance.job.deadline = None;
-            self.keeps_deadline = Some(format!(
-                "deadlineSeconds ({} is more than the {longest} s that the namespace's FluxSetup allows: it runs on with the \
-                 deadline it has)",
-                wanted.map_or("no limit".to_owned(), |seconds| seconds.to_string())
-            ));
-        }
     }
 
     /// It does not grow, because of this.
@@ -432,29 +418,6 @@ mod tests {
         decision.does_not_grow("there is no room".into());
         assert_eq!((decision.growth(&size(3)), decision.stays.clone()), (None, Some("there is no room".into())));
         assert_eq!(maintenance(decision).job.suspend, Some(true));
-    }
-
-    #[test]
-    fn nobody_gets_more_time_than_the_namespace_allows_and_less_is_anybodys() {
-        let keeps = |wanted: Option<i64>, has: Option<i64>, longest: i64| {
-            let mut known = known(running(JobFacts::default()));
-            if let JobState::Ours { settings, .. } = &mut known.job {
-                settings.deadline = has;
-            }
-            let change = JobChange { deadline: Some(wanted), ..JobChange::default() };
-            let maintenance = Maintenance { job: change, ..Maintenance::default() };
-            let mut decision = Decision::of(Action::Maintain(maintenance));
-            decision.keep_deadline(&known, Some(longest));
-            let said = decision.keeps_deadline.clone();
-            assert_eq!(said.is_some(), self::maintenance(decision).job.deadline.is_none());
-            said
-        };
-        let said = keeps(Some(31_500_000), Some(600), 3600).unwrap();
-        assert!(said.starts_with("deadlineSeconds (31500000 is more than the 3600 s"), "{said}");
-        assert!(keeps(None, Some(600), 3600).unwrap().contains("(no limit is more"));
-        assert_eq!(keeps(Some(3600), Some(600), 3600), None);
-        assert_eq!(keeps(Some(7200), None, 3600), None, "it ran without any before there was a limit: that is less");
-        assert!(keeps(Some(601), Some(600), 0).is_some(), "nobody knows yet");
     }
 
     #[test]

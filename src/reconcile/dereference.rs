@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::{Resource, ResourceExt};
 
 use super::definition::DefinitionView;
@@ -287,6 +287,7 @@ pub fn job_state(job: &JobView, mini_cluster: &str) -> JobState {
         adopted: boot_digest.is_none(),
         parallelism: job.spec.parallelism.unwrap_or(1),
         suspended: job.spec.suspend.unwrap_or(false),
+        started: job.status.start_time.as_ref().map(|Time(started)| *started),
         ready: job.status.ready.unwrap_or(0),
         active: job.status.active.unwrap_or(0),
         outcome: outcome(job),

@@ -5,6 +5,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::allowance::Allowance;
+use super::decide::Decision;
+use super::dereference::Known;
 use crate::api::flux_setup::Usage;
 use crate::api::minicluster::MiniCluster;
 
@@ -12,10 +15,19 @@ use crate::api::minicluster::MiniCluster;
 pub type Asks = dyn Fn(&MiniCluster, Option<i32>, Timestamp) -> Result<(), String> + Send + Sync;
 
 /// What a MiniCluster holds, given UID and parallelism of its Job.
-pub type Holds = dyn Fn(&MiniCluster, Option<(&str, i32)>) -> Option<Usage> + Send + Sync;
+pub type Holds = dyn Fn(&MiniCluster, Option<(&str, i32)>) -> Option<Held> + Send + Sync;
 
-/// How many seconds a MiniCluster may run at most, where its namespace has a limit.
-pub type Longest = dyn Fn(&MiniCluster) -> Option<i64> + Send + Sync;
+/// How long the Job of a MiniCluster may run that starts, or started, at this moment; `None`: that is not known yet.
+pub type Allowances = dyn Fn(&MiniCluster, Timestamp) -> Option<Allowance> + Send + Sync;
+
+/// What was given to a MiniCluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Held {
+    /// How much.
+    pub usage: Usage,
+    /// When, if that is known.
+    pub since: Option<Timestamp>,
+}
 
 /// Whoever counts what MiniClusters take.
 pub struct Gate {
@@ -23,8 +35,21 @@ pub struct Gate {
     pub asks: Arc<Asks>,
     /// Asked whenever a status is written: what a MiniCluster holds is told there before anybody else gets what it gave up.
     pub holds: Arc<Holds>,
-    /// Asked before a running one gets more time than it has.
-    pub longest: Arc<Longest>,
+    /// Asked before one gets a Job, and before a running one gets more time than it has.
+    pub allowances: Arc<Allowances>,
+}
+
+impl Gate {
+    /// Gives a decision the deadline that its instance has by the queue.
+    pub fn limit(&self, known: &Known, decision: &mut Decision, now: Timestamp) {
+        let start = decision.start(known, now);
+        let allowance = match known.hosted {
+            None => (self.allowances)(&known.mini_cluster, start.unwrap_or(now)),
+            // Bursts of peers have the time that their roots have.
+            Some(_) => Some(Allowance::default()),
+        };
+        decision.keep_to(known, allowance, start);
+    }
 }
 
 impl fmt::Debug for Gate {

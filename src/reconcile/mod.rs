@@ -18,6 +18,7 @@
 //! | `summary` | what the bursts' budgets and queues mean for the root | no |
 //! | [`status`], [`notices`] | the new status, and which events it is worth | no |
 //! | [`gate`] | the port to whoever counts what MiniClusters take | no |
+//! | [`allowance`] | how long a Job may run of the time that its instance was let in for | no |
 //! | `memory` | what the controller remembers while caches are behind its writes | no |
 //! | `volumes` | PersistentVolumes and claims: made, removed, and swept when their MiniCluster is gone | yes |
 //! | `pod_index` | the label `job-index` on pods, beside the pipeline | yes |
@@ -26,6 +27,7 @@
 //! An **incarnation** is the life of one Job. Boot files, rank map and certificate are frozen when the Job is created
 //! and stored with it (annotation [`crate::api::labels::BOOT`]); while it lives nothing of them changes.
 
+pub mod allowance;
 pub mod apply;
 mod beside;
 pub mod certificate;

@@ -1,15 +1,16 @@
 //! The status of a MiniCluster, as a function of what is known.
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::decide::NAME_TAKEN;
 use super::ending::{Ending, JobOutcome, ending};
 use super::exposure::{self, PeerUids, recipients};
+use super::gate::Held;
 use super::lead::LeadFacts;
 use super::summary;
 use crate::api::budget::Spent;
 use crate::api::burst::Burst;
-use crate::api::flux_setup::Usage;
 use crate::api::hosted_burst::BurstPhase;
 use crate::api::labels::{condition, reason, upstream};
 use crate::api::minicluster::{BurstStatus, LeadStatus, MiniCluster, MiniClusterStatus, Phase};
@@ -42,7 +43,7 @@ pub struct Facts<'a> {
     /// Why a running instance stays smaller than it is asked to be.
     pub stays: Option<String>,
     /// What it holds of its namespace's quota.
-    pub holds: Option<Usage>,
+    pub holds: Option<Held>,
     /// The Bursts of this root, in the order of their ranks.
     pub bursts: &'a [Burst],
     /// The frozen rank map of the running incarnation, else the one the spec asks for.
@@ -68,6 +69,8 @@ pub struct JobFacts {
     pub parallelism: i32,
     /// `spec.suspend`.
     pub suspended: bool,
+    /// Since when its deadline counts.
+    pub started: Option<Timestamp>,
     /// Ready pods: brokers that have joined.
     pub ready: i32,
     /// Pods that exist and have not ended.
@@ -97,6 +100,8 @@ pub fn compute(facts: &Facts<'_>, now: Timestamp) -> MiniClusterStatus {
     let told = facts.over || (conditions::is_true(&old.conditions, condition::FINISHED) && facts.lead.exit.is_none());
     let told = told && (facts.over || (old.incarnation == incarnation && ended.is_some()));
     let ending = ended.filter(|_| !told).map(|outcome| ending(outcome, &facts.lead, spec.deadline_seconds()));
+    // What has ended holds nothing, even if the next one is on its way by now.
+    let held = facts.holds.as_ref().filter(|_| !facts.over && job.is_none_or(|job| job.outcome.is_none()));
     let bursts = bursts(facts);
     let credential_digest = job.and_then(|job| job.credential_digest.clone());
     let credential_recipients =
@@ -146,8 +151,8 @@ pub fn compute(facts: &Facts<'_>, now: Timestamp) -> MiniClusterStatus {
         credential_digest,
         credential_recipients,
         credential_secret: job.and(facts.credential_secret.clone()),
-        // What has ended holds nothing, even if the next one is on its way by now.
-        holds: facts.holds.clone().filter(|_| !facts.over && job.is_none_or(|job| job.outcome.is_none())),
+        admitted: held.and_then(|held| held.since).map(Time),
+        holds: held.map(|held| held.usage.clone()),
         exit_code: if told { old.exit_code } else { ending.and_then(|ending| ending.exit_code) },
         lead,
         instance_restarts: old.instance_restarts + i32::from(restart.is_some()),
@@ -434,6 +439,7 @@ fn phase_name(phase: BurstPhase) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::flux_setup::Usage;
     use crate::api::minicluster::MiniClusterSpec;
 
     static NO_PEERS: PeerUids = PeerUids::new();
@@ -593,7 +599,12 @@ mod tests {
     fn what_it_holds_is_told_until_it_has_ended() {
         let object = object(4);
         let usage = Usage { brokers: 4, ..Usage::default() };
-        let told = |facts: Facts<'_>| compute(&Facts { holds: Some(usage.clone()), ..facts }, now()).holds;
+        let held = Held { usage: usage.clone(), since: Some(now()) };
+        let told = |facts: Facts<'_>| {
+            let status = compute(&Facts { holds: Some(held.clone()), ..facts }, now());
+            assert_eq!(status.admitted.map(|Time(since)| since), status.holds.as_ref().map(|_| now()));
+            status.holds
+        };
         assert_eq!(told(facts(&object, Some(job(4)))), Some(usage.clone()));
         let between = |job| Facts { restarting: true, ..facts(&object, job) };
         assert_eq!((told(between(Some(job(0)))), told(between(None))), (Some(usage.clone()), Some(usage.clone())));

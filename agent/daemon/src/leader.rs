@@ -31,7 +31,8 @@ use tributary::metrics::Metrics;
 use tributary::queue::controller::{Ports as QueuePorts, Queueing};
 use tributary::queue::guests::Guests;
 use tributary::reconcile::Controller;
-use tributary::reconcile::gate::Gate;
+use tributary::reconcile::allowance::Allowance;
+use tributary::reconcile::gate::{Gate, Held};
 use tributary::reconcile::watches::Watches;
 use tributary::render;
 use tributary::telemetry::Traces;
@@ -152,8 +153,12 @@ impl Leader {
                     None => asked.ask(mini_cluster, now),
                     Some(has) => asked.ask_more(mini_cluster, has, now),
                 }),
-                holds: Arc::new(move |mini_cluster, job| told.holds(mini_cluster, job)),
-                longest: Arc::new(move |mini_cluster| limits.longest(mini_cluster)),
+                holds: Arc::new(move |mini_cluster, job| {
+                    told.holds(mini_cluster, job).map(|(usage, since)| Held { usage, since })
+                }),
+                allowances: Arc::new(move |mini_cluster, start| {
+                    limits.allowance(mini_cluster, start).map(|(longest, used)| Allowance { longest, used })
+                }),
             },
             parts.clock.clone(),
             parts.traces.clone(),

@@ -52,6 +52,11 @@ pub struct MiniClusterStatus {
     #[serde(skip_serializing_if = "is_default")]
     pub holds: Option<Usage>,
 
+    /// When the queue of its namespace let it in. Its time counts from then, through restarts and suspensions. Absent where
+    /// `holds` is, and where it runs since before there was a queue.
+    #[serde(skip_serializing_if = "is_default")]
+    pub admitted: Option<Time>,
+
     /// How the user's command ended: the exit code of the lead's container. Absent until it has, and where the command
     /// was not what ended it (a deadline, a pod that was taken away).
     #[serde(skip_serializing_if = "is_default")]

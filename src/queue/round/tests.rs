@@ -37,7 +37,7 @@ struct World {
     reserved: BTreeMap<String, Reserved>,
     starts: BTreeMap<String, Start>,
     growing: BTreeMap<String, Growing>,
-    held: BTreeMap<String, Room>,
+    held: BTreeMap<String, (Room, Option<Timestamp>)>,
     bursts: Vec<Arc<Burst>>,
     /// Brokers that a peer has room for.
     peer: u32,
@@ -554,7 +554,8 @@ fn what_runs_counts_as_it_was_started() {
     let spec = |size: i64, cores: i64| json!({"spec": {"size": size, "containers": [{"cores": cores}]}, "status": {"phase": "Running", "incarnation": "j"}});
     let mut world = World::default();
     world.setup("default", 0, json!({"quota": {"brokers": 8, "cpu": 64}}));
-    world.held.insert("a-uid".into(), Room { mini_clusters: 1, brokers: 4, milli_cores: 16_000, ..Room::default() });
+    let held = Room { mini_clusters: 1, brokers: 4, milli_cores: 16_000, ..Room::default() };
+    world.held.insert("a-uid".into(), (held, None));
     for (size, cores, brokers, cpu) in [(4, 4, 4, "16"), (64, 1, 4, "16"), (2, 9, 4, "16")] {
         world.mini_clusters = vec![object("MiniCluster", "a", 1, spec(size, cores))];
         world.round();

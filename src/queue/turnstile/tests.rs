@@ -93,6 +93,8 @@ impl World {
         }
         status.phase = Some(serde_json::from_value(json!(phase)).unwrap());
         status.conditions = serde_json::from_value(json!(conditions)).unwrap();
+        status.admitted = holds.as_ref().and_then(|(_, since)| *since).map(Time);
+        let holds = holds.map(|(usage, _)| usage);
         (status.size, status.holds, status.observed_generation) = (has.unwrap_or(0), holds, generation);
         self.unsaid.remove(name);
     }
@@ -288,6 +290,41 @@ fn who_is_started_anew_under_another_leader_keeps_its_room_and_no_more() {
             assert_eq!(!waits, may || fits, "{case}: then it has its turn");
         }
     }
+}
+
+#[test]
+fn its_time_counts_from_when_it_was_let_in_whoever_leads_and_however_often_it_is_started_anew() {
+    let mut world = World::new();
+    take(
+        &world.setups,
+        json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "FluxSetup",
+            "metadata": {"name": "default", "namespace": "hpc", "resourceVersion": "2"},
+            "spec": {"quota": {"brokers": QUOTA}, "maxDurationSeconds": 3600}}),
+    );
+    world.cluster("lake", 4);
+    world.mini_clusters.get_mut("lake").unwrap().spec.deadline_seconds = Some(3600);
+    assert!(!world.starts("lake"));
+    world.round();
+    let let_in = world.second;
+    assert!(world.starts("lake"));
+    let allowance =
+        |world: &World, second| world.turnstile.allowance(&world.mini_clusters["lake"], at(second)).unwrap();
+    let used = |used: i64| (Some(3600), used);
+    assert_eq!((allowance(&world, let_in + 59), allowance(&world, let_in + 60)), (used(0), used(60)));
+    world.second = let_in + 3000;
+    assert!(world.restarts("lake"));
+    assert_eq!(allowance(&world, world.second), used(world.second - let_in));
+    world.another_leads();
+    assert_eq!(allowance(&world, let_in + 3100), used(3100), "its status tells");
+    world.second = let_in + 3601;
+    assert!(!world.restarts("lake"), "its time is over: it stands in line");
+    assert_eq!(allowance(&world, world.second), used(0), "it was not let in again yet");
+    // Elsewhere nobody counts, and without a list nobody knows.
+    let mut elsewhere = world.mini_clusters["lake"].clone();
+    elsewhere.metadata.namespace = Some("other".into());
+    assert_eq!(world.turnstile.allowance(&elsewhere, at(0)), Some((None, 0)));
+    let unread = Turnstile::new(Cache::empty(), Cache::empty(), Queue::new(SystemClock::shared()));
+    assert_eq!(unread.allowance(&elsewhere, at(0)), None);
 }
 
 #[test]

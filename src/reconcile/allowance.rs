@@ -1,0 +1,298 @@
+//! How long the Job of an instance may run where a queue let the instance in. Pure.
+//!
+//! Whoever is let in for an hour has its room for an hour, however often the instance is started anew, or suspended, meanwhile:
+//! each Job after the first gets what is left of that hour.
+
+use jiff::Timestamp;
+
+use super::decide::{Action, Decision, Maintenance, Upkeep};
+use super::dereference::Known;
+use super::in_place::JobChange;
+use crate::api::minicluster::DEFAULT_DEADLINE_SECONDS;
+
+/// Seconds between making a Job and its start that are not worth a write.
+const A_MOMENT: i64 = 5;
+
+/// How long whoever is let in may run, and how much of that was over when its Job started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Allowance {
+    /// Seconds that the namespace allows, from when it was let in.
+    pub longest: Option<i64>,
+    /// Seconds from that moment to the start of its Job.
+    pub used: i64,
+}
+
+/// The deadline of a Job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Deadline {
+    /// Seconds; `None`: there is none.
+    pub seconds: Option<i64>,
+    /// Why that is not what its spec says.
+    pub told: Option<String>,
+}
+
+impl Allowance {
+    /// That of a Job that is made for a spec that asks for so many seconds.
+    pub fn of_new(self, wanted: Option<i64>) -> Deadline {
+        let seconds = self.left_of(least(wanted, self.longest));
+        Deadline { seconds, told: self.told(wanted, seconds) }
+    }
+
+    /// That of a Job that runs, and has one. Whoever runs by a limit that has become shorter meanwhile keeps what it has: no
+    /// change of a quota ends what runs.
+    pub fn of_running(self, wanted: Option<i64>, has: Option<i64>) -> Deadline {
+        let own = self.left_of(wanted);
+        // What was left when it was made, a moment before it started, is near enough.
+        let near = own.zip(has).is_some_and(|(own, has)| self.used > 0 && (own - has).abs() <= A_MOMENT);
+        let seconds = if near {
+            has
+        } else if !self.is_too_long(wanted) {
+            own
+        } else if !exceeds(has, own) {
+            has
+        } else if self.used > 0 {
+            // Who resumed it gave it all of its time once more.
+            least(own, self.left_of(self.longest))
+        } else {
+            own
+        };
+        Deadline { seconds, told: self.told(wanted, seconds) }
+    }
+
+    fn is_too_long(self, wanted: Option<i64>) -> bool {
+        self.longest.is_some() && exceeds(wanted, self.longest)
+    }
+
+    /// What is left of so much. The limit of about a year that nobody wrote is none to count down.
+    fn left_of(self, all: Option<i64>) -> Option<i64> {
+        // A Job whose time is over says so by its end.
+        all.map(|all| if all < DEFAULT_DEADLINE_SECONDS { (all - self.used).max(1) } else { all })
+    }
+
+    fn told(self, wanted: Option<i64>, seconds: Option<i64>) -> Option<String> {
+        let (seconds, used) = (seconds.filter(|_| seconds != wanted)?, self.used);
+        let mut why = Vec::new();
+        if let Some(longest) = self.longest.filter(|_| self.is_too_long(wanted)) {
+            let wanted = wanted.map_or("no limit".to_owned(), |wanted| wanted.to_string());
+            why.push(format!("{wanted} is more than the {longest} s that the namespace's FluxSetup allows"));
+        }
+        if used > 0 {
+            why.push(format!(
+                "{used} s of it were over when this Job started, since it counts from when the queue let it in"
+            ));
+        }
+        Some(format!("deadlineSeconds ({}: its Job has {seconds} s)", why.join("; ")))
+    }
+}
+
+impl Decision {
+    /// When the Job starts that this makes or resumes, or did; `None`: it waits for somebody else.
+    pub fn start(&self, known: &Known, now: Timestamp) -> Option<Timestamp> {
+        match &self.action {
+            Action::Maintain(Maintenance { job: JobChange { suspend: Some(false), .. }, .. }) | Action::Create => {
+                Some(now)
+            }
+            _ => known.job.facts()?.started,
+        }
+    }
+
+    /// Gives its Job the deadline that comes of an allowance; `None`: nobody knows it yet, so it gets no more than it has.
+    pub fn keep_to(&mut self, known: &Known, allowance: Option<Allowance>, start: Option<Timestamp>) {
+        match &mut self.action {
+            Action::Create => {
+                let wanted = Some(known.mini_cluster.spec.deadline_seconds()).filter(|wanted| *wanted > 0);
+                self.deadline = allowance.unwrap_or_default().of_new(wanted);
+            }
+            // Where nobody knows what it should be, it stays.
+            Action::Maintain(maintenance) if maintenance.services == Upkeep::All => {
+                let Some(has) = known.job.deadline() else { return };
+                let wanted = maintenance.job.deadline.unwrap_or(has);
+                self.deadline = match allowance {
+                    Some(allowance) if start.is_some() || allowance.used == 0 => allowance.of_running(wanted, has),
+                    // What is left is known once it starts.
+                    Some(_) => Deadline { seconds: has, told: None },
+                    None => Deadline { seconds: least(wanted, has), told: None },
+                };
+                maintenance.job.deadline = (self.deadline.seconds != has).then_some(self.deadline.seconds);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn seconds_of(limit: Option<i64>) -> i64 {
+    limit.unwrap_or(i64::MAX)
+}
+
+fn exceeds(one: Option<i64>, other: Option<i64>) -> bool {
+    seconds_of(one) > seconds_of(other)
+}
+
+fn least(one: Option<i64>, other: Option<i64>) -> Option<i64> {
+    if exceeds(one, other) { other } else { one }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::api::minicluster::{MiniCluster, MiniClusterSpec};
+    use crate::reconcile::dereference::JobState;
+    use crate::reconcile::in_place::JobSettings;
+    use crate::reconcile::lead::LeadFacts;
+    use crate::reconcile::status::JobFacts;
+
+    const NO_LIMIT: Option<i64> = None;
+
+    fn allowance(longest: impl Into<Option<i64>>, used: i64) -> Allowance {
+        Allowance { longest: longest.into(), used }
+    }
+
+    #[test]
+    fn each_job_after_the_first_gets_what_is_left() {
+        for (allowance, wanted, seconds) in [
+            (allowance(None, 0), Some(3600), Some(3600)),
+            (allowance(None, 3000), Some(3600), Some(600)),
+            (allowance(3600, 3000), Some(3600), Some(600)),
+            (allowance(3600, 3000), Some(7200), Some(600)),
+            (allowance(3600, 4000), Some(3600), Some(1)),
+            (allowance(3600, 10), NO_LIMIT, Some(3590)),
+            (allowance(None, 3000), NO_LIMIT, None),
+            (allowance(None, 3000), Some(DEFAULT_DEADLINE_SECONDS), Some(DEFAULT_DEADLINE_SECONDS)),
+        ] {
+            let made = allowance.of_new(wanted);
+            assert_eq!(made.seconds, seconds, "{allowance:?}, {wanted:?}");
+            assert_eq!(made.told.is_some(), seconds != wanted, "{made:?}");
+            assert_eq!(allowance.of_running(wanted, made.seconds), made, "and keeps that");
+        }
+    }
+
+    #[test]
+    fn nobody_gets_more_time_than_the_namespace_allows_and_less_is_anybodys() {
+        let told = |wanted, has, allowance: Allowance| allowance.of_running(wanted, has);
+        let more = told(Some(31_500_000 - 1), Some(600), allowance(3600, 0));
+        assert_eq!(more.seconds, Some(600));
+        let said = "deadlineSeconds (31499999 is more than the 3600 s that the namespace's FluxSetup allows: its Job has 600 s)";
+        assert_eq!(more.told.as_deref(), Some(said));
+        assert!(told(NO_LIMIT, Some(600), allowance(3600, 0)).told.unwrap().contains("(no limit is more"));
+        assert_eq!(told(Some(3600), Some(600), allowance(3600, 0)).seconds, Some(3600));
+        assert_eq!(told(Some(60), Some(600), allowance(3600, 0)), Deadline { seconds: Some(60), told: None });
+        let less = told(Some(7200), NO_LIMIT, allowance(3600, 0));
+        assert_eq!(less.seconds, Some(7200), "it ran without any before there was a limit: that is less");
+    }
+
+    #[test]
+    fn who_is_resumed_gets_no_more_than_is_left() {
+        let resumed = allowance(3600, 3000).of_running(Some(3600), Some(3600));
+        assert_eq!(resumed.seconds, Some(600));
+        let said = "deadlineSeconds (3000 s of it were over when this Job started, since it counts from when the queue let it in: \
+                    its Job has 600 s)";
+        assert_eq!(resumed.told.as_deref(), Some(said));
+        let later = allowance(3600, 3002).of_running(Some(3600), Some(600));
+        assert_eq!(later.seconds, Some(600), "it was made with that, and started two seconds later");
+        let both = allowance(3600, 3000).of_new(Some(7200)).told.unwrap();
+        assert!(both.contains("(7200 is more than the 3600 s") && both.contains("; 3000 s of it were over"), "{both}");
+    }
+
+    #[test]
+    fn a_limit_that_became_shorter_ends_nobody() {
+        for (wanted, has, used) in [(3600, 3600, 0), (3600, 600, 3000), (7200, 600, 3000)] {
+            let shorter = allowance(60, used).of_running(Some(wanted), Some(has));
+            assert_eq!(shorter.seconds, Some(has), "{wanted}, {used}");
+        }
+    }
+
+    /// One that runs with this deadline, and what was decided for it.
+    fn maintained(has: i64, change: JobChange, services: Upkeep) -> (Known, Decision) {
+        let settings = Box::new(JobSettings { deadline: Some(has), ..JobSettings::default() });
+        let (boot_digest, files_digest) = (String::new(), String::new());
+        let mini_cluster =
+            MiniCluster::new("lake", MiniClusterSpec { deadline_seconds: Some(3600), ..Default::default() });
+        let known = Known {
+            mini_cluster: Arc::new(mini_cluster),
+            hosted: None,
+            job: JobState::Ours { facts: JobFacts::default(), boot_digest, files_digest, settings },
+            lead: LeadFacts::default(),
+            config_map: None,
+            services: Vec::new(),
+            service_pod: None,
+            bursts: Vec::new(),
+        };
+        (known, Decision::of(Action::Maintain(Maintenance { job: change, services, ..Maintenance::default() })))
+    }
+
+    /// The change of the Job's deadline.
+    fn changed(decision: &Decision) -> Option<Option<i64>> {
+        match &decision.action {
+            Action::Maintain(maintenance) => maintenance.job.deadline,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_job_follows_its_spec_as_far_as_its_term_goes() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        let follows =
+            |has: i64, wanted: Option<i64>, services, allowance: Option<Allowance>, start: Option<Timestamp>| {
+                let change = JobChange { deadline: wanted.map(Some), ..JobChange::default() };
+                let (known, mut decision) = maintained(has, change, services);
+                decision.keep_to(&known, allowance, start);
+                changed(&decision).map(Option::unwrap)
+            };
+        let all = Upkeep::All;
+        assert_eq!(follows(600, Some(3600), all, Some(Allowance::default()), None), Some(3600));
+        assert_eq!(follows(600, None, all, Some(Allowance::default()), None), None);
+        assert_eq!(follows(600, Some(3600), all, Some(allowance(3600, 3000)), Some(now)), None, "that is what is left");
+        assert_eq!(follows(3600, None, all, Some(allowance(3600, 3000)), Some(now)), Some(600), "it was resumed");
+        assert_eq!(follows(3600, None, all, Some(allowance(3600, 3000)), None), None, "it is suspended");
+        assert_eq!(follows(600, Some(3600), all, None, Some(now)), None, "nobody knows yet");
+        assert_eq!(follows(3600, Some(600), all, None, Some(now)), Some(600), "less is anybody's");
+        assert_eq!(
+            follows(3600, None, Upkeep::None, Some(allowance(3600, 3000)), Some(now)),
+            None,
+            "its spec is not valid"
+        );
+    }
+
+    #[test]
+    fn a_job_starts_when_it_is_made_or_resumed() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        let resumes = JobChange { suspend: Some(false), ..JobChange::default() };
+        let (known, resumed) = maintained(600, resumes, Upkeep::All);
+        assert_eq!(resumed.start(&known, now), Some(now));
+        let (mut known, running) = maintained(600, JobChange::default(), Upkeep::All);
+        assert_eq!(running.start(&known, now), None);
+        let began = Timestamp::from_second(999_000).unwrap();
+        if let JobState::Ours { facts, .. } = &mut known.job {
+            facts.started = Some(began);
+        }
+        assert_eq!(running.start(&known, now), Some(began));
+        let mut made = Decision::of(Action::Create);
+        assert_eq!(made.start(&known, now), Some(now));
+        made.keep_to(&known, Some(allowance(3600, 3000)), Some(now));
+        assert_eq!(made.deadline.seconds, Some(600));
+        made.keep_to(&known, None, Some(now));
+        assert_eq!(made.deadline, Deadline { seconds: Some(3600), told: None });
+    }
+
+    proptest! {
+        /// However often it is started anew: the last of its Jobs is over when its time is.
+        #[test]
+        fn restarts_gain_nothing(
+            wanted in 1_i64..10_000,
+            longest in prop::option::of(1_i64..10_000),
+            starts in prop::collection::vec(0_i64..20_000, 1..8),
+        ) {
+            let all = longest.map_or(wanted, |longest| longest.min(wanted));
+            for used in starts {
+                let new = allowance(longest, used).of_new(Some(wanted)).seconds.unwrap();
+                prop_assert!(used + new <= all.max(used + 1));
+                let resumed = allowance(longest, used.max(1)).of_running(Some(wanted), Some(wanted)).seconds.unwrap();
+                prop_assert!(used.max(1) + resumed <= all.max(used.max(1) + 1));
+            }
+        }
+    }
+}
