@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tributary::api::flux_job::{FluxJob, FluxJobStatus, JobPhase, JobResult};
 use tributary::api::flux_setup::FluxSetup;
-use tributary::api::labels::{condition, reason};
+use tributary::api::labels::{self, condition, reason};
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::minicluster::Phase;
 use tributary_sandbox::annotations;
@@ -84,7 +84,9 @@ async fn jobs_and_mini_clusters_start_as_the_quota_has_room_and_keep_it_through_
     submit(&east, "first", json!({"size": 2, "cleanup": "MiniCluster"})).await;
     until(&east, "first", JobPhase::Running).await;
     // One that was made directly stands in the same line.
-    east.create("second", interactive(2)).await;
+    let mut second = interactive(2);
+    second["deadlineSeconds"] = json!(7200);
+    east.create("second", second).await;
     let told = east.condition("second", condition::READY, "False", reason::QUEUED).await;
     assert!(told.contains("it is next in line") || told.contains("it waits for its turn"), "{told}");
     submit(&east, "third", json!({"size": 4})).await;
@@ -119,6 +121,7 @@ async fn jobs_and_mini_clusters_start_as_the_quota_has_room_and_keep_it_through_
         other => Err(format!("{:?}", other.map(|found| found.map(|found| found.name_any())))),
     })
     .await;
+    its_time_counts_through_a_restart(&east, "second", 7200).await;
     // More room is used at once; less ends nobody.
     quota(&east, json!({"brokers": 8})).await;
     until(&east, "third", JobPhase::Running).await;
@@ -144,6 +147,26 @@ async fn jobs_and_mini_clusters_start_as_the_quota_has_room_and_keep_it_through_
     }
     setups(&east).delete("default", &Default::default()).await.unwrap();
     east.delete("second").await;
+}
+
+/// What it is let in with, and when, stays from one Job to the next.
+async fn its_time_counts_through_a_restart(place: &Place, name: &str, deadline: i64) {
+    let before = place.status(name).await.unwrap();
+    assert!(before.admitted.is_some() && before.holds.is_some(), "{before:?}");
+    let again = Patch::Merge(json!({"metadata": {"annotations": {labels::RESTART: "1"}}}));
+    place.mini_clusters().patch(name, &PatchParams::default(), &again).await.unwrap();
+    eventually("it runs once more", async || {
+        let now = place.status(name).await?;
+        let again = now.phase == Some(Phase::Running) && now.incarnation != before.incarnation;
+        if again && (&now.admitted, &now.holds) == (&before.admitted, &before.holds) {
+            Ok(())
+        } else {
+            Err(format!("{now:?}"))
+        }
+    })
+    .await;
+    let left = place.jobs().get(name).await.unwrap().spec.unwrap().active_deadline_seconds.unwrap();
+    assert!((1..=deadline).contains(&left), "{left} of {deadline} s");
 }
 
 /// The nodes hold one of them: the other waits, whatever the quota has, and runs when the first has ended.
