@@ -169,6 +169,21 @@ pub struct Usage {
     pub memory: String,
     /// GPUs.
     pub gpus: i64,
+    /// What of that the pod of a MiniCluster's services takes, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub services: Option<PodUsage>,
+}
+
+/// What one pod takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodUsage {
+    /// Cores.
+    pub cpu: String,
+    /// Memory.
+    pub memory: String,
+    /// GPUs.
+    pub gpus: i64,
 }
 
 /// What bursts of one peer take.

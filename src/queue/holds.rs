@@ -28,8 +28,10 @@ pub(super) fn has_ended(found: &MiniCluster) -> bool {
 pub struct Hold {
     /// What it may take.
     pub room: Room,
-    /// When it was let in, if that is known: it may take that for as long as its deadline says.
+    /// When it was let in, if that is known.
     pub since: Option<Timestamp>,
+    /// For how many seconds, if others may plan on that.
+    pub limit: Option<i64>,
     /// The incarnation that had ended before: until there is another one, its status speaks of that end.
     after: Option<String>,
     /// It is started anew with less: with this, and the incarnation before that.
@@ -40,16 +42,22 @@ impl Hold {
     /// That of one that is let in as its spec is.
     pub fn of(found: &MiniCluster, since: Timestamp) -> Self {
         let after = incarnation(found).filter(|_| has_ended(found)).cloned();
-        Self { after, since: Some(since), ..Self::with(Room::of_mini_cluster(&found.spec)) }
+        let (since, limit) = (Some(since), limit_of(found));
+        Self { after, since, limit, ..Self::with(Room::of_mini_cluster(&found.spec)) }
     }
 
-    fn with(room: Room) -> Self {
-        Self { room, since: None, after: None, next: None }
+    /// The same, for no more than so many seconds.
+    pub(super) fn within(self, limit: Option<i64>) -> Self {
+        Self { limit: limits::shorter(self.limit, limits::foreseen(limit)), ..self }
     }
 
-    /// Its time is over, by what its spec says now.
+    pub(super) fn with(room: Room) -> Self {
+        Self { room, since: None, limit: None, after: None, next: None }
+    }
+
+    /// Its time is over: that which it was let in for, or what its spec says now.
     fn is_spent(&self, found: &MiniCluster, now: Timestamp) -> bool {
-        let limit = limits::foreseen(limits::of_mini_cluster(&found.spec));
+        let limit = limits::shorter(self.limit, limit_of(found));
         limit.zip(self.since).is_some_and(|(limit, since)| now.duration_since(since).as_secs() >= limit)
     }
 
@@ -120,7 +128,9 @@ impl Holds {
                     hold.next = Some((wanted, incarnation(found).cloned()));
                 }
                 // Whoever ran before its time was told has it from now on.
-                hold.since.get_or_insert(now);
+                if hold.since.is_none() {
+                    (hold.since, hold.limit) = (Some(now), limit_of(found));
+                }
                 true
             }
             _ => false,
@@ -146,8 +156,9 @@ impl Holds {
             {
                 (hold.room, hold.next) = (*next, None);
             }
-            // Shrinking frees once the status speaks of that spec; and where nobody had to ask for a while, it may have grown.
-            let brokers = hold.room.brokers.max(status.size.into()).min(found.spec.size().into());
+            // Shrinking frees once the status speaks of that spec and the Job has shrunk, which it does not where the spec is not
+            // valid; and where nobody had to ask for a while, it may have grown.
+            let brokers = hold.room.brokers.min(found.spec.size().into()).max(status.size.into());
             if brokers != hold.room.brokers && brokers > 0 && is_up_to_date(found) {
                 hold.room = hold.room.of_brokers(brokers);
             }
@@ -155,29 +166,26 @@ impl Holds {
         false
     }
 
-    /// What the status of one has to say that it holds, given UID and parallelism of its Job: no more than its Job has, and no
-    /// more than its spec asks for.
+    /// What the status of one has to say that it holds, given UID and parallelism of its Job: no more than its spec asks for, and
+    /// no less than its Job has.
     pub(super) fn told(&self, found: &MiniCluster, job: Option<(&str, i32)>) -> Option<Room> {
         let hold = self.0.get(found.metadata.uid.as_deref()?)?.as_ref()?;
         let room = match &hold.next {
             Some((next, before)) if job.is_some_and(|(uid, _)| Some(uid) != before.as_deref()) => next,
             _ => &hold.room,
         };
-        let has = job.map_or(i64::MAX, |(_, parallelism)| parallelism.into());
-        Some(room.of_brokers(room.brokers.min(has).min(found.spec.size().into())))
+        let has = job.map_or(0, |(_, parallelism)| parallelism.into());
+        Some(room.of_brokers(room.brokers.min(found.spec.size().into()).max(has)))
     }
 
-    /// Since when one holds it.
-    pub(super) fn since(&self, uid: &str) -> Option<Timestamp> {
-        self.0.get(uid)?.as_ref()?.since
+    /// What one holds, where that is known.
+    pub(super) fn of(&self, uid: &str) -> Option<&Hold> {
+        self.0.get(uid)?.as_ref()
     }
 
-    /// What each holds and since when, where that is known.
-    pub(super) fn rooms(&self) -> BTreeMap<String, (Room, Option<Timestamp>)> {
-        self.0
-            .iter()
-            .filter_map(|(uid, hold)| hold.as_ref().map(|hold| (uid.clone(), (hold.room, hold.since))))
-            .collect()
+    /// What each holds, where that is known.
+    pub(super) fn all(&self) -> BTreeMap<String, Hold> {
+        self.0.iter().filter_map(|(uid, hold)| Some((uid.clone(), hold.clone()?))).collect()
     }
 
     /// Forgets all others.
@@ -189,14 +197,14 @@ impl Holds {
 /// What one holds by its status, unless it has ended.
 pub(super) fn on_record(found: &MiniCluster) -> Option<Room> {
     let told = found.status.as_ref()?.holds.as_ref()?;
-    // The pod of its services is the same for as long as it runs.
-    let once = Room::of_mini_cluster(&found.spec).once;
-    Room::of_usage(told, once).filter(|room| room.brokers > 0 && !has_ended(found))
+    Room::of_usage(told).filter(|room| room.brokers > 0 && !has_ended(found))
 }
 
+/// The same, with its time.
 fn recorded(found: &MiniCluster) -> Option<Hold> {
-    let since = found.status.as_ref().and_then(|status| status.admitted.as_ref()).map(|Time(since)| *since);
-    Some(Hold { since, ..Hold::with(on_record(found)?) })
+    let status = found.status.as_ref()?;
+    let (since, limit) = (status.admitted.as_ref().map(|Time(since)| *since), status.admitted_seconds);
+    Some(Hold { since, limit, ..Hold::with(on_record(found)?) })
 }
 
 /// Whether its status speaks of its spec.
@@ -212,8 +220,13 @@ fn as_shown(found: &MiniCluster) -> Option<Hold> {
         |type_: &str, word: &str| conditions::find(&status.conditions, type_).is_some_and(|one| one.status == word);
     let runs = matches!(status.phase, Some(Phase::Starting | Phase::Running | Phase::Suspended)) && status.size > 0;
     let up_to_date = is_up_to_date(found) && is(condition::VALID, "True") && is(condition::RESTART_REQUIRED, "False");
-    let brokers = i64::from(status.size.min(found.spec.size()));
+    let brokers = i64::from(status.size);
     (runs && up_to_date).then(|| Hold::with(Room::of_mini_cluster(&found.spec).of_brokers(brokers)))
+}
+
+/// Seconds that its spec says, if others may plan on them.
+fn limit_of(found: &MiniCluster) -> Option<i64> {
+    limits::foreseen(limits::of_mini_cluster(&found.spec))
 }
 
 fn incarnation(found: &MiniCluster) -> Option<&String> {
@@ -254,7 +267,7 @@ mod tests {
     }
 
     fn room(holds: &Holds) -> Room {
-        holds.rooms()["u"].0
+        holds.of("u").unwrap().room
     }
 
     fn at(seconds: i64) -> Timestamp {
@@ -268,6 +281,7 @@ mod tests {
             let mut status = json!({"phase": "Restarting", "incarnation": "one", "holds": told});
             if let Some(admitted) = admitted {
                 status["admitted"] = at(admitted).to_string().into();
+                status["admittedSeconds"] = deadline.into();
             }
             let mut found = shown(4, 2, status);
             found.spec.deadline_seconds = Some(deadline);
@@ -278,11 +292,22 @@ mod tests {
         let mut admits = |deadline, now| holds.admit("u", &found(deadline, None), at(now));
         assert!(admits(600, 1599) && !admits(600, 1600), "it was let in at 1000 s");
         assert!(!admits(60, 1599), "it says less now");
-        assert!(admits(0, 1 << 31) && admits(31_500_000, 1 << 31), "there is no limit that counts");
+        assert!(
+            admits(6000, 1599) && !admits(6000, 1600) && !admits(0, 1600),
+            "it was let in for 600 s, whatever it says now"
+        );
+        let mut endless = Holds::default();
+        endless.give("u", Hold::of(&found(31_500_000, None), at(1000)));
+        assert!(endless.admit("u", &found(0, None), at(1 << 31)), "there is no limit that counts");
+        let job = Hold::of(&found(0, None), at(1000)).within(Some(60));
+        assert_eq!(
+            (job.limit, job.clone().within(None).limit, job.within(Some(5)).limit),
+            (Some(60), Some(60), Some(5))
+        );
         // Whoever leads next knows it as well, and goes by the first time that was told.
         let mut next = Holds::default();
         next.see_first("u", &found(600, Some(1000)));
-        assert_eq!(next.since("u"), Some(at(1000)));
+        assert_eq!(next.of("u").unwrap().since, Some(at(1000)));
         next.see_first("u", &found(600, Some(9000)));
         assert!(!next.admit("u", &found(600, None), at(1600)));
         // One that was let in before that was told has its time from now on.
@@ -316,7 +341,7 @@ mod tests {
         let ended = |incarnation: &str| json!({"phase": "Failed", "incarnation": incarnation});
         let mut holds = given(4, 2);
         assert!(!holds.admit("u", &shown(4, 2, ended("one")), at(0)), "nobody has looked yet");
-        assert!(holds.see("u", &shown(4, 2, ended("one"))) && holds.rooms().is_empty());
+        assert!(holds.see("u", &shown(4, 2, ended("one"))) && holds.all().is_empty());
         holds.give("u", Hold::of(&shown(4, 2, ended("one")), at(0)));
         assert!(!holds.see("u", &shown(4, 2, ended("one"))), "that was the run before");
         assert!(holds.admit("u", &shown(4, 2, ended("one")), at(0)));
@@ -352,8 +377,13 @@ mod tests {
         holds.see("u", &shown(2, 2, status("one", 1)));
         assert_eq!(brokers(&holds), 4, "its status is of the spec before");
         let found = shown(2, 2, status("one", 2));
-        assert_eq!(holds.told(&found, Some(("one", 4))).unwrap().brokers, 2, "it is said before it is free");
         holds.see("u", &found);
+        assert_eq!(brokers(&holds), 4, "its Job has not shrunk");
+        let told = |job| holds.told(&found, job).unwrap().brokers;
+        assert_eq!((told(Some(("one", 4))), told(Some(("one", 2)))), (4, 2), "it is said before it is free");
+        let mut shrunk = found.clone();
+        shrunk.status.as_mut().unwrap().size = 2;
+        holds.see("u", &shrunk);
         assert_eq!(brokers(&holds), 2);
         // Started anew with one core less for each broker.
         let cores = |room: Room| room.milli_cores / 1000;
@@ -375,7 +405,7 @@ mod tests {
             status["holds"] = told;
             let (mut holds, found) = (Holds::default(), shown(size, cores, status));
             holds.see("u", &found);
-            let room = holds.rooms().get("u").map(|(room, _)| (room.brokers, room.milli_cores));
+            let room = holds.of("u").map(|Hold { room, .. }| (room.brokers, room.milli_cores));
             (room, holds.admit("u", &found, at(0)))
         };
         let eight = json!({"miniClusters": 1, "brokers": 4, "cpu": "8", "memory": "0", "gpus": 0});
@@ -401,7 +431,7 @@ mod tests {
         let known = |size, status| {
             let mut holds = Holds::default();
             holds.see("u", &shown(size, 2, status));
-            holds.rooms().get("u").map(|(room, _)| room.brokers)
+            holds.of("u").map(|Hold { room, .. }| room.brokers)
         };
         assert_eq!(known(4, runs("False", 2)), Some(4));
         assert_eq!(known(6, runs("False", 2)), Some(4), "it waits for two more");
@@ -410,6 +440,6 @@ mod tests {
         let mut holds = Holds::default();
         holds.see("u", &shown(64, 2, runs("True", 2)));
         holds.see("u", &shown(64, 2, runs("False", 2)));
-        assert!(holds.rooms().is_empty(), "what was not known at first is not guessed later");
+        assert!(holds.all().is_empty(), "what was not known at first is not guessed later");
     }
 }

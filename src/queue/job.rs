@@ -219,14 +219,16 @@ pub fn covers(job: &FluxJob, start: &Start, mini_cluster: &MiniCluster) -> bool 
     let claimed = self::mini_cluster(job, None).map(|made| Room::of_mini_cluster(&made.spec));
     let claimed = claimed.map(|asks| {
         let told = job.status.as_ref().and_then(|status| status.holds.as_ref());
-        let whole = told.map_or(Some(asks), |told| Room::of_usage(told, asks.once)).unwrap_or_default();
-        match start {
-            Start::Here => whole,
-            Start::Split(split) => whole.of_brokers(split.local.into()),
-            Start::Sent(_) => Room::default(),
-        }
+        told.map_or(Some(start.local(&asks)), Room::of_usage).unwrap_or_default()
     });
     claimed.is_ok_and(|claimed| claimed.holds(&Room::of_mini_cluster(&mini_cluster.spec)))
+}
+
+/// Whether a FluxJob that was let in lets its MiniCluster in: the first Job of that. What a MiniCluster holds from then on is its
+/// own, so whoever shrinks it gives room away, and asks for it like everybody.
+pub fn lets_in(job: &FluxJob, start: &Start, mini_cluster: &MiniCluster) -> bool {
+    let is_first = mini_cluster.status.as_ref().is_none_or(|status| status.incarnation.is_none());
+    is_first && covers(job, start, mini_cluster)
 }
 
 /// Whether a FluxJob has ended.
@@ -384,7 +386,7 @@ impl Draft<'_> {
     /// Starts it, here or elsewhere.
     fn start(&mut self, start: Start, terms: Terms<'_>) -> Result<Statement, String> {
         let made = mini_cluster(self.job, terms.longest)?;
-        let takes = Room::of_mini_cluster(&made.spec).usage();
+        let takes = start.local(&Room::of_mini_cluster(&made.spec)).usage();
         let (statement, then) = match start {
             Start::Here => {
                 let room = Statement::holds(ADMITTED, "RoomFound", "there is room for the whole of it");

@@ -23,6 +23,11 @@ pub fn foreseen(limit: Option<i64>) -> Option<i64> {
     limit.filter(|limit| *limit < DEFAULT_DEADLINE_SECONDS)
 }
 
+/// The shorter of two limits; `None` is none.
+pub fn shorter(one: Option<i64>, other: Option<i64>) -> Option<i64> {
+    one.into_iter().chain(other).min()
+}
+
 /// Why what has this limit may not run where nothing may run longer than `longest`.
 pub fn too_long(limit: Option<i64>, longest: Option<i64>) -> Option<String> {
     let longest = longest?;

@@ -112,7 +112,7 @@ pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &Fl
         let limit = limits::of_mini_cluster(&found.spec);
         let by_job = of_jobs.get(uid.as_str()).and_then(|of| {
             let since = admitted(of.job, &of.uid)?;
-            (!asks || job::covers(of.job, &of.start, found)).then_some(since)
+            (!asks || job::lets_in(of.job, &of.start, found)).then_some(since)
         });
         if asks && by_job.is_none() {
             // It gives up what it held, and has not said so yet: nobody else gets that meanwhile.
@@ -122,12 +122,22 @@ pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &Fl
             if found.metadata.deletion_timestamp.is_none() {
                 let key = Who::MiniCluster(uid);
                 line.wanted.insert(key.clone(), (Wanted::MiniCluster(found), gang(found)));
-                let (away, grows) = (Away::Nowhere, None);
-                line.waiting.push(Waiting { key, room, priority: priority(found), since: came, limit, away, grows });
+                line.waiting.push(Waiting {
+                    key,
+                    room,
+                    priority: priority(found),
+                    since: came,
+                    turn: turn(&found.name_any()),
+                    limit,
+                    away: Away::Nowhere,
+                    grows: None,
+                });
             }
         } else if by_job.is_some() || let_in || has_job(found) || is_on_its_way(found) {
-            let (held, let_in_at) = view.held.get(&uid).copied().unwrap_or((room, None));
+            let hold = view.held.get(&uid);
+            let (held, let_in_at) = hold.map_or((room, None), |hold| (hold.room, hold.since));
             let since = by_job.or(let_in_at).or(view.granted.get(&uid).copied()).unwrap_or(came);
+            let limit = limits::shorter(limit, hold.and_then(|hold| hold.limit));
             // While it may not grow, it is as large as it was.
             let growing = view.growing.get(&uid).filter(|growing| i64::from(growing.has) < room.brokers);
             // It runs as it was started, and may grow only if it asks.
@@ -144,13 +154,16 @@ pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &Fl
                     room,
                     priority: priority(found),
                     since: growing.since,
+                    turn: turn(&found.name_any()),
                     limit: None,
                     away: Away::Nowhere,
                     grows: Some(line.running.len() - 1),
                 });
             }
             if asks {
-                line.passes.push((uid, Hold::of(found, since)));
+                let of_job = of_jobs.get(found.metadata.uid.as_deref().unwrap_or_default());
+                let limit = of_job.and_then(|of| limits::of_job(of.job, longest));
+                line.passes.push((uid, Hold::of(found, since).within(limit)));
             }
         }
     }
@@ -172,10 +185,30 @@ pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &Fl
             line.wanted.insert(key.clone(), (Wanted::Job(job), claim.gang.clone()));
             let since = created(&job.metadata.creation_timestamp);
             let away = overflow::away(setup, job, view.now);
-            line.waiting.push(Waiting { key, room, priority: job.spec.priority, since, limit, away, grows: None });
+            let (priority, turn) = (job.spec.priority, turn(&job.name_any()));
+            line.waiting.push(Waiting { key, room, priority, since, turn, limit, away, grows: None });
         }
     }
     line
+}
+
+/// The order of those that came in the same second: by name, and by the numbers in it as numbers. Whoever makes many at once
+/// counts them that way.
+fn turn(name: &str) -> String {
+    let mut turn = String::with_capacity(name.len() + 2);
+    let mut rest = name;
+    while let Some(first) = rest.chars().next() {
+        let digits = first.is_ascii_digit();
+        let (run, more) = rest.split_at(rest.find(|next: char| next.is_ascii_digit() != digits).unwrap_or(rest.len()));
+        let run = if digits { run.trim_start_matches('0') } else { run };
+        if digits {
+            // The longer number is the larger one. Names have no such characters.
+            turn.extend(u32::try_from(run.len()).ok().and_then(char::from_u32));
+        }
+        turn.push_str(run);
+        rest = more;
+    }
+    turn
 }
 
 fn gang(of: &MiniCluster) -> Gang {
@@ -202,4 +235,16 @@ fn priority(found: &MiniCluster) -> i32 {
 /// When something was made; what says nothing comes last.
 pub(super) fn created(at: &Option<Time>) -> Timestamp {
     at.as_ref().map_or(Timestamp::MAX, |Time(at)| *at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_names_count_as_numbers() {
+        let mut names = ["b", "run-10", "run-9", "run-2b", "run", "2-run", "run-2a", "10-run", "run-010x"];
+        names.sort_by_key(|name| turn(name));
+        assert_eq!(names, ["2-run", "10-run", "b", "run", "run-2a", "run-2b", "run-9", "run-10", "run-010x"]);
+    }
 }

@@ -87,6 +87,15 @@ impl Start {
         let split = status.split.clone().map(Self::Split);
         status.sent.clone().map(Self::Sent).or(split)
     }
+
+    /// What of the whole is here.
+    pub fn local(&self, whole: &Room) -> Room {
+        match self {
+            Self::Here => *whole,
+            Self::Split(split) => whole.of_brokers(split.local.into()),
+            Self::Sent(_) => Room::default(),
+        }
+    }
 }
 
 /// Before a FluxJob that came back is offered to peers again; twice as long each time after.

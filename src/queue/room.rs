@@ -3,7 +3,7 @@
 use std::ops::{AddAssign, SubAssign};
 
 use super::gpus;
-use crate::api::flux_setup::{Quota, Usage};
+use crate::api::flux_setup::{PodUsage, Quota, Usage};
 use crate::api::minicluster::{Amount, Container, MiniClusterSpec, ResourceRequirements};
 use crate::contract::NamespaceRoom;
 use crate::render::quantity::milli;
@@ -42,6 +42,9 @@ const CORE: i64 = 1000;
 
 /// More than anybody has, and small enough to be added up.
 const UNLIMITED: i64 = i64::MAX / 4;
+
+/// More than any MiniCluster takes (64 PiB of memory), and so small that more of them than there are can be taken off a quota.
+const LARGEST: i64 = 1 << 56;
 
 impl Room {
     /// As much as anybody could want.
@@ -105,7 +108,7 @@ impl Room {
     }
 
     fn of_pods(each: Pod, brokers: i64, once: Pod) -> Self {
-        let sum = |each: i64, once: i64| each.saturating_mul(brokers).saturating_add(once).min(UNLIMITED);
+        let sum = |each: i64, once: i64| each.saturating_mul(brokers).saturating_add(once).min(LARGEST);
         Self {
             mini_clusters: 0,
             brokers,
@@ -212,36 +215,44 @@ impl Room {
         }
     }
 
-    /// What [`Self::usage`] told, of which `once` is there once, as far as it was told; `None` if that is no amount.
-    pub fn of_usage(told: &Usage, once: Pod) -> Option<Self> {
+    /// What [`Self::usage`] told; `None` if that is no amount.
+    pub fn of_usage(told: &Usage) -> Option<Self> {
         let amount = |text: &str, unit: i128| i64::try_from(milli(text)? / unit).ok();
         let (milli_cores, memory) = (amount(&told.cpu, 1)?, amount(&told.memory, 1000)?);
-        let amounts = [told.mini_clusters, told.brokers, milli_cores, memory, told.gpus];
-        if !amounts.iter().all(|amount| (0..=UNLIMITED).contains(amount)) {
+        let once = match &told.services {
+            None => Pod::default(),
+            Some(pod) => Pod { milli_cores: amount(&pod.cpu, 1)?, memory: amount(&pod.memory, 1000)?, gpus: pod.gpus },
+        };
+        let counts = [told.mini_clusters, told.brokers].iter().all(|count| (0..=UNLIMITED).contains(count));
+        let parts = [(once.milli_cores, milli_cores), (once.memory, memory), (once.gpus, told.gpus)];
+        if !counts || !parts.iter().all(|(part, all)| (0..=*all).contains(part) && *all <= UNLIMITED) {
             return None;
         }
-        let once = Pod {
-            milli_cores: once.milli_cores.min(milli_cores),
-            memory: once.memory.min(memory),
-            gpus: once.gpus.min(told.gpus),
-        };
         let (mini_clusters, brokers, gpus) = (told.mini_clusters, told.brokers, told.gpus);
         Some(Self { mini_clusters, brokers, milli_cores, memory, gpus, once })
     }
 
     /// As users read it.
     pub fn usage(&self) -> Usage {
-        let cpu = match self.milli_cores % 1000 {
-            0 => format!("{}", self.milli_cores / 1000),
-            _ => format!("{}m", self.milli_cores),
+        let cpu = |milli: i64| match milli % 1000 {
+            0 => format!("{}", milli / 1000),
+            _ => format!("{milli}m"),
         };
-        let memory = match self.memory {
+        let memory = |bytes: i64| match bytes {
             0 => "0".to_owned(),
             bytes if bytes % (1 << 30) == 0 => format!("{}Gi", bytes >> 30),
             bytes if bytes % (1 << 20) == 0 => format!("{}Mi", bytes >> 20),
             bytes => bytes.to_string(),
         };
-        Usage { mini_clusters: self.mini_clusters, brokers: self.brokers, cpu, memory, gpus: self.gpus }
+        let pod = |pod: Pod| PodUsage { cpu: cpu(pod.milli_cores), memory: memory(pod.memory), gpus: pod.gpus };
+        Usage {
+            mini_clusters: self.mini_clusters,
+            brokers: self.brokers,
+            cpu: cpu(self.milli_cores),
+            memory: memory(self.memory),
+            gpus: self.gpus,
+            services: (self.once != Pod::default()).then(|| pod(self.once)),
+        }
     }
 }
 
@@ -309,11 +320,11 @@ impl AddAssign for Room {
 
 impl SubAssign for Room {
     fn sub_assign(&mut self, other: Self) {
-        self.mini_clusters -= other.mini_clusters;
-        self.brokers -= other.brokers;
-        self.milli_cores -= other.milli_cores;
-        self.memory -= other.memory;
-        self.gpus -= other.gpus;
+        self.mini_clusters = self.mini_clusters.saturating_sub(other.mini_clusters);
+        self.brokers = self.brokers.saturating_sub(other.brokers);
+        self.milli_cores = self.milli_cores.saturating_sub(other.milli_cores);
+        self.memory = self.memory.saturating_sub(other.memory);
+        self.gpus = self.gpus.saturating_sub(other.gpus);
     }
 }
 
@@ -356,9 +367,9 @@ mod tests {
         assert_eq!(room, expected);
         let usage = room.usage();
         assert_eq!((usage.cpu.as_str(), usage.memory.as_str(), usage.gpus), ("7500m", "4608Mi", 6));
-        assert_eq!(Room::of_usage(&usage, room.once), Some(room));
+        assert_eq!(Room::of_usage(&usage), Some(room));
         for wrong in [Usage { cpu: "many".into(), ..usage.clone() }, Usage { gpus: -1, ..usage }, Usage::default()] {
-            assert_eq!(Room::of_usage(&wrong, Pod::default()), None, "{wrong:?}");
+            assert_eq!(Room::of_usage(&wrong), None, "{wrong:?}");
         }
         let declared: MiniClusterSpec = serde_json::from_value(json!({"containers": [{"cores": 4}]})).unwrap();
         assert_eq!(Room::of_mini_cluster(&declared).milli_cores, 4000, "Flux gives them away");

@@ -56,8 +56,8 @@ pub struct View<'a> {
     pub starts: &'a BTreeMap<String, Start>,
     /// MiniClusters that run and asked for more brokers, by UID.
     pub growing: &'a BTreeMap<String, Growing>,
-    /// What MiniClusters were let in with, and when, by UID, where that is known.
-    pub held: &'a BTreeMap<String, (Room, Option<Timestamp>)>,
+    /// What MiniClusters were let in with, by UID, where that is known.
+    pub held: &'a BTreeMap<String, Hold>,
     /// Bursts of FluxJobs that were sent, and of MiniClusters.
     pub bursts: &'a [Arc<Burst>],
     /// What the nodes have room for.

@@ -41,8 +41,10 @@ pub struct Waiting<K> {
     pub room: Room,
     /// The higher goes first.
     pub priority: i32,
-    /// When it came.
+    /// When it came, as Kubernetes tells it: to the second.
     pub since: Timestamp,
+    /// Of those that came in the same second, the lesser goes first.
+    pub turn: String,
     /// Seconds it takes at most; others plan on it only if it was [`foreseen`].
     pub limit: Option<i64>,
     /// Where else it may start when it does not fit here.
@@ -266,9 +268,9 @@ fn never<K>(rules: &Rules, running: &[Running], one: &Waiting<K>) -> Option<Stri
     if has.is_some() { None } else { too_long(one.limit, rules.longest) }
 }
 
-fn rank<'a, K>(rules: &Rules, one: &'a Waiting<K>) -> (Reverse<i32>, Timestamp, &'a K) {
+fn rank<'a, K>(rules: &Rules, one: &'a Waiting<K>) -> (Reverse<i32>, Timestamp, &'a str, &'a K) {
     let priority = if rules.order == Order::Fifo { 0 } else { one.priority };
-    (Reverse(priority), one.since, &one.key)
+    (Reverse(priority), one.since, &one.turn, &one.key)
 }
 
 fn later(now: Timestamp, seconds: i64) -> Timestamp {

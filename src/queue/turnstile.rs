@@ -11,8 +11,8 @@ use kube::ResourceExt;
 
 use super::holds::{Hold, Holds};
 use super::job::{self, Then};
+use super::limits;
 use super::overflow::Start;
-use super::room::Room;
 use super::round::{Growing, Round, age};
 use crate::api::flux_job::FluxJob;
 use crate::api::flux_setup::{FluxSetup, Usage};
@@ -66,8 +66,19 @@ pub(super) struct Look {
     pub(super) starts: BTreeMap<String, Start>,
     /// Those that run and asked for more brokers.
     pub(super) growing: BTreeMap<String, Growing>,
-    /// What they were let in with, and when.
-    pub(super) held: BTreeMap<String, (Room, Option<Timestamp>)>,
+    /// What they were let in with.
+    pub(super) held: BTreeMap<String, Hold>,
+}
+
+/// What a MiniCluster was let in with, as its status says it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Told {
+    /// How much it holds.
+    pub usage: Usage,
+    /// Since when, if that is known.
+    pub since: Option<Timestamp>,
+    /// For how many seconds, if there is a limit that counts.
+    pub limit: Option<i64>,
 }
 
 #[derive(Debug)]
@@ -106,17 +117,21 @@ impl Turnstile {
         }
         let job = self.jobs.of(&ObjectKey::of(mini_cluster)).filter(|job| job::is_of(mini_cluster, job));
         let mut state = self.lock();
-        // Made when its FluxJob was let through. That it says so is not enough: anybody may write an owner.
-        if let Some(job) = job {
+        // Made when its FluxJob was let through. That it says so is not enough: anybody may write an owner. It lets its MiniCluster
+        // through once: what that holds since is in no FluxJob.
+        if let Some(job) = job.filter(|_| state.holds.of(&uid).is_none()) {
             let granted = job.metadata.uid.as_ref().is_some_and(|uid| state.granted.contains_key(uid));
             let decided = job.metadata.uid.as_ref().and_then(|uid| state.starts.get(uid));
             let recorded = job.status.as_ref().and_then(Start::recorded);
             let start = recorded.or_else(|| decided.cloned()).unwrap_or_default();
-            if job::is_admitted(&job, granted) && job::covers(&job, &start, mini_cluster) {
+            if job::is_admitted(&job, granted) && job::lets_in(&job, &start, mini_cluster) {
                 let recorded =
                     job.status.as_ref().and_then(|status| status.admitted.as_ref()).map(|Time(since)| *since);
                 let granted = job.metadata.uid.as_ref().and_then(|uid| state.granted.get(uid)).copied();
-                state.holds.give(&uid, Hold::of(mini_cluster, recorded.or(granted).unwrap_or(now)));
+                state.holds.give(
+                    &uid,
+                    Hold::of(mini_cluster, recorded.or(granted).unwrap_or(now)).within(limits::of_job(&job, None)),
+                );
                 return Ok(());
             }
         }
@@ -181,19 +196,20 @@ impl Turnstile {
         let uid = mini_cluster.metadata.uid.as_deref().unwrap_or_default();
         let mut state = self.lock();
         state.holds.see_first(uid, mini_cluster);
-        let waited = state.holds.since(uid).map_or(0, |since| start.duration_since(since).as_secs());
+        let hold = state.holds.of(uid);
+        let waited = hold.and_then(|hold| hold.since).map_or(0, |since| start.duration_since(since).as_secs());
         // Its first Job takes a moment to come.
         let used = if waited < AT_ONCE { 0 } else { waited };
-        Some((setup.spec.max_duration_seconds, used))
+        Some((limits::shorter(setup.spec.max_duration_seconds, hold.and_then(|hold| hold.limit)), used))
     }
 
-    /// What the status of a MiniCluster has to say that it holds, and since when if that is known, given UID and parallelism of
-    /// its Job.
-    pub fn holds(&self, mini_cluster: &MiniCluster, job: Option<(&str, i32)>) -> Option<(Usage, Option<Timestamp>)> {
+    /// What the status of a MiniCluster has to say that it was let in with, given UID and parallelism of its Job.
+    pub fn holds(&self, mini_cluster: &MiniCluster, job: Option<(&str, i32)>) -> Option<Told> {
         if !self.setups.condition().listed {
             // Nobody knows yet whether anybody counts.
             let status = mini_cluster.status.as_ref()?;
-            return Some((status.holds.clone()?, status.admitted.as_ref().map(|Time(since)| *since)));
+            let since = status.admitted.as_ref().map(|Time(since)| *since);
+            return Some(Told { usage: status.holds.clone()?, since, limit: status.admitted_seconds });
         }
         let (uid, namespace) = (mini_cluster.metadata.uid.as_deref()?, mini_cluster.metadata.namespace.as_deref()?);
         if !self.is_ruled(namespace) {
@@ -202,7 +218,8 @@ impl Turnstile {
         let mut state = self.lock();
         state.holds.see_first(uid, mini_cluster);
         let usage = state.holds.told(mini_cluster, job)?.usage();
-        Some((usage, state.holds.since(uid)))
+        let (since, limit) = state.holds.of(uid).map_or((None, None), |hold| (hold.since, hold.limit));
+        Some(Told { usage, since, limit })
     }
 
     /// What a round of a namespace goes by. `found` reads its MiniClusters from the cache, here: whoever is let in after that
@@ -225,7 +242,7 @@ impl Turnstile {
         let asked = state.waiting.iter().filter(|(_, asked)| here(asked)).map(|(uid, _)| uid.clone()).collect();
         let growing = state.growing.iter().filter(|(_, (asked, _))| here(asked));
         let growing = growing.map(|(uid, (_, growing))| (uid.clone(), *growing)).collect();
-        let (granted, starts, held) = (state.granted.clone(), state.starts.clone(), state.holds.rooms());
+        let (granted, starts, held) = (state.granted.clone(), state.starts.clone(), state.holds.all());
         Look { mini_clusters, asked, granted, starts, growing, held }
     }
 

@@ -27,6 +27,8 @@ pub struct Held {
     pub usage: Usage,
     /// When, if that is known.
     pub since: Option<Timestamp>,
+    /// For how many seconds, if there is a limit that counts.
+    pub limit: Option<i64>,
 }
 
 /// Whoever counts what MiniClusters take.

@@ -1,10 +1,11 @@
 //! What of a spec would change a running incarnation, and therefore waits for the next one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
 use super::boot::{Boot, digest_of};
+use super::quantity::milli;
 use super::scripts::RESTFUL_FILE;
 use crate::api::minicluster::{BurstCluster, MiniCluster, MiniClusterSpec};
 use crate::flux::{RankMap, Slot};
@@ -42,6 +43,7 @@ pub fn differences(frozen: &Boot, new: &Boot) -> Vec<String> {
         && in_secret(frozen) == in_secret(new)
         && made_volumes(&frozen.spec) == made_volumes(&new.spec)
         && slot_resources(frozen, new).is_empty()
+        && services_follow(frozen, new)
     {
         return Vec::new();
     }
@@ -117,13 +119,32 @@ pub fn followed(frozen: &Boot, mini_cluster: &MiniCluster, new: Option<&Boot>) -
     Some(MiniCluster { spec, ..mini_cluster.clone() })
 }
 
-/// The pod of `spec.services` is replaced when it changes, unless its scripts do: they are among the frozen files.
+/// The pod of `spec.services` is replaced when it changes, unless its scripts do: they are among the frozen files. Nor does it get
+/// more than it was started with: a queue has counted that.
 fn services_follow(frozen: &Boot, new: &Boot) -> bool {
+    let (before, now) = (service_requests(frozen), service_requests(new));
+    if now.iter().any(|(resource, amount)| *amount > before.get(resource).copied().unwrap_or(0)) {
+        return false;
+    }
     let of_services = |boot: &Boot| -> Vec<(String, String)> {
         let files = boot.files.iter().filter(|(key, _)| key.starts_with("services-"));
         files.map(|(key, text)| (key.clone(), text.clone())).collect()
     };
     of_services(frozen) == of_services(new)
+}
+
+/// What the pod of `spec.services` requests of each resource, in thousandths.
+fn service_requests(boot: &Boot) -> BTreeMap<String, i128> {
+    let spec = serde_json::from_value::<MiniClusterSpec>(boot.spec.clone()).unwrap_or_default();
+    let mut sums = BTreeMap::new();
+    for resources in spec.services.iter().map(|service| &service.resources) {
+        let named: BTreeSet<&String> = resources.requests.keys().chain(resources.limits.keys()).collect();
+        for resource in named {
+            let amount = resources.effective_request(resource).and_then(|amount| milli(&amount.to_string()));
+            *sums.entry(resource.clone()).or_default() += amount.unwrap_or(0);
+        }
+    }
+    sums
 }
 
 /// Makes the field at `pointer` what it is there: absent, if it is `None`. Sections that are missing are made.
@@ -431,5 +452,30 @@ mod tests {
         assert_eq!(differences(&old, &new), Vec::<String>::new());
         new.files.insert("services-0".to_owned(), "other".to_owned());
         assert_eq!(differences(&old, &new), ["spec.services[0].image"]);
+    }
+
+    #[test]
+    fn services_get_no_more_than_they_were_started_with() {
+        let services = |resources: &str| {
+            boot(&SPEC.replace(
+                "size: 2\n",
+                &format!("size: 2\n  services: [{{name: db}}, {{name: web, resources: {resources}}}]\n"),
+            ))
+        };
+        let old = services("{requests: {cpu: 2, memory: 1Gi}}");
+        for (resources, differs) in [
+            ("{requests: {cpu: 1500m}}", false),
+            ("{limits: {cpu: 2, memory: 1Gi}}", false),
+            ("{requests: {cpu: 3, memory: 1Gi}}", true),
+            ("{limits: {cpu: 2, memory: 1Gi, nvidia.com/gpu: 1}}", true),
+            ("{requests: {cpu: 2, memory: 2Gi}}", true),
+        ] {
+            let paths = differences(&old, &services(resources));
+            assert_eq!(
+                paths.iter().any(|path| path.starts_with("spec.services[1]")),
+                differs,
+                "{resources}: {paths:?}"
+            );
+        }
     }
 }

@@ -30,6 +30,7 @@ use tributary::federation::wire::version::WireVersions;
 use tributary::metrics::Metrics;
 use tributary::queue::controller::{Ports as QueuePorts, Queueing};
 use tributary::queue::guests::Guests;
+use tributary::queue::turnstile::Told;
 use tributary::reconcile::Controller;
 use tributary::reconcile::allowance::Allowance;
 use tributary::reconcile::gate::{Gate, Held};
@@ -154,7 +155,7 @@ impl Leader {
                     Some(has) => asked.ask_more(mini_cluster, has, now),
                 }),
                 holds: Arc::new(move |mini_cluster, job| {
-                    told.holds(mini_cluster, job).map(|(usage, since)| Held { usage, since })
+                    told.holds(mini_cluster, job).map(|Told { usage, since, limit }| Held { usage, since, limit })
                 }),
                 allowances: Arc::new(move |mini_cluster, start| {
                     limits.allowance(mini_cluster, start).map(|(longest, used)| Allowance { longest, used })

@@ -92,7 +92,8 @@ pub struct MiniClusterSpec {
     #[schemars(extend("x-kubernetes-list-type" = "atomic", "default" = null))]
     pub containers: Vec<Container>,
 
-    /// Containers of one more pod beside the MiniCluster: databases and the like.
+    /// Containers of one more pod beside the MiniCluster: databases and the like. That pod is replaced when they change; other
+    /// scripts, and larger requests, wait for a restart.
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub services: Vec<Container>,

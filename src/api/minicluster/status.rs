@@ -57,6 +57,11 @@ pub struct MiniClusterStatus {
     #[serde(skip_serializing_if = "is_default")]
     pub admitted: Option<Time>,
 
+    /// For how many seconds the queue let it in, by its deadlineSeconds at that time: others plan on that, so it gets no more.
+    /// Absent where it had no deadline.
+    #[serde(skip_serializing_if = "is_default")]
+    pub admitted_seconds: Option<i64>,
+
     /// How the user's command ended: the exit code of the lead's container. Absent until it has, and where the command
     /// was not what ended it (a deadline, a pod that was taken away).
     #[serde(skip_serializing_if = "is_default")]

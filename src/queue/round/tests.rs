@@ -37,7 +37,7 @@ struct World {
     reserved: BTreeMap<String, Reserved>,
     starts: BTreeMap<String, Start>,
     growing: BTreeMap<String, Growing>,
-    held: BTreeMap<String, (Room, Option<Timestamp>)>,
+    held: BTreeMap<String, Hold>,
     bursts: Vec<Arc<Burst>>,
     /// Brokers that a peer has room for.
     peer: u32,
@@ -555,7 +555,7 @@ fn what_runs_counts_as_it_was_started() {
     let mut world = World::default();
     world.setup("default", 0, json!({"quota": {"brokers": 8, "cpu": 64}}));
     let held = Room { mini_clusters: 1, brokers: 4, milli_cores: 16_000, ..Room::default() };
-    world.held.insert("a-uid".into(), (held, None));
+    world.held.insert("a-uid".into(), Hold::with(held));
     for (size, cores, brokers, cpu) in [(4, 4, 4, "16"), (64, 1, 4, "16"), (2, 9, 4, "16")] {
         world.mini_clusters = vec![object("MiniCluster", "a", 1, spec(size, cores))];
         world.round();

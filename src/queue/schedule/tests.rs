@@ -50,7 +50,8 @@ fn rules(brokers: i64) -> Rules {
 }
 
 fn waits(key: u32, size: i64, since: i64, limit: Option<i64>) -> Waiting<u32> {
-    Waiting { key, room: brokers(size), priority: 0, since: at(since), limit, away: Away::Nowhere, grows: None }
+    let (room, since, turn) = (brokers(size), at(since), String::new());
+    Waiting { key, room, priority: 0, since, turn, limit, away: Away::Nowhere, grows: None }
 }
 
 fn runs(size: i64, since: i64, until: Option<i64>) -> Running {
@@ -65,6 +66,8 @@ fn whoever_came_first_starts_first_and_priority_goes_before() {
     line[2].priority = 1;
     assert_eq!(schedule(&rules(8), &[], &line, at(9)).start, [3, 1]);
     assert_eq!(schedule(&Rules { order: Order::Fifo, ..rules(8) }, &[], &line, at(9)).start, [1, 2]);
+    let named = |key: u32, turn: &str| Waiting { turn: turn.into(), ..waits(key, 8, 1, None) };
+    assert_eq!(schedule(&rules(8), &[], &[named(1, "b"), named(2, "a")], at(9)).start, [2], "they came at once");
     let seen = schedule(&rules(8), &[runs(6, 0, None)], &line, at(9));
     assert_eq!(seen.head, Some((3, "4 brokers are needed, 2 are free".into())));
 }

@@ -24,6 +24,7 @@ fn take<K: crate::cluster::caches::Watched>(cache: &Cache<K>, object: Value) {
 struct World {
     turnstile: Turnstile,
     setups: Cache<FluxSetup>,
+    flux_jobs: Cache<FluxJob>,
     reconciler: Queue<ObjectKey>,
     mini_clusters: BTreeMap<String, MiniCluster>,
     /// Brokers of Jobs that run.
@@ -49,9 +50,10 @@ impl World {
                 "metadata": {"name": "default", "namespace": "hpc", "resourceVersion": "1"},
                 "spec": {"quota": {"brokers": QUOTA}}}),
         );
+        let flux_jobs = jobs;
         let (mini_clusters, jobs) = (BTreeMap::new(), BTreeMap::new());
         let (uids, unsaid) = (BTreeMap::new(), BTreeSet::new());
-        Self { turnstile, setups, reconciler, mini_clusters, jobs, uids, unsaid, second: 0 }
+        Self { turnstile, setups, flux_jobs, reconciler, mini_clusters, jobs, uids, unsaid, second: 0 }
     }
 
     fn cluster(&mut self, name: &str, size: i64) {
@@ -60,6 +62,24 @@ impl World {
             "metadata": {"name": name, "namespace": "hpc", "uid": name, "generation": 1, "creationTimestamp": at(self.second).to_string()},
             "spec": {"size": size, "containers": [{}]}});
         self.mini_clusters.insert(name.to_owned(), serde_json::from_value(object).unwrap());
+    }
+
+    /// A FluxJob that was let in, and the MiniCluster that was made of it.
+    fn flux_job(&mut self, name: &str, size: i64) {
+        self.cluster(name, size);
+        let holds = json!({"miniClusters": 1, "brokers": size, "cpu": size.to_string(), "memory": "0", "gpus": 0});
+        let status =
+            json!({"phase": "Running", "miniCluster": name, "admitted": at(self.second).to_string(), "holds": holds});
+        take(
+            &self.flux_jobs,
+            json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "FluxJob",
+                "metadata": {"name": name, "namespace": "hpc", "uid": format!("job-of-{name}"), "resourceVersion": "1"},
+                "spec": {"image": "rockylinux:9", "command": "hostname", "size": size}, "status": status}),
+        );
+        let owner = json!([{"apiVersion": "tributary.dev/v1alpha1", "kind": "FluxJob", "name": name,
+            "uid": format!("job-of-{name}"), "controller": true}]);
+        let made = self.mini_clusters.get_mut(name).unwrap();
+        made.metadata.owner_references = serde_json::from_value(owner).unwrap();
     }
 
     /// Its Job shrinks at once, and does not grow: that is asked for apart.
@@ -93,8 +113,9 @@ impl World {
         }
         status.phase = Some(serde_json::from_value(json!(phase)).unwrap());
         status.conditions = serde_json::from_value(json!(conditions)).unwrap();
-        status.admitted = holds.as_ref().and_then(|(_, since)| *since).map(Time);
-        let holds = holds.map(|(usage, _)| usage);
+        status.admitted = holds.as_ref().and_then(|told| told.since).map(Time);
+        status.admitted_seconds = holds.as_ref().and_then(|told| told.limit);
+        let holds = holds.map(|told| told.usage);
         (status.size, status.holds, status.observed_generation) = (has.unwrap_or(0), holds, generation);
         self.unsaid.remove(name);
     }
@@ -151,7 +172,7 @@ impl World {
         let view = View {
             now: at(self.second),
             setups: &self.setups.objects(),
-            jobs: &[],
+            jobs: &self.flux_jobs.objects(),
             mini_clusters: &look.mini_clusters,
             hosted: &[],
             reserved: &BTreeMap::new(),
@@ -293,6 +314,58 @@ fn who_is_started_anew_under_another_leader_keeps_its_room_and_no_more() {
 }
 
 #[test]
+fn a_flux_job_lets_its_mini_cluster_in_once() {
+    let mut world = World::new();
+    world.flux_job("a", 8);
+    assert!(world.starts("a"), "its FluxJob stood in line");
+    world.round();
+    // It shrinks, and another takes what it gave up.
+    world.resize("a", 1);
+    world.says("a", "Running");
+    world.says("a", "Running");
+    world.cluster("b", 7);
+    world.starts("b");
+    world.round();
+    assert!(world.starts("b"));
+    world.resize("a", 8);
+    assert!(!world.restarts("a"), "that room is another's");
+    world.round();
+    assert!(!world.starts("a"));
+    world.ends("b");
+    world.round();
+    assert!(world.starts("a"), "it stood in line like everybody");
+}
+
+#[test]
+fn a_size_that_is_not_carried_out_frees_nothing() {
+    let mut world = World::new();
+    world.cluster("a", 8);
+    world.starts("a");
+    world.round();
+    assert!(world.starts("a"));
+    // Smaller, in a spec that is not valid: its Job runs on as it is, and its status is up to date.
+    let found = world.mini_clusters.get_mut("a").unwrap();
+    (found.spec.size, found.metadata.generation) = (Some(1), Some(2));
+    for _ in 0..2 {
+        world.says("a", "Running");
+        world.round();
+    }
+    assert_eq!(world.mini_clusters["a"].status.as_ref().unwrap().holds.as_ref().unwrap().brokers, 8);
+    world.cluster("b", 7);
+    assert!(!world.starts("b"));
+    world.round();
+    assert!(!world.starts("b"), "all of it is taken");
+    for leader in [false, true] {
+        if leader {
+            world.another_leads();
+        }
+        assert!(!world.starts("b"));
+        world.round();
+        assert!(!world.starts("b"), "{leader}");
+    }
+}
+
+#[test]
 fn its_time_counts_from_when_it_was_let_in_whoever_leads_and_however_often_it_is_started_anew() {
     let mut world = World::new();
     take(
@@ -316,6 +389,12 @@ fn its_time_counts_from_when_it_was_let_in_whoever_leads_and_however_often_it_is
     assert_eq!(allowance(&world, world.second), used(world.second - let_in));
     world.another_leads();
     assert_eq!(allowance(&world, let_in + 3100), used(3100), "its status tells");
+    // More than it was let in for is not to be had: others plan on its end.
+    let raised = |world: &mut World, seconds| {
+        world.mini_clusters.get_mut("lake").unwrap().spec.deadline_seconds = Some(seconds);
+    };
+    raised(&mut world, 7200);
+    assert_eq!(allowance(&world, let_in + 3100), used(3100));
     world.second = let_in + 3601;
     assert!(!world.restarts("lake"), "its time is over: it stands in line");
     assert_eq!(allowance(&world, world.second), used(0), "it was not let in again yet");

@@ -79,6 +79,7 @@ fn waits(index: usize, job: &Job) -> Waiting<usize> {
         room: room(job.brokers),
         priority: 0,
         since: at(job.comes),
+        turn: String::new(),
         limit,
         away: Away::Nowhere,
         grows: None,
