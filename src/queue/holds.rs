@@ -28,10 +28,10 @@ pub(super) fn has_ended(found: &MiniCluster) -> bool {
 pub struct Hold {
     /// What it may take.
     pub room: Room,
-    /// When it was let in, if that is known.
-    pub since: Option<Timestamp>,
     /// For how many seconds, if others may plan on that.
     pub limit: Option<i64>,
+    /// When that time began: at the start of its first Job.
+    pub since: Option<Timestamp>,
     /// The incarnation that had ended before: until there is another one, its status speaks of that end.
     after: Option<String>,
     /// It is started anew with less: with this, and the incarnation before that.
@@ -40,10 +40,9 @@ pub struct Hold {
 
 impl Hold {
     /// That of one that is let in as its spec is.
-    pub fn of(found: &MiniCluster, since: Timestamp) -> Self {
+    pub fn of(found: &MiniCluster) -> Self {
         let after = incarnation(found).filter(|_| has_ended(found)).cloned();
-        let (since, limit) = (Some(since), limit_of(found));
-        Self { after, since, limit, ..Self::with(Room::of_mini_cluster(&found.spec)) }
+        Self { after, limit: limit_of(found), ..Self::with(Room::of_mini_cluster(&found.spec)) }
     }
 
     /// The same, for no more than so many seconds.
@@ -52,7 +51,7 @@ impl Hold {
     }
 
     pub(super) fn with(room: Room) -> Self {
-        Self { room, since: None, limit: None, after: None, next: None }
+        Self { room, limit: None, since: None, after: None, next: None }
     }
 
     /// Its time is over: that which it was let in for, or what its spec says now.
@@ -127,14 +126,16 @@ impl Holds {
                 if *hold.most() != wanted {
                     hold.next = Some((wanted, incarnation(found).cloned()));
                 }
-                // Whoever ran before its time was told has it from now on.
-                if hold.since.is_none() {
-                    (hold.since, hold.limit) = (Some(now), limit_of(found));
-                }
                 true
             }
             _ => false,
         }
+    }
+
+    /// A Job of one has started at this moment. Since when its time counts, where that is known.
+    pub(super) fn starts(&mut self, uid: &str, start: Timestamp) -> Option<Timestamp> {
+        let hold = self.0.get_mut(uid)?.as_mut()?;
+        Some(*hold.since.get_or_insert(start))
     }
 
     /// Follows what a cache shows of one. Whether what it was let in with has ended: then it holds nothing.
@@ -203,8 +204,8 @@ pub(super) fn on_record(found: &MiniCluster) -> Option<Room> {
 /// The same, with its time.
 fn recorded(found: &MiniCluster) -> Option<Hold> {
     let status = found.status.as_ref()?;
-    let (since, limit) = (status.admitted.as_ref().map(|Time(since)| *since), status.admitted_seconds);
-    Some(Hold { since, limit, ..Hold::with(on_record(found)?) })
+    let (limit, since) = (status.admitted_seconds, status.began.as_ref().map(|Time(began)| *began));
+    Some(Hold { limit, since, ..Hold::with(on_record(found)?) })
 }
 
 /// Whether its status speaks of its spec.
@@ -262,7 +263,7 @@ mod tests {
 
     fn given(size: i32, cores: i32) -> Holds {
         let mut holds = Holds::default();
-        holds.give("u", Hold::of(&shown(size, cores, json!({})), at(0)));
+        holds.give("u", Hold::of(&shown(size, cores, json!({}))));
         holds
     }
 
@@ -276,11 +277,11 @@ mod tests {
 
     #[test]
     fn whose_time_is_over_stands_in_line_before_it_is_started_anew() {
-        let found = |deadline: i64, admitted: Option<i64>| {
+        let found = |deadline: i64, began: Option<i64>| {
             let told = json!({"miniClusters": 1, "brokers": 4, "cpu": "8", "memory": "0", "gpus": 0});
             let mut status = json!({"phase": "Restarting", "incarnation": "one", "holds": told});
-            if let Some(admitted) = admitted {
-                status["admitted"] = at(admitted).to_string().into();
+            if let Some(began) = began {
+                status["began"] = at(began).to_string().into();
                 status["admittedSeconds"] = deadline.into();
             }
             let mut found = shown(4, 2, status);
@@ -288,33 +289,32 @@ mod tests {
             found
         };
         let mut holds = Holds::default();
-        holds.give("u", Hold::of(&found(600, None), at(1000)));
+        holds.give("u", Hold::of(&found(600, None)));
+        assert!(holds.admit("u", &found(600, None), at(1 << 31)), "it has not begun");
+        assert_eq!((holds.starts("u", at(1000)), holds.starts("u", at(1500))), (Some(at(1000)), Some(at(1000))));
         let mut admits = |deadline, now| holds.admit("u", &found(deadline, None), at(now));
-        assert!(admits(600, 1599) && !admits(600, 1600), "it was let in at 1000 s");
+        assert!(admits(600, 1599) && !admits(600, 1600), "it began at 1000 s");
         assert!(!admits(60, 1599), "it says less now");
         assert!(
             admits(6000, 1599) && !admits(6000, 1600) && !admits(0, 1600),
             "it was let in for 600 s, whatever it says now"
         );
         let mut endless = Holds::default();
-        endless.give("u", Hold::of(&found(31_500_000, None), at(1000)));
+        endless.give("u", Hold::of(&found(31_500_000, None)));
+        endless.starts("u", at(1000));
         assert!(endless.admit("u", &found(0, None), at(1 << 31)), "there is no limit that counts");
-        let job = Hold::of(&found(0, None), at(1000)).within(Some(60));
+        let job = Hold::of(&found(0, None)).within(Some(60));
         assert_eq!(
             (job.limit, job.clone().within(None).limit, job.within(Some(5)).limit),
             (Some(60), Some(60), Some(5))
         );
-        // Whoever leads next knows it as well, and goes by the first time that was told.
+        // Whoever leads next knows it as well.
         let mut next = Holds::default();
         next.see_first("u", &found(600, Some(1000)));
         assert_eq!(next.of("u").unwrap().since, Some(at(1000)));
-        next.see_first("u", &found(600, Some(9000)));
+        assert_eq!(next.starts("u", at(1500)), Some(at(1000)));
         assert!(!next.admit("u", &found(600, None), at(1600)));
-        // One that was let in before that was told has its time from now on.
-        let mut older = Holds::default();
-        older.see_first("u", &found(600, None));
-        let mut admits = |now| older.admit("u", &found(600, None), at(now));
-        assert!(admits(5000) && admits(5599) && !admits(5600));
+        assert_eq!(next.starts("unknown", at(1500)), None);
     }
 
     #[test]
@@ -342,7 +342,7 @@ mod tests {
         let mut holds = given(4, 2);
         assert!(!holds.admit("u", &shown(4, 2, ended("one")), at(0)), "nobody has looked yet");
         assert!(holds.see("u", &shown(4, 2, ended("one"))) && holds.all().is_empty());
-        holds.give("u", Hold::of(&shown(4, 2, ended("one")), at(0)));
+        holds.give("u", Hold::of(&shown(4, 2, ended("one"))));
         assert!(!holds.see("u", &shown(4, 2, ended("one"))), "that was the run before");
         assert!(holds.admit("u", &shown(4, 2, ended("one")), at(0)));
         assert!(!holds.see("u", &shown(4, 2, json!({"phase": "Starting", "incarnation": "two", "size": 4}))));

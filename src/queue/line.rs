@@ -135,8 +135,8 @@ pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &Fl
             }
         } else if by_job.is_some() || let_in || has_job(found) || is_on_its_way(found) {
             let hold = view.held.get(&uid);
-            let (held, let_in_at) = hold.map_or((room, None), |hold| (hold.room, hold.since));
-            let since = by_job.or(let_in_at).or(view.granted.get(&uid).copied()).unwrap_or(came);
+            let (held, began) = hold.map_or((room, None), |hold| (hold.room, hold.since));
+            let since = began.or(by_job).or(view.granted.get(&uid).copied()).unwrap_or(came);
             let limit = limits::shorter(limit, hold.and_then(|hold| hold.limit));
             // While it may not grow, it is as large as it was.
             let growing = view.growing.get(&uid).filter(|growing| i64::from(growing.has) < room.brokers);
@@ -163,7 +163,7 @@ pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &Fl
             if asks {
                 let of_job = of_jobs.get(found.metadata.uid.as_deref().unwrap_or_default());
                 let limit = of_job.and_then(|of| limits::of_job(of.job, longest));
-                line.passes.push((uid, Hold::of(found, since).within(limit)));
+                line.passes.push((uid, Hold::of(found).within(limit)));
             }
         }
     }

@@ -274,7 +274,7 @@ impl Round {
                 }
                 Who::MiniCluster(uid) => {
                     if let Some((Wanted::MiniCluster(found), _)) = wanted.get(who) {
-                        self.start.push((uid.clone(), Hold::of(found, view.now)));
+                        self.start.push((uid.clone(), Hold::of(found)));
                     }
                 }
                 Who::Growth(uid) => {

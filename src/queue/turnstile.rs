@@ -22,9 +22,6 @@ use crate::cluster::caches::Cache;
 use crate::cluster::worker::Queue;
 use crate::cluster::{ObjectKey, conditions};
 
-/// Seconds in which the first Job of whoever is let in starts: they are not counted.
-const AT_ONCE: i64 = 60;
-
 /// The turnstile. Cloning shares it.
 #[derive(Clone)]
 pub struct Turnstile {
@@ -75,8 +72,8 @@ pub(super) struct Look {
 pub struct Told {
     /// How much it holds.
     pub usage: Usage,
-    /// Since when, if that is known.
-    pub since: Option<Timestamp>,
+    /// When its time began.
+    pub began: Option<Timestamp>,
     /// For how many seconds, if there is a limit that counts.
     pub limit: Option<i64>,
 }
@@ -125,13 +122,7 @@ impl Turnstile {
             let recorded = job.status.as_ref().and_then(Start::recorded);
             let start = recorded.or_else(|| decided.cloned()).unwrap_or_default();
             if job::is_admitted(&job, granted) && job::lets_in(&job, &start, mini_cluster) {
-                let recorded =
-                    job.status.as_ref().and_then(|status| status.admitted.as_ref()).map(|Time(since)| *since);
-                let granted = job.metadata.uid.as_ref().and_then(|uid| state.granted.get(uid)).copied();
-                state.holds.give(
-                    &uid,
-                    Hold::of(mini_cluster, recorded.or(granted).unwrap_or(now)).within(limits::of_job(&job, None)),
-                );
+                state.holds.give(&uid, Hold::of(mini_cluster).within(limits::of_job(&job, None)));
                 return Ok(());
             }
         }
@@ -181,9 +172,14 @@ impl Turnstile {
         Err(asked.told.clone())
     }
 
-    /// How many seconds a MiniCluster may have its room, where that is limited, and how many of them are over when its Job starts,
-    /// or started, at this moment; `None`: that is not known yet.
-    pub fn allowance(&self, mini_cluster: &MiniCluster, start: Timestamp) -> Option<(Option<i64>, i64)> {
+    /// How many seconds a MiniCluster may have its room, where that is limited, and how many of them are over when its Job
+    /// `started`, or would if it did `now`; `None`: that is not known yet.
+    pub fn allowance(
+        &self,
+        mini_cluster: &MiniCluster,
+        started: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Option<(Option<i64>, i64)> {
         if !self.setups.condition().listed {
             return None;
         }
@@ -196,10 +192,10 @@ impl Turnstile {
         let uid = mini_cluster.metadata.uid.as_deref().unwrap_or_default();
         let mut state = self.lock();
         state.holds.see_first(uid, mini_cluster);
+        let began = started.and_then(|started| state.holds.starts(uid, started));
         let hold = state.holds.of(uid);
-        let waited = hold.and_then(|hold| hold.since).map_or(0, |since| start.duration_since(since).as_secs());
-        // Its first Job takes a moment to come.
-        let used = if waited < AT_ONCE { 0 } else { waited };
+        let began = began.or(hold.and_then(|hold| hold.since));
+        let used = began.map_or(0, |began| started.unwrap_or(now).duration_since(began).as_secs().max(0));
         Some((limits::shorter(setup.spec.max_duration_seconds, hold.and_then(|hold| hold.limit)), used))
     }
 
@@ -208,8 +204,8 @@ impl Turnstile {
         if !self.setups.condition().listed {
             // Nobody knows yet whether anybody counts.
             let status = mini_cluster.status.as_ref()?;
-            let since = status.admitted.as_ref().map(|Time(since)| *since);
-            return Some(Told { usage: status.holds.clone()?, since, limit: status.admitted_seconds });
+            let began = status.began.as_ref().map(|Time(began)| *began);
+            return Some(Told { usage: status.holds.clone()?, began, limit: status.admitted_seconds });
         }
         let (uid, namespace) = (mini_cluster.metadata.uid.as_deref()?, mini_cluster.metadata.namespace.as_deref()?);
         if !self.is_ruled(namespace) {
@@ -218,8 +214,8 @@ impl Turnstile {
         let mut state = self.lock();
         state.holds.see_first(uid, mini_cluster);
         let usage = state.holds.told(mini_cluster, job)?.usage();
-        let (since, limit) = state.holds.of(uid).map_or((None, None), |hold| (hold.since, hold.limit));
-        Some(Told { usage, since, limit })
+        let (began, limit) = state.holds.of(uid).map_or((None, None), |hold| (hold.since, hold.limit));
+        Some(Told { usage, began, limit })
     }
 
     /// What a round of a namespace goes by. `found` reads its MiniClusters from the cache, here: whoever is let in after that

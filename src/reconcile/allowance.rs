@@ -3,22 +3,19 @@
 //! Whoever is let in for an hour has its room for an hour, however often the instance is started anew, or suspended, meanwhile:
 //! each Job after the first gets what is left of that hour.
 
-use jiff::Timestamp;
-
-use super::decide::{Action, Decision, Maintenance, Upkeep};
+use super::decide::{Action, Decision, Upkeep};
 use super::dereference::Known;
-use super::in_place::JobChange;
 use crate::api::minicluster::DEFAULT_DEADLINE_SECONDS;
 
 /// Seconds between making a Job and its start that are not worth a write.
 const A_MOMENT: i64 = 5;
 
-/// How long whoever is let in may run, and how much of that was over when its Job started.
+/// How long whoever is let in may run, and how much of that is over when its Job starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allowance {
-    /// Seconds that the namespace allows, or that it was let in for, from when it was let in.
+    /// Seconds that the namespace allows, or that it was let in for.
     pub longest: Option<i64>,
-    /// Seconds from that moment to the start of its Job.
+    /// Seconds from the start of its first Job to that of this one.
     pub used: i64,
 }
 
@@ -80,7 +77,7 @@ impl Allowance {
         }
         if used > 0 {
             why.push(format!(
-                "{used} s of it were over when this Job started, since it counts from when the queue let it in"
+                "{used} s of it were over when this Job started, since it counts from the start of the first"
             ));
         }
         Some(format!("deadlineSeconds ({}: its Job has {seconds} s)", why.join("; ")))
@@ -88,18 +85,9 @@ impl Allowance {
 }
 
 impl Decision {
-    /// When the Job starts that this makes or resumes, or did; `None`: it waits for somebody else.
-    pub fn start(&self, known: &Known, now: Timestamp) -> Option<Timestamp> {
-        match &self.action {
-            Action::Maintain(Maintenance { job: JobChange { suspend: Some(false), .. }, .. }) | Action::Create => {
-                Some(now)
-            }
-            _ => known.job.facts()?.started,
-        }
-    }
-
     /// Gives its Job the deadline that comes of an allowance; `None`: nobody knows it yet, so it gets no more than it has.
-    pub fn keep_to(&mut self, known: &Known, allowance: Option<Allowance>, start: Option<Timestamp>) {
+    pub fn keep_to(&mut self, known: &Known, allowance: Option<Allowance>) {
+        let has_started = known.job.facts().is_some_and(|facts| facts.started.is_some());
         match &mut self.action {
             Action::Create => {
                 let wanted = Some(known.mini_cluster.spec.deadline_seconds()).filter(|wanted| *wanted > 0);
@@ -109,8 +97,9 @@ impl Decision {
             Action::Maintain(maintenance) if maintenance.services == Upkeep::All => {
                 let Some(has) = known.job.deadline() else { return };
                 let wanted = maintenance.job.deadline.unwrap_or(has);
+                let starts = has_started || maintenance.job.suspend == Some(false);
                 self.deadline = match allowance {
-                    Some(allowance) if start.is_some() || allowance.used == 0 => allowance.of_running(wanted, has),
+                    Some(allowance) if starts || allowance.used == 0 => allowance.of_running(wanted, has),
                     // What is left is known once it starts.
                     Some(_) => Deadline { seconds: has, told: None },
                     None => Deadline { seconds: least(wanted, has), told: None },
@@ -144,12 +133,14 @@ fn least(one: Option<i64>, other: Option<i64>) -> Option<i64> {
 mod tests {
     use std::sync::Arc;
 
+    use jiff::Timestamp;
     use proptest::prelude::*;
 
     use super::*;
     use crate::api::minicluster::{MiniCluster, MiniClusterSpec};
+    use crate::reconcile::decide::Maintenance;
     use crate::reconcile::dereference::JobState;
-    use crate::reconcile::in_place::JobSettings;
+    use crate::reconcile::in_place::{JobChange, JobSettings};
     use crate::reconcile::lead::LeadFacts;
     use crate::reconcile::status::JobFacts;
 
@@ -196,7 +187,7 @@ mod tests {
     fn who_is_resumed_gets_no_more_than_is_left() {
         let resumed = allowance(3600, 3000).of_running(Some(3600), Some(3600));
         assert_eq!(resumed.seconds, Some(600));
-        let said = "deadlineSeconds (3000 s of it were over when this Job started, since it counts from when the queue let it in: \
+        let said = "deadlineSeconds (3000 s of it were over when this Job started, since it counts from the start of the first: \
                     its Job has 600 s)";
         assert_eq!(resumed.told.as_deref(), Some(said));
         let later = allowance(3600, 3002).of_running(Some(3600), Some(600));
@@ -244,10 +235,13 @@ mod tests {
     fn a_job_follows_its_spec_as_far_as_its_term_goes() {
         let now = Timestamp::from_second(1_000_000).unwrap();
         let follows =
-            |has: i64, wanted: Option<i64>, services, allowance: Option<Allowance>, start: Option<Timestamp>| {
+            |has: i64, wanted: Option<i64>, services, allowance: Option<Allowance>, started: Option<Timestamp>| {
                 let change = JobChange { deadline: wanted.map(Some), ..JobChange::default() };
-                let (known, mut decision) = maintained(has, change, services);
-                decision.keep_to(&known, allowance, start);
+                let (mut known, mut decision) = maintained(has, change, services);
+                if let JobState::Ours { facts, .. } = &mut known.job {
+                    facts.started = started;
+                }
+                decision.keep_to(&known, allowance);
                 changed(&decision).map(Option::unwrap)
             };
         let all = Upkeep::All;
@@ -260,7 +254,7 @@ mod tests {
         assert_eq!(follows(3600, Some(600), all, None, Some(now)), Some(600), "less is anybody's");
         let (known, mut resumed) =
             maintained(3600, JobChange { suspend: Some(false), ..JobChange::default() }, Upkeep::Missing);
-        resumed.keep_to(&known, Some(allowance(3600, 3000)), Some(now));
+        resumed.keep_to(&known, Some(allowance(3600, 3000)));
         assert_eq!(changed(&resumed), Some(Some(600)), "though another agent made it");
         assert_eq!(
             follows(3600, None, Upkeep::None, Some(allowance(3600, 3000)), Some(now)),
@@ -270,23 +264,15 @@ mod tests {
     }
 
     #[test]
-    fn a_job_starts_when_it_is_made_or_resumed() {
-        let now = Timestamp::from_second(1_000_000).unwrap();
+    fn a_job_that_is_made_or_resumed_gets_what_is_left_then() {
         let resumes = JobChange { suspend: Some(false), ..JobChange::default() };
-        let (known, resumed) = maintained(600, resumes, Upkeep::All);
-        assert_eq!(resumed.start(&known, now), Some(now));
-        let (mut known, running) = maintained(600, JobChange::default(), Upkeep::All);
-        assert_eq!(running.start(&known, now), None);
-        let began = Timestamp::from_second(999_000).unwrap();
-        if let JobState::Ours { facts, .. } = &mut known.job {
-            facts.started = Some(began);
-        }
-        assert_eq!(running.start(&known, now), Some(began));
+        let (known, mut resumed) = maintained(3600, resumes, Upkeep::All);
+        resumed.keep_to(&known, Some(allowance(3600, 3000)));
+        assert_eq!(changed(&resumed), Some(Some(600)));
         let mut made = Decision::of(Action::Create);
-        assert_eq!(made.start(&known, now), Some(now));
-        made.keep_to(&known, Some(allowance(3600, 3000)), Some(now));
+        made.keep_to(&known, Some(allowance(3600, 3000)));
         assert_eq!(made.deadline.seconds, Some(600));
-        made.keep_to(&known, None, Some(now));
+        made.keep_to(&known, None);
         assert_eq!(made.deadline, Deadline { seconds: Some(3600), told: None });
     }
 

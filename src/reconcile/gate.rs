@@ -17,16 +17,17 @@ pub type Asks = dyn Fn(&MiniCluster, Option<i32>, Timestamp) -> Result<(), Strin
 /// What a MiniCluster holds, given UID and parallelism of its Job.
 pub type Holds = dyn Fn(&MiniCluster, Option<(&str, i32)>) -> Option<Held> + Send + Sync;
 
-/// How long the Job of a MiniCluster may run that starts, or started, at this moment; `None`: that is not known yet.
-pub type Allowances = dyn Fn(&MiniCluster, Timestamp) -> Option<Allowance> + Send + Sync;
+/// How long the Job of a MiniCluster may run that started at the first moment, or would start at the second; `None`: that is not
+/// known yet.
+pub type Allowances = dyn Fn(&MiniCluster, Option<Timestamp>, Timestamp) -> Option<Allowance> + Send + Sync;
 
 /// What was given to a MiniCluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Held {
     /// How much.
     pub usage: Usage,
-    /// When, if that is known.
-    pub since: Option<Timestamp>,
+    /// When its time began.
+    pub began: Option<Timestamp>,
     /// For how many seconds, if there is a limit that counts.
     pub limit: Option<i64>,
 }
@@ -44,13 +45,13 @@ pub struct Gate {
 impl Gate {
     /// Gives a decision the deadline that its instance has by the queue.
     pub fn limit(&self, known: &Known, decision: &mut Decision, now: Timestamp) {
-        let start = decision.start(known, now);
+        let started = known.job.facts().and_then(|facts| facts.started);
         let allowance = match known.hosted {
-            None => (self.allowances)(&known.mini_cluster, start.unwrap_or(now)),
+            None => (self.allowances)(&known.mini_cluster, started, now),
             // Bursts of peers have the time that their roots have.
             Some(_) => Some(Allowance::default()),
         };
-        decision.keep_to(known, allowance, start);
+        decision.keep_to(known, allowance);
     }
 }
 

@@ -151,7 +151,7 @@ pub fn compute(facts: &Facts<'_>, now: Timestamp) -> MiniClusterStatus {
         credential_digest,
         credential_recipients,
         credential_secret: job.and(facts.credential_secret.clone()),
-        admitted: held.and_then(|held| held.since).map(Time),
+        began: held.and_then(|held| held.began).map(Time),
         admitted_seconds: held.and_then(|held| held.limit),
         holds: held.map(|held| held.usage.clone()),
         exit_code: if told { old.exit_code } else { ending.and_then(|ending| ending.exit_code) },
@@ -600,10 +600,10 @@ mod tests {
     fn what_it_holds_is_told_until_it_has_ended() {
         let object = object(4);
         let usage = Usage { brokers: 4, ..Usage::default() };
-        let held = Held { usage: usage.clone(), since: Some(now()), limit: None };
+        let held = Held { usage: usage.clone(), began: Some(now()), limit: None };
         let told = |facts: Facts<'_>| {
             let status = compute(&Facts { holds: Some(held.clone()), ..facts }, now());
-            assert_eq!(status.admitted.map(|Time(since)| since), status.holds.as_ref().map(|_| now()));
+            assert_eq!(status.began.map(|Time(began)| began), status.holds.as_ref().map(|_| now()));
             status.holds
         };
         assert_eq!(told(facts(&object, Some(job(4)))), Some(usage.clone()));

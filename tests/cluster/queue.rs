@@ -151,14 +151,18 @@ async fn jobs_and_mini_clusters_start_as_the_quota_has_room_and_keep_it_through_
 
 /// What it is let in with, and when, stays from one Job to the next.
 async fn its_time_counts_through_a_restart(place: &Place, name: &str, deadline: i64) {
-    let before = place.status(name).await.unwrap();
-    assert!(before.admitted.is_some() && before.holds.is_some(), "{before:?}");
+    let before = eventually("its time began", async || {
+        let status = place.status(name).await?;
+        if status.began.is_some() && status.holds.is_some() { Ok(status) } else { Err(format!("{status:?}")) }
+    })
+    .await;
+    assert_eq!(before.admitted_seconds, Some(deadline));
     let again = Patch::Merge(json!({"metadata": {"annotations": {labels::RESTART: "1"}}}));
     place.mini_clusters().patch(name, &PatchParams::default(), &again).await.unwrap();
     eventually("it runs once more", async || {
         let now = place.status(name).await?;
         let again = now.phase == Some(Phase::Running) && now.incarnation != before.incarnation;
-        if again && (&now.admitted, &now.holds) == (&before.admitted, &before.holds) {
+        if again && (&now.began, &now.holds) == (&before.began, &before.holds) {
             Ok(())
         } else {
             Err(format!("{now:?}"))

@@ -155,10 +155,10 @@ impl Leader {
                     Some(has) => asked.ask_more(mini_cluster, has, now),
                 }),
                 holds: Arc::new(move |mini_cluster, job| {
-                    told.holds(mini_cluster, job).map(|Told { usage, since, limit }| Held { usage, since, limit })
+                    told.holds(mini_cluster, job).map(|Told { usage, began, limit }| Held { usage, began, limit })
                 }),
-                allowances: Arc::new(move |mini_cluster, start| {
-                    limits.allowance(mini_cluster, start).map(|(longest, used)| Allowance { longest, used })
+                allowances: Arc::new(move |mini_cluster, started, now| {
+                    limits.allowance(mini_cluster, started, now).map(|(longest, used)| Allowance { longest, used })
                 }),
             },
             parts.clock.clone(),

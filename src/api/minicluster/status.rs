@@ -52,10 +52,10 @@ pub struct MiniClusterStatus {
     #[serde(skip_serializing_if = "is_default")]
     pub holds: Option<Usage>,
 
-    /// When the queue of its namespace let it in. Its time counts from then, through restarts and suspensions. Absent where
-    /// `holds` is, and where it runs since before there was a queue.
+    /// When the first of its Jobs started that the queue of its namespace let in. Its time counts from then, through restarts and
+    /// suspensions. Absent where `holds` is.
     #[serde(skip_serializing_if = "is_default")]
-    pub admitted: Option<Time>,
+    pub began: Option<Time>,
 
     /// For how many seconds the queue let it in, by its deadlineSeconds at that time: others plan on that, so it gets no more.
     /// Absent where it had no deadline.

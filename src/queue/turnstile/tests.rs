@@ -113,7 +113,7 @@ impl World {
         }
         status.phase = Some(serde_json::from_value(json!(phase)).unwrap());
         status.conditions = serde_json::from_value(json!(conditions)).unwrap();
-        status.admitted = holds.as_ref().and_then(|told| told.since).map(Time);
+        status.began = holds.as_ref().and_then(|told| told.began).map(Time);
         status.admitted_seconds = holds.as_ref().and_then(|told| told.limit);
         let holds = holds.map(|told| told.usage);
         (status.size, status.holds, status.observed_generation) = (has.unwrap_or(0), holds, generation);
@@ -366,7 +366,7 @@ fn a_size_that_is_not_carried_out_frees_nothing() {
 }
 
 #[test]
-fn its_time_counts_from_when_it_was_let_in_whoever_leads_and_however_often_it_is_started_anew() {
+fn its_time_counts_from_its_first_start_whoever_leads_and_however_often_it_is_started_anew() {
     let mut world = World::new();
     take(
         &world.setups,
@@ -375,35 +375,37 @@ fn its_time_counts_from_when_it_was_let_in_whoever_leads_and_however_often_it_is
             "spec": {"quota": {"brokers": QUOTA}, "maxDurationSeconds": 3600}}),
     );
     world.cluster("lake", 4);
-    world.mini_clusters.get_mut("lake").unwrap().spec.deadline_seconds = Some(3600);
+    world.mini_clusters.get_mut("lake").unwrap().spec.deadline_seconds = Some(3000);
     assert!(!world.starts("lake"));
     world.round();
-    let let_in = world.second;
     assert!(world.starts("lake"));
-    let allowance =
-        |world: &World, second| world.turnstile.allowance(&world.mini_clusters["lake"], at(second)).unwrap();
-    let used = |used: i64| (Some(3600), used);
-    assert_eq!((allowance(&world, let_in + 59), allowance(&world, let_in + 60)), (used(0), used(60)));
-    world.second = let_in + 3000;
-    assert!(world.restarts("lake"));
-    assert_eq!(allowance(&world, world.second), used(world.second - let_in));
-    world.another_leads();
-    assert_eq!(allowance(&world, let_in + 3100), used(3100), "its status tells");
-    // More than it was let in for is not to be had: others plan on its end.
-    let raised = |world: &mut World, seconds| {
-        world.mini_clusters.get_mut("lake").unwrap().spec.deadline_seconds = Some(seconds);
+    let allowance = |world: &World, started: Option<i64>, now: i64| {
+        world.turnstile.allowance(&world.mini_clusters["lake"], started.map(at), at(now)).unwrap()
     };
-    raised(&mut world, 7200);
-    assert_eq!(allowance(&world, let_in + 3100), used(3100));
-    world.second = let_in + 3601;
+    let used = |used: i64| (Some(3000), used);
+    assert_eq!(allowance(&world, None, 500), used(0), "somebody else holds it back: it has not begun");
+    assert_eq!(allowance(&world, Some(1000), 1500), used(0), "now it has");
+    assert_eq!((allowance(&world, None, 1600), allowance(&world, Some(1700), 1700)), (used(600), used(700)));
+    world.says("lake", "Running");
+    world.second = 3000;
+    assert!(world.restarts("lake"));
+    assert_eq!(allowance(&world, None, 3000), used(2000));
+    world.another_leads();
+    assert_eq!(allowance(&world, Some(3000), 3100), used(2000), "its status tells");
+    // More than it was let in for is not to be had: others plan on its end.
+    world.mini_clusters.get_mut("lake").unwrap().spec.deadline_seconds = Some(3600);
+    assert_eq!(allowance(&world, Some(3000), 3100), used(2000));
+    world.second = 3999;
+    assert!(world.restarts("lake"));
+    world.second = 4001;
     assert!(!world.restarts("lake"), "its time is over: it stands in line");
-    assert_eq!(allowance(&world, world.second), used(0), "it was not let in again yet");
+    assert_eq!(allowance(&world, None, 4001), (Some(3600), 0), "it was not let in again yet");
     // Elsewhere nobody counts, and without a list nobody knows.
     let mut elsewhere = world.mini_clusters["lake"].clone();
     elsewhere.metadata.namespace = Some("other".into());
-    assert_eq!(world.turnstile.allowance(&elsewhere, at(0)), Some((None, 0)));
+    assert_eq!(world.turnstile.allowance(&elsewhere, None, at(0)), Some((None, 0)));
     let unread = Turnstile::new(Cache::empty(), Cache::empty(), Queue::new(SystemClock::shared()));
-    assert_eq!(unread.allowance(&elsewhere, at(0)), None);
+    assert_eq!(unread.allowance(&elsewhere, None, at(0)), None);
 }
 
 #[test]
