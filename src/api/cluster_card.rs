@@ -14,6 +14,7 @@ const CLUSTER_UID: &str = "cluster-uid";
 const TRUST_DOMAIN: &str = "trust-domain";
 const ENDPOINTS: &str = "endpoints";
 const JOIN_ENDPOINTS: &str = "join-endpoints";
+const AWAITED_SERVICE: &str = "awaited-service";
 const TRUST_BUNDLE: &str = "ca.crt";
 const AUTHORITY: &str = "authority";
 
@@ -30,6 +31,8 @@ pub struct ClusterCard {
     pub endpoints: Vec<String>,
     /// Where its listener for joining is, while there are tokens.
     pub join_endpoints: Vec<String>,
+    /// The Service whose load balancer it waits for, and has no endpoints until it is there.
+    pub awaited_service: Option<String>,
     /// The authorities that may sign its certificate, PEM.
     pub trust_bundle: String,
     /// Secret of its own authority, if it may have one: what `agentctl identity rotate` asks to be replaced.
@@ -44,7 +47,8 @@ pub struct Incomplete(&'static str);
 impl ClusterCard {
     /// The ConfigMap in `namespace`.
     pub fn config_map(&self, namespace: &str) -> ConfigMap {
-        let Self { cluster, cluster_uid, trust_domain, endpoints, join_endpoints, trust_bundle, authority } = self;
+        let Self { cluster, cluster_uid, trust_domain, endpoints, .. } = self;
+        let Self { join_endpoints, awaited_service, trust_bundle, authority, .. } = self;
         let mut data: std::collections::BTreeMap<String, String> = [
             (CLUSTER, cluster.clone()),
             (CLUSTER_UID, cluster_uid.clone()),
@@ -54,7 +58,7 @@ impl ClusterCard {
         ]
         .map(|(key, value)| (key.to_owned(), value))
         .into();
-        let optional = [(TRUST_DOMAIN, trust_domain), (AUTHORITY, authority)];
+        let optional = [(TRUST_DOMAIN, trust_domain), (AWAITED_SERVICE, awaited_service), (AUTHORITY, authority)];
         data.extend(optional.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value.clone()?))));
         ConfigMap {
             metadata: ObjectMeta {
@@ -82,6 +86,7 @@ impl ClusterCard {
             trust_domain: found(TRUST_DOMAIN),
             endpoints: lines(ENDPOINTS),
             join_endpoints: lines(JOIN_ENDPOINTS),
+            awaited_service: found(AWAITED_SERVICE),
             trust_bundle: needed(TRUST_BUNDLE)?,
             authority: found(AUTHORITY),
         })
@@ -100,11 +105,12 @@ mod tests {
             trust_domain: Some("river".into()),
             endpoints: vec!["a:1".into(), "b:2".into()],
             join_endpoints: Vec::new(),
+            awaited_service: Some("tributary-federation".into()),
             trust_bundle: "-----BEGIN CERTIFICATE-----\n".into(),
             authority: Some("identity-ca".into()),
         };
         assert_eq!(ClusterCard::read(&card.config_map("agents")), Ok(card.clone()));
-        let plain = ClusterCard { trust_domain: None, authority: None, ..card };
+        let plain = ClusterCard { trust_domain: None, awaited_service: None, authority: None, ..card };
         assert_eq!(ClusterCard::read(&plain.config_map("agents")), Ok(plain));
         assert_eq!(ClusterCard::read(&ConfigMap::default()), Err(Incomplete(CLUSTER)));
     }

@@ -213,11 +213,21 @@ impl FederationConfig {
     }
 }
 
+/// Whether a port can follow. In an IPv6 address without brackets nobody can tell the port from the address, and a URL is no
+/// host: peers would be told either, and never reach it.
+fn is_host(text: &str) -> bool {
+    let (inner, separators) = match text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        Some(inner) => (inner, &['/', '[', ']', ' '][..]),
+        None => (text, &['/', '[', ']', ' ', ':'][..]),
+    };
+    !inner.is_empty() && !inner.contains(separators)
+}
+
 fn check_addresses(key: &'static str, addresses: &[String]) -> Result<(), Box<ConfigError>> {
     for address in addresses {
         let valid = address
             .rsplit_once(':')
-            .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));
+            .is_some_and(|(host, port)| is_host(host) && port.parse::<u16>().is_ok_and(|port| port > 0));
         if !valid {
             let example = "e.g. \"203.0.113.7:30946\" or \"[2001:db8::1]:30946\"";
             let reason = format!("{address:?} is not host:port, {example}");

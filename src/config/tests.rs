@@ -71,6 +71,13 @@ fn errors_name_the_key_and_where_it_stands() {
             "the environment variable TRIBUTARY__HEALTH__LISTEN",
         ),
         ("[cluster]\nname=\"a\"\n[federation]\nadvertise=[\"host\"]\n", &[], "\"host\" is not host:port"),
+        ("[cluster]\nname=\"a\"\n[federation]\nadvertise=[\"::1:7946\"]\n", &[], "\"::1:7946\" is not host:port"),
+        ("[cluster]\nname=\"a\"\n[federation]\nadvertise=[\"[]:7946\"]\n", &[], "\"[]:7946\" is not host:port"),
+        (
+            "[cluster]\nname=\"a\"\n[federation.join]\nadvertise=[\"http://host:30946\"]\n",
+            &[],
+            "federation.join.advertise: \"http://host:30946\" is not host:port",
+        ),
         ("[cluster]\nname=\"a\"\n[bursting]\nlease_seconds=5\n", &[], "5 is not between 10 s and 3600 s"),
         ("[cluster]\nname=\"a\"\n[bursting]\nlease_seconds=20\n", &[], "30 is not between 1 s and the lease of 20 s"),
         ("[cluster]\nname=\"a\"\n[bursting]\ndrain_seconds=4000\n", &[], "4000 is more than 3600 s"),

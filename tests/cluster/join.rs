@@ -260,6 +260,7 @@ async fn third_cluster_says_who_it_is(federation: &Federation) {
         trust_domain: None,
         endpoints: vec!["127.0.0.1:1".into()],
         join_endpoints: Vec::new(),
+        awaited_service: None,
         trust_bundle: Authority::create("third", now).unwrap().certificate().to_owned(),
         authority: None,
     };

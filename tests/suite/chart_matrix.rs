@@ -10,7 +10,7 @@ use tributary::config::Config;
 use crate::charts::{objects, template};
 
 /// Values, besides the cluster's name. Kinds are a chart of their own.
-const MATRIX: [&str; 41] = [
+const MATRIX: [&str; 43] = [
     "replicas: 1",
     "replicas: 3",
     "watchNamespaces: [research]",
@@ -20,6 +20,7 @@ const MATRIX: [&str; 41] = [
     "federation: {enabled: false}",
     "federation: {service: {type: LoadBalancer, loadBalancerSourceRanges: [192.0.2.0/24]}}",
     "federation: {service: {type: ClusterIP}}",
+    "federation: {service: {type: ClusterIP, externalTrafficPolicy: Local}}",
     "federation: {service: {nodePort: 30946, joinNodePort: 30956}}",
     "federation: {service: {ipFamilyPolicy: RequireDualStack}}",
     "federation: {identity: {secret: issued, trustDomain: river, validity: 48h}}",
@@ -35,6 +36,7 @@ const MATRIX: [&str; 41] = [
     "networkPolicy: {enabled: true}",
     "{networkPolicy: {enabled: true}, federation: {enabled: false}, webhook: {enabled: false}}",
     "podDisruptionBudget: {enabled: false}",
+    "podDisruptionBudget: {maxUnavailable: 50%}",
     "rbac: {create: false}",
     "rbac: {aggregate: false}",
     "serviceAccount: {create: false, name: given}",
@@ -233,6 +235,17 @@ fn hold(objects: &BTreeMap<String, Value>, values: &str) {
                 );
             }
         }
+    }
+    for monitor in of_kind("ServiceMonitor") {
+        let wanted = monitor["spec"]["selector"]["matchLabels"].as_object().unwrap();
+        let found = of_kind("Service").filter(|service| {
+            let labels = &service["metadata"]["labels"];
+            wanted.iter().all(|(key, value)| &labels[key] == value)
+        });
+        let found: Vec<&str> = found.map(|service| name(&service["metadata"])).collect();
+        assert!(matches!(found[..], [one] if one.ends_with("-metrics")), "{values}: {found:?}");
+        // Some deployers write a name of their own into it.
+        assert!(!wanted.contains_key("app.kubernetes.io/instance"), "{values}: {wanted:?}");
     }
     let text = of_kind("ConfigMap").find_map(|map| map["data"]["tributary.toml"].as_str()).unwrap();
     // What the Deployment puts into the environment.

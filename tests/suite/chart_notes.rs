@@ -25,6 +25,11 @@ fn notes(values: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// Addresses of peers are seen with the policy Local alone.
+const FROM: &str = "networkPolicy: {enabled: true, federationFrom: [{ipBlock: {cidr: 192.0.2.0/24}}]}";
+const FROM_LOCAL: &str = "networkPolicy: {enabled: true, federationFrom: [{ipBlock: {cidr: 192.0.2.0/24}}]}, \
+                          federation: {service: {externalTrafficPolicy: Local}}";
+
 #[test]
 fn the_notes_say_what_comes_next() {
     for (values, said, unsaid) in [
@@ -40,6 +45,9 @@ fn the_notes_say_what_comes_next() {
         ("hostNetwork: true, strategy: {type: Recreate}", &["its ports"], &["stands still"]),
         ("federation: {service: {nodePort: 7946}}", &["nodePort=7946 is not in 30000-32767"], &[]),
         ("federation: {service: {type: ClusterIP}}", &["has to dial its peers"], &[]),
+        (FROM, &["externalTrafficPolicy is not Local"], &[]),
+        (FROM_LOCAL, &[], &["externalTrafficPolicy is not Local"]),
+        ("networkPolicy: {enabled: true}", &[], &["externalTrafficPolicy is not Local"]),
     ] {
         let notes = notes(values);
         for text in said {

@@ -125,6 +125,8 @@ fn a_wrong_value_is_refused_by_name() {
         "{cluster: {name: east}, image: {pullPolicy: Sometimes}}",
         "{cluster: {name: east}, image: {digest: latest}}",
         "{cluster: {name: east}, federation: {advertise: [203.0.113.7]}}",
+        "{cluster: {name: east}, federation: {advertise: ['::1:7946']}}",
+        "{cluster: {name: east}, federation: {join: {advertise: ['http://host:30946']}}}",
         "{cluster: {name: east}, federation: {service: {type: ExternalName}}}",
         "{cluster: {name: east}, federation: {service: {externalTrafficPolicy: Near}}}",
         "{cluster: {name: east}, federation: {port: 7956}}",
@@ -166,6 +168,11 @@ fn a_wrong_value_is_refused_by_name() {
         "{cluster: {name: east}, metrics: {dashboard: {labels: {app.kubernetes.io/part-of: mine}}}}",
         "{cluster: {name: east}, podAnnotations: {tributary.dev/config: mine}}",
         "{cluster: {name: east}, fullnameOverride: River}",
+        "{cluster: {name: east}, fullnameOverride: 2nd}",
+        "{cluster: {name: east}, serviceAccount: {create: false}}",
+        "{cluster: {name: east}, podDisruptionBudget: {maxUnavailable: 0}}",
+        "{cluster: {name: east}, podDisruptionBudget: {maxUnavailable: '101%'}}",
+        "{cluster: {name: east}, podDisruptionBudget: {maxUnavailable: some}}",
         "{cluster: {name: east}, podSecurityContext: [restricted]}",
         "{cluster: {name: east}, strategy: {type: Never}}",
         "{cluster: {name: east}, hostNetwork: true, networkPolicy: {enabled: true}}",
@@ -189,14 +196,14 @@ fn the_agent_takes_the_configuration() {
         let rendered = objects(&template("tributary", values).unwrap());
         rendered["ConfigMap/tributary"]["data"]["tributary.toml"].as_str().unwrap().to_owned()
     };
-    let values = "{cluster: {name: east, labels: {region: eu, example.org/tier: 'a \"b\"'}}, federation: {advertise: ['203.0.113.7:30946'], \
+    let values = "{cluster: {name: east, labels: {region: eu, example.org/tier: 'a \"b\"'}}, federation: {advertise: ['203.0.113.7:30946', '[2001:db8::1]:30946'], \
                   identity: {trustDomain: river}}, bursting: {leaseSeconds: 600}, crds: {enabled: false}}";
     // What the Deployment puts into the environment.
     let with_pod = |text: String| text.replace("[federation]\n", "[federation]\npod_ips = [\"10.0.0.7\"]\n");
     let read = Config::from_toml(&with_pod(config(values))).unwrap();
     assert_eq!(read.cluster.name, "east");
     assert_eq!(read.cluster.labels["example.org/tier"], "a \"b\"");
-    assert_eq!(read.federation.advertise, ["203.0.113.7:30946"]);
+    assert_eq!(read.federation.advertise, ["203.0.113.7:30946", "[2001:db8::1]:30946"]);
     assert_eq!(read.federation.trust_domain.as_deref(), Some("river"));
     assert_eq!(read.bursting.lease_seconds, 600);
 

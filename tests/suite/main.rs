@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod chart_matrix;
+mod chart_names;
 mod chart_notes;
 mod charts;
 mod commands;

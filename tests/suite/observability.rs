@@ -234,6 +234,27 @@ fn alerts_ask_for_what_there_is_and_say_what_to_do() {
     }
 }
 
+/// Where bursts come and go, one is incomplete all the time; and a certificate that lives for an hour ends before it is due for
+/// one.
+#[test]
+fn alerts_on_time_ask_how_long_something_lasts() {
+    let text = std::fs::read_to_string(charts().join("tributary/files/alerts.yaml")).unwrap();
+    let alerts: Vec<Value> = serde_saphyr::from_str(&text).unwrap();
+    let asked = |name: &str| {
+        let alert = alerts.iter().find(|alert| alert["alert"] == name).unwrap_or_else(|| panic!("no alert {name}"));
+        alert["expr"].as_str().unwrap().to_owned()
+    };
+    for (name, state) in [("TributaryBurstWaits", "nowhere"), ("TributaryBurstDoesNotJoin", "joining")] {
+        let expected =
+            format!("max by (cluster, namespace) (tributary_bursts_longest_seconds{{state=\"{state}\"}}) > 1800");
+        assert_eq!(asked(name), expected, "{name}");
+    }
+    let renewed = asked("TributaryIdentityIsNotRenewed");
+    let (due, ends) = renewed.split_once(" or ").expect("a clause without the hour");
+    assert!(due.contains("_renews_seconds") && due.contains("> 3600") && !due.contains("_expires_"), "{due}");
+    assert!(ends.contains("_expires_seconds") && !ends.contains("3600"), "{ends}");
+}
+
 #[test]
 fn the_dashboard_asks_for_what_there_is() {
     let text = std::fs::read_to_string(charts().join("tributary/files/dashboard.json")).unwrap();
@@ -243,6 +264,13 @@ fn the_dashboard_asks_for_what_there_is() {
         for target in panel["targets"].as_array().into_iter().flatten() {
             let query = target["expr"].as_str().unwrap();
             assert_eq!(complaints(query), [""; 0], "{}", panel["title"]);
+            // Installations of one cluster are as different as those of two: a sum over both hides either.
+            let of_clusters = query.matches("by (cluster").count();
+            assert_eq!(of_clusters, query.matches("by (cluster, namespace").count(), "{}", panel["title"]);
+            let legend = target["legendFormat"].as_str().unwrap();
+            assert_eq!(legend.contains("{{cluster}}"), legend.contains("{{namespace}}"), "{}", panel["title"]);
+            // Of two ends the nearer one counts.
+            assert!(!query.contains("max by (cluster, namespace) (tributary_identity_"), "{}", panel["title"]);
             shown.push_str(query);
         }
     }

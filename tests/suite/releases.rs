@@ -208,6 +208,7 @@ fn charts_of_a_release_lead_to_that_release() {
                 assert!(there.is_file(), "{name}/{page} leads nowhere: {link}");
                 links += usize::from(shown.is_some());
             }
+            assert!(!text.contains("docker build") && !text.contains("agent/Dockerfile"), "{name}/{page}: of what?");
             for line in text.lines().filter(|line| line.starts_with("$ helm ") && !line.contains(" uninstall ")) {
                 assert!(line.contains(&format!(" oci://{registry}/charts/{name} --version 9.8.7 ")), "{line}");
                 assert!(!line.contains("REGISTRY"), "{line}");

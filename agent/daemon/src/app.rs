@@ -80,7 +80,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
         clock: clock.clone(),
         mesh: seen_mesh.clone(),
     });
-    metrics.collect(Figures { watches: watches.clone(), fence: fence.clone(), identity: identity.clone() });
+    metrics.collect(Figures::of(&watches, &fence, &identity, &clock));
     let parts = Parts {
         clients: clients.clone(),
         watches: watches.clone(),

@@ -2,11 +2,15 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use jiff::Timestamp;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use tributary::api::burst::Burst;
 use tributary::api::hosted_burst::{BurstPhase, HostedBurst};
+use tributary::api::labels::condition::{ADMITTED, BUDGET, DEMAND, READY};
 use tributary::api::minicluster::Phase;
+use tributary::clock::SharedClock;
+use tributary::cluster::conditions;
 use tributary::cluster::fence::Fence;
 use tributary::federation::identity::{Identity, IdentityStore};
 use tributary::metrics::{Described, gauge, gauges};
@@ -36,6 +40,8 @@ pub struct Figures {
     pub fence: Fence,
     /// The identity of this cluster in its federation.
     pub identity: Arc<IdentityInUse>,
+    /// What time it is.
+    pub clock: SharedClock,
 }
 
 impl std::fmt::Debug for Figures {
@@ -53,6 +59,12 @@ const BROKERS: Described =
     Described::gauge("brokers", &[("state", &["wanted", "ready"])], "Brokers of the MiniClusters of this cluster");
 const BURSTS: Described =
     Described::gauge("bursts", &[("phase", &BURST_PHASE_WORDS)], "Bursts of roots of this cluster, wherever they run");
+const BURSTS_LONGEST: Described = Described::gauge(
+    "bursts_longest_seconds",
+    &[("state", &["nowhere", "joining"])],
+    "Seconds since the burst of a root of this cluster could be complete that is in this state and waits longest: it runs nowhere, \
+     or a peer took it and brokers are missing; 0 if there is none",
+);
 const HOSTED: Described =
     Described::gauge("hosted_bursts", &[("phase", &BURST_PHASE_WORDS)], "Bursts that run here for peers");
 const EXPIRES: Described = Described::gauge(
@@ -67,8 +79,14 @@ const RENEWS: Described = Described::gauge(
 );
 
 impl Figures {
+    /// Of the agent with these parts.
+    pub fn of(watches: &Watches, fence: &Fence, identity: &Arc<IdentityInUse>, clock: &SharedClock) -> Self {
+        Self { watches: watches.clone(), fence: fence.clone(), identity: identity.clone(), clock: clock.clone() }
+    }
+
     /// What there is.
-    pub const DESCRIBED: [Described; 8] = [BUILD, LEADER, MINI_CLUSTERS, BROKERS, BURSTS, HOSTED, EXPIRES, RENEWS];
+    pub const DESCRIBED: [Described; 9] =
+        [BUILD, LEADER, MINI_CLUSTERS, BROKERS, BURSTS, BURSTS_LONGEST, HOSTED, EXPIRES, RENEWS];
 }
 
 impl Collector for Figures {
@@ -96,6 +114,13 @@ impl Collector for Figures {
             &BURSTS,
             counted(&BURST_PHASES, &BURST_PHASE_WORDS, bursts.objects().iter().map(|burst| phase(burst))),
         )?;
+        let (bursts, now) = (bursts.objects(), self.clock.wall());
+        let longest = |state| {
+            let since = bursts.iter().filter_map(|burst| incomplete(burst)).filter(|(of, _)| *of == state);
+            let since = since.map(|(_, since)| since).min();
+            (state, since.map_or(0, |since| now.duration_since(since).as_secs().max(0)))
+        };
+        gauges(&mut encoder, &BURSTS_LONGEST, [longest("nowhere"), longest("joining")])?;
         let phase = |burst: &HostedBurst| burst.status.as_ref().map(|status| status.phase);
         gauges(
             &mut encoder,
@@ -173,9 +198,74 @@ fn counted<P: PartialEq, const N: usize>(
     counts.to_vec()
 }
 
+/// What a burst lacks that its root wants, and since when it does: it was made or was complete, was woken, or got a budget. One
+/// that is offered and refused again and again lacks it all the time.
+fn incomplete(burst: &Burst) -> Option<(&'static str, Timestamp)> {
+    let status = burst.status.as_ref();
+    let state = match status.map_or(BurstPhase::Pending, |status| status.phase) {
+        _ if burst.spec.release => return None,
+        BurstPhase::Pending | BurstPhase::Offered | BurstPhase::Rejected | BurstPhase::Evicted | BurstPhase::Lost => {
+            "nowhere"
+        }
+        BurstPhase::Accepted | BurstPhase::Provisioning | BurstPhase::Joining => "joining",
+        _ => return None,
+    };
+    let changed = |type_: &str, to: &str| {
+        let condition = conditions::find(&status?.conditions, type_)?;
+        (condition.status == to).then_some(condition.last_transition_time.0)
+    };
+    let planned = status.and_then(|status| Some(status.times.as_ref()?.planned.as_ref()?.0));
+    let made = burst.metadata.creation_timestamp.as_ref().map(|at| at.0);
+    let began = [made, planned, changed(READY, "False"), changed(DEMAND, "True"), changed(BUDGET, "True")];
+    let taken = changed(ADMITTED, "True").filter(|_| state == "joining");
+    Some((state, began.into_iter().chain([taken]).flatten().max()?))
+}
+
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use serde_json::json;
+    use tributary::api::burst::BurstSpec;
+
     use super::*;
+
+    /// A busy federation has a burst that is new all the time: that is none that waits.
+    #[test]
+    fn how_long_a_burst_is_incomplete_counts_from_when_it_could_be_complete() {
+        let at = |second: i64| Timestamp::from_second(1_000_000 + second).unwrap();
+        let burst = |phase: &str, release: bool, changed: &[(&str, &str, i64)]| -> Burst {
+            let condition = |(type_, status, second): &(&str, &str, i64)| json!({"type": type_, "status": status, "reason": "", "message": "", "lastTransitionTime": at(*second).to_string()});
+            let conditions: Vec<_> = changed.iter().map(condition).collect();
+            let spec = BurstSpec { release, ..BurstSpec::default() };
+            let mut burst = Burst::new("lake-west", spec);
+            burst.metadata.creation_timestamp = Some(Time(at(1)));
+            let status = json!({"phase": phase, "times": {"planned": at(2).to_string()}, "conditions": conditions});
+            burst.status = Some(serde_json::from_value(status).unwrap());
+            burst
+        };
+        for (phase, changed, expected) in [
+            ("Pending", &[][..], Some(("nowhere", 2))),
+            ("Rejected", &[("Ready", "False", 2), ("Admitted", "False", 9)], Some(("nowhere", 2))),
+            // It was complete until then.
+            ("Lost", &[("Ready", "False", 70)], Some(("nowhere", 70))),
+            ("Pending", &[("Ready", "False", 2), ("Demand", "True", 50)], Some(("nowhere", 50))),
+            ("Offered", &[("Ready", "False", 2), ("Budget", "True", 60)], Some(("nowhere", 60))),
+            ("Pending", &[("Ready", "False", 2), ("Budget", "False", 60)], Some(("nowhere", 2))),
+            ("Joining", &[("Ready", "False", 2), ("Admitted", "True", 40)], Some(("joining", 40))),
+            // One of its brokers went.
+            ("Joining", &[("Ready", "False", 80), ("Admitted", "True", 40)], Some(("joining", 80))),
+            ("Ready", &[("Ready", "True", 80)], None),
+            ("Asleep", &[("Ready", "False", 2)], None),
+            ("Spent", &[("Ready", "False", 2)], None),
+            ("Released", &[("Ready", "False", 2)], None),
+        ] {
+            let expected = expected.map(|(state, second)| (state, at(second)));
+            assert_eq!(incomplete(&burst(phase, false, changed)), expected, "{phase} {changed:?}");
+            assert_eq!(incomplete(&burst(phase, true, changed)), None, "nobody wants it: {phase}");
+        }
+        let new = Burst { status: None, ..burst("Pending", false, &[]) };
+        assert_eq!(incomplete(&new), Some(("nowhere", at(1))));
+    }
 
     #[test]
     fn every_phase_is_shown_and_what_has_none_is_pending() {

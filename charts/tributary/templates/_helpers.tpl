@@ -14,7 +14,7 @@
 {{- end -}}
 
 {{- define "tributary.serviceAccount" -}}
-{{- default (ternary (include "tributary.fullname" .) "default" .Values.serviceAccount.create) .Values.serviceAccount.name -}}
+{{- default (include "tributary.fullname" .) .Values.serviceAccount.name -}}
 {{- end -}}
 
 {{- define "tributary.federationService" -}}
@@ -41,7 +41,12 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: tributary
 app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+helm.sh/chart: {{ include "tributary.chart" . }}
+{{- end -}}
+
+{{- /* A version may have a "+" and what it was built from, as Flux CD adds to it; the value of a label may not. */}}
+{{- define "tributary.chart" -}}
+{{- regexReplaceAll "[-_.]+$" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63) "" -}}
 {{- end -}}
 
 {{- define "tributary.labels" -}}
@@ -80,6 +85,13 @@ annotations:
 {{- /* What no schema can say. The agent and the API server would refuse these, too, but after the release is installed. */}}
 {{- define "tributary.check" -}}
 {{- $_ := required "cluster.name is required: the name of this cluster in the federation, e.g. --set cluster.name=east" .Values.cluster.name -}}
+{{- $name := include "tributary.fullname" . -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) -}}
+{{- fail (printf "%s is no name for a Service: lower-case letters, digits and dashes that begin with a letter; choose another release name, or set fullnameOverride" $name) -}}
+{{- end -}}
+{{- if not (or .Values.serviceAccount.create .Values.serviceAccount.name) -}}
+{{- fail "serviceAccount.name is required with serviceAccount.create=false: without it the rights would be those of account default, which every other pod of the namespace has, too" -}}
+{{- end -}}
 {{- if and .Values.volumes.classes .Values.watchNamespaces -}}
 {{- fail "volumes.classes does not go with watchNamespaces: PersistentVolumes are of the whole cluster" -}}
 {{- end -}}

@@ -212,7 +212,8 @@ pub struct Link {
     /// Print the two objects instead of writing them
     #[arg(long)]
     pub dry_run: bool,
-    /// How long to wait for the connection, e.g. 30s; 0s: not at all
+    /// How long to wait for agents that were just installed and their load balancers, and then for the connection, e.g. 5m; 0s: for
+    /// agents alone, 15s
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
     pub wait: Duration,
 }

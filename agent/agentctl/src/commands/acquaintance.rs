@@ -1,6 +1,8 @@
 //! How two clusters get to know each other, whichever command makes them: what a cluster says of itself, the ClusterPeer
 //! made of it, and the wait for the connection.
 
+use std::cell::Cell;
+use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -13,38 +15,129 @@ use tributary::federation::enrol::Introduction;
 use tributary::federation::identity::TrustBundle;
 
 use crate::error::{Failure, Result};
-use crate::hints;
+use crate::{hints, output};
 
 /// How often the ClusterPeer is looked at.
 const POLL: Duration = Duration::from_millis(500);
 
-/// How often the ConfigMap is looked for: an agent that was just started needs a few seconds until it leads.
-const LOOKS: u32 = 30;
+/// How long it is waited for a cluster that says nothing of itself: an agent that was just started needs a few seconds until
+/// it leads.
+pub(super) const JUST_STARTED: Duration = Duration::from_secs(15);
+
+/// How long nothing is said of waiting where nobody may watch.
+const SILENCE: Duration = Duration::from_secs(5);
 
 /// What the cluster of `client` says of itself.
 pub(super) async fn card(client: &Client, namespace: &str) -> Result<ClusterCard> {
-    let what = || format!("failed to learn who this cluster is from ConfigMap {namespace}/{}", cluster_card::NAME);
-    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let mut found = None;
-    for look in 0..LOOKS {
-        if look > 0 {
-            tokio::time::sleep(POLL).await;
+    let found = patiently(JUST_STARTED, SILENCE, output::remark, async || {
+        Ok(match look(client, namespace).await? {
+            Some(card) => Look::There(card),
+            None => Look::Missing(format!("waiting for ConfigMap {namespace}/{}", cluster_card::NAME)),
+        })
+    });
+    found.await?.ok_or_else(|| unknown(namespace))
+}
+
+/// The same, with the way in, if the cluster waits for one: for at most `limit`. Without one after that time, the cluster is known
+/// all the same.
+pub(super) async fn reachable_card(
+    client: &Client,
+    context: &str,
+    namespace: &str,
+    limit: Duration,
+) -> Result<ClusterCard> {
+    let known = Cell::new(None);
+    // Who does not wait for a connection waits for an agent that was just started.
+    let patience = limit.max(JUST_STARTED);
+    let silence = if io::stderr().is_terminal() { Duration::ZERO } else { SILENCE };
+    let found = patiently(patience, silence, output::remark, async || {
+        let found = look(client, namespace).await?;
+        let looked = judge(found, context, namespace, limit);
+        if let Look::Unreachable(card, _) = &looked {
+            known.set(Some(card.clone()));
         }
-        found = maps.get_opt(cluster_card::NAME).await.map_err(|error| {
-            Failure::new(what()).because(error).hint("is the cluster reachable, and may you read ConfigMaps there?")
-        })?;
-        if found.is_some() {
-            break;
+        Ok(looked)
+    });
+    let found = found.await?;
+    found.or_else(|| known.take()).ok_or_else(|| unknown(namespace))
+}
+
+/// What one look for a card found.
+#[derive(Debug, PartialEq, Eq)]
+enum Look {
+    /// All of it.
+    There(ClusterCard),
+    /// It, but that nobody knows how to reach the cluster: what is waited for.
+    Unreachable(ClusterCard, String),
+    /// Nothing: what is waited for.
+    Missing(String),
+}
+
+fn judge(found: Option<ClusterCard>, context: &str, namespace: &str, limit: Duration) -> Look {
+    let Some(card) = found else {
+        let map = cluster_card::NAME;
+        return Look::Missing(format!("{context}: waiting for the agent, which writes ConfigMap {namespace}/{map}"));
+    };
+    match &card.awaited_service {
+        Some(service) if card.endpoints.is_empty() && !limit.is_zero() => {
+            let text = format!("{context}: waiting for the load balancer of Service {namespace}/{service}");
+            Look::Unreachable(card, text)
         }
+        _ => Look::There(card),
     }
-    let found = found.ok_or_else(|| {
-        Failure::new(what()).because("it does not exist").hint(
-            "the agent writes it once it leads: is it running, in this namespace (--agent-namespace), and not with \
-             federation.identity = \"off\"? Its log says more",
-        )
+}
+
+async fn look(client: &Client, namespace: &str) -> Result<Option<ClusterCard>> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let found = maps.get_opt(cluster_card::NAME).await.map_err(|error| {
+        Failure::new(nobody(namespace))
+            .because(error)
+            .hint("is the cluster reachable, and may you read ConfigMaps there?")
     })?;
-    ClusterCard::read(&found)
-        .map_err(|error| Failure::new(what()).because(error).hint("delete the ConfigMap and restart the agent"))
+    let read = found.as_ref().map(ClusterCard::read).transpose();
+    read.map_err(|error| {
+        Failure::new(nobody(namespace)).because(error).hint("delete the ConfigMap and restart the agent")
+    })
+}
+
+fn nobody(namespace: &str) -> String {
+    format!("failed to learn who this cluster is from ConfigMap {namespace}/{}", cluster_card::NAME)
+}
+
+fn unknown(namespace: &str) -> Failure {
+    Failure::new(nobody(namespace)).because("it does not exist").hint(
+        "the agent writes it once it leads: is it running, in this namespace (--agent-namespace), and not with \
+         federation.identity = \"off\"? Its log says more",
+    )
+}
+
+/// Looks until all is there, for at most `limit` after the first look. What is waited for is told after `silence`, each time it is
+/// something else.
+async fn patiently(
+    limit: Duration,
+    silence: Duration,
+    tell: impl Fn(&str),
+    mut look: impl AsyncFnMut() -> Result<Look>,
+) -> Result<Option<ClusterCard>> {
+    let (mut waited, mut told) = (Duration::ZERO, String::new());
+    let wait = async {
+        loop {
+            let missing = match look().await? {
+                Look::There(card) => return Ok(card),
+                Look::Unreachable(_, missing) | Look::Missing(missing) => missing,
+            };
+            if waited >= silence && told != missing {
+                tell(&missing);
+                told = missing;
+            }
+            tokio::time::sleep(POLL).await;
+            waited += POLL;
+        }
+    };
+    match tokio::time::timeout(limit, wait).await {
+        Ok(found) => found.map(Some),
+        Err(_) => Ok(None),
+    }
 }
 
 /// The same, without waiting for an agent that was just started; `None`: no agent has said so yet.
@@ -191,6 +284,50 @@ mod tests {
         let mut texts: Vec<String> = reasons.map(shown).into();
         texts.push(not_connected("west", Duration::from_secs(30), None).to_string());
         insta::assert_snapshot!(texts.join("\n\n---\n\n"));
+    }
+
+    fn known(endpoints: &[&str], awaited: Option<&str>) -> ClusterCard {
+        ClusterCard {
+            cluster: "west".into(),
+            endpoints: endpoints.iter().map(|one| (*one).to_owned()).collect(),
+            awaited_service: awaited.map(str::to_owned),
+            ..ClusterCard::default()
+        }
+    }
+
+    #[test]
+    fn a_way_in_is_waited_for_where_the_cluster_awaits_one() {
+        let judged =
+            |found: Option<ClusterCard>, limit: u64| judge(found, "west", "agents", Duration::from_secs(limit));
+        let Look::Missing(text) = judged(None, 30) else { panic!("there is no card") };
+        insta::assert_snapshot!(text, @"west: waiting for the agent, which writes ConfigMap agents/tributary-cluster");
+        let awaits = known(&[], Some("river-federation"));
+        let Look::Unreachable(_, text) = judged(Some(awaits.clone()), 30) else { panic!("it awaits a load balancer") };
+        insta::assert_snapshot!(text, @"west: waiting for the load balancer of Service agents/river-federation");
+        for (card, limit) in [(known(&["a:1"], None), 30), (known(&[], None), 30), (awaits, 0)] {
+            assert_eq!(judged(Some(card.clone()), limit), Look::There(card));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_waited_for_is_told_once_and_for_no_longer_than_asked() {
+        let told = std::cell::RefCell::new(Vec::new());
+        let tell = |text: &str| told.borrow_mut().push(text.to_owned());
+        let looks = Cell::new(0);
+        let there = async || {
+            looks.set(looks.get() + 1);
+            Ok(match looks.get() {
+                1 | 2 => Look::Missing("the agent".into()),
+                3 => Look::Unreachable(known(&[], Some("s")), "the load balancer".into()),
+                _ => Look::There(known(&["a:1"], None)),
+            })
+        };
+        let found = patiently(10 * POLL, Duration::ZERO, tell, there).await.unwrap();
+        assert_eq!(found, Some(known(&["a:1"], None)));
+        assert_eq!(told.take(), ["the agent", "the load balancer"]);
+        let never = async || Ok(Look::Missing("the agent".into()));
+        assert_eq!(patiently(POLL / 2, POLL, tell, never).await.unwrap(), None);
+        assert!(told.take().is_empty(), "nothing is said of a short wait");
     }
 
     #[test]

@@ -21,8 +21,19 @@ struct Side {
 /// Runs `agentctl link`.
 pub async fn run(target: &Target, link: &Link) -> Result<()> {
     let namespace = &target.agent_namespace;
-    let (a, b) = (side(target, &link.a).await?, side(target, &link.b).await?);
-    check(&a.card, &b.card)?;
+    // One after the other: either may ask who it is for.
+    let clients = [client(target, &link.a).await?, client(target, &link.b).await?];
+    let card = |client, context| acquaintance::reachable_card(client, context, namespace, link.wait);
+    let cards = futures::try_join!(card(&clients[0], &link.a), card(&clients[1], &link.b))?;
+    let [a, b] = clients;
+    let a = Side { client: a, card: cards.0, context: link.a.clone() };
+    let b = Side { client: b, card: cards.1, context: link.b.clone() };
+    check(&a.card, &b.card, [&link.a, &link.b], namespace)?;
+    for side in [&a, &b] {
+        if let Some(wait) = awaited(&side.card, namespace) {
+            output::remark(&format!("{}: {wait}; the other cluster is dialled meanwhile", side.context));
+        }
+    }
     let import = link.import.clone();
     let back = if link.one_way { ImportFlags::default() } else { import.clone() };
     // Of the first in the second, then the other way round.
@@ -64,11 +75,14 @@ pub async fn run(target: &Target, link: &Link) -> Result<()> {
     Ok(())
 }
 
-async fn side(target: &Target, context: &str) -> Result<Side> {
-    let target = Target { context: Some(context.to_owned()), ..target.clone() };
-    let client = kubernetes::client(&target).await?;
-    let card = acquaintance::card(&client, &target.agent_namespace).await?;
-    Ok(Side { client, card, context: context.to_owned() })
+async fn client(target: &Target, context: &str) -> Result<Client> {
+    kubernetes::client(&Target { context: Some(context.to_owned()), ..target.clone() }).await
+}
+
+/// What a cluster waits for that nobody reaches yet.
+fn awaited(card: &ClusterCard, namespace: &str) -> Option<String> {
+    let service = card.awaited_service.as_ref().filter(|_| card.endpoints.is_empty())?;
+    Some(format!("the load balancer of Service {namespace}/{service} has no address yet"))
 }
 
 fn peer_for(side: &Side, namespace: &str, import: Option<tributary::api::peer::ImportPolicy>) -> ClusterPeer {
@@ -76,7 +90,7 @@ fn peer_for(side: &Side, namespace: &str, import: Option<tributary::api::peer::I
 }
 
 /// Whether the two can be peers.
-fn check(a: &ClusterCard, b: &ClusterCard) -> Result<()> {
+fn check(a: &ClusterCard, b: &ClusterCard, contexts: [&str; 2], namespace: &str) -> Result<()> {
     let failure = Failure::new(format!("failed to link cluster {} and cluster {}", a.cluster, b.cluster));
     if a.cluster_uid == b.cluster_uid {
         return Err(failure
@@ -94,6 +108,14 @@ fn check(a: &ClusterCard, b: &ClusterCard) -> Result<()> {
         return Err(failure.hint("set the same federation.trust_domain in both agents, or none"));
     }
     if a.endpoints.is_empty() && b.endpoints.is_empty() {
+        for (card, context) in [a, b].into_iter().zip(contexts) {
+            let (Some(wait), Some(service)) = (awaited(card, namespace), &card.awaited_service) else { continue };
+            let failure = failure.because(format!("neither says where it is reached: {wait} in {}", card.cluster));
+            return Err(failure.hint(format!(
+                "look at it: kubectl --context {context} --namespace {namespace} get service {service}; wait longer with --wait 5m, or \
+                 set federation.advertise in one of the agents: HOST:PORT of its UDP port"
+            )));
+        }
         let failure = failure.because("neither says where it is reached");
         return Err(failure.hint("set federation.advertise in one of the agents: HOST:PORT of its UDP port"));
     }
@@ -118,15 +140,20 @@ mod tests {
     fn what_cannot_be_linked_is_refused_with_a_hint() {
         let east = || card("east", "1", Some("river"));
         let silent = |card: ClusterCard| ClusterCard { endpoints: Vec::new(), ..card };
+        let awaiting =
+            || ClusterCard { awaited_service: Some("river-federation".into()), ..silent(card("west", "2", None)) };
+        let check = |a: &ClusterCard, b: &ClusterCard| check(a, b, ["at-east", "at-west"], "agents");
         let pairs = [
             (east(), card("west", "1", None)),
             (east(), card("east", "2", None)),
             (east(), card("west", "2", Some("lake"))),
             (silent(east()), silent(card("west", "2", None))),
+            (silent(east()), awaiting()),
         ];
         let texts: Vec<String> = pairs.iter().map(|(a, b)| check(a, b).unwrap_err().to_string()).collect();
         insta::assert_snapshot!(texts.join("\n\n---\n\n"));
         assert!(check(&east(), &card("west", "2", None)).is_ok(), "one that does not insist may join");
         assert!(check(&east(), &silent(card("west", "2", None))).is_ok(), "one open port is enough");
+        assert!(check(&awaiting(), &east()).is_ok(), "the other way round as well");
     }
 }

@@ -201,6 +201,7 @@ mod tests {
             trust_domain: None,
             endpoints: vec!["203.0.113.7:30946".into()],
             join_endpoints: vec!["203.0.113.7:30956".into()],
+            awaited_service: None,
             trust_bundle: Authority::create("east", now()).unwrap().certificate().to_owned(),
             authority: None,
         }

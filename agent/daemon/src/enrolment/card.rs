@@ -75,13 +75,14 @@ impl Card {
     }
 
     fn card(&self, identity: &Identity) -> ClusterCard {
-        let Reach { endpoints, join_endpoints } = self.reach.borrow().clone().unwrap_or_default();
+        let Reach { endpoints, join_endpoints, awaited_service } = self.reach.borrow().clone().unwrap_or_default();
         ClusterCard {
             cluster: self.config.cluster.name.clone(),
             cluster_uid: self.cluster_uid.clone(),
             trust_domain: self.config.federation.trust_domain.clone(),
             endpoints,
             join_endpoints,
+            awaited_service,
             trust_bundle: identity.trust().to_pem(),
             authority: match &self.config.federation.identity {
                 IdentityConfig::Secret(name) => Some(names::authority(name)),

@@ -20,12 +20,15 @@ pub struct Reach {
     pub endpoints: Vec<String>,
     /// Where clusters that join come in.
     pub join_endpoints: Vec<String>,
+    /// The Service whose load balancer is not there yet: until it is, nobody knows where sessions with peers come in.
+    pub awaited_service: Option<String>,
 }
 
 impl Reach {
     /// What the configuration says alone.
     pub fn configured(federation: &FederationConfig) -> Self {
-        Self { endpoints: federation.advertise.clone(), join_endpoints: federation.join_endpoints() }
+        let (endpoints, join_endpoints) = (federation.advertise.clone(), federation.join_endpoints());
+        Self { endpoints, join_endpoints, awaited_service: None }
     }
 
     /// What the configuration says; what it leaves out is as the Service and the nodes are now.
@@ -41,7 +44,8 @@ impl Reach {
             true => outside.endpoints(JOIN_PORT, &hosts),
             false => configured.join_endpoints,
         };
-        Self { endpoints, join_endpoints }
+        let awaited_service = (outside.balancer && endpoints.is_empty()).then(|| federation.service.clone());
+        Self { endpoints, join_endpoints, awaited_service }
     }
 }
 
@@ -51,6 +55,8 @@ struct Outside {
     hosts: Vec<String>,
     /// Ports by their names.
     ports: BTreeMap<String, u16>,
+    /// The hosts are load balancers.
+    balancer: bool,
 }
 
 impl Outside {
@@ -65,7 +71,8 @@ impl Outside {
         let ports = spec.ports.iter().flatten().filter_map(|one| {
             Some((one.name.clone()?, port(one).and_then(|number| u16::try_from(number).ok()).filter(|port| *port > 0)?))
         });
-        Some(Self { hosts, ports: ports.collect() })
+        let balancer = spec.type_.as_deref() == Some("LoadBalancer");
+        Some(Self { hosts, ports: ports.collect(), balancer })
     }
 
     fn endpoints(&self, port: &str, hosts: &[String]) -> Vec<String> {
@@ -131,7 +138,7 @@ mod tests {
 
     fn reach(federation: &FederationConfig, service: Option<&Service>, nodes: &[NodeView]) -> [String; 2] {
         let nodes = nodes.iter().enumerate().map(|(index, node)| (format!("node-{index}"), node)).collect();
-        let Reach { endpoints, join_endpoints } = Reach::of(federation, service, &nodes);
+        let Reach { endpoints, join_endpoints, .. } = Reach::of(federation, service, &nodes);
         [endpoints.join(" "), join_endpoints.join(" ")]
     }
 
@@ -175,6 +182,20 @@ mod tests {
         for (ingress, expected) in table {
             assert_eq!(reach(&nobody, Some(&service("LoadBalancer", ingress)), &nodes), expected);
         }
+    }
+
+    /// `agentctl link` waits for that one, and for no other.
+    #[test]
+    fn a_load_balancer_that_is_not_there_yet_is_awaited() {
+        let mut federation = FederationConfig { service: "river-federation".into(), ..Default::default() };
+        let awaited = |federation: &FederationConfig, type_: &str, ingress: Value| {
+            Reach::of(federation, Some(&service(type_, ingress)), &BTreeMap::new()).awaited_service
+        };
+        assert_eq!(awaited(&federation, "LoadBalancer", Value::Null).as_deref(), Some("river-federation"));
+        assert_eq!(awaited(&federation, "LoadBalancer", json!([{"ip": "203.0.113.7"}])), None);
+        assert_eq!(awaited(&federation, "NodePort", Value::Null), None);
+        federation.advertise = vec!["gate.example:1".into()];
+        assert_eq!(awaited(&federation, "LoadBalancer", Value::Null), None);
     }
 
     #[test]

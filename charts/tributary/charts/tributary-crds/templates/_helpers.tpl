@@ -1,3 +1,8 @@
+{{- /* What the label of a chart says. A version may have a "+" and what it was built from, the value of a label may not. */}}
+{{- define "tributary-crds.chart" -}}
+{{- regexReplaceAll "[-_.]+$" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63) "" -}}
+{{- end -}}
+
 {{- /* Whether a live object is another release's of this chart, which cares for it: "true". Of (dict "root" $ "live" OBJECT "known" DICT).
 
        Kinds outlive their release. Those of a release that is gone are nobody's: they are left alone as long as they are of this
@@ -10,7 +15,7 @@
 {{- $name := get $by "meta.helm.sh/release-name" | default "" -}}
 {{- $ours := and (eq $name .root.Release.Name) (eq $namespace .root.Release.Namespace) -}}
 {{- if and (hasPrefix "tributary-crds-" $chart) (not $ours) -}}
-{{- if or (eq $chart (printf "%s-%s" .root.Chart.Name .root.Chart.Version)) (include "tributary-crds.release" (dict "namespace" $namespace "name" $name "known" .known)) -}}
+{{- if or (eq $chart (include "tributary-crds.chart" .root)) (include "tributary-crds.release" (dict "namespace" $namespace "name" $name "known" .known)) -}}
 true
 {{- end -}}
 {{- end -}}
