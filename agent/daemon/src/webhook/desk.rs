@@ -284,7 +284,7 @@ mod tests {
         let (slow, waited) = tokio::join!(join_all(slow), beside);
         assert!(waited < Duration::from_secs(1), "{waited:?}");
         assert!(slow.iter().all(|answer| answer.status() != StatusCode::OK));
-        assert!(began.elapsed() < PATIENCE + 3 * START, "{:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
         assert_eq!(desk.room.available_permits(), ROOM.div_ceil(UNIT));
         let large = review("flux-framework.org/v1alpha1", 5_000);
         assert!(large.len() > SMALL);
