@@ -225,23 +225,28 @@ pub fn lacking(
     wanted: &Gang<'_>,
     coming: &[Gang<'_>],
 ) -> u32 {
-    let mut free = free(nodes, pods, &Brokers::new(), &|node| choice.takes(node));
+    let mut free = Free::of(nodes, pods, choice);
     let of = |pod: &PodView, gang: &Gang<'_>| pod.namespace == gang.namespace && pod.job.as_deref() == Some(gang.name);
     for gang in coming {
         let bound = pods.iter().filter(|pod| of(pod, gang) && pod.node.is_some() && !pod.finished).count();
-        take(&mut free, gang.each, gang.brokers.saturating_sub(u32::try_from(bound).unwrap_or(u32::MAX)));
+        free.take(gang.each, gang.brokers.saturating_sub(u32::try_from(bound).unwrap_or(u32::MAX)));
         let services = names::services(gang.name);
         let is_there = || pods.iter().any(|pod| pod.namespace == gang.namespace && pod.name == services);
         if let Some(services) = gang.services.filter(|_| !is_there()) {
-            take(&mut free, services, 1);
+            free.take_services(services, gang.each);
         }
     }
     let elsewhere = |pod: &&PodView| pod.node.is_none() && !pod.finished && !coming.iter().any(|gang| of(pod, gang));
     for pod in pods.iter().filter(elsewhere) {
-        take(&mut free, pod.requests, 1);
+        match coming.iter().find(|gang| pod.namespace == gang.namespace && pod.name == names::services(gang.name)) {
+            Some(gang) => {
+                free.take_services(pod.requests, gang.each);
+            }
+            None => free.take(pod.requests, 1),
+        }
     }
-    match take_services(&mut free, nodes, pods, choice, wanted) {
-        true => take(&mut free, wanted.each, wanted.brokers),
+    match wanted.services.is_none_or(|services| free.take_services(services, wanted.each)) {
+        true => take(&mut free.brokers, wanted.each, wanted.brokers),
         false => wanted.brokers,
     }
 }
@@ -258,11 +263,11 @@ pub fn short(
 ) -> Option<String> {
     let nodes = &nodes.iter().map(|(name, node)| (name.clone(), node.expected(now))).collect::<BTreeMap<_, _>>();
     let daemons: Vec<PodView> = pods.iter().filter(|pod| pod.daemon).cloned().collect();
-    let mut empty = free(nodes, &daemons, &Brokers::new(), &|node| choice.takes(node));
-    let (open, all) = (empty.len(), fits(&empty, wanted.each));
+    let mut empty = Free::of(nodes, &daemons, choice);
+    let (open, all) = (empty.brokers.len(), fits(&empty.brokers, wanted.each));
     let (broker, count) = (wanted.each, wanted.brokers);
-    let services = take_services(&mut empty, nodes, &daemons, choice, wanted);
-    match fits(&empty, broker) {
+    let services = wanted.services.is_none_or(|services| empty.take_services(services, broker));
+    match fits(&empty.brokers, broker) {
         fit if fit >= count && services => None,
         _ if open == 0 => {
             let all = nodes.len();
@@ -284,28 +289,44 @@ pub fn short(
     }
 }
 
-/// Finds room for the pod of a gang's services: on a node where its brokers may not run, since that pod does not go by
-/// `pod.nodeAffinity`, else where it takes the place of the fewest of them. `false`: there is none.
-fn take_services(
-    free: &mut BTreeMap<String, Amounts>,
-    nodes: &BTreeMap<String, NodeView>,
-    pods: &[PodView],
-    choice: NodeChoice<'_>,
-    wanted: &Gang<'_>,
-) -> bool {
-    let Some(services) = wanted.services else { return true };
-    let anywhere = NodeChoice { affinity: &BTreeMap::new(), ..choice };
-    let others = self::free(nodes, pods, &Brokers::new(), &|node| anywhere.takes(node) && !choice.takes(node));
-    if fits(&others, services) > 0 {
-        return true;
+/// What is free on all nodes that selector and tolerations allow.
+struct Free {
+    /// Where brokers may run.
+    brokers: BTreeMap<String, Amounts>,
+    /// Where `pod.nodeAffinity` keeps them away: it is for brokers only, and the pod of their services may run here too.
+    others: BTreeMap<String, Amounts>,
+}
+
+impl Free {
+    fn of(nodes: &BTreeMap<String, NodeView>, pods: &[PodView], choice: NodeChoice<'_>) -> Self {
+        let anywhere = NodeChoice { affinity: &BTreeMap::new(), ..choice };
+        let (brokers, others) = free(nodes, pods, &Brokers::new(), &|node| anywhere.takes(node))
+            .into_iter()
+            .partition(|(name, _)| nodes.get(name).is_some_and(|node| choice.takes(node)));
+        Self { brokers, others }
     }
-    let costs = |node: &Amounts| node.holds(wanted.each) - node.minus(services).holds(wanted.each);
-    match free.values_mut().filter(|node| node.holds(services) > 0).min_by_key(|node| costs(node)) {
-        Some(node) => {
-            *node = node.minus(services);
-            true
+
+    /// Takes pods off that may go anywhere, for all that is known: what they can take of the brokers' nodes does not count as
+    /// free.
+    fn take(&mut self, each: Amounts, count: u32) {
+        let rest = take(&mut self.brokers, each, count);
+        take(&mut self.others, each, rest);
+    }
+
+    /// Takes the pod of services off: from a node where brokers of their gang may not run, else where it takes the place of the
+    /// fewest of them. `false`: there is no room for it.
+    fn take_services(&mut self, services: Amounts, broker: Amounts) -> bool {
+        if take(&mut self.others, services, 1) == 0 {
+            return true;
         }
-        None => false,
+        let costs = |node: &Amounts| node.holds(broker) - node.minus(services).holds(broker);
+        match self.brokers.values_mut().filter(|node| node.holds(services) > 0).min_by_key(|node| costs(node)) {
+            Some(node) => {
+                *node = node.minus(services);
+                true
+            }
+            None => false,
+        }
     }
 }
 
@@ -508,6 +529,33 @@ mod tests {
         };
         assert_eq!(wanted(4), (0, None));
         assert_eq!(wanted(5).0, 2, "only in their place it has room");
+    }
+
+    #[test]
+    fn two_gangs_do_not_get_one_place_for_their_services() {
+        let pool = BTreeMap::from([("pool".to_owned(), vec!["hpc".to_owned()])]);
+        let picky = NodeChoice { selector: &BTreeMap::new(), affinity: &pool, tolerations: &[] };
+        // Brokers may run on a node of 8 cores, their services on one of 4 as well.
+        let mut nodes = world();
+        nodes.get_mut("a").unwrap().labels.insert("pool".into(), "hpc".into());
+        let served = |name, brokers| Gang {
+            services: Some(Amounts::broker(4, 0)),
+            ..gang(name, brokers, Amounts::broker(4, 0))
+        };
+        let lacks = |pods: &[PodView], brokers, coming: &[Gang<'_>]| {
+            lacking(&nodes, pods, picky, &served("pond", brokers), coming)
+        };
+        assert_eq!(lacks(&[], 2, &[]), 0);
+        let lake = served("lake", 1);
+        assert_eq!(lacks(&[], 1, &[lake]), 1, "its services have that place, and ours take that of our broker");
+        let unbound = PodView { name: "lake-services".into(), node: None, job: None, ..pod("", "", 4000) };
+        assert_eq!(lacks(&[unbound], 1, &[lake]), 1, "until they are bound");
+        let bound = PodView { name: "lake-services".into(), job: None, ..pod("b", "", 4000) };
+        assert_eq!(lacks(&[bound], 1, &[lake]), 1, "and then");
+        let requests = Amounts { memory: 1 << 30, ..Amounts::broker(1, 0) };
+        let other = PodView { node: None, job: None, requests, ..pod("", "", 0) };
+        assert_eq!(lacks(std::slice::from_ref(&other), 1, &[]), 0);
+        assert_eq!(lacks(&[other.clone(), other], 1, &[]), 1, "each takes the memory of a whole node");
     }
 
     #[test]

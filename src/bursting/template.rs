@@ -20,7 +20,7 @@ use crate::api::minicluster::{
 };
 use crate::api::schema::is_default;
 use crate::render::quantity::milli;
-use crate::render::rank_map;
+use crate::render::{gpus as accelerators, rank_map};
 
 /// Most bytes of a template as JSON: a Burst, a HostedBurst and a control frame have to hold it.
 pub const TEMPLATE_LIMIT: usize = 256 * 1024;
@@ -32,8 +32,10 @@ pub struct Charge {
     pub cores: u32,
     /// Thousandths of a core, as nodes count them.
     pub milli_cores: u32,
-    /// GPUs.
+    /// GPUs, as quotas count them: slices, shared ones and other accelerators are some as well.
     pub gpus: u32,
+    /// GPUs, as nodes count them: of the names that Flux gives away.
+    pub node_gpus: u32,
     /// Bytes of memory.
     pub memory: Bytes,
     /// Bytes of ephemeral storage.
@@ -63,13 +65,14 @@ impl Charge {
         // The container that brings Flux is done before the others begin: what it asks for stands in place of theirs
         // (<https://kubernetes.io/docs/concepts/workloads/pods/init-containers/#resource-sharing-within-containers>).
         let first = template.pointer("/flux/container/resources").map(read_resources).unwrap_or_default();
-        let Asked { milli_cores, gpus: devices, memory, ephemeral_storage } = asked.or(Asked::of(&first));
+        let Asked { milli_cores, gpus: dear, node_gpus, memory, ephemeral_storage } = asked.or(Asked::of(&first));
         let asked = u32::try_from(milli_cores).unwrap_or(u32::MAX);
         let declared = cores.saturating_mul(1000);
         Self {
             cores: cores.max(asked.div_ceil(1000)),
             milli_cores: if cores == 1 && (1..1000).contains(&asked) { asked } else { declared.max(asked) },
-            gpus: gpus.max(devices),
+            gpus: gpus.max(dear),
+            node_gpus: gpus.max(node_gpus),
             memory,
             ephemeral_storage,
         }
@@ -86,6 +89,7 @@ fn read_resources(json: &Value) -> ResourceRequirements {
 struct Asked {
     milli_cores: i128,
     gpus: u32,
+    node_gpus: u32,
     memory: Bytes,
     ephemeral_storage: Bytes,
 }
@@ -103,7 +107,8 @@ impl Asked {
         };
         Self {
             milli_cores: amount("cpu"),
-            gpus: rank_map::gpus(resources),
+            gpus: u32::try_from(accelerators::requested(resources, None)).unwrap_or(u32::MAX),
+            node_gpus: rank_map::gpus(resources),
             memory: bytes("memory"),
             ephemeral_storage: bytes("ephemeral-storage"),
         }
@@ -116,6 +121,7 @@ impl Asked {
         Self {
             milli_cores: self.milli_cores.saturating_add(other.milli_cores),
             gpus: self.gpus.saturating_add(other.gpus),
+            node_gpus: self.node_gpus.saturating_add(other.node_gpus),
             memory: both(self.memory, other.memory),
             ephemeral_storage: both(self.ephemeral_storage, other.ephemeral_storage),
         }
@@ -127,6 +133,7 @@ impl Asked {
         Self {
             milli_cores: self.milli_cores.max(first.milli_cores),
             gpus: self.gpus.max(first.gpus),
+            node_gpus: self.node_gpus.max(first.node_gpus),
             memory: more(self.memory, first.memory),
             ephemeral_storage: more(self.ephemeral_storage, first.ephemeral_storage),
         }
@@ -508,7 +515,7 @@ archive: {path: /a}
         let ephemeral_storage = Bytes { requested: 0, open: true };
         assert_eq!(
             Charge::of(2, 4, &template),
-            Charge { cores: 2, milli_cores: 2000, gpus: 4, memory, ephemeral_storage }
+            Charge { cores: 2, milli_cores: 2000, gpus: 4, node_gpus: 4, memory, ephemeral_storage }
         );
         let same = BurstTemplate::of(&root);
         assert_eq!(

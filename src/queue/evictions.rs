@@ -4,6 +4,8 @@
 //! Its Bursts are another MiniCluster's each time, with another rank map and another certificate. So what was thrown out is
 //! told by what the FluxJob asks for, and not, as with one that is sent as a whole, by what its Burst offered.
 
+use std::collections::BTreeMap;
+
 use kube::ResourceExt;
 use sha2::{Digest, Sha256};
 
@@ -14,15 +16,19 @@ use crate::api::labels;
 use crate::api::minicluster::MiniCluster;
 use crate::contract::RejectionReason;
 
-/// What is to be remembered of a split FluxJob that is taken back, besides what is known of earlier times: who threw out what
-/// its Burst offers. Nothing, if nobody did.
+/// What is to be remembered of a split FluxJob that is taken back: who threw out what its Burst offers, besides what is known of
+/// earlier times. A Burst that was made anew may say nothing of those: it has to be told first. What is known of something else
+/// than it asks for now is forgotten. Nothing, if nobody threw out anything.
 pub(super) fn of_split(job: &FluxJob, before: Option<&JobReturn>, burst: &Burst) -> Option<JobReturn> {
     let (asks, offered) = (asks(job)?, burst.offered());
     let refusals = burst.status.iter().flat_map(|status| &status.refusals);
     // What was offered before somebody asked to offer it again was heard.
     let stand =
         refusals.filter(|one| one.reason == RejectionReason::EvictedByProvider.as_str() && one.offer == offered);
-    let evictions = stand.map(|one| BurstRefusal { offer: asks.clone(), ..one.clone() }).collect();
+    let earlier = before.iter().flat_map(|before| &before.evictions).filter(|one| one.offer == asks).cloned();
+    let now = stand.map(|one| BurstRefusal { offer: asks.clone(), ..one.clone() });
+    let evictions: BTreeMap<String, BurstRefusal> = earlier.chain(now).map(|one| (one.peer.clone(), one)).collect();
+    let evictions = evictions.into_values().collect();
     let known = JobReturn { evictions, ..before.cloned().unwrap_or_default() };
     Some(known).filter(|known| *known != JobReturn::default())
 }
@@ -95,6 +101,13 @@ mod tests {
             evictions.iter().map(|one| (one.peer.clone(), one.peer_generation)).collect()
         };
         assert_eq!((returned.times, told(&returned.evictions)), (2, vec![("west".to_owned(), Some(4))]));
+
+        // Its MiniCluster was made anew, and its Burst says nothing yet, or something newer of one of them.
+        let merged = |burst: &Burst| told(&of_split(&job(None), Some(&returned), burst).unwrap().evictions);
+        assert_eq!(merged(&burst(&[])), [("west".to_owned(), Some(4))]);
+        let mut newer = burst(&[("west", "EvictedByProvider", true), ("south", "EvictedByProvider", true)]);
+        newer.status.as_mut().unwrap().refusals[0].peer_generation = Some(5);
+        assert_eq!(merged(&newer), [("south".to_owned(), Some(4)), ("west".to_owned(), Some(5))]);
 
         let known = || job(Some(returned.clone()));
         assert_eq!(told(&standing(&known())), [("west".to_owned(), Some(4))]);

@@ -9,6 +9,7 @@ mod config_maps;
 mod containers;
 pub mod context;
 mod flux_files;
+pub mod gpus;
 mod job;
 mod metadata;
 mod model;

@@ -5,10 +5,17 @@
 //!
 //! Source: <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definition-versioning/#webhook-request-and-response>
 
+mod bounded;
 pub mod certificate;
 
+use std::borrow::Cow;
+use std::io;
+
+use serde::Deserialize;
+use serde::de::DeserializeSeed;
 use serde_json::{Value, json};
 
+use self::bounded::Items;
 use crate::api::v1alpha1;
 
 /// Where the API server posts its reviews.
@@ -18,43 +25,153 @@ pub const REVIEW_VERSION: &str = "v1";
 
 const API_VERSION: &str = "apiextensions.k8s.io/v1";
 const KIND: &str = "ConversionReview";
+/// Most characters of what is wrong that are told: some of them are a stranger's.
+const MOST_SHOWN: usize = 2_000;
+
+/// Most bytes that one object may take in memory. The largest that etcd holds have 1.5 MiB as text, and 13 bytes of it make an
+/// entry of a map. While an object is converted there are six of it at most, and three of what it keeps of the other version.
+const MOST_OF_OBJECT: usize = 12 << 20;
+/// The longest annotation: the API server takes no more of all of them together. What is kept of the other version is JSON in
+/// one, which could take a hundred times as much once it is read.
+const LONGEST_ANNOTATION: usize = 256 << 10;
+/// An answer is at most so many times as large as its review, and [`MOST_BESIDE`].
+pub const MOST_TIMES: usize = 2;
+/// What an answer may have beside that, in bytes.
+pub const MOST_BESIDE: usize = 64 << 10;
 
 /// What was posted is no review: HTTP status 400.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("failed to read the review: a {KIND} of {API_VERSION} with a request is expected, not {found:?}")]
-pub struct NotAReview {
-    /// What it says it is.
-    found: String,
+pub enum NotAReview {
+    /// It is something else.
+    #[error("failed to read the review: a {KIND} of {API_VERSION} with a request is expected, not {found:?}")]
+    Kind {
+        /// What it says it is.
+        found: String,
+    },
+    /// It is no JSON, or of another form.
+    #[error("failed to read the review: a {KIND} of {API_VERSION} is expected: {why}")]
+    Form {
+        /// What is wrong, and where.
+        why: String,
+    },
+}
+
+/// The answer to a review.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// What goes to the API server: JSON.
+    pub json: Vec<u8>,
+    /// Why nothing is converted.
+    pub failure: Option<String>,
+}
+
+/// A review, but for its objects.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Review<'a> {
+    #[serde(borrow)]
+    api_version: Cow<'a, str>,
+    #[serde(borrow)]
+    kind: Cow<'a, str>,
+    #[serde(borrow)]
+    request: Option<Request<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Request<'a> {
+    #[serde(borrow)]
+    uid: Cow<'a, str>,
+    #[serde(borrow, rename = "desiredAPIVersion")]
+    desired: Cow<'a, str>,
 }
 
 /// Answers a `ConversionReview`: with all objects in the version that is asked for, or, if one of them cannot be
 /// converted, with none and the reason, which names it. The API server then refuses the request it has; what is stored
 /// stays as it is.
 ///
+/// Whoever can reach the webhook may post anything. So what is not a review is refused before anything is made of it, objects
+/// are converted one after the other, each up to a size, and so is the answer: besides `body` and the answer this takes 100 MiB
+/// at most.
+///
 /// # Errors
 /// [`NotAReview`].
-pub fn review(mut review: Value) -> Result<Value, NotAReview> {
-    let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let found = format!("{} {}", text(&review, "apiVersion"), text(&review, "kind"));
-    let Some(request) = review.get_mut("request").filter(|request| request.is_object()).map(Value::take) else {
-        return Err(NotAReview { found });
+pub fn review(body: &[u8]) -> Result<Answer, NotAReview> {
+    let form = |error: serde_json::Error| NotAReview::Form { why: shown(&error.to_string()) };
+    let Review { api_version, kind, request } = serde_json::from_slice(body).map_err(form)?;
+    let Some(Request { uid, desired }) = request.filter(|_| api_version == API_VERSION && kind == KIND) else {
+        return Err(NotAReview::Kind { found: shown(&format!("{api_version} {kind}")) });
     };
-    if found != format!("{API_VERSION} {KIND}") {
-        return Err(NotAReview { found });
+    // The objects go between these two.
+    let start = |result: Value| {
+        let uid = Value::from(&*uid);
+        format!(
+            r#"{{"apiVersion":"{API_VERSION}","kind":"{KIND}","response":{{"uid":{uid},"result":{result},"convertedObjects":["#
+        )
+    };
+    const END: &[u8] = b"]}}";
+    let most = body.len() * MOST_TIMES + MOST_BESIDE;
+    let mut json = Vec::with_capacity(most);
+    json.extend_from_slice(start(json!({"status": "Success"})).as_bytes());
+    let (mut first, mut failure) = (true, None);
+    let mut each = |object: Value| {
+        let written = convert(&object, &desired).and_then(|converted| {
+            drop(object);
+            if !std::mem::take(&mut first) {
+                json.push(b',');
+            }
+            let left = most.saturating_sub(json.len() + END.len());
+            let written = serde_json::to_writer(UpTo { left, text: &mut json }, &converted);
+            written.map_err(|_| format!("the answer would be more than {MOST_TIMES} times as large as the review"))
+        });
+        written.map_err(|message| {
+            let message = shown(&message);
+            failure = Some(message.clone());
+            message
+        })
+    };
+    let items = Items { path: &["request", "objects"], most: MOST_OF_OBJECT, each: &mut each };
+    if let Err(error) = items.deserialize(&mut serde_json::Deserializer::from_slice(body)) {
+        let failure = failure.unwrap_or_else(|| shown(&format!("failed to read an object to convert: {error}")));
+        json.clear();
+        json.extend_from_slice(start(json!({"status": "Failure", "message": failure})).as_bytes());
+        json.extend_from_slice(END);
+        return Ok(Answer { json, failure: Some(failure) });
     }
-    let wanted = text(&request, "desiredAPIVersion");
-    let objects = request.get("objects").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let converted: Result<Vec<Value>, String> = objects.iter().map(|object| convert(object, &wanted)).collect();
-    let (result, objects) = match converted {
-        Ok(objects) => (json!({"status": "Success"}), objects),
-        Err(message) => (json!({"status": "Failure", "message": message}), Vec::new()),
-    };
-    let response = json!({"uid": request["uid"], "result": result, "convertedObjects": objects});
-    Ok(json!({"apiVersion": API_VERSION, "kind": KIND, "response": response}))
+    json.extend_from_slice(END);
+    Ok(Answer { json, failure: None })
+}
+
+fn shown(text: &str) -> String {
+    text.chars().take(MOST_SHOWN).collect()
+}
+
+/// A text that does not grow further than this.
+struct UpTo<'a> {
+    left: usize,
+    text: &'a mut Vec<u8>,
+}
+
+impl io::Write for UpTo<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.left = self.left.checked_sub(bytes.len()).ok_or(io::ErrorKind::StorageFull)?;
+        self.text.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn convert(object: &Value, wanted: &str) -> Result<Value, String> {
-    v1alpha1::convert(object, wanted).map_err(|error| {
+    let annotations = object.pointer("/metadata/annotations").and_then(Value::as_object);
+    let is_long = |value: &Value| value.as_str().is_some_and(|text| text.len() > LONGEST_ANNOTATION);
+    let converted = match annotations.is_some_and(|annotations| annotations.values().any(is_long)) {
+        true => Err(format!("an annotation has more than {LONGEST_ANNOTATION} bytes")),
+        false => v1alpha1::convert(object, wanted).map_err(|error| error.to_string()),
+    };
+    converted.map_err(|error| {
         let metadata = |key: &str| object.pointer(&format!("/metadata/{key}")).and_then(Value::as_str).unwrap_or("?");
         format!("failed to convert {}/{} to {wanted}: {error}", metadata("namespace"), metadata("name"))
     })
@@ -63,6 +180,10 @@ fn convert(object: &Value, wanted: &str) -> Result<Value, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn review(review: Value) -> Result<Value, NotAReview> {
+        super::review(review.to_string().as_bytes()).map(|answer| serde_json::from_slice(&answer.json).unwrap())
+    }
 
     fn asked(objects: Value) -> Value {
         json!({"apiVersion": API_VERSION, "kind": KIND, "request": {
@@ -117,5 +238,80 @@ mod tests {
         }
         let error = review(json!({"apiVersion": "v1", "kind": "Pod", "request": {}})).unwrap_err().to_string();
         assert!(error.contains("not \"v1 Pod\""), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_review_is_refused_before_anything_is_made_of_it() {
+        let refused = |body: &[u8]| super::review(body).unwrap_err().to_string();
+        let zeros = format!("[{}0]", "0,".repeat(100_000));
+        let told = refused(zeros.as_bytes());
+        assert!(told.contains("at line 1 column 2"), "nothing is read beyond the first: {told}");
+        assert!(refused(&[]).contains("EOF"));
+        let other = json!({"apiVersion": "v1", "kind": "x".repeat(9_999)}).to_string();
+        assert!(refused(other.as_bytes()).len() < 3_000);
+        let other = json!({"request": "x".repeat(9_999)}).to_string();
+        assert!(refused(other.as_bytes()).len() < 3_000);
+    }
+
+    #[test]
+    fn objects_are_read_one_after_the_other_up_to_a_size() {
+        let told = |objects: &str| {
+            let body = asked(json!("HERE")).to_string().replace("\"HERE\"", objects);
+            super::review(body.as_bytes()).unwrap().failure.unwrap_or_default()
+        };
+        let too_large = "an object is too large, or has too many fields";
+        let zeros = |count| format!("{}0", "0,".repeat(count));
+        assert!(told(&format!("[[{}]]", zeros(200_000))).contains(too_large));
+        assert!(told(&format!("[{{\"a\":[{}]}}]", zeros(200_000))).contains(too_large));
+        let mut bomb = lake("v1alpha1");
+        bomb["metadata"]["annotations"] = json!({"tributary.dev/kept-v1alpha2": format!("[{}0]", zeros(200_000))});
+        assert!(
+            told(&format!("[{bomb}]")).contains("waters/lake to flux-framework.org/v1alpha2: an annotation has more")
+        );
+        assert!(told(&format!("[\"{}\"]", "x".repeat(MOST_OF_OBJECT))).contains(too_large));
+        assert!(told(&format!("[{}]", zeros(200_000))).contains("kind \"\" is not known"), "the first one is enough");
+        assert!(
+            told(&format!("[{}{}]", "[".repeat(200), "]".repeat(200))).contains("failed to read an object"),
+            "too deep"
+        );
+        assert_eq!(told("null"), "");
+        // Whoever is in front of the desired version is converted as well as whoever is behind it.
+        let body = format!(
+            r#"{{"request":{{"objects":[{}],"desiredAPIVersion":"flux-framework.org/v1alpha2","uid":"[]"}},"kind":"{KIND}",
+                "apiVersion":"{API_VERSION}"}}"#,
+            lake("v1alpha1")
+        );
+        let answer = super::review(body.as_bytes()).unwrap();
+        let answer: Value = serde_json::from_slice(&answer.json).unwrap();
+        assert_eq!(answer["response"]["uid"], "[]");
+        assert_eq!(answer["response"]["convertedObjects"][0]["apiVersion"], "flux-framework.org/v1alpha2");
+    }
+
+    #[test]
+    fn an_answer_does_not_outgrow_its_review() {
+        let mut large = lake("v1alpha2");
+        // A number that is short here is written in full.
+        large["status"] = json!("HERE");
+        let body = asked(json!([large])).to_string().replace("\"HERE\"", &format!("[{}0]", "1e9,".repeat(50_000)));
+        let answer = super::review(body.as_bytes()).unwrap();
+        assert!(answer.failure.unwrap().contains("2 times as large"), "1000000000.0 for 1e9");
+        assert!(answer.json.len() < 1_000);
+    }
+
+    #[test]
+    fn a_list_as_long_as_a_page_and_an_object_as_large_as_etcd_holds_are_converted() {
+        let mut one = lake("v1alpha1");
+        let field = |field: u32| (format!("f:{field}"), json!({}));
+        one["metadata"]["managedFields"] =
+            json!([{"fieldsV1": (0..2_000).map(field).collect::<serde_json::Map<_, _>>()}]);
+        let review = asked(json!(vec![one.clone(); 500])).to_string();
+        assert!(review.len() > 11 << 20, "{}", review.len());
+        assert_eq!(super::review(review.as_bytes()).unwrap().failure, None);
+        one["metadata"]["managedFields"] =
+            json!([{"fieldsV1": (0..100_000).map(field).collect::<serde_json::Map<_, _>>()}]);
+        assert!(one.to_string().len() > 1_100_000);
+        let review = asked(json!([one])).to_string();
+        let failure = super::review(review.as_bytes()).unwrap().failure;
+        assert_eq!(failure, None);
     }
 }

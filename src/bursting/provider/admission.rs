@@ -321,15 +321,15 @@ fn room(desired: &DesiredBurst, pod: &PodTemplate, facts: &Facts<'_>) -> Result<
         let of_job = |pod: &&PodView| pod.namespace == *namespace && pod.job.as_ref() == Some(slot);
         let bound = facts.pods.iter().filter(of_job).filter(|pod| pod.node.is_some() && !pod.finished).count();
         let pending = entry.size.saturating_sub(u32::try_from(bound).unwrap_or(u32::MAX));
-        nodes::take(&mut free, Amounts::part(entry.charge.milli_cores, entry.charge.gpus), pending);
+        nodes::take(&mut free, Amounts::part(entry.charge.milli_cores, entry.charge.node_gpus), pending);
     }
     let charge = Charge::of(desired.cores, desired.gpus, &desired.template);
-    let fits = nodes::fits(&free, Amounts::part(charge.milli_cores, charge.gpus));
+    let fits = nodes::fits(&free, Amounts::part(charge.milli_cores, charge.node_gpus));
     if fits >= desired.size {
         return Ok(());
     }
     let largest = free.values().map(|node| node.milli_cores / 1000).max().unwrap_or(0).max(0);
-    let gpus = if charge.gpus > 0 { format!(" and {} GPUs", charge.gpus) } else { String::new() };
+    let gpus = if charge.node_gpus > 0 { format!(" and {} GPUs", charge.node_gpus) } else { String::new() };
     let message = format!(
         "{} brokers with {} cores{gpus} each are wanted and {fits} fit on {} nodes, of which the largest has {largest} \
          free cores",

@@ -97,7 +97,7 @@ impl Ledger {
     /// For each hosted Job: what each of its brokers counts for.
     pub fn brokers(&self) -> Brokers {
         self.entries()
-            .map(|(key, entry)| (key.clone(), Amounts::part(entry.charge.milli_cores, entry.charge.gpus)))
+            .map(|(key, entry)| (key.clone(), Amounts::part(entry.charge.milli_cores, entry.charge.node_gpus)))
             .collect()
     }
 

@@ -29,9 +29,18 @@ pub fn per_minute(import: &ImportPolicy) -> u32 {
     written.unwrap_or(PER_MINUTE).max(1)
 }
 
-/// The buckets of all peers: when each will be full again.
+/// The buckets of all peers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Rates(BTreeMap<PeerName, Mono>);
+pub struct Rates(BTreeMap<PeerName, Bucket>);
+
+/// The bucket of a peer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Bucket {
+    /// When it will be full again.
+    full: Mono,
+    /// What was given back while others had their turns behind it, by when the bucket would have been full after it.
+    returned: BTreeMap<Mono, Duration>,
+}
 
 /// When an offer is looked at.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,7 +50,16 @@ pub struct Turn {
     /// Not before.
     pub at: Mono,
     /// What it takes of the bucket. Nothing: it has to ask again by then.
-    takes: Option<Duration>,
+    takes: Option<Token>,
+}
+
+/// What a turn takes of a bucket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Token {
+    /// So much.
+    each: Duration,
+    /// When the bucket would be full again, if nobody asked after it.
+    full: Mono,
 }
 
 impl Turn {
@@ -74,21 +92,26 @@ impl Turn {
 
 impl Rates {
     /// Takes a token of a peer that may make so many offers within a minute: when it is there, and how much that is.
-    fn take(&mut self, peer: &PeerName, limit: u32, now: Mono) -> (Mono, Option<Duration>) {
-        self.0.retain(|_, full| *full > now);
-        let (full, each) = (self.0.get(peer).copied().unwrap_or(now), MINUTE / limit.max(1));
+    fn take(&mut self, peer: &PeerName, limit: u32, now: Mono) -> (Mono, Option<Token>) {
+        self.0.retain(|_, bucket| bucket.full > now);
+        let (full, each) = (self.0.get(peer).map_or(now, |bucket| bucket.full), MINUTE / limit.max(1));
         let wait = (full.saturating_since(now) + each).saturating_sub(MINUTE);
         if wait > LATEST {
             return (now + LATEST, None);
         }
-        self.0.insert(peer.clone(), full + each);
-        (now + wait, Some(each))
+        let bucket = self.0.entry(peer.clone()).or_insert_with(|| Bucket { full, returned: BTreeMap::new() });
+        bucket.full = full + each;
+        bucket.returned.retain(|full, _| *full > now);
+        (now + wait, Some(Token { each, full: bucket.full }))
     }
 
-    /// An offer was taken back: if it had not had its turn, others of its peer need not wait for that.
+    /// An offer was taken back: if it had not had its turn, others of its peer need not wait for that. The bucket gets back what
+    /// is at its end only: those who have their turns behind it keep them, and whoever came next would have one of those too.
     pub fn give_back(&mut self, peer: &PeerName, turn: &Turn, now: Mono) {
-        if let (Some(takes), Some(full)) = (turn.takes.filter(|_| turn.at > now), self.0.get_mut(peer)) {
-            *full = *full - takes;
+        let (Some(token), Some(bucket)) = (turn.takes.filter(|_| turn.at > now), self.0.get_mut(peer)) else { return };
+        bucket.returned.insert(token.full, token.each);
+        while let Some(each) = bucket.returned.remove(&bucket.full) {
+            bucket.full = bucket.full - each;
         }
     }
 }
@@ -123,11 +146,12 @@ mod tests {
 
     #[test]
     fn no_turn_is_given_away_for_ever() {
+        let told = |(at, token): (Mono, Option<Token>)| (at, token.map(|token| token.each));
         let mut rates = Rates::default();
         let turns: Vec<_> = (0..20).map(|_| rates.take(&east(), 1, at(0))).collect();
-        assert_eq!(turns[10], (at(600), Some(MINUTE)));
+        assert_eq!(told(turns[10]), (at(600), Some(MINUTE)));
         assert!(turns[11..].iter().all(|turn| *turn == (at(600), None)), "they ask again then");
-        assert_eq!(rates.take(&east(), 1, at(600)), (at(660), Some(MINUTE)));
+        assert_eq!(told(rates.take(&east(), 1, at(600))), (at(660), Some(MINUTE)));
     }
 
     #[test]
@@ -153,6 +177,11 @@ mod tests {
         let mut turns: Vec<_> = (0..9).map(|_| Turn::of(None, &east(), &offer(), 1, &mut rates, at(0))).collect();
         let asked_again = |rates: &Rates| rates.clone().take(&east(), 1, at(0)).0;
         assert_eq!(asked_again(&rates), at(540));
+        let mut some = rates.clone();
+        some.give_back(&east(), &turns[4], at(0));
+        assert_eq!(asked_again(&some), at(540), "those behind it keep theirs");
+        some.give_back(&east(), &turns[8], at(0));
+        assert_eq!(asked_again(&some), at(480));
         let had = turns.remove(0);
         turns.iter().chain([&had]).for_each(|turn| rates.give_back(&east(), turn, at(0)));
         assert_eq!(asked_again(&rates), at(60), "the first was had");
@@ -165,19 +194,30 @@ mod tests {
     }
 
     proptest! {
-        /// However a peer offers: within any minute no more are looked at than a bucket holds and is filled with meanwhile,
-        /// and each has its turn as soon as that allows.
+        /// However a peer offers and takes back: within any minute no more are looked at than a bucket holds and is filled with
+        /// meanwhile, and each has its turn as soon as that allows.
         #[test]
-        fn no_minute_has_more_than_two_minutes_worth(limit in 1_u32..50, gaps in proptest::collection::vec(0_u64..20, 1..200)) {
-            let (mut rates, mut now, mut served) = (Rates::default(), 0, Vec::new());
-            for gap in gaps {
+        fn no_minute_has_more_than_two_minutes_worth(
+            limit in 1_u32..50,
+            steps in proptest::collection::vec((0_u64..20, proptest::option::weighted(0.4, 0_usize..200)), 1..300),
+        ) {
+            let (mut rates, mut now, mut turns) = (Rates::default(), 0, Vec::<Turn>::new());
+            for (gap, back) in steps {
                 now += gap;
-                let (turn, given) = rates.take(&east(), limit, at(now));
-                if given.is_some() {
-                    served.push(turn);
+                if let Some(back) = back.filter(|_| !turns.is_empty()) {
+                    let back = back % turns.len();
+                    if turns[back].at > at(now) {
+                        rates.give_back(&east(), &turns.remove(back), at(now));
+                    }
+                    continue;
                 }
-                prop_assert!(turn.saturating_since(at(now)) <= LATEST);
+                let turn = Turn::of(None, &east(), &offer(), limit, &mut rates, at(now));
+                prop_assert!(turn.at.saturating_since(at(now)) <= LATEST);
+                if turn.takes.is_some() {
+                    turns.push(turn);
+                }
             }
+            let served: Vec<Mono> = turns.iter().map(|turn| turn.at).collect();
             prop_assert!(served.is_sorted(), "in the order of asking");
             for (index, first) in served.iter().enumerate() {
                 let within = served[index..].iter().filter(|turn| turn.saturating_since(*first) < MINUTE).count();

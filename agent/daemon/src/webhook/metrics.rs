@@ -16,7 +16,7 @@ const REQUESTS: Described = Described::counter(
     "webhook_requests",
     &[("outcome", &OUTCOMES)],
     "Reviews that were posted to the conversion webhook; failed: an object cannot be converted; refused: it was no review, \
-     too large, or too slow",
+     too large, too slow, or too much at one time",
 );
 const EXPIRES: Described = Described::gauge(
     "webhook_certificate_expires_seconds",

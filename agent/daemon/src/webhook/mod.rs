@@ -7,11 +7,13 @@
 //! | file | what is in it |
 //! |---|---|
 //! | `server` | HTTPS, with whatever certificate there is now |
+//! | `desk` | what is answered, and how much at one time |
 //! | `keeper` | what the leader does: Secret and definition |
 //! | `definition` | the part of the definition that is ours |
 //! | `metrics` | what is counted |
 
 mod definition;
+mod desk;
 mod keeper;
 mod metrics;
 mod server;

@@ -1,19 +1,18 @@
 //! HTTPS for the API server. No client shows a certificate: what is asked here says nothing that the asker does not say
 //! first, and changes nothing.
 
+use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::fmt;
-use std::io;
-use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use anyhow::Context;
-use axum::Router;
-use axum::body::Bytes;
-use axum::extract::{Request, State};
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use rustls::ServerConfig;
@@ -22,23 +21,22 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
-use tributary::webhook::{self, certificate};
+use tributary::webhook::certificate;
 
-use super::metrics::{Answered, WebhookMetrics};
+use super::desk::{Asked, Desk};
+use super::metrics::WebhookMetrics;
 
-/// Largest review: an API server that fills a cache asks for thousands of objects at once.
-const LARGEST: usize = 64 * 1024 * 1024;
-/// Reviews at one time; others wait. With [`LARGEST`], it bounds the memory that askers can take.
-const AT_ONCE: usize = 4;
-/// Handshakes at one time.
-const HANDSHAKES: usize = 64;
-/// What a client may take for its handshake, and then for its question. API servers wait 30 s for an answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Connections at one time. With what each of them may take, it bounds the memory that askers can take: see [`super::desk`].
+pub(super) const CONNECTIONS: usize = 160;
+/// Connections from one address: one pod cannot have all of them.
+const SHARE: usize = CONNECTIONS / 2;
+/// Most bytes of what is read of a connection at one time, and of the head of a request.
+const BUFFER: usize = 16 << 10;
+
 /// After an error to accept, which is one of this process: too many open files.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -89,10 +87,54 @@ impl ResolvesServerCert for Certificates {
     }
 }
 
-/// What each question needs.
-struct Desk {
-    turns: Semaphore,
-    metrics: WebhookMetrics,
+/// What a client may take.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// For its handshake.
+    handshake: Duration,
+    /// From then on to the end of the head of a question, and from an answer to the end of that of the next one.
+    quiet: Duration,
+    /// For a question and until it has taken the answer. API servers wait 30 s for it.
+    whole: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self { handshake: seconds(3), quiet: seconds(10), whole: seconds(30) }
+    }
+}
+
+/// Who is connected: connections of each address.
+#[derive(Default)]
+struct Places(Mutex<BTreeMap<IpAddr, usize>>);
+
+/// One of the connections.
+struct Place {
+    of: IpAddr,
+    places: Arc<Places>,
+}
+
+impl Places {
+    /// A place for one more connection of an address, if there is one.
+    fn take(self: &Arc<Self>, of: IpAddr) -> Option<Place> {
+        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (all, own) = (taken.values().sum::<usize>(), taken.get(&of).copied().unwrap_or(0));
+        (all < CONNECTIONS && own < SHARE).then(|| {
+            taken.insert(of, own + 1);
+            Place { of, places: self.clone() }
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match taken.get_mut(&self.of) {
+            Some(own) if *own > 1 => *own -= 1,
+            _ => _ = taken.remove(&self.of),
+        }
+    }
 }
 
 /// Serves until `stop`; questions in flight are answered.
@@ -102,116 +144,228 @@ pub(super) async fn serve(
     metrics: WebhookMetrics,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
+    serve_within(listener, certificates, metrics, stop, Limits::default()).await
+}
+
+async fn serve_within(
+    listener: TcpListener,
+    certificates: Arc<Certificates>,
+    metrics: WebhookMetrics,
+    stop: CancellationToken,
+    limits: Limits,
+) -> anyhow::Result<()> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .context("failed to set up TLS")?
         .with_no_client_auth()
         .with_cert_resolver(certificates);
-    let listener = TlsListener { listener, acceptor: Arc::new(config).into(), handshakes: JoinSet::new() };
-    let desk = Arc::new(Desk { turns: Semaphore::new(AT_ONCE), metrics });
-    let router = Router::new().route(webhook::PATH, post(convert)).with_state(desk);
-    Ok(axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await?)
-}
-
-async fn convert(State(desk): State<Arc<Desk>>, request: Request) -> Response {
-    let Ok(_turn) = desk.turns.acquire().await else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
-    let (how, response) = answered(request).await;
-    desk.metrics.answered(how);
-    response
-}
-
-async fn answered(request: Request) -> (Answered, Response) {
-    let refused = |response: Response| (Answered::Refused, response);
-    let body = tokio::time::timeout(PATIENCE, axum::body::to_bytes(request.into_body(), LARGEST)).await;
-    let body = match body {
-        Ok(Ok(body)) => body,
-        Ok(Err(_)) => {
-            return refused((StatusCode::PAYLOAD_TOO_LARGE, format!("more than {LARGEST} bytes\n")).into_response());
-        }
-        Err(_) => return refused(StatusCode::REQUEST_TIMEOUT.into_response()),
-    };
-    match tokio::task::spawn_blocking(move || answer(&body)).await {
-        Ok(Ok((how, answer))) => (how, ([(header::CONTENT_TYPE, "application/json")], answer).into_response()),
-        Ok(Err(error)) => refused((StatusCode::BAD_REQUEST, format!("{error:#}\n")).into_response()),
-        Err(_) => (Answered::Failed, StatusCode::INTERNAL_SERVER_ERROR.into_response()),
-    }
-}
-
-fn answer(body: &Bytes) -> anyhow::Result<(Answered, Vec<u8>)> {
-    let answer = webhook::review(serde_json::from_slice(body).context("failed to read JSON")?)?;
-    let mut how = Answered::Converted;
-    if let Some(message) = answer.pointer("/response/result/message").and_then(serde_json::Value::as_str) {
-        tracing::warn!(message, "a conversion failed");
-        how = Answered::Failed;
-    }
-    Ok((how, serde_json::to_vec(&answer)?))
-}
-
-/// TCP with TLS on top. A client that is slow in its handshake keeps nobody waiting.
-struct TlsListener {
-    listener: TcpListener,
-    acceptor: TlsAcceptor,
-    handshakes: JoinSet<Option<(TlsStream<TcpStream>, SocketAddr)>>,
-}
-
-impl axum::serve::Listener for TlsListener {
-    type Io = TlsStream<TcpStream>;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        loop {
-            tokio::select! {
-                accepted = self.listener.accept(), if self.handshakes.len() < HANDSHAKES => match accepted {
-                    Ok((stream, address)) => {
-                        let handshake = tokio::time::timeout(PATIENCE, self.acceptor.accept(stream));
-                        self.handshakes.spawn(async move { Some((handshake.await.ok()?.ok()?, address)) });
+    let (acceptor, desk) = (TlsAcceptor::from(Arc::new(config)), Arc::new(Desk::new(metrics)));
+    let (places, mut connections) = (Arc::<Places>::default(), JoinSet::new());
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => break,
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept() => match accepted {
+                // Who finds no place is gone at once: to wait would keep others out who have one.
+                Ok((stream, from)) => match places.take(from.ip().to_canonical()) {
+                    Some(place) => {
+                        let (acceptor, desk, stop) = (acceptor.clone(), desk.clone(), stop.clone());
+                        connections.spawn(async move {
+                            connection(stream, &acceptor, desk, &stop, limits).await;
+                            drop(place);
+                        });
                     }
-                    Err(error) => {
-                        tracing::warn!(%error, "failed to accept a connection to the webhook");
-                        tokio::time::sleep(PAUSE).await;
-                    }
+                    None => tracing::debug!(%from, "too many connections to the webhook"),
                 },
-                Some(done) = self.handshakes.join_next() => {
-                    if let Ok(Some(connection)) = done {
-                        return connection;
-                    }
+                Err(error) => {
+                    tracing::warn!(%error, "failed to accept a connection to the webhook");
+                    tokio::time::sleep(PAUSE).await;
                 }
+            },
+        }
+    }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+    Ok(())
+}
+
+/// Answers what is asked on a connection, until its client is slow or gone.
+async fn connection(
+    stream: TcpStream,
+    acceptor: &TlsAcceptor,
+    desk: Arc<Desk>,
+    stop: &CancellationToken,
+    limits: Limits,
+) {
+    let handshake = tokio::time::timeout(limits.handshake, acceptor.accept(stream));
+    let Some(Ok(Ok(stream))) = stop.run_until_cancelled(handshake).await else { return };
+    let (asked, watched) = watch::channel(0);
+    let asked = Arc::new(asked);
+    let service = service_fn(|request| {
+        let (desk, asked) = (desk.clone(), Asked::tell(asked.clone()));
+        async move { Ok::<_, Infallible>(desk.answer(request, asked).await) }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.quiet)
+        .max_buf_size(BUFFER)
+        // Answers are written from where they are: a copy would be memory that nobody counts.
+        .writev(true)
+        .serve_connection(TokioIo::new(stream), service);
+    let (mut served, mut late, mut stopping) = (pin!(served), pin!(late(watched, limits.whole)), false);
+    loop {
+        tokio::select! {
+            _ = served.as_mut() => return,
+            () = late.as_mut() => return,
+            () = stop.cancelled(), if !stopping => {
+                stopping = true;
+                served.as_mut().graceful_shutdown();
             }
         }
     }
+}
 
-    fn local_addr(&self) -> io::Result<Self::Addr> {
-        self.listener.local_addr()
+/// Returns once a question was not answered, or its answer not taken, for too long.
+async fn late(mut asked: watch::Receiver<usize>, whole: Duration) {
+    loop {
+        let is_asked = *asked.borrow_and_update() > 0;
+        let changed = match is_asked {
+            true => match tokio::time::timeout(whole, asked.changed()).await {
+                Ok(changed) => changed,
+                Err(_) => return,
+            },
+            false => asked.changed().await,
+        };
+        if changed.is_err() {
+            // The connection is over.
+            return;
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use axum::body::Body;
-    use serde_json::{Value, json};
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use futures::future::join_all;
+    use k8s_openapi::ByteString;
+    use rustls::pki_types::ServerName;
+    use rustls::{ClientConfig, RootCertStore};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpSocket;
+    use tokio::task::JoinHandle;
+    use tokio_rustls::TlsConnector;
+    use tokio_rustls::client::TlsStream;
+    use tributary::webhook;
 
     use super::*;
 
-    async fn asked(body: String) -> (Answered, StatusCode) {
-        let (how, response) = answered(Request::new(Body::from(body))).await;
-        (how, response.status())
+    const FAR: Duration = Duration::from_secs(3600);
+    const STRANGER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+    const API_SERVER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
+
+    struct Server {
+        address: SocketAddr,
+        client: TlsConnector,
+        stop: CancellationToken,
+        served: JoinHandle<anyhow::Result<()>>,
+    }
+
+    impl Server {
+        async fn start(limits: Limits) -> Self {
+            let now = Timestamp::now();
+            let made = certificate::renewed(None, &["127.0.0.1".to_owned()], now).unwrap().unwrap();
+            let values: BTreeMap<_, _> = made
+                .expose()
+                .into_iter()
+                .map(|(key, text)| (key.to_owned(), ByteString(text.as_bytes().to_vec())))
+                .collect();
+            let mut roots = RootCertStore::empty();
+            for authority in CertificateDer::pem_slice_iter(&values[certificate::BUNDLE].0) {
+                roots.add(authority.unwrap()).unwrap();
+            }
+            let certificates = Arc::<Certificates>::default();
+            certificates.take(&Secret { data: Some(values), ..Secret::default() }).unwrap();
+            let provider = Arc::new(rustls::crypto::ring::default_provider());
+            let client = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+            let client = client.with_root_certificates(roots).with_no_client_auth();
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
+            let served = serve_within(listener, certificates, WebhookMetrics::default(), stop.clone(), limits);
+            Self { address, client: Arc::new(client).into(), stop, served: tokio::spawn(served) }
+        }
+
+        async fn connect(&self, from: Ipv4Addr) -> TcpStream {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind((from, 0).into()).unwrap();
+            socket.connect(self.address).await.unwrap()
+        }
+
+        async fn greet(&self, from: Ipv4Addr) -> TlsStream<TcpStream> {
+            let name = ServerName::try_from("127.0.0.1").unwrap();
+            self.client.connect(name, self.connect(from).await).await.unwrap()
+        }
+
+        /// Asks with something that is no review: it is answered as such.
+        async fn is_answered(&self, from: Ipv4Addr) {
+            let mut stream = self.greet(from).await;
+            let head = format!(
+                "POST {} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{{}}",
+                webhook::PATH
+            );
+            stream.write_all(head.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            let _ = stream.read_to_string(&mut answer).await;
+            assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("failed to read the review"), "{answer}");
+        }
+
+        async fn stop(self) {
+            self.stop.cancel();
+            self.served.await.unwrap().unwrap();
+        }
+    }
+
+    /// Waits until the server has ended a connection.
+    async fn is_ended(mut stream: impl tokio::io::AsyncRead + Unpin) {
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest).await;
     }
 
     #[tokio::test]
-    async fn each_answer_is_of_its_kind() {
-        let review = |version: &str| -> Value {
-            let object = json!({"apiVersion": version, "kind": "MiniCluster", "metadata": {"name": "lake"},
-                "spec": {"containers": [{"image": "x"}]}});
-            json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request":
-                {"uid": "7", "desiredAPIVersion": "flux-framework.org/v1alpha2", "objects": [object]}})
-        };
-        let known = review("flux-framework.org/v1alpha1").to_string();
-        assert_eq!(asked(known).await, (Answered::Converted, StatusCode::OK));
-        let unknown = review("flux-framework.org/v1beta1").to_string();
-        assert_eq!(asked(unknown).await, (Answered::Failed, StatusCode::OK));
-        for other in ["", "{}", "no JSON"] {
-            assert_eq!(asked(other.to_owned()).await, (Answered::Refused, StatusCode::BAD_REQUEST), "{other}");
-        }
+    async fn idle_connections_of_one_address_keep_nobody_else_out() {
+        let server = Server::start(Limits { handshake: FAR, quiet: FAR, whole: FAR }).await;
+        let mut silent = join_all((0..SHARE - 1).map(|_| server.connect(STRANGER))).await;
+        // Those before it have their places once this one is served.
+        let idle = server.greet(STRANGER).await;
+        is_ended(server.connect(STRANGER).await).await;
+        server.is_answered(API_SERVER).await;
+        silent.pop();
+        silent.push(loop {
+            // Until it is noticed that one is gone.
+            let stream = server.connect(STRANGER).await;
+            if tokio::time::timeout(Duration::from_millis(50), stream.readable()).await.is_err() {
+                break stream;
+            }
+        });
+        drop((silent, idle));
+        server.stop().await;
+    }
+
+    #[tokio::test]
+    async fn who_does_not_greet_ask_or_listen_is_disconnected() {
+        let short = Duration::from_millis(50);
+        let server = Server::start(Limits { handshake: short, quiet: FAR, whole: FAR }).await;
+        join_all((0..SHARE).map(async |_| is_ended(server.connect(STRANGER).await).await)).await;
+        server.stop().await;
+        let server = Server::start(Limits { handshake: FAR, quiet: short, whole: FAR }).await;
+        is_ended(server.greet(STRANGER).await).await;
+        server.stop().await;
+        let server = Server::start(Limits { handshake: FAR, quiet: FAR, whole: short }).await;
+        let mut stream = server.greet(STRANGER).await;
+        let head = format!("POST {} HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n", webhook::PATH);
+        stream.write_all(head.as_bytes()).await.unwrap();
+        is_ended(stream).await;
+        server.stop().await;
     }
 }

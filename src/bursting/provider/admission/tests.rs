@@ -283,6 +283,20 @@ fn quotas_count_what_pods_ask_for_where_the_slot_says_less() {
 }
 
 #[test]
+fn what_is_dear_counts_as_a_gpu_by_whatever_name_it_is_requested() {
+    let mut world = world();
+    for resource in ["nvidia.com/mig-3g.40gb", "nvidia.com/gpu.shared", "google.com/tpu", "habana.ai/gaudi"] {
+        let template = json!({"containers": [{"image": "app", "resources": {"limits": {resource: 2}}}]});
+        let offer = DesiredBurst { template, ..offer() };
+        let all = i32::try_from(offer.max_size * 2).unwrap();
+        world.import.as_mut().unwrap().max_gpus = Some(all - 1);
+        assert_eq!(world.admit(&offer).unwrap_err().reason, RejectionReason::TooManyGpus, "{resource}");
+        world.import.as_mut().unwrap().max_gpus = Some(all);
+        assert!(world.admit(&offer).is_ok(), "{resource}: nodes count none of these, and refuse nothing for them");
+    }
+}
+
+#[test]
 fn memory_and_ephemeral_storage_count_by_what_containers_request() {
     let asking = |slot: &str, resource: &str, each: &str| {
         let resources = json!({"requests": {resource: each}});

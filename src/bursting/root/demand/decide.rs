@@ -23,9 +23,25 @@ pub const SETTLES: Duration = Duration::from_secs(5);
 /// The shortest time without use before it sleeps, whatever its user says.
 pub const LEAST_IDLE: Duration = Duration::from_secs(30);
 
-/// The longest time without a look that counts as if there had been some, if a fourth of what is waited for is no longer: more
-/// than lies between two looks that are slow.
-const UNSEEN: Duration = Duration::from_secs(40);
+/// How often the queue of a root is looked at: each look starts a Python in the lead's pod.
+pub(super) const EVERY: Duration = Duration::from_secs(15);
+
+/// When it is looked at again after it could not be.
+pub(super) const AFTER_TROUBLE: Duration = Duration::from_secs(30);
+
+/// The longest that one look may take.
+pub(super) const LIMIT: Duration = Duration::from_secs(20);
+
+/// The longest time without a look that counts as if there had been some, if a fourth of what is waited for is no longer: what
+/// lies between two looks if the one between them took as long as it may and failed. That may be a third more, since the
+/// moment that it is counted from may be older than the last look by a fourth of the whole ([`SLACK`]).
+const UNSEEN: Duration = Duration::from_secs(
+    (EVERY.as_secs() + LIMIT.as_secs() + AFTER_TROUBLE.as_secs() + LIMIT.as_secs()) * SLACK as u64 / (SLACK as u64 - 1)
+        + 1,
+);
+
+/// The part of that time which the moment of a look may be old before it is written anew.
+const SLACK: u32 = 4;
 
 /// What a look at the queue says of one burst.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +66,7 @@ pub fn decide(old: &BurstDemand, policy: &OnDemandSpec, seen: Option<&Seen>) -> 
         true => asked.pending == 0 && !asked.busy,
     };
     new.since = turns.then(|| Time(since.unwrap_or(at)));
-    let recent = looked.filter(|looked| since.is_some() && elapsed(*looked, at) < unseen / 4);
+    let recent = looked.filter(|looked| since.is_some() && elapsed(*looked, at) < unseen / SLACK);
     new.looked = turns.then(|| Time(recent.unwrap_or(at)));
     if turns && since.is_some_and(|since| elapsed(since, at) >= wait) {
         new.awake = !old.awake;
@@ -140,8 +156,31 @@ mod tests {
         assert!(!trace(&[looks(20, 300), looks(700, 1_301)]).awake);
         assert!(!trace(&[looks(20, 300), looks(400, 640)]).awake, "a look or two that failed are nothing");
         let short = OnDemandSpec { max_idle_seconds: 30, min_pending: 2 };
-        let at_night = [(0, 2, false), (5, 2, false), (20, 0, false), (65, 0, false)];
+        let at_night = [(0, 2, false), (5, 2, false), (20, 0, false), (140, 0, false)];
         assert!(play(&short, &at_night).awake, "though that is longer than it may idle");
+    }
+
+    #[test]
+    fn a_lead_that_is_too_slow_once_in_a_while_does_not_keep_its_brokers_for_ever() {
+        let short = OnDemandSpec { max_idle_seconds: 120, min_pending: 2 };
+        let awake = play(&short, &[(0, 2, false), (5, 2, false)]);
+        // Good looks are quick, but for the one after a look that takes all its time and fails: once in each idle time, wherever
+        // in it that is. What was seen last may be older than the moment of the last look.
+        let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap();
+        let [every, limit, trouble] = [EVERY, LIMIT, AFTER_TROUBLE].map(seconds);
+        for between in 1..=8 {
+            let (mut demand, mut second) = (awake.clone(), 20);
+            for _ in 0..10 {
+                for _ in 0..between {
+                    demand = decide(&demand, &short, Some(&seen(second, 0, false)));
+                    second += every;
+                }
+                let failed = Seen { at: at(second + limit), found: Err(("Unreadable", String::new())) };
+                demand = decide(&demand, &short, Some(&failed));
+                second += limit + trouble + limit;
+            }
+            assert!(!demand.awake, "{between} good looks between two that fail");
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use kube::{Error, ResourceExt};
 use tokio::io::AsyncReadExt;
 
 use super::ask::{self, Asked, Slot};
-use super::decide::{self, SETTLES, Seen};
+use super::decide::{self, AFTER_TROUBLE, EVERY, LIMIT, SETTLES, Seen};
 use super::look::{Look, SCRIPT};
 use crate::api::burst::{Burst, BurstHold};
 use crate::api::hosted_burst::BurstPhase;
@@ -34,17 +34,8 @@ use crate::cluster::worker::{Outcome, Queue};
 use crate::flux::RankMap;
 use crate::render;
 
-/// How often the queue of a root is looked at: each look starts a Python in the lead's pod.
-const EVERY: Duration = Duration::from_secs(15);
-
-/// When it is looked at again after it could not be.
-const AFTER_TROUBLE: Duration = Duration::from_secs(30);
-
 /// When it is looked at again where that is not allowed.
 const AFTER_REFUSAL: Duration = Duration::from_secs(60);
-
-/// The longest that one look may take.
-const LIMIT: Duration = Duration::from_secs(20);
 
 /// The most that is read of an answer: far more than the script says.
 const MOST_BYTES: u64 = 1 << 20;
