@@ -92,7 +92,10 @@ impl ResolvesServerCert for Certificates {
 struct Limits {
     /// For its handshake.
     handshake: Duration,
-    /// From then on to the end of the head of a question, and from an answer to the end of that of the next one.
+    /// From then on to the end of the head of its first question.
+    first: Duration,
+    /// From an answer to the end of the head of the next question. API servers keep connections for 90 s and ask again on one that
+    /// is about to end here: what they lose then is a request of somebody.
     quiet: Duration,
     /// For a question and until it has taken the answer. API servers wait 30 s for it.
     whole: Duration,
@@ -101,7 +104,7 @@ struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         let seconds = Duration::from_secs;
-        Self { handshake: seconds(3), quiet: seconds(10), whole: seconds(30) }
+        Self { handshake: seconds(3), first: seconds(10), quiet: seconds(120), whole: seconds(30) }
     }
 }
 
@@ -213,7 +216,7 @@ async fn connection(
         // Answers are written from where they are: a copy would be memory that nobody counts.
         .writev(true)
         .serve_connection(TokioIo::new(stream), service);
-    let (mut served, mut late, mut stopping) = (pin!(served), pin!(late(watched, limits.whole)), false);
+    let (mut served, mut late, mut stopping) = (pin!(served), pin!(late(watched, limits)), false);
     loop {
         tokio::select! {
             _ = served.as_mut() => return,
@@ -226,12 +229,15 @@ async fn connection(
     }
 }
 
-/// Returns once a question was not answered, or its answer not taken, for too long.
-async fn late(mut asked: watch::Receiver<usize>, whole: Duration) {
+/// Returns once nobody has asked for too long, or a question was not answered, or its answer not taken.
+async fn late(mut asked: watch::Receiver<usize>, limits: Limits) {
+    if tokio::time::timeout(limits.first, asked.changed()).await.is_err() {
+        return;
+    }
     loop {
         let is_asked = *asked.borrow_and_update() > 0;
         let changed = match is_asked {
-            true => match tokio::time::timeout(whole, asked.changed()).await {
+            true => match tokio::time::timeout(limits.whole, asked.changed()).await {
                 Ok(changed) => changed,
                 Err(_) => return,
             },
@@ -262,6 +268,7 @@ mod tests {
     use super::*;
 
     const FAR: Duration = Duration::from_secs(3600);
+    const LONG: Limits = Limits { handshake: FAR, first: FAR, quiet: FAR, whole: FAR };
     const STRANGER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
     const API_SERVER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 
@@ -334,7 +341,7 @@ mod tests {
 
     #[tokio::test]
     async fn idle_connections_of_one_address_keep_nobody_else_out() {
-        let server = Server::start(Limits { handshake: FAR, quiet: FAR, whole: FAR }).await;
+        let server = Server::start(LONG).await;
         let mut silent = join_all((0..SHARE - 1).map(|_| server.connect(STRANGER))).await;
         // Those before it have their places once this one is served.
         let idle = server.greet(STRANGER).await;
@@ -355,13 +362,13 @@ mod tests {
     #[tokio::test]
     async fn who_does_not_greet_ask_or_listen_is_disconnected() {
         let short = Duration::from_millis(50);
-        let server = Server::start(Limits { handshake: short, quiet: FAR, whole: FAR }).await;
+        let server = Server::start(Limits { handshake: short, ..LONG }).await;
         join_all((0..SHARE).map(async |_| is_ended(server.connect(STRANGER).await).await)).await;
         server.stop().await;
-        let server = Server::start(Limits { handshake: FAR, quiet: short, whole: FAR }).await;
+        let server = Server::start(Limits { first: short, ..LONG }).await;
         is_ended(server.greet(STRANGER).await).await;
         server.stop().await;
-        let server = Server::start(Limits { handshake: FAR, quiet: FAR, whole: short }).await;
+        let server = Server::start(Limits { whole: short, ..LONG }).await;
         let mut stream = server.greet(STRANGER).await;
         let head = format!("POST {} HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n", webhook::PATH);
         stream.write_all(head.as_bytes()).await.unwrap();
