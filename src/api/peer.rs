@@ -99,7 +99,8 @@ pub struct ImportPolicy {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub max_cores: Option<i32>,
-    /// GPUs of this peer at a time, counted likewise. Unset: no limit.
+    /// GPUs of this peer at a time, counted likewise; slices of GPUs, shared ones and other accelerators are one each. Unset: no
+    /// limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub max_gpus: Option<i32>,

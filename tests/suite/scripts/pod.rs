@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -217,7 +218,7 @@ impl Pod {
     pub(super) fn start(&self, script: &str) -> Running {
         let output = fs::File::create(self.path("output")).unwrap();
         let mut command = self.command(script);
-        let child = command.stdout(output.try_clone().unwrap()).stderr(output).spawn().unwrap();
+        let child = command.stdout(output.try_clone().unwrap()).stderr(output).process_group(0).spawn().unwrap();
         Running(child)
     }
 
@@ -250,7 +251,7 @@ fn entrypoint(pod: &PodSpec) -> Vec<KeyToPath> {
     ours.filter_map(|volume| volume.config_map.clone()?.items).flatten().collect()
 }
 
-/// A script that was started; it is killed with the test.
+/// A script that was started; it is killed with the test, and as in a container what it leaves behind is killed with it.
 pub(super) struct Running(pub(super) Child);
 
 impl Running {
@@ -267,7 +268,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.0.kill();
+        let _ = Command::new("kill").args(["-KILL", "--", &format!("-{}", self.0.id())]).status();
         let _ = self.0.wait();
     }
 }
