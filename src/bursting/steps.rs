@@ -20,7 +20,7 @@ const STEP_SECONDS: Described = Described::histogram(
     "burst_step_seconds",
     &[("step", &STEPS)],
     "Seconds that bursts of roots of this cluster took to reach a step, from the one before; offered, from when they were made. A \
-     step whose status the API server took without an answer is not counted. Online is never reached on simulated nodes, warmed only where images are pulled ahead",
+     step that was written while the agent stopped leading is not counted. Online is never reached on simulated nodes, warmed only where images are pulled ahead",
 );
 
 /// How long steps took. Cloning shares it; the default one is registered nowhere.

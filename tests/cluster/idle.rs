@@ -58,8 +58,8 @@ async fn figures(federation: &Federation) {
     assert!(east["tributary_miniclusters{phase=\"Running\"}"] >= COUNT as f64, "{east:#?}");
     assert!(east["tributary_bursts{phase=\"Ready\"}"] >= 1.0, "{east:#?}");
     assert!(east["tributary_controller_passes_total{controller=\"minicluster\",outcome=\"done\"}"] >= COUNT as f64);
-    // Brokers of simulated nodes are never online. A step is counted with the write that tells it: one whose answer was lost on a
-    // busy machine is missing.
+    // Brokers of simulated nodes are never online. A step is counted by whoever wrote it: that of an agent which stopped leading
+    // meanwhile, as one may on a busy machine, is missing.
     let steps = ["offered", "admitted", "created", "started"];
     let counted = steps.iter().filter(|step| {
         let count = format!("tributary_burst_step_seconds_count{{step=\"{step}\"}}");

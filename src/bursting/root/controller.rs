@@ -263,9 +263,10 @@ impl Root {
         let stored = match pen.tried(burst.uid(), outcome)?.object() {
             Some(stored) => {
                 let stored = pen.wrote(stored);
-                shared.say(&*stored, "Place", step.notes).await;
+                // Before anything is waited for: whoever stops leading goes no further than that.
                 shared.steps.observe(&burst, &stored);
                 shared.traces.record(spans::burst_spans(&burst, &stored, shared.now().wall));
+                shared.say(&*stored, "Place", step.notes).await;
                 stored
             }
             None => burst,
