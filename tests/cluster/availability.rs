@@ -129,8 +129,13 @@ async fn taken_back_and_drained(kubeconfig: &Path, east: &Place, west: &Place) {
     let drained = agentctl(kubeconfig, &["peer", "drain", "west"]).await.unwrap();
     assert!(drained.contains("nothing is left on west"), "{drained}");
     west.empty(SLOT).await;
-    let waiting = east.burst(ROOT, SLOT, BurstPhase::Pending).await.status.unwrap();
-    assert!(waiting.message.contains("west: is drained"), "{}", waiting.message);
+    // First it waits for west to say that nothing is left there.
+    eventually("it waits for a peer that is not drained", async || {
+        let status = east.burst_now(ROOT, SLOT).await?.status.unwrap_or_default();
+        let said = status.phase == BurstPhase::Pending && status.message.contains("west: is drained");
+        if said { Ok(()) } else { Err(format!("{status:?}")) }
+    })
+    .await;
     agentctl(kubeconfig, &["peer", "resume", "west"]).await.unwrap();
     ready(east).await;
     // What was given back with the drain is taken again.

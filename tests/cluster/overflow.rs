@@ -12,7 +12,7 @@ use tributary_tests::eventually::eventually;
 use tributary_tests::federation::SYSTEM;
 use tributary_tests::scenario::{Place, bursting, interactive};
 
-use crate::queue::{apply, jobs, setups, submit, taken, until};
+use crate::queue::{apply, jobs, setups, submit, taken, told, until};
 use crate::shared::{places, together};
 
 /// Until east knows that west leaves so many brokers to the bursts of this namespace.
@@ -72,8 +72,7 @@ async fn bursts_of_peers_get_what_a_flux_setup_grants_and_no_more() {
     east.burst("wide", "wide-burst-0", BurstPhase::Ready).await;
     room(&peers, &east, 1).await;
     submit(&east, "wider", json!({"size": 4, "allowBurst": true})).await;
-    let waits = until(&east, "wider", JobPhase::Waiting).await;
-    assert!(waits.message.starts_with("it can never start here: 4 brokers are needed"), "{}", waits.message);
+    told(&east, "wider", JobPhase::Waiting, "it can never start here: 4 brokers are needed").await;
     taken(&east, 1, 1).await;
     eventually("wide says where its brokers are", async || {
         let status = jobs(&east).get("wide").await.map_err(|error| error.to_string())?.status.unwrap_or_default();

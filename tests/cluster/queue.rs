@@ -51,6 +51,15 @@ pub(crate) async fn until(place: &Place, name: &str, phase: JobPhase) -> FluxJob
     .await
 }
 
+/// Until it is in that phase and says so: what it said at first may be overtaken.
+pub(crate) async fn told(place: &Place, name: &str, phase: JobPhase, text: &str) -> FluxJobStatus {
+    eventually(format!("FluxJob {name} is {phase:?} and says: {text}"), async || {
+        let status = jobs(place).get(name).await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+        if status.phase == phase && status.message.contains(text) { Ok(status) } else { Err(format!("{status:?}")) }
+    })
+    .await
+}
+
 pub(crate) async fn taken(place: &Place, running: u32, waiting: u32) {
     eventually(format!("{running} run and {waiting} wait"), async || {
         let setup = setups(place).get("default").await.map_err(|error| error.to_string())?;
@@ -63,8 +72,7 @@ pub(crate) async fn taken(place: &Place, running: u32, waiting: u32) {
 /// A FluxJob waits for a FluxSetup, gets its MiniCluster, ends when that is taken away, and goes by its time to live.
 pub(crate) async fn a_job_ends_and_goes(place: &Place) {
     submit(place, "brief", json!({"ttlSecondsAfterFinished": 0})).await;
-    let status = until(place, "brief", JobPhase::Waiting).await;
-    assert!(status.message.starts_with("there is no FluxSetup"), "{}", status.message);
+    told(place, "brief", JobPhase::Waiting, "there is no FluxSetup").await;
     quota(place, json!({})).await;
     until(place, "brief", JobPhase::Running).await;
     place.delete("brief").await;
@@ -87,13 +95,13 @@ async fn jobs_and_mini_clusters_start_as_the_quota_has_room_and_keep_it_through_
     let mut second = interactive(2);
     second["deadlineSeconds"] = json!(7200);
     east.create("second", second).await;
-    let told = east.condition("second", condition::READY, "False", reason::QUEUED).await;
-    assert!(told.contains("it is next in line") || told.contains("it waits for its turn"), "{told}");
+    let why = east.condition("second", condition::READY, "False", reason::QUEUED).await;
+    assert!(why.contains("it is next in line") || why.contains("it waits for its turn"), "{why}");
     submit(&east, "third", json!({"size": 4})).await;
     submit(&east, "small", json!({"size": 1, "timeLimitSeconds": 86400})).await;
     until(&east, "small", JobPhase::Running).await;
-    let never = until(&east, "third", JobPhase::Waiting).await;
-    assert_eq!(never.message, "it can never start here: 4 brokers are needed, 3 is the whole quota");
+    let never = "it can never start here: 4 brokers are needed, 3 is the whole quota";
+    told(&east, "third", JobPhase::Waiting, never).await;
     // So does one that says it belongs to a FluxJob which was not let through.
     let third = jobs(&east).get("third").await.unwrap();
     let mut forged = MiniCluster::new("forged", serde_json::from_value(interactive(2)).unwrap());
@@ -139,8 +147,7 @@ async fn jobs_and_mini_clusters_start_as_the_quota_has_room_and_keep_it_through_
     apply(setups(&east), "FluxSetup", "default", json!({"checkNodes": true})).await;
     until(&east, "late", JobPhase::Running).await;
     submit(&east, "huge", json!({"resources": {"cpu": 100_000}})).await;
-    let told = until(&east, "huge", JobPhase::Waiting).await.message;
-    assert!(told.contains("can hold a broker, which takes 100000 cores"), "{told}");
+    told(&east, "huge", JobPhase::Waiting, "can hold a broker, which takes 100000 cores").await;
     jobs(&east).delete("huge", &Default::default()).await.unwrap();
     for name in ["small", "third", "late", "refused"] {
         jobs(&east).delete(name, &Default::default()).await.unwrap();
@@ -184,13 +191,9 @@ async fn two_jobs_that_each_fill_the_nodes_run_one_after_the_other() {
     submit(&east, "first", fills()).await;
     until(&east, "first", JobPhase::Running).await;
     submit(&east, "second", fills()).await;
-    let told = "it is next in line: the nodes have no room for 4 of its 4 brokers";
-    let waits = eventually("the second waits for nodes", async || {
-        let status = jobs(&east).get("second").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
-        if status.message == told { Ok(status) } else { Err(format!("{status:?}")) }
-    })
-    .await;
-    assert_eq!((waits.phase, waits.mini_cluster), (JobPhase::Waiting, None));
+    let full = "it is next in line: the nodes have no room for 4 of its 4 brokers";
+    let waits = told(&east, "second", JobPhase::Waiting, full).await;
+    assert_eq!(waits.mini_cluster, None);
     taken(&east, 1, 1).await;
     let setup = setups(&east).get("default").await.unwrap().status.unwrap_or_default();
     assert_eq!(setup.next, "FluxJob second: the nodes have no room for 4 of its 4 brokers");

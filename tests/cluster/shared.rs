@@ -1,9 +1,11 @@
 //! The worlds of this binary: one that most tests share, and one for tests of time.
 
+use std::ops::Deref;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use tokio::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tributary_sandbox::{ClusterOptions, NodeGroup, Options, Sandbox};
 use tributary_tests::collector::{Collector, Received};
 use tributary_tests::federation::Federation;
@@ -13,11 +15,11 @@ use tributary_tests::scenario::Place;
 pub(crate) const CLUSTERS: [&str; 3] = ["east", "west", "north"];
 
 /// Most tests.
-static BUSY: OnceLock<RwLock<Federation>> = OnceLock::new();
+static BUSY: OnceLock<World> = OnceLock::new();
 /// Tests that wait for something not to happen: they take a minute each whatever the machine does, so they have clusters
 /// of their own beside the others, and short leases. And some that disturb agents, so that not all of those wait for each
 /// other.
-static QUIET: OnceLock<Mutex<Federation>> = OnceLock::new();
+static QUIET: OnceLock<World> = OnceLock::new();
 
 /// Times of bursts in the quiet world, in seconds.
 pub(crate) const LEASE: u64 = 15;
@@ -35,27 +37,78 @@ pub(crate) fn spans() -> Vec<Received> {
     COLLECTOR.get().map(Collector::spans).unwrap_or_default()
 }
 
+/// A federation, and who may use it now.
+struct World {
+    federation: RwLock<Federation>,
+    extra: &'static str,
+    /// A test that had it for itself failed: nobody knows what it left, a drained peer or an agent that is away.
+    spoiled: AtomicBool,
+}
+
+/// A federation without other tests. If its test fails, others get a new one.
+pub(crate) struct Alone {
+    world: &'static World,
+    federation: RwLockWriteGuard<'static, Federation>,
+}
+
 /// The federation, together with other tests.
 pub(crate) async fn together() -> RwLockReadGuard<'static, Federation> {
-    busy().await.read().await
+    let world = busy().await;
+    loop {
+        let federation = world.federation.read().await;
+        if !world.spoiled.load(Ordering::SeqCst) {
+            return federation;
+        }
+        drop(federation);
+        drop(world.alone().await);
+    }
 }
 
 /// The federation, without other tests.
-pub(crate) async fn alone() -> RwLockWriteGuard<'static, Federation> {
-    let federation = busy().await.write().await;
-    federation.forget_losses().await;
-    federation
+pub(crate) async fn alone() -> Alone {
+    busy().await.alone().await
 }
 
 /// Another federation, without other tests.
-pub(crate) async fn quiet() -> MutexGuard<'static, Federation> {
+pub(crate) async fn quiet() -> Alone {
     begin(|| {
-        QUIET.get_or_init(|| Mutex::new(start(SHORT)));
+        QUIET.get_or_init(|| World::start(SHORT));
     })
     .await;
-    let federation = QUIET.get().expect("it was begun").lock().await;
-    federation.forget_losses().await;
-    federation
+    QUIET.get().expect("it was begun").alone().await
+}
+
+impl World {
+    fn start(extra: &'static str) -> Self {
+        Self { federation: RwLock::new(start(extra)), extra, spoiled: AtomicBool::new(false) }
+    }
+
+    async fn alone(&'static self) -> Alone {
+        let mut federation = self.federation.write().await;
+        if self.spoiled.load(Ordering::SeqCst) {
+            let anew = tokio::task::spawn_blocking(|| start(self.extra)).await;
+            *federation = anew.expect("the start does not panic");
+            self.spoiled.store(false, Ordering::SeqCst);
+        }
+        federation.forget_losses().await;
+        Alone { world: self, federation }
+    }
+}
+
+impl Deref for Alone {
+    type Target = Federation;
+
+    fn deref(&self) -> &Federation {
+        &self.federation
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.world.spoiled.store(true, Ordering::SeqCst);
+        }
+    }
 }
 
 /// This test's namespace, on each cluster.
@@ -65,11 +118,11 @@ pub(crate) async fn places(federation: &Federation, namespace: &str) -> [Place; 
     [place(federation.client(0).await), place(federation.client(1).await), place(federation.client(2).await)]
 }
 
-async fn busy() -> &'static RwLock<Federation> {
+async fn busy() -> &'static World {
     begin(|| {
         BUSY.get_or_init(|| {
             let receiver = COLLECTOR.get_or_init(|| Collector::start().expect("a port of loopback is free"));
-            RwLock::new(start(format!("[traces]\nendpoint = {:?}", receiver.endpoint).leak()))
+            World::start(format!("[traces]\nendpoint = {:?}", receiver.endpoint).leak())
         });
     })
     .await;
@@ -84,9 +137,7 @@ fn start(extra: &'static str) -> Federation {
     // A test's runtime ends with the test, and kube's clients with it: the start has a thread of its own.
     let start = move || {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime starts");
-        // It ends with the process, like every static.
-        let sandbox: &'static Sandbox =
-            Box::leak(Box::new(runtime.block_on(Sandbox::start(options())).expect("the sandbox starts")));
+        let sandbox = runtime.block_on(Sandbox::start(options())).expect("the sandbox starts");
         runtime.block_on(Federation::start(sandbox, extra)).expect("the federation starts")
     };
     thread::spawn(start).join().expect("the start does not panic")

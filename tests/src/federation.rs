@@ -26,11 +26,11 @@ const A_DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// Clusters of a sandbox with agents that know each other.
 pub struct Federation {
-    sandbox: &'static Sandbox,
     /// The agents, in the order of the clusters.
     pub agents: Vec<Agent>,
-    /// The processes of the agents.
+    /// The processes of the agents: they end before their clusters.
     pub group: Group,
+    sandbox: Sandbox,
     directory: PathBuf,
     extra: &'static str,
     /// Signs the identities.
@@ -41,7 +41,7 @@ pub struct Federation {
 impl Federation {
     /// Agents on all clusters of `sandbox`, connected with each other; each may place bursts on each. `extra` is TOML that
     /// is added to the configuration of each.
-    pub async fn start(sandbox: &'static Sandbox, extra: &'static str) -> anyhow::Result<Self> {
+    pub async fn start(sandbox: Sandbox, extra: &'static str) -> anyhow::Result<Self> {
         let mut temporary = tempfile::tempdir()?;
         // The agents' logs stay where the sandbox's do.
         temporary.disable_cleanup(std::env::var_os("TRIBUTARY_SANDBOX_KEEP").is_some_and(|value| !value.is_empty()));
@@ -51,8 +51,9 @@ impl Federation {
         let authority = Authority::create("tests.example", now)?;
         let group = Group::start(Duration::from_secs(2), None)?;
         let agents = Vec::new();
-        let mut federation = Self { sandbox, agents, group, directory, extra, authority, _temporary: temporary };
-        for cluster in sandbox.clusters() {
+        let mut federation = Self { agents, group, sandbox, directory, extra, authority, _temporary: temporary };
+        for index in 0..federation.clusters().len() {
+            let cluster = &federation.clusters()[index];
             federation.prepare(cluster).await?;
             let agent = federation.agent_for(cluster, now)?;
             federation.agents.push(agent);

@@ -16,8 +16,7 @@ use tributary_tests::udp_way::way;
 /// Root applied until the HostedBurst is on the peer, and until all pods of both are ready; and the lead's address changed
 /// until the lead Service of the provider points to the new one.
 pub(crate) async fn burst() -> anyhow::Result<()> {
-    // The federation holds on to its clusters as long as the process lives.
-    let sandbox: &'static Sandbox = Box::leak(Box::new(Sandbox::start(Options::named(["east", "west"])).await?));
+    let sandbox = Sandbox::start(Options::named(["east", "west"])).await?;
     let federation = Federation::start(sandbox, "").await?;
     federation.namespace("bench").await?;
     let place = |client| Place { client, namespace: "bench".to_owned() };
