@@ -77,6 +77,29 @@ fn jobs_of_a_real_queue_ask_for_the_bursts_that_can_run_them() {
     assert_eq!(asked(&instance, &look(&lead), &[]), expected((0, false), (0, false)));
 }
 
+/// A configuration with two named queues, of which one is stopped, in an instance that runs.
+#[test]
+fn jobs_of_a_named_queue_that_is_stopped_ask_for_nothing() {
+    let Some(world) = world() else { return };
+    let instance = Instance::new(&world, Topology::Flat);
+    let (lead, _follower) = instance.start_root().unwrap();
+    let named = "import json, flux; handle = flux.Flux(); config = handle.rpc('config.get').get(); \
+                 config['queues'] = {'batch': {}, 'debug': {}}; handle.rpc('config.load', config).get()";
+    flux(&lead, ["python", "-c", named]).unwrap();
+    flux(&lead, ["queue", "start", "--all"]).unwrap();
+    for queue in ["batch", "debug"] {
+        flux(&lead, ["submit", &format!("--queue={queue}"), "-n1", "--requires=burst-delta", "true"]).unwrap();
+    }
+    let pending = |look: Look| asked(&instance, &look, &[])["delta"].0;
+    assert_eq!(pending(look(&lead)), 2);
+    flux(&lead, ["queue", "stop", "--queue=debug"]).unwrap();
+    assert_eq!(pending(look(&lead)), 1, "what waits in batch");
+    flux(&lead, ["queue", "stop", "--all"]).unwrap();
+    assert_eq!(pending(look(&lead)), 0);
+    flux(&lead, ["queue", "start", "--queue=debug"]).unwrap();
+    assert_eq!(pending(look(&lead)), 1, "what waits in debug");
+}
+
 #[test]
 fn a_real_burst_is_in_use_while_jobs_run_there_and_a_moment_longer_and_leaves_drained() {
     let Some(world) = world() else { return };

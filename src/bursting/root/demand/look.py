@@ -22,13 +22,15 @@ since = time.time() - RECENT
 for job in flux.job.job_list(handle, MOST, ["ranks"], ANYBODY, states=INACTIVE, since=since).get_jobs():
     if job.get("ranks"):
         busy.add(job["ranks"])
-waiting = flux.job.job_list(handle, MOST, ["urgency"], ANYBODY, states=SCHED).get_jobs()
-# A queue that is stopped starts nothing, wherever. With named queues this cannot be asked of all at once.
-try:
-    started = handle.rpc("job-manager.queue-status", {}).get()["start"]
-except (OSError, KeyError):
-    started = True
-waiting = [job["id"] for job in waiting if started and job["urgency"] > 0]
+waiting = flux.job.job_list(handle, MOST, ["urgency", "queue"], ANYBODY, states=SCHED).get_jobs()
+# A queue that is stopped starts nothing, wherever. The one that has no name is asked for without one.
+started = {}
+for name in {job.get("queue") for job in waiting}:
+    try:
+        started[name] = handle.rpc("job-manager.queue-status", {"name": name} if name else {}).get()["start"]
+    except (OSError, KeyError):
+        started[name] = True
+waiting = [job["id"] for job in waiting if started[job.get("queue")] and job["urgency"] > 0]
 pending = {}
 for found in flux.job.JobKVSLookup(handle, waiting, ["jobspec"]).data() if waiting else []:
     spec = found.get("jobspec") or {}
