@@ -6,24 +6,50 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// What a value takes in memory besides its text, in a list or in a map: half of a vector or of a node of a map may be empty.
-const EACH: usize = 100;
+/// The key of the part that is converted.
+const SPEC: &str = "spec";
 
-/// A value that takes no more memory than is left.
+/// What values take while an object is converted, in bytes, copies included. Measured: see the tests of memory.
+struct Cost {
+    /// One of any kind in a list or in a map, of whose nodes half may be empty.
+    value: usize,
+    /// A map. In a spec it may be what is filled with the defaults of a container, read as one, and kept for the other version.
+    map: usize,
+    /// The first entry of a map has a node for eleven.
+    node: usize,
+    /// A byte of text.
+    text: usize,
+}
+
+impl Cost {
+    const IN_SPEC: Self = Self { value: 700, map: 5 << 10, node: 0, text: 8 };
+    const ELSEWHERE: Self = Self { value: 250, map: 0, node: 1_300, text: 4 };
+}
+
+/// A value for which no more is spent than is left.
+#[derive(Clone, Copy)]
 struct Bounded<'a> {
     left: &'a Cell<usize>,
+    cost: &'static Cost,
+    /// The object itself, of whose parts one is [`SPEC`].
+    whole: bool,
 }
 
 impl Bounded<'_> {
     /// For a value with a text so long.
     fn spend<E: Error>(&self, text: usize) -> Result<(), E> {
-        self.spend_bytes(EACH + text)
+        self.spend_bytes(self.cost.value + text.saturating_mul(self.cost.text))
     }
 
     fn spend_bytes<E: Error>(&self, bytes: usize) -> Result<(), E> {
         let left = self.left.get().checked_sub(bytes);
         self.left.set(left.ok_or_else(|| E::custom("an object is too large, or has too many fields"))?);
         Ok(())
+    }
+
+    fn below(self, key: &str) -> Self {
+        let cost = if self.whole && key == SPEC { &Cost::IN_SPEC } else { self.cost };
+        Self { cost, whole: false, ..self }
     }
 }
 
@@ -69,7 +95,7 @@ impl<'de> Visitor<'de> for Bounded<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         self.spend(0)?;
         let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(Bounded { left: self.left })? {
+        while let Some(item) = items.next_element_seed(self.below(""))? {
             list.push(item);
         }
         Ok(Value::Array(list))
@@ -77,24 +103,33 @@ impl<'de> Visitor<'de> for Bounded<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         self.spend(0)?;
+        self.spend_bytes(self.cost.map)?;
         let mut map = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
-            self.spend_bytes(key.len())?;
-            map.insert(key, entries.next_value_seed(Bounded { left: self.left })?);
+            self.spend_bytes(key.len() * self.cost.text + if map.is_empty() { self.cost.node } else { 0 })?;
+            let value = entries.next_value_seed(self.below(&key))?;
+            map.insert(key, value);
         }
         Ok(Value::Object(map))
     }
 }
 
-/// Gives the items of the list at `path` to `each`, one after the other: no two are in memory at one time, and none that would
-/// take more than `most` bytes. What stands beside is skipped.
+/// Whether JSON that becomes part of a spec takes no more than `left`. What is no JSON takes nothing.
+pub(super) fn suffices(left: usize, json: &str) -> bool {
+    let left = Cell::new(left);
+    let bounded = Bounded { left: &left, cost: &Cost::IN_SPEC, whole: false };
+    !bounded.deserialize(&mut serde_json::Deserializer::from_str(json)).is_err_and(|error| error.is_data())
+}
+
+/// Gives the items of the list at `path` to `each`, one after the other, with what is left of `most` bytes: no two are in memory
+/// at one time, and none that would take more than that. What stands beside is skipped.
 pub(super) struct Items<'a, F> {
     pub(super) path: &'a [&'static str],
     pub(super) most: usize,
     pub(super) each: F,
 }
 
-impl<'de, F: FnMut(Value) -> Result<(), String>> DeserializeSeed<'de> for Items<'_, &mut F> {
+impl<'de, F: FnMut(Value, usize) -> Result<(), String>> DeserializeSeed<'de> for Items<'_, &mut F> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -106,7 +141,7 @@ impl<'de, F: FnMut(Value) -> Result<(), String>> DeserializeSeed<'de> for Items<
     }
 }
 
-impl<'de, F: FnMut(Value) -> Result<(), String>> Visitor<'de> for Items<'_, &mut F> {
+impl<'de, F: FnMut(Value, usize) -> Result<(), String>> Visitor<'de> for Items<'_, &mut F> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -122,8 +157,8 @@ impl<'de, F: FnMut(Value) -> Result<(), String>> Visitor<'de> for Items<'_, &mut
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         let left = Cell::new(self.most);
-        while let Some(item) = items.next_element_seed(Bounded { left: &left })? {
-            (self.each)(item).map_err(A::Error::custom)?;
+        while let Some(item) = items.next_element_seed(Bounded { left: &left, cost: &Cost::ELSEWHERE, whole: true })? {
+            (self.each)(item, left.get()).map_err(A::Error::custom)?;
             left.set(self.most);
         }
         Ok(())

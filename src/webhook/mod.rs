@@ -28,12 +28,21 @@ const KIND: &str = "ConversionReview";
 /// Most characters of what is wrong that are told: some of them are a stranger's.
 const MOST_SHOWN: usize = 2_000;
 
-/// Most bytes that one object may take in memory. The largest that etcd holds have 1.5 MiB as text, and 13 bytes of it make an
-/// entry of a map. While an object is converted there are six of it at most, and three of what it keeps of the other version.
-const MOST_OF_OBJECT: usize = 12 << 20;
+/// Most bytes that may be taken while one object is converted, by all there is of it then. The largest that etcd holds have
+/// 1.5 MiB as text, and 13 bytes of it make an entry of a map.
+pub const MOST_OF_OBJECT: usize = 32 << 20;
+/// What an object of a short review may take: so much, and for each byte of the review.
+const OF_ANY: usize = 6 << 20;
+const OF_BYTE: usize = 64;
 /// The longest annotation: the API server takes no more of all of them together. What is kept of the other version is JSON in
-/// one, which could take a hundred times as much once it is read.
+/// one, and takes what it would in the spec.
 const LONGEST_ANNOTATION: usize = 256 << 10;
+
+/// What may be taken while one object of a review of this size is converted.
+pub const fn most_of_object(size: usize) -> usize {
+    let most = size.saturating_mul(OF_BYTE).saturating_add(OF_ANY);
+    if most < MOST_OF_OBJECT { most } else { MOST_OF_OBJECT }
+}
 /// An answer is at most so many times as large as its review, and [`MOST_BESIDE`].
 pub const MOST_TIMES: usize = 2;
 /// What an answer may have beside that, in bytes.
@@ -91,8 +100,8 @@ struct Request<'a> {
 /// stays as it is.
 ///
 /// Whoever can reach the webhook may post anything. So what is not a review is refused before anything is made of it, objects
-/// are converted one after the other, each up to a size, and so is the answer: besides `body` and the answer this takes 100 MiB
-/// at most.
+/// are converted one after the other, each up to a size, and so is the answer: besides `body` and the answer this takes
+/// [`most_of_object`] at most, and one text in `body`.
 ///
 /// # Errors
 /// [`NotAReview`].
@@ -114,8 +123,8 @@ pub fn review(body: &[u8]) -> Result<Answer, NotAReview> {
     let mut json = Vec::with_capacity(most);
     json.extend_from_slice(start(json!({"status": "Success"})).as_bytes());
     let (mut first, mut failure) = (true, None);
-    let mut each = |object: Value| {
-        let written = convert(&object, &desired).and_then(|converted| {
+    let mut each = |object: Value, left: usize| {
+        let written = convert(&object, &desired, left).and_then(|converted| {
             drop(object);
             if !std::mem::take(&mut first) {
                 json.push(b',');
@@ -130,7 +139,7 @@ pub fn review(body: &[u8]) -> Result<Answer, NotAReview> {
             message
         })
     };
-    let items = Items { path: &["request", "objects"], most: MOST_OF_OBJECT, each: &mut each };
+    let items = Items { path: &["request", "objects"], most: most_of_object(body.len()), each: &mut each };
     if let Err(error) = items.deserialize(&mut serde_json::Deserializer::from_slice(body)) {
         let failure = failure.unwrap_or_else(|| shown(&format!("failed to read an object to convert: {error}")));
         json.clear();
@@ -164,12 +173,17 @@ impl io::Write for UpTo<'_> {
     }
 }
 
-fn convert(object: &Value, wanted: &str) -> Result<Value, String> {
+/// `left` bytes may be taken besides what `object` takes itself.
+fn convert(object: &Value, wanted: &str, left: usize) -> Result<Value, String> {
     let annotations = object.pointer("/metadata/annotations").and_then(Value::as_object);
     let is_long = |value: &Value| value.as_str().is_some_and(|text| text.len() > LONGEST_ANNOTATION);
-    let converted = match annotations.is_some_and(|annotations| annotations.values().any(is_long)) {
-        true => Err(format!("an annotation has more than {LONGEST_ANNOTATION} bytes")),
-        false => v1alpha1::convert(object, wanted).map_err(|error| error.to_string()),
+    let kept = v1alpha1::KEPT.iter().filter_map(|key| annotations?.get(*key)?.as_str());
+    let converted = if annotations.is_some_and(|annotations| annotations.values().any(is_long)) {
+        Err(format!("an annotation has more than {LONGEST_ANNOTATION} bytes"))
+    } else if !kept.into_iter().all(|kept| bounded::suffices(left, kept)) {
+        Err("what it keeps of the other version is too large, or has too many fields".to_owned())
+    } else {
+        v1alpha1::convert(object, wanted).map_err(|error| error.to_string())
     };
     converted.map_err(|error| {
         let metadata = |key: &str| object.pointer(&format!("/metadata/{key}")).and_then(Value::as_str).unwrap_or("?");

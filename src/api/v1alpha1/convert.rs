@@ -18,6 +18,9 @@ const KEPT_V1ALPHA1: &str = "tributary.dev/kept-v1alpha1";
 /// Annotation of an object in v1alpha1: what only v1alpha2 can say of it.
 const KEPT_V1ALPHA2: &str = "tributary.dev/kept-v1alpha2";
 
+/// The annotations that hold what the other version can say of an object.
+pub const KEPT: [&str; 2] = [KEPT_V1ALPHA1, KEPT_V1ALPHA2];
+
 /// What stands in the place of that if it is too large: this object can only be looked at in v1alpha1.
 const TOO_LARGE: &str = "too large: edit this MiniCluster as v1alpha2";
 

@@ -28,7 +28,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::container::{Commands, Container, ContainerVolume, ExistingVolume, FluxUser, SecurityContext};
-pub use self::convert::{ConvertError, V1ALPHA1, V1ALPHA2, convert};
+pub use self::convert::{ConvertError, KEPT, V1ALPHA1, V1ALPHA2, convert};
 pub use self::flux::{BurstedCluster, Bursting, FluxBroker, FluxScheduler, FluxSpec};
 pub use self::guard::guard;
 pub use self::storage::Volume;

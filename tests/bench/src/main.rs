@@ -12,6 +12,7 @@ mod local;
 mod operator;
 mod queue;
 mod tunnel;
+mod webhook;
 mod wire;
 
 use std::net::Ipv4Addr;
@@ -56,6 +57,8 @@ enum Section {
     Tunnel,
     /// The queue: one decision over 10,000 waiting jobs, and what backfilling is worth
     Queue,
+    /// The most memory that strangers can take of an agent by its webhook, and what it answers meanwhile
+    Webhook,
     /// Root applied until HostedBurst and until all pods are ready, over two clusters
     Burst,
 }
@@ -111,6 +114,13 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     if wanted(Section::Queue) {
         queue::queue();
+    }
+    if wanted(Section::Webhook) {
+        if operator.is_tributary() {
+            webhook::webhook(&operator).await?;
+        } else {
+            figures::line("webhook: only Tributary's is known; skipped");
+        }
     }
     if wanted(Section::Burst) {
         if operator.is_tributary() {

@@ -52,8 +52,17 @@ impl Bed {
 
 /// Resident memory of a process, in MiB.
 pub(crate) fn resident(process: u32) -> anyhow::Result<f64> {
+    mebibytes(process, "VmRSS:")
+}
+
+/// The most resident memory that the operator ever had, in MiB.
+pub(crate) fn most_resident(bed: &Bed) -> anyhow::Result<f64> {
+    mebibytes(bed.process.id(), "VmHWM:")
+}
+
+fn mebibytes(process: u32, field: &str) -> anyhow::Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).context("the operator has ended")?;
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
+    let line = status.lines().find(|line| line.starts_with(field)).with_context(|| format!("no {field}"))?;
     let kib: f64 = line.split_whitespace().nth(1).context("no figure")?.parse()?;
     Ok(kib / 1024.0)
 }
@@ -76,6 +85,11 @@ impl Operator {
 
     /// A fresh control plane with the operator running on it, CRDs applied.
     pub(crate) async fn bed(&self) -> anyhow::Result<Bed> {
+        self.bed_with("").await
+    }
+
+    /// The same with more TOML in its configuration, if it is Tributary.
+    pub(crate) async fn bed_with(&self, extra: &str) -> anyhow::Result<Bed> {
         let sandbox = Sandbox::start(Options::named(["bench"])).await?;
         let cluster = &sandbox.clusters()[0];
         let client = cluster.client(ADMIN).await?;
@@ -84,7 +98,7 @@ impl Operator {
         let kubeconfig = cluster.kubeconfig_in(AGENT_USER, Some("system:masters"))?;
         let directory = tempfile::tempdir()?;
         let group = Group::start(Duration::from_secs(1), None)?;
-        let mut command = self.command(&kubeconfig, directory.path())?;
+        let mut command = self.command(&kubeconfig, directory.path(), extra)?;
         let process = group.spawn_logged("operator", &mut command, &directory.path().join("operator.log"))?;
         // Until it has its caches and, where it elects one, its leadership.
         tokio::time::sleep(Duration::from_secs(8)).await;
@@ -95,7 +109,7 @@ impl Operator {
         Ok(Bed { sandbox, process, _group: group, _directory: directory })
     }
 
-    fn command(&self, kubeconfig: &Path, directory: &Path) -> anyhow::Result<Command> {
+    fn command(&self, kubeconfig: &Path, directory: &Path, extra: &str) -> anyhow::Result<Command> {
         if let Some(line) = &self.command {
             let line = line.replace("{kubeconfig}", &kubeconfig.display().to_string());
             let mut command = Command::new("sh");
@@ -105,7 +119,7 @@ impl Operator {
         let config = directory.join("agent.toml");
         let text = format!(
             "[cluster]\nname = \"bench\"\n[kubernetes]\nkubeconfig = {kubeconfig:?}\n\
-             [admin]\nlisten = \"127.0.0.1:0\"\n[health]\nlisten = \"127.0.0.1:0\"\n[log]\nfilter = \"warn\"\n"
+             [admin]\nlisten = \"127.0.0.1:0\"\n[health]\nlisten = \"127.0.0.1:0\"\n[log]\nfilter = \"warn\"\n{extra}"
         );
         std::fs::write(&config, text)?;
         let mut command = Command::new(std::env::current_exe()?);

@@ -8,9 +8,9 @@
 //! | connections, of which there are [`CONNECTIONS`](super::server::CONNECTIONS): 64 KiB each for TLS and HTTP | 10 MiB |
 //! | on each of them a review of [`SMALL`] at most, and its answer, which may be larger: 256 KiB | 40 MiB |
 //! | all larger reviews, which wait for room, and their answers, until they are sent: [`ROOM`] | 48 MiB |
-//! | what is converted at one time: one object of a small review (64 KiB are 3 MiB then, six times), and one of another | 120 MiB |
+//! | what is converted at one time: one object of a small review, and one of another ([`webhook::most_of_object`]) | 42 MiB |
 //!
-//! These are 218 MiB, and an agent may have 512.
+//! These are 140 MiB, and an agent may have 512. `tributary-bench --only webhook` shows what it has then.
 //!
 //! Somebody who posts large reviews all the time can have others of that size wait for too long. Small ones are not in the same
 //! line: almost all that API servers ask is of one object.
