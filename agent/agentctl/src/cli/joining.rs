@@ -39,6 +39,15 @@ pub struct ImportFlags {
     /// Most ephemeral storage the peer's brokers may request here together
     #[arg(long, value_name = "AMOUNT", value_parser = amount, requires = "import", help_heading = "Import policy")]
     pub max_ephemeral_storage: Option<String>,
+    /// Most offers of the peer that are looked at within a minute (default: 120)
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(i32).range(1..),
+        requires = "import",
+        help_heading = "Import policy"
+    )]
+    pub max_offers_per_minute: Option<i32>,
     /// How long a burst may be here, e.g. 8h
     #[arg(long, value_name = "TIME", value_parser = time, requires = "import", help_heading = "Import policy")]
     pub max_duration: Option<Duration>,
@@ -82,6 +91,7 @@ impl ImportFlags {
             max_gpus,
             max_memory,
             max_ephemeral_storage,
+            max_offers_per_minute,
             max_duration,
             target_namespace,
             pod_security,
@@ -100,6 +110,7 @@ impl ImportFlags {
             "maxGpus": max_gpus,
             "maxMemory": max_memory,
             "maxEphemeralStorage": max_ephemeral_storage,
+            "maxOffersPerMinute": max_offers_per_minute,
             "maxDurationSeconds": max_duration.map(|time| time.as_secs()),
             "targetNamespace": target_namespace,
             "podSecurity": pod_security.map(|level| match level {

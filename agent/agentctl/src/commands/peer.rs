@@ -320,10 +320,12 @@ mod tests {
         assert_eq!(stated("agentctl peer add west"), json!({"metadata": {"labels": {}}, "spec": {}}));
         assert_eq!(
             stated(
-                "agentctl peer add west -l tier=gpu --import hpc --max-gpus 8 --max-memory 1Ti --max-duration 8h --pod-security baseline"
+                "agentctl peer add west -l tier=gpu --import hpc --max-gpus 8 --max-memory 1Ti --max-offers-per-minute 10 \
+                    --max-duration 8h --pod-security baseline"
             ),
             json!({"metadata": {"labels": {"tier": "gpu"}}, "spec": {"import": {
-                "namespaces": ["hpc"], "maxGpus": 8, "maxMemory": "1Ti", "maxDurationSeconds": 28800, "podSecurity": "baseline"}}})
+                "namespaces": ["hpc"], "maxGpus": 8, "maxMemory": "1Ti", "maxOffersPerMinute": 10,
+                "maxDurationSeconds": 28800, "podSecurity": "baseline"}}})
         );
         assert_eq!(stated("agentctl peer add west --peer-endpoint a:1")["spec"], json!({"endpoints": ["a:1"]}));
     }
