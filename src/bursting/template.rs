@@ -25,6 +25,10 @@ use crate::render::{gpus as accelerators, rank_map};
 /// Most bytes of a template as JSON: a Burst, a HostedBurst and a control frame have to hold it.
 pub const TEMPLATE_LIMIT: usize = 256 * 1024;
 
+/// Most sections of a template, such as a container or a volume. Two bytes of JSON are an empty one, which takes two kilobytes
+/// once it is read; what a pod can have is far less.
+const MOST_SECTIONS: usize = 4_096;
+
 /// What one broker counts for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Charge {
@@ -291,6 +295,9 @@ pub enum TemplateError {
     /// More than [`TEMPLATE_LIMIT`].
     #[error("the template has {0} bytes, at most {TEMPLATE_LIMIT} are possible")]
     TooLarge(usize),
+    /// More than it can mean.
+    #[error("the template has {0} sections (containers, volumes …), at most {MOST_SECTIONS} are possible")]
+    TooManySections(usize),
 }
 
 impl BurstTemplate {
@@ -345,6 +352,10 @@ impl BurstTemplate {
         if size > TEMPLATE_LIMIT {
             return Err(TemplateError::TooLarge(size));
         }
+        let sections = sections(json);
+        if sections > MOST_SECTIONS {
+            return Err(TemplateError::TooManySections(sections));
+        }
         let template: Self = serde_path_to_error::deserialize(json).map_err(|error| TemplateError::Unreadable {
             path: error.path().to_string(),
             message: error.inner().to_string(),
@@ -353,6 +364,14 @@ impl BurstTemplate {
             Some(path) => Err(TemplateError::Unknown(path)),
             None => Ok(template),
         }
+    }
+}
+
+fn sections(json: &Value) -> usize {
+    match json {
+        Value::Object(fields) => 1 + fields.values().map(sections).sum::<usize>(),
+        Value::Array(elements) => elements.iter().map(sections).sum(),
+        _ => 0,
     }
 }
 
@@ -619,5 +638,7 @@ archive: {path: /a}
         );
         let large = json!({"containers": [{"command": "x".repeat(TEMPLATE_LIMIT)}]});
         assert!(matches!(BurstTemplate::parse(&large), Err(TemplateError::TooLarge(_))));
+        let many = json!({"containers": vec![json!({}); 60_000]});
+        assert_eq!(BurstTemplate::parse(&many), Err(TemplateError::TooManySections(60_001)));
     }
 }
