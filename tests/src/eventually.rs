@@ -34,14 +34,19 @@ pub async fn eventually<T, E: Display>(what: impl Display, mut look: impl AsyncF
     }
 }
 
-/// Looks for `time`, and panics as soon as `look` finds something.
+/// Looks for `time`, and panics as soon as `look` finds something within it.
 ///
 /// # Panics
 /// If `look` returns something.
 pub async fn never(what: impl Display, time: Duration, mut look: impl AsyncFnMut() -> Option<String>) {
     let deadline = tokio::time::Instant::now() + time;
-    while tokio::time::Instant::now() < deadline {
-        if let Some(seen) = look().await {
+    loop {
+        let seen = look().await;
+        // What comes after that is none of its business, also if the look began before.
+        if tokio::time::Instant::now() >= deadline {
+            return;
+        }
+        if let Some(seen) = seen {
             panic!("should never happen: {what}\nseen: {seen}");
         }
         tokio::time::sleep(POLL).await;
