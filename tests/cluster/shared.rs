@@ -56,11 +56,12 @@ pub(crate) async fn together() -> RwLockReadGuard<'static, Federation> {
     let world = busy().await;
     loop {
         let federation = world.federation.read().await;
-        if !world.spoiled.load(Ordering::SeqCst) {
+        // On a busy machine agents lose each other by themselves.
+        if !world.spoiled.load(Ordering::SeqCst) && !federation.flaps().await {
             return federation;
         }
         drop(federation);
-        drop(world.alone().await);
+        world.alone().await.connected().await;
     }
 }
 

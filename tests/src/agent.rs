@@ -55,7 +55,8 @@ pub(crate) fn command(config: &Path) -> std::io::Result<Command> {
 
 /// One agent of a cluster.
 pub struct Agent {
-    name: String,
+    /// Name of its cluster.
+    pub name: String,
     directory: PathBuf,
     /// Where it listens for peers.
     pub listen: SocketAddr,

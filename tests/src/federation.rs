@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams};
 use kube::{Client, ResourceExt};
+use tributary::api::labels::condition::CONNECTED;
 use tributary::api::peer::{ClusterPeer, ClusterPeerSpec, ImportPolicy};
 use tributary::federation::identity::Authority;
 use tributary::federation::identity::files::Existing;
@@ -17,6 +18,7 @@ use tributary_sandbox::{ADMIN, Cluster, Group, Sandbox};
 use crate::agent::{AGENT_USER, Agent, Setup};
 use crate::chart;
 use crate::eventually::eventually;
+use crate::metrics::shown;
 
 /// Namespace of the agents and their ClusterPeers.
 pub const SYSTEM: &str = "tributary-system";
@@ -110,8 +112,33 @@ impl Federation {
         }
     }
 
-    /// Waits until every agent is connected with every other.
+    /// Whether a peer was lost so often that nothing new is placed there for a while.
+    pub async fn flaps(&self) -> bool {
+        for index in 0..self.clusters().len() {
+            let peers: Api<ClusterPeer> = Api::namespaced(self.client(index).await, SYSTEM);
+            let list = peers.list(&Default::default()).await.map(|list| list.items).unwrap_or_default();
+            let conditions = list.iter().filter_map(|peer| peer.status.as_ref()).flat_map(|status| &status.conditions);
+            if conditions.into_iter().any(|one| one.type_ == CONNECTED && one.reason == "Flapping") {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Waits until every agent that runs is connected with every other.
     pub async fn connected(&self) {
+        // ClusterPeers keep their word through a restart, which is a blip; a process begins its figures anew. Twice: whoever was
+        // asked first may have missed the restart of the next.
+        for agent in self.agents.iter().chain(&self.agents).filter(|agent| agent.pid().is_some()) {
+            eventually(format!("{} has a session with all peers", agent.name), async || {
+                let shown = shown(agent.health).await.map_err(|error| error.to_string())?;
+                match shown.get("tributary_federation_connected_peers") {
+                    Some(count) if *count as usize + 1 == self.agents.len() => Ok(()),
+                    count => Err(format!("{count:?}; log of the agent:\n{}", tail(&agent.log_text()))),
+                }
+            })
+            .await;
+        }
         for (index, cluster) in self.clusters().iter().enumerate() {
             let peers: Api<ClusterPeer> = Api::namespaced(self.client(index).await, SYSTEM);
             eventually(format!("{} is connected with all peers", cluster.name()), async || {
