@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
-use kube::api::DeleteParams;
+use kube::api::{Api, DeleteParams};
 use serde_json::json;
 use tokio::time::Instant;
 use tributary::api::hosted_burst::{BurstPhase, HostedBurst};
+use tributary::api::names;
+use tributary::api::peer::ClusterPeer;
 use tributary_tests::eventually::{eventually, never};
-use tributary_tests::federation::Federation;
+use tributary_tests::federation::{Federation, SYSTEM};
 use tributary_tests::scenario::{Place, bursting};
 
 use crate::shared::{DRAIN, GRACE, LEASE, places, quiet};
@@ -16,20 +20,38 @@ use crate::shared::{DRAIN, GRACE, LEASE, places, quiet};
 /// What a root waits beyond lease and drain, and what a provider may take to remove everything.
 const MARGIN: u64 = 10;
 
-/// Between two heartbeats: a loss is dated by the last word.
-const HEARTBEAT: u64 = 2;
+/// A last word that was on its way when its agent ended is heard so much later.
+const LATE: u64 = 2;
 
-/// When west fell silent: between these two moments.
+/// When west fell silent: its last words lie between these two moments, on the clock that agents date losses by.
 struct Silence {
-    before: Instant,
-    after: Instant,
+    /// Before its agent was started for the last time.
+    from: Timestamp,
+    /// After that one had ended.
+    until: Timestamp,
 }
 
 impl Silence {
-    /// What is left of `time` if it began as early as it can have begun.
-    fn left_of(&self, time: Duration) -> Duration {
-        time.saturating_sub(self.before.elapsed()).saturating_sub(seconds(HEARTBEAT))
+    /// What agents count from is within it, and not when they came to see it as a loss. Dates are whole seconds.
+    fn dated(&self, Time(since): &Time) {
+        let heard = self.from.as_second()..=(self.until + seconds(LATE)).as_second();
+        assert!(
+            heard.contains(&since.as_second()),
+            "dated {since}: west fell silent from {} to {}",
+            self.from,
+            self.until
+        );
     }
+}
+
+#[allow(clippy::disallowed_methods, reason = "agents of a real run date what happens now")]
+fn now() -> Timestamp {
+    Timestamp::now()
+}
+
+/// What is left until `time` has passed since a date.
+fn left_of(time: Duration, Time(since): &Time) -> Duration {
+    Duration::try_from((*since + time).duration_since(now())).unwrap_or_default()
 }
 
 const fn seconds(seconds: u64) -> Duration {
@@ -41,6 +63,8 @@ const fn seconds(seconds: u64) -> Duration {
 async fn leases_are_kept_to_the_second_on_both_sides() {
     let federation = quiet().await;
     let [east, west, north] = places(&federation, "leases").await;
+    // Whom a burst prefers does not get it while it cannot be heard.
+    federation.connected().await;
     let onto = |peers: &[&str]| bursting(1, json!([{"size": 1, "peers": peers}]));
     east.create("near", onto(&["west", "north"])).await;
     west.create("far", onto(&["north"])).await;
@@ -53,15 +77,15 @@ async fn leases_are_kept_to_the_second_on_both_sides() {
     let far = hosted(&north, "far-burst-0").await.uid();
 
     // A restart is a blip: nobody is evicted.
+    let from = now();
     restart(&federation, 1).await;
     federation.connected().await;
     east.burst("near", "near-burst-0", BurstPhase::Ready).await;
     west.burst("far", "far-burst-0", BurstPhase::Ready).await;
     assert_eq!((hosted(&west, "near-burst-0").await.uid(), hosted(&north, "far-burst-0").await.uid()), (near, far));
 
-    let before = Instant::now();
     federation.agent(1).stop(&federation.group).await.unwrap();
-    let silent = Silence { before, after: Instant::now() };
+    let silent = Silence { from, until: now() };
     tokio::join!(reserved(&east, &north, &silent), dated_and_drained(&federation, &north, &east, &silent));
 
     // West returns: what was placed elsewhere goes there, and its own root gets its burst back.
@@ -85,9 +109,16 @@ async fn reserved(east: &Place, north: &Place, silent: &Silence) {
         if said { Ok(()) } else { Err(format!("{status:?}")) }
     })
     .await;
-    never("the slot is placed on north before west's lease is over", silent.left_of(hold), async || {
-        let elsewhere = north.hosted().get_opt("near-burst-0").await.unwrap();
-        elsewhere.map(|hosted| format!("{:?} after {:?}", hosted.status, silent.before.elapsed()))
+    let peers: Api<ClusterPeer> = Api::namespaced(east.client.clone(), SYSTEM);
+    let since = eventually("east dates the loss of west", async || {
+        let west = peers.get("west").await.map_err(|error| error.to_string())?;
+        west.status.unwrap_or_default().suspect_since.ok_or_else(|| "no date".to_owned())
+    })
+    .await;
+    silent.dated(&since);
+    never("the slot is placed on north before west's lease is over", left_of(hold, &since), async || {
+        let elsewhere = north.hosted().get_opt("near-burst-0").await.ok()??;
+        Some(format!("{:?} at {}, {since:?}", elsewhere.status, now()))
     })
     .await;
     let burst = east.burst("near", "near-burst-0", BurstPhase::Ready).await;
@@ -102,20 +133,23 @@ async fn dated_and_drained(federation: &Federation, north: &Place, east: &Place,
         hosted.status.unwrap_or_default().suspect_since.ok_or_else(|| "no date".to_owned())
     })
     .await;
+    silent.dated(&since);
 
     federation.agent(2).stop(&federation.group).await.unwrap();
     north.mini_clusters().delete("gone", &DeleteParams::default()).await.unwrap();
     // An agent that still saw the Burst would say that it ended.
-    eventually("the Burst is collected", async || match north.burst_now("gone", "gone-burst-0").await {
-        Ok(_) => Err("it is there"),
-        Err(_) => Ok(()),
+    let burst = names::burst_object("gone", "gone-burst-0");
+    eventually("the Burst is collected", async || match north.bursts().get_opt(&burst).await {
+        Ok(None) => Ok(()),
+        other => Err(format!("{other:?}")),
     })
     .await;
     let back = Instant::now();
     federation.agent(2).start(&federation.group).unwrap();
     let ends = async {
-        never("the burst of west's root ends before its lease", silent.left_of(seconds(LEASE)), async || {
-            match north.hosted().get_opt("far-burst-0").await.unwrap() {
+        let far = async || north.hosted().get_opt("far-burst-0").await;
+        never("the burst of west's root ends before its lease", left_of(seconds(LEASE), &since), async || {
+            match far().await.ok()? {
                 Some(hosted) => {
                     let status = hosted.status.unwrap_or_default();
                     let dated_anew = status.suspect_since.as_ref() != Some(&since);
@@ -125,14 +159,28 @@ async fn dated_and_drained(federation: &Federation, north: &Place, east: &Place,
             }
         })
         .await;
+        let mut draining_since = None;
+        eventually("the burst of west's root is gone", async || {
+            match far().await.map_err(|error| error.to_string())? {
+                Some(hosted) => {
+                    let status = hosted.status.unwrap_or_default();
+                    draining_since = status.draining_since.clone().or(draining_since.take());
+                    Err(format!("{status:?}"))
+                }
+                None => Ok(()),
+            }
+        })
+        .await;
+        // It may drain faster than one looks.
+        let Time(ended) = draining_since.unwrap_or(Time(now()));
+        let took = Duration::try_from(ended.duration_since(since.0)).unwrap();
+        assert!((seconds(LEASE)..=seconds(LEASE + MARGIN)).contains(&took), "it ended after {took:?}");
         north.empty("far-burst-0").await;
-        let took = silent.after.elapsed();
-        assert!(took <= seconds(LEASE + MARGIN), "it was gone after {took:?}");
     };
     let absent = async {
         let grace_left = seconds(GRACE).saturating_sub(back.elapsed());
         never("an absence counts before the grace period", grace_left, async || {
-            let there = east.hosted().get_opt("gone-burst-0").await.unwrap();
+            let there = east.hosted().get_opt("gone-burst-0").await.ok()?;
             let kept = there.is_some_and(|hosted| hosted.metadata.deletion_timestamp.is_none());
             (!kept).then(|| format!("it is gone after {:?}", back.elapsed()))
         })
