@@ -31,6 +31,7 @@ async fn assert_wired(root: &Place, name: &str, provider: &Place, slot: &str) {
     assert!(digest.is_some());
     assert_eq!(digest, provider.status(slot).await.unwrap().rank_map_digest);
     // Simulated brokers are ready without their lead, whose node may be chosen after that.
+    root.running(name).await;
     let lead = lead_of(root, name).await;
     eventually(format!("the lead Service of {slot} leads to its root"), async || {
         let found = provider.lead_endpoint(slot).await?;
@@ -211,6 +212,7 @@ async fn a_root_that_finishes_releases_its_bursts() {
     spec["containers"][0]["command"] = json!("hostname");
     east.create("brief", spec).await;
     east.burst("brief", "brief-burst-0", BurstPhase::Ready).await;
+    east.running("brief").await;
     east.annotate_pod("brief", 0, annotations::EXIT, "0").await;
     east.condition("brief", labels::condition::FINISHED, "True", "Succeeded").await;
     west.empty("brief-burst-0").await;
@@ -237,6 +239,7 @@ async fn hosted_objects_come_back_and_a_deleted_hosted_burst_is_an_eviction() {
     let [east, west, _] = places(&federation, "evicted").await;
     east.create("guest", bursting(1, json!([{"size": 1, "peer": "west"}]))).await;
     east.burst("guest", "guest-burst-0", BurstPhase::Ready).await;
+    east.running("guest").await;
     let slot = "guest-burst-0";
     let before = west.mini_clusters().get(slot).await.unwrap().uid();
     west.mini_clusters().delete(slot, &DeleteParams::default()).await.unwrap();
@@ -288,12 +291,12 @@ async fn what_is_edited_is_reverted(provider: &Place, slot: &str) {
     let first = files.keys().next().unwrap();
     let patch = Patch::Merge(json!({"data": {first: "echo hijacked"}}));
     provider.config_maps().patch(&names::entrypoint(slot), &params, &patch).await.unwrap();
-    let lead = provider.lead_endpoint(slot).await.unwrap();
+    let lead = eventually("the lead Service leads to the root", async || provider.lead_endpoint(slot).await).await;
     let port = async || {
-        let spec = provider.services().get(&names::lead(slot)).await.unwrap().spec.unwrap();
-        spec.ports.unwrap()[0].port
+        let service = provider.services().get(&names::lead(slot)).await.map_err(|error| error.to_string())?;
+        Ok::<_, String>(service.spec.unwrap().ports.unwrap()[0].port)
     };
-    let own_port = port().await;
+    let own_port = port().await.unwrap();
     let patch = Patch::Json::<()>(
         serde_json::from_value(json!([{"op": "replace", "path": "/spec/ports/0/port", "value": 9}])).unwrap(),
     );
@@ -308,7 +311,7 @@ async fn what_is_edited_is_reverted(provider: &Place, slot: &str) {
     slices.patch(&slice, &params, &patch).await.unwrap();
     eventually("edits of hosted objects are reverted", async || {
         let now = provider.config_maps().get(&names::entrypoint(slot)).await.map_err(|error| error.to_string())?;
-        let (endpoint, port) = (provider.lead_endpoint(slot).await?, port().await);
+        let (endpoint, port) = (provider.lead_endpoint(slot).await?, port().await?);
         if now.data.as_ref() != Some(&files) {
             return Err("the ConfigMap differs".to_owned());
         }

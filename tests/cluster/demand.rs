@@ -101,7 +101,8 @@ async fn jobs_wake_a_burst_through_the_leads_pod_and_idleness_ends_it() {
     // Half a minute, and until the look after it; then its brokers drain.
     demand(&east, "heron", ("False", "Asleep")).await;
     let asleep = east.burst("heron", "heron-burst-0", BurstPhase::Asleep).await.status.unwrap();
-    assert!(west.left("heron-burst-0").await.unwrap().is_empty(), "asleep, it holds nothing there");
+    // Asleep, it holds nothing there.
+    west.empty("heron-burst-0").await;
     assert!(asleep.spent.broker_seconds > 0 && asleep.spent.brokers == 0, "{:?}", asleep.spent);
     assert_eq!(asleep.demand.map(|demand| demand.starts), Some(1));
     east.delete("heron").await;

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tributary::api::hosted_burst::BurstPhase;
 use tributary::api::labels::{self, condition, upstream};
 use tributary::api::minicluster::{MiniClusterStatus, Phase};
+use tributary::api::names;
 use tributary_sandbox::annotations;
 use tributary_tests::eventually::{eventually, never};
 use tributary_tests::federation::apply_crds;
@@ -108,9 +109,11 @@ async fn a_long_life_of_updates_sizes_restarts_and_an_end() {
     assert_eq!((status.phase, status.exit_code), (Some(Phase::Failed), Some(3)));
     assert!(east.jobs().get_opt("reed").await.unwrap().is_none(), "a computation that ended does not run twice");
     east.change("reed", json!({"ttlSecondsAfterFinished": 0})).await;
-    eventually("it is deleted", async || match east.mini_clusters().get_opt("reed").await.unwrap() {
-        None => Ok(()),
-        Some(_) => Err("it is there"),
+    eventually("it is deleted", async || {
+        match east.mini_clusters().get_opt("reed").await.map_err(|error| error.to_string())? {
+            None => Ok(()),
+            Some(_) => Err("it is there".to_owned()),
+        }
     })
     .await;
 }
@@ -291,11 +294,11 @@ async fn an_older_definition_that_is_put_back_hides_much_and_ends_nothing() {
     east.services().delete("heron", &DeleteParams::default()).await.unwrap();
     event(&east, "heron", "CRDOutdated").await;
     never("a burst is released", Duration::from_secs(3), async || {
-        let burst = east.burst_now("heron", "heron-burst-0").await.err();
-        let there = west.hosted().get_opt("heron-burst-0").await.unwrap().is_some_and(|now| now.uid() == hosted);
-        let job = east.jobs().get_opt("heron").await.unwrap().and_then(|job| job.uid());
-        let same = burst.is_none() && there && job == before.incarnation;
-        (!same).then(|| format!("{burst:?} {there} {job:?}"))
+        let burst = east.bursts().get_opt(&names::burst_object("heron", "heron-burst-0")).await.ok()?.is_some();
+        let there = west.hosted().get_opt("heron-burst-0").await.ok()?.is_some_and(|now| now.uid() == hosted);
+        let job = east.jobs().get_opt("heron").await.ok()?.and_then(|job| job.uid());
+        let same = burst && there && job == before.incarnation;
+        (!same).then(|| format!("{burst} {there} {job:?}"))
     })
     .await;
     apply_crds(&east.client).await.unwrap();

@@ -89,15 +89,16 @@ async fn a_cluster_moves_from_the_flux_operator_and_upstreams_examples_run() {
 
     // The next instance is ours, among the objects that upstream has left.
     place.jobs().delete("lake", &DeleteParams::background()).await.unwrap();
-    eventually("a Job of ours", async || {
+    eventually("a Job of ours runs", async || {
         let job = place.jobs().get_opt("lake").await.map_err(|error| error.to_string())?;
-        let ours = job.is_some_and(|job| job.annotations().contains_key(labels::BOOT_DIGEST));
-        if ours { Ok(()) } else { Err("not yet".to_owned()) }
+        let job = job.filter(|job| job.annotations().contains_key(labels::BOOT_DIGEST)).ok_or("it is not there yet")?;
+        let status = place.status("lake").await?;
+        // Until it is about that Job, the status is that of the adopted one.
+        let holds = |type_: &str| status.conditions.iter().any(|one| one.type_ == type_ && one.status == "True");
+        let ours = status.incarnation == job.uid() && holds(condition::READY) && !holds(condition::ADOPTED);
+        if ours { Ok(()) } else { Err(format!("{:?} {status:?}", job.uid())) }
     })
     .await;
-    place.running("lake").await;
-    let status = place.status("lake").await.unwrap();
-    assert!(status.conditions.iter().all(|one| one.type_ != condition::ADOPTED || one.status != "True"));
     let service = place.services().get("lake").await.unwrap().spec.unwrap();
     assert_eq!(service.publish_not_ready_addresses, Some(true));
     let config = place.config_maps().get("lake-entrypoint").await.unwrap().data.unwrap();

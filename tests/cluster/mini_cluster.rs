@@ -35,9 +35,11 @@ async fn a_mini_cluster_runs_and_has_what_users_and_tools_see() {
     assert!(!serde_json::to_string(&config).unwrap().contains(&key), "the secret key is in the ConfigMap");
     assert!(east.services().get("lake").await.unwrap().spec.unwrap().cluster_ip.as_deref() == Some("None"));
     east.delete("lake").await;
-    eventually("its objects go with it", async || match east.jobs().get_opt("lake").await.unwrap() {
-        None => Ok(()),
-        Some(_) => Err("the Job is there"),
+    eventually("its objects go with it", async || {
+        match east.jobs().get_opt("lake").await.map_err(|error| error.to_string())? {
+            None => Ok(()),
+            Some(_) => Err("the Job is there".to_owned()),
+        }
     })
     .await;
 }
@@ -51,10 +53,11 @@ async fn boot_files_that_are_deleted_or_changed_come_back_byte_for_byte() {
     let name = names::entrypoint("pond");
     let before = east.config_maps().get(&name).await.unwrap();
     let restored = async |what: &str| {
-        eventually(what, async || match east.config_maps().get_opt(&name).await.unwrap() {
-            Some(now) if now.data == before.data => Ok(()),
-            Some(_) => Err("it differs"),
-            None => Err("it is gone"),
+        eventually(what, async || match east.config_maps().get_opt(&name).await {
+            Ok(Some(now)) if now.data == before.data => Ok(()),
+            Ok(Some(_)) => Err("it differs".to_owned()),
+            Ok(None) => Err("it is gone".to_owned()),
+            Err(error) => Err(error.to_string()),
         })
         .await;
     };

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use kube::api::{Api, ListParams, Patch, PatchParams};
@@ -60,9 +61,9 @@ async fn address_pod(place: &Place, job: &str, address: Ipv4Addr) {
     place.pods().patch_status(&name, &PatchParams::default(), &status).await.unwrap();
 }
 
-async fn pods(place: &Place, job: &str) -> BTreeSet<String> {
-    let pods = place.pods().list(&ListParams::default().labels(&format!("job-name={job}"))).await.unwrap();
-    pods.items.iter().filter_map(ResourceExt::uid).collect()
+async fn pods(place: &Place, job: &str) -> Result<BTreeSet<String>, String> {
+    let pods = place.pods().list(&ListParams::default().labels(&format!("job-name={job}"))).await;
+    Ok(pods.map_err(|error| error.to_string())?.items.iter().filter_map(ResourceExt::uid).collect())
 }
 
 /// Says something to whoever is behind the tunnel, from an address.
@@ -82,7 +83,9 @@ async fn the_lead_service_follows_whatever_way_leads_to_the_root() {
     let [east, west, _] = places(&federation, "ways").await;
     east.create("ford", bursting(1, json!([{"size": 1, "peer": "west"}]))).await;
     east.burst("ford", "ford-burst-0", BurstPhase::Ready).await;
-    let before = (pods(&east, "ford").await, pods(&west, "ford-burst-0").await);
+    east.running("ford").await;
+    let both = async || (pods(&east, "ford").await.unwrap(), pods(&west, "ford-burst-0").await.unwrap());
+    let before = both().await;
 
     by(&east, "ford", json!({"address": "203.0.113.9", "port": 9000})).await;
     leads_to(&west, "ford-burst-0", "203.0.113.9", Some(9_000)).await;
@@ -107,13 +110,15 @@ async fn the_lead_service_follows_whatever_way_leads_to_the_root() {
     by(&east, "ford", json!({"type": "Tunnel"})).await;
     let port = leads_to(&west, "ford-burst-0", &agent_pod().to_string(), None).await;
     eventually("the lead answers through the agents", async || {
-        let heard = said_back(BROKER, port, b"hello").await.map_err(|error| error.to_string())?;
+        // A connection that nobody answers is one to try again.
+        let heard = tokio::time::timeout(Duration::from_secs(5), said_back(BROKER, port, b"hello")).await;
+        let heard = heard.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
         if heard == b"hello" { Ok(()) } else { Err(format!("{heard:?}")) }
     })
     .await;
     assert!(said_back(Ipv4Addr::new(127, 0, 0, 79), port, b"hello").await.is_err(), "no pod of the burst");
 
-    assert_eq!((pods(&east, "ford").await, pods(&west, "ford-burst-0").await), before, "no broker was started anew");
+    assert_eq!(both().await, before, "no broker was started anew");
     east.delete("ford").await;
     west.empty("ford-burst-0").await;
 }
@@ -154,8 +159,7 @@ async fn looked_at(
     root.change(name, onto("west")).await;
     let slot = names::default_burst(name, 0);
     eventually(format!("{slot} has a pod"), async || {
-        let pods = pods(provider, &slot).await;
-        if pods.is_empty() { Err("it has none") } else { Ok(()) }
+        if pods(provider, &slot).await?.is_empty() { Err("it has none".to_owned()) } else { Ok(()) }
     })
     .await;
     // Brokers that have joined need no preflight.

@@ -3,7 +3,6 @@
 use kube::api::Api;
 use serde_json::json;
 use tributary::api::flux_job::{JobPhase, JobResult};
-use tributary::api::flux_setup::FluxSetup;
 use tributary::api::hosted_burst::BurstPhase;
 use tributary::api::labels::{condition, reason};
 use tributary::api::peer::ClusterPeer;
@@ -38,12 +37,14 @@ async fn bursts_of_peers_get_what_a_flux_setup_grants_and_no_more() {
     east.create("first", bursting(1, json!([{"peer": "west", "size": 2}]))).await;
     east.burst("first", "first-burst-0", BurstPhase::Ready).await;
     room(&peers, &east, 1).await;
-    let usage = async |setup: FluxSetup| {
+    eventually("the FluxSetup says who has two brokers", async || {
+        let setup = setups(&west).get("default").await.map_err(|error| error.to_string())?;
         let status = setup.status.unwrap_or_default();
-        (status.used.brokers, status.peers.first().map(|peer| (peer.name.clone(), peer.used.brokers)))
-    };
-    let seen = usage(setups(&west).get("default").await.unwrap()).await;
-    assert_eq!(seen, (2, Some(("east".to_owned(), 2))));
+        let of_peers = status.peers.first().map(|peer| (peer.name.as_str(), peer.used.brokers));
+        let seen = (status.used.brokers, of_peers);
+        if seen == (2, Some(("east", 2))) { Ok(()) } else { Err(format!("{seen:?}")) }
+    })
+    .await;
 
     // It is not made there to wait: it is refused, until there is room.
     east.create("second", bursting(1, json!([{"peer": "west", "size": 3}]))).await;
@@ -66,9 +67,15 @@ async fn bursts_of_peers_get_what_a_flux_setup_grants_and_no_more() {
     let overflow = json!({"quota": {"brokers": 2}, "overflow": {"policy": "Split", "peers": ["west"]}});
     apply(setups(&east), "FluxSetup", "default", overflow).await;
     submit(&east, "wide", json!({"size": 4, "allowBurst": true})).await;
-    let status = until(&east, "wide", JobPhase::Running).await;
-    let split = status.split.expect("it is split");
-    assert_eq!((split.local, split.away, split.peer.as_deref()), (2, 2, Some("west")), "{}", status.message);
+    until(&east, "wide", JobPhase::Running).await;
+    eventually("wide is split between here and west", async || {
+        let status = jobs(&east).get("wide").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+        // No peer is named before its part is placed.
+        let split = status.split.as_ref().map(|split| (split.local, split.away, split.peer.as_deref()));
+        let split = status.phase == JobPhase::Running && split == Some((2, 2, Some("west")));
+        if split { Ok(()) } else { Err(format!("{status:?}")) }
+    })
+    .await;
     east.burst("wide", "wide-burst-0", BurstPhase::Ready).await;
     room(&peers, &east, 1).await;
     submit(&east, "wider", json!({"size": 4, "allowBurst": true})).await;

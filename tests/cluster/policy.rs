@@ -17,6 +17,17 @@ use tributary_tests::scenario::{Place, bursting};
 
 use crate::shared::{places, quiet, together};
 
+/// Changes what east may place there, and waits until the agent knows it.
+async fn import(peers: &Api<ClusterPeer>, policy: Value) {
+    let patch = Patch::Merge(json!({"spec": {"import": policy}}));
+    let changed = peers.patch("east", &PatchParams::default(), &patch).await.unwrap().metadata.generation;
+    eventually("the agent has seen the policy", async || {
+        let seen = peers.get("east").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+        if seen.observed_generation >= changed { Ok(()) } else { Err(format!("{seen:?}, not {changed:?}")) }
+    })
+    .await;
+}
+
 /// The reason of a refusal, and that the root is unaffected.
 async fn refused(root: &Place, provider: &Place, name: &str) -> (String, String) {
     let slot = format!("{name}-burst-0");
@@ -67,10 +78,7 @@ async fn a_policy_that_forbids_is_a_reason_and_a_changed_policy_is_another_chanc
     let federation = quiet().await;
     let [east, west, _] = places(&federation, "limits").await;
     let peers: Api<ClusterPeer> = Api::namespaced(federation.client(1).await, SYSTEM);
-    let import = async |import: Value| {
-        let patch = Patch::Merge(json!({"spec": {"import": import}}));
-        peers.patch("east", &PatchParams::default(), &patch).await.unwrap();
-    };
+    let import = async |policy: Value| import(&peers, policy).await;
     import(json!({"maxBrokers": 1})).await;
     east.create("greedy", bursting(1, json!([{"size": 2, "peer": "west"}]))).await;
     let (reason, message) = refused(&east, &west, "greedy").await;
@@ -94,10 +102,7 @@ async fn hosted_pods_are_what_the_policy_makes_of_them() {
     let federation = quiet().await;
     let [east, west, _] = places(&federation, "imposed").await;
     let peers: Api<ClusterPeer> = Api::namespaced(federation.client(1).await, SYSTEM);
-    let import = async |import: Value| {
-        let patch = Patch::Merge(json!({"spec": {"import": import}}));
-        peers.patch("east", &PatchParams::default(), &patch).await.unwrap();
-    };
+    let import = async |policy: Value| import(&peers, policy).await;
     import(json!({"serviceAccount": "guests", "priorityClass": "guests", "tolerations": [{"key": "guests", "operator": "Exists"}],
         "egress": {"allow": ["203.0.113.0/24"]}}))
     .await;
@@ -263,7 +268,7 @@ async fn pods_are_judged_as_the_api_server_judges_them() {
         Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &object).await.unwrap();
         let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-        tributary_tests::eventually::eventually("the namespace has its service account", async || {
+        eventually("the namespace has its service account", async || {
             let fine = serde_json::from_value(pod(&[], &mut SeededRng::new(0))).unwrap();
             pods.create(&dry_run, &fine).await.map(drop).map_err(|error| error.to_string())
         })

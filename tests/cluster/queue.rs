@@ -195,8 +195,12 @@ async fn two_jobs_that_each_fill_the_nodes_run_one_after_the_other() {
     let waits = told(&east, "second", JobPhase::Waiting, full).await;
     assert_eq!(waits.mini_cluster, None);
     taken(&east, 1, 1).await;
-    let setup = setups(&east).get("default").await.unwrap().status.unwrap_or_default();
-    assert_eq!(setup.next, "FluxJob second: the nodes have no room for 4 of its 4 brokers");
+    eventually("the FluxSetup says what the next one waits for", async || {
+        let setup = setups(&east).get("default").await.map_err(|error| error.to_string())?;
+        let next = setup.status.unwrap_or_default().next;
+        if next == "FluxJob second: the nodes have no room for 4 of its 4 brokers" { Ok(()) } else { Err(next) }
+    })
+    .await;
     // Nor does anything pass it.
     submit(&east, "small", json!({"timeLimitSeconds": 1})).await;
     until(&east, "small", JobPhase::Waiting).await;

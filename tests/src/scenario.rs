@@ -192,8 +192,13 @@ impl Place {
     /// If the pods cannot be changed.
     pub async fn annotate_pod(&self, job: &str, index: u32, annotation: &str, value: &str) {
         let selector = format!("job-name={job},{}={index}", labels::kubernetes::COMPLETION_INDEX);
-        let pods = self.pods().list(&ListParams::default().labels(&selector)).await.expect("pods can be listed");
-        for pod in pods.items {
+        let pods = eventually(format!("{job} has its pod {index}"), async || {
+            let list = self.pods().list(&ListParams::default().labels(&selector)).await;
+            let pods = list.map_err(|error| error.to_string())?.items;
+            if pods.is_empty() { Err("it has none".to_owned()) } else { Ok(pods) }
+        })
+        .await;
+        for pod in pods {
             let patch = Patch::Merge(json!({"metadata": {"annotations": {annotation: value}}}));
             self.pods().patch(&pod.name_any(), &PatchParams::default(), &patch).await.expect("the pod is there");
         }
