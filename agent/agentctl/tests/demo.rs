@@ -20,7 +20,7 @@ use kube::{Client, Config, ResourceExt};
 use serde_json::{Value, json};
 use tributary::api::burst::Burst;
 use tributary::api::hosted_burst::BurstPhase;
-use tributary::api::minicluster::MiniCluster;
+use tributary::api::minicluster::{MiniCluster, MiniClusterStatus, Phase};
 use tributary::api::peer::ClusterPeer;
 use tributary_sandbox::{ADMIN, Options, Sandbox};
 
@@ -173,7 +173,12 @@ async fn the_pages_steps(kubeconfig: PathBuf) {
             names = false;
             restful(&walk.client("east").await).await;
         }
+        let east = walk.client("east").await;
+        let before = if step.contains(" rekey ") { Some(river(&east).await.unwrap().expect("it runs")) } else { None };
         eprintln!("{page} $ {step}\n{}", walk.step(&step).await);
+        if let Some(before) = before {
+            rekeyed(&east, before).await;
+        }
     }
     let [here, there] = [walk.client("east").await, walk.client("west").await];
     the_certificate_was_copied(&here, &there).await;
@@ -186,6 +191,27 @@ async fn restful(client: &Client) {
         "spec": {"size": 1, "fluxRestful": {}, "containers": [{"image": "ubuntu:24.04"}]}});
     let mini_clusters: Api<MiniCluster> = Api::namespaced(client.clone(), "default");
     mini_clusters.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+}
+
+/// The root, as far as it says with which certificate it runs.
+async fn river(client: &Client) -> kube::Result<Option<MiniClusterStatus>> {
+    let mini_clusters: Api<MiniCluster> = Api::namespaced(client.clone(), "default");
+    let status = mini_clusters.get("river").await?.status;
+    Ok(status.filter(|status| status.credential_digest.is_some()))
+}
+
+/// The step asks for that and goes on; what is done next is done with the new certificate.
+async fn rekeyed(client: &Client, before: MiniClusterStatus) {
+    let mut now = None;
+    for _ in 0..300 {
+        now = river(client).await.ok().flatten();
+        let another = |status: &&MiniClusterStatus| status.credential_digest != before.credential_digest;
+        if now.as_ref().filter(another).is_some_and(|status| status.phase == Some(Phase::Running)) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    panic!("it does not run with another certificate: {now:#?}");
 }
 
 /// A pipe whose first half fails would make an empty Secret.
@@ -286,11 +312,11 @@ fn nothing_is_left(document: &Value) {
         for file in ["kubeconfig", "log"] {
             let file = Path::new(cluster[file].as_str().unwrap());
             let directory = file.ancestors().find(|path| path.parent() == Some(&std::env::temp_dir())).unwrap();
-            for _ in 0..150 {
+            for _ in 0..300 {
                 if !directory.exists() {
                     break;
                 }
-                std::thread::sleep(Duration::from_millis(100));
+                std::thread::sleep(Duration::from_millis(200));
             }
             assert!(!directory.exists(), "{}", directory.display());
         }

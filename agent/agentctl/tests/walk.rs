@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use kube::{Api, Client, Config};
 use serde_json::{Value, json};
+use tributary::api::cluster_card;
 use tributary_sandbox::{Binaries, Options};
 
 /// How often is looked, and how many times: whatever the README says takes no longer.
@@ -89,7 +91,7 @@ impl Walk {
                 self.shell(&format!("{line} && test -n \"${name}\""), false).await
             }
             "tributary-agent" => {
-                self.agent(&words);
+                self.agent(&words).await;
                 String::new()
             }
             "agentctl" => {
@@ -127,8 +129,8 @@ impl Walk {
         command
     }
 
-    /// Starts an agent, and waits until its admin API listens.
-    fn agent(&mut self, words: &[&str]) {
+    /// Starts an agent, and waits until its admin API listens, and it leads: then it says who its cluster is.
+    async fn agent(&mut self, words: &[&str]) {
         let file = self.directory.path().join(after(words, "--config"));
         if !self.started.insert(file.clone()) {
             return;
@@ -139,11 +141,14 @@ impl Walk {
         command.env("TRIBUTARY__BURSTING__DRAIN_SECONDS", "1");
         self.agents.push(command.spawn().unwrap());
         let config = tributary::config::Config::load(Some(&file)).unwrap();
+        let client = self.client(config.kubernetes.context.as_deref().unwrap_or(&self.first)).await;
+        let maps: Api<ConfigMap> = Api::namespaced(client, &config.kubernetes.namespace);
         for _ in 0..LOOKS {
-            if TcpStream::connect(config.admin.listen).is_ok() {
+            let listens = TcpStream::connect(config.admin.listen).is_ok();
+            if listens && maps.get_opt(cluster_card::NAME).await.is_ok_and(|card| card.is_some()) {
                 return;
             }
-            std::thread::sleep(POLL);
+            tokio::time::sleep(POLL).await;
         }
         panic!("the agent of {} does not start", file.display());
     }
@@ -208,7 +213,7 @@ impl Walk {
             self.shell(&delete, false).await;
             let file = format!("examples/without-helm/{name}.toml");
             fs::write(self.directory.path().join(&file), configuration(name, *reached)).unwrap();
-            self.agent(&["tributary-agent", "--config", &file]);
+            self.agent(&["tributary-agent", "--config", &file]).await;
         }
     }
 
