@@ -262,11 +262,16 @@ async fn endpoints(client: &Client) -> Result<BTreeSet<String>, String> {
 async fn peers_are_led_to_the_leader(installed: &mut Installed<'_>) {
     let Installed { client, agents, .. } = installed;
     let leases: Api<Lease> = Api::namespaced(client.clone(), SYSTEM);
-    let holder = leases.get("tributary-agent").await.unwrap().spec.unwrap().holder_identity.unwrap();
-    let at = agents.iter().position(|agent| holder.starts_with(&agent.name)).expect("one of the pods leads");
-    let leader = agents.remove(at);
     let only = |address: &str| BTreeSet::from([address.to_owned()]);
-    assert_eq!(endpoints(client).await.unwrap(), only(&leader.address));
+    let at = eventually("peers are led to the leader", async || {
+        let lease = leases.get("tributary-agent").await.map_err(|error| error.to_string())?;
+        let holder = lease.spec.and_then(|spec| spec.holder_identity).ok_or("nobody leads")?;
+        let at = agents.iter().position(|agent| holder.starts_with(&agent.name)).ok_or("none of the pods leads")?;
+        let now = endpoints(client).await?;
+        if now == only(&agents[at].address) { Ok(at) } else { Err(format!("{now:?}, {holder} leads")) }
+    })
+    .await;
+    let leader = agents.remove(at);
 
     let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), SYSTEM);
     let pod = slices.get("tributary-federation-ipv4").await.unwrap().endpoints[0].target_ref.clone().unwrap();
@@ -381,7 +386,7 @@ async fn whatever_else_an_agent_does(sandbox: &Sandbox, root: &Place, provider: 
     }
     let token = agentctl(&kubeconfig, &["--context", "west", "token", "create"]).await.unwrap();
     let token = token.lines().find(|line| line.starts_with("tributary-1.")).unwrap().to_owned();
-    agentctl(&kubeconfig, &["--context", "east", "join", &token]).await.unwrap();
+    agentctl(&kubeconfig, &["--context", "east", "join", &token, "--wait", "60s"]).await.unwrap();
 
     a_mini_cluster_with_everything_beside_it(root).await;
 }

@@ -66,7 +66,17 @@ pub(crate) async fn serve_other_kinds(client: &Client) -> Vec<CustomResourceDefi
             let found = definitions.get(&name).await.map_err(|error| error.to_string())?;
             let conditions = found.status.and_then(|status| status.conditions);
             let established = conditions.iter().flatten().any(|one| one.type_ == "Established" && one.status == "True");
-            if established { Ok(()) } else { Err("not yet".to_owned()) }
+            if !established {
+                return Err("not yet".to_owned());
+            }
+            // Established, it is not served at once, nor known to who asks what is served.
+            let (spec, version) = (&definition.spec, &definition.spec.versions[0].name);
+            let path = format!("/apis/{}/{version}/{}?limit=1", spec.group, spec.names.plural);
+            let request = http::Request::get(path).body(Vec::new()).unwrap();
+            client.request::<Value>(request).await.map_err(|error| error.to_string())?;
+            let known = client.list_api_group_resources(&format!("{}/{version}", spec.group)).await;
+            let known = known.map_err(|error| error.to_string())?.resources;
+            if known.iter().any(|one| one.name == spec.names.plural) { Ok(()) } else { Err(format!("{known:?}")) }
         })
         .await;
         served.push(definition);

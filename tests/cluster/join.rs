@@ -103,7 +103,7 @@ async fn a_token_makes_peers_and_their_bursts_outlive_certificates_and_authoriti
 
     let printed = left.agentctl(&["token", "create", "-l", "name=right"]).await.unwrap();
     let token = printed.lines().find(|line| line.starts_with("tributary-1.")).unwrap().to_owned();
-    let joined = right.agentctl(&["join", &token, "--import", "joined", "-l", "name=left"]).await;
+    let joined = right.agentctl(&["join", &token, "--import", "joined", "-l", "name=left", "--wait", "60s"]).await;
     let joined = joined.unwrap_or_else(|error| panic!("{error}\n{}", tail(&left.agent.log_text())));
     assert!(joined.contains("right and left are peers") && joined.contains("connected ("), "{joined}");
     let (at_left, at_right) = (left.peer("right").await.unwrap(), right.peer("left").await.unwrap());
@@ -133,8 +133,8 @@ async fn a_token_makes_peers_and_their_bursts_outlive_certificates_and_authoriti
         if left.certificate().await? == before { Err("not yet".to_owned()) } else { Ok(()) }
     })
     .await;
-    left.agentctl(&["identity", "rotate"]).await.unwrap();
     let old = right.trusted("left").await.unwrap();
+    left.agentctl(&["identity", "rotate"]).await.unwrap();
     eventually("the peer knows the new authority, and then only that", async || {
         let now = right.trusted("left").await?;
         let logs = || format!("{}\n{}", tail(&left.agent.log_text()), tail(&right.agent.log_text()));
@@ -221,8 +221,8 @@ async fn linked_with_what_cert_manager_issues(federation: &Federation, left: &Si
     let [a, b] = [&ours, &theirs].map(|config| config.contexts[0].name.clone());
     let both = federation.directory().join("both.kubeconfig");
     std::fs::write(&both, serde_json::to_string(&ours.merge(theirs).unwrap()).unwrap()).unwrap();
-    let link = ["link", a.as_str(), b.as_str(), "--import", "linked", "--one-way", "--agent-namespace", SYSTEM];
-    let linked = agentctl(&both, &link).await;
+    let link = ["link", a.as_str(), b.as_str(), "--import", "linked", "--one-way", "--wait", "60s"];
+    let linked = agentctl(&both, &[&link[..], &["--agent-namespace", SYSTEM]].concat()).await;
     let linked = linked.unwrap_or_else(|error| panic!("{error}\n{}", tail(&third.agent.log_text())));
     assert!(linked.contains("left and third are peers") && linked.contains("connected ("), "{linked}");
     assert_eq!(left.peer("third").await.unwrap().spec.import, None);
