@@ -19,6 +19,10 @@ const MOST_JOBS: u32 = 2_000;
 /// Most names of hosts and properties in all constraints of an answer; what goes beyond that is not judged.
 const MOST_NAMES: usize = 65_536;
 
+/// Most values of an answer: an empty map of a few bytes takes a hundred times as much once it is read. The script says some
+/// fifty of each of 500 kinds of jobs, and three of each rank.
+const MOST_VALUES: usize = 100_000;
+
 /// What a look at the queue found.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Look {
@@ -83,6 +87,9 @@ pub enum LookError {
     /// No JSON, or other JSON.
     #[error("failed to read the answer of the lead broker")]
     Json(#[from] serde_json::Error),
+    /// More than the script says.
+    #[error("failed to read the answer of the lead broker: it has more than {MOST_VALUES} values")]
+    TooMany,
     /// Not an idset.
     #[error("failed to read the answer of the lead broker")]
     Ranks(#[from] IdsetError),
@@ -114,6 +121,9 @@ impl Look {
             1
         }
         let line = output.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+        if line.bytes().filter(|byte| matches!(byte, b',' | b':' | b'[' | b'{')).count() > MOST_VALUES {
+            return Err(LookError::TooMany);
+        }
         let answer: Answer = serde_json::from_str(line)?;
         let (mut left, mut names) = (MOST_JOBS, Names(MOST_NAMES));
         let mut pending = Vec::new();
@@ -265,5 +275,10 @@ pub(crate) mod tests {
         let look = Look::parse(&text.replace('\n', " ")).unwrap();
         let judged = |job: &&Job| !format!("{:?}", job.constraint).contains("Unknown");
         assert_eq!((look.pending.len(), look.pending.iter().filter(judged).count()), (40, 3), "of 65,536 names");
+        let maps = vec![r#"{"":0}"#; 90_000].join(",");
+        let text = format!(
+            r#"{{"up":"","busy":"","pending":[{{"burstable":true,"resources":[{maps}],"constraints":null}}]}}"#
+        );
+        assert!(matches!(Look::parse(&text), Err(LookError::TooMany)));
     }
 }
