@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::clock::{Clock, Mono};
+use crate::render;
 
 /// The times that can be configured (`[bursting]`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,12 +26,24 @@ impl Default for Times {
     }
 }
 
-/// What a root waits beyond a lost peer's lease and drain: delivery, deletion of pods, clocks that run unevenly.
-pub const MARGIN: Duration = Duration::from_secs(10);
+/// What a root waits beyond the longest life of pods that it cannot see: delivery, a change of the provider's leader, clocks
+/// that run unevenly.
+const MARGIN: Duration = Duration::from_secs(15);
 /// How long a connection may be away before a Burst says so: restarts of agents are shorter.
 pub const LOST_AFTER: Duration = Duration::from_secs(10);
 /// How often the host name of a lead is resolved again.
 pub const RESOLVE_AGAIN: Duration = Duration::from_secs(60);
+
+/// The longest time that pods of a burst live after the loss of contact: the provider keeps them for the lease, and then
+/// they end, which takes their drain, their grace period, and what Kubernetes needs to delete them.
+pub fn longest_life(lease: Duration, drain: Duration) -> Duration {
+    lease + render::longest_end(drain)
+}
+
+/// How long a root that lost a provider takes the burst's pods there for alive.
+pub fn reserved_for(lease: Duration, drain: Duration) -> Duration {
+    longest_life(lease, drain) + MARGIN
+}
 
 /// A moment on both clocks: `mono` for durations, `wall` for what is written into status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,7 +73,16 @@ pub(crate) fn elapsed(earlier: Timestamp, wall: Timestamp) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::bursting::provider::admission::tests::offer;
+    use crate::bursting::provider::materialize::{hosted_burst, mini_cluster};
+    use crate::bursting::template::BurstTemplate;
+    use crate::config::BurstingConfig;
+    use crate::contract::DesiredBurst;
+    use crate::flux::RankMap;
+    use crate::render::Context;
 
     #[test]
     fn a_clock_that_was_set_back_gives_no_time() {
@@ -73,6 +95,36 @@ mod tests {
     #[test]
     fn the_root_waits_longer_than_the_provider_keeps() {
         let Times { lease, grace, .. } = Times::default();
-        assert!(MARGIN > Duration::ZERO && LOST_AFTER < grace && grace < lease);
+        assert!(LOST_AFTER < grace && grace < lease);
+    }
+
+    /// Seconds that pods of a burst get to end: of its brokers, and of a whole instance.
+    fn grace_periods(drain_seconds: u32) -> [i64; 2] {
+        let [burst, whole] = [false, true].map(|whole| {
+            let desired = DesiredBurst { drain_seconds, whole, ..offer() };
+            let template = BurstTemplate::parse(&desired.template).unwrap();
+            let hosted = hosted_burst("flux", &"east".into(), &"east-uid".into(), &desired, &template);
+            let rank_map = RankMap::parse_canonical(&hosted.spec.rank_map).unwrap();
+            let pods = render::render(&mini_cluster(&hosted, &template, &rank_map), &Context::default()).unwrap();
+            pods.job.spec.unwrap().template.spec.unwrap().termination_grace_period_seconds.unwrap()
+        });
+        [burst, whole]
+    }
+
+    proptest! {
+        #[test]
+        fn the_root_outwaits_the_providers_pods_whatever_is_configured(
+            lease in 10..=BurstingConfig::LONGEST,
+            drain in prop_oneof![0..25_u32, 25..=BurstingConfig::LONGEST],
+        ) {
+            let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+            for grace in grace_periods(drain) {
+                // The garbage collector and the kubelet take their time as well.
+                let life = seconds(lease) + Duration::from_secs(grace.unsigned_abs()) + Duration::from_secs(10);
+                let (longest, wait) = (longest_life(seconds(lease), seconds(drain)), reserved_for(seconds(lease), seconds(drain)));
+                prop_assert!(life <= longest, "pods with {grace} s to end live {life:?}, not {longest:?}");
+                prop_assert!(wait >= life + Duration::from_secs(15), "{wait:?} is too short for pods that live {life:?}");
+            }
+        }
     }
 }

@@ -21,8 +21,6 @@ pub struct BurstingConfig {
 
 /// Losses are noticed after 5 s: a shorter lease would end before anybody could say so.
 const SHORTEST_LEASE: u32 = 10;
-/// Providers grant no more than this (`bursting::provider::materialize`).
-const LONGEST: u32 = 3600;
 
 impl Default for BurstingConfig {
     fn default() -> Self {
@@ -31,15 +29,19 @@ impl Default for BurstingConfig {
 }
 
 impl BurstingConfig {
+    /// The longest lease and the longest drain, in seconds. Providers grant no more: a root that is gone must not hold room
+    /// for days.
+    pub const LONGEST: u32 = 3600;
+
     pub(super) fn check(&self) -> Result<(), Box<ConfigError>> {
         let Self { lease_seconds, drain_seconds, grace_seconds } = *self;
         let rejected = |key, reason| Err(Box::new(ConfigError::Rejected { key, reason }));
-        if !(SHORTEST_LEASE..=LONGEST).contains(&lease_seconds) {
-            let reason = format!("{lease_seconds} is not between {SHORTEST_LEASE} s and {LONGEST} s");
+        if !(SHORTEST_LEASE..=Self::LONGEST).contains(&lease_seconds) {
+            let reason = format!("{lease_seconds} is not between {SHORTEST_LEASE} s and {} s", Self::LONGEST);
             return rejected("bursting.lease_seconds", reason);
         }
-        if drain_seconds > LONGEST {
-            let reason = format!("{drain_seconds} is more than {LONGEST} s");
+        if drain_seconds > Self::LONGEST {
+            let reason = format!("{drain_seconds} is more than {} s", Self::LONGEST);
             return rejected("bursting.drain_seconds", reason);
         }
         if grace_seconds == 0 || grace_seconds > lease_seconds {

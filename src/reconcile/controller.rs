@@ -48,9 +48,6 @@ use crate::telemetry::{Span, Traces};
 /// How often a certificate in a Secret of somebody else's is looked for: Secrets are never watched.
 const CERTIFICATE_RETRY: Duration = Duration::from_secs(5);
 
-/// What bursts get beyond their time to drain, before an instance is started anew without their release.
-const RELEASE_SLACK: Duration = Duration::from_secs(10);
-
 /// Why an instance waits whose volumes of before are still there.
 const VOLUME_GOES: &str = "VolumeIsDeleted";
 
@@ -386,7 +383,7 @@ impl Controller {
             return None;
         };
         let since = *releasing.get_or_insert(now);
-        let limit = Duration::from_secs(drain) + RELEASE_SLACK;
+        let limit = render::longest_end(Duration::from_secs(drain));
         let left = limit.saturating_sub(now.saturating_since(since));
         if left.is_zero() {
             *releasing = None;

@@ -40,6 +40,7 @@ use crate::flux::RankMap;
 pub use boot::{Boot, BootError, RENDER_REVISION, files_digest};
 pub use config_maps::{HOSTLIST_KEY, config_map};
 pub use context::{Context, HostedSide};
+pub use pod::longest_end;
 pub use problem::{Problem, Problems};
 pub use rank_map::rank_map_of;
 pub use revision::{differences, followed};

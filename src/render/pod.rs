@@ -1,6 +1,7 @@
 //! The pods of the Job.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{
     ConfigMapVolumeSource, EmptyDirVolumeSource, KeyToPath, LocalObjectReference, PodDNSConfig, PodSecurityContext,
@@ -20,10 +21,19 @@ use crate::api::names;
 
 /// Time between SIGTERM and SIGKILL, in seconds: enough for a broker to leave its instance, and short enough that pods
 /// which no longer count do not linger.
-const GRACE_SECONDS: i64 = 10;
+const GRACE_SECONDS: u32 = 10;
 
 /// The same, if Flux writes its state to `archive.path` on its way down.
-const ARCHIVE_SECONDS: i64 = 60;
+const ARCHIVE_SECONDS: u32 = 60;
+
+/// What Kubernetes needs at most beside the pods' own time: the garbage collector finds the Job, then the pods; the kubelet
+/// hears of it, kills what is left after SIGTERM, and removes the containers.
+const REMOVAL_SECONDS: u32 = 15;
+
+/// The longest time from the deletion of a burst's MiniCluster to the end of its last pod.
+pub fn longest_end(drain: Duration) -> Duration {
+    drain + Duration::from_secs((2 * GRACE_SECONDS + REMOVAL_SECONDS).into())
+}
 
 /// The template of the Job's pods. `files` is the content of the ConfigMap.
 pub(super) fn template(model: &Model<'_>, files: &[File]) -> PodTemplateSpec {
@@ -75,9 +85,9 @@ fn spec(model: &Model<'_>, files: &[File]) -> PodSpec {
 /// A limit only: every script ends as soon as its broker has.
 fn grace_seconds(model: &Model<'_>) -> i64 {
     // Twice: for the questions that a draining broker asks, and for its end.
-    let drain = if model.drains() { i64::from(model.spec.flux.drain_seconds()) + GRACE_SECONDS } else { 0 };
-    let archive = if model.spec.archive.path.is_some() { ARCHIVE_SECONDS } else { 0 };
-    GRACE_SECONDS + drain.max(archive)
+    let drain = if model.drains() { i64::from(model.spec.flux.drain_seconds()) + i64::from(GRACE_SECONDS) } else { 0 };
+    let archive = if model.spec.archive.path.is_some() { ARCHIVE_SECONDS.into() } else { 0 };
+    i64::from(GRACE_SECONDS) + drain.max(archive)
 }
 
 /// `Never` unless the user asks for another: each restart is a new pod, which the Job counts and judges.

@@ -20,6 +20,7 @@ use crate::api::peer::ImportPolicy;
 use crate::bursting::spans;
 use crate::bursting::template::{BurstTemplate, FluxTemplate, LeadTemplate, PodTemplate};
 use crate::cluster::apply::controller_reference;
+use crate::config::BurstingConfig;
 use crate::contract::{ClusterUid, Credential, DesiredBurst, HostedKey, PeerName};
 use crate::flux::RankMap;
 use crate::telemetry::TraceContext;
@@ -30,11 +31,6 @@ pub const CURVE_CERT: &str = "curve.cert";
 const PORT_NAME: &str = "flux";
 /// The port that brokers of a burst connect to.
 pub const LEAD_PORT: u16 = DEFAULT_BROKER_PORT as u16;
-/// A lease longer than this is cut: a root that is gone must not hold room for days.
-pub const LONGEST_LEASE_SECONDS: u32 = 3600;
-
-/// What brokers need to end after their drain, in seconds: at most that long a root waits beyond lease and drain.
-const ENDING_SECONDS: u32 = 10;
 
 /// The HostedBurst of an admitted offer, in `namespace`.
 pub fn hosted_burst(
@@ -85,8 +81,8 @@ pub fn updated(hosted: &HostedBurst, desired: &DesiredBurst) -> HostedBurst {
         // A tunnel makes no use of it; and once it was applied, the API server does not let go of it (it becomes null).
         lead: desired.lead.clone().map(Into::into).or_else(|| frozen.lead.clone().filter(|_| desired.tunnel)),
         tunnel: desired.tunnel,
-        lease_seconds: desired.lease_seconds.min(LONGEST_LEASE_SECONDS),
-        drain_seconds: desired.drain_seconds.min(LONGEST_LEASE_SECONDS),
+        lease_seconds: desired.lease_seconds.min(BurstingConfig::LONGEST),
+        drain_seconds: desired.drain_seconds.min(BurstingConfig::LONGEST),
         warm: desired.warm,
         ..frozen.clone()
     };
@@ -252,8 +248,7 @@ pub fn mini_cluster(hosted: &HostedBurst, template: &BurstTemplate, rank_map: &R
     let spec = MiniClusterSpec {
         containers,
         network: Network { headless_name: None, disable_affinity },
-        // The rest of the time is for brokers to end: a root counts on nothing running longer.
-        flux: flux_spec(flux, Some(names::curve(slot)), lead, count(drain - (drain / 2).min(ENDING_SECONDS))),
+        flux: flux_spec(flux, Some(names::curve(slot)), lead, count(*drain)),
         logging,
         share_process_namespace,
         size: Some(count(*size)),
@@ -279,8 +274,7 @@ pub fn whole_spec(template: BurstTemplate, size: u32, drain_seconds: u32) -> Min
         complete_workers,
     } = lead.unwrap_or_default();
     let count = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
-    let drain = count(drain_seconds - (drain_seconds / 2).min(ENDING_SECONDS));
-    let flux = flux_spec(flux, None, LeadBroker::default(), drain);
+    let flux = flux_spec(flux, None, LeadBroker::default(), count(drain_seconds));
     MiniClusterSpec {
         containers,
         network: Network { headless_name: None, disable_affinity },
@@ -496,6 +490,6 @@ mod tests {
             ..spec.clone()
         };
         assert_eq!(live(&after.spec), live(&before.spec));
-        assert_eq!(before.spec.lease_seconds, LONGEST_LEASE_SECONDS);
+        assert_eq!(before.spec.lease_seconds, BurstingConfig::LONGEST);
     }
 }

@@ -29,6 +29,7 @@ use crate::bursting::note::Note;
 use crate::bursting::peers::PeerView;
 use crate::bursting::preflight::attempt::Target;
 use crate::bursting::timing::Now;
+use crate::config::BurstingConfig;
 use crate::contract::{
     BurstUid, CredentialRequest, DesiredBurst, ObservedBurst, PeerName, Phase, Rejection, RejectionReason,
 };
@@ -294,7 +295,7 @@ fn past(view: &SlotView<'_>, key: &ClaimKey, desired: &DesiredBurst, step: &mut 
 
 /// Whether the root was lost for a whole lease already when this leader's scope began.
 fn lapsed_before(view: &SlotView<'_>, (peer, _): &ClaimKey, desired: &DesiredBurst) -> bool {
-    let lease = desired.lease_seconds.min(materialize::LONGEST_LEASE_SECONDS);
+    let lease = desired.lease_seconds.min(BurstingConfig::LONGEST);
     view.lost_before.get(peer).is_some_and(|lost| *lost >= Duration::from_secs(lease.into()))
 }
 

@@ -23,7 +23,7 @@ use crate::api::minicluster::MiniCluster;
 use crate::bursting::contact::Contacts;
 use crate::bursting::note::Note;
 use crate::bursting::peers::PeerView;
-use crate::bursting::timing::{LOST_AFTER, MARGIN, Now, elapsed, later};
+use crate::bursting::timing::{LOST_AFTER, Now, elapsed, later, reserved_for};
 use crate::contract::{ObservedBurst, PeerName, Phase, PhaseTimes, Rejection, RejectionReason};
 
 /// What a peer says of a burst.
@@ -484,7 +484,7 @@ impl Draft<'_> {
         let spec = &self.view.burst.spec;
         let seconds = |seconds: u32| Duration::from_secs(seconds.into());
         match self.is_recipient(peer) {
-            true => seconds(spec.lease_seconds) + seconds(spec.drain_seconds) + MARGIN,
+            true => reserved_for(seconds(spec.lease_seconds), seconds(spec.drain_seconds)),
             false => self.view.grace,
         }
     }

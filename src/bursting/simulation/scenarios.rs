@@ -259,7 +259,7 @@ fn a_lease_ends_by_itself_and_the_root_waits_for_it() {
     world.cut.insert("west".into());
     world.run(299);
     assert!(!world.is_empty("west"), "the lease is 300 s");
-    world.run(70);
+    world.run(105);
     assert!(world.is_empty("west"));
     assert_eq!(world.phase(), Some((BurstPhase::Lost, Some("west".into()))));
     world.until(30, "moved", |world| world.ready_on("north"));
@@ -321,7 +321,7 @@ fn a_removed_peer_keeps_its_ranks_reserved() {
     let mut world = World::with_root(&["west", "north"]);
     world.until(20, "ready", |world| world.ready_on("west"));
     world.cluster("east").peers.remove("west");
-    world.run(365);
+    world.run(405);
     assert!(!world.ready_on("north"));
     world.until(30, "moved", |world| world.ready_on("north"));
     assert!(world.is_empty("west"));

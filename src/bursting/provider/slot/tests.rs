@@ -441,8 +441,7 @@ fn brokers_drain_in_the_time_their_pods_get_and_nothing_waits_before() {
         ..HostedBurstStatus::default()
     });
     let mini_cluster = made(hosted);
-    // A root counts on lease, drain and ten seconds: the drain and what a broker needs to end are in there.
-    assert_eq!(mini_cluster.spec.flux.drain_seconds, Some(50));
+    assert_eq!(mini_cluster.spec.flux.drain_seconds, Some(60));
     world.mini_cluster = Some(mini_cluster);
     assert!(world.step().changes.contains(&Change::DeleteMiniCluster { uid: "mc-uid".into() }));
 }

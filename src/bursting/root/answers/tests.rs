@@ -4,7 +4,7 @@ use super::*;
 use crate::api::budget::BurstBudget;
 use crate::api::burst::{BurstSpec, CredentialRecipient, OnDemandSpec};
 use crate::bursting::root::demand::ask::Asked;
-use crate::bursting::timing::Times;
+use crate::bursting::timing::{Times, reserved_for};
 use crate::clock::Mono;
 use crate::contract::PeerState;
 
@@ -262,7 +262,7 @@ fn a_lost_peer_keeps_its_ranks_until_lease_drain_and_margin_are_over() {
     world.give_certificate("north").cut("north").step().is(BurstPhase::Ready, Some("north"));
     world.after(11).is(BurstPhase::Lost, Some("north"));
     world.after(300).is(BurstPhase::Lost, Some("north"));
-    world.after(58).is(BurstPhase::Lost, Some("north"));
+    world.after(98).is(BurstPhase::Lost, Some("north"));
     world.after(1).is(BurstPhase::Offered, Some("west"));
     assert!(world.notes.contains(&"PeerLost".to_owned()));
 }
@@ -272,14 +272,14 @@ fn a_removed_peer_and_a_restarted_agent_wait_as_long() {
     let mut world = World::new();
     world.step().say("north", Phase::Ready).step().give_certificate("north");
     world.peers.remove("north");
-    world.step().after(369).is(BurstPhase::Lost, Some("north"));
+    world.step().after(409).is(BurstPhase::Lost, Some("north"));
     let reserved = world.burst.status.as_ref().unwrap().reserved_until.clone();
     assert!(reserved.is_some());
     // Another agent takes over and knows nothing of the time that has passed.
     world.contacts = Contacts::begin(Mono::from_start(Duration::from_secs(world.secs)));
     world.after(200).is(BurstPhase::Lost, Some("north"));
     assert_ne!(world.burst.status.as_ref().unwrap().reserved_until, reserved);
-    world.after(169).is(BurstPhase::Lost, Some("north"));
+    world.after(209).is(BurstPhase::Lost, Some("north"));
     world.after(1).is(BurstPhase::Offered, Some("west"));
 }
 
@@ -458,6 +458,7 @@ proptest::proptest! {
     fn ranks_never_run_twice(events in proptest::collection::vec(0..12_u8, 1..60)) {
         let mut world = World::new();
         let (mut holder, mut contact) = (None::<String>, 0);
+        let reserved = reserved_for(Duration::from_secs(300), Duration::from_secs(60));
         for event in events {
             match event {
                 0 => { world.cut("north"); }
@@ -500,7 +501,7 @@ proptest::proptest! {
                 if world.peers[peer.as_str()].in_session() { contact = world.secs; }
                 let placed = world.burst.status.as_ref().unwrap().peer.clone();
                 if placed.as_ref() != Some(peer) {
-                    proptest::prop_assert!(world.secs - contact >= 370, "left {peer} for {placed:?} after {}", world.secs - contact);
+                    proptest::prop_assert!(world.secs - contact >= reserved.as_secs(), "left {peer} for {placed:?} after {}", world.secs - contact);
                     holder = None;
                 }
             }
