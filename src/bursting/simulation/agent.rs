@@ -1,11 +1,13 @@
 //! An agent: the pure steps of both sides, driven on a [`Cluster`].
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::cluster::{Cluster, Secret};
 use crate::api::burst::Burst;
 use crate::bursting::contact::Contacts;
 use crate::bursting::exchange::Exchange;
+use crate::bursting::nodes::PodView;
 use crate::bursting::peers::{self, PeerView};
 use crate::bursting::preflight::lead::Seen;
 use crate::bursting::provider::admission::Facts;
@@ -19,8 +21,12 @@ use crate::bursting::root::place::Claimed;
 use crate::bursting::root::plan::Given;
 use crate::bursting::root::{credential, offer, plan};
 use crate::bursting::timing::{Now, Times};
+use crate::bursting::tunnels::{self, Tunnels};
 use crate::clock::Mono;
 use crate::contract::{CredentialRequest, LeadAddress, PeerName};
+
+/// Where an agent takes the connections of a hosted burst.
+const INLET: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9)), 7_000);
 
 pub(super) struct Agent {
     pub(super) exchange: Exchange,
@@ -31,9 +37,9 @@ pub(super) struct Agent {
     rates: Rates,
     /// Certificates asked for: whom, what for.
     pub(super) requests: Vec<(PeerName, SlotKey, CredentialRequest)>,
+    /// What of its roots' bursts is let in through it.
+    pub(super) tunnels: Tunnels,
     now: Mono,
-    /// Caches are not listed yet.
-    pub(super) cold: bool,
 }
 
 impl Agent {
@@ -46,16 +52,13 @@ impl Agent {
             ledger: Ledger::default(),
             rates: Rates::default(),
             requests: Vec::new(),
+            tunnels: Tunnels::new(None),
             now,
-            cold: false,
         }
     }
 
     /// A round of both controllers over everything.
     pub(super) fn run(&mut self, cluster: &mut Cluster, now: Now) {
-        if self.cold {
-            return;
-        }
         self.now = now.mono;
         let reports = self.exchange.reports();
         let views: BTreeMap<PeerName, PeerView> = cluster
@@ -114,6 +117,7 @@ impl Agent {
             }
             cluster.burst_status(&name, step.status);
             let stored = &cluster.bursts[&name];
+            self.tunnels.put_outlet(offer::uid(stored), tunnels::outlet(stored, &[lead_pod()]));
             let recipients = offer::recipients(stored, views);
             self.exchange.offer(&uid, recipients.into_iter().map(|peer| (peer, offer::desired(stored))).collect());
         }
@@ -121,6 +125,7 @@ impl Agent {
         for uid in self.exchange.offered().difference(&existing) {
             self.exchange.offer(uid, BTreeMap::new());
         }
+        self.tunnels.retain_outlets(|(_, uid)| existing.contains(uid));
     }
 
     /// What the controllers of MiniClusters and of ClusterPeers count.
@@ -182,7 +187,7 @@ impl Agent {
                 facts: &facts,
                 grants: &cluster.grants(),
                 own_ranges: &[],
-                inlet: &Err(String::new()),
+                inlet: &Ok(INLET),
                 surplus: false,
                 memory: &memory,
                 rates: &self.rates,
@@ -255,10 +260,8 @@ impl Agent {
 
     /// Root side: a peer asks for a certificate.
     pub(super) fn grant(&self, cluster: &mut Cluster, peer: &PeerName, request: &CredentialRequest) -> bool {
-        let Some((name, burst)) = cluster.bursts.iter().find(|(_, burst)| offer::uid(burst) == request.burst.as_str())
-        else {
-            return false;
-        };
+        let asked = |burst: &Burst| cluster.away.is_none() && offer::uid(burst) == request.burst.as_str();
+        let Some((name, burst)) = cluster.bursts.iter().find(|(_, burst)| asked(burst)) else { return false };
         let name = name.clone();
         match credential::grant(burst, peer, None, request) {
             Ok(credential::Grant::Record(status)) => cluster.burst_status(&name, *status),
@@ -274,10 +277,16 @@ impl Agent {
         let Some(memory) = self.memories.get_mut(key) else { return };
         memory.secret = SecretState::Missing { again: Mono::ZERO, message: "not granted".into() };
         let owner = cluster.hosted.get(key).and_then(|hosted| hosted.metadata.uid.clone());
-        if let (Some(digest), Some(owner)) = (digest, owner) {
+        if let (Some(digest), Some(owner), None) = (digest, owner, cluster.away) {
             memory.secret = SecretState::Unknown;
             cluster.secrets.insert(key.clone(), Secret { owner, digest });
             cluster.writes += 1;
         }
     }
+}
+
+/// Index 0 of a root's Job.
+fn lead_pod() -> PodView {
+    let address = Ipv4Addr::new(10, 1, 0, 7).into();
+    PodView { index: Some(0), node: Some("n1".into()), running: true, addresses: vec![address], ..PodView::default() }
 }

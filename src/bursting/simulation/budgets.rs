@@ -4,6 +4,7 @@ use super::weather::Weather;
 use super::world::World;
 use crate::api::budget::BurstBudget;
 use crate::api::hosted_burst::BurstPhase;
+use crate::api::minicluster::BurstNetworkType::Tunnel;
 
 fn budget(yaml: &str) -> BurstBudget {
     serde_saphyr::from_str(yaml).unwrap()
@@ -66,7 +67,7 @@ fn a_burst_lasts_as_long_as_its_budget_though_agents_restart_all_the_time() {
 
 #[test]
 fn what_is_cut_off_counts_until_it_can_run_no_more() {
-    let mut world = World::with_root(&["west"]);
+    let mut world = World::with_root_by(Tunnel, &["west"]);
     world.weather = Some(Weather::bad(7));
     world.root().spec.flux.bursting.budget = budget("{brokerHours: 1}");
     world.until(200, "ready", |world| world.ready_on("west")).cut.insert("west".into());

@@ -12,14 +12,46 @@ use crate::bursting::provider::ledger::SlotKey;
 use crate::bursting::provider::materialize::Materials;
 use crate::bursting::root::demand::decide::Seen;
 use crate::bursting::root::plan::PlanChange;
+use crate::contract::tunnel::TunnelKey;
 
 /// A Job with its pods; it outlives its MiniCluster for a moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Job {
     pub(super) owner: String,
-    pub(super) instance: Option<(String, String)>,
+    pub(super) instance: Option<Instance>,
     pub(super) pods: u32,
     pub(super) ready: u32,
+    /// Since when its MiniCluster is gone.
+    orphaned: Option<u64>,
+}
+
+/// What brokers run as, from their first second to their last.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Instance {
+    pub(super) incarnation: String,
+    /// Of the certificate.
+    pub(super) digest: String,
+    /// Whose burst it is.
+    pub(super) burst: TunnelKey,
+    /// They reach their lead through the agents.
+    pub(super) tunnel: bool,
+}
+
+/// Pods that were told to end. Their Job may be gone.
+#[derive(Clone, Debug)]
+struct Leaving {
+    slot: SlotKey,
+    job: Job,
+    until: u64,
+}
+
+/// How long pods live on, in seconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Going {
+    /// Until the garbage collector comes to a Job whose MiniCluster is gone.
+    pub(super) collected: u64,
+    /// From then until the kubelet has ended them.
+    pub(super) ended: u64,
 }
 
 /// The certificate of a hosted burst.
@@ -41,6 +73,10 @@ pub(super) struct Cluster {
     pub(super) secrets: BTreeMap<SlotKey, Secret>,
     pub(super) endpoints: BTreeMap<SlotKey, Vec<String>>,
     pub(super) jobs: BTreeMap<SlotKey, Job>,
+    leaving: Vec<Leaving>,
+    pub(super) going: Going,
+    /// Since when its API server answers nobody.
+    pub(super) away: Option<u64>,
     /// What was seen of the queue of its root.
     pub(super) seen: Option<Seen>,
     /// Writes since the beginning.
@@ -67,6 +103,9 @@ impl Cluster {
 
     /// Whether the next write is refused.
     pub(super) fn refuses(&mut self) -> bool {
+        if self.away.is_some() {
+            return true;
+        }
         // Xorshift: 0 stays 0.
         self.faults ^= self.faults << 13;
         self.faults ^= self.faults >> 7;
@@ -84,7 +123,7 @@ impl Cluster {
     }
 
     pub(super) fn pods(&self) -> Vec<PodView> {
-        let of_job = |((namespace, name), job): (&SlotKey, &Job)| {
+        let of_job = |(namespace, name): &SlotKey, job: &Job, terminating| {
             let pod = |index| PodView {
                 namespace: namespace.clone(),
                 name: format!("{name}-{index}"),
@@ -92,11 +131,20 @@ impl Cluster {
                 index: Some(index),
                 node: Some("n1".into()),
                 running: true,
+                terminating,
                 ..PodView::default()
             };
             (0..job.pods).map(pod).collect::<Vec<_>>()
         };
-        self.jobs.iter().flat_map(of_job).collect()
+        let kept = self.jobs.iter().flat_map(|(slot, job)| of_job(slot, job, false));
+        kept.chain(self.leaving.iter().flat_map(|one| of_job(&one.slot, &one.job, true))).collect()
+    }
+
+    /// What brokers run as here, by slot: to their last second.
+    pub(super) fn running(&self) -> impl Iterator<Item = (&SlotKey, &Instance)> {
+        let kept = self.jobs.iter().filter(|(_, job)| job.pods > 0);
+        let all = kept.chain(self.leaving.iter().map(|one| (&one.slot, &one.job)));
+        all.map(|(slot, job)| (slot, job.instance.as_ref().expect("pods run as something")))
     }
 
     /// A root's bursts as planned.
@@ -180,8 +228,12 @@ impl Cluster {
         }
     }
 
-    /// One second of the Job controller, the kubelets and the garbage collector.
-    pub(super) fn tick(&mut self) {
+    /// One second of the kubelets, and of the Job controller and the garbage collector, as far as the API server answers.
+    pub(super) fn tick(&mut self, secs: u64) {
+        self.leaving.retain(|pods| pods.until > secs);
+        if self.away.is_some() {
+            return;
+        }
         let live: Vec<String> = self.hosted.values().filter_map(|hosted| hosted.metadata.uid.clone()).collect();
         self.secrets.retain(|_, secret| live.contains(&secret.owner));
         self.endpoints.retain(|key, _| self.hosted.contains_key(key));
@@ -192,17 +244,18 @@ impl Cluster {
         for (key, mini_cluster) in &mut self.mini_clusters {
             let uid = mini_cluster.metadata.uid.clone().unwrap();
             let wanted = u32::try_from(mini_cluster.spec.size.unwrap_or(1)).unwrap();
-            let instance = self.hosted.get(key).map(|hosted| {
-                (
-                    hosted.spec.root.incarnation.clone(),
-                    self.secrets.get(key).map(|s| s.digest.clone()).unwrap_or_default(),
-                )
-            });
+            let digest = self.secrets.get(key).map(|secret| secret.digest.clone());
             // The MiniCluster controller makes no Job without the certificate.
-            if !self.jobs.contains_key(key) && !self.secrets.contains_key(key) {
+            if !self.jobs.contains_key(key) && digest.is_none() {
                 mini_cluster.status = None;
                 continue;
             }
+            let instance = self.hosted.get(key).map(|hosted| Instance {
+                incarnation: hosted.spec.root.incarnation.clone(),
+                digest: digest.unwrap_or_default(),
+                burst: (hosted.spec.peer.as_str().into(), hosted.spec.burst_uid.as_str().into()),
+                tunnel: hosted.spec.tunnel,
+            });
             let job = self.jobs.entry(key.clone()).or_insert_with(|| Job { owner: uid.clone(), ..Job::default() });
             if job.owner != uid {
                 continue;
@@ -214,14 +267,22 @@ impl Cluster {
             mini_cluster.status = Some(MiniClusterStatus { ready: Some(ready), ..MiniClusterStatus::default() });
         }
         let owners: Vec<String> = self.mini_clusters.values().filter_map(|found| found.metadata.uid.clone()).collect();
+        let (going, leaving) = (self.going, &mut self.leaving);
         // A Job without owner loses its pods in one second and goes in the next.
-        self.jobs.retain(|_, job| {
+        self.jobs.retain(|slot, job| {
             if owners.contains(&job.owner) {
                 return true;
             }
-            let had = job.pods;
+            let since = *job.orphaned.get_or_insert(secs);
+            if secs - since < going.collected {
+                return true;
+            }
+            let had = job.pods > 0;
+            if had && going.ended > 0 {
+                leaving.push(Leaving { slot: slot.clone(), job: job.clone(), until: secs + going.ended });
+            }
             job.pods = 0;
-            had > 0
+            had
         });
     }
 }

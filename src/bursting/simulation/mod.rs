@@ -5,6 +5,7 @@ mod budgets;
 mod cluster;
 mod demand;
 mod histories;
+mod lost_providers;
 mod scenarios;
 mod weather;
 mod world;

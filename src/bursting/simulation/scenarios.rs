@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::weather::Weather;
 use super::world::World;
 use crate::api::hosted_burst::BurstPhase;
+use crate::api::minicluster::BurstNetworkType::Tunnel;
 use crate::api::minicluster::Phase;
 use crate::bursting::provider::ledger::SlotKey;
 
@@ -78,9 +79,9 @@ fn a_cut_at_whatever_moment_ends_well() {
 fn a_burst_waits_at_the_door_of_a_namespace_until_its_flux_setup_has_room() {
     let mut world = World::new();
     world.cluster("west").granted = Some(4);
-    world.apply("east", "lake", 1, ("west", 3));
+    world.apply("east", "lake", 1, (Some("west"), 3));
     world.until(20, "the first is in", |world| world.ready_on("west"));
-    world.apply("east", "pond", 1, ("west", 2));
+    world.apply("east", "pond", 1, (Some("west"), 2));
     world.run(60);
     let pond = world.clusters["east"].bursts["pond-burst-0"].status.clone().unwrap();
     assert_eq!((pond.phase, pond.refusals[0].reason.as_str()), (BurstPhase::Rejected, "NoRoomInQueue"));
@@ -254,7 +255,7 @@ fn a_lease_that_ends_under_a_restarted_agent_is_no_eviction() {
 
 #[test]
 fn a_lease_ends_by_itself_and_the_root_waits_for_it() {
-    let mut world = World::with_root(&["west", "north"]);
+    let mut world = World::with_root_by(Tunnel, &["west", "north"]);
     world.until(20, "ready", |world| world.ready_on("west"));
     world.cut.insert("west".into());
     world.run(299);
@@ -282,18 +283,17 @@ fn a_provider_that_restarts_does_not_forget_that_the_root_is_gone() {
 
 #[test]
 fn absence_counts_only_if_the_list_is_complete_and_lasts() {
-    // The root's agent restarts with cold caches: it lists nothing, and says so.
+    // Without an agent nothing is listed.
     let mut world = ready();
-    world.restart("east");
-    world.agents.get_mut("east").unwrap().cold = true;
+    world.kill("east");
     world.run(60);
     assert!(!world.is_empty("west"));
-    world.agents.get_mut("east").unwrap().cold = false;
+    world.restart("east");
     world.run(60);
-    assert!(world.ready_on("west"), "a cold cache deletes nothing");
+    assert!(world.ready_on("west"), "an agent that has just started deletes nothing");
 
     // The root was deleted while its agent did not run: no tombstone, but complete lists without the burst.
-    world.agents.get_mut("east").unwrap().cold = true;
+    world.kill("east");
     world.cluster("east").roots.clear();
     world.cluster("east").bursts.clear();
     world.restart("east");
@@ -318,7 +318,7 @@ fn a_policy_that_changes_its_mind_is_noticed_without_a_word() {
 
 #[test]
 fn a_removed_peer_keeps_its_ranks_reserved() {
-    let mut world = World::with_root(&["west", "north"]);
+    let mut world = World::with_root_by(Tunnel, &["west", "north"]);
     world.until(20, "ready", |world| world.ready_on("west"));
     world.cluster("east").peers.remove("west");
     world.run(405);
@@ -339,6 +339,8 @@ fn sizes_follow_the_root() {
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Restart(usize),
+    Kill(usize),
+    StopApi(usize),
     Cut(usize),
     Heal,
     Evict(usize),
@@ -354,6 +356,8 @@ enum Fault {
 fn fault() -> impl Strategy<Value = Fault> {
     prop_oneof![
         (0..3_usize).prop_map(Fault::Restart),
+        (0..3_usize).prop_map(Fault::Kill),
+        (0..3_usize).prop_map(Fault::StopApi),
         (0..3_usize).prop_map(Fault::Cut),
         Just(Fault::Heal),
         (1..3_usize).prop_map(Fault::Evict),
@@ -377,7 +381,7 @@ proptest! {
         faults in proptest::collection::vec((fault(), 0..15_u64), 1..14),
         weather in proptest::option::of(any::<u64>()),
     ) {
-        let mut world = World::with_root(&[]);
+        let mut world = World::with_root_by(Tunnel, &[]);
         world.weather = weather.map(Weather::bad);
         let mut lives = 1;
         for (fault, pause) in faults {
@@ -385,8 +389,11 @@ proptest! {
             let name = |index: usize| super::world::NAMES[index];
             match fault {
                 Fault::Restart(index) => world.restart(name(index)),
+                Fault::Kill(index) => world.kill(name(index)),
+                Fault::StopApi(index) => world.stop_api(name(index)),
                 Fault::Cut(index) => { world.cut.insert(name(index).into()); }
-                Fault::Heal => world.cut.clear(),
+                Fault::Heal => world.heal(),
+                _ if world.clusters.values().any(|cluster| cluster.away.is_some()) => {}
                 Fault::Evict(index) => world.cluster(name(index)).hosted.clear(),
                 Fault::DeleteMiniCluster(index) => world.cluster(name(index)).mini_clusters.clear(),
                 Fault::DeleteSecret(index) => world.cluster(name(index)).secrets.clear(),
@@ -402,7 +409,7 @@ proptest! {
                 Fault::Wait(secs) => { world.run(secs); }
             }
         }
-        world.cut.clear();
+        world.heal();
         world.root().spec.suspend = false;
         world.run(800);
         world.weather = None;

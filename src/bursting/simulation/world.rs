@@ -6,10 +6,10 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::agent::Agent;
-use super::cluster::Cluster;
+use super::cluster::{Cluster, Instance};
 use super::weather::{Weather, Word};
 use crate::api::hosted_burst::BurstPhase;
-use crate::api::minicluster::MiniCluster;
+use crate::api::minicluster::{BurstNetworkType, MiniCluster};
 use crate::api::peer::{ClusterPeer, ClusterPeerSpec, ImportPolicy};
 use crate::bursting::root::plan::tests::root;
 use crate::bursting::timing::Now;
@@ -24,6 +24,9 @@ fn due(weather: &mut Option<Weather>, secs: u64, before: &VecDeque<(u64, Word)>)
 
 /// How often a session sends the list of its keys.
 const SUMMARY_EVERY: u64 = 60;
+
+/// How long an agent leads that cannot renew its Lease, in seconds.
+const LEADER_LEASE: u64 = 6;
 
 pub(super) const NAMES: [&str; 3] = ["east", "west", "north"];
 
@@ -43,6 +46,12 @@ pub(super) struct World {
     pub(super) agents: BTreeMap<String, Agent>,
     sessions: BTreeMap<(String, String), Delivered>,
     pub(super) cut: BTreeSet<String>,
+    /// Clusters whose agent's process is dead.
+    down: BTreeSet<String>,
+    /// How roots made from now on are reached.
+    pub(super) network: BurstNetworkType,
+    /// Outlets of tunnels let everybody in: nothing stands between brokers and their lead but time.
+    pub(super) unfenced: bool,
     epochs: BTreeMap<String, u64>,
     pub(super) secs: u64,
     /// Whether anybody ever ran the same ranks twice: checked each second.
@@ -65,6 +74,9 @@ impl World {
             agents: BTreeMap::new(),
             sessions: BTreeMap::new(),
             cut: BTreeSet::new(),
+            down: BTreeSet::new(),
+            network: BurstNetworkType::default(),
+            unfenced: false,
             epochs: BTreeMap::new(),
             secs: 0,
             checked: true,
@@ -85,15 +97,21 @@ impl World {
         world
     }
 
-    /// With one root of one burst of three.
+    /// With one root of one burst of three, that is reached directly.
     pub(super) fn with_root(peers: &[&str]) -> Self {
-        let mut world = Self::new();
+        Self::with_root_by(BurstNetworkType::NodePort, peers)
+    }
+
+    /// The same by a network.
+    pub(super) fn with_root_by(network: BurstNetworkType, peers: &[&str]) -> Self {
+        let mut world = Self { network, ..Self::new() };
         world.make_root("root-1", "job-1", peers);
         world
     }
 
     pub(super) fn make_root(&mut self, uid: &str, incarnation: &str, peers: &[&str]) {
         let mut root = root();
+        root.spec.flux.bursting.network.kind = self.network;
         root.spec.flux.bursting.clusters.truncate(1);
         let burst = &mut root.spec.flux.bursting.clusters[0];
         burst.peer = None;
@@ -109,12 +127,13 @@ impl World {
         self.cluster("east").roots.insert("lake".into(), root);
     }
 
-    /// A root with one burst of at most three brokers onto `peer`, in its `life`th life.
-    pub(super) fn apply(&mut self, cluster: &str, name: &str, life: u64, (peer, size): (&str, i32)) {
+    /// A root with one burst of at most three brokers onto `peer`, or any, in its `life`th life.
+    pub(super) fn apply(&mut self, cluster: &str, name: &str, life: u64, (peer, size): (Option<&str>, i32)) {
         let mut root = root();
+        root.spec.flux.bursting.network.kind = self.network;
         root.spec.flux.bursting.clusters.truncate(1);
         let burst = &mut root.spec.flux.bursting.clusters[0];
-        (burst.peer, burst.size, burst.max_size) = (Some(peer.to_owned()), Some(size), Some(3));
+        (burst.peer, burst.size, burst.max_size) = (peer.map(str::to_owned), Some(size), Some(3));
         let parent = Topology::Gateway.parent_of_bursts(name);
         let slots = vec![
             Slot::root(name, 4).with_resources(2, 0),
@@ -143,11 +162,52 @@ impl World {
         Timestamp::from_second(1_700_000_000 + i64::try_from(self.secs).unwrap()).unwrap()
     }
 
+    /// A new process, also where none runs.
     pub(super) fn restart(&mut self, name: &str) {
+        self.down.remove(name);
         *self.epochs.get_mut(name).unwrap() += 1;
         let mono = Mono::from_start(Duration::from_secs(self.secs));
         self.agents.insert(name.into(), Agent::start(mono));
         self.sessions.retain(|(from, to), _| from != name && to != name);
+    }
+
+    /// Ends an agent as SIGKILL does: it writes nothing and tells nobody. [`Self::restart`] starts it again.
+    pub(super) fn kill(&mut self, name: &str) {
+        self.restart(name);
+        self.down.insert(name.into());
+    }
+
+    /// The API server of a cluster answers nobody: whoever leads stops that soon, and no controller does anything. Pods
+    /// run on.
+    pub(super) fn stop_api(&mut self, name: &str) {
+        let now = self.secs;
+        self.cluster(name).away.get_or_insert(now);
+    }
+
+    /// It answers again.
+    pub(super) fn start_api(&mut self, name: &str) {
+        let led = self.leads(name);
+        self.cluster(name).away = None;
+        if !led && !self.down.contains(name) {
+            self.restart(name);
+        }
+    }
+
+    /// Everything that was taken away is back.
+    pub(super) fn heal(&mut self) {
+        self.cut.clear();
+        for name in self.names.clone() {
+            self.start_api(name);
+            if self.down.contains(name) {
+                self.restart(name);
+            }
+        }
+    }
+
+    /// Whether an agent runs and leads its cluster.
+    fn leads(&self, name: &str) -> bool {
+        let lapsed = |since: u64| self.secs - since >= LEADER_LEASE;
+        !self.down.contains(name) && !self.clusters[name].away.is_some_and(lapsed)
     }
 
     pub(super) fn run(&mut self, secs: u64) -> &mut Self {
@@ -199,7 +259,7 @@ impl World {
     }
 
     fn linked(&self, a: &str, b: &str) -> bool {
-        !self.cut.contains(a) && !self.cut.contains(b) && !self.agents[a].cold && !self.agents[b].cold
+        !self.cut.contains(a) && !self.cut.contains(b) && self.leads(a) && self.leads(b)
     }
 
     fn tick(&mut self) {
@@ -208,14 +268,14 @@ impl World {
         let wall = self.now();
         self.connect();
         self.deliver();
-        for name in self.names.clone() {
+        for name in self.names.clone().into_iter().filter(|name| self.leads(name)).collect::<Vec<_>>() {
             let skew = self.weather.as_ref().map_or(0, |weather| weather.skew(name));
             let now = Now { mono, wall: wall + SignedDuration::from_secs(skew) };
             let agent = self.agents.get_mut(name).unwrap();
             agent.run(self.clusters.get_mut(name).unwrap(), now);
         }
         self.certificates();
-        self.clusters.values_mut().for_each(Cluster::tick);
+        self.clusters.values_mut().for_each(|cluster| cluster.tick(self.secs));
         if self.checked {
             self.check();
         }
@@ -311,14 +371,24 @@ impl World {
     /// certificate.
     #[track_caller]
     fn check(&self) {
-        let mut seen: BTreeMap<(String, String), &str> = BTreeMap::new();
+        let mut seen: BTreeMap<(&str, &str), &str> = BTreeMap::new();
         for (name, cluster) in &self.clusters {
-            for ((_, slot), job) in cluster.jobs.iter().filter(|(_, job)| job.pods > 0) {
-                let (incarnation, digest) = job.instance.clone().unwrap();
-                assert_eq!(digest, format!("certificate of {incarnation}"), "{name}/{slot} joins another instance");
-                let other = seen.insert((slot.clone(), incarnation), name);
-                assert_eq!(other, None, "{slot} runs twice, at {} s: {}", self.secs, self.summary());
+            for ((_, slot), instance) in cluster.running() {
+                let Instance { incarnation, digest, .. } = instance;
+                assert_eq!(*digest, format!("certificate of {incarnation}"), "{name}/{slot} joins another instance");
+                if self.reaches_its_lead(name, instance) {
+                    let other = seen.insert((slot, incarnation), name).filter(|other| other != name);
+                    assert_eq!(other, None, "{slot} runs twice, at {} s: {}", self.secs, self.summary());
+                }
             }
         }
+    }
+
+    /// Nobody stands between brokers and a lead that is reached directly; a tunnel ends at the root's agent.
+    fn reaches_its_lead(&self, provider: &str, instance: &Instance) -> bool {
+        let (root, burst) = &instance.burst;
+        let fence = self.agents[root.as_str()].tunnels.outlets();
+        let outlet = |key| fence.borrow().get(&key).is_some_and(|outlet| outlet.incarnation == instance.incarnation);
+        !instance.tunnel || self.unfenced || self.leads(root.as_str()) && outlet((provider.into(), burst.clone()))
     }
 }

@@ -1,0 +1,113 @@
+//! Providers that are away for any time, while their pods run on: never two of them run one slot.
+
+use super::cluster::Going;
+use super::world::World;
+use crate::api::minicluster::BurstNetworkType::Tunnel;
+use crate::bursting::timing::{Times, longest_life};
+
+/// What takes a provider away.
+#[derive(Clone, Copy, Debug)]
+enum Outage {
+    AgentKilled,
+    ApiServerStopped,
+    Both,
+    PathCut,
+}
+
+impl Outage {
+    const ALL: [Self; 4] = [Self::AgentKilled, Self::ApiServerStopped, Self::Both, Self::PathCut];
+
+    fn begin(self, world: &mut World, name: &str) {
+        match self {
+            Self::AgentKilled => world.kill(name),
+            Self::ApiServerStopped => world.stop_api(name),
+            Self::Both => {
+                world.stop_api(name);
+                world.kill(name);
+            }
+            Self::PathCut => drop(world.cut.insert(name.into())),
+        }
+    }
+}
+
+/// Pods that go as slowly as a root allows for.
+fn slow() -> Going {
+    let Times { lease, drain, .. } = Times::default();
+    let all = longest_life(lease, drain) - lease;
+    Going { collected: 5, ended: all.as_secs() - 5 }
+}
+
+/// With a burst that is ready on west, and may be on north.
+fn ready(mut world: World, going: Going) -> World {
+    world.clusters.values_mut().for_each(|cluster| cluster.going = going);
+    world.until(20, "ready", |world| world.ready_on("west"));
+    world
+}
+
+/// The rule that time alone frees a slot, where nothing keeps the old brokers from their lead.
+fn by_time_alone(going: Going) -> World {
+    let mut world = World::with_root_by(Tunnel, &["west", "north"]);
+    world.unfenced = true;
+    ready(world, going)
+}
+
+/// The simulation would see what must never happen: here it does.
+#[test]
+#[should_panic(expected = "lake-burst-0 runs twice")]
+fn a_slot_that_time_alone_frees_runs_twice_while_its_providers_agent_is_down() {
+    let mut world = by_time_alone(Going::default());
+    Outage::AgentKilled.begin(&mut world, "west");
+    world.run(450);
+}
+
+#[test]
+#[should_panic(expected = "lake-burst-0 runs twice")]
+fn a_slot_that_time_alone_frees_runs_twice_while_its_providers_api_server_is_away() {
+    let mut world = by_time_alone(Going::default());
+    Outage::ApiServerStopped.begin(&mut world, "west");
+    world.run(450);
+}
+
+/// Pods live on after their Job: longer than anybody waits.
+#[test]
+#[should_panic(expected = "lake-burst-0 runs twice")]
+fn a_slot_that_time_alone_frees_runs_twice_while_its_old_pods_take_too_long_to_end() {
+    let mut world = by_time_alone(Going { ended: slow().ended + 30, ..slow() });
+    Outage::PathCut.begin(&mut world, "west");
+    world.run(450);
+}
+
+/// What a root waits is enough as long as its provider's agent works.
+#[test]
+fn a_provider_whose_agent_works_has_ended_its_pods_before_time_frees_the_slot() {
+    for restarted in [None, Some(1), Some(150), Some(310)] {
+        let mut world = by_time_alone(slow());
+        Outage::PathCut.begin(&mut world, "west");
+        if let Some(after) = restarted {
+            world.run(after).restart("west");
+        }
+        world.until(450, &format!("restarted {restarted:?}: moved"), |world| world.ready_on("north"));
+        assert!(world.is_empty("west"), "{}", world.summary());
+    }
+}
+
+/// The root's end of a tunnel refuses the old holder, whatever that does.
+#[test]
+fn a_slot_on_a_tunnel_is_placed_elsewhere_and_its_old_holder_reaches_nothing() {
+    for outage in Outage::ALL {
+        for (back, going) in
+            [(30, Going::default()), (200, slow()), (300, slow()), (420, slow()), (600, Going::default())]
+        {
+            let case = format!("{outage:?}, back after {back} s, {going:?}");
+            let mut world = ready(World::with_root_by(Tunnel, &["west", "north"]), going);
+            outage.begin(&mut world, "west");
+            world.run(back);
+            world.heal();
+            let ready = |world: &World| world.ready_on("west") || world.ready_on("north");
+            world.until(300, &format!("{case}: ready"), ready);
+            world.until(100, &format!("{case}: one"), |world| world.is_empty("west") != world.is_empty("north"));
+            assert!(world.ready_on("north") || back < 420, "{case}: {}", world.summary());
+            assert!(world.ready_on("west") || back >= 300, "{case}: {}", world.summary());
+        }
+    }
+}
