@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
+
 use super::cluster::{Cluster, Secret};
 use crate::api::burst::Burst;
 use crate::bursting::contact::Contacts;
@@ -260,7 +262,10 @@ impl Agent {
             return false;
         };
         let name = name.clone();
-        match credential::grant(burst, peer, None, request) {
+        let reports = self.exchange.reports();
+        let view =
+            cluster.peers.get(peer.as_str()).map(|found| PeerView::of(found, reports.get(peer), Timestamp::UNIX_EPOCH));
+        match credential::grant(burst, peer, view.as_ref(), request) {
             Ok(credential::Grant::Record(status)) => cluster.burst_status(&name, *status),
             Ok(credential::Grant::Recorded) => {}
             Err(_) => return false,

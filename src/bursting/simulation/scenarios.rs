@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::weather::Weather;
 use super::world::World;
 use crate::api::hosted_burst::BurstPhase;
-use crate::api::minicluster::Phase;
+use crate::api::minicluster::{BurstNetworkType, Phase};
 use crate::bursting::provider::ledger::SlotKey;
 
 fn slot() -> SlotKey {
@@ -255,6 +255,7 @@ fn a_lease_that_ends_under_a_restarted_agent_is_no_eviction() {
 #[test]
 fn a_lease_ends_by_itself_and_the_root_waits_for_it() {
     let mut world = World::with_root(&["west", "north"]);
+    world.root().spec.flux.bursting.network.kind = BurstNetworkType::Tunnel;
     world.until(20, "ready", |world| world.ready_on("west"));
     world.cut.insert("west".into());
     world.run(299);
@@ -319,12 +320,39 @@ fn a_policy_that_changes_its_mind_is_noticed_without_a_word() {
 #[test]
 fn a_removed_peer_keeps_its_ranks_reserved() {
     let mut world = World::with_root(&["west", "north"]);
+    world.root().spec.flux.bursting.network.kind = BurstNetworkType::Tunnel;
     world.until(20, "ready", |world| world.ready_on("west"));
     world.cluster("east").peers.remove("west");
     world.run(405);
     assert!(!world.ready_on("north"));
     world.until(30, "moved", |world| world.ready_on("north"));
     assert!(world.is_empty("west"));
+}
+
+/// The danger: the pods of an agent that is down still reach the lead, and another peer runs their ranks.
+#[test]
+fn no_time_moves_a_slot_that_brokers_reach_directly() {
+    let mut world = World::with_root(&["west", "north"]);
+    world.until(20, "ready", |world| world.ready_on("west"));
+    world.agents.get_mut("west").unwrap().cold = true;
+    world.run(2_000);
+    assert_eq!(world.phase(), Some((BurstPhase::Lost, Some("west".into()))), "its pods run on");
+    // Whoever deletes the Burst does not free its slot either.
+    world.count_bursts();
+    world.cluster("east").bursts.clear();
+    world.run(500);
+    assert_eq!(world.phase(), Some((BurstPhase::Lost, Some("west".into()))));
+    world.agents.get_mut("west").unwrap().cold = false;
+    world.until(200, "it is back", |world| world.ready_on("west"));
+    world.cluster("east").peers.remove("west");
+    world.run(2_000);
+    assert!(!world.ready_on("north"));
+    let burst = world.cluster("east").bursts.get_mut("lake-burst-0").unwrap();
+    let status = burst.status.clone().unwrap();
+    let word = serde_json::json!({"burstUID": burst.metadata.uid, "incarnation": burst.spec.incarnation,
+        "peer": status.peer, "lostSince": status.lost_since, "by": "alice", "at": status.lost_since});
+    burst.metadata.annotations = Some([(crate::api::labels::RELEASE.to_owned(), word.to_string())].into());
+    world.until(30, "moved by a person's word", |world| world.ready_on("north"));
 }
 
 #[test]
