@@ -338,6 +338,9 @@ impl<'a> Draft<'a> {
         };
         self.set(said.phase.into(), message);
         let status = &mut self.status;
+        // One that was let go, and comes back with what it still has, asks for no certificate again.
+        let still = |known: &&mut CredentialRecipient| known.peer == peer.as_str() && said.hosted_uid.is_some();
+        status.credential_recipients.iter_mut().filter(still).for_each(|known| known.free_since = None);
         // More than there can be is no number.
         status.ready_brokers = said.ready_brokers.min(self.view.burst.spec.max_size);
         status.hosted_uid = said.hosted_uid.clone().or(status.hosted_uid.take());

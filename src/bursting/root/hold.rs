@@ -17,7 +17,7 @@ use crate::api::hosted_burst::BurstPhase;
 use crate::api::labels;
 use crate::bursting::note::Note;
 use crate::bursting::peers::PeerView;
-use crate::bursting::timing::{LOST_AFTER, MARGIN, Now, elapsed, later};
+use crate::bursting::timing::{LOST_AFTER, Now, elapsed, later, reserved_for};
 use crate::contract::{ClusterUid, PeerName, Phase};
 
 /// Characters of a person's name that are kept.
@@ -32,10 +32,10 @@ pub fn time_limit(spec: &BurstSpec, status: &BurstStatus, grace: Duration) -> Op
     }
 }
 
-/// How long brokers may last in a cluster that is out of contact and whose agent works.
+/// How long brokers last at most in a cluster that is out of contact and whose agent works.
 pub fn longest(spec: &BurstSpec) -> Duration {
     let seconds = |seconds: u32| Duration::from_secs(seconds.into());
-    seconds(spec.lease_seconds) + seconds(spec.drain_seconds) + MARGIN
+    reserved_for(seconds(spec.lease_seconds), seconds(spec.drain_seconds))
 }
 
 /// Whether the ClusterPeer of the slot's holder stands for another cluster by now, which knows nothing of the burst.

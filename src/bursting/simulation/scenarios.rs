@@ -335,7 +335,7 @@ fn no_time_moves_a_slot_that_brokers_reach_directly() {
     let mut world = World::with_root(&["west", "north"]);
     world.until(20, "ready", |world| world.ready_on("west"));
     world.agents.get_mut("west").unwrap().cold = true;
-    world.run(2_000);
+    world.run(600);
     assert_eq!(world.phase(), Some((BurstPhase::Lost, Some("west".into()))), "its pods run on");
     // Whoever deletes the Burst does not free its slot either.
     world.count_bursts();
@@ -345,7 +345,7 @@ fn no_time_moves_a_slot_that_brokers_reach_directly() {
     world.agents.get_mut("west").unwrap().cold = false;
     world.until(200, "it is back", |world| world.ready_on("west"));
     world.cluster("east").peers.remove("west");
-    world.run(2_000);
+    world.run(600);
     assert!(!world.ready_on("north"));
     let burst = world.cluster("east").bursts.get_mut("lake-burst-0").unwrap();
     let status = burst.status.clone().unwrap();
