@@ -103,6 +103,10 @@ pub struct BurstSpec {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["peer"]))]
     pub evictions: Vec<BurstRefusal>,
+    /// Who holds the slot since it was another Burst of the same instance, which was deleted. It is offered to nobody else
+    /// before it is free.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holder: Option<CredentialRecipient>,
     /// Release the burst and place it nowhere: the root finished, failed, was suspended, or dropped the slot.
     pub release: bool,
 }
@@ -163,9 +167,18 @@ pub struct BurstStatus {
     /// How much it was used, in all instances of its root.
     #[serde(skip_serializing_if = "is_default")]
     pub spent: Spent,
-    /// Until when, at the earliest, the ranks stay reserved for a peer that was lost.
+    /// Until when, at the earliest, the ranks stay reserved for a peer that was lost. Absent where no time frees them: on a
+    /// direct network, they are the peer's own until it confirms that nothing is left, the instance has a new certificate, or
+    /// a person lets them go (`agentctl burst release`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reserved_until: Option<Time>,
+    /// Since when the peer counts as lost. A person's word that lets its slot go names this loss by it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_since: Option<Time>,
+    /// Slots that a person let go though their peer had not confirmed that nothing is left there: the last word for each peer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["peer"]))]
+    pub releases: Vec<SlotRelease>,
     /// When each step was reached, on this cluster's clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub times: Option<PhaseTimestamps>,
@@ -230,16 +243,50 @@ pub struct BurstDemand {
 }
 
 /// Who was given the certificate of an incarnation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CredentialRecipient {
     /// Name of the peer.
     pub peer: String,
     /// Incarnation whose certificate it was.
     pub incarnation: String,
+    /// SHA-256 of the certificate.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub credential_digest: String,
     /// UID of its ClusterPeer at that time: another one of the same name is another decision to trust.
     #[serde(rename = "peerUID", default, skip_serializing_if = "Option::is_none")]
     pub peer_uid: Option<String>,
+    /// UID of its cluster. Another cluster of the same name has nothing of the burst, so its words about it do not count.
+    #[serde(rename = "clusterUID", default, skip_serializing_if = "Option::is_none")]
+    pub cluster_uid: Option<String>,
+    /// Its brokers were never told another way to the lead broker than the tunnel, whose end here refuses them once the slot
+    /// is taken away. Else nothing of this cluster stands between them and the lead broker.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub tunnel: bool,
+    /// Since when the slot is not its own any more: it confirmed that nothing is left, the tunnel refuses it, or a person let
+    /// the slot go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free_since: Option<Time>,
+}
+
+/// A person's word that a slot is free though the peer that holds it has not confirmed that nothing is left there. What the
+/// annotation `tributary.dev/release` of a Burst says, in JSON. It counts for the very loss that it names, and for no other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SlotRelease {
+    /// UID of the Burst.
+    #[serde(rename = "burstUID")]
+    pub burst_uid: String,
+    /// Incarnation of its root: UID of the root's Job.
+    pub incarnation: String,
+    /// The peer that is let go.
+    pub peer: String,
+    /// `status.lostSince` of the Burst when that was said.
+    pub lost_since: Time,
+    /// Who said it, as far as the API server told; its audit log knows.
+    pub by: String,
+    /// When it was said, on that person's clock.
+    pub at: Time,
 }
 
 /// A burst came back from a peer that had taken it: its lease ended there, or it was drained.
@@ -278,6 +325,15 @@ pub struct BurstRefusal {
     pub peer_generation: Option<i64>,
 }
 
+impl BurstStatus {
+    /// Who may run brokers of the slot: the peer that it is placed on, once that was given the certificate and until the slot
+    /// is free again.
+    pub fn holder(&self) -> Option<&CredentialRecipient> {
+        let peer = self.peer.as_deref()?;
+        self.credential_recipients.iter().find(|known| known.peer == peer && known.free_since.is_none())
+    }
+}
+
 impl Burst {
     /// Digest of what is on offer. Where the lead is, how it is reached, when and how long the burst may run, whether images
     /// are pulled ahead, and who threw it out before is no part of it: that a pod moved is no reason to ask again.
@@ -290,6 +346,7 @@ impl Burst {
             on_demand: None,
             warm: false,
             evictions: Vec::new(),
+            holder: None,
             ..self.spec.clone()
         };
         let retry = self.metadata.annotations.as_ref().and_then(|annotations| annotations.get(labels::RETRY));

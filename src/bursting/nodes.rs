@@ -147,6 +147,8 @@ pub struct PodView {
     pub job: Option<String>,
     /// Its index in the Job.
     pub index: Option<u32>,
+    /// UID of what controls it. Its labels are whatever its maker wrote.
+    pub owner: Option<String>,
     /// The node it was bound to.
     pub node: Option<String>,
     /// Its addresses, the primary one first.

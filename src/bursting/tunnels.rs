@@ -108,8 +108,14 @@ impl Tunnels {
         Knock { tunnels: self.clone(), key }
     }
 
-    /// Says what became of a burst of ours.
-    pub(super) fn put_outlet(&self, uid: &str, outlet: Option<(TunnelKey, Outlet)>) {
+    /// Says what became of a burst of ours, and then does `offer`: who does not hold its slot any more is refused before
+    /// anybody else is asked.
+    pub(super) fn fence(&self, uid: &str, outlet: Option<(TunnelKey, Outlet)>, offer: impl FnOnce()) {
+        self.put_outlet(uid, outlet);
+        offer();
+    }
+
+    fn put_outlet(&self, uid: &str, outlet: Option<(TunnelKey, Outlet)>) {
         self.outlets.send_if_modified(|all| {
             let before = all.clone();
             all.retain(|(_, burst), _| burst.as_str() != uid);
@@ -168,15 +174,19 @@ pub(super) fn outlet(burst: &Burst, index_zero: &[PodView]) -> Option<(TunnelKey
     Some(((peer.into(), offer::uid(burst).into()), outlet))
 }
 
-/// The bursts of peers that are carried, with the addresses of their pods.
-pub(super) fn inlets<'a>(hosted: impl IntoIterator<Item = &'a HostedBurst>, pods: &[PodView]) -> Inlets {
+/// The bursts of peers that are carried, with the addresses of their pods: of those that the Job of UID `job_of` controls.
+pub(super) fn inlets<'a>(
+    hosted: impl IntoIterator<Item = &'a HostedBurst>,
+    job_of: impl Fn(&HostedBurst) -> Option<String>,
+    pods: &[PodView],
+) -> Inlets {
     let carried = hosted.into_iter().filter(|hosted| hosted.spec.tunnel);
     carried
         .map(|hosted| {
             let (spec, namespace) = (&hosted.spec, hosted.metadata.namespace.as_deref().unwrap_or_default());
-            let own = pods.iter().filter(|pod| {
-                pod.namespace == namespace && pod.job.as_deref() == Some(spec.slot.as_str()) && !pod.finished
-            });
+            let job = job_of(hosted);
+            let ours = |pod: &&PodView| pod.namespace == namespace && job.is_some() && pod.owner == job;
+            let own = pods.iter().filter(|pod| ours(pod) && !pod.finished);
             let sources: BTreeSet<IpAddr> = own.flat_map(|pod| pod.addresses.iter().copied()).collect();
             let hold = Duration::from_secs(spec.lease_seconds.into());
             (
@@ -207,7 +217,8 @@ mod tests {
 
     fn burst() -> Burst {
         let spec = BurstSpec { tunnel: true, incarnation: "job-1".into(), lease_seconds: 300, ..BurstSpec::default() };
-        let recipient = CredentialRecipient { peer: "west".into(), incarnation: "job-1".into(), peer_uid: None };
+        let (peer, incarnation) = ("west".into(), "job-1".into());
+        let recipient = CredentialRecipient { peer, incarnation, tunnel: true, ..CredentialRecipient::default() };
         let status = BurstStatus {
             peer: Some("west".into()),
             phase: BurstPhase::Accepted,
@@ -241,6 +252,25 @@ mod tests {
         }
     }
 
+    /// The danger: the brokers of a slot that was given away join beside those of its next peer.
+    #[test]
+    fn the_old_holder_is_refused_before_the_slot_is_offered_to_another() {
+        let (tunnels, pods) = (Tunnels::new(None), [pod("lake", 0, "10.1.0.7")]);
+        let (outlets, mut burst) = (tunnels.outlets(), burst());
+        let carried = || outlets.borrow().keys().map(|(peer, _)| peer.to_string()).collect::<Vec<_>>();
+        let mut offered = Vec::new();
+        tunnels.fence("uid", outlet(&burst, &pods), || offered.push(carried()));
+        burst.status.as_mut().unwrap().phase = BurstPhase::Lost;
+        tunnels.fence("uid", outlet(&burst, &pods), || offered.push(carried()));
+        burst.status.as_mut().unwrap().peer = Some("north".into());
+        tunnels.fence("uid", outlet(&burst, &pods), || offered.push(carried()));
+        assert_eq!(
+            offered,
+            [vec!["west".to_owned()], vec!["west".to_owned()], vec![]],
+            "held over a cut, then refused"
+        );
+    }
+
     #[test]
     fn only_the_bursts_own_pods_may_connect() {
         let spec = HostedBurstSpec {
@@ -252,14 +282,21 @@ mod tests {
         };
         let mut hosted = HostedBurst { spec, ..HostedBurst::default() };
         hosted.metadata.namespace = Some("flux".into());
-        let elsewhere = PodView { namespace: "other".into(), ..pod("pond", 0, "10.1.0.2") };
-        let ended = PodView { finished: true, ..pod("pond", 1, "10.1.0.3") };
-        let pods = [pod("pond", 0, "10.1.0.1"), elsewhere, ended, pod("lake", 0, "10.1.0.4")];
-        let found = inlets([&hosted], &pods);
+        let own = |index, ip| PodView { owner: Some("job-uid".into()), ..pod("pond", index, ip) };
+        let elsewhere = PodView { namespace: "other".into(), ..own(0, "10.1.0.2") };
+        let ended = PodView { finished: true, ..own(1, "10.1.0.3") };
+        let another = PodView { owner: Some("other-uid".into()), ..pod("lake", 0, "10.1.0.4") };
+        // Whoever may make pods may give them the labels of the burst's.
+        let labelled = pod("pond", 0, "10.1.0.5");
+        let pods = [own(0, "10.1.0.1"), elsewhere, ended, another, labelled];
+        let inlets = |hosted: &HostedBurst, job: Option<&str>| inlets([hosted], |_| job.map(str::to_owned), &pods);
+        let found = inlets(&hosted, Some("job-uid"));
         let sources = &found[&("east".into(), "uid".into())].sources;
         assert_eq!(sources, &["10.1.0.1".parse().unwrap()].into());
+        let early = inlets(&hosted, None);
+        assert!(early[&("east".into(), "uid".into())].sources.is_empty(), "before its Job is known nobody is its own");
         hosted.spec.tunnel = false;
-        assert!(inlets([&hosted], &pods).is_empty());
+        assert!(inlets(&hosted, Some("job-uid")).is_empty());
     }
 
     #[test]

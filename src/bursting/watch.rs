@@ -239,6 +239,7 @@ impl<'de> Deserialize<'de> for WatchedPod {
             name: metadata.name.clone().unwrap_or_default(),
             job: label(kubernetes::JOB_NAME),
             index: label(kubernetes::COMPLETION_INDEX).and_then(|index| index.parse().ok()),
+            owner: controller(&metadata),
             node: spec.node_name,
             addresses,
             running: phase.as_deref() == Some("Running"),
@@ -251,6 +252,11 @@ impl<'de> Deserialize<'de> for WatchedPod {
         };
         Ok(Self { metadata, view })
     }
+}
+
+fn controller(metadata: &ObjectMeta) -> Option<String> {
+    let owner = metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
+    owner.map(|owner| owner.uid.clone())
 }
 
 /// Whether a kubelet has pulled the image of a container: it does that before it looks at anything else of it.

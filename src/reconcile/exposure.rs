@@ -85,6 +85,7 @@ mod tests {
             peer: (*peer).into(),
             incarnation: "job-1".into(),
             peer_uid: Some((*uid).into()),
+            ..CredentialRecipient::default()
         };
         let credential_recipients = peers.iter().map(told).collect();
         let mut burst = Burst::new("b", spec);

@@ -102,7 +102,7 @@ pub fn compute(facts: &Facts<'_>, now: Timestamp) -> MiniClusterStatus {
     let ending = ended.filter(|_| !told).map(|outcome| ending(outcome, &facts.lead, spec.deadline_seconds()));
     // What has ended holds nothing, even if the next one is on its way by now.
     let held = facts.holds.as_ref().filter(|_| !facts.over && job.is_none_or(|job| job.outcome.is_none()));
-    let bursts = bursts(facts);
+    let bursts = bursts(facts, &old.bursts);
     let credential_digest = job.and_then(|job| job.credential_digest.clone());
     let credential_recipients =
         recipients(&old.credential_recipients, facts.bursts, credential_digest.as_deref(), facts.peers, now);
@@ -389,7 +389,9 @@ fn upstream_conditions(phase: Phase) -> impl Iterator<Item = Statement> {
     })
 }
 
-fn bursts(facts: &Facts<'_>) -> Vec<BurstStatus> {
+/// The Bursts that there are; and of those that somebody deleted, who holds their slots: with the Burst alone, that would be
+/// forgotten.
+fn bursts(facts: &Facts<'_>, before: &[BurstStatus]) -> Vec<BurstStatus> {
     let row = |burst: &Burst| {
         let status = burst.status.clone().unwrap_or_default();
         let ranks = facts.rank_map.and_then(|map| map.ranks(&burst.spec.slot)).map(|ranks| match ranks.len() {
@@ -399,6 +401,7 @@ fn bursts(facts: &Facts<'_>) -> Vec<BurstStatus> {
         BurstStatus {
             name: burst.spec.slot.clone(),
             phase: phase_name(status.phase).to_owned(),
+            holder: status.holder().cloned(),
             peer: status.peer,
             size: i32::try_from(burst.spec.size).unwrap_or(i32::MAX),
             ready: i32::try_from(status.ready_brokers).unwrap_or(i32::MAX),
@@ -406,7 +409,14 @@ fn bursts(facts: &Facts<'_>) -> Vec<BurstStatus> {
             message: status.message,
         }
     };
-    facts.bursts.iter().map(row).collect()
+    let digest = facts.job.as_ref().and_then(|job| job.credential_digest.as_ref());
+    let declared = |slot: &str| facts.rank_map.is_none_or(|map| map.ranks(slot).is_some());
+    let deleted = before.iter().filter(|known| {
+        let holder = known.holder.as_ref().filter(|one| digest.is_none_or(|digest| one.credential_digest == *digest));
+        holder.is_some() && declared(&known.name) && facts.bursts.iter().all(|burst| burst.spec.slot != known.name)
+    });
+    let deleted = deleted.map(|known| BurstStatus { ready: 0, ..known.clone() });
+    facts.bursts.iter().map(row).chain(deleted).collect()
 }
 
 fn is_ready(burst: &BurstStatus) -> bool {
@@ -566,6 +576,36 @@ mod tests {
         assert_eq!(status.bursts_ready.as_deref(), Some("1/1"));
         assert!(conditions::is_true(&status.conditions, condition::BURSTS_READY));
         assert_eq!(status.maximum_size, 4);
+    }
+
+    /// The danger: who deletes a Burst makes its slot look free.
+    #[test]
+    fn who_holds_a_slot_is_known_when_its_burst_was_deleted() {
+        use crate::api::burst::CredentialRecipient;
+        use crate::flux::Slot;
+        let map = RankMap::new(vec![Slot::root("tide", 4), Slot::burst("tide-burst-0", 3, None)]).unwrap();
+        let spec = crate::api::burst::BurstSpec { slot: "tide-burst-0".into(), size: 3, ..Default::default() };
+        let mut burst = Burst::new("tide-burst-0", spec);
+        let of_job = job(4).credential_digest.unwrap_or_default();
+        let holder = CredentialRecipient { peer: "west".into(), credential_digest: of_job, ..Default::default() };
+        burst.status = Some(crate::api::burst::BurstStatus {
+            peer: Some("west".into()),
+            credential_recipients: vec![holder.clone()],
+            ..Default::default()
+        });
+        let mut object = object(4);
+        let seen = |object: &MiniCluster, bursts: &[Burst], job| {
+            compute(&Facts { bursts, rank_map: Some(&map), ..facts(object, Some(job)) }, now())
+        };
+        object.status = Some(seen(&object, &[burst.clone()], job(4)));
+        object.status = Some(seen(&object, &[], job(4)));
+        let held = |status: &MiniClusterStatus| status.bursts.iter().map(|row| row.holder.clone()).collect::<Vec<_>>();
+        assert_eq!(held(object.status.as_ref().unwrap()), [Some(holder.clone())]);
+        assert_eq!(held(&seen(&object, &[burst.clone()], job(4))), [Some(holder)], "once it is made anew");
+        burst.status.as_mut().unwrap().credential_recipients[0].free_since = Some(Time(now()));
+        assert_eq!(held(&seen(&object, &[burst], job(4))), [None]);
+        let other = JobFacts { uid: "job-2".into(), credential_digest: Some("sha256:new".into()), ..job(4) };
+        assert_eq!(held(&seen(&object, &[], other)), [], "nobody has the new certificate");
     }
 
     #[test]

@@ -109,12 +109,33 @@ async fn a_burst_outlives_its_providers_leader_and_api_server_and_leaves_when_as
     certificates::exposed(&east, ROOT, "west").await;
     certificates::rekeyed(&east, ROOT, "west").await;
     ready(&east).await;
+    // It is let go in one word with all of its slots.
+    let removed = ["peer", "remove", "west", "--force", "--release-slots"];
+    let freed = agentctl(&kubeconfig, &removed).await.unwrap();
+    assert!(freed.contains(&format!("availability/steady-burst-0: {AGENT_USER} lets west go")), "{freed}");
+    released_by(&east, AGENT_USER).await;
+    apply_peer(&federation.client(0).await, &cluster_peer("west", &federation.agent(1).listen.to_string()))
+        .await
+        .unwrap();
+    federation.connected().await;
+    ready(&east).await;
     // West hears that its burst was thrown out, and does not ask again by itself.
     west.burst("guest", "guest-burst-0", BurstPhase::Evicted).await;
     assert!(east.left("guest-burst-0").await.unwrap().is_empty());
     east.delete(ROOT).await;
     west.delete("guest").await;
     west.empty(SLOT).await;
+}
+
+/// The slot is free, and it is on record who said so.
+async fn released_by(east: &Place, by: &str) {
+    eventually(format!("{by} let west go"), async || {
+        let status = east.burst_now(ROOT, SLOT).await?.status.unwrap_or_default();
+        let named = status.releases.iter().any(|word| word.peer == "west" && word.by == by);
+        let free = status.peer.is_none() && status.credential_recipients.iter().all(|one| one.free_since.is_some());
+        if named && free { Ok(()) } else { Err(format!("{status:?}")) }
+    })
+    .await;
 }
 
 async fn taken_back_and_drained(kubeconfig: &Path, east: &Place, west: &Place) {
@@ -156,14 +177,26 @@ async fn removed(federation: &Federation, kubeconfig: &Path, east: &Place) {
     let client = federation.client(0).await;
     let peers: Api<ClusterPeer> = Api::namespaced(client.clone(), SYSTEM);
     assert!(peers.get_opt("west").await.unwrap().is_none(), "something holds a peer that is gone");
-    eventually("its ranks stay reserved, and it is said until when", async || {
+    let release = "agentctl burst release steady-burst-0 -n availability";
+    eventually("its ranks stay reserved, and it is said what frees them", async || {
         let status = east.burst_now(ROOT, SLOT).await?.status.unwrap_or_default();
         let said = status.phase == BurstPhase::Lost
-            && status.reserved_until.is_some()
-            && status.message.contains("west was removed; its ranks stay reserved until");
+            && status.reserved_until.is_none()
+            && status.message.contains("west was removed")
+            && status.message.contains(release);
         if said { Ok(()) } else { Err(format!("{status:?}")) }
     })
     .await;
     certificates::exposed(east, ROOT, "west").await;
+
+    // Whoever does not say yes has changed nothing.
+    let words: Vec<&str> = release.split(' ').skip(1).collect();
+    let asked = agentctl(kubeconfig, &words).await.unwrap_err().to_string();
+    assert!(asked.contains("two clusters run the same ranks") && asked.contains("nothing was changed"), "{asked}");
+    let told = agentctl(kubeconfig, &[words.as_slice(), &["--yes", "--by", "alice"]].concat()).await.unwrap();
+    assert!(told.contains("alice lets west go"), "{told}");
+    released_by(east, "alice").await;
+    let again = agentctl(kubeconfig, &[words.as_slice(), &["--yes"]].concat()).await.unwrap_err().to_string();
+    assert!(again.contains("it is placed nowhere"), "{again}");
     apply_peer(&client, &cluster_peer("west", &federation.agent(1).listen.to_string())).await.unwrap();
 }

@@ -66,10 +66,14 @@ async fn leases_are_kept_to_the_second_on_both_sides() {
     // Whom a burst prefers does not get it while it cannot be heard.
     federation.connected().await;
     let onto = |peers: &[&str]| bursting(1, json!([{"size": 1, "peers": peers}]));
-    east.create("near", onto(&["west", "north"])).await;
+    let mut near = onto(&["west", "north"]);
+    near["flux"]["bursting"]["network"] = json!({"type": "Tunnel"});
+    east.create("near", near).await;
+    // What brokers reach without us, no time takes from a peer.
+    east.create("held", onto(&["west", "north"])).await;
     west.create("far", onto(&["north"])).await;
     north.create("gone", onto(&["east"])).await;
-    for (place, root) in [(&east, "near"), (&west, "far"), (&north, "gone")] {
+    for (place, root) in [(&east, "near"), (&east, "held"), (&west, "far"), (&north, "gone")] {
         let burst = place.burst(root, &format!("{root}-burst-0"), BurstPhase::Ready).await;
         assert_eq!((burst.spec.lease_seconds, burst.spec.drain_seconds), (15, 2), "the configuration arrives");
     }
@@ -88,16 +92,21 @@ async fn leases_are_kept_to_the_second_on_both_sides() {
     let silent = Silence { from, until: now() };
     tokio::join!(reserved(&east, &north, &silent), dated_and_drained(&federation, &north, &east, &silent));
 
+    let held = east.burst("held", "held-burst-0", BurstPhase::Lost).await.status.unwrap();
+    assert_eq!((held.peer.as_deref(), held.reserved_until), (Some("west"), None), "{}", held.message);
     // West returns: what was placed elsewhere goes there, and its own root gets its burst back.
     federation.agent(1).start(&federation.group).unwrap();
     west.empty("near-burst-0").await;
     west.burst("far", "far-burst-0", BurstPhase::Ready).await;
     east.burst("near", "near-burst-0", BurstPhase::Ready).await;
-    for (place, root) in [(&east, "near"), (&west, "far")] {
+    let held = east.burst("held", "held-burst-0", BurstPhase::Ready).await.status.unwrap();
+    assert_eq!(held.peer.as_deref(), Some("west"));
+    for (place, root) in [(&east, "near"), (&east, "held"), (&west, "far")] {
         place.mini_clusters().delete(root, &DeleteParams::default()).await.unwrap();
     }
     north.empty("near-burst-0").await;
     north.empty("far-burst-0").await;
+    west.empty("held-burst-0").await;
 }
 
 /// East, a root: the ranks on west are nobody else's until nothing can run there any more.

@@ -59,7 +59,7 @@ pub enum Command {
     /// Change the peers of this cluster
     #[command(subcommand, args = target::hidden(&["namespace"]))]
     Peer(Peer),
-    /// Take bursts of this cluster's MiniClusters back, or offer them again
+    /// Take bursts of this cluster's MiniClusters back, offer them again, or free the slots of lost peers
     #[command(subcommand, arg = target::namespace("Namespace of the burst (default: the context's)"))]
     Burst(Burst),
     /// Make, show and delete tokens by which another cluster can join
@@ -170,6 +170,21 @@ pub enum Burst {
     Cancel(BurstName),
     /// Offer a burst again, also to peers that refused or evicted it, and also if it was cancelled
     Retry(BurstName),
+    /// Free the slot of a lost peer that has not confirmed that nothing is left: says what that risks, and asks
+    Release(BurstRelease),
+}
+
+/// `agentctl burst release`.
+#[derive(Debug, Args)]
+pub struct BurstRelease {
+    /// Its name, as agentctl bursts shows it
+    pub name: String,
+    /// Who says so, for the record (default: your name, as the API server knows it)
+    #[arg(long, value_name = "NAME")]
+    pub by: Option<String>,
+    /// Do not ask
+    #[arg(short, long)]
+    pub yes: bool,
 }
 
 /// A burst of one of this cluster's MiniClusters.

@@ -1,7 +1,7 @@
 //! Printing: tables and marks, for people.
 
 use std::ffi::OsString;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 
 use jiff::Timestamp;
 use tabled::builder::Builder;
@@ -57,6 +57,17 @@ pub fn painted(text: &str) -> String {
         }
     };
     text.split_inclusive('\n').map(paint).collect()
+}
+
+/// Asks whoever sits at the terminal.
+pub fn agreed() -> Result<bool> {
+    if !io::stdin().is_terminal() {
+        return Ok(false);
+    }
+    remark("go on? Write yes:");
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line)?;
+    Ok(line.trim() == "yes")
 }
 
 /// What decides whether there is colour.

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api::budget::Spent;
+use crate::api::burst::CredentialRecipient;
 use crate::api::flux_setup::Usage;
 use crate::api::schema::is_default;
 
@@ -226,4 +227,8 @@ pub struct BurstStatus {
     /// Why it is in this phase, in a sentence.
     #[serde(default, skip_serializing_if = "is_default")]
     pub message: String,
+
+    /// Who may run its brokers, with the certificate of which incarnation. It outlives a Burst that is deleted by hand.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub holder: Option<CredentialRecipient>,
 }

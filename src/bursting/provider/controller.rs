@@ -272,7 +272,14 @@ impl Provider {
     /// Says which bursts are carried to their roots, and who may connect for them.
     fn carry(&self, pods: &[PodView]) {
         let hosted = self.hosted();
-        self.shared.tunnels.put_inlets(tunnels::inlets(hosted.iter().map(|hosted| &**hosted), pods));
+        let job_of = |hosted: &HostedBurst| {
+            let namespace = hosted.metadata.namespace.clone().unwrap_or_default();
+            let made =
+                self.shared.caches.mini_clusters.of(&ObjectKey::namespaced(namespace, hosted.spec.slot.as_str()))?;
+            let ours = controller_uid(&*made) == hosted.metadata.uid.as_deref();
+            made.status.as_ref()?.incarnation.clone().filter(|_| ours)
+        };
+        self.shared.tunnels.put_inlets(tunnels::inlets(hosted.iter().map(|hosted| &**hosted), job_of, pods));
     }
 
     /// Changes what is remembered of a slot.

@@ -1,8 +1,7 @@
 //! One Burst, one step: from its spec, the peers and their answers to its next status. Pure.
 //!
 //! A status names a peer *before* anything is offered to it ([`super::offer`] reads the stored status), and lets go of a
-//! peer only when nothing of the burst can run there any more: the peer said so, it never had the certificate, or its
-//! lease has run out by our monotonic clock.
+//! peer only when nothing of the burst can join from there any more: see [`super::hold`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,18 +11,19 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 
 use super::budget::{Account, Standing};
 use super::demand::decide::{self, Seen};
+use super::hold;
 use super::lead_address::NoLead;
 use super::offer;
 use super::place::{self, Claimed};
 use super::returns;
 use super::standing::{self, UNDELIVERABLE};
-use crate::api::burst::{Burst, BurstHold, BurstRefusal, BurstSpec, BurstStatus};
+use crate::api::burst::{Burst, BurstHold, BurstRefusal, BurstSpec, BurstStatus, CredentialRecipient};
 use crate::api::hosted_burst::{BurstPhase, BurstRun, PhaseTimestamps};
 use crate::api::minicluster::MiniCluster;
 use crate::bursting::contact::Contacts;
 use crate::bursting::note::Note;
 use crate::bursting::peers::PeerView;
-use crate::bursting::timing::{LOST_AFTER, Now, elapsed, later, reserved_for};
+use crate::bursting::timing::{Now, elapsed, later};
 use crate::contract::{ObservedBurst, PeerName, Phase, PhaseTimes, Rejection, RejectionReason};
 
 /// What a peer says of a burst.
@@ -82,7 +82,9 @@ pub fn step(view: &BurstView<'_>) -> BurstStep {
     let old = view.burst.status.clone().unwrap_or_default();
     let mut draft = Draft { view, status: old.clone(), notes: Vec::new(), wake: None, parting: None };
     draft.adopt_incarnation();
+    draft.see_network();
     draft.inherit_evictions();
+    draft.take_word();
     match draft.held() {
         _ if view.burst.spec.release => draft.release(),
         Some((hold, why)) => draft.hold_back(hold, why),
@@ -99,25 +101,41 @@ pub fn step(view: &BurstView<'_>) -> BurstStep {
     BurstStep { status, notes, wake }
 }
 
-struct Draft<'a> {
-    view: &'a BurstView<'a>,
-    status: BurstStatus,
-    notes: Vec<Note>,
+/// A status under way.
+pub(super) struct Draft<'a> {
+    pub(super) view: &'a BurstView<'a>,
+    pub(super) status: BurstStatus,
+    pub(super) notes: Vec<Note>,
     wake: Option<Duration>,
     /// A peer that was let go in this step: it is asked again once it has confirmed that.
     parting: Option<PeerName>,
 }
 
-impl Draft<'_> {
-    /// A new Job of the root is another instance: what was known of the burst was about the old one. The peer stays.
+impl<'a> Draft<'a> {
+    /// A new Job of the root is another instance: what was known of the burst was about the old one. The peer stays, and
+    /// what it holds if its brokers can join this instance as well.
     fn adopt_incarnation(&mut self) {
-        let incarnation = Some(self.view.burst.spec.incarnation.clone());
+        let spec = &self.view.burst.spec;
+        let incarnation = Some(spec.incarnation.clone());
         if self.status.incarnation == incarnation {
             return;
         }
         let old = std::mem::take(&mut self.status);
-        let BurstStatus { peer, conditions, spent, .. } = old;
-        self.status = BurstStatus { peer, conditions, spent, incarnation, ..BurstStatus::default() };
+        let BurstStatus { mut peer, conditions, spent, releases, mut credential_recipients, .. } = old;
+        credential_recipients.retain(|known| hold::can_join(known, spec));
+        if let Some(holder) = spec.holder.as_ref().filter(|holder| peer.is_none() && hold::can_join(holder, spec)) {
+            peer = Some(holder.peer.clone());
+            credential_recipients = vec![holder.clone()];
+        }
+        self.status = BurstStatus {
+            peer,
+            conditions,
+            spent,
+            releases,
+            credential_recipients,
+            incarnation,
+            ..BurstStatus::default()
+        };
     }
 
     /// Who threw it out when it was another Burst has not changed their mind by that.
@@ -151,9 +169,13 @@ impl Draft<'_> {
 
     /// What it uses from now on, and when that is looked at again.
     fn count(&mut self) {
-        let BurstSpec { size, budget, .. } = &self.view.burst.spec;
+        let spec = &self.view.burst.spec;
+        let BurstSpec { size, budget, .. } = spec;
         let over = self.status.run.as_ref().is_some_and(BurstRun::has_ended);
-        let there = self.status.peer.is_some() && self.status.hosted_uid.is_some() && !over;
+        // A peer that is lost for ever does not use up what is for others as well.
+        let lost = self.status.lost_since.as_ref().map(|since| elapsed(since.0, self.view.now.wall));
+        let gone = lost.is_some_and(|lost| lost >= hold::longest(spec));
+        let there = self.status.peer.is_some() && self.status.hosted_uid.is_some() && !over && !gone;
         let (brokers, now) = (if there { *size } else { 0 }, self.view.now.wall);
         self.status.spent = self.status.spent.on(brokers, budget.renewal.as_deref(), now);
         let standings = accounts(&self.status, self.view).filter_map(|account| account.standing(now));
@@ -183,7 +205,7 @@ impl Draft<'_> {
             return;
         }
         if let Some(peer) = self.placed() {
-            match self.view.contacts.away(&peer, self.view.now.mono) {
+            match self.away(&peer) {
                 Some(away) => self.lost(&peer, away),
                 None => self.mirror(&peer),
             }
@@ -195,7 +217,7 @@ impl Draft<'_> {
 
     /// What is left of a run that has ended are its logs, as long as the peer keeps them.
     fn look_after_logs(&mut self) {
-        let answer = self.placed().and_then(|peer| self.view.answers.get(&peer));
+        let answer = self.placed().and_then(|peer| self.answer(&peer));
         let gone = match answer {
             Some(Answer::Nothing) => true,
             Some(Answer::Observed(said)) if self.is_current(said) => {
@@ -237,38 +259,6 @@ impl Draft<'_> {
         left
     }
 
-    /// Whether nothing of the burst is left at a peer that was told to let go of it; then it is let go.
-    fn parted(&mut self, peer: &PeerName) -> bool {
-        let recipient = self.is_recipient(peer);
-        let left = match self.view.answers.get(peer) {
-            Some(Answer::Nothing) => false,
-            Some(Answer::Observed(said)) if self.is_current(said) => match said.phase {
-                Phase::Evicted | Phase::Released => false,
-                // It may be about an older offer; but without the certificate nothing runs.
-                Phase::Rejected => recipient,
-                _ => true,
-            },
-            _ => true,
-        };
-        let (hold, away) = (self.hold_for(peer), self.view.contacts.away(peer, self.view.now.mono));
-        if !left || away.is_some_and(|away| away >= hold) {
-            self.let_go();
-            return true;
-        }
-        match away {
-            Some(away) => {
-                let until = self.reserve(hold - away);
-                let text = format!("{peer} is out of contact; its lease may still run until {until:.0}");
-                self.set(BurstPhase::Draining, text);
-            }
-            None => {
-                self.status.reserved_until = None;
-                self.set(BurstPhase::Draining, format!("{peer} releases it"));
-            }
-        }
-        false
-    }
-
     /// A peer that refused what is still on offer has changed its mind.
     fn take_late_acceptance(&mut self) {
         let offered = offer::recipients(self.view.burst, self.view.peers);
@@ -286,7 +276,7 @@ impl Draft<'_> {
 
     /// A placed peer's last word: then it holds nothing.
     fn take_refusal(&mut self, peer: &PeerName) {
-        let Some(Answer::Observed(said)) = self.view.answers.get(peer) else { return };
+        let Some(Answer::Observed(said)) = self.answer(peer) else { return };
         if !self.is_current(said) {
             return;
         }
@@ -335,37 +325,10 @@ impl Draft<'_> {
         self.let_go();
     }
 
-    /// The peer is out of contact: its ranks stay its own until nothing can run there any more.
-    fn lost(&mut self, peer: &PeerName, away: Duration) {
-        let hold = self.hold_for(peer);
-        if away >= hold {
-            self.notes.push(Note::warning("PeerLost", format!("{peer} was out of contact until its lease ran out")));
-            return self.let_go();
-        }
-        // A peer that was removed does not come back by itself.
-        let removed = !self.view.peers.contains_key(peer);
-        if away < LOST_AFTER && !removed {
-            return self.wake_in(LOST_AFTER - away);
-        }
-        let until = self.reserve(hold - away);
-        let why = if removed { "was removed" } else { "is out of contact" };
-        self.set(BurstPhase::Lost, format!("{peer} {why}; its ranks stay reserved until {until:.0}"));
-    }
-
-    /// Says until when the ranks stay the peer's own, and looks again then.
-    fn reserve(&mut self, left: Duration) -> jiff::Timestamp {
-        self.wake_in(left);
-        let until = later(self.view.now.wall, left);
-        // The date is for people: it moves only if it is off by more than a few seconds.
-        let near = |Time(old): &Time| elapsed(*old, until).max(elapsed(until, *old)) <= Duration::from_secs(5);
-        let known = self.status.reserved_until.clone().filter(near);
-        self.status.reserved_until.insert(known.unwrap_or(Time(until))).0
-    }
-
     /// In contact: what the peer says is what is so.
     fn mirror(&mut self, peer: &PeerName) {
-        self.status.reserved_until = None;
-        let said = match self.view.answers.get(peer) {
+        (self.status.reserved_until, self.status.lost_since) = (None, None);
+        let said = match self.answer(peer) {
             Some(Answer::Observed(said)) if self.is_current(said) && said.phase.occupies() => said,
             _ => return self.unanswered(peer),
         };
@@ -375,6 +338,9 @@ impl Draft<'_> {
         };
         self.set(said.phase.into(), message);
         let status = &mut self.status;
+        // One that was let go, and comes back with what it still has, asks for no certificate again.
+        let still = |known: &&mut CredentialRecipient| known.peer == peer.as_str() && said.hosted_uid.is_some();
+        status.credential_recipients.iter_mut().filter(still).for_each(|known| known.free_since = None);
         // More than there can be is no number.
         status.ready_brokers = said.ready_brokers.min(self.view.burst.spec.max_size);
         status.hosted_uid = said.hosted_uid.clone().or(status.hosted_uid.take());
@@ -446,10 +412,14 @@ impl Draft<'_> {
         }
     }
 
-    /// Nothing can run there any more.
-    fn let_go(&mut self) {
-        let status = &mut self.status;
-        self.parting = status.peer.take().map(PeerName::from);
+    /// Nothing of it can join from there any more, or a person takes that upon themselves.
+    pub(super) fn let_go(&mut self) {
+        let (status, now) = (&mut self.status, Time(self.view.now.wall));
+        let peer = status.peer.take();
+        let held = |known: &&mut CredentialRecipient| Some(&known.peer) == peer.as_ref() && known.free_since.is_none();
+        status.credential_recipients.iter_mut().filter(held).for_each(|known| known.free_since = Some(now.clone()));
+        self.parting = peer.map(PeerName::from);
+        status.lost_since = None;
         status.hosted_uid = None;
         status.acknowledged_generation = None;
         status.rank_map_digest = None;
@@ -466,12 +436,12 @@ impl Draft<'_> {
         status.run = None;
     }
 
-    fn set(&mut self, phase: BurstPhase, message: String) {
+    pub(super) fn set(&mut self, phase: BurstPhase, message: String) {
         self.status.phase = phase;
         self.status.message = message;
     }
 
-    fn wake_in(&mut self, delay: Duration) {
+    pub(super) fn wake_in(&mut self, delay: Duration) {
         self.wake = Some(self.wake.map_or(delay, |wake| wake.min(delay)));
     }
 
@@ -479,27 +449,18 @@ impl Draft<'_> {
         self.status.peer.clone().map(PeerName::from)
     }
 
-    /// How long a peer must be out of contact before its ranks are free. Without the certificate it cannot run them.
-    fn hold_for(&self, peer: &PeerName) -> Duration {
-        let spec = &self.view.burst.spec;
-        let seconds = |seconds: u32| Duration::from_secs(seconds.into());
-        match self.is_recipient(peer) {
-            true => reserved_for(seconds(spec.lease_seconds), seconds(spec.drain_seconds)),
-            false => self.view.grace,
-        }
-    }
-
     /// Nothing of it can be there.
     fn is_untouched(&self, peer: &PeerName) -> bool {
-        self.status.hosted_uid.is_none() && !self.is_recipient(peer)
+        self.status.hosted_uid.is_none() && !self.holds(peer)
     }
 
-    fn is_recipient(&self, peer: &PeerName) -> bool {
-        self.status.credential_recipients.iter().any(|recipient| recipient.peer == peer.as_str())
+    /// Brokers there can join.
+    pub(super) fn holds(&self, peer: &PeerName) -> bool {
+        self.status.holder().is_some_and(|holder| holder.peer == peer.as_str())
     }
 
     /// An answer about another incarnation is about another instance.
-    fn is_current(&self, said: &ObservedBurst) -> bool {
+    pub(super) fn is_current(&self, said: &ObservedBurst) -> bool {
         said.incarnation == self.view.burst.spec.incarnation
     }
 

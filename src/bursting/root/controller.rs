@@ -14,7 +14,7 @@ use serde_json::json;
 use super::answers::{self, BurstView};
 use super::credential::{self, Grant};
 use super::demand::looker::Looker;
-use super::lead_address::{LeadView, NoLead, lead_address, lead_pod};
+use super::lead_address::{LeadView, NoLead, is_of_lead, lead_address, lead_pod};
 use super::offer;
 use super::place::Claimed;
 use super::plan::{self, Given, PlanChange};
@@ -181,7 +181,7 @@ impl Root {
             if budget || burst.status.as_ref().is_some_and(|status| status.held.is_some()) {
                 self.queue.mark(Key::Burst(ObjectKey::of(&*burst)));
             }
-            self.shared.tunnels.put_outlet(offer::uid(&burst), tunnels::outlet(&burst, &index_zero));
+            self.shared.tunnels.fence(offer::uid(&burst), tunnels::outlet(&burst, &index_zero), || ());
         }
         Ok(Outcome::Done)
     }
@@ -206,10 +206,8 @@ impl Root {
 
     /// Pods of the lead broker.
     fn index_zero(&self, root: &MiniCluster) -> Vec<PodView> {
-        let (namespace, name) = (root.namespace().unwrap_or_default(), root.name_any());
-        let of_lead =
-            |pod: &PodView| pod.namespace == namespace && pod.job.as_deref() == Some(&name) && pod.index == Some(0);
-        self.shared.caches.pods.objects().iter().map(|pod| &pod.view).filter(|pod| of_lead(pod)).cloned().collect()
+        let pods = self.shared.caches.pods.objects();
+        pods.iter().map(|pod| &pod.view).filter(|pod| is_of_lead(root, pod)).cloned().collect()
     }
 
     fn lead(&self, root: &MiniCluster, index_zero: &[PodView]) -> Result<LeadAddress, NoLead> {
@@ -272,10 +270,11 @@ impl Root {
             None => burst,
         };
         // What is said follows from what is stored, never from an intention.
-        let offers = offer::recipients(&stored, &peers).into_iter().map(|peer| (peer, offer::desired(&stored)));
-        shared.exchange.offer(&uid, offers.collect());
         let index_zero = root.map(|(_, index_zero)| index_zero).unwrap_or_default();
-        shared.tunnels.put_outlet(offer::uid(&stored), tunnels::outlet(&stored, &index_zero));
+        shared.tunnels.fence(offer::uid(&stored), tunnels::outlet(&stored, &index_zero), || {
+            let offers = offer::recipients(&stored, &peers).into_iter().map(|peer| (peer, offer::desired(&stored)));
+            shared.exchange.offer(&uid, offers.collect());
+        });
         Ok(step.wake.map_or(Outcome::Done, Outcome::After))
     }
 
@@ -314,10 +313,10 @@ impl Root {
             return;
         }
         let existing: BTreeSet<BurstUid> = self.bursts().iter().map(|burst| offer::uid(burst).into()).collect();
+        self.shared.tunnels.retain_outlets(|(_, uid)| existing.contains(uid));
         for uid in self.shared.exchange.offered().difference(&existing) {
             self.shared.exchange.offer(uid, BTreeMap::new());
         }
-        self.shared.tunnels.retain_outlets(|(_, uid)| existing.contains(uid));
     }
 
     /// What peers say of bursts that do not exist is dropped, once all that exist are known.
@@ -333,8 +332,8 @@ impl Root {
         let found = self.bursts().into_iter().find(|burst| offer::uid(burst) == request.burst.as_str());
         let burst = found.ok_or(CredentialRefusal::NotReady)?;
         let key = ObjectKey::of(&*burst);
-        let peer_uid = self.shared.peers().get(peer).and_then(|peer| peer.uid.clone());
-        if let Grant::Record(status) = credential::grant(&burst, peer, peer_uid.as_deref(), &request)? {
+        let peers = self.shared.peers();
+        if let Grant::Record(status) = credential::grant(&burst, peer, peers.get(peer), &request)? {
             self.record(&burst, &status).await.map_err(|error| {
                 let error = crate::cluster::error::chain(&error);
                 tracing::warn!(%peer, burst = %key, error, "a certificate is not handed out before that is on record");

@@ -1,6 +1,8 @@
 //! Who may have the certificate, decided on the Burst as it is stored at this moment.
 
+use super::hold;
 use crate::api::burst::{Burst, BurstStatus, CredentialRecipient};
+use crate::bursting::peers::PeerView;
 use crate::contract::{CredentialRefusal, CredentialRequest, PeerName};
 
 /// What must happen before the certificate goes out.
@@ -12,15 +14,15 @@ pub enum Grant {
     Record(Box<BurstStatus>),
 }
 
-/// Whether `peer`, whose ClusterPeer has the UID `peer_uid`, gets the certificate of `burst`.
+/// Whether `peer`, as `view` has it, gets the certificate of `burst`.
 ///
 /// # Errors
 /// [`CredentialRefusal::NotForYou`] unless the Burst is placed on that peer, in that incarnation, with that digest, and is
-/// neither being released nor held back.
+/// neither being released nor held back; or if another cluster of the peer's name holds the slot.
 pub fn grant(
     burst: &Burst,
     peer: &PeerName,
-    peer_uid: Option<&str>,
+    view: Option<&PeerView>,
     request: &CredentialRequest,
 ) -> Result<Grant, CredentialRefusal> {
     let spec = &burst.spec;
@@ -31,13 +33,20 @@ pub fn grant(
         spec.incarnation == request.incarnation && status.incarnation.as_ref() == Some(&spec.incarnation);
     let same_certificate = spec.credential_digest == request.digest && !request.digest.is_empty();
     let stays = burst.metadata.deletion_timestamp.is_none();
-    if !(same_burst && placed_there && same_instance && same_certificate && stays) {
+    let same_cluster = !hold::is_stranger(&status, view);
+    if !(same_burst && placed_there && same_instance && same_certificate && same_cluster && stays) {
         return Err(CredentialRefusal::NotForYou);
     }
+    let cluster_uid = view.and_then(|view| view.cluster_uid.as_ref()).map(|uid| uid.as_str().to_owned());
     let recipient = CredentialRecipient {
         peer: peer.to_string(),
         incarnation: spec.incarnation.clone(),
-        peer_uid: peer_uid.map(str::to_owned),
+        credential_digest: spec.credential_digest.clone(),
+        peer_uid: view.and_then(|view| view.uid.clone()),
+        cluster_uid: cluster_uid.or(status.holder().and_then(|holder| holder.cluster_uid.clone())),
+        // Brokers that were told another way before may keep to that.
+        tunnel: spec.tunnel && status.holder().is_none_or(|holder| holder.tunnel),
+        free_since: None,
     };
     if status.credential_recipients.contains(&recipient) {
         return Ok(Grant::Recorded);
@@ -65,6 +74,10 @@ mod tests {
         burst
     }
 
+    fn view(cluster: &str) -> PeerView {
+        PeerView { uid: Some("uid".into()), cluster_uid: Some(cluster.into()), ..PeerView::default() }
+    }
+
     fn request() -> CredentialRequest {
         CredentialRequest { burst: "uid-1".into(), incarnation: "job-1".into(), digest: "sha256:aa".into() }
     }
@@ -72,12 +85,47 @@ mod tests {
     #[test]
     fn the_recipient_is_recorded_before_anything_goes_out() {
         let mut burst = burst();
-        let Grant::Record(status) = grant(&burst, &"west".into(), Some("uid"), &request()).unwrap() else {
+        let Grant::Record(status) = grant(&burst, &"west".into(), Some(&view("a")), &request()).unwrap() else {
             panic!("nothing was recorded yet");
         };
         assert_eq!(status.credential_recipients.len(), 1);
         burst.status = Some(*status);
-        assert_eq!(grant(&burst, &"west".into(), Some("uid"), &request()), Ok(Grant::Recorded));
+        assert_eq!(grant(&burst, &"west".into(), Some(&view("a")), &request()), Ok(Grant::Recorded));
+    }
+
+    /// The danger: the cluster that holds the slot is forgotten, and two run its ranks.
+    #[test]
+    fn another_cluster_of_the_same_name_is_given_nothing_while_the_first_holds_the_slot() {
+        let mut burst = burst();
+        let ask = |burst: &Burst, cluster| match grant(burst, &"west".into(), Some(&view(cluster)), &request()) {
+            Ok(Grant::Record(status)) => Ok(Some(*status)),
+            Ok(Grant::Recorded) => Ok(None),
+            Err(refusal) => Err(refusal),
+        };
+        burst.status = ask(&burst, "a").unwrap();
+        let of = |burst: &Burst| burst.status.as_ref().unwrap().credential_recipients[0].cluster_uid.clone();
+        assert_eq!(of(&burst).as_deref(), Some("a"));
+        assert_eq!(ask(&burst, "b"), Err(CredentialRefusal::NotForYou));
+        let at = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH);
+        burst.status.as_mut().unwrap().credential_recipients[0].free_since = Some(at);
+        burst.status = ask(&burst, "b").unwrap();
+        assert_eq!(of(&burst).as_deref(), Some("b"), "the slot was free");
+    }
+
+    #[test]
+    fn who_was_told_an_address_before_counts_as_told_an_address() {
+        let mut burst = burst();
+        let grant = |burst: &Burst| match grant(burst, &"west".into(), Some(&view("a")), &request()) {
+            Ok(Grant::Record(status)) => *status,
+            _ => burst.status.clone().unwrap(),
+        };
+        burst.spec.tunnel = true;
+        let fenced = |status: &BurstStatus| status.credential_recipients[0].tunnel;
+        assert!(fenced(&grant(&burst)), "never told anything but the tunnel");
+        burst.spec.tunnel = false;
+        burst.status = Some(grant(&burst));
+        burst.spec.tunnel = true;
+        assert!(!fenced(&grant(&burst)));
     }
 
     #[test]
@@ -100,7 +148,7 @@ mod tests {
             let (mut burst, mut request) = (burst(), request());
             change(&mut burst, &mut request);
             assert_eq!(
-                grant(&burst, &"west".into(), Some("uid"), &request),
+                grant(&burst, &"west".into(), Some(&view("a")), &request),
                 Err(CredentialRefusal::NotForYou),
                 "{case}"
             );

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use crate::api::minicluster::{BurstNetwork, BurstNetworkType, DEFAULT_BROKER_PORT, LeadStatus};
+use crate::api::minicluster::{BurstNetwork, BurstNetworkType, DEFAULT_BROKER_PORT, LeadStatus, MiniCluster};
 use crate::bursting::addresses::{self, Range};
 use crate::bursting::nodes::{NodeView, PodView};
 use crate::contract::LeadAddress;
@@ -98,6 +98,16 @@ pub fn lead_address(view: &LeadView<'_>, node: impl Fn(&str) -> Option<NodeView>
     of_node(network, &view, own)
         .map(|address| LeadAddress { address, port })
         .map_err(|reasons| no_address(&format!("node {name}"), reasons))
+}
+
+/// Whether a pod is one of rank 0 in the running instance of `root`. Labels alone say nothing: who may make pods writes them.
+pub fn is_of_lead(root: &MiniCluster, pod: &PodView) -> bool {
+    let incarnation = root.status.as_ref().and_then(|status| status.incarnation.as_ref());
+    root.metadata.namespace.as_ref() == Some(&pod.namespace)
+        && pod.job == root.metadata.name
+        && pod.index == Some(0)
+        && incarnation.is_some()
+        && pod.owner.as_ref() == incarnation
 }
 
 /// The pod of rank 0. While a pod is being replaced there are two: the one that stays counts, once it is on a node.
@@ -249,6 +259,38 @@ mod tests {
         );
         let wish = network("{type: LoadBalancer, address: lead.example.org}");
         assert_eq!(of(&wish, &status(None, None), &[]).unwrap(), "lead.example.org 8050");
+    }
+
+    /// The danger: brokers of bursts, and commands of the agent, go to a pod of somebody else.
+    #[test]
+    fn a_pod_that_only_bears_the_labels_of_the_lead_is_not_the_lead() {
+        let root: MiniCluster = serde_saphyr::from_str(
+            "{metadata: {name: lake, namespace: flux}, spec: {size: 2, containers: [{image: app}]}, status: {incarnation: job-1}}",
+        )
+        .unwrap();
+        let lead = PodView {
+            namespace: "flux".into(),
+            job: Some("lake".into()),
+            index: Some(0),
+            owner: Some("job-1".into()),
+            ..pod("lake-0", Some("n1"))
+        };
+        assert!(is_of_lead(&root, &lead));
+        type Change = fn(&mut PodView);
+        let table: [(&str, Change); 5] = [
+            ("nobody's", |pod| pod.owner = None),
+            ("of the Job before", |pod| pod.owner = Some("job-0".into())),
+            ("elsewhere", |pod| pod.namespace = "other".into()),
+            ("of another Job", |pod| pod.job = Some("pond".into())),
+            ("another rank", |pod| pod.index = Some(1)),
+        ];
+        for (case, change) in table {
+            let mut pod = lead.clone();
+            change(&mut pod);
+            assert!(!is_of_lead(&root, &pod), "{case}");
+        }
+        let unknown = MiniCluster { status: None, ..root };
+        assert!(!is_of_lead(&unknown, &PodView { owner: None, ..lead }), "between two Jobs there is no lead");
     }
 
     #[test]

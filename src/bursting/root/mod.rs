@@ -8,6 +8,7 @@
 //! | [`lead_address`] | where bursts reach the lead broker | no |
 //! | [`offer`] | a stored Burst → what is sent to whom | no |
 //! | [`answers`], `standing`, `returns` | a Burst, the peers and their answers → its next status, with conditions and events | no |
+//! | [`hold`] | a peer that is out of contact → how long the slot stays its own, and what frees it | no |
 //! | [`budget`] | what was used, and how much of it may be → how a budget stands | no |
 //! | [`demand`] | whether anything asks for a burst on demand | only its looker |
 //! | [`credential`] | who may have the certificate | no |
@@ -16,6 +17,7 @@ pub mod budget;
 pub(in crate::bursting) mod controller;
 pub mod credential;
 pub mod demand;
+pub mod hold;
 pub mod lead_address;
 pub mod offer;
 pub mod place;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::hold;
 use super::place::{Wish, eligible};
 use crate::api::burst::{Burst, BurstRefusal, BurstSpec};
 use crate::bursting::peers::PeerView;
@@ -21,9 +22,12 @@ pub fn recipients(burst: &Burst, peers: &BTreeMap<PeerName, PeerView>) -> BTreeS
     if burst.spec.release || status.held.is_some() || over {
         return BTreeSet::new();
     }
-    if let Some(peer) = status.peer.map(PeerName::from) {
-        // What is there goes; the ranks stay the peer's own until it says that nothing is left.
-        return if peers.get(&peer).is_some_and(PeerView::is_leaving) { BTreeSet::new() } else { [peer].into() };
+    if let Some(peer) = status.peer.as_deref().map(PeerName::from) {
+        // What is there goes; the ranks stay the peer's own until it says that nothing is left. Another cluster of its name
+        // is not who holds them.
+        let view = peers.get(&peer);
+        let none = view.is_some_and(PeerView::is_leaving) || hold::is_stranger(&status, view);
+        return if none { BTreeSet::new() } else { [peer].into() };
     }
     let wish = wish(burst);
     let asked = |name: &PeerName| {
@@ -62,6 +66,7 @@ pub fn desired(burst: &Burst) -> DesiredBurst {
         on_demand: _,
         warm,
         evictions: _,
+        holder: _,
         release: _,
     } = burst.spec.clone();
     let status = burst.status.as_ref();

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::offer;
-use crate::api::burst::{Burst, BurstRefusal, BurstSpec, OnDemandSpec};
+use super::{hold, offer};
+use crate::api::burst::{Burst, BurstRefusal, BurstSpec, CredentialRecipient, OnDemandSpec};
 use crate::api::hosted_burst::BurstPhase;
 use crate::api::labels::{self, condition};
 use crate::api::minicluster::{BurstCluster, BurstNetworkType, MiniCluster, MiniClusterSpec, MiniClusterStatus, Phase};
@@ -88,6 +88,9 @@ pub fn plan(root: &MiniCluster, existing: &[&Burst], given: Given<'_>) -> Vec<Pl
         let mut planned = burst(root, spec, kept.or(given.trace));
         if before.is_none_or(|before| before.spec.incarnation != instance.incarnation) {
             planned.spec.evictions = inherited(root, &planned);
+        }
+        if before.is_none() {
+            planned.spec.holder = holder(root, &planned.spec);
         }
         changes.push(PlanChange::Apply(Box::new(planned)));
     }
@@ -193,6 +196,12 @@ fn inherited(root: &MiniCluster, burst: &Burst) -> Vec<BurstRefusal> {
         .map(|one| (one.peer.clone(), BurstRefusal { offer: offer.clone(), ..one }))
         .collect();
     by_peer.into_values().collect()
+}
+
+/// Who held the slot when it was another Burst, which somebody deleted, if brokers there can join this instance.
+fn holder(root: &MiniCluster, spec: &BurstSpec) -> Option<CredentialRecipient> {
+    let row = root.status.as_ref()?.bursts.iter().find(|row| row.name == spec.slot)?;
+    row.holder.clone().filter(|holder| hold::can_join(holder, spec))
 }
 
 /// Flux of the instance: as the user declares it, else as the tag of the image that brings it says.
@@ -329,6 +338,29 @@ spec:
         // One that became such a half lets go of what it had.
         let bursts = applied(&plan(&root(), &[], given(None)));
         assert!(applied(&again(&hand, &bursts)).iter().all(|burst| burst.spec.release));
+    }
+
+    /// The danger: who deletes a Burst makes its slot look free.
+    #[test]
+    fn a_burst_that_is_made_anew_names_who_held_its_slot() {
+        let mut root = root();
+        let holder = CredentialRecipient {
+            peer: "west".into(),
+            incarnation: "job-1".into(),
+            credential_digest: "sha256:cert".into(),
+            ..CredentialRecipient::default()
+        };
+        let (name, holds) = ("pond".to_owned(), Some(holder.clone()));
+        let row = crate::api::minicluster::BurstStatus { name, holder: holds, ..Default::default() };
+        root.status.as_mut().unwrap().bursts = vec![row];
+        let made = applied(&plan(&root, &[], given(None)));
+        assert_eq!((&made[0].spec.holder, &made[1].spec.holder), (&None, &Some(holder)));
+        assert_eq!(applied(&again(&root, &made))[1].spec, made[1].spec, "and goes on naming it");
+        let status = root.status.as_mut().unwrap();
+        status.incarnation = Some("job-2".into());
+        assert!(applied(&plan(&root, &[], given(None)))[1].spec.holder.is_some(), "it has the same certificate");
+        root.status.as_mut().unwrap().credential_digest = Some("sha256:new".into());
+        assert_eq!(applied(&plan(&root, &[], given(None)))[1].spec.holder, None);
     }
 
     fn released(bursts: &mut [Burst]) {

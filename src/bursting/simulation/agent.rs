@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use jiff::Timestamp;
+
 use super::cluster::{Cluster, Secret};
 use crate::api::burst::Burst;
 use crate::bursting::contact::Contacts;
@@ -263,7 +265,10 @@ impl Agent {
         let asked = |burst: &Burst| cluster.away.is_none() && offer::uid(burst) == request.burst.as_str();
         let Some((name, burst)) = cluster.bursts.iter().find(|(_, burst)| asked(burst)) else { return false };
         let name = name.clone();
-        match credential::grant(burst, peer, None, request) {
+        let reports = self.exchange.reports();
+        let view =
+            cluster.peers.get(peer.as_str()).map(|found| PeerView::of(found, reports.get(peer), Timestamp::UNIX_EPOCH));
+        match credential::grant(burst, peer, view.as_ref(), request) {
             Ok(credential::Grant::Record(status)) => cluster.burst_status(&name, *status),
             Ok(credential::Grant::Recorded) => {}
             Err(_) => return false,

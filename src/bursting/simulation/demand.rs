@@ -135,7 +135,7 @@ fn one_that_no_peer_takes_waits_awake_and_sleeps_when_nobody_asks_any_more() {
 }
 
 #[test]
-fn a_peer_that_is_cut_off_while_its_brokers_fall_asleep_keeps_its_ranks_until_its_lease_is_over() {
+fn a_peer_that_is_cut_off_while_its_brokers_fall_asleep_keeps_its_ranks_until_it_is_back() {
     let mut world = on_demand();
     looking(&mut world, 60, (1, false));
     assert!(world.ready_on("west"), "{}", world.summary());
@@ -144,7 +144,7 @@ fn a_peer_that_is_cut_off_while_its_brokers_fall_asleep_keeps_its_ranks_until_it
     let cut = status(&world);
     assert_eq!(
         (cut.phase, cut.peer.as_deref(), cut.demand.map(|demand| demand.awake)),
-        (BurstPhase::Draining, Some("west"), Some(false))
+        (BurstPhase::Lost, Some("west"), Some(false))
     );
     // It is asked for again while nobody knows: it does not come twice.
     looking(&mut world, 30, (1, false));

@@ -327,6 +327,32 @@ fn a_removed_peer_keeps_its_ranks_reserved() {
     assert!(world.is_empty("west"));
 }
 
+/// The danger: the pods of an agent that is down still reach the lead, and another peer runs their ranks.
+#[test]
+fn no_time_moves_a_slot_that_brokers_reach_directly() {
+    let mut world = World::with_root(&["west", "north"]);
+    world.until(20, "ready", |world| world.ready_on("west"));
+    world.agents.get_mut("west").unwrap().cold = true;
+    world.run(600);
+    assert_eq!(world.phase(), Some((BurstPhase::Lost, Some("west".into()))), "its pods run on");
+    // Whoever deletes the Burst does not free its slot either.
+    world.count_bursts();
+    world.cluster("east").bursts.clear();
+    world.run(500);
+    assert_eq!(world.phase(), Some((BurstPhase::Lost, Some("west".into()))));
+    world.agents.get_mut("west").unwrap().cold = false;
+    world.until(200, "it is back", |world| world.ready_on("west"));
+    world.cluster("east").peers.remove("west");
+    world.run(600);
+    assert!(!world.ready_on("north"));
+    let burst = world.cluster("east").bursts.get_mut("lake-burst-0").unwrap();
+    let status = burst.status.clone().unwrap();
+    let word = serde_json::json!({"burstUID": burst.metadata.uid, "incarnation": burst.spec.incarnation,
+        "peer": status.peer, "lostSince": status.lost_since, "by": "alice", "at": status.lost_since});
+    burst.metadata.annotations = Some([(crate::api::labels::RELEASE.to_owned(), word.to_string())].into());
+    world.until(30, "moved by a person's word", |world| world.ready_on("north"));
+}
+
 #[test]
 fn sizes_follow_the_root() {
     let mut world = ready();

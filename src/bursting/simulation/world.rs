@@ -157,6 +157,17 @@ impl World {
         self.cluster("east").roots.get_mut("lake").unwrap()
     }
 
+    /// What the controller of the root keeps of its Bursts: who holds their slots.
+    pub(super) fn count_bursts(&mut self) {
+        let bursts: Vec<_> = self.clusters["east"].bursts.values().cloned().collect();
+        let row = |burst: &crate::api::burst::Burst| crate::api::minicluster::BurstStatus {
+            name: burst.spec.slot.clone(),
+            holder: burst.status.as_ref().and_then(crate::api::burst::BurstStatus::holder).cloned(),
+            ..Default::default()
+        };
+        self.root().status.as_mut().unwrap().bursts = bursts.iter().map(row).collect();
+    }
+
     /// The moment, on a clock that is right.
     pub(super) fn now(&self) -> Timestamp {
         Timestamp::from_second(1_700_000_000 + i64::try_from(self.secs).unwrap()).unwrap()

@@ -234,10 +234,17 @@ pub struct Link {
 pub struct PeerRemove {
     /// Name of the peer's cluster
     pub name: String,
-    /// Also if bursts are placed there, whose slots stay reserved until the peer's lease is over, or if it has bursts here,
-    /// which are evicted at once
+    /// Also if bursts are placed there, whose slots stay reserved (agentctl bursts says for how long), or if it has bursts
+    /// here, which are evicted at once
     #[arg(long)]
     pub force: bool,
+    /// Free its slots as well, though it has not confirmed that nothing is left there: brokers that still run there and reach
+    /// a lead broker would run the same ranks as those of the next peer
+    #[arg(long, requires = "force")]
+    pub release_slots: bool,
+    /// Who frees the slots, for the record (default: your name, as the API server knows it)
+    #[arg(long, value_name = "NAME", requires = "release_slots")]
+    pub by: Option<String>,
 }
 
 /// `agentctl peer drain`.

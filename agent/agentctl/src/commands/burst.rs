@@ -1,4 +1,4 @@
-//! `agentctl burst …`: takes a burst back, or offers it again, by annotations of its Burst.
+//! `agentctl burst …`: takes a burst back, offers it again, or frees its slot, by annotations of its Burst.
 
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
@@ -21,6 +21,7 @@ pub async fn run(target: &Target, command: cli::Burst) -> Result<()> {
     let (name, cancel) = match &command {
         cli::Burst::Cancel(burst) => (&burst.name, true),
         cli::Burst::Retry(burst) => (&burst.name, false),
+        cli::Burst::Release(burst) => return super::release::run(&client, &namespace, burst).await,
     };
     let burst = match find(&client, &namespace, name).await {
         Err(_) if !cancel && retry_job(&client, &namespace, name, &now).await? => {
@@ -62,7 +63,7 @@ async fn retry_job(client: &Client, namespace: &str, name: &str, now: &str) -> R
 }
 
 /// By the name of the object, or of its slot if only one has that.
-async fn find(client: &Client, namespace: &str, name: &str) -> Result<Burst> {
+pub(super) async fn find(client: &Client, namespace: &str, name: &str) -> Result<Burst> {
     let bursts: Api<Burst> = Api::namespaced(client.clone(), namespace);
     let all = bursts.list(&ListParams::default()).await.map_err(|error| {
         Failure::new(format!("failed to list Bursts of namespace {namespace}"))
@@ -92,7 +93,7 @@ fn choose(bursts: Vec<Burst>, name: &str) -> std::result::Result<Burst, String> 
     }
 }
 
-async fn annotate<K>(objects: &Api<K>, kind: &str, name: &str, annotations: Value) -> Result<()>
+pub(super) async fn annotate<K>(objects: &Api<K>, kind: &str, name: &str, annotations: Value) -> Result<()>
 where
     K: kube::Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
 {

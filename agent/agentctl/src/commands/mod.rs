@@ -20,6 +20,7 @@ pub mod peer;
 pub mod peers;
 pub mod plan;
 pub mod rekey;
+mod release;
 pub mod shell;
 pub mod status;
 pub mod support_bundle;

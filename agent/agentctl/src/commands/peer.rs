@@ -157,8 +157,9 @@ async fn run_drain(target: &Target, drain: &PeerDrain) -> Result<()> {
             output::print(&format!("nothing is left on {name}, and nothing of it is left here\n"))
         }
         Err(_) => Err(Failure::new(format!("after {:?} peer {name} still has {}", drain.wait, left.join(", "))).hint(
-            "it goes on draining; agentctl bursts says what each waits for. A peer that is out of contact gives its ranks \
-             back when its lease is over; agentctl peer resume takes the drain back",
+            "it goes on draining; agentctl bursts says what each waits for. The ranks of a peer that is out of contact are free \
+             after its lease if it is reached by a tunnel, else by agentctl burst release; agentctl peer resume takes the \
+             drain back",
         )),
     }
 }
@@ -180,26 +181,41 @@ async fn run_remove(target: &Target, remove: &PeerRemove) -> Result<()> {
     let client = kubernetes::client(target).await?;
     let (name, namespace) = (&remove.name, &target.agent_namespace);
     let peers: Api<ClusterPeer> = Api::namespaced(client.clone(), namespace);
-    existing(&peers, target, name).await?;
+    let by = match remove.release_slots {
+        true => Some(super::release::who(&client, remove.by.as_deref()).await?),
+        false => None,
+    };
+    // Whoever removed it before, and frees its slots now, finds none.
+    let gone = by.is_some() && peers.get_opt(name).await.is_ok_and(|found| found.is_none());
+    if !gone {
+        existing(&peers, target, name).await?;
+    }
     if !remove.force {
         let busy = busy(&client, name).await?;
         if !busy.is_empty() {
             return Err(Failure::new(format!("peer {name} is in use: {}", busy.join(", "))).hint(
-                "empty it first: agentctl peer drain NAME. One that is gone for good is removed with --force: ranks of ours \
-                 there stay reserved until its lease is over (agentctl bursts says until when), and bursts of it here are \
-                 evicted at once",
+                "empty it first: agentctl peer drain NAME. One that is gone for good is removed with --force: bursts of it \
+                 here are evicted at once, and ranks of ours there stay reserved (agentctl bursts says for how long; \
+                 --release-slots frees them as well)",
             ));
         }
     }
-    peers.delete(name, &DeleteParams::default()).await.map_err(|error| {
-        Failure::new(format!("failed to delete ClusterPeer {namespace}/{name}"))
-            .because(error)
-            .hint("may you delete ClusterPeers in that namespace?")
-    })?;
+    if !gone {
+        peers.delete(name, &DeleteParams::default()).await.map_err(|error| {
+            Failure::new(format!("failed to delete ClusterPeer {namespace}/{name}"))
+                .because(error)
+                .hint("may you delete ClusterPeers in that namespace?")
+        })?;
+    }
     // Only now: until its ClusterPeer was gone, another one could have been taken.
     let evicted = evict(&client, name).await?;
     for burst in &evicted {
         output::print(&format!("hostedburst.tributary.dev/{burst} evicted\n"))?;
+    }
+    if let Some(by) = by {
+        for burst in super::release::all_of(&client, name, &by).await? {
+            output::print(&format!("burst.tributary.dev/{burst}: {by} lets {name} go, its slot is free\n"))?;
+        }
     }
     output::print(&format!(
         "clusterpeer.tributary.dev/{name} removed\nremove ours there as well, or it goes on dialling: \

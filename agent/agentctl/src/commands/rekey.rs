@@ -1,7 +1,5 @@
 //! `agentctl rekey`: a new instance of a MiniCluster, with a new certificate.
 
-use std::io::{BufRead, IsTerminal};
-
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
@@ -25,7 +23,7 @@ pub async fn run(target: &Target, rekey: &Rekey) -> Result<()> {
     })?;
     possible(&object)?;
     output::remark(&lost(&object));
-    if !rekey.yes && !agreed()? {
+    if !rekey.yes && !output::agreed()? {
         return Err(Failure::new("nothing was changed").hint("answer yes, or write --yes"));
     }
     let now = SystemClock::start().wall().to_string();
@@ -85,17 +83,6 @@ fn lost(object: &MiniCluster) -> String {
         "a new instance of MiniCluster {name} loses\n  every job that runs or waits in it, and its command, which is run \
          again\n  its {ready} brokers here, whose pods are made anew{bursts}{archive}"
     )
-}
-
-/// Asks whoever sits at the terminal.
-fn agreed() -> Result<bool> {
-    if !std::io::stdin().is_terminal() {
-        return Ok(false);
-    }
-    output::remark("go on? Write yes:");
-    let mut line = String::new();
-    std::io::stdin().lock().read_line(&mut line)?;
-    Ok(line.trim() == "yes")
 }
 
 #[cfg(test)]

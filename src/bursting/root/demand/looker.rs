@@ -23,7 +23,7 @@ use crate::api::hosted_burst::BurstPhase;
 use crate::api::labels::kubernetes::COMPLETION_INDEX;
 use crate::api::labels::kubernetes::JOB_NAME;
 use crate::api::minicluster::{MiniCluster, Phase};
-use crate::bursting::root::lead_address::lead_pod;
+use crate::bursting::root::lead_address::{is_of_lead, lead_pod};
 use crate::bursting::root::{offer, plan};
 use crate::bursting::shared::{Shared, lock};
 use crate::clock::Mono;
@@ -166,9 +166,7 @@ impl Looker {
     async fn ask_lead(&self, root: &MiniCluster) -> Result<String, Trouble> {
         let (namespace, name) = (root.namespace().unwrap_or_default(), root.name_any());
         let pods = self.shared.caches.pods.objects();
-        let of_lead = pods.iter().map(|pod| &pod.view).filter(|pod| {
-            pod.namespace == namespace && pod.job.as_deref() == Some(&name) && pod.index == Some(0) && pod.running
-        });
+        let of_lead = pods.iter().map(|pod| &pod.view).filter(|pod| pod.running && is_of_lead(root, pod));
         let index_zero: Vec<_> = of_lead.cloned().collect();
         let pod = lead_pod(&index_zero)
             .ok_or_else(|| unreadable(&format!("no pod with {JOB_NAME}={name} and {COMPLETION_INDEX}=0 runs")))?;

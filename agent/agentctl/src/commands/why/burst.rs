@@ -236,23 +236,35 @@ fn connected(view: &View<'_>) -> Verdict {
             return Verdict::Unknown("the ClusterPeers could not be read".to_owned());
         }
         let cause = format!("its ClusterPeer {name} was removed: {}", view.status.message);
-        return Verdict::unmet(
-            "PeerRemoved",
-            cause,
-            "the burst is placed again once nothing of it can run there any more",
-        );
+        let hint = release(view).unwrap_or_else(|| "the burst is placed again when that time is over".to_owned());
+        return Verdict::unmet("PeerRemoved", cause, hint);
     };
     match disconnected(peer) {
         Some(Verdict::Unmet { reason, cause, hint }) => {
-            let until = view
-                .status
-                .reserved_until
-                .as_ref()
-                .map(|until| format!("; its ranks stay reserved until {:.0}", until.0));
-            Verdict::unmet(reason, cause + &until.unwrap_or_default(), hint)
+            let until = view.status.reserved_until.as_ref();
+            let until = until.map(|until| format!("; its ranks stay reserved until {:.0}", until.0));
+            let kept = until.or_else(|| {
+                release(view)
+                    .map(|_| "; its ranks are its own until it is back: no time frees them without a tunnel".into())
+            });
+            let hint = [Some(hint), release(view)].into_iter().flatten().collect::<Vec<_>>().join("; ");
+            Verdict::unmet(reason, cause + &kept.unwrap_or_default(), hint)
         }
         _ => Verdict::Met(format!("{name} is connected")),
     }
+}
+
+/// How to free a slot that no time frees.
+fn release(view: &View<'_>) -> Option<String> {
+    let (burst, status) = (view.burst?, &view.status);
+    let kept = status.phase == BurstPhase::Lost && status.lost_since.is_some() && status.reserved_until.is_none();
+    kept.then(|| {
+        format!(
+            "if it is gone for good: make sure that nothing of the burst runs there, then agentctl burst release {} -n {}",
+            burst.name_any(),
+            burst.namespace().unwrap_or_default()
+        )
+    })
 }
 
 fn delivered(view: &View<'_>) -> Verdict {
@@ -343,7 +355,9 @@ fn ready(view: &View<'_>) -> Verdict {
     let hint = match status.phase {
         BurstPhase::Accepted => format!("the certificate is on its way; {there}"),
         BurstPhase::Draining => "wait until it has left; then it is placed again if its root wants it".to_owned(),
-        BurstPhase::Lost => "agentctl peers says what became of the connection".to_owned(),
+        BurstPhase::Lost => {
+            release(view).unwrap_or_else(|| "agentctl peers says what became of the connection".to_owned())
+        }
         _ => there,
     };
     Verdict::unmet(format!("{:?}", status.phase), cause, hint)

@@ -388,6 +388,10 @@ fn a_burst() {
     let lost =
         on_west(json!({"phase": "Lost", "reservedUntil": "2026-01-01T00:05:00Z", "conditions": [admitted.clone()],
         "message": "west is out of contact; its ranks stay reserved until 2026-01-01T00:05:00Z"}));
+    let reached =
+        on_west(json!({"phase": "Lost", "lostSince": "2026-01-01T00:00:00Z", "conditions": [admitted.clone()],
+        "message": "west is out of contact and its brokers may still reach the lead broker"}));
+    let removed = Found { peers: vec![peer("north", json!({}))], ..reached.clone() };
     let cases: Vec<(&str, Found)> = vec![
         ("ready", on_west(json!({"phase": "Ready", "readyBrokers": 3, "conditions": [admitted.clone()]}))),
         ("its root is gone", no_root),
@@ -459,6 +463,8 @@ fn a_burst() {
             ),
         ),
         ("lost", away(lost, "HeartbeatsMissing", "silent for 9 s")),
+        ("lost, on a direct network", away(reached, "HeartbeatsMissing", "silent for 9 s")),
+        ("lost for good, on a direct network", removed),
         (
             "no load balancer",
             on_west(
