@@ -6,6 +6,7 @@ use super::cluster::{Cluster, Secret};
 use crate::api::burst::Burst;
 use crate::bursting::contact::Contacts;
 use crate::bursting::exchange::Exchange;
+use crate::bursting::ours::Ours;
 use crate::bursting::peers::{self, PeerView};
 use crate::bursting::preflight::lead::Seen;
 use crate::bursting::provider::admission::Facts;
@@ -181,7 +182,7 @@ impl Agent {
                 warmers: &[],
                 facts: &facts,
                 grants: &cluster.grants(),
-                own_ranges: &[],
+                ours: &Ours::default(),
                 inlet: &Err(String::new()),
                 surplus: false,
                 memory: &memory,
