@@ -10,7 +10,7 @@
 //! | `/v1/peers` | `[`[`PeerRow`]`]` |
 //! | `/v1/bursts` | `[`[`BurstRow`]`]` |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -97,6 +97,34 @@ impl ClusterStatus {
         self.mini_clusters.retain(|row| row.namespace == namespace);
         self.bursts.retain(|row| row.namespace == namespace);
         self.hosted.retain(|row| row.namespace == namespace);
+    }
+
+    /// What `peer` may see of it: our own MiniClusters and bursts, and what of that peer is here. Nothing names another one.
+    #[must_use]
+    pub fn for_peer(mut self, peer: &str) -> Self {
+        let named = self.peers.iter().map(|row| row.name.clone());
+        let named = named.chain(self.hosted.iter().map(|row| row.peer.clone()));
+        let named = named.chain(self.bursts.iter().filter_map(|row| row.peer.clone()));
+        let others: BTreeSet<String> = named.filter(|name| name != peer && *name != self.cluster).collect();
+        let speaks_of_others = |text: &mut String| {
+            let is_in_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
+            text.split(|letter| !is_in_name(letter)).any(|word| others.contains(word))
+        };
+        self.peers.clear();
+        self.hosted.retain(|row| row.peer == peer);
+        self.mini_clusters.retain(|row| row.hosted_for.as_ref().is_none_or(|of| of == peer));
+        for row in &mut self.mini_clusters {
+            row.message.take_if(speaks_of_others);
+        }
+        for row in &mut self.bursts {
+            row.message.take_if(speaks_of_others);
+            if row.peer.as_ref().is_some_and(|of| of != peer) {
+                // What was found out over there is about that one.
+                (row.peer, row.lead, row.message) = (None, None, None);
+                row.preflight.clear();
+            }
+        }
+        self
     }
 }
 
@@ -254,4 +282,41 @@ pub struct PeerRow {
     pub imports: bool,
     /// When its ClusterPeer was made.
     pub created: Option<Timestamp>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_peer_sees_of_us_names_no_other_peer() {
+        let row = |name: &str, hosted_for: Option<&str>| MiniClusterRow {
+            name: name.into(),
+            hosted_for: hosted_for.map(str::to_owned),
+            message: hosted_for.map(|_| "north is away".to_owned()),
+            ..MiniClusterRow::default()
+        };
+        let burst = |peer: &str| BurstRow {
+            name: "ford".into(),
+            peer: Some(peer.into()),
+            message: Some(format!("{peer}: joined")),
+            ..BurstRow::default()
+        };
+        let hosted = |peer: &str| HostedRow { name: format!("of-{peer}"), peer: peer.into(), ..HostedRow::default() };
+        let status = ClusterStatus {
+            cluster: "east".into(),
+            mini_clusters: vec![row("ours", None), row("theirs", Some("west")), row("others", Some("north"))],
+            bursts: vec![burst("west"), burst("north")],
+            hosted: vec![hosted("west"), hosted("north")],
+            peers: ["west", "north"].map(|name| PeerRow { name: name.into(), ..PeerRow::default() }).into(),
+            ..ClusterStatus::default()
+        };
+        let seen = status.for_peer("west");
+        let names: Vec<_> = seen.mini_clusters.iter().map(|row| row.name.as_str()).collect();
+        assert_eq!(names, ["ours", "theirs"]);
+        assert_eq!(seen.bursts.iter().map(|row| row.peer.as_deref()).collect::<Vec<_>>(), [Some("west"), None]);
+        assert_eq!(seen.bursts[0].message.as_deref(), Some("west: joined"));
+        let text = serde_json::to_string(&seen).unwrap();
+        assert!(!text.contains("north"), "{text}");
+    }
 }

@@ -1,7 +1,7 @@
 //! The Secret behind a join token: what may be done with the token, and what was. Of its secret part only a hash is kept,
 //! so whoever reads the Secret cannot join with it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
@@ -20,6 +20,7 @@ const HASH: &str = "secret-sha256";
 const EXPIRES: &str = "expires";
 const USES: &str = "uses";
 const USED_BY: &str = "used-by";
+const WRITTEN: &str = "written";
 const IMPORT: &str = "import";
 const EXPORT: &str = "export";
 const LABELS: &str = "labels";
@@ -37,6 +38,8 @@ pub struct JoinTokenRecord {
     pub uses: u32,
     /// The clusters that have, each with a digest of what it showed: the same cluster may ask again.
     pub used_by: BTreeMap<String, String>,
+    /// Those of them whose ClusterPeer was written: from then on it is its owner's.
+    pub written: BTreeSet<String>,
     /// What a cluster that joins with it may place here. `None`: nothing.
     pub import: Option<ImportPolicy>,
     /// What it may see of us.
@@ -69,13 +72,14 @@ impl JoinTokenRecord {
 
     /// Puts all of it into a Secret.
     pub fn put(&self, secret: &mut Secret) {
-        let Self { id: _, secret_hash, expires, uses, used_by, import, export, labels } = self;
+        let Self { id: _, secret_hash, expires, uses, used_by, written, import, export, labels } = self;
         let json = |value: serde_json::Result<String>| value.expect("plain data becomes JSON");
         let mut data: BTreeMap<String, String> = [
             (HASH, secret_hash.clone()),
             (EXPIRES, expires.to_string()),
             (USES, uses.to_string()),
             (USED_BY, json(serde_json::to_string(used_by))),
+            (WRITTEN, json(serde_json::to_string(written))),
             (LABELS, json(serde_json::to_string(labels))),
         ]
         .map(|(key, value)| (key.to_owned(), value))
@@ -98,6 +102,7 @@ impl JoinTokenRecord {
             expires: text(EXPIRES).and_then(|text| text.parse().ok()).unwrap_or(Timestamp::UNIX_EPOCH),
             uses: text(USES).and_then(|text| text.parse().ok()).unwrap_or(0),
             used_by: json(USED_BY).and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default(),
+            written: json(WRITTEN).and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default(),
             import: json(IMPORT).and_then(|value| serde_json::from_value(value).ok()),
             export: json(EXPORT).and_then(|value| serde_json::from_value(value).ok()),
             labels: json(LABELS).and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default(),
@@ -117,6 +122,7 @@ mod tests {
             expires: "2025-06-01T12:15:00Z".parse().unwrap(),
             uses: 2,
             used_by: [("west".to_owned(), "d".to_owned())].into(),
+            written: ["west".to_owned()].into(),
             import: Some(ImportPolicy { namespaces: vec!["hpc".into()], max_brokers: Some(4), ..Default::default() }),
             export: Some(ExportPolicy { capacity: false, status: true }),
             labels: [("region".to_owned(), "eu".to_owned())].into(),

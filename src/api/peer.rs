@@ -140,6 +140,15 @@ pub struct ImportPolicy {
     /// RuntimeClass of hosted pods, unless a template may name one (`allowRuntimeClasses`) and does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime_class: Option<String>,
+    /// Ranges of the addresses that lead brokers of this peer may have, `203.0.113.0/24` or `2001:db8::/32`: a burst whose
+    /// lead is elsewhere is refused. Bursts with a tunnel need none. Unset: any address but this cluster's own (of nodes, pods,
+    /// Services and API servers) and those that no machine of another cluster has, which are refused in any case.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("maxItems" = 64, "x-kubernetes-validations" = [{
+        "rule": "self.all(range, isCIDR(range))",
+        "message": "import.leadRanges: each must be a range of addresses, like 203.0.113.0/24 or 2001:db8::/32",
+    }]), inner(length(max = 64)))]
+    pub lead_ranges: Vec<String>,
     /// Where hosted pods may connect to. Unset: anywhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub egress: Option<EgressPolicy>,
@@ -215,13 +224,14 @@ impl PodSecurityLevel {
 pub struct ExportPolicy {
     /// Coarse free capacity, in heartbeats.
     pub capacity: bool,
-    /// Names, sizes and phases of MiniClusters and bursts: what `agentctl status` on the peer's side shows of us.
+    /// Names, sizes and phases of our MiniClusters and bursts, and of its own here: what `agentctl status` on the peer's side
+    /// shows of us. Nothing that names another peer.
     pub status: bool,
 }
 
 impl Default for ExportPolicy {
     fn default() -> Self {
-        Self { capacity: true, status: true }
+        Self { capacity: true, status: false }
     }
 }
 

@@ -19,7 +19,7 @@ use super::root::controller::Root;
 use super::root::place::{self, Wish};
 use super::shared::{Shared, no_contacts};
 use super::steps::StepTimes;
-use super::timing::Times;
+use super::timing::{RESOLVE_AGAIN, Times};
 use super::tunnels::Tunnels;
 use super::watch::{Caches, WatchedNode};
 use crate::api::burst::{Burst, BurstRefusal};
@@ -109,6 +109,7 @@ impl Bursting {
             grants,
         } = config;
         let (caches, watches) = Caches::new(&clients, mini_clusters, bursts, hosted, peers);
+        let (ours, mut subscriptions) = caches.own.follow(&caches.nodes, &caches.pods);
         let now = clock.mono();
         let peer_status = Applier::new(clients.writer.clone(), labels::manager::PEER);
         let peer_queue = Queue::new(clock.clone());
@@ -124,6 +125,7 @@ impl Bursting {
             own: cluster,
             settings,
             tunnels: Arc::new(Tunnels::new(address)),
+            ours,
             grants,
             root_contacts: no_contacts(now),
             provider_contacts: no_contacts(now),
@@ -131,7 +133,7 @@ impl Bursting {
         let (root, provider) = (Arc::new(Root::new(shared.clone())), Provider::new(shared.clone()));
         let lost_pods = Arc::new(LostPods::new(shared.clone()));
         let specs = watch::Sender::default();
-        let mut subscriptions = root.feed();
+        subscriptions.extend(root.feed());
         subscriptions.extend(lost_pods.feed());
         subscriptions.extend(root.looker.feed());
         subscriptions.extend(provider.feed());
@@ -390,6 +392,17 @@ impl Bursting {
                 tokio::time::sleep(CAPACITY_EVERY).await;
             }
         };
+        let api_host = async {
+            let host = &*self.shared.clients.host;
+            loop {
+                // One that cannot be resolved now is where it was.
+                if let Ok(found) = tokio::net::lookup_host((host, 0)).await {
+                    let found = found.map(|address| address.ip().to_canonical()).collect();
+                    self.shared.ours.send_modify(|ours| ours.api_host = found);
+                }
+                tokio::time::sleep(RESOLVE_AGAIN).await;
+            }
+        };
         let complete = async {
             // Until the first round is over nothing may be concluded from what we do not say.
             loop {
@@ -400,7 +413,7 @@ impl Bursting {
                 }
             }
         };
-        tokio::join!(answers, claims, ports, grants, reports, capacity, complete);
+        tokio::join!(answers, claims, ports, grants, reports, capacity, api_host, complete);
     }
 
     fn all_peers_changed(&self) {

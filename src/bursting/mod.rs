@@ -19,6 +19,7 @@ mod fresh;
 mod lost_pods;
 pub mod nodes;
 pub mod note;
+pub mod ours;
 pub mod peers;
 pub mod preflight;
 pub mod provider;

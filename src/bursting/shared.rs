@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::contact::Contacts;
 use super::exchange::Exchange;
 use super::note::Note;
+use super::ours::Ours;
 use super::peers::{self, PeerView};
 use super::provider::grants::Grants;
 use super::steps::StepTimes;
 use super::timing::{Now, Times};
 use super::tunnels::Tunnels;
 use super::watch::Caches;
-use crate::bursting::addresses::Range;
 use crate::clock::{Mono, SharedClock};
 use crate::cluster::client::Clients;
 use crate::cluster::events::{Events, Notice};
@@ -35,6 +35,8 @@ pub(super) struct Shared {
     /// What rendering needs to know of this cluster.
     pub(super) settings: render::Context,
     pub(super) tunnels: Arc<Tunnels>,
+    /// The addresses of this cluster.
+    pub(super) ours: tokio::sync::watch::Sender<Ours>,
     /// What FluxSetups leave for bursts of peers.
     pub(super) grants: Arc<dyn Grants>,
     pub(super) root_contacts: Mutex<Contacts>,
@@ -82,11 +84,6 @@ impl Shared {
         *lock(&self.provider_contacts) = Contacts::begin(now);
         self.exchange.begin();
         self.tunnels.clear();
-    }
-
-    /// Pod ranges of this cluster, as far as its nodes show them: no lead has such an address.
-    pub(super) fn own_ranges(&self) -> Vec<Range> {
-        self.caches.nodes.objects().iter().flat_map(|node| node.view.pod_ranges.clone()).collect()
     }
 
     /// Publishes notes on an object.

@@ -14,6 +14,7 @@ use kube::Resource;
 use serde::{Deserialize, Deserializer};
 
 use super::nodes::{Amounts, NodeView, PodView, Taint};
+use super::ours::watched::OwnCaches;
 use crate::api::burst::Burst;
 use crate::api::hosted_burst::HostedBurst;
 use crate::api::labels::{self, kubernetes};
@@ -77,6 +78,8 @@ pub struct Caches {
     pub slices: Cache<EndpointSlice>,
     /// NetworkPolicies of hosted bursts.
     pub network_policies: Cache<NetworkPolicy>,
+    /// What else tells which addresses are ours.
+    pub own: OwnCaches,
     /// The namespaces this agent works in; none: all.
     pub works_in: Arc<[String]>,
 }
@@ -99,7 +102,8 @@ impl Caches {
         let (slices, watch_slices) = caches::watched(clients, &proxies, SystemRng);
         let guards = Selection::labels(format!("{}={}", labels::ROLE, labels::role::EGRESS));
         let (network_policies, watch_network_policies) = caches::watched(clients, &guards, SystemRng);
-        let watches = vec![
+        let (own, watch_own) = OwnCaches::new(clients);
+        let mut watches = vec![
             watch_nodes.boxed(),
             watch_pods.boxed(),
             watch_namespaces.boxed(),
@@ -107,6 +111,7 @@ impl Caches {
             watch_slices.boxed(),
             watch_network_policies.boxed(),
         ];
+        watches.extend(watch_own);
         let works_in = clients.namespaces.clone();
         let caches = Self {
             mini_clusters,
@@ -119,6 +124,7 @@ impl Caches {
             services,
             slices,
             network_policies,
+            own,
             works_in,
         };
         (caches, watches)
@@ -138,6 +144,7 @@ impl Caches {
             services,
             slices,
             network_policies,
+            own,
             works_in: _,
         } = self;
         mini_clusters.listed().await;
@@ -150,6 +157,7 @@ impl Caches {
         services.listed().await;
         slices.listed().await;
         network_policies.listed().await;
+        own.listed().await;
     }
 
     /// Whether absence of a Burst or a HostedBurst means something.

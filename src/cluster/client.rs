@@ -72,6 +72,8 @@ pub struct Clients {
     pub writer: Client,
     /// The namespaces that this agent works in; none named: all.
     pub namespaces: Arc<[String]>,
+    /// The host at which the API server is reached: a name, or an address.
+    pub host: Arc<str>,
     /// For the leader's Lease alone: neither fenced nor retried.
     pub(super) lease: Client,
 }
@@ -91,6 +93,8 @@ impl Clients {
         config.connect_timeout = Some(CONNECT_LIMIT);
         let mut once = config.clone();
         once.default_retry = false;
+        // As a URL has it, an IPv6 address is in brackets.
+        let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']).into();
         let layer = |pass, limit| GuardLayer { pass, limit, requests: requests.clone(), clock: clock.clone() };
         let reads = layer(Pass::Reads, READ_LIMIT);
         let writes = layer(Pass::WritesWhileLeading(fence), WRITE_LIMIT);
@@ -98,6 +102,7 @@ impl Clients {
             reader: stack(config)?.with_layer(&reads).build(),
             writer: stack(once.clone())?.with_layer(&writes).build(),
             namespaces: Arc::default(),
+            host,
             lease: stack(once)?.build(),
         })
     }

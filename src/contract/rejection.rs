@@ -45,6 +45,8 @@ pub enum RejectionReason {
     PodSecurity,
     /// The API server refuses the objects (dry run).
     NotRenderable,
+    /// The lead's address is one of the provider's own, none of another machine's, or in none of `import.leadRanges`.
+    LeadAddressRefused,
     /// An object of that name exists and is not ours.
     NameTaken,
     /// The HostedBurst was deleted by the provider's owner.
@@ -56,7 +58,7 @@ pub enum RejectionReason {
 
 impl RejectionReason {
     /// Those of this version.
-    pub const KNOWN: [Self; 22] = [
+    pub const KNOWN: [Self; 23] = [
         Self::ImportNotAllowed,
         Self::NamespaceNotAllowed,
         Self::NamespaceNotFound,
@@ -77,6 +79,7 @@ impl RejectionReason {
         Self::PolicyForbids,
         Self::PodSecurity,
         Self::NotRenderable,
+        Self::LeadAddressRefused,
         Self::NameTaken,
         Self::EvictedByProvider,
     ];
@@ -104,6 +107,7 @@ impl RejectionReason {
             Self::PolicyForbids => "PolicyForbids",
             Self::PodSecurity => "PodSecurity",
             Self::NotRenderable => "NotRenderable",
+            Self::LeadAddressRefused => "LeadAddressRefused",
             Self::NameTaken => "NameTaken",
             Self::EvictedByProvider => "EvictedByProvider",
             Self::Other(reason) => reason,

@@ -5,6 +5,7 @@
 //! ([`shared::quiet`]).
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod addresses;
 mod asking;
 mod availability;
 mod bursting;

@@ -124,7 +124,7 @@ async fn the_lead_service_follows_whatever_way_leads_to_the_root() {
 }
 
 /// Makes all nodes say that they have such kubelets.
-async fn kubelets(client: &Client, kubelet: &str, runtime: &str) {
+pub(crate) async fn kubelets(client: &Client, kubelet: &str, runtime: &str) {
     let nodes: Api<Node> = Api::all(client.clone());
     for node in nodes.list(&ListParams::default()).await.unwrap() {
         let info = json!({"kubeletVersion": kubelet, "containerRuntimeVersion": runtime});

@@ -18,7 +18,7 @@ use tributary_tests::scenario::{Place, bursting};
 use crate::shared::{places, quiet, together};
 
 /// Changes what east may place there, and waits until the agent knows it.
-async fn import(peers: &Api<ClusterPeer>, policy: Value) {
+pub(crate) async fn import(peers: &Api<ClusterPeer>, policy: Value) {
     let patch = Patch::Merge(json!({"spec": {"import": policy}}));
     let changed = peers.patch("east", &PatchParams::default(), &patch).await.unwrap().metadata.generation;
     eventually("the agent has seen the policy", async || {

@@ -10,7 +10,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, ObjectMeta, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use tributary::api::labels::condition::CONNECTED;
-use tributary::api::peer::{ClusterPeer, ClusterPeerSpec, ImportPolicy};
+use tributary::api::peer::{ClusterPeer, ClusterPeerSpec, ExportPolicy, ImportPolicy};
 use tributary::federation::identity::Authority;
 use tributary::federation::identity::files::Existing;
 use tributary_sandbox::{ADMIN, Cluster, Group, Sandbox};
@@ -203,7 +203,7 @@ pub fn cluster_peer(name: &str, endpoint: &str) -> ClusterPeer {
     let spec = ClusterPeerSpec {
         endpoints: vec![endpoint.to_owned()],
         import: Some(import),
-        export: Some(tributary::api::peer::ExportPolicy::default()),
+        export: Some(ExportPolicy { capacity: true, status: true }),
         ..ClusterPeerSpec::default()
     };
     let mut peer = ClusterPeer::new(name, spec);

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::ResourceExt;
-use tributary::admin::{self, ClusterStatus};
+use tributary::admin;
 use tributary::api::peer::ClusterPeer;
 use tributary::cluster::caches::Cache;
 use tributary::contract::PeerName;
@@ -39,8 +39,7 @@ impl QuerySource for Queries {
             if query != admin::LOCAL || !self.exported(peer) {
                 return None;
             }
-            // Our own peers are our own matter.
-            let status = ClusterStatus { peers: Vec::new(), ..self.local.status() };
+            let status = self.local.status().for_peer(peer.as_str());
             serde_json::to_vec(&status).ok().map(Bytes::from)
         };
         std::future::ready(answer()).boxed()

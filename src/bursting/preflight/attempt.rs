@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::lead::Seen;
-use super::{AGAIN, LONGEST_WAIT, STARTING};
+use super::lead::{self, Seen};
+use super::{AGAIN, LONGEST_WAIT, STARTING, TOLD_AFTER};
 use crate::clock::Mono;
 use crate::contract::{Check, Finding};
 
@@ -57,9 +57,27 @@ pub enum Circumstance<'a> {
     /// The nodes are simulated.
     Simulated,
     /// There is nobody to dial yet, because of this.
-    Nobody(&'a str),
+    Nobody(Trouble<'a>),
+    /// Nobody must be dialled, because of this.
+    Refused(Trouble<'a>),
     /// The lead can be dialled.
     Lead(&'a Target),
+}
+
+/// Why nobody is dialled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Trouble<'a> {
+    /// As it is said here.
+    pub here: &'a str,
+    /// As far as the peer is told.
+    pub told: &'a str,
+}
+
+impl Trouble<'_> {
+    /// There is nothing in it that the peer must not know.
+    pub const fn open(text: &str) -> Trouble<'_> {
+        Trouble { here: text, told: text }
+    }
 }
 
 /// What follows.
@@ -73,25 +91,28 @@ pub struct Course {
     pub wake: Option<Duration>,
     /// What is known of the lead.
     pub findings: Vec<Finding>,
+    /// What the peer is told of it.
+    pub told: Vec<Finding>,
 }
 
 impl Attempt {
     /// Takes in the moment, and says what follows.
     pub fn proceed(&mut self, circumstance: Circumstance<'_>, now: Mono) -> Course {
-        let rests = |findings| Course { dials: false, holds: false, wake: None, findings };
+        let rests = |findings, told| Course { dials: false, holds: false, wake: None, findings, told };
         let target = match circumstance {
-            Circumstance::Joined => return rests(joined()),
+            Circumstance::Joined => return rests(joined(), joined()),
             Circumstance::Simulated => {
                 let message = "the nodes of this cluster are simulated (kwok): no broker runs, and nothing is dialled";
-                return rests(neither(message));
+                return rests(neither(message), neither(message));
             }
-            Circumstance::Nobody(why) => return rests(neither(why)),
+            Circumstance::Nobody(why) => return rests(neither(why.here), neither(why.told)),
+            Circumstance::Refused(why) => return rests(lead::refused(why.here), lead::refused(why.told)),
             Circumstance::Lead(target) => target,
         };
         let (again, first, before) = match self {
             Self::Going { target: of, since, first, before } if of == target => {
                 let waits = now.saturating_since(*since);
-                (waits >= LONGEST_WAIT + AGAIN, *first, before.clone())
+                (waits >= TOLD_AFTER + AGAIN, *first, before.clone())
             }
             Self::Done { target: of, at, first, seen } if of == target => {
                 (*seen != Seen::Welcomed && now.saturating_since(*at) >= AGAIN, *first, Some(seen.clone()))
@@ -101,24 +122,24 @@ impl Attempt {
         if again {
             *self = Self::Going { target: target.clone(), since: now, first, before };
         }
-        match self {
-            Self::Going { since, first, before, .. } => {
-                let left = LONGEST_WAIT.saturating_sub(now.saturating_since(*since));
-                let findings = match before {
-                    Some(seen) => seen.findings(target, now.saturating_since(*first) >= STARTING),
-                    None => neither("the lead broker is being dialled"),
-                };
-                let wake = if left.is_zero() { AGAIN } else { left };
-                Course { dials: again, holds: before.is_none() && !left.is_zero(), wake: Some(wake), findings }
-            }
-            Self::Done { at, first, seen, .. } => {
-                let left = AGAIN.saturating_sub(now.saturating_since(*at));
-                let wake = (*seen != Seen::Welcomed).then_some(left);
-                let findings = seen.findings(target, now.saturating_since(*first) >= STARTING);
-                Course { dials: false, holds: false, wake, findings }
-            }
-            Self::None => rests(neither("the lead broker was not dialled")),
-        }
+        let (first, seen, next) = match self {
+            Self::Going { since, first, before, .. } => (*first, before.as_ref(), *since + TOLD_AFTER + AGAIN),
+            Self::Done { at, first, seen, .. } => (*first, Some(&*seen), *at + AGAIN),
+            Self::None => unreachable!("it was begun above"),
+        };
+        let (passed, since) = (seen == Some(&Seen::Welcomed), now.saturating_since(first));
+        let dialled = || neither("the lead broker is being dialled");
+        let late = since >= STARTING;
+        let findings = seen.map_or_else(dialled, |seen| seen.findings(target, late));
+        let told = match seen {
+            Some(seen) if passed || since >= TOLD_AFTER => seen.told(target, late),
+            // Nobody learns from how soon an answer comes what it was.
+            _ if since >= TOLD_AFTER => Seen::NoAnswer.told(target, late),
+            _ => dialled(),
+        };
+        let steps = [first + LONGEST_WAIT, first + TOLD_AFTER, first + STARTING, next];
+        let wake = steps.into_iter().map(|at| at.saturating_since(now)).filter(|left| !left.is_zero()).min();
+        Course { dials: again, holds: !passed && since < LONGEST_WAIT, wake: wake.filter(|_| !passed), findings, told }
     }
 
     /// Takes in what was seen, if it is still about the one that is dialled.
@@ -162,9 +183,9 @@ mod tests {
         let course = attempt.proceed(Circumstance::Lead(&lead), at(0));
         assert!(course.dials && course.holds);
         assert_eq!(course.wake, Some(LONGEST_WAIT));
-        let course = attempt.proceed(Circumstance::Lead(&lead), at(3_499));
+        let course = attempt.proceed(Circumstance::Lead(&lead), at(999));
         assert!(!course.dials && course.holds, "one dial at a time");
-        let course = attempt.proceed(Circumstance::Lead(&lead), at(3_500));
+        let course = attempt.proceed(Circumstance::Lead(&lead), at(1_000));
         assert!(!course.dials && !course.holds, "whatever became of it");
         assert!(course.findings.iter().all(|finding| finding.outcome == Outcome::Unknown));
         // A task that never came back does not keep the next one away for ever.
@@ -177,7 +198,9 @@ mod tests {
         attempt.proceed(Circumstance::Lead(&lead), at(0));
         attempt.saw(&lead, Seen::OtherCertificate("it holds another".into()), at(100));
         let course = attempt.proceed(Circumstance::Lead(&lead), at(100));
-        assert_eq!((course.dials, course.holds, course.wake), (false, false, Some(AGAIN)));
+        assert_eq!((course.dials, course.holds), (false, true), "a wrong lead takes as long as one that is silent");
+        let course = attempt.proceed(Circumstance::Lead(&lead), at(4_000));
+        assert_eq!((course.dials, course.holds, course.wake), (false, false, Some(Duration::from_millis(11_100))));
         let failed = |course: &Course| course.findings.iter().any(|finding| finding.outcome == Outcome::Fail);
         assert!(failed(&course));
         let course = attempt.proceed(Circumstance::Lead(&lead), at(15_100));
@@ -209,8 +232,44 @@ mod tests {
     }
 
     #[test]
+    fn what_a_peer_is_told_and_when_depends_on_whether_its_lead_was_reached_and_on_nothing_else() {
+        let lead = target(1);
+        // When a look was over, and what it saw.
+        let looks = [
+            (None, 0),
+            (Some(Seen::Refused), 5),
+            (Some(Seen::Ended), 30),
+            (Some(Seen::OtherCertificate("HTTP".into())), 400),
+            (Some(Seen::NoWay("no route to host".into())), 1_200),
+            (Some(Seen::Silent), 3_000),
+            (Some(Seen::NoAnswer), 3_000),
+        ];
+        let told = |(seen, over): (Option<Seen>, u64)| -> Vec<_> {
+            let mut attempt = Attempt::default();
+            let moments = (0..700).map(|tenth| tenth * 100);
+            let each = moments.map(|millis| {
+                let course = attempt.proceed(Circumstance::Lead(&lead), at(millis));
+                if let Some(seen) = seen.clone().filter(|_| millis >= over) {
+                    attempt.saw(&lead, seen, at(millis));
+                }
+                (course.holds, course.told)
+            });
+            each.collect()
+        };
+        let [first, others @ ..] = looks;
+        let expected = told(first);
+        for look in others {
+            assert!(told(look.clone()) == expected, "{look:?}");
+        }
+        let text = format!("{expected:?}");
+        assert!(!text.contains("192.0.2.7"), "{text}");
+    }
+
+    #[test]
     fn nothing_is_dialled_where_it_would_say_nothing() {
-        for circumstance in [Circumstance::Joined, Circumstance::Simulated, Circumstance::Nobody("no address yet")] {
+        let nobody = Circumstance::Nobody(Trouble::open("no address yet"));
+        let refused = Circumstance::Refused(Trouble::open("it is ours"));
+        for circumstance in [Circumstance::Joined, Circumstance::Simulated, nobody, refused] {
             let course = Attempt::default().proceed(circumstance, at(0));
             assert!(!course.dials && !course.holds && course.wake.is_none(), "{circumstance:?}");
             let passed = course.findings.iter().all(|finding| finding.outcome == Outcome::Pass);

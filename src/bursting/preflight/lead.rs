@@ -71,6 +71,32 @@ impl Seen {
     }
 }
 
+impl Seen {
+    /// As far as a peer is told: its lead broker was reached, with the certificate of its instance, or not.
+    pub fn told(&self, target: &Target, late: bool) -> Vec<Finding> {
+        // Through the tunnel, nothing but that lead is reached.
+        if target.tunnel {
+            return self.findings(target, late);
+        }
+        if *self == Self::Welcomed {
+            let holds = Finding::pass(Check::Certificate, "the lead broker holds the certificate of the instance");
+            return [Finding::pass(Check::LeadAddress, "the lead broker is reached"), holds].into();
+        }
+        let message = "no lead broker with the certificate of the instance is reached at the lead's address";
+        let hint = "it may still be starting; let the nodes of the provider open TCP connections to it, or choose \
+                    flux.bursting.network.type Tunnel, which needs no such way; the provider's HostedBurst says more";
+        let make = if late { Finding::fail } else { Finding::unknown };
+        [make(Check::LeadAddress, message.to_owned(), hint), not_tried()].into()
+    }
+}
+
+/// Nobody must be dialled.
+pub fn refused(why: &str) -> Vec<Finding> {
+    let hint = "write an address of a node or a load balancer of the root's cluster (flux.bursting.network.address), or \
+                choose flux.bursting.network.type Tunnel";
+    [Finding::fail(Check::LeadAddress, why, hint), not_tried()].into()
+}
+
 fn not_tried() -> Finding {
     Finding::unknown(Check::Certificate, "not tried, since the lead broker was not reached", "")
 }

@@ -227,7 +227,7 @@ impl Provider {
             warmers: &warmers,
             facts: &facts,
             grants: &*shared.grants,
-            own_ranges: &shared.own_ranges(),
+            ours: &shared.ours.borrow(),
             inlet: &hosted
                 .as_deref()
                 .map_or(Err(String::new()), |hosted| shared.tunnels.inlet_of(&slot::holder(hosted))),

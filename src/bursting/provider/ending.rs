@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::keeping::{self, Saying};
+use super::keeping::{self, Saying, Told};
 use super::lease::Lease;
 use super::slot::{Change, ClaimKey, SlotStep, SlotView, Wanted, holder, is_same_instance, is_successor};
 use super::whole;
@@ -165,7 +165,7 @@ pub(super) fn drain(view: &SlotView<'_>, hosted: &HostedBurst, reason: Reason, s
         observed_generation: hosted.metadata.generation,
         ..old
     };
-    let said = Saying { hosted, status: &status, phase: BurstPhase::Draining };
+    let said = Saying { hosted, status: &status, phase: BurstPhase::Draining, told: Told::default() };
     step.answers.insert(holder(hosted), said.answer(view));
     // Why it ends is stored before anything of it goes: a restarted agent must not take it for an eviction.
     step.changes.push(Change::Status(Box::new(keeping::with_conditions(status, view, hosted))));

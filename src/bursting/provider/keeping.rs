@@ -1,26 +1,26 @@
 //! Keeping a hosted burst as its root wants it. Pure.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 
 use super::ending::{wake, wake_for};
 use super::gateway;
+use super::lead::{self, Lead};
 use super::lease::{self, Lease};
 use super::materialize;
 use super::memory::{LOOK_AGAIN, LOOK_IS_FRESH, SecretState};
-use super::slot::{Answered, Change, ClaimKey, SlotStep, SlotView, Wanted, lead_addresses};
+use super::slot::{Answered, Change, ClaimKey, SlotStep, SlotView, Wanted};
 use super::warm;
 use super::whole;
 use crate::api::hosted_burst::{BurstPhase, HostedBurst, HostedBurstStatus, PhaseTimestamps, PreflightFinding};
 use crate::api::labels::condition::{ADMITTED, LEASED, READY};
 use crate::bursting::note::Note;
-use crate::bursting::preflight::attempt::{Circumstance, Course, Target};
+use crate::bursting::preflight::attempt::{Circumstance, Course, Target, Trouble};
 use crate::bursting::preflight::facts;
 use crate::bursting::statements::{NOT_CHECKABLE, online_statement, preflight_statement};
 use crate::cluster::conditions::{self, Statement};
-use crate::contract::{CredentialRequest, DesiredBurst, ObservedBurst};
+use crate::contract::{Check, CredentialRequest, DesiredBurst, Finding, ObservedBurst};
 
 /// Condition of a HostedBurst: the certificate is here.
 const CREDENTIAL: &str = "Credential";
@@ -65,17 +65,20 @@ pub(super) fn keep(
     };
     let certificate = certify(view, hosted, holder, step);
     let certified = certificate != Certified::No;
-    let (lead, lead_trouble) = lead_addresses(view, hosted, step);
+    let lead = lead::find(view, hosted, step);
     let made = view.mini_cluster.is_some();
     let import = view.peers.get(&holder.0).and_then(|peer| peer.import.as_ref());
-    let course = preflight(view, hosted, &lead, &lead_trouble, step);
-    let with_brokers = made || certificate == Certified::Sure && !course.holds;
-    let trouble = match materialize::materials(hosted, &lead, with_brokers, import) {
+    let course = preflight(view, hosted, &lead, step);
+    let with_brokers = made || certificate == Certified::Sure && !course.holds && !lead.refused;
+    let (trouble, told) = match materialize::materials(hosted, &lead.ends, with_brokers, import) {
         Ok(materials) => {
             step.changes.push(Change::Materialize(Box::new(materials)));
-            lead_trouble
+            (lead.trouble, lead.told)
         }
-        Err(message) => format!("it cannot be made: {message}"),
+        Err(message) => {
+            let trouble = format!("it cannot be made: {message}");
+            (trouble.clone(), trouble)
+        }
     };
     gateway::attend(view, hosted, step);
     let warm = warm::attend(view, hosted, import, step);
@@ -90,30 +93,27 @@ pub(super) fn keep(
     }
     let status = with_conditions(status, view, hosted);
     let phase = status.phase;
-    let said = Saying { hosted, status: &status, phase };
+    let told = Told { message: (status.message == trouble).then_some(told), lead: course.told };
+    let said = Saying { hosted, status: &status, phase, told };
     step.answers.insert(holder.clone(), said.answer(view));
     step.changes.push(Change::Status(Box::new(status)));
 }
 
 /// Looks at the lead broker before there are pods, and while they have not all joined.
-fn preflight(
-    view: &SlotView<'_>,
-    hosted: &HostedBurst,
-    lead: &[SocketAddr],
-    lead_trouble: &str,
-    step: &mut SlotStep,
-) -> Course {
+fn preflight(view: &SlotView<'_>, hosted: &HostedBurst, lead: &Lead, step: &mut SlotStep) -> Course {
     let target = match &step.memory.secret {
         SecretState::Held { digest, public_key, .. } if *digest == hosted.spec.credential_digest => {
-            Ok(Target { ends: lead.to_vec(), tunnel: hosted.spec.tunnel, public_key: public_key.clone() })
+            Ok(Target { ends: lead.ends.clone(), tunnel: hosted.spec.tunnel, public_key: public_key.clone() })
         }
-        _ => Err("the certificate is not here yet"),
+        _ => Err(Trouble::open("the certificate is not here yet")),
     };
+    let trouble = Trouble { here: &lead.trouble, told: &lead.told };
     let circumstance = match &target {
         _ if is_simulated(view) => Circumstance::Simulated,
         _ if view.mini_cluster.is_some() && all_ready(view, hosted) => Circumstance::Joined,
-        Err(why) => Circumstance::Nobody(why),
-        Ok(target) if target.ends.is_empty() => Circumstance::Nobody(lead_trouble),
+        _ if lead.refused => Circumstance::Refused(trouble),
+        Err(why) => Circumstance::Nobody(*why),
+        Ok(target) if target.ends.is_empty() => Circumstance::Nobody(trouble),
         Ok(target) => Circumstance::Lead(target),
     };
     let course = step.memory.attempt.proceed(circumstance, view.now.mono);
@@ -335,12 +335,24 @@ pub(super) struct Saying<'a> {
     pub(super) hosted: &'a HostedBurst,
     pub(super) status: &'a HostedBurstStatus,
     pub(super) phase: BurstPhase,
+    pub(super) told: Told,
+}
+
+/// What a peer is told of its lead broker, in place of what the status says.
+#[derive(Default)]
+pub(super) struct Told {
+    /// The sentence, if that of the status is about the lead.
+    pub(super) message: Option<String>,
+    /// The findings about the lead.
+    pub(super) lead: Vec<Finding>,
 }
 
 impl Saying<'_> {
     /// The answer to the claim that holds it.
-    pub(super) fn answer(&self, view: &SlotView<'_>) -> Answered {
-        let Self { hosted, status, phase } = self;
+    pub(super) fn answer(self, view: &SlotView<'_>) -> Answered {
+        let Self { hosted, status, phase, told } = self;
+        let findings = status.preflight.iter().cloned().map(Finding::from);
+        let others = findings.filter(|one| !matches!(one.check, Check::LeadAddress | Check::Certificate));
         let spec = &hosted.spec;
         let known = |digest: &String| Some(digest.clone()).filter(|digest| !digest.is_empty());
         let key = (spec.peer.as_str().into(), spec.burst_uid.as_str().into());
@@ -352,16 +364,16 @@ impl Saying<'_> {
             uid: spec.burst_uid.as_str().into(),
             observed_generation: generation,
             incarnation: spec.root.incarnation.clone(),
-            phase: (*phase).into(),
+            phase: phase.into(),
             rejection: None,
             hosted_uid: hosted.metadata.uid.clone(),
             ready_brokers: status.ready_brokers,
             simulated: status.simulated,
-            preflight: status.preflight.iter().cloned().map(Into::into).collect(),
+            preflight: told.lead.into_iter().chain(others).collect(),
             rank_map_digest: known(&spec.rank_map_digest),
             credential_digest: known(&spec.credential_digest).filter(|_| status.credential_ready),
             lead: spec.lead.clone().map(Into::into),
-            message: status.message.clone(),
+            message: told.message.unwrap_or_else(|| status.message.clone()),
             times: status.times.clone().unwrap_or_default().into(),
             run: status.run.clone().map(Into::into),
         }))

@@ -15,6 +15,7 @@
 //! | [`materialize`] | the objects of a hosted burst | no |
 //! | [`memory`] | what is remembered between steps | no |
 //! | [`warm`] | images that are pulled ahead | no |
+//! | `lead` | where the lead broker of a burst is, if it may be there | no |
 //! | [`capacity`] | what peers are told of free room | no |
 //! | [`grants`] | the port to the queues of namespaces: what FluxSetups leave | no |
 //! | [`quota`], [`egress`] | what quotas leave, and where hosted pods may connect to | no |
@@ -29,6 +30,7 @@ mod ending;
 mod gateway;
 pub mod grants;
 mod keeping;
+mod lead;
 pub mod lease;
 pub mod ledger;
 pub mod materialize;

@@ -7,7 +7,7 @@
 //! snapshots for the grace period, by its lease, or because its owner here deleted it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::admission::{self, Admitted, Facts};
@@ -15,6 +15,7 @@ use super::ending::{self, Reason};
 use super::gateway::Removal;
 use super::grants::Grants;
 use super::keeping;
+use super::lead;
 use super::ledger::SlotKey;
 use super::materialize::{self, Materials};
 use super::memory::{Fate, Memory, Verdict};
@@ -22,10 +23,10 @@ use super::rate::{self, Rates, Turn};
 use crate::api::hosted_burst::{HostedBurst, HostedBurstStatus};
 use crate::api::minicluster::MiniCluster;
 use crate::api::peer::ImportPolicy;
-use crate::bursting::addresses::Range;
 use crate::bursting::contact::Contacts;
 use crate::bursting::nodes::PodView;
 use crate::bursting::note::Note;
+use crate::bursting::ours::Ours;
 use crate::bursting::peers::PeerView;
 use crate::bursting::preflight::attempt::Target;
 use crate::bursting::timing::Now;
@@ -86,8 +87,8 @@ pub struct SlotView<'a> {
     pub facts: &'a Facts<'a>,
     /// What FluxSetups leave.
     pub grants: &'a dyn Grants,
-    /// Pod and service ranges of this cluster, as far as known.
-    pub own_ranges: &'a [Range],
+    /// The addresses of this cluster.
+    pub ours: &'a Ours,
     /// Where the connections of a burst are taken that is reached through the agents' own connection: at our agent; or why
     /// not.
     pub inlet: &'a Result<SocketAddr, String>,
@@ -209,10 +210,14 @@ fn hosted_slot(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotStep) {
                 observed(desired, Phase::Draining, message)
             }
             Wanted::Burst(desired) => {
-                let taken = format!(
-                    "a burst of {}'s MiniCluster {}/{} has this name here",
-                    hosted.spec.peer, hosted.spec.root.namespace, hosted.spec.root.name
-                );
+                // Whose it is, is nobody's business but theirs.
+                let taken = match hosted.spec.peer == key.0.as_str() {
+                    true => format!(
+                        "a burst of MiniCluster {}/{} has this name here",
+                        hosted.spec.root.namespace, hosted.spec.root.name
+                    ),
+                    false => "a burst of another cluster has this name here".to_owned(),
+                };
                 rejected(desired, Rejection::new(RejectionReason::NameTaken, taken))
             }
         };
@@ -309,6 +314,7 @@ fn offered(view: &SlotView<'_>, key: &ClaimKey, desired: &DesiredBurst, step: &m
         in_turn(view, key, desired, import, step)?;
     }
     let admitted = admission::admit(peer, desired, &Facts { import, draining, ..*view.facts })?;
+    lead::admit(view, peer, desired)?;
     if view.mini_cluster.is_some() {
         let message = format!("MiniCluster {} exists here and is no hosted burst", desired.slot);
         return Err(Rejection::new(RejectionReason::NameTaken, message));
@@ -385,48 +391,6 @@ pub(super) fn is_successor(hosted: &HostedBurst, peer: &PeerName, desired: &Desi
         && spec.root.namespace == desired.root.namespace
         && spec.root.name == desired.root.name
         && !is_same_instance(hosted, desired)
-}
-
-/// Where the lead is reached: at our agent, or from the address in the spec, checked; a host name as it was resolved.
-pub(super) fn lead_addresses(
-    view: &SlotView<'_>,
-    hosted: &HostedBurst,
-    step: &mut SlotStep,
-) -> (Vec<SocketAddr>, String) {
-    if hosted.spec.tunnel {
-        return match view.inlet {
-            Ok(inlet) => (vec![*inlet], String::new()),
-            Err(why) => (Vec::new(), format!("the tunnel to the lead broker is not there: {why}")),
-        };
-    }
-    let Some(lead) = &hosted.spec.lead else {
-        return (Vec::new(), "the lead broker's address is not known yet".into());
-    };
-    let found = match lead.address.parse::<IpAddr>() {
-        Ok(address) => Ok(vec![address]),
-        Err(_) => match step.memory.resolved(&lead.address, view.now.mono) {
-            Some((found, again)) => {
-                step.wake = Some(step.wake.map_or(again, |wake| wake.min(again)));
-                found
-            }
-            None => {
-                step.changes.push(Change::Resolve(lead.address.clone()));
-                step.memory.last_resolved(&lead.address)
-            }
-        },
-    };
-    let addresses = match found {
-        Ok(addresses) => addresses,
-        Err(message) => return (Vec::new(), format!("the lead's host name cannot be resolved: {message}")),
-    };
-    let checked = addresses.into_iter().map(|address| crate::bursting::addresses::check(address, view.own_ranges));
-    let (good, bad): (Vec<_>, Vec<_>) = checked.partition(Result::is_ok);
-    let good: Vec<_> = good.into_iter().filter_map(Result::ok).map(|ip| SocketAddr::new(ip, lead.port)).collect();
-    let message = match bad.into_iter().find_map(Result::err) {
-        Some(error) if good.is_empty() => format!("the lead's address is refused: {error}"),
-        _ => String::new(),
-    };
-    (good, message)
 }
 
 pub(super) fn observed(desired: &DesiredBurst, phase: Phase, message: &str) -> Answered {

@@ -15,7 +15,7 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::ending::{self, Reason, wake_for};
-use super::keeping::{self, Certified, Saying};
+use super::keeping::{self, Certified, Saying, Told};
 use super::lease::Lease;
 use super::materialize;
 use super::slot::{Change, ClaimKey, SlotStep, SlotView, Wanted};
@@ -74,7 +74,7 @@ pub(super) fn keep(
         run => HostedBurstStatus { run, message: said(&status, &trouble), ..status },
     };
     let status = keeping::with_conditions(status, view, hosted);
-    let answer = Saying { hosted, status: &status, phase: status.phase }.answer(view);
+    let answer = Saying { hosted, status: &status, phase: status.phase, told: Told::default() }.answer(view);
     step.answers.insert(holder.clone(), answer);
     step.changes.push(Change::Status(Box::new(status)));
 }

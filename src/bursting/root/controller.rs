@@ -212,8 +212,8 @@ impl Root {
 
     fn lead(&self, root: &MiniCluster, index_zero: &[PodView]) -> Result<LeadAddress, NoLead> {
         let status = root.status.as_ref().map(|status| status.lead.clone()).unwrap_or_default();
-        let (network, own) = (&root.spec.flux.bursting.network, self.shared.own_ranges());
-        let view = LeadView { network, status: &status, index_zero, own: &own };
+        let (network, ours) = (&root.spec.flux.bursting.network, self.shared.ours.borrow());
+        let view = LeadView { network, status: &status, index_zero, ours: &ours };
         lead_address(&view, |name| self.node(name))
     }
 

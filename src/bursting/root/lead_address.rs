@@ -4,8 +4,8 @@
 use std::net::IpAddr;
 
 use crate::api::minicluster::{BurstNetwork, BurstNetworkType, DEFAULT_BROKER_PORT, LeadStatus, MiniCluster};
-use crate::bursting::addresses::{self, Range};
 use crate::bursting::nodes::{NodeView, PodView};
+use crate::bursting::ours::Ours;
 use crate::contract::LeadAddress;
 
 /// Kinds of addresses a node has whose texts are host names.
@@ -39,6 +39,9 @@ pub enum NoLead {
         /// What is wrong with each address.
         reasons: Vec<String>,
     },
+    /// What the user wrote is no address another cluster could reach.
+    #[error("flux.bursting.network.address cannot be used: {0}")]
+    Written(String),
 }
 
 impl NoLead {
@@ -48,7 +51,7 @@ impl NoLead {
             Self::NoPort => "WaitingForNodePort",
             Self::NoPod | Self::NoNode(_) => "WaitingForPod",
             Self::NoLoadBalancer => "WaitingForLoadBalancer",
-            Self::NoAddress { .. } => "NoUsableAddress",
+            Self::NoAddress { .. } | Self::Written(_) => "NoUsableAddress",
         }
     }
 }
@@ -61,8 +64,8 @@ pub struct LeadView<'a> {
     pub status: &'a LeadStatus,
     /// Pods of index 0.
     pub index_zero: &'a [PodView],
-    /// Pod and service ranges of this cluster, as far as known.
-    pub own: &'a [Range],
+    /// The addresses of this cluster.
+    pub ours: &'a Ours,
 }
 
 /// The lead broker's address. Of a node, an ExternalIP, else an InternalIP, and IPv4 before IPv6, unless the user prefers
@@ -71,7 +74,7 @@ pub struct LeadView<'a> {
 /// # Errors
 /// What is missing. Until then a burst is offered without an address.
 pub fn lead_address(view: &LeadView<'_>, node: impl Fn(&str) -> Option<NodeView>) -> Result<LeadAddress, NoLead> {
-    let LeadView { network, status, index_zero, own } = *view;
+    let LeadView { network, status, index_zero, ours } = *view;
     let balanced = network.kind == BurstNetworkType::LoadBalancer;
     let written = network.port.filter(|_| network.address.is_some()).and_then(|port| u16::try_from(port).ok());
     let port = match status.node_port.and_then(|port| u16::try_from(port).ok()) {
@@ -81,13 +84,18 @@ pub fn lead_address(view: &LeadView<'_>, node: impl Fn(&str) -> Option<NodeView>
     };
     let port = port.ok_or(NoLead::NoPort)?;
     if let Some(address) = &network.address {
-        return Ok(LeadAddress { address: address.clone(), port });
+        // A name is resolved and judged where it is used.
+        let address = match address.parse() {
+            Ok(ip) => usable(ip, ours).map_err(NoLead::Written)?,
+            Err(_) => address.clone(),
+        };
+        return Ok(LeadAddress { address, port });
     }
     if balanced {
         let text = status.address.as_deref().ok_or(NoLead::NoLoadBalancer)?;
         let address = match text.parse() {
             Ok(ip) => {
-                usable(ip, own).map_err(|reason| no_address("the load balancer of the lead Service", vec![reason]))?
+                usable(ip, ours).map_err(|reason| no_address("the load balancer of the lead Service", vec![reason]))?
             }
             Err(_) => text.to_owned(),
         };
@@ -95,7 +103,7 @@ pub fn lead_address(view: &LeadView<'_>, node: impl Fn(&str) -> Option<NodeView>
     }
     let name = lead_pod(index_zero).and_then(|pod| pod.node.clone()).ok_or(NoLead::NoPod)?;
     let view = node(&name).ok_or_else(|| NoLead::NoNode(name.clone()))?;
-    of_node(network, &view, own)
+    of_node(network, &view, ours)
         .map(|address| LeadAddress { address, port })
         .map_err(|reasons| no_address(&format!("node {name}"), reasons))
 }
@@ -117,7 +125,7 @@ pub fn lead_pod(index_zero: &[PodView]) -> Option<&PodView> {
 }
 
 /// The best address of a node, or what is wrong with each.
-fn of_node(network: &BurstNetwork, node: &NodeView, own: &[Range]) -> Result<String, Vec<String>> {
+fn of_node(network: &BurstNetwork, node: &NodeView, ours: &Ours) -> Result<String, Vec<String>> {
     let written: Vec<&str> = network.preferred_address_types.iter().map(String::as_str).collect();
     let kinds = if written.is_empty() { PREFERRED.to_vec() } else { written };
     let families: Vec<&str> = network.ip_families.iter().map(String::as_str).collect();
@@ -138,7 +146,7 @@ fn of_node(network: &BurstNetwork, node: &NodeView, own: &[Range]) -> Result<Str
                 continue;
             };
             let family = if ip.to_canonical().is_ipv6() { "IPv6" } else { "IPv4" };
-            match (families.iter().position(|of| *of == family), usable(ip, own)) {
+            match (families.iter().position(|of| *of == family), usable(ip, ours)) {
                 (None, _) => reasons.push(format!("{text} is {family}, which is not asked for")),
                 (_, Err(reason)) => reasons.push(reason),
                 (Some(rank), Ok(address)) if best.as_ref().is_none_or(|(best, _)| rank < *best) => {
@@ -157,8 +165,8 @@ fn of_node(network: &BurstNetwork, node: &NodeView, own: &[Range]) -> Result<Str
     Err(reasons)
 }
 
-fn usable(ip: IpAddr, own: &[Range]) -> Result<String, String> {
-    addresses::check(ip, own).map(|ip| ip.to_string()).map_err(|error| error.to_string())
+fn usable(ip: IpAddr, ours: &Ours) -> Result<String, String> {
+    ours.check_of_ours(ip).map(|ip| ip.to_string()).map_err(|error| error.to_string())
 }
 
 fn no_address(of: &str, reasons: Vec<String>) -> NoLead {
@@ -186,8 +194,10 @@ mod tests {
             addresses: addresses.iter().map(|(kind, text)| ((*kind).into(), (*text).into())).collect(),
             ..NodeView::default()
         };
-        let (own, pods) = (["10.244.0.0/16".parse().unwrap()], [pod("a-0", Some("n1"))]);
-        let view = LeadView { network, status, index_zero: &pods, own: &own };
+        let (mut ours, pods) = (Ours::default(), [pod("a-0", Some("n1"))]);
+        let key = crate::cluster::ObjectKey::cluster_scoped("n1");
+        ours.pod_ranges.change(&key, Vec::new(), vec!["10.244.0.0/16".parse().unwrap()]);
+        let view = LeadView { network, status, index_zero: &pods, ours: &ours };
         lead_address(&view, |_| Some(node.clone()))
             .map(|lead| format!("{} {}", lead.address, lead.port))
             .map_err(|error| error.to_string())
@@ -204,7 +214,7 @@ mod tests {
             (
                 &[("InternalIP", "169.254.1.1"), ("InternalIP", "10.244.0.3")],
                 Err("node n1 has no address that other clusters can reach: 169.254.1.1 is a link-local address; \
-                     10.244.0.3 is in this cluster's own pod or service range 10.244.0.0/16"),
+                     10.244.0.3 is in this cluster's own pod range 10.244.0.0/16"),
             ),
             (
                 &[("Hostname", "n1")],
@@ -233,6 +243,15 @@ mod tests {
             ("preferredAddressTypes: [ExternalDNS, Hostname, InternalIP]", Ok("n1.example.org 30050")),
             ("{address: lead.example.org}", Ok("lead.example.org 30050")),
             ("{address: 203.0.113.9, port: 9000}", Ok("203.0.113.9 9000")),
+            (
+                "{address: 127.0.0.1, port: 6443}",
+                Err("flux.bursting.network.address cannot be used: 127.0.0.1 is a loopback address"),
+            ),
+            (
+                "{address: 10.244.0.7}",
+                Err("flux.bursting.network.address cannot be used: 10.244.0.7 is in this cluster's own pod range \
+                     10.244.0.0/16"),
+            ),
             ("port: 9000", Ok("198.51.100.1 30050")),
             (
                 "{preferredAddressTypes: [ExternalIP], ipFamilies: [IPv6]}",
@@ -301,7 +320,8 @@ mod tests {
         };
         let network = BurstNetwork::default();
         let with = |port, pods: &[PodView], node: &dyn Fn(&str) -> Option<NodeView>| {
-            let view = LeadView { network: &network, status: &status(port, None), index_zero: pods, own: &[] };
+            let view =
+                LeadView { network: &network, status: &status(port, None), index_zero: pods, ours: &Ours::default() };
             lead_address(&view, node).map(|lead| lead.address)
         };
         let leaving = PodView { terminating: true, ..pod("a-0-x", Some("old")) };

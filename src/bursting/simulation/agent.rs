@@ -10,6 +10,7 @@ use crate::api::burst::Burst;
 use crate::bursting::contact::Contacts;
 use crate::bursting::exchange::Exchange;
 use crate::bursting::nodes::PodView;
+use crate::bursting::ours::Ours;
 use crate::bursting::peers::{self, PeerView};
 use crate::bursting::preflight::lead::Seen;
 use crate::bursting::provider::admission::Facts;
@@ -188,7 +189,7 @@ impl Agent {
                 warmers: &[],
                 facts: &facts,
                 grants: &cluster.grants(),
-                own_ranges: &[],
+                ours: &Ours::default(),
                 inlet: &Ok(INLET),
                 surplus: false,
                 memory: &memory,

@@ -86,6 +86,7 @@ fn agent(server: &Server, holder: &str, clock: &SharedClock) -> Agent {
         writer: server.client(),
         lease: server.client(),
         namespaces: std::sync::Arc::default(),
+        host: "".into(),
     };
     let candidacy = Candidacy { namespace: "n".into(), lease: "tributary".into(), holder: holder.into() };
     let elector = Elector::new(&clients, candidacy, state, fence.clone(), clock.clone());

@@ -1,5 +1,7 @@
 //! The verdict on a shown certificate. Pure: time, our identity and the peers are parameters.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use rustls::CertificateError;
 use rustls::pki_types::CertificateDer;
@@ -139,15 +141,20 @@ impl Verdict<'_> {
             .verify(usage, shown.leaf, shown.intermediates, self.now)
             .map_err(|error| self.unverified(peer, &error))?;
 
-        let named = bundle.trust_domains();
+        let (named, domain) = (bundle.trust_domains(), self.id.trust_domain());
         let own_bundle = peer.is_none_or(|peer| peer.trust.is_none());
-        let domain = self.id.trust_domain();
-        let ours = own_bundle && domain == self.own.id().trust_domain();
-        if !ours && !named.contains(domain) && (own_bundle || !named.is_empty()) {
-            let expected = if named.is_empty() {
+        // An authority that names no domain stands for ours in our own bundle, and in that of a peer for any.
+        let unnamed = if own_bundle { domain == self.own.id().trust_domain() } else { named.is_empty() };
+        let stands = |of_authority: &BTreeSet<String>| match of_authority.is_empty() {
+            true => unnamed || named.contains(domain),
+            false => of_authority.contains(domain),
+        };
+        let signed = bundle.verify_domain(usage, shown.leaf, shown.intermediates, self.now, stands);
+        if let Err(others) = signed {
+            let expected = if others.is_empty() {
                 self.own.id().trust_domain().to_owned()
             } else {
-                named.iter().map(String::as_str).collect::<Vec<_>>().join("` or `")
+                others.iter().map(String::as_str).collect::<Vec<_>>().join("` or `")
             };
             return Err(self.denied(
                 RefusalReason::WrongTrustDomain,
@@ -362,6 +369,23 @@ mod tests {
         let denied = client(&east, &Peers::new([&peer]), shown, now()).unwrap_err();
         assert_eq!(denied.reason, RefusalReason::WrongTrustDomain);
         assert!(denied.message.contains("`river`; its authority stands for `delta`"), "{}", denied.message);
+    }
+
+    #[test]
+    fn each_authority_of_a_bundle_stands_for_its_own_trust_domain_only() {
+        let (river, delta) = (Authority::create("river", now()).unwrap(), Authority::create("delta", now()).unwrap());
+        let east = identity_of(&river, "east");
+        let both = format!("{}{}", river.certificate(), delta.certificate());
+        let peer = PeerSpec { trust_bundle: Some(both.clone()), ..spec("west") };
+        for (authority, domain, good) in
+            [(&river, "river", true), (&delta, "delta", true), (&delta, "river", false), (&river, "delta", false)]
+        {
+            let leaf = impostor(authority, &format!("spiffe://{domain}/cluster/west"));
+            let shown = Shown { leaf: &leaf, intermediates: &[] };
+            let verdict = client(&east, &Peers::new([&peer]), shown, now()).map(drop);
+            let reason = verdict.map_err(|denied| denied.reason);
+            assert_eq!(reason, if good { Ok(()) } else { Err(RefusalReason::WrongTrustDomain) }, "{domain}");
+        }
     }
 
     #[test]

@@ -35,6 +35,12 @@ pub enum OfferError {
     /// It would stand for other ids.
     #[error("the trust bundle that is offered stands for another trust domain than the one before")]
     OtherTrustDomain,
+    /// It is from before: an authority comes back that was retired, or the newest one is missing.
+    #[error(
+        "the trust bundle that is offered is older than the one before: it lacks the newest authority that is trusted, or \
+         adds one that was made earlier"
+    )]
+    Retired,
     /// It would end at once.
     #[error("the trust bundle that is offered has no authority that is valid now")]
     NotValid,
@@ -72,6 +78,9 @@ pub fn accept(
     }
     if new.trust_domains() != current.trust_domains() {
         return Err(OfferError::OtherTrustDomain);
+    }
+    if !new.follows(current) {
+        return Err(OfferError::Retired);
     }
     let valid = |authority| Facts::read(authority).is_ok_and(|facts| facts.not_before <= now && now <= facts.not_after);
     if !new.certificates().any(|authority| valid(authority)) {
@@ -155,5 +164,34 @@ mod tests {
             OfferError::NotSigned,
             "an authority that has ended has no successor"
         );
+    }
+
+    /// One whole replacement of `a` by `b`, and the announcement of `c`: what was offered, in its order.
+    fn history(own: &PeerName) -> Vec<TrustOffer> {
+        let hour = Duration::from_secs(3600);
+        let mut authorities = Authorities::new(Authority::create("east", now()).unwrap());
+        let mut offers = Vec::new();
+        for (days, turn) in [(1, Turn::Announce), (2, Turn::Switch), (3, Turn::Forget), (4, Turn::Announce)] {
+            authorities = authorities.take(turn, now() + jiff::SignedDuration::from_hours(24 * days), hour).unwrap();
+            offers.push(offer(own, &authorities.trust_bundle(), &authorities.active).unwrap());
+        }
+        offers
+    }
+
+    #[test]
+    fn an_offer_that_is_replayed_brings_no_retired_authority_back_and_takes_no_new_one_away() {
+        let east = PeerName::from("east");
+        let later = now() + jiff::SignedDuration::from_hours(24 * 5);
+        let offers = history(&east);
+        let [_announced, switched, forgotten, next] = &offers[..] else { panic!("{offers:?}") };
+        let trusted = |offer: &TrustOffer| bundle(&offer.bundle);
+        let replayed =
+            |on: &TrustOffer, old: &TrustOffer| accept(&trusted(on), &east, old, later).map(|_| ()).unwrap_err();
+        // Whoever holds the retired key would be this cluster again, for good.
+        assert_eq!(replayed(forgotten, switched), OfferError::Retired);
+        assert_eq!(replayed(next, switched), OfferError::Retired);
+        // The cluster would not be known any more once it signs with the next one.
+        assert_eq!(replayed(next, forgotten), OfferError::Retired);
+        assert!(accept(&trusted(forgotten), &east, next, later).is_ok());
     }
 }

@@ -35,6 +35,7 @@ struct Authority {
     certificate: CertificateDer<'static>,
     not_before: Timestamp,
     not_after: Timestamp,
+    trust_domains: BTreeSet<String>,
 }
 
 /// Why a certificate does not verify against a bundle.
@@ -89,10 +90,16 @@ impl TrustBundle {
         for (index, certificate) in certificates.into_iter().enumerate() {
             let unparsable = TrustBundleError::Unparsable(index + 1);
             let facts = Facts::read(&certificate).map_err(|_| unparsable.clone())?;
-            trust_domains.extend(facts.uris.iter().filter_map(|uri| trust_domain_of_authority(uri)).map(str::to_owned));
+            let named = facts.uris.iter().filter_map(|uri| trust_domain_of_authority(uri));
+            let named: BTreeSet<String> = named.map(str::to_owned).collect();
+            trust_domains.extend(named.iter().cloned());
             fingerprints.insert(facts.fingerprint);
-            let (not_before, not_after) = (facts.not_before, facts.not_after);
-            authorities.push(Authority { certificate: certificate.clone(), not_before, not_after });
+            authorities.push(Authority {
+                certificate: certificate.clone(),
+                not_before: facts.not_before,
+                not_after: facts.not_after,
+                trust_domains: named,
+            });
             roots.add(certificate).map_err(|_| unparsable)?;
         }
         let roots = Arc::new(roots);
@@ -123,7 +130,7 @@ impl TrustBundle {
         let Some(last) = self.authorities.iter().filter(|a| !a.is_valid(now)).max_by_key(|a| a.not_after) else {
             return Ok(());
         };
-        self.valid_at(now)
+        self.only(|authority| authority.is_valid(now))
             .and_then(|valid| valid.verify_chain(usage, leaf, intermediates, now).ok())
             .ok_or(Unverified::Authority { not_before: last.not_before, not_after: last.not_after })
     }
@@ -148,9 +155,38 @@ impl TrustBundle {
         }
     }
 
-    /// Those of its authorities that are valid at `now`; `None`: none is.
-    fn valid_at(&self, now: Timestamp) -> Option<Self> {
-        let authorities: Vec<_> = self.authorities.iter().filter(|a| a.is_valid(now)).cloned().collect();
+    /// Verifies that an authority signed this which may: `stands` is asked with the trust domains that an authority names.
+    ///
+    /// # Errors
+    /// The trust domains of those that may not.
+    pub fn verify_domain(
+        &self,
+        usage: Usage,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: Timestamp,
+        stands: impl Fn(&BTreeSet<String>) -> bool,
+    ) -> Result<(), BTreeSet<String>> {
+        let others = self.authorities.iter().filter(|authority| !stands(&authority.trust_domains)).collect::<Vec<_>>();
+        let signed = |bundle: &Self| bundle.verify(usage, leaf, intermediates, now).is_ok();
+        if others.is_empty() || self.only(|one| stands(&one.trust_domains)).is_some_and(|bundle| signed(&bundle)) {
+            return Ok(());
+        }
+        Err(others.into_iter().flat_map(|authority| authority.trust_domains.clone()).collect())
+    }
+
+    /// Whether these authorities can come after those of `before`: the newest one stays, and what comes in was not made
+    /// before it. Of all bundles that a cluster ever offered, only the next one passes.
+    pub fn follows(&self, before: &Self) -> bool {
+        let newest = before.authorities.iter().map(|authority| authority.not_before).max();
+        let known = |one: &Authority| before.authorities.iter().any(|other| other.certificate == one.certificate);
+        let stays = self.authorities.iter().any(|one| known(one) && Some(one.not_before) == newest);
+        stays && self.authorities.iter().all(|one| known(one) || Some(one.not_before) >= newest)
+    }
+
+    /// Some of its authorities; `None`: none.
+    fn only(&self, kept: impl Fn(&Authority) -> bool) -> Option<Self> {
+        let authorities: Vec<_> = self.authorities.iter().filter(|authority| kept(authority)).cloned().collect();
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(authorities.iter().map(|authority| authority.certificate.clone()));
         let roots = Arc::new(roots);

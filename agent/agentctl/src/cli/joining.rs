@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 use tributary::api::peer::{ImportPolicy, PodSecurityLevel};
+use tributary::bursting::addresses::Range;
 use tributary::render::quantity::milli;
 
 use super::{Format, target};
@@ -72,6 +73,15 @@ pub struct ImportFlags {
     /// Let the peer's pods connect to each other, the lead broker and DNS only, and to this range (repeatable; none: '')
     #[arg(long = "only-egress-to", value_name = "CIDR", requires = "import", help_heading = "Import policy")]
     pub egress: Vec<String>,
+    /// Take bursts of the peer only if their lead broker has an address in this range (repeatable; any: '')
+    #[arg(
+        long = "lead-range",
+        value_name = "CIDR",
+        value_parser = range,
+        requires = "import",
+        help_heading = "Import policy"
+    )]
+    pub lead_ranges: Vec<String>,
 }
 
 impl ImportFlags {
@@ -100,8 +110,12 @@ impl ImportFlags {
             priority_class,
             runtime_class,
             egress,
+            lead_ranges,
         } = self;
-        let ranges: Vec<_> = egress.iter().filter(|range| !range.is_empty()).collect();
+        let written = |ranges: &[String]| -> Option<Vec<String>> {
+            let named = || ranges.iter().filter(|range| !range.is_empty()).cloned().collect();
+            (!ranges.is_empty()).then(named)
+        };
         let stated = json!({
             "namespaces": import,
             "maxBursts": max_bursts,
@@ -122,7 +136,8 @@ impl ImportFlags {
             "serviceAccount": service_account,
             "priorityClass": priority_class,
             "runtimeClass": runtime_class,
-            "egress": (!egress.is_empty()).then(|| json!({"allow": ranges})),
+            "egress": written(egress).map(|ranges| json!({"allow": ranges})),
+            "leadRanges": written(lead_ranges),
         });
         let Value::Object(mut stated) = stated else { unreachable!("it is written as an object") };
         stated.retain(|_, value| !value.is_null());
@@ -179,6 +194,9 @@ pub struct TokenCreate {
     /// What the cluster that joins may place here.
     #[command(flatten)]
     pub import: ImportFlags,
+    /// Do not show our MiniClusters and bursts to the cluster that joins (agentctl status over there)
+    #[arg(long)]
+    pub hide_status: bool,
 }
 
 /// `agentctl token delete`.
@@ -201,6 +219,9 @@ pub struct Join {
     /// What the cluster that made the token may place here.
     #[command(flatten)]
     pub import: ImportFlags,
+    /// Do not show our MiniClusters and bursts to that cluster (agentctl status over there)
+    #[arg(long)]
+    pub hide_status: bool,
     /// How long to wait for the connection, e.g. 30s; 0s: not at all
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
     pub wait: Duration,
@@ -217,6 +238,9 @@ pub struct Link {
     /// What each may place in the other.
     #[command(flatten)]
     pub import: ImportFlags,
+    /// Do not show the MiniClusters and bursts of either cluster to the other one (agentctl status)
+    #[arg(long)]
+    pub hide_status: bool,
     /// The import policy is for the first cluster's bursts in the second one only
     #[arg(long, requires = "import")]
     pub one_way: bool,
@@ -275,6 +299,14 @@ pub enum Identity {
 pub(super) fn time(text: &str) -> Result<Duration, String> {
     let span: jiff::SignedDuration = text.parse().map_err(|_| "write it like 30s, 15m or 2h".to_owned())?;
     Duration::try_from(span).map_err(|_| "it cannot be negative".to_owned())
+}
+
+/// `203.0.113.0/24`, or nothing.
+fn range(text: &str) -> Result<String, String> {
+    match text.is_empty() || text.parse::<Range>().is_ok() {
+        true => Ok(text.to_owned()),
+        false => Err("write it like 203.0.113.0/24 or 2001:db8::/32".to_owned()),
+    }
 }
 
 /// `512Gi`, as Kubernetes writes amounts.

@@ -10,7 +10,7 @@ use kube::Client;
 use kube::api::Api;
 use tributary::api::cluster_card::{self, ClusterCard};
 use tributary::api::labels::condition::CONNECTED;
-use tributary::api::peer::{ClusterPeer, ClusterPeerSpec, ImportPolicy, TrustUpdates};
+use tributary::api::peer::{ClusterPeer, ClusterPeerSpec, ExportPolicy, ImportPolicy, TrustUpdates};
 use tributary::federation::enrol::Introduction;
 use tributary::federation::identity::TrustBundle;
 
@@ -163,11 +163,18 @@ pub(super) fn introduction(card: &ClusterCard) -> Introduction {
     }
 }
 
+/// What a peer sees of a cluster whose owner has just made it one: unless told otherwise, `agentctl status` over there
+/// shows us.
+pub(super) fn export(hide_status: bool) -> ExportPolicy {
+    ExportPolicy { status: !hide_status, ..ExportPolicy::default() }
+}
+
 /// The ClusterPeer that stands for `who`.
 pub(super) fn cluster_peer(
     who: &Introduction,
     namespace: &str,
     import: Option<ImportPolicy>,
+    hide_status: bool,
     labels: std::collections::BTreeMap<String, String>,
 ) -> ClusterPeer {
     let spec = ClusterPeerSpec {
@@ -176,6 +183,7 @@ pub(super) fn cluster_peer(
         trust_updates: TrustUpdates::FromPeer,
         cluster_uid: Some(who.cluster_uid.to_string()),
         import,
+        export: Some(export(hide_status)),
         ..ClusterPeerSpec::default()
     };
     let mut peer = ClusterPeer::new(who.cluster.as_str(), spec);

@@ -40,7 +40,7 @@ pub async fn run(target: &Target, join: &Join) -> Result<()> {
         ))
     })?;
     acquaintance::check_existing(existing.as_ref(), &bundle, &card)?;
-    let wanted = acquaintance::cluster_peer(&who, namespace, join.import.policy(), labels);
+    let wanted = acquaintance::cluster_peer(&who, namespace, join.import.policy(), join.hide_status, labels);
     peer::write(&client, namespace, &wanted, &join.import).await?;
     output::print(&format!("{} and {name} are peers\n", card.cluster))?;
     if !join.wait.is_zero() {

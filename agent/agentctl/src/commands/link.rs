@@ -3,7 +3,7 @@
 use kube::Client;
 use kube::api::Api;
 use tributary::api::cluster_card::ClusterCard;
-use tributary::api::peer::ClusterPeer;
+use tributary::api::peer::{ClusterPeer, ImportPolicy};
 use tributary::federation::enrol::client::other_federation;
 
 use super::{acquaintance, peer};
@@ -38,8 +38,8 @@ pub async fn run(target: &Target, link: &Link) -> Result<()> {
     let back = if link.one_way { ImportFlags::default() } else { import.clone() };
     // Of the first in the second, then the other way round.
     let peers = [
-        (&b, &a, peer_for(&a, namespace, import.policy()), &import),
-        (&a, &b, peer_for(&b, namespace, back.policy()), &back),
+        (&b, &a, peer_for(&a, namespace, import.policy(), link.hide_status), &import),
+        (&a, &b, peer_for(&b, namespace, back.policy(), link.hide_status), &back),
     ];
     if link.dry_run {
         for (side, _, peer, _) in &peers {
@@ -85,8 +85,8 @@ fn awaited(card: &ClusterCard, namespace: &str) -> Option<String> {
     Some(format!("the load balancer of Service {namespace}/{service} has no address yet"))
 }
 
-fn peer_for(side: &Side, namespace: &str, import: Option<tributary::api::peer::ImportPolicy>) -> ClusterPeer {
-    acquaintance::cluster_peer(&acquaintance::introduction(&side.card), namespace, import, [].into())
+fn peer_for(side: &Side, namespace: &str, import: Option<ImportPolicy>, hide_status: bool) -> ClusterPeer {
+    acquaintance::cluster_peer(&acquaintance::introduction(&side.card), namespace, import, hide_status, [].into())
 }
 
 /// Whether the two can be peers.

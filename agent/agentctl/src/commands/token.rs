@@ -147,8 +147,9 @@ fn tokens(
         expires,
         uses: create.uses,
         used_by: [].into(),
+        written: [].into(),
         import: create.import.policy(),
-        export: None,
+        export: Some(super::acquaintance::export(create.hide_status)),
         labels: super::peer::labels(&create.labels)?,
     };
     let token = JoinToken {

@@ -53,35 +53,40 @@ impl Desk {
             let existing = if valid { peers.get_opt(wanted).await.map_err(unavailable)? } else { None };
             let own = self.own.borrow().clone();
             let (token, existing, now) = (token.as_ref(), existing.as_ref(), self.clock.wall());
-            let admitted = judge(Case { request, token, existing, own: &own, now })?;
-            if let (Some(used), Some(secret)) = (&admitted.token, secret)
-                && !self.used(&name, used, secret).await?
-            {
-                continue;
+            let Admitted::Joins(joining) = judge(Case { request, token, existing, own: &own, now })? else {
+                return Ok((*own).clone());
+            };
+            let Some(secret) = secret else { continue };
+            let Some(secret) = self.put(&name, &joining.used, secret).await? else { continue };
+            self.write(&joining.peer).await?;
+            // Who asks again before this is noted finds it written once more, as it was asked for.
+            if self.put(&name, &joining.written(), secret).await?.is_some() {
+                return Ok((*own).clone());
             }
-            self.write(&admitted).await?;
-            return Ok((*own).clone());
         }
         Err(Refusal::Unavailable.because("others are using the token at this moment"))
     }
 
-    /// Counts a use. `false`: somebody else came first.
-    async fn used(&self, name: &str, token: &JoinTokenRecord, mut secret: Secret) -> Result<bool, Refused> {
+    /// Stores what is known of a token. `None`: somebody else came first.
+    async fn put(&self, name: &str, token: &JoinTokenRecord, mut secret: Secret) -> Result<Option<Secret>, Refused> {
+        if JoinTokenRecord::read(&secret) == *token {
+            return Ok(Some(secret));
+        }
         token.put(&mut secret);
         let secrets: Api<Secret> = Api::namespaced(self.clients.writer.clone(), &self.namespace);
         // With the resource version it was read at: two uses at once are one use and one conflict.
         match secrets.replace(name, &PostParams::default(), &secret).await {
-            Ok(_) => Ok(true),
-            Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => Ok(false),
+            Ok(stored) => Ok(Some(stored)),
+            Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => Ok(None),
             Err(error) => Err(unavailable(error)),
         }
     }
 
-    async fn write(&self, admitted: &Admitted) -> Result<(), Refused> {
+    async fn write(&self, peer: &ClusterPeer) -> Result<(), Refused> {
         let peers: Api<ClusterPeer> = Api::namespaced(self.clients.writer.clone(), &self.namespace);
-        let name = admitted.peer.metadata.name.clone().unwrap_or_default();
+        let name = peer.metadata.name.clone().unwrap_or_default();
         let parameters = PatchParams::apply(manager::ENROLMENT).force();
-        peers.patch(&name, &parameters, &Patch::Apply(&admitted.peer)).await.map(drop).map_err(unavailable)
+        peers.patch(&name, &parameters, &Patch::Apply(peer)).await.map(drop).map_err(unavailable)
     }
 }
 

@@ -26,11 +26,30 @@ pub struct Case<'a> {
 
 /// What to do for a cluster that may join.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Admitted {
-    /// The token afterwards; `None`: this cluster has used it before, as it is.
-    pub token: Option<JoinTokenRecord>,
-    /// The ClusterPeer to write.
+pub enum Admitted {
+    /// To count the use, then to write the ClusterPeer, then to note that it is written. Each is done once more where it is
+    /// not known to have been done.
+    Joins(Box<Joining>),
+    /// Nothing: it was done before, and what its owner here has changed since stays as it is.
+    HasJoined,
+}
+
+/// What is written for a cluster that joins.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Joining {
+    /// The token with the use counted.
+    pub used: JoinTokenRecord,
+    /// The ClusterPeer.
     pub peer: ClusterPeer,
+}
+
+impl Joining {
+    /// The token once the ClusterPeer is written.
+    pub fn written(&self) -> JoinTokenRecord {
+        let mut token = self.used.clone();
+        token.written.extend(self.peer.metadata.name.clone());
+        token
+    }
 }
 
 /// The verdict.
@@ -74,19 +93,32 @@ pub fn judge(case: Case<'_>) -> Result<Admitted, Refused> {
     if let Some(peer) = case.existing {
         check_existing(peer, who, &bundle, own)?;
     }
-    let digest = digest(who, &bundle);
+    let (digest, name) = (digest(who, &bundle), who.cluster.as_str());
+    let again = token.used_by.get(name) == Some(&digest);
+    if again && token.written.contains(name) {
+        return match case.existing {
+            Some(_) => Ok(Admitted::HasJoined),
+            None => {
+                let message = format!(
+                    "cluster `{name}` has joined with this token, and its ClusterPeer in cluster `{}` was removed since: \
+                     it takes another token",
+                    own.cluster
+                );
+                Err(Refusal::UsedUp.because(message))
+            }
+        };
+    }
     let mut used = token.clone();
-    let again = used.used_by.get(who.cluster.as_str()) == Some(&digest);
     if !again {
         if used.used_by.len() >= used.uses as usize {
             let by: Vec<&str> = used.used_by.keys().map(String::as_str).collect();
             let message = format!("the token was used by {} already, and admits {}", by.join(", "), used.uses);
             return Err(Refusal::UsedUp.because(message));
         }
-        used.used_by.insert(who.cluster.to_string(), digest);
+        used.used_by.insert(name.to_owned(), digest);
     }
     let peer = cluster_peer(token, who, &bundle, case.existing);
-    Ok(Admitted { token: (!again).then_some(used), peer })
+    Ok(Admitted::Joins(Box::new(Joining { used, peer })))
 }
 
 /// A cluster that is known keeps its authorities: a token lets somebody in, it does not let him become another.
@@ -122,9 +154,9 @@ fn cluster_peer(
         trust_bundle: Some(bundle.to_pem()),
         trust_updates: TrustUpdates::FromPeer,
         cluster_uid: Some(who.cluster_uid.to_string()),
-        // What its owner here allowed before stays, unless the token says otherwise.
+        // What its owner here allowed before stays, unless the token says otherwise; what it may see, in any case.
         import: token.import.clone().or_else(|| existing?.spec.import.clone()),
-        export: token.export.clone().or_else(|| existing?.spec.export.clone()),
+        export: existing.and_then(|peer| peer.spec.export.clone()).or_else(|| token.export.clone()),
         budget: existing.map(|peer| peer.spec.budget.clone()).unwrap_or_default(),
         suspend: existing.is_some_and(|peer| peer.spec.suspend),
         drain: existing.is_some_and(|peer| peer.spec.drain),
@@ -150,7 +182,7 @@ fn shown(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tributary::api::peer::ImportPolicy;
+    use tributary::api::peer::{ExportPolicy, ImportPolicy};
     use tributary::federation::identity::Authority;
 
     use super::*;
@@ -204,6 +236,13 @@ mod tests {
             judge(Case { request, token: Some(token), existing: existing.as_ref(), own, now: noon() })
         }
 
+        fn joining(&self) -> Joining {
+            match self.judge() {
+                Ok(Admitted::Joins(joining)) => *joining,
+                other => panic!("{other:?}"),
+            }
+        }
+
         /// What is refused after a change.
         fn after(change: impl FnOnce(&mut Self)) -> (Refusal, String) {
             let mut world = Self::new();
@@ -216,28 +255,46 @@ mod tests {
     #[test]
     fn a_cluster_that_joins_gets_what_the_token_allows_and_no_more() {
         let world = World::new();
-        let admitted = world.judge().unwrap();
+        let admitted = world.joining();
         let spec = &admitted.peer.spec;
         assert_eq!(admitted.peer.metadata.name.as_deref(), Some("west"));
         assert_eq!(spec.import, world.token.import);
         assert_eq!(spec.cluster_uid.as_deref(), Some("uid-of-west"));
         assert_eq!(spec.endpoints, ["203.0.113.7:30946"]);
         assert!(spec.trust_bundle.as_ref().unwrap().contains("BEGIN CERTIFICATE"));
-        assert_eq!(admitted.token.unwrap().used_by.keys().collect::<Vec<_>>(), ["west"]);
+        assert_eq!(admitted.used.used_by.keys().collect::<Vec<_>>(), ["west"]);
     }
 
     #[test]
     fn the_same_cluster_may_ask_again_and_another_may_not() {
         let mut world = World::new();
-        world.token = world.judge().unwrap().token.unwrap();
-        let mut first = world.judge().unwrap();
-        assert_eq!(first.token.take(), None, "an answer that was lost costs no use");
+        let first = world.joining();
+        world.token = first.used.clone();
+        assert_eq!(world.joining(), first, "a write that failed costs no use");
+        world.token = first.written();
         world.existing = Some(first.peer);
-        assert!(world.judge().is_ok());
+        assert_eq!(world.judge(), Ok(Admitted::HasJoined), "nor does an answer that was lost");
         let other = Authority::create("west", noon()).unwrap();
         world.existing = None;
         world.request.who = introduction("west", &other);
         assert_eq!(world.judge().unwrap_err().refusal, Refusal::UsedUp, "the same name is not the same cluster");
+    }
+
+    #[test]
+    fn a_used_token_gives_nothing_back_that_the_owner_took_away() {
+        let mut world = World::new();
+        let first = world.joining();
+        world.token = JoinTokenRecord { uses: 2, ..first.written() };
+        // The owner restricts the peer, and removes it later.
+        let mut restricted = first.peer;
+        restricted.spec.import = None;
+        restricted.spec.export = Some(ExportPolicy { capacity: false, status: false });
+        world.existing = Some(restricted);
+        assert_eq!(world.judge(), Ok(Admitted::HasJoined));
+        world.existing = None;
+        let refused = world.judge().unwrap_err();
+        assert_eq!(refused.refusal, Refusal::UsedUp);
+        assert!(refused.message.contains("was removed since"), "{}", refused.message);
     }
 
     #[test]

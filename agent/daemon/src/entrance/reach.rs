@@ -93,10 +93,11 @@ fn balancers(service: &Service) -> Vec<String> {
 
 /// External addresses if any node has one, else internal ones. Nodes that take no pods come last: they may be leaving.
 fn node_hosts(nodes: &BTreeMap<String, &NodeView>) -> Vec<String> {
-    let own: Vec<_> = nodes.values().flat_map(|node| node.pod_ranges.iter().copied()).collect();
+    let own: Vec<_> = nodes.values().flat_map(|node| &node.pod_ranges).collect();
     let usable = |node: &NodeView, kind: &str| {
         let of_kind = node.addresses.iter().filter(|(of, _)| of == kind);
-        let parsed = of_kind.filter_map(|(_, text)| addresses::check(text.parse().ok()?, &own).ok());
+        let parsed = of_kind.filter_map(|(_, text)| addresses::check(text.parse().ok()?).ok());
+        let parsed = parsed.filter(|address| !own.iter().any(|range| range.contains(*address)));
         // As the lead broker's address: IPv4 is what most peers can reach.
         parsed.min_by_key(IpAddr::is_ipv6)
     };

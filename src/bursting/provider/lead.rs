@@ -1,0 +1,109 @@
+//! Where the lead broker of a hosted burst is: a peer's word, which is judged each time before it is used. Pure.
+//!
+//! What the peer is told of it is less than what the HostedBurst says: its root's user chooses the address, and would learn
+//! from the answers who listens where in this cluster's networks, and which names and addresses there are.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::ending::wake;
+use super::slot::{Change, SlotStep, SlotView};
+use crate::api::hosted_burst::HostedBurst;
+use crate::bursting::addresses::Unusable;
+use crate::contract::{DesiredBurst, PeerName, Rejection, RejectionReason};
+
+/// Where a lead is.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Lead {
+    /// Where it is reached: none of these is ours. Empty: nobody can be sent there.
+    pub(super) ends: Vec<SocketAddr>,
+    /// Why nobody can be sent there.
+    pub(super) trouble: String,
+    /// The same, as far as the peer is told.
+    pub(super) told: String,
+    /// No lead may have its address.
+    pub(super) refused: bool,
+}
+
+impl Lead {
+    fn unknown(trouble: String) -> Self {
+        Self { told: trouble.clone(), trouble, ..Self::default() }
+    }
+}
+
+/// Whether an offer may have the address it names for its lead. A name is judged when it is resolved.
+///
+/// # Errors
+/// [`RejectionReason::LeadAddressRefused`] with the address and the rule.
+pub(super) fn admit(view: &SlotView<'_>, peer: &PeerName, desired: &DesiredBurst) -> Result<(), Rejection> {
+    let named = desired.lead.as_ref().filter(|_| !desired.tunnel && !desired.whole);
+    let Some(address) = named.and_then(|lead| lead.address.parse::<IpAddr>().ok()) else { return Ok(()) };
+    match judge(view, peer, address) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Rejection::new(RejectionReason::LeadAddressRefused, told(view, &error))),
+    }
+}
+
+/// The lead of a hosted burst: at our agent, or at the address in the spec; a host name as it was resolved.
+pub(super) fn find(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotStep) -> Lead {
+    if hosted.spec.tunnel {
+        return match view.inlet {
+            Ok(inlet) => Lead { ends: vec![*inlet], ..Lead::default() },
+            Err(why) => Lead::unknown(format!("the tunnel to the lead broker is not there: {why}")),
+        };
+    }
+    let Some(lead) = &hosted.spec.lead else {
+        return Lead::unknown("the lead broker's address is not known yet".into());
+    };
+    let (peer, end) = (PeerName::from(hosted.spec.peer.as_str()), |ip| SocketAddr::new(ip, lead.port));
+    if let Ok(address) = lead.address.parse::<IpAddr>() {
+        return match judge(view, &peer, address) {
+            Ok(ip) => Lead { ends: vec![end(ip)], ..Lead::default() },
+            Err(error) => {
+                let trouble = format!("the lead's address is refused: {error}");
+                Lead { trouble, told: told(view, &error), refused: true, ..Lead::default() }
+            }
+        };
+    }
+    let found = match step.memory.resolved(&lead.address, view.now.mono) {
+        Some((found, again)) => {
+            wake(step, again);
+            found
+        }
+        None => {
+            step.changes.push(Change::Resolve(lead.address.clone()));
+            step.memory.last_resolved(&lead.address)
+        }
+    };
+    let told = format!("{} leads to no address at which this cluster may look for a lead broker", lead.address);
+    let addresses = match found {
+        Ok(addresses) => addresses,
+        Err(message) => {
+            let trouble = format!("the lead's host name cannot be resolved: {message}");
+            return Lead { trouble, told, ..Lead::default() };
+        }
+    };
+    let judged = addresses.into_iter().map(|address| judge(view, &peer, address));
+    let (good, bad): (Vec<_>, Vec<_>) = judged.partition(Result::is_ok);
+    let ends: Vec<_> = good.into_iter().flatten().map(end).collect();
+    match bad.into_iter().find_map(Result::err) {
+        Some(error) if ends.is_empty() => {
+            let trouble = format!("the lead's address is refused: {error}");
+            Lead { ends, trouble, told, refused: true }
+        }
+        _ => Lead { ends, ..Lead::default() },
+    }
+}
+
+fn judge(view: &SlotView<'_>, peer: &PeerName, address: IpAddr) -> Result<IpAddr, Unusable> {
+    let import = view.peers.get(peer).and_then(|peer| peer.import.as_ref());
+    view.ours.check_of_peer(address, import.map(|import| import.lead_ranges.as_slice()).unwrap_or_default())
+}
+
+/// That an address is refused. Whose it is here, is not told.
+fn told(view: &SlotView<'_>, Unusable { address, what }: &Unusable) -> String {
+    let what = match view.ours.whose(*address) {
+        Some(_) => "this cluster's own: of a node, a pod, a Service or an API server",
+        None => what,
+    };
+    format!("the lead's address is refused: {address} is {what}")
+}

@@ -1,0 +1,225 @@
+//! What a peer's word about its lead's address can do here, and what it is told of it.
+
+use std::net::IpAddr;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::api::peer::EgressPolicy;
+use crate::bursting::addresses::meant;
+use crate::bursting::ours::Whose;
+use crate::bursting::preflight::attempt::Attempt;
+use crate::bursting::provider::egress::Egress;
+use crate::cluster::ObjectKey;
+use crate::contract::{Check, Finding};
+
+fn at(address: &str) -> DesiredBurst {
+    DesiredBurst { lead: Some(LeadAddress { address: address.into(), port: 6443 }), ..offer() }
+}
+
+/// A burst that has its certificate, whose lead is there.
+fn hosting(address: &str) -> (World, ClaimKey) {
+    let mut world = World::new();
+    world.host("east", &at(address));
+    let key = world.claim("east", at(address));
+    world.memory.secret = held();
+    (world, key)
+}
+
+fn resolved(host: &str, found: Result<Vec<IpAddr>, String>) -> Option<Resolution> {
+    Some(Resolution { host: host.into(), found, at: Mono::ZERO })
+}
+
+fn refusal(world: &mut World, address: &str) -> (RejectionReason, String) {
+    let key = world.claim("east", at(address));
+    let step = world.step();
+    assert_eq!(step.changes, [], "{address}");
+    let rejection = said(&step, &key).rejection.unwrap();
+    (rejection.reason, rejection.message)
+}
+
+#[test]
+fn an_offer_whose_lead_is_our_own_is_refused_with_the_address_and_the_rule() {
+    let mut world = World::new();
+    world.ours.nodes.change(&ObjectKey::cluster_scoped("n"), Vec::new(), vec!["192.0.2.5".parse().unwrap()]);
+    let table = [
+        ("169.254.169.254", "the lead's address is refused: 169.254.169.254 is a link-local address"),
+        (
+            "192.0.2.5",
+            "the lead's address is refused: 192.0.2.5 is this cluster's own: of a node, a pod, a Service or an API server",
+        ),
+    ];
+    for (address, message) in table {
+        assert_eq!(refusal(&mut world, address), (RejectionReason::LeadAddressRefused, message.to_owned()));
+    }
+    let import = world.peers.get_mut("east").unwrap().import.as_mut().unwrap();
+    import.lead_ranges = vec!["198.51.100.0/24".into()];
+    let message = "the lead's address is refused: 203.0.113.9 is in none of import.leadRanges";
+    assert_eq!(refusal(&mut world, "203.0.113.9"), (RejectionReason::LeadAddressRefused, message.to_owned()));
+    // One that is right, and one that a tunnel makes no use of.
+    for desired in [at("198.51.100.9"), DesiredBurst { tunnel: true, ..at("203.0.113.9") }] {
+        world.claim("east", desired);
+        assert!(matches!(world.step().changes.as_slice(), [Change::Admit { .. }]));
+    }
+}
+
+#[test]
+fn a_lead_that_moves_to_our_own_inside_gets_no_pods_and_no_call() {
+    let (mut world, key) = hosting("10.244.0.9");
+    world.secs = 10;
+    let step = world.step();
+    assert_eq!(brokers_and_dials(&step), (false, false));
+    let status = step.changes.iter().find_map(|change| match change {
+        Change::Status(status) => Some(status),
+        _ => None,
+    });
+    let condition = crate::cluster::conditions::find(&status.unwrap().conditions, "Preflight").unwrap();
+    assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "LeadAddress"));
+    assert!(condition.message.contains("10.244.0.9 is in this cluster's own pod range"), "{}", condition.message);
+    assert!(!said(&step, &key).message.contains("10.244.0.0/16"), "{}", said(&step, &key).message);
+}
+
+#[test]
+fn a_peer_is_told_that_its_lead_was_reached_or_not_and_nothing_else() {
+    let (mut world, key) = hosting("192.0.2.1");
+    let Some(Change::Dial(target)) = world.step().changes.into_iter().find(|one| matches!(one, Change::Dial(_))) else {
+        panic!("it is dialled")
+    };
+    let mut told = |seen: Seen| -> (Vec<Finding>, String) {
+        world.memory.attempt = Attempt::Done { target: (*target).clone(), at: Mono::ZERO, first: Mono::ZERO, seen };
+        world.secs = 10;
+        let said = said(&world.step(), &key);
+        let about_lead = |one: &Finding| matches!(one.check, Check::LeadAddress | Check::Certificate);
+        (said.preflight.into_iter().filter(about_lead).collect(), said.message)
+    };
+    let expected = told(Seen::NoAnswer);
+    let others = [
+        Seen::OtherCertificate("192.0.2.1:6443: HTTP".into()),
+        Seen::Silent,
+        Seen::Ended,
+        Seen::Refused,
+        Seen::NoWay("no route to host".into()),
+    ];
+    for seen in others {
+        assert_eq!(told(seen), expected);
+    }
+    assert_eq!(
+        expected.0[0].message,
+        "no lead broker with the certificate of the instance is reached at the lead's address"
+    );
+    assert!(told(Seen::Welcomed).0.iter().all(|one| one.outcome == crate::contract::Outcome::Pass));
+}
+
+#[test]
+fn a_peer_learns_nothing_of_names_here() {
+    let told = |found: Result<Vec<IpAddr>, String>| {
+        let (mut world, key) = hosting("vault.internal");
+        world.memory.resolution = resolved("vault.internal", found);
+        let said = said(&world.step(), &key);
+        (said.message, said.preflight.into_iter().map(|one| one.message).collect::<Vec<_>>())
+    };
+    let unknown = told(Err("no such name".into()));
+    assert_eq!(told(Ok(vec!["10.244.0.9".parse().unwrap()])), unknown);
+    assert!(unknown.0.contains("vault.internal leads to no address"), "{}", unknown.0);
+}
+
+#[test]
+fn a_name_of_another_peers_burst_is_not_told_to_who_wants_the_same_slot() {
+    let mut world = World::new();
+    world.host("east", &offer());
+    world.claim("east", offer());
+    let other = world.claim("south", of_another_root());
+    let message = said(&world.step(), &other).message;
+    let root = offer().root;
+    assert!(!message.contains("east") && !message.contains(&root.name), "{message}");
+}
+
+fn any_ours() -> impl Strategy<Value = Ours> {
+    let v4 = any::<[u8; 2]>().prop_map(|[a, b]| IpAddr::from([10, 7, a, b]));
+    let v6 = any::<[u8; 2]>().prop_map(|[a, b]| IpAddr::from([0x2001, 0xdb8, 7, 0, 0, 0, a.into(), b.into()]));
+    let some = || prop::collection::vec(prop_oneof![v4.clone(), v6.clone()], 0..4);
+    (some(), some(), some(), some(), 0u8..=255).prop_map(|(nodes, pods, services, api_servers, third)| {
+        let (mut ours, key) = (Ours::default(), ObjectKey::cluster_scoped("one"));
+        ours.nodes.change(&key, Vec::new(), nodes);
+        ours.pods.change(&key, Vec::new(), pods);
+        ours.services.change(&key, Vec::new(), services);
+        ours.api_servers.change(&key, Vec::new(), api_servers);
+        ours.pod_ranges.change(&key, Vec::new(), vec![format!("10.244.{third}.0/24").parse().unwrap()]);
+        ours.service_ranges.change(&key, Vec::new(), vec!["10.96.0.0/16".parse().unwrap()]);
+        ours
+    })
+}
+
+/// An address, as a peer may write it: IPv4 in each of its disguises.
+fn disguised(address: IpAddr, how: u8) -> String {
+    match (address, how % 5) {
+        (IpAddr::V4(v4), 1) => format!("::ffff:{v4}"),
+        (IpAddr::V4(v4), 2) => format!("64:ff9b::{v4}"),
+        (IpAddr::V4(v4), 3) => format!("::{v4}"),
+        (IpAddr::V4(v4), 4) => v4.to_ipv6_mapped().to_string(),
+        (address, _) => address.to_string(),
+    }
+}
+
+fn any_lead() -> impl Strategy<Value = IpAddr> {
+    prop_oneof![
+        any::<[u8; 2]>().prop_map(|[a, b]| IpAddr::from([10, 7, a, b])),
+        any::<[u8; 2]>().prop_map(|[a, b]| IpAddr::from([10, 96, a, b])),
+        any::<[u8; 2]>().prop_map(|[a, b]| IpAddr::from([10, 244, a, b])),
+        any::<[u8; 2]>().prop_map(|[a, b]| IpAddr::from([0x2001, 0xdb8, 7, 0, 0, 0, a.into(), b.into()])),
+        any::<[u8; 4]>().prop_map(IpAddr::from),
+        any::<[u8; 16]>().prop_map(IpAddr::from),
+        Just(IpAddr::from([169, 254, 169, 254])),
+        Just(IpAddr::from([127, 0, 0, 1])),
+    ]
+}
+
+/// Every address that a step sends anybody to: in EndpointSlices, in the NetworkPolicy, or by dialling it.
+fn reached(step: &SlotStep) -> Vec<IpAddr> {
+    let mut all = Vec::new();
+    for change in &step.changes {
+        match change {
+            Change::Dial(target) => all.extend(target.ends.iter().map(SocketAddr::ip)),
+            Change::Materialize(materials) => {
+                let ends = materials.slices.iter().flat_map(|slice| &slice.endpoints);
+                all.extend(ends.flat_map(|end| &end.addresses).map(|text| text.parse::<IpAddr>().unwrap()));
+                let Egress::Only(policy) = &materials.egress else { continue };
+                let rules = policy.spec.iter().flat_map(|spec| spec.egress.iter().flatten());
+                let blocks = rules.flat_map(|rule| rule.to.iter().flatten()).filter_map(|to| to.ip_block.as_ref());
+                let lead = blocks.filter(|block| !block.cidr.starts_with("169.254.20.10/"));
+                all.extend(lead.map(|block| block.cidr.split('/').next().unwrap().parse::<IpAddr>().unwrap()));
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+proptest! {
+    /// Whatever a peer names, and whatever its names resolve to: nothing of ours is dialled, opened or led to.
+    #[test]
+    fn nothing_of_our_own_is_dialled_opened_or_led_to(
+        ours in any_ours(),
+        mut leads in prop::collection::vec((any_lead(), any::<u8>()), 1..4),
+        own in any::<prop::sample::Index>(),
+        by_name: bool,
+    ) {
+        // Often one of those that are ours.
+        let pods: Vec<IpAddr> = (0..=255).map(|last| IpAddr::from([10, 7, 0, last])).collect();
+        let known: Vec<_> = pods.into_iter().filter(|ip| ours.whose(*ip).is_some()).collect();
+        if let Some(address) = known.get(own.index(known.len().max(1))) {
+            leads[0].0 = *address;
+        }
+        let texts: Vec<_> = leads.into_iter().map(|(address, how)| disguised(address, how)).collect();
+        let (mut world, _) = hosting(if by_name { "lead.example.org" } else { &texts[0] });
+        world.ours = ours;
+        world.memory.resolution = resolved("lead.example.org", Ok(texts.iter().map(|text| text.parse().unwrap()).collect()));
+        let import = world.peers.get_mut("east").unwrap().import.as_mut().unwrap();
+        import.egress = Some(EgressPolicy::default());
+        let step = world.step();
+        for address in reached(&step) {
+            let whose: Option<Whose> = world.ours.whose(address);
+            prop_assert!(whose.is_none() && !meant(address).is_loopback(), "{address}: {whose:?}");
+        }
+    }
+}
