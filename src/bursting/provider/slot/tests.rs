@@ -16,6 +16,7 @@ use crate::contract::{LeadAddress, PeerState};
 use crate::flux::{RankMap, Slot};
 
 mod gateway;
+mod names;
 mod rate;
 mod warm;
 mod whole;
@@ -104,6 +105,7 @@ impl World {
             draining: false,
             slot: &key,
             namespace_exists: true,
+            own_namespace: "tributary-system",
             ledger: &ledger,
             nodes: &nodes,
             pods: &[],
