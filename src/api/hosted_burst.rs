@@ -5,6 +5,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::labels;
 use super::schema::is_default;
 
 /// A burst of a peer's MiniCluster that this cluster hosts. Made by the agent after admission; it owns the hosted
@@ -275,7 +276,7 @@ pub struct HostedBurstStatus {
     /// When draining began; deletion follows after `drainSeconds`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub draining_since: Option<Time>,
-    /// Why it drains: `Released`, `Replaced`, `LeaseExpired`, `TimeLimit`, `PeerDrained`; or of a whole instance that has
+    /// Why it drains: `Released`, `Replaced`, `LeaseExpired`, `TimeLimit`, `PeerDrained`, `NameTaken`; or of a whole instance that has
     /// ended, `TooManyResults`: newer results of its peer take its place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub draining_reason: Option<String>,
@@ -309,4 +310,15 @@ impl HostedBurst {
     pub fn has_ended(&self) -> bool {
         self.status.as_ref().and_then(|status| status.run.as_ref()).is_some_and(BurstRun::has_ended)
     }
+}
+
+/// Whether a MiniCluster was made for a HostedBurst.
+pub fn is_hosted(mini_cluster: &impl kube::Resource) -> bool {
+    let metadata = mini_cluster.meta();
+    let labelled = metadata.labels.as_ref().is_some_and(|all| all.contains_key(labels::BURST_UID));
+    let owners = metadata.owner_references.as_deref().unwrap_or_default();
+    let owned =
+        |kind: &str| owners.iter().any(|owner| owner.kind == kind && owner.api_version.starts_with("tributary.dev/"));
+    // Deleting with `--cascade=orphan` takes the reference away and leaves the labels.
+    owned("HostedBurst") || labelled && owners.is_empty()
 }

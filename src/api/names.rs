@@ -19,6 +19,11 @@ pub fn curve(name: &str) -> String {
     format!("{name}-curve")
 }
 
+/// Whether a Secret is named as the credentials of an instance are.
+pub fn is_credential(secret: &str) -> bool {
+    [curve(""), restful("")].iter().any(|suffix| secret.ends_with(suffix.as_str()))
+}
+
 /// Secret and Service of the RESTful server.
 pub fn restful(name: &str) -> String {
     format!("{name}-restful")

@@ -81,7 +81,8 @@ pub enum TrustUpdates {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ImportPolicy {
-    /// Namespaces of roots that may place bursts here; `*` means any, but not into the cluster's own (`kube-…`).
+    /// Namespaces of roots that may place bursts here; `*` means any, but not into the cluster's own (`kube-…`). The agent's own
+    /// namespace takes none, even if it is named.
     pub namespaces: Vec<String>,
     /// The namespace here for a namespace there, with `{peer}` and `{namespace}` for their names: `burst-{peer}-{namespace}`.
     /// Unset: one of the same name. It has to exist. What is hosted already stays where it is.
@@ -152,7 +153,8 @@ pub struct ImportPolicy {
     /// Where hosted pods may connect to. Unset: anywhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub egress: Option<EgressPolicy>,
-    /// Secrets (of the hosted namespace) a template may mount or read environment variables from.
+    /// Secrets (of the hosted namespace) a template may mount or read environment variables from. What ends in `-curve` or
+    /// `-restful`, as credentials of instances do, is covered by no pattern: it has to be named itself.
     pub allow_secrets: Vec<String>,
     /// ConfigMaps a template may mount.
     pub allow_config_maps: Vec<String>,
@@ -166,6 +168,9 @@ pub struct ImportPolicy {
     pub allow_host_paths: Vec<String>,
     /// CSI drivers a template may use.
     pub allow_csi_drivers: Vec<String>,
+    /// Attributes a template may give to these drivers, as `key=value`: they can name servers, shares and other objects.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub allow_csi_driver_attributes: Vec<String>,
     /// RuntimeClasses a template may name.
     pub allow_runtime_classes: Vec<String>,
     /// Schedulers a template may name.

@@ -68,6 +68,11 @@ impl Shared {
         views
     }
 
+    /// The agent's own namespace: where the ClusterPeers are. Empty as long as there is none.
+    pub(super) fn own_namespace(&self) -> String {
+        self.caches.peers.objects().first().and_then(|peer| peer.metadata.namespace.clone()).unwrap_or_default()
+    }
+
     /// Who is in a session with us: they may still hear us.
     pub(super) fn root_contacts(&self) -> Contacts {
         lock(&self.root_contacts).clone()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::{ContainerStatus, Namespace, Node, Pod, Service};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Namespace, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -229,16 +229,7 @@ impl<'de> Deserialize<'de> for WatchedPod {
             conditions.iter().any(|one| one.type_ == "PodScheduled" && one.reason.as_deref() == Some("Unschedulable"));
         let statuses = status.container_statuses.unwrap_or_default();
         let pulled = !statuses.is_empty() && statuses.len() == spec.containers.len() && statuses.iter().all(has_image);
-        let requests = |containers: &[k8s_openapi::api::core::v1::Container]| -> Vec<Amounts> {
-            let of = |one: &k8s_openapi::api::core::v1::Container| one.resources.clone()?.requests;
-            let each = containers.iter().map(|one| of(one).unwrap_or_default());
-            each.map(|all| amounts(all.iter().map(|(key, quantity)| (key.as_str(), quantity.0.as_str())))).collect()
-        };
-        let mut sum = Amounts::default();
-        requests(&spec.containers).into_iter().for_each(|one| sum += one);
-        // An init container runs alone, before the others.
-        let init = requests(spec.init_containers.as_deref().unwrap_or_default());
-        let mut total = init.into_iter().fold(sum, Amounts::max);
+        let mut total = requests(&spec.containers, spec.init_containers.as_deref().unwrap_or_default());
         let overhead = spec.overhead.unwrap_or_default();
         total += amounts(overhead.iter().map(|(key, quantity)| (key.as_str(), quantity.0.as_str())));
         let label = |key: &str| metadata.labels.as_ref().and_then(|labels| labels.get(key)).cloned();
@@ -265,6 +256,27 @@ impl<'de> Deserialize<'de> for WatchedPod {
 fn controller(metadata: &ObjectMeta) -> Option<String> {
     let owner = metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
     owner.map(|owner| owner.uid.clone())
+}
+
+/// What containers request together, as the scheduler counts: an init container runs alone but for the restartable ones before
+/// it, which run on beside the others.
+/// <https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers>
+fn requests(containers: &[Container], init: &[Container]) -> Amounts {
+    let of = |one: &Container| {
+        let all = one.resources.as_ref().and_then(|resources| resources.requests.clone()).unwrap_or_default();
+        amounts(all.iter().map(|(key, quantity)| (key.as_str(), quantity.0.as_str())))
+    };
+    let (mut beside, mut most) = (Amounts::default(), Amounts::default());
+    for one in init {
+        let mut at_once = beside;
+        at_once += of(one);
+        if one.restart_policy.as_deref() == Some("Always") {
+            beside = at_once;
+        }
+        most = most.max(at_once);
+    }
+    containers.iter().for_each(|one| beside += of(one));
+    beside.max(most)
 }
 
 /// Whether a kubelet has pulled the image of a container: it does that before it looks at anything else of it.
@@ -341,6 +353,23 @@ mod tests {
         let refused = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]);
         let waits = pod(json!({"metadata": {"name": "a-1"}, "status": {"phase": "Pending", "conditions": refused}}));
         assert!(waits.unschedulable && !waits.running);
+    }
+
+    #[test]
+    fn a_container_that_runs_on_beside_the_others_is_counted_with_them() {
+        let cores = |init: serde_json::Value| {
+            let spec =
+                json!({"initContainers": init, "containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]});
+            pod(json!({"metadata": {"name": "a"}, "spec": spec})).requests.milli_cores
+        };
+        let one = |cpu: &str, stays: bool| {
+            let policy = if stays { json!("Always") } else { serde_json::Value::Null };
+            json!({"name": "i", "restartPolicy": policy, "resources": {"requests": {"cpu": cpu}}})
+        };
+        assert_eq!(cores(json!([one("1", true), one("1", true)])), 4000, "both run on beside it");
+        assert_eq!(cores(json!([one("1", true), one("5", false)])), 6000, "it runs beside the one before it");
+        assert_eq!(cores(json!([one("5", false), one("1", true)])), 5000, "it is done before the other begins");
+        assert_eq!(cores(json!([one("1", false), one("2", false)])), 2000);
     }
 
     #[test]

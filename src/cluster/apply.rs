@@ -1,6 +1,10 @@
-//! Server-side apply that sends nothing when nothing differs.
+//! The one gate that objects of ours are written through: it creates what is not there, replaces what is ours, leaves alone
+//! what is another's, and sends nothing when nothing differs.
 //!
-//! Every object we apply carries the digest of what was applied, in an annotation of its field manager. An object in the
+//! There is no other way to write an object whole. A cache that selects by label does not show what others have made, and a
+//! patch would write over it: so a name that no cache shows is created, never patched ([`Applier::own`]).
+//!
+//! Every object we write carries the digest of what was applied, in an annotation of its field manager. An object in the
 //! cache needs no request when the digest is that of what we want now, and nothing we applied was changed since
 //! ([`drift`]). The digest finds what we stopped wanting; the drift finds what somebody else changed.
 
@@ -18,11 +22,18 @@ use serde_json::{Value, json};
 use super::drift::{Difference, digest, drift, same_status};
 use super::error::{Cause, RequestError};
 use super::key::ObjectKey;
+use crate::api::labels::{TRIBUTARY, kubernetes::MANAGED_BY};
 
 mod own;
 
 /// Prefix of the annotation that holds the digest; the field manager's name follows.
 pub const DIGEST_PREFIX: &str = "applied-digest.tributary.dev/";
+
+/// The group of the kinds that only agents write.
+const OWN_GROUP: &str = "tributary.dev";
+
+/// Who controls an object without a controller.
+const NOBODY: &str = "nobody";
 
 /// How many objects are remembered whose values the API server changes as we apply them. There should be none.
 const SETTLED_LIMIT: usize = 4096;
@@ -77,50 +88,6 @@ impl Applier {
     /// An applier for `manager`: one name per controller, at most 63 characters of a label value.
     pub fn new(writer: Client, manager: impl Into<String>) -> Self {
         Self { writer, manager: manager.into(), settled: Arc::default() }
-    }
-
-    /// Makes `desired` so, given the object as it is in the cache. Fields that others own stay; fields that others set
-    /// and we apply become ours. Unknown fields are refused (strict validation).
-    ///
-    /// # Errors
-    /// [`Cause::Foreign`] if the cached object has another controller than `desired`; else what the API server says. A
-    /// cached object that was replaced in the meantime is a conflict.
-    pub async fn apply<K: Appliable>(
-        &self,
-        desired: &K,
-        live: Option<&impl Serialize>,
-    ) -> Result<Applied<K>, RequestError> {
-        let key = ObjectKey::of(desired);
-        let failed = |cause: Cause| RequestError::new("apply", named::<K>(&key), cause);
-        let mut wanted = self.prepared(desired).map_err(failed)?;
-        let live = live.map(serde_json::to_value).transpose().map_err(|error| failed(Cause::Answer(error)))?;
-        let mut tampered = false;
-        match self.judge(&wanted, live.as_ref()).map_err(failed)? {
-            Verdict::Unchanged => return Ok(Applied::Unchanged),
-            Verdict::Terminating => return Ok(Applied::Terminating),
-            Verdict::New => {}
-            Verdict::Differs { uid, drifted } => {
-                tampered = !drifted.is_empty();
-                if tampered {
-                    tracing::info!(kind = %K::kind(&()), %key, ?drifted, "somebody else changed the object; it is applied again");
-                }
-                // Of the cached object or of none: one that was replaced behind our back is a conflict.
-                wanted["metadata"]["uid"] = uid.into();
-            }
-        }
-        let answer = match self.send::<K>(&key, &self.params(), &Patch::Apply(&wanted)).await {
-            // In a list with keys, an element whose key was changed is another element to server-side apply: ours would
-            // come to stand beside it, where only one may be. Whole lists replace it.
-            Err(cause) if tampered && cause.is_invalid() => {
-                let params = PatchParams { force: false, ..self.params() };
-                self.send::<K>(&key, &params, &Patch::Merge(&wanted)).await
-            }
-            answer => answer,
-        };
-        let answer = answer.map_err(failed)?;
-        self.settle(&wanted, &answer);
-        let object = serde_json::from_value(answer).map_err(|error| failed(Cause::Answer(error)))?;
-        Ok(if live.is_none() { Applied::Created(object) } else { Applied::Changed(object) })
     }
 
     /// What the API server would make of `desired`: admission and strict validation included, nothing is stored.
@@ -188,16 +155,6 @@ impl Applier {
         Ok(Applied::Changed(answer))
     }
 
-    async fn send<K: Appliable>(
-        &self,
-        key: &ObjectKey,
-        params: &PatchParams,
-        patch: &Patch<&Value>,
-    ) -> Result<Value, Cause> {
-        let request = Request::new(K::url_path(&(), key.namespace.as_deref())).patch(&key.name, params, patch)?;
-        Ok(self.writer.request(request).await?)
-    }
-
     fn params(&self) -> PatchParams {
         PatchParams::apply(&self.manager).force().validation_strict()
     }
@@ -216,27 +173,36 @@ impl Applier {
         Ok(wanted)
     }
 
-    fn judge(&self, wanted: &Value, live: Option<&Value>) -> Result<Verdict, Cause> {
-        let Some(live) = live else { return Ok(Verdict::New) };
+    /// Whose `live` is, and what it lacks. Without an owner, ours is what bears our digest or is managed by us by its label,
+    /// and every object of a kind that is ours alone.
+    fn judge<K: Appliable>(&self, wanted: &Value, live: &Value) -> Result<Verdict, Cause> {
         let metadata = &live["metadata"];
         if !metadata["deletionTimestamp"].is_null() {
             return Ok(Verdict::Terminating);
         }
-        if let Some(expected) = controller(wanted)
-            && controller_uid(live) != controller_uid(wanted)
-        {
-            return Err(Cause::Foreign { owner: controller(live).unwrap_or_else(|| "nobody".into()), expected });
+        let annotation = self.annotation();
+        let expected = match controller(wanted) {
+            Some(expected) => (controller_uid(live) != controller_uid(wanted)).then_some(expected),
+            None if K::group(&()) == OWN_GROUP => None,
+            None => (!self.is_marked(live)).then(|| self.manager.clone()),
+        };
+        if let Some(expected) = expected {
+            return Err(Cause::Foreign { owner: controller(live).unwrap_or_else(|| NOBODY.into()), expected });
         }
         let uid = metadata["uid"].as_str().unwrap_or_default().to_owned();
-        let annotation = self.annotation();
         if metadata["annotations"][&annotation] != wanted["metadata"]["annotations"][&annotation] {
-            return Ok(Verdict::Differs { uid, drifted: Vec::new() });
+            return Ok(Verdict::Differs { drifted: Vec::new() });
         }
         let drifted = drift(wanted, live);
         if drifted.is_empty() || self.is_settled(&uid, &fingerprint(wanted, &drifted)) {
             return Ok(Verdict::Unchanged);
         }
-        Ok(Verdict::Differs { uid, drifted })
+        Ok(Verdict::Differs { drifted })
+    }
+
+    fn is_marked(&self, live: &Value) -> bool {
+        let metadata = &live["metadata"];
+        !metadata["annotations"][self.annotation()].is_null() || metadata["labels"][MANAGED_BY] == TRIBUTARY
     }
 
     fn is_settled(&self, uid: &str, fingerprint: &str) -> bool {
@@ -262,12 +228,10 @@ impl Applier {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
-    New,
     Unchanged,
     Terminating,
     /// `drifted` is empty if we want something else than before.
     Differs {
-        uid: String,
         drifted: Vec<Difference>,
     },
 }

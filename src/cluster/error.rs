@@ -48,6 +48,30 @@ pub enum Cause {
     Answer(#[source] serde_json::Error),
 }
 
+/// An object that cannot be made because its name is taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Its kind and name.
+    pub object: String,
+    /// Kind, name and UID of its controller; `nobody` if it has none.
+    pub owner: String,
+}
+
+impl Taken {
+    /// What to tell the user.
+    pub fn sentence(&self) -> String {
+        format!(
+            "{} is there already and belongs to {}; nothing of it is changed: delete or rename it, or choose another name",
+            self.object, self.owner
+        )
+    }
+
+    /// Whether it is left over from an earlier MiniCluster or HostedBurst of this name: it goes by itself.
+    pub fn is_left_over(&self, name: &str) -> bool {
+        ["MiniCluster", "HostedBurst"].iter().any(|kind| self.owner.starts_with(&format!("{kind} {name} (")))
+    }
+}
+
 /// What was asked for by `name`, or that it does not exist, by the API server's own word. That nothing of its kind is served
 /// is an error, though its code is 404 as well: a definition that is being installed or replaced deletes nothing.
 ///
@@ -74,6 +98,12 @@ impl RequestError {
     /// Kind and name of the object.
     pub fn object(&self) -> &str {
         &self.object
+    }
+
+    /// Whose object has the name, if it is another's: what to tell people.
+    pub fn taken(&self) -> Option<Taken> {
+        let Cause::Foreign { owner, .. } = &self.cause else { return None };
+        Some(Taken { object: self.object.clone(), owner: owner.clone() })
     }
 
     /// Why it failed.
@@ -124,7 +154,7 @@ impl Cause {
             Self::Fenced(_) => "NotLeading",
             Self::Refused { reason, .. } if reason.is_empty() => "Refused",
             Self::Refused { reason, .. } => reason,
-            Self::Foreign { .. } => "NotOurs",
+            Self::Foreign { .. } => "NameTaken",
             Self::Transport(_) => "Unreachable",
             Self::Answer(_) => "Unreadable",
         }

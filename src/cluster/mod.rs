@@ -11,7 +11,7 @@
 //! | [`caches`] | shared watches that always run, so that a standby is warm |
 //! | [`worker`], [`schedule`] | one keyed queue: deduplicated, bounded, with back-off per object |
 //! | [`work`], [`requests`] | what workers and clients did, for the metrics |
-//! | [`apply`], [`drift`] | server-side apply that sends nothing when nothing differs |
+//! | [`apply`], [`drift`] | the gate that objects are written through: whose they are, and nothing sent when nothing differs |
 //! | [`sweep`] | deletion of what is no longer wanted |
 //! | [`conditions`], [`events`] | what people read: conditions and events |
 //! | [`discovery`], [`readiness`] | waiting for the API server and its kinds, and saying so |

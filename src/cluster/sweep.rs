@@ -29,6 +29,12 @@ impl Doomed {
     pub fn of(object: &impl Resource) -> Option<Self> {
         Some(Self { key: ObjectKey::of(object), uid: object.meta().uid.clone()? })
     }
+
+    /// The same, if the owner with this UID controls it: what is another's is never deleted.
+    pub fn of_owner(object: &impl Resource, owner: Option<&str>) -> Option<Self> {
+        let owner = owner?;
+        (controller_uid(object) == Some(owner)).then(|| Self::of(object)).flatten()
+    }
 }
 
 /// The children of the owner with this UID that are not in `desired`: those it controls, that carry `label`, and that are

@@ -14,7 +14,7 @@ use crate::api::labels;
 use crate::api::minicluster::MiniCluster;
 use crate::cluster::apply::{Applied, Applier, Once};
 use crate::cluster::client::Clients;
-use crate::cluster::error::{Cause, chain};
+use crate::cluster::error::{Cause, Taken, chain};
 use crate::cluster::sweep::{self, Doomed};
 use crate::cluster::{ObjectKey, RequestError};
 use crate::flux::Certificate;
@@ -37,30 +37,6 @@ pub enum Creation {
     Exists,
     /// This claim or volume of an earlier incarnation still goes, for as long as something uses it.
     Goes(String),
-}
-
-/// An object that cannot be made because its name is taken.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Taken {
-    /// Its kind and name.
-    pub object: String,
-    /// Kind, name and UID of its controller; `nobody` if it has none.
-    pub owner: String,
-}
-
-impl Taken {
-    /// What to tell the user.
-    pub fn sentence(&self) -> String {
-        format!(
-            "{} is there already and belongs to {}; nothing of it is changed: delete or rename it, or choose another name",
-            self.object, self.owner
-        )
-    }
-
-    /// Whether it is left over from an earlier MiniCluster of this name, which goes by itself.
-    pub fn is_left_over(&self, name: &str) -> bool {
-        self.owner.starts_with(&format!("MiniCluster {name} ("))
-    }
 }
 
 /// Why something could not be written.
@@ -263,7 +239,7 @@ impl Error {
     /// Whether a name is taken by somebody else's object: what to tell the user.
     pub fn taken(&self) -> Option<Taken> {
         match self {
-            Self::Request(error) => super::beside::taken(error),
+            Self::Request(error) => error.taken(),
             Self::Boot { .. } => None,
         }
     }

@@ -7,13 +7,13 @@ use kube::ResourceExt;
 use kube::api::PropagationPolicy;
 use serde_json::Value;
 
-use super::apply::{Taken, Writes};
+use super::apply::Writes;
 use super::decide::Upkeep;
 use super::dereference::Known;
 use crate::api::labels::{self, kubernetes, role};
 use crate::cluster::apply::Applied;
 use crate::cluster::drift::digest;
-use crate::cluster::error::Cause;
+use crate::cluster::error::Taken;
 use crate::cluster::sweep::{self, Doomed, orphans};
 use crate::cluster::{ObjectKey, RequestError};
 use crate::render::Rendered;
@@ -40,7 +40,7 @@ impl Writes {
             }
             match self.service(service, live.map(|live| &**live)).await {
                 Ok(()) => {}
-                Err(error) => match taken(&error) {
+                Err(error) => match error.taken() {
                     Some(taken) if !has_role(service, role::HEADLESS) => without.push(taken),
                     _ => return Err(error),
                 },
@@ -120,12 +120,6 @@ fn swept(known: &Known, rendered: &Rendered) -> Vec<Doomed> {
     });
     let uid = known.mini_cluster.uid().unwrap_or_default();
     orphans(sweepable, &uid, (kubernetes::MANAGED_BY, labels::TRIBUTARY), &wanted)
-}
-
-/// What to tell the user of an object whose name is taken.
-pub(super) fn taken(error: &RequestError) -> Option<Taken> {
-    let Cause::Foreign { owner, .. } = error.cause() else { return None };
-    Some(Taken { object: error.object().to_owned(), owner: owner.clone() })
 }
 
 fn has_role(service: &Service, role: &str) -> bool {

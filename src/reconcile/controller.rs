@@ -11,9 +11,9 @@ use kube::ResourceExt;
 use tokio_util::sync::CancellationToken;
 
 use super::SETTLING;
-use super::apply::{Creation, Taken, Writes};
+use super::apply::{Creation, Writes};
 use super::certificate::{self, Source};
-use super::decide::{Action, Decision, NAME_TAKEN, Rendering, decide, needs_frozen};
+use super::decide::{Action, Decision, LEFT_OVER, NAME_TAKEN, Rendering, decide, needs_frozen};
 use super::definition::{DefinitionView, OUTDATED};
 use super::dereference::{Caches, Known};
 use super::gate::Gate;
@@ -36,7 +36,7 @@ use crate::cluster::ObjectKey;
 use crate::cluster::caches::{self, Selection, Subscription, controller_of};
 use crate::cluster::client::Clients;
 use crate::cluster::conditions;
-use crate::cluster::error::chain;
+use crate::cluster::error::{Taken, chain};
 use crate::cluster::events::{Events, Notice};
 use crate::cluster::traced;
 use crate::cluster::work::Worked;
@@ -114,8 +114,7 @@ impl Controller {
         let (config_maps, watch_maps) = caches::watched::<ConfigMapView, _>(&clients, &managed, SystemRng);
         let (services, watch_services) = caches::watched(&clients, &managed, SystemRng);
         let (pods, watch_pods) = caches::watched::<PodView, _>(&clients, &service_pods, SystemRng);
-        let leads =
-            Selection::labels(format!("{},{}=0", labels::upstream::HPA_SELECTOR, labels::kubernetes::COMPLETION_INDEX));
+        let leads = Selection::labels(format!("{}=0", labels::kubernetes::COMPLETION_INDEX));
         let (lead_pods, watch_leads) = caches::watched::<LeadPodView, _>(&clients, &leads, SystemRng);
         let (definitions, watch_definitions) =
             caches::all::<DefinitionView, _>(reader.clone(), &DefinitionView::selection(), SystemRng);
@@ -432,8 +431,9 @@ impl Controller {
         match self.writes.create(known, &rendered, ours.then_some(&certificate), restful.as_ref()).await {
             Err(error) => {
                 let taken = error.taken().ok_or(error)?;
-                let retry = if taken.is_left_over(&key.name) { LEFT_OVER_RETRY } else { TAKEN_RETRY };
-                Ok(Step::Waits(NAME_TAKEN.to_owned(), taken.sentence(), retry))
+                let goes = taken.is_left_over(&key.name);
+                let (reason, retry) = if goes { (LEFT_OVER, LEFT_OVER_RETRY) } else { (NAME_TAKEN, TAKEN_RETRY) };
+                Ok(Step::Waits(reason.to_owned(), taken.sentence(), retry))
             }
             Ok((Creation::Exists, _)) => Ok(Step::CacheIsBehind),
             Ok((Creation::Goes(object), _)) => {

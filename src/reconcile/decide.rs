@@ -3,12 +3,12 @@
 use kube::ResourceExt;
 
 use super::allowance::Deadline;
-use super::apply::Taken;
 use super::dereference::{JobState, Known};
 use super::in_place::{JobChange, JobSettings};
 use crate::api::labels::{RESTART, condition};
 use crate::api::minicluster::{Phase, UpdatePolicy};
 use crate::cluster::conditions;
+use crate::cluster::error::Taken;
 use crate::render::{Boot, Problems, RENDER_REVISION, Rendered, differences};
 
 /// What rendering came to.
@@ -16,6 +16,9 @@ pub type Rendering = Result<Rendered, Problems>;
 
 /// Why something waits whose name somebody else's object bears.
 pub const NAME_TAKEN: &str = "NameTaken";
+
+/// Why a MiniCluster waits for an object of an earlier one of its name, which goes by itself.
+pub const LEFT_OVER: &str = "LeftOver";
 
 /// What has to be done.
 #[derive(Clone, Debug, PartialEq)]
@@ -122,6 +125,11 @@ impl Decision {
 pub fn decide(known: &Known, rendering: &Rendering, frozen: Option<&Boot>, running: Option<&Rendered>) -> Decision {
     let spec = &known.mini_cluster.spec;
     match &known.job {
+        JobState::Foreign { owner } if *owner == format!("MiniCluster {}", known.mini_cluster.name_any()) => {
+            let sentence =
+                format!("Job {} of an earlier {owner} is about to be deleted", known.mini_cluster.name_any());
+            Decision::waits(LEFT_OVER, sentence)
+        }
         JobState::Foreign { owner } => Decision::waits(
             NAME_TAKEN,
             format!(

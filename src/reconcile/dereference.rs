@@ -39,7 +39,7 @@ pub struct Caches {
     pub services: Cache<Service>,
     /// Pods of `spec.services`.
     pub service_pods: Cache<PodView>,
-    /// Pods of index 0.
+    /// Pods of index 0, of all Jobs: upstream's, ours and hosted ones have no other label in common.
     pub lead_pods: Cache<LeadPodView>,
     /// The definition of MiniClusters.
     pub definitions: Cache<DefinitionView>,

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt as _;
 
 use super::decide::NAME_TAKEN;
 use super::ending::{Ending, JobOutcome, ending};
@@ -11,8 +12,8 @@ use super::lead::LeadFacts;
 use super::summary;
 use crate::api::budget::Spent;
 use crate::api::burst::Burst;
-use crate::api::hosted_burst::BurstPhase;
-use crate::api::labels::{condition, reason, upstream};
+use crate::api::hosted_burst::{BurstPhase, is_hosted};
+use crate::api::labels::{MINICLUSTER, condition, reason, upstream};
 use crate::api::minicluster::{BurstStatus, LeadStatus, MiniCluster, MiniClusterStatus, Phase};
 use crate::cluster::conditions::{self, Statement};
 use crate::flux::RankMap;
@@ -135,11 +136,7 @@ pub fn compute(facts: &Facts<'_>, now: Timestamp) -> MiniClusterStatus {
     let conditions = conditions::merged(&old.conditions, statements, generation, now);
     MiniClusterStatus {
         size: job.map_or(0, |job| job.parallelism),
-        selector: format!(
-            "{}={}",
-            upstream::HPA_SELECTOR,
-            facts.mini_cluster.metadata.name.as_deref().unwrap_or_default()
-        ),
+        selector: format!("{}={}", scaled_by(facts.mini_cluster), facts.mini_cluster.name_any()),
         jobid: String::new(),
         maximum_size: maximum,
         phase: Some(phase),
@@ -207,6 +204,12 @@ fn restart(old: &MiniClusterStatus, incarnation: Option<&str>, lead: &LeadStatus
         }
         _ => None,
     }
+}
+
+/// The label that the pods of a MiniCluster are found by: users have written upstream's into their autoscalers. Hosted pods
+/// bear none of upstream's, but for those that older agents have made.
+fn scaled_by(mini_cluster: &MiniCluster) -> &'static str {
+    if is_hosted(mini_cluster) { MINICLUSTER } else { upstream::HPA_SELECTOR }
 }
 
 /// Ranks of this cluster's own slot: the root's, or the hosted burst's.

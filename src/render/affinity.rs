@@ -6,8 +6,9 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
+use super::metadata;
 use super::model::Model;
-use crate::api::labels::{kubernetes, upstream};
+use crate::api::labels::kubernetes;
 
 /// The user's own affinity, the labels of `pod.nodeAffinity` required, and one zone and one pod per node preferred.
 pub(super) fn affinity(model: &Model<'_>) -> Option<Affinity> {
@@ -27,10 +28,11 @@ pub(super) fn affinity(model: &Model<'_>) -> Option<Affinity> {
 }
 
 fn term(model: &Model<'_>, topology: &str) -> PodAffinityTerm {
+    let (key, name) = metadata::of_pods(model);
     let own = LabelSelectorRequirement {
-        key: upstream::NAME.to_owned(),
+        key: key.to_owned(),
         operator: "In".to_owned(),
-        values: Some(vec![model.name.to_owned()]),
+        values: Some(vec![name.to_owned()]),
     };
     PodAffinityTerm {
         label_selector: Some(LabelSelector { match_expressions: Some(vec![own]), match_labels: None }),

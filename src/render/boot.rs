@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 use super::problem::{Problem, reason};
 
 /// Counts changes to what this room renders, for the same spec: it tells a newer agent from a changed spec.
-pub const RENDER_REVISION: u32 = 1;
+pub const RENDER_REVISION: u32 = 2;
 
 /// Most bytes of the packed text: Kubernetes limits all annotations of an object together to 256 KiB.
 pub const MAX_ENCODED: usize = 200 * 1024;

@@ -15,7 +15,7 @@ pub const HOSTLIST_KEY: &str = "hostlist";
 pub fn config_map(mini_cluster: &MiniCluster, boot: &Boot) -> ConfigMap {
     let ObjectMeta { name, namespace, uid, .. } = mini_cluster.metadata.clone();
     let (name, namespace, uid) = (name.unwrap_or_default(), namespace.unwrap_or_default(), uid.unwrap_or_default());
-    let mut labels = metadata::labels_for(&name, &namespace);
+    let mut labels = metadata::labels_for(mini_cluster);
     labels.insert(labels::ROLE.to_owned(), labels::role::ENTRYPOINT.to_owned());
     ConfigMap {
         metadata: ObjectMeta {

@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::Resource as _;
 
 use super::model::Model;
+use crate::api::hosted_burst::is_hosted;
 use crate::api::labels::{self, kubernetes, upstream};
 use crate::api::minicluster::MiniCluster;
 
@@ -22,21 +23,30 @@ pub(super) fn child(model: &Model<'_>, name: String, role: Option<&str>) -> Obje
     }
 }
 
-/// Upstream's labels, who manages the object, and for which MiniCluster.
+/// Who manages the object, and for which MiniCluster; with upstream's labels, unless it is hosted.
 pub(super) fn labels_of(model: &Model<'_>) -> BTreeMap<String, String> {
-    labels_for(model.name, model.namespace)
+    labels(model.name, model.namespace, model.is_hosted)
 }
 
-pub(super) fn labels_for(name: &str, namespace: &str) -> BTreeMap<String, String> {
-    [
-        (upstream::APP, upstream::APP_VALUE),
-        (upstream::NAME, name),
-        (upstream::NAMESPACE, namespace),
-        (kubernetes::MANAGED_BY, labels::TRIBUTARY),
-        (labels::MINICLUSTER, name),
-    ]
-    .map(|(key, value)| (key.to_owned(), value.to_owned()))
-    .into()
+/// The same, of what is made without rendering.
+pub(super) fn labels_for(mini_cluster: &MiniCluster) -> BTreeMap<String, String> {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let (name, namespace) = (text(&mini_cluster.metadata.name), text(&mini_cluster.metadata.namespace));
+    labels(&name, &namespace, is_hosted(mini_cluster))
+}
+
+/// Users select by upstream's labels: a hosted MiniCluster, whose name a peer has chosen, bears none of them.
+fn labels(name: &str, namespace: &str, is_hosted: bool) -> BTreeMap<String, String> {
+    let ours = [(kubernetes::MANAGED_BY, labels::TRIBUTARY), (labels::MINICLUSTER, name)];
+    let upstreams = [(upstream::APP, upstream::APP_VALUE), (upstream::NAME, name), (upstream::NAMESPACE, namespace)];
+    let hosts = [(labels::SLOT, name)];
+    let more = if is_hosted { &hosts[..] } else { &upstreams[..] };
+    ours.iter().chain(more).map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+/// The label, with its value, by which the pods of a MiniCluster's Job are found.
+pub(super) fn of_pods<'a>(model: &Model<'a>) -> (&'static str, &'a str) {
+    (if model.is_hosted { labels::MINICLUSTER } else { upstream::NAME }, model.name)
 }
 
 /// The controller owner reference: with the MiniCluster, Kubernetes deletes the child.

@@ -15,6 +15,8 @@ pub(super) struct Model<'a> {
     pub(super) name: &'a str,
     pub(super) namespace: &'a str,
     pub(super) uid: &'a str,
+    /// It was made for a HostedBurst: its name is a word of a peer.
+    pub(super) is_hosted: bool,
     /// The MiniCluster's own labels.
     pub(super) labels: &'a BTreeMap<String, String>,
     pub(super) spec: &'a MiniClusterSpec,

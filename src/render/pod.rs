@@ -40,7 +40,9 @@ pub(super) fn template(model: &Model<'_>, files: &[File]) -> PodTemplateSpec {
     let pod = &model.spec.pod;
     let mut labels = pod.labels.clone();
     labels.extend(metadata::labels_of(model));
-    labels.insert(upstream::HPA_SELECTOR.to_owned(), model.name.to_owned());
+    if !model.is_hosted {
+        labels.insert(upstream::HPA_SELECTOR.to_owned(), model.name.to_owned());
+    }
     let metadata = ObjectMeta { labels: Some(labels), annotations: map(&pod.annotations), ..ObjectMeta::default() };
     PodTemplateSpec { metadata: Some(metadata), spec: Some(spec(model, files)) }
 }

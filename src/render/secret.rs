@@ -31,7 +31,7 @@ pub(super) fn owned<'a>(
 ) -> Secret {
     let ObjectMeta { name, namespace, uid, .. } = mini_cluster.metadata.clone();
     let (name, namespace, uid) = (name.unwrap_or_default(), namespace.unwrap_or_default(), uid.unwrap_or_default());
-    let mut labels = metadata::labels_for(&name, &namespace);
+    let mut labels = metadata::labels_for(mini_cluster);
     labels.insert(labels::ROLE.to_owned(), role.to_owned());
     let bytes = |(key, text): (&str, &str)| (key.to_owned(), ByteString(text.as_bytes().to_vec()));
     Secret {

@@ -165,6 +165,41 @@ fn rooms_use_only_the_rooms_they_may() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Files besides `src/cluster` that write objects whole, or delete them, by requests of their own, and why what is another's is
+/// safe from them. All other writes pass the gate (`src/cluster/apply`), and `src/cluster/sweep.rs` deletes by UID.
+const OWN_REQUESTS: [(&str, &str); 7] = [
+    ("agent/daemon/src/enrolment/desk.rs", "ClusterPeers and join tokens: judged, and with the version that was read"),
+    (
+        "agent/daemon/src/enrolment/mod.rs",
+        "join tokens that have ended, found by their label in the agent's own namespace",
+    ),
+    ("agent/daemon/src/identity/secret.rs", "the identity: created, or replaced as it was read if it is ours"),
+    ("agent/daemon/src/webhook/keeper.rs", "its Secret likewise; one field of the definition of MiniClusters"),
+    ("src/bursting/provider/taking.rs", "a dry run"),
+    ("src/bursting/root/controller.rs", "a status, with the version that was read"),
+    ("src/reconcile/apply.rs", "the MiniCluster itself, by its UID, as its spec says"),
+];
+
+#[test]
+fn no_object_is_written_but_through_the_gate_that_looks_whose_it_is() {
+    let root = workspace();
+    let mut files = Vec::new();
+    rust_files(&root.join("src"), &mut files);
+    rust_files(&root.join("agent/daemon/src"), &mut files);
+    let mut found = BTreeSet::new();
+    for file in files.iter().filter(|file| !is_test_file(file)) {
+        let inside = file.strip_prefix(&root).expect("below the workspace").to_string_lossy().into_owned();
+        let text = fs::read_to_string(file).expect("sources are readable");
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        let writes = ["Patch::Apply", "PostParams", "DeleteParams"];
+        if writes.iter().any(|word| code.contains(word)) && !inside.starts_with("src/cluster/") {
+            found.insert(inside);
+        }
+    }
+    let known = OWN_REQUESTS.iter().map(|(file, _)| (*file).to_owned()).collect();
+    assert_eq!(found, known, "send it through Applier::own or sweep::delete, or say here why it is safe");
+}
+
 #[test]
 fn every_room_is_on_the_map() {
     let map = fs::read_to_string(workspace().join("src/lib.rs")).expect("lib.rs is there");

@@ -19,4 +19,5 @@ mod real_flux;
 mod releases;
 mod render;
 mod scripts;
+mod threats;
 mod upstream_schema;

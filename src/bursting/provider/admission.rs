@@ -37,6 +37,8 @@ pub struct Facts<'a> {
     pub slot: &'a SlotKey,
     /// Whether that namespace exists.
     pub namespace_exists: bool,
+    /// The agent's own namespace, where the keys of this cluster's identity are.
+    pub own_namespace: &'a str,
     /// What is promised already.
     pub ledger: &'a Ledger,
     /// The nodes.
@@ -137,6 +139,12 @@ fn namespace(
     if !named && namespace.starts_with(SYSTEM_NAMESPACES) {
         return refused(format!(
             "namespace {namespace} is the cluster's own: ClusterPeer {peer} would have to name it in import.namespaces"
+        ));
+    }
+    // Whoever names it.
+    if namespace == facts.own_namespace {
+        return refused(format!(
+            "namespace {namespace} is the agent's own here: it holds the keys of this cluster's identity, and no bursts"
         ));
     }
     if !is_namespace(namespace) {

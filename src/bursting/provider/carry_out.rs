@@ -20,7 +20,7 @@ use super::materialize::{self, CURVE_CERT, Materials};
 use super::memory::{CREDENTIAL_AGAIN, Resolution, SecretState, VERDICT_STANDS, Verdict};
 use super::slot::{Change, ClaimKey, Wanted, holder};
 use super::warm::{self, Made};
-use crate::api::hosted_burst::HostedBurst;
+use crate::api::hosted_burst::{HostedBurst, is_hosted};
 use crate::api::minicluster::MiniCluster;
 use crate::api::names;
 use crate::bursting::note::Note;
@@ -30,7 +30,8 @@ use crate::bursting::preflight::lead;
 use crate::bursting::shared::lock;
 use crate::bursting::spans;
 use crate::clock::{Mono, SystemRng};
-use crate::cluster::apply::Once;
+use crate::cluster::apply::{Applied, Once};
+use crate::cluster::caches::{controller_of, controller_uid};
 use crate::cluster::error::absence;
 use crate::cluster::sweep::{self, Doomed};
 use crate::cluster::{ObjectKey, RequestError};
@@ -83,8 +84,10 @@ impl Provider {
                 self.queue.mark(key.clone());
             }
             Change::Update(wanted) => {
+                let Some(current) = hosted.clone() else { return Ok(()) };
                 let pen = self.fresh.pen(ObjectKey::of(&*wanted));
-                if let Some(stored) = self.applier.apply(&*wanted, hosted.as_deref()).await?.object() {
+                let outcome = self.applier.own(&*wanted, Some(&*current)).await;
+                if let Some(stored) = pen.tried(current.uid(), outcome)?.object() {
                     *hosted = Some(pen.wrote(stored));
                 }
             }
@@ -112,7 +115,14 @@ impl Provider {
             }
             Change::Resolve(host) => self.resolve(key.clone(), host),
             Change::Dial(target) => self.dial(key.clone(), hosted.as_deref().map(holder), *target),
-            Change::Materialize(materials) => self.materialize(key, *materials).await?,
+            Change::Materialize(materials) => {
+                let owner = hosted.as_deref().and_then(ResourceExt::uid);
+                match self.materialize(key, owner.as_deref(), *materials).await {
+                    // The next step gives the burst back.
+                    Err(error) if self.is_taken(key, &error) => self.queue.mark(key.clone()),
+                    outcome => outcome?,
+                }
+            }
             Change::WarmUp { nodes } => {
                 let Some(hosted) = hosted.as_deref() else { return Ok(()) };
                 let made = self.warm_up(hosted, nodes).await?;
@@ -125,7 +135,10 @@ impl Provider {
             Change::EndWarmUp => self.end_warm_up(key, hosted.as_deref()).await?,
             Change::DeletePod(removal) => {
                 let pod = self.shared.caches.pods.of(&ObjectKey::namespaced(&key.0, &removal.last));
-                if let (Some(doomed), Some(hosted)) = (pod.as_deref().and_then(Doomed::of), hosted.as_deref()) {
+                // Anybody can write the labels of a Job's pod.
+                let job = ObjectKey::namespaced(&key.0, &key.1);
+                let ours = pod.filter(|pod| controller_of::<Job>(&**pod).as_ref() == Some(&job));
+                if let (Some(doomed), Some(hosted)) = (ours.as_deref().and_then(Doomed::of), hosted.as_deref()) {
                     let writer = &self.shared.clients.writer;
                     sweep::delete::<Pod>(writer, &doomed, PropagationPolicy::Background).await?;
                     self.shared.say(hosted, "Host", vec![removal.note()]).await;
@@ -171,14 +184,14 @@ impl Provider {
         let mini_clusters: Api<MiniCluster> = Api::namespaced(reader.clone(), &key.0);
         let found = absence(mini_clusters.get_metadata(&key.1).await, &key.1);
         let found = found.map_err(|error| failed("MiniCluster", error))?;
-        if found.as_ref().is_some_and(super::ending::is_hosted) {
+        if found.as_ref().is_some_and(is_hosted) {
             return Ok(false);
         }
         let jobs: Api<Job> = Api::namespaced(reader.clone(), &key.0);
         let Some(job) = jobs.get_metadata_opt(&key.1).await.map_err(|error| failed("Job", error))? else {
             return Ok(true);
         };
-        let left_behind = found.is_none() && crate::cluster::caches::controller_of::<MiniCluster>(&job).is_some();
+        let left_behind = found.is_none() && controller_of::<MiniCluster>(&job).is_some();
         if let (true, Some(doomed)) = (left_behind, Doomed::of(&job)) {
             let writer = &self.shared.clients.writer;
             sweep::delete::<Job>(writer, &doomed, PropagationPolicy::Background).await?;
@@ -218,9 +231,8 @@ impl Provider {
         let found = jobs.get_metadata_opt(&name).await;
         let found = found.map_err(|error| RequestError::new("look for", format!("Job {}/{name}", key.0), error))?;
         let owner = hosted.and_then(ResourceExt::uid);
-        let ours =
-            found.filter(|job| owner.is_some() && crate::cluster::caches::controller_uid(job) == owner.as_deref());
-        if let Some(doomed) = ours.as_ref().and_then(Doomed::of) {
+        let ours = found.and_then(|job| Doomed::of_owner(&job, owner.as_deref()));
+        if let Some(doomed) = ours {
             let writer = &self.shared.clients.writer;
             sweep::delete::<Job>(writer, &doomed, PropagationPolicy::Background).await?;
         }
@@ -243,7 +255,7 @@ impl Provider {
         let secret = secret.map_err(|error| RequestError::new("read", format!("Secret {}/{name}", key.0), error))?;
         let owner = hosted.and_then(ResourceExt::uid);
         // One that another HostedBurst left behind goes with that.
-        let ours = secret.filter(|secret| crate::cluster::caches::controller_uid(secret) == owner.as_deref());
+        let ours = secret.filter(|secret| controller_uid(secret) == owner.as_deref());
         let text = ours.and_then(|secret| secret.data).and_then(|mut data| data.remove(CURVE_CERT));
         let text = text.and_then(|bytes| String::from_utf8(bytes.0).ok());
         let certificate = text.and_then(|text| Certificate::parse(&text).ok());
@@ -259,7 +271,7 @@ impl Provider {
         let Some(this) = self.this() else { return };
         tokio::spawn(async move {
             let began = this.shared.now().wall;
-            let state = this.fetch_credential(&hosted, requests.as_ref(), &peer, request).await;
+            let state = this.fetch_credential(&key, &hosted, requests.as_ref(), &peer, request).await;
             if state.is_ok() {
                 this.part(&hosted, "fetch certificate", began);
             }
@@ -274,6 +286,7 @@ impl Provider {
 
     async fn fetch_credential(
         &self,
+        key: &SlotKey,
         hosted: &HostedBurst,
         requests: &dyn crate::contract::ports::PeerRequests,
         peer: &PeerName,
@@ -298,9 +311,22 @@ impl Provider {
             return Err(format!("{peer} sent another certificate than it announced"));
         }
         let secret = materialize::secret(hosted, &credential);
-        let stored = self.applier.apply(&secret, None::<&Value>).await;
-        stored.map_err(|error| crate::cluster::error::chain(&error))?;
-        Ok(held(&certificate, self.shared.clock.mono()))
+        match self.applier.own(&secret, None::<&Value>).await {
+            Ok(Applied::Terminating) => Err(format!("Secret {} is being deleted", ObjectKey::of(&secret))),
+            Ok(_) => Ok(held(&certificate, self.shared.clock.mono())),
+            Err(error) => {
+                self.is_taken(key, &error);
+                Err(crate::cluster::error::chain(&error))
+            }
+        }
+    }
+
+    /// Whether a name that a burst needs is another's, which is remembered. What an earlier burst of this name left behind is
+    /// not: it goes by itself.
+    fn is_taken(&self, key: &SlotKey, error: &RequestError) -> bool {
+        let Some(taken) = error.taken().filter(|taken| !taken.is_left_over(&key.1)) else { return false };
+        self.remember(key, |memory| memory.taken = Some(taken));
+        true
     }
 
     /// Resolves beside the worker, by the system's resolver.
@@ -331,41 +357,42 @@ impl Provider {
         });
     }
 
-    async fn materialize(&self, key: &SlotKey, materials: Materials) -> Result<(), RequestError> {
+    async fn materialize(&self, key: &SlotKey, owner: Option<&str>, materials: Materials) -> Result<(), RequestError> {
         let Materials { service, slices, egress, mini_cluster } = materials;
         let caches = &self.shared.caches;
         if let Some(service) = &service {
             let live = caches.services.of(&ObjectKey::of(service));
-            self.applier.apply(service, live.as_deref()).await?;
+            self.applier.own(service, live.as_deref()).await?;
         }
         for slice in &slices {
             let live = caches.slices.of(&ObjectKey::of(slice));
-            self.applier.apply(slice, live.as_deref()).await?;
+            self.applier.own(slice, live.as_deref()).await?;
         }
         for name in materialize::slice_names(&key.1) {
             let unwanted = !slices.iter().any(|slice| slice.name_any() == name);
             let live = caches.slices.of(&ObjectKey::namespaced(&key.0, &name));
-            if let (true, Some(doomed)) = (unwanted, live.as_deref().and_then(Doomed::of)) {
+            let ours = live.as_deref().and_then(|live| Doomed::of_owner(live, owner));
+            if let (true, Some(doomed)) = (unwanted, ours) {
                 let writer = &self.shared.clients.writer;
                 sweep::delete::<EndpointSlice>(writer, &doomed, PropagationPolicy::Background).await?;
             }
         }
-        self.guard(key, egress).await?;
+        self.guard(key, owner, egress).await?;
         if let Some(mini_cluster) = mini_cluster {
             let live = caches.mini_clusters.of(&ObjectKey::of(&mini_cluster));
-            self.applier.apply(&mini_cluster, live.as_deref()).await?;
+            self.applier.own(&mini_cluster, live.as_deref()).await?;
         }
         Ok(())
     }
 
     /// Where hosted pods may connect to is decided before there are any.
-    async fn guard(&self, key: &SlotKey, egress: Egress) -> Result<(), RequestError> {
+    async fn guard(&self, key: &SlotKey, owner: Option<&str>, egress: Egress) -> Result<(), RequestError> {
         let name = ObjectKey::namespaced(&key.0, materialize::egress_name(&key.1));
         let live = self.shared.caches.network_policies.of(&name);
         match egress {
-            Egress::Only(policy) => drop(self.applier.apply(&*policy, live.as_deref()).await?),
+            Egress::Only(policy) => drop(self.applier.own(&*policy, live.as_deref()).await?),
             Egress::Open => {
-                if let Some(doomed) = live.as_deref().and_then(Doomed::of) {
+                if let Some(doomed) = live.as_deref().and_then(|live| Doomed::of_owner(live, owner)) {
                     let writer = &self.shared.clients.writer;
                     sweep::delete::<NetworkPolicy>(writer, &doomed, PropagationPolicy::Background).await?;
                 }

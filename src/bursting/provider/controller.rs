@@ -208,6 +208,7 @@ impl Provider {
             draining: false,
             slot: &key,
             namespace_exists: shared.caches.has_namespace(&key.0),
+            own_namespace: &shared.own_namespace(),
             ledger: &ledger,
             nodes: &nodes,
             pods: &pods,

@@ -11,10 +11,12 @@ use super::keeping::{self, Saying, Told};
 use super::lease::Lease;
 use super::slot::{Change, ClaimKey, SlotStep, SlotView, Wanted, holder, is_same_instance, is_successor};
 use super::whole;
-use crate::api::hosted_burst::{BurstPhase, HostedBurst, HostedBurstStatus};
-use crate::api::labels;
+use crate::api::hosted_burst::{BurstPhase, HostedBurst, HostedBurstStatus, is_hosted};
+use crate::api::labels::condition;
 use crate::bursting::note::Note;
 use crate::bursting::timing::elapsed;
+use crate::cluster::conditions;
+use crate::contract::RejectionReason;
 
 /// Between two looks at what is on its way out: Jobs are not watched here.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -34,6 +36,8 @@ pub enum Reason {
     PeerDrained,
     /// It has ended, and newer results of its peer take its place.
     TooManyResults,
+    /// A name that it needs is another's here.
+    NameTaken,
 }
 
 impl Reason {
@@ -46,6 +50,7 @@ impl Reason {
             Self::TimeLimit => "TimeLimit",
             Self::PeerDrained => "PeerDrained",
             Self::TooManyResults => "TooManyResults",
+            Self::NameTaken => "NameTaken",
         }
     }
 
@@ -58,6 +63,7 @@ impl Reason {
             Self::TimeLimit => "it was here for as long as import.maxDurationSeconds allows",
             Self::PeerDrained => "the owner of this cluster drains the peer",
             Self::TooManyResults => "it has ended, and newer results of its peer take its place",
+            Self::NameTaken => "an object of somebody else has a name here that it needs",
         }
     }
 
@@ -68,6 +74,7 @@ impl Reason {
             "TimeLimit" => Self::TimeLimit,
             "PeerDrained" => Self::PeerDrained,
             "TooManyResults" => Self::TooManyResults,
+            "NameTaken" => Self::NameTaken,
             _ => Self::Released,
         }
     }
@@ -109,6 +116,9 @@ pub(super) fn reason(
             false => view.surplus.then_some(Reason::TooManyResults),
         };
     }
+    if taken(view, step).is_some() {
+        return Some(Reason::NameTaken);
+    }
     // A run that was up has an end of its own at its limit.
     if !whole::was_up(hosted) && too_long(view, hosted, holder, step) {
         return Some(Reason::TimeLimit);
@@ -117,6 +127,16 @@ pub(super) fn reason(
         Lease::Expired { .. } => Some(Reason::LeaseExpired),
         _ => None,
     }
+}
+
+/// Which name that a burst needs is another's: as we, or who makes the brokers of its MiniCluster, were told.
+fn taken(view: &SlotView<'_>, step: &SlotStep) -> Option<String> {
+    if let Some(taken) = &step.memory.taken {
+        return Some(taken.sentence());
+    }
+    let ours = view.mini_cluster.filter(|mini_cluster| is_hosted(*mini_cluster))?;
+    let ready = conditions::find(&ours.status.as_ref()?.conditions, condition::READY)?;
+    (ready.status == "False" && ready.reason == RejectionReason::NameTaken.as_str()).then(|| ready.message.clone())
 }
 
 /// Whether the root's complete snapshots have not named the burst for the grace period, in contact all the while.
@@ -153,12 +173,19 @@ pub(super) fn too_long(view: &SlotView<'_>, hosted: &HostedBurst, (peer, _): &Cl
 pub(super) fn drain(view: &SlotView<'_>, hosted: &HostedBurst, reason: Reason, step: &mut SlotStep) {
     let old = hosted.status.clone().unwrap_or_default();
     let since = old.draining_since.clone().unwrap_or(Time(view.now.wall));
+    let taken = taken(view, step).filter(|_| reason == Reason::NameTaken);
+    let message = format!("leaving: {}", taken.as_deref().unwrap_or(reason.message()));
     if old.draining_since.is_none() {
-        step.notes.push(Note::normal(reason.as_str(), format!("it ends: {}", reason.message())));
+        let ends = format!("it ends: {}", taken.as_deref().unwrap_or(reason.message()));
+        step.notes.push(match reason {
+            Reason::NameTaken => Note::warning(reason.as_str(), ends),
+            _ => Note::normal(reason.as_str(), ends),
+        });
     }
     let status = HostedBurstStatus {
         phase: BurstPhase::Draining,
-        message: format!("leaving: {}", reason.message()),
+        // After a restart only what is recorded says which name it was.
+        message: if taken.is_none() && old.draining_since.is_some() { old.message.clone() } else { message },
         ready_brokers: if hosted.has_ended() { 0 } else { keeping::ready(view) },
         draining_since: Some(since),
         draining_reason: Some(reason.as_str().into()),
@@ -215,17 +242,6 @@ pub(super) fn clear(view: &SlotView<'_>, step: &mut SlotStep) -> bool {
         return false;
     }
     true
-}
-
-/// Whether a MiniCluster was made for a HostedBurst.
-pub(super) fn is_hosted(mini_cluster: &impl kube::Resource) -> bool {
-    let metadata = mini_cluster.meta();
-    let labelled = metadata.labels.as_ref().is_some_and(|all| all.contains_key(labels::BURST_UID));
-    let owners = metadata.owner_references.as_deref().unwrap_or_default();
-    let owned =
-        |kind: &str| owners.iter().any(|owner| owner.kind == kind && owner.api_version.starts_with("tributary.dev/"));
-    // Deleting with `--cascade=orphan` takes the reference away and leaves the labels.
-    owned("HostedBurst") || labelled && owners.is_empty()
 }
 
 pub(super) fn wake(step: &mut SlotStep, delay: Duration) {

@@ -14,6 +14,7 @@ use crate::api::hosted_burst::HostedBurst;
 use crate::bursting::preflight::attempt::Attempt;
 use crate::bursting::timing::RESOLVE_AGAIN;
 use crate::clock::Mono;
+use crate::cluster::error::Taken;
 use crate::contract::Rejection;
 
 /// How long the API server's refusal of an offer stands if nothing changes.
@@ -137,6 +138,8 @@ pub struct Memory {
     pub warm_up: Made,
     /// Neither a MiniCluster of ours nor a Job has this name: looked at, uncached, since the last one was wanted.
     pub looked_empty: bool,
+    /// What of its names is another's.
+    pub taken: Option<Taken>,
     /// Since when the burst is missing from complete snapshots.
     pub absent_since: Option<Mono>,
 }
@@ -224,6 +227,7 @@ impl Memory {
             self.attempt = Attempt::None;
             self.warm_up = Made::No;
             self.gateway = None;
+            self.taken = None;
             self.absent_since = None;
         }
     }
@@ -231,6 +235,6 @@ impl Memory {
     /// Nothing is remembered: the entry can go.
     pub fn is_empty(&self) -> bool {
         let (fates, offers) = (self.fates.is_empty(), self.verdicts.is_empty() && self.turns.is_empty());
-        fates && offers && self.secret == SecretState::Unknown && !self.looked_empty
+        fates && offers && self.secret == SecretState::Unknown && !self.looked_empty && self.taken.is_none()
     }
 }

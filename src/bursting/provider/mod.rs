@@ -19,6 +19,7 @@
 //! | [`capacity`] | what peers are told of free room | no |
 //! | [`grants`] | the port to the queues of namespaces: what FluxSetups leave | no |
 //! | [`quota`], [`egress`] | what quotas leave, and where hosted pods may connect to | no |
+//! | `foreign` | whether somebody else has a name that a burst needs | yes |
 //! | `controller`, `carry_out`, `taking` | the driver of all this | yes |
 pub mod admission;
 pub mod capacity;
@@ -27,6 +28,7 @@ pub mod claims;
 pub(in crate::bursting) mod controller;
 pub mod egress;
 mod ending;
+mod foreign;
 mod gateway;
 pub mod grants;
 mod keeping;

@@ -5,6 +5,7 @@
 //! decided about it here.
 
 use crate::api::minicluster::{Container, ContainerVolume, FluxContainer};
+use crate::api::names;
 use crate::api::peer::ImportPolicy;
 use crate::bursting::template::{BurstTemplate, FluxTemplate, LeadTemplate, PodTemplate};
 
@@ -114,7 +115,7 @@ impl Judge<'_> {
         );
         for (variable, key) in secrets {
             let field = format!("{path}.secrets.{variable}");
-            self.named(&field, Some(&key.name), &policy.allow_secrets, "allowSecrets");
+            self.secret(&field, Some(&key.name));
         }
         for (name, volume) in volumes {
             self.volume(&format!("{path}.volumes.{name}"), volume);
@@ -143,18 +144,29 @@ impl Judge<'_> {
             empty_dir_medium: _,
             empty_dir_size_limit: _,
             csi_driver,
-            csi_driver_attributes: _,
+            csi_driver_attributes,
             empty_dir: _,
         } = volume;
         let policy = self.policy;
         let named = [
             ("configMapName", config_map_name, &policy.allow_config_maps, "allowConfigMaps"),
             ("claimName", claim_name, &policy.allow_claims, "allowClaims"),
-            ("secretName", secret_name, &policy.allow_secrets, "allowSecrets"),
             ("csiDriver", csi_driver, &policy.allow_csi_drivers, "allowCsiDrivers"),
         ];
         for (field, name, allowed, list) in named {
             self.named(&format!("{path}.{field}"), name.as_deref(), allowed, list);
+        }
+        self.secret(&format!("{path}.secretName"), secret_name.as_deref());
+        // They name what a driver mounts: a share of any server, a class of secrets.
+        for (key, value) in csi_driver_attributes {
+            let attribute = format!("{key}={value}");
+            let list = "allowCsiDriverAttributes";
+            self.named(
+                &format!("{path}.csiDriverAttributes"),
+                Some(&attribute),
+                &policy.allow_csi_driver_attributes,
+                list,
+            );
         }
         if let Some(host_path) = host_path
             && !policy.allow_host_paths.iter().any(|prefix| is_under(prefix, host_path))
@@ -178,7 +190,7 @@ impl Judge<'_> {
             environment: _,
         } = flux;
         let policy = self.policy;
-        self.named("flux.mungeSecret", munge_secret.as_deref(), &policy.allow_secrets, "allowSecrets");
+        self.secret("flux.mungeSecret", munge_secret.as_deref());
         let FluxContainer {
             disable: _,
             name: _,
@@ -263,6 +275,18 @@ impl Judge<'_> {
         }
     }
 
+    /// No pattern covers the credentials of an instance: whoever has them joins it, and runs jobs as its users.
+    fn secret(&mut self, field: &str, name: Option<&str>) {
+        let allowed = &self.policy.allow_secrets;
+        match name.filter(|name| names::is_credential(name)) {
+            Some(name) if !allowed.iter().any(|exactly| exactly == name) => self.say(format!(
+                "{field}: {name:?} is named as the credentials of an instance are, which no pattern of import.allowSecrets \
+                 covers: it would have to be named itself"
+            )),
+            _ => self.named(field, name, allowed, "allowSecrets"),
+        }
+    }
+
     fn say(&mut self, text: String) {
         self.found.push(text);
     }
@@ -303,6 +327,12 @@ mod tests {
             (volume, "configMapName", json!("mine"), ImportPolicy { allow_config_maps: names(), ..policy() }),
             (volume, "claimName", json!("mine"), ImportPolicy { allow_claims: names(), ..policy() }),
             (volume, "csiDriver", json!("mine"), ImportPolicy { allow_csi_drivers: names(), ..policy() }),
+            (
+                volume,
+                "csiDriverAttributes",
+                json!({"server": "nfs.example.org"}),
+                ImportPolicy { allow_csi_driver_attributes: vec!["server=nfs.example.*".into()], ..policy() },
+            ),
             (volume, "hostPath", json!("/data/a"), ImportPolicy { allow_host_paths: vec!["/data".into()], ..policy() }),
             (
                 "/containers/0",
@@ -365,6 +395,27 @@ mod tests {
                 assert_eq!(forbidden(&template, other).is_empty(), also_allows, "{pointer}/{field} {other:?}");
             }
         }
+    }
+
+    #[test]
+    fn no_pattern_covers_the_certificate_of_another_instance() {
+        let volume = "/containers/0/volumes/v";
+        let refused = |allowed: &str, name: &str| {
+            let policy = ImportPolicy { allow_secrets: vec![allowed.into()], ..ImportPolicy::default() };
+            let fields = [
+                (volume, "secretName", json!(name)),
+                ("/containers/0", "secrets", json!({"A": {"name": name, "key": "curve.cert"}})),
+                ("/flux", "mungeSecret", json!(name)),
+            ];
+            let found = fields.map(|(at, field, value)| !forbidden(&template(at, field, value), &policy).is_empty());
+            assert!(found.iter().all(|one| *one == found[0]), "{allowed} {name}: {found:?}");
+            found[0]
+        };
+        for name in ["shared-curve", "lake-restful"] {
+            assert!(refused("*", name) && refused("shared-*", name) && refused("*-????e", name) && refused("", name));
+            assert!(!refused(name, name), "who names it has decided about it");
+        }
+        assert!(!refused("*", "dataset-key"));
     }
 
     #[test]

@@ -88,20 +88,28 @@ fn is_scoped(quota: &ResourceQuota) -> bool {
     spec.is_some_and(|spec| spec.scope_selector.is_some() || spec.scopes.as_ref().is_some_and(|all| !all.is_empty()))
 }
 
-/// One pod: all containers together, or the init container that asks for more.
+/// One pod: all containers together, or an init container that asks for more, with those before it that run on.
 fn of_pod(pod: &PodSpec) -> Amounts {
-    let mut sum = Amounts::new();
-    let mut add =
-        |container: &Container| of_container(container).into_iter().for_each(|(k, v)| *sum.entry(k).or_default() += v);
-    let init = || pod.init_containers.iter().flatten();
-    let stays = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
-    pod.containers.iter().chain(init().filter(stays)).for_each(&mut add);
-    for container in init().filter(|container| !stays(container)) {
-        for (word, amount) in of_container(container) {
-            let known = sum.entry(word).or_default();
+    let (mut sum, mut most) = (Amounts::new(), Amounts::new());
+    let add = |sum: &mut Amounts, one: &Container| {
+        of_container(one).into_iter().for_each(|(word, amount)| *sum.entry(word).or_default() += amount);
+    };
+    let raise = |most: &mut Amounts, all: Amounts| {
+        for (word, amount) in all {
+            let known = most.entry(word).or_default();
             *known = amount.max(*known);
         }
+    };
+    for container in pod.init_containers.iter().flatten() {
+        let mut at_once = sum.clone();
+        add(&mut at_once, container);
+        if container.restart_policy.as_deref() == Some("Always") {
+            sum = at_once.clone();
+        }
+        raise(&mut most, at_once);
     }
+    pod.containers.iter().for_each(|container| add(&mut sum, container));
+    raise(&mut sum, most);
     sum.extend(["pods", "count/pods"].map(|word| (word.to_owned(), 1000)));
     sum
 }

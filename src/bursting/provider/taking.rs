@@ -47,6 +47,12 @@ impl Provider {
         if let Err(rejection) = admission::judge_pod(peer, import, &template) {
             return Ok(Err(rejection));
         }
+        if let Some(object) = self.foreign(key, &wanted, &rendered, import.egress.is_some()).await? {
+            let message = format!(
+                "{object} exists here and is another's; nothing of it is changed: give the burst another name (clusters[].name)"
+            );
+            return Ok(Err(Rejection::new(RejectionReason::NameTaken, message)));
+        }
         // Its owner does not exist yet; what is judged here is everything else.
         let mut job = rendered.job;
         job.metadata.owner_references = None;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -24,6 +25,7 @@ use crate::api::labels;
 use crate::api::minicluster::MiniCluster;
 use crate::bursting::fresh::Fresh;
 use crate::bursting::nodes::{NodeView, PodView};
+use crate::bursting::note::Note;
 use crate::bursting::provider::materialize::CURVE_CERT;
 use crate::bursting::shared::{FirstRound, Shared};
 use crate::bursting::watch::WatchedNode;
@@ -37,6 +39,9 @@ use crate::cluster::worker::{Outcome, Queue};
 use crate::cluster::{ObjectKey, RequestError};
 use crate::contract::ports::CredentialSource;
 use crate::contract::{BurstUid, Credential, CredentialRefusal, CredentialRequest, LeadAddress, Leave, PeerName};
+
+/// How often the name of a Burst that is taken is tried again.
+const TAKEN_RETRY: Duration = Duration::from_secs(15);
 
 /// What is handled.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -157,13 +162,20 @@ impl Root {
         let trace = traced::change(&self.shared.traces, &*root).map(|(change, _)| change);
         let given = Given { lead: lead.as_ref(), arch: arch.as_deref(), times: &self.shared.times, trace };
         let references: Vec<&Burst> = existing.iter().map(|burst| &**burst).collect();
+        let mut outcome = Outcome::Done;
         for change in plan::plan(&root, &references, given) {
             match change {
                 PlanChange::Apply(burst) => {
                     let key = ObjectKey::of(&*burst);
                     let live = self.fresh.of(&key, self.shared.caches.bursts.of(&key));
                     let pen = self.fresh.pen(key.clone());
-                    if let Some(stored) = self.applier.apply(&*burst, live.as_deref()).await?.object() {
+                    let made = self.applier.own(&*burst, live.as_deref()).await;
+                    let taken = made.as_ref().err().and_then(RequestError::taken);
+                    if let Some(taken) = taken.filter(|taken| !taken.is_left_over(&key.name)) {
+                        // The other bursts go on without this one.
+                        self.shared.say(&*root, "Burst", vec![Note::warning("NameTaken", taken.sentence())]).await;
+                        outcome = Outcome::After(TAKEN_RETRY);
+                    } else if let Some(stored) = made?.object() {
                         pen.wrote(stored);
                         self.queue.mark(Key::Burst(key));
                     }
@@ -183,7 +195,7 @@ impl Root {
             }
             self.shared.tunnels.fence(offer::uid(&burst), tunnels::outlet(&burst, &index_zero), || ());
         }
-        Ok(Outcome::Done)
+        Ok(outcome)
     }
 
     /// All Bursts, as freshly as they are known: those included that were made a moment ago.

@@ -168,6 +168,7 @@ impl Agent {
                 draining: false,
                 slot: &key,
                 namespace_exists: true,
+                own_namespace: "",
                 ledger: &self.ledger,
                 nodes: &nodes,
                 pods: &pods,

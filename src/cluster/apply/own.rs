@@ -1,9 +1,13 @@
-//! Objects that are ours or are left alone: created, not applied, so that a name that somebody else has taken is never
-//! written over, though no cache of ours shows that object.
+//! The gate: an object is created, or replaced if it is ours; one that is another's is left alone, though no cache of ours
+//! shows it.
+//!
+//! A create is refused by the API server itself if the name is taken, at whatever moment somebody took it. Only then the
+//! object is read, past all caches. What is in a cache and is ours costs no request, and none is added where a name is free.
 //!
 //! What exists and is ours is replaced rather than applied: a create leaves its fields with another entry of the field
 //! manager than an apply, and an apply could never take one of them away again. Labels, annotations and finalizers of
-//! others stay, as do those fields of `spec` that we do not set (addresses that were allotted, defaults).
+//! others stay, as do those fields of a Kubernetes kind's `spec` that we do not set (addresses that were allotted,
+//! defaults). The `spec` of a MiniCluster, a Burst or a HostedBurst that we write is ours whole.
 
 use kube::Client;
 use kube::api::PostParams;
@@ -11,16 +15,23 @@ use kube::core::Request;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Appliable, Applied, Applier, Verdict, controller_of, named};
+use super::{Appliable, Applied, Applier, OWN_GROUP, Verdict, controller_of, named};
 use crate::cluster::error::{Cause, RequestError};
 use crate::cluster::key::ObjectKey;
 
+/// Groups of kinds to whose `spec` the API server adds nothing that has to stay.
+const WHOLE_GROUPS: [&str; 2] = [OWN_GROUP, "flux-framework.org"];
+
+/// How often an object is judged while others write to it.
+const MOST_LOOKS: usize = 3;
+
 impl Applier {
-    /// Makes `desired` so, given the object as it is in the cache, if there is one. `data` becomes exactly ours.
+    /// Makes `desired` so, given the object as it is in the cache, if there is one. `data` becomes exactly ours, and unknown
+    /// fields are refused (strict validation). An object that was given and is gone is not made anew.
     ///
     /// # Errors
     /// [`Cause::Foreign`] if the name is taken by an object with another controller than `desired`, or with none; else what
-    /// the API server says.
+    /// the API server says. A cached object that was replaced in the meantime is a conflict.
     pub async fn own<K: Appliable>(
         &self,
         desired: &K,
@@ -29,27 +40,43 @@ impl Applier {
         let key = ObjectKey::of(desired);
         let failed = |cause: Cause| RequestError::new("write", named::<K>(&key), cause);
         let wanted = self.prepared(desired).map_err(failed)?;
-        let live = match live {
+        let mut live = match live {
             Some(live) => serde_json::to_value(live).map_err(|error| failed(Cause::Answer(error)))?,
             None => match self.post::<K>(&key, &wanted).await {
-                Ok(object) => return Ok(Applied::Created(object)),
+                Ok(answer) => {
+                    self.settle(&wanted, &answer);
+                    return read(answer).map(Applied::Created).map_err(failed);
+                }
                 Err(cause) if cause.is_already_exists() => found::<K>(&self.writer, &key).await.map_err(failed)?,
                 Err(cause) => return Err(failed(cause)),
             },
         };
-        match self.judge(&wanted, Some(&live)).map_err(failed)? {
-            Verdict::Terminating => return Ok(Applied::Terminating),
-            Verdict::Unchanged if wanted["data"] == live["data"] => return Ok(Applied::Unchanged),
-            Verdict::Unchanged | Verdict::Differs { .. } | Verdict::New => {}
+        for left in (0..MOST_LOOKS).rev() {
+            match self.judge::<K>(&wanted, &live).map_err(failed)? {
+                Verdict::Terminating => return Ok(Applied::Terminating),
+                Verdict::Unchanged if wanted["data"] == live["data"] => return Ok(Applied::Unchanged),
+                Verdict::Differs { drifted } if !drifted.is_empty() => {
+                    tracing::info!(kind = %K::kind(&()), %key, ?drifted, "somebody else changed the object; it is put right");
+                }
+                Verdict::Unchanged | Verdict::Differs { .. } => {}
+            }
+            match self.put::<K>(&key, &replacement::<K>(&wanted, &live)).await {
+                Ok(answer) => {
+                    self.settle(&wanted, &answer);
+                    return read(answer).map(Applied::Changed).map_err(failed);
+                }
+                // Somebody wrote to it since it was read: whose it is, and what it lacks, is judged anew.
+                Err(cause) if cause.is_conflict() && left > 0 => {
+                    let newer = found::<K>(&self.writer, &key).await.map_err(failed)?;
+                    if newer["metadata"]["uid"] != live["metadata"]["uid"] {
+                        return Err(failed(cause));
+                    }
+                    live = newer;
+                }
+                Err(cause) => return Err(failed(cause)),
+            }
         }
-        let body = replacement(&wanted, &live).to_string().into_bytes();
-        let request = Request::new(K::url_path(&(), key.namespace.as_deref()))
-            .replace(&key.name, &self.post_params(), body)
-            .map_err(|error| failed(error.into()))?;
-        let answer: Value = self.writer.request(request).await.map_err(|error| failed(error.into()))?;
-        self.settle(&wanted, &answer);
-        let object = serde_json::from_value(answer).map_err(|error| failed(Cause::Answer(error)))?;
-        Ok(Applied::Changed(object))
+        unreachable!("the last look ends the loop")
     }
 
     /// Creates `desired` unless it exists: for what cannot be changed.
@@ -61,25 +88,48 @@ impl Applier {
         let failed = |cause: Cause| RequestError::new("create", named::<K>(&key), cause);
         let wanted = self.prepared(desired).map_err(failed)?;
         let live = match self.post::<K>(&key, &wanted).await {
-            Ok(object) => return Ok(Applied::Created(object)),
+            Ok(answer) => return read(answer).map(Applied::Created).map_err(failed),
             Err(cause) if cause.is_already_exists() => found::<K>(&self.writer, &key).await.map_err(failed)?,
             Err(cause) => return Err(failed(cause)),
         };
-        match self.judge(&wanted, Some(&live)).map_err(failed)? {
+        match self.judge::<K>(&wanted, &live).map_err(failed)? {
             Verdict::Terminating => Ok(Applied::Terminating),
             _ => Ok(Applied::Unchanged),
         }
     }
 
-    async fn post<K: Appliable>(&self, key: &ObjectKey, wanted: &Value) -> Result<K, Cause> {
+    async fn post<K: Appliable>(&self, key: &ObjectKey, wanted: &Value) -> Result<Value, Cause> {
         let request = Request::new(K::url_path(&(), key.namespace.as_deref()))
             .create(&self.post_params(), wanted.to_string().into_bytes())?;
-        Ok(self.writer.request(request).await?)
+        Ok(self.writer.request(strict(request)).await?)
+    }
+
+    async fn put<K: Appliable>(&self, key: &ObjectKey, body: &Value) -> Result<Value, Cause> {
+        let request = Request::new(K::url_path(&(), key.namespace.as_deref())).replace(
+            &key.name,
+            &self.post_params(),
+            body.to_string().into_bytes(),
+        )?;
+        Ok(self.writer.request(strict(request)).await?)
     }
 
     fn post_params(&self) -> PostParams {
         PostParams { field_manager: Some(self.manager.clone()), ..PostParams::default() }
     }
+}
+
+/// Unknown fields are refused, where the API server would drop them.
+fn strict(mut request: http::Request<Vec<u8>>) -> http::Request<Vec<u8>> {
+    let text = request.uri().to_string();
+    let joint = if text.contains('?') { '&' } else { '?' };
+    if let Ok(uri) = format!("{text}{joint}fieldValidation=Strict").parse() {
+        *request.uri_mut() = uri;
+    }
+    request
+}
+
+fn read<K: Appliable>(answer: Value) -> Result<K, Cause> {
+    serde_json::from_value(answer).map_err(Cause::Answer)
 }
 
 async fn found<K: Appliable>(client: &Client, key: &ObjectKey) -> Result<Value, Cause> {
@@ -89,7 +139,7 @@ async fn found<K: Appliable>(client: &Client, key: &ObjectKey) -> Result<Value, 
 }
 
 /// `wanted`, with what of `live` is not ours to take away.
-fn replacement(wanted: &Value, live: &Value) -> Value {
+fn replacement<K: Appliable>(wanted: &Value, live: &Value) -> Value {
     let mut body = wanted.clone();
     let metadata = &live["metadata"];
     for map in ["labels", "annotations"] {
@@ -110,7 +160,8 @@ fn replacement(wanted: &Value, live: &Value) -> Value {
             body["metadata"][field] = metadata[field].clone();
         }
     }
-    if let (Some(wanted), Some(live)) = (wanted["spec"].as_object(), live["spec"].as_object()) {
+    let is_ours_whole = WHOLE_GROUPS.contains(&&*K::group(&()));
+    if let (false, Some(wanted), Some(live)) = (is_ours_whole, wanted["spec"].as_object(), live["spec"].as_object()) {
         let mut spec = live.clone();
         spec.extend(wanted.clone());
         body["spec"] = Value::Object(spec);
@@ -123,7 +174,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use http::{Request, Response};
-    use k8s_openapi::api::core::v1::ConfigMap;
+    use k8s_openapi::api::core::v1::{ConfigMap, Service};
     use kube::client::Body;
 
     use super::*;
@@ -154,6 +205,14 @@ mod tests {
                 let (code, answer) = match (head.method.as_str(), stored) {
                     ("POST", Some(_)) => (409, exists),
                     ("GET", Some(stored)) => (200, stored),
+                    ("PUT", Some(stored))
+                        if stored["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"] =>
+                    {
+                        (
+                            409,
+                            json!({"kind": "Status", "status": "Failure", "code": 409, "reason": "Conflict", "message": "stale"}),
+                        )
+                    }
                     _ => (200, body),
                 };
                 Ok::<_, tower::BoxError>(
@@ -212,10 +271,46 @@ mod tests {
         assert_eq!((&metadata["finalizers"], &metadata["resourceVersion"]), (&json!(["them/hold"]), &json!("7")));
     }
 
+    #[tokio::test]
+    async fn what_others_write_meanwhile_is_judged_anew_and_what_took_its_place_is_left_alone() {
+        let applier = Applier::new(server(None).0, "m");
+        let mut cached = applier.prepared(&ours("v")).unwrap();
+        cached["metadata"]["uid"] = json!("u");
+        cached["data"]["k"] = json!("tampered");
+        // What the API server has by now, what becomes of it, and what is sent.
+        let table = [
+            (json!("u"), json!("o-1"), None, vec!["PUT", "GET", "PUT"]),
+            (json!("u"), json!("o-2"), Some("it is controlled by"), vec!["PUT", "GET"]),
+            (json!("other"), json!("o-1"), Some("stale"), vec!["PUT", "GET"]),
+        ];
+        for (uid, owner, refused, expected) in table {
+            let mut stored = cached.clone();
+            stored["metadata"]["uid"] = uid;
+            stored["metadata"]["resourceVersion"] = json!("8");
+            stored["metadata"]["ownerReferences"][0]["uid"] = owner;
+            let (client, seen) = server(Some(stored));
+            let outcome = Applier::new(client, "m").own(&ours("v"), Some(&cached)).await;
+            let said = outcome.err().map(|error| crate::cluster::error::chain(&error));
+            assert_eq!(said.is_some(), refused.is_some(), "{said:?}");
+            assert!(said.unwrap_or_default().contains(refused.unwrap_or_default()));
+            assert_eq!(methods(&seen), expected);
+        }
+    }
+
+    #[test]
+    fn what_a_burst_no_longer_asks_for_goes() {
+        let live = json!({"metadata": {}, "spec": {"size": 2, "budget": {"coreHours": "1"}}});
+        let wanted = json!({"metadata": {}, "spec": {"size": 3}});
+        assert_eq!(replacement::<crate::api::burst::Burst>(&wanted, &live)["spec"], json!({"size": 3}));
+    }
+
     #[test]
     fn lists_of_a_spec_are_replaced_and_what_was_allotted_stays() {
         let wanted = json!({"metadata": {}, "spec": {"ports": [{"port": 81}]}});
         let live = json!({"metadata": {}, "spec": {"ports": [{"port": 80}], "clusterIP": "10.0.0.1"}});
-        assert_eq!(replacement(&wanted, &live)["spec"], json!({"ports": [{"port": 81}], "clusterIP": "10.0.0.1"}));
+        assert_eq!(
+            replacement::<Service>(&wanted, &live)["spec"],
+            json!({"ports": [{"port": 81}], "clusterIP": "10.0.0.1"})
+        );
     }
 }

@@ -6,7 +6,7 @@ use super::*;
 
 type Requests = Arc<Mutex<Vec<(Method, String, Value)>>>;
 
-/// An API server that stores nothing: it answers a patch with the patch itself, changed by `answer`.
+/// An API server that stores nothing: it answers with what it is sent, changed by `answer`.
 fn applier(answer: impl Fn(Value) -> (u16, Value) + Send + Sync + Clone + 'static) -> (Applier, Requests) {
     let seen = Requests::default();
     let server = {
@@ -15,7 +15,7 @@ fn applier(answer: impl Fn(Value) -> (u16, Value) + Send + Sync + Clone + 'stati
             let (seen, answer) = (seen.clone(), answer.clone());
             async move {
                 let (head, body) = request.into_parts();
-                let body: Value = serde_json::from_slice(&body.collect_bytes().await?).unwrap();
+                let body: Value = serde_json::from_slice(&body.collect_bytes().await?).unwrap_or_default();
                 seen.lock().unwrap().push((head.method, head.uri.to_string(), body.clone()));
                 let (code, answer) = answer(body);
                 let body = Body::from(answer.to_string().into_bytes());
@@ -42,102 +42,83 @@ fn config_map(value: &str, owner: Option<&str>) -> ConfigMap {
     .unwrap()
 }
 
+fn methods(seen: &Requests) -> Vec<Method> {
+    seen.lock().unwrap().iter().map(|(method, ..)| method.clone()).collect()
+}
+
 #[tokio::test]
 async fn what_is_there_already_costs_no_request() {
     let (applier, seen) = applier(stored);
-    let created = applier.apply(&config_map("a", Some("o-1")), None::<&ConfigMap>).await.unwrap();
+    let created = applier.own(&config_map("a", Some("o-1")), None::<&ConfigMap>).await.unwrap();
     let Applied::Created(live) = created else { panic!("{created:?}") };
-    assert_eq!(applier.apply(&config_map("a", Some("o-1")), Some(&live)).await.unwrap(), Applied::Unchanged);
+    assert_eq!(applier.own(&config_map("a", Some("o-1")), Some(&live)).await.unwrap(), Applied::Unchanged);
 
     let requests = seen.lock().unwrap().clone();
     assert_eq!(requests.len(), 1);
     let (method, uri, body) = &requests[0];
-    assert_eq!(method, Method::PATCH);
-    assert_eq!(uri, "/api/v1/namespaces/n/configmaps/c?&force=true&fieldManager=reconcile&fieldValidation=Strict");
+    assert_eq!(method, Method::POST);
+    assert_eq!(uri, "/api/v1/namespaces/n/configmaps?&fieldManager=reconcile&fieldValidation=Strict");
     assert_eq!((body["apiVersion"].as_str(), body["kind"].as_str()), (Some("v1"), Some("ConfigMap")));
     assert_eq!(body["metadata"]["annotations"]["applied-digest.tributary.dev/reconcile"].as_str().unwrap().len(), 64);
 }
 
 #[tokio::test]
-async fn what_we_want_otherwise_and_what_others_change_is_applied() {
+async fn what_we_want_otherwise_and_what_others_change_is_written() {
     let (applier, seen) = applier(stored);
-    let live = applier.apply(&config_map("a", None), None::<&ConfigMap>).await.unwrap().object().unwrap();
+    let owner = Some("o-1");
+    let live = applier.own(&config_map("a", owner), None::<&ConfigMap>).await.unwrap().object().unwrap();
 
-    let other = applier.apply(&config_map("b", None), Some(&live)).await.unwrap();
+    let other = applier.own(&config_map("b", owner), Some(&live)).await.unwrap();
     assert!(matches!(other, Applied::Changed(_)));
 
     let mut tampered = live.clone();
     tampered.data.as_mut().unwrap().insert("key".into(), "evil".into());
-    let repaired = applier.apply(&config_map("a", None), Some(&tampered)).await.unwrap();
+    let repaired = applier.own(&config_map("a", owner), Some(&tampered)).await.unwrap();
     assert!(matches!(repaired, Applied::Changed(_)));
-
-    let mut extended = live.clone();
-    extended.data.as_mut().unwrap().insert("other".into(), "theirs".into());
-    assert_eq!(applier.apply(&config_map("a", None), Some(&extended)).await.unwrap(), Applied::Unchanged);
 
     let mut stripped = live.clone();
     stripped.metadata.annotations = None;
-    assert!(matches!(applier.apply(&config_map("a", None), Some(&stripped)).await.unwrap(), Applied::Changed(_)));
+    assert!(matches!(applier.own(&config_map("a", owner), Some(&stripped)).await.unwrap(), Applied::Changed(_)));
 
-    let uids: Vec<_> = seen.lock().unwrap().iter().map(|(_, _, body)| body["metadata"]["uid"].clone()).collect();
-    assert_eq!(uids, [Value::Null, "u-1".into(), "u-1".into(), "u-1".into()], "only the object we looked at");
+    let requests = seen.lock().unwrap().clone();
+    let sent: Vec<_> = requests.iter().map(|(_, _, body)| body["metadata"]["uid"].clone()).collect();
+    assert_eq!(sent, [Value::Null, "u-1".into(), "u-1".into(), "u-1".into()], "only the object we looked at");
+    assert_eq!(methods(&seen), [Method::POST, Method::PUT, Method::PUT, Method::PUT]);
 }
 
 #[tokio::test]
-async fn what_the_server_always_changes_is_applied_once() {
+async fn what_the_server_always_changes_is_written_once() {
     let clamped = |mut body: Value| {
         body["spec"]["sessionAffinity"] = "None".into();
         stored(body)
     };
     let (applier, seen) = applier(clamped);
-    let desired: Service =
-        serde_json::from_value(json!({"metadata": {"namespace": "n", "name": "s"}, "spec": {"sessionAffinity": "X"}}))
-            .unwrap();
-    let live = applier.apply(&desired, None::<&Service>).await.unwrap().object().unwrap();
-    assert_eq!(applier.apply(&desired, Some(&live)).await.unwrap(), Applied::Unchanged);
+    let owners = json!([{"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": "o-1", "controller": true}]);
+    let desired: Service = serde_json::from_value(json!({"spec": {"sessionAffinity": "X"},
+        "metadata": {"namespace": "n", "name": "s", "ownerReferences": owners}}))
+    .unwrap();
+    let live = applier.own(&desired, None::<&Service>).await.unwrap().object().unwrap();
+    assert_eq!(applier.own(&desired, Some(&live)).await.unwrap(), Applied::Unchanged);
     let mut tampered = live;
     tampered.spec.as_mut().unwrap().session_affinity = Some("ClientIP".into());
-    assert!(matches!(applier.apply(&desired, Some(&tampered)).await.unwrap(), Applied::Changed(_)));
+    assert!(matches!(applier.own(&desired, Some(&tampered)).await.unwrap(), Applied::Changed(_)));
     assert_eq!(seen.lock().unwrap().len(), 2);
-}
-
-#[tokio::test]
-async fn an_edited_key_of_a_list_is_put_right_by_the_whole_list() {
-    // As the API server does it with a Service's ports, whose key is the number: ours beside the edited one is refused.
-    let seen_force = |(_, uri, _): &(Method, String, Value)| uri.contains("force=true");
-    let counted = Arc::new(Mutex::new(0));
-    let refuses = move |body: Value| {
-        *counted.lock().unwrap() += 1;
-        match *counted.lock().unwrap() {
-            2 => (
-                422,
-                json!({"kind": "Status", "status": "Failure", "code": 422, "reason": "Invalid", "message": "twice"}),
-            ),
-            _ => stored(body),
-        }
-    };
-    let (applier, seen) = applier(refuses);
-    let desired: Service = serde_json::from_value(json!({"metadata": {"namespace": "n", "name": "s"},
-        "spec": {"ports": [{"name": "lead", "port": 8050, "protocol": "TCP"}]}}))
-    .unwrap();
-    let mut live = applier.apply(&desired, None::<&Service>).await.unwrap().object().unwrap();
-    live.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].port = 9;
-    assert!(matches!(applier.apply(&desired, Some(&live)).await.unwrap(), Applied::Changed(_)));
-    let requests = seen.lock().unwrap().clone();
-    assert_eq!(requests.iter().map(seen_force).collect::<Vec<_>>(), [true, true, false]);
-    assert_eq!(requests[2].2["spec"], requests[1].2["spec"]);
 }
 
 #[tokio::test]
 async fn another_controllers_object_is_left_alone() {
     let (applier, seen) = applier(stored);
     for live in [config_map("a", Some("o-2")), config_map("a", None)] {
-        let error = applier.apply(&config_map("a", Some("o-1")), Some(&live)).await.unwrap_err();
+        let error = applier.own(&config_map("a", Some("o-1")), Some(&live)).await.unwrap_err();
         assert!(matches!(error.cause(), Cause::Foreign { .. }), "{error}");
+        assert_eq!(error.taken().unwrap().object, "ConfigMap n/c");
     }
+    // Nobody controls what an agent makes for itself: its digest tells.
+    let error = applier.own(&config_map("a", None), Some(&config_map("a", None))).await.unwrap_err();
+    assert!(matches!(error.cause(), Cause::Foreign { .. }), "{error}");
     let mut ending = config_map("b", Some("o-1"));
     ending.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
-    assert_eq!(applier.apply(&config_map("a", Some("o-1")), Some(&ending)).await.unwrap(), Applied::Terminating);
+    assert_eq!(applier.own(&config_map("a", Some("o-1")), Some(&ending)).await.unwrap(), Applied::Terminating);
     assert!(seen.lock().unwrap().is_empty());
 }
 
@@ -167,7 +148,4 @@ async fn a_taken_name_is_no_error_of_create_once() {
     let (applier, seen) = applier(move |_| (409, taken.clone()));
     assert_eq!(applier.create_once(&config_map("a", None)).await.unwrap(), Once::Exists);
     assert_eq!(seen.lock().unwrap()[0].0, Method::POST);
-    let error = applier.apply(&config_map("a", None), None::<&ConfigMap>).await.unwrap_err();
-    assert!(error.cause().is_conflict());
-    assert_eq!(crate::cluster::error::chain(&error), "failed to apply ConfigMap n/c: m");
 }

@@ -24,6 +24,7 @@ use super::model::Model;
 use super::problem::{Problem, Problems, reason};
 use super::scripts::Program;
 use super::{persistent_volumes, rank_map, volumes};
+use crate::api::hosted_burst::is_hosted;
 use crate::api::minicluster::{MiniCluster, MiniClusterSpec, RunnerError};
 use crate::api::names as objects;
 
@@ -73,6 +74,7 @@ pub(super) fn check<'a>(mini_cluster: &'a MiniCluster, context: &'a Context) -> 
         name,
         namespace: metadata.namespace.as_deref().unwrap_or_default(),
         uid: metadata.uid.as_deref().unwrap_or_default(),
+        is_hosted: is_hosted(mini_cluster),
         labels: metadata.labels.as_ref().unwrap_or(&NO_LABELS),
         spec,
         context,

@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::Api;
 use tokio::sync::watch;
 use tributary::api::cluster_card::{self, ClusterCard};
 use tributary::api::labels::manager;
 use tributary::api::names;
+use tributary::cluster::RequestError;
+use tributary::cluster::apply::Applier;
 use tributary::cluster::client::Clients;
+use tributary::cluster::error::chain;
 use tributary::config::{Config, IdentityConfig};
 use tributary::federation::enrol::Introduction;
 use tributary::federation::identity::{Identity, IdentityStore};
@@ -61,7 +64,11 @@ impl Card {
             });
             let identity = renewals.borrow_and_update().clone();
             while let Err(error) = self.write(&self.card(&identity)).await {
-                tracing::warn!(%error, name = cluster_card::NAME, "failed to write the ConfigMap of this cluster");
+                tracing::warn!(
+                    error = chain(&error),
+                    name = cluster_card::NAME,
+                    "failed to write the ConfigMap of this cluster"
+                );
                 tokio::time::sleep(RETRY).await;
             }
             let ended = tokio::select! {
@@ -92,15 +99,17 @@ impl Card {
     }
 
     /// Writes nothing if it is there already: an agent that restarts changes nothing.
-    async fn write(&self, card: &ClusterCard) -> kube::Result<()> {
+    async fn write(&self, card: &ClusterCard) -> Result<(), RequestError> {
         let namespace = &self.config.kubernetes.namespace;
         let read: Api<ConfigMap> = Api::namespaced(self.clients.reader.clone(), namespace);
         let wanted = card.config_map(namespace);
-        if read.get_opt(cluster_card::NAME).await?.is_some_and(|object| object.data == wanted.data) {
+        let found = read.get_opt(cluster_card::NAME).await;
+        let found =
+            found.map_err(|error| RequestError::new("read", format!("ConfigMap {}", cluster_card::NAME), error))?;
+        if found.as_ref().is_some_and(|object| object.data == wanted.data) {
             return Ok(());
         }
-        let write: Api<ConfigMap> = Api::namespaced(self.clients.writer.clone(), namespace);
-        let parameters = PatchParams::apply(manager::ENROLMENT).force();
-        write.patch(cluster_card::NAME, &parameters, &Patch::Apply(&wanted)).await.map(drop)
+        let applier = Applier::new(self.clients.writer.clone(), manager::ENROLMENT);
+        applier.own(&wanted, found.as_ref()).await.map(drop)
     }
 }

@@ -175,7 +175,7 @@ impl Watched {
         let wanted = if open { place.open(&live) } else { place.closed(&live) };
         for slice in wanted {
             let live = self.slices.of(&ObjectKey::of(&slice));
-            self.applier.apply(&slice, live.as_deref()).await?;
+            self.applier.own(&slice, live.as_deref()).await?;
         }
         Ok(())
     }

@@ -58,6 +58,7 @@ struct World {
     import: Option<ImportPolicy>,
     draining: bool,
     namespace_exists: bool,
+    own_namespace: &'static str,
     ledger: Ledger,
     nodes: BTreeMap<String, NodeView>,
     pods: Vec<PodView>,
@@ -73,6 +74,7 @@ fn world() -> World {
         import: Some(ImportPolicy { namespaces: vec!["flux".into()], ..ImportPolicy::default() }),
         draining: false,
         namespace_exists: true,
+        own_namespace: "tributary-system",
         ledger: Ledger::default(),
         nodes: [("a".to_owned(), node(4)), ("b".to_owned(), node(4))].into(),
         pods: Vec::new(),
@@ -86,6 +88,7 @@ impl World {
             draining: self.draining,
             slot: &slot_key(&EAST.into(), desired, self.import.as_ref()),
             namespace_exists: self.namespace_exists,
+            own_namespace: self.own_namespace,
             ledger: &self.ledger,
             nodes: &self.nodes,
             pods: &self.pods,
@@ -103,6 +106,30 @@ fn a_good_offer_is_taken_and_gets_the_service_account_of_the_policy() {
     assert_eq!(admitted.template.pod.service_account_name.as_deref(), Some("guests"));
     assert_eq!(admitted.rank_map, map(2));
     world.import.as_mut().unwrap().namespaces = vec!["*".into()];
+    assert!(world.admit(&offer()).is_ok());
+}
+
+#[test]
+fn no_policy_opens_the_namespace_of_the_agents_own_keys() {
+    let mut world = world();
+    let taken = |world: &World| {
+        let mut offer = offer();
+        offer.root.namespace = "tributary-system".into();
+        world.admit(&offer)
+    };
+    for namespaces in
+        [vec!["*".to_owned()], vec!["tributary-system".into()], vec!["*".into(), "tributary-system".into()]]
+    {
+        world.import = Some(ImportPolicy { namespaces, allow_secrets: vec!["*".into()], ..ImportPolicy::default() });
+        let rejection = taken(&world).unwrap_err();
+        assert_eq!(rejection.reason, RejectionReason::NamespaceNotAllowed, "{rejection}");
+        assert!(rejection.message.contains("the agent's own"), "{rejection}");
+    }
+    // Nor does a template for names that leads there.
+    let import = world.import.as_mut().unwrap();
+    (import.namespaces, import.target_namespace) = (vec!["flux".into()], Some("tributary-system".into()));
+    assert!(world.admit(&offer()).unwrap_err().message.contains("the agent's own"));
+    world.import.as_mut().unwrap().target_namespace = None;
     assert!(world.admit(&offer()).is_ok());
 }
 

@@ -17,6 +17,7 @@ use crate::flux::{RankMap, Slot};
 
 mod gateway;
 mod lead;
+mod names;
 mod rate;
 mod warm;
 mod whole;
@@ -105,6 +106,7 @@ impl World {
             draining: false,
             slot: &key,
             namespace_exists: true,
+            own_namespace: "tributary-system",
             ledger: &ledger,
             nodes: &nodes,
             pods: &[],

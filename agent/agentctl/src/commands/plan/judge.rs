@@ -74,6 +74,8 @@ pub(super) struct Inside {
     pub(super) import: Option<ImportPolicy>,
     /// Whether its owner drains the root's cluster.
     pub(super) draining: bool,
+    /// The namespace of its agent.
+    pub(super) own_namespace: String,
     /// Its namespaces.
     pub(super) namespaces: Vec<String>,
     pub(super) hosted: Vec<HostedBurst>,
@@ -329,6 +331,7 @@ fn admit(own: &PeerName, desired: &DesiredBurst, inside: &Inside) -> Result<Take
         draining: inside.draining,
         slot: &slot,
         namespace_exists: inside.namespaces.contains(&slot.0),
+        own_namespace: &inside.own_namespace,
         ledger: &ledger,
         nodes: &inside.nodes,
         pods: &inside.pods,

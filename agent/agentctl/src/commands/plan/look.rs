@@ -245,6 +245,7 @@ async fn inside(target: &Target, wanted: &cli::PeerContext, root_cluster: Option
     Ok(Inside {
         import: root.and_then(|peer| peer.spec.import.clone()),
         draining: root.is_some_and(|peer| peer.spec.drain),
+        own_namespace: target.agent_namespace.clone(),
         namespaces: namespaces.items.iter().map(ResourceExt::name_any).collect(),
         hosted: Api::<HostedBurst>::all(client.clone()).list(&everything).await.map_err(failed)?.items,
         nodes: nodes.items.into_iter().map(|node| (node.name_any(), node.view)).collect(),

@@ -1,0 +1,54 @@
+//! Names that are somebody else's.
+
+use serde_json::json;
+
+use super::*;
+use crate::cluster::error::Taken;
+
+#[test]
+fn a_burst_that_needs_a_name_of_somebody_else_is_given_back_with_the_reason() {
+    let taken = Taken { object: "Secret flux/lake-burst-0-curve".into(), owner: "nobody".into() };
+    let mut world = World::new();
+    let key = world.claim("east", offer());
+    world.host("east", &offer());
+    assert_ne!(said(&world.step(), &key).phase, Phase::Draining);
+    world.memory.taken = Some(taken.clone());
+    let step = world.step();
+    let answer = said(&step, &key);
+    assert_eq!((answer.phase, answer.message), (Phase::Draining, format!("leaving: {}", taken.sentence())));
+    let recorded = step.changes.iter().find_map(|change| match change {
+        Change::Status(status) => Some((**status).clone()),
+        _ => None,
+    });
+    let recorded = recorded.unwrap();
+    assert_eq!(recorded.draining_reason.as_deref(), Some("NameTaken"));
+    // Another agent leads and has not met the object: what is recorded goes on, with its words.
+    world.hosted.as_mut().unwrap().status = Some(recorded);
+    world.memory.taken = None;
+    let answer = said(&world.step(), &key);
+    assert_eq!((answer.phase, answer.message), (Phase::Draining, format!("leaving: {}", taken.sentence())));
+}
+
+#[test]
+fn what_its_brokers_wait_for_a_name_of_somebody_else_ends_a_burst_too() {
+    let mut world = World::new();
+    let key = world.claim("east", offer());
+    world.host("east", &offer());
+    let ready = |reason: &str| -> MiniCluster {
+        let owner = json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "HostedBurst",
+            "name": "lake-burst-0", "uid": "u", "controller": true});
+        let condition = json!({"type": "Ready", "status": "False", "reason": reason, "message": "ConfigMap x",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        serde_json::from_value(json!({
+            "metadata": {"name": "lake-burst-0", "namespace": "flux", "uid": "m", "ownerReferences": [owner]},
+            "spec": {"containers": []}, "status": {"conditions": [condition]},
+        }))
+        .unwrap()
+    };
+    // What an earlier one of this name has left behind goes by itself.
+    for (reason, phase) in [("LeftOver", Phase::Provisioning), ("NameTaken", Phase::Draining)] {
+        world.mini_cluster = Some(ready(reason));
+        let answer = said(&world.step(), &key);
+        assert_eq!(answer.phase, phase, "{reason}: {}", answer.message);
+    }
+}
