@@ -75,10 +75,14 @@ impl<'a> Model<'a> {
         self.tree_is_free() && !stated
     }
 
+    /// Whether there are brokers besides a lead.
+    pub(super) fn has_followers(&self) -> bool {
+        self.spec.max_size() > 1 || matches!(self.role, Role::Burst { .. })
+    }
+
     /// Whether there are brokers that can leave while the instance goes on: they finish their jobs before.
     pub(super) fn drains(&self) -> bool {
-        let follows = self.spec.max_size() > 1 || matches!(self.role, Role::Burst { .. });
-        follows && self.spec.flux.drain_seconds() > 0
+        self.has_followers() && self.spec.flux.drain_seconds() > 0
     }
 
     /// Whether bursts reach this MiniCluster's lead.

@@ -318,3 +318,15 @@ pub(crate) async fn until_up(place: &Place, root: &str, ranks: &str) {
     })
     .await;
 }
+
+/// Waits until every broker answers rank 0, and prints how long that took: the lead counts a broker as up that is on a dead
+/// connection.
+pub(crate) async fn until_all_answer(place: &Place, root: &str, after: &str) {
+    if simulated() {
+        return;
+    }
+    let begun = tokio::time::Instant::now();
+    let answer = async || in_lead(place, root, "timeout 5 flux exec -r all hostname").await;
+    eventually(format!("all brokers of {root} answer after {after}"), answer).await;
+    let _ = writeln!(std::io::stderr(), "e2e: all brokers of {root} answer {:.1?} after {after}", begun.elapsed());
+}

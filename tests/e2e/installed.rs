@@ -24,7 +24,7 @@ use tributary_tests::federation::SYSTEM;
 use tributary_tests::scenario::Place;
 
 use crate::clusters::Network;
-use crate::ground::{Ground, clusters, enter, in_lead, pod, ranks_up, skip, until_up};
+use crate::ground::{Ground, clusters, enter, in_lead, pod, ranks_up, skip, until_all_answer, until_up};
 
 const RELEASE: &str = "tributary";
 
@@ -178,6 +178,7 @@ async fn the_scenario(
             if connected { Ok(()) } else { Err(said.to_string()) }
         })
         .await;
+        until_all_answer(root, "river", &format!("the leader on {} was lost", one.access.name)).await;
     }
 
     // An upgrade replaces every pod of both releases.
@@ -191,6 +192,7 @@ async fn the_scenario(
         let deployments: Api<Deployment> = Api::namespaced(one.client.clone(), SYSTEM);
         let ready = deployments.get("tributary").await.unwrap().status.unwrap().ready_replicas;
         assert_eq!(ready, Some(2));
+        until_all_answer(root, "river", &format!("the upgrade of {}", one.access.name)).await;
     }
     root.burst("river", "river-burst-0", BurstPhase::Ready).await;
     until_up(root, "river", "0-3").await;

@@ -1,6 +1,7 @@
     #@workerPre
     _delay=1
     _posted=
+    #@listen
     #@watch
     while [[ -z $_terminating ]]; do
         _begun=$SECONDS
@@ -14,7 +15,7 @@
             #@post
         fi
         #@complete
-        if ((SECONDS - _begun > 60)); then _delay=1; fi
+        if ((SECONDS - _begun > 60 + 15 * _delay)); then _delay=1; fi
         _say "The broker ended with $_status and is started again in $_delay s."
         _pause "$_delay"
         _delay=$((_delay < 8 ? _delay * 2 : 15))

@@ -15,6 +15,7 @@ const RESOURCES: &str = include_str!("resources.sh");
 const WAIT_BURSTS: &str = include_str!("wait_bursts.sh");
 const ARCHIVE: &str = include_str!("archive.sh");
 const ARCHIVED: &str = include_str!("archived.sh");
+const LISTEN: &str = include_str!("listen.sh");
 const DRAIN: &str = include_str!("drain.sh");
 const MUNGE: &str = include_str!("munge.sh");
 
@@ -61,7 +62,7 @@ fn script(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
         .when(spec.flux.munge_secret.is_some(), "munge", MUNGE)
         .with("pre", hooks.line(Hook::Pre))
         .when(user.is_some(), "owner", user::OWNS)
-        .with("leave", leave(model, user.is_some()))
+        .with("following", following(model, user.is_some()))
         .with("role", role)
         .fill(RUNNER)
 }
@@ -77,14 +78,25 @@ fn as_user(model: &Model<'_>) -> &'static str {
     if User::of(model.runner.container).is_some() { "\"${_as_flux[@]}\" " } else { "" }
 }
 
-/// How a follower leaves the instance, and how it comes back.
-fn leave(model: &Model<'_>, has_user: bool) -> String {
-    if !model.drains() {
+/// How a follower notices that it is out of the instance, how it leaves, and how it comes back.
+fn following(model: &Model<'_>, has_user: bool) -> String {
+    if !model.has_followers() {
         return String::new();
     }
-    let seconds = model.spec.flux.drain_seconds().to_string();
     let user = if has_user { String::new() } else { format!("{AS_IT_IS}\n") };
-    settings([("_drain_seconds", seconds.as_str())]) + &user + JOINED + "\n" + DRAIN
+    let seconds = model.spec.flux.drain_seconds().to_string();
+    let listen = if completes(model) { "" } else { LISTEN };
+    let drain = if model.drains() {
+        format!("{}{DRAIN}", settings([("_drain_seconds", seconds.as_str())]))
+    } else {
+        String::new()
+    };
+    [&user, JOINED, listen, &drain].concat()
+}
+
+/// Whether followers complete their index with their broker. A burst never completes: its ranks are the root's to give up.
+fn completes(model: &Model<'_>) -> bool {
+    model.spec.flux.complete_workers && model.role == Role::Root
 }
 
 /// Directory of batch output. It may name variables of the container.
@@ -165,8 +177,7 @@ fn start(model: &Model<'_>) -> String {
 fn follower(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
     let words = [super::program::plain(&["flux", "start"]), options::wrap(model)].concat();
     let flux = words::to_bash(&words);
-    // A burst never completes: its ranks are the root's to give up.
-    let complete = model.spec.flux.complete_workers && model.role == Role::Root;
+    let complete = completes(model);
     let end = if complete {
         "exit 0"
     } else {
@@ -178,6 +189,7 @@ fn follower(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
                  fi\n        _before_end=_leave\n";
     Parts::default()
         .with("workerPre", hooks.line(Hook::WorkerPre))
+        .when(!complete && model.has_followers(), "listen", "_beside=_listen")
         .when(model.drains(), "watch", "_returning=none")
         .when(model.drains(), "return", watch)
         .with("start", format!("_run {user}{flux} -o --config \"$cfg\" \"${{brokerOptions[@]}}\""))

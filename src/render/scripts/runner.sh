@@ -33,5 +33,5 @@ mkdir -p "$configroot/run/flux" "$STATE_DIR" "$FLUX_OUTPUT_DIR"
 #@munge
 #@pre
 #@owner
-#@leave
+#@following
 #@role

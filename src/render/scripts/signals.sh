@@ -3,6 +3,7 @@ _terminating=
 _child=
 _status=0
 _before_end=:
+_beside=
 _terminate() {
     _terminating=1
     if [[ -n $_child ]]; then
@@ -21,12 +22,14 @@ _signal() {
     for pid in ${timed:-$1}; do kill -TERM "$pid" 2>/dev/null || true; done
 }
 
-# Runs a command to its end, also if a signal comes, and leaves its exit code in `_status`.
+# Runs a command to its end, also if a signal comes, and leaves its exit code in `_status`. What `_beside` names goes on
+# beside it, and is given its process.
 _run() {
     _status=143
     if [[ -n $_terminating ]]; then return 0; fi
     "$@" <&0 &
     _child=$!
+    if [[ -n $_beside ]]; then $_beside "$_child" & fi
     if [[ -n $_terminating ]]; then _signal "$_child"; fi
     while :; do
         _status=0

@@ -8,6 +8,7 @@ mod demand;
 mod formats;
 mod gateway;
 mod install;
+mod listening;
 mod pod;
 mod preflight;
 mod restful;

@@ -110,6 +110,22 @@ impl<'w> Side<'w> {
     }
 }
 
+/// The burst of three brokers that `root` declares, as the provider makes it: the same rank map and certificate, and a Service
+/// for the lead, behind which the test puts what leads there.
+pub(super) fn burst_of<'w>(world: &'w World, root: &MiniCluster, certificate: &Certificate) -> Side<'w> {
+    let service = format!("lake-burst-0-lead.{NAMESPACE}.svc.cluster.local");
+    world.publish("lake-burst-0", &service, world.router("lake-burst-0")).unwrap();
+    let hosted = HostedSide {
+        rank_map: rank_map_of(root).unwrap(),
+        slot: "lake-burst-0".to_owned(),
+        lead_service: "lake-burst-0-lead".to_owned(),
+        lead_port: PORT,
+    };
+    let burst = mini_cluster("lake-burst-0", "  size: 3\n  containers: [{cores: 2}]\n");
+    let context = Context { hosted: Some(hosted), ..Context::default() };
+    Side::new(world, &burst, &context, certificate)
+}
+
 fn alone<'w>(world: &'w World, spec: &str) -> Side<'w> {
     Side::new(world, &mini_cluster("lake", spec), &Context::default(), &certificate())
 }
@@ -323,19 +339,8 @@ fn the_lead_waits_for_a_burst_and_runs_on_it() {
     let mut pods = Side::new(&world, &root, &Context::default(), &certificate).start_all(2);
     wait_until_ready(&pods[0]);
 
-    // As the provider does it: the same rank map and certificate, a Service for the lead.
-    let service = format!("lake-burst-0-lead.{NAMESPACE}.svc.cluster.local");
-    let hosted = HostedSide {
-        rank_map: rank_map_of(&root).unwrap(),
-        slot: "lake-burst-0".to_owned(),
-        lead_service: "lake-burst-0-lead".to_owned(),
-        lead_port: PORT,
-    };
-    let burst = mini_cluster("lake-burst-0", "  size: 3\n  containers: [{cores: 2}]\n");
-    let context = Context { hosted: Some(hosted), ..Context::default() };
     let _relay = world.relay("lake-burst-0", pods[0].address).unwrap();
-    world.publish("lake-burst-0", &service, world.router("lake-burst-0")).unwrap();
-    let mut hosted = Side::new(&world, &burst, &context, &certificate).start_all(3);
+    let mut hosted = burst_of(&world, &root, &certificate).start_all(3);
 
     for host in ["lake-0", "lake-1", "lake-burst-0-0", "lake-burst-0-1", "lake-burst-0-2"] {
         pods[0].wait_for_log(&format!("ran on {host}")).unwrap();

@@ -234,6 +234,11 @@ impl Relay {
         self.ask("cut").map(drop)
     }
 
+    /// Leaves the open connections of a NodePort without another end, and tells nobody; new ones lead to the lead.
+    pub(super) fn strand(&mut self) -> Result<()> {
+        self.ask("strand").map(drop)
+    }
+
     /// Ends [`Self::cut`].
     pub(super) fn heal(&mut self) -> Result<()> {
         self.ask("heal").map(drop)

@@ -32,7 +32,8 @@ fn leave(pod: &Pod) -> Vec<String> {
     pod.until("up", "");
     pod.write("calls", "");
     assert_eq!(running.terminate().code(), Some(143), "{}", pod.read("output"));
-    pod.calls().into_iter().filter(|call| call != "flux uptime").collect()
+    let own = ["flux uptime", "flux getattr tbon.parent-endpoint", "flux module stats", "flux ping"];
+    pod.calls().into_iter().filter(|call| !own.iter().any(|own| call.starts_with(own))).collect()
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod corpus;
 mod leaving;
+mod listening;
 mod pod;
 mod quoting;
 mod restful;

@@ -1,0 +1,49 @@
+
+# Seconds without a sign of the instance after which a broker is started again: at most 20 s after the last one.
+_silence=15
+
+# ZeroMQ learns that a connection is dead only from whoever answers its packets. If nobody does, the broker keeps its
+# socket, and waits as long as it lives.
+
+# Whether a broker answers at an endpoint such as tcp://lake-0.lake:8050: it greets every new connection at once (0xff
+# first, by ZMTP). That the connection is accepted proves nothing: agents accept it for a lead that is cut off.
+_greets() {
+    if [[ ! $1 =~ ^tcp://\[?([^]]+)\]?:([0-9]+)$ ]]; then return 1; fi
+    LC_ALL=C timeout 3 "$BASH" -c 'exec 3<>"/dev/tcp/$0/$1" && read -r -N1 -u3 byte && [[ $byte == $'"'\xff'"' ]]' \
+        "${BASH_REMATCH[@]:1}" >/dev/null 2>&1
+}
+
+# Ends the broker of process `$1`, to be started again, when its parent greets others and it has heard nothing for a time.
+# A heartbeat of the instance is a sign, and so is an answer of the parent, which may itself be cut off from the lead.
+_listen() {
+    local beat last='' parent='' nap=2 since=$SECONDS limit signal
+    # A broker that never had one gets more time whenever it is started again.
+    limit=$((_silence * _delay))
+    while sleep "$nap" && kill -0 "$1" 2>/dev/null; do
+        nap=1
+        if ! _socket || { [[ -z $parent ]] && ! parent=$(_flux getattr tbon.parent-endpoint); }; then
+            since=$SECONDS
+            continue
+        fi
+        beat=$(_flux module stats --parse=count heartbeat) || beat=
+        if [[ -n $beat && $beat != "$last" ]] || _patience=2 _flux ping --count=1 upstream >/dev/null; then
+            last=$beat nap=2 since=$SECONDS limit=$_silence
+        elif ! _greets "$parent"; then
+            since=$SECONDS
+        elif ((SECONDS - since >= limit)); then
+            break
+        fi
+    done
+    if ! kill -0 "$1" 2>/dev/null; then return 0; fi
+    _say "The broker has heard nothing for $((SECONDS - since)) s, and $parent answers others: it is started again."
+    # As Flux itself does after minutes: the broker ends in order, and those that are connected through it.
+    _flux python -c 'import flux
+flux.Flux().rpc("overlay.disconnect-parent", {"reason": "it answers others"}, flags=flux.constants.FLUX_RPC_NORESPONSE)' || true
+    for signal in TERM KILL; do
+        for _ in {1..12}; do
+            if ! kill -0 "$1" 2>/dev/null; then return 0; fi
+            sleep 0.5
+        done
+        kill "-$signal" "$1" 2>/dev/null || true
+    done
+}

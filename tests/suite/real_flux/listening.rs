@@ -1,0 +1,94 @@
+//! Brokers whose connection to the lead is dead, and nothing tells them: the script beside the broker starts it again, and
+//! only then.
+
+use std::io::Write as _;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use anyhow::Result;
+use tributary::clock::{Clock as _, SystemClock};
+use tributary::render::Context;
+
+use super::pod::Pod;
+use super::scripts::{Side, burst_of, certificate, flux, mini_cluster, wait_until_ready, world};
+use super::world::{Relay, World};
+
+/// How long the way is cut: four times as long as a script listens before it starts a broker again.
+const CUT: Duration = Duration::from_secs(60);
+
+/// What a broker's script says when it starts the broker again.
+const STARTED_AGAIN: &str = "is started again";
+
+/// Two brokers, and a burst of three behind a gateway, with a job on all of them.
+struct Whole<'w> {
+    root: Vec<Pod<'w>>,
+    burst: Vec<Pod<'w>>,
+    way: Relay,
+    job: String,
+}
+
+impl<'w> Whole<'w> {
+    fn start(world: &'w World, way: impl FnOnce(&World, &str, Ipv4Addr) -> Result<Relay>) -> Self {
+        let spec = "
+  size: 2
+  interactive: true
+  containers: [{cores: 2}]
+  flux: {bursting: {clusters: [{size: 3, cores: 2}]}}
+";
+        let lake = mini_cluster("lake", spec);
+        let certificate = certificate();
+        let root = Side::new(world, &lake, &Context::default(), &certificate).start_all(2);
+        wait_until_ready(&root[0]);
+        let way = way(world, "lake-burst-0", root[0].address).unwrap();
+        let burst = burst_of(world, &lake, &certificate).start_all(3);
+        burst.iter().for_each(wait_until_ready);
+        let job = flux(&root[0], "flux submit -N5 --exclusive sleep inf");
+        flux(&root[0], &format!("flux job wait-event --timeout=60s {job} start"));
+        Self { root, burst, way, job }
+    }
+
+    fn state_of_job(&self) -> String {
+        flux(&self.root[0], &format!("flux jobs -no '{{state}}' {}", self.job))
+    }
+}
+
+#[test]
+fn a_broker_on_a_dead_connection_is_started_again_while_its_lead_answers_others() {
+    let Some(world) = world(&["lake", "lake-burst-0"]) else { return };
+    let mut whole = Whole::start(&world, World::relay);
+    let clock = SystemClock::start();
+    whole.way.strand().unwrap();
+    let stranded = clock.mono();
+    // Only the gateway's own connection is dead. Those behind it are told to end by it, and come back as well.
+    whole.burst[0].wait_for_log("answers others: it is started again").unwrap();
+    let noticed = clock.mono().saturating_since(stranded);
+    whole.root[0].wait_for_log("lake-burst-0-0 (rank 2) reconnected after crash").unwrap();
+    whole.burst[1..].iter().for_each(|pod| drop(pod.wait_for_log(STARTED_AGAIN).unwrap()));
+    flux(&whole.root[0], "flux overlay status --wait=full --timeout=60s --summary");
+    let back = clock.mono().saturating_since(stranded);
+    writeln!(std::io::stderr(), "real_flux: noticed after {noticed:.1?}, five brokers again after {back:.1?}").unwrap();
+    for pod in &whole.burst[1..] {
+        assert_eq!(flux(pod, "cat /proc/1/comm"), "bash", "the pod is the same");
+    }
+    flux(&whole.root[0], &format!("flux job wait-event --timeout=60s {} clean", whole.job));
+    assert_eq!(flux(&whole.root[0], "flux run -N5 hostname | wc -l"), "5");
+}
+
+#[test]
+fn brokers_whose_lead_is_cut_off_are_left_alone_with_their_job() {
+    let Some(world) = world(&["lake", "lake-burst-0"]) else { return };
+    let mut whole = Whole::start(&world, World::tunnel);
+    let processes = |whole: &Whole<'_>| -> Vec<String> {
+        whole.burst.iter().map(|pod| flux(pod, "flux getattr broker.pid")).collect()
+    };
+    let before = processes(&whole);
+    whole.way.cut().unwrap();
+    std::thread::sleep(CUT);
+    assert_eq!(processes(&whole), before, "nobody was ended");
+    whole.way.heal().unwrap();
+    assert_eq!(flux(&whole.root[0], "flux exec -r 2-4 hostname | wc -l"), "3");
+    // Connections that are held go on, and what listened meanwhile knows it.
+    std::thread::sleep(Duration::from_secs(20));
+    assert_eq!(processes(&whole), before);
+    assert_eq!(whole.state_of_job(), "RUN");
+}
