@@ -260,7 +260,6 @@ impl Federation {
         }
         let Some(transport) = self.listen(&source, &timers, stop).await? else { return Ok(()) };
         let (_epoch, epoch) = watch::channel(Some(epoch));
-        let closing = CancellationToken::new();
         let config = MeshConfig {
             name: PeerName::from(cluster.name.as_str()),
             cluster_uid: ClusterUid::from(cluster_uid.as_str()),
@@ -274,7 +273,8 @@ impl Federation {
             rng: Box::new(SystemRng),
             resolve: Arc::new(Resolver::system(Box::new(SystemRng))),
             metrics: self.counters.clone(),
-            shutdown: closing.clone(),
+            // At once, so that brokers notice while this pod's network is there.
+            shutdown: stop.clone(),
         };
         // What the sessions of a term before have said counts no more.
         self.bursting.forget();
@@ -330,7 +330,6 @@ impl Federation {
         }
         mesh.send_replace(None);
         // Peers are told before the Lease is given up.
-        closing.cancel();
         tokio::join!(handle.ended(), tokio::time::timeout(CLOSE, self.entrance.close())).0;
         Ok(())
     }

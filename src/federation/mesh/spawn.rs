@@ -88,6 +88,9 @@ pub fn spawn(mut config: MeshConfig, transport: Arc<dyn Transport>, ports: Ports
     let handle = MeshHandle::new(&config, links.subscribe(), carrying.subscribe(), reports.subscribe(), ended.clone());
     let (made, accepted) = mpsc::channel(limits::CONNECTIONS_PER_PEER);
     let controls = watch::Sender::default();
+    // Connections of brokers end first: over the links to peers, the other ends are told.
+    let shutdown = std::mem::take(&mut config.shutdown);
+    let closing = config.shutdown.clone();
     let surroundings = Surroundings {
         transport: transport.clone(),
         peers: config.peers.clone(),
@@ -96,14 +99,17 @@ pub fn spawn(mut config: MeshConfig, transport: Arc<dyn Transport>, ports: Ports
         links: carrying,
         request: config.timers.request,
         process: config.rng.next_u64(),
-        shutdown: config.shutdown.clone(),
+        shutdown,
     };
     let tunnels = tunnel::run(ports.tunnels.clone(), surroundings);
     let owner = Owner::new(config, transport, ports, Published { links, reports, controls, tunnels: made });
     tokio::spawn(async move {
         // Also if the task is aborted or panics, nobody waits for ever.
         let _guard = ended.drop_guard();
-        let _tunnels = AbortOnDropHandle::new(tokio::spawn(tunnels));
+        let _tunnels = AbortOnDropHandle::new(tokio::spawn(async move {
+            tunnels.await;
+            closing.cancel();
+        }));
         owner.run().await;
     });
     handle

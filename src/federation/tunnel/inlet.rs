@@ -12,6 +12,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::links::TunnelLinks;
 use super::metrics::TunnelMetrics;
@@ -51,6 +52,8 @@ pub(super) struct Inlet {
     /// Random per process.
     pub(super) process: u64,
     pub(super) next: Arc<AtomicU64>,
+    /// All connections; who ends the term waits for them.
+    pub(super) tasks: TaskTracker,
 }
 
 impl Inlet {
@@ -113,8 +116,10 @@ impl Inlet {
             let introduction = if self.knows(key, from) { None } else { waiting.clone().try_acquire_owned().ok() };
             let (this, key, incarnation) = (self.clone(), key.clone(), incarnation.to_owned());
             let (revoked, warned) = (revoked.clone(), warned.clone());
-            tokio::spawn(async move {
-                let known = this.knows(&key, from) || (introduction.is_some() && this.comes_to_know(&key, from).await);
+            self.tasks.spawn(async move {
+                let known = this.knows(&key, from)
+                    || (introduction.is_some()
+                        && revoked.run_until_cancelled(this.comes_to_know(&key, from)).await == Some(true));
                 drop(introduction);
                 let share = if known { this.shares.of(&key.0).join() } else { None };
                 let Some(share) = share else {

@@ -173,7 +173,7 @@ impl Links {
             while let Some((kind, send, recv)) = link.accept().await {
                 if kind == StreamKind::Tunnel {
                     let (outlet, peer) = (outlet.clone(), peer.clone());
-                    tokio::spawn(async move { outlet.serve(peer, send, recv).await });
+                    outlet.tasks.clone().spawn(async move { outlet.serve(peer, send, recv).await });
                 }
             }
             Done::Closed(peer, number)

@@ -46,7 +46,9 @@ use std::time::Duration;
 use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 pub use self::links::{Control, TunnelLinks};
 pub use self::metrics::TunnelMetrics;
@@ -56,6 +58,9 @@ use crate::federation::transport::{Link, Transport};
 
 /// Capability of the hello: the sender carries tunnels.
 pub const CAPABILITY: &str = "tunnel";
+
+/// What all connections get to tell their other ends that they end. Those who could not be told find out when they ask.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// What is carried, and where the ports of it are told.
 #[derive(Clone)]
@@ -118,7 +123,7 @@ pub struct Surroundings {
 pub async fn run(ports: TunnelPorts, surroundings: Surroundings) {
     let TunnelPorts { outlets, inlets, listening, address, ports, metrics } = ports;
     let Surroundings { transport, peers, controls, accepted, links, request, process, shutdown } = surroundings;
-    let shares = Arc::default();
+    let (shares, tasks) = (Arc::default(), TaskTracker::new());
     let inlet = inlet::Inlet {
         address,
         ports,
@@ -130,6 +135,7 @@ pub async fn run(ports: TunnelPorts, surroundings: Surroundings) {
         request,
         process,
         next: Arc::new(AtomicU64::new(0)),
+        tasks: tasks.clone(),
     };
     let outlet = outlet::Outlet {
         outlets: outlets.clone(),
@@ -137,10 +143,19 @@ pub async fn run(ports: TunnelPorts, surroundings: Surroundings) {
         metrics,
         request,
         shutdown: shutdown.clone(),
+        tasks: tasks.clone(),
         carried: Arc::default(),
     };
     let links = links::Links { transport, peers, controls, accepted, inlets: inlets.clone(), outlets, links, outlet };
-    tokio::join!(links.run(shutdown.clone()), keep_inlets(inlet, inlets, shutdown));
+    // Connections end before the links: over these their other ends are told.
+    let told = CancellationToken::new();
+    let connections = async {
+        keep_inlets(inlet, inlets, shutdown).await;
+        tasks.close();
+        let _ = timeout(FAREWELL, tasks.wait()).await;
+        told.cancel();
+    };
+    tokio::join!(links.run(told.clone()), connections);
 }
 
 /// Listens for exactly the bursts that are carried.

@@ -1,6 +1,7 @@
 //! Root side: a stream of a provider becomes a connection to the lead broker's pod, and only to that.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use super::metrics::TunnelMetrics;
 use super::pump::{Pump, Source, Stream};
@@ -34,8 +35,19 @@ pub(super) struct Outlet {
     pub(super) request: Duration,
     /// Ends with the agent's term.
     pub(super) shutdown: CancellationToken,
-    /// The connections that are carried: where another stream for one goes.
-    pub(super) carried: Arc<Mutex<BTreeMap<Name, mpsc::Sender<Stream>>>>,
+    /// All that is served; who ends the term waits for it.
+    pub(super) tasks: TaskTracker,
+    /// The connections that are carried.
+    pub(super) carried: Arc<Mutex<BTreeMap<Name, Held>>>,
+}
+
+/// A connection that is carried, or about to be.
+#[derive(Clone)]
+pub(super) struct Held {
+    /// Where another stream for it goes.
+    streams: mpsc::Sender<Stream>,
+    /// Ends it.
+    revoked: CancellationToken,
 }
 
 /// Why no stream is opened: outcome, and a sentence.
@@ -48,21 +60,19 @@ impl Outlet {
         let Ok(Ok(asked)) = asked else { return tracing::debug!(%peer, "a stream was opened and said nothing") };
         let asked: proto::TunnelOpen = asked;
         let name = (peer, asked.process, asked.connection);
-        let known = self.carried().get(&name).cloned();
         let stream = |send, recv| Stream { send, recv, position: asked.position };
-        if let Some(known) = known {
-            // A connection that ends at this moment does not take it, which ends the stream.
-            let _ = known.send(stream(send, recv)).await;
-            return;
-        }
         // Known from now on: the opener may ask again over another link before the lead broker has answered.
         let (sender, streams) = mpsc::channel(1);
-        self.carried().insert(name.clone(), sender.clone());
+        let revoked = self.shutdown.child_token();
+        if let Some(known) = self.hold(&name, Held { streams: sender.clone(), revoked: revoked.clone() }) {
+            // A connection that ends at this moment does not take it, which ends the stream.
+            let _ = known.streams.send(stream(send, recv)).await;
+            return;
+        }
         match self.connect(&name.0, &asked).await {
             Ok((tcp, target, share)) => {
                 // If there is another one meanwhile, that is the one which lives.
                 let _ = sender.try_send(stream(send, recv));
-                let revoked = self.shutdown.child_token();
                 let watch = revoke(self.outlets.clone(), key(&name.0, &asked), target.clone(), revoked.clone());
                 let watch = AbortOnDropHandle::new(tokio::spawn(watch));
                 let (source, hold, metrics) = (Source::Answerer(streams), target.hold, self.metrics.clone());
@@ -101,8 +111,25 @@ impl Outlet {
         }
     }
 
-    fn carried(&self) -> MutexGuard<'_, BTreeMap<Name, mpsc::Sender<Stream>>> {
-        // Every critical section is one look-up.
+    /// Takes note of a connection, unless it is known: then what is known of it is the answer.
+    ///
+    /// Connections that another process of the peer opened are ended. Nobody can go on with them, and the lead broker does
+    /// not listen to a broker that comes back as long as it is connected already.
+    fn hold(&self, name: &Name, new: Held) -> Option<Held> {
+        let mut carried = self.carried();
+        let of_peer = carried.range((name.0.clone(), 0, 0)..=(name.0.clone(), u64::MAX, u64::MAX));
+        of_peer.filter(|((_, process, _), _)| *process != name.1).for_each(|(_, old)| old.revoked.cancel());
+        match carried.entry(name.clone()) {
+            Entry::Occupied(known) => Some(known.get().clone()),
+            Entry::Vacant(free) => {
+                free.insert(new);
+                None
+            }
+        }
+    }
+
+    fn carried(&self) -> MutexGuard<'_, BTreeMap<Name, Held>> {
+        // Every critical section is a look-up.
         self.carried.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -119,4 +146,79 @@ async fn revoke(mut outlets: watch::Receiver<Outlets>, key: TunnelKey, target: T
     };
     let _ = outlets.wait_for(|outlets| !stands(outlets)).await;
     revoked.cancel();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::pin::Pin;
+    use std::sync::Barrier;
+    use std::task::{Context, Poll};
+
+    use bytes::BytesMut;
+    use tokio::io::{AsyncRead, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Is read only when another one is, too, by another thread.
+    struct Together(Option<Arc<Barrier>>, DuplexStream);
+
+    impl AsyncRead for Together {
+        fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            if let Some(barrier) = self.0.take() {
+                barrier.wait();
+            }
+            Pin::new(&mut self.1).poll_read(cx, buf)
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn two_streams_that_race_for_one_name_are_one_connection() {
+        const ROUNDS: u64 = 200;
+        let lead = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target =
+            Target { incarnation: "job".into(), lead: lead.local_addr().unwrap(), hold: Duration::from_secs(60) };
+        let outlets = watch::Sender::new(Outlets::from([(("west".into(), "lake".into()), target)]));
+        let outlet = Outlet {
+            outlets: outlets.subscribe(),
+            shares: Arc::default(),
+            metrics: TunnelMetrics::default(),
+            request: Duration::from_secs(60),
+            shutdown: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            carried: Arc::default(),
+        };
+        let (mut openers, tasks) = (Vec::new(), outlet.tasks.clone());
+        for connection in 0..ROUNDS {
+            let barrier = Arc::new(Barrier::new(2));
+            for _ in 0..2 {
+                let asked = proto::TunnelOpen {
+                    burst: "lake".into(),
+                    incarnation: "job".into(),
+                    process: 1,
+                    connection,
+                    ..proto::TunnelOpen::default()
+                };
+                let mut frame = BytesMut::new();
+                frame::put(&asked, limits::TUNNEL_FRAME, &mut frame).unwrap();
+                let ((mut says, recv), (send, hears)) = (duplex(4_096), duplex(4_096));
+                says.write_all(&frame).await.unwrap();
+                openers.push((says, hears));
+                let (outlet, recv) = (outlet.clone(), Together(Some(barrier.clone()), recv));
+                let serve = async move { outlet.serve("west".into(), Box::new(send), Box::new(recv)).await };
+                tasks.spawn(serve);
+            }
+            while outlet.carried().len() as u64 <= connection {
+                tokio::task::yield_now().await;
+            }
+        }
+        outlet.shutdown.cancel();
+        drop(openers);
+        outlet.tasks.close();
+        outlet.tasks.wait().await;
+        let lead = lead.into_std().unwrap();
+        let connected = std::iter::from_fn(|| lead.accept().ok()).count() as u64;
+        assert_eq!(connected, ROUNDS, "connections to the lead broker");
+    }
 }

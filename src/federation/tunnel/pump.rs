@@ -120,18 +120,32 @@ impl Carrier {
         }
         Ok(())
     }
+}
 
-    /// Sends what is left, and waits a moment until the other end has ended the stream as well.
-    async fn end(mut self) {
+/// What the other end is still to be told over the stream of a connection that is over.
+#[must_use]
+pub(super) struct LastWords(Option<(Carrier, Conduit)>);
+
+impl LastWords {
+    /// Sends them, and waits a moment until the other end has ended the stream as well.
+    pub(super) async fn say(self) {
+        let Some((mut carrier, mut conduit)) = self.0 else { return };
         let last_words = async {
-            while !self.is_idle() {
-                if !matches!(write(&mut self.send, &mut self.head, &mut self.body).await, Ok(1..)) {
+            loop {
+                if carrier.is_idle() {
+                    carrier.fill(&mut conduit);
+                }
+                if carrier.is_idle() {
+                    break;
+                }
+                let Carrier { send, head, body, .. } = &mut carrier;
+                if !matches!(write(send, head, body).await, Ok(1..)) {
                     return;
                 }
             }
-            let ended = self.send.shutdown().await;
-            while ended.is_ok() && matches!(self.recv.read_buf(&mut self.arriving).await, Ok(1..)) {
-                self.arriving.clear();
+            let ended = carrier.send.shutdown().await;
+            while ended.is_ok() && matches!(carrier.recv.read_buf(&mut carrier.arriving).await, Ok(1..)) {
+                carrier.arriving.clear();
             }
         };
         // Beyond that, the other end finds out by asking.
@@ -152,8 +166,13 @@ enum Happened {
 }
 
 impl Pump {
-    /// Carries until both sides have said all, or it cannot go on.
-    pub(super) async fn run(self, mut reader: impl AsyncRead + Unpin, mut writer: impl AsyncWrite + Unpin) -> Ended {
+    /// Carries until both sides have said all, or it cannot go on. The connection here is to be ended before the last words
+    /// are said.
+    pub(super) async fn run(
+        self,
+        mut reader: impl AsyncRead + Unpin,
+        mut writer: impl AsyncWrite + Unpin,
+    ) -> (Ended, LastWords) {
         let Self { mut source, hold, mut share, revoked, metrics } = self;
         let (mut conduit, mut carrier, mut buf) = (Conduit::default(), None::<Carrier>, BytesMut::new());
         let (mut opening, mut carried) = (source.open(0), false);
@@ -165,10 +184,8 @@ impl Pump {
             }
             let said = carrier.as_ref().is_some_and(Carrier::is_idle);
             if conduit.is_finished() || said && conduit.is_broken_off() {
-                if let Some(carrier) = carrier {
-                    carrier.end().await;
-                }
-                return if conduit.is_finished() { Ended::Well } else { broken("the connection here broke") };
+                let ended = if conduit.is_finished() { Ended::Well } else { broken("the connection here broke").0 };
+                return (ended, LastWords(carrier.map(|carrier| (carrier, conduit))));
             }
             share.set(conduit.held(), conduit.queued());
             let room = conduit.room(share.window());
@@ -183,7 +200,11 @@ impl Pump {
             };
             match happened {
                 // Whatever else happens then follows from it.
-                _ if revoked.is_cancelled() => return broken("the burst is not carried any more"),
+                _ if revoked.is_cancelled() => {
+                    conduit.break_off();
+                    let last_words = LastWords(carrier.map(|carrier| (carrier, conduit)));
+                    return (broken("the burst is not carried any more, or not by this agent").0, last_words);
+                }
                 Happened::Read(Ok(1..)) => {
                     metrics.took(buf.len());
                     conduit.read(buf.split().freeze());
@@ -202,7 +223,7 @@ impl Pump {
                     let received = carrier.as_mut().map_or(Ok(()), |carrier| carrier.receive(&mut conduit));
                     share.set(conduit.held(), conduit.queued());
                     match received {
-                        Err(problem) => return Ended::Broken(problem),
+                        Err(problem) => return broken(&problem),
                         Ok(()) if share.is_overrun() => return broken("the peer sends more than its share"),
                         Ok(()) if conduit.other_broke() => return broken("the connection on the other side broke"),
                         Ok(()) => {}
@@ -217,7 +238,7 @@ impl Pump {
                 Happened::Stream(stream) => {
                     (opening, carried) = (None, true);
                     if let Err(problem) = conduit.resume(stream.position) {
-                        return Ended::Broken(format!("the other end is of another connection: {problem}"));
+                        return broken(&format!("the other end is of another connection: {problem}"));
                     }
                     let mut fresh = Carrier::new(stream);
                     if let Source::Answerer(_) = source {
@@ -225,16 +246,16 @@ impl Pump {
                     }
                     carrier = Some(fresh);
                 }
-                Happened::Gone(why) => return Ended::Broken(why),
-                Happened::Expired => return Ended::Broken(format!("the peer could not be reached for {hold:?}")),
-                Happened::Revoked => return broken("the burst is not carried any more"),
+                Happened::Gone(why) => return broken(&why),
+                Happened::Expired => return broken(&format!("the peer could not be reached for {hold:?}")),
+                Happened::Revoked => {}
             }
         }
     }
 }
 
-fn broken(why: &str) -> Ended {
-    Ended::Broken(why.to_owned())
+fn broken(why: &str) -> (Ended, LastWords) {
+    (Ended::Broken(why.to_owned()), LastWords(None))
 }
 
 impl Source {

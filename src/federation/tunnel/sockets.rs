@@ -19,11 +19,14 @@ pub(super) async fn carry(pump: Pump, mut tcp: TcpStream) {
     let _ =
         SockRef::from(&tcp).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 3));
     let (reader, writer) = tcp.split();
-    match pump.run(reader, writer).await {
-        Ended::Well => {}
+    let (ended, last_words) = pump.run(reader, writer).await;
+    match ended {
+        Ended::Well => drop(tcp),
         Ended::Broken(why) => {
             tracing::debug!(why, "a carried connection ends");
             reset(tcp);
         }
     }
+    // Who is connected here has been told; now the other side.
+    last_words.say().await;
 }

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::quic::transport;
 use super::*;
-use crate::clock::{SystemClock, SystemRng};
+use crate::clock::{SharedClock, SystemClock, SystemRng};
 use crate::contract::tunnel::{Inlet, Inlets, Listening, Outlet, Outlets, TunnelKey};
 use crate::federation::identity::Authority;
 use crate::federation::mesh::resolve::Resolver;
@@ -23,59 +23,77 @@ const LONG: Duration = Duration::from_secs(120);
 struct Pair {
     east: Agent,
     west: Agent,
+    river: Authority,
+    clock: SharedClock,
     outlets: watch::Sender<Outlets>,
     inlets: watch::Sender<Inlets>,
-    _unused: (watch::Sender<Outlets>, watch::Sender<Inlets>),
+    unused: Unused,
     listening: watch::Receiver<Listening>,
     metrics: [TunnelMetrics; 2],
     relay: Relay,
+}
+
+/// What is not looked at: the tables of the other side.
+type Unused = (watch::Sender<Outlets>, watch::Sender<Inlets>);
+
+/// An agent of that epoch, and where it listens.
+fn agent(
+    (name, epoch): (&'static str, u64),
+    river: &Authority,
+    clock: &SharedClock,
+    tunnels: TunnelPorts,
+) -> (Agent, SocketAddr) {
+    let timers = Timers::liveness(Duration::from_millis(200), Duration::from_millis(900), Duration::from_secs(30));
+    let transport = transport(river, name, clock);
+    let address = transport.local_addr();
+    let resolve = Arc::new(Resolver::system(Box::new(SystemRng)));
+    let fittings = Fittings { timers: timers.unwrap(), tunnels, ..Fittings::default() };
+    (Agent::fitted(name, epoch, clock.clone(), (transport, resolve), fittings), address)
 }
 
 impl Pair {
     async fn new() -> Self {
         let clock = SystemClock::shared();
         let river = Authority::create("river", clock.wall()).unwrap();
-        let timers = Timers::liveness(Duration::from_millis(200), Duration::from_millis(900), Duration::from_secs(30));
-        let timers = timers.unwrap();
-        let (outlets, inlets, listening) =
-            (watch::Sender::default(), watch::Sender::default(), watch::Sender::default());
+        let (outlets, inlets, unused) = (watch::Sender::default(), watch::Sender::default(), Unused::default());
         let metrics = [TunnelMetrics::default(), TunnelMetrics::default()];
-        let start = |name, tunnels: TunnelPorts| {
-            let transport = transport(&river, name, &clock);
-            let address = transport.local_addr();
-            let resolve = Arc::new(Resolver::system(Box::new(SystemRng)));
-            (
-                Agent::fitted(
-                    name,
-                    1,
-                    clock.clone(),
-                    (transport, resolve),
-                    Fittings { timers, tunnels, ..Fittings::default() },
-                ),
-                address,
-            )
-        };
-        // Nobody looks at what is not their side.
-        let (no_outlets, no_inlets) = (watch::Sender::default(), watch::Sender::default());
         let root = TunnelPorts {
             outlets: outlets.subscribe(),
-            inlets: no_inlets.subscribe(),
+            inlets: unused.1.subscribe(),
             metrics: metrics[0].clone(),
             ..TunnelPorts::none()
         };
+        let (east, east_at) = agent(("east", 1), &river, &clock, root);
+        east.knows("west", &[]);
+        let relay = Relay::to(east_at).await;
+        let listening = watch::Sender::default();
         let provider = TunnelPorts {
-            outlets: no_outlets.subscribe(),
+            outlets: unused.0.subscribe(),
             inlets: inlets.subscribe(),
             listening: listening.clone(),
             metrics: metrics[1].clone(),
             ..TunnelPorts::none()
         };
-        let ((east, east_at), (west, _)) = (start("east", root), start("west", provider));
-        let relay = Relay::to(east_at).await;
-        east.knows("west", &[]);
+        let (west, _) = agent(("west", 1), &river, &clock, provider);
         west.knows("east", &[relay.address]);
         let listening = listening.subscribe();
-        Self { east, west, outlets, inlets, _unused: (no_outlets, no_inlets), listening, metrics, relay }
+        Self { east, west, river, clock, outlets, inlets, unused, listening, metrics, relay }
+    }
+
+    /// Another agent leads in `west`; the one before is returned.
+    fn another_west(&mut self) -> Agent {
+        let listening = watch::Sender::default();
+        let provider = TunnelPorts {
+            outlets: self.unused.0.subscribe(),
+            inlets: self.inlets.subscribe(),
+            listening: listening.clone(),
+            metrics: self.metrics[1].clone(),
+            ..TunnelPorts::none()
+        };
+        let (west, _) = agent(("west", 2), &self.river, &self.clock, provider);
+        west.knows("east", &[self.relay.address]);
+        self.listening = listening.subscribe();
+        std::mem::replace(&mut self.west, west)
     }
 
     /// A burst of `east` on `west`, whose lead listens there; returns where its brokers connect.
@@ -340,4 +358,63 @@ async fn a_cut_longer_than_the_hold_time_ends_both_sides() {
     pair.relay.open.send_replace(false);
     assert!(is_ended(&mut tcp).await);
     until("both sides", || pair.metrics.iter().all(|metrics| metrics.connections() == 0)).await;
+}
+
+/// A broker's connection through the tunnel that was heard at the other side.
+async fn talking(at: SocketAddr) -> TcpStream {
+    let mut tcp = TcpStream::connect(at).await.unwrap();
+    tcp.write_all(b"hello").await.unwrap();
+    timeout(LONG, tcp.read_exact(&mut [0; 5])).await.expect("it is carried").unwrap();
+    tcp
+}
+
+/// Lets a test stand for the lead broker: what connects there.
+async fn lead() -> (SocketAddr, TcpListener) {
+    let listener = TcpListener::bind((HERE, 0)).await.unwrap();
+    (listener.local_addr().unwrap(), listener)
+}
+
+async fn accepted(lead: &TcpListener) -> TcpStream {
+    let (mut tcp, _) = timeout(LONG, lead.accept()).await.expect("it is connected to").unwrap();
+    timeout(LONG, tcp.read_exact(&mut [0; 5])).await.unwrap().unwrap();
+    tcp.write_all(b"hello").await.unwrap();
+    tcp
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_stops_leaves_no_broker_on_a_dead_connection_on_either_side() {
+    for stops in ["east", "west"] {
+        let mut pair = Pair::new().await;
+        let (lead_at, lead) = lead().await;
+        // Whoever is not told waits for an hour.
+        let at = pair.burst("lake", lead_at, Duration::from_secs(3_600)).await;
+        let (mut broker, mut of_lead) = tokio::join!(talking(at), accepted(&lead));
+        let agent = if stops == "east" { &pair.east } else { &pair.west };
+        agent.shutdown.cancel();
+        timeout(LONG, agent.handle.ended()).await.expect("it stops");
+        let side = usize::from(stops == "west");
+        assert_eq!(pair.metrics[side].connections(), 0, "{stops} has stopped, and its process may end");
+        assert!(is_ended(&mut broker).await, "the broker, as {stops} stops");
+        assert!(is_ended(&mut of_lead).await, "the lead broker, as {stops} stops");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_agent_that_is_gone_left_at_the_lead_ends_when_its_brokers_come_back() {
+    let mut pair = Pair::new().await;
+    let (lead_at, lead) = lead().await;
+    let at = pair.burst("lake", lead_at, Duration::from_secs(3_600)).await;
+    let (_broker, mut of_lead) = tokio::join!(talking(at), accepted(&lead));
+    // It is killed: nobody is told. The relay takes the next one, which is what its peer hears from then on.
+    pair.relay.open.send_replace(false);
+    let killed = pair.another_west();
+    killed.shutdown.cancel();
+    killed.handle.ended().await;
+    pair.relay.open.send_replace(true);
+    let at = pair.port("lake").await;
+    let (mut broker, mut again) = tokio::join!(talking(at), accepted(&lead));
+    assert!(is_ended(&mut of_lead).await, "a lead broker does not listen to a broker that is connected already");
+    // And that is not the end of the new one.
+    broker.write_all(b"still").await.unwrap();
+    timeout(LONG, again.read_exact(&mut [0; 5])).await.unwrap().unwrap();
 }
