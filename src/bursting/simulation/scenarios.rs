@@ -332,7 +332,7 @@ fn a_removed_peer_keeps_its_ranks_reserved() {
 fn no_time_moves_a_slot_that_brokers_reach_directly() {
     let mut world = World::with_root(&["west", "north"]);
     world.until(20, "ready", |world| world.ready_on("west"));
-    world.agents.get_mut("west").unwrap().cold = true;
+    world.kill("west");
     world.run(600);
     assert_eq!(world.phase(), Some((BurstPhase::Lost, Some("west".into()))), "its pods run on");
     // Whoever deletes the Burst does not free its slot either.
@@ -340,7 +340,7 @@ fn no_time_moves_a_slot_that_brokers_reach_directly() {
     world.cluster("east").bursts.clear();
     world.run(500);
     assert_eq!(world.phase(), Some((BurstPhase::Lost, Some("west".into()))));
-    world.agents.get_mut("west").unwrap().cold = false;
+    world.restart("west");
     world.until(200, "it is back", |world| world.ready_on("west"));
     world.cluster("east").peers.remove("west");
     world.run(600);
