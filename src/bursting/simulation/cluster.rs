@@ -228,8 +228,9 @@ impl Cluster {
         }
     }
 
-    /// One second of the kubelets, and of the Job controller and the garbage collector, as far as the API server answers.
-    pub(super) fn tick(&mut self, secs: u64) {
+    /// One second of the kubelets, and of the Job controller and the garbage collector, as far as the API server answers. If
+    /// the cluster is `led`, its agent's MiniCluster controller works as well.
+    pub(super) fn tick(&mut self, secs: u64, led: bool) {
         self.leaving.retain(|pods| pods.until > secs);
         if self.away.is_some() {
             return;
@@ -241,7 +242,7 @@ impl Cluster {
             let owner = &found.metadata.owner_references.as_ref().unwrap()[0].uid;
             live.contains(owner)
         });
-        for (key, mini_cluster) in &mut self.mini_clusters {
+        for (key, mini_cluster) in self.mini_clusters.iter_mut().filter(|_| led) {
             let uid = mini_cluster.metadata.uid.clone().unwrap();
             let wanted = u32::try_from(mini_cluster.spec.size.unwrap_or(1)).unwrap();
             let digest = self.secrets.get(key).map(|secret| secret.digest.clone());

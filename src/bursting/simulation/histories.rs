@@ -10,7 +10,7 @@ use super::weather::Weather;
 use super::world::World;
 use crate::api::hosted_burst::BurstPhase;
 use crate::api::labels;
-use crate::api::minicluster::BurstNetworkType::Tunnel;
+use crate::api::minicluster::BurstNetworkType::{NodePort, Tunnel};
 
 const NAMES: [&str; 4] = ["east", "west", "north", "south"];
 
@@ -256,11 +256,12 @@ proptest! {
         events in proptest::collection::vec((event(), 0..12_u64), 1..24),
         weather in proptest::option::of(any::<u64>()),
         faults in any::<u64>(),
+        tunnel in any::<bool>(),
         going in (0..10_u64, 0..90_u64),
     ) {
         let mut told = Told::new(count);
         told.world.weather = weather.map(Weather::bad);
-        told.world.network = Tunnel;
+        told.world.network = if tunnel { Tunnel } else { NodePort };
         for (index, cluster) in told.world.clusters.values_mut().enumerate() {
             cluster.faults = faults.rotate_left(u32::try_from(index).unwrap());
             cluster.going = Going { collected: going.0, ended: going.1 };

@@ -2,6 +2,7 @@
 
 use super::cluster::Going;
 use super::world::World;
+use crate::api::hosted_burst::BurstPhase;
 use crate::api::minicluster::BurstNetworkType::Tunnel;
 use crate::bursting::timing::{Times, longest_life};
 
@@ -109,5 +110,41 @@ fn a_slot_on_a_tunnel_is_placed_elsewhere_and_its_old_holder_reaches_nothing() {
             assert!(world.ready_on("north") || back < 420, "{case}: {}", world.summary());
             assert!(world.ready_on("west") || back >= 300, "{case}: {}", world.summary());
         }
+    }
+}
+
+/// Nothing stands between brokers and a lead that is reached directly: what frees the slot is never time.
+#[test]
+fn a_slot_that_is_reached_directly_stays_with_a_lost_provider_until_that_confirms() {
+    for outage in Outage::ALL {
+        for (back, going) in
+            [(30, Going::default()), (200, slow()), (300, slow()), (420, slow()), (900, Going::default())]
+        {
+            let case = format!("{outage:?}, back after {back} s, {going:?}");
+            let mut world = ready(World::with_root(&["west", "north"]), going);
+            outage.begin(&mut world, "west");
+            world.run(back);
+            assert_eq!(world.phase(), Some((BurstPhase::Lost, Some("west".into()))), "{case}");
+            let said = world.clusters["east"].bursts["lake-burst-0"].status.clone().unwrap().message;
+            assert!(said.contains("until it confirms that nothing is left"), "{case}: {said}");
+            world.heal();
+            let ready = |world: &World| world.ready_on("west") || world.ready_on("north");
+            world.until(300, &format!("{case}: ready"), ready);
+            world.until(100, &format!("{case}: one"), |world| world.is_empty("west") != world.is_empty("north"));
+        }
+    }
+}
+
+#[test]
+fn an_instance_with_a_new_certificate_goes_elsewhere_though_its_lost_provider_says_nothing() {
+    for outage in Outage::ALL {
+        let mut world = ready(World::with_root(&["west", "north"]), slow());
+        outage.begin(&mut world, "west");
+        world.run(100);
+        world.make_root("root-1", "job-2", &["west", "north"]);
+        world.until(40, &format!("{outage:?}: moved"), |world| world.ready_on("north"));
+        world.run(500).heal();
+        world.until(200, &format!("{outage:?}: nothing is left of the old one"), |world| world.is_empty("west"));
+        assert!(world.ready_on("north"), "{}", world.summary());
     }
 }

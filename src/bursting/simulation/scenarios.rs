@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::weather::Weather;
 use super::world::World;
 use crate::api::hosted_burst::BurstPhase;
-use crate::api::minicluster::BurstNetworkType::Tunnel;
+use crate::api::minicluster::BurstNetworkType::{NodePort, Tunnel};
 use crate::api::minicluster::Phase;
 use crate::bursting::provider::ledger::SlotKey;
 
@@ -406,8 +406,9 @@ proptest! {
     fn any_faults_end_well(
         faults in proptest::collection::vec((fault(), 0..15_u64), 1..14),
         weather in proptest::option::of(any::<u64>()),
+        tunnel in any::<bool>(),
     ) {
-        let mut world = World::with_root_by(Tunnel, &[]);
+        let mut world = World::with_root_by(if tunnel { Tunnel } else { NodePort }, &[]);
         world.weather = weather.map(Weather::bad);
         let mut lives = 1;
         for (fault, pause) in faults {

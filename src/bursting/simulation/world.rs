@@ -286,7 +286,10 @@ impl World {
             agent.run(self.clusters.get_mut(name).unwrap(), now);
         }
         self.certificates();
-        self.clusters.values_mut().for_each(|cluster| cluster.tick(self.secs));
+        for name in self.names.clone() {
+            let (secs, led) = (self.secs, self.leads(name));
+            self.cluster(name).tick(secs, led);
+        }
         if self.checked {
             self.check();
         }
