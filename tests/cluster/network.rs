@@ -54,7 +54,7 @@ async fn balance(root: &Place, service: &str, ingress: Value) {
 }
 
 /// Gives the only pod of a Job an address.
-async fn address_pod(place: &Place, job: &str, address: Ipv4Addr) {
+pub(crate) async fn address_pod(place: &Place, job: &str, address: Ipv4Addr) {
     let pods = place.pods().list(&ListParams::default().labels(&format!("job-name={job}"))).await.unwrap();
     let name = pods.items[0].name_any();
     let status = Patch::Merge(json!({"status": {"podIP": address, "podIPs": [{"ip": address}]}}));
@@ -67,7 +67,7 @@ async fn pods(place: &Place, job: &str) -> Result<BTreeSet<String>, String> {
 }
 
 /// Says something to whoever is behind the tunnel, from an address.
-async fn said_back(from: Ipv4Addr, port: u16, word: &[u8]) -> std::io::Result<Vec<u8>> {
+pub(crate) async fn said_back(from: Ipv4Addr, port: u16, word: &[u8]) -> std::io::Result<Vec<u8>> {
     let socket = TcpSocket::new_v4()?;
     socket.bind(SocketAddr::new(IpAddr::V4(from), 0))?;
     let mut tcp = socket.connect((Ipv4Addr::LOCALHOST, port).into()).await?;

@@ -27,7 +27,8 @@ pub(crate) const LEASE: u64 = 15;
 pub(crate) const DRAIN: u64 = 2;
 /// See [`LEASE`].
 pub(crate) const GRACE: u64 = 8;
-const SHORT: &str = "[bursting]\nlease_seconds = 15\ndrain_seconds = 2\ngrace_seconds = 8";
+/// The same as an agent is told.
+pub(crate) const SHORT: &str = "[bursting]\nlease_seconds = 15\ndrain_seconds = 2\ngrace_seconds = 8";
 
 /// What the agents of the busy world send their traces to.
 static COLLECTOR: OnceLock<Collector> = OnceLock::new();
