@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::provider::slot::{Answered, ClaimKey, Wanted};
 use super::root::answers::Answer;
 use crate::contract::ports::{Incoming, Outgoing, State, StateKey};
-use crate::contract::{BurstUid, Capacity, DesiredBurst, DirtySet, Epoch, Latest, PeerName, PeerReport, PeerState};
+use crate::contract::{
+    BurstUid, Capacity, ClusterUid, DesiredBurst, DirtySet, Epoch, Latest, PeerName, PeerReport, PeerState,
+};
 
 /// The tables. Cloning shares them.
 #[derive(Clone, Debug, Default)]
@@ -39,6 +41,8 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Session {
     epoch: Epoch,
+    /// The cluster that spoke.
+    cluster: Option<ClusterUid>,
     /// Bursts it put something about since its last complete snapshot: it knows of them, whatever an older list says.
     put: BTreeSet<BurstUid>,
     /// The same, of the snapshot before.
@@ -222,6 +226,22 @@ impl Exchange {
         }
     }
 
+    /// What another cluster of the peer's name said of our bursts is not this one's word, nor does its count of leaderships.
+    fn know(&self, peer: &PeerName, cluster: Option<&ClusterUid>) {
+        let Some(cluster) = cluster else { return };
+        let mut sessions = lock(&self.inner.sessions);
+        let session = sessions.entry(peer.clone()).or_default();
+        let other = session.cluster.as_ref().is_some_and(|before| before != cluster);
+        if other {
+            *session = Session::default();
+        }
+        session.cluster = Some(cluster.clone());
+        drop(sessions);
+        for key in self.inner.answers.keys().into_iter().filter(|(of, _)| other && of == peer) {
+            self.inner.answers.remove(&key);
+        }
+    }
+
     /// Enters a word of a peer into its session; whether it counts.
     fn hear(&self, peer: &PeerName, epoch: Epoch, note: impl FnOnce(&mut Session)) -> bool {
         let mut sessions = lock(&self.inner.sessions);
@@ -230,7 +250,7 @@ impl Exchange {
             return false;
         }
         if epoch > session.epoch {
-            *session = Session { epoch, ..Session::default() };
+            *session = Session { epoch, cluster: session.cluster.take(), ..Session::default() };
         }
         note(session);
         true
@@ -342,6 +362,7 @@ impl Incoming for Exchange {
     }
 
     fn peer_report(&self, peer: &PeerName, report: PeerReport) {
+        self.know(peer, report.cluster_uid.as_ref());
         let in_session = matches!(report.state, PeerState::Connected | PeerState::Suspect);
         if !in_session && let Some(session) = lock(&self.inner.sessions).get_mut(peer) {
             session.put.clear();
@@ -498,6 +519,27 @@ mod tests {
         assert_eq!(exchange.answers(&uid()), [(west(), Answer::Nothing)].into(), "its Burst is not through with it");
         exchange.retain_answers(&BTreeSet::new());
         assert!(exchange.answers(&uid()).is_empty());
+    }
+
+    /// The danger: a cluster under the same name truly has nothing, and that counts as the word of the one that has the name
+    /// again.
+    #[test]
+    fn what_another_cluster_of_the_same_name_said_is_forgotten() {
+        let exchange = Exchange::default();
+        let state = PeerState::Connected;
+        let report =
+            |uid: Option<&str>| PeerReport { state, cluster_uid: uid.map(Into::into), ..PeerReport::default() };
+        let nothing = || exchange.put(&west(), Epoch(7), StateKey::Observed(uid()), State::Tombstone);
+        exchange.offer(&uid(), offers());
+        exchange.peer_report(&west(), report(Some("b")));
+        nothing();
+        exchange.peer_report(&west(), report(None));
+        exchange.peer_report(&west(), report(Some("b")));
+        assert_eq!(exchange.answers(&uid()).len(), 1, "the same cluster");
+        exchange.peer_report(&west(), report(Some("a")));
+        assert!(exchange.answers(&uid()).is_empty());
+        exchange.put(&west(), Epoch(1), StateKey::Observed(uid()), State::Tombstone);
+        assert_eq!(exchange.answers(&uid()).len(), 1, "its leaderships are counted anew");
     }
 
     #[test]
