@@ -109,9 +109,9 @@ fn preflight(view: &SlotView<'_>, hosted: &HostedBurst, lead: &Lead, step: &mut 
     };
     let trouble = Trouble { here: &lead.trouble, told: &lead.told };
     let circumstance = match &target {
+        _ if lead.refused => Circumstance::Refused(trouble),
         _ if is_simulated(view) => Circumstance::Simulated,
         _ if view.mini_cluster.is_some() && all_ready(view, hosted) => Circumstance::Joined,
-        _ if lead.refused => Circumstance::Refused(trouble),
         Err(why) => Circumstance::Nobody(*why),
         Ok(target) if target.ends.is_empty() => Circumstance::Nobody(trouble),
         Ok(target) => Circumstance::Lead(target),

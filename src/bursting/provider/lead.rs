@@ -20,7 +20,7 @@ pub(super) struct Lead {
     pub(super) trouble: String,
     /// The same, as far as the peer is told.
     pub(super) told: String,
-    /// No lead may have its address.
+    /// No lead may be there.
     pub(super) refused: bool,
 }
 
@@ -71,6 +71,9 @@ pub(super) fn find(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotSte
         }
         None => {
             step.changes.push(Change::Resolve(lead.address.clone()));
+            if step.memory.resolution.as_ref().is_none_or(|known| known.host != lead.address) {
+                return Lead::unknown("the lead's host name is being resolved".into());
+            }
             step.memory.last_resolved(&lead.address)
         }
     };
@@ -79,7 +82,8 @@ pub(super) fn find(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotSte
         Ok(addresses) => addresses,
         Err(message) => {
             let trouble = format!("the lead's host name cannot be resolved: {message}");
-            return Lead { trouble, told, ..Lead::default() };
+            // As if it were refused: nobody learns which names there are.
+            return Lead { trouble, told, refused: true, ..Lead::default() };
         }
     };
     let judged = addresses.into_iter().map(|address| judge(view, &peer, address));
