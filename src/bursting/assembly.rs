@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -35,6 +36,7 @@ use crate::cluster::caches::{Cache, Subscription};
 use crate::cluster::client::Clients;
 use crate::cluster::error::chain;
 use crate::cluster::events::Events;
+use crate::cluster::leadership::Handover;
 use crate::cluster::work::Worked;
 use crate::cluster::worker::{self, Options, Outcome, Queue, Run};
 use crate::contract::ports::{CredentialSource, Incoming, Outgoing, PeerRequests};
@@ -230,9 +232,9 @@ impl Bursting {
         self.root.clone()
     }
 
-    /// Forgets the term before. Call it before the sessions of a term begin, then [`Bursting::run`].
-    pub fn begin(&self, requests: Option<Arc<dyn PeerRequests>>) {
-        self.provider.begin(requests);
+    /// Forgets the term before, whose leader renewed the Lease at `renewed` for the last time. Call it before the sessions of a term begin, then [`Bursting::run`].
+    pub fn begin(&self, requests: Option<Arc<dyn PeerRequests>>, renewed: Option<Timestamp>) {
+        self.provider.begin(requests, renewed);
         self.root.begin();
     }
 
@@ -242,13 +244,18 @@ impl Bursting {
     }
 
     /// Runs both sides until `stop`: in the leader's scope. `requests` reaches the peers; without it nobody is reached.
-    pub async fn run(self: Arc<Self>, requests: Option<Arc<dyn PeerRequests>>, stop: CancellationToken) {
+    pub async fn run(
+        self: Arc<Self>,
+        requests: Option<Arc<dyn PeerRequests>>,
+        handover: Handover,
+        stop: CancellationToken,
+    ) {
         tokio::select! {
             () = self.shared.caches.listed() => {}
             () = stop.cancelled() => return,
         }
         publish(&self.shared.caches.peers, &self.shared.own, &self.specs);
-        self.begin(requests);
+        self.begin(requests, handover.before());
         for peer in self.shared.caches.peers.objects() {
             self.peer_queue.mark(ObjectKey::of(&*peer));
         }
@@ -319,6 +326,7 @@ impl Bursting {
         let pumps = async {
             tokio::select! {
                 () = self.pump() => {}
+                () = self.settle(&handover) => {}
                 () = stop.cancelled() => {}
             }
         };
@@ -414,6 +422,21 @@ impl Bursting {
             }
         };
         tokio::join!(answers, claims, ports, grants, reports, capacity, api_host, complete);
+    }
+
+    /// Says once that every loss of contact is dated.
+    async fn settle(&self, handover: &Handover) {
+        loop {
+            tokio::time::sleep(CAPACITY_EVERY).await;
+            if !self.provider.has_dated() {
+                continue;
+            }
+            match handover.settle().await {
+                Ok(()) => break,
+                Err(error) => tracing::warn!(error = chain(&error), "losses of contact count from the term before"),
+            }
+        }
+        std::future::pending().await
     }
 
     fn all_peers_changed(&self) {

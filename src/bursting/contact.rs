@@ -1,7 +1,8 @@
 //! Since when each peer is out of contact, on the monotonic clock.
 //!
-//! Memory of one leader's scope. A new scope knows nothing of contacts before it, so its start counts as the last one:
-//! what waits for a peer's lease then waits for the full period anew, which is long enough whatever happened before.
+//! Memory of one leader's scope. A new scope knows nothing of contacts before it, so its start counts as the last one. A
+//! root that waits for a peer's lease then waits for the full period anew, which is long enough whatever happened before. A
+//! provider, whose leases must not be prolonged by that, looks besides at what is on record (`provider::lease`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -39,6 +40,11 @@ impl Contacts {
         for name in present {
             self.peers.insert(name.clone(), Contact::Present);
         }
+    }
+
+    /// Whether a peer was in contact in this scope.
+    pub fn has_heard(&self, peer: &PeerName) -> bool {
+        self.peers.contains_key(peer)
     }
 
     /// How long a peer is out of contact; `None` while it is in contact.

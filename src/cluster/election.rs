@@ -6,6 +6,8 @@
 //!   Lease over by a replace with its resource version: one wins. That also repairs a Lease that is empty.
 //! - *Expiry.* It compares clocks of different machines. We take a Lease for abandoned when it was not renewed for its
 //!   duration on *our* monotonic clock since we first saw it so.
+//! - *What was before.* Whoever takes a Lease over overwrites its last renewal, which others date losses from. It is kept in
+//!   an annotation, until the leader says that it is needed no more: a leader that ends before that changes nothing.
 //! - *Acting.* Leadership begins after two renewals that returned our own holder and transitions, and lasts until the
 //!   start of the last such call + duration − margin. An answer with anything else ends it at once.
 
@@ -16,6 +18,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::fence::{Epoch, LeaderState, Leadership, Moment};
+use crate::api::labels::TERM_BEFORE;
 use crate::clock::Mono;
 
 /// The times of the election.
@@ -73,7 +76,7 @@ enum Phase {
     Standby,
     Creating,
     Claiming(Box<Lease>),
-    Confirming { epoch: Epoch, left: u8 },
+    Confirming { epoch: Epoch, before: Option<Timestamp>, left: u8 },
     Leading(Leadership),
 }
 
@@ -109,17 +112,19 @@ impl Election {
             (Phase::Creating, Answer::Lease(lease)) if self.is_mine(&lease) => Phase::Claiming(lease),
             (Phase::Claiming(_), Answer::Lease(lease)) if self.is_mine(&lease) => {
                 self.seen = None;
-                Phase::Confirming { epoch: self.epoch(&lease), left: CONFIRMATIONS }
+                Phase::Confirming { epoch: self.epoch(&lease), before: term_before(&lease), left: CONFIRMATIONS }
             }
-            (Phase::Confirming { epoch, left }, Answer::Lease(lease)) if self.is_of(&lease, &epoch) => {
+            (Phase::Confirming { epoch, before, left }, Answer::Lease(lease)) if self.is_of(&lease, &epoch) => {
                 match left.saturating_sub(1) {
-                    0 => Phase::Leading(self.leadership(epoch, started)),
-                    left => Phase::Confirming { epoch, left },
+                    0 => Phase::Leading(self.leadership(epoch, before, started)),
+                    left => Phase::Confirming { epoch, before, left },
                 }
             }
-            (Phase::Confirming { epoch, .. }, Answer::Failed) => Phase::Confirming { epoch, left: CONFIRMATIONS },
+            (Phase::Confirming { epoch, before, .. }, Answer::Failed) => {
+                Phase::Confirming { epoch, before, left: CONFIRMATIONS }
+            }
             (Phase::Leading(held), Answer::Lease(lease)) if self.is_of(&lease, &held.epoch) => {
-                Phase::Leading(self.leadership(held.epoch, started))
+                Phase::Leading(self.leadership(held.epoch, held.before, started))
             }
             (Phase::Leading(held), Answer::Failed) if !held.valid_until.left_at(now).is_zero() => Phase::Leading(held),
             _ => Phase::Standby,
@@ -170,8 +175,9 @@ impl Election {
         }
     }
 
-    fn leadership(&self, epoch: Epoch, started: Moment) -> Leadership {
-        Leadership { epoch, valid_until: started.plus(self.timing.lease.saturating_sub(self.timing.margin)) }
+    fn leadership(&self, epoch: Epoch, before: Option<Timestamp>, started: Moment) -> Leadership {
+        let valid_until = started.plus(self.timing.lease.saturating_sub(self.timing.margin));
+        Leadership { epoch, before, valid_until }
     }
 
     fn is_mine(&self, lease: &Lease) -> bool {
@@ -192,7 +198,10 @@ impl Election {
 ///
 /// The transitions grow by one, but are never less than the minutes since 1970: a Lease that was deleted and created
 /// again must not give us an epoch that others have seen and would ignore.
-pub(super) fn claimed(mut lease: Lease, me: &str, duration: Duration, now: Timestamp) -> Lease {
+pub(crate) fn claimed(mut lease: Lease, me: &str, duration: Duration, now: Timestamp) -> Lease {
+    if let Some(before) = term_before(&lease) {
+        lease.metadata.annotations.get_or_insert_default().insert(TERM_BEFORE.to_owned(), before.to_string());
+    }
     let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
     let minutes = i32::try_from(now.as_second() / 60).unwrap_or(i32::MAX);
     spec.lease_transitions = Some(spec.lease_transitions.unwrap_or_default().saturating_add(1).max(minutes));
@@ -201,6 +210,12 @@ pub(super) fn claimed(mut lease: Lease, me: &str, duration: Duration, now: Times
     spec.acquire_time = Some(MicroTime(now));
     spec.renew_time = Some(MicroTime(now));
     lease
+}
+
+/// The last renewal of a leader that has dated every loss of contact before it; `None` if the Lease shows none.
+pub(crate) fn term_before(lease: &Lease) -> Option<Timestamp> {
+    let noted = lease.metadata.annotations.as_ref().and_then(|all| all.get(TERM_BEFORE)?.parse().ok());
+    noted.or_else(|| Some(lease.spec.as_ref()?.renew_time.as_ref()?.0))
 }
 
 #[cfg(test)]
@@ -264,7 +279,10 @@ mod tests {
         election.on_answer(at(0), at(0), says(&lease("me", 1, 0)));
         assert_eq!(election.on_answer(at(100), at(200), says(&lease("me", 1, 0))), Duration::from_millis(1900));
         let epoch = Epoch { transitions: 1, holder: "me".into() };
-        assert_eq!(election.state(), LeaderState::Leading(Leadership { epoch, valid_until: at(5100) }));
+        assert_eq!(
+            election.state(),
+            LeaderState::Leading(Leadership { epoch, before: Some(at(0).wall), valid_until: at(5100) })
+        );
     }
 
     /// Whenever the standby looks: from the last renewal of a leader that is killed to the one that leads after it. Peers
@@ -362,6 +380,37 @@ mod tests {
         let mut election = leader();
         election.on_answer(at(5000), at(5010), Answer::Absent);
         assert_eq!(valid_until(&election), None);
+    }
+
+    /// A leader that dies before it has dated anything must not make its own renewals look like contact.
+    #[test]
+    fn a_short_term_does_not_hide_when_the_term_before_it_ended() {
+        let noted = |lease: &Lease| term_before(lease).map(Timestamp::as_second);
+        let first = claimed(*lease("old", 7, 100), "a", TIMING.lease, at(400_000).wall);
+        assert_eq!(noted(&first), Some(100));
+        let second = claimed(first, "b", TIMING.lease, at(500_000).wall);
+        assert_eq!(noted(&second), Some(100));
+        let mut settled = second;
+        settled.metadata.annotations.as_mut().unwrap().remove(TERM_BEFORE);
+        assert_eq!(noted(&claimed(settled, "c", TIMING.lease, at(600_000).wall)), Some(500));
+        assert_eq!(noted(&claimed(Lease::default(), "a", TIMING.lease, at(0).wall)), Some(0), "nobody led before");
+    }
+
+    #[test]
+    fn a_claim_whose_answer_was_lost_knows_when_the_term_before_it_ended() {
+        let mut election = Election::new("me".into(), TIMING);
+        let vacated = lease("", 3, 100);
+        election.on_answer(at(0), at(0), says(&vacated));
+        election.on_answer(at(1000), at(1000), Answer::Failed);
+        let ours = claimed(*vacated, "me", TIMING.lease, at(1000).wall);
+        election.on_answer(at(2000), at(2000), says(&ours));
+        let Call::Claim(seen) = election.next() else { panic!("{:?}", election.next()) };
+        let ours = claimed(*seen, "me", TIMING.lease, at(2000).wall);
+        for second in 2..5 {
+            election.on_answer(at(second * 1000), at(second * 1000), says(&ours));
+        }
+        let LeaderState::Leading(leadership) = election.state() else { panic!("{:?}", election.state()) };
+        assert_eq!(leadership.before.map(Timestamp::as_second), Some(100));
     }
 
     #[test]

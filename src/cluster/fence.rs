@@ -57,6 +57,8 @@ impl Moment {
 pub struct Leadership {
     /// Which one.
     pub epoch: Epoch,
+    /// When the leader before renewed the Lease for the last time, by its own clock.
+    pub before: Option<Timestamp>,
     /// No other agent can lead before this.
     pub valid_until: Moment,
 }
@@ -198,7 +200,7 @@ mod tests {
     fn a_write_needs_leadership_that_outlasts_it() {
         let at = |secs| START.plus(Duration::from_secs(secs));
         let epoch = Epoch { transitions: 7, holder: "a".into() };
-        let leading = LeaderState::Leading(Leadership { epoch: epoch.clone(), valid_until: at(10) });
+        let leading = LeaderState::Leading(Leadership { epoch: epoch.clone(), before: None, valid_until: at(10) });
         let needed = Duration::from_secs(2);
 
         assert_eq!(check(&LeaderState::default(), at(0), needed), Err(FenceError::NotLeading));

@@ -161,7 +161,7 @@ mod tests {
         let clock = SystemClock::shared();
         let epoch = Epoch { transitions: 1, holder: "me".into() };
         let valid_until = Moment::now(&*clock).plus(Duration::from_secs(secs));
-        let (sender, receiver) = watch::channel(LeaderState::Leading(Leadership { epoch, valid_until }));
+        let (sender, receiver) = watch::channel(LeaderState::Leading(Leadership { epoch, before: None, valid_until }));
         (sender, Fence::new(receiver, clock))
     }
 
@@ -191,7 +191,7 @@ mod tests {
         assert!(send(&client, Method::PATCH).await.is_err());
         let epoch = Epoch { transitions: 2, holder: "me".into() };
         let valid_until = Moment::now(&*SystemClock::shared()).plus(Duration::from_secs(60));
-        sender.send_replace(LeaderState::Leading(Leadership { epoch, valid_until }));
+        sender.send_replace(LeaderState::Leading(Leadership { epoch, before: None, valid_until }));
         send(&client, Method::PATCH).await.unwrap();
     }
 

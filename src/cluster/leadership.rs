@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{ListParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use kube_leader_election::{LeaseLock, LeaseLockParams, LeaseLockResult};
+use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -17,6 +18,7 @@ use super::client::{Clients, WRITE_LIMIT};
 use super::election::{Answer, Call, Election, Timing, claimed};
 use super::error::{Cause, RequestError, chain};
 use super::fence::{Fence, LeaderState, Moment};
+use crate::api::labels::TERM_BEFORE;
 use crate::clock::{Rng, SharedClock};
 
 /// The times of the election.
@@ -205,6 +207,38 @@ fn lock_words(error: kube_leader_election::Error) -> String {
         | Error::Kube(error) => chain(&Cause::from(error)),
         Error::ApiError { response } => chain(&Cause::from(*response)),
         other => other.to_string(),
+    }
+}
+
+/// What a term takes over from the one before: losses of contact that nobody has dated yet.
+#[derive(Clone)]
+pub struct Handover {
+    before: Option<Timestamp>,
+    leases: Api<Lease>,
+    lease: String,
+}
+
+impl Handover {
+    /// The handover to a term that began with `before` ([`Term::before`](super::scope::Term::before)).
+    pub fn new(clients: &Clients, namespace: &str, lease: &str, before: Option<Timestamp>) -> Self {
+        Self { before, leases: Api::namespaced(clients.writer.clone(), namespace), lease: lease.to_owned() }
+    }
+
+    /// When the leader before renewed the Lease for the last time, by its own clock. Nothing that is not dated was heard of
+    /// after that.
+    pub fn before(&self) -> Option<Timestamp> {
+        self.before
+    }
+
+    /// Every loss of contact is dated where it belongs: the next term counts from the renewals of this one.
+    ///
+    /// # Errors
+    /// What the API server says.
+    pub async fn settle(&self) -> Result<(), RequestError> {
+        let note = json!({"metadata": {"annotations": {(TERM_BEFORE): null}}});
+        let settled = self.leases.patch_metadata(&self.lease, &PatchParams::default(), &Patch::Merge(&note)).await;
+        let failed = |error| RequestError::new("settle", format!("Lease {}", self.lease), error);
+        settled.map(drop).map_err(failed)
     }
 }
 

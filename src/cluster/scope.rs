@@ -5,10 +5,11 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::fence::{Epoch, Fence, Moment};
+use super::fence::{Epoch, Fence, Leadership, Moment};
 use crate::clock::SharedClock;
 
 /// What the tasks of a leadership get to end.
@@ -17,19 +18,25 @@ pub const LINGER: Duration = Duration::from_secs(5);
 /// One leadership and the tasks that live in it.
 pub struct Term {
     epoch: Epoch,
+    before: Option<Timestamp>,
     stop: CancellationToken,
     tasks: JoinSet<()>,
     names: Vec<(Id, &'static str)>,
 }
 
 impl Term {
-    fn new(epoch: Epoch) -> Self {
-        Self { epoch, stop: CancellationToken::new(), tasks: JoinSet::new(), names: Vec::new() }
+    fn new(Leadership { epoch, before, .. }: Leadership) -> Self {
+        Self { epoch, before, stop: CancellationToken::new(), tasks: JoinSet::new(), names: Vec::new() }
     }
 
     /// Which leadership this is.
     pub fn epoch(&self) -> &Epoch {
         &self.epoch
+    }
+
+    /// When the leader before renewed the Lease for the last time, by its own clock.
+    pub fn before(&self) -> Option<Timestamp> {
+        self.before
     }
 
     /// Cancelled when the leadership is over: every task must end then, soon.
@@ -88,12 +95,12 @@ pub async fn lead(
     mut begin: impl FnMut(&mut Term),
 ) -> Result<(), ScopeError> {
     loop {
-        let epoch = tokio::select! {
+        let leadership = tokio::select! {
             biased;
             () = shutdown.cancelled() => return Ok(()),
-            epoch = leading(fence) => epoch,
+            leadership = leading(fence) => leadership,
         };
-        let mut term = Term::new(epoch);
+        let mut term = Term::new(leadership);
         begin(&mut term);
         let epoch = term.epoch.clone();
         let mut early = None;
@@ -113,12 +120,12 @@ pub async fn lead(
     }
 }
 
-async fn leading(fence: &Fence) -> Epoch {
+async fn leading(fence: &Fence) -> Leadership {
     let mut state = fence.state();
     loop {
         state.mark_unchanged();
         if let Some(leadership) = fence.leading() {
-            return leadership.epoch;
+            return leadership;
         }
         if state.changed().await.is_err() {
             // The elector is gone: nobody will lead any more.
@@ -161,7 +168,7 @@ mod tests {
     fn leads(state: &watch::Sender<LeaderState>, transitions: u64, until: u64) {
         let epoch = Epoch { transitions, holder: "me".into() };
         let valid_until = Moment { mono: Mono::from_start(Duration::from_secs(until)), wall: jiff::Timestamp::MAX };
-        state.send_replace(LeaderState::Leading(Leadership { epoch, valid_until }));
+        state.send_replace(LeaderState::Leading(Leadership { epoch, before: None, valid_until }));
     }
 
     async fn after(secs: u64, log: &Log) -> Vec<String> {

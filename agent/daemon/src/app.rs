@@ -29,7 +29,7 @@ use crate::webhook::Webhook;
 use crate::{health, traces, upstream};
 
 /// Name of the agents' Lease.
-const LEASE: &str = "tributary-agent";
+pub const LEASE: &str = "tributary-agent";
 /// Name of the agents in events.
 const CONTROLLER: &str = "tributary.dev/agent";
 

@@ -16,6 +16,7 @@ use tributary::clock::{SharedClock, SystemRng};
 use tributary::cluster::client::Clients;
 use tributary::cluster::events::Events;
 use tributary::cluster::fence::Fence;
+use tributary::cluster::leadership::Handover;
 use tributary::cluster::scope::Term;
 use tributary::cluster::work::Workload;
 use tributary::config::{self as configured, Config, IdentityConfig};
@@ -38,6 +39,7 @@ use tributary::reconcile::watches::Watches;
 use tributary::render;
 use tributary::telemetry::Traces;
 
+use crate::app::LEASE;
 use crate::enrolment::Enrolment;
 use crate::enrolment::card::Card;
 use crate::entrance::Entrance;
@@ -182,12 +184,15 @@ impl Leader {
     /// Spawns the tasks of a term.
     pub fn begin(&self, term: &mut Term) {
         let epoch = Epoch(term.epoch().transitions);
+        let parts = &self.federation.parts;
+        let namespace = &self.federation.config.kubernetes.namespace;
+        let handover = Handover::new(&parts.clients, namespace, LEASE, term.before());
         // Before anybody asks.
         self.queueing.begin();
         term.spawn("the queue", self.queueing.clone().run(term.stop()));
         term.spawn("the MiniCluster controller", self.controller.clone().run(term.stop()));
         term.spawn("the keeper of the webhook", self.federation.parts.webhook.clone().keep(term.stop()));
-        term.spawn("the federation", self.federation.clone().run(epoch, term.stop()));
+        term.spawn("the federation", self.federation.clone().run(epoch, handover, term.stop()));
     }
 }
 
@@ -205,13 +210,13 @@ fn times(config: configured::BurstingConfig) -> Times {
 
 impl Federation {
     /// Bursting, and the sessions it speaks through. Without an identity bursts wait, and say so.
-    async fn run(self: Arc<Self>, epoch: Epoch, stop: CancellationToken) {
+    async fn run(self: Arc<Self>, epoch: Epoch, handover: Handover, stop: CancellationToken) {
         if self.config.federation.identity == IdentityConfig::Off {
             tracing::info!("federation.identity is off: this agent peers with nobody");
-            return self.bursting.clone().run(None, stop).await;
+            return self.bursting.clone().run(None, handover, stop).await;
         }
         while !stop.is_cancelled() {
-            let Err(error) = self.peer(epoch, &stop).await else { return };
+            let Err(error) = self.peer(epoch, &handover, &stop).await else { return };
             let error = format!("{error:#}");
             tracing::warn!(error, retry_in = ?RETRY, "the federation could not be started");
             tokio::select! {
@@ -243,7 +248,7 @@ impl Federation {
         }
     }
 
-    async fn peer(&self, epoch: Epoch, stop: &CancellationToken) -> anyhow::Result<()> {
+    async fn peer(&self, epoch: Epoch, handover: &Handover, stop: &CancellationToken) -> anyhow::Result<()> {
         let Parts { clients, clock, mesh, local, cluster_uid, .. } = &self.parts;
         let cluster = &self.config.cluster;
         // An API server that does not answer must not hold up the end of a term.
@@ -320,7 +325,7 @@ impl Federation {
         let teller = Teller { mesh: handle.clone(), peers: self.bursting.peers(), offer: source.offers(), known };
         mesh.send_replace(Some(handle.clone()));
         tokio::select! {
-            () = self.bursting.clone().run(Some(handle.clone()), stop.clone()) => {}
+            () = self.bursting.clone().run(Some(handle.clone()), handover.clone(), stop.clone()) => {}
             () = async {
                 let kept = source.renew(agreed, clock.clone());
                 let entrance = self.entrance.keep(&reaches);

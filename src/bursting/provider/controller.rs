@@ -5,23 +5,21 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use jiff::Timestamp;
 
+use super::lease::Before;
 use super::ledger::{Ledger, SlotKey, key_of};
 use super::memory::{Memory, SecretState};
 use super::rate::Rates;
 use super::slot::{self, ClaimKey, SlotView, Wanted};
 use super::warm::Made;
 use super::{admission, claims, results};
-use crate::api::hosted_burst::HostedBurst;
+use crate::api::hosted_burst::{HostedBurst, HostedBurstStatus};
 use crate::api::{labels, names};
 use crate::bursting::fresh::Fresh;
 use crate::bursting::nodes::PodView;
-use crate::bursting::peers;
 use crate::bursting::shared::{FirstRound, Shared, lock};
-use crate::bursting::timing::elapsed;
 use crate::bursting::tunnels;
 use crate::cluster::apply::Applier;
 use crate::cluster::caches::{Subscription, controller_uid};
@@ -51,8 +49,8 @@ pub(super) struct State {
     pub(super) ledger: Ledger,
     /// How much peers have offered lately.
     rates: Rates,
-    /// How long peers were lost when the scope began, by what the agent before us wrote into their ClusterPeers.
-    lost_before: BTreeMap<PeerName, Duration>,
+    /// What is on record of the time before.
+    before: Arc<Before>,
 }
 
 impl Provider {
@@ -124,9 +122,12 @@ impl Provider {
         ]
     }
 
-    /// Everything there is, for the first round of a term.
-    pub(in crate::bursting) fn begin(&self, requests: Option<Arc<dyn PeerRequests>>) {
-        *lock(&self.state) = State { lost_before: self.lost(), ..State::default() };
+    /// Everything there is, for the first round of a term. `renewed` is the last renewal of the Lease by the leader before.
+    pub(in crate::bursting) fn begin(&self, requests: Option<Arc<dyn PeerRequests>>, renewed: Option<Timestamp>) {
+        let (peers, hosted) = (self.shared.caches.peers.objects(), self.shared.caches.hosted.objects());
+        let (peers, hosted) = (peers.iter().map(|peer| &**peer), hosted.iter().map(|hosted| &**hosted));
+        let before = Arc::new(Before::of(renewed, peers, hosted, self.shared.now().wall));
+        *lock(&self.state) = State { before, ..State::default() };
         *lock(&self.requests) = requests;
         self.fresh.clear();
         let all: Vec<SlotKey> = self.shared.caches.hosted.objects().iter().map(|hosted| key_of(hosted)).collect();
@@ -134,14 +135,13 @@ impl Provider {
         all.into_iter().for_each(|key| self.queue.mark(key));
     }
 
-    fn lost(&self) -> BTreeMap<PeerName, Duration> {
-        let now = self.shared.now().wall;
-        let known = self.shared.caches.peers.objects();
-        let since = known.iter().filter_map(|peer| {
-            let Time(since) = peer.status.as_ref()?.suspect_since.clone()?;
-            Some((peers::name_of(peer), elapsed(since, now)))
-        });
-        since.collect()
+    /// Whether every loss of contact is dated: of no HostedBurst it counts from the term before.
+    pub(in crate::bursting) fn has_dated(&self) -> bool {
+        let contacts = self.shared.provider_contacts();
+        self.shared.caches.hosted.objects().iter().all(|hosted| {
+            let dated = |status: &HostedBurstStatus| status.suspect_since.is_some() || status.draining_since.is_some();
+            contacts.has_heard(&slot::holder(hosted).0) || hosted.status.as_ref().is_some_and(dated)
+        })
     }
 
     /// Marks every slot that anything is known of, and answers claims that are about nothing here.
@@ -196,11 +196,11 @@ impl Provider {
             // One more may be one too many. Those that go wake nobody: they would keep each other awake until they are gone.
             surplus.iter().for_each(|other| self.queue.mark(other.clone()));
         }
-        let (memory, ledger, lost_before, rates) = {
+        let (memory, ledger, before, rates) = {
             let mut state = lock(&self.state);
             state.ledger.rebuild(all.iter().map(|hosted| &**hosted));
             let memory = state.memories.get(&key).cloned().unwrap_or_default();
-            (memory, state.ledger.clone(), state.lost_before.clone(), state.rates.clone())
+            (memory, state.ledger.clone(), state.before.clone(), state.rates.clone())
         };
         let warmers = self.warmers(&memory.warm_up);
         let facts = admission::Facts {
@@ -221,7 +221,7 @@ impl Provider {
             listed: &shared.exchange.listed(),
             peers: &peers,
             contacts: &contacts,
-            lost_before: &lost_before,
+            before: &before,
             hosted: hosted.as_deref(),
             mini_cluster: mini_cluster.as_deref(),
             pods: &own_pods,

@@ -123,10 +123,8 @@ pub(super) fn reason(
     if !whole::was_up(hosted) && too_long(view, hosted, holder, step) {
         return Some(Reason::TimeLimit);
     }
-    match keeping::lease(view, hosted, holder) {
-        Lease::Expired { .. } => Some(Reason::LeaseExpired),
-        _ => None,
-    }
+    let expired = matches!(keeping::lease(view, hosted, holder), Lease::Expired { .. });
+    (expired || view.before.has_lapsed(hosted)).then_some(Reason::LeaseExpired)
 }
 
 /// Which name that a burst needs is another's: as we, or who makes the brokers of its MiniCluster, were told.

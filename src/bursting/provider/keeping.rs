@@ -33,7 +33,8 @@ pub(super) fn lease(view: &SlotView<'_>, hosted: &HostedBurst, holder: &ClaimKey
 /// A lease of another length.
 pub(super) fn lease_of(length: Duration, view: &SlotView<'_>, hosted: &HostedBurst, (peer, _): &ClaimKey) -> Lease {
     let recorded = hosted.status.as_ref().and_then(|status| status.suspect_since.clone()).map(|Time(since)| since);
-    let heard = view.peers.get(peer).and_then(|peer| peer.last_seen);
+    let seen = view.peers.get(peer).and_then(|peer| peer.last_seen);
+    let heard = seen.or_else(|| view.before.last_heard(peer, view.contacts));
     lease::lease(length, view.contacts.away(peer, view.now.mono), recorded, heard, view.now)
 }
 

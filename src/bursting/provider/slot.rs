@@ -16,6 +16,7 @@ use super::gateway::Removal;
 use super::grants::Grants;
 use super::keeping;
 use super::lead;
+use super::lease::Before;
 use super::ledger::SlotKey;
 use super::materialize::{self, Materials};
 use super::memory::{Fate, Memory, Verdict};
@@ -73,8 +74,8 @@ pub struct SlotView<'a> {
     pub peers: &'a BTreeMap<PeerName, PeerView>,
     /// Since when they are away.
     pub contacts: &'a Contacts,
-    /// How long peers were lost already when this leader's scope began.
-    pub lost_before: &'a BTreeMap<PeerName, Duration>,
+    /// What is on record of the time before this leader's term.
+    pub before: &'a Before,
     /// The HostedBurst of this name.
     pub hosted: Option<&'a HostedBurst>,
     /// The MiniCluster of this name.
@@ -301,7 +302,7 @@ fn past(view: &SlotView<'_>, key: &ClaimKey, desired: &DesiredBurst, step: &mut 
 /// Whether the root was lost for a whole lease already when this leader's scope began.
 fn lapsed_before(view: &SlotView<'_>, (peer, _): &ClaimKey, desired: &DesiredBurst) -> bool {
     let lease = desired.lease_seconds.min(BurstingConfig::LONGEST);
-    view.lost_before.get(peer).is_some_and(|lost| *lost >= Duration::from_secs(lease.into()))
+    view.before.lost(peer) >= Duration::from_secs(lease.into())
 }
 
 /// An offer for a free name.

@@ -15,6 +15,7 @@ use crate::bursting::peers::{self, PeerView};
 use crate::bursting::preflight::lead::Seen;
 use crate::bursting::provider::admission::Facts;
 use crate::bursting::provider::claims;
+use crate::bursting::provider::lease::Before;
 use crate::bursting::provider::ledger::{Ledger, SlotKey};
 use crate::bursting::provider::memory::{Memory, SecretState};
 use crate::bursting::provider::rate::Rates;
@@ -38,6 +39,7 @@ pub(super) struct Agent {
     pub(super) memories: BTreeMap<SlotKey, Memory>,
     ledger: Ledger,
     rates: Rates,
+    before: Before,
     /// Certificates asked for: whom, what for.
     pub(super) requests: Vec<(PeerName, SlotKey, CredentialRequest)>,
     /// What of its roots' bursts is let in through it.
@@ -54,6 +56,7 @@ impl Agent {
             memories: BTreeMap::new(),
             ledger: Ledger::default(),
             rates: Rates::default(),
+            before: Before::default(),
             requests: Vec::new(),
             tunnels: Tunnels::new(None),
             now,
@@ -183,7 +186,7 @@ impl Agent {
                 listed: &self.exchange.listed(),
                 peers: views,
                 contacts: &self.provider_contacts,
-                lost_before: &BTreeMap::new(),
+                before: &self.before,
                 hosted: cluster.hosted.get(&key),
                 mini_cluster: cluster.mini_clusters.get(&key),
                 pods: &own,

@@ -32,7 +32,7 @@ struct World {
     ours: Ours,
     inlet: Result<SocketAddr, String>,
     listed: BTreeMap<PeerName, BTreeSet<BurstUid>>,
-    lost_before: BTreeMap<PeerName, Duration>,
+    before: Before,
     simulated: bool,
     /// No peer is heard.
     away: bool,
@@ -64,7 +64,7 @@ impl World {
             ours: ours(),
             inlet: Err("there is none".into()),
             listed: BTreeMap::new(),
-            lost_before: BTreeMap::new(),
+            before: Before::default(),
             simulated: false,
             away: false,
             away_for: 0,
@@ -88,6 +88,13 @@ impl World {
         let mut hosted = materialize::hosted_burst("flux", &peer.into(), &"uid".into(), desired, &template);
         hosted.metadata.uid = Some("hosted-uid".into());
         self.hosted = Some(hosted);
+    }
+
+    /// A term begins so many seconds after the last renewal of the leader before.
+    fn led_until(&mut self, secs_ago: u32) {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        let renewed = now.checked_sub(Duration::from_secs(secs_ago.into())).unwrap();
+        self.before = Before::of(Some(renewed), [], &self.hosted, now);
     }
 
     fn step(&mut self) -> SlotStep {
@@ -122,7 +129,7 @@ impl World {
             listed: &self.listed,
             peers: &self.peers,
             contacts: &contacts,
-            lost_before: &self.lost_before,
+            before: &self.before,
             hosted: self.hosted.as_ref(),
             mini_cluster: self.mini_cluster.as_ref(),
             pods: &self.pods,
@@ -598,8 +605,50 @@ fn what_we_ended_while_the_root_was_away_is_no_eviction_when_it_returns() {
     // An agent that has just started knows nothing, but how long the root was lost by then.
     for (lost, expected) in [(seen.lease_seconds - 1, Phase::Evicted), (seen.lease_seconds, Phase::Released)] {
         let mut world = World::new();
-        world.lost_before.insert("east".into(), Duration::from_secs(lost.into()));
+        world.led_until(lost);
         let key = world.claim("east", seen.clone());
         assert_eq!(said(&world.step(), &key).phase, expected, "after {lost} s");
+    }
+}
+
+/// While nobody led here, the root may have given the ranks to another peer.
+#[test]
+fn a_provider_that_comes_back_after_the_lease_ends_the_burst_before_it_answers() {
+    for (gap, lapsed) in [(offer().lease_seconds - 1, false), (offer().lease_seconds, true)] {
+        let mut world = World::new();
+        let key = world.claim("east", offer());
+        world.host("east", &offer());
+        world.led_until(gap);
+        let step = world.step();
+        assert_eq!(said(&step, &key).phase == Phase::Draining, lapsed, "in contact again after {gap} s");
+        let ends = |change: &Change| matches!(change, Change::Status(status) if status.draining_since.is_some());
+        assert_eq!(step.changes.iter().any(ends), lapsed, "{:?}", step.changes);
+        assert!(!lapsed || step.changes.len() == 1, "why it ends is stored before anything else: {:?}", step.changes);
+    }
+    // What is hosted since then is another burst.
+    let mut world = World::new();
+    world.led_until(offer().lease_seconds);
+    let key = world.claim("east", offer());
+    world.host("east", &offer());
+    assert_ne!(said(&world.step(), &key).phase, Phase::Draining);
+}
+
+#[test]
+fn a_loss_that_began_while_no_agent_ran_counts_from_the_last_renewal_of_the_lease() {
+    for (gap, reason) in [(200, None), (299, None), (300, Some("LeaseExpired"))] {
+        let mut world = World::new();
+        world.host("east", &offer());
+        world.led_until(gap);
+        (world.away, world.away_for, world.secs) = (true, 6, 6);
+        let step = world.step();
+        let Some(Change::Status(status)) = step.changes.iter().rfind(|change| matches!(change, Change::Status(_)))
+        else {
+            panic!("{:?}", step.changes)
+        };
+        assert_eq!(status.draining_reason.as_deref(), reason, "after {gap} s");
+        if reason.is_none() {
+            let Some(Time(since)) = &status.suspect_since else { panic!("{status:?}") };
+            assert_eq!(since.as_second(), 1_000_000 - i64::from(gap));
+        }
     }
 }
