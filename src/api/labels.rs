@@ -77,8 +77,8 @@ pub const RESTART: &str = "tributary.dev/restart";
 /// Annotation: the trace that a change belongs to, in the form of the header `traceparent` of W3C Trace Context. A person, or
 /// a pipeline, may set it on a MiniCluster; on Bursts and hosted objects it is ours.
 pub const TRACEPARENT: &str = "tributary.dev/traceparent";
-/// Annotation of the leader's Lease: the last renewal of the leader before, until this one has dated every loss of contact
-/// since then (RFC 3339).
+/// Annotation of the leader's Lease: the last renewal of the leader before, until this one has dated every loss of
+/// contact since then (RFC 3339).
 pub const TERM_BEFORE: &str = "tributary.dev/term-before";
 /// Label: the MiniCluster an object was made for.
 pub const MINICLUSTER: &str = "tributary.dev/minicluster";

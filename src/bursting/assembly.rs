@@ -232,7 +232,8 @@ impl Bursting {
         self.root.clone()
     }
 
-    /// Forgets the term before, whose leader renewed the Lease at `renewed` for the last time. Call it before the sessions of a term begin, then [`Bursting::run`].
+    /// Forgets the term before, whose leader renewed the Lease at `renewed` for the last time. Call it before the
+    /// sessions of a term begin, then [`Bursting::run`].
     pub fn begin(&self, requests: Option<Arc<dyn PeerRequests>>, renewed: Option<Timestamp>) {
         self.provider.begin(requests, renewed);
         self.root.begin();
@@ -251,7 +252,7 @@ impl Bursting {
         stop: CancellationToken,
     ) {
         tokio::select! {
-            () = self.shared.caches.listed() => {}
+            ((), ()) = async { tokio::join!(self.shared.caches.listed(), self.shared.caches.listed_now()) } => {}
             () = stop.cancelled() => return,
         }
         publish(&self.shared.caches.peers, &self.shared.own, &self.specs);

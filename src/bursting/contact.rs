@@ -1,8 +1,9 @@
 //! Since when each peer is out of contact, on the monotonic clock.
 //!
-//! Memory of one leader's scope. A new scope knows nothing of contacts before it, so its start counts as the last one. A
-//! root that waits for a peer's lease then waits for the full period anew, which is long enough whatever happened before. A
-//! provider, whose leases must not be prolonged by that, looks besides at what is on record (`provider::lease`).
+//! Memory of one leader's scope. A new scope knows nothing of contacts before it, so its start counts as the last one.
+//! A root that waits for a peer's lease then waits for the full period anew, which is long enough whatever happened
+//! before. A provider, whose leases must not be prolonged by that, looks besides at what is on record
+//! (`provider::lease`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;

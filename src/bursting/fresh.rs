@@ -124,24 +124,37 @@ impl<K: Resource> Pen<'_, K> {
     /// Takes in the answer to the write, unless the object was seen to be gone meanwhile.
     pub(super) fn wrote(self, object: K) -> Arc<K> {
         let object = Arc::new(object);
-        let mut state = self.fresh.lock();
-        let gone = state.pens.get(&self.key).zip(object.uid()).is_some_and(|(pens, uid)| pens.gone.contains(&uid));
-        if !gone {
-            state.written.insert(self.key.clone(), object.clone());
-        }
-        drop(state);
+        self.enter(object.clone());
         object
     }
 
-    /// Takes in what became of a write to the object of this UID: one that is not there any more is forgotten, whatever
-    /// the cache missed.
-    pub(super) fn tried<T>(&self, uid: Option<String>, outcome: Result<T, RequestError>) -> Result<T, RequestError> {
-        if let (Err(error), Some(uid)) = (&outcome, uid)
-            && error.cause().is_not_found()
-        {
-            self.fresh.forget(&self.key, &uid);
+    /// Takes in what became of a write to the object of this UID: one that is not there any more is forgotten, and one
+    /// that is another by now is read again, whatever the cache missed.
+    pub(super) async fn tried<T>(
+        &self,
+        uid: Option<String>,
+        outcome: Result<T, RequestError>,
+        read: impl Future<Output = kube::Result<Option<K>>>,
+    ) -> Result<T, RequestError> {
+        match (&outcome, uid) {
+            (Err(error), Some(uid)) if error.cause().is_not_found() => self.fresh.forget(&self.key, &uid),
+            (Err(error), _) if error.cause().is_conflict() => {
+                // What cannot be read now is tried again with what is known.
+                if let Ok(Some(object)) = read.await {
+                    self.enter(Arc::new(object));
+                }
+            }
+            _ => {}
         }
         outcome
+    }
+
+    fn enter(&self, object: Arc<K>) {
+        let mut state = self.fresh.lock();
+        let gone = state.pens.get(&self.key).zip(object.uid()).is_some_and(|(pens, uid)| pens.gone.contains(&uid));
+        if !gone {
+            state.written.insert(self.key.clone(), object);
+        }
     }
 }
 
@@ -197,8 +210,8 @@ mod tests {
     }
 
     /// The danger: an object that is no more would be kept, and what it wants with it, until the agent ends.
-    #[test]
-    fn an_answer_that_comes_after_the_end_of_its_object_is_not_kept() {
+    #[tokio::test]
+    async fn an_answer_that_comes_after_the_end_of_its_object_is_not_kept() {
         let fresh = Fresh::default();
         let key = ObjectKey::of(&object("u", "1"));
         let gone = |uid: &str| Change { key: key.clone(), old: Some(Arc::new(object(uid, "11"))), new: None };
@@ -217,7 +230,20 @@ mod tests {
         let pen = fresh.pen(key.clone());
         let status = kube::core::Status::failure("no such object", "NotFound").with_code(404).boxed();
         let outcome = Err::<(), _>(RequestError::new("apply", "a", kube::Error::Api(status)));
-        assert!(pen.tried(Some("missed".into()), outcome).is_err());
+        assert!(pen.tried(Some("missed".into()), outcome, async { Ok(None) }).await.is_err());
         assert!(fresh.of(&key, None).is_none(), "the API server's word counts, though the cache never showed it");
+    }
+
+    /// The danger: a step on an old version is tried again and again, until a watch that stands still goes on.
+    #[tokio::test]
+    async fn a_version_that_the_cache_missed_is_read_after_a_conflict() {
+        let fresh = Fresh::default();
+        let key = ObjectKey::of(&object("u", "1"));
+        let pen = fresh.pen(key.clone());
+        let status = kube::core::Status::failure("it was modified", "Conflict").with_code(409).boxed();
+        let outcome = Err::<(), _>(RequestError::new("apply", "a", kube::Error::Api(status)));
+        assert!(pen.tried(Some("u".into()), outcome, async { Ok(Some(object("u", "7"))) }).await.is_err());
+        let known = fresh.of(&key, Some(Arc::new(object("u", "5")))).unwrap();
+        assert_eq!(known.resource_version().as_deref(), Some("7"));
     }
 }

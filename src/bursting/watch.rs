@@ -160,6 +160,13 @@ impl Caches {
         own.listed().await;
     }
 
+    /// Lists anew what a term decides about: a watch may have stood still while another agent led, and what it did not
+    /// show is neither gone nor free.
+    pub async fn listed_now(&self) {
+        let Self { mini_clusters, bursts, hosted, peers, .. } = self;
+        tokio::join!(mini_clusters.list_again(), bursts.list_again(), hosted.list_again(), peers.list_again());
+    }
+
     /// Whether absence of a Burst or a HostedBurst means something.
     pub fn are_complete(&self) -> bool {
         self.mini_clusters.is_complete() && self.bursts.is_complete() && self.hosted.is_complete()

@@ -133,6 +133,28 @@ impl Applier {
         object: &K,
         status: &impl Serialize,
     ) -> Result<Applied<K>, RequestError> {
+        self.write_status(object, None, status).await
+    }
+
+    /// The same for a status that was decided on what the status said before: a newer version of the object is a
+    /// conflict, or this would forget what is recorded there.
+    ///
+    /// # Errors
+    /// What the API server says.
+    pub async fn apply_status_to_version<K: Appliable>(
+        &self,
+        object: &K,
+        status: &impl Serialize,
+    ) -> Result<Applied<K>, RequestError> {
+        self.write_status(object, object.meta().resource_version.as_deref(), status).await
+    }
+
+    async fn write_status<K: Appliable>(
+        &self,
+        object: &K,
+        version: Option<&str>,
+        status: &impl Serialize,
+    ) -> Result<Applied<K>, RequestError> {
         let key = ObjectKey::of(object);
         let failed = |cause: Cause| RequestError::new("apply the status of", named::<K>(&key), cause);
         let unreadable = |error| failed(Cause::Answer(error));
@@ -145,6 +167,9 @@ impl Applier {
         let mut metadata = json!({"name": key.name, "uid": object.meta().uid});
         if let Some(namespace) = &key.namespace {
             metadata["namespace"] = namespace.as_str().into();
+        }
+        if let Some(version) = version {
+            metadata["resourceVersion"] = version.into();
         }
         let body =
             json!({"apiVersion": K::api_version(&()), "kind": K::kind(&()), "metadata": metadata, "status": wanted});

@@ -6,8 +6,9 @@
 //!   Lease over by a replace with its resource version: one wins. That also repairs a Lease that is empty.
 //! - *Expiry.* It compares clocks of different machines. We take a Lease for abandoned when it was not renewed for its
 //!   duration on *our* monotonic clock since we first saw it so.
-//! - *What was before.* Whoever takes a Lease over overwrites its last renewal, which others date losses from. It is kept in
-//!   an annotation, until the leader says that it is needed no more: a leader that ends before that changes nothing.
+//! - *What was before.* Whoever takes a Lease over overwrites its last renewal, which others date losses from. It is
+//!   kept in an annotation, until the leader says that it is needed no more: a leader that ends before that changes
+//!   nothing.
 //! - *Acting.* Leadership begins after two renewals that returned our own holder and transitions, and lasts until the
 //!   start of the last such call + duration − margin. An answer with anything else ends it at once.
 

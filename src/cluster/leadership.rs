@@ -224,8 +224,8 @@ impl Handover {
         Self { before, leases: Api::namespaced(clients.writer.clone(), namespace), lease: lease.to_owned() }
     }
 
-    /// When the leader before renewed the Lease for the last time, by its own clock. Nothing that is not dated was heard of
-    /// after that.
+    /// When the leader before renewed the Lease for the last time, by its own clock. Nothing that is not dated was
+    /// heard of after that.
     pub fn before(&self) -> Option<Timestamp> {
         self.before
     }

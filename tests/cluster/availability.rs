@@ -22,12 +22,11 @@ const ROOT: &str = "steady";
 const SLOT: &str = "steady-burst-0";
 
 /// Another replica of west's agent, at the same address: only the one that leads listens.
-fn second_replica(federation: &Federation) -> Agent {
+pub(crate) fn second_replica(federation: &Federation, kubeconfig: &Path) -> Agent {
     let cluster = &federation.clusters()[1];
     let (first, directory) = (federation.agent(1), federation.directory().join("west-standby"));
     let identity = federation.directory().join("west/identity");
-    let kubeconfig = cluster.kubeconfig_in(AGENT_USER, Some("system:masters")).unwrap();
-    let setup = Setup { cluster: cluster.name(), kubeconfig: &kubeconfig, identity: Some(&identity), extra: "" };
+    let setup = Setup { cluster: cluster.name(), kubeconfig, identity: Some(&identity), extra: "" };
     let agent = Agent::new(&directory, &setup).unwrap();
     let config = directory.join("agent.toml");
     let text = std::fs::read_to_string(&config).unwrap();
@@ -36,7 +35,7 @@ fn second_replica(federation: &Federation) -> Agent {
 }
 
 /// Waits until an agent has come to lead so many times.
-async fn leads(agent: &Agent, times: usize) {
+pub(crate) async fn leads(agent: &Agent, times: usize) {
     eventually(format!("it leads for time {times}"), async || {
         let log = agent.log_text();
         if log.matches("this agent leads its cluster").count() >= times { Ok(()) } else { Err(tail(&log)) }
@@ -57,7 +56,8 @@ async fn a_burst_outlives_its_providers_leader_and_api_server_and_leaves_when_as
     let federation = alone().await;
     let [east, west, _] = places(&federation, "availability").await;
     let kubeconfig = federation.clusters()[0].kubeconfig_in(AGENT_USER, Some("system:masters")).unwrap();
-    let standby = second_replica(&federation);
+    let rights = federation.clusters()[1].kubeconfig_in(AGENT_USER, Some("system:masters")).unwrap();
+    let standby = second_replica(&federation, &rights);
     standby.start(&federation.group).unwrap();
     eventually("the second replica runs", async || {
         let log = standby.log_text();

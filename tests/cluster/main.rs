@@ -31,6 +31,7 @@ mod release;
 mod rendered;
 mod sdk;
 mod shared;
+mod takeover;
 mod two_providers;
 mod user_of_the_root;
 mod volumes;

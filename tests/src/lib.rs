@@ -16,4 +16,5 @@ pub mod metrics;
 pub mod pages;
 pub mod python;
 pub mod scenario;
+pub mod tcp_way;
 pub mod udp_way;

@@ -87,15 +87,15 @@ impl Provider {
                 let Some(current) = hosted.clone() else { return Ok(()) };
                 let pen = self.fresh.pen(ObjectKey::of(&*wanted));
                 let outcome = self.applier.own(&*wanted, Some(&*current)).await;
-                if let Some(stored) = pen.tried(current.uid(), outcome)?.object() {
+                if let Some(stored) = pen.tried(current.uid(), outcome, self.hosted_now(key)).await?.object() {
                     *hosted = Some(pen.wrote(stored));
                 }
             }
             Change::Status(status) => {
                 let Some(current) = hosted.clone() else { return Ok(()) };
                 let pen = self.fresh.pen(ObjectKey::of(&*current));
-                let outcome = self.applier.apply_status(&*current, &*status).await;
-                if let Some(stored) = pen.tried(current.uid(), outcome)?.object() {
+                let outcome = self.applier.apply_status_to_version(&*current, &*status).await;
+                if let Some(stored) = pen.tried(current.uid(), outcome, self.hosted_now(key)).await?.object() {
                     let stored = pen.wrote(stored);
                     self.shared.traces.record(spans::hosted_spans(&current, &stored, self.shared.now().wall));
                     *hosted = Some(stored);
@@ -150,7 +150,8 @@ impl Provider {
                 sweep::delete::<MiniCluster>(writer, &doomed, PropagationPolicy::Background).await?;
             }
             Change::LookLeft => {
-                let empty = self.clear_left(key).await?;
+                let known = hosted.as_deref().and_then(ResourceExt::uid);
+                let empty = self.clear_left(key, known).await?;
                 self.remember(key, |memory| memory.looked_empty = empty);
                 // What is still there is looked for again: the step said when.
                 if empty {
@@ -158,7 +159,7 @@ impl Provider {
                 }
             }
             // What is remembered of emptiness is from when there are no pods.
-            Change::ClearLeft => drop(self.clear_left(key).await?),
+            Change::ClearLeft => drop(self.clear_left(key, hosted.as_deref().and_then(ResourceExt::uid)).await?),
             Change::DeleteHosted { uid } => {
                 let doomed = Doomed { key: ObjectKey::namespaced(&key.0, &key.1), uid };
                 let writer = &self.shared.clients.writer;
@@ -175,12 +176,22 @@ impl Provider {
         self.shared.traces.record(span.map(|span| spans::about(span, hosted, &hosted.spec.slot)));
     }
 
-    /// Whether nothing of a hosted burst has this name, by the API server's own word. A Job whose MiniCluster is gone goes at
-    /// once: Kubernetes' garbage collector begins to look after a kind up to 30 s after its definition was made, and has
-    /// other things to do besides.
-    async fn clear_left(&self, key: &SlotKey) -> Result<bool, RequestError> {
+    /// The HostedBurst of a slot, by the API server's own word.
+    async fn hosted_now(&self, key: &SlotKey) -> kube::Result<Option<HostedBurst>> {
+        let hosted: Api<HostedBurst> = Api::namespaced(self.shared.clients.reader.clone(), &key.0);
+        hosted.get_opt(&key.1).await
+    }
+
+    /// Whether nothing of a hosted burst has this name besides the HostedBurst `known`, by the API server's own word. A
+    /// Job whose MiniCluster is gone goes at once: Kubernetes' garbage collector begins to look after a kind up to 30 s
+    /// after its definition was made, and has other things to do besides.
+    async fn clear_left(&self, key: &SlotKey, known: Option<String>) -> Result<bool, RequestError> {
         let reader = &self.shared.clients.reader;
         let failed = |kind: &str, error| RequestError::new("look for", format!("{kind} {}/{}", key.0, key.1), error);
+        let found = self.hosted_now(key).await.map_err(|error| failed("HostedBurst", error))?;
+        if found.is_some_and(|found| found.uid() != known) {
+            return Ok(false);
+        }
         let mini_clusters: Api<MiniCluster> = Api::namespaced(reader.clone(), &key.0);
         let found = absence(mini_clusters.get_metadata(&key.1).await, &key.1);
         let found = found.map_err(|error| failed("MiniCluster", error))?;

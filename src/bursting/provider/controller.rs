@@ -122,7 +122,8 @@ impl Provider {
         ]
     }
 
-    /// Everything there is, for the first round of a term. `renewed` is the last renewal of the Lease by the leader before.
+    /// Everything there is, for the first round of a term. `renewed` is the last renewal of the Lease by the leader
+    /// before.
     pub(in crate::bursting) fn begin(&self, requests: Option<Arc<dyn PeerRequests>>, renewed: Option<Timestamp>) {
         let (peers, hosted) = (self.shared.caches.peers.objects(), self.shared.caches.hosted.objects());
         let (peers, hosted) = (peers.iter().map(|peer| &**peer), hosted.iter().map(|hosted| &**hosted));

@@ -233,7 +233,8 @@ pub(super) fn clear(view: &SlotView<'_>, step: &mut SlotStep) -> bool {
         return false;
     }
     // Pods can be between two lives, and the caches may not show yet what was made a moment ago: the API server knows.
-    let was_here = view.hosted.is_some() || !step.memory.fates.is_empty();
+    let speaks = |wanted: &Wanted| matches!(wanted, Wanted::Burst(desired) if desired.hosted_uid.is_some());
+    let was_here = view.hosted.is_some() || !step.memory.fates.is_empty() || view.claims.values().any(speaks);
     if was_here && !step.memory.looked_empty {
         step.changes.push(Change::LookLeft);
         wake(step, LOOK_AGAIN);

@@ -4,10 +4,10 @@
 //! memory only. Of two clocks the impatient one decides: a wall clock that is set back must not prolong a lease, since the
 //! root counts on it.
 //!
-//! A loss that began while no agent ran is nowhere stored. It counts from the last renewal of the Lease by the leader before:
-//! nobody heard of a root after that. A lease that was over before this leader's term began stays over, also if the root
-//! is heard of again: the root may have given the ranks to others. The nodes' clocks are compared here, so a clock that is
-//! wrong by minutes ends leases early, or late by as much.
+//! A loss that began while no agent ran is nowhere stored. It counts from the last renewal of the Lease by the leader
+//! before: nobody heard of a root after that. A lease that was over before this leader's term began stays over, also if
+//! the root is heard of again: the root may have given the ranks to others. The nodes' clocks are compared here, so a
+//! clock that is wrong by minutes ends leases early, or late by as much.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

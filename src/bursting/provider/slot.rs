@@ -285,8 +285,10 @@ fn past(view: &SlotView<'_>, key: &ClaimKey, desired: &DesiredBurst, step: &mut 
             None
         }
         // Its lease ran out under the agent before this one, which ended it then.
-        (None, Some(_)) if lapsed_before(view, key, desired) => {
-            Some(observed(desired, Phase::Released, Reason::LeaseExpired.message()))
+        (None, Some(seen)) if lapsed_before(view, key, desired) => {
+            let (uid, incarnation, reason) = (seen.clone(), incarnation.clone(), Reason::LeaseExpired);
+            step.memory.fates.insert(key.clone(), Fate::Released { uid, incarnation, reason });
+            Some(observed(desired, Phase::Released, reason.message()))
         }
         // It was here, and we did not end it. Or the root saw one that is not here: deleted while no agent ran.
         (Some(_), _) | (None, Some(_)) => {

@@ -8,9 +8,8 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Patch, PatchParams, PropagationPolicy};
+use kube::api::PropagationPolicy;
 use kube::{Api, ResourceExt};
-use serde_json::json;
 
 use super::answers::{self, BurstView};
 use super::credential::{self, Grant};
@@ -32,7 +31,6 @@ use crate::bursting::watch::WatchedNode;
 use crate::bursting::{spans, tunnels};
 use crate::cluster::apply::Applier;
 use crate::cluster::caches::{Cache, Subscription, controller_of};
-use crate::cluster::drift::same_status;
 use crate::cluster::sweep::{self, Doomed};
 use crate::cluster::traced;
 use crate::cluster::worker::{Outcome, Queue};
@@ -268,11 +266,8 @@ impl Root {
             root: root.as_ref().map(|(root, _)| &**root),
             seen: seen.as_ref(),
         });
-        let pen = self.fresh.pen(key.clone());
-        let outcome = self.applier.apply_status(&*burst, &step.status).await;
-        let stored = match pen.tried(burst.uid(), outcome)?.object() {
+        let stored = match self.record(&burst, &step.status).await? {
             Some(stored) => {
-                let stored = pen.wrote(stored);
                 // Before anything is waited for: whoever stops leading goes no further than that.
                 shared.steps.observe(&burst, &stored);
                 shared.traces.record(spans::burst_spans(&burst, &stored, shared.now().wall));
@@ -373,37 +368,15 @@ impl Root {
         Ok(Credential::new(text))
     }
 
-    /// Stores `status` on exactly this version of the Burst: a newer one may not be placed there any more.
-    async fn record(&self, burst: &Burst, status: &BurstStatus) -> Result<(), RequestError> {
-        let (namespace, name) = (burst.namespace().unwrap_or_default(), burst.name_any());
-        let unreadable = |error| {
-            RequestError::new(
-                "record the recipient in",
-                format!("Burst {namespace}/{name}"),
-                crate::cluster::error::Cause::Answer(error),
-            )
-        };
-        let value = serde_json::to_value(status).map_err(unreadable)?;
-        if same_status(&value, &serde_json::to_value(&burst.status).map_err(unreadable)?) {
-            return Ok(());
-        }
-        let body = json!({
-            "apiVersion": "tributary.dev/v1alpha1",
-            "kind": "Burst",
-            "metadata": {
-                "name": name, "namespace": namespace, "uid": burst.uid(), "resourceVersion": burst.resource_version(),
-            },
-            "status": value,
-        });
-        let params = PatchParams::apply(labels::manager::BURST).force().validation_strict();
-        let api: Api<Burst> = Api::namespaced(self.shared.clients.writer.clone(), &namespace);
+    /// Stores `status` on exactly this version of the Burst: a newer one may be placed elsewhere, or have recipients
+    /// that this one does not know. `None`: it is what is stored.
+    async fn record(&self, burst: &Burst, status: &BurstStatus) -> Result<Option<Arc<Burst>>, RequestError> {
         let pen = self.fresh.pen(ObjectKey::of(burst));
-        let stored = api.patch_status(&name, &params, &Patch::Apply(&body)).await;
-        let stored = stored.map_err(|error| {
-            RequestError::new("record the recipient in", format!("Burst {namespace}/{name}"), error)
-        })?;
-        pen.wrote(stored);
-        Ok(())
+        let outcome = self.applier.apply_status_to_version(burst, status).await;
+        let bursts: Api<Burst> =
+            Api::namespaced(self.shared.clients.reader.clone(), &burst.namespace().unwrap_or_default());
+        let outcome = pen.tried(burst.uid(), outcome, bursts.get_opt(&burst.name_any())).await?;
+        Ok(outcome.object().map(|stored| pen.wrote(stored)))
     }
 }
 

@@ -142,6 +142,26 @@ async fn a_status_is_applied_to_the_object_it_was_computed_from() {
     );
 }
 
+/// A step on an old version must not take back what was recorded since: a recipient, or where it is placed.
+#[tokio::test]
+async fn a_status_that_follows_from_an_old_one_is_for_that_version_alone() {
+    let conflict = json!({"kind": "Status", "status": "Failure", "code": 409, "reason": "Conflict", "message": "m"});
+    let newest = move |body: Value| match body["metadata"]["resourceVersion"].as_str() {
+        Some("8") | None => stored(body),
+        Some(_) => (409, conflict.clone()),
+    };
+    let (applier, seen) = applier(newest);
+    let at = |version: &str| -> Service {
+        let metadata = json!({"namespace": "n", "name": "s", "uid": "u-7", "resourceVersion": version});
+        serde_json::from_value(json!({"metadata": metadata, "status": {"conditions": []}})).unwrap()
+    };
+    let status = json!({"loadBalancer": {"ingress": [{"ip": "10.0.0.1"}]}});
+    let error = applier.apply_status_to_version(&at("7"), &status).await.unwrap_err();
+    assert!(error.cause().is_conflict(), "{error}");
+    applier.apply_status_to_version(&at("8"), &status).await.unwrap();
+    assert_eq!(seen.lock().unwrap().len(), 2);
+}
+
 #[tokio::test]
 async fn a_taken_name_is_no_error_of_create_once() {
     let taken = json!({"kind": "Status", "status": "Failure", "code": 409, "reason": "AlreadyExists", "message": "m"});

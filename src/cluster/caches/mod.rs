@@ -39,6 +39,11 @@ const RETRY: Backoff = Backoff {
     after_change: Duration::from_millis(250),
 };
 
+/// How long a watch lasts, in seconds. The API server ends it then, and says how far it has come; the watch goes on
+/// from there. One whose connection is dead, at this end or behind a proxy, is given up 5 s after that (kube's margin),
+/// and noticed in no other way: nothing is sent on a watch.
+const WATCH_SECONDS: u32 = 35;
+
 /// What a kind must offer to be watched.
 pub trait Watched: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static {}
 impl<K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static> Watched for K {}
@@ -145,6 +150,7 @@ fn config(selection: &Selection) -> watcher::Config {
     watcher::Config {
         label_selector: some(&selection.labels),
         field_selector: some(&selection.fields),
+        timeout: Some(WATCH_SECONDS),
         ..watcher::Config::default()
     }
 }

@@ -1,4 +1,8 @@
+use std::convert::Infallible;
+
+use bytes::Bytes;
 use http::{Request, Response};
+use http_body_util::{BodyExt, Either, Full};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::client::Body;
@@ -148,5 +152,32 @@ async fn listed_again_every_object_is_told_even_at_its_old_version() {
     cache.list_again().await;
     cache.list_again().await;
     assert_eq!(*lock(&told), ["1", "2", "3"]);
+    running.abort();
+}
+
+/// A connection that was lost without a word shows nothing any more, and refuses nothing.
+#[tokio::test(start_paused = true)]
+async fn a_watch_whose_connection_is_dead_is_given_up_within_45_seconds() {
+    let begun = tokio::sync::watch::Sender::new(Vec::new());
+    let server = {
+        let begun = begun.clone();
+        tower::service_fn(move |request: Request<Body>| {
+            let watches = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+            let list = json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "5"},
+                "items": []});
+            let body = if watches {
+                begun.send_modify(|begun| begun.push(tokio::time::Instant::now()));
+                let more = std::future::pending::<Option<Result<http::HeaderMap, Infallible>>>();
+                Either::Left(Full::<Bytes>::default().with_trailers(more))
+            } else {
+                Either::Right(Full::<Bytes>::from(list.to_string()))
+            };
+            async move { Ok::<_, tower::BoxError>(Response::builder().status(200).body(body).unwrap()) }
+        })
+    };
+    let (_cache, watch) = all::<ConfigMap, _>(Client::new(server, "n"), &Selection::default(), SeededRng::new(1));
+    let running = tokio::spawn(watch);
+    let begun = begun.subscribe().wait_for(|begun| begun.len() == 2).await.unwrap().clone();
+    assert!(begun[1] - begun[0] <= Duration::from_secs(45), "it was kept for {:?}", begun[1] - begun[0]);
     running.abort();
 }

@@ -606,6 +606,7 @@ fn what_we_ended_while_the_root_was_away_is_no_eviction_when_it_returns() {
     for (lost, expected) in [(seen.lease_seconds - 1, Phase::Evicted), (seen.lease_seconds, Phase::Released)] {
         let mut world = World::new();
         world.led_until(lost);
+        world.memory.looked_empty = true;
         let key = world.claim("east", seen.clone());
         assert_eq!(said(&world.step(), &key).phase, expected, "after {lost} s");
     }
@@ -651,4 +652,23 @@ fn a_loss_that_began_while_no_agent_ran_counts_from_the_last_renewal_of_the_leas
             assert_eq!(since.as_second(), 1_000_000 - i64::from(gap));
         }
     }
+}
+
+/// A cache that stands still while another agent led does not know what that agent has made.
+#[test]
+fn what_the_cache_does_not_show_is_looked_for_before_it_is_called_evicted() {
+    let mut world = World::new();
+    let key = world.claim("east", DesiredBurst { hosted_uid: Some("hosted-uid".into()), ..offer() });
+    let step = world.step();
+    assert_eq!(step.changes, [Change::LookLeft]);
+    assert_ne!(said(&step, &key).phase, Phase::Evicted, "nobody has looked");
+    // It is there after all.
+    world.memory.looked_empty = false;
+    assert_ne!(said(&world.step(), &key).phase, Phase::Evicted);
+    world.host("east", &offer());
+    assert_eq!(said(&world.step(), &key).hosted_uid.as_deref(), Some("hosted-uid"));
+    // It is not.
+    world.hosted = None;
+    world.memory.looked_empty = true;
+    assert_eq!(said(&world.step(), &key).phase, Phase::Evicted);
 }
