@@ -39,7 +39,8 @@ pub(super) struct Agent {
     pub(super) memories: BTreeMap<SlotKey, Memory>,
     ledger: Ledger,
     rates: Rates,
-    before: Before,
+    /// What its term found when it began.
+    before: Option<Before>,
     /// Certificates asked for: whom, what for.
     pub(super) requests: Vec<(PeerName, SlotKey, CredentialRequest)>,
     /// What of its roots' bursts is let in through it.
@@ -56,7 +57,7 @@ impl Agent {
             memories: BTreeMap::new(),
             ledger: Ledger::default(),
             rates: Rates::default(),
-            before: Before::default(),
+            before: None,
             requests: Vec::new(),
             tunnels: Tunnels::new(None),
             now,
@@ -78,7 +79,10 @@ impl Agent {
         self.provider_contacts.observe(present(PeerView::connected), now.mono);
         self.root(cluster, &views, now);
         Self::count(cluster, now);
-        self.provider(cluster, &views, now);
+        let before = self.before.take().unwrap_or_else(|| cluster.begin_term(now.wall));
+        self.provider(cluster, &views, &before, now);
+        self.before = Some(before);
+        cluster.renew(now.wall, &self.provider_contacts);
         self.exchange.set_complete(true);
     }
 
@@ -156,7 +160,7 @@ impl Agent {
         }
     }
 
-    fn provider(&mut self, cluster: &mut Cluster, views: &BTreeMap<PeerName, PeerView>, now: Now) {
+    fn provider(&mut self, cluster: &mut Cluster, views: &BTreeMap<PeerName, PeerView>, before: &Before, now: Now) {
         self.ledger.rebuild(cluster.hosted.values());
         let sorted = claims::sort(self.exchange.claims(), cluster.hosted.values(), &self.memories, views);
         for claim in sorted.nothing {
@@ -186,7 +190,7 @@ impl Agent {
                 listed: &self.exchange.listed(),
                 peers: views,
                 contacts: &self.provider_contacts,
-                before: &self.before,
+                before,
                 hosted: cluster.hosted.get(&key),
                 mini_cluster: cluster.mini_clusters.get(&key),
                 pods: &own,

@@ -1,18 +1,30 @@
 //! A cluster as a typed store: what an API server, its controllers and kubelets make of objects, in steps of a second.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use crate::api::burst::{Burst, BurstStatus};
 use crate::api::hosted_burst::HostedBurst;
+use crate::api::labels;
 use crate::api::minicluster::{MiniCluster, MiniClusterStatus};
 use crate::api::peer::ClusterPeer;
+use crate::bursting::contact::Contacts;
 use crate::bursting::nodes::{Amounts, NodeView, PodView};
 use crate::bursting::provider::grants::Few;
+use crate::bursting::provider::lease::Before;
 use crate::bursting::provider::ledger::SlotKey;
 use crate::bursting::provider::materialize::Materials;
 use crate::bursting::root::demand::decide::Seen;
 use crate::bursting::root::plan::PlanChange;
+use crate::cluster::election::{claimed, term_before};
 use crate::contract::tunnel::TunnelKey;
+
+/// How long an agent leads that cannot renew its Lease, in seconds.
+pub(super) const LEADER_LEASE: u64 = 6;
 
 /// A Job with its pods; it outlives its MiniCluster for a moment.
 #[derive(Clone, Debug, Default)]
@@ -77,6 +89,10 @@ pub(super) struct Cluster {
     pub(super) going: Going,
     /// Since when its API server answers nobody.
     pub(super) away: Option<u64>,
+    /// The Lease of its leader.
+    lease: Lease,
+    /// Terms know nothing of those before them: losses count from their own beginning.
+    pub(super) forgets: bool,
     /// What was seen of the queue of its root.
     pub(super) seen: Option<Seen>,
     /// Writes since the beginning.
@@ -99,6 +115,31 @@ impl Cluster {
     pub(super) fn uid(&mut self) -> String {
         self.counter += 1;
         format!("{}-{}", self.name, self.counter)
+    }
+
+    /// An agent comes to lead; what is on record of the time before.
+    pub(super) fn begin_term(&mut self, wall: Timestamp) -> Before {
+        self.lease = claimed(std::mem::take(&mut self.lease), "agent", Duration::from_secs(LEADER_LEASE), wall);
+        match self.forgets {
+            true => Before::default(),
+            false => Before::of(term_before(&self.lease), self.peers.values(), self.hosted.values(), wall),
+        }
+    }
+
+    /// The leader renews its Lease, and lets go of what was before once every loss is dated.
+    pub(super) fn renew(&mut self, wall: Timestamp, contacts: &Contacts) {
+        if self.away.is_some() {
+            return;
+        }
+        let dated = |hosted: &HostedBurst| {
+            let status = hosted.status.as_ref();
+            let dated = status.is_some_and(|is| is.suspect_since.is_some() || is.draining_since.is_some());
+            dated || contacts.has_heard(&hosted.spec.peer.as_str().into())
+        };
+        if self.hosted.values().all(dated) {
+            self.lease.metadata.annotations.get_or_insert_default().remove(labels::TERM_BEFORE);
+        }
+        self.lease.spec.get_or_insert_default().renew_time = Some(MicroTime(wall));
     }
 
     /// Whether the next write is refused.

@@ -4,6 +4,7 @@ use super::cluster::Going;
 use super::world::World;
 use crate::api::hosted_burst::BurstPhase;
 use crate::api::minicluster::BurstNetworkType::Tunnel;
+use crate::bursting::provider::ledger::SlotKey;
 use crate::bursting::timing::{Times, longest_life};
 
 /// What takes a provider away.
@@ -36,6 +37,10 @@ fn slow() -> Going {
     let Times { lease, drain, .. } = Times::default();
     let all = longest_life(lease, drain) - lease;
     Going { collected: 5, ended: all.as_secs() - 5 }
+}
+
+fn slot() -> SlotKey {
+    ("flux".into(), "lake-burst-0".into())
 }
 
 /// With a burst that is ready on west, and may be on north.
@@ -89,6 +94,50 @@ fn a_provider_whose_agent_works_has_ended_its_pods_before_time_frees_the_slot() 
         }
         world.until(450, &format!("restarted {restarted:?}: moved"), |world| world.ready_on("north"));
         assert!(world.is_empty("west"), "{}", world.summary());
+    }
+}
+
+/// An agent dies while it is in contact, so nothing says since when its root is lost; it is back within the lease, and the
+/// path is cut.
+fn back_within_the_lease_and_cut_off(forgets: bool) -> World {
+    let mut world = by_time_alone(slow());
+    world.cluster("west").forgets = forgets;
+    Outage::AgentKilled.begin(&mut world, "west");
+    world.run(200).cut.insert("west".into());
+    world.restart("west");
+    world.run(100);
+    world
+}
+
+#[test]
+#[should_panic(expected = "lake-burst-0 runs twice")]
+fn a_provider_that_dates_a_loss_from_its_own_start_ends_its_pods_too_late() {
+    back_within_the_lease_and_cut_off(true).run(200);
+}
+
+#[test]
+fn a_provider_that_was_down_when_its_root_was_lost_ends_its_pods_in_time() {
+    let mut world = back_within_the_lease_and_cut_off(false);
+    world.until(150, "moved", |world| world.ready_on("north"));
+    assert!(world.is_empty("west"), "{}", world.summary());
+}
+
+/// Its root may have given the ranks to others, or may do so in the next second.
+#[test]
+fn a_provider_that_returns_after_the_lease_ends_its_brokers_before_it_says_anything_of_them() {
+    for outage in Outage::ALL {
+        let mut world = ready(World::with_root(&["west", "north"]), slow());
+        let before = world.clusters["west"].hosted[&slot()].metadata.uid.clone();
+        outage.begin(&mut world, "west");
+        world.run(320).heal();
+        for _ in 0..200 {
+            world.run(1);
+            let hosted = world.clusters["west"].hosted.get(&slot()).filter(|hosted| hosted.metadata.uid == before);
+            let phase = hosted.map(|hosted| hosted.status.as_ref().unwrap().phase);
+            assert!(phase.is_none_or(|phase| phase == BurstPhase::Draining), "{outage:?}: {}", world.summary());
+        }
+        let again = world.ready_on("west") || world.ready_on("north");
+        assert!(again, "{outage:?}: its end frees the slot: {}", world.summary());
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::agent::Agent;
-use super::cluster::{Cluster, Instance};
+use super::cluster::{Cluster, Instance, LEADER_LEASE};
 use super::weather::{Weather, Word};
 use crate::api::hosted_burst::BurstPhase;
 use crate::api::minicluster::{BurstNetworkType, MiniCluster};
@@ -24,9 +24,6 @@ fn due(weather: &mut Option<Weather>, secs: u64, before: &VecDeque<(u64, Word)>)
 
 /// How often a session sends the list of its keys.
 const SUMMARY_EVERY: u64 = 60;
-
-/// How long an agent leads that cannot renew its Lease, in seconds.
-const LEADER_LEASE: u64 = 6;
 
 pub(super) const NAMES: [&str; 3] = ["east", "west", "north"];
 
@@ -176,6 +173,10 @@ impl World {
     /// A new process, also where none runs.
     pub(super) fn restart(&mut self, name: &str) {
         self.down.remove(name);
+        // Without an API server nobody comes to lead.
+        if let Some(since) = &mut self.cluster(name).away {
+            *since = since.saturating_sub(LEADER_LEASE);
+        }
         *self.epochs.get_mut(name).unwrap() += 1;
         let mono = Mono::from_start(Duration::from_secs(self.secs));
         self.agents.insert(name.into(), Agent::start(mono));
