@@ -127,9 +127,10 @@ impl Agent {
             }
             cluster.burst_status(&name, step.status);
             let stored = &cluster.bursts[&name];
-            self.tunnels.put_outlet(offer::uid(stored), tunnels::outlet(stored, &[lead_pod()]));
-            let recipients = offer::recipients(stored, views);
-            self.exchange.offer(&uid, recipients.into_iter().map(|peer| (peer, offer::desired(stored))).collect());
+            self.tunnels.fence(offer::uid(stored), tunnels::outlet(stored, &[lead_pod()]), || {
+                let recipients = offer::recipients(stored, views);
+                self.exchange.offer(&uid, recipients.into_iter().map(|peer| (peer, offer::desired(stored))).collect());
+            });
         }
         let existing: BTreeSet<_> = cluster.bursts.values().map(|burst| offer::uid(burst).into()).collect();
         for uid in self.exchange.offered().difference(&existing) {
