@@ -197,3 +197,15 @@ fn an_instance_with_a_new_certificate_goes_elsewhere_though_its_lost_provider_sa
         assert!(world.ready_on("north"), "{}", world.summary());
     }
 }
+
+/// It has nothing of the burst, and says so.
+#[test]
+fn another_cluster_under_the_name_of_a_lost_provider_frees_nothing() {
+    let mut world = ready(World::with_root(&["west", "north"]), Going::default());
+    world.kill("west");
+    world.run(100).take_name_of("west");
+    world.run(600);
+    let status = world.clusters["east"].bursts["lake-burst-0"].status.clone().unwrap();
+    assert_eq!((status.phase, status.peer.as_deref()), (BurstPhase::Lost, Some("west")), "{}", status.message);
+    assert!(status.message.contains("another cluster"), "{}", status.message);
+}

@@ -45,6 +45,8 @@ pub(super) struct World {
     pub(super) cut: BTreeSet<String>,
     /// Clusters whose agent's process is dead.
     down: BTreeSet<String>,
+    /// Names that another cluster has now.
+    taken: BTreeSet<String>,
     /// How roots made from now on are reached.
     pub(super) network: BurstNetworkType,
     /// Outlets of tunnels let everybody in: nothing stands between brokers and their lead but time.
@@ -72,6 +74,7 @@ impl World {
             sessions: BTreeMap::new(),
             cut: BTreeSet::new(),
             down: BTreeSet::new(),
+            taken: BTreeSet::new(),
             network: BurstNetworkType::default(),
             unfenced: false,
             epochs: BTreeMap::new(),
@@ -187,6 +190,17 @@ impl World {
     pub(super) fn kill(&mut self, name: &str) {
         self.restart(name);
         self.down.insert(name.into());
+    }
+
+    /// Another cluster, which knows of nothing, takes the name of one whose pods run on.
+    pub(super) fn take_name_of(&mut self, name: &str) {
+        let old = self.clusters.remove(name).unwrap();
+        let mut new = Cluster::new(name);
+        new.peers.clone_from(&old.peers);
+        self.clusters.insert(name.into(), new);
+        self.clusters.insert(format!("{name} before"), old);
+        self.taken.insert(name.into());
+        self.restart(name);
     }
 
     /// The API server of a cluster answers nobody: whoever leads stops that soon, and no controller does anything. Pods
@@ -316,7 +330,8 @@ impl World {
                     None => (PeerState::Disconnected, None),
                 };
                 let gone = state == PeerState::Disconnected;
-                let cluster_uid = (!gone).then(|| format!("{b}-cluster").into());
+                let cluster_uid =
+                    (!gone).then(|| format!("{b}-cluster{}", if self.taken.contains(*b) { "-2" } else { "" }).into());
                 let report = PeerReport { state, cluster_uid, last_seen, ..PeerReport::default() };
                 self.agents[a].exchange.peer_report(&PeerName::from(*b), report);
                 let link = (a.to_owned(), (*b).to_owned());
