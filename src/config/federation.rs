@@ -89,6 +89,11 @@ pub struct TunnelConfig {
     /// Ports it may take, as `first-last`, for a NetworkPolicy: one per burst. Default: any free port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ports: Option<String>,
+    /// MiB of memory that all tunnels of the agent may take together, whatever peers and brokers do: at least 32. Default, and
+    /// most: half of the container's memory limit; without a limit, the default is an eighth of the machine's memory, at most
+    /// 1024.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_mib: Option<u32>,
 }
 
 impl TunnelConfig {
@@ -106,6 +111,9 @@ fn range(text: &str) -> Option<RangeInclusive<u16>> {
 
 /// Name of the identity Secret unless another one is configured.
 pub const IDENTITY_SECRET: &str = "tributary-identity";
+
+/// MiB for tunnels: 256 connections with room to move.
+const LEAST_MEMORY: u32 = 32;
 
 /// Port of the listener for joining.
 const JOIN_PORT: u16 = 7956;
@@ -189,6 +197,11 @@ impl FederationConfig {
         }
         if let Some(text) = self.tunnel.ports.as_deref().filter(|text| range(text).is_none()) {
             return rejected("federation.tunnel.ports", format!("{text:?} is no range of ports, e.g. \"20000-20999\""));
+        }
+        if let Some(memory) = self.tunnel.memory_mib.filter(|memory| *memory < LEAST_MEMORY) {
+            let reason =
+                format!("{memory} is less than {LEAST_MEMORY}: there must be room for some hundred connections");
+            return rejected("federation.tunnel.memory_mib", reason);
         }
         if let (Some(listen), Some(IpAddr::V6(address))) = (self.tunnel.listen, self.tunnel_address())
             && listen.is_ipv4()

@@ -93,7 +93,8 @@ mod tests {
             ("TUNNEL_PIECE", limits::TUNNEL_PIECE),
             ("TUNNEL_WINDOW", limits::TUNNEL_WINDOW),
             ("TUNNEL_FLOOR", limits::TUNNEL_FLOOR),
-            ("TUNNEL_BYTES_PER_PEER", limits::TUNNEL_BYTES_PER_PEER),
+            ("TUNNEL_CONNECTION", limits::TUNNEL_CONNECTION),
+            ("TUNNEL_LINK", limits::TUNNEL_LINK),
             ("TUNNEL_CONNECTIONS_PER_PEER", limits::TUNNEL_CONNECTIONS_PER_PEER),
         ];
         assert_eq!(table("Limits"), rows(limits));

@@ -85,7 +85,7 @@ impl MeshAgent {
             metrics: MeshMetrics::register(&metrics),
             shutdown: shutdown.clone(),
         };
-        let carried = TunnelMetrics::register(&metrics);
+        let carried = TunnelMetrics::register(&metrics, &tunnels.budget);
         let tunnels = TunnelPorts { metrics: carried, ..tunnels };
         let quiet = Arc::new(Quiet { dirty: DirtySet::default(), bursts });
         let ports = Ports {

@@ -26,7 +26,7 @@ use tributary::federation::mesh::resolve::Resolver;
 use tributary::federation::mesh::{MeshConfig, MeshMetrics, Ports, spawn};
 use tributary::federation::timers::Timers;
 use tributary::federation::transport::quic::QuicTransport;
-use tributary::federation::tunnel::{TunnelMetrics, TunnelPorts};
+use tributary::federation::tunnel::{Budget, TunnelMetrics, TunnelPorts};
 use tributary::federation::wire::version::WireVersions;
 use tributary::metrics::Metrics;
 use tributary::queue::controller::{Ports as QueuePorts, Queueing};
@@ -46,6 +46,7 @@ use crate::entrance::Entrance;
 use crate::figures::IdentityInUse;
 use crate::identity::Source;
 use crate::local_status::Local;
+use crate::memory;
 use crate::queries::Queries;
 use crate::queue_ports::{Granted, nodes_of, peers_of, sender};
 use crate::trust::{Taker, Teller};
@@ -108,6 +109,7 @@ struct Federation {
     entrance: Arc<Entrance>,
     counters: MeshMetrics,
     carried: TunnelMetrics,
+    budget: Budget,
 }
 
 impl Leader {
@@ -176,8 +178,9 @@ impl Leader {
         parts.metrics.collect(Workload(queues));
         parts.metrics.collect(queueing.figures(parts.fence.clone()));
         let counters = MeshMetrics::register(&parts.metrics);
-        let carried = TunnelMetrics::register(&parts.metrics);
-        let federation = Federation { config: config.clone(), parts, bursting, entrance, counters, carried };
+        let budget = Budget::new(memory::for_tunnels(config.federation.tunnel.memory_mib));
+        let carried = TunnelMetrics::register(&parts.metrics, &budget);
+        let federation = Federation { config: config.clone(), parts, bursting, entrance, counters, carried, budget };
         (Self { controller, queueing, federation: Arc::new(federation) }, filling)
     }
 
@@ -291,6 +294,7 @@ impl Federation {
                 listening: tunnels.listening(),
                 address: federation.tunnel_listen(),
                 ports: federation.tunnel.ports(),
+                budget: self.budget.clone(),
                 metrics: self.carried.clone(),
             },
             outgoing: self.bursting.outgoing(),

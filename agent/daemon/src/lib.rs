@@ -11,6 +11,7 @@
 //! | [`webhook`] | converts MiniClusters for the API server, on every replica |
 //! | [`upstream`] | refuses to run beside the Flux Operator |
 //! | [`log_level`] | follows `log.filter` while the agent runs |
+//! | [`memory`] | how much of its container's memory tunnels may take |
 //! | [`traces`] | sends traces |
 //! | [`figures`] | what metrics show of the objects |
 //! | [`health`], [`admin_http`], [`local_status`], [`queries`] | probes, metrics, the read-only admin API, peers' queries |
@@ -33,6 +34,7 @@ pub mod identity;
 pub mod leader;
 pub mod local_status;
 pub mod log_level;
+pub mod memory;
 pub mod queries;
 pub mod queue_ports;
 pub mod traces;

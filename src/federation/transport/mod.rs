@@ -103,6 +103,8 @@ pub trait Link: Send + Sync {
     fn is_for_tunnels(&self) -> bool {
         false
     }
+    /// Bounds what may be in flight, in bytes each way, of a link for tunnels. A link that cannot do so takes no notice.
+    fn bound(&self, _bytes: usize) {}
     /// The address in use, `ip:port`; it may change while the link lives (a NAT that rebinds: RFC 9000, 9).
     fn remote(&self) -> String;
     /// Smoothed round-trip time; `None` until measured.

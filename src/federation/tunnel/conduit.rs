@@ -4,15 +4,16 @@
 //! kept until the other end has given it to its side and said so, so that whatever a broken stream took with it is sent
 //! again on the next one: from the position up to which the other end says it has everything.
 
-use std::collections::VecDeque;
-
-use bytes::{Buf as _, Bytes};
-
+use super::backlog::Backlog;
 use super::piece::Piece;
 use crate::federation::wire::limits::{TUNNEL_FLOOR, TUNNEL_PIECE, TUNNEL_WINDOW};
 
-/// Delivered bytes are acknowledged at the latest when they are so many: half of what every connection may have under way.
-const ACK_AT: u64 = (TUNNEL_FLOOR / 2) as u64;
+/// Delivered bytes are acknowledged at the latest when they are so many, or half of what every connection may have under way
+/// if no more wait.
+const ACK_AT: u64 = 32 << 10;
+
+/// What the other end may have under way at first; more when it says that this is too little.
+const FIRST_WINDOW: usize = 256 << 10;
 
 /// The other end did what it must not: the connection cannot go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -21,7 +22,7 @@ pub enum Violation {
     #[error("bytes after the end")]
     AfterEnd,
     /// More than it may have under way.
-    #[error("more than {TUNNEL_WINDOW} bytes under way")]
+    #[error("more bytes under way than it may have")]
     BeyondWindow,
     /// A position that was never reached, or was left behind.
     #[error("a position that does not exist")]
@@ -29,67 +30,120 @@ pub enum Violation {
 }
 
 /// What our side is given next.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Delivery {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Delivery<'a> {
     /// These bytes.
-    Bytes(Bytes),
+    Bytes(&'a [u8]),
     /// The end.
     End,
 }
 
 /// One end of a carried connection.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Conduit {
     /// Read from our side and not acknowledged.
-    replay: VecDeque<Bytes>,
-    held: usize,
-    /// Bytes read from our side.
-    total: u64,
+    replay: Backlog,
     ended: bool,
     acked: u64,
-    /// Position before which the present stream has carried everything.
+    /// Position before which the present stream has carried everything, and the furthest that any stream has.
     sent: u64,
-    /// Which of `replay` it carries next, and how much of that was carried already.
-    next: usize,
-    skip: usize,
-    /// The furthest that any stream has carried.
     furthest: u64,
+    /// How much the other end lets us have under way, and whether it was told that this is too little.
+    theirs: usize,
+    blocked: bool,
     /// Our side broke; whether the other end was told on the present stream.
     broken: Option<bool>,
     /// Arrived and not given to our side.
-    queue: VecDeque<Bytes>,
-    queued: usize,
+    queue: Backlog,
     arrived: u64,
     delivered: u64,
+    /// Delivered, as it was acknowledged, and whether the stream with the last acknowledgement broke.
     told: u64,
+    repeat: bool,
+    ours: Window,
     other_ended: bool,
     other_broke: bool,
+}
+
+/// How much the other end may have under way to here.
+#[derive(Clone, Debug)]
+struct Window {
+    /// As it should be, and as the other end was told.
+    wanted: usize,
+    told: usize,
+    /// The position it never gets beyond by all it was told.
+    edge: u64,
+    /// It heeds what it is told.
+    heeded: bool,
+    /// It could use more.
+    short: bool,
+    /// How much was delivered when it grew the last time.
+    grown_at: u64,
+}
+
+impl Default for Conduit {
+    fn default() -> Self {
+        let ours =
+            Window { wanted: FIRST_WINDOW, told: FIRST_WINDOW, edge: 0, heeded: false, short: false, grown_at: 0 };
+        Self {
+            replay: Backlog::default(),
+            ended: false,
+            acked: 0,
+            sent: 0,
+            furthest: 0,
+            theirs: TUNNEL_WINDOW,
+            blocked: false,
+            broken: None,
+            queue: Backlog::default(),
+            arrived: 0,
+            delivered: 0,
+            told: 0,
+            repeat: false,
+            ours,
+            other_ended: false,
+            other_broke: false,
+        }
+    }
 }
 
 impl Conduit {
     /// Bytes that are kept until they are acknowledged.
     pub fn held(&self) -> usize {
-        self.held
+        if self.broken.is_some() { 0 } else { self.replay.len() }
     }
 
     /// Bytes that wait for our side.
     pub fn queued(&self) -> usize {
-        self.queued
+        self.queue.len()
+    }
+
+    /// Bytes of memory: what is kept until it is acknowledged, and what waits for our side or may be sent to it.
+    pub fn takes(&self) -> [usize; 2] {
+        let open = if self.ours.heeded && self.broken.is_none() {
+            self.ours.edge.saturating_sub(self.delivered) as usize
+        } else {
+            0
+        };
+        [self.replay.footprint(), open.max(self.queue.footprint())]
+    }
+
+    /// Whether the other end sends no more than it was told that it may.
+    pub fn is_heeded(&self) -> bool {
+        self.ours.heeded
     }
 
     /// How many bytes may be read from our side, if `window` may be under way.
     pub fn room(&self, window: usize) -> usize {
-        if self.ended || self.broken.is_some() { 0 } else { window.saturating_sub(self.held).min(TUNNEL_PIECE) }
+        if self.ended || self.broken.is_some() {
+            return 0;
+        }
+        window.min(self.theirs).saturating_sub(self.held()).min(TUNNEL_PIECE)
     }
 
     /// These were read from our side: not more than there was room for.
-    pub fn read(&mut self, bytes: Bytes) {
+    pub fn read(&mut self, bytes: &[u8]) {
         debug_assert!(!self.ended && bytes.len() <= TUNNEL_PIECE, "as room() says");
-        if !bytes.is_empty() {
-            self.held += bytes.len();
-            self.total += bytes.len() as u64;
-            self.replay.push_back(bytes);
-        }
+        self.replay.push(bytes);
     }
 
     /// Our side has sent all.
@@ -100,54 +154,90 @@ impl Conduit {
     /// Our side broke: nothing more is read or delivered, and the other end is told.
     pub fn break_off(&mut self) {
         self.broken.get_or_insert(false);
-        self.replay.clear();
-        self.queue.clear();
-        (self.held, self.queued) = (0, 0);
+        self.queue = Backlog::default();
     }
 
-    /// The next piece for the stream; `None` if there is nothing to say.
-    pub fn transmit(&mut self) -> Option<Piece> {
+    /// The other end may have `most` under way to here: as much as there is room for. It gets that when it has use for it.
+    pub fn grant(&mut self, most: usize) {
+        let Window { wanted, short, grown_at, .. } = &mut self.ours;
+        // Whoever does not take what arrives needs no more of it.
+        if *short && self.delivered - *grown_at >= (*wanted / 2) as u64 {
+            (*short, *grown_at, *wanted) = (false, self.delivered, *wanted * 2);
+        }
+        *wanted = (*wanted).min(most).max(TUNNEL_FLOOR);
+    }
+
+    /// What the other end is told at the opening of a stream: how much it may have under way.
+    pub fn opening(&mut self) -> u32 {
+        self.tell_window();
+        self.ours.told as u32
+    }
+
+    fn tell_window(&mut self) {
+        self.ours.told = self.ours.wanted;
+        self.ours.edge = self.ours.edge.max(self.told + self.ours.told as u64);
+    }
+
+    /// The next piece for the stream; `None` if there is nothing to say. Of data, [`Self::carried`] says how much went.
+    pub fn transmit(&mut self) -> Option<Piece<'_>> {
         if let Some(told) = &mut self.broken {
             return (!std::mem::replace(told, true)).then_some(Piece::Reset);
         }
-        let data = self.next < self.replay.len();
-        let unsaid = self.delivered - self.told;
+        let data = self.sent < self.replay.end();
+        let unsaid = self.delivered - if self.repeat { 0 } else { self.told };
         let last = self.other_ended && self.delivered == self.arrived;
+        let enough = if self.queue.len() == 0 { (TUNNEL_FLOOR / 2) as u64 } else { ACK_AT };
         // A few bytes may stay unacknowledged; but the other end waits until its last one is not.
-        if unsaid > 0 && (data || last || unsaid >= ACK_AT) {
-            self.told = self.delivered;
+        if unsaid > 0 && (data || last || unsaid >= enough) {
+            (self.told, self.repeat) = (self.delivered, false);
+            self.ours.edge = self.ours.edge.max(self.told + self.ours.told as u64);
             return Some(Piece::Ack(self.delivered));
         }
-        let piece = if data {
-            let bytes = self.replay[self.next].slice(self.skip..);
-            (self.next, self.skip) = (self.next + 1, 0);
-            self.sent += bytes.len() as u64;
-            Piece::Data(bytes)
-        } else if self.ended && self.sent == self.total {
-            self.sent += 1;
-            Piece::End
-        } else {
-            return None;
-        };
+        if self.ours.heeded && self.ours.wanted != self.ours.told {
+            self.tell_window();
+            return Some(Piece::Window(self.ours.told as u32));
+        }
+        if self.ours.heeded && !self.blocked && self.theirs < TUNNEL_WINDOW && self.held() >= self.theirs {
+            self.blocked = true;
+            return Some(Piece::Blocked);
+        }
+        if data {
+            let bytes = self.replay.at(self.sent);
+            return Some(Piece::Data(&bytes[..bytes.len().min(TUNNEL_PIECE)]));
+        }
+        if self.ended && self.sent == self.replay.end() {
+            self.carried(1);
+            return Some(Piece::End);
+        }
+        None
+    }
+
+    /// What the stream carries next of the data that was transmitted last.
+    pub fn outgoing(&self) -> &[u8] {
+        self.replay.at(self.sent)
+    }
+
+    /// The stream has carried so many bytes more.
+    pub fn carried(&mut self, length: usize) {
+        self.sent += length as u64;
         self.furthest = self.furthest.max(self.sent);
-        Some(piece)
     }
 
     /// Takes a piece of the stream.
     ///
     /// # Errors
     /// The other end must not say this.
-    pub fn receive(&mut self, piece: Piece) -> Result<(), Violation> {
+    pub fn receive(&mut self, piece: Piece<'_>) -> Result<(), Violation> {
         match piece {
             Piece::Data(_) | Piece::End if self.other_ended => return Err(Violation::AfterEnd),
             Piece::Data(bytes) => {
-                if self.queued + bytes.len() > TUNNEL_WINDOW {
+                self.arrived += bytes.len() as u64;
+                let edge = if self.ours.heeded { self.ours.edge } else { self.delivered + TUNNEL_WINDOW as u64 };
+                if self.arrived > edge {
                     return Err(Violation::BeyondWindow);
                 }
-                self.arrived += bytes.len() as u64;
-                if self.broken.is_none() && !bytes.is_empty() {
-                    self.queued += bytes.len();
-                    self.queue.push_back(bytes);
+                if self.broken.is_none() {
+                    self.queue.push(bytes);
                 }
             }
             Piece::Ack(position) => return self.acknowledged(position),
@@ -156,6 +246,11 @@ impl Conduit {
                 self.arrived += 1;
             }
             Piece::Reset => self.other_broke = true,
+            Piece::Window(bytes) => {
+                self.theirs = bytes as usize;
+                self.blocked = false;
+            }
+            Piece::Blocked => self.ours.short = true,
         }
         Ok(())
     }
@@ -164,51 +259,26 @@ impl Conduit {
         if position > self.sent || position < self.acked {
             return Err(Violation::NoSuchPosition);
         }
-        let mut freed = position.min(self.total) - self.acked.min(self.total);
         self.acked = position;
-        if self.broken.is_some() {
-            return Ok(());
-        }
-        while freed > 0 {
-            let first = self.replay.front_mut().expect("what is sent and not acknowledged is kept");
-            let length = first.len().min(usize::try_from(freed).unwrap_or(usize::MAX));
-            freed -= length as u64;
-            self.held -= length;
-            if length == first.len() {
-                self.replay.pop_front();
-                // A stream that was cut amid a piece carries the rest of it first.
-                (self.next, self.skip) = if self.next > 0 { (self.next - 1, self.skip) } else { (0, 0) };
-            } else {
-                first.advance(length);
-                if self.next == 0 {
-                    self.skip -= length;
-                }
-            }
-        }
+        self.replay.release(position);
         Ok(())
     }
 
     /// What our side is given next.
-    pub fn delivery(&self) -> Option<Delivery> {
-        match self.queue.front() {
+    pub fn delivery(&self) -> Option<Delivery<'_>> {
+        match self.queue.first() {
             _ if self.broken.is_some() => None,
-            Some(bytes) => Some(Delivery::Bytes(bytes.clone())),
-            None if self.other_ended && self.delivered < self.arrived => Some(Delivery::End),
-            None => None,
+            [] if self.other_ended && self.delivered < self.arrived => Some(Delivery::End),
+            [] => None,
+            bytes => Some(Delivery::Bytes(bytes)),
         }
     }
 
     /// Our side has taken so many bytes of the delivery; of an end, one.
     pub fn delivered(&mut self, length: usize) {
+        debug_assert!(length <= self.queue.first().len().max(1), "not more than was offered");
         self.delivered += length as u64;
-        if let Some(first) = self.queue.front_mut() {
-            debug_assert!(length <= first.len(), "not more than was offered");
-            first.advance(length);
-            self.queued -= length;
-            if first.is_empty() {
-                self.queue.pop_front();
-            }
-        }
+        self.queue.release(self.delivered);
     }
 
     /// Position up to which everything is here: where the other end goes on.
@@ -216,11 +286,15 @@ impl Conduit {
         self.arrived
     }
 
-    /// Another stream carries the connection; the other end has everything before `position`.
+    /// Another stream carries the connection; the other end has everything before `position`, and lets us have `window`
+    /// under way: `None` if it knows no windows.
     ///
     /// # Errors
     /// It cannot have: this is another connection.
-    pub fn resume(&mut self, position: u64) -> Result<(), Violation> {
+    pub fn resume(&mut self, position: u64, window: Option<u32>) -> Result<(), Violation> {
+        self.ours.heeded = window.is_some();
+        self.theirs = window.map_or(TUNNEL_WINDOW, |window| window as usize);
+        self.blocked = false;
         if let Some(told) = &mut self.broken {
             *told = false;
             return Ok(());
@@ -230,21 +304,14 @@ impl Conduit {
         }
         self.sent = position;
         // The old stream may have lost an acknowledgement, too.
-        self.told = 0;
-        let mut behind = usize::try_from(position.min(self.total) - self.acked.min(self.total)).unwrap_or(usize::MAX);
-        self.next = 0;
-        while let Some(piece) = self.replay.get(self.next).filter(|piece| piece.len() <= behind) {
-            behind -= piece.len();
-            self.next += 1;
-        }
-        self.skip = behind;
+        self.repeat = true;
         Ok(())
     }
 
     /// Both directions have ended, and both ends know.
     pub fn is_finished(&self) -> bool {
-        let ours = self.ended && self.acked == self.total + 1;
-        let theirs = self.other_ended && self.delivered == self.arrived && self.told == self.delivered;
+        let ours = self.ended && self.acked == self.replay.end() + 1;
+        let theirs = self.other_ended && self.delivered == self.arrived && self.told == self.delivered && !self.repeat;
         ours && theirs
     }
 
@@ -261,6 +328,8 @@ impl Conduit {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -270,7 +339,8 @@ mod tests {
     #[derive(Default)]
     struct Pair {
         ends: [Conduit; 2],
-        stream: [VecDeque<Piece>; 2],
+        /// The pieces, and the data of each.
+        stream: [VecDeque<(Option<Piece<'static>>, Vec<u8>)>; 2],
         taken: [Vec<u8>; 2],
         took_end: [bool; 2],
         /// What each side has still to say.
@@ -283,7 +353,9 @@ mod tests {
                 let mut rng = SeededRng::new(seed);
                 (0..length).map(|_| rng.next_u64() as u8).collect()
             };
-            Self { says: [words(1, lengths[0]), words(2, lengths[1])], ..Self::default() }
+            let mut pair = Self { says: [words(1, lengths[0]), words(2, lengths[1])], ..Self::default() };
+            pair.cut();
+            pair
         }
 
         /// One thing that can happen, of side `end`.
@@ -294,17 +366,31 @@ mod tests {
                     let count = conduit.room(window).min(amount).min(self.says[end].len());
                     let bytes: Vec<u8> = self.says[end].drain(..count).collect();
                     if count > 0 {
-                        conduit.read(bytes.into());
+                        conduit.read(&bytes);
                     } else if self.says[end].is_empty() {
                         conduit.read_end();
                     }
                     assert!(conduit.held() <= window);
                 }
-                1 => self.stream[end].extend(conduit.transmit()),
+                1 => {
+                    // What there is room for changes all the time.
+                    conduit.grant(window / (1 + amount % 3));
+                    let piece = match conduit.transmit() {
+                        Some(Piece::Data(bytes)) => (None, bytes.to_vec()),
+                        Some(Piece::Ack(position)) => (Some(Piece::Ack(position)), Vec::new()),
+                        Some(Piece::Window(bytes)) => (Some(Piece::Window(bytes)), Vec::new()),
+                        Some(Piece::Blocked) => (Some(Piece::Blocked), Vec::new()),
+                        Some(Piece::End) => (Some(Piece::End), Vec::new()),
+                        Some(Piece::Reset) => (Some(Piece::Reset), Vec::new()),
+                        None => return,
+                    };
+                    conduit.carried(piece.1.len());
+                    self.stream[end].push_back(piece);
+                }
                 2 => {
-                    if let Some(piece) = self.stream[1 - end].pop_front() {
-                        conduit.receive(piece).unwrap();
-                        assert!(conduit.queued() <= window, "never more than the other end may have under way");
+                    if let Some((piece, data)) = self.stream[1 - end].pop_front() {
+                        conduit.receive(piece.unwrap_or(Piece::Data(&data))).unwrap();
+                        assert!(conduit.queued() <= window.max(TUNNEL_FLOOR), "never more than may be under way");
                     }
                 }
                 _ => match conduit.delivery() {
@@ -325,8 +411,9 @@ mod tests {
         fn cut(&mut self) {
             self.stream.iter_mut().for_each(VecDeque::clear);
             let positions = [self.ends[0].position(), self.ends[1].position()];
-            self.ends[0].resume(positions[1]).unwrap();
-            self.ends[1].resume(positions[0]).unwrap();
+            let windows = self.ends.each_mut().map(|end| end.opening());
+            self.ends[0].resume(positions[1], Some(windows[1])).unwrap();
+            self.ends[1].resume(positions[0], Some(windows[0])).unwrap();
         }
 
         fn finished(&self) -> bool {
@@ -373,6 +460,7 @@ mod tests {
                 pair.step(end, 2, 0, window);
             }
             pair.step(0, 3, 400, window);
+            pair.step(0, 3, 400, window);
         }
         assert_eq!(pair.taken[0].len(), 400_000, "what comes the other way arrives");
         assert_eq!((pair.ends[0].held(), pair.ends[1].queued()), (window, window));
@@ -381,34 +469,64 @@ mod tests {
     #[test]
     fn the_other_end_cannot_claim_what_never_was() {
         let mut end = Conduit::default();
-        end.read(Bytes::from_static(b"abc"));
+        end.resume(0, None).unwrap();
+        end.read(b"abc");
         assert_eq!(end.receive(Piece::Ack(1)), Err(Violation::NoSuchPosition), "nothing was sent");
-        end.transmit();
-        assert_eq!(end.clone().resume(4), Err(Violation::NoSuchPosition));
+        assert_eq!(end.transmit(), Some(Piece::Data(b"abc")));
+        assert_eq!(end.receive(Piece::Ack(1)), Err(Violation::NoSuchPosition), "nothing was carried");
+        end.carried(3);
+        assert_eq!(end.clone().resume(4, None), Err(Violation::NoSuchPosition));
         end.receive(Piece::Ack(2)).unwrap();
-        assert_eq!(end.clone().resume(1), Err(Violation::NoSuchPosition), "it was acknowledged");
+        assert_eq!(end.clone().resume(1, None), Err(Violation::NoSuchPosition), "it was acknowledged");
         assert_eq!(end.receive(Piece::Ack(1)), Err(Violation::NoSuchPosition));
-        end.resume(2).unwrap();
-        assert_eq!(end.transmit(), Some(Piece::Data(Bytes::from_static(b"c"))));
+        end.resume(2, None).unwrap();
+        assert_eq!(end.transmit(), Some(Piece::Data(b"c")));
         end.receive(Piece::End).unwrap();
-        assert_eq!(end.receive(Piece::Data(Bytes::from_static(b"x"))), Err(Violation::AfterEnd));
+        assert_eq!(end.receive(Piece::Data(b"x")), Err(Violation::AfterEnd));
         assert_eq!(end.receive(Piece::End), Err(Violation::AfterEnd));
         let mut full = Conduit::default();
-        full.receive(Piece::Data(vec![0; TUNNEL_WINDOW].into())).unwrap();
-        assert_eq!(full.receive(Piece::Data(Bytes::from_static(b"x"))), Err(Violation::BeyondWindow));
+        full.receive(Piece::Data(&vec![0; TUNNEL_WINDOW])).unwrap();
+        assert_eq!(full.receive(Piece::Data(b"x")), Err(Violation::BeyondWindow));
+    }
+
+    #[test]
+    fn more_than_was_granted_is_refused_and_only_who_takes_it_is_granted_more() {
+        let mut end = Conduit::default();
+        end.grant(64 << 10);
+        let told = end.opening();
+        assert_eq!(told, 64 << 10);
+        end.resume(0, Some(told)).unwrap();
+        end.receive(Piece::Data(&vec![0; 64 << 10])).unwrap();
+        assert_eq!(end.clone().receive(Piece::Data(b"x")), Err(Violation::BeyondWindow));
+        end.receive(Piece::Blocked).unwrap();
+        end.grant(TUNNEL_WINDOW);
+        assert_eq!(end.transmit(), None, "nothing was taken");
+        assert!((64 << 10..65 << 10).contains(&end.takes()[1]), "what is there counts");
+        while let Some(Delivery::Bytes(bytes)) = end.delivery() {
+            let length = bytes.len();
+            end.delivered(length);
+        }
+        end.grant(TUNNEL_WINDOW);
+        assert_eq!(end.transmit(), Some(Piece::Ack(64 << 10)));
+        assert_eq!(end.transmit(), Some(Piece::Window(128 << 10)));
+        // Others came: it gets less, and is held to that once it had to know.
+        end.grant(TUNNEL_FLOOR);
+        assert_eq!(end.transmit(), Some(Piece::Window(TUNNEL_FLOOR as u32)));
+        end.receive(Piece::Data(&vec![0; 64 << 10])).unwrap();
+        assert_eq!(end.takes()[1], 128 << 10, "it may have been under way");
     }
 
     #[test]
     fn a_side_that_breaks_is_said_once_per_stream() {
         let mut end = Conduit::default();
-        end.read(Bytes::from_static(b"abc"));
+        end.read(b"abc");
         end.break_off();
         assert_eq!((end.held(), end.room(TUNNEL_WINDOW)), (0, 0));
         assert_eq!(end.transmit(), Some(Piece::Reset));
         assert!(end.is_broken_off() && end.transmit().is_none());
-        end.resume(0).unwrap();
+        end.resume(0, None).unwrap();
         assert_eq!(end.transmit(), Some(Piece::Reset));
-        end.receive(Piece::Data(Bytes::from_static(b"late"))).unwrap();
+        end.receive(Piece::Data(b"late")).unwrap();
         assert_eq!((end.queued(), end.delivery()), (0, None));
     }
 }

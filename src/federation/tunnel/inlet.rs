@@ -17,7 +17,8 @@ use tokio_util::task::TaskTracker;
 use super::links::TunnelLinks;
 use super::metrics::TunnelMetrics;
 use super::pump::{Opening, Pump, Source, Stream};
-use super::share::PeerShares;
+use super::share::Budget;
+use super::unanswered::Unanswered;
 use super::{reset, sockets, words};
 use crate::contract::PeerName;
 use crate::contract::tunnel::{Inlets, Listening, TunnelKey};
@@ -45,7 +46,8 @@ pub(super) struct Inlet {
     pub(super) inlets: watch::Receiver<Inlets>,
     pub(super) listening: watch::Sender<Listening>,
     pub(super) links: watch::Receiver<TunnelLinks>,
-    pub(super) shares: Arc<PeerShares>,
+    pub(super) budget: Budget,
+    pub(super) unanswered: watch::Receiver<Unanswered>,
     pub(super) metrics: TunnelMetrics,
     /// Time an opening may take.
     pub(super) request: Duration,
@@ -121,7 +123,7 @@ impl Inlet {
                     || (introduction.is_some()
                         && revoked.run_until_cancelled(this.comes_to_know(&key, from)).await == Some(true));
                 drop(introduction);
-                let share = if known { this.shares.of(&key.0).join() } else { None };
+                let share = if known { this.budget.join(&key.0) } else { None };
                 let Some(share) = share else {
                     this.metrics.refused();
                     if !known && !warned.swap(true, Ordering::Relaxed) {
@@ -136,7 +138,7 @@ impl Inlet {
                 let Some(hold) = this.inlets.borrow().get(&key).map(|inlet| inlet.hold) else { return };
                 let source = Source::Opener(this.opener(key, incarnation));
                 let pump = Pump { source, hold, share, revoked, metrics: this.metrics };
-                sockets::carry(pump, tcp).await;
+                sockets::carry(pump, tcp, this.unanswered).await;
             });
         }
     }
@@ -164,9 +166,10 @@ impl Inlet {
             connection: self.next.fetch_add(1, Ordering::Relaxed),
             resumes: false,
             position: 0,
+            window: None,
         };
-        Box::new(move |position| -> Opening {
-            asked.position = position;
+        Box::new(move |position, window| -> Opening {
+            (asked.position, asked.window) = (position, Some(window));
             let (links, peer, asked_now, metrics) = (links.clone(), peer.clone(), asked.clone(), metrics.clone());
             // From the second time on, an answer was had.
             asked.resumes = true;
@@ -205,7 +208,7 @@ async fn open(
                     if asked.resumes {
                         metrics.resumed();
                     }
-                    return Ok(Stream { send, recv, position: answer.position });
+                    return Ok(Stream { send, recv, position: answer.position, window: answer.window });
                 }
                 words::NOT_YOURS | words::GONE | words::UNREACHABLE | words::TOO_MANY => return Err(answer.message),
                 _ => tracing::debug!(%peer, message = answer.message, "a stream is not opened now"),

@@ -13,6 +13,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::outlet::Outlet;
+use super::share::Budget;
 use crate::contract::tunnel::{Inlets, Outlets};
 use crate::contract::{PeerName, PeerSpec};
 use crate::federation::mesh::ConnId;
@@ -49,6 +50,7 @@ pub(super) struct Links {
     pub(super) outlets: watch::Receiver<Outlets>,
     pub(super) links: watch::Sender<TunnelLinks>,
     pub(super) outlet: Outlet,
+    pub(super) budget: Budget,
 }
 
 /// What is kept of the connections.
@@ -168,6 +170,7 @@ impl Links {
         if let Some((_, before)) = before {
             before.close(CloseCode::Replaced, "another connection for tunnels");
         }
+        self.divide();
         let outlet = self.outlet.clone();
         tasks.spawn(async move {
             while let Some((kind, send, recv)) = link.accept().await {
@@ -187,5 +190,13 @@ impl Links {
         if let Some((_, link)) = before {
             link.close(code, reason);
         }
+        self.divide();
+    }
+
+    /// All links have the same part of the memory there is for what is in flight.
+    fn divide(&self) {
+        let links = self.links.borrow();
+        let most = self.budget.link(links.len());
+        links.values().for_each(|(_, link)| link.bound(most));
     }
 }

@@ -1,10 +1,13 @@
 //! Counts of the tunnel.
 
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use crate::metrics::{Described, Metrics};
+use super::share::Budget;
+use crate::metrics::{Described, Metrics, gauges};
 
 const CONNECTIONS: Described =
     Described::gauge("tunnel_connections", &[], "TCP connections of brokers that are carried, counted at either end");
@@ -20,6 +23,12 @@ const BYTES: Described = Described::counter(
     &[("direction", &["sent", "received"])],
     "Bytes of brokers' connections that were taken here for a peer, or given here from one, counted at either end; what had \
      to be sent again is counted once",
+);
+
+const MEMORY: Described = Described::gauge(
+    "tunnel_memory_bytes",
+    &[("of", &["budget", "given"])],
+    "Memory for all that is carried, and how much of it connections take, what is promised to peers included",
 );
 
 /// What the tunnel counts. Cloning shares the counts; the default ones are not registered anywhere.
@@ -52,11 +61,12 @@ impl Default for TunnelMetrics {
 
 impl TunnelMetrics {
     /// What there is.
-    pub const DESCRIBED: [Described; 4] = [CONNECTIONS, RESUMED, REFUSED, BYTES];
+    pub const DESCRIBED: [Described; 5] = [CONNECTIONS, RESUMED, REFUSED, BYTES, MEMORY];
 
-    /// Registers the counts.
-    pub fn register(metrics: &Metrics) -> Self {
+    /// Registers the counts, and what there is of memory.
+    pub fn register(metrics: &Metrics, budget: &Budget) -> Self {
         let ours = Self::default();
+        metrics.collect(budget.clone());
         metrics.register(&CONNECTIONS, ours.carried.clone());
         metrics.register(&RESUMED, ours.resumed.clone());
         metrics.register(&REFUSED, ours.refused.clone());
@@ -104,6 +114,13 @@ impl TunnelMetrics {
     }
 }
 
+impl Collector for Budget {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
+        let bytes = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
+        gauges(&mut encoder, &MEMORY, [("budget", bytes(self.bytes())), ("given", bytes(self.given()))])
+    }
+}
+
 pub(super) struct Carried(Gauge);
 
 impl Drop for Carried {
@@ -119,11 +136,13 @@ mod tests {
     #[test]
     fn bytes_are_shown_by_their_direction() {
         let metrics = Metrics::default();
-        let ours = TunnelMetrics::register(&metrics);
+        let ours = TunnelMetrics::register(&metrics, &Budget::new(1_000));
         ours.took(7);
         ours.clone().gave(3);
         let text = metrics.text();
-        for line in ["tributary_tunnel_bytes_total{direction=\"sent\"} 7", "{direction=\"received\"} 3"] {
+        for line in
+            ["tributary_tunnel_bytes_total{direction=\"sent\"} 7", "{direction=\"received\"} 3", "{of=\"budget\"} 1000"]
+        {
             assert!(text.contains(line), "{line} in {text}");
         }
     }

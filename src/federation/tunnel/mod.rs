@@ -13,14 +13,17 @@
 //! |---|---|
 //! | [`conduit`] | one end of a carried connection: positions, acknowledgements, replay; without input, output or clock |
 //! | [`piece`] | what travels on a stream |
-//! | [`share`] | what the connections of one peer may hold |
+//! | `backlog` | the bytes of one direction, joined |
+//! | [`share`] | one budget of memory for all, and what each may take of it |
 //! | `pump` | carries one connection between its socket and whatever stream there is |
 //! | `inlet` | provider side: a port per burst, who may connect, streams to the root |
 //! | `outlet` | root side: streams to the lead broker, and to nothing else |
+//! | `sockets`, `unanswered` | whether who is connected is still there |
 //! | `links` | the QUIC connections they go over |
 //!
 //! All of it lives in one leader's term. Another leader on either side begins anew: connections that were held are ended,
 //! and the brokers connect again at once.
+mod backlog;
 pub mod conduit;
 mod inlet;
 mod links;
@@ -32,6 +35,7 @@ pub mod share;
 mod sockets;
 #[cfg(test)]
 mod tests;
+mod unanswered;
 mod words;
 
 use std::collections::BTreeMap;
@@ -48,10 +52,11 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 pub use self::links::{Control, TunnelLinks};
 pub use self::metrics::TunnelMetrics;
+pub use self::share::Budget;
 use crate::contract::tunnel::{Inlets, Listening, Outlets, TunnelKey};
 use crate::contract::{PeerName, PeerSpec};
 use crate::federation::transport::{Link, Transport};
@@ -75,6 +80,8 @@ pub struct TunnelPorts {
     pub address: IpAddr,
     /// TCP ports that inlets may have; `0..=0`: any.
     pub ports: RangeInclusive<u16>,
+    /// What all of it may take of memory.
+    pub budget: Budget,
     /// Counts what happens.
     pub metrics: TunnelMetrics,
 }
@@ -88,6 +95,7 @@ impl TunnelPorts {
             listening: watch::Sender::default(),
             address: IpAddr::from([127, 0, 0, 1]),
             ports: 0..=0,
+            budget: Budget::new(256 << 20),
             metrics: TunnelMetrics::default(),
         }
     }
@@ -121,16 +129,19 @@ pub struct Surroundings {
 
 /// Carries what the ports say until `shutdown`.
 pub async fn run(ports: TunnelPorts, surroundings: Surroundings) {
-    let TunnelPorts { outlets, inlets, listening, address, ports, metrics } = ports;
+    let TunnelPorts { outlets, inlets, listening, address, ports, budget, metrics } = ports;
     let Surroundings { transport, peers, controls, accepted, links, request, process, shutdown } = surroundings;
-    let (shares, tasks) = (Arc::default(), TaskTracker::new());
+    let tasks = TaskTracker::new();
+    let (unanswered, silent) = watch::channel(unanswered::Unanswered::new());
+    let _looks = AbortOnDropHandle::new(tokio::spawn(unanswered::look(unanswered)));
     let inlet = inlet::Inlet {
         address,
         ports,
         inlets: inlets.clone(),
         listening,
         links: links.subscribe(),
-        shares: Arc::clone(&shares),
+        budget: budget.clone(),
+        unanswered: silent.clone(),
         metrics: metrics.clone(),
         request,
         process,
@@ -139,14 +150,16 @@ pub async fn run(ports: TunnelPorts, surroundings: Surroundings) {
     };
     let outlet = outlet::Outlet {
         outlets: outlets.clone(),
-        shares,
+        budget: budget.clone(),
+        unanswered: silent.clone(),
         metrics,
         request,
         shutdown: shutdown.clone(),
         tasks: tasks.clone(),
         carried: Arc::default(),
     };
-    let links = links::Links { transport, peers, controls, accepted, inlets: inlets.clone(), outlets, links, outlet };
+    let links =
+        links::Links { transport, peers, controls, accepted, inlets: inlets.clone(), outlets, links, outlet, budget };
     // Connections end before the links: over these their other ends are told.
     let told = CancellationToken::new();
     let connections = async {

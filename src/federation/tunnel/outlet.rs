@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use super::metrics::TunnelMetrics;
 use super::pump::{Pump, Source, Stream};
-use super::share::{PeerShares, Share};
+use super::share::{Budget, Share};
+use super::unanswered::Unanswered;
 use super::{sockets, words};
 use crate::contract::PeerName;
 use crate::contract::tunnel::{Outlet as Target, Outlets, TunnelKey};
@@ -30,7 +32,8 @@ type Name = (PeerName, u64, u64);
 #[derive(Clone)]
 pub(super) struct Outlet {
     pub(super) outlets: watch::Receiver<Outlets>,
-    pub(super) shares: Arc<PeerShares>,
+    pub(super) budget: Budget,
+    pub(super) unanswered: watch::Receiver<Unanswered>,
     pub(super) metrics: TunnelMetrics,
     pub(super) request: Duration,
     /// Ends with the agent's term.
@@ -60,7 +63,7 @@ impl Outlet {
         let Ok(Ok(asked)) = asked else { return tracing::debug!(%peer, "a stream was opened and said nothing") };
         let asked: proto::TunnelOpen = asked;
         let name = (peer, asked.process, asked.connection);
-        let stream = |send, recv| Stream { send, recv, position: asked.position };
+        let stream = |send, recv| Stream { send, recv, position: asked.position, window: asked.window };
         // Known from now on: the opener may ask again over another link before the lead broker has answered.
         let (sender, streams) = mpsc::channel(1);
         let revoked = self.shutdown.child_token();
@@ -76,7 +79,8 @@ impl Outlet {
                 let watch = revoke(self.outlets.clone(), key(&name.0, &asked), target.clone(), revoked.clone());
                 let watch = AbortOnDropHandle::new(tokio::spawn(watch));
                 let (source, hold, metrics) = (Source::Answerer(streams), target.hold, self.metrics.clone());
-                sockets::carry(Pump { source, hold, share, revoked, metrics }, tcp).await;
+                let pump = Pump { source, hold, share, revoked, metrics };
+                sockets::carry(pump, tcp, self.unanswered.clone()).await;
                 drop(watch);
                 self.carried().remove(&name);
             }
@@ -84,7 +88,7 @@ impl Outlet {
                 self.carried().remove(&name);
                 self.metrics.refused();
                 tracing::info!(peer = %name.0, burst = asked.burst, message, "a stream is not opened");
-                let answer = proto::TunnelAnswer { outcome, position: 0, message };
+                let answer = proto::TunnelAnswer { outcome, position: 0, message, window: None };
                 let _ = timeout(self.request, frame::send_only(&mut send, &answer, limits::TUNNEL_FRAME)).await;
             }
         }
@@ -99,8 +103,11 @@ impl Outlet {
         if asked.resumes {
             return refuse(words::GONE, "the connection is not known: another leader, or the hold time is over".into());
         }
-        let Some(share) = self.shares.of(peer).join() else {
-            return refuse(words::TOO_MANY, "too many connections are carried for this peer".into());
+        let Some(share) = self.budget.join(peer) else {
+            return refuse(
+                words::TOO_MANY,
+                "as many connections as the memory for tunnels allows are carried for this peer".into(),
+            );
         };
         match timeout(DIAL, TcpStream::connect(target.lead)).await {
             Ok(Ok(tcp)) => Ok((tcp, target, share)),
@@ -117,8 +124,10 @@ impl Outlet {
     /// not listen to a broker that comes back as long as it is connected already.
     fn hold(&self, name: &Name, new: Held) -> Option<Held> {
         let mut carried = self.carried();
-        let of_peer = carried.range((name.0.clone(), 0, 0)..=(name.0.clone(), u64::MAX, u64::MAX));
-        of_peer.filter(|((_, process, _), _)| *process != name.1).for_each(|(_, old)| old.revoked.cancel());
+        let key = |process, connection| (name.0.clone(), process, connection);
+        let before = carried.range(key(0, 0)..key(name.1, 0));
+        let behind = carried.range((Bound::Excluded(key(name.1, u64::MAX)), Bound::Included(key(u64::MAX, u64::MAX))));
+        before.chain(behind).for_each(|(_, old)| old.revoked.cancel());
         match carried.entry(name.clone()) {
             Entry::Occupied(known) => Some(known.get().clone()),
             Entry::Vacant(free) => {
@@ -150,75 +159,45 @@ async fn revoke(mut outlets: watch::Receiver<Outlets>, key: TunnelKey, target: T
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-    use std::pin::Pin;
-    use std::sync::Barrier;
-    use std::task::{Context, Poll};
-
-    use bytes::BytesMut;
-    use tokio::io::{AsyncRead, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex};
-    use tokio::net::TcpListener;
-
     use super::*;
 
-    /// Is read only when another one is, too, by another thread.
-    struct Together(Option<Arc<Barrier>>, DuplexStream);
-
-    impl AsyncRead for Together {
-        fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-            if let Some(barrier) = self.0.take() {
-                barrier.wait();
-            }
-            Pin::new(&mut self.1).poll_read(cx, buf)
-        }
+    fn held() -> Held {
+        Held { streams: mpsc::channel(1).0, revoked: CancellationToken::new() }
     }
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn two_streams_that_race_for_one_name_are_one_connection() {
-        const ROUNDS: u64 = 200;
-        let lead = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let target =
-            Target { incarnation: "job".into(), lead: lead.local_addr().unwrap(), hold: Duration::from_secs(60) };
-        let outlets = watch::Sender::new(Outlets::from([(("west".into(), "lake".into()), target)]));
-        let outlet = Outlet {
-            outlets: outlets.subscribe(),
-            shares: Arc::default(),
+    fn outlet() -> Outlet {
+        Outlet {
+            outlets: watch::channel(Outlets::new()).1,
+            budget: Budget::new(256 << 20),
+            unanswered: watch::channel(Unanswered::new()).1,
             metrics: TunnelMetrics::default(),
-            request: Duration::from_secs(60),
+            request: Duration::from_secs(1),
             shutdown: CancellationToken::new(),
             tasks: TaskTracker::new(),
             carried: Arc::default(),
-        };
-        let (mut openers, tasks) = (Vec::new(), outlet.tasks.clone());
-        for connection in 0..ROUNDS {
-            let barrier = Arc::new(Barrier::new(2));
-            for _ in 0..2 {
-                let asked = proto::TunnelOpen {
-                    burst: "lake".into(),
-                    incarnation: "job".into(),
-                    process: 1,
-                    connection,
-                    ..proto::TunnelOpen::default()
-                };
-                let mut frame = BytesMut::new();
-                frame::put(&asked, limits::TUNNEL_FRAME, &mut frame).unwrap();
-                let ((mut says, recv), (send, hears)) = (duplex(4_096), duplex(4_096));
-                says.write_all(&frame).await.unwrap();
-                openers.push((says, hears));
-                let (outlet, recv) = (outlet.clone(), Together(Some(barrier.clone()), recv));
-                let serve = async move { outlet.serve("west".into(), Box::new(send), Box::new(recv)).await };
-                tasks.spawn(serve);
-            }
-            while outlet.carried().len() as u64 <= connection {
-                tokio::task::yield_now().await;
-            }
         }
-        outlet.shutdown.cancel();
-        drop(openers);
-        outlet.tasks.close();
-        outlet.tasks.wait().await;
-        let lead = lead.into_std().unwrap();
-        let connected = std::iter::from_fn(|| lead.accept().ok()).count() as u64;
-        assert_eq!(connected, ROUNDS, "connections to the lead broker");
+    }
+
+    #[test]
+    fn a_second_stream_for_a_name_goes_to_the_connection_there_is() {
+        let (outlet, name) = (outlet(), ("west".into(), 1, 7));
+        let first = held();
+        assert!(outlet.hold(&name, first.clone()).is_none());
+        let known = outlet.hold(&name, held()).unwrap();
+        assert!(known.streams.same_channel(&first.streams));
+        assert!(outlet.carried()[&name].streams.same_channel(&first.streams), "it can still be resumed");
+    }
+
+    #[test]
+    fn a_new_process_of_a_peer_ends_what_the_one_before_left_and_nothing_else() {
+        let outlet = outlet();
+        let names = [("west", 1, 1), ("west", 1, 2), ("west", 2, 1), ("north", 1, 1)];
+        let [one, two, new, other] = names.map(|(peer, process, connection)| {
+            let held = held();
+            assert!(outlet.hold(&(peer.into(), process, connection), held.clone()).is_none());
+            held.revoked
+        });
+        assert!(one.is_cancelled() && two.is_cancelled(), "nobody can go on with them");
+        assert!(!new.is_cancelled() && !other.is_cancelled());
     }
 }

@@ -1,9 +1,10 @@
 //! What travels on a tunnel stream after its opening: pieces of the byte stream, acknowledgements, ends.
 //!
-//! One byte says which: 0 data (`u32` length, then the bytes), 1 acknowledgement (`u64` position), 2 end, 3 reset; numbers
-//! are big-endian. A stream is reliable and in order, so data carries no position: both sides know it from the opening.
+//! One byte says which: 0 data (`u32` length, then the bytes), 1 acknowledgement (`u64` position), 2 end, 3 reset, 4 window
+//! (`u32` bytes), 5 blocked; numbers are big-endian. A stream is reliable and in order, so data carries no position: both
+//! sides know it from the opening.
 
-use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use bytes::{Buf as _, BufMut as _, BytesMut};
 
 use crate::federation::wire::limits::TUNNEL_PIECE;
 
@@ -11,18 +12,27 @@ const DATA: u8 = 0;
 const ACK: u8 = 1;
 const END: u8 = 2;
 const RESET: u8 = 3;
+const WINDOW: u8 = 4;
+const BLOCKED: u8 = 5;
+
+/// Bytes before the data of the longest piece, or of the longest one without.
+const HEAD: usize = 9;
 
 /// One of them.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Piece {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Piece<'a> {
     /// Bytes of the connection, at most [`TUNNEL_PIECE`].
-    Data(Bytes),
+    Data(&'a [u8]),
     /// All before this position was given to the connection on the other side; the end counts as one byte.
     Ack(u64),
     /// No more bytes in this direction.
     End,
     /// The connection on this side broke.
     Reset,
+    /// So many bytes may be under way to here from now on. Only for those who told theirs at the opening.
+    Window(u32),
+    /// More would be under way if that window were larger.
+    Blocked,
 }
 
 /// Bytes that are no piece.
@@ -36,14 +46,13 @@ pub enum Malformed {
     TooLarge(usize),
 }
 
-/// Appends all of a piece to `head` but the bytes of its data, which are returned: they follow.
-pub fn head(piece: Piece, head: &mut BytesMut) -> Bytes {
+/// Appends all of a piece to `head` but the bytes of its data: they follow.
+pub fn head(piece: Piece<'_>, head: &mut BytesMut) {
     match piece {
         Piece::Data(bytes) => {
             head.put_u8(DATA);
             // Pieces are far below 4 GiB.
             head.put_u32(bytes.len() as u32);
-            return bytes;
         }
         Piece::Ack(position) => {
             head.put_u8(ACK);
@@ -51,8 +60,12 @@ pub fn head(piece: Piece, head: &mut BytesMut) -> Bytes {
         }
         Piece::End => head.put_u8(END),
         Piece::Reset => head.put_u8(RESET),
+        Piece::Window(bytes) => {
+            head.put_u8(WINDOW);
+            head.put_u32(bytes);
+        }
+        Piece::Blocked => head.put_u8(BLOCKED),
     }
-    Bytes::new()
 }
 
 /// Takes pieces off what arrived. Data is handed on as it comes, without waiting for the rest of its piece.
@@ -60,45 +73,53 @@ pub fn head(piece: Piece, head: &mut BytesMut) -> Bytes {
 pub struct Decoder {
     /// Bytes of the present piece's data that are still to come.
     left: usize,
+    /// What there is of the next piece before its data.
+    head: [u8; HEAD],
+    filled: usize,
 }
 
 impl Decoder {
-    /// The next piece in `buf`; `None` until more arrives.
+    /// The next piece in `input`; `None`: all of it was taken.
     ///
     /// # Errors
     /// It is none; nothing after it can be read.
-    pub fn take(&mut self, buf: &mut BytesMut) -> Result<Option<Piece>, Malformed> {
+    pub fn take<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Piece<'a>>, Malformed> {
         loop {
             if self.left > 0 {
-                if buf.is_empty() {
-                    return Ok(None);
-                }
-                let bytes = buf.split_to(self.left.min(buf.len())).freeze();
+                let (bytes, rest) = input.split_at(self.left.min(input.len()));
+                *input = rest;
                 self.left -= bytes.len();
-                return Ok(Some(Piece::Data(bytes)));
+                return Ok((!bytes.is_empty()).then_some(Piece::Data(bytes)));
             }
-            let Some(kind) = buf.first().copied() else { return Ok(None) };
-            let needed = match kind {
-                DATA => 5,
+            let Some(kind) = self.head[..self.filled].first().or(input.first()) else { return Ok(None) };
+            let needed = match *kind {
+                DATA | WINDOW => 5,
                 ACK => 9,
-                END | RESET => 1,
+                END | RESET | BLOCKED => 1,
                 other => return Err(Malformed::Kind(other)),
             };
-            if buf.len() < needed {
+            let (more, rest) = input.split_at((needed - self.filled).min(input.len()));
+            self.head[self.filled..][..more.len()].copy_from_slice(more);
+            self.filled += more.len();
+            *input = rest;
+            if self.filled < needed {
                 return Ok(None);
             }
-            buf.advance(1);
-            match kind {
+            self.filled = 0;
+            let mut number = &self.head[1..needed];
+            match self.head[0] {
                 DATA => {
-                    let length = buf.get_u32() as usize;
+                    let length = number.get_u32() as usize;
                     if length > TUNNEL_PIECE {
                         return Err(Malformed::TooLarge(length));
                     }
                     self.left = length;
                 }
-                ACK => return Ok(Some(Piece::Ack(buf.get_u64()))),
+                ACK => return Ok(Some(Piece::Ack(number.get_u64()))),
+                WINDOW => return Ok(Some(Piece::Window(number.get_u32()))),
                 END => return Ok(Some(Piece::End)),
-                _ => return Ok(Some(Piece::Reset)),
+                RESET => return Ok(Some(Piece::Reset)),
+                _ => return Ok(Some(Piece::Blocked)),
             }
         }
     }
@@ -110,22 +131,26 @@ mod tests {
 
     use super::*;
 
-    fn encoded(pieces: &[Piece]) -> BytesMut {
+    fn encoded(pieces: &[Piece<'_>]) -> BytesMut {
         let mut bytes = BytesMut::new();
         for piece in pieces {
-            let data = head(piece.clone(), &mut bytes);
-            bytes.extend_from_slice(&data);
+            head(*piece, &mut bytes);
+            if let Piece::Data(data) = piece {
+                bytes.extend_from_slice(data);
+            }
         }
         bytes
     }
 
     #[test]
     fn the_bytes_of_every_piece() {
-        let all = [Piece::Data(Bytes::from_static(b"ab")), Piece::Ack(258), Piece::End, Piece::Reset];
-        assert_eq!(&encoded(&all)[..], b"\x00\x00\x00\x00\x02ab\x01\x00\x00\x00\x00\x00\x00\x01\x02\x02\x03");
+        let all =
+            [Piece::Data(b"ab"), Piece::Ack(258), Piece::End, Piece::Reset, Piece::Window(0x0102_0304), Piece::Blocked];
+        let bytes = b"\x00\x00\x00\x00\x02ab\x01\x00\x00\x00\x00\x00\x00\x01\x02\x02\x03\x04\x01\x02\x03\x04\x05";
+        assert_eq!(&encoded(&all)[..], bytes);
         let mut decoder = Decoder::default();
-        assert_eq!(decoder.take(&mut BytesMut::from(&b"\x07"[..])), Err(Malformed::Kind(7)));
-        let huge = decoder.take(&mut BytesMut::from(&b"\x00\xff\xff\xff\xff"[..]));
+        assert_eq!(decoder.take(&mut &b"\x07"[..]), Err(Malformed::Kind(7)));
+        let huge = decoder.take(&mut &b"\x00\xff\xff\xff\xff"[..]);
         assert_eq!(huge, Err(Malformed::TooLarge(0xffff_ffff)));
     }
 
@@ -135,34 +160,29 @@ mod tests {
             lengths in proptest::collection::vec(0_usize..300, 0..20),
             cuts in proptest::collection::vec(1_usize..40, 1..50),
         ) {
-            let mut pieces = Vec::new();
-            for (number, length) in lengths.into_iter().enumerate() {
-                pieces.push(Piece::Data(vec![number as u8; length].into()));
-                pieces.push(Piece::Ack(length as u64));
-            }
-            pieces.push(Piece::End);
-            let mut wire = encoded(&pieces);
-            let (mut decoder, mut buf) = (Decoder::default(), BytesMut::new());
-            let (mut data, mut others, mut cuts) = (Vec::new(), Vec::new(), cuts.into_iter().cycle());
+            let data: Vec<Vec<u8>> =
+                lengths.into_iter().enumerate().map(|(number, length)| vec![number as u8; length]).collect();
+            let pieces: Vec<Piece<'_>> = data
+                .iter()
+                .flat_map(|bytes| [Piece::Data(bytes), Piece::Ack(bytes.len() as u64), Piece::Window(7), Piece::Blocked])
+                .chain([Piece::End])
+                .collect();
+            let wire = encoded(&pieces);
+            let (mut decoder, mut wire) = (Decoder::default(), &wire[..]);
+            let (mut taken, mut others, mut cuts) = (Vec::new(), Vec::new(), cuts.into_iter().cycle());
             while !wire.is_empty() {
-                let next = cuts.next().unwrap().min(wire.len());
-                buf.extend_from_slice(&wire.split_to(next));
-                while let Some(piece) = decoder.take(&mut buf).unwrap() {
+                let (mut packet, rest) = wire.split_at(cuts.next().unwrap().min(wire.len()));
+                while let Some(piece) = decoder.take(&mut packet).unwrap() {
                     match piece {
-                        Piece::Data(bytes) => data.extend_from_slice(&bytes),
+                        Piece::Data(bytes) => taken.extend_from_slice(bytes),
                         other => others.push(other),
                     }
                 }
+                wire = rest;
             }
-            let (mut sent, mut sent_others) = (Vec::new(), Vec::new());
-            for piece in pieces {
-                match piece {
-                    Piece::Data(bytes) => sent.extend_from_slice(&bytes),
-                    other => sent_others.push(other),
-                }
-            }
-            prop_assert_eq!(data, sent);
-            prop_assert_eq!(others, sent_others);
+            prop_assert_eq!(taken, data.concat());
+            let sent: Vec<Piece<'_>> = pieces.into_iter().filter(|piece| !matches!(piece, Piece::Data(_))).collect();
+            prop_assert_eq!(others, sent);
         }
     }
 }

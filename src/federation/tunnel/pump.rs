@@ -1,23 +1,26 @@
 //! Carries one TCP connection: between its two halves and whatever stream there is.
 
-use std::future::pending;
+use std::future::{pending, poll_fn};
 use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::task::{Poll, ready};
 use std::time::Duration;
 
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::BytesMut;
 use futures::future::BoxFuture;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::conduit::{Conduit, Delivery};
 use super::metrics::TunnelMetrics;
-use super::piece::{self, Decoder};
+use super::piece::{self, Decoder, Piece};
 use super::share::Share;
 use super::words::OPEN;
 use crate::federation::transport::{RecvHalf, SendHalf};
-use crate::federation::wire::limits::{TUNNEL_FLOOR, TUNNEL_FRAME, TUNNEL_PIECE};
+use crate::federation::wire::limits::{TUNNEL_FRAME, TUNNEL_PIECE};
 use crate::federation::wire::{frame, proto};
 
 /// How long a stream may take to carry our last word.
@@ -27,7 +30,7 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 const SMALL: usize = 4 << 10;
 
 /// A connection that has so little under way is in a conversation: it does not wait for the bulk of others.
-const CONVERSATION: usize = TUNNEL_FLOOR;
+pub(super) const CONVERSATION: usize = 64 << 10;
 
 /// A stream of kind Tunnel, after its opening.
 pub(super) struct Stream {
@@ -35,13 +38,15 @@ pub(super) struct Stream {
     pub(super) recv: RecvHalf,
     /// Position up to which everything has arrived at the other end.
     pub(super) position: u64,
+    /// How much the other end lets us have under way; `None`: it knows no windows.
+    pub(super) window: Option<u32>,
 }
 
 /// A stream that is being opened; an error ends the connection.
 pub(super) type Opening = BoxFuture<'static, Result<Stream, String>>;
 
-/// Opens a stream from a position of ours.
-pub(super) type Open = Box<dyn FnMut(u64) -> Opening + Send>;
+/// Opens a stream from a position of ours, with so much that the other end may have under way.
+pub(super) type Open = Box<dyn FnMut(u64, u32) -> Opening + Send>;
 
 /// Where streams come from.
 pub(super) enum Source {
@@ -76,20 +81,19 @@ struct Carrier {
     send: SendHalf,
     urgent: Option<bool>,
     recv: RecvHalf,
-    arriving: BytesMut,
     decoder: Decoder,
+    /// What goes next, and how much of the conduit's data after that.
     head: BytesMut,
-    body: Bytes,
+    body: usize,
 }
 
 impl Carrier {
-    fn new(Stream { send, recv, position: _ }: Stream) -> Self {
-        let (arriving, head) = (BytesMut::new(), BytesMut::new());
-        Self { send, urgent: None, recv, arriving, decoder: Decoder::default(), head, body: Bytes::new() }
+    fn new(Stream { send, recv, position: _, window: _ }: Stream) -> Self {
+        Self { send, urgent: None, recv, decoder: Decoder::default(), head: BytesMut::new(), body: 0 }
     }
 
     fn is_idle(&self) -> bool {
-        self.head.is_empty() && self.body.is_empty()
+        self.head.is_empty() && self.body == 0
     }
 
     /// Lets a conversation go before bulk.
@@ -102,20 +106,38 @@ impl Carrier {
 
     /// Takes what the conduit has to say, so much that it fills packets.
     fn fill(&mut self, conduit: &mut Conduit) {
-        while self.body.is_empty() && self.head.len() < SMALL {
+        // Most connections are idle most of the time.
+        self.head = BytesMut::new();
+        while self.body == 0 && self.head.len() < SMALL {
             let Some(piece) = conduit.transmit() else { return };
-            let body = piece::head(piece, &mut self.head);
-            if body.len() <= SMALL {
-                self.head.extend_from_slice(&body);
+            piece::head(piece, &mut self.head);
+            let Piece::Data(bytes) = piece else { continue };
+            if bytes.len() > SMALL {
+                self.body = bytes.len();
             } else {
-                self.body = body;
+                self.head.extend_from_slice(bytes);
+                let length = bytes.len();
+                conduit.carried(length);
             }
         }
     }
 
+    /// Sends some of that.
+    async fn write(&mut self, conduit: &Conduit) -> io::Result<Written> {
+        write(&mut self.send, &mut self.head, self.body, conduit).await
+    }
+
+    /// Takes note of what was sent.
+    fn written(&mut self, written: Written, conduit: &mut Conduit) {
+        if let Written::Body(length) = written {
+            self.body -= length;
+            conduit.carried(length);
+        }
+    }
+
     /// Takes in what has arrived.
-    fn receive(&mut self, conduit: &mut Conduit) -> Result<(), String> {
-        while let Some(piece) = self.decoder.take(&mut self.arriving).map_err(|error| error.to_string())? {
+    fn receive(&mut self, mut arrived: &[u8], conduit: &mut Conduit) -> Result<(), String> {
+        while let Some(piece) = self.decoder.take(&mut arrived).map_err(|error| error.to_string())? {
             conduit.receive(piece).map_err(|error| error.to_string())?;
         }
         Ok(())
@@ -138,27 +160,29 @@ impl LastWords {
                 if carrier.is_idle() {
                     break;
                 }
-                let Carrier { send, head, body, .. } = &mut carrier;
-                if !matches!(write(send, head, body).await, Ok(1..)) {
-                    return;
-                }
+                let Ok(written) = carrier.write(&conduit).await else { return };
+                carrier.written(written, &mut conduit);
             }
             let ended = carrier.send.shutdown().await;
-            while ended.is_ok() && matches!(carrier.recv.read_buf(&mut carrier.arriving).await, Ok(1..)) {
-                carrier.arriving.clear();
-            }
+            while ended.is_ok() && read(&mut carrier.recv, TUNNEL_PIECE).await.is_ok_and(|more| !more.is_empty()) {}
         };
         // Beyond that, the other end finds out by asking.
         let _ = timeout(LAST_WORDS, last_words).await;
     }
 }
 
+/// Of what something was sent.
+enum Written {
+    Head,
+    Body(usize),
+}
+
 /// One thing that happened.
 enum Happened {
-    Read(io::Result<usize>),
+    Read(io::Result<Vec<u8>>),
     Delivered(io::Result<usize>),
-    Arrived(io::Result<usize>),
-    Written(io::Result<usize>),
+    Arrived(io::Result<Vec<u8>>),
+    Written(io::Result<Written>),
     Stream(Stream),
     Gone(String),
     Expired,
@@ -174,10 +198,12 @@ impl Pump {
         mut writer: impl AsyncWrite + Unpin,
     ) -> (Ended, LastWords) {
         let Self { mut source, hold, mut share, revoked, metrics } = self;
-        let (mut conduit, mut carrier, mut buf) = (Conduit::default(), None::<Carrier>, BytesMut::new());
-        let (mut opening, mut carried) = (source.open(0), false);
+        let (mut conduit, mut carrier) = (Conduit::default(), None::<Carrier>);
+        conduit.grant(share.grant());
+        let (mut opening, mut carried) = (source.open(&mut conduit), false);
         let mut expiry = Box::pin(sleep(hold));
         loop {
+            conduit.grant(share.grant());
             if let Some(carrier) = carrier.as_mut().filter(|carrier| carrier.is_idle()) {
                 carrier.rank(conduit.held());
                 carrier.fill(&mut conduit);
@@ -187,14 +213,15 @@ impl Pump {
                 let ended = if conduit.is_finished() { Ended::Well } else { broken("the connection here broke").0 };
                 return (ended, LastWords(carrier.map(|carrier| (carrier, conduit))));
             }
-            share.set(conduit.held(), conduit.queued());
+            share.set(conduit.takes());
             let room = conduit.room(share.window());
             let (delivery, attached) = (conduit.delivery(), carrier.is_some());
+            let is_end = delivery == Some(Delivery::End);
             let happened = tokio::select! {
                 () = revoked.cancelled() => Happened::Revoked,
-                read = read(&mut reader, &mut buf, room), if room > 0 => Happened::Read(read),
-                taken = deliver(&mut writer, delivery.as_ref()), if delivery.is_some() => Happened::Delivered(taken),
-                moved = exchange(carrier.as_mut()), if attached => moved,
+                read = read(&mut reader, room), if room > 0 => Happened::Read(read),
+                taken = deliver(&mut writer, delivery), if delivery.is_some() => Happened::Delivered(taken),
+                moved = exchange(carrier.as_mut(), &conduit), if attached => moved,
                 stream = source.next(&mut opening) => stream.map_or_else(Happened::Gone, Happened::Stream),
                 () = &mut expiry, if !attached => Happened::Expired,
             };
@@ -205,26 +232,33 @@ impl Pump {
                     let last_words = LastWords(carrier.map(|carrier| (carrier, conduit)));
                     return (broken("the burst is not carried any more, or not by this agent").0, last_words);
                 }
-                Happened::Read(Ok(1..)) => {
-                    metrics.took(buf.len());
-                    conduit.read(buf.split().freeze());
+                Happened::Read(Ok(bytes)) if !bytes.is_empty() => {
+                    metrics.took(bytes.len());
+                    conduit.read(&bytes);
                 }
                 Happened::Delivered(Ok(taken)) => {
                     // An end counts as a byte to the other side, and is none.
-                    metrics.gave(if matches!(delivery, Some(Delivery::Bytes(_))) { taken } else { 0 });
+                    metrics.gave(if is_end { 0 } else { taken });
                     conduit.delivered(taken);
                 }
                 // Nobody on the other side knows of it yet.
                 Happened::Read(Err(_)) | Happened::Delivered(Err(_)) if !carried => return broken("it was given up"),
-                Happened::Read(Ok(0)) => conduit.read_end(),
-                Happened::Read(_) | Happened::Delivered(_) => conduit.break_off(),
-                Happened::Written(Ok(1..)) => {}
-                Happened::Arrived(Ok(1..)) => {
-                    let received = carrier.as_mut().map_or(Ok(()), |carrier| carrier.receive(&mut conduit));
-                    share.set(conduit.held(), conduit.queued());
+                Happened::Read(Ok(_)) => conduit.read_end(),
+                Happened::Read(Err(_)) | Happened::Delivered(Err(_)) => conduit.break_off(),
+                Happened::Written(Ok(written)) => {
+                    if let Some(carrier) = &mut carrier {
+                        carrier.written(written, &mut conduit);
+                    }
+                }
+                Happened::Arrived(Ok(bytes)) if !bytes.is_empty() => {
+                    let received = carrier.as_mut().map_or(Ok(()), |carrier| carrier.receive(&bytes, &mut conduit));
+                    drop(bytes);
+                    share.set(conduit.takes());
                     match received {
                         Err(problem) => return broken(&problem),
-                        Ok(()) if share.is_overrun() => return broken("the peer sends more than its share"),
+                        Ok(()) if !conduit.is_heeded() && share.is_overrun() => {
+                            return broken("the peer sends more than there is room for, and knows no windows");
+                        }
                         Ok(()) if conduit.other_broke() => return broken("the connection on the other side broke"),
                         Ok(()) => {}
                     }
@@ -233,16 +267,16 @@ impl Pump {
                 Happened::Arrived(_) | Happened::Written(_) => {
                     carrier = None;
                     expiry = Box::pin(sleep(hold));
-                    opening = source.open(conduit.position());
+                    opening = source.open(&mut conduit);
                 }
                 Happened::Stream(stream) => {
                     (opening, carried) = (None, true);
-                    if let Err(problem) = conduit.resume(stream.position) {
+                    if let Err(problem) = conduit.resume(stream.position, stream.window) {
                         return broken(&format!("the other end is of another connection: {problem}"));
                     }
                     let mut fresh = Carrier::new(stream);
                     if let Source::Answerer(_) = source {
-                        fresh.head = answer(conduit.position());
+                        fresh.head = answer(conduit.position(), conduit.opening());
                     }
                     carrier = Some(fresh);
                 }
@@ -259,9 +293,9 @@ fn broken(why: &str) -> (Ended, LastWords) {
 }
 
 impl Source {
-    fn open(&mut self, position: u64) -> Option<Opening> {
+    fn open(&mut self, conduit: &mut Conduit) -> Option<Opening> {
         match self {
-            Self::Opener(open) => Some(open(position)),
+            Self::Opener(open) => Some(open(conduit.position(), conduit.opening())),
             Self::Answerer(_) => None,
         }
     }
@@ -276,20 +310,27 @@ impl Source {
     }
 }
 
-/// The bytes that tell the opener where to go on.
-fn answer(position: u64) -> BytesMut {
+/// The bytes that tell the opener where to go on, and how much may be under way.
+fn answer(position: u64, window: u32) -> BytesMut {
     let mut bytes = BytesMut::new();
-    let answer = proto::TunnelAnswer { outcome: OPEN, position, message: String::new() };
+    let answer = proto::TunnelAnswer { outcome: OPEN, position, message: String::new(), window: Some(window) };
     frame::put(&answer, TUNNEL_FRAME, &mut bytes).expect("an answer without words is short");
     bytes
 }
 
-async fn read(reader: &mut (impl AsyncRead + Unpin), buf: &mut BytesMut, room: usize) -> io::Result<usize> {
-    make_room(buf);
-    reader.read_buf(&mut buf.limit(room)).await
+/// What there is to be read, at most `room`; empty at the end. It takes memory only once it is there: most connections are
+/// idle most of the time.
+async fn read(reader: &mut (impl AsyncRead + Unpin), room: usize) -> io::Result<Vec<u8>> {
+    poll_fn(|cx| {
+        let mut bytes = [const { MaybeUninit::uninit() }; TUNNEL_PIECE];
+        let mut bytes = ReadBuf::uninit(&mut bytes[..room.min(TUNNEL_PIECE)]);
+        ready!(Pin::new(&mut *reader).poll_read(cx, &mut bytes))?;
+        Poll::Ready(Ok(bytes.filled().to_vec()))
+    })
+    .await
 }
 
-async fn deliver(writer: &mut (impl AsyncWrite + Unpin), delivery: Option<&Delivery>) -> io::Result<usize> {
+async fn deliver(writer: &mut (impl AsyncWrite + Unpin), delivery: Option<Delivery<'_>>) -> io::Result<usize> {
     match delivery {
         Some(Delivery::Bytes(bytes)) => writer.write(bytes).await,
         Some(Delivery::End) => writer.shutdown().await.map(|()| 1),
@@ -297,25 +338,23 @@ async fn deliver(writer: &mut (impl AsyncWrite + Unpin), delivery: Option<&Deliv
     }
 }
 
-async fn exchange(carrier: Option<&mut Carrier>) -> Happened {
+async fn exchange(carrier: Option<&mut Carrier>, conduit: &Conduit) -> Happened {
     let Some(carrier) = carrier else { return pending().await };
-    make_room(&mut carrier.arriving);
     let idle = carrier.is_idle();
-    let Carrier { send, recv, arriving, head, body, .. } = carrier;
+    let Carrier { send, recv, head, body, .. } = carrier;
     tokio::select! {
-        arrived = recv.read_buf(arriving) => Happened::Arrived(arrived),
-        written = write(send, head, body), if !idle => Happened::Written(written),
+        arrived = read(recv, TUNNEL_PIECE) => Happened::Arrived(arrived),
+        written = write(send, head, *body, conduit), if !idle => Happened::Written(written),
     }
 }
 
-async fn write(send: &mut SendHalf, head: &mut BytesMut, body: &mut Bytes) -> io::Result<usize> {
-    if head.is_empty() { send.write_buf(body).await } else { send.write_buf(head).await }
-}
-
-/// Pieces of a buffer keep the whole of it: a new one is made only when the old one is used up, so that many small pieces
-/// do not keep a large buffer each.
-fn make_room(buf: &mut BytesMut) {
-    if buf.capacity() - buf.len() < SMALL {
-        buf.reserve(TUNNEL_PIECE);
-    }
+async fn write(send: &mut SendHalf, head: &mut BytesMut, body: usize, conduit: &Conduit) -> io::Result<Written> {
+    let (written, of) = if head.is_empty() {
+        let bytes = conduit.outgoing();
+        let written = send.write(&bytes[..body.min(bytes.len())]).await?;
+        (written, Written::Body(written))
+    } else {
+        (send.write_buf(head).await?, Written::Head)
+    };
+    if written == 0 { Err(io::ErrorKind::WriteZero.into()) } else { Ok(of) }
 }

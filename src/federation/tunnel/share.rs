@@ -1,92 +1,155 @@
-//! What the connections of one peer may hold: how many there are, and a fair share of bytes for each.
+//! What the carried connections of an agent may take of its memory: one budget for all peers, and a fair share for each.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::contract::PeerName;
 use crate::federation::wire::limits::{
-    TUNNEL_BYTES_PER_PEER, TUNNEL_CONNECTIONS_PER_PEER, TUNNEL_FLOOR, TUNNEL_WINDOW,
+    TUNNEL_CONNECTION, TUNNEL_CONNECTIONS_PER_PEER, TUNNEL_FLOOR, TUNNEL_LINK, TUNNEL_WINDOW,
 };
 
-/// The shares of every peer.
-#[derive(Debug, Default)]
-pub struct PeerShares(Mutex<BTreeMap<PeerName, Shares>>);
+/// The memory for all that is carried. Cloning shares it.
+///
+/// | part | for |
+/// |---|---|
+/// | 3/8 | connections, [`TUNNEL_CONNECTION`] each: itself, and [`TUNNEL_FLOOR`] in each direction |
+/// | 3/16 | bytes that were read here and not acknowledged |
+/// | 3/16 | bytes that peers may have under way to here |
+/// | 1/4 | what is in flight on the links to peers, both ways |
+#[derive(Clone, Debug)]
+pub struct Budget(Arc<Parts>);
 
-impl PeerShares {
-    /// Those of one.
-    pub fn of(&self, peer: &PeerName) -> Shares {
-        // Every critical section is one look-up.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(peer.clone()).or_default().clone()
-    }
-}
-
-/// All connections of one peer. Cloning shares it.
-#[derive(Clone, Debug, Default)]
-pub struct Shares(Arc<Counts>);
-
-#[derive(Debug, Default)]
-struct Counts {
+#[derive(Debug)]
+struct Parts {
+    bytes: usize,
+    peers: Mutex<BTreeMap<PeerName, Arc<AtomicUsize>>>,
+    /// Peers that have connections.
+    crowd: AtomicUsize,
     connections: AtomicUsize,
     held: AtomicUsize,
-    queued: AtomicUsize,
+    promised: AtomicUsize,
 }
 
-impl Shares {
-    /// A share for one more connection; `None`: there are too many.
-    pub fn join(&self) -> Option<Share> {
-        let more = |count| (count < TUNNEL_CONNECTIONS_PER_PEER).then_some(count + 1);
-        self.0.connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some(Share { peer: self.clone(), held: 0, queued: 0 })
+impl Budget {
+    /// A budget of so many bytes.
+    pub fn new(bytes: usize) -> Self {
+        let parts = Parts {
+            bytes,
+            peers: Mutex::default(),
+            crowd: AtomicUsize::default(),
+            connections: AtomicUsize::default(),
+            held: AtomicUsize::default(),
+            promised: AtomicUsize::default(),
+        };
+        Self(Arc::new(parts))
+    }
+
+    /// A share for one more connection of a peer; `None`: it has as many as are left for others, or as it may have at most.
+    pub fn join(&self, peer: &PeerName) -> Option<Share> {
+        let mut peers = self.peers();
+        let all = self.0.connections.load(Ordering::Relaxed);
+        let left = (self.0.bytes / 8 * 3 / TUNNEL_CONNECTION).saturating_sub(all);
+        let ours = peers.get(peer).map_or(0, |ours| ours.load(Ordering::Relaxed));
+        if ours >= left.min(TUNNEL_CONNECTIONS_PER_PEER) {
+            return None;
+        }
+        let siblings = peers.entry(peer.clone()).or_default().clone();
+        siblings.fetch_add(1, Ordering::Relaxed);
+        self.0.connections.fetch_add(1, Ordering::Relaxed);
+        self.0.crowd.store(peers.len(), Ordering::Relaxed);
+        Some(Share { budget: self.clone(), peer: peer.clone(), siblings, held: 0, promised: 0 })
     }
 
     /// Connections now.
     pub fn connections(&self) -> usize {
         self.0.connections.load(Ordering::Relaxed)
     }
+
+    /// Bytes there are.
+    pub fn bytes(&self) -> usize {
+        self.0.bytes
+    }
+
+    /// Bytes of it that are given out, without those of links.
+    pub fn given(&self) -> usize {
+        let Parts { held, promised, .. } = &*self.0;
+        self.connections() * TUNNEL_CONNECTION + held.load(Ordering::Relaxed) + promised.load(Ordering::Relaxed)
+    }
+
+    /// What may be in flight on each of so many links, one way.
+    pub(super) fn link(&self, links: usize) -> usize {
+        (self.0.bytes / 8 / links.max(1)).clamp(TUNNEL_FLOOR, TUNNEL_LINK)
+    }
+
+    fn direction(&self) -> usize {
+        self.0.bytes / 16 * 3
+    }
+
+    fn peers(&self) -> MutexGuard<'_, BTreeMap<PeerName, Arc<AtomicUsize>>> {
+        // Every critical section is a look-up.
+        self.0.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The part of one connection; given back when dropped.
 #[derive(Debug)]
 pub struct Share {
-    peer: Shares,
+    budget: Budget,
+    peer: PeerName,
+    /// Connections of the same peer.
+    siblings: Arc<AtomicUsize>,
     held: usize,
-    queued: usize,
+    promised: usize,
 }
 
 impl Share {
-    /// Tells how much the connection holds of each direction.
-    pub fn set(&mut self, held: usize, queued: usize) {
-        let Counts { held: all_held, queued: all_queued, .. } = &*self.peer.0;
-        for (all, before, now) in [(all_held, &mut self.held, held), (all_queued, &mut self.queued, queued)] {
+    /// Tells how much the connection holds of what was read here, and how much its peer may have under way to here.
+    pub fn set(&mut self, [held, promised]: [usize; 2]) {
+        let Parts { held: all_held, promised: all_promised, .. } = &*self.budget.0;
+        for (all, before, now) in [(all_held, &mut self.held, held), (all_promised, &mut self.promised, promised)] {
             all.fetch_add(now, Ordering::Relaxed);
             all.fetch_sub(*before, Ordering::Relaxed);
             *before = now;
         }
     }
 
-    /// How much of our side's bytes may be under way: the same for all, less if those before took more than is left now.
+    /// How much of our side's bytes may be under way.
     pub fn window(&self) -> usize {
-        let Counts { connections, held, .. } = &*self.peer.0;
-        if held.load(Ordering::Relaxed) >= TUNNEL_BYTES_PER_PEER {
-            return TUNNEL_FLOOR;
-        }
-        let fair = TUNNEL_BYTES_PER_PEER / connections.load(Ordering::Relaxed).max(1);
-        fair.clamp(TUNNEL_FLOOR, TUNNEL_WINDOW)
+        self.fair(&self.budget.0.held, self.held)
     }
 
-    /// Whether the peer keeps to its side of that: what it has sent for us to deliver, all connections together. Twice as
-    /// much is allowed, since its count and ours are never of the same moment.
+    /// How much the peer may have under way to here.
+    pub fn grant(&self) -> usize {
+        self.fair(&self.budget.0.promised, self.promised)
+    }
+
+    /// The same for all peers, with one part left for whoever comes next, and the same for all connections of a peer; less if
+    /// others took more before, but never less than [`TUNNEL_FLOOR`]. In powers of two: it does not change all the time.
+    fn fair(&self, all: &AtomicUsize, own: usize) -> usize {
+        let Parts { crowd, .. } = &*self.budget.0;
+        let pool = self.budget.direction();
+        let fair = pool / (crowd.load(Ordering::Relaxed) + 1) / self.siblings.load(Ordering::Relaxed).max(1);
+        let left = pool.saturating_sub(all.load(Ordering::Relaxed).saturating_sub(own));
+        let bytes = fair.min(left).clamp(TUNNEL_FLOOR, TUNNEL_WINDOW);
+        1 << bytes.ilog2()
+    }
+
+    /// Whether more is under way to here than there is room for, this connection's not being the least.
     pub fn is_overrun(&self) -> bool {
-        let limit = 2 * (TUNNEL_BYTES_PER_PEER + TUNNEL_CONNECTIONS_PER_PEER * TUNNEL_FLOOR);
-        self.queued > TUNNEL_FLOOR && self.peer.0.queued.load(Ordering::Relaxed) > limit
+        self.promised > TUNNEL_FLOOR && self.budget.0.promised.load(Ordering::Relaxed) > self.budget.direction()
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.set(0, 0);
-        self.peer.0.connections.fetch_sub(1, Ordering::Relaxed);
+        self.set([0, 0]);
+        let mut peers = self.budget.peers();
+        if self.siblings.fetch_sub(1, Ordering::Relaxed) == 1 {
+            peers.remove(&self.peer);
+        }
+        self.budget.0.connections.fetch_sub(1, Ordering::Relaxed);
+        self.budget.0.crowd.store(peers.len(), Ordering::Relaxed);
     }
 }
 
@@ -94,28 +157,54 @@ impl Drop for Share {
 mod tests {
     use super::*;
 
-    #[test]
-    fn shares_are_equal_bounded_and_given_back() {
-        let shares = Shares::default();
-        let mut one = shares.join().unwrap();
-        assert_eq!(one.window(), TUNNEL_WINDOW);
-        let many: Vec<Share> = (1..TUNNEL_CONNECTIONS_PER_PEER).map(|_| shares.join().unwrap()).collect();
-        assert!(shares.join().is_none());
-        assert_eq!((one.window(), many[7].window()), (TUNNEL_FLOOR, TUNNEL_FLOOR));
-        drop(many);
-        let two = shares.join().unwrap();
-        one.set(TUNNEL_BYTES_PER_PEER, 0);
-        assert_eq!(two.window(), TUNNEL_FLOOR, "all of it is taken");
-        drop(one);
-        assert_eq!((shares.connections(), two.window()), (1, TUNNEL_WINDOW));
+    const BYTES: usize = 256 << 20;
+
+    fn joined(budget: &Budget, peer: &str, most: usize) -> Vec<Share> {
+        (0..most).map_while(|_| budget.join(&peer.into())).collect()
     }
 
     #[test]
-    fn a_peer_that_sends_beyond_its_share_is_found_out() {
-        let shares = Shares::default();
-        let mut all: Vec<Share> = (0..200).map(|_| shares.join().unwrap()).collect();
-        let small = shares.join().unwrap();
-        all.iter_mut().for_each(|share| share.set(0, TUNNEL_WINDOW));
-        assert!(all[0].is_overrun() && !small.is_overrun(), "who holds little is let be");
+    fn no_peer_takes_the_connections_of_all() {
+        let budget = Budget::new(BYTES);
+        let greedy = joined(&budget, "a", 10_000);
+        assert_eq!(greedy.len(), 1_024, "half of all");
+        let next = joined(&budget, "b", 10_000);
+        assert_eq!(next.len(), 512);
+        assert!(budget.join(&"c".into()).is_some(), "and so on");
+        drop(greedy);
+        assert!(budget.join(&"b".into()).is_some());
+        drop(next);
+        assert_eq!((budget.connections(), budget.given()), (0, 0));
+    }
+
+    #[test]
+    fn a_peer_that_holds_much_leaves_room_for_others() {
+        let budget = Budget::new(BYTES);
+        let mut all: Vec<Share> = Vec::new();
+        for peer in 0..32 {
+            let mut of_peer = joined(&budget, &format!("peer {peer}"), 40);
+            // Each takes what it gets, as long as it gets it.
+            for share in &mut of_peer {
+                share.set([share.window(), share.grant()]);
+            }
+            all.extend(of_peer);
+        }
+        let given = budget.given() - all.len() * TUNNEL_CONNECTION;
+        let floors = 2 * all.len() * TUNNEL_FLOOR;
+        assert!(given <= BYTES / 8 * 3 + floors, "{given}");
+        let late = budget.join(&"late".into()).unwrap();
+        assert!(late.window() >= TUNNEL_FLOOR && late.grant() >= TUNNEL_FLOOR, "it goes on");
+        drop(all);
+        assert_eq!((late.window(), late.grant()), (TUNNEL_WINDOW, TUNNEL_WINDOW));
+    }
+
+    #[test]
+    fn connections_with_their_floors_and_links_fit_the_budget() {
+        let budget = Budget::new(BYTES);
+        let most = BYTES / 8 * 3 / TUNNEL_CONNECTION;
+        assert_eq!(most, 2_048);
+        for links in [1, 2, 16, 100] {
+            assert!(2 * links * budget.link(links) <= BYTES / 4, "{links} links");
+        }
     }
 }

@@ -12,13 +12,13 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::piece::Piece;
-use super::pump::{Ended, Opening, Pump, Source, Stream};
-use super::share::Shares;
+use super::pump::{CONVERSATION, Ended, Opening, Pump, Source, Stream};
+use super::share::{Budget, Share};
 use super::*;
 use crate::clock::{Clock as _, Rng as _, SeededRng};
 use crate::federation::testing::PausedClock;
 use crate::federation::transport::Sending;
-use crate::federation::wire::limits::{TUNNEL_FLOOR, TUNNEL_FRAME, TUNNEL_WINDOW};
+use crate::federation::wire::limits::{TUNNEL_CONNECTION, TUNNEL_FRAME};
 use crate::federation::wire::{frame, proto};
 
 const HOLD: Duration = Duration::from_secs(300);
@@ -35,9 +35,11 @@ struct World {
     way: watch::Sender<bool>,
     /// Breaks the present stream.
     cut: watch::Sender<u64>,
-    shares: [Shares; 2],
+    budgets: [Budget; 2],
     metrics: [TunnelMetrics; 2],
     revoked: CancellationToken,
+    /// As the agent keeps it.
+    _streams: mpsc::Sender<Stream>,
 }
 
 /// Carries bytes one way, `left` of them; then, or at a cut, both ends of the stream are gone.
@@ -62,12 +64,13 @@ impl World {
     fn new(lasts: impl FnMut() -> usize + Send + 'static) -> Self {
         let ((near, near_pump), (far, far_pump)) = (duplex(16 << 10), duplex(16 << 10));
         let (way, cut, revoked) = (watch::Sender::new(true), watch::Sender::new(0), CancellationToken::new());
-        let shares = [Shares::default(), Shares::default()];
+        let budgets = [256 << 20, 256 << 20].map(Budget::new);
         let metrics = [TunnelMetrics::default(), TunnelMetrics::default()];
         let (sender, streams) = mpsc::channel(1);
         let (ways, cuts) = (way.subscribe(), cut.subscribe());
         let lasts = Arc::new(Mutex::new(lasts));
-        let open = move |position| -> Opening {
+        let _streams = sender.clone();
+        let open = move |position, window| -> Opening {
             let (mut ways, mut cuts, sender, lasts) = (ways.clone(), cuts.clone(), sender.clone(), lasts.clone());
             Box::pin(async move {
                 loop {
@@ -84,7 +87,8 @@ impl World {
                             _ = cut.changed() => {}
                         }
                     });
-                    let far = Stream { send: Box::new(theirs_back), recv: Box::new(theirs), position };
+                    let far =
+                        Stream { send: Box::new(theirs_back), recv: Box::new(theirs), position, window: Some(window) };
                     if sender.send(far).await.is_err() {
                         return Err("gone".to_owned());
                     }
@@ -92,7 +96,8 @@ impl World {
                     // The answer may be lost as well.
                     let answer: Result<proto::TunnelAnswer, _> = frame::receive_only(&mut recv, TUNNEL_FRAME).await;
                     if let Ok(answer) = answer {
-                        return Ok(Stream { send: Box::new(ours), recv: Box::new(recv), position: answer.position });
+                        let proto::TunnelAnswer { position, window, .. } = answer;
+                        return Ok(Stream { send: Box::new(ours), recv: Box::new(recv), position, window });
                     }
                 }
             })
@@ -100,7 +105,7 @@ impl World {
         let pump = |source, side: usize| Pump {
             source,
             hold: HOLD,
-            share: shares[side].join().unwrap(),
+            share: budgets[side].join(&"peer".into()).unwrap(),
             revoked: revoked.clone(),
             metrics: metrics[side].clone(),
         };
@@ -115,7 +120,7 @@ impl World {
             })
         };
         let ended = [run(opener, near_pump), run(answerer, far_pump)];
-        Self { near, far, ended, way, cut, shares, metrics, revoked }
+        Self { near, far, ended, way, cut, budgets, metrics, revoked, _streams }
     }
 }
 
@@ -130,7 +135,7 @@ async fn bytes_arrive_exactly_whatever_breaks() {
         let mut rng = SeededRng::new(seed);
         let lengths = [rng.next_u64() % 2_000_000, rng.next_u64() % 2_000_000].map(|length| length as usize);
         let lasts = move || if rng.next_u64().is_multiple_of(8) { 12 } else { (rng.next_u64() % 300_000) as usize };
-        let World { near, far, ended, way: _way, cut: _cut, metrics, .. } = World::new(lasts);
+        let World { near, far, ended, way: _way, cut: _cut, metrics, _streams: _kept, .. } = World::new(lasts);
         let said = [words(seed, lengths[0]), words(!seed, lengths[1])];
         let talk = |end: DuplexStream, say: Vec<u8>| async move {
             let (mut reader, mut writer) = tokio::io::split(end);
@@ -181,31 +186,49 @@ async fn both_sides_are_held_for_the_hold_time_and_not_longer() {
         assert_eq!(clock.mono().saturating_since(cut_at), HOLD);
     }
     assert_eq!(world.near.read(&mut heard).await.unwrap(), 0, "the applications hear of it");
-    assert!(world.shares.iter().all(|shares| shares.connections() == 0));
+    assert!(world.budgets.iter().all(|budget| (budget.connections(), budget.given()) == (0, 0)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_does_not_read_holds_up_the_writer_in_bounded_memory() {
     let mut world = World::new(|| usize::MAX);
-    let crowd: Vec<_> = (0..5_000).map_while(|_| world.shares[0].join()).collect();
     let word = words(1, 8 << 20);
     let mut written = 0;
     // As long as anything is taken within a minute of virtual time.
     while let Ok(more) = tokio::time::timeout(Duration::from_secs(60), world.near.write(&word[written..])).await {
         written += more.unwrap();
     }
-    assert!((TUNNEL_FLOOR..TUNNEL_FLOOR + 2 * BUFFERS).contains(&written), "in a crowd: {written}");
-    drop(crowd);
-    while let Ok(more) = tokio::time::timeout(Duration::from_secs(60), world.near.write(&word[written..])).await {
-        written += more.unwrap();
-    }
-    assert!(written <= TUNNEL_WINDOW + 2 * BUFFERS, "alone: {written}");
+    assert!(written <= (256 << 10) + 2 * BUFFERS, "it is granted more when the other side takes it: {written}");
+    let given: Vec<usize> = world.budgets.iter().map(|budget| budget.given()).collect();
+    let most = TUNNEL_CONNECTION + 2 * (256 << 10) + BUFFERS;
+    assert!(given.iter().all(|given| (256 << 10..most).contains(given)), "what it takes is counted: {given:?}");
     world.far.write_all(b"the other way").await.unwrap();
     let mut heard = [0; 13];
     world.near.read_exact(&mut heard).await.unwrap();
     let mut all = vec![0; written];
     world.far.read_exact(&mut all).await.unwrap();
     assert!(all == word[..written], "nothing is missing once it reads");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_when_all_memory_is_taken_still_goes_on() {
+    let mut world = World::new(|| usize::MAX);
+    // Others have taken all of it, on both sides.
+    let mut others: Vec<Share> = Vec::new();
+    for budget in &world.budgets {
+        for peer in 0..40 {
+            let mut share = budget.join(&format!("peer {peer}").as_str().into()).unwrap();
+            share.set([4 << 20, 4 << 20]);
+            others.push(share);
+        }
+    }
+    let word = words(1, 1 << 20);
+    let (near, far) = (&mut world.near, &mut world.far);
+    let mut heard = vec![0; 1 << 20];
+    let (said, read) = tokio::join!(near.write_all(&word), far.read_exact(&mut heard));
+    said.unwrap();
+    read.unwrap();
+    assert!(heard == word);
 }
 
 #[tokio::test(start_paused = true)]
@@ -257,15 +280,16 @@ async fn a_conversation_goes_before_bulk() {
     let (sender, streams) = mpsc::channel(1);
     // What the other end acknowledges arrives here.
     let (mut acks, recv) = duplex(64);
-    let stream = Stream { send: Box::new(Ranked(send, ranks.clone())), recv: Box::new(recv), position: 0 };
+    let stream =
+        Stream { send: Box::new(Ranked(send, ranks.clone())), recv: Box::new(recv), position: 0, window: None };
     sender.send(stream).await.unwrap_or_else(|_| panic!("it was dropped"));
-    let share = Shares::default().join().unwrap();
+    let share = Budget::new(256 << 20).join(&"peer".into()).unwrap();
     let (source, revoked, metrics) = (Source::Answerer(streams), CancellationToken::new(), TunnelMetrics::default());
     let pump = Pump { source, hold: HOLD, share, revoked, metrics };
     let (reader, writer) = tokio::io::split(pump_end);
     tokio::spawn(pump.run(reader, writer));
 
-    let bulk = TUNNEL_FLOOR + (32 << 10);
+    let bulk = CONVERSATION + (32 << 10);
     let write = async {
         near.write_all(b"a word").await.unwrap();
         near.write_all(&vec![0; bulk]).await.unwrap();
@@ -288,7 +312,7 @@ async fn a_conversation_goes_before_bulk() {
     };
     assert_eq!(told(2).await, [true, false]);
     let mut ack = BytesMut::new();
-    piece::head(Piece::Ack(TUNNEL_FLOOR as u64), &mut ack);
+    piece::head(Piece::Ack(CONVERSATION as u64), &mut ack);
     acks.write_all(&ack).await.unwrap();
     assert_eq!(told(3).await, [true, false, true], "what is left under way is little");
 }

@@ -336,6 +336,9 @@ pub struct TunnelOpen {
     /// Position up to which everything has arrived at the opener.
     #[prost(uint64, tag = "6")]
     pub position: u64,
+    /// Bytes that may be under way to the opener; none from a version that knows no windows.
+    #[prost(uint32, optional, tag = "7")]
+    pub window: Option<u32>,
 }
 
 /// Answer to a [`TunnelOpen`].
@@ -350,4 +353,7 @@ pub struct TunnelAnswer {
     /// One sentence, if it is not open.
     #[prost(string, tag = "3")]
     pub message: String,
+    /// Bytes that may be under way to the answerer; none from a version that knows no windows.
+    #[prost(uint32, optional, tag = "4")]
+    pub window: Option<u32>,
 }

@@ -393,7 +393,7 @@ async fn an_agent_that_stops_leaves_no_broker_on_a_dead_connection_on_either_sid
         agent.shutdown.cancel();
         timeout(LONG, agent.handle.ended()).await.expect("it stops");
         let side = usize::from(stops == "west");
-        assert_eq!(pair.metrics[side].connections(), 0, "{stops} has stopped, and its process may end");
+        until("nothing is carried any more where it stops", || pair.metrics[side].connections() == 0).await;
         assert!(is_ended(&mut broker).await, "the broker, as {stops} stops");
         assert!(is_ended(&mut of_lead).await, "the lead broker, as {stops} stops");
     }

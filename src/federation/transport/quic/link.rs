@@ -122,6 +122,10 @@ impl Link for QuicLink {
         self.for_tunnels
     }
 
+    fn bound(&self, bytes: usize) {
+        settings::bound(&self.connection, bytes);
+    }
+
     fn remote(&self) -> String {
         readable(self.connection.remote_address())
     }

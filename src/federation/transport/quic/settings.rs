@@ -21,10 +21,6 @@ const STREAM_WINDOW: u32 = limits::TUNNEL_WINDOW as u32;
 /// Bytes in flight on one connection, all streams together. quinn's default is no limit.
 const CONNECTION_WINDOW: u32 = 8 << 20;
 
-/// The same of a connection for tunnels. Its streams are read as they come, so this only has to be what a long way holds:
-/// 640 MB/s at a round trip of 50 ms.
-const TUNNEL_CONNECTION_WINDOW: u32 = 32 << 20;
-
 /// What a listener takes, in the order of preference.
 pub(super) fn alpns(versions: WireVersions) -> Vec<Vec<u8>> {
     versions.alpns().into_iter().chain([ALPN_TUNNEL.to_vec()]).collect()
@@ -67,8 +63,13 @@ pub(super) fn transport(timers: &Timers) -> TransportConfig {
 pub(super) fn widen(connection: &Connection) {
     let streams = u32::try_from(limits::TUNNEL_CONNECTIONS_PER_PEER).unwrap_or(u32::MAX);
     connection.set_max_concurrent_bi_streams(VarInt::from_u32(streams));
-    connection.set_receive_window(VarInt::from_u32(TUNNEL_CONNECTION_WINDOW));
-    connection.set_send_window(TUNNEL_CONNECTION_WINDOW.into());
+    bound(connection, limits::TUNNEL_LINK);
+}
+
+/// How much may be in flight on a connection, each way.
+pub(super) fn bound(connection: &Connection, bytes: usize) {
+    connection.set_receive_window(VarInt::from_u32(u32::try_from(bytes).unwrap_or(u32::MAX)));
+    connection.set_send_window(bytes as u64);
 }
 
 /// Parameters of the listening endpoint. Its TLS settings only key the first packet: each incoming connection gets its

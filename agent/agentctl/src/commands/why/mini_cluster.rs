@@ -240,12 +240,13 @@ fn joined(found: &Found) -> Verdict {
             return Verdict::unmet("NoLeadAddress", cause, hint);
         }
         (Some(hosted), _) => {
-            format!("the lead broker on {} (Service {})", hosted.spec.peer, names::lead(&hosted.spec.slot))
+            let through = if hosted.spec.tunnel { " through the tunnel" } else { "" };
+            format!("the lead broker on {}{through} (Service {})", hosted.spec.peer, names::lead(&hosted.spec.slot))
         }
         (None, Some(object)) => format!("the lead, {}-0, by its host name", object.name_any()),
         (None, None) => String::new(),
     };
-    pods::joined(&pods::living(&found.pods), &lead, found.simulated)
+    pods::joined(&pods::living(&found.pods), &lead, found.hosted.is_some(), found.simulated)
 }
 
 fn ready(found: &Found) -> Verdict {

@@ -144,8 +144,9 @@ pub(super) fn started(pods: &[&Pod]) -> Verdict {
     Verdict::Met("all containers run".to_owned())
 }
 
-/// Whether the brokers have joined: the readiness of their pods.
-pub(super) fn joined(pods: &[&Pod], lead: &str, simulated: bool) -> Verdict {
+/// Whether the brokers have joined: the readiness of their pods. `hosted`: the first of them is the gateway of a burst, and
+/// leads nothing.
+pub(super) fn joined(pods: &[&Pod], lead: &str, hosted: bool, simulated: bool) -> Verdict {
     let missing: Vec<&&Pod> =
         pods.iter().filter(|pod| condition(pod, "Ready").is_none_or(|(status, ..)| status != "True")).collect();
     let Some(first) = missing.first() else {
@@ -172,6 +173,15 @@ pub(super) fn joined(pods: &[&Pod], lead: &str, simulated: bool) -> Verdict {
         );
     }
     let others = if missing.len() > 1 { format!(", nor has {} more", missing.len() - 1) } else { String::new() };
+    if hosted && index(first) == Some(0) {
+        let since = since(first, "Ready").map(|since| format!(" since {since}")).unwrap_or_default();
+        let cause = format!("the gateway's broker, pod {name}, has no connection to {lead}{since}{others}");
+        let hint = format!(
+            "it connects again by itself; the condition Preflight of the HostedBurst says whether the lead answers, and \
+             kubectl logs {name} what Flux says"
+        );
+        return Verdict::unmet("NotConnected", cause, hint);
+    }
     let cause = format!("the broker of pod {name} runs and has not joined the instance{others}");
     let hint = if index(first) == Some(0) {
         format!(
@@ -220,6 +230,13 @@ fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<(&'a str, &'a str, &'a str
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
     let found = conditions.iter().find(|one| one.type_ == type_)?;
     Some((&found.status, found.reason.as_deref().unwrap_or("Unknown"), found.message.as_deref().unwrap_or_default()))
+}
+
+/// When a condition became what it is.
+fn since(pod: &Pod, type_: &str) -> Option<String> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let found = conditions.iter().find(|one| one.type_ == type_)?;
+    found.last_transition_time.as_ref().map(|time| time.0.to_string())
 }
 
 /// Containers that wait, init containers first, with reason and message.

@@ -525,6 +525,13 @@ fn what_is_hosted_here() {
             brokers(json!({"credentialReady": true, "suspectSince": "2026-01-01T00:00:00Z"})),
         ),
         ("where the lead is was not told", brokers(json!({"credentialReady": true}))),
+        ("the gateway is on a dead connection", {
+            let mut found = brokers(json!({"credentialReady": true}));
+            found.hosted.as_mut().unwrap().spec.tunnel = true;
+            let status = found.pods[0].status.as_mut().unwrap();
+            status.conditions.as_mut().unwrap()[0].last_transition_time = Some(of(json!("2026-01-01T00:00:00Z")));
+            found
+        }),
     ];
     let texts: Vec<_> = cases.iter().map(|(case, found)| shown(case, &mini_cluster::explain(found))).collect();
     insta::assert_snapshot!(texts.join("\n\n"));
