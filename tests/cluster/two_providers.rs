@@ -175,7 +175,7 @@ impl Ground {
     async fn lost_for_less_than_a_lease_and_for_all_of_it(&self, slots: &[Slot]) {
         let before = join_all(slots.iter().map(|slot| self.hosted(slot))).await;
         let began = Instant::now();
-        self.lose().await;
+        self.lose();
         sleep_until(began + BLIP).await;
         self.come_back().await;
         join_all(slots.iter().map(|slot| self.settled(slot))).await;
@@ -185,7 +185,7 @@ impl Ground {
         }
 
         let began = Instant::now();
-        self.lose().await;
+        self.lose();
         sleep_until(began + LEASE_TIME).await;
         self.come_back().await;
         join_all(slots.iter().map(|slot| self.settled(slot))).await;
@@ -194,7 +194,7 @@ impl Ground {
 
     /// Whoever returns ends what its lease no longer covers: what waits for that word moves.
     async fn lost_for_long(&self, slots: &[Slot]) {
-        self.lose().await;
+        self.lose();
         join_all(slots.iter().map(|slot| self.freed(slot))).await;
         for slot in slots.iter().filter(|slot| slot.freed == Freed::Confirmed) {
             self.says_what_it_waits_for(slot).await;
@@ -301,7 +301,7 @@ impl Ground {
         .await;
     }
 
-    async fn lose(&self) {
+    fn lose(&self) {
         for (index, (_, loss)) in PROVIDERS.into_iter().enumerate().map(|(index, provider)| (index + 2, provider)) {
             let (agent, cluster) = (self.federation.agent(index), &self.federation.clusters()[index]);
             match loss {
