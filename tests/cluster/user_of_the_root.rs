@@ -1,5 +1,5 @@
 //! What a user of the root's cluster can do to a namespace of a provider, by nothing but the spec of a MiniCluster: names of
-//! slots, the address of the lead, and sizes travel, and none of them may touch what is there.
+//! slots and sizes travel, and none of them may touch what is there. What an address of the lead may do is in `addresses.rs`.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tributary::api::labels::{self, upstream};
 use tributary::api::peer::ClusterPeer;
 use tributary_tests::eventually::{eventually, never};
 use tributary_tests::federation::SYSTEM;
-use tributary_tests::scenario::{Place, bursting, interactive};
+use tributary_tests::scenario::{bursting, interactive};
 
 use crate::shared::{places, quiet, together};
 
@@ -216,37 +216,6 @@ async fn a_slot_named_like_a_workload_is_selected_by_nothing_that_selects_the_wo
         east.delete(&format!("by-{slot}")).await;
         west.empty(slot).await;
     }
-}
-
-/// Addresses that a user of the root gives for its lead, which are none.
-const ADDRESSES: [&str; 3] = ["127.0.0.1", "169.254.169.254", "::1"];
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_address_of_the_providers_inside_gets_no_endpoint() {
-    let federation = together().await;
-    let [east, west, _] = places(&federation, "inside").await;
-    for (index, address) in ADDRESSES.into_iter().enumerate() {
-        let (root, slot) = (format!("points-{index}"), format!("points-{index}-burst-0"));
-        let mut spec = bursting(1, json!([{"size": 1, "peer": "west"}]));
-        spec["flux"]["bursting"]["network"] = json!({"address": address});
-        east.create(&root, spec).await;
-        eventually(format!("{address} is refused"), async || refusal(&east, &west, &root, &slot).await).await;
-        let endpoint = west.lead_endpoint(&slot).await;
-        assert!(endpoint.is_err(), "{address}: {endpoint:?}");
-        east.running(&root).await;
-        east.delete(&root).await;
-    }
-}
-
-/// What is said of the address of a lead, wherever it is refused: `Err` as long as nothing is.
-async fn refusal(root: &Place, provider: &Place, name: &str, slot: &str) -> Result<String, String> {
-    let hosted = provider.hosted().get_opt(slot).await.map_err(|error| error.to_string())?;
-    let there = hosted.and_then(|hosted| hosted.status).map(|status| status.message).unwrap_or_default();
-    let here = root.burst_now(name, slot).await?.status.unwrap_or_default();
-    let conditions = here.conditions.iter().map(|one| one.message.clone());
-    let mut said = conditions.chain([here.message.clone(), there]);
-    let about = |text: &String| text.contains("address") && (text.contains("refused") || text.contains("cannot"));
-    said.find(about).ok_or_else(|| format!("{here:?}"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
