@@ -49,6 +49,13 @@ use crate::telemetry::Traces;
 /// How often peers are told of our capacity at most, and how soon a change of nodes is looked at.
 const CAPACITY_EVERY: Duration = Duration::from_secs(2);
 
+/// After so many of these rounds offers that wait are looked at, though nothing says that they need not wait any more: a
+/// namespace may be there now.
+const WAITING_AGAIN: u64 = 5;
+
+/// After so many, everything is: nothing depends on it, and what no change told of is mended.
+const ALL_AGAIN: u64 = 30;
+
 /// What bursting is made of.
 pub struct BurstingConfig {
     /// Clients of this cluster.
@@ -383,7 +390,7 @@ impl Bursting {
             }
         };
         let capacity = async {
-            let (mut nodes, mut policies) = (Arc::default(), BTreeMap::new());
+            let (mut nodes, mut policies, mut rounds) = (Arc::default(), BTreeMap::new(), 0_u64);
             loop {
                 self.provider.tell_capacity();
                 let seen = self.shared.caches.node_views();
@@ -417,6 +424,13 @@ impl Bursting {
                 }
                 self.conclude();
                 self.root.drop_answers_about_nothing();
+                rounds += 1;
+                if rounds.is_multiple_of(ALL_AGAIN) {
+                    self.root.mark_bursts();
+                    self.provider.mark_all();
+                } else if rounds.is_multiple_of(WAITING_AGAIN) {
+                    self.provider.mark_waiting();
+                }
                 tokio::time::sleep(CAPACITY_EVERY).await;
             }
         };
