@@ -1,6 +1,6 @@
 //! Bursting as one part of an agent: its caches, its two drivers, and its ends of the contract.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,13 +22,14 @@ use super::shared::{Shared, no_contacts};
 use super::steps::StepTimes;
 use super::timing::{RESOLVE_AGAIN, Times};
 use super::tunnels::Tunnels;
+use super::turns::Pace;
 use super::watch::{Caches, WatchedNode};
 use crate::api::burst::{Burst, BurstRefusal};
 use crate::api::hosted_burst::HostedBurst;
 use crate::api::labels;
 use crate::api::minicluster::MiniCluster;
 use crate::api::peer::ClusterPeer;
-use crate::clock::{SharedClock, SystemRng};
+use crate::clock::{Mono, SharedClock, SystemRng};
 use crate::cluster::ObjectKey;
 use crate::cluster::RequestError;
 use crate::cluster::apply::Applier;
@@ -40,12 +41,20 @@ use crate::cluster::leadership::Handover;
 use crate::cluster::work::Worked;
 use crate::cluster::worker::{self, Options, Outcome, Queue, Run};
 use crate::contract::ports::{CredentialSource, Incoming, Outgoing, PeerRequests};
+use crate::contract::tunnel::Listening;
 use crate::contract::{PeerName, PeerSpec};
 use crate::render;
 use crate::telemetry::Traces;
 
 /// How often peers are told of our capacity at most, and how soon a change of nodes is looked at.
 const CAPACITY_EVERY: Duration = Duration::from_secs(2);
+
+/// After so many of these rounds offers that wait are looked at, though nothing says that they need not wait any more: a
+/// namespace may be there now.
+const WAITING_AGAIN: u64 = 5;
+
+/// After so many, everything is: nothing depends on it, and what no change told of is mended.
+const ALL_AGAIN: u64 = 30;
 
 /// What bursting is made of.
 pub struct BurstingConfig {
@@ -340,22 +349,27 @@ impl Bursting {
         let exchange = &self.shared.exchange;
         let answers = async {
             loop {
-                for (_, uid) in exchange.answers_changed().changed().await {
-                    self.root.mark_uid(uid.as_str());
-                }
+                exchange.answers_changed().changed().await.iter().for_each(|answer| self.root.answered(answer));
             }
         };
         let claims = async {
             loop {
-                exchange.claims_changed().changed().await;
-                self.provider.mark_all();
+                self.provider.claims_changed(&exchange.claims_changed().changed().await);
+            }
+        };
+        let listed = async {
+            loop {
+                self.provider.listed(&exchange.first_listed().changed().await);
             }
         };
         let ports = async {
-            let mut listening = self.shared.tunnels.listening().subscribe();
+            let (mut listening, mut before) = (self.shared.tunnels.listening().subscribe(), Listening::new());
             // The sender lives as long as the tables.
             while listening.changed().await.is_ok() {
-                self.provider.mark_all();
+                let now = listening.borrow_and_update().clone();
+                let changed = now.keys().chain(before.keys()).filter(|key| now.get(*key) != before.get(*key));
+                changed.for_each(|key| self.provider.mark_holder(key));
+                before = now;
             }
         };
         let grants = async {
@@ -363,17 +377,20 @@ impl Bursting {
             // The sender lives as long as the agent.
             while changes.changed().await.is_ok() {
                 self.provider.tell_capacity();
-                self.provider.mark_all();
+                self.provider.mark_waiting();
             }
         };
         let reports = async {
+            let mut pace = Pace::default();
             loop {
-                exchange.reports_changed().changed().await;
-                self.all_peers_changed();
+                for peer in exchange.reports_changed().changed().await {
+                    let at = pace.turn(&peer, self.shared.clock.mono());
+                    self.peer_changed(&peer, at);
+                }
             }
         };
         let capacity = async {
-            let (mut nodes, mut policies) = (BTreeMap::new(), BTreeMap::new());
+            let (mut nodes, mut policies, mut rounds) = (Arc::default(), BTreeMap::new(), 0_u64);
             loop {
                 self.provider.tell_capacity();
                 let seen = self.shared.caches.node_views();
@@ -391,13 +408,29 @@ impl Bursting {
                     .map(|peer| (peers::name_of(peer), (peer.metadata.generation, peer.metadata.labels.clone())))
                     .collect();
                 if seen != policies {
-                    let names = seen.keys().cloned().collect();
+                    exchange.retain_peers(&seen.keys().cloned().collect());
+                    let known = seen.keys().chain(policies.keys()).collect::<BTreeSet<_>>();
+                    for peer in known.into_iter().filter(|peer| seen.get(*peer) != policies.get(*peer)) {
+                        self.provider.policy_changed(peer);
+                    }
                     policies = seen;
-                    exchange.retain_peers(&names);
-                    self.all_peers_changed();
+                    self.root.mark_bursts();
+                    self.shared
+                        .caches
+                        .peers
+                        .objects()
+                        .iter()
+                        .for_each(|peer| self.peer_queue.mark(ObjectKey::of(&**peer)));
                 }
                 self.conclude();
                 self.root.drop_answers_about_nothing();
+                rounds += 1;
+                if rounds.is_multiple_of(ALL_AGAIN) {
+                    self.root.mark_bursts();
+                    self.provider.mark_all();
+                } else if rounds.is_multiple_of(WAITING_AGAIN) {
+                    self.provider.mark_waiting();
+                }
                 tokio::time::sleep(CAPACITY_EVERY).await;
             }
         };
@@ -422,7 +455,7 @@ impl Bursting {
                 }
             }
         };
-        tokio::join!(answers, claims, ports, grants, reports, capacity, api_host, complete);
+        tokio::join!(answers, claims, listed, ports, grants, reports, capacity, api_host, complete);
     }
 
     /// Says once that every loss of contact is dated.
@@ -440,18 +473,21 @@ impl Bursting {
         std::future::pending().await
     }
 
-    fn all_peers_changed(&self) {
-        self.root.mark_bursts();
-        self.provider.mark_all();
-        for peer in self.shared.caches.peers.objects() {
-            self.peer_queue.mark(ObjectKey::of(&*peer));
+    /// Something else is known of the connection to a peer, which is looked at at `at`.
+    fn peer_changed(&self, peer: &PeerName, at: Mono) {
+        self.root.mark_bursts_for(peer, at);
+        self.provider.mark_peer(peer, at);
+        for known in self.shared.caches.peers.objects().iter().filter(|known| peers::name_of(known) == *peer) {
+            self.peer_queue.mark_in((), ObjectKey::of(&**known), at);
         }
     }
 
-    /// Whether what we say is all there is to say.
+    /// Whether what we say is all there is to say, but for the bursts that withhold themselves.
     fn conclude(&self) {
-        let said = self.root.first.is_over() && self.provider.first.is_over();
-        self.shared.exchange.set_complete(said && self.shared.caches.are_complete());
+        let withheld = self.root.withheld();
+        let complete = withheld.is_some();
+        self.shared.exchange.withhold(withheld.unwrap_or_default());
+        self.shared.exchange.set_complete(complete);
     }
 
     async fn peer(&self, key: &ObjectKey) -> Result<Outcome, RequestError> {

@@ -4,11 +4,13 @@
 //! Everything in it belongs to one leader's scope: [`Exchange::begin`] empties it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::provider::slot::{Answered, ClaimKey, Wanted};
 use super::root::answers::Answer;
+use super::table::Table;
 use crate::contract::ports::{Incoming, Outgoing, State, StateKey};
 use crate::contract::{
     BurstUid, Capacity, ClusterUid, DesiredBurst, DirtySet, Epoch, Latest, PeerName, PeerReport, PeerState,
@@ -22,19 +24,47 @@ pub struct Exchange {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// What we say to whom.
-    outgoing: Latest<(PeerName, StateKey), State>,
+    /// Root side: what we want of whom.
+    desired: Table<State>,
+    /// Provider side: what we answer whom.
+    observed: Table<State>,
+    outgoing_changed: DirtySet<(PeerName, StateKey)>,
+    /// Root side: bursts that exist, and of which nobody knows yet what there is to say.
+    withheld: Mutex<BTreeSet<BurstUid>>,
     /// Provider side: what peers want of us.
-    claims: Latest<ClaimKey, Wanted>,
+    claims: Table<Wanted>,
+    claims_changed: DirtySet<ClaimKey>,
+    /// Provider side: peers that have listed all that they want for the first time in their session.
+    listed: DirtySet<PeerName>,
     /// Root side: what peers say of our bursts.
-    answers: Latest<ClaimKey, Answer>,
+    answers: Table<Answer>,
+    answers_changed: DirtySet<ClaimKey>,
     /// Root side: why what we say now of a burst does not reach a peer.
-    undeliverable: Mutex<BTreeMap<ClaimKey, String>>,
+    undeliverable: Table<String>,
     /// What is known of connections; without round-trip times and the like, which change all the time.
     reports: Latest<PeerName, PeerReport>,
     sessions: Mutex<BTreeMap<PeerName, Session>>,
     capacity: Mutex<BTreeMap<PeerName, Capacity>>,
     complete: AtomicBool,
+}
+
+/// Which bursts peers want anything of.
+pub trait Listed: fmt::Debug {
+    /// Whether a peer wants anything of a burst; `None`: it is not in session, or has not listed all its bursts yet.
+    fn lists(&self, peer: &PeerName, uid: &BurstUid) -> Option<bool>;
+}
+
+impl Listed for Exchange {
+    fn lists(&self, peer: &PeerName, uid: &BurstUid) -> Option<bool> {
+        lock(&self.inner.sessions).get(peer)?.wants(uid)
+    }
+}
+
+#[cfg(test)]
+impl Listed for BTreeMap<PeerName, BTreeSet<BurstUid>> {
+    fn lists(&self, peer: &PeerName, uid: &BurstUid) -> Option<bool> {
+        Some(self.get(peer)?.contains(uid))
+    }
 }
 
 /// What one peer has said since its session began.
@@ -55,8 +85,14 @@ struct Session {
 }
 
 impl Session {
+    /// Whether it wants anything of a burst, once it has listed them all.
+    fn wants(&self, uid: &BurstUid) -> Option<bool> {
+        let listed = self.listed.as_ref()?;
+        Some(listed.contains(uid) || self.put.contains(uid) || self.put_before.contains(uid))
+    }
+
     /// All bursts it wants anything of, once it has listed them.
-    fn wants(&self) -> Option<BTreeSet<BurstUid>> {
+    fn all(&self) -> Option<BTreeSet<BurstUid>> {
         let listed = self.listed.as_ref()?;
         Some(listed.iter().chain(&self.put).chain(&self.put_before).cloned().collect())
     }
@@ -65,70 +101,81 @@ impl Session {
 impl Exchange {
     /// Nothing is known at the beginning of a leader's scope.
     pub fn begin(&self) {
+        let Inner { desired, observed, claims, answers, undeliverable, reports, .. } = &*self.inner;
         self.inner.complete.store(false, Ordering::SeqCst);
-        clear(&self.inner.outgoing);
-        clear(&self.inner.claims);
-        clear(&self.inner.answers);
-        clear(&self.inner.reports);
-        lock(&self.inner.undeliverable).clear();
+        desired.clear();
+        observed.clear();
+        claims.clear();
+        answers.clear();
+        undeliverable.clear();
+        for peer in reports.keys() {
+            reports.remove(&peer);
+        }
+        lock(&self.inner.withheld).clear();
         lock(&self.inner.sessions).clear();
         lock(&self.inner.capacity).clear();
+        self.inner.outgoing_changed.take();
+        self.inner.claims_changed.take();
+        self.inner.listed.take();
+        self.inner.answers_changed.take();
+        reports.dirty().take();
     }
 
-    /// Everything we have to say was said once: from now on what is not there is not wanted.
+    /// Everything we have to say was said once, but for what is withheld: from now on what is not there is not wanted.
     pub fn set_complete(&self, complete: bool) {
         self.inner.complete.store(complete, Ordering::SeqCst);
     }
 
+    /// Root side: of these bursts alone nothing may be concluded from our silence.
+    pub fn withhold(&self, bursts: BTreeSet<BurstUid>) {
+        *lock(&self.inner.withheld) = bursts;
+    }
+
     /// Root side: a burst is offered to exactly these peers. Those that it was offered to before are told to let go.
     pub fn offer(&self, uid: &BurstUid, offers: BTreeMap<PeerName, DesiredBurst>) {
-        let key = StateKey::Desired(uid.clone());
-        for (peer, of) in self.inner.outgoing.keys() {
-            if of == key && !offers.contains_key(&peer) {
-                self.say((peer, of), State::Tombstone);
-            }
+        for peer in self.inner.desired.of_burst(uid).into_keys().filter(|peer| !offers.contains_key(peer)) {
+            self.say((peer, uid.clone()), State::Tombstone);
         }
         for (peer, desired) in offers {
-            self.say((peer, key.clone()), State::Desired(Box::new(desired)));
+            self.say((peer, uid.clone()), State::Desired(Box::new(desired)));
         }
     }
 
     /// A problem was one of what was said before.
-    fn say(&self, (peer, key): (PeerName, StateKey), state: State) {
-        if let StateKey::Desired(uid) = &key
-            && self.inner.outgoing.of(&(peer.clone(), key.clone())).as_ref() != Some(&state)
-        {
-            lock(&self.inner.undeliverable).remove(&(peer.clone(), uid.clone()));
+    fn say(&self, key: ClaimKey, state: State) {
+        if self.inner.desired.put(&key, state) {
+            self.inner.undeliverable.remove(&key);
+            self.inner.outgoing_changed.mark((key.0, StateKey::Desired(key.1)));
         }
-        self.inner.outgoing.put((peer, key), state);
     }
 
     /// Root side: peers that what we say of a burst does not reach, and why.
     pub fn undeliverable_to(&self, uid: &BurstUid) -> BTreeMap<PeerName, String> {
-        let table = lock(&self.inner.undeliverable);
-        let of_burst = table.iter().filter(|((_, of), _)| of == uid);
-        of_burst.map(|((peer, _), problem)| (peer.clone(), problem.clone())).collect()
+        self.inner.undeliverable.of_burst(uid)
     }
 
     /// Root side: peers that were told to let go of a burst and have not confirmed.
     pub fn withdrawing(&self, uid: &BurstUid) -> BTreeSet<PeerName> {
-        let key = StateKey::Desired(uid.clone());
-        let of_burst = self.inner.outgoing.keys().into_iter().filter(|(_, of)| *of == key);
-        let told = of_burst.filter(|key| self.inner.outgoing.of(key) == Some(State::Tombstone));
+        let told = self.inner.desired.of_burst(uid).into_iter().filter(|(_, state)| *state == State::Tombstone);
         told.map(|(peer, _)| peer).collect()
     }
 
     /// Root side: what peers say of a burst.
     pub fn answers(&self, uid: &BurstUid) -> BTreeMap<PeerName, Answer> {
-        let of_burst = self.inner.answers.keys().into_iter().filter(|(_, of)| of == uid);
-        of_burst.filter_map(|key| Some((key.0.clone(), self.inner.answers.of(&key)?))).collect()
+        self.inner.answers.of_burst(uid)
     }
 
     /// Root side: a peer is given the certificate, so it holds the burst. A release that it confirmed before is history.
     pub fn forget_release(&self, peer: &PeerName, uid: &BurstUid) {
         let key = (peer.clone(), uid.clone());
-        if self.inner.answers.of(&key) == Some(Answer::Nothing) {
-            self.inner.answers.remove(&key);
+        if self.inner.answers.is(&key, |answer| *answer == Answer::Nothing) {
+            self.remove_answer(key);
+        }
+    }
+
+    fn remove_answer(&self, key: ClaimKey) {
+        if self.inner.answers.remove(&key) {
+            self.inner.answers_changed.mark(key);
         }
     }
 
@@ -137,55 +184,77 @@ impl Exchange {
     pub fn retain_answers(&self, existing: &BTreeSet<BurstUid>) {
         let spoken_of = self.offered();
         let about_nothing = |(_, uid): &ClaimKey| !existing.contains(uid) && !spoken_of.contains(uid);
-        for key in self.inner.answers.keys().into_iter().filter(about_nothing) {
-            self.inner.answers.remove(&key);
-        }
+        self.inner.answers.keys().into_iter().filter(about_nothing).for_each(|key| self.remove_answer(key));
     }
 
     /// Root side: bursts that anything is still said about.
     pub fn offered(&self) -> BTreeSet<BurstUid> {
-        let keys = self.inner.outgoing.keys().into_iter();
-        keys.filter_map(|(_, key)| match key {
-            StateKey::Desired(uid) => Some(uid),
-            StateKey::Observed(_) => None,
-        })
-        .collect()
+        self.inner.desired.bursts()
     }
 
     /// Root side: bursts whose answers changed.
     pub fn answers_changed(&self) -> &DirtySet<ClaimKey> {
-        self.inner.answers.dirty()
+        &self.inner.answers_changed
+    }
+
+    /// Provider side: what a peer wants of a burst.
+    pub fn claim(&self, key: &ClaimKey) -> Option<Wanted> {
+        self.inner.claims.of(key)
+    }
+
+    /// Provider side: all claims.
+    pub fn claim_keys(&self) -> Vec<ClaimKey> {
+        self.inner.claims.keys()
+    }
+
+    /// Provider side: the claims of a peer.
+    pub fn claims_of(&self, peer: &PeerName) -> Vec<ClaimKey> {
+        self.inner.claims.of_peer(peer).into_iter().map(|uid| (peer.clone(), uid)).collect()
     }
 
     /// Provider side: what peers want of us.
+    #[cfg(test)]
     pub fn claims(&self) -> BTreeMap<ClaimKey, Wanted> {
-        self.inner.claims.snapshot()
+        let keys = self.claim_keys().into_iter();
+        keys.filter_map(|key| self.claim(&key).map(|wanted| (key, wanted))).collect()
     }
 
-    /// Provider side: claims that changed.
+    /// Provider side: claims that changed, or that their peer lists now and did not, or the other way round.
     pub fn claims_changed(&self) -> &DirtySet<ClaimKey> {
-        self.inner.claims.dirty()
+        &self.inner.claims_changed
+    }
+
+    /// Provider side: peers that have listed all that they want for the first time in their session.
+    pub fn first_listed(&self) -> &DirtySet<PeerName> {
+        &self.inner.listed
     }
 
     /// Provider side: per peer in session that has sent a complete snapshot, all bursts it wants anything of.
+    #[cfg(test)]
     pub fn listed(&self) -> BTreeMap<PeerName, BTreeSet<BurstUid>> {
         let sessions = lock(&self.inner.sessions);
-        sessions.iter().filter_map(|(peer, session)| Some((peer.clone(), session.wants()?))).collect()
+        sessions.iter().filter_map(|(peer, session)| Some((peer.clone(), session.all()?))).collect()
     }
 
     /// Provider side: the answer to a claim.
-    pub fn answer(&self, (peer, uid): &ClaimKey, answer: Answered) {
+    pub fn answer(&self, key: &ClaimKey, answer: Answered) {
         let state = match answer {
             Answered::Observed(said) => State::Observed(said),
             Answered::Nothing => State::Tombstone,
         };
-        self.inner.outgoing.put((peer.clone(), StateKey::Observed(uid.clone())), state);
+        if self.inner.observed.put(key, state) {
+            self.inner.outgoing_changed.mark((key.0.clone(), StateKey::Observed(key.1.clone())));
+        }
     }
 
     /// Provider side: a claim that its peer does not list any more, and that nothing is here for.
     pub fn drop_claim(&self, key: &ClaimKey) {
-        self.inner.claims.remove(key);
-        self.inner.outgoing.remove(&(key.0.clone(), StateKey::Observed(key.1.clone())));
+        if self.inner.claims.remove(key) {
+            self.inner.claims_changed.mark(key.clone());
+        }
+        if self.inner.observed.remove(key) {
+            self.inner.outgoing_changed.mark((key.0.clone(), StateKey::Observed(key.1.clone())));
+        }
     }
 
     /// Provider side: what a peer is told of our capacity.
@@ -209,20 +278,19 @@ impl Exchange {
 
     /// Peers that are configured no more: nothing is said to them, and nothing of theirs is kept.
     pub fn retain_peers(&self, configured: &BTreeSet<PeerName>) {
-        let gone = |peer: &PeerName| !configured.contains(peer);
-        for key in self.inner.outgoing.keys().into_iter().filter(|(peer, _)| gone(peer)) {
-            self.inner.outgoing.remove(&key);
+        let Inner { desired, observed, claims, answers, undeliverable, reports, .. } = &*self.inner;
+        for (peer, uid) in desired.retain_peers(configured) {
+            self.inner.outgoing_changed.mark((peer, StateKey::Desired(uid)));
         }
-        for key in self.inner.answers.keys().into_iter().filter(|(peer, _)| gone(peer)) {
-            self.inner.answers.remove(&key);
+        for (peer, uid) in observed.retain_peers(configured) {
+            self.inner.outgoing_changed.mark((peer, StateKey::Observed(uid)));
         }
-        for key in self.inner.claims.keys().into_iter().filter(|(peer, _)| gone(peer)) {
-            self.inner.claims.remove(&key);
-        }
-        lock(&self.inner.undeliverable).retain(|(peer, _), _| !gone(peer));
-        lock(&self.inner.sessions).retain(|peer, _| !gone(peer));
-        for peer in self.inner.reports.keys().into_iter().filter(gone) {
-            self.inner.reports.remove(&peer);
+        answers.retain_peers(configured).into_iter().for_each(|key| self.inner.answers_changed.mark(key));
+        claims.retain_peers(configured).into_iter().for_each(|key| self.inner.claims_changed.mark(key));
+        undeliverable.retain_peers(configured);
+        lock(&self.inner.sessions).retain(|peer, _| configured.contains(peer));
+        for peer in reports.keys().into_iter().filter(|peer| !configured.contains(peer)) {
+            reports.remove(&peer);
         }
     }
 
@@ -237,8 +305,9 @@ impl Exchange {
         }
         session.cluster = Some(cluster.clone());
         drop(sessions);
-        for key in self.inner.answers.keys().into_iter().filter(|(of, _)| other && of == peer) {
-            self.inner.answers.remove(&key);
+        if other {
+            let said = self.inner.answers.of_peer(peer).into_iter();
+            said.for_each(|uid| self.remove_answer((peer.clone(), uid)));
         }
     }
 
@@ -259,15 +328,25 @@ impl Exchange {
 
 impl Outgoing for Exchange {
     fn dirty(&self) -> &DirtySet<(PeerName, StateKey)> {
-        self.inner.outgoing.dirty()
+        &self.inner.outgoing_changed
     }
 
     fn keys(&self, peer: &PeerName) -> Vec<StateKey> {
-        self.inner.outgoing.keys().into_iter().filter(|(of, _)| of == peer).map(|(_, key)| key).collect()
+        let desired = self.inner.desired.of_peer(peer).into_iter().map(StateKey::Desired);
+        desired.chain(self.inner.observed.of_peer(peer).into_iter().map(StateKey::Observed)).collect()
+    }
+
+    fn withheld(&self, peer: &PeerName) -> Vec<StateKey> {
+        let all = lock(&self.inner.withheld).clone();
+        let said = |uid: &BurstUid| self.inner.desired.is(&(peer.clone(), uid.clone()), |_| true);
+        all.into_iter().filter(|uid| !said(uid)).map(StateKey::Desired).collect()
     }
 
     fn state(&self, peer: &PeerName, key: &StateKey) -> Option<State> {
-        self.inner.outgoing.of(&(peer.clone(), key.clone()))
+        match key {
+            StateKey::Desired(uid) => self.inner.desired.of(&(peer.clone(), uid.clone())),
+            StateKey::Observed(uid) => self.inner.observed.of(&(peer.clone(), uid.clone())),
+        }
     }
 
     fn complete(&self) -> bool {
@@ -296,44 +375,48 @@ impl Incoming for Exchange {
             return;
         }
         let at = (peer.clone(), uid.clone());
-        match (key, state) {
+        let (claim, answer) = match (key, state) {
             // The key says whose burst it is; a state that says another is of a broken peer.
             (StateKey::Desired(_), State::Desired(desired)) if desired.uid == uid => {
-                self.inner.claims.put(at, Wanted::Burst(desired));
+                (Some(Wanted::Burst(Arc::from(desired))), None)
             }
-            (StateKey::Desired(_), State::Tombstone) => {
-                self.inner.claims.put(at, Wanted::Tombstone);
-            }
-            (StateKey::Observed(_), State::Observed(said)) if said.uid == uid => {
-                self.inner.answers.put(at, Answer::Observed(said));
-            }
+            (StateKey::Desired(_), State::Tombstone) => (Some(Wanted::Tombstone), None),
+            (StateKey::Observed(_), State::Observed(said)) if said.uid == uid => (None, Some(Answer::Observed(said))),
             (StateKey::Observed(_), State::Tombstone) => {
-                self.inner.answers.put(at, Answer::Nothing);
-                let told = (peer.clone(), StateKey::Desired(uid));
-                if self.inner.outgoing.of(&told) == Some(State::Tombstone) {
-                    self.inner.outgoing.remove(&told);
+                if self.inner.desired.is(&at, |told| *told == State::Tombstone) {
+                    self.inner.desired.remove(&at);
+                    self.inner.outgoing_changed.mark((peer.clone(), StateKey::Desired(uid)));
                 }
+                (None, Some(Answer::Nothing))
             }
-            _ => tracing::warn!(%peer, %uid, "a state that does not fit its key is ignored"),
+            _ => {
+                tracing::warn!(%peer, %uid, "a state that does not fit its key is ignored");
+                return;
+            }
+        };
+        if claim.is_some_and(|wanted| self.inner.claims.put(&at, wanted)) {
+            self.inner.claims_changed.mark(at.clone());
+        }
+        if answer.is_some_and(|answer| self.inner.answers.put(&at, answer)) {
+            self.inner.answers_changed.mark(at);
         }
     }
 
     fn complete_snapshot(&self, peer: &PeerName, epoch: Epoch, keys: &[StateKey]) {
-        let named: BTreeSet<BurstUid> = keys
-            .iter()
-            .filter_map(|key| match key {
-                StateKey::Desired(uid) => Some(uid.clone()),
-                StateKey::Observed(_) => None,
-            })
-            .collect();
-        let mine = |(of, _): &ClaimKey| of == peer;
-        let claims: Vec<ClaimKey> = self.inner.claims.keys().into_iter().filter(mine).collect();
-        let mut twice = BTreeSet::new();
+        let named = keys.iter().filter_map(|key| match key {
+            StateKey::Desired(uid) => Some(uid.clone()),
+            StateKey::Observed(_) => None,
+        });
+        let claims = self.inner.claims.of_peer(peer);
+        let (mut first, mut changed, mut twice) = (false, BTreeSet::new(), BTreeSet::new());
         let counts = self.hear(peer, epoch, |session| {
+            let before = session.all();
             session.put_before = std::mem::take(&mut session.put);
-            session.listed = Some(named);
-            let wanted = session.wants().unwrap_or_default();
-            let unnamed = claims.iter().map(|(_, uid)| uid.clone()).filter(|uid| !wanted.contains(uid)).collect();
+            session.listed = Some(named.collect());
+            let (wanted, is_first) = (session.all().unwrap_or_default(), before.is_none());
+            first = is_first;
+            changed = before.unwrap_or_default().symmetric_difference(&wanted).cloned().collect();
+            let unnamed = claims.into_iter().filter(|uid| !wanted.contains(uid)).collect();
             // One list may be older than what it does not name; two in a row are not.
             twice = session.unnamed.intersection(&unnamed).cloned().collect();
             session.unnamed = unnamed;
@@ -344,21 +427,22 @@ impl Incoming for Exchange {
         for uid in twice {
             self.drop_claim(&(peer.clone(), uid));
         }
-        claims.into_iter().for_each(|key| self.inner.claims.dirty().mark(key));
-        // Bursts that are hosted here and that nobody claims are looked at, too.
-        self.inner.reports.dirty().mark(peer.clone());
+        // What it lists as before means what it meant before.
+        changed.into_iter().for_each(|uid| self.inner.claims_changed.mark((peer.clone(), uid)));
+        if first {
+            // Bursts that are hosted here and that nobody claims are looked at, too.
+            self.inner.listed.mark(peer.clone());
+        }
     }
 
     fn undeliverable(&self, peer: &PeerName, key: StateKey, problem: &str) {
         // An answer of ours that is not taken is the federation's warning in the log: the root asks again.
         let StateKey::Desired(uid) = key else { return };
         let at = (peer.clone(), uid);
-        if !matches!(self.inner.outgoing.of(&(at.0.clone(), StateKey::Desired(at.1.clone()))), Some(State::Desired(_)))
-        {
-            return;
+        if self.inner.desired.is(&at, |said| matches!(said, State::Desired(_))) {
+            self.inner.undeliverable.put(&at, problem.to_owned());
+            self.inner.answers_changed.mark(at);
         }
-        lock(&self.inner.undeliverable).insert(at.clone(), problem.to_owned());
-        self.inner.answers.dirty().mark(at);
     }
 
     fn peer_report(&self, peer: &PeerName, report: PeerReport) {
@@ -375,13 +459,6 @@ impl Incoming for Exchange {
         let since = if report.state == known.state { known.since } else { report.since };
         self.inner.reports.put(peer.clone(), PeerReport { last_seen, since, rtt_micros: None, ..report });
     }
-}
-
-fn clear<K: Ord + Clone, V: Clone + PartialEq>(table: &Latest<K, V>) {
-    for key in table.keys() {
-        table.remove(&key);
-    }
-    table.dirty().take();
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -463,7 +540,7 @@ mod tests {
         exchange.put(&west(), Epoch(2), StateKey::Desired(uid()), desired());
         exchange.put(&west(), Epoch(1), StateKey::Desired(uid()), State::Tombstone);
         exchange.complete_snapshot(&west(), Epoch(1), &[]);
-        assert_eq!(exchange.claims(), [(claim(), Wanted::Burst(Box::new(offer())))].into());
+        assert_eq!(exchange.claims(), [(claim(), Wanted::Burst(Arc::new(offer())))].into());
         assert!(exchange.listed().is_empty());
     }
 
@@ -540,6 +617,66 @@ mod tests {
         assert!(exchange.answers(&uid()).is_empty());
         exchange.put(&west(), Epoch(1), StateKey::Observed(uid()), State::Tombstone);
         assert_eq!(exchange.answers(&uid()).len(), 1, "its leaderships are counted anew");
+    }
+
+    /// Says all that `root` says to `provider` as the federation does.
+    fn summarize(root: &Exchange, provider: &Exchange) {
+        let (east, west) = (PeerName::from("east"), west());
+        for key in root.keys(&west) {
+            provider.put(&east, Epoch(1), key.clone(), root.state(&west, &key).unwrap());
+        }
+        let named: Vec<StateKey> = root.keys(&west).into_iter().chain(root.withheld(&west)).collect();
+        if root.complete() {
+            provider.complete_snapshot(&east, Epoch(1), &named);
+        }
+    }
+
+    /// A new leader cannot handle one Burst, for ever; the root of another went while nobody led.
+    #[test]
+    fn a_burst_that_fails_for_ever_keeps_no_other_from_being_released() {
+        let (root, provider) = (Exchange::default(), Exchange::default());
+        let uid = |name: &str| BurstUid::from(name);
+        let said = DesiredBurst { uid: uid("fine"), ..offer() };
+        root.offer(&uid("fine"), [(west(), said)].into());
+        root.withhold([uid("fails")].into());
+        root.set_complete(true);
+        summarize(&root, &provider);
+        let lists = |name: &str| provider.lists(&"east".into(), &uid(name));
+        assert_eq!(["fine", "fails", "gone"].map(lists), [Some(true), Some(true), Some(false)]);
+        // It is mended, and was not for this peer.
+        root.withhold(BTreeSet::new());
+        summarize(&root, &provider);
+        assert_eq!(lists("fails"), Some(false));
+    }
+
+    /// A peer has 10,000 claims and lists them all, again and again.
+    #[test]
+    fn only_what_changed_is_looked_at() {
+        let exchange = Exchange::default();
+        let uid = |number: usize| BurstUid::from(format!("uid-{number}"));
+        let put = |number: usize, generation: u64| {
+            let desired = Box::new(DesiredBurst { uid: uid(number), generation, ..offer() });
+            exchange.put(&west(), Epoch(1), StateKey::Desired(uid(number)), State::Desired(desired));
+        };
+        (0..10_000).for_each(|number| put(number, 1));
+        let all: Vec<StateKey> = (0..10_000).map(|number| StateKey::Desired(uid(number))).collect();
+        exchange.complete_snapshot(&west(), Epoch(1), &all);
+        exchange.claims_changed().take();
+        assert_eq!(exchange.first_listed().take(), [west()].into());
+        exchange.complete_snapshot(&west(), Epoch(1), &all);
+        assert!(exchange.claims_changed().take().is_empty() && exchange.first_listed().take().is_empty());
+        put(7, 2);
+        put(8, 1);
+        assert_eq!(exchange.claims_changed().take(), [(west(), uid(7))].into());
+        // A put counts for two lists.
+        exchange.complete_snapshot(&west(), Epoch(1), &all[9..]);
+        exchange.complete_snapshot(&west(), Epoch(1), &all[9..]);
+        let (absent, changed) = (|number| exchange.lists(&west(), &uid(number)), exchange.claims_changed().take());
+        assert_eq!(changed, (0..9).map(|number| (west(), uid(number))).collect());
+        assert_eq!((absent(0), absent(9)), (Some(false), Some(true)));
+        exchange.peer_report(&west(), PeerReport::default());
+        exchange.complete_snapshot(&west(), Epoch(1), &all);
+        assert_eq!(exchange.first_listed().take(), [west()].into(), "in each session anew");
     }
 
     #[test]

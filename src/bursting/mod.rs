@@ -30,9 +30,11 @@ mod simulation;
 mod spans;
 mod statements;
 pub mod steps;
+mod table;
 pub mod template;
 pub mod timing;
 pub mod tunnels;
+pub mod turns;
 pub mod watch;
 
 pub use assembly::{Bursting, BurstingConfig};

@@ -169,6 +169,18 @@ pub struct PodView {
     pub requests: Amounts,
 }
 
+/// All pods of a cluster, for who counts what is free: whoever does not pays nothing for them.
+pub trait Pods: fmt::Debug {
+    /// The pods.
+    fn views(&self) -> Vec<PodView>;
+}
+
+impl Pods for Vec<PodView> {
+    fn views(&self) -> Vec<PodView> {
+        self.clone()
+    }
+}
+
 /// Whose brokers a Job's pods are: what each is counted for, though it may request less.
 pub type Brokers = BTreeMap<(String, String), Amounts>;
 

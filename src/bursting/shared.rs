@@ -1,6 +1,6 @@
 //! What both sides of bursting share in one agent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::contact::Contacts;
@@ -105,38 +105,73 @@ pub(super) fn no_contacts(now: Mono) -> Mutex<Contacts> {
     Mutex::new(Contacts::begin(now))
 }
 
-/// The set of keys that a term has to handle once before what it says is complete.
-#[derive(Clone, Debug)]
+/// The keys that a term has to handle once before what it says is complete. One that fails withholds itself, by name, and
+/// nothing else.
+#[derive(Debug)]
 pub(super) struct FirstRound<K> {
-    left: Arc<Mutex<Option<std::collections::BTreeSet<K>>>>,
+    round: Mutex<Option<Round<K>>>,
+}
+
+#[derive(Debug)]
+struct Round<K> {
+    untried: BTreeSet<K>,
+    failed: BTreeSet<K>,
 }
 
 impl<K> Default for FirstRound<K> {
     fn default() -> Self {
-        Self { left: Arc::default() }
+        Self { round: Mutex::new(None) }
     }
 }
 
-impl<K: Ord> FirstRound<K> {
+impl<K: Ord + Clone> FirstRound<K> {
     /// These have to be handled.
     pub(super) fn begin(&self, keys: impl IntoIterator<Item = K>) {
-        *lock(&self.left) = Some(keys.into_iter().collect());
+        *lock(&self.round) = Some(Round { untried: keys.into_iter().collect(), failed: BTreeSet::new() });
     }
 
-    /// One was handled, and its part was said.
-    pub(super) fn done(&self, key: &K) {
-        if let Some(left) = &mut *lock(&self.left) {
-            left.remove(key);
+    /// One was handled: its part was said, or could not be.
+    pub(super) fn handled(&self, key: &K, well: bool) {
+        if let Some(Round { untried, failed }) = &mut *lock(&self.round) {
+            let is_new = untried.remove(key);
+            if well {
+                failed.remove(key);
+            } else if is_new {
+                failed.insert(key.clone());
+            }
         }
     }
 
-    /// All were.
-    pub(super) fn is_over(&self) -> bool {
-        lock(&self.left).as_ref().is_some_and(std::collections::BTreeSet::is_empty)
+    /// Once all were tried: those whose part was not said yet.
+    pub(super) fn withheld(&self) -> Option<BTreeSet<K>> {
+        lock(&self.round).as_ref().filter(|round| round.untried.is_empty()).map(|round| round.failed.clone())
     }
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     // Every critical section replaces or reads a whole value.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_fails_for_ever_withholds_itself_and_nothing_else() {
+        let first = FirstRound::default();
+        assert_eq!(first.withheld(), None, "no term has begun");
+        first.begin(["bad", "good", "slow"]);
+        first.handled(&"bad", false);
+        first.handled(&"good", true);
+        assert_eq!(first.withheld(), None, "one was not tried");
+        first.handled(&"slow", false);
+        first.handled(&"slow", true);
+        assert_eq!(first.withheld(), Some(["bad"].into()));
+        first.handled(&"good", false);
+        first.handled(&"new", false);
+        assert_eq!(first.withheld(), Some(["bad"].into()), "what was said once stands");
+        first.handled(&"bad", true);
+        assert_eq!(first.withheld(), Some(BTreeSet::new()));
+    }
 }

@@ -51,7 +51,7 @@ impl Drop for Knock {
                 knocking.remove();
             }
         }
-        self.tunnels.publish(&admitted);
+        self.tunnels.publish(&admitted, &self.key);
     }
 }
 
@@ -97,14 +97,14 @@ impl Tunnels {
         self.outlets.send_replace(Outlets::new());
         let mut admitted = lock(&self.admitted);
         admitted.inlets.clear();
-        self.publish(&admitted);
+        self.inlets.send_replace(Inlets::new());
     }
 
     /// Lets this agent in at the port of a burst, to look whether its lead answers: until what is returned is dropped.
     pub(super) fn knock(self: &Arc<Self>, key: TunnelKey) -> Knock {
         let mut admitted = lock(&self.admitted);
         *admitted.knocking.entry(key.clone()).or_default() += 1;
-        self.publish(&admitted);
+        self.publish(&admitted, &key);
         Knock { tunnels: self.clone(), key }
     }
 
@@ -117,10 +117,14 @@ impl Tunnels {
 
     fn put_outlet(&self, uid: &str, outlet: Option<(TunnelKey, Outlet)>) {
         self.outlets.send_if_modified(|all| {
-            let before = all.clone();
-            all.retain(|(_, burst), _| burst.as_str() != uid);
-            all.extend(outlet);
-            *all != before
+            let ours = outlet.as_ref().map(|(key, _)| key);
+            let before = all.len();
+            all.retain(|key, _| key.1.as_str() != uid || Some(key) == ours);
+            let gone = all.len() != before;
+            let news = outlet.filter(|(key, outlet)| all.get(key) != Some(outlet));
+            let changed = gone || news.is_some();
+            all.extend(news);
+            changed
         });
     }
 
@@ -133,23 +137,28 @@ impl Tunnels {
         });
     }
 
-    /// Says what bursts of peers are here.
-    pub(super) fn put_inlets(&self, inlets: Inlets) {
+    /// Says what became of a burst of a peer: who may connect for it, if it is carried.
+    pub(super) fn put_inlet(&self, key: &TunnelKey, inlet: Option<Inlet>) {
         let mut admitted = lock(&self.admitted);
-        admitted.inlets = inlets;
-        self.publish(&admitted);
+        match inlet {
+            Some(inlet) => admitted.inlets.insert(key.clone(), inlet),
+            None => admitted.inlets.remove(key),
+        };
+        self.publish(&admitted, key);
     }
 
-    fn publish(&self, admitted: &Admitted) {
-        let mut inlets = admitted.inlets.clone();
-        for key in admitted.knocking.keys() {
-            if let Some(inlet) = inlets.get_mut(key) {
-                inlet.sources.extend(self.address);
-            }
+    /// Tells the federation of one burst.
+    fn publish(&self, admitted: &Admitted, key: &TunnelKey) {
+        let mut inlet = admitted.inlets.get(key).cloned();
+        if let Some(inlet) = inlet.as_mut().filter(|_| admitted.knocking.contains_key(key)) {
+            inlet.sources.extend(self.address);
         }
         self.inlets.send_if_modified(|all| {
-            let changed = *all != inlets;
-            *all = inlets;
+            let changed = all.get(key) != inlet.as_ref();
+            match inlet {
+                Some(inlet) => all.insert(key.clone(), inlet),
+                None => all.remove(key),
+            };
             changed
         });
     }
@@ -174,27 +183,14 @@ pub(super) fn outlet(burst: &Burst, index_zero: &[PodView]) -> Option<(TunnelKey
     Some(((peer.into(), offer::uid(burst).into()), outlet))
 }
 
-/// The bursts of peers that are carried, with the addresses of their pods: of those that the Job of UID `job_of` controls.
-pub(super) fn inlets<'a>(
-    hosted: impl IntoIterator<Item = &'a HostedBurst>,
-    job_of: impl Fn(&HostedBurst) -> Option<String>,
-    pods: &[PodView],
-) -> Inlets {
-    let carried = hosted.into_iter().filter(|hosted| hosted.spec.tunnel);
-    carried
-        .map(|hosted| {
-            let (spec, namespace) = (&hosted.spec, hosted.metadata.namespace.as_deref().unwrap_or_default());
-            let job = job_of(hosted);
-            let ours = |pod: &&PodView| pod.namespace == namespace && job.is_some() && pod.owner == job;
-            let own = pods.iter().filter(|pod| ours(pod) && !pod.finished);
-            let sources: BTreeSet<IpAddr> = own.flat_map(|pod| pod.addresses.iter().copied()).collect();
-            let hold = Duration::from_secs(spec.lease_seconds.into());
-            (
-                (spec.peer.as_str().into(), spec.burst_uid.as_str().into()),
-                Inlet { incarnation: spec.root.incarnation.clone(), sources, hold },
-            )
-        })
-        .collect()
+/// Who may connect for a burst of a peer, if it is carried: those of `pods` that the Job of UID `job` controls.
+pub(super) fn inlet(hosted: &HostedBurst, job: Option<&str>, pods: &[PodView]) -> Option<Inlet> {
+    let (spec, namespace) = (&hosted.spec, hosted.metadata.namespace.as_deref().unwrap_or_default());
+    let ours = |pod: &&PodView| pod.namespace == namespace && job.is_some() && pod.owner.as_deref() == job;
+    let own = pods.iter().filter(|pod| ours(pod) && !pod.finished);
+    let sources: BTreeSet<IpAddr> = own.flat_map(|pod| pod.addresses.iter().copied()).collect();
+    let hold = Duration::from_secs(spec.lease_seconds.into());
+    spec.tunnel.then(|| Inlet { incarnation: spec.root.incarnation.clone(), sources, hold })
 }
 
 #[cfg(test)]
@@ -289,14 +285,33 @@ mod tests {
         // Whoever may make pods may give them the labels of the burst's.
         let labelled = pod("pond", 0, "10.1.0.5");
         let pods = [own(0, "10.1.0.1"), elsewhere, ended, another, labelled];
-        let inlets = |hosted: &HostedBurst, job: Option<&str>| inlets([hosted], |_| job.map(str::to_owned), &pods);
-        let found = inlets(&hosted, Some("job-uid"));
-        let sources = &found[&("east".into(), "uid".into())].sources;
-        assert_eq!(sources, &["10.1.0.1".parse().unwrap()].into());
-        let early = inlets(&hosted, None);
-        assert!(early[&("east".into(), "uid".into())].sources.is_empty(), "before its Job is known nobody is its own");
+        let sources = inlet(&hosted, Some("job-uid"), &pods).unwrap().sources;
+        assert_eq!(sources, ["10.1.0.1".parse().unwrap()].into());
+        let early = inlet(&hosted, None, &pods).unwrap();
+        assert!(early.sources.is_empty(), "before its Job is known nobody is its own");
         hosted.spec.tunnel = false;
-        assert!(inlets(&hosted, Some("job-uid")).is_empty());
+        assert_eq!(inlet(&hosted, Some("job-uid"), &pods), None);
+    }
+
+    #[test]
+    fn each_burst_has_an_entry_of_its_own_and_our_own_knocks_stay() {
+        let tunnels = Arc::new(Tunnels::new(Some("10.1.0.9".parse().unwrap())));
+        let key = |uid: &str| -> TunnelKey { ("east".into(), uid.into()) };
+        let inlet = |ip: &str| Inlet {
+            incarnation: "job-1".into(),
+            sources: [ip.parse().unwrap()].into(),
+            hold: Duration::from_secs(300),
+        };
+        let seen = tunnels.inlets();
+        let sources = |uid: &str| seen.borrow().get(&key(uid)).map(|inlet| inlet.sources.len());
+        tunnels.put_inlet(&key("a"), Some(inlet("10.1.0.1")));
+        let knock = tunnels.knock(key("a"));
+        tunnels.put_inlet(&key("b"), Some(inlet("10.1.0.2")));
+        tunnels.put_inlet(&key("a"), Some(inlet("10.1.0.3")));
+        assert_eq!((sources("a"), sources("b")), (Some(2), Some(1)));
+        drop(knock);
+        tunnels.put_inlet(&key("b"), None);
+        assert_eq!((sources("a"), sources("b")), (Some(1), None));
     }
 
     #[test]

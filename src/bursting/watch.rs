@@ -1,8 +1,9 @@
 //! What bursting watches besides its own kinds: nodes, pods, namespaces and lead Services, only with what is read.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -13,8 +14,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::{Deserialize, Deserializer};
 
-use super::nodes::{Amounts, NodeView, PodView, Taint};
+use super::nodes::{Amounts, NodeView, PodView, Pods, Taint};
 use super::ours::watched::OwnCaches;
+use super::shared::lock;
 use crate::api::burst::Burst;
 use crate::api::hosted_burst::HostedBurst;
 use crate::api::labels::{self, kubernetes};
@@ -22,7 +24,7 @@ use crate::api::minicluster::MiniCluster;
 use crate::api::peer::ClusterPeer;
 use crate::clock::SystemRng;
 use crate::cluster::ObjectKey;
-use crate::cluster::caches::{self, Cache, Selection};
+use crate::cluster::caches::{self, Cache, Indexed, Selection, Subscription};
 use crate::cluster::client::Clients;
 use crate::render::quantity::milli;
 
@@ -82,6 +84,49 @@ pub struct Caches {
     pub own: OwnCaches,
     /// The namespaces this agent works in; none: all.
     pub works_in: Arc<[String]>,
+    /// Pods by namespace and Job ([`job_key`]).
+    pods_by_job: Indexed<WatchedPod>,
+    /// Bursts by their UID.
+    pub bursts_by_uid: Indexed<Burst>,
+    nodes_seen: Arc<NodesSeen>,
+}
+
+/// The nodes as they were last asked for, until one changes.
+#[derive(Default)]
+struct NodesSeen {
+    views: Mutex<Option<Arc<BTreeMap<String, NodeView>>>>,
+    follows: Mutex<Option<Subscription>>,
+}
+
+impl NodesSeen {
+    fn following(nodes: &Cache<WatchedNode>) -> Arc<Self> {
+        let seen = Arc::new(Self::default());
+        let ours = Arc::downgrade(&seen);
+        let follows = nodes.subscribe(move |_| {
+            if let Some(seen) = ours.upgrade() {
+                *lock(&seen.views) = None;
+            }
+        });
+        *lock(&seen.follows) = Some(follows);
+        seen
+    }
+}
+
+fn job_key(namespace: &str, job: &str) -> String {
+    format!("{namespace}/{job}")
+}
+
+impl fmt::Debug for Caches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Caches").finish_non_exhaustive()
+    }
+}
+
+/// Copies them all: for those who count what is free.
+impl Pods for Caches {
+    fn views(&self) -> Vec<PodView> {
+        self.pod_views()
+    }
 }
 
 impl Caches {
@@ -113,6 +158,10 @@ impl Caches {
         ];
         watches.extend(watch_own);
         let works_in = clients.namespaces.clone();
+        let of_job = |pod: &WatchedPod| Some(job_key(&pod.view.namespace, pod.view.job.as_deref()?));
+        let pods_by_job = Cache::<WatchedPod>::indexed(&pods, of_job);
+        let bursts_by_uid = bursts.indexed(|burst| burst.metadata.uid.clone());
+        let nodes_seen = NodesSeen::following(&nodes);
         let caches = Self {
             mini_clusters,
             bursts,
@@ -126,6 +175,9 @@ impl Caches {
             network_policies,
             own,
             works_in,
+            pods_by_job,
+            bursts_by_uid,
+            nodes_seen,
         };
         (caches, watches)
     }
@@ -146,6 +198,9 @@ impl Caches {
             network_policies,
             own,
             works_in: _,
+            pods_by_job: _,
+            bursts_by_uid: _,
+            nodes_seen: _,
         } = self;
         mini_clusters.listed().await;
         bursts.listed().await;
@@ -167,15 +222,24 @@ impl Caches {
         tokio::join!(mini_clusters.list_again(), bursts.list_again(), hosted.list_again(), peers.list_again());
     }
 
-    /// Whether absence of a Burst or a HostedBurst means something.
-    pub fn are_complete(&self) -> bool {
-        self.mini_clusters.is_complete() && self.bursts.is_complete() && self.hosted.is_complete()
+    /// The UIDs of Bursts that exist and cannot be read. `None`: it is not known of all which exist.
+    pub fn unreadable_bursts(&self) -> Option<Vec<String>> {
+        let unreadable = self.bursts.unreadable().into_iter().map(|burst| burst.uid);
+        let uids: Option<Vec<String>> = unreadable.collect();
+        uids.filter(|_| self.bursts.condition().listed)
     }
 
     /// The nodes, by name.
-    pub fn node_views(&self) -> BTreeMap<String, NodeView> {
+    pub fn node_views(&self) -> Arc<BTreeMap<String, NodeView>> {
         let name = |node: &WatchedNode| node.metadata.name.clone().unwrap_or_default();
-        self.nodes.objects().iter().map(|node| (name(node), node.view.clone())).collect()
+        let mut seen = lock(&self.nodes_seen.views);
+        let look = || self.nodes.objects().iter().map(|node| (name(node), node.view.clone())).collect();
+        seen.get_or_insert_with(|| Arc::new(look())).clone()
+    }
+
+    /// The pods of a Job.
+    pub fn pods_of(&self, namespace: &str, job: &str) -> Vec<PodView> {
+        self.pods_by_job.of(&job_key(namespace, job)).iter().map(|pod| pod.view.clone()).collect()
     }
 
     /// All pods.

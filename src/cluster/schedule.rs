@@ -2,8 +2,12 @@
 //!
 //! A key is at any time idle, waiting until some time, or running; never in two places. A change of a running key is
 //! remembered and runs afterwards. A failing key waits longer after each failure, and the first success forgets them.
+//!
+//! Keys wait in **lines**, and lines take turns: however many keys are due in one, a key in another runs after one of each
+//! line at most. A key may wait in several lines for different reasons; it runs when the first of them lets it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::time::Duration;
 
 use crate::clock::Mono;
@@ -57,91 +61,114 @@ pub enum Ended {
 
 /// The keys that wait and run.
 #[derive(Debug)]
-pub struct Schedule<K> {
-    entries: BTreeMap<K, Entry>,
-    waiting: BTreeSet<(Mono, u64, K)>,
+pub struct Schedule<K, L = ()> {
+    entries: BTreeMap<K, Entry<L>>,
+    lines: BTreeMap<L, BTreeSet<(Mono, u64, K)>>,
+    /// The line that had its turn last.
+    last: Option<L>,
     next_turn: u64,
 }
 
-#[derive(Debug, Default)]
-struct Entry {
-    place: Place,
+#[derive(Debug)]
+struct Entry<L> {
+    place: Place<L>,
     /// Failures since the last success.
     failures: u32,
     /// After a failure: a change does not run it earlier.
     not_before: Mono,
 }
 
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    #[default]
-    Idle,
-    /// Until when, and whose turn it is among those of the same time.
-    Waiting(Mono, u64),
-    Running {
-        changed: bool,
-    },
+#[derive(Debug, PartialEq, Eq)]
+enum Place<L> {
+    /// Until when, and whose turn it is among those of the same time: in each line. In none: idle.
+    Waiting(BTreeMap<L, (Mono, u64)>),
+    /// Where and from when on it waits again.
+    Running { changed: BTreeMap<L, Mono> },
 }
 
-impl<K> Default for Schedule<K> {
+impl<L> Default for Entry<L> {
     fn default() -> Self {
-        Self { entries: BTreeMap::new(), waiting: BTreeSet::new(), next_turn: 0 }
+        Self { place: Place::Waiting(BTreeMap::new()), failures: 0, not_before: Mono::ZERO }
     }
 }
 
-impl<K: Ord + Clone> Schedule<K> {
-    /// The key changed: it runs now, or again after its current run, or at the end of a shortened wait.
-    pub fn mark(&mut self, key: K, now: Mono) {
+impl<K, L> Default for Schedule<K, L> {
+    fn default() -> Self {
+        Self { entries: BTreeMap::new(), lines: BTreeMap::new(), last: None, next_turn: 0 }
+    }
+}
+
+impl<K: Ord + Clone, L: Ord + Clone> Schedule<K, L> {
+    /// The key changed: it runs at `at`, or again after its current run, or at the end of a shortened wait.
+    pub fn mark(&mut self, key: K, line: L, at: Mono) {
         let entry = self.entries.entry(key.clone()).or_default();
-        let at = entry.not_before.max(now);
-        match &mut entry.place {
-            Place::Running { changed } => *changed = true,
-            Place::Waiting(until, _) if *until <= at => {}
-            Place::Waiting(..) | Place::Idle => self.wait(key, at),
+        if let Place::Running { changed } = &mut entry.place {
+            let known = changed.entry(line).or_insert(at);
+            *known = at.min(*known);
+            return;
         }
+        let at = entry.not_before.max(at);
+        self.wait(key, line, at);
     }
 
     /// Takes the key whose turn it is; it is running from now on.
     pub fn start(&mut self, now: Mono) -> Option<K> {
-        let (at, _, _) = self.waiting.first()?;
-        if *at > now {
-            return None;
+        let due = |(_, keys): &(&L, &BTreeSet<(Mono, u64, K)>)| keys.first().is_some_and(|(at, _, _)| *at <= now);
+        let after = self.last.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let later = self.lines.range::<L, _>((after, Bound::Unbounded)).find(due);
+        let (line, keys) = later.or_else(|| self.lines.iter().find(due))?;
+        let (line, key) = (line.clone(), keys.first()?.2.clone());
+        let entry = self.entries.entry(key.clone()).or_default();
+        let running = Place::Running { changed: BTreeMap::new() };
+        if let Place::Waiting(places) = std::mem::replace(&mut entry.place, running) {
+            for (line, (at, turn)) in places {
+                self.leave(line, at, turn, &key);
+            }
         }
-        let (_, _, key) = self.waiting.pop_first()?;
-        self.entries.entry(key.clone()).or_default().place = Place::Running { changed: false };
+        self.last = Some(line);
         Some(key)
     }
 
-    /// A running key ended.
-    pub fn end(&mut self, key: K, ended: Ended, now: Mono) {
+    /// A running key ended. `line`: where it waits for a time that it asked for, and for its next attempt.
+    pub fn end(&mut self, key: K, ended: Ended, line: L, now: Mono) {
         let Some(entry) = self.entries.get_mut(&key) else { return };
-        let changed = entry.place == Place::Running { changed: true };
-        entry.place = Place::Idle;
+        let idle = Place::Waiting(BTreeMap::new());
+        let changed = match std::mem::replace(&mut entry.place, idle) {
+            Place::Running { changed } => changed,
+            Place::Waiting(_) => BTreeMap::new(),
+        };
         if !matches!(ended, Ended::Failed { .. }) {
             (entry.failures, entry.not_before) = (0, Mono::ZERO);
         }
-        let at = match ended {
+        let again = match ended {
             Ended::Failed { retry, after_change } => {
                 entry.failures = entry.failures.saturating_add(1);
                 entry.not_before = now + after_change.min(retry);
-                if changed { entry.not_before } else { now + retry }
+                Some(now + retry)
             }
-            Ended::Done | Ended::After(_) if changed => now,
-            Ended::After(delay) => now + delay,
-            Ended::Done => {
-                self.entries.remove(&key);
-                return;
-            }
+            Ended::After(delay) => Some(now + delay),
+            Ended::Done => None,
         };
-        self.wait(key, at);
+        let not_before = entry.not_before.max(now);
+        if again.is_none() && changed.is_empty() {
+            self.entries.remove(&key);
+        }
+        for (line, at) in changed {
+            self.wait(key.clone(), line, at.max(not_before));
+        }
+        if let Some(at) = again {
+            self.wait(key, line, at);
+        }
     }
 
-    /// No worker runs any more: what was running waits again, because its handler was dropped in the middle.
-    pub fn resume(&mut self, now: Mono) {
-        let running = |(key, entry): (&K, &Entry)| matches!(entry.place, Place::Running { .. }).then(|| key.clone());
+    /// No worker runs any more: what was running waits again in its line, because its handler was dropped in the middle.
+    pub fn resume(&mut self, line: impl Fn(&K) -> L, now: Mono) {
+        let running = |(key, entry): (&K, &Entry<L>)| matches!(entry.place, Place::Running { .. }).then(|| key.clone());
         let interrupted: Vec<K> = self.entries.iter().filter_map(running).collect();
         for key in interrupted {
-            self.wait(key, now);
+            let line = line(&key);
+            self.entries.entry(key.clone()).or_default().place = Place::Waiting(BTreeMap::new());
+            self.wait(key, line, now);
         }
     }
 
@@ -152,23 +179,41 @@ impl<K: Ord + Clone> Schedule<K> {
 
     /// When the next waiting key is due.
     pub fn next_due(&self) -> Option<Mono> {
-        self.waiting.first().map(|(at, _, _)| *at)
+        self.lines.values().filter_map(|keys| keys.first()).map(|(at, _, _)| *at).min()
     }
 
     /// Keys that wait, whether due or not.
     pub fn waiting(&self) -> usize {
-        self.waiting.len()
+        let waits = |entry: &&Entry<L>| matches!(&entry.place, Place::Waiting(places) if !places.is_empty());
+        self.entries.values().filter(waits).count()
     }
 
-    fn wait(&mut self, key: K, at: Mono) {
+    /// Waits in a line, for no longer than it waits there already.
+    fn wait(&mut self, key: K, line: L, at: Mono) {
         let turn = self.next_turn;
-        self.next_turn += 1;
         let entry = self.entries.entry(key.clone()).or_default();
-        if let Place::Waiting(until, old_turn) = entry.place {
-            self.waiting.remove(&(until, old_turn, key.clone()));
+        let Place::Waiting(places) = &mut entry.place else { return };
+        match places.get(&line).copied() {
+            Some((until, _)) if until <= at => return,
+            Some((until, old)) => {
+                places.insert(line.clone(), (at, turn));
+                self.leave(line.clone(), until, old, &key);
+            }
+            None => {
+                places.insert(line.clone(), (at, turn));
+            }
         }
-        entry.place = Place::Waiting(at, turn);
-        self.waiting.insert((at, turn, key));
+        self.next_turn += 1;
+        self.lines.entry(line).or_default().insert((at, turn, key));
+    }
+
+    fn leave(&mut self, line: L, at: Mono, turn: u64, key: &K) {
+        if let Some(keys) = self.lines.get_mut(&line) {
+            keys.remove(&(at, turn, key.clone()));
+            if keys.is_empty() {
+                self.lines.remove(&line);
+            }
+        }
     }
 }
 
@@ -185,15 +230,15 @@ mod tests {
     #[test]
     fn a_key_is_in_one_place_only() {
         let mut schedule = Schedule::default();
-        schedule.mark("a", at(0));
-        schedule.mark("a", at(0));
+        schedule.mark("a", (), at(0));
+        schedule.mark("a", (), at(0));
         assert_eq!(schedule.start(at(0)), Some("a"));
         assert_eq!(schedule.start(at(0)), None, "marked twice, run once");
-        schedule.mark("a", at(1));
+        schedule.mark("a", (), at(1));
         assert_eq!(schedule.start(at(1)), None, "never twice at the same time");
-        schedule.end("a", Ended::Done, at(2));
+        schedule.end("a", Ended::Done, (), at(2));
         assert_eq!(schedule.start(at(2)), Some("a"), "the change during the run is not lost");
-        schedule.end("a", Ended::Done, at(3));
+        schedule.end("a", Ended::Done, (), at(3));
         assert_eq!((schedule.next_due(), schedule.entries.len()), (None, 0), "nothing is kept of an idle key");
     }
 
@@ -201,7 +246,7 @@ mod tests {
     fn first_marked_first_run() {
         let mut schedule = Schedule::default();
         for key in ["c", "a", "b", "a"] {
-            schedule.mark(key, at(0));
+            schedule.mark(key, (), at(0));
         }
         assert_eq!([(); 3].map(|()| schedule.start(at(0)).unwrap()), ["c", "a", "b"]);
     }
@@ -210,11 +255,11 @@ mod tests {
     fn a_delay_ends_by_time_or_by_a_change() {
         let mut schedule = Schedule::default();
         for key in ["a", "b"] {
-            schedule.mark(key, at(0));
+            schedule.mark(key, (), at(0));
             schedule.start(at(0));
-            schedule.end(key, Ended::After(Duration::from_secs(5)), at(0));
+            schedule.end(key, Ended::After(Duration::from_secs(5)), (), at(0));
         }
-        schedule.mark("b", at(100));
+        schedule.mark("b", (), at(100));
         assert_eq!((schedule.start(at(100)), schedule.start(at(100))), (Some("b"), None));
         assert_eq!(schedule.next_due(), Some(at(5000)));
         assert_eq!(schedule.start(at(5000)), Some("a"));
@@ -223,31 +268,31 @@ mod tests {
     #[test]
     fn a_failure_waits_a_change_shortens_it_and_success_forgets_it() {
         let mut schedule = Schedule::default();
-        schedule.mark("a", at(0));
+        schedule.mark("a", (), at(0));
         schedule.start(at(0));
-        schedule.end("a", FAILED, at(0));
+        schedule.end("a", FAILED, (), at(0));
         assert_eq!((schedule.failures(&"a"), schedule.next_due()), (1, Some(at(10_000))));
-        schedule.mark("a", at(100));
+        schedule.mark("a", (), at(100));
         assert_eq!(schedule.next_due(), Some(at(1000)), "not at once: its own failing must not make it spin");
         schedule.start(at(1000));
-        schedule.mark("a", at(1100));
-        schedule.end("a", FAILED, at(2000));
+        schedule.mark("a", (), at(1100));
+        schedule.end("a", FAILED, (), at(2000));
         assert_eq!((schedule.failures(&"a"), schedule.next_due()), (2, Some(at(3000))), "changed while it ran");
         schedule.start(at(3000));
-        schedule.end("a", Ended::After(Duration::from_secs(60)), at(3000));
+        schedule.end("a", Ended::After(Duration::from_secs(60)), (), at(3000));
         assert_eq!(schedule.failures(&"a"), 0);
-        schedule.mark("a", at(3001));
+        schedule.mark("a", (), at(3001));
         assert_eq!(schedule.start(at(3001)), Some("a"));
     }
 
     #[test]
     fn what_a_stopped_worker_left_running_waits_again() {
         let mut schedule = Schedule::default();
-        schedule.mark("a", at(0));
-        schedule.mark("b", at(0));
+        schedule.mark("a", (), at(0));
+        schedule.mark("b", (), at(0));
         assert_eq!(schedule.start(at(0)), Some("a"));
-        schedule.resume(at(5));
-        schedule.mark("a", at(6));
+        schedule.resume(|_| (), at(5));
+        schedule.mark("a", (), at(6));
         let runs = [schedule.start(at(6)), schedule.start(at(6)), schedule.start(at(6))];
         assert_eq!(runs, [Some("b"), Some("a"), None]);
     }
@@ -258,5 +303,38 @@ mod tests {
         let waits = [1, 2, 3, 4, 99].map(|failures| backoff.delay(failures, 1.0).as_millis());
         assert_eq!(waits, [200, 400, 800, 1000, 1000]);
         assert_eq!(backoff.delay(1, 0.0).as_millis(), 100);
+    }
+
+    /// One line has 10,000 keys that are due, and more with each step: another line's key has its turn next.
+    #[test]
+    fn a_long_line_delays_another_by_one_step() {
+        let mut schedule = Schedule::default();
+        (0..10_000).for_each(|key| schedule.mark(key, "crowd", at(0)));
+        for round in 0..100 {
+            schedule.start(at(1));
+            schedule.mark(20_000 + round, "alone", at(1));
+            schedule.mark(30_000 + round, "other", at(1));
+            let next = [(); 3].map(|()| schedule.start(at(1)).unwrap());
+            let of = |line: i32| next.iter().filter(|key| **key / 10_000 == line).count();
+            assert_eq!((of(2), of(3)), (1, 1), "round {round}: {next:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_runs_when_the_first_of_its_lines_lets_it_and_once() {
+        let mut schedule = Schedule::default();
+        (0..100).for_each(|key| schedule.mark(key, "crowd", at(0)));
+        schedule.mark(99, "time", at(50));
+        assert_eq!(schedule.waiting(), 100);
+        assert_eq!(schedule.start(at(49)), Some(0));
+        assert_eq!(schedule.start(at(50)), Some(99), "its lease is over, whatever the crowd does");
+        schedule.mark(99, "crowd", at(51));
+        schedule.mark(99, "time", at(90));
+        schedule.end(99, Ended::After(Duration::from_millis(20)), "time", at(52));
+        assert_eq!(schedule.start(at(72)), Some(1));
+        assert_eq!(schedule.start(at(72)), Some(99));
+        schedule.end(99, Ended::Done, "time", at(73));
+        assert_eq!(schedule.waiting(), 97, "it waits nowhere any more");
+        assert!(!schedule.lines.contains_key("time"));
     }
 }

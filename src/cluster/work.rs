@@ -37,7 +37,7 @@ pub trait Worked: Send + Sync {
     fn waiting(&self) -> usize;
 }
 
-impl<K: Ord + Clone + Send> Worked for Queue<K> {
+impl<K: Ord + Clone + Send, L: Ord + Clone + Send> Worked for Queue<K, L> {
     fn work(&self) -> &Work {
         self.figures()
     }

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::schedule::{Backoff, Ended, Schedule};
 use super::work::Work;
-use crate::clock::{Rng, SharedClock};
+use crate::clock::{Mono, Rng, SharedClock};
 
 /// What a handler asks for when it succeeds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,35 +45,51 @@ pub struct Failure<'a, E> {
     pub retry_in: Duration,
 }
 
-/// Keys to be handled. Cloning shares the queue; marking never blocks.
-pub struct Queue<K> {
-    shared: Arc<Shared<K>>,
+/// Keys to be handled, in lines that take turns. Cloning shares the queue; marking never blocks.
+pub struct Queue<K, L = ()> {
+    shared: Arc<Shared<K, L>>,
 }
 
-struct Shared<K> {
-    schedule: Mutex<Schedule<K>>,
+struct Shared<K, L> {
+    schedule: Mutex<Schedule<K, L>>,
+    /// The line of a key that nothing else is said of.
+    line: Box<dyn Fn(&K) -> L + Send + Sync>,
     changed: Notify,
     work: Work,
     clock: SharedClock,
 }
 
-impl<K> Clone for Queue<K> {
+impl<K, L> Clone for Queue<K, L> {
     fn clone(&self) -> Self {
         Self { shared: self.shared.clone() }
     }
 }
 
 impl<K: Ord + Clone> Queue<K> {
-    /// An empty queue.
+    /// An empty queue of one line.
     pub fn new(clock: SharedClock) -> Self {
-        let shared = Shared { schedule: Mutex::default(), changed: Notify::new(), work: Work::default(), clock };
+        Self::in_lines(clock, |_| ())
+    }
+}
+
+impl<K: Ord + Clone, L: Ord + Clone> Queue<K, L> {
+    /// An empty queue. `line`: where a key waits that is marked without a word about that, that asked for a time, or that
+    /// failed. It may lock what nobody holds who marks.
+    pub fn in_lines(clock: SharedClock, line: impl Fn(&K) -> L + Send + Sync + 'static) -> Self {
+        let (schedule, line) = (Mutex::default(), Box::new(line));
+        let shared = Shared { schedule, line, changed: Notify::new(), work: Work::default(), clock };
         Self { shared: Arc::new(shared) }
     }
 
     /// The key changed and must be handled.
     pub fn mark(&self, key: K) {
-        let now = self.shared.clock.mono();
-        self.schedule().mark(key, now);
+        let line = (self.shared.line)(&key);
+        self.mark_in(line, key, self.shared.clock.mono());
+    }
+
+    /// The same in a line, and not before `at`.
+    pub fn mark_in(&self, line: L, key: K, at: Mono) {
+        self.schedule().mark(key, line, at);
         self.shared.changed.notify_one();
     }
 
@@ -87,7 +103,7 @@ impl<K: Ord + Clone> Queue<K> {
         &self.shared.work
     }
 
-    fn schedule(&self) -> MutexGuard<'_, Schedule<K>> {
+    fn schedule(&self) -> MutexGuard<'_, Schedule<K, L>> {
         // The schedule is whole between its methods, and none of them panics half-way.
         self.shared.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -113,8 +129,8 @@ impl Default for Options {
 /// the process had ended there. One worker per queue.
 ///
 /// `report` hears of every run. A panic of the handler is passed on.
-pub async fn run<K, E, F>(
-    queue: Queue<K>,
+pub async fn run<K, L, E, F>(
+    queue: Queue<K, L>,
     options: Options,
     mut rng: impl Rng,
     handler: impl Fn(K) -> F,
@@ -122,12 +138,13 @@ pub async fn run<K, E, F>(
     stop: CancellationToken,
 ) where
     K: Ord + Clone + Send + 'static,
+    L: Ord + Clone,
     E: Send + 'static,
     F: Future<Output = Result<Outcome, E>> + Send + 'static,
 {
     let clock = queue.shared.clock.clone();
     // The worker of the term before was stopped in the middle of some: nobody else ends their runs.
-    queue.schedule().resume(clock.mono());
+    queue.schedule().resume(&queue.shared.line, clock.mono());
     let mut running = JoinSet::new();
     loop {
         while running.len() < options.concurrency {
@@ -157,8 +174,8 @@ pub async fn run<K, E, F>(
     running.shutdown().await;
 }
 
-fn ended_run<K: Ord + Clone, E>(
-    queue: &Queue<K>,
+fn ended_run<K: Ord + Clone, L: Ord + Clone, E>(
+    queue: &Queue<K, L>,
     backoff: &Backoff,
     rng: &mut impl Rng,
     key: &K,
@@ -180,7 +197,8 @@ fn ended_run<K: Ord + Clone, E>(
             (ended, Err(Failure { error, failures, retry_in }))
         }
     };
-    queue.schedule().end(key.clone(), ended, now);
+    let line = (queue.shared.line)(key);
+    queue.schedule().end(key.clone(), ended, line, now);
     report(Run { key, took, result });
 }
 

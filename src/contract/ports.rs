@@ -43,8 +43,15 @@ pub trait Outgoing: Send + Sync {
     fn keys(&self, peer: &PeerName) -> Vec<StateKey>;
     /// The newest value; `None` if the key is not (any more) for this peer.
     fn state(&self, peer: &PeerName, key: &StateKey) -> Option<State>;
-    /// Whether [`Outgoing::keys`] is all there is: every cache is listed and leadership is confirmed. Only then may a
-    /// snapshot be marked complete, and only a complete one lets the other side conclude from absence.
+    /// Keys of which it is not known whether they are for this peer, beside [`Outgoing::keys`]: a snapshot names them, so that
+    /// the other side concludes nothing about them.
+    fn withheld(&self, peer: &PeerName) -> Vec<StateKey> {
+        let _ = peer;
+        Vec::new()
+    }
+    /// Whether [`Outgoing::keys`], with what is [withheld](Outgoing::withheld), is all there is: every cache is listed and
+    /// leadership is confirmed. Only then may a snapshot be marked complete, and only a complete one lets the other side
+    /// conclude from absence.
     fn complete(&self) -> bool;
     /// Coarse capacity for heartbeats to this peer; `None`: nothing is exported to it.
     fn capacity(&self, peer: &PeerName) -> Option<Capacity>;

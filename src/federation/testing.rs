@@ -108,6 +108,7 @@ pub(crate) struct Cluster {
 struct Inner {
     says: BTreeMap<(PeerName, StateKey), State>,
     incomplete: bool,
+    withheld: Vec<StateKey>,
     capacity: Option<Capacity>,
     heard: BTreeMap<(PeerName, StateKey), State>,
     puts: usize,
@@ -173,6 +174,10 @@ impl Cluster {
         self.lock().incomplete = !complete;
     }
 
+    pub(crate) fn withhold(&self, keys: &[StateKey]) {
+        self.lock().withheld = keys.to_vec();
+    }
+
     pub(crate) fn set_capacity(&self, capacity: Capacity) {
         self.lock().capacity = Some(capacity);
     }
@@ -226,6 +231,10 @@ impl Outgoing for Cluster {
 
     fn state(&self, peer: &PeerName, key: &StateKey) -> Option<State> {
         self.lock().says.get(&(peer.clone(), key.clone())).cloned()
+    }
+
+    fn withheld(&self, _peer: &PeerName) -> Vec<StateKey> {
+        self.lock().withheld.clone()
     }
 
     fn complete(&self) -> bool {

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use kube::ResourceExt;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 use tributary::api::hosted_burst::BurstPhase;
+use tributary::api::names;
 use tributary_sandbox::Event;
 use tributary_tests::agent::AGENT_USER;
 use tributary_tests::eventually::eventually;
@@ -81,6 +83,37 @@ async fn a_root_that_was_deleted_and_made_anew_while_cut_off_replaces_its_burst(
     assert_eq!(Some(after.spec.credential_digest), digest, "the old burst was joined to the new instance");
     east.delete("phoenix").await;
     west.empty("phoenix-burst-0").await;
+}
+
+/// A namespace's editor takes a Burst away from its root: the root cannot be planned any more. Then the agent is replaced, and
+/// another root goes meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burst_that_cannot_be_planned_keeps_no_other_from_being_released() {
+    let federation = alone().await;
+    let [east, west, _] = places(&federation, "withheld").await;
+    for root in ["robbed", "leaves"] {
+        east.create(root, bursting(1, json!([{"size": 1, "peer": "west"}]))).await;
+        east.burst(root, &format!("{root}-burst-0"), BurstPhase::Ready).await;
+    }
+    federation.agent(0).kill().unwrap();
+    let alone = Patch::Merge(json!({"metadata": {"ownerReferences": null}}));
+    let robbed = names::burst_object("robbed", "robbed-burst-0");
+    east.bursts().patch(&robbed, &PatchParams::default(), &alone).await.unwrap();
+    east.delete("leaves").await;
+    eventually("the garbage collector has taken the Burst", async || {
+        match east.burst_now("leaves", "leaves-burst-0").await {
+            Ok(_) => Err("it is still there"),
+            Err(_) => Ok(()),
+        }
+    })
+    .await;
+    federation.agent(0).start(&federation.group).unwrap();
+    federation.connected().await;
+    west.empty("leaves-burst-0").await;
+    assert!(west.hosted().get_opt("robbed-burst-0").await.unwrap().is_some(), "nothing is concluded about this one");
+    east.delete("robbed").await;
+    east.bursts().delete(&robbed, &DeleteParams::default()).await.unwrap();
+    west.empty("robbed-burst-0").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

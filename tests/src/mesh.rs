@@ -51,6 +51,16 @@ pub struct MeshAgent {
     _epoch: watch::Sender<Option<Epoch>>,
 }
 
+/// What an agent says and hears of bursts.
+pub struct Words {
+    /// What it says.
+    pub outgoing: Arc<dyn Outgoing>,
+    /// Where it hears.
+    pub incoming: Arc<dyn Incoming>,
+    /// What it hands out.
+    pub credentials: Arc<dyn CredentialSource>,
+}
+
 impl MeshAgent {
     /// An agent at this address that carries what `tunnels` say, and says of itself that it observes `bursts` bursts.
     pub fn new(
@@ -60,6 +70,20 @@ impl MeshAgent {
         clock: &SharedClock,
         tunnels: TunnelPorts,
         bursts: usize,
+    ) -> anyhow::Result<Self> {
+        let quiet = Arc::new(Quiet { dirty: DirtySet::default(), bursts });
+        let words = Words { outgoing: quiet.clone(), incoming: quiet.clone(), credentials: quiet };
+        Self::saying(name, at, authority, clock, tunnels, words)
+    }
+
+    /// The same with words of its own.
+    pub fn saying(
+        name: &str,
+        at: Ipv4Addr,
+        authority: &Authority,
+        clock: &SharedClock,
+        tunnels: TunnelPorts,
+        words: Words,
     ) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir()?;
         authority.issue(name, clock.wall(), Duration::from_secs(3_600))?.write(directory.path(), Existing::Replace)?;
@@ -87,15 +111,9 @@ impl MeshAgent {
         };
         let carried = TunnelMetrics::register(&metrics, &tunnels.budget);
         let tunnels = TunnelPorts { metrics: carried, ..tunnels };
-        let quiet = Arc::new(Quiet { dirty: DirtySet::default(), bursts });
-        let ports = Ports {
-            tunnels,
-            outgoing: quiet.clone(),
-            incoming: quiet.clone(),
-            credentials: quiet.clone(),
-            queries: quiet.clone(),
-            trust: quiet,
-        };
+        let quiet = Arc::new(Quiet { dirty: DirtySet::default(), bursts: 0 });
+        let Words { outgoing, incoming, credentials } = words;
+        let ports = Ports { tunnels, outgoing, incoming, credentials, queries: quiet.clone(), trust: quiet };
         let handle = spawn(config, Arc::new(transport), ports);
         Ok(Self { handle, address, peers, shutdown, metrics, _epoch: epoch })
     }

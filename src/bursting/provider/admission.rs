@@ -13,7 +13,7 @@ use super::policy;
 use crate::api::minicluster::Amount;
 use crate::api::names;
 use crate::api::peer::ImportPolicy;
-use crate::bursting::nodes::{self, Amounts, NodeChoice, NodeView, PodView};
+use crate::bursting::nodes::{self, Amounts, NodeChoice, NodeView, Pods};
 use crate::bursting::preflight::facts;
 use crate::bursting::template::{BurstTemplate, Bytes, Charge, PodTemplate};
 use crate::contract::{DesiredBurst, PeerName, Rejection, RejectionReason};
@@ -44,7 +44,7 @@ pub struct Facts<'a> {
     /// The nodes.
     pub nodes: &'a BTreeMap<String, NodeView>,
     /// All pods.
-    pub pods: &'a [PodView],
+    pub pods: &'a dyn Pods,
 }
 
 /// An offer that may be taken.
@@ -324,11 +324,15 @@ fn room(desired: &DesiredBurst, pod: &PodTemplate, facts: &Facts<'_>) -> Result<
     let choice =
         NodeChoice { selector: &pod.node_selector, affinity: &pod.node_affinity, tolerations: &pod.tolerations };
     let open = |node: &NodeView| choice.takes(node);
-    let mut free = nodes::free(facts.nodes, facts.pods, &facts.ledger.brokers(), &open);
+    let pods = facts.pods.views();
+    let mut free = nodes::free(facts.nodes, &pods, &facts.ledger.brokers(), &open);
+    let mut bound: BTreeMap<(&str, &str), u32> = BTreeMap::new();
+    for pod in pods.iter().filter(|pod| pod.node.is_some() && !pod.finished) {
+        *bound.entry((pod.namespace.as_str(), pod.job.as_deref().unwrap_or_default())).or_default() += 1;
+    }
     for ((namespace, slot), entry) in facts.ledger.entries().filter(|(other, _)| *other != key) {
-        let of_job = |pod: &&PodView| pod.namespace == *namespace && pod.job.as_ref() == Some(slot);
-        let bound = facts.pods.iter().filter(of_job).filter(|pod| pod.node.is_some() && !pod.finished).count();
-        let pending = entry.size.saturating_sub(u32::try_from(bound).unwrap_or(u32::MAX));
+        let bound = bound.get(&(namespace.as_str(), slot.as_str())).copied().unwrap_or(0);
+        let pending = entry.size.saturating_sub(bound);
         nodes::take(&mut free, Amounts::part(entry.charge.milli_cores, entry.charge.node_gpus), pending);
     }
     let charge = Charge::of(desired.cores, desired.gpus, &desired.template);

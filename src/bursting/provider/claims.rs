@@ -1,4 +1,4 @@
-//! Which claims are about which slot. Pure.
+//! Which claims are about which slot, sorted from the beginning: what [`Slots`](super::slots::Slots) has to say too. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -83,7 +83,7 @@ mod tests {
             (claim("uid-a"), Wanted::Tombstone),
             (claim("uid-b"), Wanted::Tombstone),
             (claim("uid-c"), Wanted::Tombstone),
-            (claim("burst-uid"), Wanted::Burst(Box::new(offer()))),
+            (claim("burst-uid"), Wanted::Burst(offer().into())),
         ];
         let sorted = sort(claims.into(), [&hosted], &[(slot("b"), remembered)].into(), &BTreeMap::new());
         let found: Vec<_> = sorted.slots.iter().map(|(key, claims)| (key.1.as_str(), claims.len())).collect();
@@ -97,7 +97,7 @@ mod tests {
         let peers = |template| -> BTreeMap<PeerName, PeerView> {
             [("east".into(), PeerView { import: Some(import(template)), ..PeerView::default() })].into()
         };
-        let claims = || [(("east".into(), "burst-uid".into()), Wanted::Burst(Box::new(offer())))].into_iter().collect();
+        let claims = || [(("east".into(), "burst-uid".into()), Wanted::Burst(offer().into()))].into_iter().collect();
         let slots = |sorted: Claims| sorted.slots.into_keys().map(|(namespace, _)| namespace).collect::<Vec<_>>();
         let none = BTreeMap::new();
         assert_eq!(slots(sort(claims(), [], &none, &peers("burst-{peer}-{namespace}"))), ["burst-east-flux"]);

@@ -3,26 +3,29 @@
 //! One worker with one run at a time is the admission task: what it promises is in the ledger before the next offer is
 //! looked at. What takes long (asking a root for a certificate, resolving a name) runs beside it and comes back as memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, Weak};
 
 use jiff::Timestamp;
 
 use super::lease::Before;
 use super::ledger::{Ledger, SlotKey, key_of};
-use super::memory::{Memory, SecretState};
+use super::memory::Memory;
 use super::rate::Rates;
-use super::slot::{self, ClaimKey, SlotView, Wanted};
+use super::slot::{self, SlotView};
+use super::slots::Slots;
 use super::warm::Made;
-use super::{admission, claims, results};
+use super::{admission, results};
 use crate::api::hosted_burst::{HostedBurst, HostedBurstStatus};
-use crate::api::{labels, names};
+use crate::api::labels;
+use crate::bursting::contact::Contacts;
 use crate::bursting::fresh::Fresh;
-use crate::bursting::nodes::PodView;
-use crate::bursting::shared::{FirstRound, Shared, lock};
-use crate::bursting::tunnels;
+use crate::bursting::nodes::{self, Amounts, Brokers, NodeView, PodView};
+use crate::bursting::peers::PeerView;
+use crate::bursting::shared::{Shared, lock};
+use crate::bursting::turns::{Line, Pace};
 use crate::cluster::apply::Applier;
-use crate::cluster::caches::{Subscription, controller_uid};
+use crate::cluster::caches::controller_uid;
 use crate::cluster::worker::{Outcome, Queue};
 use crate::cluster::{ObjectKey, RequestError};
 use crate::contract::PeerName;
@@ -32,9 +35,9 @@ use crate::contract::ports::PeerRequests;
 pub(in crate::bursting) struct Provider {
     pub(super) shared: Arc<Shared>,
     pub(super) applier: Applier,
-    pub(in crate::bursting) queue: Queue<SlotKey>,
-    pub(in crate::bursting) first: FirstRound<SlotKey>,
+    pub(in crate::bursting) queue: Queue<SlotKey, Line>,
     pub(super) fresh: Arc<Fresh<HostedBurst>>,
+    /// Whoever holds it marks nothing: to mark a slot is to ask for its line.
     pub(super) state: Mutex<State>,
     /// The mesh of this term.
     pub(super) requests: Mutex<Option<Arc<dyn PeerRequests>>>,
@@ -46,26 +49,37 @@ pub(in crate::bursting) struct Provider {
 #[derive(Default)]
 pub(super) struct State {
     pub(super) memories: BTreeMap<SlotKey, Memory>,
+    pub(super) slots: Slots,
     pub(super) ledger: Ledger,
+    /// When slots are looked at that peers change at will.
+    pub(super) pace: Pace<SlotKey>,
     /// How much peers have offered lately.
     rates: Rates,
     /// What is on record of the time before.
     before: Arc<Before>,
+    /// What was free on each node when it was last looked at.
+    free: BTreeMap<String, Amounts>,
 }
 
 impl Provider {
     pub(in crate::bursting) fn new(shared: Arc<Shared>) -> Arc<Self> {
         let applier = Applier::new(shared.clients.writer.clone(), labels::manager::HOSTED_BURST);
-        let queue = Queue::new(shared.clock.clone());
-        Arc::new_cyclic(|this| Self {
-            shared,
-            applier,
-            queue,
-            first: FirstRound::default(),
-            fresh: Arc::default(),
-            state: Mutex::default(),
-            requests: Mutex::new(None),
-            this: this.clone(),
+        Arc::new_cyclic(|this: &Weak<Self>| {
+            let ours = this.clone();
+            let line = move |slot: &SlotKey| match ours.upgrade() {
+                Some(this) => this.line(slot),
+                None => Line::Here(PeerName::default()),
+            };
+            let queue = Queue::in_lines(shared.clock.clone(), line);
+            Self {
+                shared,
+                applier,
+                queue,
+                fresh: Arc::default(),
+                state: Mutex::default(),
+                requests: Mutex::new(None),
+                this: this.clone(),
+            }
         })
     }
 
@@ -74,56 +88,12 @@ impl Provider {
         self.this.upgrade()
     }
 
-    /// What a change of which object means for which slot.
-    pub(in crate::bursting) fn feed(&self) -> Vec<Subscription> {
-        let caches = &self.shared.caches;
-        let fresh = self.fresh.clone();
-        fn named(object: &impl kube::Resource) -> Vec<SlotKey> {
-            let meta = object.meta();
-            vec![(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())]
-        }
-        fn labelled(object: &impl kube::Resource) -> Vec<SlotKey> {
-            let slot = object.meta().labels.as_ref().and_then(|labels| labels.get(labels::SLOT));
-            let namespace = object.meta().namespace.clone().unwrap_or_default();
-            slot.map(|slot| (namespace, slot.clone())).into_iter().collect()
-        }
-        let hosted = caches.hosted.clone();
-        let is_hosted = move |slot: &SlotKey| hosted.of(&ObjectKey::namespaced(&slot.0, &slot.1)).is_some();
-        let known = is_hosted.clone();
-        // Secrets are never watched. Brokers that start anew, or have to, are the moment to look whether theirs is there.
-        let (ours, theirs) = (self.this.clone(), self.this.clone());
-        vec![
-            caches.mini_clusters.subscribe(move |change| {
-                if let (None, Some(this)) = (&change.new, ours.upgrade()) {
-                    this.doubt_secret(&(change.key.namespace.clone().unwrap_or_default(), change.key.name.clone()));
-                }
-            }),
-            caches.pods.subscribe(move |change| {
-                let appeared = change.new.as_ref().filter(|_| change.old.is_none());
-                let job = appeared.and_then(|pod| Some((pod.view.namespace.clone(), pod.view.job.clone()?)));
-                if let (Some(slot), Some(this)) = (job, theirs.upgrade()) {
-                    this.doubt_secret(&slot);
-                }
-            }),
-            caches.hosted.subscribe(move |change| fresh.saw(change)),
-            caches.hosted.feed(&self.queue, named),
-            caches
-                .mini_clusters
-                .feed(&self.queue, move |object| named(object).into_iter().filter(|slot| known(slot)).collect()),
-            caches.pods.feed(&self.queue, move |pod| {
-                let slot = |job: &str| (pod.view.namespace.clone(), job.to_owned());
-                let warmed = pod.view.job.as_deref().and_then(names::warmed_up).map(slot);
-                let jobs = pod.view.job.as_deref().map(slot).into_iter().chain(warmed);
-                jobs.filter(|slot| is_hosted(slot)).collect()
-            }),
-            caches.services.feed(&self.queue, labelled),
-            caches.slices.feed(&self.queue, labelled),
-            caches.network_policies.feed(&self.queue, labelled),
-        ]
+    /// The same, to be held for ever.
+    pub(super) fn weak(&self) -> Weak<Self> {
+        self.this.clone()
     }
 
-    /// Everything there is, for the first round of a term. `renewed` is the last renewal of the Lease by the leader
-    /// before.
+    /// Everything there is, for a new term. `renewed` is the last renewal of the Lease by the leader before.
     pub(in crate::bursting) fn begin(&self, requests: Option<Arc<dyn PeerRequests>>, renewed: Option<Timestamp>) {
         let (peers, hosted) = (self.shared.caches.peers.objects(), self.shared.caches.hosted.objects());
         let (peers, hosted) = (peers.iter().map(|peer| &**peer), hosted.iter().map(|hosted| &**hosted));
@@ -131,9 +101,11 @@ impl Provider {
         *lock(&self.state) = State { before, ..State::default() };
         *lock(&self.requests) = requests;
         self.fresh.clear();
-        let all: Vec<SlotKey> = self.shared.caches.hosted.objects().iter().map(|hosted| key_of(hosted)).collect();
-        self.first.begin(all.iter().cloned());
-        all.into_iter().for_each(|key| self.queue.mark(key));
+        for hosted in self.shared.caches.hosted.objects() {
+            self.saw(&key_of(&hosted));
+        }
+        self.enter_all(self.shared.exchange.claim_keys(), true);
+        self.mark_all();
     }
 
     /// Whether every loss of contact is dated: of no HostedBurst it counts from the term before.
@@ -145,102 +117,76 @@ impl Provider {
         })
     }
 
-    /// Marks every slot that anything is known of, and answers claims that are about nothing here.
-    pub(in crate::bursting) fn mark_all(&self) {
-        let sorted = self.claims();
-        for claim in &sorted.nothing {
-            self.shared.exchange.answer(claim, slot::Answered::Nothing);
-        }
-        sorted.slots.into_keys().for_each(|key| self.queue.mark(key));
-    }
-
-    fn claims(&self) -> claims::Claims {
-        let (hosted, peers) = (self.hosted(), self.shared.peers());
-        let state = lock(&self.state);
-        let claims = self.shared.exchange.claims();
-        claims::sort(claims, hosted.iter().map(|hosted| &**hosted), &state.memories, &peers)
-    }
-
-    /// All HostedBursts, those included that were made a moment ago.
-    pub(super) fn hosted(&self) -> Vec<Arc<HostedBurst>> {
-        let mut all: BTreeMap<ObjectKey, Arc<HostedBurst>> =
-            self.shared.caches.hosted.objects().into_iter().map(|hosted| (ObjectKey::of(&*hosted), hosted)).collect();
-        for ours in self.fresh.objects() {
-            let key = ObjectKey::of(&*ours);
-            if let Some(freshest) = self.fresh.of(&key, all.get(&key).cloned()) {
-                all.insert(key, freshest);
-            }
-        }
-        all.into_values().collect()
-    }
-
     pub(in crate::bursting) async fn handle(&self, key: SlotKey) -> Result<Outcome, RequestError> {
+        let outcome = self.step(&key).await;
+        // What was written, also by a step that failed later, counts for the next one.
+        self.saw(&key);
+        outcome
+    }
+
+    async fn step(&self, key: &SlotKey) -> Result<Outcome, RequestError> {
         let shared = &self.shared;
-        let object = ObjectKey::namespaced(&key.0, &key.1);
-        let claims: BTreeMap<ClaimKey, Wanted> = self.claims().slots.remove(&key).unwrap_or_default();
-        let hosted = self.fresh.of(&object, shared.caches.hosted.of(&object));
+        let hosted = self.hosted(key);
         if hosted.is_none() {
             // Let in and not made; or gone.
-            shared.grants.give_back(&key);
+            shared.grants.give_back(key);
         }
-        let mini_cluster = shared.caches.mini_clusters.of(&object);
-        let (peers, nodes, pods) = (shared.peers(), shared.caches.node_views(), shared.caches.pod_views());
-        let pods_of = |job: &str| -> Vec<_> {
-            let ours = |pod: &&PodView| pod.namespace == key.0 && pod.job.as_deref() == Some(job);
-            pods.iter().filter(ours).cloned().collect()
-        };
-        let own_pods = pods_of(&key.1);
-        let all = self.hosted();
+        let mini_cluster = shared.caches.mini_clusters.of(&ObjectKey::namespaced(&key.0, &key.1));
+        let (peers, nodes) = (shared.peers(), shared.caches.node_views());
+        let claims = self.claims_on(key, &peers);
+        let own_pods = shared.caches.pods_of(&key.0, &key.1);
         let contacts = shared.provider_contacts();
-        let surplus = results::surplus(all.iter().map(|hosted| &**hosted), &peers, &contacts, shared.now().mono);
-        if hosted.as_deref().is_some_and(HostedBurst::has_ended) && !surplus.contains(&key) {
+        let surplus = match hosted.as_deref().filter(|hosted| hosted.has_ended()) {
+            Some(hosted) => self.surplus(&hosted.spec.peer.as_str().into(), &peers, &contacts),
+            None => BTreeSet::new(),
+        };
+        if !surplus.contains(key) {
             // One more may be one too many. Those that go wake nobody: they would keep each other awake until they are gone.
             surplus.iter().for_each(|other| self.queue.mark(other.clone()));
         }
-        let (memory, ledger, before, rates) = {
-            let mut state = lock(&self.state);
-            state.ledger.rebuild(all.iter().map(|hosted| &**hosted));
-            let memory = state.memories.get(&key).cloned().unwrap_or_default();
-            (memory, state.ledger.clone(), state.before.clone(), state.rates.clone())
-        };
+        let memory = lock(&self.state).memories.get(key).cloned().unwrap_or_default();
         let warmers = self.warmers(&memory.warm_up);
-        let facts = admission::Facts {
-            import: None,
-            draining: false,
-            slot: &key,
-            namespace_exists: shared.caches.has_namespace(&key.0),
-            own_namespace: &shared.own_namespace(),
-            ledger: &ledger,
-            nodes: &nodes,
-            pods: &pods,
+        let own_namespace = shared.own_namespace();
+        let inlet =
+            hosted.as_deref().map_or(Err(String::new()), |hosted| shared.tunnels.inlet_of(&slot::holder(hosted)));
+        let step = {
+            let state = lock(&self.state);
+            let facts = admission::Facts {
+                import: None,
+                draining: false,
+                slot: key,
+                namespace_exists: shared.caches.has_namespace(&key.0),
+                own_namespace: &own_namespace,
+                ledger: &state.ledger,
+                nodes: &nodes,
+                pods: &shared.caches,
+            };
+            slot::step(&SlotView {
+                now: shared.now(),
+                grace: shared.times.grace,
+                key,
+                claims: &claims,
+                listed: &shared.exchange,
+                peers: &peers,
+                contacts: &contacts,
+                before: &state.before,
+                hosted: hosted.as_deref(),
+                mini_cluster: mini_cluster.as_deref(),
+                pods: &own_pods,
+                warmers: &warmers,
+                facts: &facts,
+                grants: &*shared.grants,
+                ours: &shared.ours.borrow(),
+                inlet: &inlet,
+                surplus: surplus.contains(key),
+                memory: &memory,
+                rates: &state.rates,
+            })
         };
-        let step = slot::step(&SlotView {
-            now: shared.now(),
-            grace: shared.times.grace,
-            key: &key,
-            claims: &claims,
-            listed: &shared.exchange.listed(),
-            peers: &peers,
-            contacts: &contacts,
-            before: &before,
-            hosted: hosted.as_deref(),
-            mini_cluster: mini_cluster.as_deref(),
-            pods: &own_pods,
-            warmers: &warmers,
-            facts: &facts,
-            grants: &*shared.grants,
-            ours: &shared.ours.borrow(),
-            inlet: &hosted
-                .as_deref()
-                .map_or(Err(String::new()), |hosted| shared.tunnels.inlet_of(&slot::holder(hosted))),
-            surplus: surplus.contains(&key),
-            memory: &memory,
-            rates: &rates,
-        });
         // Before anything runs beside this: what comes back is written into the newest memory. What came back meanwhile is
         // not taken back: the step is taken again, with it.
-        if !self.replace(&key, &memory, step.memory) {
-            self.queue.mark(key);
+        if !self.replace(key, &memory, step.memory) {
+            self.queue.mark(key.clone());
             return Ok(Outcome::Done);
         }
         // Steps are taken one after the other.
@@ -248,8 +194,8 @@ impl Provider {
         let mut hosted = hosted;
         let mut changes = step.changes.into_iter();
         while let Some(change) = changes.next() {
-            if let Err(error) = self.carry_out(&key, &claims, &peers, &mut hosted, change).await {
-                self.remember(&key, |memory| memory.left_undone(changes.as_slice()));
+            if let Err(error) = self.carry_out(key, &claims, &peers, &mut hosted, change).await {
+                self.remember(key, |memory| memory.left_undone(changes.as_slice()));
                 return Err(error);
             }
         }
@@ -259,9 +205,16 @@ impl Provider {
         if let Some(hosted) = &hosted {
             shared.say(&**hosted, "Host", step.notes).await;
         }
-        self.carry(&pods);
-        self.first.done(&key);
+        self.carry(key, hosted.as_deref());
         Ok(step.wake.map_or(Outcome::Done, Outcome::After))
+    }
+
+    /// Results of a peer that newer ones take the place of.
+    fn surplus(&self, peer: &PeerName, peers: &BTreeMap<PeerName, PeerView>, contacts: &Contacts) -> BTreeSet<SlotKey> {
+        let now = self.shared.now().mono;
+        let state = lock(&self.state);
+        let surplus = |all| results::surplus(all, peer, peers.get(peer), contacts, now);
+        state.slots.results(peer).map(surplus).unwrap_or_default()
     }
 
     /// Pods of the Job that pulls images ahead: of this very one, not of any that has its name.
@@ -271,67 +224,23 @@ impl Provider {
         pods.iter().filter(|pod| controller_uid(&***pod) == Some(job)).map(|pod| pod.view.clone()).collect()
     }
 
-    /// Says which bursts are carried to their roots, and who may connect for them.
-    fn carry(&self, pods: &[PodView]) {
-        let hosted = self.hosted();
-        let job_of = |hosted: &HostedBurst| {
-            let namespace = hosted.metadata.namespace.clone().unwrap_or_default();
-            let made =
-                self.shared.caches.mini_clusters.of(&ObjectKey::namespaced(namespace, hosted.spec.slot.as_str()))?;
-            let ours = controller_uid(&*made) == hosted.metadata.uid.as_deref();
-            made.status.as_ref()?.incarnation.clone().filter(|_| ours)
-        };
-        self.shared.tunnels.put_inlets(tunnels::inlets(hosted.iter().map(|hosted| &**hosted), job_of, pods));
-    }
-
-    /// Changes what is remembered of a slot.
-    pub(super) fn remember(&self, key: &SlotKey, change: impl FnOnce(&mut Memory)) {
-        let mut state = lock(&self.state);
-        let memory = state.memories.entry(key.clone()).or_default();
-        change(memory);
-        if memory.is_empty() {
-            state.memories.remove(key);
-        }
-    }
-
-    /// Replaces what is remembered of a slot, if that is still `before`; whether it was.
-    fn replace(&self, key: &SlotKey, before: &Memory, after: Memory) -> bool {
-        let mut replaced = false;
-        self.remember(key, |memory| {
-            replaced = memory == before;
-            if replaced {
-                *memory = after;
-            }
-        });
-        replaced
-    }
-
-    /// The certificate of a slot may have been taken away: the next step looks.
-    fn doubt_secret(&self, key: &SlotKey) {
-        if let Some(memory) = lock(&self.state).memories.get_mut(key)
-            && matches!(memory.secret, SecretState::Held { .. })
-        {
-            memory.secret = SecretState::Unknown;
-        }
-    }
-
-    /// What each peer is told of our capacity.
+    /// Tells each peer of our capacity. Who waits for room is looked at, if there is more than there was.
     pub(in crate::bursting) fn tell_capacity(&self) {
         let (peers, nodes, pods) =
             (self.shared.peers(), self.shared.caches.node_views(), self.shared.caches.pod_views());
-        let all = self.hosted();
-        let mut state = lock(&self.state);
-        state.ledger.rebuild(all.iter().map(|hosted| &**hosted));
-        let ledger = state.ledger.clone();
-        drop(state);
-        let told = |name: &PeerName| {
-            let peer = peers.get(name)?;
-            let left = self.shared.grants.left(name);
-            let import = peer.import.as_ref();
-            peer.sees_capacity.then(|| super::capacity::capacity(name, import, (&nodes, &pods), &ledger, left))
+        let more = {
+            let mut state = lock(&self.state);
+            for (name, peer) in &peers {
+                let (import, left) = (peer.import.as_ref(), || self.shared.grants.left(name));
+                let told = || super::capacity::capacity(name, import, (&nodes, &pods), &state.ledger, left());
+                self.shared.exchange.set_capacity(name, peer.sees_capacity.then(told));
+            }
+            let free = nodes::free(&nodes, &pods, &Brokers::new(), &|_: &NodeView| true);
+            let before = std::mem::replace(&mut state.free, free);
+            state.free.iter().any(|(node, free)| before.get(node).is_none_or(|before| free.max(*before) != *before))
         };
-        for name in peers.keys() {
-            self.shared.exchange.set_capacity(name, told(name));
+        if more {
+            self.mark_waiting();
         }
     }
 }

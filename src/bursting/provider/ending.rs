@@ -140,7 +140,7 @@ fn taken(view: &SlotView<'_>, step: &SlotStep) -> Option<String> {
 /// Whether the root's complete snapshots have not named the burst for the grace period, in contact all the while.
 fn absent(view: &SlotView<'_>, (peer, uid): &ClaimKey, step: &mut SlotStep) -> bool {
     let in_contact = view.contacts.away(peer, view.now.mono).is_none();
-    let missing = in_contact && view.listed.get(peer).is_some_and(|listed| !listed.contains(uid));
+    let missing = in_contact && view.listed.lists(peer, uid) == Some(false);
     if !missing {
         step.memory.absent_since = None;
         return false;

@@ -210,9 +210,8 @@ impl Memory {
     /// away, since its lease ran out, must not take it for an eviction when it returns.
     pub(super) fn forget(&mut self, view: &SlotView<'_>) {
         let holder = view.hosted.map(holder);
-        let unheard = |(peer, uid): &ClaimKey| {
-            view.peers.contains_key(peer) && view.listed.get(peer).is_none_or(|listed| listed.contains(uid))
-        };
+        let unheard =
+            |(peer, uid): &ClaimKey| view.peers.contains_key(peer) && view.listed.lists(peer, uid) != Some(false);
         self.fates.retain(|key, fate| {
             let ended_by_us = matches!(fate, Fate::Released { .. }) && !fate.is_final();
             view.claims.contains_key(key) || holder.as_ref() == Some(key) || ended_by_us && unheard(key)

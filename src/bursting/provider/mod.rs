@@ -6,7 +6,7 @@
 //! | [`policy`], [`pod_security`] | the import policy, held against the template and the rendered pod | no |
 //! | [`ledger`] | what is promised to whom | no |
 //! | [`rate`] | how many offers of a peer are looked at within a minute | no |
-//! | [`claims`] | which claims are about which name | no |
+//! | [`slots`] | which claims are about which name, and what is known of each | no |
 //! | [`slot`], `keeping`, `ending` | claims on a name and what is there → what to do and what to say | no |
 //! | `gateway` | how a burst gets the pod back that its others are connected through | no |
 //! | [`results`] | how many results of whole instances are kept for a peer | no |
@@ -20,10 +20,12 @@
 //! | [`grants`] | the port to the queues of namespaces: what FluxSetups leave | no |
 //! | [`quota`], [`egress`] | what quotas leave, and where hosted pods may connect to | no |
 //! | `foreign` | whether somebody else has a name that a burst needs | yes |
+//! | `marks` | which slots a change is looked at in, and whose turn that takes | no |
 //! | `controller`, `carry_out`, `taking` | the driver of all this | yes |
 pub mod admission;
 pub mod capacity;
 mod carry_out;
+#[cfg(test)]
 pub mod claims;
 pub(in crate::bursting) mod controller;
 pub mod egress;
@@ -35,6 +37,7 @@ mod keeping;
 mod lead;
 pub mod lease;
 pub mod ledger;
+mod marks;
 pub mod materialize;
 pub mod memory;
 pub mod pod_security;
@@ -43,6 +46,7 @@ pub mod quota;
 pub mod rate;
 pub mod results;
 pub mod slot;
+pub mod slots;
 mod taking;
 pub mod warm;
 mod whole;

@@ -3,12 +3,12 @@
 //! The oldest go first, and only of peers that are in contact: these have heard of them. One that is away starts nothing
 //! more, so that what ends meanwhile is bounded by what ran; and of as many as may run at a time none goes unheard.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::ledger::{SlotKey, key_of};
+use super::ledger::SlotKey;
 use crate::api::hosted_burst::HostedBurst;
 use crate::bursting::contact::Contacts;
 use crate::bursting::peers::PeerView;
@@ -18,37 +18,33 @@ use crate::contract::PeerName;
 /// Results that are kept for a peer; as many as `import.maxBursts`, if that is more.
 pub const KEPT: u32 = 64;
 
-/// Results that newer ones take the place of, and that nothing takes away yet.
-pub fn surplus<'a>(
-    hosted: impl IntoIterator<Item = &'a HostedBurst>,
-    peers: &BTreeMap<PeerName, PeerView>,
+/// When a whole instance ended that nothing takes away yet.
+pub fn ended(hosted: &HostedBurst) -> Option<Timestamp> {
+    let status = hosted.status.as_ref();
+    let goes =
+        hosted.metadata.deletion_timestamp.is_some() || status.is_some_and(|status| status.draining_since.is_some());
+    let ended = status.and_then(|status| status.run.as_ref()?.ended.clone());
+    (hosted.has_ended() && !goes).then(|| ended.map_or(Timestamp::MIN, |Time(ended)| ended))
+}
+
+/// Results of a peer that newer ones take the place of.
+pub fn surplus(
+    results: &BTreeSet<(Timestamp, SlotKey)>,
+    peer: &PeerName,
+    view: Option<&PeerView>,
     contacts: &Contacts,
     now: Mono,
 ) -> BTreeSet<SlotKey> {
-    let mut results: BTreeMap<PeerName, Vec<(Timestamp, SlotKey)>> = BTreeMap::new();
-    for hosted in hosted {
-        let status = hosted.status.as_ref();
-        let goes = hosted.metadata.deletion_timestamp.is_some()
-            || status.is_some_and(|status| status.draining_since.is_some());
-        if hosted.has_ended() && !goes {
-            let ended = status.and_then(|status| status.run.as_ref()?.ended.clone());
-            let ended = ended.map_or(Timestamp::MIN, |Time(ended)| ended);
-            results.entry(hosted.spec.peer.as_str().into()).or_default().push((ended, key_of(hosted)));
-        }
-    }
-    let mut surplus = BTreeSet::new();
-    for (peer, mut of_peer) in results {
-        let Some(view) = peers.get(&peer).filter(|_| contacts.away(&peer, now).is_none()) else { continue };
-        let most = view.import.as_ref().and_then(|import| u32::try_from(import.max_bursts?).ok()).unwrap_or(0);
-        of_peer.sort();
-        let over = of_peer.len().saturating_sub(most.max(KEPT) as usize);
-        surplus.extend(of_peer.into_iter().take(over).map(|(_, key)| key));
-    }
-    surplus
+    let Some(view) = view.filter(|_| contacts.away(peer, now).is_none()) else { return BTreeSet::new() };
+    let most = view.import.as_ref().and_then(|import| u32::try_from(import.max_bursts?).ok()).unwrap_or(0);
+    let over = results.len().saturating_sub(most.max(KEPT) as usize);
+    results.iter().take(over).map(|(_, key)| key.clone()).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::api::hosted_burst::{BurstRun, HostedBurstSpec, HostedBurstStatus};
     use crate::api::peer::ImportPolicy;
@@ -72,7 +68,14 @@ mod tests {
             ["east", "south"].map(|name| (name.into(), PeerView::default())).into();
         let mut contacts = Contacts::begin(Mono::ZERO);
         let go = |all: &[HostedBurst], peers: &BTreeMap<PeerName, PeerView>, contacts: &Contacts| -> Vec<String> {
-            surplus(all, peers, contacts, Mono::ZERO).into_iter().map(|(_, name)| name).collect()
+            let name = |hosted: &HostedBurst| hosted.metadata.name.clone().unwrap();
+            let go = peers.iter().flat_map(|(peer, view)| {
+                let mine = all.iter().filter(|hosted| hosted.spec.peer == peer.as_str());
+                let results =
+                    mine.filter_map(|hosted| Some((ended(hosted)?, ("flux".to_owned(), name(hosted))))).collect();
+                surplus(&results, peer, Some(view), contacts, Mono::ZERO)
+            });
+            go.map(|(_, name)| name).collect()
         };
         assert!(go(&all, &peers, &contacts).is_empty(), "a peer that is away has perhaps not heard of them");
         contacts.observe(peers.keys(), Mono::ZERO);

@@ -6,8 +6,9 @@
 //! Nothing is concluded from what a cache or a peer does not show: a burst ends by a tombstone, by absence from complete
 //! snapshots for the grace period, by its lease, or because its owner here deleted it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::admission::{self, Admitted, Facts};
@@ -25,6 +26,7 @@ use crate::api::hosted_burst::{HostedBurst, HostedBurstStatus};
 use crate::api::minicluster::MiniCluster;
 use crate::api::peer::ImportPolicy;
 use crate::bursting::contact::Contacts;
+use crate::bursting::exchange::Listed;
 use crate::bursting::nodes::PodView;
 use crate::bursting::note::Note;
 use crate::bursting::ours::Ours;
@@ -43,7 +45,7 @@ pub type ClaimKey = (PeerName, BurstUid);
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Wanted {
     /// This burst.
-    Burst(Box<DesiredBurst>),
+    Burst(Arc<DesiredBurst>),
     /// The end of it.
     Tombstone,
 }
@@ -68,8 +70,8 @@ pub struct SlotView<'a> {
     pub key: &'a SlotKey,
     /// What peers want of it.
     pub claims: &'a BTreeMap<ClaimKey, Wanted>,
-    /// Per peer in session, once it sent a complete snapshot: all bursts it wants anything of.
-    pub listed: &'a BTreeMap<PeerName, BTreeSet<BurstUid>>,
+    /// Which bursts peers in session want anything of.
+    pub listed: &'a dyn Listed,
     /// The peers.
     pub peers: &'a BTreeMap<PeerName, PeerView>,
     /// Since when they are away.
@@ -260,6 +262,15 @@ fn free_slot(view: &SlotView<'_>, step: &mut SlotStep) {
             },
         };
         step.answers.insert(key.clone(), answer);
+    }
+}
+
+/// The answer to a claim that is not looked at, because its peer has so many others on the same name.
+pub(super) fn one_of_too_many(wanted: &Wanted) -> Answered {
+    let message = "other bursts of the same peer want this name here, and are looked at first";
+    match wanted {
+        Wanted::Burst(desired) => rejected(desired, Rejection::new(RejectionReason::NameTaken, message)),
+        Wanted::Tombstone => Answered::Nothing,
     }
 }
 

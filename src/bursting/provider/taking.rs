@@ -149,12 +149,9 @@ impl Provider {
         if quotas.is_empty() {
             return Ok(None);
         }
-        let pods = self.shared.caches.pod_views();
         let mut ahead = Ahead::default();
-        for ((_, slot), entry) in
-            lock(&self.state).ledger.entries().filter(|(other, _)| other.0 == key.0 && *other != key)
-        {
-            let made = pods.iter().filter(|pod| pod.namespace == key.0 && pod.job.as_ref() == Some(slot)).count();
+        for ((_, slot), entry) in lock(&self.state).ledger.in_namespace(&key.0).filter(|(other, _)| *other != key) {
+            let made = self.shared.caches.pods_of(&key.0, slot).len();
             let pending = entry.size.saturating_sub(u32::try_from(made).unwrap_or(u32::MAX));
             ahead.pods = ahead.pods.saturating_add(pending);
             ahead.cores = ahead.cores.saturating_add(pending.saturating_mul(entry.charge.cores));

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -26,9 +26,12 @@ use crate::bursting::fresh::Fresh;
 use crate::bursting::nodes::{NodeView, PodView};
 use crate::bursting::note::Note;
 use crate::bursting::provider::materialize::CURVE_CERT;
-use crate::bursting::shared::{FirstRound, Shared};
+use crate::bursting::provider::slot::ClaimKey;
+use crate::bursting::shared::{FirstRound, Shared, lock};
+use crate::bursting::turns::{Line, Pace};
 use crate::bursting::watch::WatchedNode;
 use crate::bursting::{spans, tunnels};
+use crate::clock::Mono;
 use crate::cluster::apply::Applier;
 use crate::cluster::caches::{Cache, Subscription, controller_of};
 use crate::cluster::sweep::{self, Doomed};
@@ -54,8 +57,11 @@ pub(in crate::bursting) enum Key {
 pub(in crate::bursting) struct Root {
     shared: Arc<Shared>,
     applier: Applier,
-    pub(in crate::bursting) queue: Queue<Key>,
-    pub(in crate::bursting) first: FirstRound<Key>,
+    pub(in crate::bursting) queue: Queue<Key, Line>,
+    /// The Bursts that were there when the term began.
+    first: FirstRound<ObjectKey>,
+    /// When Bursts are looked at whose answers change at will.
+    pace: Mutex<Pace<BurstUid>>,
     fresh: Arc<Fresh<Burst>>,
     pub(in crate::bursting) looker: Looker,
     /// Status writes of one process follow each other: each is made from the one before.
@@ -65,10 +71,11 @@ pub(in crate::bursting) struct Root {
 impl Root {
     pub(in crate::bursting) fn new(shared: Arc<Shared>) -> Self {
         let applier = Applier::new(shared.clients.writer.clone(), labels::manager::BURST);
-        let queue = Queue::new(shared.clock.clone());
+        let own = shared.own.clone();
+        let queue = Queue::in_lines(shared.clock.clone(), move |_| Line::Here(own.clone()));
         let (first, fresh, writing) = (FirstRound::default(), Arc::default(), tokio::sync::Mutex::default());
-        let looker = Looker::new(shared.clone());
-        Self { shared, applier, queue, first, fresh, looker, writing }
+        let (looker, pace) = (Looker::new(shared.clone()), Mutex::default());
+        Self { shared, applier, queue, first, pace, fresh, looker, writing }
     }
 
     /// What a change of which object means for which key.
@@ -107,10 +114,19 @@ impl Root {
         self.looker.begin();
         let caches = &self.shared.caches;
         let roots = caches.mini_clusters.objects().into_iter().map(|object| Key::Root(ObjectKey::of(&*object)));
-        let bursts = caches.bursts.objects().into_iter().map(|object| Key::Burst(ObjectKey::of(&*object)));
-        let all: Vec<Key> = roots.chain(bursts).collect();
-        self.first.begin(all.iter().cloned());
-        all.into_iter().for_each(|key| self.queue.mark(key));
+        let bursts: Vec<ObjectKey> = caches.bursts.objects().iter().map(|object| ObjectKey::of(&**object)).collect();
+        // What is said of a burst is said with its Burst: a root that cannot be planned takes nothing of that away.
+        self.first.begin(bursts.iter().cloned());
+        roots.chain(bursts.into_iter().map(Key::Burst)).for_each(|key| self.queue.mark(key));
+    }
+
+    /// Bursts of which it is not known what there is to say: each could not be handled, or not be read. `None`: not every one
+    /// was tried yet.
+    pub(in crate::bursting) fn withheld(&self) -> Option<BTreeSet<BurstUid>> {
+        let (caches, failed) = (&self.shared.caches, self.first.withheld()?);
+        let failed =
+            failed.iter().filter_map(|key| caches.bursts.of(key)).map(|burst| BurstUid::from(offer::uid(&burst)));
+        Some(failed.chain(caches.unreadable_bursts()?.into_iter().map(BurstUid::from)).collect())
     }
 
     /// Marks all Bursts: peers changed.
@@ -120,25 +136,35 @@ impl Root {
         }
     }
 
+    /// The same for what a peer does.
+    pub(in crate::bursting) fn mark_bursts_for(&self, peer: &PeerName, at: Mono) {
+        for burst in self.shared.caches.bursts.objects() {
+            self.queue.mark_in(Line::Said(peer.clone()), Key::Burst(ObjectKey::of(&*burst)), at);
+        }
+    }
+
     /// Marks all roots: nodes changed.
     pub(in crate::bursting) fn mark_roots(&self) {
         mark_roots(&self.queue, &self.shared.caches.mini_clusters);
     }
 
-    /// Marks the Burst with this UID.
-    pub(in crate::bursting) fn mark_uid(&self, uid: &str) {
-        if let Some(burst) = self.shared.caches.bursts.objects().into_iter().find(|burst| offer::uid(burst) == uid) {
-            self.queue.mark(Key::Burst(ObjectKey::of(&*burst)));
+    /// A peer answers something else about a burst.
+    pub(in crate::bursting) fn answered(&self, (peer, uid): &ClaimKey) {
+        for burst in self.shared.caches.bursts_by_uid.of(uid.as_str()) {
+            let at = lock(&self.pace).turn(uid, self.shared.clock.mono());
+            self.queue.mark_in(Line::Said(peer.clone()), Key::Burst(ObjectKey::of(&*burst)), at);
         }
     }
 
     pub(in crate::bursting) async fn handle(&self, key: Key) -> Result<Outcome, RequestError> {
-        let outcome = match &key {
-            Key::Root(root) => self.plan(root).await?,
-            Key::Burst(burst) => self.step(burst).await?,
-        };
-        self.first.done(&key);
-        Ok(outcome)
+        match &key {
+            Key::Root(root) => self.plan(root).await,
+            Key::Burst(burst) => {
+                let outcome = self.step(burst).await;
+                self.first.handled(burst, outcome.is_ok());
+                outcome
+            }
+        }
     }
 
     /// Looks at the queue of a root that has bursts on demand.
@@ -216,8 +242,8 @@ impl Root {
 
     /// Pods of the lead broker.
     fn index_zero(&self, root: &MiniCluster) -> Vec<PodView> {
-        let pods = self.shared.caches.pods.objects();
-        pods.iter().map(|pod| &pod.view).filter(|pod| is_of_lead(root, pod)).cloned().collect()
+        let pods = self.shared.caches.pods_of(&root.namespace().unwrap_or_default(), &root.name_any());
+        pods.into_iter().filter(|pod| is_of_lead(root, pod)).collect()
     }
 
     fn lead(&self, root: &MiniCluster, index_zero: &[PodView]) -> Result<LeadAddress, NoLead> {
@@ -316,10 +342,7 @@ impl Root {
     /// Bursts that are gone, with their root or by hand: whoever was offered them is told to let go. Only what the cache
     /// has seen the end of is gone.
     fn withdraw_what_is_gone(&self) {
-        if !self.shared.caches.bursts.is_complete() {
-            return;
-        }
-        let existing: BTreeSet<BurstUid> = self.bursts().iter().map(|burst| offer::uid(burst).into()).collect();
+        let Some(existing) = self.existing() else { return };
         self.shared.tunnels.retain_outlets(|(_, uid)| existing.contains(uid));
         for uid in self.shared.exchange.offered().difference(&existing) {
             self.shared.exchange.offer(uid, BTreeMap::new());
@@ -328,10 +351,15 @@ impl Root {
 
     /// What peers say of bursts that do not exist is dropped, once all that exist are known.
     pub(in crate::bursting) fn drop_answers_about_nothing(&self) {
-        if self.first.is_over() && self.shared.caches.bursts.is_complete() {
-            let existing = self.bursts().iter().map(|burst| offer::uid(burst).into()).collect();
+        if let (Some(_), Some(existing)) = (self.first.withheld(), self.existing()) {
             self.shared.exchange.retain_answers(&existing);
         }
+    }
+
+    /// All Bursts that exist, those included that cannot be read; `None` while not all are known.
+    fn existing(&self) -> Option<BTreeSet<BurstUid>> {
+        let unreadable = self.shared.caches.unreadable_bursts()?.into_iter().map(BurstUid::from);
+        Some(self.bursts().iter().map(|burst| offer::uid(burst).into()).chain(unreadable).collect())
     }
 
     async fn hand_out(&self, peer: &PeerName, request: CredentialRequest) -> Result<Credential, CredentialRefusal> {
@@ -381,7 +409,7 @@ impl Root {
 }
 
 /// Marks all MiniClusters with bursts.
-fn mark_roots(queue: &Queue<Key>, roots: &Cache<MiniCluster>) {
+fn mark_roots(queue: &Queue<Key, Line>, roots: &Cache<MiniCluster>) {
     for object in roots.objects() {
         if !object.spec.flux.bursting.clusters.is_empty() {
             queue.mark(Key::Root(ObjectKey::of(&*object)));

@@ -21,7 +21,7 @@ use tokio::sync::watch;
 
 pub use guarded::Guarded;
 
-pub use store::{Change, Unreadable, controller_uid};
+pub use store::{By, Change, Unreadable, controller_uid};
 
 use super::client::Clients;
 use super::error::{Cause, chain};
@@ -71,6 +71,25 @@ struct Subscribers<K> {
 }
 
 type Listener<K> = Arc<dyn Fn(&Change<K>) + Send + Sync>;
+
+/// The objects of a cache by something that they say. Cloning shares them.
+pub struct Indexed<K> {
+    cache: Cache<K>,
+    index: usize,
+}
+
+impl<K> Clone for Indexed<K> {
+    fn clone(&self) -> Self {
+        Self { cache: self.cache.clone(), index: self.index }
+    }
+}
+
+impl<K: Watched> Indexed<K> {
+    /// The objects that say this, in the order of their keys.
+    pub fn of(&self, value: &str) -> Vec<Arc<K>> {
+        self.cache.read(|store| store.indexed(self.index, value))
+    }
+}
 
 /// How a cache is doing.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -255,10 +274,15 @@ impl<K: Watched> Cache<K> {
         self.read(|store| store.controlled_by(uid))
     }
 
+    /// Lets objects be found by something else that they say, too.
+    pub fn indexed(&self, by: By<K>) -> Indexed<K> {
+        let index = self.shared.store.write().unwrap_or_else(PoisonError::into_inner).index_by(by);
+        Indexed { cache: self.clone(), index }
+    }
+
     /// Objects that exist and cannot be read. What is missing because of them must not be taken for deleted.
     pub fn unreadable(&self) -> Vec<Unreadable> {
-        let entry = |(key, error): (&ObjectKey, &String)| Unreadable { key: key.clone(), error: error.clone() };
-        self.read(|store| store.unreadable.iter().map(entry).collect())
+        self.read(|store| store.unreadable.values().cloned().collect())
     }
 
     /// How the cache is doing.
@@ -314,9 +338,9 @@ impl<K: Watched> Cache<K> {
     }
 
     /// Marks in `queue` what `keys` names for each object that changes, as it was and as it is.
-    pub fn feed<Q: Ord + Clone + Send + 'static>(
+    pub fn feed<Q: Ord + Clone + Send + 'static, L: Ord + Clone + Send + 'static>(
         &self,
-        queue: &Queue<Q>,
+        queue: &Queue<Q, L>,
         keys: impl Fn(&K) -> Vec<Q> + Send + Sync + 'static,
     ) -> Subscription {
         let queue = queue.clone();

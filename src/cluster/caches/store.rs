@@ -31,19 +31,32 @@ impl<K> Clone for Change<K> {
 pub struct Unreadable {
     /// Which object.
     pub key: ObjectKey,
+    /// `metadata.uid`.
+    pub uid: Option<String>,
     /// Where it does not fit.
     pub error: String,
+}
+
+/// What else an object is found by, if it is.
+pub type By<K> = fn(&K) -> Option<String>;
+
+/// Objects by what they say.
+#[derive(Debug)]
+struct Index<K> {
+    by: By<K>,
+    keys: BTreeMap<String, BTreeSet<ObjectKey>>,
 }
 
 /// What one watch fills: the objects of a namespace, or all.
 pub(super) type Part = Option<String>;
 
-/// The objects of one kind, by key and by the UID of their controller.
+/// The objects of one kind, by key and by what they are indexed by: the UID of their controller, and what users of the cache
+/// ask for.
 #[derive(Debug)]
 pub(super) struct Store<K> {
     pub(super) objects: BTreeMap<ObjectKey, Arc<K>>,
-    pub(super) unreadable: BTreeMap<ObjectKey, String>,
-    by_controller: BTreeMap<String, BTreeSet<ObjectKey>>,
+    pub(super) unreadable: BTreeMap<ObjectKey, Unreadable>,
+    indexes: Vec<Index<K>>,
     /// While lists run, one for each part of the cache: what they named so far.
     listed: BTreeMap<Part, BTreeSet<ObjectKey>>,
     /// Parts that were listed whole at least once.
@@ -52,12 +65,16 @@ pub(super) struct Store<K> {
     pub(super) tell_all: BTreeSet<Part>,
 }
 
-impl<K> Default for Store<K> {
+/// The index that every store has.
+const BY_CONTROLLER: usize = 0;
+
+impl<K: Resource> Default for Store<K> {
     fn default() -> Self {
+        let by: By<K> = |object| controller_uid(object).map(str::to_owned);
         Self {
             objects: BTreeMap::new(),
             unreadable: BTreeMap::new(),
-            by_controller: BTreeMap::new(),
+            indexes: vec![Index { by, keys: BTreeMap::new() }],
             listed: BTreeMap::new(),
             complete: BTreeSet::new(),
             tell_all: BTreeSet::new(),
@@ -101,7 +118,20 @@ impl<K: Resource> Store<K> {
 
     /// The objects whose controller has this UID, in the order of their keys.
     pub(super) fn controlled_by(&self, uid: &str) -> Vec<Arc<K>> {
-        let keys = self.by_controller.get(uid).into_iter().flatten();
+        self.indexed(BY_CONTROLLER, uid)
+    }
+
+    /// Keeps another index from now on, and says its number.
+    pub(super) fn index_by(&mut self, by: By<K>) -> usize {
+        let mut index = Index { by, keys: BTreeMap::new() };
+        self.objects.iter().for_each(|(key, object)| index.change(key, None, Some(object)));
+        self.indexes.push(index);
+        self.indexes.len() - 1
+    }
+
+    /// The objects of which an index says this, in the order of their keys.
+    pub(super) fn indexed(&self, index: usize, value: &str) -> Vec<Arc<K>> {
+        let keys = self.indexes.get(index).and_then(|index| index.keys.get(value)).into_iter().flatten();
         keys.filter_map(|key| self.objects.get(key).cloned()).collect()
     }
 
@@ -110,7 +140,8 @@ impl<K: Resource> Store<K> {
         let object = match guarded.0 {
             Ok(object) => Arc::new(object),
             Err(malformed) => {
-                self.unreadable.insert(key, malformed.error);
+                let uid = malformed.metadata.uid;
+                self.unreadable.insert(key.clone(), Unreadable { key, uid, error: malformed.error });
                 return None;
             }
         };
@@ -133,16 +164,26 @@ impl<K: Resource> Store<K> {
     }
 
     fn index(&mut self, key: &ObjectKey, old: Option<&K>, new: Option<&K>) {
-        if let Some(uid) = old.and_then(controller_uid)
-            && let Some(keys) = self.by_controller.get_mut(uid)
+        self.indexes.iter_mut().for_each(|index| index.change(key, old, new));
+    }
+}
+
+impl<K> Index<K> {
+    fn change(&mut self, key: &ObjectKey, old: Option<&K>, new: Option<&K>) {
+        let (old, new) = (old.and_then(self.by), new.and_then(self.by));
+        if old == new {
+            return;
+        }
+        if let Some(value) = old
+            && let Some(keys) = self.keys.get_mut(&value)
         {
             keys.remove(key);
             if keys.is_empty() {
-                self.by_controller.remove(uid);
+                self.keys.remove(&value);
             }
         }
-        if let Some(uid) = new.and_then(controller_uid) {
-            self.by_controller.entry(uid.to_owned()).or_default().insert(key.clone());
+        if let Some(value) = new {
+            self.keys.entry(value).or_default().insert(key.clone());
         }
     }
 }
@@ -253,6 +294,20 @@ mod tests {
         store.take(&None, Event::Apply(object("a", "2", Some("other"))));
         store.take(&None, Event::Delete(object("b", "2", Some("u"))));
         assert!(found(&store).is_empty());
-        assert_eq!(store.by_controller.len(), 1, "nothing is kept of a controller without children");
+        assert_eq!(store.indexes[BY_CONTROLLER].keys.len(), 1, "nothing is kept of a controller without children");
+    }
+
+    #[test]
+    fn an_index_follows_the_objects_that_were_there_before_it_too() {
+        let mut store = Store::default();
+        store.take(&None, Event::Apply(object("a", "1", Some("x"))));
+        let index = store.index_by(|object| object.metadata.resource_version.clone());
+        let found = |store: &Store<ConfigMap>, value: &str| store.indexed(index, value).len();
+        store.take(&None, Event::Apply(object("b", "1", None)));
+        assert_eq!((found(&store, "1"), found(&store, "2")), (2, 0));
+        store.take(&None, Event::Apply(object("a", "2", None)));
+        assert_eq!((found(&store, "1"), found(&store, "2")), (1, 1));
+        listed(&mut store, Vec::new());
+        assert!(store.indexes.iter().all(|index| index.keys.is_empty()), "nothing is kept of what is gone");
     }
 }

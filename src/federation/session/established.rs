@@ -215,7 +215,10 @@ impl Established {
         let complete = outgoing.complete();
         let sequence = speaker.sequences.next();
         let keys: BTreeSet<StateKey> = outgoing.keys(&speaker.peer).into_iter().collect();
-        let mut entries = BTreeMap::new();
+        let withheld = outgoing.withheld(&speaker.peer).into_iter().filter(|key| !keys.contains(key));
+        // It is named and has no state: the peer asks for it in vain, and takes it for nothing else.
+        let mut entries: BTreeMap<_, _> = withheld.map(|key| (key, Digest::of(b""))).collect();
+        let listed = keys.len() + entries.len();
         for key in keys.iter().take(limits::KEYS_PER_PEER) {
             // None: it went away since it was listed.
             if let Some(state) = outgoing.state(&speaker.peer, key) {
@@ -233,15 +236,20 @@ impl Established {
         self.outbox.retain_reported(&keys);
         // Asked before and after: what was listed in between is whole only if both say so.
         self.all_known = complete && outgoing.complete();
-        let complete = self.all_known && keys.len() <= limits::KEYS_PER_PEER;
+        let complete = self.all_known && listed <= limits::KEYS_PER_PEER;
+        while entries.len() > limits::KEYS_PER_PEER {
+            entries.pop_last();
+        }
         Summary { epoch: speaker.epoch, sequence, complete, entries }
     }
 
     fn next_put(&mut self, speaker: &Speaker, outgoing: &dyn Outgoing, events: &mut VecDeque<Event>) -> Option<Put> {
         while let Some(key) = self.outbox.pop() {
             let Some(state) = outgoing.state(&speaker.peer, &key) else {
-                // It is not for this peer any more: a summary soon says that it is absent.
-                self.summary.next = self.summary.next.min(self.heartbeat.next);
+                // It is not for this peer any more: a summary soon says that it is absent. What is withheld is not.
+                if !outgoing.withheld(&speaker.peer).contains(&key) {
+                    self.summary.next = self.summary.next.min(self.heartbeat.next);
+                }
                 continue;
             };
             match outbox::encode(&state) {

@@ -252,6 +252,27 @@ fn what_is_not_said_any_more_is_absent_from_the_next_summary_soon() {
     assert_eq!(pair.west.snapshots(), [Vec::<StateKey>::new()]);
 }
 
+/// It is asked for in vain, once with each summary: not with each heartbeat.
+#[test]
+fn a_key_that_is_withheld_is_named_in_a_complete_summary_and_others_are_absent() {
+    let mut pair = Pair::established();
+    for uid in ["fails", "gone"] {
+        pair.east.cluster.say_desired("west", uid, 1);
+    }
+    pair.settle();
+    pair.pass(Duration::from_secs(2), true);
+    pair.west.events.clear();
+    pair.east.cluster.withhold(&[desired_key("fails")]);
+    for uid in ["fails", "gone"] {
+        pair.east.cluster.forget("west", desired_key(uid));
+    }
+    pair.pass(Duration::from_secs(3), true);
+    assert_eq!(pair.west.snapshots(), [vec![desired_key("fails")]]);
+    pair.pass(Duration::from_secs(600), true);
+    assert!(pair.west.snapshots().len() <= 12, "{} summaries in ten minutes", pair.west.snapshots().len());
+    assert!(pair.west.puts().is_empty());
+}
+
 #[test]
 fn a_lost_message_is_repaired_by_the_next_summary() {
     let mut pair = Pair::established();

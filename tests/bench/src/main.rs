@@ -10,6 +10,7 @@ mod burst;
 mod figures;
 mod local;
 mod operator;
+mod peers;
 mod queue;
 mod tunnel;
 mod webhook;
@@ -59,6 +60,8 @@ enum Section {
     Queue,
     /// The most memory that strangers can take of an agent by its webhook, and what it answers meanwhile
     Webhook,
+    /// What 10,000 claims of some peers cost another one, and what each of 350 bursts costs the agents
+    Peers,
     /// Root applied until HostedBurst and until all pods are ready, over two clusters
     Burst,
 }
@@ -120,6 +123,13 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
             webhook::webhook(&operator).await?;
         } else {
             figures::line("webhook: only Tributary's is known; skipped");
+        }
+    }
+    if wanted(Section::Peers) {
+        if operator.is_tributary() {
+            peers::peers().await?;
+        } else {
+            figures::line("peers: only Tributary has peers; skipped");
         }
     }
     if wanted(Section::Burst) {

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Toleration;
 
 use super::*;
 use crate::api::peer::PodSecurityLevel;
-use crate::bursting::nodes::{Taint, tolerates};
+use crate::bursting::nodes::{PodView, Taint, tolerates};
 use crate::contract::RootIdentity;
 use crate::flux::{Slot, Topology};
 

@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -79,7 +81,7 @@ impl World {
 
     fn claim(&mut self, peer: &str, desired: DesiredBurst) -> ClaimKey {
         let key = (peer.into(), desired.uid.clone());
-        self.claims.insert(key.clone(), Wanted::Burst(Box::new(desired)));
+        self.claims.insert(key.clone(), Wanted::Burst(Arc::new(desired)));
         key
     }
 
@@ -116,7 +118,7 @@ impl World {
             own_namespace: "tributary-system",
             ledger: &ledger,
             nodes: &nodes,
-            pods: &[],
+            pods: &Vec::new(),
         };
         let mono = Mono::from_start(Duration::from_secs(self.secs));
         let mut contacts = Contacts::begin(Mono::from_start(Duration::from_secs(self.secs - self.away_for)));

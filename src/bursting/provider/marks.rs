@@ -1,0 +1,261 @@
+//! What a change means for which slots, and in whose line they wait.
+//!
+//! | what changes | what is looked at | line |
+//! |---|---|---|
+//! | a claim, or whether its peer lists it | its slot, at a pace | the peer's word |
+//! | a HostedBurst, or what is made for it | its slot | what is here |
+//! | a connection, a ClusterPeer | the slots of that peer | what is here |
+//! | a peer holds less | what that peer waits for | what is here |
+//! | nodes; room on them, or in queues | all slots; all that wait | what is here |
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::controller::{Provider, State};
+use super::ledger::SlotKey;
+use super::memory::{Memory, SecretState};
+use super::slot::{self, ClaimKey, Wanted, holder};
+use crate::api::hosted_burst::HostedBurst;
+use crate::api::{labels, names};
+use crate::bursting::peers::PeerView;
+use crate::bursting::shared::lock;
+use crate::bursting::tunnels;
+use crate::bursting::turns::Line;
+use crate::clock::Mono;
+use crate::cluster::ObjectKey;
+use crate::cluster::caches::{Subscription, controller_uid};
+use crate::contract::PeerName;
+use crate::contract::tunnel::TunnelKey;
+
+impl Provider {
+    /// What a change of which object means for which slot.
+    pub(in crate::bursting) fn feed(&self) -> Vec<Subscription> {
+        let caches = &self.shared.caches;
+        fn named(object: &impl kube::Resource) -> Vec<SlotKey> {
+            let meta = object.meta();
+            vec![(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())]
+        }
+        fn labelled(object: &impl kube::Resource) -> Vec<SlotKey> {
+            let slot = object.meta().labels.as_ref().and_then(|labels| labels.get(labels::SLOT));
+            let namespace = object.meta().namespace.clone().unwrap_or_default();
+            slot.map(|slot| (namespace, slot.clone())).into_iter().collect()
+        }
+        let hosted = caches.hosted.clone();
+        let is_hosted = move |slot: &SlotKey| hosted.of(&ObjectKey::namespaced(&slot.0, &slot.1)).is_some();
+        let known = is_hosted.clone();
+        // Secrets are never watched. Brokers that start anew, or have to, are the moment to look whether theirs is there.
+        let (ours, theirs, seeing) = (self.weak(), self.weak(), self.weak());
+        vec![
+            caches.mini_clusters.subscribe(move |change| {
+                if let (None, Some(this)) = (&change.new, ours.upgrade()) {
+                    this.doubt_secret(&(change.key.namespace.clone().unwrap_or_default(), change.key.name.clone()));
+                }
+            }),
+            caches.pods.subscribe(move |change| {
+                let appeared = change.new.as_ref().filter(|_| change.old.is_none());
+                let job = appeared.and_then(|pod| Some((pod.view.namespace.clone(), pod.view.job.clone()?)));
+                if let (Some(slot), Some(this)) = (job, theirs.upgrade()) {
+                    this.doubt_secret(&slot);
+                }
+            }),
+            // Before the slot is marked: whoever looks at it finds it entered.
+            caches.hosted.subscribe(move |change| {
+                if let Some(this) = seeing.upgrade() {
+                    this.fresh.saw(change);
+                    this.saw(&(change.key.namespace.clone().unwrap_or_default(), change.key.name.clone()));
+                }
+            }),
+            caches.hosted.feed(&self.queue, named),
+            caches
+                .mini_clusters
+                .feed(&self.queue, move |object| named(object).into_iter().filter(|slot| known(slot)).collect()),
+            caches.pods.feed(&self.queue, move |pod| {
+                let slot = |job: &str| (pod.view.namespace.clone(), job.to_owned());
+                let warmed = pod.view.job.as_deref().and_then(names::warmed_up).map(slot);
+                let jobs = pod.view.job.as_deref().map(slot).into_iter().chain(warmed);
+                jobs.filter(|slot| is_hosted(slot)).collect()
+            }),
+            caches.services.feed(&self.queue, labelled),
+            caches.slices.feed(&self.queue, labelled),
+            caches.network_policies.feed(&self.queue, labelled),
+        ]
+    }
+
+    /// Where a slot waits for what happens here.
+    pub(super) fn line(&self, slot: &SlotKey) -> Line {
+        Line::Here(lock(&self.state).slots.payer(slot).cloned().unwrap_or_default())
+    }
+
+    /// Peers want something else of these bursts, or list them now and did not, or the other way round.
+    pub(in crate::bursting) fn claims_changed(&self, claims: &BTreeSet<ClaimKey>) {
+        let (peers, now) = (self.shared.peers(), self.shared.clock.mono());
+        for claim in claims {
+            for slot in self.enter(claim, &peers) {
+                let at = lock(&self.state).pace.turn(&slot, now);
+                self.queue.mark_in(Line::Said(claim.0.clone()), slot, at);
+            }
+        }
+    }
+
+    /// Peers listed all that they want for the first time: what they do not name may have to go.
+    pub(in crate::bursting) fn listed(&self, peers: &BTreeSet<PeerName>) {
+        let now = self.shared.clock.mono();
+        for peer in peers {
+            let slots = lock(&self.state).slots.of_peer(peer);
+            slots.into_iter().for_each(|slot| self.queue.mark_in(Line::Said(peer.clone()), slot, now));
+        }
+    }
+
+    /// The connection to a peer is another.
+    pub(in crate::bursting) fn mark_peer(&self, peer: &PeerName, at: Mono) {
+        let slots = lock(&self.state).slots.of_peer(peer);
+        slots.into_iter().for_each(|slot| self.queue.mark_in(Line::Here(peer.clone()), slot, at));
+    }
+
+    /// What a peer may do here is another: its bursts may belong to another namespace.
+    pub(in crate::bursting) fn policy_changed(&self, peer: &PeerName) {
+        self.enter_all(self.shared.exchange.claims_of(peer), true);
+        self.mark_peer(peer, self.shared.clock.mono());
+    }
+
+    /// Marks every slot that anything is known of: the nodes are others.
+    pub(in crate::bursting) fn mark_all(&self) {
+        let slots = lock(&self.state).slots.all();
+        slots.into_iter().for_each(|slot| self.queue.mark(slot));
+    }
+
+    /// Marks the slots that somebody waits for who may have some: there may be room for them now.
+    pub(in crate::bursting) fn mark_waiting(&self) {
+        for (peer, _) in self.shared.peers().iter().filter(|(_, view)| view.import.is_some()) {
+            let slots = lock(&self.state).slots.wanted_by(peer);
+            slots.into_iter().for_each(|slot| self.queue.mark(slot));
+        }
+    }
+
+    /// The agent listens elsewhere for the connections of a burst.
+    pub(in crate::bursting) fn mark_holder(&self, burst: &TunnelKey) {
+        let slot = lock(&self.state).slots.held(burst).cloned();
+        slot.into_iter().for_each(|slot| self.queue.mark(slot));
+    }
+
+    /// Enters the HostedBurst of a slot as it is known now, the cache's or our own last write: what else depends on it follows.
+    pub(super) fn saw(&self, slot: &SlotKey) {
+        let (moved, gone, waiting) = {
+            let mut state = lock(&self.state);
+            let State { slots, ledger, .. } = &mut *state;
+            // Looked up while the state is locked: of two who enter it, the later one knows the newer.
+            let hosted = self.hosted(slot);
+            let before = slots.holder(slot).cloned();
+            let moved = slots.host(slot, hosted.as_deref());
+            let less = ledger.host(slot, hosted.as_deref());
+            let gone = before.filter(|before| hosted.as_deref().map(holder).as_ref() != Some(before));
+            (moved, gone, less.map(|peer| slots.wanted_by(&peer)).unwrap_or_default())
+        };
+        if let Some(burst) = gone {
+            self.shared.tunnels.put_inlet(&burst, None);
+        }
+        waiting.into_iter().for_each(|slot| self.queue.mark(slot));
+        self.enter_all(moved, false);
+    }
+
+    /// Says whether a burst is carried to its root, and who may connect for it.
+    pub(super) fn carry(&self, slot: &SlotKey, hosted: Option<&HostedBurst>) {
+        let Some(hosted) = hosted else { return };
+        let caches = &self.shared.caches;
+        let made = caches.mini_clusters.of(&ObjectKey::namespaced(&slot.0, &slot.1));
+        let made = made.filter(|made| controller_uid(&**made) == hosted.metadata.uid.as_deref());
+        let job = made.and_then(|made| made.status.as_ref()?.incarnation.clone());
+        let inlet = tunnels::inlet(hosted, job.as_deref(), &caches.pods_of(&slot.0, &slot.1));
+        self.shared.tunnels.put_inlet(&holder(hosted), inlet);
+    }
+
+    /// Enters claims anew, and has looked at the slots that they move to or from; all of them, or those that exist.
+    pub(super) fn enter_all(&self, claims: impl IntoIterator<Item = ClaimKey>, gone_too: bool) {
+        let exists = |claim: &ClaimKey| gone_too || self.shared.exchange.claim(claim).is_some();
+        let mut claims = claims.into_iter().filter(exists).peekable();
+        if claims.peek().is_none() {
+            return;
+        }
+        let peers = self.shared.peers();
+        for claim in claims {
+            self.enter(&claim, &peers).into_iter().for_each(|slot| self.queue.mark(slot));
+        }
+    }
+
+    /// Enters what a peer wants of a burst: which slots that may mean something for. What means nothing here is answered.
+    fn enter(&self, claim: &ClaimKey, peers: &BTreeMap<PeerName, PeerView>) -> BTreeSet<SlotKey> {
+        let import = peers.get(&claim.0).and_then(|peer| peer.import.as_ref());
+        let (touched, answer) = {
+            let mut state = lock(&self.state);
+            // Looked up while the state is locked, as in `saw`.
+            let wanted = self.shared.exchange.claim(claim);
+            let touched = state.slots.claim(claim, wanted.as_ref(), import);
+            let place = wanted.as_ref().and_then(|wanted| state.slots.place(claim, wanted, import));
+            let answer = match (&wanted, place) {
+                (Some(Wanted::Tombstone), None) => Some(slot::Answered::Nothing),
+                (Some(wanted), Some(slot)) if state.slots.waits(&slot, claim) => Some(slot::one_of_too_many(wanted)),
+                _ => None,
+            };
+            (touched, answer)
+        };
+        if let Some(answer) = answer {
+            self.shared.exchange.answer(claim, answer);
+        }
+        touched
+    }
+
+    /// The claims on a slot, as they are now: one that belongs elsewhere since it was entered is on its way there.
+    pub(super) fn claims_on(&self, slot: &SlotKey, peers: &BTreeMap<PeerName, PeerView>) -> BTreeMap<ClaimKey, Wanted> {
+        let state = lock(&self.state);
+        let here = |claim: ClaimKey| {
+            let wanted = self.shared.exchange.claim(&claim)?;
+            let import = peers.get(&claim.0).and_then(|peer| peer.import.as_ref());
+            let belongs_here = state.slots.place(&claim, &wanted, import).as_ref() == Some(slot);
+            belongs_here.then_some((claim, wanted))
+        };
+        state.slots.claims_on(slot).into_iter().filter_map(here).collect()
+    }
+
+    /// Changes what is remembered of a slot.
+    pub(super) fn remember(&self, slot: &SlotKey, change: impl FnOnce(&mut Memory)) {
+        let moved = {
+            let mut state = lock(&self.state);
+            let State { slots, memories, .. } = &mut *state;
+            let memory = memories.entry(slot.clone()).or_default();
+            change(memory);
+            let moved = slots.remember(slot, memory.fates.keys());
+            if memory.is_empty() {
+                memories.remove(slot);
+            }
+            moved
+        };
+        self.enter_all(moved, false);
+    }
+
+    /// Replaces what is remembered of a slot, if that is still `before`; whether it was.
+    pub(super) fn replace(&self, slot: &SlotKey, before: &Memory, after: Memory) -> bool {
+        let mut replaced = false;
+        self.remember(slot, |memory| {
+            replaced = memory == before;
+            if replaced {
+                *memory = after;
+            }
+        });
+        replaced
+    }
+
+    /// The certificate of a slot may have been taken away: the next step looks.
+    fn doubt_secret(&self, slot: &SlotKey) {
+        if let Some(memory) = lock(&self.state).memories.get_mut(slot)
+            && matches!(memory.secret, SecretState::Held { .. })
+        {
+            memory.secret = SecretState::Unknown;
+        }
+    }
+
+    /// The freshest version of a slot's HostedBurst.
+    pub(super) fn hosted(&self, slot: &SlotKey) -> Option<Arc<HostedBurst>> {
+        let object = ObjectKey::namespaced(&slot.0, &slot.1);
+        self.fresh.of(&object, self.shared.caches.hosted.of(&object))
+    }
+}

@@ -1,0 +1,119 @@
+//! The newest value per peer and burst.
+//!
+//! What a change or a look costs depends on how many peers there are, and their owner writes those; not on how many bursts
+//! they speak of.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::provider::slot::ClaimKey;
+use crate::contract::{BurstUid, PeerName};
+
+/// Values by peer and burst.
+#[derive(Debug)]
+pub(super) struct Table<V> {
+    peers: Mutex<BTreeMap<PeerName, BTreeMap<BurstUid, V>>>,
+}
+
+impl<V> Default for Table<V> {
+    fn default() -> Self {
+        Self { peers: Mutex::default() }
+    }
+}
+
+impl<V: Clone + PartialEq> Table<V> {
+    /// Replaces a value; whether it differs from the one before.
+    pub(super) fn put(&self, (peer, uid): &ClaimKey, value: V) -> bool {
+        let mut peers = self.lock();
+        if peers.get(peer).and_then(|bursts| bursts.get(uid)) == Some(&value) {
+            return false;
+        }
+        peers.entry(peer.clone()).or_default().insert(uid.clone(), value);
+        true
+    }
+
+    /// Removes a value; whether there was one.
+    pub(super) fn remove(&self, (peer, uid): &ClaimKey) -> bool {
+        let mut peers = self.lock();
+        let Some(bursts) = peers.get_mut(peer) else { return false };
+        let removed = bursts.remove(uid).is_some();
+        if bursts.is_empty() {
+            peers.remove(peer);
+        }
+        removed
+    }
+
+    /// The value.
+    pub(super) fn of(&self, (peer, uid): &ClaimKey) -> Option<V> {
+        self.lock().get(peer)?.get(uid).cloned()
+    }
+
+    /// Whether there is a value, and it is such a one.
+    pub(super) fn is(&self, (peer, uid): &ClaimKey, test: impl FnOnce(&V) -> bool) -> bool {
+        self.lock().get(peer).and_then(|bursts| bursts.get(uid)).is_some_and(test)
+    }
+
+    /// The bursts that there is a value of for a peer.
+    pub(super) fn of_peer(&self, peer: &PeerName) -> Vec<BurstUid> {
+        self.lock().get(peer).into_iter().flat_map(|bursts| bursts.keys().cloned()).collect()
+    }
+
+    /// The values about a burst, by peer.
+    pub(super) fn of_burst(&self, uid: &BurstUid) -> BTreeMap<PeerName, V> {
+        let peers = self.lock();
+        let about = peers.iter().filter_map(|(peer, bursts)| Some((peer.clone(), bursts.get(uid)?.clone())));
+        about.collect()
+    }
+
+    /// All bursts that there is a value of.
+    pub(super) fn bursts(&self) -> BTreeSet<BurstUid> {
+        self.lock().values().flat_map(|bursts| bursts.keys().cloned()).collect()
+    }
+
+    /// All keys.
+    pub(super) fn keys(&self) -> Vec<ClaimKey> {
+        let peers = self.lock();
+        peers.iter().flat_map(|(peer, bursts)| bursts.keys().map(|uid| (peer.clone(), uid.clone()))).collect()
+    }
+
+    /// Removes what is not of these peers, and says what that was.
+    pub(super) fn retain_peers(&self, known: &BTreeSet<PeerName>) -> Vec<ClaimKey> {
+        let mut peers = self.lock();
+        let gone: Vec<PeerName> = peers.keys().filter(|peer| !known.contains(*peer)).cloned().collect();
+        let of = |peer: PeerName| {
+            let bursts = peers.remove(&peer).unwrap_or_default();
+            bursts.into_keys().map(move |uid| (peer.clone(), uid))
+        };
+        gone.into_iter().flat_map(of).collect()
+    }
+
+    /// Removes everything.
+    pub(super) fn clear(&self) {
+        self.lock().clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<PeerName, BTreeMap<BurstUid, V>>> {
+        // Every critical section is a look, an insert or a remove that does not panic half-way.
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_found_by_peer_and_by_burst() {
+        let key = |peer: &str, uid: &str| -> ClaimKey { (peer.into(), uid.into()) };
+        let table = Table::default();
+        assert!(table.put(&key("east", "a"), 1) && table.put(&key("west", "a"), 2) && table.put(&key("west", "b"), 3));
+        assert!(!table.put(&key("west", "b"), 3), "the same value is no change");
+        assert_eq!(table.of_burst(&"a".into()), [("east".into(), 1), ("west".into(), 2)].into());
+        assert_eq!(table.of_peer(&"west".into()), ["a".into(), "b".into()]);
+        assert_eq!(table.bursts(), ["a".into(), "b".into()].into());
+        assert!(table.is(&key("east", "a"), |value| *value == 1) && table.of(&key("east", "b")).is_none());
+        assert_eq!(table.retain_peers(&["east".into()].into()), [key("west", "a"), key("west", "b")]);
+        assert!(table.remove(&key("east", "a")) && !table.remove(&key("east", "a")));
+        assert!(table.keys().is_empty() && table.lock().is_empty(), "nothing is kept of a peer without bursts");
+    }
+}
