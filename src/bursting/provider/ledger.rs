@@ -65,8 +65,7 @@ struct Sum {
 }
 
 impl Ledger {
-    /// Takes in the HostedBursts as the cache shows them. Reservations that they bear out end.
-    #[cfg(test)]
+    /// Takes in all HostedBursts, for who looks once. Reservations that they bear out end.
     pub fn rebuild<'a>(&mut self, hosted: impl IntoIterator<Item = &'a HostedBurst>) {
         let before: Vec<SlotKey> = self.hosted.keys().cloned().collect();
         before.iter().for_each(|key| drop(self.host(key, None)));
