@@ -362,7 +362,7 @@ fn pods_wait_for_a_look_at_the_lead_and_are_made_whatever_it_was() {
     assert_eq!(target.ends, ["192.0.2.1:30050".parse().unwrap()]);
     world.memory.attempt.saw(&target, Seen::NoAnswer, Mono::ZERO);
     assert_eq!(brokers_and_dials(&world.step()), (false, false), "the time that every look gets");
-    world.secs = 4;
+    world.secs = 1;
     let step = world.step();
     assert_eq!(brokers_and_dials(&step), (true, false), "it informs, and prevents nothing");
     let told: Vec<_> = said(&step, &key).preflight.into_iter().map(|one| (one.check, one.outcome)).collect();

@@ -66,7 +66,6 @@ fn an_offer_whose_lead_is_our_own_is_refused_with_the_address_and_the_rule() {
 #[test]
 fn a_lead_that_moves_to_our_own_inside_gets_no_pods_and_no_call() {
     let (mut world, key) = hosting("10.244.0.9");
-    world.secs = 10;
     let step = world.step();
     assert_eq!(brokers_and_dials(&step), (false, false));
     let status = step.changes.iter().find_map(|change| match change {
