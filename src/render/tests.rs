@@ -213,6 +213,33 @@ fn a_hosted_burst() {
     insta::assert_snapshot!(show(&render(&lake(spec), &context).unwrap()));
 }
 
+/// Users select by upstream's labels, and the name of what is hosted is a peer's choice.
+#[test]
+fn no_word_of_a_peer_becomes_a_label_that_others_select_by() {
+    let mut hosted = lake("  size: 1\n  containers: [{image: app}]\n");
+    let foreign = ["app", "app.kubernetes.io/name", "namespace", "hpa-selector", "job-index"];
+    let bears = |object: &MiniCluster| {
+        let rendered = render(object, &Context::default()).unwrap();
+        let template = rendered.job.spec.as_ref().unwrap().template.clone();
+        let metadata = [&rendered.config_map.metadata, &rendered.job.metadata, template.metadata.as_ref().unwrap()];
+        let metadata = metadata.into_iter().chain(rendered.services.iter().map(|service| &service.metadata));
+        let keys: Vec<String> = metadata.flat_map(|one| one.labels.clone().unwrap_or_default().into_keys()).collect();
+        let affinity = serde_json::to_string(&template.spec.unwrap().affinity).unwrap();
+        (keys.iter().any(|key| foreign.contains(&key.as_str())), affinity.contains("app.kubernetes.io/name"), keys)
+    };
+    let (labelled, near, _) = bears(&hosted);
+    assert!(labelled && near, "a root bears upstream's");
+    let owner = serde_json::json!([{"apiVersion": "tributary.dev/v1alpha1", "kind": "HostedBurst", "name": "lake", "uid": "u",
+        "controller": true}]);
+    hosted.metadata.owner_references = serde_json::from_value(owner).unwrap();
+    let (labelled, near, keys) = bears(&hosted);
+    assert!(!labelled && !near, "{keys:?}");
+    assert!(
+        keys.iter().all(|key| key.starts_with("tributary.dev/") || key == "app.kubernetes.io/managed-by"),
+        "{keys:?}"
+    );
+}
+
 #[test]
 fn a_burst_written_by_hand_is_the_same_under_flux_and_under_bursting() {
     let lead = "leadBroker: {address: 24.123.50.123, name: flux-sample, size: 2, port: 30093}";

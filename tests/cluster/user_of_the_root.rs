@@ -50,10 +50,12 @@ impl Theirs {
         let Some(now) = self.api.get_opt(&self.name).await.unwrap() else {
             return Some(format!("{} is gone", self.name));
         };
+        let has_status = !now.data["status"].is_null();
         let whole = |object: &DynamicObject| {
             let (mut metadata, mut data) = (object.metadata.clone(), object.data.clone());
             metadata.managed_fields = None;
-            if data["status"].take() != Value::Null {
+            data["status"].take();
+            if has_status {
                 metadata.resource_version = None;
             }
             (metadata, data)

@@ -167,7 +167,7 @@ fn rooms_use_only_the_rooms_they_may() {
 
 /// Files besides `src/cluster` that write objects whole, or delete them, by requests of their own, and why what is another's is
 /// safe from them. All other writes pass the gate (`src/cluster/apply`), and `src/cluster/sweep.rs` deletes by UID.
-const OWN_REQUESTS: [(&str, &str); 7] = [
+const OWN_REQUESTS: [(&str, &str); 6] = [
     ("agent/daemon/src/enrolment/desk.rs", "ClusterPeers and join tokens: judged, and with the version that was read"),
     (
         "agent/daemon/src/enrolment/mod.rs",
@@ -176,7 +176,6 @@ const OWN_REQUESTS: [(&str, &str); 7] = [
     ("agent/daemon/src/identity/secret.rs", "the identity: created, or replaced as it was read if it is ours"),
     ("agent/daemon/src/webhook/keeper.rs", "its Secret likewise; one field of the definition of MiniClusters"),
     ("src/bursting/provider/taking.rs", "a dry run"),
-    ("src/bursting/root/controller.rs", "a status, with the version that was read"),
     ("src/reconcile/apply.rs", "the MiniCluster itself, by its UID, as its spec says"),
 ];
 

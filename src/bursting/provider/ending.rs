@@ -183,7 +183,10 @@ pub(super) fn drain(view: &SlotView<'_>, hosted: &HostedBurst, reason: Reason, s
     let status = HostedBurstStatus {
         phase: BurstPhase::Draining,
         // After a restart only what is recorded says which name it was.
-        message: if taken.is_none() && old.draining_since.is_some() { old.message.clone() } else { message },
+        message: match reason {
+            Reason::NameTaken if taken.is_none() && old.draining_since.is_some() => old.message.clone(),
+            _ => message,
+        },
         ready_brokers: if hosted.has_ended() { 0 } else { keeping::ready(view) },
         draining_since: Some(since),
         draining_reason: Some(reason.as_str().into()),
