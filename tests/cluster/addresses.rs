@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt;
@@ -85,6 +85,30 @@ fn of_the_api_servers(address: IpAddr) -> EndpointSlice {
     serde_json::from_value(slice).unwrap()
 }
 
+/// Makes a pod, and waits until it has this address.
+async fn has_pod(place: &Place, address: IpAddr) {
+    let pod = json!({"metadata": {"name": "db"}, "spec": {"containers": [{"name": "db", "image": "db"}]}});
+    let pod: Pod = serde_json::from_value(pod).unwrap();
+    eventually("there is a pod", async || {
+        // The namespace's service account may be a moment behind.
+        place.pods().create(&PostParams::default(), &pod).await.map_err(|error| error.to_string())
+    })
+    .await;
+    eventually("the pod has its address", async || {
+        let status = Patch::Merge(json!({"status": {"podIP": address, "podIPs": [{"ip": address}]}}));
+        let found = place.pods().get("db").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+        if found.phase.as_deref() != Some("Running") {
+            return Err(format!("{:?}", found.phase));
+        }
+        if found.pod_ip == Some(address.to_string()) {
+            return Ok(());
+        }
+        place.pods().patch_status("db", &PatchParams::default(), &status).await.map_err(|error| error.to_string())?;
+        Err(format!("{:?}", found.pod_ip))
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lead_that_is_the_providers_own_is_refused_with_nothing_dialled_and_nothing_opened() {
     let machine = agent_pod();
@@ -99,6 +123,15 @@ async fn a_lead_that_is_the_providers_own_is_refused_with_nothing_dialled_and_no
     kubelets(&west.client, "v1.33.0", "containerd://2.0.0").await;
     let machine = IpAddr::from(machine);
     let ((end, seen), text) = (listen(machine).await, machine.to_string());
+    // What has these addresses is known long before they are asked for.
+    let [api_server, balancer, pod] = [1, 2, 3].map(|last| IpAddr::from([203, 0, 113, last]));
+    let slices: Api<EndpointSlice> = Api::namespaced(west.client.clone(), "default");
+    slices.create(&PostParams::default(), &of_the_api_servers(api_server)).await.unwrap();
+    let web = json!({"metadata": {"name": "web"}, "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}});
+    west.services().create(&PostParams::default(), &serde_json::from_value(web).unwrap()).await.unwrap();
+    let status: Value = json!({"status": {"loadBalancer": {"ingress": [{"ip": balancer}]}}});
+    west.services().patch_status("web", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    has_pod(&west, pod).await;
 
     // As long as it is nobody's, it is a lead's like any other.
     root(&east, "ford", &text, end.port()).await;
@@ -122,37 +155,24 @@ async fn a_lead_that_is_the_providers_own_is_refused_with_nothing_dialled_and_no
     west.empty("ford-burst-0").await;
     let before = seen.load(Ordering::SeqCst);
 
-    refused(&east, &west, ("of-node", &text), end.port()).await;
-    refused(&east, &west, ("of-node-in-disguise", &format!("::ffff:{machine}")), end.port()).await;
-    of_a_node(&west, machine, false).await;
-
-    let slices: Api<EndpointSlice> = Api::namespaced(west.client.clone(), "default");
-    slices.create(&PostParams::default(), &of_the_api_servers(machine)).await.unwrap();
-    refused(&east, &west, ("of-api-server", &text), end.port()).await;
-    slices.delete("kubernetes", &DeleteParams::default()).await.unwrap();
-
-    // The address of the Service `kubernetes`, and a load balancer's.
+    // The address of the Service `kubernetes`.
     let services: Api<Service> = Api::namespaced(west.client.clone(), "default");
     let cluster_ip = services.get("kubernetes").await.unwrap().spec.unwrap().cluster_ip.unwrap();
-    refused(&east, &west, ("of-service", &cluster_ip), 443).await;
-    let web = json!({"metadata": {"name": "web"}, "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}});
-    west.services().create(&PostParams::default(), &serde_json::from_value(web).unwrap()).await.unwrap();
-    let status: Value = json!({"status": {"loadBalancer": {"ingress": [{"ip": machine}]}}});
-    west.services().patch_status("web", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
-    refused(&east, &west, ("of-load-balancer", &text), end.port()).await;
+    let translated = format!("64:ff9b::{machine}").parse::<IpAddr>().unwrap();
+    let all = [
+        ("of-node", text.clone()),
+        ("of-node-in-disguise", translated.to_string()),
+        ("of-api-server", api_server.to_string()),
+        ("of-service", cluster_ip),
+        ("of-balancer", balancer.to_string()),
+        ("of-pod", pod.to_string()),
+    ];
+    for (name, address) in all {
+        refused(&east, &west, (name, &address), end.port()).await;
+    }
+    of_a_node(&west, machine, false).await;
+    slices.delete("kubernetes", &DeleteParams::default()).await.unwrap();
     west.services().delete("web", &DeleteParams::default()).await.unwrap();
-
-    let pod = json!({"metadata": {"name": "db"}, "spec": {"containers": [{"name": "db", "image": "db"}]}});
-    west.pods().create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
-    eventually("the pod has that address", async || {
-        let status = Patch::Merge(json!({"status": {"podIP": machine, "podIPs": [{"ip": machine}]}}));
-        west.pods().patch_status("db", &PatchParams::default(), &status).await.map_err(|error| error.to_string())?;
-        let pod = west.pods().get("db").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
-        let running = pod.phase.as_deref() == Some("Running") && pod.pod_ip.as_deref() == Some(text.as_str());
-        if running { Ok(()) } else { Err(format!("{:?} {:?}", pod.phase, pod.pod_ip)) }
-    })
-    .await;
-    refused(&east, &west, ("of-pod", &text), end.port()).await;
     west.pods().delete("db", &DeleteParams::default()).await.unwrap();
 
     assert_eq!(seen.load(Ordering::SeqCst), before, "somebody looked there");
