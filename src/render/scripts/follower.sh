@@ -15,7 +15,8 @@
             #@post
         fi
         #@complete
-        if ((SECONDS - _begun > 60 + 15 * _delay)); then _delay=1; fi
+        # One that had its place gets it back at once.
+        if [[ -e $viewbase/.heard ]] && ((SECONDS - _begun > _silence)); then _delay=1; fi
         _say "The broker ended with $_status and is started again in $_delay s."
         _pause "$_delay"
         _delay=$((_delay < 8 ? _delay * 2 : 15))

@@ -19,6 +19,7 @@ _listen() {
     local beat last='' parent='' nap=2 since=$SECONDS limit signal
     # A broker that never had one gets more time whenever it is started again.
     limit=$((_silence * _delay))
+    rm -f "$viewbase/.heard"
     while sleep "$nap" && kill -0 "$1" 2>/dev/null; do
         nap=1
         if ! _socket || { [[ -z $parent ]] && ! parent=$(_flux getattr tbon.parent-endpoint); }; then
@@ -28,6 +29,7 @@ _listen() {
         beat=$(_flux module stats --parse=count heartbeat) || beat=
         if [[ -n $beat && $beat != "$last" ]] || _patience=2 _flux ping --count=1 upstream >/dev/null; then
             last=$beat nap=2 since=$SECONDS limit=$_silence
+            touch "$viewbase/.heard" || true
         elif ! _greets "$parent"; then
             since=$SECONDS
         elif ((SECONDS - since >= limit)); then

@@ -65,6 +65,15 @@ fn a_broker_that_hears_nothing_is_started_again_while_its_parent_greets_others()
     pod.write("output", "");
     pod.until("output", "is started again in 2 s");
     assert_eq!(starts(&pod), 2);
+    // One that had its place gets it back at once.
+    pod.write("output", "");
+    pod.write("answers", "");
+    for _look in 0..3 {
+        pod.write("calls", "");
+        pod.until("calls", "flux ping");
+    }
+    std::fs::remove_file(pod.path("answers")).unwrap();
+    pod.until("output", "is started again in 1 s");
 }
 
 #[test]
