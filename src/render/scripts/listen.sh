@@ -1,6 +1,8 @@
 
 # Seconds without a sign of the instance after which a broker is started again: at most 20 s after the last one.
 _silence=15
+# The same of a broker that has not had one yet.
+_joining=60
 
 # ZeroMQ learns that a connection is dead only from whoever answers its packets. If nobody does, the broker keeps its
 # socket, and waits as long as it lives.
@@ -17,8 +19,8 @@ _greets() {
 # A heartbeat of the instance is a sign, and so is an answer of the parent, which may itself be cut off from the lead.
 _listen() {
     local beat last='' parent='' nap=2 since=$SECONDS limit signal
-    # A broker that never had one gets more time whenever it is started again.
-    limit=$((_silence * _delay))
+    # A broker that never had one may be joining slowly: it gets more time, and more whenever it is started again.
+    limit=$((_joining * _delay))
     rm -f "$viewbase/.heard"
     while sleep "$nap" && kill -0 "$1" 2>/dev/null; do
         nap=1

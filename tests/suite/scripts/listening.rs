@@ -43,7 +43,9 @@ fn follower(parent: &str) -> Pod {
     pod.write("trap", "");
     let script = pod.read("flux_operator/wait-0.sh");
     assert!(script.contains("_silence=15\n"));
-    pod.write("flux_operator/wait-0.sh", &script.replace("_silence=15\n", "_silence=2\n"));
+    assert!(script.contains("_joining=60\n"));
+    let script = script.replace("_silence=15\n", "_silence=2\n").replace("_joining=60\n", "_joining=2\n");
+    pod.write("flux_operator/wait-0.sh", &script);
     pod
 }
 
