@@ -60,7 +60,10 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn found(cgroup: &str, files: &[(&str, &str)]) -> Option<u64> {
+    /// A path below the root of the machine, and its text.
+    type File = (&'static str, &'static str);
+
+    fn found(cgroup: &str, files: &[File]) -> Option<u64> {
         let root = tempfile::tempdir().unwrap();
         let files = [("proc/self/cgroup", cgroup)].into_iter().chain(files.iter().copied());
         for (path, text) in files {
@@ -74,7 +77,7 @@ mod tests {
     #[test]
     fn the_smallest_limit_above_counts() {
         let none = "9223372036854771712\n";
-        let table: [(&str, &str, &[(&str, &str)], Option<u64>); 8] = [
+        let table: [(&str, &str, &[File], Option<u64>); 8] = [
             ("a container", "0::/\n", &[("cgroup/memory.max", "536870912\n")], Some(512 * MIB)),
             ("no limit", "0::/\n", &[("cgroup/memory.max", "max\n")], None),
             (
