@@ -12,10 +12,10 @@ use tributary::api::hosted_burst::{BurstPhase, HostedBurst};
 use tributary::api::names;
 use tributary::api::peer::ClusterPeer;
 use tributary_tests::eventually::{eventually, never};
-use tributary_tests::federation::{Federation, SYSTEM};
+use tributary_tests::federation::{DRAIN, Federation, GRACE, LEASE, SYSTEM};
 use tributary_tests::scenario::{Place, bursting};
 
-use crate::shared::{DRAIN, GRACE, LEASE, places, quiet};
+use crate::shared::{places, quiet};
 
 /// What a root waits beyond lease and drain, and what a provider may take to remove everything.
 const MARGIN: u64 = 10;

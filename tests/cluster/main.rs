@@ -32,7 +32,6 @@ mod rendered;
 mod sdk;
 mod shared;
 mod takeover;
-mod two_providers;
 mod user_of_the_root;
 mod volumes;
 

@@ -2,15 +2,14 @@
 //! found out before brokers start goes the same way.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpListener;
 use tributary::api::hosted_burst::{BurstPhase, PreflightFinding};
 use tributary::api::labels::condition;
 use tributary::api::names;
@@ -18,7 +17,7 @@ use tributary_sandbox::annotations;
 use tributary_tests::agent::{NOWHERE, agent_pod};
 use tributary_tests::curve_server::CurveServer;
 use tributary_tests::eventually::eventually;
-use tributary_tests::scenario::{Place, bursting};
+use tributary_tests::scenario::{Place, address_pod, bursting, said_back};
 
 use crate::shared::{places, quiet, together};
 
@@ -53,28 +52,9 @@ async fn balance(root: &Place, service: &str, ingress: Value) {
     services.patch_status(service, &PatchParams::default(), &status).await.unwrap();
 }
 
-/// Gives the only pod of a Job an address.
-pub(crate) async fn address_pod(place: &Place, job: &str, address: Ipv4Addr) {
-    let pods = place.pods().list(&ListParams::default().labels(&format!("job-name={job}"))).await.unwrap();
-    let name = pods.items[0].name_any();
-    let status = Patch::Merge(json!({"status": {"podIP": address, "podIPs": [{"ip": address}]}}));
-    place.pods().patch_status(&name, &PatchParams::default(), &status).await.unwrap();
-}
-
 async fn pods(place: &Place, job: &str) -> Result<BTreeSet<String>, String> {
     let pods = place.pods().list(&ListParams::default().labels(&format!("job-name={job}"))).await;
     Ok(pods.map_err(|error| error.to_string())?.items.iter().filter_map(ResourceExt::uid).collect())
-}
-
-/// Says something to whoever is behind the tunnel, from an address.
-pub(crate) async fn said_back(from: Ipv4Addr, port: u16, word: &[u8]) -> std::io::Result<Vec<u8>> {
-    let socket = TcpSocket::new_v4()?;
-    socket.bind(SocketAddr::new(IpAddr::V4(from), 0))?;
-    let mut tcp = socket.connect((Ipv4Addr::LOCALHOST, port).into()).await?;
-    tcp.write_all(word).await?;
-    let mut heard = vec![0; word.len()];
-    tcp.read_exact(&mut heard).await?;
-    Ok(heard)
 }
 
 #[tokio::test(flavor = "multi_thread")]

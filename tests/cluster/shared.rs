@@ -8,7 +8,7 @@ use std::thread;
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tributary_sandbox::{ClusterOptions, NodeGroup, Options, Sandbox};
 use tributary_tests::collector::{Collector, Received};
-use tributary_tests::federation::Federation;
+use tributary_tests::federation::{Federation, SHORT};
 use tributary_tests::scenario::Place;
 
 /// Names of the clusters; the first is where roots are made.
@@ -20,15 +20,6 @@ static BUSY: OnceLock<World> = OnceLock::new();
 /// of their own beside the others, and short leases. And some that disturb agents, so that not all of those wait for each
 /// other.
 static QUIET: OnceLock<World> = OnceLock::new();
-
-/// Times of bursts in the quiet world, in seconds.
-pub(crate) const LEASE: u64 = 15;
-/// See [`LEASE`].
-pub(crate) const DRAIN: u64 = 2;
-/// See [`LEASE`].
-pub(crate) const GRACE: u64 = 8;
-/// The same as an agent is told.
-pub(crate) const SHORT: &str = "[bursting]\nlease_seconds = 15\ndrain_seconds = 2\ngrace_seconds = 8";
 
 /// What the agents of the busy world send their traces to.
 static COLLECTOR: OnceLock<Collector> = OnceLock::new();

@@ -23,6 +23,15 @@ use crate::metrics::shown;
 /// Namespace of the agents and their ClusterPeers.
 pub const SYSTEM: &str = "tributary-system";
 
+/// Times of bursts with [`SHORT`], in seconds.
+pub const LEASE: u64 = 15;
+/// See [`LEASE`].
+pub const DRAIN: u64 = 2;
+/// See [`LEASE`].
+pub const GRACE: u64 = 8;
+/// The same as an agent is told.
+pub const SHORT: &str = "[bursting]\nlease_seconds = 15\ndrain_seconds = 2\ngrace_seconds = 8";
+
 /// Validity of identities in tests.
 const A_DAY: Duration = Duration::from_secs(24 * 3600);
 

@@ -1,11 +1,15 @@
 //! What scenarios say: MiniClusters, and what is seen of them.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpSocket;
 use tributary::api::burst::Burst;
 use tributary::api::hosted_burst::{BurstPhase, HostedBurst, LeadEndpoint};
 use tributary::api::labels;
@@ -215,4 +219,23 @@ pub fn bursting(size: i32, clusters: Value) -> Value {
     let mut spec = interactive(size);
     spec["flux"] = json!({"bursting": {"clusters": clusters}});
     spec
+}
+
+/// Gives the only pod of a Job an address.
+pub async fn address_pod(place: &Place, job: &str, address: Ipv4Addr) {
+    let pods = place.pods().list(&ListParams::default().labels(&format!("job-name={job}"))).await.unwrap();
+    let name = pods.items[0].name_any();
+    let status = Patch::Merge(json!({"status": {"podIP": address, "podIPs": [{"ip": address}]}}));
+    place.pods().patch_status(&name, &PatchParams::default(), &status).await.unwrap();
+}
+
+/// Says something to whoever is behind the tunnel, from an address.
+pub async fn said_back(from: Ipv4Addr, port: u16, word: &[u8]) -> std::io::Result<Vec<u8>> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind(SocketAddr::new(IpAddr::V4(from), 0))?;
+    let mut tcp = socket.connect((Ipv4Addr::LOCALHOST, port).into()).await?;
+    tcp.write_all(word).await?;
+    let mut heard = vec![0; word.len()];
+    tcp.read_exact(&mut heard).await?;
+    Ok(heard)
 }

@@ -11,7 +11,7 @@ const EDGES: [(&str, &[&str]); 9] = [
     ("render", &["api", "config", "flux"]),
     ("cluster", &["api"]),
     ("reconcile", &["api", "flux", "render", "cluster"]),
-    ("bursting", &["api", "flux", "contract", "render", "cluster"]),
+    ("bursting", &["api", "config", "flux", "contract", "render", "cluster"]),
     ("queue", &["api", "contract", "render", "cluster"]),
     ("federation", &["contract", "flux"]),
     ("webhook", &["api"]),

@@ -21,6 +21,7 @@ mod gateway;
 mod lead;
 mod names;
 mod rate;
+mod returned;
 mod warm;
 mod whole;
 
@@ -583,94 +584,4 @@ fn a_peer_that_is_drained_gives_back_what_it_has_and_gets_nothing() {
     assert_eq!(reason(&world.step(), &key), Some(RejectionReason::Draining));
     world.peers.get_mut("east").unwrap().draining = false;
     assert!(matches!(world.step().changes.as_slice(), [Change::Admit { .. }]));
-}
-
-#[test]
-fn what_we_ended_while_the_root_was_away_is_no_eviction_when_it_returns() {
-    let seen = DesiredBurst { hosted_uid: Some("hosted-uid".into()), ..offer() };
-    let mut world = World::new();
-    world.host("east", &offer());
-    let hosted = world.hosted.take().unwrap();
-    world.memory.ended(&hosted, Reason::LeaseExpired);
-    world.memory.looked_empty = true;
-    // Nobody claims it: the agent was restarted while the root was away.
-    world.step();
-    let key = world.claim("east", seen.clone());
-    assert_eq!(said(&world.step(), &key).phase, Phase::Released);
-
-    // The root took notice, and speaks of other bursts only.
-    world.claims.clear();
-    world.listed.insert("east".into(), BTreeSet::new());
-    world.step();
-    assert!(world.memory.fates.is_empty());
-
-    // An agent that has just started knows nothing, but how long the root was lost by then.
-    for (lost, expected) in [(seen.lease_seconds - 1, Phase::Evicted), (seen.lease_seconds, Phase::Released)] {
-        let mut world = World::new();
-        world.led_until(lost);
-        world.memory.looked_empty = true;
-        let key = world.claim("east", seen.clone());
-        assert_eq!(said(&world.step(), &key).phase, expected, "after {lost} s");
-    }
-}
-
-/// While nobody led here, the root may have given the ranks to another peer.
-#[test]
-fn a_provider_that_comes_back_after_the_lease_ends_the_burst_before_it_answers() {
-    for (gap, lapsed) in [(offer().lease_seconds - 1, false), (offer().lease_seconds, true)] {
-        let mut world = World::new();
-        let key = world.claim("east", offer());
-        world.host("east", &offer());
-        world.led_until(gap);
-        let step = world.step();
-        assert_eq!(said(&step, &key).phase == Phase::Draining, lapsed, "in contact again after {gap} s");
-        let ends = |change: &Change| matches!(change, Change::Status(status) if status.draining_since.is_some());
-        assert_eq!(step.changes.iter().any(ends), lapsed, "{:?}", step.changes);
-        assert!(!lapsed || step.changes.len() == 1, "why it ends is stored before anything else: {:?}", step.changes);
-    }
-    // What is hosted since then is another burst.
-    let mut world = World::new();
-    world.led_until(offer().lease_seconds);
-    let key = world.claim("east", offer());
-    world.host("east", &offer());
-    assert_ne!(said(&world.step(), &key).phase, Phase::Draining);
-}
-
-#[test]
-fn a_loss_that_began_while_no_agent_ran_counts_from_the_last_renewal_of_the_lease() {
-    for (gap, reason) in [(200, None), (299, None), (300, Some("LeaseExpired"))] {
-        let mut world = World::new();
-        world.host("east", &offer());
-        world.led_until(gap);
-        (world.away, world.away_for, world.secs) = (true, 6, 6);
-        let step = world.step();
-        let Some(Change::Status(status)) = step.changes.iter().rfind(|change| matches!(change, Change::Status(_)))
-        else {
-            panic!("{:?}", step.changes)
-        };
-        assert_eq!(status.draining_reason.as_deref(), reason, "after {gap} s");
-        if reason.is_none() {
-            let Some(Time(since)) = &status.suspect_since else { panic!("{status:?}") };
-            assert_eq!(since.as_second(), 1_000_000 - i64::from(gap));
-        }
-    }
-}
-
-/// A cache that stands still while another agent led does not know what that agent has made.
-#[test]
-fn what_the_cache_does_not_show_is_looked_for_before_it_is_called_evicted() {
-    let mut world = World::new();
-    let key = world.claim("east", DesiredBurst { hosted_uid: Some("hosted-uid".into()), ..offer() });
-    let step = world.step();
-    assert_eq!(step.changes, [Change::LookLeft]);
-    assert_ne!(said(&step, &key).phase, Phase::Evicted, "nobody has looked");
-    // It is there after all.
-    world.memory.looked_empty = false;
-    assert_ne!(said(&world.step(), &key).phase, Phase::Evicted);
-    world.host("east", &offer());
-    assert_eq!(said(&world.step(), &key).hosted_uid.as_deref(), Some("hosted-uid"));
-    // It is not.
-    world.hosted = None;
-    world.memory.looked_empty = true;
-    assert_eq!(said(&world.step(), &key).phase, Phase::Evicted);
 }

@@ -24,12 +24,9 @@ use tributary::api::peer::ClusterPeer;
 use tributary_sandbox::{ClusterOptions, Component, NodeGroup, Options, Sandbox};
 use tributary_tests::agentctl::agentctl;
 use tributary_tests::eventually::eventually;
-use tributary_tests::federation::{Federation, SYSTEM};
-use tributary_tests::scenario::{Place, bursting};
+use tributary_tests::federation::{Federation, LEASE, SHORT, SYSTEM};
+use tributary_tests::scenario::{Place, address_pod, bursting, said_back};
 use tributary_tests::udp_way::{Way, way};
-
-use crate::network::{address_pod, said_back};
-use crate::shared::{LEASE, SHORT};
 
 const NAMESPACE: &str = "two-providers";
 const TAKER: &str = "north";
