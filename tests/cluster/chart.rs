@@ -484,11 +484,13 @@ fn used(audits: &[AuditLog]) -> BTreeSet<Right> {
 }
 
 /// Rights that no request shows.
-const UNSEEN: [(&str, &str, &str); 4] = [
+const UNSEEN: [(&str, &str, &str); 5] = [
     // When the answer to the request that made it was lost.
     ("tributary.dev", "hostedbursts", "get"),
     // When somebody else has made, or changes, one at the same moment.
     ("tributary.dev", "bursts", "get"),
+    // When a FluxJob that was sent to another cluster is called back.
+    ("tributary.dev", "bursts", "patch"),
     // Some API servers ask for it when an object is made whose owner waits for its end; see `suite/charts.rs`.
     ("flux-framework.org", "miniclusters/finalizers", "update"),
     // What happens again after five minutes is counted on in the Event that is there.
