@@ -240,9 +240,9 @@ impl Ground {
             }
             Freed::Released => {
                 self.says_what_it_waits_for(slot).await;
-                // Whoever says so has seen to it.
+                // Whoever says so has seen to it. The Job alone is not enough: the agent would make it anew when it is back.
                 let provider = &self.providers[slot.provider];
-                provider.jobs().delete(&slot.name(), &DeleteParams::foreground()).await.unwrap();
+                provider.mini_clusters().delete(&slot.name(), &DeleteParams::foreground()).await.unwrap();
                 eventually("its pods are gone", async || {
                     let live = live(provider).await.ok_or("no answer")?;
                     if live.contains(&slot.name()) { Err("they are there") } else { Ok(()) }

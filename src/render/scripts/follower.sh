@@ -4,7 +4,7 @@
     #@listen
     #@watch
     while [[ -z $_terminating ]]; do
-        _begun=$SECONDS
+        #@begin
         #@return
         #@start
         #@returned
@@ -15,8 +15,7 @@
             #@post
         fi
         #@complete
-        # One that had its place gets it back at once.
-        if [[ -e $viewbase/.heard ]] && ((SECONDS - _begun > _silence)); then _delay=1; fi
+        #@again
         _say "The broker ended with $_status and is started again in $_delay s."
         _pause "$_delay"
         _delay=$((_delay < 8 ? _delay * 2 : 15))

@@ -187,8 +187,12 @@ fn follower(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
     // One that still waits for its broker to join serves the next one as well.
     let watch = "        if ! kill -0 \"$_returning\" 2>/dev/null; then\n            _return >/dev/null 2>&1 &\n            _returning=$!\n        \
                  fi\n        _before_end=_leave\n";
+    let again = "        # One that had its place gets it back at once.\n        if [[ -e $viewbase/.heard ]] && \
+                 ((SECONDS - _begun > _silence)); then _delay=1; fi\n";
     Parts::default()
         .with("workerPre", hooks.line(Hook::WorkerPre))
+        .when(!complete, "begin", "_begun=$SECONDS")
+        .when(!complete, "again", again)
         .when(!complete && model.has_followers(), "listen", "_beside=_listen")
         .when(model.drains(), "watch", "_returning=none")
         .when(model.drains(), "return", watch)
