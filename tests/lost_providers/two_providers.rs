@@ -5,6 +5,7 @@
 //! tunnel. They return before the end of the lease, at its end, and after all that a root waits for.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -27,6 +28,9 @@ use tributary_tests::eventually::eventually;
 use tributary_tests::federation::{Federation, LEASE, SHORT, SYSTEM};
 use tributary_tests::scenario::{Place, address_pod, bursting, said_back};
 use tributary_tests::udp_way::{Way, way};
+
+/// Set, the lane runs.
+const ASKED: &str = "TRIBUTARY_LOST_PROVIDERS";
 
 const NAMESPACE: &str = "two-providers";
 const TAKER: &str = "north";
@@ -99,6 +103,12 @@ struct Ground {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slot_is_never_with_two_providers_however_long_one_is_away() {
+    if std::env::var_os(ASKED).is_none() {
+        let why = "six clusters, four of them lost twice, about five minutes on two cores";
+        // Past the capture of the tests' output.
+        writeln!(std::io::stderr(), "SKIPPED: lost providers: {ASKED}=1 runs it: {why}").unwrap();
+        return;
+    }
     let ground = Ground::lay().await;
     let early = ground.bursts("early", 1, &[]).await;
     tokio::select! {
