@@ -191,8 +191,8 @@ fn follower(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
                  ((SECONDS - _begun > _silence)); then _delay=1; fi\n";
     Parts::default()
         .with("workerPre", hooks.line(Hook::WorkerPre))
-        .when(!complete, "begin", "_begun=$SECONDS")
-        .when(!complete, "again", again)
+        .when(!complete && model.has_followers(), "begin", "_begun=$SECONDS")
+        .when(!complete && model.has_followers(), "again", again)
         .when(!complete && model.has_followers(), "listen", "_beside=_listen")
         .when(model.drains(), "watch", "_returning=none")
         .when(model.drains(), "return", watch)
