@@ -149,7 +149,8 @@ impl Writes {
     }
 
     /// Whether the API server knows our fields, and so shows MiniClusters whole: a dry run, strict about what it does not
-    /// know. A definition is there before the API server goes by it.
+    /// know. A definition is there before the API server goes by it. The status is the only part of a user's MiniCluster
+    /// that the agent has the right to patch; the rest of the body is read all the same.
     pub async fn knows_our_fields(&self, mini_cluster: &MiniCluster) -> Result<bool, Error> {
         let key = ObjectKey::of(mini_cluster);
         let body = json!({"metadata": {"uid": mini_cluster.uid()}, "spec": {"suspend": false, "updates": "OnDelete"}});
@@ -160,7 +161,7 @@ impl Writes {
             field_manager: Some(labels::manager::MINICLUSTER.into()),
             ..PatchParams::default().validation_strict()
         };
-        match api.patch_metadata(&key.name, &params, &Patch::Merge(&body)).await.map_err(Cause::from) {
+        match api.patch_status(&key.name, &params, &Patch::Merge(&body)).await.map_err(Cause::from) {
             Ok(_) => Ok(true),
             // What else is wrong with the object is found out by what knows its fields.
             Err(cause) if cause.is_invalid() => Ok(!chain(&cause).contains("unknown field")),
