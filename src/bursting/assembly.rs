@@ -248,9 +248,15 @@ impl Bursting {
         self.root.begin();
     }
 
-    /// Empties what a term before has said and heard.
+    /// Empties what a term before has said, heard and decided.
     pub fn forget(&self) {
         self.shared.begin(self.shared.clock.mono());
+        self.provider.forget();
+    }
+
+    /// Whether brokers of a HostedBurst may be started: this term has looked at it, and does not end it.
+    pub fn keeps(&self, hosted: &HostedBurst) -> bool {
+        self.provider.keeps(hosted)
     }
 
     /// Runs both sides until `stop`: in the leader's scope. `requests` reaches the peers; without it nobody is reached.

@@ -264,13 +264,11 @@ impl Controller {
             self.write_status(&known, Some(&rendering), &Decision::waits("Restarting", sentence), None).await?;
             return Ok(Outcome::After(LINGERING_RETRY));
         }
-        if let (Action::Create, None) = (&decision.action, &known.hosted)
-            && let Err(sentence) = (self.gate.asks)(&known.mini_cluster, None, self.clock.wall())
+        if decision.action == Action::Create
+            && let Err((waits, outcome)) = self.gate.starts(&known, self.clock.wall())
         {
-            // Its key is marked when that changes.
-            let decision = Decision::waits(labels::reason::QUEUED, sentence);
-            self.write_status(&known, Some(&rendering), &decision, None).await?;
-            return Ok(Outcome::Done);
+            self.write_status(&known, Some(&rendering), &waits, None).await?;
+            return Ok(outcome);
         }
         if known.hosted.is_none() && !settling && decision.growth(&known).is_some() {
             let has = known.job.facts().map(|facts| facts.parallelism);

@@ -1,15 +1,20 @@
-//! The port to the queue of a namespace.
+//! The ports to the queue of a namespace and to bursting.
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
+use kube::ResourceExt;
 
 use super::allowance::Allowance;
 use super::decide::Decision;
 use super::dereference::Known;
 use crate::api::flux_setup::Usage;
+use crate::api::hosted_burst::HostedBurst;
+use crate::api::labels;
 use crate::api::minicluster::MiniCluster;
+use crate::cluster::worker::Outcome;
 
 /// Whether a MiniCluster may have what it asks for. An error is the sentence that says what it has to wait for.
 pub type Asks = dyn Fn(&MiniCluster, Option<i32>, Timestamp) -> Result<(), String> + Send + Sync;
@@ -20,6 +25,9 @@ pub type Holds = dyn Fn(&MiniCluster, Option<(&str, i32)>) -> Option<Held> + Sen
 /// How long the Job of a MiniCluster may run that started at the first moment, or would start at the second; `None`: that is not
 /// known yet.
 pub type Allowances = dyn Fn(&MiniCluster, Option<Timestamp>, Timestamp) -> Option<Allowance> + Send + Sync;
+
+/// Whether brokers of a burst may be started here.
+pub type Keeps = dyn Fn(&HostedBurst) -> bool + Send + Sync;
 
 /// What was given to a MiniCluster.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,7 +40,7 @@ pub struct Held {
     pub limit: Option<i64>,
 }
 
-/// Whoever counts what MiniClusters take.
+/// Whoever counts what MiniClusters take, and knows whether bursts are still wanted.
 pub struct Gate {
     /// Asked before a MiniCluster gets a Job, and before a running one gets more brokers than it has: so many.
     pub asks: Arc<Asks>,
@@ -40,9 +48,32 @@ pub struct Gate {
     pub holds: Arc<Holds>,
     /// Asked before one gets a Job, and before a running one gets more time than it has.
     pub allowances: Arc<Allowances>,
+    /// Asked before the MiniCluster of a burst gets a Job: its lease may be over, and its ranks another cluster's, though
+    /// nobody has ended it yet.
+    pub keeps: Arc<Keeps>,
 }
 
+/// Why a MiniCluster of a burst gets no Job before its burst was looked at.
+const UNDECIDED: &str = "BurstUndecided";
+
+/// How often it is asked whether the burst goes on.
+const UNDECIDED_RETRY: Duration = Duration::from_secs(1);
+
 impl Gate {
+    /// Whether a MiniCluster may get a Job; an error is what it does instead, and when it is looked at again.
+    pub fn starts(&self, known: &Known, now: Timestamp) -> Result<(), (Decision, Outcome)> {
+        match &known.hosted {
+            Some(hosted) if (self.keeps)(hosted) => Ok(()),
+            Some(hosted) => {
+                let sentence = format!("whether HostedBurst {} goes on is not decided yet", hosted.name_any());
+                Err((Decision::waits(UNDECIDED, sentence), Outcome::After(UNDECIDED_RETRY)))
+            }
+            // Its key is marked when that changes.
+            None => (self.asks)(&known.mini_cluster, None, now)
+                .map_err(|sentence| (Decision::waits(labels::reason::QUEUED, sentence), Outcome::Done)),
+        }
+    }
+
     /// Gives a decision the deadline that its instance has by the queue.
     pub fn limit(&self, known: &Known, decision: &mut Decision, now: Timestamp) {
         let started = known.job.facts().and_then(|facts| facts.started);

@@ -250,9 +250,9 @@ impl Ground {
             }
             Freed::Released => {
                 self.says_what_it_waits_for(slot).await;
-                // Whoever says so has seen to it. The Job alone is not enough: the agent would make it anew when it is back.
+                // Whoever says so has seen to it.
                 let provider = &self.providers[slot.provider];
-                provider.mini_clusters().delete(&slot.name(), &DeleteParams::foreground()).await.unwrap();
+                provider.jobs().delete(&slot.name(), &DeleteParams::foreground()).await.unwrap();
                 eventually("its pods are gone", async || {
                     let live = live(provider).await.ok_or("no answer")?;
                     if live.contains(&slot.name()) { Err("they are there") } else { Ok(()) }

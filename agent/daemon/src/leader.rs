@@ -164,6 +164,10 @@ impl Leader {
                 allowances: Arc::new(move |mini_cluster, started, now| {
                     limits.allowance(mini_cluster, started, now).map(|(longest, used)| Allowance { longest, used })
                 }),
+                keeps: Arc::new({
+                    let bursting = bursting.clone();
+                    move |hosted| bursting.keeps(hosted)
+                }),
             },
             parts.clock.clone(),
             parts.traces.clone(),
@@ -192,6 +196,7 @@ impl Leader {
         let handover = Handover::new(&parts.clients, namespace, LEASE, term.before());
         // Before anybody asks.
         self.queueing.begin();
+        self.federation.bursting.forget();
         term.spawn("the queue", self.queueing.clone().run(term.stop()));
         term.spawn("the MiniCluster controller", self.controller.clone().run(term.stop()));
         term.spawn("the keeper of the webhook", self.federation.parts.webhook.clone().keep(term.stop()));

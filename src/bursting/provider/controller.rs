@@ -108,6 +108,17 @@ impl Provider {
         self.mark_all();
     }
 
+    /// Nothing is known in a new term until [`Provider::begin`].
+    pub(in crate::bursting) fn forget(&self) {
+        *lock(&self.state) = State::default();
+    }
+
+    /// Whether brokers of a HostedBurst are wanted, as far as this term has looked.
+    pub(in crate::bursting) fn keeps(&self, hosted: &HostedBurst) -> bool {
+        let kept = lock(&self.state).memories.get(&key_of(hosted)).and_then(|memory| memory.kept.clone());
+        kept.is_some() && kept == hosted.metadata.uid
+    }
+
     /// Whether every loss of contact is dated: of no HostedBurst it counts from the term before.
     pub(in crate::bursting) fn has_dated(&self) -> bool {
         let contacts = self.shared.provider_contacts();

@@ -56,7 +56,7 @@ pub(super) fn keep(
         // Its owner deletes it; the rest follows when it is gone.
         return;
     }
-    step.memory.keeps();
+    step.memory.keeps(hosted);
     if hosted.spec.whole {
         return whole::keep(view, hosted, holder, claim, step);
     }

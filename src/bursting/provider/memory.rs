@@ -142,6 +142,8 @@ pub struct Memory {
     pub taken: Option<Taken>,
     /// Since when the burst is missing from complete snapshots.
     pub absent_since: Option<Mono>,
+    /// UID of the HostedBurst whose brokers the last step wanted.
+    pub kept: Option<String>,
 }
 
 impl Memory {
@@ -157,8 +159,9 @@ impl Memory {
     }
 
     /// Brokers are wanted: what was seen of an earlier end says nothing of theirs.
-    pub(super) fn keeps(&mut self) {
+    pub(super) fn keeps(&mut self, hosted: &HostedBurst) {
         self.looked_empty = false;
+        self.kept = hosted.metadata.uid.clone();
     }
 
     /// A step failed before these changes were carried out. Nobody answers what was never asked: the next step asks again.

@@ -182,6 +182,7 @@ pub struct SlotStep {
 /// Decides what to do about a slot.
 pub fn step(view: &SlotView<'_>) -> SlotStep {
     let mut step = SlotStep { memory: view.memory.clone(), rates: view.rates.clone(), ..SlotStep::default() };
+    step.memory.kept = None;
     match view.hosted {
         Some(hosted) => {
             step.memory.saw(hosted);

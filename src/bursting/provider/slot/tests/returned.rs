@@ -43,6 +43,7 @@ fn a_provider_that_comes_back_after_the_lease_ends_the_burst_before_it_answers()
         assert_eq!(said(&step, &key).phase == Phase::Draining, lapsed, "in contact again after {gap} s");
         let ends = |change: &Change| matches!(change, Change::Status(status) if status.draining_since.is_some());
         assert_eq!(step.changes.iter().any(ends), lapsed, "{:?}", step.changes);
+        assert_eq!(step.memory.kept.is_none(), lapsed, "a Job that is missing is made anew while it is kept only");
         assert!(!lapsed || step.changes.len() == 1, "why it ends is stored before anything else: {:?}", step.changes);
     }
     // What is hosted since then is another burst.
