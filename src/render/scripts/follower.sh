@@ -1,4 +1,7 @@
     #@workerPre
+    # A node that is cut off may take a part of the DNS with it: a question that is lost costs 1 s, and the whole names of
+    # brokers are not asked for with every search domain first.
+    export RES_OPTIONS=${RES_OPTIONS:-ndots:1 timeout:1 attempts:2}
     _delay=1
     _posted=
     #@listen

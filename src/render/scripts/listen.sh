@@ -3,6 +3,8 @@
 _silence=15
 # The same of a broker that has not had one yet.
 _joining=60
+# Seconds in which a broker may find a parent again by itself that was cut off.
+_grace=5
 
 # ZeroMQ learns that a connection is dead only from whoever answers its packets. If nobody does, the broker keeps its
 # socket, and waits as long as it lives.
@@ -15,12 +17,21 @@ _greets() {
         "${BASH_REMATCH[@]:1}" >/dev/null 2>&1
 }
 
+# The same endpoint with an address in place of the name.
+_by_address() {
+    if [[ ! $1 =~ ^tcp://([^]]+):([0-9]+)$ ]]; then return 0; fi
+    local address
+    if read -r address _ < <(timeout 3 getent ahosts "${BASH_REMATCH[1]}" 2>/dev/null); then
+        printf 'tcp://[%s]:%s' "$address" "${BASH_REMATCH[2]}"
+    fi
+}
+
 # Ends the broker of process `$1`, to be started again, when its parent greets others and it has heard nothing for a time.
 # A heartbeat of the instance is a sign, and so is an answer of the parent, which may itself be cut off from the lead.
 _listen() {
-    local beat last='' parent='' nap=2 since=$SECONDS limit signal
+    local beat last='' parent='' address='' nap=2 since=$SECONDS cut=$SECONDS limit grace look signal
     # A broker that never had one may be joining slowly: it gets more time, and more whenever it is started again.
-    limit=$((_joining * _delay))
+    limit=$((_joining * _delay)) grace=$limit
     rm -f "$viewbase/.heard"
     while sleep "$nap" && kill -0 "$1" 2>/dev/null; do
         nap=1
@@ -28,13 +39,16 @@ _listen() {
             since=$SECONDS
             continue
         fi
+        look=$SECONDS
         beat=$(_flux module stats --parse=count heartbeat) || beat=
         if [[ -n $beat && $beat != "$last" ]] || _patience=2 _flux ping --count=1 upstream >/dev/null; then
-            last=$beat nap=2 since=$SECONDS limit=$_silence
+            last=$beat nap=2 since=$SECONDS limit=$_silence grace=$_grace
             touch "$viewbase/.heard" || true
-        elif ! _greets "$parent"; then
-            since=$SECONDS
-        elif ((SECONDS - since >= limit)); then
+            # Now, since the DNS may be lost when it is needed.
+            if [[ -z $address ]]; then address=$(_by_address "$parent"); fi
+        elif ! _greets "$address" && ! _greets "$parent"; then
+            cut=$look
+        elif ((SECONDS - since >= limit && SECONDS - cut >= grace)); then
             break
         fi
     done

@@ -22,6 +22,11 @@ esac
 fn parent(greets: bool) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("tcp://{}", listener.local_addr().unwrap());
+    greet(listener, greets);
+    endpoint
+}
+
+fn greet(listener: TcpListener, greets: bool) {
     std::thread::spawn(move || {
         let mut open = Vec::new();
         for mut connection in listener.incoming().flatten() {
@@ -31,7 +36,6 @@ fn parent(greets: bool) -> String {
             open.push(connection);
         }
     });
-    endpoint
 }
 
 /// A follower that listens for 2 s only.
@@ -44,7 +48,9 @@ fn follower(parent: &str) -> Pod {
     let script = pod.read("flux_operator/wait-0.sh");
     assert!(script.contains("_silence=15\n"));
     assert!(script.contains("_joining=60\n"));
+    assert!(script.contains("_grace=5\n"));
     let script = script.replace("_silence=15\n", "_silence=2\n").replace("_joining=60\n", "_joining=2\n");
+    let script = script.replace("_grace=5\n", "_grace=1\n");
     pod.write("flux_operator/wait-0.sh", &script);
     pod
 }
@@ -104,6 +110,47 @@ fn a_broker_is_left_alone_while_anything_says_that_it_has_its_place_or_that_its_
             assert!(!pod.read("output").contains("is started again"), "{what}, look {look}");
         }
     }
+}
+
+/// A name that nobody can look up any more: the address is known from before.
+#[test]
+fn a_broker_finds_out_that_its_parent_greets_others_without_the_dns() {
+    let endpoint = parent(true);
+    let (_, port) = endpoint.rsplit_once(':').unwrap();
+    let pod = follower(&format!("tcp://parent.invalid:{port}"));
+    pod.program("bin/getent", "#!/bin/bash\necho 127.0.0.1 STREAM parent.invalid\n");
+    pod.write("answers", "");
+    let _running = pod.start("wait-0.sh");
+    let _socket = pod.socket();
+    for _look in 0..2 {
+        pod.write("calls", "");
+        pod.until("calls", "flux ping");
+    }
+    std::fs::remove_file(pod.path("answers")).unwrap();
+    pod.until("output", "is started again in 1 s");
+}
+
+/// Its silence began long before its parent could be reached again: it need not begin anew.
+#[test]
+fn a_broker_whose_parent_was_cut_off_waits_a_moment_longer_and_not_for_all_of_the_time_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("tcp://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let pod = follower(&endpoint);
+    let script = pod.read("flux_operator/wait-0.sh").replace("_silence=2\n", "_silence=3\n");
+    pod.write("flux_operator/wait-0.sh", &script);
+    pod.write("answers", "");
+    let _running = pod.start("wait-0.sh");
+    let _socket = pod.socket();
+    pod.write("calls", "");
+    pod.until("calls", "flux ping");
+    std::fs::remove_file(pod.path("answers")).unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(6));
+    greet(TcpListener::bind(endpoint.strip_prefix("tcp://").unwrap()).unwrap(), true);
+    pod.until("output", "is started again in 1 s");
+    let output = pod.read("output");
+    let heard = output.split("has heard nothing for ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    assert!(heard.parse::<u64>().unwrap() >= 6, "{output}");
 }
 
 #[test]
