@@ -265,7 +265,7 @@ impl Controller {
             return Ok(Outcome::After(LINGERING_RETRY));
         }
         if decision.action == Action::Create
-            && let Err((waits, outcome)) = self.gate.starts(&known, self.clock.wall())
+            && let Some((waits, outcome)) = self.gate.holds_back(&known, self.clock.wall())
         {
             self.write_status(&known, Some(&rendering), &waits, None).await?;
             return Ok(outcome);

@@ -60,17 +60,18 @@ const UNDECIDED: &str = "BurstUndecided";
 const UNDECIDED_RETRY: Duration = Duration::from_secs(1);
 
 impl Gate {
-    /// Whether a MiniCluster may get a Job; an error is what it does instead, and when it is looked at again.
-    pub fn starts(&self, known: &Known, now: Timestamp) -> Result<(), (Decision, Outcome)> {
+    /// What a MiniCluster does that may not get a Job now, and when it is looked at again.
+    pub fn holds_back(&self, known: &Known, now: Timestamp) -> Option<(Decision, Outcome)> {
         match &known.hosted {
-            Some(hosted) if (self.keeps)(hosted) => Ok(()),
+            Some(hosted) if (self.keeps)(hosted) => None,
             Some(hosted) => {
                 let sentence = format!("whether HostedBurst {} goes on is not decided yet", hosted.name_any());
-                Err((Decision::waits(UNDECIDED, sentence), Outcome::After(UNDECIDED_RETRY)))
+                Some((Decision::waits(UNDECIDED, sentence), Outcome::After(UNDECIDED_RETRY)))
             }
             // Its key is marked when that changes.
             None => (self.asks)(&known.mini_cluster, None, now)
-                .map_err(|sentence| (Decision::waits(labels::reason::QUEUED, sentence), Outcome::Done)),
+                .err()
+                .map(|sentence| (Decision::waits(labels::reason::QUEUED, sentence), Outcome::Done)),
         }
     }
 
