@@ -32,7 +32,7 @@ const MAX_DECODED: u64 = 4 * 1024 * 1024;
 
 /// Everything that an incarnation boots with.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Boot {
     /// [`RENDER_REVISION`] of the agent that rendered it.
     pub revision: u32,
@@ -73,7 +73,7 @@ impl Boot {
         STANDARD.encode(gzip.finish().expect("writing to memory does not fail"))
     }
 
-    /// Reads what [`Self::encode`] wrote.
+    /// Reads what [`Self::encode`] wrote, in this agent or in a newer one before a rollback: what that one added is left out.
     ///
     /// # Errors
     /// See [`BootError`]. The annotation is what the brokers run with: if it cannot be read, leave everything alone.
@@ -137,6 +137,17 @@ mod tests {
         let back = Boot::decode(&boot.encode()).unwrap();
         assert_eq!(back, boot);
         assert_eq!(back.digest(), boot.digest());
+    }
+
+    #[test]
+    fn an_agent_that_is_rolled_back_reads_what_the_newer_one_froze() {
+        let mut newer = serde_json::to_value(boot()).unwrap();
+        newer["revision"] = (RENDER_REVISION + 1).into();
+        newer["added"] = serde_json::json!({"by": "a newer agent"});
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+        gzip.write_all(newer.to_string().as_bytes()).unwrap();
+        let back = Boot::decode(&STANDARD.encode(gzip.finish().unwrap())).unwrap();
+        assert_eq!(back, Boot { revision: RENDER_REVISION + 1, ..boot() });
     }
 
     #[test]
