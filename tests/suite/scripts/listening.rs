@@ -55,6 +55,15 @@ fn follower(parent: &str) -> Pod {
     pod
 }
 
+/// After it has heard it for some time.
+fn hears_its_parent_no_more(pod: &Pod) {
+    for _look in 0..3 {
+        pod.write("calls", "");
+        pod.until("calls", "flux ping");
+    }
+    std::fs::remove_file(pod.path("answers")).unwrap();
+}
+
 fn starts(pod: &Pod) -> usize {
     pod.calls().iter().filter(|call| call.starts_with("flux start")).count()
 }
@@ -76,11 +85,7 @@ fn a_broker_that_hears_nothing_is_started_again_while_its_parent_greets_others()
     // One that had its place gets it back at once.
     pod.write("output", "");
     pod.write("answers", "");
-    for _look in 0..3 {
-        pod.write("calls", "");
-        pod.until("calls", "flux ping");
-    }
-    std::fs::remove_file(pod.path("answers")).unwrap();
+    hears_its_parent_no_more(&pod);
     pod.until("output", "is started again in 1 s");
 }
 
@@ -122,11 +127,7 @@ fn a_broker_finds_out_that_its_parent_greets_others_without_the_dns() {
     pod.write("answers", "");
     let _running = pod.start("wait-0.sh");
     let _socket = pod.socket();
-    for _look in 0..2 {
-        pod.write("calls", "");
-        pod.until("calls", "flux ping");
-    }
-    std::fs::remove_file(pod.path("answers")).unwrap();
+    hears_its_parent_no_more(&pod);
     pod.until("output", "is started again in 1 s");
 }
 
@@ -142,9 +143,7 @@ fn a_broker_whose_parent_was_cut_off_waits_a_moment_longer_and_not_for_all_of_th
     pod.write("answers", "");
     let _running = pod.start("wait-0.sh");
     let _socket = pod.socket();
-    pod.write("calls", "");
-    pod.until("calls", "flux ping");
-    std::fs::remove_file(pod.path("answers")).unwrap();
+    hears_its_parent_no_more(&pod);
     std::thread::sleep(std::time::Duration::from_secs(6));
     greet(TcpListener::bind(endpoint.strip_prefix("tcp://").unwrap()).unwrap(), true);
     pod.until("output", "is started again in 1 s");
