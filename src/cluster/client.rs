@@ -4,10 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use http::{HeaderValue, header};
 use kube::client::ClientBuilder;
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
+use tower::buffer::{Buffer, BufferLayer};
 
 use super::fence::Fence;
 use super::guard::{GuardLayer, Pass};
@@ -127,16 +129,16 @@ pub async fn unfenced(options: &ConnectOptions) -> Result<Client, ConnectError> 
     Ok(stack(load(options).await?)?.build())
 }
 
-type Stack = ClientBuilder<
-    tower::util::BoxService<
-        http::Request<kube::client::Body>,
-        http::Response<Box<kube::client::DynBody>>,
-        tower::BoxError,
-    >,
->;
+type Answer = BoxFuture<'static, Result<http::Response<Box<kube::client::DynBody>>, tower::BoxError>>;
+
+type Stack = ClientBuilder<Buffer<http::Request<kube::client::Body>, Answer>>;
+
+/// What may wait for the connections to take it.
+const BUFFERED: usize = 1024;
 
 fn stack(config: Config) -> Result<Stack, ConnectError> {
-    ClientBuilder::try_from(config).map_err(|source| ConnectError::Client(Box::new(source)))
+    let builder = ClientBuilder::try_from(config).map_err(|source| ConnectError::Client(Box::new(source)))?;
+    Ok(builder.with_layer(&BufferLayer::new(BUFFERED)))
 }
 
 /// How audit logs name us.

@@ -138,6 +138,12 @@ impl Cause {
         self.is(401) || self.is(403)
     }
 
+    /// Why a request failed that is among the causes of `error`.
+    pub fn of<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Self> {
+        let mut causes = std::iter::successors(Some(error), |&error| error.source());
+        causes.find_map(|error| error.downcast_ref())
+    }
+
     /// Trying the same again later can help: nothing is wrong with what was sent.
     pub fn is_transient(&self) -> bool {
         match self {
@@ -222,6 +228,7 @@ mod tests {
         assert_eq!(chain(&error), "failed to apply Job default/sample: no such thing");
         assert!(error.cause().is_not_found());
         assert_eq!(error.cause().reason(), "NotFound");
+        assert!(Cause::of(&error).is_some_and(Cause::is_not_found));
     }
 
     #[test]

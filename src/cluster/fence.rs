@@ -97,14 +97,6 @@ pub enum FenceError {
     /// Another agent leads this cluster, or nobody does yet.
     #[error("this agent does not lead its cluster, so it writes nothing")]
     NotLeading,
-    /// The Lease was not renewed in time.
-    #[error("leadership ends in {left:?} and a request may take {needed:?}, so it was not sent")]
-    Expiring {
-        /// What is left of leadership.
-        left: Duration,
-        /// What a request may take.
-        needed: Duration,
-    },
     /// A write was tried through the client that only reads.
     #[error("the reading client does not write")]
     ReadOnly,
@@ -144,13 +136,30 @@ impl Fence {
         Self { state, clock, writes: TaskTracker::new() }
     }
 
-    /// Permits a write that takes at most `needed`.
+    /// Permits a write that takes at most `needed`. Where less is left of leadership, it waits for the next renewal: a slow
+    /// API server delays that too, and is no fault of the object that is written.
     ///
     /// # Errors
-    /// [`FenceError::NotLeading`] or [`FenceError::Expiring`].
-    pub fn permit(&self, needed: Duration) -> Result<Permit, FenceError> {
-        let epoch = check(&self.state.borrow(), Moment::now(&*self.clock), needed)?.clone();
-        Ok(Permit { epoch, _write: self.writes.token() })
+    /// [`FenceError::NotLeading`], also when leadership ends in the meantime.
+    pub async fn permit(&self, needed: Duration) -> Result<Permit, FenceError> {
+        let mut state = self.state.clone();
+        loop {
+            let left = {
+                let state = state.borrow_and_update();
+                let now = Moment::now(&*self.clock);
+                let leadership = state.leading_at(now).ok_or(FenceError::NotLeading)?;
+                let left = leadership.valid_until.left_at(now);
+                if left > needed {
+                    return Ok(Permit { epoch: leadership.epoch.clone(), _write: self.writes.token() });
+                }
+                left
+            };
+            tokio::select! {
+                // Nobody renews any more.
+                changed = state.changed() => changed.map_err(|_| FenceError::NotLeading)?,
+                () = tokio::time::sleep(left) => {}
+            }
+        }
     }
 
     /// Where this agent stands, as it changes. Renewals are changes too.
@@ -172,15 +181,6 @@ impl Fence {
     }
 }
 
-fn check(state: &LeaderState, now: Moment, needed: Duration) -> Result<&Epoch, FenceError> {
-    let leadership = state.leading_at(now).ok_or(FenceError::NotLeading)?;
-    let left = leadership.valid_until.left_at(now);
-    if left <= needed {
-        return Err(FenceError::Expiring { left, needed });
-    }
-    Ok(&leadership.epoch)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -194,20 +194,6 @@ mod tests {
         assert_eq!(until.left_at(Moment { wall: START.plus(secs(3)).wall, ..START }), secs(2), "suspended for 3 s");
         assert_eq!(until.left_at(Moment { wall: START.plus(secs(99)).wall, ..START }), Duration::ZERO);
         assert_eq!(until.left_at(Moment { mono: START.plus(secs(4)).mono, ..START }), secs(1), "set back by 4 s");
-    }
-
-    #[test]
-    fn a_write_needs_leadership_that_outlasts_it() {
-        let at = |secs| START.plus(Duration::from_secs(secs));
-        let epoch = Epoch { transitions: 7, holder: "a".into() };
-        let leading = LeaderState::Leading(Leadership { epoch: epoch.clone(), before: None, valid_until: at(10) });
-        let needed = Duration::from_secs(2);
-
-        assert_eq!(check(&LeaderState::default(), at(0), needed), Err(FenceError::NotLeading));
-        assert_eq!(check(&leading, at(7), needed), Ok(&epoch));
-        assert_eq!(check(&leading, at(8), needed), Err(FenceError::Expiring { left: needed, needed }));
-        assert_eq!(check(&leading, at(10), needed), Err(FenceError::NotLeading));
-        assert_eq!(check(&leading, at(99), needed), Err(FenceError::NotLeading));
     }
 
     #[test]

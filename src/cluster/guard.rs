@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use kube::client::{Body, DynBody};
-use tower::{BoxError, Layer, Service};
+use tower::{BoxError, Layer, Service, ServiceExt};
 
 use super::fence::{Fence, FenceError};
 use super::requests::{RequestMetrics, Verb};
@@ -64,7 +64,7 @@ pub(super) struct Guard<S> {
 
 impl<S> Service<Request<Body>> for Guard<S>
 where
-    S: Service<Request<Body>, Response = Response<Box<DynBody>>, Error = BoxError>,
+    S: Service<Request<Body>, Response = Response<Box<DynBody>>, Error = BoxError> + Clone + Send + 'static,
     S::Future: Send + 'static,
 {
     type Response = S::Response;
@@ -82,24 +82,26 @@ where
             let answer = self.inner.call(request);
             return self.layer.counted(verb, async move { within(limit, answer).await });
         }
-        let permit = match &self.layer.pass {
-            Pass::Reads => Err(FenceError::ReadOnly),
-            Pass::WritesWhileLeading(fence) => fence.permit(limit),
+        let Pass::WritesWhileLeading(fence) = &self.layer.pass else {
+            self.layer.requests.answered(verb, None, None);
+            return Box::pin(async { Err(FenceError::ReadOnly.into()) });
         };
-        match permit {
-            Err(refusal) => {
-                self.layer.requests.answered(verb, None, None);
-                Box::pin(async move { Err(refusal.into()) })
-            }
-            Ok(permit) => {
-                let answer = self.inner.call(request);
-                self.layer.counted(verb, async move {
-                    let whole = within(limit, async move { collected(answer.await?).await }).await;
-                    drop(permit);
-                    whole
-                })
-            }
-        }
+        let (inner, fence, layer) = (self.inner.clone(), fence.clone(), self.layer.clone());
+        Box::pin(async move {
+            let permit = match fence.permit(limit).await {
+                Ok(permit) => permit,
+                Err(refusal) => {
+                    layer.requests.answered(verb, None, None);
+                    return Err(refusal.into());
+                }
+            };
+            let write = async move {
+                let answer = within(limit, async move { collected(inner.oneshot(request).await?).await }).await;
+                drop(permit);
+                answer
+            };
+            layer.counted(verb, write).await
+        })
     }
 }
 
@@ -171,17 +173,41 @@ mod tests {
         let (client, seen) = client(Pass::WritesWhileLeading(fence), Duration::ZERO);
         send(&client, Method::PATCH).await.unwrap();
 
-        tokio::time::advance(Duration::from_secs(9)).await;
-        let error = send(&client, Method::PATCH).await.unwrap_err();
-        assert!(matches!(error, Cause::Fenced(FenceError::Expiring { .. })), "{error}");
-
-        tokio::time::advance(Duration::from_secs(9)).await;
+        tokio::time::advance(Duration::from_secs(18)).await;
         for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
             let error = send(&client, method).await.unwrap_err();
             assert!(matches!(error, Cause::Fenced(FenceError::NotLeading)), "{error}");
         }
         send(&client, Method::GET).await.unwrap();
         assert_eq!(*seen.lock().unwrap(), [Method::PATCH, Method::GET]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_leadership_may_not_outlast_waits_for_the_renewal_or_the_end() {
+        let clock = SystemClock::shared();
+        let (sender, fence) = leading_for(10);
+        let (client, seen) = client(Pass::WritesWhileLeading(fence), Duration::ZERO);
+        tokio::time::advance(Duration::from_secs(10) - LIMIT).await;
+        let write = tokio::spawn({
+            let client = client.clone();
+            async move { send(&client, Method::PATCH).await }
+        });
+        tokio::time::sleep(LIMIT / 2).await;
+        assert!(seen.lock().unwrap().is_empty(), "it was sent though leadership may end first");
+        let epoch = Epoch { transitions: 1, holder: "me".into() };
+        let valid_until = Moment::now(&*clock).plus(LIMIT * 2);
+        sender.send_replace(LeaderState::Leading(Leadership { epoch, before: None, valid_until }));
+        write.await.unwrap().unwrap();
+        assert_eq!(*seen.lock().unwrap(), [Method::PATCH]);
+
+        // Nobody renews this time.
+        tokio::time::advance(LIMIT + LIMIT / 2).await;
+        let began = clock.mono();
+        let error = send(&client, Method::PATCH).await.unwrap_err();
+        assert!(matches!(error, Cause::Fenced(FenceError::NotLeading)), "{error}");
+        let waited = clock.mono().saturating_since(began);
+        assert!((LIMIT / 2..LIMIT).contains(&waited), "it waited {waited:?}");
+        assert_eq!(seen.lock().unwrap().len(), 1);
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 //! Every controller is one [`Queue`] that caches mark, and one worker in the leader's scope. When what runs is decided
 //! by [`Schedule`]; here are only the tasks.
 
+use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::error::Cause;
 use super::schedule::{Backoff, Ended, Schedule};
 use super::work::Work;
 use crate::clock::{Mono, Rng, SharedClock};
@@ -125,6 +127,10 @@ impl Default for Options {
     }
 }
 
+/// The longest wait after a failure that is no fault of the key: the API server was slow or away, and nobody tells when it
+/// is back.
+const TRANSIENT: Duration = Duration::from_secs(5);
+
 /// Handles the keys of `queue` until `stop` is cancelled; running handlers are then dropped at their next await, as if
 /// the process had ended there. One worker per queue.
 ///
@@ -139,7 +145,7 @@ pub async fn run<K, L, E, F>(
 ) where
     K: Ord + Clone + Send + 'static,
     L: Ord + Clone,
-    E: Send + 'static,
+    E: Error + Send + 'static,
     F: Future<Output = Result<Outcome, E>> + Send + 'static,
 {
     let clock = queue.shared.clock.clone();
@@ -174,7 +180,7 @@ pub async fn run<K, L, E, F>(
     running.shutdown().await;
 }
 
-fn ended_run<K: Ord + Clone, L: Ord + Clone, E>(
+fn ended_run<K: Ord + Clone, L: Ord + Clone, E: Error + 'static>(
     queue: &Queue<K, L>,
     backoff: &Backoff,
     rng: &mut impl Rng,
@@ -192,7 +198,8 @@ fn ended_run<K: Ord + Clone, L: Ord + Clone, E>(
         Ok(Outcome::After(delay)) => (Ended::After(*delay), Ok(Outcome::After(*delay))),
         Err(error) => {
             let failures = queue.schedule().failures(key).saturating_add(1);
-            let retry_in = backoff.delay(failures, rng.unit());
+            let most = if Cause::of(error).is_some_and(Cause::is_transient) { TRANSIENT } else { backoff.most };
+            let retry_in = Backoff { most: most.min(backoff.most), ..*backoff }.delay(failures, rng.unit());
             let ended = Ended::Failed { retry: retry_in, after_change: backoff.after_change };
             (ended, Err(Failure { error, failures, retry_in }))
         }
@@ -214,10 +221,17 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use kube::core::Status;
+
     use super::*;
     use crate::clock::{SeededRng, SystemClock};
+    use crate::cluster::error::RequestError;
 
-    /// A worker whose handler takes a second and notes when it started; keys named `bad` fail.
+    fn refused(code: u16) -> Cause {
+        Status { code, ..Status::default() }.into()
+    }
+
+    /// A worker whose handler takes a second and notes when it started; keys named `bad` and `away` fail.
     struct Bench {
         queue: Queue<&'static str>,
         runs: Arc<Mutex<Vec<(&'static str, u128)>>>,
@@ -248,7 +262,8 @@ mod tests {
                         tokio::time::sleep(Duration::from_secs(1)).await;
                         at_once.fetch_sub(1, Ordering::SeqCst);
                         match key {
-                            "bad" => Err("no"),
+                            "bad" => Err(RequestError::new("apply", key, refused(422))),
+                            "away" => Err(RequestError::new("apply", key, refused(503))),
                             "later" => Ok(Outcome::After(Duration::from_secs(30))),
                             _ => Ok(Outcome::Done),
                         }
@@ -257,7 +272,7 @@ mod tests {
             };
             let report = {
                 let failures = failures.clone();
-                move |run: Run<'_, &'static str, &str>| {
+                move |run: Run<'_, &'static str, RequestError>| {
                     if let Err(failure) = run.result {
                         failures.lock().unwrap().insert(*run.key, failure.failures);
                     }
@@ -303,6 +318,15 @@ mod tests {
             assert!((full / 2..=full).contains(gap), "{gaps:?}");
         }
         assert_eq!(bench.failures.lock().unwrap()["bad"], u32::try_from(gaps.len()).unwrap() + 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_failed_while_the_api_server_was_away_has_its_turn_soon_after() {
+        let bench = Bench::start(4);
+        bench.queue.mark("away");
+        let runs = bench.after(600).await;
+        let longest = runs.windows(2).map(|pair| pair[1].1 - pair[0].1 - 1000).max();
+        assert!(longest.is_some_and(|longest| longest <= TRANSIENT.as_millis()), "{runs:?}");
     }
 
     #[tokio::test(start_paused = true)]

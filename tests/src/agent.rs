@@ -168,6 +168,18 @@ impl Agent {
     }
 }
 
+/// What a failed test says besides: its directory goes with it.
+impl Drop for Agent {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = self.log_text();
+            let lines: Vec<&str> = log.lines().collect();
+            let last = &lines[lines.len().saturating_sub(30)..];
+            eprintln!("the last lines of the agent of {}:\n{}", self.name, last.join("\n"));
+        }
+    }
+}
+
 fn free_udp() -> std::io::Result<SocketAddr> {
     UdpSocket::bind("127.0.0.1:0")?.local_addr()
 }

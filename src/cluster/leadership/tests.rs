@@ -143,7 +143,7 @@ async fn a_leader_that_is_cut_off_stops_in_time_and_leads_again() {
     let mut state = agent.fence.state();
     state.wait_for(|state| matches!(state, LeaderState::Standby { .. })).await.unwrap();
     assert!(clock.mono().saturating_since(valid_until) < CALL_LIMIT);
-    assert!(agent.fence.permit(Duration::from_millis(1)).is_err());
+    assert!(agent.fence.permit(Duration::from_millis(1)).await.is_err());
     server.0.lock().unwrap().cut_off = false;
     assert!(leads(&agent).await > before, "another epoch");
 }
