@@ -162,7 +162,9 @@ pub struct FluxJobStatus {
     /// When it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finished: Option<Time>,
-    /// `Valid`: whether a MiniCluster can be made of it; `Admitted`: whether the queue let it start.
+    /// `Valid`: whether a MiniCluster can be made of it. `Admitted`: whether the queue let it start. `Running`: whether its
+    /// instance is up. `Finished`: whether it has ended; its reason is `Succeeded`, `Failed`, `Refused` (it never ran, and the
+    /// message says why) or `Cancelled` (its MiniCluster was deleted).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

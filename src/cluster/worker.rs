@@ -100,6 +100,11 @@ impl<K: Ord + Clone, L: Ord + Clone> Queue<K, L> {
         self.schedule().waiting()
     }
 
+    /// Failures of a key since its last success.
+    pub fn failures(&self, key: &K) -> u32 {
+        self.schedule().failures(key)
+    }
+
     /// What was done with the keys.
     pub fn figures(&self) -> &Work {
         &self.shared.work

@@ -326,7 +326,7 @@ impl Queueing {
                 Ok(())
             }
             // Asking again would hold its room for ever.
-            Err(error) if error.cause().is_invalid() => {
+            Err(error) if error.cause().is_invalid() || error.cause().is_denied() => {
                 let status = job::refused(status, &kind, &chain(&error), self.clock.wall());
                 self.applier.apply_status(job, &status).await?;
                 self.tell(job, &status).await;

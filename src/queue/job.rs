@@ -30,6 +30,10 @@ use crate::cluster::conditions::{self, Statement};
 const VALID: &str = "Valid";
 /// Condition: the queue let it start.
 const ADMITTED: &str = "Admitted";
+/// Condition: its instance is up.
+const RUNNING: &str = "Running";
+/// Condition: it has ended. Its reason is one of the words of [`End`].
+const FINISHED: &str = "Finished";
 
 /// Name of a GPU's resource where the FluxJob names none.
 const GPU: &str = "nvidia.com/gpu";
@@ -309,7 +313,8 @@ pub fn stage<'a>(
 /// The next step of a FluxJob. `word` is what the queue says if it was not admitted before.
 pub fn step(job: &FluxJob, stage: &Stage<'_>, word: Word, terms: Terms<'_>, now: Timestamp) -> JobStep {
     let (then, without) = (Then::Nothing, Vec::new());
-    let mut draft = Draft { job, status: job.status.clone().unwrap_or_default(), then, wake: None, without, now };
+    let status = job.status.clone().unwrap_or_default();
+    let mut draft = Draft { job, status, end: None, then, wake: None, without, now };
     draft.status.observed_generation = job.metadata.generation;
     let mut statements = Vec::new();
     match stage {
@@ -321,6 +326,7 @@ pub fn step(job: &FluxJob, stage: &Stage<'_>, word: Word, terms: Terms<'_>, now:
         Stage::LinesUp(Err(trouble)) => statements.push(draft.step_aside(trouble.reason, &trouble.sentence)),
         Stage::LinesUp(Ok(_)) => statements = draft.line_up(word, terms),
     }
+    statements.extend(standing(&draft.status, draft.end));
     let conditions = &draft.status.conditions;
     draft.status.conditions = conditions::merged(conditions, statements, job.metadata.generation, now);
     JobStep { status: draft.status, then: draft.then, wake: draft.wake, without: draft.without }
@@ -328,18 +334,72 @@ pub fn step(job: &FluxJob, stage: &Stage<'_>, word: Word, terms: Terms<'_>, now:
 
 /// The status of a FluxJob whose MiniCluster or Burst the API server does not take: it has ended, and makes room.
 pub fn refused(status: FluxJobStatus, what: &str, why: &str, now: Timestamp) -> FluxJobStatus {
-    FluxJobStatus {
+    let status = FluxJobStatus {
         phase: JobPhase::Finished,
         result: Some(JobResult::Failed),
         message: format!("its {what} cannot be made: {why}"),
         finished: Some(Time(now)),
         ..status
+    };
+    let statements = standing(&status, Some(End::Refused));
+    let conditions = conditions::merged(&status.conditions, statements, status.observed_generation, now);
+    FluxJobStatus { conditions, ..status }
+}
+
+/// How a FluxJob came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// Its command ended with 0.
+    Succeeded,
+    /// Its command did not, or its instance could not go on.
+    Failed,
+    /// It never ran: the API server or the agent does not take what it asks for.
+    Refused,
+    /// Somebody deleted what was made of it.
+    Cancelled,
+}
+
+impl End {
+    fn result(self) -> JobResult {
+        if self == Self::Succeeded { JobResult::Succeeded } else { JobResult::Failed }
     }
+
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+            Self::Refused => "Refused",
+            Self::Cancelled => "Cancelled",
+        }
+    }
+}
+
+/// What is so of its run.
+fn standing(status: &FluxJobStatus, end: Option<End>) -> Vec<Statement> {
+    let running = match status.phase {
+        JobPhase::Running => Statement::holds(RUNNING, "Running", "its instance is up"),
+        JobPhase::Finished => Statement::fails(RUNNING, "Finished", "it has ended"),
+        _ => Statement::fails(RUNNING, "NotStarted", "its instance is not up yet"),
+    };
+    let finished = match (status.phase, end) {
+        (JobPhase::Finished, Some(end)) => Some(Statement::holds(FINISHED, end.reason(), status.message.clone())),
+        // An older agent ended it.
+        (JobPhase::Finished, None) if conditions::find(&status.conditions, FINISHED).is_none() => {
+            let end = if status.result == Some(JobResult::Succeeded) { End::Succeeded } else { End::Failed };
+            Some(Statement::holds(FINISHED, end.reason(), status.message.clone()))
+        }
+        // That stands.
+        (JobPhase::Finished, None) => None,
+        _ => Some(Statement::fails(FINISHED, "NotFinished", "it has not ended")),
+    };
+    [running].into_iter().chain(finished).collect()
 }
 
 struct Draft<'a> {
     job: &'a FluxJob,
     status: FluxJobStatus,
+    /// It ends with this step.
+    end: Option<End>,
     then: Then,
     wake: Option<Duration>,
     without: Vec<Missing>,
@@ -430,7 +490,7 @@ impl Draft<'_> {
     /// What was made of it was taken away, and nobody can say any more how it ended.
     fn bereft(&mut self, of: Missing, message: &str) {
         self.without.push(of);
-        self.finish(JobResult::Failed, message.to_owned());
+        self.finish(End::Cancelled, message.to_owned());
     }
 
     /// It is taken back from where it was placed. That is on record before anything of it goes.
@@ -462,11 +522,19 @@ impl Draft<'_> {
             Some(Phase::Succeeded | Phase::Failed) => {
                 let said = said.cloned().unwrap_or_default();
                 self.status.exit_code = said.exit_code;
-                let result =
-                    if said.phase == Some(Phase::Succeeded) { JobResult::Succeeded } else { JobResult::Failed };
+                let end = if said.phase == Some(Phase::Succeeded) { End::Succeeded } else { End::Failed };
                 let finished = conditions::find(&said.conditions, labels::condition::FINISHED);
                 let message = finished.map(|condition| condition.message.clone()).unwrap_or_default();
-                self.finish(result, message);
+                self.finish(end, message);
+                self.tidy(Some(mini_cluster), None);
+            }
+            // Nothing of it ever ran.
+            Some(Phase::Refused) if !started && said.is_some_and(|said| said.incarnation.is_none()) => {
+                let conditions = said.map(|said| said.conditions.as_slice()).unwrap_or_default();
+                let why = conditions::find(conditions, labels::condition::READY);
+                let why = why.map(|ready| ready.message.clone()).unwrap_or_default();
+                self.status.logs = String::new();
+                self.finish(End::Refused, format!("its MiniCluster is refused: {why}"));
                 self.tidy(Some(mini_cluster), None);
             }
             _ if self.is_alone(part) => {}
@@ -483,11 +551,7 @@ impl Draft<'_> {
             other => {
                 self.status.phase = JobPhase::Ready;
                 self.status.message = match other {
-                    Some(Phase::Refused) => {
-                        let conditions = said.map(|said| said.conditions.as_slice()).unwrap_or_default();
-                        let wrong = conditions.iter().find(|condition| condition.status == "False");
-                        format!("its MiniCluster is refused: {}", wrong.map_or("", |condition| &condition.message))
-                    }
+                    Some(Phase::Refused) => "its MiniCluster is refused, and is not started anew".into(),
                     _ if self.status.admitted.is_none() => "its MiniCluster waits in line".into(),
                     _ => "its brokers start".into(),
                 };
@@ -516,12 +580,19 @@ impl Draft<'_> {
         }
     }
 
-    fn finish(&mut self, result: JobResult, message: String) {
+    fn finish(&mut self, end: End, message: String) {
+        self.end = Some(end);
         self.status.phase = JobPhase::Finished;
-        self.status.result = Some(result);
+        self.status.result = Some(end.result());
         self.status.recalled = None;
         self.status.message = message;
         self.status.finished.get_or_insert(Time(self.now));
+    }
+
+    fn was_refused(&self) -> bool {
+        let told = conditions::find(&self.status.conditions, FINISHED);
+        let before = told.is_some_and(|told| told.status == "True" && told.reason == End::Refused.reason());
+        self.end == Some(End::Refused) || before
     }
 
     /// It has ended: what is asked to go, goes.
@@ -538,7 +609,9 @@ impl Draft<'_> {
             self.tidy_sent(burst, since);
         }
         let ours = found.filter(|found| found.metadata.deletion_timestamp.is_none());
-        if let (Cleanup::MiniCluster, Some(uid)) = (self.job.spec.cleanup, ours.and_then(ResourceExt::uid)) {
+        // One that was refused must not run later, when nobody waits for it any more.
+        let goes = self.job.spec.cleanup == Cleanup::MiniCluster || self.was_refused();
+        if let Some(uid) = ours.and_then(ResourceExt::uid).filter(|_| goes) {
             self.then = Then::DeleteMiniCluster(uid);
         }
         let burst = burst.filter(|burst| burst.metadata.deletion_timestamp.is_none());
@@ -752,6 +825,53 @@ mod tests {
         job.status.get_or_insert_default().returned = evictions::of_split(&job, None, &burst);
         let read: Vec<crate::api::burst::BurstRefusal> = serde_json::from_str(&written(&job).unwrap()).unwrap();
         assert_eq!((read.len(), read[0].peer.as_str(), read[0].peer_generation), (1, "west", Some(4)));
+    }
+
+    /// The condition of this type: whether it holds, and its reason.
+    fn condition<'a>(status: &'a FluxJobStatus, type_: &str) -> (&'a str, &'a str) {
+        let found = conditions::find(&status.conditions, type_).unwrap();
+        (&found.status, &found.reason)
+    }
+
+    #[test]
+    fn a_job_whose_mini_cluster_is_refused_has_ended_and_leaves_nothing_that_could_run_later() {
+        let mut job = job(json!({}));
+        job.status = Some(next(&job, None, Word::Starts(Start::Here), at(0)).status);
+        assert_eq!(condition(job.status.as_ref().unwrap(), FINISHED), ("False", "NotFinished"));
+        let mut found = in_phase(&job, Phase::Refused);
+        let ready = json!({"type": "Ready", "status": "False", "reason": "CannotCreate", "message": "no quota",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        found.status.as_mut().unwrap().conditions = serde_json::from_value(json!([ready])).unwrap();
+        for second in 1..3 {
+            let step = next(&job, Some(&found), Word::Starts(Start::Here), at(second));
+            assert_eq!(step.then, Then::DeleteMiniCluster("mc-uid".into()), "nobody waits for it any more");
+            let status = step.status;
+            assert_eq!((status.phase, status.result), (JobPhase::Finished, Some(JobResult::Failed)));
+            assert_eq!(status.message, "its MiniCluster is refused: no quota");
+            assert_eq!(condition(&status, FINISHED), ("True", "Refused"));
+            job.status = Some(status);
+        }
+        let gone = next(&job, None, Word::Starts(Start::Here), at(9)).status;
+        assert_eq!(condition(&gone, FINISHED), ("True", "Refused"), "that stands");
+    }
+
+    #[test]
+    fn conditions_tell_how_it_stands() {
+        let mut job = job(json!({}));
+        let mut seen = Vec::new();
+        for phase in [Phase::Starting, Phase::Running, Phase::Succeeded] {
+            let found = in_phase(&job, phase);
+            job.status = Some(next(&job, Some(&found), Word::Starts(Start::Here), at(0)).status);
+            let status = job.status.as_ref().unwrap();
+            seen.push((condition(status, RUNNING).1.to_owned(), condition(status, FINISHED).1.to_owned()));
+        }
+        let told = [("NotStarted", "NotFinished"), ("Running", "NotFinished"), ("Finished", "Succeeded")];
+        assert_eq!(seen, told.map(|(running, finished)| (running.to_owned(), finished.to_owned())));
+        // One that ended under an older agent.
+        job.status.as_mut().unwrap().conditions.clear();
+        let status = next(&job, None, Word::Starts(Start::Here), at(0)).status;
+        assert_eq!(condition(&status, FINISHED), ("True", "Succeeded"));
+        assert_eq!(condition(&refused(status, "MiniCluster", "no", at(0)), FINISHED), ("True", "Refused"));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::api::flux_job::FluxJob;
 use crate::api::flux_setup::FluxSetupSpec;
 use crate::api::hosted_burst::HostedBurst;
 use crate::api::labels::{self, reason};
-use crate::api::minicluster::{MiniCluster, MiniClusterSpec};
+use crate::api::minicluster::{MiniCluster, MiniClusterSpec, Phase};
 use crate::cluster::caches::{controller_of, controller_uid};
 
 /// The line, and what stands before it.
@@ -215,9 +215,11 @@ fn gang(of: &MiniCluster) -> Gang {
     Gang::of(&of.namespace().unwrap_or_default(), &of.name_any(), &of.spec)
 }
 
-/// It has a Job, or had one and is between two. What is left of a hosted burst counts until it is gone.
+/// It has a Job, or had one and is between two; one that is refused has none, and remembers the last incarnation only. What is
+/// left of a hosted burst counts until it is gone.
 fn has_job(found: &MiniCluster) -> bool {
-    found.status.as_ref().is_some_and(|status| status.incarnation.is_some())
+    let status = found.status.as_ref().filter(|status| status.phase != Some(Phase::Refused));
+    status.is_some_and(|status| status.incarnation.is_some())
         || controller_of::<HostedBurst>(found).is_some()
 }
 

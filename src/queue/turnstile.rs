@@ -143,6 +143,25 @@ impl Turnstile {
         Err(asked.told.clone())
     }
 
+    /// A MiniCluster without a Job can have none as it is: it leaves the line, and what it holds is free. It asks like everybody
+    /// when it is tried again.
+    pub fn give_back(&self, mini_cluster: &MiniCluster) {
+        let (uid, namespace) = (mini_cluster.uid().unwrap_or_default(), mini_cluster.namespace().unwrap_or_default());
+        let mut state = self.lock();
+        let waited = state.waiting.remove(&uid).is_some();
+        let held = state.granted.remove(&uid).is_some() | state.holds.of(&uid).is_some();
+        if waited || held {
+            state.holds.lose(&uid);
+            self.rounds.mark(namespace);
+        }
+    }
+
+    /// Whether the FluxJob of a MiniCluster that has ended, if it has one, knows how.
+    pub fn is_told(&self, mini_cluster: &MiniCluster) -> bool {
+        let job = self.jobs.of(&ObjectKey::of(mini_cluster)).filter(|job| job::is_of(mini_cluster, job));
+        job.is_none_or(|job| job::is_finished(&job) || job.metadata.deletion_timestamp.is_some())
+    }
+
     /// Whether a MiniCluster that runs with so many brokers may have as many as its spec says.
     ///
     /// # Errors

@@ -4,7 +4,9 @@ use kube::ResourceExt;
 
 use super::allowance::Deadline;
 use super::dereference::{JobState, Known};
+use super::ending::is_out_of_memory;
 use super::in_place::{JobChange, JobSettings};
+use super::refusal::Refusal;
 use crate::api::labels::{RESTART, condition};
 use crate::api::minicluster::{Phase, UpdatePolicy};
 use crate::cluster::conditions;
@@ -69,6 +71,8 @@ pub struct Decision {
     pub action: Action,
     /// Why it waits: reason and sentence.
     pub waiting: Option<(String, String)>,
+    /// That does not end by itself.
+    pub refused: bool,
     /// What differs from the running incarnation: fields of the spec, as the user writes them.
     pub restart_required: Vec<String>,
     /// It is between two incarnations.
@@ -89,6 +93,7 @@ impl Decision {
         Self {
             action,
             waiting: None,
+            refused: false,
             restart_required: Vec::new(),
             restarting: false,
             over: false,
@@ -112,6 +117,12 @@ impl Decision {
             maintenance.job.scale = None;
             self.stays = Some(why);
         }
+    }
+
+    /// A part of it could not be done.
+    pub fn fails(&mut self, refusal: Refusal) {
+        self.waiting = Some((refusal.reason.to_owned(), refusal.sentence));
+        self.refused = refusal.lasts;
     }
 
     /// Nothing, because of this: reason and sentence.
@@ -158,7 +169,9 @@ pub fn decide(known: &Known, rendering: &Rendering, frozen: Option<&Boot>, runni
                 ..Maintenance::default()
             })),
         },
-        JobState::Absent if has_ended(known) && spec.cleanup => Decision::of(Action::CleanUp),
+        JobState::Absent if has_ended(known) && spec.cleanup => {
+            Decision { over: true, ..Decision::of(Action::CleanUp) }
+        }
         JobState::Absent if has_ended(known) && !is_asked_again(known) => {
             Decision { over: true, ..Decision::of(Action::Nothing) }
         }
@@ -193,6 +206,9 @@ pub fn decide(known: &Known, rendering: &Rendering, frozen: Option<&Boot>, runni
             let mut maintenance = maintenance(known, running, frozen, files_digest, settings);
             // A size that cannot be carried out is no size to follow.
             maintenance.job.scale = rendering.as_ref().ok().and_then(|_| scale(known, facts.parallelism));
+            if is_out_of_memory(&known.lead, spec) && !known.is_part() {
+                maintenance.job.backoff_limit = (settings.backoff_limit != Some(0)).then_some(0);
+            }
             Decision { restart_required, ..Decision::of(Action::Maintain(maintenance)) }
         }
     }
@@ -296,7 +312,7 @@ mod tests {
     use crate::api::minicluster::{MiniCluster, MiniClusterSpec, MiniClusterStatus};
     use crate::flux::{RankMap, Slot};
     use crate::reconcile::ending::JobOutcome;
-    use crate::reconcile::lead::LeadFacts;
+    use crate::reconcile::lead::{Exit, LeadFacts};
     use crate::reconcile::status::JobFacts;
     use crate::render::{Problem, problem::reason};
 
@@ -398,6 +414,22 @@ mod tests {
             let known = Known { config_map, ..known(running(JobFacts::default())) };
             assert!(maintenance(decide(&known, &rendered(boot(RENDER_REVISION, "a")), None)).restore_config_map);
         }
+    }
+
+    #[test]
+    fn a_run_that_the_kernel_killed_for_its_memory_is_not_repeated_unless_that_is_asked_for() {
+        let killed = |reason: &str| LeadFacts {
+            exit: Some(Exit { pod: "lake-0-x".into(), code: 137, reason: Some(reason.into()) }),
+            ..LeadFacts::default()
+        };
+        let limit = |lead: LeadFacts, written: Option<i32>| {
+            let known = with(known(running(JobFacts::default())), |object| object.spec.backoff_limit = written);
+            let decision = decide(&Known { lead, ..known }, &rendered(boot(RENDER_REVISION, "a")), None);
+            maintenance(decision).job.backoff_limit
+        };
+        assert_eq!(limit(killed("OOMKilled"), None), Some(0), "the next failure, which has happened, ends the Job");
+        assert_eq!(limit(killed("OOMKilled"), Some(3)), None, "who writes it wants it run again");
+        assert_eq!(limit(killed("Error"), None), None, "its pod was stopped, and is replaced");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! How a MiniCluster ended, in words: pure.
 
 use super::lead::{Exit, LeadFacts};
+use crate::api::minicluster::MiniClusterSpec;
 
 /// How a Job ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +20,7 @@ pub enum JobOutcome {
 /// The end of a MiniCluster, for its conditions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
-    /// `Succeeded`, `CommandFailed`, `DeadlineExceeded`, or the Job's own reason.
+    /// `Succeeded`, `CommandFailed`, `OOMKilled`, `DeadlineExceeded`, or the Job's own reason.
     pub reason: String,
     /// A sentence.
     pub message: String,
@@ -27,11 +28,17 @@ pub struct Ending {
     pub exit_code: Option<i32>,
 }
 
+/// The kubelet's word for a container that the kernel killed for its memory; and why such a MiniCluster has ended.
+const OOM_KILLED: &str = "OOMKilled";
+
+/// The Job's word for pods that failed more often than they may.
+const BACKOFF_LIMIT: &str = "BackoffLimitExceeded";
+
 /// Exit codes of a container that was stopped: SIGKILL, SIGTERM.
 const STOPPED: [i32; 2] = [137, 143];
 
-/// What the end of the Job means, given how the lead's container ended and the deadline in seconds.
-pub fn ending(outcome: &JobOutcome, lead: &LeadFacts, deadline: i64) -> Ending {
+/// What the end of the Job means, given how the lead's container ended.
+pub fn ending(outcome: &JobOutcome, lead: &LeadFacts, spec: &MiniClusterSpec) -> Ending {
     match outcome {
         JobOutcome::Succeeded => Ending {
             reason: "Succeeded".into(),
@@ -40,16 +47,24 @@ pub fn ending(outcome: &JobOutcome, lead: &LeadFacts, deadline: i64) -> Ending {
         },
         JobOutcome::Failed { reason, .. } if reason == "DeadlineExceeded" => Ending {
             reason: reason.clone(),
-            message: format!("the command was ended: it ran longer than deadlineSeconds ({deadline})"),
+            message: format!("the command was ended: it ran longer than deadlineSeconds ({})", spec.deadline_seconds()),
             exit_code: None,
         },
         JobOutcome::Failed { reason, message } => match lead.exit.as_ref().filter(|exit| is_the_commands(exit)) {
-            Some(exit) => {
-                Ending { reason: "CommandFailed".into(), message: failed(exit, reason), exit_code: Some(exit.code) }
-            }
+            Some(exit) => Ending {
+                reason: if ran_out_of_memory(exit) { OOM_KILLED } else { "CommandFailed" }.into(),
+                message: failed(exit, reason == BACKOFF_LIMIT && spec.backoff_limit.is_some()),
+                exit_code: Some(exit.code),
+            },
             None => Ending { reason: reason.clone(), message: message.clone(), exit_code: None },
         },
     }
+}
+
+/// Whether a run ends here, since the kernel killed it for its memory: it would only be killed again. Who writes a backoff
+/// limit asks for that.
+pub fn is_out_of_memory(lead: &LeadFacts, spec: &MiniClusterSpec) -> bool {
+    spec.backoff_limit.is_none() && lead.exit.as_ref().is_some_and(ran_out_of_memory)
 }
 
 /// Whether the container ended by itself. One that ran out of memory did so too.
@@ -58,10 +73,10 @@ fn is_the_commands(exit: &Exit) -> bool {
 }
 
 fn ran_out_of_memory(exit: &Exit) -> bool {
-    exit.reason.as_deref() == Some("OOMKilled")
+    exit.reason.as_deref() == Some(OOM_KILLED)
 }
 
-fn failed(exit: &Exit, reason: &str) -> String {
+fn failed(exit: &Exit, was_run_again: bool) -> String {
     let Exit { pod, code, .. } = exit;
     let mut message = match code {
         _ if ran_out_of_memory(exit) => {
@@ -71,7 +86,7 @@ fn failed(exit: &Exit, reason: &str) -> String {
         127 => format!("the command, or one it calls, was not found (exit code 127, pod {pod})"),
         _ => format!("the command failed with exit code {code} (pod {pod})"),
     };
-    if reason == "BackoffLimitExceeded" {
+    if was_run_again {
         message.push_str("; it was run again as often as backoffLimit allows");
     }
     message
@@ -91,7 +106,8 @@ mod tests {
     }
 
     fn told(outcome: &JobOutcome, lead: &LeadFacts) -> (String, Option<i32>, String) {
-        let Ending { reason, message, exit_code } = ending(outcome, lead, 60);
+        let spec = MiniClusterSpec { deadline_seconds: Some(60), backoff_limit: Some(3), ..MiniClusterSpec::default() };
+        let Ending { reason, message, exit_code } = ending(outcome, lead, &spec);
         (reason, exit_code, message)
     }
 
@@ -103,7 +119,7 @@ mod tests {
             (policy.clone(), lead(3, "Error"), "CommandFailed", Some(3), "failed with exit code 3 (pod lake-0-x)"),
             (policy.clone(), lead(127, "Error"), "CommandFailed", Some(127), "was not found"),
             (policy.clone(), lead(126, "Error"), "CommandFailed", Some(126), "cannot be executed"),
-            (policy.clone(), lead(137, "OOMKilled"), "CommandFailed", Some(137), "ran out of memory"),
+            (policy.clone(), lead(137, "OOMKilled"), "OOMKilled", Some(137), "ran out of memory"),
             // A worker failed; the lead was stopped because of it.
             (policy.clone(), lead(143, "Error"), "PodFailurePolicy", None, "the Job's words"),
             (policy.clone(), lead(0, "Completed"), "PodFailurePolicy", None, "the Job's words"),
@@ -116,5 +132,8 @@ mod tests {
             assert_eq!((told.0.as_str(), told.1), (reason, code), "{outcome:?} {lead:?}");
             assert!(told.2.contains(words), "{told:?}");
         }
+        let outcome = failed_job("BackoffLimitExceeded");
+        let told = ending(&outcome, &lead(137, "OOMKilled"), &MiniClusterSpec::default());
+        assert!(told.reason == "OOMKilled" && !told.message.contains("run again"), "it was run once: {told:?}");
     }
 }

@@ -51,6 +51,10 @@ pub struct Gate {
     /// Asked before the MiniCluster of a burst gets a Job: its lease may be over, and its ranks another cluster's, though
     /// nobody has ended it yet.
     pub keeps: Arc<Keeps>,
+    /// Told when a MiniCluster without a Job can have none: what it holds is free.
+    pub gives_back: Arc<dyn Fn(&MiniCluster) + Send + Sync>,
+    /// Asked before a MiniCluster that has ended is deleted: whether whoever made it knows how it ended.
+    pub is_told: Arc<dyn Fn(&MiniCluster) -> bool + Send + Sync>,
 }
 
 /// Why a MiniCluster of a burst gets no Job before its burst was looked at.

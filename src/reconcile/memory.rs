@@ -11,9 +11,11 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::dereference::{JobState, Known};
+use super::ending::JobOutcome;
 use super::in_place::JobSettings;
+use super::refusal::Refused;
 use super::status::JobFacts;
-use crate::api::minicluster::{MiniCluster, MiniClusterStatus};
+use crate::api::minicluster::{MiniCluster, MiniClusterStatus, Phase};
 use crate::clock::Mono;
 use crate::cluster::ObjectKey;
 use crate::render::Boot;
@@ -34,6 +36,10 @@ pub(super) struct Remembered {
     written: Option<Written>,
     /// The generation that was seen last, and when it was seen first.
     began: Option<(Option<i64>, Timestamp)>,
+    /// What kept the last pass from being finished.
+    pub(super) refused: Option<Refused>,
+    /// Since when the Job is seen as failed without how its lead's container ended.
+    failed: Option<Mono>,
     /// Since when bursts are awaited, so that an instance can be started anew.
     pub(super) releasing: Option<Mono>,
 }
@@ -87,6 +93,19 @@ impl Remembered {
         self.written = Some(Written { version, status });
     }
 
+    /// Whether the Job was seen to fail within the time `settling`, and how its lead's container ended is still to come: pods
+    /// are watched apart from Jobs, and both are told together.
+    pub(super) fn awaits_exit(&mut self, known: &Known, now: Mono, settling: Duration) -> bool {
+        let outcome = known.job.facts().and_then(|facts| facts.outcome.as_ref());
+        let failed = matches!(outcome, Some(JobOutcome::Failed { reason, .. }) if reason != "DeadlineExceeded");
+        let told = known.status().phase == Some(Phase::Failed);
+        if !failed || told || known.is_part() || known.lead.exit.is_some() {
+            self.failed = None;
+            return false;
+        }
+        now.saturating_since(*self.failed.get_or_insert(now)) < settling
+    }
+
     /// What is known, with the last writes of this process where the caches are behind them; and whether the incarnation
     /// was made within the time `settling`, so that caches of other kinds may be behind as well.
     ///
@@ -131,10 +150,9 @@ fn is_older(shown: Option<&str>, written: Option<&str>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::minicluster::{MiniClusterSpec, Phase};
+    use crate::api::minicluster::MiniClusterSpec;
     use crate::reconcile::decide::{Action, decide};
-    use crate::reconcile::ending::JobOutcome;
-    use crate::reconcile::lead::LeadFacts;
+    use crate::reconcile::lead::{Exit, LeadFacts};
     use crate::render::{Problem, problem::reason};
 
     const SETTLING: Duration = Duration::from_secs(2);
@@ -189,6 +207,24 @@ mod tests {
         assert_eq!(pass(2, job("first", None)), (Some("first".into()), true));
         assert_eq!(pass(3, JobState::Absent), (None, true));
         assert_eq!(pass(2001, JobState::Absent), (None, false));
+    }
+
+    #[test]
+    fn the_end_of_a_job_and_its_exit_code_are_told_together() {
+        let failed = || Some(JobOutcome::Failed { reason: "PodFailurePolicy".into(), message: String::new() });
+        let (mut memory, object) = (Memory::default(), object("u", "1"));
+        let remembered = memory.of(&object);
+        let mut awaits = |outcome, exit: Option<Exit>, millis| {
+            let mut known = known(&object, job("first", outcome));
+            known.lead.exit = exit;
+            remembered.awaits_exit(&known, at(millis), SETTLING)
+        };
+        assert!(!awaits(None, None, 0), "it runs");
+        assert!(!awaits(Some(JobOutcome::Succeeded), None, 0), "that is 0");
+        assert!(awaits(failed(), None, 10));
+        assert!(!awaits(failed(), Some(Exit { code: 3, ..Exit::default() }), 20));
+        assert!(awaits(failed(), None, 3000) && awaits(failed(), None, 4999));
+        assert!(!awaits(failed(), None, 5000), "the pod is gone, and nobody will ever tell");
     }
 
     #[test]

@@ -22,6 +22,8 @@
 //! | `memory` | what the controller remembers while caches are behind its writes | no |
 //! | `volumes` | PersistentVolumes and claims: made, removed, and swept when their MiniCluster is gone | yes |
 //! | `pod_index` | the label `job-index` on pods, beside the pipeline | yes |
+//! | [`refusal`] | what keeps a pass from being finished, in words | no |
+//! | `pass` | the pipeline: one pass over a MiniCluster | yes |
 //! | [`controller`] | caches, queue and worker | – |
 //!
 //! An **incarnation** is the life of one Job. Boot files, rank map and certificate are frozen when the Job is created
@@ -42,7 +44,9 @@ pub mod in_place;
 pub mod lead;
 mod memory;
 pub mod notices;
+mod pass;
 mod pod_index;
+pub mod refusal;
 mod restful;
 mod spans;
 pub mod status;

@@ -9,6 +9,7 @@ use super::ending::{Ending, JobOutcome, ending};
 use super::exposure::{self, PeerUids, recipients};
 use super::gate::Held;
 use super::lead::LeadFacts;
+use super::refusal::CANNOT_MAINTAIN;
 use super::summary;
 use crate::api::budget::Spent;
 use crate::api::burst::Burst;
@@ -31,6 +32,8 @@ pub struct Facts<'a> {
     pub problems: Vec<(String, String)>,
     /// What keeps a valid spec from being carried out for now: reason and sentence.
     pub waiting: Option<(String, String)>,
+    /// That does not end by itself.
+    pub refused: bool,
     /// Written fields without effect.
     pub unsupported: Vec<String>,
     /// What a new Job would do differently.
@@ -100,7 +103,7 @@ pub fn compute(facts: &Facts<'_>, now: Timestamp) -> MiniClusterStatus {
     // The pods of a Job that has ended go in time: what was said at its end stands.
     let told = facts.over || (conditions::is_true(&old.conditions, condition::FINISHED) && facts.lead.exit.is_none());
     let told = told && (facts.over || (old.incarnation == incarnation && ended.is_some()));
-    let ending = ended.filter(|_| !told).map(|outcome| ending(outcome, &facts.lead, spec.deadline_seconds()));
+    let ending = ended.filter(|_| !told).map(|outcome| ending(outcome, &facts.lead, spec));
     // What has ended holds nothing, even if the next one is on its way by now.
     let held = facts.holds.as_ref().filter(|_| !facts.over && job.is_none_or(|job| job.outcome.is_none()));
     let bursts = bursts(facts, &old.bursts);
@@ -119,6 +122,11 @@ pub fn compute(facts: &Facts<'_>, now: Timestamp) -> MiniClusterStatus {
     statements.extend(exposure::statement(&credential_recipients, own_certificate, &old.conditions));
     if told {
         statements.retain(|statement| ![condition::READY, condition::FINISHED].contains(&statement.type_));
+        statements.extend(stays_ready(facts, &old));
+    }
+    // Nobody compared anything.
+    if facts.waiting.as_ref().is_some_and(|(reason, _)| reason == CANNOT_MAINTAIN) && facts.restart_required.is_empty() {
+        statements.retain(|statement| statement.type_ != condition::RESTART_REQUIRED);
     }
     let mut gone = Vec::new();
     if facts.problems.is_empty() && facts.waiting.is_none() && bursts.is_empty() {
@@ -227,7 +235,7 @@ fn phase(facts: &Facts<'_>, old: &MiniClusterStatus) -> Phase {
     }
     let Some(job) = &facts.job else {
         return match old.phase {
-            _ if !facts.problems.is_empty() => Phase::Refused,
+            _ if facts.refused || !facts.problems.is_empty() => Phase::Refused,
             Some(Phase::Restarting) => Phase::Restarting,
             _ => Phase::Pending,
         };
@@ -357,19 +365,34 @@ fn ready(facts: &Facts<'_>, phase: Phase, ending: Option<&Ending>) -> Statement 
             (None, None) => fails("Pending", "the Job is not there yet".into()),
         };
     };
-    if let Some((reason, sentence)) = &facts.waiting {
+    let waiting = facts.waiting.as_ref();
+    if let Some(Ending { reason, message, .. }) = ending {
+        return fails(reason, with(message, waiting));
+    }
+    if let Some((reason, sentence)) = waiting {
         return fails(reason, sentence.clone());
     }
-    match (phase, ending) {
-        (_, Some(Ending { reason, message, .. })) => fails(reason, message.clone()),
-        (Phase::Running, _) => Statement::holds(
+    match phase {
+        Phase::Running => Statement::holds(
             condition::READY,
             "Running",
             format!("{} of {} pods of this cluster are ready", job.ready, job.parallelism),
         ),
-        (Phase::Suspended, _) => fails("Suspended", "the Job is suspended".into()),
+        Phase::Suspended => fails("Suspended", "the Job is suspended".into()),
         _ => fails("Starting", format!("{} of {} pods of this cluster are ready", job.ready, job.parallelism)),
     }
+}
+
+/// How it ended, and what cannot be done since.
+fn with(message: &str, waiting: Option<&(String, String)>) -> String {
+    waiting.map_or_else(|| message.to_owned(), |(_, sentence)| format!("{message}; {sentence}"))
+}
+
+/// What is said of one whose end was told before: that stands.
+fn stays_ready(facts: &Facts<'_>, old: &MiniClusterStatus) -> Option<Statement> {
+    let finished = conditions::find(&old.conditions, condition::FINISHED)?;
+    let message = with(&finished.message, facts.waiting.as_ref());
+    Some(Statement::fails(condition::READY, finished.reason.clone(), message))
 }
 
 fn finished(ending: Option<&Ending>) -> Statement {
@@ -471,6 +494,7 @@ mod tests {
             lead: LeadFacts::default(),
             problems: Vec::new(),
             waiting: None,
+            refused: false,
             unsupported: Vec::new(),
             restart_required: Vec::new(),
             restarting: false,
@@ -523,6 +547,46 @@ mod tests {
             assert_eq!(true_conditions(&status), expected, "{phase:?}");
             assert!(status.conditions.iter().all(|one| one.observed_generation == Some(3)));
         }
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_told_and_the_rest_of_the_status_goes_on() {
+        let object = object(4);
+        let waiting = |reason: &str| Some((reason.to_owned(), "failed to write Secret hpc/x: no".to_owned()));
+        let ready = |status: &MiniClusterStatus| {
+            let ready = conditions::find(&status.conditions, condition::READY).unwrap();
+            (ready.reason.clone(), ready.message.clone())
+        };
+        let told = Facts { waiting: waiting("CannotCreate"), refused: true, ..facts(&object, None) };
+        let status = compute(&told, now());
+        assert_eq!((status.phase, ready(&status).0.as_str()), (Some(Phase::Refused), "CannotCreate"));
+        let told = Facts { waiting: waiting("CannotCreate"), ..facts(&object, None) };
+        assert_eq!(compute(&told, now()).phase, Some(Phase::Pending), "it may go away by itself");
+        // What differs from the spec was not looked at: what is said of that stays.
+        let mut running = object.clone();
+        running.status = Some(compute(
+            &Facts { restart_required: vec!["spec.image".into()], ..facts(&object, Some(job(2))) },
+            now(),
+        ));
+        let told = Facts { waiting: waiting(CANNOT_MAINTAIN), ..facts(&running, Some(job(4))) };
+        let status = compute(&told, now());
+        assert_eq!((status.phase, status.ready), (Some(Phase::Running), Some(4)));
+        assert_eq!(ready(&status).0, CANNOT_MAINTAIN);
+        assert!(conditions::is_true(&status.conditions, condition::RESTART_REQUIRED));
+        // How it ended comes first, and is not forgotten.
+        let ended = JobFacts { outcome: Some(JobOutcome::Succeeded), ..job(0) };
+        let mut over = object.clone();
+        for _ in 0..2 {
+            let told = Facts { waiting: waiting(CANNOT_MAINTAIN), ..facts(&over, Some(ended.clone())) };
+            let status = compute(&told, now());
+            assert_eq!(status.phase, Some(Phase::Succeeded));
+            let (reason, message) = ready(&status);
+            assert_eq!(reason, "Succeeded");
+            assert!(message.starts_with("the command has ended well") && message.ends_with("hpc/x: no"), "{message}");
+            over.status = Some(status);
+        }
+        let status = compute(&facts(&over, Some(ended)), now());
+        assert_eq!(ready(&status).1, "the command has ended well (exit code 0)");
     }
 
     #[test]

@@ -148,6 +148,7 @@ impl Leader {
         filling.extend(more);
         let turnstile = queueing.turnstile();
         let (asked, told, limits) = (turnstile.clone(), turnstile.clone(), turnstile.clone());
+        let (given, followed) = (turnstile.clone(), turnstile.clone());
         let (controller, more) = Controller::new(
             parts.clients.clone(),
             parts.watches.clone(),
@@ -168,6 +169,8 @@ impl Leader {
                     let bursting = bursting.clone();
                     move |hosted| bursting.keeps(hosted)
                 }),
+                gives_back: Arc::new(move |mini_cluster| given.give_back(mini_cluster)),
+                is_told: Arc::new(move |mini_cluster| followed.is_told(mini_cluster)),
             },
             parts.clock.clone(),
             parts.traces.clone(),

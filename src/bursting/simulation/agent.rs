@@ -27,7 +27,7 @@ use crate::bursting::root::{credential, offer, plan};
 use crate::bursting::timing::{Now, Times};
 use crate::bursting::tunnels::{self, Tunnels};
 use crate::clock::Mono;
-use crate::contract::{CredentialRequest, LeadAddress, PeerName};
+use crate::contract::{CredentialRequest, LeadAddress, PeerName, PeerReport};
 
 /// Where an agent takes the connections of a hosted burst.
 const INLET: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9)), 7_000);
@@ -78,7 +78,7 @@ impl Agent {
         self.root_contacts.observe(present(PeerView::in_session), now.mono);
         self.provider_contacts.observe(present(PeerView::connected), now.mono);
         self.root(cluster, &views, now);
-        Self::count(cluster, now);
+        self.count(cluster, &reports, now);
         let before = self.before.take().unwrap_or_else(|| cluster.begin_term(now.wall));
         self.provider(cluster, &views, &before, now);
         self.before = Some(before);
@@ -139,8 +139,8 @@ impl Agent {
         self.tunnels.retain_outlets(|(_, uid)| existing.contains(uid));
     }
 
-    /// What the controllers of MiniClusters and of ClusterPeers count.
-    fn count(cluster: &mut Cluster, now: Now) {
+    /// What the controllers of MiniClusters and of ClusterPeers count, and whom they miss.
+    fn count(&self, cluster: &mut Cluster, reports: &BTreeMap<PeerName, PeerReport>, now: Now) {
         let bursts: Vec<_> = cluster.bursts.values().cloned().collect();
         let brokers = |of: &dyn Fn(&Burst) -> bool| {
             let all = bursts.iter().filter(|burst| of(burst)).filter_map(|burst| burst.status.as_ref());
@@ -154,9 +154,13 @@ impl Agent {
         }
         for (name, peer) in &mut cluster.peers {
             let there = brokers(&|burst| burst.status.as_ref().is_some_and(|s| s.peer.as_ref() == Some(name)));
-            let status = peers::status(peer, None, None, there, now);
+            let of = peers::name_of(peer);
+            let status = peers::status(peer, reports.get(&of), self.root_contacts.away(&of, now.mono), there, now);
             if let Some(status) = status {
-                peer.status.get_or_insert_default().spent = status.spent;
+                let stored = peer.status.get_or_insert_default();
+                stored.spent = status.spent;
+                // Whoever leads next dates losses from it.
+                (stored.connected, stored.suspect_since) = (status.connected, status.suspect_since);
             }
         }
     }

@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::ResourceExt;
 
-use super::{ADMITTED, Draft, Missing, Terms, Then};
+use super::{ADMITTED, Draft, End, Missing, Terms, Then};
 use crate::api::burst::Burst;
-use crate::api::flux_job::{FluxJobStatus, JobPhase, JobResult, JobReturn, JobSent};
+use crate::api::flux_job::{FluxJobStatus, JobPhase, JobReturn, JobSent};
 use crate::api::hosted_burst::{BurstPhase, BurstRun};
 use crate::api::labels;
 use crate::api::minicluster::MiniCluster;
@@ -80,10 +80,10 @@ impl Draft<'_> {
         let run = said.run.unwrap_or_default();
         let Some(succeeded) = run.succeeded else { return false };
         self.status.exit_code = run.exit_code;
-        let result = if succeeded { JobResult::Succeeded } else { JobResult::Failed };
+        let end = if succeeded { End::Succeeded } else { End::Failed };
         let peer = said.peer.as_deref().or(self.status.peer.as_deref()).unwrap_or("no peer");
         let message = if run.message.is_empty() { said.message } else { format!("{peer}: {}", run.message) };
-        self.finish(result, message);
+        self.finish(end, message);
         self.tidy(None, Some(burst));
         true
     }
@@ -115,7 +115,7 @@ impl Draft<'_> {
         self.without = if self.status.sent.is_some() { vec![Missing::Burst] } else { vec![Missing::MiniCluster] };
         // Who deletes its Burst before that was released leaves nobody to say that it runs no more.
         if self.status.sent.as_ref().is_some_and(|sent| sent.phase != "Released") {
-            self.finish(JobResult::Failed, "its Burst was deleted".into());
+            self.finish(End::Cancelled, "its Burst was deleted".into());
             return Vec::new();
         }
         let why = self.status.recalled.take().unwrap_or_default();

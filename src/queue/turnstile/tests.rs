@@ -145,6 +145,12 @@ impl World {
         may
     }
 
+    /// As the reconciler does of one without a Job whose spec is not valid, or that the API server does not take.
+    fn refuses(&mut self, name: &str) {
+        self.turnstile.give_back(&self.mini_clusters[name]);
+        self.says(name, "Refused");
+    }
+
     /// Another agent takes the lead.
     fn another_leads(&mut self) {
         self.turnstile.begin();
@@ -434,6 +440,54 @@ fn what_one_gives_up_is_nobodys_before_its_status_says_so() {
     assert!(world.starts("a"));
 }
 
+#[test]
+fn what_is_refused_holds_nothing_whenever_that_is_found_out() {
+    let mut world = World::new();
+    for name in ["a", "b"] {
+        world.cluster(name, QUOTA);
+        world.starts(name);
+    }
+    world.round();
+    // Let in; then the API server refuses its Job.
+    assert!(world.turnstile.ask(&world.mini_clusters["a"], at(9)).is_ok());
+    world.says("a", "Pending");
+    world.refuses("a");
+    world.round();
+    assert!(world.starts("b"), "the room of one that was refused is free");
+    // It asks again as often as it is tried, and becomes invalid in the line: then nobody waits for it.
+    assert!(!world.starts("a"));
+    world.cluster("c", 2);
+    world.starts("c");
+    world.refuses("a");
+    world.ends("b");
+    world.round();
+    assert!(world.starts("c"));
+    assert!(world.turnstile.lock().waiting.is_empty());
+}
+
+#[test]
+fn the_room_of_a_refused_flux_job_is_free_once_that_has_ended() {
+    let mut world = World::new();
+    world.flux_job("a", QUOTA);
+    assert!(world.turnstile.ask(&world.mini_clusters["a"], at(1)).is_ok());
+    world.cluster("b", QUOTA);
+    world.starts("b");
+    world.refuses("a");
+    let mut job = serde_json::to_value(&*world.flux_jobs.objects()[0]).unwrap();
+    (job["status"]["phase"], job["metadata"]["resourceVersion"]) = (json!("Finished"), json!("2"));
+    take(&world.flux_jobs, job);
+    world.round();
+    assert!(world.starts("b"));
+    assert!(world.turnstile.is_told(&world.mini_clusters["a"]) && world.turnstile.is_told(&world.mini_clusters["b"]));
+}
+
+#[test]
+fn what_a_flux_job_does_not_know_yet_is_not_told() {
+    let mut world = World::new();
+    world.flux_job("a", 1);
+    assert!(!world.turnstile.is_told(&world.mini_clusters["a"]), "its FluxJob runs, as far as that knows");
+}
+
 #[derive(Clone, Debug)]
 enum Happens {
     Asks(usize),
@@ -446,6 +500,8 @@ enum Happens {
     /// The status of one that has a Job is written.
     Writes(usize),
     AnotherLeads,
+    /// One without a Job turns out to be refused.
+    Refused(usize),
 }
 
 proptest! {
@@ -461,6 +517,7 @@ proptest! {
         Just(Happens::Round),
         Just(Happens::Round),
         Just(Happens::AnotherLeads),
+        (0_usize..3).prop_map(Happens::Refused),
     ], 0..80)) {
         let mut world = World::new();
         let names = ["a", "b", "c"];
@@ -476,10 +533,20 @@ proptest! {
                 Happens::Restarts(which) if world.jobs.contains_key(names[which]) => drop(world.restarts(names[which])),
                 Happens::JobGoes(which) => drop(world.jobs.remove(names[which])),
                 Happens::Round => drop(world.round()),
+                Happens::Refused(which) if !world.jobs.contains_key(names[which]) => world.refuses(names[which]),
                 _ => {}
             }
             let taken: i64 = world.jobs.values().sum();
             prop_assert!(taken <= QUOTA, "{taken} brokers run: {:?}", world.jobs);
         }
+        // Nothing leaks: once all have ended or are refused, one that needs the whole quota starts.
+        for name in names {
+            if world.jobs.contains_key(name) { world.ends(name) } else { world.refuses(name) }
+        }
+        world.cluster("whole", QUOTA);
+        world.starts("whole");
+        world.round();
+        world.round();
+        prop_assert!(world.starts("whole"), "{}", world.told("whole"));
     }
 }

@@ -333,15 +333,47 @@ fn sidecar(command: &str) -> Pod {
 }
 
 #[test]
-fn a_sidecar_waits_for_the_socket_and_ends_as_its_command_does() {
-    let pod = sidecar("exit 6");
+fn a_sidecar_waits_for_the_socket_and_ends_with_its_command() {
+    let pod = sidecar("exit 0");
     let mut running = pod.start("start-1.sh");
     pod.until("mnt/flux/flux-connect.sh", "flux proxy");
     assert!(!pod.path("side").exists(), "the broker is not there yet");
     let _socket = pod.socket();
     let run = pod.path("mnt/flux/config/run/flux");
-    assert_eq!(running.0.wait().unwrap().code(), Some(6));
+    assert_eq!(running.0.wait().unwrap().code(), Some(0));
     assert_eq!(pod.read("side"), format!("local://{}/local;it's \"a\" $b\n", run.display()));
+}
+
+#[test]
+fn a_sidecar_that_fails_is_started_again_and_never_decides_the_run() {
+    let pod = sidecar("echo once >>$ROOT/times; exit 6");
+    let _socket = pod.socket();
+    let mut running = pod.start("start-1.sh");
+    pod.until("times", "once\nonce\n");
+    pod.until("output", "Container side ended with 6 and is started again in 2 s.");
+    pod.write("mnt/flux/flux-operator-complete.txt", "");
+    assert_eq!(running.0.wait().unwrap().code(), Some(0), "the container that runs Flux has ended");
+}
+
+#[test]
+fn what_prepares_a_sidecar_may_fail_too() {
+    let pod = Pod::new(&SIDECAR.replace("name: side,", "name: side, commands: {pre: exit 7},"), 0);
+    pod.init();
+    let mut running = pod.start("start-1.sh");
+    pod.until("output", "Container side ended with 7 and is started again in 1 s.");
+    pod.write("mnt/flux/flux-operator-complete.txt", "");
+    assert_eq!(running.0.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn what_comes_after_a_sidecar_has_its_time() {
+    let side = "name: side, commands: {post: sleep 7; echo after >$ROOT/after},";
+    let pod = Pod::new(&SIDECAR.replace("name: side,", side).replace("COMMAND", "sleep 1000"), 0);
+    pod.init();
+    let mut running = pod.start("start-1.sh");
+    pod.write("mnt/flux/flux-operator-complete.txt", "");
+    assert_eq!(running.0.wait().unwrap().code(), Some(0));
+    assert_eq!(pod.read("after"), "after\n", "it was cut off");
 }
 
 #[test]

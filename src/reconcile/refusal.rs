@@ -1,0 +1,148 @@
+//! What keeps a pass from being finished, in words for the user: pure.
+
+use std::time::Duration;
+
+use super::controller::Error;
+use super::dereference::Known;
+use crate::clock::Mono;
+use crate::cluster::error::{Cause, chain};
+
+/// Why a MiniCluster without a Job gets none: the API server refuses a part of it, or does not answer.
+pub const CANNOT_CREATE: &str = "CannotCreate";
+
+/// Why a running instance does not follow its spec, or what was taken from it is not restored.
+pub const CANNOT_MAINTAIN: &str = "CannotMaintain";
+
+/// How long the words of one refusal stay: servers write times and numbers into theirs, and each status is a request.
+const SAME_WORDS: Duration = Duration::from_secs(10);
+
+/// What keeps a pass from being finished.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// [`CANNOT_CREATE`] or [`CANNOT_MAINTAIN`].
+    pub reason: &'static str,
+    /// What failed, on which object, the server's own words, and what to do.
+    pub sentence: String,
+    /// Somebody has to do something: that it is tried again helps only then.
+    pub lasts: bool,
+}
+
+/// The last refusal of one MiniCluster.
+#[derive(Debug)]
+pub(super) struct Refused {
+    generation: Option<i64>,
+    at: Mono,
+    refusal: Refusal,
+}
+
+impl Refusal {
+    /// What this error means for this MiniCluster.
+    pub fn of(error: &Error, known: &Known) -> Self {
+        let cause = Cause::of(error);
+        let lasts = cause.is_none_or(|cause| !cause.is_transient());
+        let reason = if known.job.facts().is_some() { CANNOT_MAINTAIN } else { CANNOT_CREATE };
+        let sentence = match cause.map(what_to_do) {
+            Some(advice) => format!("{}; {advice}", chain(error)),
+            None => chain(error),
+        };
+        Self { reason, sentence, lasts }
+    }
+}
+
+impl Refused {
+    /// Remembers a refusal. Returns what to tell: the words of before, if those are young.
+    pub(super) fn again(last: &mut Option<Self>, refusal: Refusal, generation: Option<i64>, now: Mono) -> Refusal {
+        let young = |last: &&mut Self| {
+            last.generation == generation
+                && (last.refusal.reason, last.refusal.lasts) == (refusal.reason, refusal.lasts)
+                && now.saturating_since(last.at) < SAME_WORDS
+        };
+        if let Some(last) = last.as_mut().filter(young) {
+            return last.refusal.clone();
+        }
+        *last = Some(Self { generation, at: now, refusal: refusal.clone() });
+        refusal
+    }
+
+    /// The refusal, as long as it is about this generation.
+    pub(super) fn of_generation(&self, generation: Option<i64>) -> Option<&Refusal> {
+        (self.generation == generation).then_some(&self.refusal)
+    }
+}
+
+fn what_to_do(cause: &Cause) -> &'static str {
+    let has = |text: &str| matches!(cause, Cause::Refused { message, .. } if message.contains(text));
+    let is_policy = ["admission webhook", "ValidatingAdmissionPolicy", "violates PodSecurity"].iter().any(|text| has(text));
+    match cause {
+        _ if has("exceeded quota") => "free some of that quota, or have the ResourceQuota raised; it is tried again",
+        _ if has("is being terminated") => "its namespace is being deleted: nothing new is made there",
+        _ if has("failed calling webhook") => "have that webhook mended or removed; it is tried again",
+        _ if is_policy => {
+            "change the MiniCluster so that this policy takes it, or ask who looks after the policy; it is tried again"
+        }
+        _ if cause.is_denied() => {
+            "the agent has not this right: have the ClusterRoles of its chart put back as they are; it is tried again"
+        }
+        _ if cause.is_conflict() => "somebody else changed it at the same moment; it is tried again",
+        _ if cause.is_transient() => "the API server is slow or away; it is tried again",
+        _ if cause.is_not_found() => "what it refers to is not there; it is tried again",
+        _ => "the API server does not take this object: change the field that it names",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+    use crate::cluster::error::RequestError;
+    use crate::cluster::fence::FenceError;
+
+    fn advice(code: u16, message: &str) -> &'static str {
+        what_to_do(&Status { code, message: message.into(), ..Status::default() }.into())
+    }
+
+    #[test]
+    fn every_refusal_says_what_to_do() {
+        for (code, message, told) in [
+            (403, "secrets \"lake-curve\" is forbidden: exceeded quota: none, requested: secrets=1", "ResourceQuota raised"),
+            (403, "pods \"lake-0\" is forbidden: violates PodSecurity \"restricted:latest\"", "looks after the policy"),
+            (400, "admission webhook \"names.example\" denied the request: no", "looks after the policy"),
+            (422, "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no", "looks after the policy"),
+            (403, "jobs.batch is forbidden: User \"tributary\" cannot create resource \"jobs\"", "ClusterRoles"),
+            (403, "unable to create new content in namespace hpc because it is being terminated", "being deleted"),
+            (409, "the object has been modified", "at the same moment"),
+            (422, "Job.batch \"lake\" is invalid: spec.parallelism", "change the field"),
+            (500, "Internal error occurred: failed calling webhook \"w\": context deadline exceeded", "webhook mended"),
+            (500, "etcdserver: request timed out", "slow or away"),
+            (404, "priorityclasses \"high\" not found", "refers to"),
+        ] {
+            assert!(advice(code, message).contains(told), "{code} {message}: {}", advice(code, message));
+        }
+        assert!(what_to_do(&Cause::Fenced(FenceError::NotLeading)).contains("slow or away"));
+    }
+
+    #[test]
+    fn words_that_change_with_each_attempt_are_told_once_in_a_while() {
+        let at = |secs| Mono::from_start(Duration::from_secs(secs));
+        let refusal = |sentence: &str| Refusal { reason: CANNOT_CREATE, sentence: sentence.into(), lasts: true };
+        let mut last = None;
+        let mut told = |sentence: &str, generation, now| {
+            Refused::again(&mut last, refusal(sentence), Some(generation), at(now)).sentence
+        };
+        assert_eq!(told("at 1", 1, 0), "at 1");
+        assert_eq!(told("at 2", 1, 1), "at 1");
+        assert_eq!(told("of another spec", 2, 2), "of another spec");
+        assert_eq!(told("at 30", 2, 30), "at 30");
+        let of_generation = |generation| last.as_ref().unwrap().of_generation(generation).is_some();
+        assert!(of_generation(Some(2)) && !of_generation(Some(1)));
+    }
+
+    #[test]
+    fn the_servers_words_and_the_object_are_told() {
+        let cause = Cause::from(Status { code: 422, message: "spec.x: no".into(), ..Status::default() });
+        let error = Error::from(super::super::apply::Error::from(RequestError::new("create", "Job hpc/lake", cause)));
+        assert!(chain(&error).starts_with("failed to create Job hpc/lake: spec.x: no"), "{}", chain(&error));
+        assert!(Cause::of(&error).is_some_and(Cause::is_invalid));
+    }
+}
