@@ -1,5 +1,6 @@
 //! A FluxJob: the MiniCluster it asks for, and its life. Pure.
 
+mod end;
 mod sent;
 
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{Resource, ResourceExt};
 use serde_json::{Map, Value, json};
 
+use self::end::{End, FINISHED, standing};
 use super::claims::{Claim, Claims};
 use super::evictions;
 use super::gpus;
@@ -30,10 +32,6 @@ use crate::cluster::conditions::{self, Statement};
 const VALID: &str = "Valid";
 /// Condition: the queue let it start.
 const ADMITTED: &str = "Admitted";
-/// Condition: its instance is up.
-const RUNNING: &str = "Running";
-/// Condition: it has ended. Its reason is one of the words of [`End`].
-const FINISHED: &str = "Finished";
 
 /// Name of a GPU's resource where the FluxJob names none.
 const GPU: &str = "nvidia.com/gpu";
@@ -346,55 +344,6 @@ pub fn refused(status: FluxJobStatus, what: &str, why: &str, now: Timestamp) -> 
     FluxJobStatus { conditions, ..status }
 }
 
-/// How a FluxJob came to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    /// Its command ended with 0.
-    Succeeded,
-    /// Its command did not, or its instance could not go on.
-    Failed,
-    /// It never ran: the API server or the agent does not take what it asks for.
-    Refused,
-    /// Somebody deleted what was made of it.
-    Cancelled,
-}
-
-impl End {
-    fn result(self) -> JobResult {
-        if self == Self::Succeeded { JobResult::Succeeded } else { JobResult::Failed }
-    }
-
-    fn reason(self) -> &'static str {
-        match self {
-            Self::Succeeded => "Succeeded",
-            Self::Failed => "Failed",
-            Self::Refused => "Refused",
-            Self::Cancelled => "Cancelled",
-        }
-    }
-}
-
-/// What is so of its run.
-fn standing(status: &FluxJobStatus, end: Option<End>) -> Vec<Statement> {
-    let running = match status.phase {
-        JobPhase::Running => Statement::holds(RUNNING, "Running", "its instance is up"),
-        JobPhase::Finished => Statement::fails(RUNNING, "Finished", "it has ended"),
-        _ => Statement::fails(RUNNING, "NotStarted", "its instance is not up yet"),
-    };
-    let finished = match (status.phase, end) {
-        (JobPhase::Finished, Some(end)) => Some(Statement::holds(FINISHED, end.reason(), status.message.clone())),
-        // An older agent ended it.
-        (JobPhase::Finished, None) if conditions::find(&status.conditions, FINISHED).is_none() => {
-            let end = if status.result == Some(JobResult::Succeeded) { End::Succeeded } else { End::Failed };
-            Some(Statement::holds(FINISHED, end.reason(), status.message.clone()))
-        }
-        // That stands.
-        (JobPhase::Finished, None) => None,
-        _ => Some(Statement::fails(FINISHED, "NotFinished", "it has not ended")),
-    };
-    [running].into_iter().chain(finished).collect()
-}
-
 struct Draft<'a> {
     job: &'a FluxJob,
     status: FluxJobStatus,
@@ -625,6 +574,7 @@ impl Draft<'_> {
 mod tests {
     use std::sync::LazyLock;
 
+    use super::end::RUNNING;
     use super::*;
     use crate::api::flux_job::JobSplit;
     use crate::api::flux_setup::OverflowPolicy;

@@ -219,8 +219,7 @@ fn gang(of: &MiniCluster) -> Gang {
 /// left of a hosted burst counts until it is gone.
 fn has_job(found: &MiniCluster) -> bool {
     let status = found.status.as_ref().filter(|status| status.phase != Some(Phase::Refused));
-    status.is_some_and(|status| status.incarnation.is_some())
-        || controller_of::<HostedBurst>(found).is_some()
+    status.is_some_and(|status| status.incarnation.is_some()) || controller_of::<HostedBurst>(found).is_some()
 }
 
 /// It waited under another leader, who may have let it through: it counts until it asks again.

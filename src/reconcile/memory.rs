@@ -13,7 +13,7 @@ use kube::ResourceExt;
 use super::dereference::{JobState, Known};
 use super::ending::JobOutcome;
 use super::in_place::JobSettings;
-use super::refusal::Refused;
+use super::refusal::{Refusal, Refused};
 use super::status::JobFacts;
 use crate::api::minicluster::{MiniCluster, MiniClusterStatus, Phase};
 use crate::clock::Mono;
@@ -104,6 +104,12 @@ impl Remembered {
             return false;
         }
         now.saturating_since(*self.failed.get_or_insert(now)) < settling
+    }
+
+    /// What kept the last pass over this spec from being finished, and how long it is not tried again.
+    pub(super) fn stands(&self, known: &Known, now: Mono) -> Option<(Refusal, Duration)> {
+        let (refusal, left) = self.refused.as_ref()?.stands(known.mini_cluster.metadata.generation, now)?;
+        Some((refusal.clone(), left))
     }
 
     /// What is known, with the last writes of this process where the caches are behind them; and whether the incarnation

@@ -81,7 +81,6 @@ enum Step {
     CacheIsBehind,
 }
 
-
 impl Controller {
     /// Looks at one MiniCluster, does what has to be done, and writes what is so then.
     ///
@@ -133,7 +132,7 @@ impl Controller {
         if carried.is_ok() && decision.waiting.is_none() {
             self.memory().of(&object).refused = None;
         }
-        let is_refused = rendering.is_err() || decision.refused;
+        let is_refused = rendering.is_err() || carried.is_err() && decision.refused;
         if is_refused && known.job.facts().is_none() {
             (self.gate.gives_back)(&known.mini_cluster);
         }
@@ -169,15 +168,21 @@ impl Controller {
             *decision = Decision::waits("Restarting", sentence);
             return Ok(Carried::then(Outcome::After(LINGERING_RETRY)));
         }
+        let refused = self.memory().of(&known.mini_cluster).stands(known, self.clock.mono());
+        if decision.action == Action::Create
+            && let Some((refusal, left)) = refused.clone()
+            && !left.is_zero()
+        {
+            decision.fails(refusal);
+            return Ok(Carried::then(Outcome::After(left)));
+        }
         if decision.action == Action::Create
             && let Some((waits, outcome)) = self.gate.holds_back(known, self.clock.wall())
         {
             *decision = waits;
             // It gave its room back when it was refused, and waits to be tried again.
-            let memory = &mut *self.memory();
-            let last = memory.of(&known.mini_cluster).refused.as_ref();
-            if let Some(refusal) = last.and_then(|last| last.of_generation(known.mini_cluster.metadata.generation)) {
-                decision.fails(refusal.clone());
+            if let Some((refusal, _)) = refused {
+                decision.fails(refusal);
             }
             return Ok(Carried::then(outcome));
         }

@@ -6,6 +6,7 @@ use super::controller::Error;
 use super::dereference::Known;
 use crate::clock::Mono;
 use crate::cluster::error::{Cause, chain};
+use crate::cluster::schedule::Backoff;
 
 /// Why a MiniCluster without a Job gets none: the API server refuses a part of it, or does not answer.
 pub const CANNOT_CREATE: &str = "CannotCreate";
@@ -31,8 +32,12 @@ pub struct Refusal {
 #[derive(Debug)]
 pub(super) struct Refused {
     generation: Option<i64>,
-    at: Mono,
+    /// When its words were told.
+    told: Mono,
     refusal: Refusal,
+    /// How often it was refused, and when last.
+    times: u32,
+    last: Mono,
 }
 
 impl Refusal {
@@ -52,27 +57,32 @@ impl Refusal {
 impl Refused {
     /// Remembers a refusal. Returns what to tell: the words of before, if those are young.
     pub(super) fn again(last: &mut Option<Self>, refusal: Refusal, generation: Option<i64>, now: Mono) -> Refusal {
-        let young = |last: &&mut Self| {
-            last.generation == generation
-                && (last.refusal.reason, last.refusal.lasts) == (refusal.reason, refusal.lasts)
-                && now.saturating_since(last.at) < SAME_WORDS
+        let before = last.take().filter(|last| last.generation == generation);
+        let times = before.as_ref().map_or(0, |before| before.times).saturating_add(1);
+        let young = |before: &Self| {
+            (before.refusal.reason, before.refusal.lasts) == (refusal.reason, refusal.lasts)
+                && now.saturating_since(before.told) < SAME_WORDS
         };
-        if let Some(last) = last.as_mut().filter(young) {
-            return last.refusal.clone();
-        }
-        *last = Some(Self { generation, at: now, refusal: refusal.clone() });
-        refusal
+        let now_told = match before {
+            Some(before) if young(&before) => Self { times, last: now, ..before },
+            _ => Self { generation, told: now, refusal, times, last: now },
+        };
+        last.insert(now_told).refusal.clone()
     }
 
-    /// The refusal, as long as it is about this generation.
-    pub(super) fn of_generation(&self, generation: Option<i64>) -> Option<&Refusal> {
-        (self.generation == generation).then_some(&self.refusal)
+    /// The refusal, as long as it is about this generation; and how long it is not tried again, because somebody has to do
+    /// something first. Who stands in line for room would be tried whenever it is let in.
+    pub(super) fn stands(&self, generation: Option<i64>, now: Mono) -> Option<(&Refusal, Duration)> {
+        let delay = if self.refusal.lasts { Backoff::default().delay(self.times, 0.0) } else { Duration::ZERO };
+        let left = delay.saturating_sub(now.saturating_since(self.last));
+        (self.generation == generation).then_some((&self.refusal, left))
     }
 }
 
 fn what_to_do(cause: &Cause) -> &'static str {
     let has = |text: &str| matches!(cause, Cause::Refused { message, .. } if message.contains(text));
-    let is_policy = ["admission webhook", "ValidatingAdmissionPolicy", "violates PodSecurity"].iter().any(|text| has(text));
+    let is_policy =
+        ["admission webhook", "ValidatingAdmissionPolicy", "violates PodSecurity"].iter().any(|text| has(text));
     match cause {
         _ if has("exceeded quota") => "free some of that quota, or have the ResourceQuota raised; it is tried again",
         _ if has("is being terminated") => "its namespace is being deleted: nothing new is made there",
@@ -105,7 +115,11 @@ mod tests {
     #[test]
     fn every_refusal_says_what_to_do() {
         for (code, message, told) in [
-            (403, "secrets \"lake-curve\" is forbidden: exceeded quota: none, requested: secrets=1", "ResourceQuota raised"),
+            (
+                403,
+                "secrets \"lake-curve\" is forbidden: exceeded quota: none, requested: secrets=1",
+                "ResourceQuota raised",
+            ),
             (403, "pods \"lake-0\" is forbidden: violates PodSecurity \"restricted:latest\"", "looks after the policy"),
             (400, "admission webhook \"names.example\" denied the request: no", "looks after the policy"),
             (422, "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no", "looks after the policy"),
@@ -134,8 +148,25 @@ mod tests {
         assert_eq!(told("at 2", 1, 1), "at 1");
         assert_eq!(told("of another spec", 2, 2), "of another spec");
         assert_eq!(told("at 30", 2, 30), "at 30");
-        let of_generation = |generation| last.as_ref().unwrap().of_generation(generation).is_some();
-        assert!(of_generation(Some(2)) && !of_generation(Some(1)));
+        assert!(last.unwrap().stands(Some(1), at(30)).is_none());
+    }
+
+    #[test]
+    fn what_is_refused_again_and_again_is_tried_less_often() {
+        let at = |millis| Mono::from_start(Duration::from_millis(millis));
+        let mut last = None;
+        let mut waits = |lasts, now| {
+            Refused::again(
+                &mut last,
+                Refusal { reason: CANNOT_CREATE, sentence: String::new(), lasts },
+                Some(1),
+                at(now),
+            );
+            last.as_ref().unwrap().stands(Some(1), at(now)).unwrap().1.as_millis()
+        };
+        assert_eq!([waits(true, 0), waits(true, 1), waits(true, 2)], [100, 200, 400]);
+        assert_eq!(waits(false, 3), 0, "the API server was slow");
+        assert_eq!(last.unwrap().stands(Some(1), at(9000)).unwrap().1, Duration::ZERO);
     }
 
     #[test]

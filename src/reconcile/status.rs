@@ -125,7 +125,8 @@ pub fn compute(facts: &Facts<'_>, now: Timestamp) -> MiniClusterStatus {
         statements.extend(stays_ready(facts, &old));
     }
     // Nobody compared anything.
-    if facts.waiting.as_ref().is_some_and(|(reason, _)| reason == CANNOT_MAINTAIN) && facts.restart_required.is_empty() {
+    if facts.waiting.as_ref().is_some_and(|(reason, _)| reason == CANNOT_MAINTAIN) && facts.restart_required.is_empty()
+    {
         statements.retain(|statement| statement.type_ != condition::RESTART_REQUIRED);
     }
     let mut gone = Vec::new();

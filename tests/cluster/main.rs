@@ -27,6 +27,7 @@ mod network;
 mod overflow;
 mod policy;
 mod queue;
+mod refusals;
 mod release;
 mod rendered;
 mod sdk;

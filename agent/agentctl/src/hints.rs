@@ -99,6 +99,8 @@ pub fn lead_address(reason: &str) -> &'static str {
 pub fn waiting(reason: &str) -> &'static str {
     match reason {
         "NameTaken" => "rename or delete one of the two",
+        // The sentence itself says what to do.
+        "CannotCreate" | "CannotMaintain" => "kubectl describe minicluster shows since when",
         "BurstUndecided" => "the agent looks at the burst within seconds; if not, see agentctl check",
         "LeftOver" => "Kubernetes deletes what is left of the earlier one: it takes a moment",
         "CertificateMissing" => {

@@ -35,12 +35,8 @@ fn sidecar(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
     let (spec, index) = (model.spec, hooks.index.to_string());
     let complete = format!("{}/flux-operator-complete.txt", spec.flux.mount_path());
     let name = hooks.container.name.as_deref().unwrap_or(&index);
-    let values = [
-        ("viewbase", spec.flux.mount_path()),
-        ("_container", &index),
-        ("_name", name),
-        ("_complete", &complete),
-    ];
+    let values =
+        [("viewbase", spec.flux.mount_path()), ("_container", &index), ("_name", name), ("_complete", &complete)];
     let there = if spec.flux.disable_socket {
         "compgen -G \"$configroot/run/flux/local*\" >/dev/null"
     } else {

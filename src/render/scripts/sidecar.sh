@@ -14,7 +14,7 @@ _tell() {
 # Waits until `_main` has ended, and leaves its exit code in `_status`. Once Flux has ended it may take so many seconds;
 # then, or when the pod goes, it is told to end, and is killed after 5 s.
 _attend() {
-    local end= killed=
+    local end='' killed=''
     while kill -0 "$_main" 2>/dev/null; do
         if [[ -e $_complete && -z $end ]]; then end=$((SECONDS + $1)); fi
         if [[ -n $_terminating && -z $killed ]]; then end=$SECONDS; fi

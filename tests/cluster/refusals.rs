@@ -1,0 +1,333 @@
+//! What the API server refuses, and what never answers: in the status within the pass, with its words; and it holds no room.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::core::v1::ResourceQuota;
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::{Client, ResourceExt};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tributary::api::flux_job::{FluxJobStatus, JobPhase, JobResult};
+use tributary::api::labels::condition;
+use tributary::api::minicluster::Phase;
+use tributary_sandbox::annotations;
+use tributary_tests::eventually::eventually;
+use tributary_tests::scenario::{Place, interactive};
+
+use crate::queue::{apply, jobs, setups, submit, taken, until};
+use crate::shared::{places, together};
+
+/// How soon it has to be told, with what a shared machine takes.
+const SOON: Duration = Duration::from_secs(10);
+
+async fn made<K>(api: &Api<K>, object: Value)
+where
+    K: Clone + DeserializeOwned + serde::Serialize + std::fmt::Debug,
+{
+    api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+}
+
+async fn quota(place: &Place, hard: Value) {
+    let api: Api<ResourceQuota> = Api::namespaced(place.client.clone(), &place.namespace);
+    made(&api, json!({"metadata": {"name": "none"}, "spec": {"hard": hard}})).await;
+    eventually("the quota counts", async || {
+        let status = api.get("none").await.map_err(|error| error.to_string())?.status.and_then(|status| status.used);
+        status.ok_or_else(|| "it does not".to_owned())
+    })
+    .await;
+}
+
+async fn no_quota(place: &Place) {
+    let api: Api<ResourceQuota> = Api::namespaced(place.client.clone(), &place.namespace);
+    api.delete("none", &DeleteParams::default()).await.unwrap();
+}
+
+/// A policy of the cluster about one namespace.
+struct Policy {
+    client: Client,
+    name: String,
+}
+
+impl Policy {
+    /// Jobs that are `CREATE`d or `UPDATE`d there are refused with this reason; what is created is, once it is returned.
+    async fn made(place: &Place, operation: &str, reason: &str) -> Self {
+        let policy = Self::about(place, ("batch", "jobs"), operation, reason).await;
+        if operation == "CREATE" {
+            let job = json!({"metadata": {"name": "tried"}, "spec": {"template": {"spec": {
+                "restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}],
+            }}}});
+            counts(&place.jobs(), job, true).await;
+        }
+        policy
+    }
+
+    async fn about(place: &Place, (group, kind): (&str, &str), operation: &str, reason: &str) -> Self {
+        let name = format!("{}-{kind}-{}", place.namespace, operation.to_lowercase());
+        let of = |place: &Place| place.client.clone();
+        let spec = json!({
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": [group], "apiVersions": ["*"], "operations": [operation], "resources": [kind],
+            }]},
+            "validations": [{"expression": "false", "message": "the night shift makes nothing", "reason": reason}],
+        });
+        let policies: Api<ValidatingAdmissionPolicy> = Api::all(of(place));
+        made(&policies, json!({"metadata": {"name": name}, "spec": spec})).await;
+        let selector = json!({"matchLabels": {"kubernetes.io/metadata.name": place.namespace}});
+        let spec = json!({
+            "policyName": name, "validationActions": ["Deny"], "matchResources": {"namespaceSelector": selector},
+        });
+        let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(of(place));
+        made(&bindings, json!({"metadata": {"name": name}, "spec": spec})).await;
+        Self { client: of(place), name }
+    }
+
+    async fn removed(self) {
+        let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(self.client.clone());
+        bindings.delete(&self.name, &DeleteParams::default()).await.unwrap();
+        let policies: Api<ValidatingAdmissionPolicy> = Api::all(self.client);
+        policies.delete(&self.name, &DeleteParams::default()).await.unwrap();
+    }
+}
+
+/// Waits until a policy refuses such objects, or does not any more.
+async fn counts<K>(api: &Api<K>, object: Value, refuses: bool)
+where
+    K: Clone + DeserializeOwned + serde::Serialize + std::fmt::Debug,
+{
+    let object: K = serde_json::from_value(object).unwrap();
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    eventually("the policy counts", async || match api.create(&dry, &object).await {
+        Err(kube::Error::Api(status)) if refuses && status.message.contains("night shift") => Ok(()),
+        Ok(_) if !refuses => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+}
+
+/// Creates a MiniCluster, and waits until its status says why it does not start: with these words, and one event.
+async fn refused(place: &Place, name: &str, phase: Phase, words: &[&str]) {
+    place.create(name, interactive(1)).await;
+    let began = Instant::now();
+    let message = place.condition(name, condition::READY, "False", "CannotCreate").await;
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+    assert!(words.iter().all(|word| message.contains(word)), "{message}");
+    assert_eq!(place.status(name).await.unwrap().phase, Some(phase), "{message}");
+    let events: Api<Event> = Api::namespaced(place.client.clone(), &place.namespace);
+    eventually("an event says so", async || {
+        let all = events.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
+        let ours = all.iter().filter(|event| {
+            event.regarding.as_ref().and_then(|about| about.name.as_deref()) == Some(name)
+                && event.reason.as_deref() == Some("CannotCreate")
+        });
+        match ours.count() {
+            1 => Ok(()),
+            other => Err(format!("{other} events")),
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_api_server_refuses_is_told_and_runs_once_it_does_not() {
+    let federation = together().await;
+    let [east, ..] = places(&federation, "refusals").await;
+
+    quota(&east, json!({"secrets": "0"})).await;
+    let words = ["failed to ", "Secret refusals/quota-curve", "exceeded quota: none", "have the ResourceQuota raised"];
+    refused(&east, "quota", Phase::Refused, &words).await;
+    no_quota(&east).await;
+    east.running("quota").await;
+
+    for (name, reason) in [("forbidden", "Forbidden"), ("invalid", "Invalid")] {
+        let policy = Policy::made(&east, "CREATE", reason).await;
+        let words = ["create Job", "the night shift makes nothing", "looks after the policy"];
+        refused(&east, name, Phase::Refused, &words).await;
+        // Another spec is another chance, and the other parts of the status go on.
+        east.change(name, json!({"size": 2})).await;
+        eventually("the status is about the new spec", async || {
+            let object = east.mini_clusters().get(name).await.map_err(|error| error.to_string())?;
+            let generation = object.metadata.generation;
+            let observed = object.status.and_then(|status| status.observed_generation);
+            if observed == generation { Ok(()) } else { Err(format!("{observed:?} of {generation:?}")) }
+        })
+        .await;
+        policy.removed().await;
+        east.running(name).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_that_never_answers_is_named() {
+    let federation = together().await;
+    let [east, ..] = places(&federation, "silence").await;
+    // It takes connections, and says nothing.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}/", listener.local_addr().unwrap());
+    let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(east.client.clone());
+    let selector = json!({"matchLabels": {"kubernetes.io/metadata.name": east.namespace}});
+    let hook = json!({"metadata": {"name": "silence"}, "webhooks": [{
+        "name": "silence.example.org", "clientConfig": {"url": url}, "sideEffects": "None", "timeoutSeconds": 1,
+        "admissionReviewVersions": ["v1"], "failurePolicy": "Fail", "namespaceSelector": selector,
+        "rules": [{"apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["jobs"]}],
+    }]});
+    made(&webhooks, hook).await;
+    // Until the API server asks it.
+    let job = json!({"metadata": {"name": "tried"}, "spec": {"template": {"spec": {
+        "restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}],
+    }}}});
+    let job = serde_json::from_value(job).unwrap();
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    eventually("the webhook is asked", async || match east.jobs().create(&dry, &job).await {
+        Err(kube::Error::Api(status)) if status.message.contains("silence.example.org") => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+    refused(&east, "waits", Phase::Pending, &["create Job", "silence.example.org", "mended or removed"]).await;
+    webhooks.delete("silence", &DeleteParams::default()).await.unwrap();
+    east.running("waits").await;
+}
+
+/// A running instance cannot follow its spec: that is told, and everything else goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_running_instance_cannot_follow_is_told_and_the_rest_goes_on() {
+    let federation = together().await;
+    let [east, ..] = places(&federation, "maintained").await;
+    let mut spec = interactive(2);
+    spec["maxSize"] = json!(4);
+    spec["minSize"] = json!(1);
+    east.create("lake", spec).await;
+    east.running("lake").await;
+    let policy = Policy::made(&east, "UPDATE", "Forbidden").await;
+    // The policy is seen to count by what it does.
+    let message = eventually("it cannot grow", async || {
+        let size = if east.mini_clusters().get("lake").await.unwrap().spec.size() == 3 { 4 } else { 3 };
+        let status = east.status("lake").await?;
+        if status.size != 2 {
+            east.change("lake", json!({"size": 2})).await;
+            return Err(format!("{} brokers", status.size));
+        }
+        east.change("lake", json!({"size": size})).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let ready = east.status("lake").await?.conditions.into_iter().find(|one| one.type_ == condition::READY);
+        match ready {
+            Some(ready) if ready.reason == "CannotMaintain" => Ok(ready.message),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    assert!(message.contains("change Job maintained/lake") && message.contains("night shift"), "{message}");
+    assert_eq!(east.status("lake").await.unwrap().phase, Some(Phase::Running), "it runs on as it is");
+    // The lead's pod is replaced: what is ready and who leads is told all the same.
+    let before = east.status("lake").await.unwrap().lead.pod.unwrap();
+    east.pods().delete(&before, &DeleteParams::default()).await.unwrap();
+    eventually("another pod leads", async || {
+        let status = east.status("lake").await?;
+        let replaced = status.lead.pod.as_ref().is_some_and(|pod| *pod != before);
+        if replaced && status.instance_restarts == 1 && status.ready == Some(2) {
+            Ok(())
+        } else {
+            Err(format!("{:?} {:?}", status.lead, status.ready))
+        }
+    })
+    .await;
+    policy.removed().await;
+    east.running("lake").await;
+}
+
+async fn ended(place: &Place, name: &str) -> FluxJobStatus {
+    let status = until(place, name, JobPhase::Finished).await;
+    let finished = status.conditions.iter().find(|one| one.type_ == "Finished").unwrap();
+    assert_eq!(finished.status, "True");
+    status
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_flux_job_has_ended_with_the_reason_and_holds_nothing() {
+    let federation = together().await;
+    let [east, ..] = places(&federation, "refused-jobs").await;
+    apply(setups(&east), "FluxSetup", "default", json!({"quota": {"brokers": 2}})).await;
+    let reason =
+        |status: &FluxJobStatus| status.conditions.iter().find(|one| one.type_ == "Finished").unwrap().reason.clone();
+
+    // The agent refuses its MiniCluster.
+    submit(&east, "quotes", json!({"size": 2, "command": "echo 'x"})).await;
+    let status = ended(&east, "quotes").await;
+    assert_eq!((status.result, reason(&status).as_str()), (Some(JobResult::Failed), "Refused"));
+    assert!(status.message.starts_with("its MiniCluster is refused: spec."), "{}", status.message);
+    taken(&east, 0, 0).await;
+    eventually("nothing is left that could run later", async || match east.mini_clusters().get_opt("quotes").await {
+        Ok(None) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+
+    // The API server refuses the Job of its MiniCluster.
+    let policy = Policy::made(&east, "CREATE", "Forbidden").await;
+    submit(&east, "night", json!({"size": 2})).await;
+    let status = ended(&east, "night").await;
+    assert!(status.message.contains("the night shift makes nothing"), "{}", status.message);
+    // One that was made directly asks again when it is tried again, and holds nothing meanwhile.
+    east.create("direct", interactive(2)).await;
+    east.condition("direct", condition::READY, "False", "CannotCreate").await;
+    taken(&east, 0, 0).await;
+    policy.removed().await;
+    east.running("direct").await;
+
+    // The API server refuses the MiniCluster itself.
+    let policy = Policy::about(&east, ("flux-framework.org", "miniclusters"), "CREATE", "Forbidden").await;
+    let tried = json!({"apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster",
+        "metadata": {"name": "tried"}, "spec": interactive(1)});
+    counts(&east.mini_clusters(), tried.clone(), true).await;
+    east.delete("direct").await;
+    submit(&east, "many", json!({"size": 1})).await;
+    let status = ended(&east, "many").await;
+    assert!(status.message.contains("night shift") && reason(&status) == "Refused", "{}", status.message);
+    policy.removed().await;
+    counts(&east.mini_clusters(), tried, false).await;
+    taken(&east, 0, 0).await;
+
+    // It waits in line, and turns invalid there: who waits behind it has its turn.
+    east.create("first", interactive(2)).await;
+    east.running("first").await;
+    east.create("second", interactive(2)).await;
+    east.condition("second", condition::READY, "False", "Queued").await;
+    east.change("second", json!({"minSize": 3})).await;
+    eventually("it is refused", async || match east.status("second").await?.phase {
+        Some(Phase::Refused) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+    taken(&east, 1, 0).await;
+    east.delete("first").await;
+    submit(&east, "third", json!({"size": 2})).await;
+    until(&east, "third", JobPhase::Running).await;
+    jobs(&east).delete("third", &DeleteParams::default()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_flux_job_is_told_before_anything_of_it_goes() {
+    let federation = together().await;
+    let [east, ..] = places(&federation, "told-first").await;
+    apply(setups(&east), "FluxSetup", "default", json!({})).await;
+    for (name, own) in [("cleans", json!({"cleanup": true})), ("expires", json!({"ttlSecondsAfterFinished": 0}))] {
+        for (exit, result) in [("0", JobResult::Succeeded), ("3", JobResult::Failed)] {
+            let name = format!("{name}-{exit}");
+            submit(&east, &name, json!({"miniCluster": own})).await;
+            until(&east, &name, JobPhase::Running).await;
+            east.annotate_pod(&name, 0, annotations::EXIT, exit).await;
+            let status = ended(&east, &name).await;
+            assert_eq!((status.result, status.exit_code), (Some(result), exit.parse().ok()), "{}", status.message);
+            eventually("its MiniCluster goes", async || match east.mini_clusters().get_opt(&name).await {
+                Ok(None) => Ok(()),
+                other => Err(format!("{:?}", other.map(|found| found.map(|found| found.name_any())))),
+            })
+            .await;
+        }
+    }
+}
