@@ -289,6 +289,7 @@ pub fn job_state(job: &JobView, mini_cluster: &str) -> JobState {
         suspended: job.spec.suspend.unwrap_or(false),
         started: job.status.start_time.as_ref().map(|Time(started)| *started),
         ready: job.status.ready.unwrap_or(0),
+        succeeded: job.status.succeeded.unwrap_or(0),
         active: job.status.active.unwrap_or(0),
         outcome: outcome(job),
         rank_map_digest: annotation(labels::RANK_MAP_DIGEST),

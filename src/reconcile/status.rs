@@ -77,6 +77,8 @@ pub struct JobFacts {
     pub started: Option<Timestamp>,
     /// Ready pods: brokers that have joined.
     pub ready: i32,
+    /// Pods that have completed.
+    pub succeeded: i32,
     /// Pods that exist and have not ended.
     pub active: i32,
     /// How it ended.
@@ -245,7 +247,8 @@ fn phase(facts: &Facts<'_>, old: &MiniClusterStatus) -> Phase {
         Some(JobOutcome::Succeeded) => Phase::Succeeded,
         Some(JobOutcome::Failed { .. }) => Phase::Failed,
         None if job.suspended => Phase::Suspended,
-        None if job.ready >= quorum(facts, job) => Phase::Running,
+        // Those that have completed were there, and the lead goes on.
+        None if job.ready > 0 && job.ready + job.succeeded >= quorum(facts, job) => Phase::Running,
         None => Phase::Starting,
     }
 }

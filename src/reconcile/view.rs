@@ -51,6 +51,8 @@ pub struct JobStatusView {
     pub active: Option<i32>,
     /// Pods that are ready.
     pub ready: Option<i32>,
+    /// Pods that have completed.
+    pub succeeded: Option<i32>,
     /// When it was made, or resumed; `None`: it is suspended, or was not seen yet.
     pub start_time: Option<Time>,
     /// How it ended.

@@ -8,6 +8,7 @@
     #@watch
     while [[ -z $_terminating ]]; do
         #@begin
+        #@unfinished
         #@return
         #@start
         #@returned
@@ -18,6 +19,7 @@
             #@post
         fi
         #@complete
+        #@finished
         #@again
         _say "The broker ended with $_status and is started again in $_delay s."
         _pause "$_delay"

@@ -4,6 +4,7 @@
     #@brokerPre
     #@diagnose
     #@start
+    #@finished
     #@archived
     if [[ -n $_terminating ]]; then exit 143; fi
     _result=$_status

@@ -13,6 +13,7 @@ const LEAD: &str = include_str!("lead.sh");
 const FOLLOWER: &str = include_str!("follower.sh");
 const RESOURCES: &str = include_str!("resources.sh");
 const WAIT_BURSTS: &str = include_str!("wait_bursts.sh");
+const FINISH: &str = include_str!("finish.sh");
 const ARCHIVE: &str = include_str!("archive.sh");
 const ARCHIVED: &str = include_str!("archived.sh");
 const LISTEN: &str = include_str!("listen.sh");
@@ -29,6 +30,7 @@ pub(super) fn files(model: &Model<'_>) -> Vec<File> {
         files.push(File::new(batch_name(index), batch.clone(), Access::Execute));
     }
     files.extend(wait_bursts(model));
+    files.extend(finish(model));
     files
 }
 
@@ -94,9 +96,22 @@ fn following(model: &Model<'_>, has_user: bool) -> String {
     [&user, JOINED, listen, &drain].concat()
 }
 
+/// The lead completes the Job: pods that are about to complete too are deleted by that.
+const FINISHED: &str = "if ((_status == 0)); then _pause 2; fi";
+
 /// Whether followers complete their index with their broker. A burst never completes: its ranks are the root's to give up.
 fn completes(model: &Model<'_>) -> bool {
     model.spec.flux.complete_workers && model.role == Role::Root
+}
+
+/// Whether the other pods of this cluster complete when the command has ended well. Without a command nobody says that it has.
+fn finishes(model: &Model<'_>) -> bool {
+    model.role == Role::Root && model.spec.max_size() > 1 && !model.program.words.is_empty() && !completes(model)
+}
+
+/// What tells a follower that the command has ended well.
+fn ended(model: &Model<'_>) -> String {
+    format!("{}/config/run/flux/ended", model.spec.flux.mount_path())
 }
 
 /// Directory of batch output. It may name variables of the container.
@@ -126,6 +141,7 @@ fn lead(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
         .with("brokerPre", hooks.line(Hook::BrokerPre))
         .when(hooks.container.diagnostics, "diagnose", diagnose)
         .with("start", start(model))
+        .when(finishes(model), "finished", FINISHED)
         .when(model.spec.archive.path.is_some(), "archived", ARCHIVED.replace("mv -f", &format!("{user}mv -f")))
         .with("post", hooks.line(Hook::Post))
         .fill(LEAD)
@@ -156,7 +172,12 @@ fn start(model: &Model<'_>) -> String {
     } else {
         Vec::new()
     };
-    let program = words::to_bash(&[wait, model.program.words.clone()].concat());
+    let finish = if finishes(model) {
+        ["/bin/bash".to_owned(), format!("{OPERATOR_DIR}/finish.sh")].map(Word::plain).to_vec()
+    } else {
+        Vec::new()
+    };
+    let program = words::to_bash(&[wait, finish, model.program.words.clone()].concat());
     let timed = options::timed(model);
     let check = if timed.is_empty() {
         ""
@@ -200,6 +221,12 @@ fn follower(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
         .when(model.drains(), "returned", "_before_end=:")
         .with("post", if hooks.line(Hook::Post).is_empty() { ":".to_owned() } else { hooks.line(Hook::Post) })
         .when(complete, "complete", "break")
+        .when(finishes(model), "unfinished", format!("rm -f {}", words::quote(&ended(model))))
+        .when(
+            finishes(model),
+            "finished",
+            format!("if [[ $_status == 0 && -e {} ]]; then exit 0; fi", words::quote(&ended(model))),
+        )
         .with("end", end)
         .fill(FOLLOWER)
 }
@@ -211,6 +238,12 @@ fn batch_name(index: usize) -> String {
 /// How many burst brokers the command waits for.
 fn waits(model: &Model<'_>) -> Option<u32> {
     model.wait.as_ref().map(|wait| wait.brokers).filter(|brokers| *brokers > 0)
+}
+
+fn finish(model: &Model<'_>) -> Option<File> {
+    let last = model.rank_map.root().max_size.checked_sub(1).filter(|_| finishes(model))?;
+    let values = settings([("_ranks", format!("1-{last}").as_str()), ("_ended", &ended(model))]);
+    Some(File::new("finish.sh", Parts::default().with("settings", values).fill(FINISH), Access::Execute))
 }
 
 fn wait_bursts(model: &Model<'_>) -> Option<File> {

@@ -60,6 +60,8 @@ fn is_entry(key: &str) -> bool {
 fn pod(mini_cluster: &MiniCluster, rendered: &Rendered, index: u32) -> Pod {
     let pod = Pod::of(mini_cluster, rendered, index);
     pod.behave(BROKER);
+    // The lead waits for its followers at the end, and here are none.
+    pod.program("bin/sleep", "#!/bin/bash\n");
     // What the init script would leave behind, without a copy of the view for each.
     for folder in ["curve", "run", "var/lib", "etc/flux/system"] {
         std::fs::create_dir_all(pod.path(&format!("{}/config/{folder}", &mini_cluster.spec.flux.mount_path()[1..])))

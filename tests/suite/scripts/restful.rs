@@ -61,8 +61,12 @@ fn served(pod: &Pod) -> Vec<String> {
     assert!(text.contains("its user and token are in the Secret lake-restful."), "{text}");
     let calls = pod.calls();
     let broker = calls.iter().position(|call| call.starts_with("flux start ")).unwrap();
-    assert!(calls[broker].ends_with(" /bin/bash /flux_operator/restful.sh"), "{calls:?}");
-    calls[broker + 1..].to_vec()
+    assert!(
+        calls[broker].ends_with(" /bin/bash /flux_operator/finish.sh /bin/bash /flux_operator/restful.sh"),
+        "{calls:?}"
+    );
+    let served = calls[broker + 1..].iter().filter(|call| !call.starts_with("flux exec -r "));
+    served.cloned().collect()
 }
 
 /// What the server finds in its environment: what `flux-restful-client` asks for is all there, and only that.

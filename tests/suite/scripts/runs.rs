@@ -50,8 +50,13 @@ fn the_lead_runs_the_command_and_its_exit_code_is_the_commands() {
         let submit = submit.replace("exit ", "exit\\ ");
         assert_eq!(
             pod.calls()[0],
-            format!("flux start -o --config /mnt/flux/config/etc/flux/config {OPTIONS} {submit}")
+            format!(
+                "flux start -o --config /mnt/flux/config/etc/flux/config {OPTIONS} /bin/bash /flux_operator/finish.sh \
+                 {submit}"
+            )
         );
+        let tells = pod.calls().iter().any(|call| call == "flux exec -r 1-1 touch /mnt/flux/config/run/flux/ended");
+        assert_eq!(tells, code == 0, "followers complete with a command that has ended well");
         assert!(pod.path("mnt/flux/flux-operator-complete.txt").exists());
         assert_eq!(pod.path("dev/termination-log").exists(), code != 0);
     }
@@ -233,6 +238,22 @@ fn a_worker_starts_its_broker_again_and_again_and_never_completes() {
     let output = pod.read("output");
     assert!(output.contains("worker-pre") && output.matches("\npost\n").count() == 1, "{output}");
     assert_eq!(pod.calls()[0], format!("flux start -o --config /mnt/flux/config/etc/flux/config {OPTIONS}"));
+}
+
+#[test]
+fn a_worker_completes_once_the_command_has_ended_well() {
+    let pod = Pod::new("  size: 2\n  containers: [{cores: 1, command: 'true', commands: {post: echo post}}]\n", 1);
+    pod.init();
+    let ended = "mkdir -p $ROOT/mnt/flux/config/run/flux; touch $ROOT/mnt/flux/config/run/flux/ended";
+    // What an earlier instance left says nothing; nor does a broker that failed.
+    pod.behave(&format!(
+        "echo start >>$ROOT/starts; n=$(wc -l <$ROOT/starts); if ((n == 1)); then exit 0; fi; {ended}; exit $((3 - n))"
+    ));
+    pod.write("mnt/flux/config/run/flux/ended", "");
+    let (code, text) = pod.run("wait-0.sh");
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(pod.read("starts").lines().count(), 3);
+    assert_eq!(text.matches("\npost\n").count(), 1, "{text}");
 }
 
 #[test]
