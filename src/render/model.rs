@@ -67,12 +67,10 @@ impl<'a> Model<'a> {
         self.role == Role::Root && self.rank_map.bursts().is_empty()
     }
 
-    /// Whether the lead counts the cores of its pod before Flux starts, as upstream does: nothing in the spec says how many
-    /// there are, and no other cluster has to know. One core, as the rank map says then, would be too few to run on.
+    /// Whether the lead counts the cores of its pod before Flux starts, as upstream does: `cores` does not say how many there
+    /// are, and no other cluster has to know. What a container requests is not what it can use.
     pub(super) fn counts_cores(&self) -> bool {
-        let runner = self.runner.container;
-        let stated = runner.cores.is_some() || runner.resources.effective_request("cpu").is_some();
-        self.tree_is_free() && !stated
+        self.tree_is_free() && self.runner.container.cores.is_none()
     }
 
     /// Whether there are brokers besides a lead.

@@ -110,7 +110,8 @@ pub(super) struct Resources {
 }
 
 impl Resources {
-    /// Of the container that runs Flux: its `cores`, else its cpu request or limit in whole cores, else 1; GPUs likewise.
+    /// Of the container that runs Flux: its `cores`, else its cpu request or limit in whole cores, else 1; GPUs likewise. Without
+    /// `cores` and without bursts, the lead counts the cores that it finds instead: see [`super::model::Model::counts_cores`].
     pub(super) fn of(spec: &MiniClusterSpec) -> Self {
         let runner = spec.runner().ok().map(|runner| runner.container);
         Self { cores: runner.map_or(1, cores), gpus: runner.map_or(0, |runner| gpus(&runner.resources)) }

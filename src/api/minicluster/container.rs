@@ -102,7 +102,8 @@ pub struct Container {
     #[serde(skip_serializing_if = "is_default")]
     pub life_cycle: LifeCycle,
 
-    /// Requests and limits. The cores and GPUs that Flux schedules come from here too.
+    /// Requests and limits. The GPUs that Flux schedules come from here too; the cores only where there are bursts and `cores`
+    /// is not written.
     #[serde(skip_serializing_if = "is_default")]
     pub resources: ResourceRequirements,
 
@@ -118,7 +119,8 @@ pub struct Container {
     #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
     pub pre_command: Option<String>,
 
-    /// Cores per pod that Flux should know of. From `resources`, if not written; 1, if that says nothing either.
+    /// Cores per pod that Flux should know of. If not written, those that Flux finds on the lead's node; with bursts, which have
+    /// to know them before, the cpu request in whole cores, or 1.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
     pub cores: Option<i32>,
 

@@ -137,7 +137,7 @@ fn lead(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
     Parts::default()
         .with("batch", batch)
         .with("archive", archive.unwrap_or_default())
-        .when(model.counts_cores(), "resources", RESOURCES)
+        .when(model.counts_cores(), "resources", format!("    _gpus={}\n{RESOURCES}", model.rank_map.root().gpus))
         .with("brokerPre", hooks.line(Hook::BrokerPre))
         .when(hooks.container.diagnostics, "diagnose", diagnose)
         .with("start", start(model))

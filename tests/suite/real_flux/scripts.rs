@@ -191,12 +191,15 @@ fn a_pod_is_ready_when_its_broker_has_joined_and_a_lost_one_comes_back() {
 #[test]
 fn cores_that_nobody_states_are_those_of_the_lead() {
     let Some(world) = world(&["lake"]) else { return };
-    let command = "flux resource list -no 'cores {ncores}'";
-    let spec = format!("  size: 2\n  launcher: true\n  containers:\n  - command: {command}\n");
-    let mut pods = alone(&world, &spec).start_all(2);
+    let command = "flux resource list -no 'cores {ncores} gpus {ngpus}'";
     let cores = 2 * std::thread::available_parallelism().unwrap().get();
-    pods[0].wait_for_log(&format!("cores {cores}")).unwrap();
-    assert_eq!(pods[0].wait().unwrap().code(), Some(0));
+    for (resources, gpus) in [("{}", 0), ("{limits: {cpu: 1, nvidia.com/gpu: 3}}", 6)] {
+        let spec =
+            format!("  size: 2\n  launcher: true\n  containers:\n  - command: {command}\n    resources: {resources}\n");
+        let mut pods = alone(&world, &spec).start_all(2);
+        pods[0].wait_for_log(&format!("cores {cores} gpus {gpus}")).unwrap();
+        assert_eq!(pods[0].wait().unwrap().code(), Some(0));
+    }
 }
 
 #[test]

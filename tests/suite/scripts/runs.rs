@@ -284,6 +284,13 @@ fn the_lead_counts_its_cores_if_nobody_says_how_many() {
     assert_eq!(pod.lead().0, Some(0));
     assert_eq!(pod.calls()[0], "flux R encode --hosts=lake-\\[0-1\\] --local");
     assert_eq!(pod.read("mnt/flux/config/etc/flux/system/R"), "{\"counted\":1}\n");
+    // What a container requests is not what it can use; GPUs are counted by the spec.
+    let pod =
+        Pod::new("  size: 2\n  containers: [{command: 'true', resources: {limits: {cpu: 1, nvidia.com/gpu: 2}}}]\n", 0);
+    pod.behave("if [[ \"$1 $2\" == 'R decode' ]]; then echo 64; fi");
+    assert_eq!(pod.lead().0, Some(0));
+    let last = pod.calls().into_iter().rfind(|call| call.starts_with("flux R encode")).unwrap();
+    assert_eq!(last, "flux R encode --hosts=lake-\\[0-1\\] --cores=0-63 --gpus=0-1");
     // A Flux that cannot leaves the file as it was.
     let pod = Pod::new("  size: 2\n  containers: [{command: 'true'}]\n", 0);
     pod.behave("if [[ $1 == R ]]; then exit 1; fi");

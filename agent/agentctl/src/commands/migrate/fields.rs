@@ -92,6 +92,12 @@ impl Differences {
             let hint = "reach its pods by their host names, or write a Service that selects hpa-selector=NAME";
             self.changes("RunnerService", format!("{path}.ports"), &what, hint);
         }
+        let requests = container.resources.effective_request("cpu").is_some();
+        if requests && container.cores.is_none() && !spec.flux.bursting.clusters.is_empty() {
+            let what =
+                "Flux counted the cores that it found on the lead's node; with bursts it counts what is requested";
+            self.changes("Cores", format!("{path}.resources"), what, "write containers[].cores to say how many");
+        }
         if container.batch_raw && !container.batch {
             self.changes("BatchRaw", format!("{path}.batchRaw"), "it has no effect without batch, as before", "");
         }
@@ -282,5 +288,8 @@ mod tests {
             assert_eq!(rules(spec), [expected], "{spec}");
         }
         assert_eq!(rules("{pod: {securityContext: {fsGroup: 7}}, containers: [{}]}"), [""; 0]);
+        assert_eq!(rules("containers: [{resources: {limits: {cpu: 4}}}]"), [""; 0], "Flux counts what it finds");
+        let bursts = "{flux: {bursting: {clusters: [{name: b}]}}, containers: [{resources: {limits: {cpu: 4}}}]}";
+        assert_eq!(rules(bursts), ["Cores spec.containers[0].resources", "BurstClusters spec.flux.bursting.clusters"]);
     }
 }
