@@ -242,7 +242,9 @@ fn waits(model: &Model<'_>) -> Option<u32> {
 
 fn finish(model: &Model<'_>) -> Option<File> {
     let last = model.rank_map.root().max_size.checked_sub(1).filter(|_| finishes(model))?;
-    let values = settings([("_ranks", format!("1-{last}").as_str()), ("_ended", &ended(model))]);
+    // Flux takes no range of one.
+    let ranks = if last == 1 { "1".to_owned() } else { format!("1-{last}") };
+    let values = settings([("_ranks", ranks.as_str()), ("_ended", &ended(model))]);
     Some(File::new("finish.sh", Parts::default().with("settings", values).fill(FINISH), Access::Execute))
 }
 

@@ -143,14 +143,14 @@ pub(super) fn flux(pod: &Pod<'_>, command: &str) -> String {
 #[test]
 fn the_exit_code_of_the_command_is_the_leads_and_followers_complete_if_it_ends_well() {
     let Some(world) = world(&["lake"]) else { return };
-    for code in [0, 3] {
+    for (code, size) in [(0, 2), (0, 3), (3, 3)] {
         let spec = format!(
-            "  size: 3\n  tasks: 3\n  containers: [{{cores: 1, command: 'sh -c \"echo on $HOME $(hostname); exit {code}\"'}}]\n"
+            "  size: {size}\n  tasks: {size}\n  containers: [{{cores: 1, command: 'sh -c \"echo on $HOME $(hostname); exit {code}\"'}}]\n"
         );
-        let mut pods = alone(&world, &spec).start_all(3);
+        let mut pods = alone(&world, &spec).start_all(size);
         assert_eq!(pods[0].wait().unwrap().code(), Some(code));
         // Only $HOME is expanded: by the script, before Flux has the command. The rest is for the user's own sh.
-        for index in 0..3 {
+        for index in 0..size {
             pods[0].wait_for_log(&format!("on /root lake-{index}")).unwrap();
         }
         for follower in &mut pods[1..] {

@@ -55,7 +55,7 @@ fn the_lead_runs_the_command_and_its_exit_code_is_the_commands() {
                  {submit}"
             )
         );
-        let tells = pod.calls().iter().any(|call| call == "flux exec -r 1-1 touch /mnt/flux/config/run/flux/ended");
+        let tells = pod.calls().iter().any(|call| call == "flux exec -r 1 touch /mnt/flux/config/run/flux/ended");
         assert_eq!(tells, code == 0, "followers complete with a command that has ended well");
         assert!(pod.path("mnt/flux/flux-operator-complete.txt").exists());
         assert_eq!(pod.path("dev/termination-log").exists(), code != 0);

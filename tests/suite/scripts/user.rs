@@ -65,7 +65,7 @@ fn a_user_that_the_image_does_not_have_is_made_and_owns_what_flux_writes() {
             ),
             format!("{user}flux start"),
             format!("{user}flux submit -n1 --quiet --watch true"),
-            format!("{user}flux exec -r 1-1 touch {config}/run/flux/ended"),
+            format!("{user}flux exec -r 1 touch {config}/run/flux/ended"),
         ],
         "the shell of the user's own stays root's, Flux and its jobs do not: {text}"
     );
