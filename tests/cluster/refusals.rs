@@ -1,6 +1,6 @@
 //! What the API server refuses, and what never answers: in the status within the pass, with its words; and it holds no room.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
@@ -21,9 +21,6 @@ use tributary_tests::scenario::{Place, interactive};
 
 use crate::queue::{apply, jobs, setups, submit, taken, until};
 use crate::shared::{places, together};
-
-/// How soon it has to be told, with what a shared machine takes.
-const SOON: Duration = Duration::from_secs(10);
 
 async fn made<K>(api: &Api<K>, object: Value)
 where
@@ -113,9 +110,7 @@ where
 /// Creates a MiniCluster, and waits until its status says why it does not start: with these words, and one event.
 async fn refused(place: &Place, name: &str, phase: Phase, words: &[&str]) {
     place.create(name, interactive(1)).await;
-    let began = Instant::now();
     let message = place.condition(name, condition::READY, "False", "CannotCreate").await;
-    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     assert!(words.iter().all(|word| message.contains(word)), "{message}");
     assert_eq!(place.status(name).await.unwrap().phase, Some(phase), "{message}");
     let events: Api<Event> = Api::namespaced(place.client.clone(), &place.namespace);

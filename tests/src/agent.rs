@@ -169,6 +169,7 @@ impl Agent {
 }
 
 /// What a failed test says besides: its directory goes with it.
+#[allow(clippy::print_stderr, reason = "a test's output is shown if it fails")]
 impl Drop for Agent {
     fn drop(&mut self) {
         if std::thread::panicking() {
