@@ -153,6 +153,15 @@ impl Cause {
         }
     }
 
+    /// The API server has more to do than it can: asking it as much as before makes that worse.
+    pub fn is_overload(&self) -> bool {
+        match self {
+            Self::Fenced(FenceError::TimedOut { .. }) => true,
+            Self::Refused { code, .. } => matches!(code, 429 | 503 | 504),
+            _ => false,
+        }
+    }
+
     /// One word for events and metrics: Kubernetes' own reason where there is one.
     pub fn reason(&self) -> &str {
         match self {

@@ -119,7 +119,8 @@ impl<K: Ord + Clone, L: Ord + Clone> Queue<K, L> {
 /// How a worker runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Runs at the same time, each of another key.
+    /// Runs at the same time, each of another key. While the API server has too much to do it is halved with each run that
+    /// finds that out, down to one, and grows by one with each that succeeds.
     pub concurrency: usize,
     /// How long failing keys wait.
     pub backoff: Backoff,
@@ -157,14 +158,15 @@ pub async fn run<K, L, E, F>(
     // The worker of the term before was stopped in the middle of some: nobody else ends their runs.
     queue.schedule().resume(&queue.shared.line, clock.mono());
     let mut running = JoinSet::new();
+    let mut most = options.concurrency;
     loop {
-        while running.len() < options.concurrency {
+        while running.len() < most {
             let started = clock.mono();
             let Some(key) = queue.schedule().start(started) else { break };
             let work = handler(key.clone());
             running.spawn(async move { (key, started, work.await) });
         }
-        let idle = running.len() < options.concurrency;
+        let idle = running.len() < most;
         let next = queue.schedule().next_due().filter(|_| idle);
         tokio::select! {
             biased;
@@ -172,6 +174,11 @@ pub async fn run<K, L, E, F>(
             Some(ended) = running.join_next() => match ended {
                 Ok((key, started, result)) => {
                     let took = clock.mono().saturating_since(started);
+                    most = match result.as_ref().map_err(|error| Cause::of(error)) {
+                        Ok(_) => (most + 1).min(options.concurrency),
+                        Err(Some(cause)) if cause.is_overload() => (most / 2).max(1),
+                        Err(_) => most,
+                    };
                     ended_run(&queue, &options.backoff, &mut rng, &key, took, &result, &report);
                 }
                 Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
@@ -268,7 +275,7 @@ mod tests {
                         at_once.fetch_sub(1, Ordering::SeqCst);
                         match key {
                             "bad" => Err(RequestError::new("apply", key, refused(422))),
-                            "away" => Err(RequestError::new("apply", key, refused(503))),
+                            key if key.starts_with("away") => Err(RequestError::new("apply", key, refused(503))),
                             "later" => Ok(Outcome::After(Duration::from_secs(30))),
                             _ => Ok(Outcome::Done),
                         }
@@ -332,6 +339,20 @@ mod tests {
         let runs = bench.after(600).await;
         let longest = runs.windows(2).map(|pair| pair[1].1 - pair[0].1 - 1000).max();
         assert!(longest.is_some_and(|longest| longest <= TRANSIENT.as_millis()), "{runs:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_api_server_with_too_much_to_do_is_asked_less_and_then_more_again() {
+        let bench = Bench::start(4);
+        for key in ["away1", "away2", "away3", "away4", "a", "b", "c", "d", "e", "f", "g"] {
+            bench.queue.mark(key);
+        }
+        let runs = bench.after(10).await;
+        let well = runs.iter().filter(|(key, _)| !key.starts_with("away"));
+        let mut at = BTreeMap::<u128, usize>::new();
+        well.for_each(|(_, started)| *at.entry(*started).or_default() += 1);
+        assert_eq!(at[&1000], 1, "four ran, and all found out: {runs:?}");
+        assert!(at.values().any(|together| *together > 1), "it grows with what succeeds: {runs:?}");
     }
 
     #[tokio::test(start_paused = true)]
