@@ -1,5 +1,7 @@
 //! The containers of a pod, and what is mounted into each.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{
     Container as PodContainer, ContainerPort, EnvVar, EnvVarSource, ExecAction, Lifecycle, LifecycleHandler, Probe,
     SecretKeySelector, SecurityContext, VolumeMount,
@@ -151,9 +153,9 @@ fn joined() -> Probe {
 }
 
 fn environment(container: &Container) -> Vec<EnvVar> {
-    let literal = container.environment.iter().map(|(name, value)| EnvVar {
+    let literal = in_order(&container.environment).into_iter().map(|(name, value)| EnvVar {
         name: name.clone(),
-        value: Some(literal(value)),
+        value: Some(value.clone()),
         value_from: None,
     });
     let secret = container.secrets.iter().map(|(name, secret)| {
@@ -164,9 +166,22 @@ fn environment(container: &Container) -> Vec<EnvVar> {
     literal.chain(secret).collect()
 }
 
-/// Kubernetes expands `$(NAME)` in values, and takes `$$` for a dollar sign: what users write shall arrive as it is.
-fn literal(value: &str) -> String {
-    if value.contains("$(") || value.contains("$$") { value.replace('$', "$$") } else { value.to_owned() }
+/// Kubernetes expands `$(NAME)` in a value to a variable that comes before it: what a value names comes first.
+///
+/// Source: <https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/>
+fn in_order(environment: &BTreeMap<String, String>) -> Vec<(&String, &String)> {
+    let mut waiting: Vec<_> = environment.iter().collect();
+    let mut ordered = Vec::with_capacity(waiting.len());
+    while !waiting.is_empty() {
+        let is_next = |(name, value): &(&String, &String)| {
+            let names = |(other, _): &(&String, &String)| other != name && value.contains(&format!("$({other})"));
+            !value.contains("$(") || !waiting.iter().any(names)
+        };
+        // Variables that name each other stay in the order of their names.
+        let next = waiting.iter().position(is_next).unwrap_or(0);
+        ordered.push(waiting.remove(next));
+    }
+    ordered
 }
 
 fn lifecycle(container: &Container) -> Option<Lifecycle> {
@@ -213,16 +228,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_of_the_environment_arrive_as_they_are() {
-        for (value, expected) in [
-            ("a $HOME ${X}; 'b'\n\"c\"", "a $HOME ${X}; 'b'\n\"c\""),
-            ("$(HOME) $x", "$$(HOME) $$x"),
-            ("a$$b$", "a$$$$b$$"),
-        ] {
-            assert_eq!(literal(value), expected, "{value}");
-            // What the kubelet makes of it (k8s.io/kubernetes third_party/forked/golang/expansion), for `$$` alone.
-            let back = if expected == value { value.to_owned() } else { expected.replace("$$", "$") };
-            assert_eq!(back, value);
+    fn a_variable_comes_before_those_whose_values_name_it_and_values_stay_as_they_are_written() {
+        let environment = [
+            ("BIN", "$(PREFIX)/bin $$(PREFIX) $HOME ${X}"),
+            ("CIRCLE", "$(ROUND)"),
+            ("PREFIX", "$(ROOT)/$(PREFIX)/$(UNKNOWN)"),
+            ("ROOT", "/data"),
+            ("ROUND", "$(CIRCLE)"),
+        ];
+        let container = Container {
+            environment: environment.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+            ..Container::default()
+        };
+        let rendered = super::environment(&container);
+        let names: Vec<_> = rendered.iter().map(|variable| variable.name.as_str()).collect();
+        assert_eq!(names, ["ROOT", "PREFIX", "BIN", "CIRCLE", "ROUND"]);
+        for variable in &rendered {
+            assert_eq!(variable.value.as_ref(), container.environment.get(&variable.name));
         }
     }
 }

@@ -99,9 +99,9 @@ fn following(model: &Model<'_>, has_user: bool) -> String {
 /// The lead completes the Job: pods that are about to complete too are deleted by that.
 const FINISHED: &str = "if ((_status == 0)); then _pause 2; fi";
 
-/// Whether followers complete their index with their broker. A burst never completes: its ranks are the root's to give up.
+/// Whether followers complete their index with their broker. What a peer hosts never does: its ranks are the root's to give up.
 fn completes(model: &Model<'_>) -> bool {
-    model.spec.flux.complete_workers && model.role == Role::Root
+    model.spec.flux.complete_workers && model.context.hosted.is_none()
 }
 
 /// Whether the other pods of this cluster complete when the command has ended well. Without a command nobody says that it has.

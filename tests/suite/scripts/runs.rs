@@ -268,13 +268,23 @@ fn a_worker_that_shall_complete_does() {
 
 #[test]
 fn a_hand_written_burst_follows_with_its_first_pod_too() {
-    let spec = "  size: 2\n  containers: [{}]\n  flux: {completeWorkers: true, leadBroker: {address: 192.0.2.1, name: river, size: 1}}\n";
+    let spec = "  size: 2\n  containers: [{}]\n  flux: {leadBroker: {address: 192.0.2.1, name: river, size: 1}}\n";
     let pod = Pod::new(spec, 0);
     pod.init();
     pod.behave("echo start >>$ROOT/starts; if (($(wc -l <$ROOT/starts) < 2)); then exit 0; fi; exec sleep 1000");
     let mut running = pod.start("wait-0.sh");
     pod.until("starts", "start\nstart\n");
     assert_eq!(running.terminate().code(), Some(143));
+}
+
+#[test]
+fn pods_of_a_hand_written_burst_complete_if_they_shall() {
+    let spec = "  size: 2\n  containers: [{}]\n  flux: {completeWorkers: true, leadBroker: {address: 192.0.2.1, name: river, size: 1}}\n";
+    let pod = Pod::new(spec, 0);
+    pod.init();
+    pod.behave("if [[ -e $ROOT/again ]]; then kill -TERM $PPID; fi; touch $ROOT/again");
+    let (code, text) = pod.run("wait-0.sh");
+    assert_eq!(code, Some(0), "{text}");
 }
 
 #[test]
