@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use self::diagnosing::{
-    Check, MiniCluster, MiniClusterDescribe, MiniClusterList, PeerContext, Plan, Rekey, Shell, SupportBundle, Top, Why,
+    Check, Instance, MiniCluster, MiniClusterDescribe, MiniClusterList, PeerContext, Plan, Rekey, Resume, Shell,
+    SupportBundle, Top, Why,
 };
 pub use self::joining::{
     Identity, ImportFlags, Join, Link, PeerDrain, PeerName, PeerRemove, PodSecurity, Token, TokenCreate, TokenDelete,
     TokenList,
 };
-pub use self::target::Target;
+pub use self::target::{AGENT_NAMESPACE, Target};
 
 mod diagnosing;
 mod joining;
@@ -50,6 +51,12 @@ pub enum Command {
     MiniCluster(MiniCluster),
     /// Open a shell beside the lead broker of a MiniCluster, or run a command there
     Shell(Shell),
+    /// Start a MiniCluster or a FluxJob that runs anew, by today's spec
+    Restart(Instance),
+    /// End the pods of a MiniCluster or FluxJob, and keep the object
+    Suspend(Instance),
+    /// Start a suspended MiniCluster or FluxJob again
+    Resume(Resume),
     /// Start a MiniCluster anew with a new certificate
     Rekey(Rekey),
     /// Check every prerequisite: API server, definitions, agent, rights, identity, peers, policy and bursts

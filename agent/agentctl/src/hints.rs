@@ -1,13 +1,60 @@
-//! What people can do about reasons that agents give: one table for all commands.
+//! What people can do about reasons that agents give: one table for all commands. Commands are written as [`crate::paste`]
+//! wants them.
+
+use tributary::api::names;
 
 /// How definitions are brought up to date. Their fields belong to whoever wrote them last, upstream's manifest or an older
 /// helm: hence `--force-conflicts`.
-pub const DEFINITIONS: &str = "helm upgrade of the release that has the definitions, with this version's chart; without helm: \
-                               agentctl crds | kubectl apply --server-side --force-conflicts -f -";
+pub const DEFINITIONS: &str = "upgrade the helm release that has the definitions with this version's chart; without helm: \
+                               `agentctl crds | kubectl apply --server-side --force-conflicts -f -`";
+
+/// How clusters become peers.
+pub const NO_PEERS: &str = "`agentctl link --help` makes two clusters peers by their contexts, `agentctl token --help` and \
+                            `agentctl join --help` without rights in both";
+
+/// A namespaced object that a hint is about.
+#[derive(Clone, Copy, Debug)]
+pub struct Object<'a> {
+    /// Its namespace.
+    pub namespace: &'a str,
+    /// Its name.
+    pub name: &'a str,
+}
+
+impl Object<'_> {
+    fn fill(&self, text: &str) -> String {
+        text.replace("{namespace}", self.namespace).replace("{name}", self.name)
+    }
+}
+
+/// Two clusters that a hint is about.
+#[derive(Clone, Copy, Debug)]
+pub struct Pair<'a> {
+    /// The peer. Its context is taken to be called so.
+    pub peer: &'a str,
+    /// The cluster that was asked, if it is known what it is called.
+    pub us: Option<&'a str>,
+}
+
+impl Pair<'_> {
+    /// A command of agentctl in the peer's cluster, which ends with our name, and what comes after it.
+    fn there(&self, command: &str, options: &str) -> Option<String> {
+        let us = self.us.filter(|us| !us.is_empty())?;
+        Some(format!("in {peer}: `agentctl --context {peer} {command} {us}{options}`", peer = self.peer))
+    }
+}
+
+/// Who resumes a connection that the peer suspended.
+pub fn suspended_there(pair: Pair<'_>) -> String {
+    pair.there("peer resume", "").unwrap_or_else(|| {
+        let peer = pair.peer;
+        format!("whoever owns {peer} resumes this cluster there: `agentctl --context {peer} peers` shows its name")
+    })
+}
 
 /// Why a peer is not connected: by the reason of its ClusterPeer's condition `Connected`.
-pub fn connection(reason: &str) -> &'static str {
-    match reason {
+pub fn connection(reason: &str, pair: Pair<'_>) -> String {
+    let text = match reason {
         "Unreachable" | "Disconnected" => {
             "is the UDP port of one of both agents open for the other one (Service, NodePort, firewall)? \
              federation.advertise must name where it is reached"
@@ -21,27 +68,45 @@ pub fn connection(reason: &str) -> &'static str {
         }
         "CertificateExpired" => "compare the clocks of both clusters' nodes",
         "UntrustedCertificate" | "WrongTrustDomain" => {
-            "an authority was replaced meanwhile: remove the peer on both sides and join again"
+            "an authority was replaced meanwhile: remove the peer on both sides (here: `agentctl peer remove {peer}`), and join \
+             again"
         }
         "WrongIdentity" => "the endpoint leads to another cluster: correct federation.advertise there, and join again",
-        "WrongClusterUID" => "that cluster was made anew: remove the peer on both sides and join again",
+        "WrongClusterUID" => {
+            "that cluster was made anew: remove the peer on both sides (here: `agentctl peer remove {peer}`), and join again"
+        }
         "UnknownPeer" => "the other side has no ClusterPeer of this cluster (any more): join again",
-        "IncompatibleVersion" => "bring both agents to versions that speak one protocol: agentctl version shows them",
-        "Suspended" => "resume it: agentctl peer resume NAME",
-        _ => "agentctl peers and the logs of both agents say more",
-    }
+        "IncompatibleVersion" => {
+            "bring both agents to versions that speak one protocol; they are shown by `agentctl version`"
+        }
+        "Suspended" => return suspended_there(pair),
+        _ => "the logs of both agents say more, and so does `agentctl peers`",
+    };
+    text.replace("{peer}", pair.peer)
 }
 
-/// Why a peer refused a burst: by the reason of the refusal.
-pub fn refusal(reason: &str, peer: &str) -> String {
+/// Why a peer refused a burst: by the reason of the refusal and what it said.
+pub fn refusal(reason: &str, message: &str, pair: Pair<'_>, burst: Object<'_>) -> String {
+    let (peer, Object { namespace, name }) = (pair.peer, burst);
+    let import = || {
+        let options = format!(" --import {namespace}");
+        pair.there("peer add", &options)
+            .unwrap_or_else(|| format!("its owner adds {namespace} to import.namespaces there"))
+    };
     let text = match reason {
-        "ImportNotAllowed" => {
-            "on {peer}, this cluster's ClusterPeer needs an import: agentctl peer add CLUSTER --import NAMESPACE writes one"
-        }
+        "ImportNotAllowed" => return format!("{peer} lets this cluster place nothing. {}", import()),
         "NamespaceNotAllowed" => {
-            "add the namespace to import.namespaces of this cluster's ClusterPeer on {peer}, or use another one"
+            return format!(
+                "use another namespace, or have {peer} name this one, beside those that it names already. {}",
+                import()
+            );
         }
-        "NamespaceNotFound" => "create the namespace on {peer}: kubectl create namespace",
+        // Where it would be put there is the peer's own choice.
+        "NamespaceNotFound" => {
+            let named = message.split_whitespace().skip_while(|word| *word != "namespace").nth(1);
+            let namespace = named.unwrap_or(namespace);
+            return format!("in {peer}: `kubectl --context {peer} create namespace {namespace}`");
+        }
         "TooManyBursts"
         | "TooManyBrokers"
         | "TooManyCores"
@@ -59,18 +124,27 @@ pub fn refusal(reason: &str, peer: &str) -> String {
         }
         "QuotaExceeded" => "make the burst smaller, or raise the ResourceQuota of the namespace on {peer}",
         "Draining" => {
-            "the owner of {peer} takes nothing new: name another peer, or wait for agentctl peer resume there"
+            let resumed = pair.there("peer resume", "").map(|there| format!(" ({there})")).unwrap_or_default();
+            return format!(
+                "the owner of {peer} takes nothing new: name another peer, or wait until it is resumed{resumed}"
+            );
         }
         "NotEnoughCores" => {
             "ask for fewer brokers or cores per broker (clusters[].size, clusters[].cores), or add nodes to {peer}"
         }
-        "RankMapMismatch" | "InvalidTemplate" => "bring both agents to one version: agentctl version shows them",
+        "RankMapMismatch" | "InvalidTemplate" => {
+            "bring both agents to one version; versions are shown by `agentctl version`"
+        }
         "FluxVersionMismatch" => "use the same Flux major.minor on both sides: flux.container.image",
         "PolicyForbids" => "leave the field out, or have the import policy on {peer} name it",
         "PodSecurity" => "leave the setting out, or have import.podSecurity on {peer} set to a level that admits it",
         "NotRenderable" => "the API server of {peer} says what is wrong: correct the spec",
         "NameTaken" => "give the burst a name of its own: clusters[].name",
-        "EvictedByProvider" => "the owner of {peer} does not want it; agentctl burst retry NAME offers it again",
+        "EvictedByProvider" => {
+            return format!(
+                "the owner of {peer} does not want it; to offer it again: `agentctl burst retry {name} --namespace {namespace}`"
+            );
+        }
         "Undeliverable" => "make the spec smaller: scripts belong into the image or into ConfigMaps",
         _ => "the log of the agent on {peer} says more",
     };
@@ -78,12 +152,19 @@ pub fn refusal(reason: &str, peer: &str) -> String {
 }
 
 /// Why the lead broker's address is not known: by the reason of a Burst's condition `LeadAddress`.
-pub fn lead_address(reason: &str) -> &'static str {
-    match reason {
+pub fn lead_address(reason: &str, root: Object<'_>) -> String {
+    let Object { namespace, name } = root;
+    let text = match reason {
         "WaitingForNodePort" => {
-            "the API server assigns the port of Service NAME-lead: is its range of node ports exhausted?"
+            let lead = names::lead(name);
+            return format!("the API server assigns the port of Service {lead}: is its range of node ports exhausted?");
         }
-        "WaitingForPod" => "the lead broker's pod has to be scheduled first: agentctl why names what keeps it",
+        "WaitingForPod" => {
+            return format!(
+                "the lead broker's pod has to be scheduled first; what keeps it is named by \
+                 `agentctl why {name} --namespace {namespace}`"
+            );
+        }
         "WaitingForLoadBalancer" => {
             "install something that provides load balancers, or use flux.bursting.network.type: NodePort or Tunnel"
         }
@@ -92,56 +173,72 @@ pub fn lead_address(reason: &str) -> &'static str {
              flux.bursting.network.type: Tunnel, which needs none"
         }
         _ => "the log of the agent says more",
-    }
+    };
+    text.to_owned()
 }
 
+/// What a queue leaves its users to do.
+const LINE: &str = "what is taken, and who is next, is in `kubectl get fluxsetups --namespace {namespace} -o yaml`";
+
 /// Why a MiniCluster waits: by the reason of its condition `Ready`.
-pub fn waiting(reason: &str) -> &'static str {
-    match reason {
+pub fn waiting(reason: &str, object: Object<'_>) -> String {
+    let text = match reason {
         "NameTaken" => "rename or delete one of the two",
         // The sentence itself says what to do.
-        "CannotCreate" | "CannotMaintain" => "kubectl describe minicluster shows since when",
-        "BurstUndecided" => "the agent looks at the burst within seconds; if not, see agentctl check",
+        "CannotCreate" | "CannotMaintain" => {
+            "since when is shown by `kubectl describe minicluster {name} --namespace {namespace}`"
+        }
+        "BurstUndecided" => "the agent looks at the burst within seconds; if not, see `agentctl check`",
         "LeftOver" => "Kubernetes deletes what is left of the earlier one: it takes a moment",
         "CertificateMissing" => {
-            "restore the Secret, or start a new instance with a certificate of its own: agentctl rekey"
+            "restore the Secret, or start a new instance with a certificate of its own: \
+             `agentctl rekey {name} --namespace {namespace}`"
         }
         "Queued" => {
-            "kubectl get fluxsetups shows what is taken, and status.next who is next; a smaller size, a priority (annotation \
-             tributary.dev/priority) or deadlineSeconds lets it start sooner"
+            return object.fill(&format!(
+                "{LINE}; a smaller size, a priority (annotation tributary.dev/priority) or deadlineSeconds lets it start sooner"
+            ));
         }
         "VolumeNotAllowed" => {
             "use a volume that volumes of the agent's configuration allows, or ask who administers it"
         }
-        "VolumeIsDeleted" => "kubectl describe pvc names the pods that still use it: it goes when they have ended",
-        "RankMapUnreadable" => "delete the Job: a new instance is made",
+        "VolumeIsDeleted" => {
+            "it goes when the pods that still use it have ended: `kubectl describe pvc --namespace {namespace}` names them"
+        }
+        "RankMapUnreadable" => {
+            "delete the Job, and a new instance is made: `kubectl delete job {name} --namespace {namespace}`"
+        }
         "DefinitionOutdated" => DEFINITIONS,
-        _ => "kubectl describe minicluster, and the log of the agent, say more",
-    }
+        _ => {
+            "the log of the agent says more, and so does `kubectl describe minicluster {name} --namespace {namespace}`"
+        }
+    };
+    object.fill(text)
 }
 
 /// Why a FluxJob does not start: by the reason of its condition `Valid` or `Admitted`.
-pub fn queue(reason: &str) -> &'static str {
-    match reason {
+pub fn queue(reason: &str, job: Object<'_>) -> String {
+    let text = match reason {
         "Waiting" | "Queued" => {
-            "kubectl get fluxsetups shows what is taken, and status.next who is next; a smaller size, spec.priority or \
-             spec.timeLimitSeconds lets it start sooner"
+            return job
+                .fill(&format!("{LINE}; a smaller size, spec.priority or spec.timeLimitSeconds lets it start sooner"));
         }
         "NeverFits" => "ask for less, write spec.timeLimitSeconds, or have the FluxSetup allow more",
         "NodesTooSmall" => {
             "ask for less, correct the pod's nodeSelector, nodeAffinity or tolerations in spec.miniCluster, or add nodes"
         }
-        "Invalid" => "correct the field; kubectl explain fluxjob.spec describes it",
+        "Invalid" => "correct the field; what it may be: `kubectl explain fluxjob.spec`",
         "NameTaken" => "delete the object of its name, or give the FluxJob another name",
         "CameBack" => "no peer took it: it stands in line again, and is offered again after a while",
-        _ => "kubectl describe fluxjob, and the log of the agent, say more",
-    }
+        _ => "the log of the agent says more, and so does `kubectl describe fluxjob {name} --namespace {namespace}`",
+    };
+    job.fill(text)
 }
 
 /// Why pods cannot be made: by the words of the API server.
-pub fn pod_creation(message: &str) -> &'static str {
+pub fn pod_creation(message: &str, job: Object<'_>) -> String {
     let said = |words: &str| message.contains(words);
-    if said("exceeded quota") {
+    let text = if said("exceeded quota") {
         "raise the ResourceQuota, ask for less (size, resources), or wait until something else ends"
     } else if said("must specify") && said("quota") {
         "the ResourceQuota wants requests and limits: write containers[].resources, or add a LimitRange"
@@ -155,37 +252,85 @@ pub fn pod_creation(message: &str) -> &'static str {
     } else if said("admission webhook") || said("denied the request") {
         "an admission webhook refuses the pods: its owner knows why"
     } else {
-        "kubectl describe job says more"
-    }
+        "more is said by `kubectl describe job {name} --namespace {namespace}`"
+    };
+    job.fill(text)
 }
 
 /// Why a pod is on no node: by the words of the scheduler.
-pub fn scheduling(message: &str) -> &'static str {
+pub fn scheduling(message: &str, pod: Object<'_>) -> String {
     let said = |words: &str| message.contains(words);
-    if said("Insufficient") {
+    let text = if said("Insufficient") {
         "free or add nodes, ask for less (size, cores, resources), or let part of it burst: flux.bursting.clusters"
     } else if said("untolerated taint") {
         "tolerate the taint (pod.tolerations), or use other nodes"
     } else if said("node affinity") || said("node selector") || said("nodeSelector") {
-        "no node has the labels that pod.nodeSelector or pod.nodeAffinity ask for: kubectl get nodes --show-labels"
+        "no node has the labels that pod.nodeSelector or pod.nodeAffinity ask for: `kubectl get nodes --show-labels`"
     } else if said("persistentvolumeclaim") || said("PersistentVolumeClaim") || said("volume") {
-        "make the claim, or see why it is not bound: kubectl get pvc"
+        "make the claim, or see why it is not bound: `kubectl get pvc --namespace {namespace}`"
     } else if said("Too many pods") {
         "the nodes run as many pods as they may: add nodes"
     } else if said("no nodes available") {
         "the cluster has no nodes yet"
     } else {
-        "kubectl describe pod says more"
-    }
+        "more is said by `kubectl describe pod {name} --namespace {namespace}`"
+    };
+    pod.fill(text)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::paste::check::pastes;
+
+    /// Every reason that a match of this file names.
+    fn reasons() -> Vec<&'static str> {
+        let source = include_str!("hints.rs");
+        let source = source.split("#[cfg(test)]").next().unwrap();
+        let words = source.split('"').filter(|word| {
+            word.starts_with(|one: char| one.is_ascii_uppercase()) && word.chars().all(|one| one.is_ascii_alphabetic())
+        });
+        words.chain(["OfANewerAgent"]).collect()
+    }
 
     /// Without it the API server answers 409 where anybody else has applied them: `tests/cluster/migration.rs`.
     #[test]
     fn definitions_are_taken_over_from_whoever_applied_them() {
-        assert!(waiting("DefinitionOutdated").contains("kubectl apply --server-side --force-conflicts"));
+        let lake = Object { namespace: "flux", name: "lake" };
+        assert!(waiting("DefinitionOutdated", lake).contains("kubectl apply --server-side --force-conflicts"));
+    }
+
+    #[test]
+    fn every_command_of_a_hint_can_be_pasted() {
+        let lake = Object { namespace: "flux", name: "lake" };
+        let pairs = [Some("east"), None].map(|us| Pair { peer: "west", us });
+        let words =
+            ["", "exceeded quota", "didn't match node selector", "persistentvolumeclaim", "violates PodSecurity"];
+        for pair in pairs {
+            for reason in reasons() {
+                pastes(&connection(reason, pair));
+                pastes(&refusal(reason, "namespace hpc does not exist here", pair, lake));
+            }
+            pastes(&suspended_there(pair));
+        }
+        for reason in reasons() {
+            pastes(&lead_address(reason, lake));
+            pastes(&waiting(reason, lake));
+            pastes(&queue(reason, lake));
+        }
+        for said in words {
+            pastes(&pod_creation(said, lake));
+            pastes(&scheduling(said, lake));
+        }
+    }
+
+    #[test]
+    fn what_has_to_be_done_elsewhere_is_a_command_for_there() {
+        let (pair, lake) = (Pair { peer: "west", us: Some("east") }, Object { namespace: "flux", name: "lake" });
+        assert_eq!(connection("Suspended", pair), "in west: `agentctl --context west peer resume east`");
+        assert_eq!(
+            refusal("NamespaceNotFound", "namespace guests-flux does not exist here, or", pair, lake),
+            "in west: `kubectl --context west create namespace guests-flux`"
+        );
     }
 }

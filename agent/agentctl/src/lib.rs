@@ -4,7 +4,8 @@
 //! admin API. Data goes to standard output, everything else to standard error; the exit code is 0 (done), 1 (failed) or
 //! 2 (misused).
 //!
-//! One file per command in [`commands`]; [`connect`] reaches an agent; [`output`] prints, [`document`] what programs read.
+//! One file per command in [`commands`]; [`connect`] reaches an agent; [`output`] prints, [`document`] what programs read,
+//! [`paste`] makes commands of hints whole.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod cli;
@@ -16,6 +17,7 @@ pub mod explain;
 pub mod hints;
 pub mod kubernetes;
 pub mod output;
+pub mod paste;
 #[cfg(test)]
 mod pictures;
 
@@ -26,7 +28,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
 
-use crate::cli::Cli;
+use crate::cli::{Cli, Target};
 use crate::error::Failure;
 
 /// Runs one command line (the program's name first) and returns its exit code.
@@ -40,7 +42,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     if program(&arguments) == commands::completion::OF_PLUGIN {
         let words: Vec<_> = arguments.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
         let answered = commands::completion::run_of_plugin(&words);
-        return answered.map_or_else(|failure| report(&failure), |()| ExitCode::SUCCESS);
+        return answered.map_or_else(|failure| report(&failure, &Target::default()), |()| ExitCode::SUCCESS);
     }
     let cli = match parse(&arguments) {
         Ok(cli) => cli,
@@ -54,12 +56,16 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
-        Err(error) => return report(&Failure::new("failed to start the asynchronous runtime").because(error)),
+        Err(error) => {
+            let failure = Failure::new("failed to start the asynchronous runtime").because(error);
+            return report(&failure, &Target::default());
+        }
     };
+    let target = cli.target.clone();
     let outcome = runtime.block_on(commands::dispatch(cli));
     // A read of standard input that nobody answers any more must not hold up the end.
     runtime.shutdown_background();
-    outcome.unwrap_or_else(|failure| report(&failure))
+    outcome.unwrap_or_else(|failure| report(&failure, &target))
 }
 
 /// Reads the command line. As `kubectl-tributary` on the PATH this program is the plugin `kubectl tributary`, and says so.
@@ -77,12 +83,12 @@ fn program(arguments: &[OsString]) -> &OsStr {
     arguments.first().map(Path::new).and_then(Path::file_stem).unwrap_or_default()
 }
 
-fn report(failure: &Failure) -> ExitCode {
+fn report(failure: &Failure, target: &Target) -> ExitCode {
     if failure.is_broken_pipe() {
         return ExitCode::SUCCESS;
     }
     // Nothing is left to tell anyone when standard error is closed too.
-    let _ = writeln!(std::io::stderr(), "{failure}");
+    let _ = writeln!(std::io::stderr(), "{}", paste::whole(&failure.to_string(), target));
     ExitCode::FAILURE
 }
 

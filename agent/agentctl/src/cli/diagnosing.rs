@@ -137,6 +137,35 @@ pub struct Rekey {
     pub yes: bool,
 }
 
+/// What `agentctl restart` and `agentctl suspend` act on.
+#[derive(Debug, Args)]
+#[command(arg = target::instance())]
+#[command(after_help = "\
+Examples:
+  agentctl restart mc/lake            says what is lost, and asks
+  agentctl suspend fluxjob/one --yes  for scripts
+  agentctl resume lake                a bare name will do where only one thing has it
+
+restart makes a new instance by today's spec (annotation tributary.dev/restart). suspend ends all pods and keeps the object,
+its settings and its place (spec.suspend); resume starts a new instance of it, and the command from its beginning.")]
+pub struct Instance {
+    /// minicluster/NAME (mc/NAME), fluxjob/NAME, or NAME
+    #[arg(value_name = "KIND/NAME")]
+    pub name: String,
+    /// Do not ask
+    #[arg(short, long)]
+    pub yes: bool,
+}
+
+/// What `agentctl resume` acts on.
+#[derive(Debug, Args)]
+#[command(arg = target::instance())]
+pub struct Resume {
+    /// minicluster/NAME (mc/NAME), fluxjob/NAME, or NAME
+    #[arg(value_name = "KIND/NAME")]
+    pub name: String,
+}
+
 /// `agentctl minicluster`.
 #[derive(Debug, Subcommand)]
 pub enum MiniCluster {

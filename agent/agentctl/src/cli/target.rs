@@ -4,6 +4,11 @@ use std::path::PathBuf;
 
 use clap::{Arg, Args, Command};
 
+/// Namespace of the agents, unless another one is named.
+pub const AGENT_NAMESPACE: &str = "tributary-system";
+/// Variable that names the agent's admin API.
+const ENDPOINT: &str = "TRIBUTARY_ENDPOINT";
+
 /// How to reach a cluster and its agent.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Target {
@@ -21,7 +26,7 @@ pub struct Target {
         long,
         global = true,
         value_name = "NAME",
-        default_value = "tributary-system",
+        default_value = AGENT_NAMESPACE,
         help_heading = "Cluster",
         display_order = 4
     )]
@@ -31,12 +36,19 @@ pub struct Target {
         long,
         global = true,
         value_name = "URL",
-        env = "TRIBUTARY_ENDPOINT",
+        env = ENDPOINT,
         hide_env_values = true,
         help_heading = "Cluster",
         display_order = 5
     )]
     pub endpoint: Option<String>,
+}
+
+impl Target {
+    /// The endpoint, if it was typed: one of the environment is there the next time, too.
+    pub fn typed_endpoint(&self) -> Option<String> {
+        self.endpoint.clone().filter(|endpoint| std::env::var(ENDPOINT).as_ref() != Ok(endpoint))
+    }
 }
 
 // A command that has an option of a global one's name keeps its own; what is written there is read as the global one.
@@ -55,6 +67,11 @@ pub(super) fn lists() -> Arg {
 /// `--namespace` of a command that is told the name of a MiniCluster.
 pub(super) fn mini_cluster() -> Arg {
     namespace("Namespace of the MiniCluster (default: the context's)")
+}
+
+/// `--namespace` of a command that is told the name of a MiniCluster or FluxJob.
+pub(super) fn instance() -> Arg {
+    namespace("Namespace of the MiniCluster or FluxJob (default: the context's)")
 }
 
 /// Options that have no effect on a command. They are taken, since scripts have them in variables, and not shown.

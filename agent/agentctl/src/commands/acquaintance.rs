@@ -15,7 +15,8 @@ use tributary::federation::enrol::Introduction;
 use tributary::federation::identity::TrustBundle;
 
 use crate::error::{Failure, Result};
-use crate::{hints, output};
+use crate::hints::{self, Pair};
+use crate::output;
 
 /// How often the ClusterPeer is looked at.
 const POLL: Duration = Duration::from_millis(500);
@@ -208,7 +209,7 @@ pub(super) fn check_existing(
     }
     Err(Failure::new(format!("cluster {} has a ClusterPeer {name} already, with other authorities", own.cluster)).hint(
         format!(
-            "if it is the same cluster made anew, remove the old one first: agentctl peer remove {name}; else one of the \
+            "if it is the same cluster made anew, remove the old one first: `agentctl peer remove {name}`; else one of the \
              two needs another cluster.name"
         ),
     ))
@@ -251,7 +252,7 @@ fn not_connected(name: &str, limit: Duration, peer: Option<&ClusterPeer>) -> Fai
             .because("no agent has looked at the new ClusterPeer yet")
             .hint("is this cluster's agent running?");
     };
-    let hint = hints::connection(&condition.reason);
+    let hint = hints::connection(&condition.reason, Pair { peer: name, us: None });
     failure.because(format!("{}: {}", condition.reason, condition.message)).hint(hint)
 }
 

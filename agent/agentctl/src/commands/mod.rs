@@ -11,6 +11,7 @@ pub mod crds;
 pub mod demo;
 pub mod federation;
 pub mod identity;
+pub mod instance;
 pub mod join;
 pub mod link;
 pub mod man;
@@ -41,6 +42,9 @@ pub async fn dispatch(cli: Cli) -> Result<ExitCode> {
         Command::Shell(shell) => return shell::run(&cli.target, &shell).await,
         Command::MiniCluster(command) => mini_cluster::run(&cli.target, command).await,
         Command::Top(top) => top::run(&cli.target, &top).await,
+        Command::Restart(instance) => instance::restart(&cli.target, &instance).await,
+        Command::Suspend(instance) => instance::suspend(&cli.target, &instance).await,
+        Command::Resume(resume) => instance::resume(&cli.target, &resume).await,
         Command::Rekey(rekey) => rekey::run(&cli.target, &rekey).await,
         Command::SupportBundle(bundle) => support_bundle::run(&cli.target, &bundle).await,
         Command::Status(list) => status::run(&cli.target, &list).await,

@@ -65,7 +65,7 @@ fn possible(object: &MiniCluster) -> Result<()> {
 }
 
 /// What a new instance costs.
-fn lost(object: &MiniCluster) -> String {
+pub(super) fn lost(object: &MiniCluster) -> String {
     let status = object.status.clone().unwrap_or_default();
     let name = object.name_any();
     let ready = status.ready.unwrap_or(0);

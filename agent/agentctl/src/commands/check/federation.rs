@@ -15,7 +15,7 @@ use super::Found;
 use super::judge::{SKEW, skew};
 use super::report::Section;
 use crate::commands::why;
-use crate::hints;
+use crate::hints::{self, Pair};
 
 /// A certificate that ends sooner is worth a warning: who renews it by hand needs a working day.
 const SOON: SignedDuration = SignedDuration::from_hours(24);
@@ -61,7 +61,7 @@ fn expiry(section: &mut Section, found: &Found, identity: &IdentityRow) {
     let left = not_after.duration_since(now);
     let what = format!("the certificate of {id} is valid");
     let detail = format!("until {not_after:.0}");
-    let renew = "whoever issues it renews it: cert-manager, the agent's own authority (its log says more), or agentctl federation issue";
+    let renew = "whoever issues it renews it: cert-manager, the agent's own authority (its log says more), or whoever has the federation's CA, by `agentctl federation issue --help`";
     if now < *not_before {
         section.fails(what, format!("only from {not_before:.0}"), "compare the clocks of the issuer and of the nodes");
     } else if left <= SignedDuration::ZERO {
@@ -167,8 +167,7 @@ fn peers(found: &Found) -> Section {
         Ok(objects) => objects,
     };
     if objects.is_empty() {
-        let hint = "agentctl link A B, or agentctl token create there and agentctl join here";
-        section.warns("there are peers", "there are none: nothing bursts", hint);
+        section.warns("there are peers", "there are none: nothing bursts", hints::NO_PEERS);
     }
     for peer in objects {
         let rows = found.federation.as_ref().map(|all| all.clusters.as_slice()).unwrap_or_default();
@@ -180,6 +179,8 @@ fn peers(found: &Found) -> Section {
 
 fn of_peer(section: &mut Section, found: &Found, peer: &ClusterPeer, row: Option<&ClusterRow>) {
     let name = peer.name_any();
+    let us = found.card.as_ref().ok().and_then(|card| card.as_ref()).map(|card| card.cluster.as_str());
+    let pair = Pair { peer: &name, us };
     let what = format!("{name} is connected");
     let Some((row, state)) = row.and_then(|row| Some((row, row.peer.as_ref()?))) else {
         let said = peer.status.as_ref().is_some_and(|status| status.connected);
@@ -191,19 +192,19 @@ fn of_peer(section: &mut Section, found: &Found, peer: &ClusterPeer, row: Option
     };
     match state.state {
         PeerState::Connected if state.flapping => {
-            section.warns(what, "its connection keeps breaking", hints::connection("Flapping"))
+            section.warns(what, "its connection keeps breaking", hints::connection("Flapping", pair))
         }
         PeerState::Connected => section.passed(what, connection(state)),
-        PeerState::Suspended => section.warns(what, "it is suspended", format!("agentctl peer resume {name}")),
-        PeerState::Suspect => section.fails(what, "it has fallen silent", hints::connection("HeartbeatsMissing")),
+        PeerState::Suspended => section.warns(what, "it is suspended", format!("`agentctl peer resume {name}`")),
+        PeerState::Suspect => section.fails(what, "it has fallen silent", hints::connection("HeartbeatsMissing", pair)),
         PeerState::Disconnected | PeerState::Refused => {
             let message = state.message.clone().unwrap_or_else(|| "no agent has said why".to_owned());
             let reason = message.split(':').next().unwrap_or_default().to_owned();
-            section.fails(what, message, hints::connection(&reason).replace("NAME", &name));
+            section.fails(what, message, hints::connection(&reason, pair));
         }
     }
     if peer.spec.drain {
-        section.warns(format!("{name} is used"), "it is drained", format!("agentctl peer resume {name}"));
+        section.warns(format!("{name} is used"), "it is drained", format!("`agentctl peer resume {name}`"));
     }
     if state.state != PeerState::Connected {
         return;
@@ -244,7 +245,7 @@ fn policy(found: &Found) -> Section {
 fn of_policy(section: &mut Section, found: &Found, peer: &str, import: &ImportPolicy) {
     let what = format!("{peer} can place bursts here");
     if import.namespaces.is_empty() {
-        let hint = format!("agentctl peer add {peer} --import NAMESPACE, or remove the import");
+        let hint = format!("name one, as in `agentctl peer add {peer} --import default`, or remove the import");
         return section.warns(what, "its import names no namespace", hint);
     }
     let any = import.namespaces.iter().any(|one| one == "*");
@@ -260,7 +261,7 @@ fn of_policy(section: &mut Section, found: &Found, peer: &str, import: &ImportPo
             some => section.fails(
                 what,
                 format!("namespace {} does not exist here", some.join(", ")),
-                format!("kubectl create namespace {}", some[0]),
+                format!("`kubectl create namespace {}`", some[0]),
             ),
         }
     } else {
@@ -268,8 +269,9 @@ fn of_policy(section: &mut Section, found: &Found, peer: &str, import: &ImportPo
     }
     let unlimited = import.max_bursts.is_none() && import.max_brokers.is_none() && import.max_cores.is_none();
     if any && unlimited {
-        let hint =
-            format!("agentctl peer add {peer} --import NAMESPACE --max-brokers N limits it; ResourceQuotas do as well");
+        let hint = format!(
+            "limit it, as in `agentctl peer add {peer} --import default --max-brokers 64`; ResourceQuotas do as well"
+        );
         section.warns(
             format!("what {peer} may place here is limited"),
             "any number of brokers, in any namespace",

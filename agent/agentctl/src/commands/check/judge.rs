@@ -34,7 +34,7 @@ fn kubernetes(found: &Found) -> Section {
         Err(why) => section.fails(
             "the API server can be reached",
             why,
-            "--kubeconfig and --context name another cluster; kubectl version asks the same one",
+            "--kubeconfig and --context name another cluster; kubectl asks the same one with `kubectl get namespaces`",
         ),
         Ok((major, minor, version)) => {
             section.passed("the API server can be reached", "");
@@ -85,7 +85,7 @@ fn definitions(found: &Found) -> Section {
             section.fails(
                 format!("{name} is served"),
                 "its definition is not established",
-                "kubectl describe crd says why",
+                format!("why, is said by `kubectl describe crd {name}`"),
             );
             continue;
         }
@@ -153,7 +153,7 @@ fn agent(found: &Found) -> Section {
         Ok(Some(holder)) => section.fails(
             what,
             format!("the Flux Operator runs ({holder}), and no agent starts beside it"),
-            "scale its Deployment to 0, as agentctl migrate check says; do not uninstall it, every MiniCluster would go with it",
+            "scale its Deployment to 0, by the command that `agentctl migrate check` has; do not uninstall it, every MiniCluster would go with it",
         ),
     }
     match &found.agents {
@@ -172,18 +172,18 @@ fn agent(found: &Found) -> Section {
                 (0, 0) => section.fails(
                     what,
                     "there is none",
-                    "helm install tributary charts/tributary; --agent-namespace names another one",
+                    "install them by the chart, or name their namespace with --agent-namespace",
                 ),
                 (0, all) => section.fails(
                     what,
                     format!("none of {all} is ready"),
-                    format!("kubectl -n {namespace} describe pods, and their logs"),
+                    format!("their logs say more, and so does `kubectl describe pods --namespace {namespace}`"),
                 ),
                 (1, 1) => section.warns(what, "one is ready", "replicas: 2 lets another one take over within seconds"),
                 (ready, all) if ready < all => section.warns(
                     what,
                     format!("{ready} of {all} are ready"),
-                    format!("kubectl -n {namespace} describe pods"),
+                    format!("more is said by `kubectl describe pods --namespace {namespace}`"),
                 ),
                 (ready, _) => section.passed(what, format!("{ready} are ready")),
             }
@@ -243,8 +243,8 @@ fn image(section: &mut Section, found: &Found) {
         section.fails(
             "the agents' image is pulled",
             why.trim_end_matches([' ', ':']),
-            "helm upgrade with --reset-then-reuse-values --set image.repository=REGISTRY/tributary-agent names where it was \
-             pushed to; a private registry wants image.pullSecrets",
+            "upgrade the helm release with image.repository, where the image was pushed to; a private registry wants \
+             image.pullSecrets",
         );
     }
 }
@@ -297,14 +297,14 @@ fn rights(found: &Found) -> Section {
             all if all == answers.len() => section.fails(
                 what,
                 format!("none of {all} rights"),
-                format!("is the agent's {kind}{suffix}? helm upgrade makes it anew, unless rbac.create is false"),
+                format!("is the agent's {kind}{suffix}? An upgrade by helm makes it anew, unless rbac.create is false"),
             ),
             some => {
                 let more = if some > 5 { format!(" and {} more", some - 5) } else { String::new() };
                 section.fails(
                     what,
                     format!("not: {}{more}", missing[..some.min(5)].join(", ")),
-                    "helm upgrade, or bring the roles up to date with charts/tributary/files",
+                    "upgrade the helm release, or bring the roles up to date with charts/tributary/files",
                 );
             }
         }

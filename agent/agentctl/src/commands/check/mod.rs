@@ -37,7 +37,7 @@ use self::rights::{Right, Scope};
 use crate::cli::{self, Target};
 use crate::document;
 use crate::error::{Failure, Result};
-use crate::output;
+use crate::{output, paste};
 
 /// How often it is looked again with `--wait`.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -98,7 +98,8 @@ pub async fn run(target: &Target, check: &cli::Check) -> Result<()> {
         // Also without --wait there is one look.
         Err(_) => judge::report(&look(target).await?),
     };
-    output::print_marked(&document::text(check.output, &report, |report, _| report::text(report))?)?;
+    let text = document::text(check.output, &report, |report, _| report::text(report))?;
+    output::print_marked(&paste::whole(&text, target))?;
     if report.ok {
         return Ok(());
     }

@@ -144,6 +144,7 @@ fn complaints(report: &Report) -> String {
     let mut lines = Vec::new();
     for section in &report.sections {
         for finding in section.findings.iter().filter(|finding| finding.outcome != Outcome::Passed) {
+            crate::paste::check::pastes(&finding.hint);
             assert!(!finding.hint.is_empty() || finding.outcome == Outcome::Unknown, "{finding:?} says not what to do");
             let (what, detail, hint) = (&finding.what, &finding.detail, &finding.hint);
             lines.push(format!("{} {:?}: {what}: {detail}\n    {hint}", section.name, finding.outcome));

@@ -10,7 +10,8 @@ use super::report::Section;
 /// The definition that is converted.
 const DEFINITION: &str = "miniclusters.flux-framework.org";
 /// How nobody converts any more.
-const RESET: &str = "kubectl patch crd miniclusters.flux-framework.org --type=merge -p '{\"spec\":{\"conversion\":{\"strategy\":\"None\",\"webhook\":null}}}' if nobody shall convert any more";
+const RESET: &str = "if nobody shall convert any more: `kubectl patch crd miniclusters.flux-framework.org --type=merge -p \
+                     '{\"spec\":{\"conversion\":{\"strategy\":\"None\",\"webhook\":null}}}'`";
 
 /// Whether the API server finds the webhook that the definition of MiniClusters names, and believes it.
 pub(super) fn section(found: &Found) -> Section {
@@ -59,7 +60,7 @@ fn entrance(section: &mut Section, found: &Found, client: &WebhookClientConfig) 
         return section.unknown(what, "Services and EndpointSlices cannot be read");
     };
     if !services.iter().any(|service| service.name_any() == *name) {
-        let hint = format!("helm upgrade with webhook.enabled=true; {RESET}");
+        let hint = format!("upgrade the helm release with webhook.enabled=true; {RESET}");
         return section.fails(what, format!("{whose} does not exist: no v1alpha1 can be read or written"), hint);
     }
     let of_it = slices.iter().filter(|slice| slice.labels().get(SERVICE_NAME) == Some(name));
@@ -71,7 +72,7 @@ fn entrance(section: &mut Section, found: &Found, client: &WebhookClientConfig) 
         section.fails(
             what,
             format!("no agent is ready behind {whose}"),
-            "kubectl describe the agents' pods, and their logs",
+            format!("the agents' logs say more, and so does `kubectl describe pods --namespace {namespace}`"),
         );
     } else {
         section.passed(what, format!("{whose}, {ready} are ready"));

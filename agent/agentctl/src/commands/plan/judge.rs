@@ -31,7 +31,7 @@ use super::manifest::{Declared, Manifest};
 use super::queue;
 use super::report::{ChargeRow, ClusterPlan, MiniClusterPlan, Problem, Recipient, Refusal, Report};
 use super::sides::{self, Side};
-use crate::hints;
+use crate::hints::{self, Object, Pair};
 
 /// What is known of the clusters. Nothing at all is possible: then the plan is of the manifest alone.
 #[derive(Clone, Debug, Default)]
@@ -132,7 +132,7 @@ fn of(declared: &Declared, known: &Known, taking: &mut Taking) -> MiniClusterPla
         ..MiniClusterPlan::default()
     };
     if known.no_namespaces.contains(&namespace) {
-        let message = format!("namespace {namespace} does not exist: kubectl create namespace {namespace}");
+        let message = format!("namespace {namespace} does not exist: `kubectl create namespace {namespace}`");
         plan.problems.push(Problem::new("metadata.namespace", "NamespaceNotFound", message));
     }
     for taken in &existing.taken {
@@ -290,14 +290,14 @@ fn burst_side(
     let Some((peer, inside)) = inside else {
         let there = peer.map_or_else(|| "the peer".to_owned(), |peer| peer.to_string());
         plan.unchecked.push(format!(
-            "what {there} lets this cluster place, its quotas and its room: --peer-context {there}=CONTEXT looks there; \
+            "what {there} lets this cluster place, its quotas and its room: --peer-context {there}={there} looks there; \
              agents ask each other only for what is applied"
         ));
         match sides::unjudged(&desired)
             .and_then(|admitted| sides::hosted(&plan.namespace, &own, &desired, &admitted, None))
         {
             Ok((side, _)) => (plan.objects, plan.ports) = (side.objects, side.ports),
-            Err(message) => plan.refusal = Some(refusal("NotRenderable", &message, &there)),
+            Err(message) => plan.refusal = Some(refusal("NotRenderable", &message, &there, known, &desired)),
         }
         return plan;
     };
@@ -309,7 +309,10 @@ fn burst_side(
             plan.unchecked
                 .push(format!("what the API server of {peer} says of the Job (its admission plugins and webhooks)"));
         }
-        Err(rejection) => plan.refusal = Some(refusal(rejection.reason.as_str(), &rejection.message, peer.as_str())),
+        Err(rejection) => {
+            let (reason, message) = (rejection.reason.as_str(), &rejection.message);
+            plan.refusal = Some(refusal(reason, message, peer.as_str(), known, &desired));
+        }
     }
     plan
 }
@@ -435,8 +438,10 @@ fn peers_of(burst: &Burst) -> String {
     }
 }
 
-fn refusal(reason: &str, message: &str, peer: &str) -> Refusal {
-    Refusal { reason: reason.to_owned(), message: message.to_owned(), hint: hints::refusal(reason, peer) }
+fn refusal(reason: &str, message: &str, peer: &str, known: &Known, desired: &DesiredBurst) -> Refusal {
+    let burst = Object { namespace: &desired.root.namespace, name: &desired.slot };
+    let hint = hints::refusal(reason, message, Pair { peer, us: known.cluster.as_deref() }, burst);
+    Refusal { reason: reason.to_owned(), message: message.to_owned(), hint }
 }
 
 fn charges(quotas: &[ResourceQuota], pod: &k8s_openapi::api::core::v1::PodSpec, brokers: u32) -> Vec<ChargeRow> {

@@ -10,7 +10,7 @@ use tributary::cluster::conditions::find;
 
 use super::{Found, mini_cluster};
 use crate::explain::{Condition, Explanation, Verdict, walk};
-use crate::hints;
+use crate::hints::{self, Object, Pair};
 
 /// What it takes until a burst is ready, in the order in which it comes about.
 fn conditions<'a>() -> [Condition<View<'a>>; 11] {
@@ -38,6 +38,18 @@ struct View<'a> {
 }
 
 impl<'a> View<'a> {
+    /// Where it is.
+    fn namespace(&self) -> String {
+        let root = self.found.mini_cluster.as_ref().and_then(ResourceExt::namespace);
+        self.burst.and_then(ResourceExt::namespace).or(root).unwrap_or_default()
+    }
+
+    /// What can be done about a refusal of `peer`.
+    fn refusal(&self, reason: &str, message: &str, peer: &str) -> String {
+        let burst = Object { namespace: &self.namespace(), name: self.slot };
+        hints::refusal(reason, message, self.found.pair(peer), burst)
+    }
+
     /// The burst, if it is all of an instance.
     fn whole(&self) -> Option<&'a Burst> {
         self.burst.filter(|burst| burst.spec.whole)
@@ -87,7 +99,11 @@ fn root_runs(view: &View<'_>) -> Verdict {
             None => "being deleted".to_owned(),
         };
         let cause = format!("MiniCluster {} is {phase}: its bursts are released", root.name_any());
-        return Verdict::unmet("RootOver", cause, format!("agentctl why minicluster/{} says more", root.name_any()));
+        return Verdict::unmet(
+            "RootOver",
+            cause,
+            format!("more is said by `agentctl why minicluster/{} --namespace {}`", root.name_any(), view.namespace()),
+        );
     }
     if root.status.as_ref().is_some_and(|status| status.incarnation.is_some()) {
         return Verdict::Met("its root has an instance that it can join".to_owned());
@@ -108,12 +124,15 @@ fn kept(view: &View<'_>) -> Verdict {
         );
     };
     if burst.annotations().contains_key(CANCEL) {
-        let hint = format!("agentctl burst retry {} places it again", view.slot);
-        return Verdict::unmet("Cancelled", "somebody took it back (agentctl burst cancel)", hint);
+        let hint = format!("to place it again: `agentctl burst retry {} --namespace {}`", view.slot, view.namespace());
+        return Verdict::unmet("Cancelled", "somebody took it back", hint);
     }
     if view.status.held == Some(BurstHold::BudgetSpent) {
-        let hint = "raise its budget in the spec, or give budget.renewal another value; agentctl bursts -o json shows what was \
-                    used";
+        let hint = format!(
+            "raise its budget in the spec, or give budget.renewal another value; what was used is in \
+             `agentctl bursts --namespace {} -o json`",
+            view.namespace()
+        );
         return Verdict::unmet("BudgetSpent", view.status.message.clone(), hint);
     }
     if let Some(said) = find(&view.status.conditions, condition::DEMAND).filter(|said| said.status == "Unknown") {
@@ -141,7 +160,7 @@ fn observed(view: &View<'_>) -> Verdict {
     }
     match &view.found.agent {
         Some(Err(why)) => {
-            Verdict::unmet("NoAgent", why.clone(), "install or mend it: agentctl check says what is missing")
+            Verdict::unmet("NoAgent", why.clone(), "install or mend it; what is missing is said by `agentctl check`")
         }
         _ => {
             Verdict::unmet("NotObserved", "the agent has not seen it as it is", "wait a little; else its log says more")
@@ -169,18 +188,22 @@ fn placed(view: &View<'_>) -> Verdict {
             .map(|one| format!("; {} refused too ({})", one.peer, one.reason))
             .collect();
         let cause = format!("{} refused it: {}{}", refusal.peer, refusal.message, others.concat());
-        return Verdict::unmet(refusal.reason.clone(), cause, hints::refusal(&refusal.reason, &refusal.peer));
+        return Verdict::unmet(
+            refusal.reason.clone(),
+            cause,
+            view.refusal(&refusal.reason, &refusal.message, &refusal.peer),
+        );
     }
     if view.found.peers.is_empty() && view.found.unseen.is_empty() {
-        let hint = "make one: agentctl link A B, or agentctl token create there and agentctl join here";
-        return Verdict::unmet("NoPeers", "this cluster has no peers", hint);
+        return Verdict::unmet("NoPeers", "this cluster has no peers", hints::NO_PEERS);
     }
     let message = if view.status.message.is_empty() { "no peer was chosen yet" } else { &view.status.message };
     let hint = match view.burst.map(|burst| &burst.spec.selector) {
         Some(selector) if named.is_empty() && *selector != Default::default() => {
-            "which peers match? kubectl get clusterpeers -n tributary-system --show-labels; agentctl peers shows which are connected and what they have free"
+            "which peers match? `kubectl get clusterpeers --all-namespaces --show-labels`; which of them are connected, and \
+             what they have free: `agentctl peers`"
         }
-        _ => "agentctl peers shows which peers are connected and what they have free",
+        _ => "which peers are connected, and what they have free: `agentctl peers`",
     };
     Verdict::unmet("NoCandidate", message, hint)
 }
@@ -194,27 +217,27 @@ fn unusable(found: &Found, name: &str) -> Option<Verdict> {
         let known: Vec<_> = found.peers.iter().map(ResourceExt::name_any).collect();
         let known =
             if known.is_empty() { "there are none".to_owned() } else { format!("there are {}", known.join(", ")) };
-        let hint = format!("correct the name ({known}), or make it a peer: agentctl link, or token create and join");
+        let hint = format!("correct the name ({known}), or make it a peer: {}", hints::NO_PEERS);
         return Some(Verdict::unmet("UnknownPeer", format!("there is no ClusterPeer {name}"), hint));
     };
-    disconnected(peer)
+    disconnected(peer, found.pair(name))
 }
 
 /// Why there is no connection to a peer, or it is not to be used.
-fn disconnected(peer: &ClusterPeer) -> Option<Verdict> {
+fn disconnected(peer: &ClusterPeer, pair: Pair<'_>) -> Option<Verdict> {
     let name = peer.name_any();
     if peer.spec.suspend {
         return Some(Verdict::unmet(
             "Suspended",
             format!("peer {name} is suspended"),
-            format!("agentctl peer resume {name}"),
+            format!("`agentctl peer resume {name}`"),
         ));
     }
     if peer.spec.drain {
         return Some(Verdict::unmet(
             "Draining",
             format!("peer {name} is drained"),
-            format!("agentctl peer resume {name}"),
+            format!("`agentctl peer resume {name}`"),
         ));
     }
     let status = peer.status.clone().unwrap_or_default();
@@ -225,7 +248,7 @@ fn disconnected(peer: &ClusterPeer) -> Option<Verdict> {
     let (reason, message) = said
         .map_or(("NotObserved", "no agent has looked at its ClusterPeer yet"), |said| (&said.reason, &said.message));
     let cause = format!("peer {name} is not connected ({reason}): {message}");
-    Some(Verdict::unmet(reason, cause, hints::connection(reason).replace("NAME", &name)))
+    Some(Verdict::unmet(reason, cause, hints::connection(reason, pair)))
 }
 
 fn connected(view: &View<'_>) -> Verdict {
@@ -239,7 +262,7 @@ fn connected(view: &View<'_>) -> Verdict {
         let hint = release(view).unwrap_or_else(|| "the burst is placed again when that time is over".to_owned());
         return Verdict::unmet("PeerRemoved", cause, hint);
     };
-    match disconnected(peer) {
+    match disconnected(peer, view.found.pair(name)) {
         Some(Verdict::Unmet { reason, cause, hint }) => {
             let until = view.status.reserved_until.as_ref();
             let until = until.map(|until| format!("; its ranks stay reserved until {:.0}", until.0));
@@ -260,7 +283,8 @@ fn release(view: &View<'_>) -> Option<String> {
     let kept = status.phase == BurstPhase::Lost && status.lost_since.is_some() && status.reserved_until.is_none();
     kept.then(|| {
         format!(
-            "if it is gone for good: make sure that nothing of the burst runs there, then agentctl burst release {} -n {}",
+            "if it is gone for good: make sure that nothing of the burst runs there, then \
+             `agentctl burst release {} --namespace {}`",
             burst.name_any(),
             burst.namespace().unwrap_or_default()
         )
@@ -271,7 +295,7 @@ fn delivered(view: &View<'_>) -> Verdict {
     match find(&view.status.conditions, condition::DELIVERED).filter(|said| said.status == "False") {
         Some(said) => {
             let peer = view.status.peer.as_deref().unwrap_or("the peer");
-            Verdict::unmet(said.reason.clone(), said.message.clone(), hints::refusal(&said.reason, peer))
+            Verdict::unmet(said.reason.clone(), said.message.clone(), view.refusal(&said.reason, &said.message, peer))
         }
         None => Verdict::Skip,
     }
@@ -282,7 +306,7 @@ fn admitted(view: &View<'_>) -> Verdict {
     match find(&view.status.conditions, condition::ADMITTED) {
         Some(said) if said.status == "True" => Verdict::Met(format!("{peer} accepted it")),
         Some(said) if said.status == "False" => {
-            Verdict::unmet(said.reason.clone(), said.message.clone(), hints::refusal(&said.reason, peer))
+            Verdict::unmet(said.reason.clone(), said.message.clone(), view.refusal(&said.reason, &said.message, peer))
         }
         _ => {
             let hint = format!("wait a little; else the log of the agent on {peer} says more");
@@ -295,7 +319,9 @@ fn lead_address(view: &View<'_>) -> Verdict {
     match find(&view.status.conditions, condition::LEAD_ADDRESS).filter(|said| said.status == "False") {
         Some(said) => {
             let cause = format!("where bursts reach the lead broker is not known: {}", said.message);
-            Verdict::unmet(said.reason.clone(), cause, hints::lead_address(&said.reason))
+            let name = view.burst.map(|burst| burst.spec.root.clone()).unwrap_or_default();
+            let root = Object { namespace: &view.namespace(), name: &name };
+            Verdict::unmet(said.reason.clone(), cause, hints::lead_address(&said.reason, root))
         }
         None => Verdict::Skip,
     }
@@ -307,7 +333,7 @@ fn preflight(view: &View<'_>) -> Verdict {
         Some(said) if said.status == "False" => {
             let failed = view.status.preflight.iter().find(|finding| finding.outcome == FAILED);
             let hint = failed.map(|finding| finding.hint.clone()).filter(|hint| !hint.is_empty());
-            let hint = hint.unwrap_or_else(|| "agentctl check lists every finding".to_owned());
+            let hint = hint.unwrap_or_else(|| "every finding is in `agentctl check`".to_owned());
             Verdict::unmet(said.reason.clone(), said.message.clone(), hint)
         }
         Some(said) if said.status == "True" => Verdict::Met(said.message.clone()),
@@ -351,12 +377,13 @@ fn ready(view: &View<'_>) -> Verdict {
     }
     let silent = there.and_then(|row| row.error.as_ref()).map(|error| format!(" ({peer} tells nothing more: {error})"));
     let cause = format!("{}{}", said.join("; "), silent.unwrap_or_default());
-    let there = format!("on {peer}, agentctl why -n {namespace} {slot} names what keeps it");
+    let there =
+        format!("what keeps it is said in {peer}: `agentctl --context {peer} why {slot} --namespace {namespace}`");
     let hint = match status.phase {
         BurstPhase::Accepted => format!("the certificate is on its way; {there}"),
         BurstPhase::Draining => "wait until it has left; then it is placed again if its root wants it".to_owned(),
         BurstPhase::Lost => {
-            release(view).unwrap_or_else(|| "agentctl peers says what became of the connection".to_owned())
+            release(view).unwrap_or_else(|| "what became of the connection: `agentctl peers`".to_owned())
         }
         _ => there,
     };

@@ -6,7 +6,7 @@ use tributary::api::labels::condition::{ADMITTED, VALID};
 use tributary::cluster::conditions;
 
 use crate::explain::{Condition, Explanation, Verdict, walk};
-use crate::hints;
+use crate::hints::{self, Object};
 
 /// What it takes until it starts, in the order in which it comes about.
 const CONDITIONS: [Condition<FluxJob>; 4] =
@@ -34,12 +34,17 @@ fn status(job: &FluxJob) -> FluxJobStatus {
     job.status.clone().unwrap_or_default()
 }
 
+fn hint(job: &FluxJob, reason: &str) -> String {
+    let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
+    hints::queue(reason, Object { namespace: &namespace, name: &name })
+}
+
 fn observed(job: &FluxJob) -> Verdict {
     match status(job).phase {
         JobPhase::Requested => Verdict::unmet(
             "NotObserved",
             "no agent has looked at it yet",
-            "wait a little; else agentctl check says more",
+            "wait a little; what else it may be is said by `agentctl check`",
         ),
         _ => Verdict::Met("an agent has looked at it".to_owned()),
     }
@@ -48,7 +53,7 @@ fn observed(job: &FluxJob) -> Verdict {
 fn valid(job: &FluxJob) -> Verdict {
     match conditions::find(&status(job).conditions, VALID) {
         Some(said) if said.status == "False" => {
-            Verdict::unmet(said.reason.clone(), said.message.clone(), hints::queue(&said.reason))
+            Verdict::unmet(said.reason.clone(), said.message.clone(), hint(job, &said.reason))
         }
         _ => Verdict::Met("a MiniCluster can be made of it".to_owned()),
     }
@@ -60,7 +65,10 @@ fn ended(job: &FluxJob) -> Verdict {
         None => Verdict::Skip,
         Some(JobResult::Succeeded) => Verdict::Done(format!("it has ended well: {}", status.message)),
         Some(JobResult::Failed) => {
-            let logs = if status.logs.is_empty() { "its message says why".to_owned() } else { status.logs };
+            let logs = match status.logs.as_str() {
+                "" => "its message says why".to_owned(),
+                logs => format!("what it wrote: `{logs}`"),
+            };
             Verdict::unmet("JobFailed", status.message, format!("{logs}; to run it again, make another FluxJob"))
         }
     }
@@ -70,7 +78,7 @@ fn admitted(job: &FluxJob) -> Verdict {
     let status = status(job);
     match conditions::find(&status.conditions, ADMITTED) {
         Some(said) if said.status == "False" => {
-            Verdict::unmet(said.reason.clone(), said.message.clone(), hints::queue(&said.reason))
+            Verdict::unmet(said.reason.clone(), said.message.clone(), hint(job, &said.reason))
         }
         Some(said) => Verdict::Met(said.message.clone()),
         None => Verdict::Unknown(status.message),

@@ -109,7 +109,7 @@ pub(super) async fn look(target: &Target, text: &str) -> Result<Looked> {
             "failed to find a MiniCluster or burst {} in namespace {namespace}",
             asked.name
         ))
-        .hint("-n names another namespace; agentctl status shows what there is in all"));
+        .hint("-n names another namespace; what there is in all: `agentctl status`"));
     }
     fill(target, &client, &namespace, &mut found).await;
     Ok(match slot {
@@ -122,7 +122,7 @@ pub(super) async fn look(target: &Target, text: &str) -> Result<Looked> {
 async fn look_at_job(target: &Target, client: &Client, namespace: &str, name: &str) -> Result<Looked> {
     let job: FluxJob = get(client, namespace, name, "FluxJob").await?.ok_or_else(|| {
         Failure::new(format!("failed to find a FluxJob {name} in namespace {namespace}"))
-            .hint("-n names another namespace; kubectl get fluxjobs -A shows what there is in all")
+            .hint("-n names another namespace; what there is in all: `kubectl get fluxjobs --all-namespaces`")
     })?;
     let status = job.status.clone().unwrap_or_default();
     let became = match (&status.sent, &status.mini_cluster) {
@@ -201,7 +201,7 @@ where
     api.get_opt(name).await.map_err(|error| {
         Failure::new(format!("failed to read {kind} {namespace}/{name}"))
             .because(error)
-            .hint(format!("are the definitions installed (agentctl check), and may you read {kind}s there?"))
+            .hint(format!("are the definitions installed (`agentctl check`), and may you read {kind}s there?"))
     })
 }
 
@@ -213,6 +213,6 @@ where
     api.list(which).await.map(|list| list.items).map_err(|error| {
         Failure::new(format!("failed to list {kinds} of namespace {namespace}"))
             .because(error)
-            .hint(format!("are the definitions installed (agentctl check), and may you list {kinds} there?"))
+            .hint(format!("are the definitions installed (`agentctl check`), and may you list {kinds} there?"))
     })
 }

@@ -2,6 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as Said;
 use kube::ResourceExt;
+use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::labels::condition::{FINISHED, READY, VALID};
 use tributary::api::minicluster::{MiniClusterStatus, Phase};
 use tributary::api::names;
@@ -9,7 +10,7 @@ use tributary::cluster::conditions;
 
 use super::{Found, burst, pods};
 use crate::explain::{Condition, Explanation, Verdict, walk};
-use crate::hints;
+use crate::hints::{self, Object};
 
 /// What it takes until a MiniCluster and its bursts are ready, in the order in which it comes about.
 const CONDITIONS: [Condition<Found>; 17] = [
@@ -49,6 +50,12 @@ pub(super) fn up_to_job(found: &Found) -> Explanation {
     walk(String::new(), found, &CONDITIONS[..until])
 }
 
+/// Namespace and name.
+fn key(found: &Found) -> (String, String) {
+    let object = found.mini_cluster.as_ref();
+    (object.and_then(ResourceExt::namespace).unwrap_or_default(), object.map(ResourceExt::name_any).unwrap_or_default())
+}
+
 fn status(found: &Found) -> MiniClusterStatus {
     found.mini_cluster.as_ref().and_then(|object| object.status.clone()).unwrap_or_default()
 }
@@ -65,8 +72,8 @@ fn leased(found: &Found) -> Verdict {
     if let Some(reason) = status.draining_reason {
         let cause = format!("it leaves this cluster ({reason}): {}", status.message);
         let hint = match reason.as_str() {
-            "Released" => format!("its root on {peer} gave it up: ask there, agentctl why {}", hosted.spec.slot),
-            "LeaseExpired" => format!("contact with {peer} was lost for too long: agentctl peers says why"),
+            "Released" => format!("its root gave it up; why, is said there: {}", of_root(hosted)),
+            "LeaseExpired" => format!("contact with {peer} was lost for too long; why, is said by `agentctl peers`"),
             _ => "the root decides whether it comes back".to_owned(),
         };
         return Verdict::unmet(reason, cause, hint);
@@ -77,10 +84,16 @@ fn leased(found: &Found) -> Verdict {
                 "{peer} is out of contact since {:.0}; the burst runs on for {} s from then",
                 since.0, hosted.spec.lease_seconds
             );
-            Verdict::unmet("RootOutOfContact", cause, "agentctl peers says why")
+            Verdict::unmet("RootOutOfContact", cause, "why, is said by `agentctl peers`")
         }
         None => Verdict::Met(format!("{peer}, where its root is, is heard of")),
     }
+}
+
+/// What says more of a hosted burst's root, in its own cluster.
+fn of_root(hosted: &HostedBurst) -> String {
+    let (peer, root) = (&hosted.spec.peer, &hosted.spec.root);
+    format!("`agentctl --context {peer} why {} --namespace {}`", root.name, root.namespace)
 }
 
 /// A hosted burst: whether its certificate is here.
@@ -127,13 +140,13 @@ fn observed(found: &Found) -> Verdict {
         Some(Err(why)) => Verdict::unmet(
             "NoAgent",
             format!("{what}: {why}"),
-            "install or mend it: agentctl check says what is missing",
+            "install or mend it; what is missing is said by `agentctl check`",
         ),
         Some(Ok(holder)) => {
             let hint = "its log says more; does it watch this namespace?";
             Verdict::unmet("NotObserved", format!("{what} yet ({holder} leads)"), hint)
         }
-        None => Verdict::unmet("NotObserved", format!("{what} yet"), "does an agent run? agentctl check says"),
+        None => Verdict::unmet("NotObserved", format!("{what} yet"), "does an agent run? `agentctl check`"),
     }
 }
 
@@ -142,7 +155,7 @@ fn valid(found: &Found) -> Verdict {
         Some(said) if said.status == "False" => Verdict::unmet(
             said.reason,
             said.message,
-            "correct the field; kubectl explain minicluster.spec describes it",
+            "correct the field; what it may be: `kubectl explain minicluster.spec`",
         ),
         _ => Verdict::Met("the spec can be carried out".to_owned()),
     }
@@ -155,12 +168,14 @@ fn ended(found: &Found) -> Verdict {
     if status.phase == Some(Phase::Succeeded) {
         return Verdict::Done(format!("it has ended well: {}", finished.message));
     }
-    let name = found.mini_cluster.as_ref().map(ResourceExt::name_any).unwrap_or_default();
+    let (namespace, name) = key(found);
     let lead = status.lead.pod.unwrap_or_else(|| format!("{name}-0"));
-    let again = "; to run it again, set the annotation tributary.dev/restart to a new value";
+    let again = format!("; to run it again: `agentctl restart minicluster/{name} --namespace {namespace}`");
     let hint = match finished.reason.as_str() {
         "DeadlineExceeded" => format!("raise deadlineSeconds{again}"),
-        _ => format!("kubectl logs job/{name} (the lead was {lead}) shows what the command said{again}"),
+        _ => format!(
+            "what the command said: `kubectl logs job/{name} --namespace {namespace}` (the lead was {lead}){again}"
+        ),
     };
     Verdict::unmet(finished.reason, finished.message, hint)
 }
@@ -168,10 +183,8 @@ fn ended(found: &Found) -> Verdict {
 fn not_suspended(found: &Found) -> Verdict {
     let Some(object) = &found.mini_cluster else { return Verdict::Skip };
     if object.spec.suspend {
-        let hint = format!(
-            "kubectl patch minicluster {} --type=merge -p '{{\"spec\":{{\"suspend\":false}}}}' starts it",
-            object.name_any()
-        );
+        let (namespace, name) = key(found);
+        let hint = format!("to go on: `agentctl resume minicluster/{name} --namespace {namespace}`");
         return Verdict::unmet("Suspended", "spec.suspend holds it back", hint);
     }
     let suspended = found.job.as_ref().and_then(|job| job.spec.as_ref()).and_then(|spec| spec.suspend) == Some(true);
@@ -192,7 +205,8 @@ fn prerequisites(found: &Found) -> Verdict {
     if ready.reason == "Restarting" {
         return Verdict::unmet("Restarting", ready.message, "wait: its bursts leave and its Job is deleted first");
     }
-    let hint = hints::waiting(&ready.reason);
+    let (namespace, name) = key(found);
+    let hint = hints::waiting(&ready.reason, Object { namespace: &namespace, name: &name });
     Verdict::unmet(ready.reason, ready.message, hint)
 }
 
@@ -201,9 +215,10 @@ fn job_made(found: &Found) -> Verdict {
     if found.job.is_some() {
         return Verdict::Met("its Job is there".to_owned());
     }
-    let name = object.name_any();
+    let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+    let job = Object { namespace: &namespace, name: &name };
     match pods::last_event(&found.events, "MiniCluster", &name, &[]) {
-        Some(text) => Verdict::unmet("NoJob", format!("its Job is not made: {text}"), hints::pod_creation(text)),
+        Some(text) => Verdict::unmet("NoJob", format!("its Job is not made: {text}"), hints::pod_creation(text, job)),
         None => Verdict::unmet("NoJob", "its Job is not made yet", "wait a little; else the agent's log says more"),
     }
 }
@@ -217,15 +232,23 @@ fn pods_made(found: &Found) -> Verdict {
         return Verdict::Met(format!("{there} pods are made"));
     }
     let count = format!("{there} of {wanted} pods are made");
+    let (namespace, name) = key(found);
     match pods::last_event(&found.events, "Job", &job.name_any(), &["FailedCreate"]) {
         Some(text) => {
             let reason = if text.contains("exceeded quota") { "QuotaExceeded" } else { "FailedCreate" };
-            Verdict::unmet(reason, format!("{count}: {text}"), hints::pod_creation(text))
+            Verdict::unmet(
+                reason,
+                format!("{count}: {text}"),
+                hints::pod_creation(text, Object { namespace: &namespace, name: &name }),
+            )
         }
         None => {
             let leaving = found.pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_some()).count();
             let more = if leaving > 0 { format!("; {leaving} are still leaving") } else { String::new() };
-            let hint = "the Job's controller makes them one by one: wait a little, else kubectl describe job says more";
+            let hint = format!(
+                "the Job's controller makes them one by one: wait a little; else more is said by \
+                 `kubectl describe job {name} --namespace {namespace}`"
+            );
             Verdict::unmet("PodsMissing", format!("{count}{more}"), hint)
         }
     }
@@ -235,8 +258,7 @@ fn joined(found: &Found) -> Verdict {
     let lead = match (&found.hosted, &found.mini_cluster) {
         (Some(hosted), _) if hosted.spec.lead.is_none() && !hosted.spec.tunnel => {
             let cause = "the root has not told yet where its lead broker is";
-            let hint =
-                format!("on {}, agentctl why {} names what it waits for", hosted.spec.peer, hosted.spec.root.name);
+            let hint = format!("what it waits for is said there: {}", of_root(hosted));
             return Verdict::unmet("NoLeadAddress", cause, hint);
         }
         (Some(hosted), _) => {

@@ -27,7 +27,8 @@ use crate::cli::{Target, Why};
 use crate::document;
 use crate::error::Result;
 use crate::explain::Explanation;
-use crate::output;
+use crate::hints::Pair;
+use crate::{output, paste};
 
 /// What an answer is found in. What could not be read is empty, and named in `unseen`.
 #[derive(Clone, Debug, Default)]
@@ -56,11 +57,19 @@ pub struct Found {
     pub unseen: Vec<String>,
 }
 
+impl Found {
+    /// This cluster and a peer.
+    fn pair<'a>(&'a self, peer: &'a str) -> Pair<'a> {
+        Pair { peer, us: self.federation.as_ref().map(|all| all.cluster.as_str()) }
+    }
+}
+
 /// Runs `agentctl why`.
 pub async fn run(target: &Target, why: &Why) -> Result<()> {
     let looked = look::look(target, &why.name).await?;
     let explanation = explained(&looked);
-    output::print_marked(&document::text(why.output, &explanation, |explanation, _| text(explanation))?)
+    let text = document::text(why.output, &explanation, |explanation, _| text(explanation))?;
+    output::print_marked(&paste::whole(&text, target))
 }
 
 fn explained(looked: &look::Looked) -> Explanation {

@@ -5,7 +5,7 @@ use kube::ResourceExt;
 use tributary::api::labels::kubernetes::COMPLETION_INDEX;
 
 use crate::explain::Verdict;
-use crate::hints;
+use crate::hints::{self, Object};
 
 /// The pods that count: not ended, not leaving; by their index, the lead first.
 pub(super) fn living(pods: &[Pod]) -> Vec<&Pod> {
@@ -26,7 +26,11 @@ pub(super) fn scheduled(pods: &[&Pod]) -> Verdict {
                 let hint = "something holds the pod back by a scheduling gate (Kueue, for example): its queue says why";
                 return Verdict::unmet(reason, cause, hint);
             }
-            return Verdict::unmet(reason, cause, hints::scheduling(message));
+            return Verdict::unmet(
+                reason,
+                cause,
+                hints::scheduling(message, Object { namespace: &namespace(pod), name: &pod.name_any() }),
+            );
         }
         if pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()).is_none() {
             let cause = format!("no scheduler has looked at pod {} yet", pod.name_any());
@@ -87,9 +91,12 @@ pub(super) fn volumes(pods: &[&Pod], events: &[Event]) -> Verdict {
             last_event(events, "Pod", &pod.name_any(), &["FailedMount", "FailedAttachVolume", "FailedMapVolume"]);
         if let (true, Some(text)) = (creating, known) {
             let hint = match text {
-                _ if text.contains("secret") && text.contains("not found") => "create the Secret",
-                _ if text.contains("configmap") && text.contains("not found") => "create the ConfigMap",
-                _ => "kubectl describe pod says more",
+                _ if text.contains("secret") && text.contains("not found") => "create the Secret".to_owned(),
+                _ if text.contains("configmap") && text.contains("not found") => "create the ConfigMap".to_owned(),
+                _ => {
+                    let (name, namespace) = (pod.name_any(), namespace(pod));
+                    format!("more is said by `kubectl describe pod {name} --namespace {namespace}`")
+                }
             };
             return Verdict::unmet("FailedMount", format!("pod {}: {text}", pod.name_any()), hint);
         }
@@ -115,7 +122,7 @@ pub(super) fn started(pods: &[&Pod]) -> Verdict {
                 "CreateContainerError" | "RunContainerError" | "StartError" => {
                     "correct the container's command, workingDir, or securityContext".to_owned()
                 }
-                "CrashLoopBackOff" => format!("kubectl logs {name} -c {of} --previous shows its last words"),
+                "CrashLoopBackOff" => format!("its last words: {}", logs(pod, Some(of), " --previous")),
                 _ => continue,
             };
             let ended = last_end(container).map(|end| format!(" ({end})")).unwrap_or_default();
@@ -132,7 +139,7 @@ pub(super) fn started(pods: &[&Pod]) -> Verdict {
             // Sidecars are init containers that stay.
             if running && container.started != Some(true) || container.restart_count > 0 && !container.ready {
                 let cause = format!("init container {} of pod {name} has not ended yet", container.name);
-                let hint = format!("kubectl logs {name} -c {} shows what it does", container.name);
+                let hint = format!("what it does: {}", logs(pod, Some(&container.name), ""));
                 return Verdict::unmet("Initializing", cause, hint);
             }
         }
@@ -169,7 +176,7 @@ pub(super) fn joined(pods: &[&Pod], lead: &str, hosted: bool, simulated: bool) -
         return Verdict::unmet(
             "ContainerEnded",
             cause,
-            format!("kubectl logs {name} -c {} shows its last words", container.name),
+            format!("its last words: {}", logs(first, Some(&container.name), "")),
         );
     }
     let others = if missing.len() > 1 { format!(", nor has {} more", missing.len() - 1) } else { String::new() };
@@ -177,20 +184,28 @@ pub(super) fn joined(pods: &[&Pod], lead: &str, hosted: bool, simulated: bool) -
         let since = since(first, "Ready").map(|since| format!(" since {since}")).unwrap_or_default();
         let cause = format!("the gateway's broker, pod {name}, has no connection to {lead}{since}{others}");
         let hint = format!(
-            "it connects again by itself; the condition Preflight of the HostedBurst says whether the lead answers, and \
-             kubectl logs {name} what Flux says"
+            "it connects again by itself; the condition Preflight of the HostedBurst says whether the lead answers; what Flux \
+             says: {}",
+            logs(first, None, "")
         );
         return Verdict::unmet("NotConnected", cause, hint);
     }
     let cause = format!("the broker of pod {name} runs and has not joined the instance{others}");
     let hint = if index(first) == Some(0) {
         format!(
-            "it leads, and waits for a quorum of its own cluster (minSize): kubectl logs {name} shows what Flux says"
+            "it leads, and waits for a quorum of its own cluster (minSize); what Flux says: {}",
+            logs(first, None, "")
         )
     } else {
-        format!("can it reach {lead}? kubectl logs {name} shows what Flux says")
+        format!("can it reach {lead}? What Flux says: {}", logs(first, None, ""))
     };
     Verdict::unmet("NotJoined", cause, hint)
+}
+
+/// The command that shows what a container of a pod wrote.
+fn logs(pod: &Pod, container: Option<&str>, options: &str) -> String {
+    let container = container.map(|name| format!(" --container {name}")).unwrap_or_default();
+    format!("`kubectl logs {} --namespace {}{container}{options}`", pod.name_any(), namespace(pod))
 }
 
 /// The text of the newest warning about an object, for any of these reasons.
@@ -215,6 +230,10 @@ fn denied(text: &str) -> bool {
     ["unauthorized", "Unauthorized", "denied", "authentication required", "403 Forbidden"]
         .iter()
         .any(|word| text.contains(word))
+}
+
+fn namespace(pod: &Pod) -> String {
+    pod.namespace().unwrap_or_default()
 }
 
 fn phase(pod: &Pod) -> &str {

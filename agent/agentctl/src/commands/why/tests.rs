@@ -38,7 +38,7 @@ fn starting() -> MiniCluster {
 /// A pod of index `index`; `status` is its status.
 fn pod(index: u32, status: Value) -> Pod {
     of(json!({
-        "metadata": {"name": format!("lake-{index}-x"), "labels": {"batch.kubernetes.io/job-completion-index": index.to_string()}},
+        "metadata": {"name": format!("lake-{index}-x"), "namespace": "flux", "labels": {"batch.kubernetes.io/job-completion-index": index.to_string()}},
         "spec": {"nodeName": "node-1", "containers": []},
         "status": status,
     }))
@@ -300,6 +300,7 @@ fn a_mini_cluster_without_bursts() {
 
 fn shown(case: &str, explanation: &Explanation) -> String {
     assert!(explanation.ready != explanation.unmet.is_some(), "{case}");
+    crate::paste::check::pastes(&text(explanation));
     format!("# {case}\n{}", text(explanation))
 }
 

@@ -1,0 +1,478 @@
+//! `agentctl restart`, `suspend` and `resume`: the instance of a MiniCluster, or of the one that a FluxJob became.
+
+use std::time::Duration;
+
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use tributary::api::flux_job::{FluxJob, JobPhase};
+use tributary::api::hosted_burst::HostedBurst;
+use tributary::api::labels::{self, condition, manager};
+use tributary::api::minicluster::{MiniCluster, Phase};
+use tributary::clock::{Clock, SystemClock};
+use tributary::cluster::caches::controller_of;
+use tributary::cluster::conditions::{find, is_true};
+use tributary::queue::job::is_of;
+
+use super::rekey;
+use crate::cli::{Instance, Resume, Target};
+use crate::error::{Failure, Result};
+use crate::{kubernetes, output, paste};
+
+/// How long an agent may take to obey. It answers a change within milliseconds.
+const OBEYED_WITHIN: Duration = Duration::from_secs(15);
+/// How often is looked whether it has.
+const POLL: Duration = Duration::from_millis(100);
+
+/// What is done to an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verb {
+    Restart,
+    Suspend,
+    Resume,
+}
+
+impl Verb {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Restart => "restart",
+            Self::Suspend => "suspend",
+            Self::Resume => "resume",
+        }
+    }
+}
+
+/// Runs `agentctl restart`.
+pub async fn restart(target: &Target, instance: &Instance) -> Result<()> {
+    run(target, Verb::Restart, &instance.name, instance.yes).await
+}
+
+/// Runs `agentctl suspend`.
+pub async fn suspend(target: &Target, instance: &Instance) -> Result<()> {
+    run(target, Verb::Suspend, &instance.name, instance.yes).await
+}
+
+/// Runs `agentctl resume`.
+pub async fn resume(target: &Target, resume: &Resume) -> Result<()> {
+    run(target, Verb::Resume, &resume.name, true).await
+}
+
+async fn run(target: &Target, verb: Verb, text: &str, yes: bool) -> Result<()> {
+    let asked = Asked::of(verb, text)?;
+    let client = kubernetes::client(target).await?;
+    let namespace = target.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+    let subject = find_subject(&client, &namespace, verb, &asked).await?;
+    let object = subject.instance(verb)?;
+    let hosted: Option<HostedBurst> = match controller_of::<HostedBurst>(object) {
+        Some(_) => Api::namespaced(client.clone(), &namespace).get_opt(&object.name_any()).await.ok().flatten(),
+        None => None,
+    };
+    possible(verb, object, hosted.as_ref())?;
+    let name = object.name_any();
+    if let Some(cost) = cost(verb, object) {
+        output::remark(&cost);
+        if !yes && !output::agreed()? {
+            return Err(Failure::new("nothing was changed").hint("answer yes, or write --yes"));
+        }
+    }
+    let now = SystemClock::start().wall().to_string();
+    let patch = match verb {
+        Verb::Restart => json!({"metadata": {"annotations": {labels::RESTART: now}}}),
+        Verb::Suspend | Verb::Resume => json!({"spec": {"suspend": verb == Verb::Suspend}}),
+    };
+    let objects: Api<MiniCluster> = Api::namespaced(client, &namespace);
+    write(&objects, &namespace, &name, verb, patch).await?;
+    if verb == Verb::Restart && !is_obeyed(&objects, &name, &now).await {
+        output::remark(&paste::whole("no agent has taken it up yet: `agentctl check` says what is missing", target));
+    }
+    let (what, done) = (subject.kind(), outcome(verb));
+    let told = format!(
+        "{what} {namespace}/{name} {done}; what it waits for: `agentctl why {} --namespace {namespace}`\n",
+        subject.path()
+    );
+    output::print(&paste::whole(&told, target))
+}
+
+const fn outcome(verb: Verb) -> &'static str {
+    match verb {
+        Verb::Restart => "is started anew",
+        Verb::Suspend => "is suspended",
+        Verb::Resume => "is resumed",
+    }
+}
+
+async fn write(objects: &Api<MiniCluster>, namespace: &str, name: &str, verb: Verb, patch: Value) -> Result<()> {
+    let parameters = PatchParams { field_manager: Some(manager::AGENTCTL.to_owned()), ..PatchParams::default() };
+    objects.patch(name, &parameters, &Patch::Merge(patch)).await.map(drop).map_err(|error| {
+        Failure::new(format!("failed to {} MiniCluster {namespace}/{name}", verb.word())).because(error).hint(format!(
+            "may you write MiniClusters there? `kubectl auth can-i patch miniclusters --namespace {namespace}`"
+        ))
+    })
+}
+
+/// Whether an agent has begun to obey. From then on nobody takes the instance before for the next one, as who waits for the
+/// condition `Ready` would.
+async fn is_obeyed(objects: &Api<MiniCluster>, name: &str, asked: &str) -> bool {
+    let obeyed = |object: &MiniCluster| {
+        let status = object.status.clone().unwrap_or_default();
+        status.phase == Some(Phase::Restarting) || status.restart_handled.as_deref() == Some(asked)
+    };
+    let looking = async {
+        while !objects.get_opt(name).await.is_ok_and(|found| found.as_ref().is_none_or(obeyed)) {
+            tokio::time::sleep(POLL).await;
+        }
+    };
+    tokio::time::timeout(OBEYED_WITHIN, looking).await.is_ok()
+}
+
+/// What was asked for: a kind, if one was written, and a name.
+#[derive(Debug, PartialEq, Eq)]
+struct Asked<'a> {
+    mini_clusters: bool,
+    jobs: bool,
+    name: &'a str,
+}
+
+impl<'a> Asked<'a> {
+    fn of(verb: Verb, text: &'a str) -> Result<Self> {
+        let (kind, name) = text.split_once('/').unwrap_or(("", text));
+        let (mini_clusters, jobs) = match kind.to_lowercase().split('.').next().unwrap_or_default() {
+            "" => (true, true),
+            "mc" | "minicluster" | "miniclusters" => (true, false),
+            "fluxjob" | "fluxjobs" => (false, true),
+            _ => {
+                return Err(Failure::new(format!("failed to {} {text}", verb.word()))
+                    .hint("name a MiniCluster or a FluxJob: NAME, minicluster/NAME or fluxjob/NAME"));
+            }
+        };
+        Ok(Self { mini_clusters, jobs, name })
+    }
+}
+
+/// What is meant.
+#[derive(Debug)]
+struct Subject {
+    job: Option<FluxJob>,
+    mini_cluster: Option<MiniCluster>,
+}
+
+impl Subject {
+    fn kind(&self) -> &'static str {
+        if self.job.is_some() { "FluxJob" } else { "MiniCluster" }
+    }
+
+    /// As a command line names it.
+    fn path(&self) -> String {
+        let name = self.job.as_ref().map(ResourceExt::name_any);
+        let name = name.or_else(|| self.mini_cluster.as_ref().map(ResourceExt::name_any)).unwrap_or_default();
+        format!("{}/{name}", self.kind().to_lowercase())
+    }
+
+    /// The MiniCluster whose instance it is. A FluxJob has one from when the queue let it start until it has ended.
+    fn instance(&self, verb: Verb) -> Result<&MiniCluster> {
+        let Some(job) = &self.job else {
+            return self.mini_cluster.as_ref().ok_or_else(|| Failure::new("there is no MiniCluster"));
+        };
+        let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
+        let failure = Failure::new(format!("failed to {} FluxJob {namespace}/{name}", verb.word()));
+        let status = job.status.clone().unwrap_or_default();
+        if status.phase == JobPhase::Finished {
+            let again = format!(
+                "to run it once more, make it anew: `kubectl get fluxjob {name} --namespace {namespace} -o json | kubectl replace \
+                 --force -f -`"
+            );
+            return Err(failure.because("it has finished").hint(again));
+        }
+        if let Some(sent) = status.sent {
+            let peer = sent.peer.as_deref().unwrap_or("a peer");
+            let hint = format!(
+                "take it back, and it stands in line again: `agentctl burst cancel {} --namespace {namespace}`",
+                sent.burst
+            );
+            return Err(failure.because(format!("all of it runs on {peer}, or is sent there")).hint(hint));
+        }
+        self.mini_cluster.as_ref().filter(|found| is_of(found, job)).ok_or_else(|| {
+            let hint = format!(
+                "it loses its place only if it is deleted: `kubectl delete fluxjob {name} --namespace {namespace}`; what it waits \
+                 for: `agentctl why fluxjob/{name} --namespace {namespace}`"
+            );
+            failure.because("it stands in line, and nothing of it runs").hint(hint)
+        })
+    }
+}
+
+async fn find_subject(client: &Client, namespace: &str, verb: Verb, asked: &Asked<'_>) -> Result<Subject> {
+    let failed = |kind: &str, error: kube::Error| {
+        Failure::new(format!("failed to read {kind} {namespace}/{}", asked.name))
+            .because(error)
+            .hint(format!("are the definitions installed (`agentctl check`), and may you read {kind}s there?"))
+    };
+    let (mini_clusters, jobs): (Api<MiniCluster>, Api<FluxJob>) =
+        (Api::namespaced(client.clone(), namespace), Api::namespaced(client.clone(), namespace));
+    let mini_cluster = mini_clusters.get_opt(asked.name).await.map_err(|error| failed("MiniCluster", error))?;
+    let job = match asked.jobs {
+        true => jobs.get_opt(asked.name).await.map_err(|error| failed("FluxJob", error))?,
+        false => None,
+    };
+    match chosen(namespace, verb, asked, job, mini_cluster)? {
+        Some(subject) => Ok(subject),
+        None => Err(missing(namespace, verb, asked, &elsewhere(client, asked).await)),
+    }
+}
+
+/// What a name means where these bear it.
+fn chosen(
+    namespace: &str,
+    verb: Verb,
+    asked: &Asked<'_>,
+    job: Option<FluxJob>,
+    mini_cluster: Option<MiniCluster>,
+) -> Result<Option<Subject>> {
+    Ok(match (job, mini_cluster) {
+        (Some(job), Some(other)) if asked.mini_clusters && !is_of(&other, &job) => {
+            let (word, name) = (verb.word(), asked.name);
+            let hint = format!(
+                "name one: `agentctl {word} minicluster/{name} --namespace {namespace}` or \
+                 `agentctl {word} fluxjob/{name} --namespace {namespace}`"
+            );
+            return Err(Failure::new(format!("a MiniCluster and a FluxJob are called {namespace}/{name}")).hint(hint));
+        }
+        (Some(job), found) => Some(Subject { job: Some(job), mini_cluster: found }),
+        (None, Some(found)) if asked.mini_clusters => Some(Subject { job: None, mini_cluster: Some(found) }),
+        _ => None,
+    })
+}
+
+/// Namespaces in which something bears the name, as far as the user may look: kind and namespace.
+async fn elsewhere(client: &Client, asked: &Asked<'_>) -> Vec<(&'static str, String)> {
+    let named = ListParams::default().fields(&format!("metadata.name={}", asked.name));
+    let mut found = Vec::new();
+    if asked.mini_clusters {
+        let all = Api::<MiniCluster>::all(client.clone()).list_metadata(&named).await;
+        let all = all.map(|list| list.items).unwrap_or_default();
+        found.extend(all.iter().filter_map(|one| Some(("minicluster", one.namespace()?))));
+    }
+    if asked.jobs {
+        let all = Api::<FluxJob>::all(client.clone()).list_metadata(&named).await;
+        let all = all.map(|list| list.items).unwrap_or_default();
+        found.extend(all.iter().filter_map(|one| Some(("fluxjob", one.namespace()?))));
+    }
+    found
+}
+
+fn missing(namespace: &str, verb: Verb, asked: &Asked<'_>, elsewhere: &[(&str, String)]) -> Failure {
+    let (word, name) = (verb.word(), asked.name);
+    let what = match (asked.mini_clusters, asked.jobs) {
+        (true, true) => "MiniCluster or FluxJob",
+        (true, false) => "MiniCluster",
+        _ => "FluxJob",
+    };
+    let failure = Failure::new(format!("there is no {what} {namespace}/{name}"));
+    let commands: Vec<String> =
+        elsewhere.iter().map(|(kind, there)| format!("`agentctl {word} {kind}/{name} --namespace {there}`")).collect();
+    match commands.as_slice() {
+        [] => failure.hint("what there is: `kubectl get miniclusters,fluxjobs --all-namespaces`"),
+        some => failure.hint(format!("it is in another namespace: {}", some.join(" or "))),
+    }
+}
+
+/// Whether an agent would obey.
+fn possible(verb: Verb, object: &MiniCluster, hosted: Option<&HostedBurst>) -> Result<()> {
+    let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+    let failure = || Failure::new(format!("failed to {} MiniCluster {namespace}/{name}", verb.word()));
+    if controller_of::<HostedBurst>(object).is_some() {
+        let failure = failure().because("it is a burst of another cluster's MiniCluster, which decides about it");
+        return Err(match hosted.map(|hosted| &hosted.spec) {
+            Some(spec) => failure.hint(format!(
+                "in {peer}: `agentctl --context {peer} {} minicluster/{} --namespace {}`; to throw it out here: \
+                 `kubectl delete hostedburst {name} --namespace {namespace}`",
+                verb.word(),
+                spec.root.name,
+                spec.root.namespace,
+                peer = spec.peer,
+            )),
+            None => failure
+                .hint(format!("to throw it out here: `kubectl delete hostedburst {name} --namespace {namespace}`")),
+        });
+    }
+    if object.metadata.deletion_timestamp.is_some() {
+        return Err(failure().because("it is being deleted"));
+    }
+    let status = object.status.clone().unwrap_or_default();
+    let why = format!("more is said by `agentctl why minicluster/{name} --namespace {namespace}`");
+    let ended = matches!(status.phase, Some(Phase::Succeeded | Phase::Failed));
+    match verb {
+        Verb::Restart if is_true(&status.conditions, condition::ADOPTED) && !ended => {
+            let failure = failure().because("the Flux Operator made its Job, which is left as it is");
+            Err(failure.hint(format!(
+                "end that Job, and the next one is Tributary's: `kubectl delete job {name} --namespace {namespace}`"
+            )))
+        }
+        Verb::Restart => match find(&status.conditions, condition::VALID).filter(|said| said.status == "False") {
+            Some(said) => Err(failure()
+                .because(format!("its spec cannot be carried out: {}", said.message))
+                .hint(format!("correct it first, or the instance that runs is all there is; {why}"))),
+            None => Ok(()),
+        },
+        Verb::Suspend | Verb::Resume if ended => {
+            let again = format!("to run it once more: `agentctl restart minicluster/{name} --namespace {namespace}`");
+            Err(failure().because("it has ended").hint(again))
+        }
+        Verb::Suspend if object.spec.suspend => Err(failure().because("it is suspended already")),
+        Verb::Resume if !object.spec.suspend && status.phase == Some(Phase::Suspended) => {
+            let failure = failure()
+                .because("its Job is suspended, though it is not: a queue such as Kueue did that, or a person");
+            Err(failure.hint(why))
+        }
+        Verb::Resume if !object.spec.suspend => Err(failure().because("it is not suspended")),
+        Verb::Suspend | Verb::Resume => Ok(()),
+    }
+}
+
+/// What it costs; `None`: nothing runs that could be lost.
+fn cost(verb: Verb, object: &MiniCluster) -> Option<String> {
+    let status = object.status.as_ref()?;
+    let runs = status.ready.unwrap_or(0) > 0 || status.bursts.iter().any(|burst| burst.ready > 0);
+    match verb {
+        Verb::Resume => None,
+        Verb::Restart | Verb::Suspend if !runs => None,
+        Verb::Restart => Some(rekey::lost(object)),
+        Verb::Suspend => Some(format!(
+            "{}\n  it goes on when it is resumed, with a new instance",
+            rekey::lost(object).replace("a new instance of", "suspending")
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::de::DeserializeOwned;
+
+    use super::*;
+    use crate::paste::check::pastes;
+
+    fn of<T: DeserializeOwned>(value: Value) -> T {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn lake(owner: Value, spec: Value, status: Value) -> MiniCluster {
+        let mut whole = json!({"size": 2, "containers": [{"image": "app"}]});
+        whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        of(
+            json!({"metadata": {"name": "lake", "namespace": "flux", "ownerReferences": owner}, "spec": whole, "status": status}),
+        )
+    }
+
+    fn owned_by(kind: &str, uid: &str) -> Value {
+        json!([{"apiVersion": "tributary.dev/v1alpha1", "kind": kind, "name": "lake", "uid": uid, "controller": true}])
+    }
+
+    fn job(status: Value) -> FluxJob {
+        of(json!({"metadata": {"name": "lake", "namespace": "flux", "uid": "j"}, "spec": {}, "status": status}))
+    }
+
+    fn said(type_: &str, status: &str) -> Value {
+        json!({"type": type_, "status": status, "reason": "Because", "message": "spec.size is 0",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"})
+    }
+
+    fn asked(text: &str) -> Asked<'_> {
+        Asked::of(Verb::Suspend, text).unwrap()
+    }
+
+    /// A FluxJob and its MiniCluster bear one name, and are one thing to their user.
+    #[test]
+    fn a_bare_name_is_never_taken_for_something_else() {
+        let theirs = lake(owned_by("FluxJob", "j"), json!({}), json!({}));
+        let strange = lake(json!([]), json!({}), json!({}));
+        let choose = |text: &str, job: Option<FluxJob>, found: Option<MiniCluster>| {
+            chosen("flux", Verb::Suspend, &asked(text), job, found).map(|subject| subject.map(|one| one.path()))
+        };
+        let running = || Some(job(json!({"phase": "Running"})));
+        for (text, job, found, path) in [
+            ("lake", running(), Some(theirs.clone()), Some("fluxjob/lake")),
+            ("fluxjob/lake", running(), Some(theirs.clone()), Some("fluxjob/lake")),
+            ("fluxjobs.tributary.dev/lake", running(), Some(strange.clone()), Some("fluxjob/lake")),
+            ("MC/lake", None, Some(theirs), Some("minicluster/lake")),
+            ("lake", None, Some(strange.clone()), Some("minicluster/lake")),
+            ("fluxjob/lake", None, Some(strange.clone()), None),
+            ("lake", None, None, None),
+        ] {
+            assert_eq!(choose(text, job, found).unwrap().as_deref(), path, "{text}");
+        }
+        let several = choose("lake", running(), Some(strange)).unwrap_err().to_string();
+        let none = missing("flux", Verb::Restart, &asked("mc/lake"), &[]).to_string();
+        let there = missing("flux", Verb::Restart, &asked("lake"), &[("fluxjob", "hpc".into())]).to_string();
+        let kind = Asked::of(Verb::Restart, "pod/lake").unwrap_err().to_string();
+        let texts = [several, none, there, kind];
+        texts.iter().for_each(|text| pastes(text));
+        insta::assert_snapshot!(texts.join("\n\n---\n\n"));
+    }
+
+    #[test]
+    fn nothing_is_done_that_no_agent_would_obey() {
+        use Verb::{Restart, Resume, Suspend};
+        let runs = json!({"phase": "Running", "ready": 2});
+        let plain = |status: &Value| lake(json!([]), json!({}), status.clone());
+        let hosted: HostedBurst = of(json!({"metadata": {"name": "lake", "namespace": "flux"},
+            "spec": {"peer": "east", "root": {"name": "river", "namespace": "hpc"}, "slot": "lake"}}));
+        let guest = || lake(owned_by("HostedBurst", "h"), json!({}), runs.clone());
+        let ended = json!({"phase": "Failed"});
+        let adopted = json!({"phase": "Running", "conditions": [said("Adopted", "True")]});
+        let invalid = json!({"phase": "Running", "conditions": [said("Valid", "False")]});
+        let kueue = json!({"phase": "Suspended"});
+        let suspended = |status: Value| lake(json!([]), json!({"suspend": true}), status);
+        let refused = [
+            (Restart, guest(), Some(&hosted)),
+            (Suspend, guest(), None),
+            (Restart, plain(&adopted), None),
+            (Restart, plain(&invalid), None),
+            (Suspend, plain(&ended), None),
+            (Suspend, suspended(kueue.clone()), None),
+            (Resume, plain(&runs), None),
+            (Resume, plain(&kueue), None),
+        ];
+        let texts = refused.map(|(verb, object, hosted)| possible(verb, &object, hosted).unwrap_err().to_string());
+        texts.iter().for_each(|text| pastes(text));
+        insta::assert_snapshot!(texts.join("\n\n---\n\n"));
+        for (verb, object) in [
+            (Restart, plain(&runs)),
+            (Restart, plain(&ended)),
+            (Suspend, plain(&runs)),
+            (Suspend, plain(&adopted)),
+            (Resume, suspended(kueue)),
+        ] {
+            assert!(possible(verb, &object, None).is_ok(), "{verb:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_flux_job_that_has_an_instance_has_it_changed() {
+        let theirs = || Some(lake(owned_by("FluxJob", "j"), json!({}), json!({})));
+        let subject = |status: Value, mini_cluster| Subject { job: Some(job(status)), mini_cluster };
+        let running = subject(json!({"phase": "Running", "miniCluster": "lake"}), theirs());
+        assert_eq!(running.instance(Verb::Suspend).unwrap().name_any(), "lake");
+        let sent = json!({"phase": "Running", "sent": {"peer": "west", "burst": "fluxjob-lake"}});
+        let refused = [
+            subject(json!({"phase": "Finished", "result": "Failed"}), theirs()),
+            subject(json!({"phase": "Waiting"}), None),
+            subject(json!({"phase": "Waiting"}), Some(lake(json!([]), json!({}), json!({})))),
+            subject(sent, None),
+        ];
+        let texts = refused.map(|subject| subject.instance(Verb::Suspend).unwrap_err().to_string());
+        texts.iter().for_each(|text| pastes(text));
+        insta::assert_snapshot!(texts.join("\n\n---\n\n"));
+    }
+
+    #[test]
+    fn who_loses_something_is_asked_and_nobody_else() {
+        let runs = lake(json!([]), json!({}), json!({"phase": "Running", "ready": 2}));
+        let waits = lake(json!([]), json!({}), json!({"phase": "Pending", "ready": 0}));
+        assert_eq!(
+            [Verb::Restart, Verb::Suspend, Verb::Resume].map(|verb| cost(verb, &runs).is_some()),
+            [true, true, false]
+        );
+        assert_eq!([Verb::Restart, Verb::Suspend].map(|verb| cost(verb, &waits)), [None, None]);
+        insta::assert_snapshot!(cost(Verb::Suspend, &runs).unwrap());
+    }
+}
