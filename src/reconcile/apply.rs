@@ -18,7 +18,7 @@ use crate::cluster::error::{Cause, Taken, chain};
 use crate::cluster::sweep::{self, Doomed};
 use crate::cluster::{ObjectKey, RequestError};
 use crate::flux::Certificate;
-use crate::render::{self, Boot, BootError, Rendered, files_digest};
+use crate::render::{self, Boot, BootError, QUORUM_KEY, Rendered, files_digest};
 
 /// Writes the objects of MiniClusters.
 #[derive(Clone)]
@@ -129,9 +129,9 @@ impl Writes {
         maintenance: &Maintenance,
     ) -> Result<Vec<Taken>, Error> {
         // Taken apart, so that a change that nobody makes does not compile.
-        let Maintenance { restore_config_map, job, services } = maintenance;
+        let Maintenance { restore_config_map, quorum, job, services } = maintenance;
         if *restore_config_map {
-            self.restore_config_map(known).await?;
+            self.restore_config_map(known, quorum.as_ref()).await?;
         }
         self.change_job(known, job).await?;
         match running {
@@ -211,9 +211,12 @@ impl Writes {
         Ok(job.map_err(|error| RequestError::new("read", format!("Job {key}"), error))?)
     }
 
-    async fn restore_config_map(&self, known: &Known) -> Result<(), Error> {
+    async fn restore_config_map(&self, known: &Known, quorum: Option<&String>) -> Result<(), Error> {
         let key = ObjectKey::of(&*known.mini_cluster);
-        let Some(boot) = self.frozen(&key).await? else { return Ok(()) };
+        let Some(mut boot) = self.frozen(&key).await? else { return Ok(()) };
+        if let (Some(frozen), Some(wanted)) = (boot.files.get_mut(QUORUM_KEY), quorum) {
+            frozen.clone_from(wanted);
+        }
         let config_map: ConfigMap = render::config_map(&known.mini_cluster, &boot);
         let applied = self.applier.own(&config_map, None::<&Value>).await?;
         if !matches!(applied, Applied::Unchanged) {

@@ -11,7 +11,7 @@ use crate::api::labels::{RESTART, condition};
 use crate::api::minicluster::{Phase, UpdatePolicy};
 use crate::cluster::conditions;
 use crate::cluster::error::Taken;
-use crate::render::{Boot, Problems, RENDER_REVISION, Rendered, differences};
+use crate::render::{Boot, NOTHING_TO_DO, Problems, QUORUM_KEY, RENDER_REVISION, Rendered, differences};
 
 /// What rendering came to.
 pub type Rendering = Result<Rendered, Problems>;
@@ -43,8 +43,11 @@ pub enum Action {
 /// What may change while an incarnation lives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Maintenance {
-    /// The ConfigMap is gone or was changed: write it again from the Job's frozen copy, byte for byte.
+    /// The ConfigMap is gone or was changed, or another quorum is wanted: write it again from the Job's frozen copy, byte for
+    /// byte but for the quorum.
     pub restore_config_map: bool,
+    /// The quorum that is wanted by now; `None`: that of the frozen copy.
+    pub quorum: Option<String>,
     /// What of the Job follows the spec.
     pub job: JobChange,
     /// How Services and the service pod follow the spec as it is now.
@@ -239,11 +242,29 @@ fn maintenance(
         (Some(job), Upkeep::All) => JobChange::settings(&known.mini_cluster.spec, job, settings),
         _ => JobChange::default(),
     };
+    let quorum = quorum(known, running);
+    let files = known.config_map.as_ref();
+    // The lead of an older agent's instance reads none.
+    let other_quorum = files.is_some_and(|files| files.quorum.is_some() && quorum.is_some() && files.quorum != quorum);
     Maintenance {
-        restore_config_map: known.config_map.as_ref() != Some(files_digest),
+        restore_config_map: files.map(|files| &files.digest) != Some(files_digest) || other_quorum,
+        quorum,
         job: JobChange { suspend: suspend(known, settings), ..followed },
         services,
     }
+}
+
+/// How many brokers a lead that starts now waits for: as many as are wanted by now. Followers complete only with a command
+/// that has ended well: should its lead be lost before it has completed too, the next one must not wait for them.
+fn quorum(known: &Known, running: Option<&Rendered>) -> Option<String> {
+    let wanted = running?.boot.files.get(QUORUM_KEY)?;
+    let completed = known.job.facts().is_some_and(|facts| facts.succeeded > 0);
+    let spec = &known.mini_cluster.spec;
+    let ended_well = |pod: &String| known.lead.exit.as_ref().is_some_and(|exit| exit.pod == *pod && exit.code == 0);
+    let before = known.status().lead.pod;
+    let lost = before.is_some_and(|before| known.lead.pod.as_ref() != Some(&before) && !ended_well(&before));
+    let is_done = completed && lost && !spec.flux.complete_workers;
+    Some(if is_done { NOTHING_TO_DO.to_owned() } else { wanted.clone() })
 }
 
 /// Kueue and people suspend Jobs too: only a change of our own value is carried over.
@@ -314,6 +335,7 @@ mod tests {
     use crate::reconcile::ending::JobOutcome;
     use crate::reconcile::lead::{Exit, LeadFacts};
     use crate::reconcile::status::JobFacts;
+    use crate::reconcile::view::FilesView;
     use crate::render::{Problem, problem::reason};
 
     fn known(job: JobState) -> Known {
@@ -325,7 +347,7 @@ mod tests {
             hosted: None,
             job,
             lead: LeadFacts::default(),
-            config_map: Some("files".into()),
+            config_map: Some(FilesView { digest: "files".into(), quorum: None }),
             services: Vec::new(),
             service_pod: None,
             bursts: Vec::new(),
@@ -410,9 +432,44 @@ mod tests {
 
     #[test]
     fn boot_files_that_were_taken_or_changed_are_restored() {
-        for config_map in [None, Some("other".to_owned())] {
+        for config_map in [None, Some(FilesView { digest: "other".into(), quorum: None })] {
             let known = Known { config_map, ..known(running(JobFacts::default())) };
             assert!(maintenance(decide(&known, &rendered(boot(RENDER_REVISION, "a")), None)).restore_config_map);
+        }
+    }
+
+    #[test]
+    fn the_quorum_follows_the_size_and_a_lead_that_comes_after_a_good_end_waits_for_nobody() {
+        let wants = |quorum: &str| Boot {
+            files: BTreeMap::from([(QUORUM_KEY.to_owned(), quorum.to_owned())]),
+            ..boot(RENDER_REVISION, "a")
+        };
+        let reads = |quorum: Option<&str>, succeeded: i32, lead: LeadFacts| {
+            let facts = JobFacts { succeeded, ..JobFacts::default() };
+            let files = FilesView { digest: "files".into(), quorum: quorum.map(str::to_owned) };
+            let known = Known { config_map: Some(files), lead, ..known(running(facts)) };
+            let known = with(known, |object| {
+                object.status.as_mut().unwrap().lead.pod = Some("lake-0-a".to_owned());
+            });
+            let done = maintenance(decide(&known, &rendered(wants("2\n")), Some(&wants("4\n"))));
+            (done.restore_config_map, done.quorum.unwrap())
+        };
+        let pod = |pod: &str| LeadFacts { pod: Some(pod.to_owned()), ..LeadFacts::default() };
+        let exit = |code| Exit { pod: "lake-0-a".to_owned(), code, reason: None };
+        let ended = |code| LeadFacts { exit: Some(exit(code)), ..LeadFacts::default() };
+        assert_eq!(reads(Some("4\n"), 0, pod("lake-0-a")), (true, "2\n".to_owned()));
+        assert_eq!(reads(Some("2\n"), 0, pod("lake-0-a")), (false, "2\n".to_owned()));
+        assert!(!reads(None, 0, pod("lake-0-a")).0, "the instance of an older agent");
+        for (succeeded, lead, quorum) in [
+            (1, pod("lake-0-a"), "2\n"),
+            (1, pod("lake-0-b"), NOTHING_TO_DO),
+            (0, pod("lake-0-b"), "2\n"),
+            (1, LeadFacts::default(), NOTHING_TO_DO),
+            (1, ended(143), NOTHING_TO_DO),
+            // Its Job is about to say so.
+            (1, ended(0), "2\n"),
+        ] {
+            assert_eq!(reads(Some("2\n"), succeeded, lead.clone()).1, quorum, "{succeeded} {lead:?}");
         }
     }
 

@@ -15,7 +15,7 @@ use super::exposure::PeerUids;
 use super::in_place::JobSettings;
 use super::lead::{self, LeadFacts};
 use super::status::JobFacts;
-use super::view::{ConfigMapView, JobView, LeadPodView, PodView};
+use super::view::{ConfigMapView, FilesView, JobView, LeadPodView, PodView};
 use crate::api::burst::Burst;
 use crate::api::hosted_burst::HostedBurst;
 use crate::api::minicluster::{MiniCluster, MiniClusterStatus};
@@ -62,8 +62,8 @@ pub struct Known {
     pub job: JobState,
     /// The pods of index 0 of that Job.
     pub lead: LeadFacts,
-    /// Digest of its ConfigMap's data; `None` if it has none.
-    pub config_map: Option<String>,
+    /// What its ConfigMap says; `None` if it has none.
+    pub config_map: Option<FilesView>,
     /// Services it controls.
     pub services: Vec<Arc<Service>>,
     /// The pod of `spec.services`.
@@ -155,7 +155,7 @@ impl Caches {
             hosted,
             job,
             lead,
-            config_map: config_map.map(|map| map.digest.clone()),
+            config_map: config_map.map(|map| map.files.clone()),
             services: self.services.controlled_by(&uid),
             service_pod: pod,
             bursts,

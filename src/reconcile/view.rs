@@ -12,7 +12,7 @@ use kube::Resource;
 use serde::{Deserialize, Deserializer};
 
 use crate::api::labels;
-use crate::render::files_digest;
+use crate::render::{QUORUM_KEY, files_digest};
 
 /// A Job, without its pod template and its frozen boot files.
 #[derive(Resource, Clone, Debug, Default, PartialEq, Deserialize)]
@@ -68,20 +68,29 @@ fn without_boot<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta
     Ok(metadata)
 }
 
-/// A ConfigMap, of whose content only the digest is kept.
+/// A ConfigMap, of whose content little is kept.
 #[derive(Resource, Clone, Debug, Default, PartialEq, Deserialize)]
 #[resource(inherit = ConfigMap)]
 pub struct ConfigMapView {
     /// Its metadata.
     pub metadata: ObjectMeta,
-    /// Digest of `data`, as [`files_digest`] makes it of boot files.
-    #[serde(rename = "data", default, deserialize_with = "digest_of")]
-    pub digest: String,
+    /// What its data says.
+    #[serde(rename = "data", default, deserialize_with = "files")]
+    pub files: FilesView,
 }
 
-fn digest_of<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    let data = Option::<BTreeMap<String, String>>::deserialize(deserializer)?;
-    Ok(files_digest(&data.unwrap_or_default()))
+/// What is read of boot files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FilesView {
+    /// Their digest: see [`files_digest`].
+    pub digest: String,
+    /// How many brokers the lead waits for: see [`QUORUM_KEY`].
+    pub quorum: Option<String>,
+}
+
+fn files<'de, D: Deserializer<'de>>(deserializer: D) -> Result<FilesView, D::Error> {
+    let mut data = Option::<BTreeMap<String, String>>::deserialize(deserializer)?.unwrap_or_default();
+    Ok(FilesView { digest: files_digest(&data), quorum: data.remove(QUORUM_KEY) })
 }
 
 /// A pod of which only that it is there matters: that of `spec.services`, or one that lacks a label.
@@ -170,12 +179,14 @@ mod tests {
     }
 
     #[test]
-    fn a_config_map_is_its_digest() {
+    fn a_config_map_is_its_digest_and_its_quorum() {
         let of = |data| {
             let value = serde_json::json!({"metadata": {"name": "a"}, "data": data});
-            serde_json::from_value::<ConfigMapView>(value).unwrap().digest
+            serde_json::from_value::<ConfigMapView>(value).unwrap().files
         };
-        assert_eq!(of(serde_json::json!({"k": "v"})), files_digest(&BTreeMap::from([("k".into(), "v".into())])));
+        let digest = files_digest(&BTreeMap::from([("k".into(), "v".into())]));
+        assert_eq!(of(serde_json::json!({"k": "v"})), FilesView { digest, quorum: None });
+        assert_eq!(of(serde_json::json!({QUORUM_KEY: "3\n"})).quorum.as_deref(), Some("3\n"));
         assert_ne!(of(serde_json::json!({"k": "v"})), of(serde_json::json!({"k": "w"})));
     }
 }

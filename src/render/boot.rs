@@ -17,9 +17,10 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::problem::{Problem, reason};
+use super::scripts::QUORUM_KEY;
 
 /// Counts changes to what this room renders, for the same spec: it tells a newer agent from a changed spec.
-pub const RENDER_REVISION: u32 = 2;
+pub const RENDER_REVISION: u32 = 3;
 
 /// Most bytes of the packed text: Kubernetes limits all annotations of an object together to 256 KiB.
 pub const MAX_ENCODED: usize = 200 * 1024;
@@ -104,9 +105,12 @@ impl Boot {
     }
 }
 
-/// Digest of a ConfigMap's data, as the Job's annotation `tributary.dev/files-digest` holds it of the frozen files.
+/// Digest of a ConfigMap's data, as the Job's annotation `tributary.dev/files-digest` holds it of the frozen files. It tells
+/// whether the quorum is there, but not which one: that may change.
 pub fn files_digest(files: &BTreeMap<String, String>) -> String {
-    digest_of(serde_json::to_string(files).expect("string keys have a JSON form").as_bytes())
+    let mut files = files.clone();
+    files.entry(QUORUM_KEY.to_owned()).and_modify(String::clear);
+    digest_of(serde_json::to_string(&files).expect("string keys have a JSON form").as_bytes())
 }
 
 /// `sha256:` and the hexadecimal digits of the hash of `bytes`.
@@ -157,6 +161,16 @@ mod tests {
         other.files.get_mut("wait-0").unwrap().push(' ');
         assert_ne!(other.digest(), boot().digest());
         assert_eq!(digest_of(b"abc"), "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
+
+    #[test]
+    fn the_digest_of_files_tells_everything_but_the_quorum() {
+        let of = |files: &[(&str, &str)]| {
+            files_digest(&files.iter().map(|(key, text)| ((*key).to_owned(), (*text).to_owned())).collect())
+        };
+        assert_eq!(of(&[("a", "b"), (QUORUM_KEY, "4\n")]), of(&[("a", "b"), (QUORUM_KEY, "2\n")]));
+        assert_ne!(of(&[("a", "b"), (QUORUM_KEY, "4\n")]), of(&[("a", "c"), (QUORUM_KEY, "4\n")]));
+        assert_ne!(of(&[("a", "b"), (QUORUM_KEY, "4\n")]), of(&[("a", "b")]));
     }
 
     #[test]

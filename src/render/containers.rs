@@ -73,7 +73,8 @@ pub(super) fn beside(model: &Model<'_>) -> Vec<PodContainer> {
 fn runner(model: &Model<'_>, index: usize, container: &Container) -> PodContainer {
     let mut rendered = common(container, model.name, mounts(model, index));
     rendered.command = Some(script(&format!("wait-{index}")));
-    rendered.readiness_probe = Some(joined());
+    rendered.startup_probe = Some(joined());
+    rendered.readiness_probe = Some(stays());
     let own = restful::environment(model).into_iter().filter(|own| !container.environment.contains_key(&own.name));
     rendered.env = non_empty(own.chain(rendered.env.take().unwrap_or_default()).collect());
     if container.commands.run_flux_as_root {
@@ -141,12 +142,25 @@ fn script(name: &str) -> Vec<String> {
     vec!["/bin/bash".to_owned(), format!("{OPERATOR_DIR}/{name}.sh")]
 }
 
-/// A broker that has joined its instance is ready: see `scripts/ready.sh`.
+/// A broker that has joined its instance has started: see `scripts/ready.sh`. However long that takes, its container is not
+/// killed for it.
 fn joined() -> Probe {
     Probe {
         exec: Some(ExecAction { command: Some(script("ready")) }),
         period_seconds: Some(3),
         timeout_seconds: Some(5),
+        failure_threshold: Some(i32::MAX),
+        ..Probe::default()
+    }
+}
+
+/// From then on it is asked now and then, and nobody else: every pod asks, and the lead has other things to do.
+fn stays() -> Probe {
+    let command = [script("ready"), vec!["still".to_owned()]].concat();
+    Probe {
+        exec: Some(ExecAction { command: Some(command) }),
+        period_seconds: Some(10),
+        timeout_seconds: Some(10),
         failure_threshold: Some(3),
         ..Probe::default()
     }

@@ -45,6 +45,7 @@ pub use problem::{Problem, Problems};
 pub use rank_map::rank_map_of;
 pub use revision::{differences, followed};
 pub use scripts::shell;
+pub use scripts::{NOTHING_TO_DO, QUORUM_KEY};
 
 /// Every object a MiniCluster needs, but for the Secret ([`secret::secret`]). All bear the controller owner reference, but
 /// for the PersistentVolumes, which are of no namespace.

@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::containers::{self, CURVE_VOLUME, HOME_VOLUME, MUNGE_VOLUME, SOFTWARE_VOLUME};
 use super::model::Model;
-use super::scripts::{Access, DEFAULT_USER_ID, File};
+use super::scripts::{Access, File};
 use super::secret::CURVE_CERT;
 use super::{affinity, metadata};
 use crate::api::labels::upstream;
@@ -113,19 +113,14 @@ pub(super) fn map(map: &BTreeMap<String, String>) -> Option<BTreeMap<String, Str
     (!map.is_empty()).then(|| map.clone())
 }
 
-/// The group lets a broker of any user read the certificate, which others may not. Claims are left alone: Kubernetes would
-/// change the group of every file in them, so it is for the user to ask for that.
+/// No group but those that the user asks for: Kubernetes would change the group of every file in claims, and OpenShift admits
+/// only groups of its own choice.
 fn security(model: &Model<'_>) -> PodSecurityContext {
     let containers = model.spec.containers.iter().map(|container| &container.security_context);
-    let mut security = with_groups(
+    with_groups(
         model.spec.pod.security_context.clone(),
         containers.chain([&model.spec.flux.container.security_context]),
-    );
-    if security.fs_group.is_none() && !model.volumes.has_foreign_file_system() {
-        security.fs_group = Some(model.runner.container.flux_user.uid.unwrap_or(DEFAULT_USER_ID));
-        security.fs_group_change_policy.get_or_insert_with(|| "OnRootMismatch".to_owned());
-    }
-    security
+    )
 }
 
 /// Groups are the pod's, also where a container's security context names them: see [`ContainerSecurity`].
@@ -169,6 +164,7 @@ fn volumes(model: &Model<'_>, files: &[File], security: &PodSecurityContext) -> 
     };
     let mut volumes = vec![empty(SOFTWARE_VOLUME), empty(HOME_VOLUME), empty(model.spec.flux.view_name())];
     volumes.push(entrypoint_volume(model, files.iter().filter(|file| !file.is_of_services())));
+    // An image may run as any user. Only the container that runs Flux sees these files.
     let mode = if security.fs_group.is_some() { 0o440 } else { 0o444 };
     volumes.push(secret_volume(CURVE_VOLUME, &model.certificate_secret(), CURVE_CERT, mode));
     volumes.extend(

@@ -262,7 +262,7 @@ fn a_host_list_of_the_users_own() {
     assert_eq!(files["hostlist"], "lake-[0-3],gffw-compute-a-[001-003]\n");
     assert!(files["broker.toml"].contains("{ host = \"lake-[0-3],gffw-compute-a-[001-003]\" }"));
     assert!(files["R"].contains(r#"{"rank":"0-6","children":{"core":"0-3"}}"#), "{}", files["R"]);
-    assert!(files["wait-0"].contains("-Sbroker.quorum=2\n"), "no broker elsewhere is waited for");
+    assert_eq!(files["quorum"], "2\n", "no broker elsewhere is waited for");
 }
 
 #[test]

@@ -26,13 +26,6 @@ pub(super) struct UserVolumes {
     pub(super) mounts: Vec<Vec<VolumeMount>>,
 }
 
-impl UserVolumes {
-    /// Whether a file system is mounted that is not the pod's own: its files would change their group with `fsGroup`.
-    pub(super) fn has_foreign_file_system(&self) -> bool {
-        self.volumes.iter().any(|volume| volume.persistent_volume_claim.is_some() || volume.csi.is_some())
-    }
-}
-
 /// Resolves the volumes of `containers` of a MiniCluster, which stand at `path` in its spec. `taken` are mount paths of our own.
 ///
 /// # Errors

@@ -17,3 +17,6 @@ _joined() {
     # Such as " 05:12:30 run 3.5m,  owner flux,  depth 0,  size 4,  1 drained".
     _socket && _uptime=$(_flux uptime) && [[ $_uptime =~ ^\ *[^\ ]+\ run\  ]]
 }
+
+# Whether the broker has a place in its instance: before that it loads no modules. A broker that lost it ends.
+_has_place() { _socket && _flux module stats --parse=count heartbeat >/dev/null; }

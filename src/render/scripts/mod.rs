@@ -21,11 +21,16 @@ use super::model::Model;
 pub(super) use self::program::Program;
 pub use self::shell::shell;
 pub(super) use self::sidecar::is_wrapped_service;
-pub(super) use self::user::DEFAULT_ID as DEFAULT_USER_ID;
 pub(super) use self::words::is_identifier;
 
 /// Where the ConfigMap is mounted.
 pub(super) const OPERATOR_DIR: &str = "/flux_operator";
+
+/// Key of the number of brokers that the lead waits for: of the ConfigMap, it alone may change while the instance runs.
+pub const QUORUM_KEY: &str = "quorum";
+
+/// Content of [`QUORUM_KEY`] once the command has ended well: a lead that comes then has nothing to do.
+pub const NOTHING_TO_DO: &str = "0\n";
 
 /// Where the Secret with the certificate is mounted, in the container that runs Flux only.
 pub(super) const CURVE_DIR: &str = "/flux_operator_curve";
@@ -92,6 +97,7 @@ pub(super) fn files(model: &Model<'_>) -> Vec<File> {
         File::new("broker.toml", flux_files::broker_toml(model), Access::Read),
         File::new("ready.sh", ready(model), Access::Execute),
     ];
+    files.extend(options::quorum_file(model).map(|text| File::new(QUORUM_KEY, text, Access::Read)));
     files.extend(runner::files(model));
     files.extend(sidecar::files(model));
     if model.spec.containers.iter().any(|container| container.diagnostics) {

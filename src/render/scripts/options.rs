@@ -30,7 +30,7 @@ fn options(model: &Model<'_>) -> Vec<String> {
     options.extend((!spec.flux.disable_socket).then(|| format!("-Slocal-uri=local://{config}/run/flux/local")));
     options.extend(spec.flux.connect_timeout().map(|timeout| format!("-Stbon.connect_timeout={timeout}")));
     options.extend(topology.filter(|_| model.tree_is_free()).map(|topology| format!("-Stbon.topo={topology}")));
-    options.extend(quorum(model).map(|quorum| format!("-Sbroker.quorum={quorum}")));
+    options.extend(quorum(model).filter(|_| !follows_size(model)).map(|quorum| format!("-Sbroker.quorum={quorum}")));
     options.extend(spec.logging.zeromq.then(|| "-Stbon.zmqdebug=1".to_owned()));
     let level = if spec.logging.quiet { 0 } else { spec.flux.log_level() };
     options.push(format!("-Slog-stderr-level={level}"));
@@ -38,19 +38,30 @@ fn options(model: &Model<'_>) -> Vec<String> {
     options.iter().map(|option| words::quote(option)).collect()
 }
 
-/// How many brokers must be there before the instance starts; `None` leaves it to Flux: all.
+/// How many brokers must be there before the instance starts; `None` leaves it to the root.
 ///
 /// Brokers of bursts count as well once they are there, but none is waited for: they may come late or never.
 fn quorum(model: &Model<'_>) -> Option<i32> {
-    let (spec, size) = (model.spec, model.spec.size());
     match &model.role {
         Role::Burst { .. } => None,
         // Who is missing shall not keep it from being shown.
         Role::Root if model.runner.container.diagnostics => Some(1),
-        Role::Root if spec.min_size.is_some() => spec.min_size,
-        Role::Root if model.hostlist.is_some() || !model.rank_map.bursts().is_empty() => Some(size),
-        Role::Root => (spec.max_size() != size).then_some(size),
+        Role::Root if model.rank_map.size() == 1 && model.hostlist.is_none() => None,
+        Role::Root => Some(model.spec.min_size.unwrap_or(model.spec.size())),
     }
+}
+
+/// Whether the lead waits for as many as are wanted when it starts, which may be others by then.
+pub(super) fn follows_size(model: &Model<'_>) -> bool {
+    model.role == Role::Root
+        && model.spec.max_size() > 1
+        && !model.runner.container.diagnostics
+        && model.spec.min_size.is_none()
+}
+
+/// The file that says how many those are.
+pub(super) fn quorum_file(model: &Model<'_>) -> Option<String> {
+    quorum(model).filter(|_| follows_size(model)).map(|quorum| format!("{quorum}\n"))
 }
 
 /// `--wrap` for `flux start`.

@@ -13,11 +13,13 @@ const LEAD: &str = include_str!("lead.sh");
 const FOLLOWER: &str = include_str!("follower.sh");
 const RESOURCES: &str = include_str!("resources.sh");
 const WAIT_BURSTS: &str = include_str!("wait_bursts.sh");
+const START: &str = include_str!("start.sh");
 const FINISH: &str = include_str!("finish.sh");
 const ARCHIVE: &str = include_str!("archive.sh");
 const ARCHIVED: &str = include_str!("archived.sh");
 const LISTEN: &str = include_str!("listen.sh");
 const DRAIN: &str = include_str!("drain.sh");
+const QUORUM: &str = include_str!("quorum.sh");
 const MUNGE: &str = include_str!("munge.sh");
 
 /// The script and the files it reads.
@@ -93,7 +95,8 @@ fn following(model: &Model<'_>, has_user: bool) -> String {
     } else {
         String::new()
     };
-    [&user, JOINED, listen, &drain].concat()
+    let quorum = options::quorum_file(model).map(|wanted| format!("_quorum={wanted}{QUORUM}")).unwrap_or_default();
+    [&user, JOINED, listen, &drain, &quorum].concat()
 }
 
 /// The lead completes the Job: pods that are about to complete too are deleted by that.
@@ -156,8 +159,12 @@ fn archive(path: &str, user: &str) -> String {
     lines + &Parts::default().with("mkdir", format!("{user}mkdir -p {} || true", words::quote(folder))).fill(ARCHIVE)
 }
 
-/// Starts the instance and waits for its end.
+/// Starts the instance, again while it waits for more brokers than are wanted, and waits for its end.
 fn start(model: &Model<'_>) -> String {
+    if options::follows_size(model) { Parts::default().with("start", once(model)).fill(START) } else { once(model) }
+}
+
+fn once(model: &Model<'_>) -> String {
     let user = as_user(model);
     if model.program.words.is_empty() {
         let broker = [model.program.broker_prefix.clone(), super::program::plain(&["flux", "broker"])].concat();

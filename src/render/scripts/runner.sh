@@ -21,7 +21,7 @@ _say "I am $HOSTNAME, user $fluxuser ($fluxuid), in $PWD"
 
 # Flux refuses a certificate that is not its own or that others may read.
 mkdir -p "$configroot/curve"
-cp -f /flux_operator_curve/curve.cert "$configroot/curve/.curve.cert"
+(umask 077 && cp -f /flux_operator_curve/curve.cert "$configroot/curve/.curve.cert")
 chmod 0600 "$configroot/curve/.curve.cert"
 mv -f "$configroot/curve/.curve.cert" "$configroot/curve/curve.cert"
 

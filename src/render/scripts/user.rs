@@ -15,7 +15,7 @@ pub(super) const OWNS: &str = include_str!("user_owns.sh");
 const DEFAULT_NAME: &str = "flux";
 
 /// Id of a user that the image does not have, where only a name is written.
-pub(crate) const DEFAULT_ID: i64 = 1000;
+const DEFAULT_ID: i64 = 1000;
 
 /// The user of `fluxUser`, unless the container asks for root.
 #[derive(Clone, Copy)]

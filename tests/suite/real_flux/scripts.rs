@@ -85,6 +85,13 @@ impl<'w> Side<'w> {
         Ok(std::fs::set_permissions(curve, std::fs::Permissions::from_mode(0o440))?)
     }
 
+    /// Another content of a file of the ConfigMap, which the kubelet brings to its pods.
+    fn change(&self, file: &str, text: &str) {
+        let file = self.folder.join("operator").join(file);
+        std::fs::remove_file(&file).unwrap();
+        std::fs::write(file, text).unwrap();
+    }
+
     /// The pod of this index: its init container, then the container that runs Flux.
     fn start(&self, index: u32) -> Pod<'w> {
         let host = format!("{}-{index}", self.name);
@@ -186,6 +193,42 @@ fn a_pod_is_ready_when_its_broker_has_joined_and_a_lost_one_comes_back() {
     wait_until_ready(&followers[1]);
     assert_eq!(flux(&lead, "flux run -N3 hostname | sort | tr '\\n' ' '"), "lake-0 lake-1 lake-2");
     assert_eq!(lead.terminate().unwrap().code(), Some(143), "a lead that is stopped has not completed its Job");
+}
+
+#[test]
+fn the_readiness_probe_of_a_broker_that_has_joined_asks_nobody_else() {
+    let Some(world) = world(&["lake"]) else { return };
+    // A broker that may be drained asks for that once.
+    let spec = "  size: 2\n  interactive: true\n  containers: [{cores: 1}]\n  flux: {drainSeconds: 0}\n";
+    let pods = alone(&world, spec).start_all(2);
+    wait_until_ready(&pods[1]);
+    let asked_by = |arguments: &str| {
+        let probes = format!("for _ in 1 2 3; do bash /flux_operator/ready.sh {arguments} || exit; done");
+        let trace = "flux overlay trace --rank=0 >/tmp/trace & until grep -q heartbeat /tmp/trace; do sleep 0.1; done";
+        let end = "flux ping --count=1 0 >/dev/null; until grep -q broker.ping /tmp/trace; do sleep 0.1; done; kill $!";
+        flux(&pods[1], &format!("{trace}; {probes}; {end}; grep -c ' tx 0 > [^b]' /tmp/trace || true"))
+    };
+    assert_eq!(asked_by("still"), "0");
+    assert_ne!(asked_by(""), "0", "the lead is asked whether the broker has joined");
+}
+
+#[test]
+fn a_lead_comes_up_with_the_brokers_that_are_wanted_by_now() {
+    let Some(world) = world(&["lake"]) else { return };
+    let spec = "  size: 4\n  tasks: 2\n  containers: [{cores: 1, command: 'sh -c \"echo on $(hostname)\"'}]\n";
+    let side = alone(&world, spec);
+    // Two find no node.
+    let mut pods = side.start_all(2);
+    pods[0].wait_for_log("-Sbroker.quorum=4").unwrap();
+    flux(&pods[0], "until flux uptime 2>/dev/null | grep -q ' quorum '; do sleep 0.1; done");
+    side.change("quorum", "2\n");
+    pods[0].wait_for_log("Fewer brokers are wanted by now").unwrap();
+    for pod in &mut pods {
+        assert_eq!(pod.wait().unwrap().code(), Some(0));
+    }
+    // The command has ended well, and the next lead finds nobody.
+    side.change("quorum", "0\n");
+    assert_eq!(side.start(0).wait().unwrap().code(), Some(0));
 }
 
 #[test]

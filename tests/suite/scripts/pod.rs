@@ -183,20 +183,22 @@ impl Pod {
     }
 
     fn command(&self, script: &str) -> Command {
+        let mut words = script.split(' ');
+        let script = words.next().unwrap();
         let is_sh = self.read(&format!("flux_operator/{script}")).starts_with("#!/bin/sh\n");
         let mut command = Command::new(if is_sh { "sh" } else { "bash" });
         let mut path = self.path("bin").display().to_string();
         if self.has_machine {
             path = format!("{path}:{}", std::env::var("PATH").unwrap());
         }
-        command.arg(self.path("flux_operator").join(script)).current_dir(self.path("work")).env_clear();
+        command.arg(self.path("flux_operator").join(script)).args(words).current_dir(self.path("work")).env_clear();
         command.env("PATH", path).env("ROOT", self.root.path()).env("HOSTNAME", &self.host).env("HOME", "/root");
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
-    /// Runs a script to its end: its exit code and what it printed.
+    /// Runs a script, and its arguments, to its end: its exit code and what it printed.
     pub(super) fn run(&self, script: &str) -> (Option<i32>, String) {
         let output = self.command(script).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);

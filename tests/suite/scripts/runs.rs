@@ -10,6 +10,9 @@ const OPTIONS: &str = "-Scron.directory=/mnt/flux/config/etc/flux/system/cron.d 
                        -Slocal-uri=local:///mnt/flux/config/run/flux/local -Stbon.connect_timeout=5s \
                        -Slog-stderr-level=6 -Slog-stderr-mode=local";
 
+/// What a lead of two pods has besides.
+const QUORUM: &str = " -Sbroker.quorum=2";
+
 #[test]
 fn init_brings_flux_and_its_files_and_can_be_repeated() {
     let pod = Pod::new("  size: 2\n  containers: [{cores: 1}]\n", 0);
@@ -51,7 +54,7 @@ fn the_lead_runs_the_command_and_its_exit_code_is_the_commands() {
         assert_eq!(
             pod.calls()[0],
             format!(
-                "flux start -o --config /mnt/flux/config/etc/flux/config {OPTIONS} /bin/bash /flux_operator/finish.sh \
+                "flux start -o --config /mnt/flux/config/etc/flux/config {OPTIONS}{QUORUM} /bin/bash /flux_operator/finish.sh \
                  {submit}"
             )
         );
@@ -350,6 +353,51 @@ fn ready_is_a_broker_that_runs() {
     assert_eq!(pod.read("uri"), format!("local://{}/local\n", run.display()));
     pod.behave("exit 1");
     assert_eq!(ready(&pod), Some(1));
+}
+
+#[test]
+fn a_broker_that_has_joined_once_is_asked_alone_whether_it_has_its_place_still() {
+    let pod = Pod::new("  containers: [{}]\n", 0);
+    assert_eq!(pod.run("ready.sh still").0, Some(1), "there is no socket");
+    let _socket = pod.socket();
+    pod.behave("exit 1");
+    assert_eq!(pod.run("ready.sh still").0, Some(1), "its modules are not there");
+    pod.behave("if [[ $1 != module ]]; then exit 1; fi");
+    assert_eq!(pod.run("ready.sh still").0, Some(0));
+    assert_eq!(pod.calls().last().unwrap(), "flux module stats --parse=count heartbeat");
+}
+
+/// A broker that waits for more than two, and says so.
+const FOUR_ARE_WANTED: &str = r#"
+case $1 in
+uptime) echo ' 05:12:30 quorum 3.5m,  owner run,  depth 0,  size 4' ;;
+start) if [[ $* == *broker.quorum=4* ]]; then touch $ROOT/waits; exec sleep 1000; fi ;;
+esac
+"#;
+
+#[test]
+fn a_lead_that_waits_for_more_brokers_than_are_wanted_by_now_starts_again_and_waits_for_those() {
+    let pod = Pod::new("  size: 4\n  containers: [{cores: 1, command: 'true'}]\n", 0);
+    pod.init();
+    let _socket = pod.socket();
+    pod.behave(FOUR_ARE_WANTED);
+    let mut running = pod.start("wait-0.sh");
+    pod.until("waits", "");
+    pod.write("flux_operator/quorum", "2\n");
+    assert_eq!(running.0.wait().unwrap().code(), Some(0), "{}", pod.read("output"));
+    let starts: Vec<_> = pod.calls().into_iter().filter(|call| call.starts_with("flux start")).collect();
+    let waits_for = |index: usize, quorum: &str| starts[index].contains(&format!(" -Sbroker.quorum={quorum} "));
+    assert!(starts.len() == 2 && waits_for(0, "4") && waits_for(1, "2"), "{starts:?}");
+    assert!(pod.read("output").contains("Fewer brokers are wanted by now"), "{}", pod.read("output"));
+}
+
+#[test]
+fn a_lead_that_comes_when_the_command_has_ended_well_does_not_run_it_again() {
+    let pod = Pod::new("  size: 2\n  containers: [{cores: 1, command: 'true', commands: {post: echo posted}}]\n", 0);
+    pod.write("flux_operator/quorum", "0\n");
+    let (code, text) = pod.lead();
+    assert!(code == Some(0) && text.contains("posted"), "{text}");
+    assert_eq!(pod.calls(), [""; 0]);
 }
 
 const SIDECAR: &str = "

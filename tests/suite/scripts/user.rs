@@ -130,4 +130,7 @@ fn the_readiness_probe_asks_as_the_same_user() {
     pod.write("etc/passwd", "river:x:1000:1000::/:/bin/sh\n");
     assert_eq!(pod.run("ready.sh").0, Some(0));
     assert_eq!(pod.calls(), ["as --reuid=1000 --regid=1000 --groups=1000,2000: flux uptime"]);
+    assert_eq!(pod.run("ready.sh still").0, Some(0));
+    let still = "as --reuid=1000 --regid=1000 --groups=1000,2000: flux module stats --parse=count heartbeat";
+    assert_eq!(pod.calls().last().unwrap(), still);
 }
