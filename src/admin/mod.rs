@@ -68,6 +68,9 @@ pub struct ClusterStatus {
     pub api_version: String,
     /// Name of the cluster.
     pub cluster: String,
+    /// UID of its namespace kube-system; `None`: of an agent that does not tell it yet.
+    #[serde(default, rename = "clusterUID", skip_serializing_if = "Option::is_none")]
+    pub cluster_uid: Option<String>,
     /// Version of its agent.
     pub version: String,
     /// Whether this agent leads in its cluster.

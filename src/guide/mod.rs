@@ -30,6 +30,9 @@ pub mod operating {}
 #[doc = include_str!("queueing.md")]
 pub mod queueing {}
 
+#[doc = include_str!("using.md")]
+pub mod using {}
+
 #[doc = include_str!("v1alpha1.md")]
 pub mod v1alpha1 {}
 

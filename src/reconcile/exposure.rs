@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::ResourceExt;
 
 use crate::api::burst::Burst;
 use crate::api::labels::condition::CERTIFICATE_EXPOSED;
-use crate::api::minicluster::RecipientStatus;
+use crate::api::minicluster::{MiniCluster, RecipientStatus};
 use crate::cluster::conditions::{self, Statement};
 
 /// Names of the ClusterPeers, with the UIDs of the objects.
@@ -52,8 +53,13 @@ pub fn recipients(
     all
 }
 
-/// What is said of them: nothing, if there never was anything to say.
-pub fn statement(recipients: &[RecipientStatus], own_certificate: bool, old: &[Condition]) -> Option<Statement> {
+/// What is said of those of `object`: nothing, if there never was anything to say.
+pub fn statement(
+    object: &MiniCluster,
+    recipients: &[RecipientStatus],
+    own_certificate: bool,
+    old: &[Condition],
+) -> Option<Statement> {
     let removed: Vec<&str> =
         recipients.iter().filter(|one| one.removed.is_some()).map(|one| one.peer.as_str()).collect();
     if removed.is_empty() {
@@ -68,8 +74,10 @@ pub fn statement(recipients: &[RecipientStatus], own_certificate: bool, old: &[C
     };
     let message = format!(
         "no peer any more, but still in possession of the certificate of this instance, with which its brokers can join: \
-         {}; {first}start the instance anew with agentctl rekey (annotation tributary.dev/restart)",
-        removed.join(", ")
+         {}; {first}start the instance anew with `agentctl rekey {} --namespace {}` (annotation tributary.dev/restart)",
+        removed.join(", "),
+        object.name_any(),
+        object.namespace().unwrap_or_default(),
     );
     Some(Statement::holds(CERTIFICATE_EXPOSED, "PeerRemoved", message))
 }
@@ -104,16 +112,17 @@ mod tests {
     #[test]
     fn a_removed_recipient_counts_until_the_certificate_is_another() {
         let at = |second| Timestamp::from_second(second).unwrap();
+        let lake = MiniCluster::new("lake", Default::default());
         let both = peers(&[("north", "n1"), ("west", "w1")]);
         let bursts = [burst("a", &[("west", "w1")]), burst("a", &[("north", "n1"), ("west", "w1")])];
         let first = recipients(&[], &bursts, Some("a"), &both, at(1));
         assert_eq!(removed(&first), [("north", false), ("west", false)]);
-        assert_eq!(statement(&first, false, &[]), None, "nothing was ever wrong");
+        assert_eq!(statement(&lake, &first, false, &[]), None, "nothing was ever wrong");
 
         // Its slot was dropped before: no Burst names it any more.
         let second = recipients(&first, &[], Some("a"), &peers(&[("north", "n1")]), at(2));
         assert_eq!(removed(&second), [("north", false), ("west", true)]);
-        let said = statement(&second, false, &[]).unwrap();
+        let said = statement(&lake, &second, false, &[]).unwrap();
         assert!(said.status == Some(true) && said.message.contains("west") && !said.message.contains("north"));
 
         // A ClusterPeer of the same name does not take it back, and is another decision where the first was not seen to go.
@@ -124,12 +133,12 @@ mod tests {
 
         let between = recipients(&second, &bursts, None, &both, at(4));
         assert_eq!(between, second);
-        let old = conditions::merged(&[], statement(&between, false, &[]), None, at(4));
+        let old = conditions::merged(&[], statement(&lake, &between, false, &[]), None, at(4));
         let fresh = recipients(&between, &bursts, Some("b"), &both, at(5));
         assert_eq!(fresh, []);
-        assert_eq!(statement(&fresh, false, &old).unwrap().status, Some(false));
+        assert_eq!(statement(&lake, &fresh, false, &old).unwrap().status, Some(false));
         // A new Job with the same certificate changes nothing.
         assert_eq!(recipients(&between, &bursts, Some("a"), &both, at(5)), second);
-        assert!(statement(&second, true, &[]).unwrap().message.contains("put another certificate"));
+        assert!(statement(&lake, &second, true, &[]).unwrap().message.contains("put another certificate"));
     }
 }

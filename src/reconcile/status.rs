@@ -121,7 +121,12 @@ pub fn compute(facts: &Facts<'_>, now: Timestamp) -> MiniClusterStatus {
     let mut statements = statements(facts, phase, &bursts, ending.as_ref(), restart.as_ref());
     let own_certificate = spec.flux.curve_cert_secret.is_some() || spec.flux.curve_cert.is_some();
     statements.extend(summary::statements(facts.bursts));
-    statements.extend(exposure::statement(&credential_recipients, own_certificate, &old.conditions));
+    statements.extend(exposure::statement(
+        facts.mini_cluster,
+        &credential_recipients,
+        own_certificate,
+        &old.conditions,
+    ));
     if told {
         statements.retain(|statement| ![condition::READY, condition::FINISHED].contains(&statement.type_));
         statements.extend(stays_ready(facts, &old));

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use clap::CommandFactory;
 use syn::visit::{self, Visit};
+
+use tributary_agentctl::cli::Cli;
 
 use crate::generated::repository;
 
@@ -96,6 +99,21 @@ fn text(expression: &syn::Expr) -> String {
     literal.unwrap_or_else(|| "…".to_owned())
 }
 
+/// Whether a command is in the middle of a sentence, where neither its end nor its cluster can be told.
+fn is_command(text: &str) -> bool {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let agentctl = Cli::command();
+    let of_kubectl = ["apply", "auth", "create", "delete", "describe", "get", "logs", "patch"];
+    words.windows(2).any(|pair| {
+        let verb = pair[1].trim_matches([',', '.', ';', ')', ':']);
+        match pair[0].trim_start_matches('(') {
+            "agentctl" => agentctl.find_subcommand(verb).is_some(),
+            "kubectl" => of_kubectl.contains(&verb),
+            _ => false,
+        }
+    })
+}
+
 fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -113,7 +131,7 @@ fn every_failure_says_what_failed_and_what_can_be_done() {
     let mut files = Vec::new();
     sources(&root, &mut files);
     files.sort();
-    let (mut lines, mut bare) = (Vec::new(), Vec::new());
+    let (mut lines, mut bare, mut commands) = (Vec::new(), Vec::new(), Vec::new());
     for file in files {
         let mut reader = Reader::default();
         reader.visit_file(&syn::parse_file(&fs::read_to_string(&file).unwrap()).unwrap());
@@ -125,6 +143,8 @@ fn every_failure_says_what_failed_and_what_can_be_done() {
             lines.push(place.clone());
             lines.extend(failures.iter().map(|failure| format!("    error: {failure}")));
             lines.extend(hints.iter().map(|hint| format!("    hint: {hint}")));
+            let outside = hints.iter().flat_map(|hint| hint.split('`').step_by(2));
+            commands.extend(outside.filter(|text| is_command(text)).map(|text| format!("{place}: {text}")));
             if hints.is_empty() {
                 lines.push("    (no hint here)".to_owned());
                 bare.push(place);
@@ -133,5 +153,6 @@ fn every_failure_says_what_failed_and_what_can_be_done() {
     }
     assert!(lines.len() > 100, "{lines:#?}");
     assert_eq!(bare, WITHOUT_HINT, "say what can be done about it");
+    assert!(commands.is_empty(), "only what stands in backquotes can be pasted: {commands:#?}");
     insta::assert_snapshot!(lines.join("\n"));
 }

@@ -227,11 +227,16 @@ fn docker(words: &[&str], line: &str) {
 fn kubectl(words: &[&str], line: &str) {
     let kinds: Vec<String> =
         tributary::api::crds().into_iter().map(|definition| definition.spec.names.plural).collect();
-    let verbs = ["apply", "create", "get", "label", "logs", "delete", "describe", "scale", "patch"];
+    let verbs = ["apply", "create", "get", "label", "logs", "delete", "describe", "scale", "patch", "wait"];
     let verb = words.iter().position(|word| verbs.contains(word)).unwrap_or_else(|| panic!("{line}"));
     match words[verb] {
         "apply" => assert!(root().join(after(words, "-f")).exists(), "{line}"),
         "create" => assert_eq!(words[verb + 1..], ["namespace", "tributary-system"], "{line}"),
+        "wait" => {
+            let (kind, _) = words.last().and_then(|last| last.split_once('/')).unwrap_or_else(|| panic!("{line}"));
+            assert!(kinds.iter().any(|known| known.strip_suffix('s') == Some(kind)), "{line}: {kinds:?}");
+        }
+        "logs" if words[verb + 1].starts_with("job/") => {}
         // Of a MiniCluster's brokers, or of the agents.
         "logs" => {
             let selected = after(words, "-l");

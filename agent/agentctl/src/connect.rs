@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 
 use crate::cli::Target;
 use crate::error::{Failure, Result};
-use crate::kubernetes;
+use crate::{endpoint, kubernetes};
 
 /// Name of the admin API's port in the agent's pod, and its number where the pod names none.
 const ADMIN_PORT: (&str, u16) = ("admin", 8080);
@@ -45,14 +45,16 @@ pub enum Agent {
 impl Agent {
     /// Finds the agent a user means.
     pub async fn find(target: &Target) -> Result<Self> {
-        if let Some(endpoint) = &target.endpoint {
+        if let Some(endpoint) = endpoint::of(target)? {
             let address = endpoint.trim_start_matches("http://").trim_end_matches('/');
             // Another scheme, or no port.
             if address.contains("://") || !address.contains(':') {
                 return Err(Failure::new(format!("failed to use --endpoint {endpoint}"))
                     .hint("the admin API is plain HTTP on loopback: --endpoint http://127.0.0.1:8080"));
             }
-            return Ok(Self::Endpoint(address.to_owned()));
+            let agent = Self::Endpoint(address.to_owned());
+            endpoint::of_this_cluster(target, &agent).await?;
+            return Ok(agent);
         }
         let client = kubernetes::client(target).await?;
         let namespace = &target.agent_namespace;
@@ -68,7 +70,8 @@ impl Agent {
         match agents.items.iter().find(leads).or_else(|| agents.items.first()) {
             Some(pod) => Ok(Self::Pod(pods, pod.name_any(), port(pod, ADMIN_PORT))),
             None => Err(Failure::new(format!("no agent runs in namespace {namespace}")).hint(
-                "name its namespace with --agent-namespace, or reach an agent that runs elsewhere by --endpoint",
+                "name its namespace with --agent-namespace; an agent that runs elsewhere is reached by --endpoint, or by the \
+                 endpoint that ~/.config/tributary/agentctl.toml has for the context",
             )),
         }
     }
@@ -89,11 +92,11 @@ impl Agent {
             }
         };
         serde_json::from_slice(&body).map_err(|error| {
-            failed().because(error).hint("are agentctl and the agent of the same version? Compare: agentctl --version")
+            failed().because(error).hint("are agentctl and the agent of the same version? Compare: `agentctl version`")
         })
     }
 
-    fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         match self {
             Self::Endpoint(name) | Self::Pod(_, name, _) => name,
         }
@@ -215,7 +218,8 @@ mod tests {
     }
 
     async fn read(address: &str) -> Result<Value> {
-        let target = Target { endpoint: Some(format!("http://{address}/")), ..Target::default() };
+        let kubeconfig = Some("/nowhere".into());
+        let target = Target { endpoint: Some(format!("http://{address}/")), kubeconfig, ..Target::default() };
         Agent::find(&target).await?.read("/v1/status").await
     }
 

@@ -32,6 +32,6 @@ pub async fn client(target: &Target) -> Result<Client> {
     Client::try_from(config(target).await?).map_err(|error| {
         Failure::new("failed to make a client for the cluster")
             .because(error)
-            .hint("kubectl version tries the same kubeconfig: its certificates, and its plugin if it has one")
+            .hint("its certificates, or its plugin, may be wrong: `kubectl get namespaces` tries the same kubeconfig")
     })
 }

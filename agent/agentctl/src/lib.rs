@@ -12,6 +12,7 @@ pub mod cli;
 pub mod commands;
 pub mod connect;
 pub mod document;
+mod endpoint;
 pub mod error;
 pub mod explain;
 pub mod hints;

@@ -71,6 +71,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
     let identity = Arc::<IdentityInUse>::default();
     let local = Arc::new(Local {
         cluster: config.cluster.name.clone(),
+        cluster_uid: uid.clone(),
         labels: config.cluster.labels.clone(),
         mini_clusters: watches.mini_clusters.clone(),
         bursts: watches.bursts.clone(),

@@ -26,6 +26,8 @@ use crate::figures::IdentityInUse;
 pub struct Local {
     /// Name of this cluster.
     pub cluster: String,
+    /// UID of its namespace kube-system.
+    pub cluster_uid: String,
     /// Labels from the configuration.
     pub labels: BTreeMap<String, String>,
     /// MiniClusters.
@@ -51,6 +53,7 @@ impl LocalStatus for Local {
         ClusterStatus {
             api_version: API_VERSION.to_owned(),
             cluster: self.cluster.clone(),
+            cluster_uid: Some(self.cluster_uid.clone()),
             version: crate::VERSION.to_owned(),
             leader: mesh.is_some(),
             labels: self.labels.clone(),

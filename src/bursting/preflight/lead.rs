@@ -55,7 +55,7 @@ impl Seen {
             }
             Self::OtherCertificate(message) => {
                 let hint = "something else has the lead's address, or the root runs with another certificate than this \
-                            burst was given: see the root's lead Service, or start the instance anew (agentctl rekey)";
+                            burst was given: see the root's lead Service, or start the instance anew, in the root's cluster";
                 [reached(), Finding::fail(Check::Certificate, message.clone(), hint)].into()
             }
             Self::Silent => {

@@ -55,7 +55,7 @@ pub fn can_join(recipient: &CredentialRecipient, spec: &BurstSpec) -> bool {
 /// What frees a slot that time does not free, in one sentence. `why` says what became of the peer.
 pub fn waits_for(burst: &Burst, peer: &str, why: &str) -> String {
     let (name, namespace) = (burst.name_any(), burst.namespace().unwrap_or_default());
-    let release = format!("agentctl burst release {name} -n {namespace}");
+    let release = format!("`agentctl burst release {name} --namespace {namespace}`");
     if burst.spec.whole {
         return format!(
             "{peer} {why} and may still run it: it begins anew elsewhere only once {peer} confirms that nothing is left, or \
@@ -64,7 +64,7 @@ pub fn waits_for(burst: &Burst, peer: &str, why: &str) -> String {
     }
     format!(
         "{peer} {why} and its brokers may still reach the lead broker: the ranks stay its own until it confirms that nothing \
-         is left, the instance has a new certificate (agentctl rekey {} -n {namespace}), or a person lets them go ({release})",
+         is left, the instance has a new certificate (`agentctl rekey {} --namespace {namespace}`), or a person lets them go ({release})",
         burst.spec.root
     )
 }

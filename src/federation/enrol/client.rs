@@ -119,14 +119,11 @@ impl JoinError {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Expired { .. } => {
-                "ask for a new one (agentctl token create on the other cluster); if it was made just now, the clock of \
-                 this machine is wrong"
+                "ask the owner of the other cluster for a new one; if it was made just now, the clock of this machine is wrong"
             }
-            Self::OwnToken(_) => {
-                "run agentctl join with --context of the cluster that shall join, not of the one that made the token"
-            }
+            Self::OwnToken(_) => "--context has to name the cluster that shall join, not the one that made the token",
             Self::NoEndpoint(_) => {
-                "set federation.join.advertise in that cluster's agent, or agentctl token create --endpoint HOST:PORT"
+                "its owner sets federation.join.advertise in that cluster's agent, or makes the token with --join-endpoint"
             }
             Self::Unreachable { .. } => {
                 "its agent listens there only while it leads and a token is valid: is the UDP port open (Service, \
@@ -136,34 +133,34 @@ impl JoinError {
                 "the address leads to another cluster or federation, or that cluster's authority was replaced since: \
                  check the endpoint, and ask for a new token"
             }
-            Self::OtherCluster { .. } => "check the endpoints of the token: agentctl token create --endpoint HOST:PORT",
+            Self::OtherCluster { .. } => "who makes the token names the address of its own cluster, by --join-endpoint",
             Self::Clock { .. } => "correct the clock of this machine, or of that cluster's nodes",
             Self::Refused { refusal, .. } => match refusal {
                 Refusal::WrongToken => {
                     "the token was deleted, or is of an earlier life of that cluster: ask for a new one"
                 }
                 Refusal::Expired => {
-                    "ask for a new one: agentctl token create on the other cluster, --expires 1h for more time"
+                    "ask the owner of the other cluster for a new one, made with --expires 1h for more time"
                 }
                 Refusal::UsedUp => {
                     "a token admits one cluster unless it was made with --uses N: ask for a new one. If you did not use \
-                     it, somebody else did: agentctl token list on the other cluster says who"
+                     it, somebody else did: the list of tokens in the other cluster says who"
                 }
                 Refusal::ClockSkew => "correct the clock of this machine, or of that cluster's nodes (NTP)",
                 Refusal::OtherFederation => {
                     "both agents insist on a federation (federation.trust_domain): set the same name on both, or none"
                 }
                 Refusal::NameTaken => {
-                    "if it is the same cluster made anew, remove the old one there first (agentctl peer remove NAME); \
-                     else give this cluster another cluster.name"
+                    "if it is the same cluster made anew, its owner removes the old peer there first; else \
+                     give this cluster another cluster.name"
                 }
-                Refusal::Unacceptable => "are both agents of the same version? Compare: agentctl --version",
+                Refusal::Unacceptable => "are both agents of the same version? Compare: `agentctl version`",
                 Refusal::Unavailable => {
                     "try again: the token was not used up. The log of that cluster's agent says more"
                 }
                 Refusal::Unknown(_) => "that cluster's agent is newer than this agentctl: update it",
             },
-            Self::Protocol { .. } => "are both sides of the same version? Compare: agentctl --version",
+            Self::Protocol { .. } => "are both sides of the same version? Compare: `agentctl version`",
         }
     }
 }

@@ -11,7 +11,7 @@ use tributary::clock::{Clock, SystemClock};
 
 use crate::cli::{self, Target};
 use crate::error::{Failure, Result};
-use crate::{kubernetes, output};
+use crate::{kubernetes, output, paste};
 
 /// Runs `agentctl burst …`.
 pub async fn run(target: &Target, command: cli::Burst) -> Result<()> {
@@ -21,7 +21,7 @@ pub async fn run(target: &Target, command: cli::Burst) -> Result<()> {
     let (name, cancel) = match &command {
         cli::Burst::Cancel(burst) => (&burst.name, true),
         cli::Burst::Retry(burst) => (&burst.name, false),
-        cli::Burst::Release(burst) => return super::release::run(&client, &namespace, burst).await,
+        cli::Burst::Release(burst) => return super::release::run(target, &client, &namespace, burst).await,
     };
     let burst = match find(&client, &namespace, name).await {
         Err(_) if !cancel && retry_job(&client, &namespace, name, &now).await? => {
@@ -33,9 +33,10 @@ pub async fn run(target: &Target, command: cli::Burst) -> Result<()> {
     let (object, bursts): (_, Api<Burst>) = (burst.name_any(), Api::namespaced(client.clone(), &namespace));
     if cancel {
         annotate(&bursts, "Burst", &object, json!({labels::CANCEL: now})).await?;
-        return output::print(&format!(
-            "burst {namespace}/{name} is released; agentctl burst retry {name} places it again\n"
-        ));
+        let told = format!(
+            "burst {namespace}/{name} is released; to place it again: `agentctl burst retry {name} --namespace {namespace}`\n"
+        );
+        return output::print(&paste::whole(&told, target));
     }
     annotate(&bursts, "Burst", &object, json!({labels::CANCEL: null, labels::RETRY: now})).await?;
     // A root that says so itself would say what it said before.
@@ -71,10 +72,10 @@ pub(super) async fn find(client: &Client, namespace: &str, name: &str) -> Result
             .hint("are the CRDs installed, and may you list Bursts there?")
     })?;
     choose(all.items, name).map_err(|problem| {
-        Failure::new(format!("failed to find burst {namespace}/{name}")).because(problem).hint(
-            "agentctl bursts shows those of this cluster's MiniClusters, -n names another namespace. A burst of another \
-             cluster that is hosted here is thrown out by its owner: kubectl delete hostedburst",
-        )
+        Failure::new(format!("failed to find burst {namespace}/{name}")).because(problem).hint(format!(
+            "`agentctl bursts` shows those of this cluster's MiniClusters, -n names another namespace. A burst of another \
+             cluster that is hosted here is thrown out by its owner: `kubectl delete hostedburst {name} --namespace {namespace}`"
+        ))
     })
 }
 

@@ -65,15 +65,17 @@ fn refused(what: String, error: IssueError) -> Failure {
     let hint = match &error {
         IssueError::Name(_) => "choose a name of that form, e.g. --name research or --cluster east",
         IssueError::Unreadable { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-            "make an authority first: agentctl federation init --name NAME --out DIR, then --ca DIR"
+            "make an authority first, as in `agentctl federation init --name river --out ca`, and name it: --ca ca"
         }
         IssueError::Unreadable { .. } => "may you read the authority's files? Its key is for its owner only",
         IssueError::Unusable { .. } => {
-            "--ca names a directory that agentctl federation init wrote: ca.crt and ca.key must be of one pair"
+            "--ca names a directory that `agentctl federation init --help` speaks of: ca.crt and ca.key must be of one pair"
         }
         IssueError::BeyondAuthority { .. } => "ask for less with --days N",
         IssueError::Time(_) => "is the clock of this machine right?",
-        IssueError::Sign(_) => "the authority's files may be damaged: agentctl federation init makes a new one",
+        IssueError::Sign(_) => {
+            "the authority's files may be damaged; a new one is made as `agentctl federation init --help` says"
+        }
     };
     Failure::new(what).because(error).hint(hint)
 }

@@ -35,6 +35,6 @@ async fn rotate(target: &Target) -> Result<()> {
             .hint(format!("may you write Secrets there? If there is none, {elsewhere}"))
     })?;
     output::print(
-        "the agent replaces its authority; peers are told, and its log and agentctl peers say how far it is\n",
+        "the agent replaces its authority; peers are told, and its log and `agentctl peers` say how far it is\n",
     )
 }

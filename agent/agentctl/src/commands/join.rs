@@ -36,7 +36,7 @@ pub async fn run(target: &Target, join: &Join) -> Result<()> {
     let bundle = TrustBundle::from_pem(who.trust_bundle.as_bytes());
     let bundle = bundle.map_err(|error| {
         Failure::new(format!("failed to use the trust bundle of {name}")).because(error).hint(format!(
-            "the owner of {name} looks at ca.crt of its identity, and makes another token: agentctl token create"
+            "the owner of {name} looks at ca.crt of its identity, and makes another token: `agentctl --context {name} token create`"
         ))
     })?;
     acquaintance::check_existing(existing.as_ref(), &bundle, &card)?;
@@ -56,7 +56,9 @@ fn text(argument: &str) -> Result<String> {
     }
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text).map_err(|error| {
-        Failure::new("failed to read the token from standard input").because(error).hint("agentctl join - < FILE")
+        Failure::new("failed to read the token from standard input")
+            .because(error)
+            .hint("write it into a file, and: `agentctl join - < token.txt`")
     })?;
     Ok(text)
 }
@@ -64,9 +66,11 @@ fn text(argument: &str) -> Result<String> {
 fn parse(text: &str) -> Result<JoinToken> {
     text.parse().map_err(|error: TokenError| {
         let hint = match error {
-            TokenError::NotAToken => "a token is what agentctl token create prints on the other cluster",
+            TokenError::NotAToken => {
+                "a token is what `agentctl token create` prints, asked of the other cluster by --context"
+            }
             TokenError::OtherVersion => "use the agentctl of the version that made it, on both sides",
-            TokenError::Damaged => "copy all of it, or hand it over in a file: agentctl join - < FILE",
+            TokenError::Damaged => "copy all of it, or hand it over in a file: `agentctl join - < token.txt`",
         };
         Failure::new("failed to read the token").because(error).hint(hint)
     })
@@ -82,7 +86,13 @@ async fn existing(client: &Client, namespace: &str, name: &str) -> Result<Option
 }
 
 fn refused(name: &str, error: &JoinError) -> Failure {
-    Failure::new(format!("failed to join cluster {name}")).because(error.clone()).hint(error.hint())
+    let hint = error.hint();
+    // Whoever has rights there, too, need not ask anybody.
+    let there = match hint.contains("for a new one") {
+        true => format!("; in {name}: `agentctl --context {name} token create`"),
+        false => String::new(),
+    };
+    Failure::new(format!("failed to join cluster {name}")).because(error.clone()).hint(format!("{hint}{there}"))
 }
 
 #[cfg(test)]

@@ -112,7 +112,7 @@ fn check(a: &ClusterCard, b: &ClusterCard, contexts: [&str; 2], namespace: &str)
             let (Some(wait), Some(service)) = (awaited(card, namespace), &card.awaited_service) else { continue };
             let failure = failure.because(format!("neither says where it is reached: {wait} in {}", card.cluster));
             return Err(failure.hint(format!(
-                "look at it: kubectl --context {context} --namespace {namespace} get service {service}; wait longer with --wait 5m, or \
+                "look at it: `kubectl --context {context} --namespace {namespace} get service {service}`; wait longer with --wait 5m, or \
                  set federation.advertise in one of the agents: HOST:PORT of its UDP port"
             )));
         }

@@ -126,7 +126,7 @@ pub async fn run(target: &Target, command: cli::MiniCluster) -> Result<()> {
             };
             let found = objects.list(&ListParams::default()).await.map_err(|error| {
                 Failure::new("failed to list MiniClusters").because(error).hint(
-                    "are the definitions installed (agentctl check), and may you list them? -n names one namespace",
+                    "are the definitions installed (`agentctl check`), and may you list them? -n names one namespace",
                 )
             })?;
             let document = MiniClusterList { items: found.items.iter().map(row).collect() };
@@ -138,7 +138,7 @@ pub async fn run(target: &Target, command: cli::MiniCluster) -> Result<()> {
             let object = objects.get(&describe.name).await.map_err(|error| {
                 Failure::new(format!("failed to read MiniCluster {namespace}/{}", describe.name))
                     .because(error)
-                    .hint("-n names another namespace; agentctl minicluster list shows what there is")
+                    .hint("-n names another namespace; what there is: `agentctl minicluster list`")
             })?;
             output::print_marked(&document::text(describe.output, &row(&object), |row, _| description(row, now))?)
         }

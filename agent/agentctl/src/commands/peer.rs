@@ -13,7 +13,7 @@ use tributary::api::peer::{ClusterPeer, ClusterPeerSpec, TrustUpdates};
 
 use crate::cli::{ImportFlags, Peer, PeerAdd, PeerDrain, PeerRemove, Target};
 use crate::error::{Failure, Result};
-use crate::{kubernetes, output};
+use crate::{kubernetes, output, paste};
 
 /// How often is looked whether a drained peer is empty.
 const POLL: Duration = Duration::from_secs(1);
@@ -115,7 +115,7 @@ async fn existing(peers: &Api<ClusterPeer>, target: &Target, name: &str) -> Resu
     })?;
     found.ok_or_else(|| {
         Failure::new(format!("there is no ClusterPeer {namespace}/{name}"))
-            .hint("agentctl peers shows those there are; --agent-namespace names another namespace")
+            .hint("`agentctl peers` shows those there are; --agent-namespace names another namespace")
     })
 }
 
@@ -156,11 +156,14 @@ async fn run_drain(target: &Target, drain: &PeerDrain) -> Result<()> {
             emptied?;
             output::print(&format!("nothing is left on {name}, and nothing of it is left here\n"))
         }
-        Err(_) => Err(Failure::new(format!("after {:?} peer {name} still has {}", drain.wait, left.join(", "))).hint(
-            "it goes on draining; agentctl bursts says what each waits for. The ranks of a peer that is out of contact are free \
-             after its lease if it is reached by a tunnel, else by agentctl burst release; agentctl peer resume takes the \
-             drain back",
-        )),
+        Err(_) => {
+            let failure = Failure::new(format!("after {:?} peer {name} still has {}", drain.wait, left.join(", ")));
+            Err(failure.hint(format!(
+                "it goes on draining; what each waits for is said by `agentctl bursts`. The ranks of a peer that is out of contact \
+                 are free after its lease if it is reached by a tunnel, else by `agentctl burst release --help`; to take the \
+                 drain back: `agentctl peer resume {name}`"
+            )))
+        }
     }
 }
 
@@ -193,11 +196,11 @@ async fn run_remove(target: &Target, remove: &PeerRemove) -> Result<()> {
     if !remove.force {
         let busy = busy(&client, name).await?;
         if !busy.is_empty() {
-            return Err(Failure::new(format!("peer {name} is in use: {}", busy.join(", "))).hint(
-                "empty it first: agentctl peer drain NAME. One that is gone for good is removed with --force: bursts of it \
-                 here are evicted at once, and ranks of ours there stay reserved (agentctl bursts says for how long; \
-                 --release-slots frees them as well)",
-            ));
+            return Err(Failure::new(format!("peer {name} is in use: {}", busy.join(", "))).hint(format!(
+                "empty it first: `agentctl peer drain {name}`. One that is gone for good is removed by \
+                 `agentctl peer remove {name} --force`: bursts of it here are evicted at once, and ranks of ours there stay \
+                 reserved (`agentctl bursts` says for how long; --release-slots frees them as well)"
+            )));
         }
     }
     if !gone {
@@ -217,10 +220,17 @@ async fn run_remove(target: &Target, remove: &PeerRemove) -> Result<()> {
             output::print(&format!("burst.tributary.dev/{burst}: {by} lets {name} go, its slot is free\n"))?;
         }
     }
-    output::print(&format!(
-        "clusterpeer.tributary.dev/{name} removed\nremove ours there as well, or it goes on dialling: \
-         agentctl --context ITS_CONTEXT peer remove OUR_NAME\n"
-    ))
+    output::print(&paste::whole(&removed(&client, namespace, name).await, target))
+}
+
+/// What is left to do, over there.
+async fn removed(client: &Client, namespace: &str, name: &str) -> String {
+    let us = super::acquaintance::look_at_card(client, namespace).await.ok().flatten().map(|card| card.cluster);
+    let there = match us {
+        Some(us) => format!("`agentctl --context {name} peer remove {us}`"),
+        None => format!("what it calls this cluster is shown by `agentctl --context {name} peers`"),
+    };
+    format!("clusterpeer.tributary.dev/{name} removed\nremove ours there as well, or it goes on dialling: {there}\n")
 }
 
 /// Throws out what a peer that was removed still has here; returns what that was. Its brokers drain in the time their pods
@@ -229,7 +239,7 @@ async fn evict(client: &Client, name: &str) -> Result<Vec<String>> {
     let failed = |what: String, error: kube::Error| {
         Failure::new(format!("ClusterPeer {name} is removed, but failed to {what}")).because(error).hint(
             "may you list and delete HostedBursts? What is left of the peer here ends with its lease, or when its owner \
-             deletes it: kubectl get hostedbursts -A",
+             deletes it: `kubectl get hostedbursts --all-namespaces`",
         )
     };
     let hosted = Api::<HostedBurst>::all(client.clone()).list(&ListParams::default()).await;

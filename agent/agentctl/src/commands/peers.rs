@@ -31,7 +31,7 @@ pub async fn run(target: &Target, list: &List) -> Result<()> {
 /// The table of `agentctl peers`.
 pub fn table(rows: &[PeerRow], wide: bool, now: Timestamp) -> String {
     if rows.is_empty() {
-        return "no peers; add one with agentctl peer add\n".to_owned();
+        return "no peers; to add one: `agentctl peer add --help`\n".to_owned();
     }
     let mut header =
         vec!["PEER", "STATE", "ENDPOINT", "VERSION", "RTT", "LAST SEEN", "IMPORTS", "FREE CORES", "AGE", "NOTE"];

@@ -9,7 +9,7 @@ use tributary::clock::{Clock, SystemClock};
 
 use crate::cli::{Rekey, Target};
 use crate::error::{Failure, Result};
-use crate::{kubernetes, output};
+use crate::{kubernetes, output, paste};
 
 /// Runs `agentctl rekey`.
 pub async fn run(target: &Target, rekey: &Rekey) -> Result<()> {
@@ -19,7 +19,7 @@ pub async fn run(target: &Target, rekey: &Rekey) -> Result<()> {
     let object = objects.get(&rekey.name).await.map_err(|error| {
         Failure::new(format!("failed to read MiniCluster {namespace}/{}", rekey.name))
             .because(error)
-            .hint("-n names another namespace; agentctl minicluster list shows what there is")
+            .hint("-n names another namespace; what there is: `agentctl minicluster list`")
     })?;
     possible(&object)?;
     output::remark(&lost(&object));
@@ -34,10 +34,12 @@ pub async fn run(target: &Target, rekey: &Rekey) -> Result<()> {
             .because(error)
             .hint("may you write MiniClusters there?")
     })?;
-    output::print(&format!(
-        "MiniCluster {namespace}/{} is started anew with a new certificate; agentctl why {} follows it\n",
-        rekey.name, rekey.name
-    ))
+    let told = format!(
+        "MiniCluster {namespace}/{name} is started anew with a new certificate; what it waits for: \
+         `agentctl why {name} --namespace {namespace}`\n",
+        name = rekey.name
+    );
+    output::print(&paste::whole(&told, target))
 }
 
 /// Whether a new instance would get a new certificate.
@@ -51,9 +53,9 @@ fn possible(object: &MiniCluster) -> Result<()> {
     if let Some(secret) = &object.spec.flux.curve_cert_secret {
         return Err(failure.because(format!("its certificate is in Secret {secret}, which is its owner's")).hint(
             format!(
-                "put a new one there (flux keygen), then start the instance anew: kubectl annotate minicluster {name} \
-             {}=$(date +%s) --overwrite",
-                labels::RESTART
+                "put a new one there (flux keygen), then start the instance anew: \
+                 `agentctl restart minicluster/{name} --namespace {}`",
+                object.namespace().unwrap_or_default()
             ),
         ));
     }
@@ -94,7 +96,7 @@ mod tests {
         whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
         let bursts = json!([{"name": "lake-burst-0", "ready": 3}]);
         serde_json::from_value(
-            json!({"metadata": {"name": "lake"}, "spec": whole, "status": {"ready": 2, "bursts": bursts}}),
+            json!({"metadata": {"name": "lake", "namespace": "flux"}, "spec": whole, "status": {"ready": 2, "bursts": bursts}}),
         )
         .unwrap()
     }
@@ -119,6 +121,7 @@ mod tests {
             object(json!({"flux": {"curveCert": "text"}})),
         ];
         let texts: Vec<_> = refused.iter().map(|object| possible(object).unwrap_err().to_string()).collect();
+        texts.iter().for_each(|text| crate::paste::check::pastes(text));
         insta::assert_snapshot!(texts.join("\n\n---\n\n"));
     }
 }

@@ -13,33 +13,35 @@ use tributary::api::labels;
 use tributary::clock::{Clock, SystemClock};
 
 use super::burst::{annotate, find};
-use crate::cli::BurstRelease;
+use crate::cli::{BurstRelease, Target};
 use crate::error::{Failure, Result};
-use crate::output;
+use crate::{output, paste};
 
 /// How often is looked whether the agent has seen a loss, and for how long.
 const POLL: Duration = Duration::from_secs(1);
 const SEEN_WITHIN: Duration = Duration::from_secs(60);
 
 /// Runs `agentctl burst release`.
-pub(super) async fn run(client: &Client, namespace: &str, release: &BurstRelease) -> Result<()> {
+pub(super) async fn run(target: &Target, client: &Client, namespace: &str, release: &BurstRelease) -> Result<()> {
     let name = &release.name;
     let burst = find(client, namespace, name).await?;
     let by = who(client, release.by.as_deref()).await?;
     let word = word(&burst, by).map_err(|problem| {
         Failure::new(format!("failed to release the slot of burst {namespace}/{name}")).because(problem).hint(format!(
-            "a peer that is in contact gives it back by itself: agentctl burst cancel {name} -n {namespace}"
+            "a peer that is in contact gives it back by itself: `agentctl burst cancel {name} --namespace {namespace}`"
         ))
     })?;
-    output::remark(&risk(&burst, &word));
+    output::remark(&paste::whole(&risk(&burst, &word), target));
     if !release.yes && !output::agreed()? {
         return Err(Failure::new("nothing was changed").hint("answer yes, or write --yes"));
     }
     say(client, &burst, &word).await?;
-    output::print(&format!(
-        "the slot of burst {namespace}/{name} is free: {} lets {} go; agentctl why {name} -n {namespace} follows it\n",
+    let told = format!(
+        "the slot of burst {namespace}/{name} is free: {} lets {} go; what becomes of it: \
+         `agentctl why {name} --namespace {namespace}`\n",
         word.by, word.peer
-    ))
+    );
+    output::print(&paste::whole(&told, target))
 }
 
 /// Frees all slots that a peer holds which was removed, once the agent has seen it go; returns their Bursts.
@@ -70,8 +72,12 @@ pub(super) async fn all_of(client: &Client, peer: &str, by: &str) -> Result<Vec<
         }
         if tokio::time::Instant::now() >= deadline {
             let failure = Failure::new(format!("no agent has seen yet that {peer} is gone: {}", waiting.join(", ")));
-            return Err(failure
-                .hint("their slots stay reserved; agentctl burst release NAME -n NAMESPACE frees each of them later"));
+            let command = |one: &String| {
+                let (namespace, name) = one.split_once('/').unwrap_or(("", one));
+                format!("`agentctl burst release {name} --namespace {namespace}`")
+            };
+            let commands: Vec<String> = waiting.iter().map(command).collect();
+            return Err(failure.hint(format!("their slots stay reserved; to free them later: {}", commands.join(", "))));
         }
         tokio::time::sleep(POLL).await;
     }
@@ -127,7 +133,7 @@ fn risk(burst: &Burst, word: &SlotRelease) -> String {
     } else {
         format!(
             "if brokers of it still run there and reach the lead broker, two clusters run the same ranks: jobs of {root} end, \
-             or run twice\n  safe without a look: agentctl rekey {root} -n {namespace}, a new certificate, which ends its jobs"
+             or run twice\n  safe without a look: `agentctl rekey {root} --namespace {namespace}`, a new certificate, which ends its jobs"
         )
     };
     format!("{lost}\n  {risk}\n  make sure on {peer} that no pods of {name} are left, or that it is switched off")

@@ -28,10 +28,10 @@ pub async fn run(target: &Target, shell: &Shell) -> Result<ExitCode> {
     let object = objects.get(&shell.name).await.map_err(|error| {
         Failure::new(format!("failed to read MiniCluster {namespace}/{}", shell.name))
             .because(error)
-            .hint("-n names another namespace; agentctl minicluster list shows what there is")
+            .hint("-n names another namespace; what there is: `agentctl minicluster list`")
     })?;
     let pods: Api<Pod> = Api::namespaced(client, &namespace);
-    let pod = pod(&pods, &shell.name, shell.index).await?;
+    let pod = pod(&pods, &namespace, &shell.name, shell.index).await?;
     let tty = io::stdin().is_terminal() && io::stdout().is_terminal();
     let term = std::env::var("TERM").ok().filter(|_| tty);
     let environment: Vec<_> = term.iter().map(|term| ("TERM", term.as_str())).collect();
@@ -41,16 +41,16 @@ pub async fn run(target: &Target, shell: &Shell) -> Result<ExitCode> {
     })?;
     let how = parameters(&shell.name, tty, !io::stdin().is_terminal());
     let process = pods.exec(&pod, words, &how).await.map_err(|error| {
-        Failure::new(format!("failed to run a command in pod {namespace}/{pod}"))
-            .because(error)
-            .hint("may you create pods/exec there? kubectl auth can-i create pods/exec")
+        Failure::new(format!("failed to run a command in pod {namespace}/{pod}")).because(error).hint(format!(
+            "may you create pods/exec there? `kubectl auth can-i create pods/exec --namespace {namespace}`"
+        ))
     })?;
     let status = if tty { with_terminal(process).await } else { with_pipes(process).await };
     ending(status)
 }
 
 /// The pod of an index of the Job, as long as it lives.
-async fn pod(pods: &Api<Pod>, name: &str, index: u32) -> Result<String> {
+async fn pod(pods: &Api<Pod>, namespace: &str, name: &str, index: u32) -> Result<String> {
     let selector = format!("{JOB_NAME}={name},{COMPLETION_INDEX}={index}");
     let found = pods.list(&ListParams::default().labels(&selector)).await.map_err(|error| {
         Failure::new(format!("failed to list the pods of MiniCluster {name}"))
@@ -63,7 +63,7 @@ async fn pod(pods: &Api<Pod>, name: &str, index: u32) -> Result<String> {
     };
     found.items.iter().find(running).map(ResourceExt::name_any).ok_or_else(|| {
         Failure::new(format!("no pod of MiniCluster {name} with index {index} runs"))
-            .hint(format!("agentctl why {name} says what keeps it"))
+            .hint(format!("what keeps it is said by `agentctl why {name} --namespace {namespace}`"))
     })
 }
 
@@ -166,9 +166,7 @@ impl Drop for Raw {
 /// The exit code that a kubelet reports (kubernetes `pkg/kubelet/cri/streaming/remotecommand`).
 fn ending(status: Option<Status>) -> Result<ExitCode> {
     let Some(status) = status else {
-        return Err(
-            Failure::new("the connection ended before the command").hint("does its pod still run? agentctl why says")
-        );
+        return Err(Failure::new("the connection ended before the command").hint("does its pod still run?"));
     };
     if status.status.as_deref() == Some("Success") {
         return Ok(ExitCode::SUCCESS);

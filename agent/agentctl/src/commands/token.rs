@@ -99,7 +99,7 @@ pub async fn run(target: &Target, command: Token) -> Result<()> {
                 secrets
                     .delete(&secret_name(id), &DeleteParams::default())
                     .await
-                    .map_err(|error| failed.because(error).hint("agentctl token list shows the tokens there are"))?;
+                    .map_err(|error| failed.because(error).hint("the tokens there are: `agentctl token list`"))?;
                 output::print(&format!("token {id} deleted\n"))?;
             }
             Ok(())

@@ -151,3 +151,12 @@ fn what_cannot_be_pasted_is_found() {
     }
     pastes("agentctl and the agent of east: `agentctl check` says more, `agentctl crds | kubectl apply -f -` too");
 }
+
+/// A page has no context to add.
+#[test]
+fn every_command_of_the_page_on_symptoms_can_be_pasted() {
+    let page = include_str!("../../../../src/guide/troubleshooting.md");
+    pastes(page);
+    let elsewhere = Target { context: Some("elsewhere".into()), ..Target::default() };
+    assert_eq!(whole(page, &elsewhere), page, "a command of that page names no context");
+}

@@ -30,27 +30,25 @@ pub(super) fn sections(found: &Found) -> Vec<Section> {
 fn identity(found: &Found) -> Section {
     let mut section = Section::new("identity");
     match &found.card {
-        Err(why) => section.unknown("the cluster says who it is", why),
+        Err(why) => section.unknown("name of this cluster", why),
         Ok(None) => section.fails(
-            "the cluster says who it is",
+            "name of this cluster",
             "no agent has written ConfigMap tributary-cluster",
             "the leading agent writes it: with federation.identity = \"off\" it peers with nobody; its log says more",
         ),
-        Ok(Some(card)) => {
-            section.passed("the cluster says who it is", format!("{} ({})", card.cluster, card.cluster_uid))
-        }
+        Ok(Some(card)) => section.passed("name of this cluster", format!("{} ({})", card.cluster, card.cluster_uid)),
     }
     let Some(own) = own(found) else { return section };
     match &own.identity {
         None => section.fails(
-            "the agent has a certificate",
+            "certificate of the agent",
             "it has none, and peers with nobody",
             "federation.identity names where it comes from; the agent's log says what is wrong",
         ),
         Some(identity) => expiry(&mut section, found, identity),
     }
     if let (Some(theirs), Some(server)) = (own.now, found.server_time) {
-        clocks(&mut section, "the agent's clock agrees with the API server's", theirs.duration_since(server));
+        clocks(&mut section, "clock of the agent", "the API server's", theirs.duration_since(server));
     }
     section
 }
@@ -59,11 +57,15 @@ fn expiry(section: &mut Section, found: &Found, identity: &IdentityRow) {
     let IdentityRow { id, not_before, not_after } = identity;
     let now = found.server_time.unwrap_or(found.now);
     let left = not_after.duration_since(now);
-    let what = format!("the certificate of {id} is valid");
-    let detail = format!("until {not_after:.0}");
+    let what = format!("certificate of {id}");
+    let detail = format!("valid until {not_after:.0}");
     let renew = "whoever issues it renews it: cert-manager, the agent's own authority (its log says more), or whoever has the federation's CA, by `agentctl federation issue --help`";
     if now < *not_before {
-        section.fails(what, format!("only from {not_before:.0}"), "compare the clocks of the issuer and of the nodes");
+        section.fails(
+            what,
+            format!("valid only from {not_before:.0}"),
+            "compare the clocks of the issuer and of the nodes",
+        );
     } else if left <= SignedDuration::ZERO {
         section.fails(what, format!("it ended at {not_after:.0}"), renew);
     } else if left < NOW || (left < SOON && not_after.duration_since(*not_before) > SOON * 7) {
@@ -74,14 +76,15 @@ fn expiry(section: &mut Section, found: &Found, identity: &IdentityRow) {
     }
 }
 
-fn clocks(section: &mut Section, what: impl Into<String>, apart: SignedDuration) {
+/// `others`: whose clock it is compared with.
+fn clocks(section: &mut Section, what: impl Into<String>, others: &str, apart: SignedDuration) {
     let seconds = apart.abs().as_secs();
     if apart.abs() <= SKEW {
-        section.passed(what, "");
+        section.passed(what, format!("it agrees with {others}"));
     } else {
         section.fails(
             what,
-            format!("they are {seconds} s apart"),
+            format!("{seconds} s apart from {others}"),
             "set the clocks of the nodes (NTP): certificates and leases are dated",
         );
     }
@@ -90,7 +93,7 @@ fn clocks(section: &mut Section, what: impl Into<String>, apart: SignedDuration)
 fn entrance(found: &Found) -> Section {
     let mut section = Section::new("entrance");
     let Ok(services) = &found.services else {
-        section.unknown("peers can reach the agent", found.services.as_ref().err().cloned().unwrap_or_default());
+        section.unknown("way to the agent", found.services.as_ref().err().cloned().unwrap_or_default());
         return section;
     };
     let udp = |service: &&Service| {
@@ -104,11 +107,11 @@ fn entrance(found: &Found) -> Section {
     let advertised = found.card.as_ref().ok().and_then(|card| card.as_ref()).map(|card| card.endpoints.clone());
     match advertised {
         Some(endpoints) if !endpoints.is_empty() => {
-            section.passed("the cluster says where its agent is reached", endpoints.join(", "));
+            section.passed("advertised addresses", endpoints.join(", "));
         }
         Some(_) => section.warns(
-            "the cluster says where its agent is reached",
-            "it does not: peers cannot dial it, it dials them",
+            "advertised addresses",
+            "there are none: peers cannot dial this cluster, it dials them",
             "one of two peers has to be reachable: set federation.advertise, or give the UDP Service a node port or a load balancer",
         ),
         None => {}
@@ -122,19 +125,19 @@ fn led(section: &mut Section, found: &Found, service: &Service) {
     let spec = service.spec.clone().unwrap_or_default();
     let balancer =
         service.status.as_ref().and_then(|status| status.load_balancer.as_ref()).and_then(|one| one.ingress.as_ref());
-    let what = format!("Service {name} is open to other clusters");
+    let what = format!("Service {name}");
     match spec.type_.as_deref() {
         Some("LoadBalancer") if balancer.is_none_or(Vec::is_empty) => section.fails(
             what,
             "its load balancer has no address yet",
             "something in this cluster must provide load balancers for UDP; federation.service.type=NodePort needs none",
         ),
-        Some("LoadBalancer") => section.passed(what, "LoadBalancer"),
+        Some("LoadBalancer") => section.passed(what, "open to other clusters by its load balancer"),
         Some("NodePort") => {
             let ports: Vec<_> = spec.ports.iter().flatten().filter_map(|port| port.node_port).map(|port| port.to_string()).collect();
-            section.passed(what, format!("node ports {}", ports.join(", ")));
+            section.passed(what, format!("open to other clusters by node ports {}", ports.join(", ")));
         }
-        _ => section.warns(what, "it is reached from inside only", "fine if this cluster dials all its peers"),
+        _ => section.warns(what, "reached from inside only", "fine if this cluster dials all its peers"),
     }
     let Ok(slices) = &found.slices else { return };
     let of_service = slices.iter().filter(|slice| slice.labels().get(SERVICE_NAME) == Some(&name));
@@ -142,12 +145,12 @@ fn led(section: &mut Section, found: &Found, service: &Service) {
         .flat_map(|slice| &slice.endpoints)
         .filter(|end| end.conditions.as_ref().is_none_or(|one| one.ready != Some(false)));
     let addresses: Vec<String> = ends.flat_map(|end| end.addresses.clone()).collect();
-    let what = format!("Service {name} leads to the leading agent");
+    let what = format!("leading agent behind Service {name}");
     match addresses.is_empty() {
         false => section.passed(what, addresses.join(", ")),
         true => section.fails(
             what,
-            "its EndpointSlices are empty",
+            "there is none: its EndpointSlices are empty",
             "the leader writes them: its log says what keeps it from doing so",
         ),
     }
@@ -161,13 +164,13 @@ fn peers(found: &Found) -> Section {
     let mut section = Section::new("peers");
     let objects = match &found.peers {
         Err(why) => {
-            section.unknown("peers are connected", why);
+            section.unknown("peers", why);
             return section;
         }
         Ok(objects) => objects,
     };
     if objects.is_empty() {
-        section.warns("there are peers", "there are none: nothing bursts", hints::NO_PEERS);
+        section.warns("peers", "there are none: nothing bursts", hints::NO_PEERS);
     }
     for peer in objects {
         let rows = found.federation.as_ref().map(|all| all.clusters.as_slice()).unwrap_or_default();
@@ -181,30 +184,42 @@ fn of_peer(section: &mut Section, found: &Found, peer: &ClusterPeer, row: Option
     let name = peer.name_any();
     let us = found.card.as_ref().ok().and_then(|card| card.as_ref()).map(|card| card.cluster.as_str());
     let pair = Pair { peer: &name, us };
-    let what = format!("{name} is connected");
+    let what = format!("connection to {name}");
     let Some((row, state)) = row.and_then(|row| Some((row, row.peer.as_ref()?))) else {
         let said = peer.status.as_ref().is_some_and(|status| status.connected);
         return if said {
-            section.passed(what, "as its ClusterPeer says")
+            section.passed(what, "connected, as its ClusterPeer says")
         } else {
             section.unknown(what, "no agent says")
         };
     };
     match state.state {
         PeerState::Connected if state.flapping => {
-            section.warns(what, "its connection keeps breaking", hints::connection("Flapping", pair))
+            section.warns(what, "it keeps breaking", hints::connection("Flapping", pair))
         }
         PeerState::Connected => section.passed(what, connection(state)),
-        PeerState::Suspended => section.warns(what, "it is suspended", format!("`agentctl peer resume {name}`")),
-        PeerState::Suspect => section.fails(what, "it has fallen silent", hints::connection("HeartbeatsMissing", pair)),
+        PeerState::Suspended => {
+            let by = us.unwrap_or("this cluster");
+            section.warns(what, format!("suspended by {by}"), format!("`agentctl peer resume {name}`"));
+        }
+        PeerState::Suspect => {
+            section.fails(what, format!("{name} has fallen silent"), hints::connection("HeartbeatsMissing", pair))
+        }
         PeerState::Disconnected | PeerState::Refused => {
             let message = state.message.clone().unwrap_or_else(|| "no agent has said why".to_owned());
             let reason = message.split(':').next().unwrap_or_default().to_owned();
-            section.fails(what, message, hints::connection(&reason, pair));
+            match reason.as_str() {
+                "Suspended" => section.warns(what, format!("suspended by {name}"), hints::suspended_there(pair)),
+                _ => section.fails(what, message, hints::connection(&reason, pair)),
+            }
         }
     }
     if peer.spec.drain {
-        section.warns(format!("{name} is used"), "it is drained", format!("`agentctl peer resume {name}`"));
+        section.warns(
+            format!("use of {name}"),
+            "drained: nothing is placed there, or taken from it",
+            format!("`agentctl peer resume {name}`"),
+        );
     }
     if state.state != PeerState::Connected {
         return;
@@ -212,7 +227,7 @@ fn of_peer(section: &mut Section, found: &Found, peer: &ClusterPeer, row: Option
     if let Some(version) = &state.version {
         skew(
             section,
-            &format!("the agent of {name} is of this program's version"),
+            &format!("version of the agent of {name}"),
             version,
             "upgrade one cluster after the other: neighbouring minor versions work together",
         );
@@ -220,10 +235,10 @@ fn of_peer(section: &mut Section, found: &Found, peer: &ClusterPeer, row: Option
     match &row.status {
         Some(theirs) => {
             if let (Some(now), Some(server)) = (theirs.now, found.server_time) {
-                clocks(section, format!("the clock of {name} agrees with this cluster's"), now.duration_since(server));
+                clocks(section, format!("clock of {name}"), "this cluster's", now.duration_since(server));
             }
         }
-        None => section.unknown(format!("{name} shows its status"), row.error.clone().unwrap_or_default()),
+        None => section.unknown(format!("status of {name}"), row.error.clone().unwrap_or_default()),
     }
 }
 
@@ -243,10 +258,10 @@ fn policy(found: &Found) -> Section {
 
 /// What a peer may place here: whether it can, and whether that is meant.
 fn of_policy(section: &mut Section, found: &Found, peer: &str, import: &ImportPolicy) {
-    let what = format!("{peer} can place bursts here");
+    let what = format!("bursts of {peer} here");
     if import.namespaces.is_empty() {
         let hint = format!("name one, as in `agentctl peer add {peer} --import default`, or remove the import");
-        return section.warns(what, "its import names no namespace", hint);
+        return section.warns(what, "none: its import names no namespace", hint);
     }
     let any = import.namespaces.iter().any(|one| one == "*");
     let here = |namespace: &String| match import.target_namespace.as_deref().filter(|text| !text.is_empty()) {
@@ -257,7 +272,7 @@ fn of_policy(section: &mut Section, found: &Found, peer: &str, import: &ImportPo
         let wanted = import.namespaces.iter().filter(|one| *one != "*").map(here);
         let missing: Vec<String> = wanted.filter(|namespace| !existing.contains(namespace)).collect();
         match missing.as_slice() {
-            [] => section.passed(what, format!("from {}", import.namespaces.join(", "))),
+            [] => section.passed(what, format!("allowed from {}", import.namespaces.join(", "))),
             some => section.fails(
                 what,
                 format!("namespace {} does not exist here", some.join(", ")),
@@ -272,15 +287,11 @@ fn of_policy(section: &mut Section, found: &Found, peer: &str, import: &ImportPo
         let hint = format!(
             "limit it, as in `agentctl peer add {peer} --import default --max-brokers 64`; ResourceQuotas do as well"
         );
-        section.warns(
-            format!("what {peer} may place here is limited"),
-            "any number of brokers, in any namespace",
-            hint,
-        );
+        section.warns(format!("limits of {peer}"), "there are none: any number of brokers, in any namespace", hint);
     }
     if import.pod_security == PodSecurityLevel::Privileged {
         let hint = "podSecurity: baseline, unless its users are trusted with the nodes";
-        section.warns(format!("pods of {peer} are confined"), "its import admits privileged pods", hint);
+        section.warns(format!("pod security of {peer}"), "its import admits privileged pods", hint);
     }
 }
 
@@ -291,7 +302,7 @@ fn hosted(found: &Found) -> Section {
     let hosted = match &found.hosted {
         Ok(hosted) => hosted,
         Err(why) => {
-            section.unknown("brokers of hosted bursts can join", why.clone());
+            section.unknown("hosted bursts", why.clone());
             return section;
         }
     };
@@ -301,9 +312,9 @@ fn hosted(found: &Found) -> Section {
             continue;
         }
         let name = format!("{}/{}", burst.namespace().unwrap_or_default(), burst.name_any());
-        let what = format!("brokers of {name} can join {} of {}", burst.spec.root.name, burst.spec.peer);
+        let what = format!("preflight of {name}, for {} of {}", burst.spec.root.name, burst.spec.peer);
         if status.phase == BurstPhase::Ready {
-            section.passed(what, format!("{} are ready", status.ready_brokers));
+            section.passed(what, format!("{} brokers are ready", status.ready_brokers));
         } else if !preflight(&mut section, &what, &status.preflight) {
             let passed = status.preflight.iter().filter(|one| one.outcome == PASSED).count();
             section.passed(what, format!("{passed} of {} checks passed, none failed", status.preflight.len()));
@@ -329,18 +340,18 @@ fn bursts(found: &Found) -> Section {
     let mut section = Section::new("bursts");
     let (Ok(bursts), Ok(roots)) = (&found.bursts, &found.roots) else {
         let why = found.bursts.as_ref().err().or(found.roots.as_ref().err()).cloned().unwrap_or_default();
-        section.unknown("all bursts are ready", why);
+        section.unknown("bursts", why);
         return section;
     };
     for burst in bursts {
-        let what = format!("burst {}/{} is ready", burst.namespace().unwrap_or_default(), burst.name_any());
+        let what = format!("burst {}/{}", burst.namespace().unwrap_or_default(), burst.name_any());
         let status = burst.status.clone().unwrap_or_default();
         if burst.spec.release {
             continue;
         }
         if status.phase == BurstPhase::Ready {
             let peer = status.peer.unwrap_or_default();
-            section.passed(what, format!("{} brokers on {peer}", status.ready_brokers));
+            section.passed(what, format!("ready: {} brokers on {peer}", status.ready_brokers));
             continue;
         }
         preflight(&mut section, &format!("preflight of burst {}", burst.name_any()), &status.preflight);

@@ -32,13 +32,13 @@ fn kubernetes(found: &Found) -> Section {
     let mut section = Section::new("kubernetes");
     match &found.kubernetes {
         Err(why) => section.fails(
-            "the API server can be reached",
+            "API server",
             why,
             "--kubeconfig and --context name another cluster; kubectl asks the same one with `kubectl get namespaces`",
         ),
         Ok((major, minor, version)) => {
-            section.passed("the API server can be reached", "");
-            let what = format!("Kubernetes is {}.{} or newer", OLDEST.0, OLDEST.1);
+            section.passed("API server", "it answers");
+            let what = format!("version of Kubernetes ({}.{} or newer)", OLDEST.0, OLDEST.1);
             if (*major, *minor) >= OLDEST {
                 section.passed(what, version);
             } else {
@@ -52,13 +52,13 @@ fn kubernetes(found: &Found) -> Section {
     }
     if let Some(server) = found.server_time {
         let apart = found.now.duration_since(server).abs();
-        let what = "this machine's clock agrees with the API server's";
+        let what = "clock of this machine";
         if apart <= SKEW {
-            section.passed(what, "");
+            section.passed(what, "it agrees with the API server's");
         } else {
             section.warns(
                 what,
-                format!("they are {apart:#} apart"),
+                format!("{apart:#} apart from the API server's"),
                 "set this machine's clock: ages shown here are wrong",
             );
         }
@@ -71,20 +71,20 @@ fn definitions(found: &Found) -> Section {
     let there = match &found.definitions {
         Ok(there) => there,
         Err(why) => {
-            section.unknown("the definitions are installed and current", why);
+            section.unknown("definitions", why);
             return section;
         }
     };
     for ours in crds() {
         let name = ours.name_any();
         let Some(theirs) = there.iter().find(|one| one.name_any() == name) else {
-            section.fails(format!("{name} is defined"), "it is not", hints::DEFINITIONS);
+            section.fails(format!("definition {name}"), "it is missing", hints::DEFINITIONS);
             continue;
         };
         if !established(theirs) {
             section.fails(
-                format!("{name} is served"),
-                "its definition is not established",
+                format!("definition {name}"),
+                "it is not established",
                 format!("why, is said by `kubectl describe crd {name}`"),
             );
             continue;
@@ -100,9 +100,9 @@ fn definitions(found: &Found) -> Section {
                 }
             }
         }
-        let what = format!("{name} has every field of this version");
+        let what = format!("definition {name}");
         match missing.len() {
-            0 => section.passed(what, ""),
+            0 => section.passed(what, "it has every field of this version"),
             count => {
                 let first: Vec<_> = missing.into_iter().take(3).collect();
                 let more = if count > 3 { format!(" and {} more", count - 3) } else { String::new() };
@@ -146,21 +146,21 @@ fn lacks(ours: &Value, theirs: &Value, path: &str, missing: &mut BTreeSet<String
 fn agent(found: &Found) -> Section {
     let mut section = Section::new("agent");
     let namespace = &found.namespace;
-    let what = "nobody else makes Jobs of MiniClusters";
+    let what = "Flux Operator";
     match &found.operator {
         Err(why) => section.unknown(what, why),
-        Ok(None) => section.passed(what, ""),
+        Ok(None) => section.passed(what, "it does not run: nobody else makes Jobs of MiniClusters"),
         Ok(Some(holder)) => section.fails(
             what,
-            format!("the Flux Operator runs ({holder}), and no agent starts beside it"),
+            format!("it runs ({holder}), and no agent starts beside it"),
             "scale its Deployment to 0, by the command that `agentctl migrate check` has; do not uninstall it, every MiniCluster would go with it",
         ),
     }
     match &found.agents {
-        Err(why) => section.unknown(format!("agents run in namespace {namespace}"), why),
+        Err(why) => section.unknown(format!("agents in namespace {namespace}"), why),
         Ok(pods) => {
             let ready = pods.iter().filter(|pod| is_ready(pod)).count();
-            let what = format!("agents run in namespace {namespace}");
+            let what = format!("agents in namespace {namespace}");
             match (ready, pods.len()) {
                 (0, 0) if found.federation.is_ok() => {
                     section.warns(
@@ -191,33 +191,35 @@ fn agent(found: &Found) -> Section {
     }
     image(&mut section, found);
     match &found.leader {
-        Err(why) => section.unknown("one of them leads", why),
-        Ok(Ok(holder)) => section.passed("one of them leads", holder),
-        Ok(Err(why)) => section.fails("one of them leads", why, "the log of an agent says what keeps it from leading"),
+        Err(why) => section.unknown("leader of the agents", why),
+        Ok(Ok(holder)) => section.passed("leader of the agents", holder),
+        Ok(Err(why)) => {
+            section.fails("leader of the agents", why, "the log of an agent says what keeps it from leading")
+        }
     }
     match &found.federation {
         // Not every user may forward ports, and that says nothing of the agent.
         Err(why) if forbidden(why) => section.unknown(
-            "its admin API answers",
+            "admin API of the agent",
             format!("{why} (it takes the right to create pods/portforward in {namespace}, or --endpoint)"),
         ),
         Err(why) => section.fails(
-            "its admin API answers",
+            "admin API of the agent",
             why,
             "is the agent ready, and may you forward ports to its pod (pods/portforward)?",
         ),
         Ok(all) => {
             let own = all.clusters.first().and_then(|row| row.status.as_ref());
             let (version, leads) = own.map_or(("", false), |own| (own.version.as_str(), own.leader));
-            section.passed("its admin API answers", format!("cluster {}", all.cluster));
+            section.passed("admin API of the agent", format!("cluster {}", all.cluster));
             if !leads {
                 section.warns(
-                    "the agent that answers leads",
-                    "it does not",
+                    "agent that answers",
+                    "it does not lead",
                     "only the leader knows its peers: --endpoint may name another agent",
                 );
             }
-            skew(&mut section, "the agent is of this program's version", version, "bring both to one version");
+            skew(&mut section, "version of the agent", version, "bring both to one version");
         }
     }
     section
@@ -241,7 +243,7 @@ fn image(section: &mut Section, found: &Found) {
     });
     if let Some(why) = failing.next() {
         section.fails(
-            "the agents' image is pulled",
+            "image of the agents",
             why.trim_end_matches([' ', ':']),
             "upgrade the helm release with image.repository, where the image was pushed to; a private registry wants \
              image.pullSecrets",
@@ -274,7 +276,7 @@ fn is_ready(pod: &k8s_openapi::api::core::v1::Pod) -> bool {
 
 fn rights(found: &Found) -> Section {
     let mut section = Section::new("rights");
-    let what = "the agent's service account may do what the chart's roles say";
+    let what = "rights of the agent's service account";
     if !found.agents.as_ref().is_ok_and(|pods| !pods.is_empty()) {
         return section;
     }
@@ -293,17 +295,17 @@ fn rights(found: &Found) -> Section {
         let missing: Vec<String> = answers.iter().filter(|(_, may)| !may).map(|(right, _)| right.to_string()).collect();
         let (kind, suffix) = if place.is_empty() { ("ClusterRoleBinding", "") } else { ("RoleBinding", " there") };
         match missing.len() {
-            0 => section.passed(what, format!("{} rights", answers.len())),
+            0 => section.passed(what, format!("all {} of the chart's roles", answers.len())),
             all if all == answers.len() => section.fails(
                 what,
-                format!("none of {all} rights"),
+                format!("none of the {all} of the chart's roles"),
                 format!("is the agent's {kind}{suffix}? An upgrade by helm makes it anew, unless rbac.create is false"),
             ),
             some => {
                 let more = if some > 5 { format!(" and {} more", some - 5) } else { String::new() };
                 section.fails(
                     what,
-                    format!("not: {}{more}", missing[..some.min(5)].join(", ")),
+                    format!("these of the chart's roles are missing: {}{more}", missing[..some.min(5)].join(", ")),
                     "upgrade the helm release, or bring the roles up to date with charts/tributary/files",
                 );
             }
@@ -312,8 +314,8 @@ fn rights(found: &Found) -> Section {
     let refused = found.on_demand.iter().flatten().filter(|(_, may)| !may).map(|(right, _)| right.namespace.as_str());
     for namespace in refused.collect::<BTreeSet<_>>() {
         section.warns(
-            format!("the agent may read the queues of brokers in {namespace}, whose bursts run on demand"),
-            "it may not run commands in pods there: such bursts stay asleep",
+            format!("bursts on demand in {namespace}"),
+            "the agent may not run commands in pods there, and so cannot read the queues: they stay asleep",
             format!("bursting.onDemandNamespaces of the chart has to name {namespace}"),
         );
     }

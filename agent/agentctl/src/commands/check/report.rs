@@ -34,7 +34,7 @@ pub struct Section {
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// What was looked at: one sentence that is true if the outcome is `passed`.
+    /// What was looked at: its name, which says nothing of the outcome.
     pub what: String,
     /// What came of it.
     pub outcome: Outcome,

@@ -184,9 +184,21 @@ fn the_page_on_cert_manager_says_what_is_said() {
     let with = text(&report(&found));
     found.federation.as_mut().unwrap().clusters[0].status.as_mut().unwrap().identity = None;
     let without = text(&report(&found));
-    for (said, mark, what) in [(with, "✓", "the certificate of "), (without, "✗", "the agent has a certificate")] {
+    for (said, mark, what) in [(with, "✓", "certificate of spiffe"), (without, "✗", "certificate of the agent")] {
         let line = said.lines().find(|line| line.starts_with(&format!("{mark} {what}"))).unwrap();
         assert!(page.contains(line), "the page does not say {line:?}");
+    }
+}
+
+/// A line such as `‼ west is connected: it is suspended` says two things.
+#[test]
+fn no_line_says_that_all_is_well_before_it_says_what_is_wrong() {
+    let report = report(&well());
+    for finding in report.sections.iter().flat_map(|section| &section.findings) {
+        let claims =
+            [" is ", " are ", " can ", " may ", " has ", " agrees "].iter().any(|verb| finding.what.contains(verb));
+        assert!(!claims, "{} is a sentence, and no name of a test", finding.what);
+        assert!(!finding.detail.is_empty(), "{}: and what came of it?", finding.what);
     }
 }
 
@@ -301,6 +313,14 @@ fn every_trouble_has_a_line_and_a_hint() {
             *peer(found) = PeerRow {
                 state: PeerState::Refused,
                 message: Some("UnknownPeer: west has no ClusterPeer east".into()),
+                ..peer(found).clone()
+            };
+        }),
+        ("a peer that is suspended here", true, |found| peer(found).state = PeerState::Suspended),
+        ("a peer that suspended this cluster", true, |found| {
+            *peer(found) = PeerRow {
+                state: PeerState::Refused,
+                message: Some("Suspended: cluster `west` suspended its ClusterPeer `east`".into()),
                 ..peer(found).clone()
             };
         }),

@@ -23,8 +23,8 @@ pub(super) fn section(found: &Found) -> Section {
     let Some(conversion) = conversion else {
         if converts {
             section.fails(
-                "the definition of MiniClusters names the agents' webhook",
-                "it names none: v1alpha1 is not converted",
+                "conversion of MiniClusters",
+                "the definition names no webhook: v1alpha1 is not converted",
                 "the leading agent writes it within seconds, if it may patch the definition; its log says what it waits for",
             );
         }
@@ -32,7 +32,7 @@ pub(super) fn section(found: &Found) -> Section {
     };
     let client = conversion.webhook.as_ref().and_then(|webhook| webhook.client_config.as_ref());
     let Some(client) = client else { return section };
-    let what = "the API server can believe the webhook of MiniClusters";
+    let what = "authority of the webhook of MiniClusters";
     if client.ca_bundle.as_ref().is_none_or(|bundle| bundle.0.is_empty()) {
         section.fails(
             what,
@@ -48,7 +48,7 @@ pub(super) fn section(found: &Found) -> Section {
 }
 
 fn entrance(section: &mut Section, found: &Found, client: &WebhookClientConfig) {
-    let what = "the webhook of MiniClusters can be found";
+    let what = "way to the webhook of MiniClusters";
     let Some(ServiceReference { name, namespace, .. }) = &client.service else {
         return section.passed(what, client.url.clone().unwrap_or_default());
     };

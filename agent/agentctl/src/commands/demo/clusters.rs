@@ -51,7 +51,7 @@ impl Clusters {
             found.map_err(|error| {
                 Failure::new("failed to find the clusters of --contexts")
                     .because(error)
-                    .hint("kubectl config get-contexts lists what there is; --kubeconfig FILE names another file")
+                    .hint("--context names one of `kubectl config get-contexts`; --kubeconfig names another file")
             })?
         };
         let unreachable = |error: anyhow::Error| {
@@ -113,7 +113,7 @@ async fn open(name: String, access: Access, agent_access: Access) -> Result<Demo
     let failed = || {
         let context = &access.context;
         Failure::new(format!("failed to reach the cluster {name} ({context})"))
-            .hint(format!("kubectl --context {context} get namespace kube-system asks it the same"))
+            .hint(format!("`kubectl --context {context} get namespace kube-system` asks it the same"))
     };
     let client = access.client().await.map_err(|error| failed().because(error))?;
     let system = Api::<Namespace>::all(client.clone()).get("kube-system").await;

@@ -44,7 +44,7 @@ pub(super) async fn prepare(clusters: &[DemoCluster], agent_namespace: &str, pro
         no_other_agent(cluster).await?;
         definitions(cluster).await.map_err(|error| {
             Failure::new(failed(cluster)).because(error).hint(format!(
-                "bring its definitions to this version yourself: kubectl --context {} apply --server-side --force-conflicts -f config/crd",
+                "bring its definitions to this version yourself: `agentctl crds | kubectl --context {} apply --server-side --force-conflicts -f -`",
                 cluster.access.context
             ))
         })?;

@@ -118,7 +118,7 @@ impl Show<'_> {
         let root = created.map_err(|error| {
             Failure::new("failed to create the root MiniCluster")
                 .because(error)
-                .hint("may you create MiniClusters there, and are the definitions current? agentctl crds prints them")
+                .hint("may you create MiniClusters there, and are the definitions current? `agentctl crds` prints them")
         })?;
         let uid = root.uid().unwrap_or_default();
         let [first, second] = root::BURSTS;

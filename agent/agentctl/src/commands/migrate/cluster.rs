@@ -134,8 +134,8 @@ fn versions(found: &Found, row: &DefinitionRow) -> Vec<Finding> {
             "status.storedVersions",
             format!("MiniClusters may be stored as {}, and Tributary stores v1alpha2 only", stored.join(", ")),
             format!(
-                "write every MiniCluster once (kubectl get miniclusters -A -o json | kubectl replace -f -), then kubectl \
-                 patch crd {DEFINITION} --subresource=status --type=merge -p '{{\"status\":{{\"storedVersions\":[\"v1alpha2\"]}}}}'"
+                "write every MiniCluster once: `kubectl get miniclusters --all-namespaces -o json | kubectl replace -f -`; then \
+                 `kubectl patch crd {DEFINITION} --subresource=status --type=merge -p '{{\"status\":{{\"storedVersions\":[\"v1alpha2\"]}}}}'`"
             ),
         ));
     }
@@ -156,8 +156,8 @@ fn versions(found: &Found, row: &DefinitionRow) -> Vec<Finding> {
             "spec.conversion",
             "versions are converted by a webhook, which goes with the operator".to_owned(),
             format!(
-                "kubectl patch crd {DEFINITION} --type=merge -p \
-                 '{{\"spec\":{{\"conversion\":{{\"strategy\":\"None\",\"webhook\":null}}}}}}'"
+                "`kubectl patch crd {DEFINITION} --type=merge -p \
+                 '{{\"spec\":{{\"conversion\":{{\"strategy\":\"None\",\"webhook\":null}}}}}}'`"
             ),
         ));
     }

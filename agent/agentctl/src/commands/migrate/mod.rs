@@ -22,7 +22,7 @@ use tributary::clock::{Clock, SystemClock};
 
 use crate::cli::{Migrate, MigrateCheck, Target};
 use crate::error::{Failure, Result};
-use crate::{document, kubernetes, output};
+use crate::{document, kubernetes, output, paste};
 
 pub use report::{After, DefinitionRow, Finding, MiniClusterRow, OperatorRow, Report, Severity, Step};
 
@@ -44,7 +44,7 @@ pub async fn check(client: &Client, namespace: Option<&str>, now: Timestamp) -> 
 async fn run_check(target: &Target, options: &MigrateCheck) -> Result<()> {
     let client = kubernetes::client(target).await?;
     let report = check(&client, target.namespace.as_deref(), SystemClock::start().wall()).await?;
-    output::print(&document::text(options.output, &report, report::text)?)?;
+    output::print(&paste::whole(&document::text(options.output, &report, report::text)?, target))?;
     let breaks = report.findings.iter().filter(|finding| finding.severity == Severity::Breaks).count();
     if report.ready {
         return Ok(());

@@ -10,8 +10,8 @@ use tributary::api::flux_setup::FluxSetup;
 use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::labels::BOOT;
 use tributary::api::minicluster::{MiniCluster, UpdatePolicy};
-use tributary::api::names;
 use tributary::api::peer::ImportPolicy;
+use tributary::api::{names, v1alpha1};
 use tributary::bursting::nodes::{NodeView, PodView};
 use tributary::bursting::peers::PeerView;
 use tributary::bursting::provider::admission::{self, Admitted, Facts};
@@ -24,10 +24,9 @@ use tributary::config::{Config, VolumesConfig};
 use tributary::contract::{DesiredBurst, PeerName, Rejection, RejectionReason};
 use tributary::flux::RankMap;
 use tributary::queue::job;
-use tributary::queue::room::Room;
 use tributary::render::{Boot, Context, Rendered, differences, render};
 
-use super::manifest::{Declared, Manifest};
+use super::manifest::{self, Declared, Manifest};
 use super::queue;
 use super::report::{ChargeRow, ClusterPlan, MiniClusterPlan, Problem, Recipient, Refusal, Report};
 use super::sides::{self, Side};
@@ -89,8 +88,10 @@ pub(super) struct Inside {
 
 /// Plans everything that a manifest declares, one after the other: what one takes is not there for the next.
 pub(super) fn plan(manifest: &Manifest, known: &Known) -> Report {
-    let mut taken = Taking::default();
-    let mini_clusters: Vec<_> = manifest.mini_clusters.iter().map(|one| of(one, known, &mut taken)).collect();
+    let mut drafts: Vec<Draft> = manifest.mini_clusters.iter().map(|one| draft(one, known)).collect();
+    line_up(manifest, known, &mut drafts);
+    let mut claimed = BTreeMap::new();
+    let mini_clusters: Vec<_> = drafts.into_iter().map(|draft| finished(draft, known, &mut claimed)).collect();
     let fits = |cluster: &ClusterPlan| cluster.refusal.is_none() && cluster.charges.iter().all(|charge| charge.fits);
     Report {
         possible: mini_clusters.iter().all(|plan| plan.problems.is_empty() && plan.clusters.iter().all(fits)),
@@ -100,16 +101,17 @@ pub(super) fn plan(manifest: &Manifest, known: &Known) -> Report {
     }
 }
 
-/// What the manifest takes so far.
-#[derive(Default)]
-struct Taking {
-    /// Of peers.
-    claimed: BTreeMap<PeerName, Claimed>,
-    /// Of the quotas of FluxSetups, by namespace.
-    queued: BTreeMap<String, Room>,
+/// A plan in the making.
+struct Draft {
+    object: MiniCluster,
+    existing: Existing,
+    /// What an instance of it is; `None`: there is none to plan.
+    rendered: Option<Rendered>,
+    plan: MiniClusterPlan,
 }
 
-fn of(declared: &Declared, known: &Known, taking: &mut Taking) -> MiniClusterPlan {
+/// What one object comes to by itself, whatever else the manifest has.
+fn draft(declared: &Declared, known: &Known) -> Draft {
     let mut object = declared.object.clone();
     let namespace = object.namespace().unwrap_or_else(|| known.namespace.clone());
     let name = object.name_any();
@@ -119,6 +121,7 @@ fn of(declared: &Declared, known: &Known, taking: &mut Taking) -> MiniClusterPla
         object.spec = made.spec;
     }
     object.metadata.namespace = Some(namespace.clone());
+    default(&mut object);
     let existing = known.existing.get(&(namespace.clone(), name.clone())).cloned().unwrap_or_default();
     if let Some(there) = &existing.mini_cluster {
         object.metadata.uid.clone_from(&there.metadata.uid);
@@ -139,35 +142,90 @@ fn of(declared: &Declared, known: &Known, taking: &mut Taking) -> MiniClusterPla
         let message = format!("{taken} is there already and belongs to something else: rename one of the two");
         plan.problems.push(Problem::new("metadata.name", "NameTaken", message));
     }
+    if plan.problems.iter().any(Problem::is_unreadable) {
+        plan.change = "refused: nothing can be made of it".to_owned();
+        return Draft { object, existing, rendered: None, plan };
+    }
     let rendered = match render(&object, &context(&object, known)) {
         Ok(rendered) => rendered,
         Err(problems) => {
             let problems = problems.iter().map(|one| Problem::new(&one.field, one.reason, one.message.clone()));
             plan.problems.extend(problems);
-            plan.change = "refused: the agent makes nothing of it".to_owned();
-            return plan;
+            plan.change = match existing.job {
+                Some(_) => "refused: its brokers here run on as they are; its bursts follow flux.bursting all the same",
+                None => "refused: the agent makes nothing of it",
+            }
+            .to_owned();
+            return Draft { object, existing, rendered: None, plan };
         }
     };
     plan.change = change(&object, &existing, &rendered);
-    // What runs stands in no line.
-    if existing.job.is_none() && !object.spec.suspend {
-        match (setup, declared.job.as_deref()) {
-            (Some(Some(setup)), wanted) => {
-                let taken = taking.queued.entry(namespace.clone()).or_default();
-                let (stands, problems) = queue::stands(&object.spec, wanted, setup, taken);
-                plan.queue = Some(stands);
-                plan.problems.extend(problems);
-            }
-            (Some(None), Some(_)) => plan.problems.push(queue::nobody_grants(&namespace)),
-            _ => {}
-        }
-    }
     plan.notes = rendered.unsupported.iter().map(|field| format!("accepted, but without effect: {field}")).collect();
     if known.configuration.is_none() && object.spec.made_volumes().next().is_some() {
         let note = "whether the administrator allows these volumes is not known: an agent may refuse them";
         plan.notes.push(note.to_owned());
     }
+    plan.notes.extend(counted_by_request(&object));
     plan.rank_map_digest = Some(rendered.rank_map.digest().to_string());
+    Draft { object, existing, rendered: Some(rendered), plan }
+}
+
+/// Writes what the API server writes where the manifest, or a FluxJob, says nothing.
+pub(super) fn default(object: &mut MiniCluster) {
+    let schemas = manifest::schemas("MiniCluster");
+    let Some((_, schema)) = schemas.iter().find(|(version, _)| v1alpha1::V1ALPHA2.ends_with(version)) else { return };
+    let Ok(mut spec) = serde_json::to_value(&object.spec) else { return };
+    manifest::default_fields(&mut spec, schema);
+    if let Ok(spec) = serde_json::from_value(spec) {
+        object.spec = spec;
+    }
+}
+
+/// A request decides how many cores Flux has, which is not what upstream does.
+fn counted_by_request(object: &MiniCluster) -> Option<String> {
+    let runner = object.spec.runner().ok()?;
+    let requested = runner.container.resources.effective_request("cpu")?;
+    let counts = runner.container.cores.is_none() && !object.spec.flux.bursting.clusters.is_empty();
+    let path = format!("spec.containers[{}]", runner.index);
+    counts.then(|| {
+        format!(
+            "{path}.resources: with bursts, Flux counts the cores that are requested ({requested}), not those of the node; write \
+             {path}.cores to say how many"
+        )
+    })
+}
+
+/// Says of each who stands in the queue of its namespace where that is. What runs stands in no line.
+fn line_up(manifest: &Manifest, known: &Known, drafts: &mut [Draft]) {
+    let mut lines: BTreeMap<String, Vec<queue::Applicant>> = BTreeMap::new();
+    for (at, draft) in drafts.iter_mut().enumerate() {
+        let wanted = manifest.mini_clusters[at].job.as_deref();
+        if draft.rendered.is_none() || draft.existing.job.is_some() || draft.object.spec.suspend {
+            continue;
+        }
+        match (known.setups.get(&draft.plan.namespace), wanted) {
+            (Some(Some(_)), _) => {
+                let applicant = queue::Applicant::of(at, &draft.object, wanted, draft.plan.problems.is_empty());
+                lines.entry(draft.plan.namespace.clone()).or_default().push(applicant);
+            }
+            (Some(None), Some(_)) => draft.plan.problems.push(queue::nobody_grants(&draft.plan.namespace)),
+            _ => {}
+        }
+    }
+    for (namespace, applicants) in lines {
+        let Some(Some(setup)) = known.setups.get(&namespace) else { continue };
+        for (at, stands, problems) in queue::stand(setup, &applicants) {
+            drafts[at].plan.queue = Some(stands);
+            drafts[at].plan.problems.extend(problems);
+        }
+    }
+}
+
+/// The plan, with what its bursts find on the peers. `claimed`: what the manifest before it takes there.
+fn finished(draft: Draft, known: &Known, claimed: &mut BTreeMap<PeerName, Claimed>) -> MiniClusterPlan {
+    let Draft { object, existing, rendered, mut plan } = draft;
+    let Some(rendered) = rendered else { return plan };
+    let name = object.name_any();
     let own = known.cluster.clone().unwrap_or_else(|| "(here)".to_owned());
     let bursts = sides::bursts(&object, &rendered.rank_map);
     let mut side = sides::root(&object, &rendered);
@@ -178,7 +236,8 @@ fn of(declared: &Declared, known: &Known, taking: &mut Taking) -> MiniClusterPla
     let secret = tributary::render::secret::secret_name(&name, &object.spec);
     plan.recipients.push(Recipient { cluster: own, secret, reason: "the root".to_owned() });
     for burst in &bursts {
-        let cluster = burst_side(burst, &rendered.rank_map, known, &mut taking.claimed);
+        plan.notes.extend(misspelt(burst, known));
+        let cluster = burst_side(burst, &rendered.rank_map, known, claimed);
         if let (Some(peer), None) = (&cluster.cluster, &cluster.refusal) {
             let reason = format!("hosts {}; it gets it once it has accepted", cluster.slot);
             plan.recipients.push(Recipient { cluster: peer.clone(), secret: names::curve(&cluster.slot), reason });
@@ -251,6 +310,7 @@ fn root_side(
         ranks: ranks(&rendered.rank_map, &slot.name),
         brokers: size,
         cores: slot.cores,
+        counts_cores: counts_cores(object),
         gpus: slot.gpus,
         properties: slot.properties.clone(),
         objects: side.objects,
@@ -258,6 +318,50 @@ fn root_side(
         charges,
         ..ClusterPlan::default()
     }
+}
+
+/// As the script of the lead decides it: nothing else than the node says how many there are, and nobody else has to know.
+fn counts_cores(object: &MiniCluster) -> bool {
+    let flux = &object.spec.flux;
+    let written = object.spec.runner().is_ok_and(|runner| runner.container.cores.is_some());
+    !written && flux.bursting.clusters.is_empty() && flux.lead_broker().is_none()
+}
+
+/// Peers that a burst names, and that are none.
+fn strangers<'a>(burst: &'a Burst, known: &'a Known) -> Vec<&'a str> {
+    let Some(peers) = &known.peers else { return Vec::new() };
+    let named = burst.spec.peers.iter().map(String::as_str);
+    named.filter(|name| !peers.contains_key(&PeerName::from(*name))).collect()
+}
+
+/// A burst that names peers of which only some are there.
+fn misspelt(burst: &Burst, known: &Known) -> Option<String> {
+    let strangers = strangers(burst, known);
+    let some = !strangers.is_empty() && strangers.len() < burst.spec.peers.len();
+    some.then(|| {
+        format!("burst {} names {}, which is no peer of this cluster", burst.spec.slot, strangers.join(" and "))
+    })
+}
+
+/// Why a burst goes nowhere, if all the peers that it names are none.
+fn nowhere(burst: &Burst, known: &Known) -> Option<Refusal> {
+    let strangers = strangers(burst, known);
+    if strangers.is_empty() || strangers.len() < burst.spec.peers.len() {
+        return None;
+    }
+    let itself = strangers.iter().find(|name| known.cluster.as_deref() == Some(**name));
+    let message = match itself {
+        Some(own) => format!("{own} is this cluster itself, whose brokers are spec.size"),
+        None => format!("there is no ClusterPeer {}", strangers.join(" or ")),
+    };
+    let there: Vec<String> = known.peers.iter().flatten().map(|(name, _)| name.to_string()).collect();
+    let hint = match there.as_slice() {
+        [] => format!("this cluster has no peers: {}", hints::NO_PEERS),
+        some => {
+            format!("write one of the peers that there are into flux.bursting.clusters[].peer: {}", some.join(", "))
+        }
+    };
+    Some(Refusal { reason: "UnknownPeer".to_owned(), message, hint })
 }
 
 fn burst_side(
@@ -269,7 +373,11 @@ fn burst_side(
     let spec = &burst.spec;
     let wish = offer::wish(burst);
     let desired = offer::desired(burst);
-    let (peer, placement) = placed(&wish, known, claimed);
+    let refusal = nowhere(burst, known);
+    let (peer, placement) = match refusal {
+        Some(_) => (None, "it goes nowhere".to_owned()),
+        None => placed(&wish, known, claimed),
+    };
     let mut plan = ClusterPlan {
         cluster: peer.as_ref().map(ToString::to_string),
         slot: spec.slot.clone(),
@@ -280,8 +388,12 @@ fn burst_side(
         cores: spec.cores,
         gpus: spec.gpus,
         properties: rank_map.slot(&spec.slot).map(|slot| slot.properties.clone()).unwrap_or_default(),
+        refusal,
         ..ClusterPlan::default()
     };
+    if plan.refusal.is_some() {
+        return plan;
+    }
     if let Some(peer) = &peer {
         claimed.entry(peer.clone()).or_default().add(&wish);
     }
@@ -297,7 +409,7 @@ fn burst_side(
             .and_then(|admitted| sides::hosted(&plan.namespace, &own, &desired, &admitted, None))
         {
             Ok((side, _)) => (plan.objects, plan.ports) = (side.objects, side.ports),
-            Err(message) => plan.refusal = Some(refusal("NotRenderable", &message, &there, known, &desired)),
+            Err(message) => plan.refusal = Some(refused("NotRenderable", &message, &there, known, &desired)),
         }
         return plan;
     };
@@ -311,7 +423,7 @@ fn burst_side(
         }
         Err(rejection) => {
             let (reason, message) = (rejection.reason.as_str(), &rejection.message);
-            plan.refusal = Some(refusal(reason, message, peer.as_str(), known, &desired));
+            plan.refusal = Some(refused(reason, message, peer.as_str(), known, &desired));
         }
     }
     plan
@@ -438,7 +550,7 @@ fn peers_of(burst: &Burst) -> String {
     }
 }
 
-fn refusal(reason: &str, message: &str, peer: &str, known: &Known, desired: &DesiredBurst) -> Refusal {
+fn refused(reason: &str, message: &str, peer: &str, known: &Known, desired: &DesiredBurst) -> Refusal {
     let burst = Object { namespace: &desired.root.namespace, name: &desired.slot };
     let hint = hints::refusal(reason, message, Pair { peer, us: known.cluster.as_deref() }, burst);
     Refusal { reason: reason.to_owned(), message: message.to_owned(), hint }

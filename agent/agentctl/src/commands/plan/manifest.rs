@@ -11,7 +11,7 @@ use tributary::api::schema::unknown_fields;
 use tributary::api::{crds, v1alpha1};
 use tributary::queue::job;
 
-use super::report::Problem;
+use super::report::{INVALID_FLUX_JOB, Problem, UNREADABLE, WRONG_TYPE};
 use crate::error::{Failure, Result};
 
 /// What was read.
@@ -113,44 +113,110 @@ impl Manifest {
     }
 }
 
+/// The schemas of the specs of a kind, by version.
+pub(super) fn schemas(kind: &str) -> Vec<(String, Value)> {
+    let definition = crds().into_iter().find(|crd| crd.spec.names.kind == kind).expect("it is one of ours");
+    let of =
+        |version: &_| serde_json::to_value(version).unwrap_or_default()["openAPIV3Schema"]["properties"]["spec"].take();
+    definition.spec.versions.iter().map(|one| (one.name.clone(), of(&one.schema))).collect()
+}
+
+/// What an API server says of a spec that is not as its schema wants it.
+fn held_against(document: &Value, schema: &Value) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    mistyped(&document["spec"], schema, "spec", &mut problems);
+    for field in unknown_fields(&document["spec"], schema, "spec") {
+        let message = "there is no such field: kubectl refuses it, or the API server drops it";
+        problems.push(Problem::new(&field, "UnknownField", message));
+    }
+    problems
+}
+
+/// Values of another type than their schema says.
+fn mistyped(value: &Value, schema: &Value, path: &str, problems: &mut Vec<Problem>) {
+    let is = match value {
+        Value::Null => return,
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    let either = schema["x-kubernetes-int-or-string"] == true && ["integer", "string"].contains(&is);
+    match schema["type"].as_str() {
+        Some(wanted) if wanted != is && !(wanted == "number" && is == "integer") && !either => {
+            let message = format!("{value} is of type {is}, and it has to be of type {wanted}");
+            problems.push(Problem::new(path, WRONG_TYPE, message));
+        }
+        _ => match value {
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    let known = schema["properties"].get(name).unwrap_or(&schema["additionalProperties"]);
+                    mistyped(value, known, &format!("{path}.{name}"), problems);
+                }
+            }
+            Value::Array(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    mistyped(item, &schema["items"], &format!("{path}[{index}]"), problems);
+                }
+            }
+            _ => {}
+        },
+    }
+}
+
+/// Adds what an API server writes where nothing is written.
+pub(super) fn default_fields(value: &mut Value, schema: &Value) {
+    match value {
+        Value::Object(fields) => {
+            for (name, known) in schema["properties"].as_object().into_iter().flatten() {
+                let missing = fields.get(name).is_none_or(Value::is_null);
+                if let Some(default) = known.get("default").filter(|default| missing && !default.is_null()) {
+                    fields.insert(name.clone(), default.clone());
+                }
+            }
+            for (name, value) in fields {
+                let known = schema["properties"].get(name).unwrap_or(&schema["additionalProperties"]);
+                default_fields(value, known);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| default_fields(item, &schema["items"])),
+        _ => {}
+    }
+}
+
 fn mini_cluster(document: &Value, namespace: Option<&str>) -> Declared {
     let mut problems = Vec::new();
     let mut say = |field: &str, reason: &str, message: String| problems.push(Problem::new(field, reason, message));
-    let definition = crds().into_iter().find(|crd| crd.spec.names.kind == "MiniCluster").expect("it is one of ours");
     let version = document["apiVersion"].as_str().unwrap_or_default().rsplit('/').next().unwrap_or_default();
-    let served = definition.spec.versions.iter().find(|one| one.name == version);
-    match served {
+    let all = schemas("MiniCluster");
+    match all.iter().find(|(name, _)| name == version) {
         None => {
-            let known: Vec<_> = definition.spec.versions.iter().map(|one| one.name.as_str()).collect();
+            let known: Vec<_> = all.iter().map(|(name, _)| name.as_str()).collect();
             say(
                 "apiVersion",
                 "UnknownVersion",
                 format!("version {version:?} is not served, there is {}", known.join(", ")),
             );
         }
-        Some(served) => {
-            let schema = serde_json::to_value(&served.schema).unwrap_or_default();
-            let schema = &schema["openAPIV3Schema"]["properties"]["spec"];
-            for field in unknown_fields(&document["spec"], schema, "spec") {
-                say(
-                    &field,
-                    "UnknownField",
-                    "there is no such field: kubectl refuses it, or the API server drops it".into(),
-                );
-            }
-        }
+        Some((_, schema)) => problems.extend(held_against(document, schema)),
     }
     let written = document["metadata"]["namespace"].as_str();
     if let (Some(written), Some(asked)) = (written, namespace)
         && written != asked
     {
-        say("metadata.namespace", "OtherNamespace", format!("it says {written}, and --namespace says {asked}"));
+        let message = format!("it says {written}, and --namespace says {asked}");
+        problems.push(Problem::new("metadata.namespace", "OtherNamespace", message));
     }
     // As the API server stores it.
     let stored = v1alpha1::convert(document, v1alpha1::V1ALPHA2).unwrap_or_else(|_| document.clone());
     let mut object = serde_json::from_value::<MiniCluster>(stored).unwrap_or_else(|error| {
-        say("spec", "Unreadable", format!("it cannot be read: {error}"));
-        MiniCluster::new(document["metadata"]["name"].as_str().unwrap_or_default(), Default::default())
+        unreadable(&mut problems, &error);
+        let mut nothing =
+            MiniCluster::new(document["metadata"]["name"].as_str().unwrap_or_default(), Default::default());
+        nothing.metadata.namespace = written.map(str::to_owned);
+        nothing
     });
     object.metadata.namespace = object.namespace().or_else(|| namespace.map(str::to_owned));
     // Not what is applied.
@@ -158,15 +224,16 @@ fn mini_cluster(document: &Value, namespace: Option<&str>) -> Declared {
     Declared { object, problems, job: None }
 }
 
+/// It is said once why it cannot be read: by the fields, if they tell.
+fn unreadable(problems: &mut Vec<Problem>, error: &serde_json::Error) {
+    if !problems.iter().any(|one| one.reason == WRONG_TYPE) {
+        problems.push(Problem::new("spec", UNREADABLE, format!("it cannot be read: {error}")));
+    }
+}
+
 /// The MiniCluster that a FluxJob makes when it is admitted.
 fn flux_job(document: &Value, namespace: Option<&str>) -> Declared {
-    let mut problems = Vec::new();
-    let definition = crds().into_iter().find(|crd| crd.spec.names.kind == "FluxJob").expect("it is one of ours");
-    let schema = serde_json::to_value(&definition.spec.versions[0].schema).unwrap_or_default();
-    for field in unknown_fields(&document["spec"], &schema["openAPIV3Schema"]["properties"]["spec"], "spec") {
-        let message = "there is no such field: kubectl refuses it, or the API server drops it";
-        problems.push(Problem::new(&field, "UnknownField", message));
-    }
+    let mut problems = schemas("FluxJob").first().map(|(_, schema)| held_against(document, schema)).unwrap_or_default();
     let written = document["metadata"]["namespace"].as_str();
     if let (Some(written), Some(asked)) = (written, namespace)
         && written != asked
@@ -176,13 +243,17 @@ fn flux_job(document: &Value, namespace: Option<&str>) -> Declared {
     }
     let name = document["metadata"]["name"].as_str().unwrap_or_default();
     let mut wanted = serde_json::from_value::<FluxJob>(document.clone()).unwrap_or_else(|error| {
-        problems.push(Problem::new("spec", "Unreadable", format!("it cannot be read: {error}")));
-        FluxJob::new(name, Default::default())
+        unreadable(&mut problems, &error);
+        let mut nothing = FluxJob::new(name, Default::default());
+        nothing.metadata.namespace = written.map(str::to_owned);
+        nothing
     });
     wanted.status = None;
     wanted.metadata.namespace = wanted.namespace().or_else(|| namespace.map(str::to_owned));
     let object = job::mini_cluster(&wanted, None).unwrap_or_else(|message| {
-        problems.push(Problem::new("spec", "InvalidFluxJob", message));
+        if !problems.iter().any(Problem::is_unreadable) {
+            problems.push(Problem::new("spec", INVALID_FLUX_JOB, message));
+        }
         let mut nothing = MiniCluster::new(name, Default::default());
         nothing.metadata.namespace = wanted.namespace();
         nothing

@@ -21,14 +21,15 @@ mod tests;
 use crate::cli::{self, Target};
 use crate::document;
 use crate::error::{Failure, Result};
-use crate::output;
+use crate::{output, paste};
 
 /// Runs `agentctl plan`.
 pub async fn run(target: &Target, plan: &cli::Plan) -> Result<()> {
     let manifest = manifest::read(&plan.files, target.namespace.as_deref())?;
     let looked = look::look(target, plan, &manifest).await;
     let report = judge::plan(&manifest, &looked);
-    output::print_marked(&document::text(plan.output, &report, |report, _| report::text(report))?)?;
+    let text = document::text(plan.output, &report, |report, _| report::text(report))?;
+    output::print_marked(&paste::whole(&text, target))?;
     if report.possible {
         return Ok(());
     }

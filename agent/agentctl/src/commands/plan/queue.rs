@@ -1,11 +1,14 @@
 //! What the queue of a namespace would say to a MiniCluster or a FluxJob, as far as its FluxSetup shows. Pure.
 
+use jiff::Timestamp;
 use kube::ResourceExt;
 use tributary::api::flux_job::FluxJob;
 use tributary::api::flux_setup::{FluxSetup, OverflowPolicy, Quota, Usage};
-use tributary::api::minicluster::{Amount, MiniClusterSpec};
+use tributary::api::labels::PRIORITY;
+use tributary::api::minicluster::{Amount, MiniCluster};
 use tributary::queue::limits;
 use tributary::queue::room::Room;
+use tributary::queue::schedule::{Away, NodesWithoutEnd, Rules, Running, Schedule, Waiting, schedule};
 
 use super::report::{ChargeRow, Problem, QueuePlan};
 
@@ -22,48 +25,134 @@ pub(super) fn nobody_grants(namespace: &str) -> Problem {
     Problem::new("metadata.namespace", "NoFluxSetup", message)
 }
 
-/// Where it would stand. `taken`: what the manifest before it takes; what this one takes is added.
-pub(super) fn stands(
-    spec: &MiniClusterSpec,
-    of_job: Option<&FluxJob>,
-    setup: &FluxSetup,
-    taken: &mut Room,
-) -> (QueuePlan, Vec<Problem>) {
+/// Who would stand in line: a MiniCluster, or the FluxJob that makes it.
+pub(super) struct Applicant {
+    /// Which of the manifest.
+    at: usize,
+    name: String,
+    room: Room,
+    priority: i32,
+    /// Seconds it takes at most, where nothing may run longer than the queue allows.
+    limit: Option<i64>,
+    /// Where a time limit is written.
+    field: &'static str,
+    job: Option<FluxJob>,
+    /// It has no problem of its own, and so gets as far as the queue.
+    stands: bool,
+}
+
+impl Applicant {
+    /// `stands`: it has no problem of its own.
+    pub(super) fn of(at: usize, object: &MiniCluster, job: Option<&FluxJob>, stands: bool) -> Self {
+        let priority = match job {
+            Some(job) => job.spec.priority,
+            None => object.annotations().get(PRIORITY).and_then(|text| text.trim().parse().ok()).unwrap_or(0),
+        };
+        Self {
+            at,
+            name: object.name_any(),
+            room: Room::of_mini_cluster(&object.spec),
+            priority,
+            limit: limits::of_mini_cluster(&object.spec),
+            field: if job.is_some() { "spec.timeLimitSeconds" } else { "spec.deadlineSeconds" },
+            job: job.cloned(),
+            stands,
+        }
+    }
+
+    fn limit(&self, longest: Option<i64>) -> Option<i64> {
+        self.job.as_ref().map_or(self.limit, |job| limits::of_job(job, longest))
+    }
+
+    /// Whether a peer may take a part of it, or all.
+    fn may_overflow(&self, setup: &FluxSetup) -> bool {
+        self.job.as_ref().is_some_and(|job| job.spec.allow_burst) && setup.spec.overflow.policy != OverflowPolicy::Never
+    }
+}
+
+/// Where all of them would stand, applied one after the other in this order, by the queue's own schedule. What runs is known
+/// as a sum, and of what waits how much it is.
+pub(super) fn stand(setup: &FluxSetup, applicants: &[Applicant]) -> Vec<(usize, QueuePlan, Vec<Problem>)> {
     let name = setup.name_any();
-    let status = setup.status.clone().unwrap_or_default();
-    let mut plan = QueuePlan { setup: name.clone(), waiting: status.waiting, ..QueuePlan::default() };
-    let mut problems = Vec::new();
+    let waiting = setup.status.as_ref().map_or(0, |status| status.waiting);
     let whole = match Room::of_quota("spec.quota", &setup.spec.quota) {
         Ok(whole) => whole,
         Err(wrong) => {
-            problems.push(Problem::new("metadata.namespace", "InvalidFluxSetup", format!("FluxSetup {name}: {wrong}")));
-            plan.summary = format!("nothing starts: FluxSetup {name} is wrong");
-            return (plan, problems);
+            let answer = |one: &Applicant| {
+                let problem =
+                    Problem::new("metadata.namespace", "InvalidFluxSetup", format!("FluxSetup {name}: {wrong}"));
+                let summary = format!("nothing starts: FluxSetup {name} is wrong");
+                (one.at, QueuePlan { setup: name.clone(), waiting, summary, ..QueuePlan::default() }, vec![problem])
+            };
+            return applicants.iter().map(answer).collect();
         }
     };
-    let need = Room::of_mini_cluster(spec);
-    let mut left = whole;
-    left -= Room::of_quota("status.used", &quota_of(&status.used)).unwrap_or_default();
-    left -= *taken;
-    plan.charges = charges(&name, &setup.spec.quota, &left, &need);
-    if let Some(longest) = setup.spec.max_duration_seconds {
-        let (field, limit) = match of_job {
-            Some(of_job) => ("spec.timeLimitSeconds", limits::of_job(of_job, Some(longest))),
-            None => ("spec.deadlineSeconds", limits::of_mini_cluster(spec)),
-        };
-        if limits::too_long(limit, Some(longest)).is_some() {
-            let message = format!("FluxSetup {name} lets nothing run longer than {longest} s: write {longest} or less");
-            problems.push(Problem::new(field, "TooLong", message));
+    let used = setup.status.as_ref().map(|status| quota_of(&status.used)).unwrap_or_default();
+    let used = Room::of_quota("status.used", &used).unwrap_or_default();
+    let decided = decide(setup, whole, used, applicants);
+    let answer = |one: &Applicant| {
+        let mut left = whole;
+        left -= used;
+        // Whoever starts before it has what it takes.
+        for ahead in decided.start.iter().take_while(|at| **at != one.at) {
+            applicants.iter().filter(|other| other.at == *ahead).for_each(|other| left -= other.room);
         }
+        let plan = QueuePlan {
+            setup: name.clone(),
+            waiting,
+            charges: charges(&name, &setup.spec.quota, &left, &one.room),
+            ..QueuePlan::default()
+        };
+        let head = decided.head.as_ref().and_then(|(at, _)| applicants.iter().find(|other| other.at == *at));
+        let (plan, problems) =
+            answered(plan, setup, one, (&whole, &left), head.filter(|head| head.at != one.at), &decided);
+        (one.at, plan, problems)
+    };
+    applicants.iter().map(answer).collect()
+}
+
+/// Who starts. Nodes and peers are not looked at: what a peer takes is said to be up to it.
+fn decide(setup: &FluxSetup, quota: Room, used: Room, applicants: &[Applicant]) -> Schedule<usize> {
+    let (spec, now) = (&setup.spec, Timestamp::UNIX_EPOCH);
+    let rules = Rules { quota, order: spec.order, backfill: spec.backfill, longest: spec.max_duration_seconds };
+    let running = [Running { room: used, since: now, until: None }];
+    let waiting = |one: &Applicant| Waiting {
+        key: one.at,
+        room: one.room,
+        priority: one.priority,
+        since: now,
+        turn: format!("{:08}", one.at),
+        limit: one.limit(rules.longest),
+        away: Away::Nowhere,
+        grows: None,
+    };
+    let waiting: Vec<_> = applicants.iter().filter(|one| one.stands).map(waiting).collect();
+    schedule(&rules, &running, &waiting, &mut NodesWithoutEnd, now)
+}
+
+/// What one is told. `rooms`: the whole quota, and what is left of it.
+fn answered(
+    mut plan: QueuePlan,
+    setup: &FluxSetup,
+    one: &Applicant,
+    (whole, left): (&Room, &Room),
+    head: Option<&Applicant>,
+    decided: &Schedule<usize>,
+) -> (QueuePlan, Vec<Problem>) {
+    let (name, longest) = (setup.name_any(), setup.spec.max_duration_seconds);
+    let mut problems = Vec::new();
+    if let Some(longest) = longest.filter(|_| limits::too_long(one.limit(longest), longest).is_some()) {
+        let message = format!("FluxSetup {name} lets nothing run longer than {longest} s: write {longest} or less");
+        problems.push(Problem::new(one.field, "TooLong", message));
     }
-    let may_overflow =
-        of_job.is_some_and(|job| job.spec.allow_burst) && setup.spec.overflow.policy != OverflowPolicy::Never;
-    let behind = match status.waiting {
+    let may_overflow = one.may_overflow(setup);
+    let behind = match plan.waiting {
         0 => String::new(),
         waiting => format!(", with {waiting} others: priority says who is first"),
     };
     let elsewhere = if may_overflow { "; a part of it may overflow to a peer before" } else { "" };
-    plan.summary = match (whole.first_lack(&need), left.first_lack(&need)) {
+    let starts = decided.start.contains(&one.at);
+    plan.summary = match (whole.first_lack(&one.room), left.first_lack(&one.room)) {
         (Some(lack), _) if may_overflow => {
             format!("the quota as a whole is too small ({lack}): it starts only if a peer takes a part of it")
         }
@@ -72,16 +161,23 @@ pub(super) fn stands(
             problems.push(Problem::new("spec.size", "NeverFits", message));
             "never starts".to_owned()
         }
-        (None, Some(lack)) => format!("stands in line{behind}: {lack}{elsewhere}"),
-        (None, None) if status.waiting > 0 => {
+        _ if !one.stands || !problems.is_empty() => "never starts".to_owned(),
+        _ if starts && plan.waiting > 0 => {
             format!("there is room, and it stands in line{behind}; it may go ahead where that delays nobody")
         }
+        _ if starts => {
+            plan.starts = true;
+            match head {
+                Some(head) => format!("starts at once: there is room, and {}, which waits, is not delayed", head.name),
+                None => "starts at once: there is room, and nobody waits".to_owned(),
+            }
+        }
+        (None, Some(lack)) => format!("stands in line{behind}: {lack}{elsewhere}"),
         (None, None) => {
-            plan.starts = problems.is_empty();
-            "starts at once: there is room, and nobody waits".to_owned()
+            let before = head.map(|head| format!(" behind {}", head.name)).unwrap_or_default();
+            format!("stands in line{before}{behind}: it would delay who is first{elsewhere}")
         }
     };
-    *taken += need;
     (plan, problems)
 }
 

@@ -88,8 +88,11 @@ pub struct ClusterPlan {
     pub ranks: String,
     /// Brokers that are started.
     pub brokers: u32,
-    /// Cores of each broker, for Flux.
+    /// Cores of each broker, for Flux; what is requested, where it counts those that it finds.
     pub cores: u32,
+    /// Whether the lead broker counts the cores that it finds on its node.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub counts_cores: bool,
     /// GPUs of each broker, for Flux.
     pub gpus: u32,
     /// Properties of these ranks, for `flux run --requires`.
@@ -188,7 +191,19 @@ pub struct Problem {
     pub message: String,
 }
 
+/// Reason: a field has a value of another type.
+pub(super) const WRONG_TYPE: &str = "WrongType";
+/// Reason: the document is no object of its kind.
+pub(super) const UNREADABLE: &str = "Unreadable";
+/// Reason: a FluxJob of which no MiniCluster can be made.
+pub(super) const INVALID_FLUX_JOB: &str = "InvalidFluxJob";
+
 impl Problem {
+    /// Whether nothing else can be said of its object.
+    pub(super) fn is_unreadable(&self) -> bool {
+        [WRONG_TYPE, UNREADABLE, INVALID_FLUX_JOB].contains(&self.reason.as_str())
+    }
+
     /// A problem with the field at `path`.
     pub fn new(field: &str, reason: &str, message: impl Into<String>) -> Self {
         Self { field: field.to_owned(), reason: reason.to_owned(), message: message.into() }
@@ -243,14 +258,17 @@ fn of_mini_cluster(plan: &MiniClusterPlan) -> String {
 fn of_cluster(plan: &ClusterPlan) -> String {
     let cluster = plan.cluster.as_deref().unwrap_or("(no cluster)");
     let gpus = if plan.gpus > 0 { format!(" and {} GPUs", plan.gpus) } else { String::new() };
+    let cores = match plan.counts_cores {
+        true => "the cores that its lead finds".to_owned(),
+        false => format!("{} cores", plan.cores),
+    };
     let mut text = format!(
-        "\n  {} on {cluster}, namespace {}: {}\n  ranks {}, {} brokers with {} cores{gpus} each{}\n",
+        "\n  {} on {cluster}, namespace {}: {}\n  ranks {}, {} brokers with {cores}{gpus} each{}\n",
         plan.slot,
         plan.namespace,
         plan.placement,
         plan.ranks,
         plan.brokers,
-        plan.cores,
         if plan.properties.is_empty() { String::new() } else { format!(", properties {}", plan.properties.join(", ")) },
     );
     if let Some(Refusal { reason, message, hint }) = &plan.refusal {

@@ -108,6 +108,7 @@ fn what_runs_already_is_held_against_it() {
     let manifest = read(LAKE);
     let before = {
         let mut object = manifest.mini_clusters[0].object.clone();
+        super::judge::default(&mut object);
         object.metadata.uid = Some("u".into());
         object
     };
@@ -127,6 +128,140 @@ fn what_runs_already_is_held_against_it() {
 
 fn setup(spec: serde_json::Value, status: serde_json::Value) -> Option<FluxSetup> {
     Some(serde_json::from_value(json!({"metadata": {"name": "team"}, "spec": spec, "status": status})).unwrap())
+}
+
+/// Otherwise every change seems to touch fields that the API server has filled in.
+#[test]
+fn what_the_api_server_writes_by_itself_is_no_change() {
+    let text = LAKE.replace("flux: {", "logging: {}\n  flux: {container: {image: view}, ");
+    let manifest = read(&text);
+    let mut before = manifest.mini_clusters[0].object.clone();
+    super::judge::default(&mut before);
+    let spec = serde_json::to_value(&before.spec).unwrap();
+    let written =
+        ["/tasks", "/flux/connectTimeout", "/flux/drainSeconds", "/flux/logLevel", "/flux/container/mountPath"];
+    assert!(written.iter().all(|field| spec.pointer(field).is_some()), "{spec}");
+    before.metadata.uid = Some("u".into());
+    let job = tributary::render::render(&before, &Default::default()).unwrap().job;
+    let there = Existing { mini_cluster: Some(before), job: Some(job), taken: Vec::new() };
+    let existing = [(("flux".to_owned(), "lake".to_owned()), there)].into();
+    let known = Known { existing, quotas: Default::default(), ..known() };
+    let change = |text: &str| plan(&read(text), &known).mini_clusters.remove(0).change;
+    assert_eq!(change(&text), "runs; nothing of its instance changes");
+    let changed = change(&text.replace("size: 4\n", "size: 4\n  tasks: 8\n"));
+    assert!(changed.starts_with("runs on as it is: spec.tasks take effect"), "{changed}");
+}
+
+/// An edit that is refused ends nothing, and says so.
+#[test]
+fn what_is_refused_of_something_that_runs_leaves_it_running() {
+    let before = {
+        let mut object = read(LAKE).mini_clusters[0].object.clone();
+        super::judge::default(&mut object);
+        object.metadata.uid = Some("u".into());
+        object
+    };
+    let job = tributary::render::render(&before, &Default::default()).unwrap().job;
+    let there = Existing { mini_cluster: Some(before), job: Some(job), taken: Vec::new() };
+    let existing = [(("flux".to_owned(), "lake".to_owned()), there)].into();
+    let wrong = LAKE.replace("size: 4\n", "size: 4\n  maxSize: 3\n");
+    let report = plan(&read(&wrong), &Known { existing, ..known() });
+    assert!(!report.possible);
+    assert_eq!(
+        report.mini_clusters[0].change,
+        "refused: its brokers here run on as they are; its bursts follow flux.bursting all the same"
+    );
+    assert_eq!(plan(&read(&wrong), &known()).mini_clusters[0].change, "refused: the agent makes nothing of it");
+}
+
+/// The agent would wait for ever, and nobody gets the certificate.
+#[test]
+fn a_peer_that_is_misspelt_is_refused_and_the_peers_are_named() {
+    let free = || Known { quotas: Default::default(), ..known() };
+    let with = |peers: &str| plan(&read(&LAKE.replace("peer: west", peers)), &free());
+    let misspelt = with("peer: wset");
+    assert!(!misspelt.possible);
+    let of = |report: &Report| report.mini_clusters[0].clusters[1].refusal.clone();
+    let refusal = of(&misspelt).unwrap();
+    assert_eq!((refusal.reason.as_str(), refusal.message.as_str()), ("UnknownPeer", "there is no ClusterPeer wset"));
+    assert!(refusal.hint.ends_with("north, west"), "{}", refusal.hint);
+    assert!(misspelt.mini_clusters[0].recipients.iter().all(|one| one.cluster != "wset"));
+    assert!(of(&with("peer: east")).unwrap().message.contains("is this cluster itself"));
+    let some = with("peers: [wset, west]");
+    assert!(some.possible && of(&some).is_none());
+    let notes = some.mini_clusters[0].notes.join("\n");
+    assert!(notes.contains("wset, which is no peer"), "{notes}");
+    let none = plan(&read(&LAKE.replace("peer: west", "peer: wset")), &Known { peers: Some([].into()), ..free() });
+    crate::paste::check::pastes(&of(&none).unwrap().hint);
+    let unknown = plan(&read(&LAKE.replace("peer: west", "peer: wset")), &Known { peers: None, ..free() });
+    assert!(of(&unknown).is_none(), "nobody said what peers there are");
+}
+
+/// One mistake, one line, at the field and in the namespace that are written.
+#[test]
+fn a_value_of_another_type_is_named_by_its_path() {
+    let problems = |text: &str| -> (String, Vec<String>) {
+        let plan = plan(&read(text), &known()).mini_clusters.remove(0);
+        (plan.namespace, plan.problems.iter().map(|one| format!("{}: {}", one.field, one.reason)).collect())
+    };
+    let size = LAKE.replace("size: 4\n", "size: four\n");
+    assert_eq!(problems(&size), ("flux".to_owned(), vec!["spec.size: WrongType".to_owned()]));
+    let image = LAKE.replace("image: ghcr.io/lab/app", "image: [1]");
+    assert_eq!(problems(&image).1, ["spec.containers[0].image: WrongType"]);
+    let job = SOLVE.replace("size: 3", "size: three");
+    assert_eq!(problems(&job), ("flux".to_owned(), vec!["spec.size: WrongType".to_owned()]));
+    let brought = SOLVE.replace("size: 3", "size: 3, miniCluster: {containers: 5}");
+    assert_eq!(problems(&brought).1, ["spec: InvalidFluxJob"]);
+    let amount = LAKE.replace("cpu: \"2\"", "cpu: 2");
+    assert!(problems(&amount).1.is_empty(), "quantities are numbers too");
+}
+
+/// Flux counts what is requested only where bursts have to know it before they are there.
+#[test]
+fn where_a_request_decides_how_many_cores_there_are_it_is_said() {
+    let of = |text: &str| plan(&read(text), &known()).mini_clusters.remove(0);
+    let bursts = of(LAKE);
+    assert!(
+        bursts.notes[0].starts_with("spec.containers[0].resources: with bursts, Flux counts"),
+        "{:?}",
+        bursts.notes
+    );
+    assert!(!bursts.clusters[0].counts_cores);
+    let written = of(&LAKE.replace("command: sleep 60", "command: sleep 60, cores: 2"));
+    assert!(written.notes.is_empty() && !written.clusters[0].counts_cores);
+    let alone = of(LAKE.split("  flux:").next().unwrap());
+    assert!(alone.notes.is_empty() && alone.clusters[0].counts_cores);
+}
+
+/// Whoever waits, or can never start, leaves its room to the others.
+#[test]
+fn only_what_starts_takes_room_from_the_next() {
+    let job = |name: &str, size: u32, more: &str| {
+        SOLVE
+            .replace("solve,", &format!("{name},"))
+            .replace("size: 3, allowBurst: true", &format!("size: {size}{more}"))
+    };
+    let jobs = |all: &[(&str, u32, &str)]| -> String {
+        all.iter().map(|(name, size, more)| format!("---{}", job(name, *size, more))).collect()
+    };
+    let known = |spec: serde_json::Value| {
+        let used = json!({"used": {"miniClusters": 1, "brokers": 2}});
+        Known { setups: [("flux".to_owned(), setup(spec, used))].into(), quotas: Default::default(), ..known() }
+    };
+    let told = |all: &[(&str, u32, &str)], spec: serde_json::Value| -> Vec<String> {
+        let report = plan(&read(&jobs(all)), &known(spec));
+        report.mini_clusters.iter().map(|plan| plan.queue.as_ref().unwrap().summary.clone()).collect()
+    };
+    let quota = json!({"quota": {"brokers": 6}, "backfill": true});
+    let summaries = told(&[("huge", 9, ""), ("large", 5, ""), ("a", 1, ""), ("b", 3, "")], quota.clone());
+    insta::assert_snapshot!(summaries.join("\n"));
+    let urgent = told(&[("a", 3, ""), ("b", 4, ", priority: 5")], quota.clone());
+    assert!(
+        urgent[1].starts_with("starts at once") && urgent[0].contains("3 brokers are needed, 0 are free"),
+        "{urgent:?}"
+    );
+    let fits = told(&[("a", 2, ""), ("wrong", 2, ", sise: 1"), ("b", 2, "")], quota);
+    assert!(fits[2].starts_with("starts at once"), "{fits:?}");
 }
 
 /// Of the root alone.
@@ -220,6 +355,7 @@ spec: {containers: [{image: app}]}
         ..Known::default()
     };
     let report = plan(&manifest, &offline);
+    crate::paste::check::pastes(&text(&report));
     assert!(!report.possible);
     insta::assert_snapshot!(text(&report));
 }

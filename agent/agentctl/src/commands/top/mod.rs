@@ -25,7 +25,7 @@ const KEYS: Duration = Duration::from_millis(200);
 pub async fn run(target: &Target, top: &Top) -> Result<()> {
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         return Err(Failure::new("failed to show a live view: this is no terminal")
-            .hint("agentctl status --watch prints what changes"));
+            .hint("`agentctl status --watch` prints what changes"));
     }
     // What cannot work is said before the screen is taken.
     let mut agent = Agent::find(target).await?;

@@ -45,8 +45,8 @@ fn a_confirmation_a_new_certificate_or_a_persons_word_frees_a_slot() {
     assert_eq!(
         status.message,
         "north is out of contact and its brokers may still reach the lead broker: the ranks stay its own until it confirms \
-         that nothing is left, the instance has a new certificate (agentctl rekey lake -n flux), or a person lets them go \
-         (agentctl burst release lake-burst-0 -n flux)"
+         that nothing is left, the instance has a new certificate (`agentctl rekey lake --namespace flux`), or a person lets them go \
+         (`agentctl burst release lake-burst-0 --namespace flux`)"
     );
     let mut world = lost();
     world.connect("north").say("north", Phase::Evicted).step().is(BurstPhase::Offered, Some("west"));
