@@ -11,6 +11,7 @@ use super::hosted_burst::{BurstPhase, BurstRun, LeadEndpoint, PhaseTimestamps, P
 use super::labels;
 use super::schema::is_default;
 use super::selector::PeerSelector;
+use super::word::Word;
 
 /// One burst slot of a root MiniCluster, or a FluxJob that was sent to a peer as a whole, and the peer it is placed on. Made
 /// and owned by the agent: change the MiniCluster, or delete the FluxJob, instead. Its `metadata.generation` orders everything
@@ -21,6 +22,7 @@ use super::selector::PeerSelector;
     version = "v1alpha1",
     kind = "Burst",
     plural = "bursts",
+    shortname = "bu",
     category = "tributary",
     namespaced,
     status = "BurstStatus",
@@ -52,6 +54,7 @@ pub struct BurstSpec {
     /// GPUs per broker.
     pub gpus: u32,
     /// Peers the user named, in order of preference. Empty: `selector`, else any.
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub peers: Vec<String>,
     /// Which peers come into question, when none is named.
     #[serde(skip_serializing_if = "is_default")]
@@ -122,6 +125,7 @@ pub struct BurstStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
     /// Where it stands.
+    #[schemars(with = "String")]
     pub phase: BurstPhase,
     /// One sentence for people.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -160,6 +164,7 @@ pub struct BurstStatus {
     pub returns: Vec<BurstReturn>,
     /// Why it is placed nowhere for now, though its root wants it.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     pub held: Option<BurstHold>,
     /// Who asks for it, if it runs on demand.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -203,12 +208,15 @@ pub struct BurstStatus {
 }
 
 /// Why a burst is placed nowhere for now. What is left of it on a peer is drained and released.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BurstHold {
     /// Its budget is spent, or its root's.
     BudgetSpent,
     /// It runs on demand, and nothing asks for it.
     NoDemand,
+    /// A word of a newer version.
+    #[serde(untagged)]
+    Unknown(Word),
 }
 
 /// When brokers on demand run.

@@ -11,9 +11,10 @@ use serde_json::{Map, Value, json};
 
 use super::burst::Burst;
 use super::flux_job::FluxJob;
-use super::flux_setup::FluxSetup;
+use super::flux_setup::{FluxSetup, NAME};
 use super::hosted_burst::HostedBurst;
 use super::minicluster::MiniCluster;
+use super::names::MAX_NAME;
 use super::peer::ClusterPeer;
 use super::schema::without_descriptions;
 use super::v1alpha1;
@@ -67,12 +68,16 @@ pub(crate) static SPECS: LazyLock<Specs> = LazyLock::new(|| {
 });
 
 fn finish(definition: CustomResourceDefinition) -> CustomResourceDefinition {
+    let kind = definition.spec.names.kind.clone();
     let mut document = serde_json::to_value(definition).expect("a definition is JSON");
     if let Some(versions) = document.pointer_mut("/spec/versions").and_then(Value::as_array_mut) {
         for version in versions {
             if let Some(schema) = version.pointer_mut("/schema/openAPIV3Schema") {
                 conform(schema);
                 describe_by_spec(schema);
+                if let Some(rules) = rules(&kind) {
+                    schema["x-kubernetes-validations"] = rules;
+                }
                 if let Some(conditions) = schema.pointer_mut("/properties/status/properties/conditions") {
                     without_descriptions(conditions);
                 }
@@ -87,6 +92,55 @@ fn describe_by_spec(root: &mut Value) {
     if let Some(text) = root.pointer("/properties/spec/description").cloned() {
         root["description"] = text;
     }
+}
+
+/// Rules on objects as a whole: those see names, and what was decided of an object.
+fn rules(kind: &str) -> Option<Value> {
+    match kind {
+        "FluxSetup" => Some(json!([{
+            "rule": format!("self.metadata.name == '{NAME}'"),
+            "message": format!("a namespace has one FluxSetup, and its name is {NAME}: write metadata.name: {NAME}"),
+        }])),
+        "FluxJob" => Some(json!([
+            {
+                "rule": "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+                "message": "a FluxJob cannot have this name, which becomes that of a service: use lower case letters, \
+                            digits and '-', begin with a letter and end with a letter or a digit",
+            },
+            {
+                "rule": format!("size(self.metadata.name) <= {MAX_NAME}"),
+                "messageExpression": format!(
+                    "'the FluxJob has a name of ' + string(size(self.metadata.name)) + ' characters, at most {MAX_NAME} are \
+                     possible: names of other objects and host names are made from it; choose a shorter one'"
+                ),
+                "message": format!("at most {MAX_NAME} characters are possible in its name"),
+            },
+            {
+                "rule": held_once_admitted(),
+                "message": "it was admitted as it is: of its spec, only suspend, priorityClassName, cleanup and \
+                            ttlAfterFinished may change now; delete it and make another one",
+            },
+        ])),
+        _ => None,
+    }
+}
+
+/// That a FluxJob stays as it was let in, in CEL.
+fn held_once_admitted() -> String {
+    const HELD: [&str; 10] = [
+        "image",
+        "command",
+        "size",
+        "tasks",
+        "resources",
+        "allowBurst",
+        "timeLimit",
+        "workingDir",
+        "environment",
+        "miniCluster",
+    ];
+    let same = HELD.map(|field| format!("self.spec.?{field} == oldSelf.spec.?{field}")).join(" && ");
+    format!("!has(oldSelf.status) || !has(oldSelf.status.admitted) || {same}")
 }
 
 /// Applies the rules to one schema and to all below it.
@@ -130,4 +184,137 @@ fn conform(schema: &mut Value) {
 
 fn is_number(schema: &Map<String, Value>) -> bool {
     matches!(schema.get("type").and_then(Value::as_str), Some("integer" | "number"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::duration;
+
+    /// Every schema below `schema`, with its path.
+    fn walk(schema: &Value, path: &str, look: &mut dyn FnMut(&str, &Value)) {
+        look(path, schema);
+        for (name, below) in schema["properties"].as_object().into_iter().flatten() {
+            walk(below, &format!("{path}.{name}"), look);
+        }
+        for (key, mark) in [("items", "[]"), ("additionalProperties", "{}")] {
+            if schema[key].is_object() {
+                walk(&schema[key], &format!("{path}{mark}"), look);
+            }
+        }
+    }
+
+    fn each(look: &mut dyn FnMut(&CustomResourceDefinition, &str, &Value)) {
+        for definition in crds() {
+            let version = definition.spec.versions.iter().find(|version| version.storage).unwrap();
+            let schema = serde_json::to_value(&version.schema).unwrap();
+            walk(&schema["openAPIV3Schema"], "", &mut |path, schema| look(&definition, path, schema));
+        }
+    }
+
+    /// An object with all that a newer version may write: every field, words that nobody knows, and fields added everywhere.
+    fn novel(schema: &Value) -> Value {
+        if schema["x-kubernetes-int-or-string"] == true {
+            return json!("1");
+        }
+        match schema["type"].as_str().unwrap_or_default() {
+            "array" => json!([novel(&schema["items"])]),
+            "integer" | "number" => json!(1),
+            "boolean" => json!(true),
+            "string" if schema["format"] == "date-time" => json!("2026-01-01T00:00:00Z"),
+            "string" if schema["pattern"] == duration::PATTERN => json!("1h"),
+            "string" => json!("Novel"),
+            _ if schema["additionalProperties"].is_object() => json!({"key": novel(&schema["additionalProperties"])}),
+            _ => {
+                let fields = schema["properties"].as_object().into_iter().flatten();
+                let mut object: Map<String, Value> = fields.map(|(name, field)| (name.clone(), novel(field))).collect();
+                object.insert("added".into(), json!({"by": "a newer version"}));
+                Value::Object(object)
+            }
+        }
+    }
+
+    #[test]
+    fn an_agent_that_is_rolled_back_reads_what_the_newer_one_wrote_and_a_newer_one_what_is_not_there() {
+        fn read<K: serde::de::DeserializeOwned>(value: &Value) -> Result<(), String> {
+            serde_json::from_value::<K>(value.clone()).map(|_| ()).map_err(|error| error.to_string())
+        }
+        for definition in crds() {
+            let version = definition.spec.versions.iter().find(|version| version.storage).unwrap();
+            let schema = serde_json::to_value(&version.schema).unwrap();
+            let root = &schema["openAPIV3Schema"]["properties"];
+            let kind = definition.spec.names.kind.as_str();
+            // A MiniCluster's spec is as large as Kubernetes' own; an agent that cannot read one leaves it as it is.
+            let spec = if kind == "MiniCluster" { json!({}) } else { novel(&root["spec"]) };
+            let head = json!({"apiVersion": format!("{}/{}", definition.spec.group, version.name), "kind": kind,
+                "metadata": {"name": "a"}});
+            let with = |spec: &Value, status: Value| {
+                let mut object = head.clone();
+                object["spec"] = spec.clone();
+                object["status"] = status;
+                match kind {
+                    "MiniCluster" => read::<MiniCluster>(&object),
+                    "Burst" => read::<Burst>(&object),
+                    "HostedBurst" => read::<HostedBurst>(&object),
+                    "ClusterPeer" => read::<ClusterPeer>(&object),
+                    "FluxSetup" => read::<FluxSetup>(&object),
+                    "FluxJob" => read::<FluxJob>(&object),
+                    other => Err(format!("{other} is not tried")),
+                }
+            };
+            assert_eq!(with(&spec, novel(&root["status"])), Ok(()), "{kind}");
+            assert_eq!(with(&json!({}), json!({})), Ok(()), "{kind}");
+        }
+    }
+
+    #[test]
+    fn lists_of_our_own_kinds_say_whether_two_owners_may_share_them() {
+        let mut silent = Vec::new();
+        each(&mut |definition, path, schema| {
+            // Kubernetes' own types bring their own.
+            let ours = definition.spec.group == "tributary.dev" && !path.contains(".template");
+            if ours && schema["type"] == "array" && schema["x-kubernetes-list-type"].is_null() {
+                silent.push(format!("{}{path}", definition.spec.names.kind));
+            }
+        });
+        assert_eq!(silent, [""; 0]);
+    }
+
+    #[test]
+    fn people_write_times_as_durations() {
+        let mut seconds = Vec::new();
+        each(&mut |definition, path, _| {
+            let kind = definition.spec.names.kind.as_str();
+            let written = ["FluxJob", "FluxSetup", "ClusterPeer"].contains(&kind) && path.starts_with(".spec.");
+            if written && path.to_lowercase().contains("seconds") && !path.ends_with(".tolerationSeconds") {
+                seconds.push(format!("{kind}{path}"));
+            }
+        });
+        assert_eq!(seconds, [""; 0]);
+    }
+
+    #[test]
+    fn every_kind_has_a_short_name_and_is_found_by_the_category() {
+        for definition in crds() {
+            let names = definition.spec.names;
+            assert_eq!(names.short_names.map(|names| names.len()), Some(1), "{}", names.kind);
+            assert_eq!(names.categories, Some(vec!["tributary".to_owned()]), "{}", names.kind);
+        }
+    }
+
+    #[test]
+    fn statuses_take_words_of_newer_versions_and_specs_name_those_that_there_are() {
+        let mut words = Vec::new();
+        each(&mut |definition, path, schema| {
+            if schema["enum"].is_array() && path.starts_with(".status") && !path.ends_with(".conditions[].status") {
+                words.push(format!("{}{path}", definition.spec.names.kind));
+            }
+        });
+        assert_eq!(words, [""; 0]);
+        let definitions = crds();
+        let job = definitions.iter().find(|one| one.spec.names.kind == "FluxJob").unwrap();
+        let schema = serde_json::to_value(&job.spec.versions[0].schema).unwrap();
+        let cleanup = &schema["openAPIV3Schema"]["properties"]["spec"]["properties"]["cleanup"];
+        assert_eq!(cleanup["enum"], json!(["None", "MiniCluster"]), "{cleanup}");
+    }
 }

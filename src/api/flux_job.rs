@@ -1,6 +1,7 @@
 //! `FluxJob`: one run of one command, which waits for room and then gets a MiniCluster of its own.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
@@ -8,19 +9,22 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::burst::BurstRefusal;
+use super::duration::Lasting;
 use super::flux_setup::Usage;
 use super::minicluster::Amount;
 use super::schema::is_default;
+use super::word::Word;
 
 /// One run of one command: a user's object. It waits in the queue of its namespace's FluxSetup; when there is room for the
-/// whole of it, a MiniCluster of the same name is made, which it owns. Once that is made, changes of this spec have no
-/// effect.
+/// whole of it, a MiniCluster of the same name is made, which it owns. Once it is admitted, its spec stays as it is, but for
+/// `suspend`, `priorityClassName`, `cleanup` and `ttlAfterFinished`.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "tributary.dev",
     version = "v1alpha1",
     kind = "FluxJob",
     plural = "fluxjobs",
+    shortname = "fj",
     category = "tributary",
     namespaced,
     status = "FluxJobStatus",
@@ -30,16 +34,23 @@ use super::schema::is_default;
     printcolumn = r#"{"name":"Result","type":"string","jsonPath":".status.result"}"#,
     printcolumn = r#"{"name":"Size","type":"integer","jsonPath":".spec.size"}"#,
     printcolumn = r#"{"name":"Peer","type":"string","jsonPath":".status.peer","priority":1}"#,
-    printcolumn = r#"{"name":"Priority","type":"integer","jsonPath":".spec.priority"}"#,
+    printcolumn = r#"{"name":"Priority","type":"string","jsonPath":".spec.priorityClassName"}"#,
     printcolumn = r#"{"name":"Exit","type":"integer","jsonPath":".status.exitCode","priority":1}"#,
     printcolumn = r#"{"name":"Message","type":"string","jsonPath":".status.message","priority":1}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "has(self.miniCluster) || has(self.image) && self.image != '' && has(self.command) && self.command != ''",
+    "message": "image and command, or miniCluster with a container that has them, are required",
+}]))]
 pub struct FluxJobSpec {
-    /// Image of the application.
+    /// Image of the application; else that of the container that runs Flux in `miniCluster`.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub image: String,
-    /// The command line: it is run as one Flux job over all brokers.
+    /// The command line: it is run as one Flux job over all brokers. Else that of the container that runs Flux in
+    /// `miniCluster`.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub command: String,
     /// Brokers, one per pod.
     #[schemars(range(min = 1), extend("default" = 1))]
@@ -51,19 +62,28 @@ pub struct FluxJobSpec {
     /// What each broker's container requests, and may use at most.
     #[serde(skip_serializing_if = "is_default")]
     pub resources: JobResources,
-    /// Who goes first when there is little room: the higher number.
+    /// PriorityClass of it and of its pods, one that the namespace's FluxSetup allows: when there is little room, the higher
+    /// value goes first. Not written: the PriorityClass that is the cluster's default, else 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub priority_class_name: Option<String>,
+    /// It holds no room and nothing of it runs: one that waits does not stand in line meanwhile, and one that runs is taken
+    /// back and begins anew later.
     #[serde(skip_serializing_if = "is_default")]
-    pub priority: i32,
+    pub suspend: bool,
     /// Whether some of its brokers, or all of them, may run in another cluster, if the namespace's FluxSetup lets FluxJobs
     /// overflow. Where its policy is `Split`, what its tasks say to each other must get from one cluster to the other: most
     /// MPI programs cannot. Where it is `Whole`, all of it runs in one cluster, which must have what it needs: files, Secrets,
     /// claims.
     #[serde(skip_serializing_if = "is_default")]
     pub allow_burst: bool,
-    /// Seconds it may run.
+    /// How long it may run, from a second on: `1h30m`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
-    pub time_limit_seconds: Option<i64>,
+    #[schemars(extend("x-kubernetes-validations" = [{
+        "rule": "duration(self) >= duration('1s') && duration(self) <= duration('87600h')",
+        "message": "spec.timeLimit: must be a duration from 1s to 87600h, like 90s, 5m or 1h30m",
+    }]))]
+    pub time_limit: Option<Lasting>,
     /// Directory the command starts in, if not the image's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub working_dir: Option<String>,
@@ -78,11 +98,10 @@ pub struct FluxJobSpec {
     /// What is deleted when it has finished.
     #[serde(skip_serializing_if = "is_default")]
     pub cleanup: Cleanup,
-    /// Seconds after which a finished FluxJob is deleted, with all that it owns. Without it, it stays; but the logs of one that
-    /// was sent to a peer stay there for a day.
+    /// How long after its end it is deleted, with all that it owns: `24h`. Without it, it stays; but the logs of one that was
+    /// sent to a peer stay there for a day.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0))]
-    pub ttl_seconds_after_finished: Option<i32>,
+    pub ttl_after_finished: Option<Lasting>,
 }
 
 /// What one broker's container requests.
@@ -111,6 +130,10 @@ pub enum Cleanup {
     None,
     /// The MiniCluster, and with it pods and logs.
     MiniCluster,
+    /// A word of a newer version: nothing is deleted.
+    #[serde(untagged)]
+    #[schemars(skip)]
+    Unknown(Word),
 }
 
 /// Where a FluxJob is in its life.
@@ -118,9 +141,11 @@ pub enum Cleanup {
 #[serde(rename_all = "camelCase", default)]
 pub struct FluxJobStatus {
     /// Where it is.
+    #[schemars(with = "String")]
     pub phase: JobPhase,
     /// How it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     pub result: Option<JobResult>,
     /// Exit code of the command.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -237,7 +262,7 @@ pub struct JobReturn {
 }
 
 /// Where a FluxJob is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum JobPhase {
     /// Nobody has looked at it yet.
     #[default]
@@ -250,15 +275,30 @@ pub enum JobPhase {
     Running,
     /// It has ended.
     Finished,
+    /// A word of a newer version.
+    #[serde(untagged)]
+    Unknown(Word),
+}
+
+impl fmt::Display for JobPhase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(word) => word.fmt(f),
+            known => f.pad(&format!("{known:?}")),
+        }
+    }
 }
 
 /// How a FluxJob ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobResult {
     /// The command ended with 0.
     Succeeded,
     /// It did not, or could not be run.
     Failed,
+    /// A word of a newer version.
+    #[serde(untagged)]
+    Unknown(Word),
 }
 
 impl Default for FluxJobSpec {
@@ -269,14 +309,15 @@ impl Default for FluxJobSpec {
             size: 1,
             tasks: None,
             resources: JobResources::default(),
-            priority: 0,
+            priority_class_name: None,
+            suspend: false,
             allow_burst: false,
-            time_limit_seconds: None,
+            time_limit: None,
             working_dir: None,
             environment: BTreeMap::new(),
             mini_cluster: serde_json::Map::new(),
             cleanup: Cleanup::default(),
-            ttl_seconds_after_finished: None,
+            ttl_after_finished: None,
         }
     }
 }

@@ -5,19 +5,25 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::duration::Lasting;
 use super::minicluster::Amount;
-use super::schema::is_default;
+use super::schema::{is_default, quantity};
 use super::selector::PeerSelector;
+use super::word::Word;
+
+/// The name that a FluxSetup has.
+pub const NAME: &str = "default";
 
 /// Room for MiniClusters in this namespace: an administrator's object. While there is one, MiniClusters and FluxJobs of
-/// the namespace start when the quota has room for the whole of them, and wait in line until then. If there are several,
-/// the oldest counts.
+/// the namespace start when the quota has room for the whole of them, and wait in line until then. A namespace has one, and
+/// its name is `default`.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "tributary.dev",
     version = "v1alpha1",
     kind = "FluxSetup",
     plural = "fluxsetups",
+    shortname = "fs",
     category = "tributary",
     namespaced,
     status = "FluxSetupStatus",
@@ -39,16 +45,23 @@ pub struct FluxSetupSpec {
     /// Whether something later in line may start while the first one waits, as long as that does not delay the first one.
     #[schemars(extend("default" = true))]
     pub backfill: bool,
-    /// Whether a MiniCluster starts only when the nodes have room for all its brokers as well, now. While the first in line
-    /// waits for nodes, nothing passes it.
+    /// Whether the nodes must have room for a MiniCluster as well.
     #[serde(skip_serializing_if = "is_default")]
-    pub check_nodes: bool,
-    /// Seconds a run may last at most: `deadlineSeconds` of MiniClusters, `timeLimitSeconds` of FluxJobs. FluxJobs without a
-    /// limit get the `deadlineSeconds` that their `miniCluster` brings, else this; whatever has none, or a longer one, is
-    /// refused by the queue.
+    pub check_nodes: CheckNodes,
+    /// How long a run may last at most, from a second on (`24h`): `deadlineSeconds` of MiniClusters, `timeLimit` of FluxJobs.
+    /// FluxJobs without a limit get the `deadlineSeconds` that their `miniCluster` brings, else this; whatever has none, or a
+    /// longer one, is refused by the queue.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
-    pub max_duration_seconds: Option<i64>,
+    #[schemars(extend("x-kubernetes-validations" = [{
+        "rule": "duration(self) >= duration('1s') && duration(self) <= duration('87600h')",
+        "message": "spec.maxDuration: must be a duration from 1s to 87600h, like 90s, 5m or 1h30m",
+    }]))]
+    pub max_duration: Option<Lasting>,
+    /// PriorityClasses that FluxJobs (`priorityClassName`) and MiniClusters (`pod.priorityClassName`) of this namespace may
+    /// name. Empty: each, but those of Kubernetes itself (`system-…`).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set", "maxItems" = 64), inner(length(min = 1, max = 253)))]
+    pub priority_classes: Vec<String>,
     /// Where FluxJobs with `allowBurst` go when there is too little room here.
     #[serde(skip_serializing_if = "is_default")]
     pub overflow: Overflow,
@@ -67,6 +80,7 @@ pub struct Overflow {
     pub policy: OverflowPolicy,
     /// Peers that may take it, or a part of it, best first. Empty: `selector` says, else any that may.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub peers: Vec<String>,
     /// Which peers may, by labels of their ClusterPeers; counts if none is named.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -84,6 +98,28 @@ pub enum OverflowPolicy {
     /// All of it is sent to a peer that has room for all of it, and runs there. It is never split. So is whatever waits
     /// behind the first in line and cannot start here now, if `backfill` is on.
     Whole,
+    /// A word of a newer version: it waits.
+    #[serde(untagged)]
+    #[schemars(skip)]
+    Unknown(Word),
+}
+
+/// Whether nodes must have room for whoever starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum CheckNodes {
+    /// They are not asked: pods that find no node wait for one, and hold their part of the quota meanwhile.
+    #[default]
+    Never,
+    /// A MiniCluster starts only when the nodes that are there have room for all its brokers, now. While the first in line
+    /// waits for nodes, nothing passes it.
+    Now,
+    /// For clusters with an autoscaler: a MiniCluster starts when its brokers would fit on a node like one of those that are
+    /// there, if that were empty. Its pods wait for nodes, and the autoscaler sees them.
+    Autoscaled,
+    /// A word of a newer version: taken as `Now`.
+    #[serde(untagged)]
+    #[schemars(skip)]
+    Unknown(Word),
 }
 
 /// What bursts of one peer may take together in this namespace, of what the quota as a whole leaves. They are taken only
@@ -121,12 +157,16 @@ pub struct Quota {
 /// Who goes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Order {
-    /// The higher priority; among equals whoever came first. Priority of a FluxJob is a field of its own; of a MiniCluster
-    /// the annotation `tributary.dev/priority`.
+    /// The higher value of the PriorityClass (`priorityClassName` of a FluxJob, `pod.priorityClassName` of a MiniCluster);
+    /// among equals whoever came first.
     #[default]
     Priority,
     /// Whoever came first.
     Fifo,
+    /// A word of a newer version: taken as `Priority`.
+    #[serde(untagged)]
+    #[schemars(skip)]
+    Unknown(Word),
 }
 
 /// What of the quota is taken.
@@ -146,7 +186,8 @@ pub struct FluxSetupStatus {
     /// Who is next, and what it waits for.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub next: String,
-    /// `Active`: whether this is the FluxSetup that counts in its namespace.
+    /// `Active`: the queue goes by it; `False` with reason `Unsupported` where it says something that this version does not
+    /// know.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -164,8 +205,10 @@ pub struct Usage {
     /// Brokers.
     pub brokers: i64,
     /// Cores.
+    #[schemars(schema_with = "quantity")]
     pub cpu: String,
     /// Memory.
+    #[schemars(schema_with = "quantity")]
     pub memory: String,
     /// GPUs.
     pub gpus: i64,
@@ -179,8 +222,10 @@ pub struct Usage {
 #[serde(rename_all = "camelCase", default)]
 pub struct PodUsage {
     /// Cores.
+    #[schemars(schema_with = "quantity")]
     pub cpu: String,
     /// Memory.
+    #[schemars(schema_with = "quantity")]
     pub memory: String,
     /// GPUs.
     pub gpus: i64,
@@ -202,8 +247,9 @@ impl Default for FluxSetupSpec {
             quota: Quota::default(),
             order: Order::default(),
             backfill: true,
-            check_nodes: false,
-            max_duration_seconds: None,
+            check_nodes: CheckNodes::default(),
+            max_duration: None,
+            priority_classes: Vec::new(),
             overflow: Overflow::default(),
             peers: Vec::new(),
         }

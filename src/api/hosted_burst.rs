@@ -1,5 +1,7 @@
 //! `HostedBurst`: a burst of another cluster's MiniCluster that runs here (provider side).
 
+use std::fmt;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -7,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::labels;
 use super::schema::is_default;
+use super::word::Word;
 
 /// A burst of a peer's MiniCluster that this cluster hosts. Made by the agent after admission; it owns the hosted
 /// MiniCluster, its Secret and its lead Service. Deleting it evicts the burst: the peer is told and does not offer it
@@ -114,7 +117,7 @@ pub struct LeadEndpoint {
 }
 
 /// Where a burst stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum BurstPhase {
     /// No peer chosen yet.
     #[default]
@@ -145,6 +148,18 @@ pub enum BurstPhase {
     Asleep,
     /// A whole instance that has ended: its result is known, and its pods are kept for their logs.
     Finished,
+    /// A word of a newer version.
+    #[serde(untagged)]
+    Unknown(Word),
+}
+
+impl fmt::Display for BurstPhase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(word) => word.fmt(f),
+            known => f.pad(&format!("{known:?}")),
+        }
+    }
 }
 
 /// How a whole instance fares where it runs.
@@ -258,6 +273,7 @@ pub struct WarmUp {
 #[serde(rename_all = "camelCase", default)]
 pub struct HostedBurstStatus {
     /// Where it stands.
+    #[schemars(with = "String")]
     pub phase: BurstPhase,
     /// One sentence for people.
     #[serde(skip_serializing_if = "String::is_empty")]

@@ -109,8 +109,6 @@ pub const RETRY: &str = "tributary.dev/retry";
 /// Annotation that a person sets on a Burst whose peer is lost: its slot is free, though the peer has not confirmed that
 /// nothing is left there. A [`SlotRelease`](crate::api::burst::SlotRelease) in JSON; `agentctl burst release` writes it.
 pub const RELEASE: &str = "tributary.dev/release";
-/// Annotation of a MiniCluster in a namespace with a FluxSetup: its priority, a whole number. The higher one goes first.
-pub const PRIORITY: &str = "tributary.dev/priority";
 /// Annotation of the pods of a FluxJob's MiniCluster: the resource that the FluxJob calls GPUs, where its name does not say so.
 pub const GPU_RESOURCE: &str = "tributary.dev/gpu-resource";
 /// Annotation of a MiniCluster that was made for a split FluxJob: who threw the other part of it out before, as a list of what
@@ -184,8 +182,11 @@ pub mod reason {
     /// The nodes could not hold it, whatever else ends.
     pub const NODES_TOO_SMALL: &str = "NodesTooSmall";
 
+    /// There is no PriorityClass of the name that it says, or the FluxSetup of its namespace does not allow it.
+    pub const PRIORITY_REFUSED: &str = "PriorityRefused";
+
     /// Those of queues.
-    pub const ALL: [&str; 3] = [QUEUED, NEVER_FITS, NODES_TOO_SMALL];
+    pub const ALL: [&str; 4] = [QUEUED, NEVER_FITS, NODES_TOO_SMALL, PRIORITY_REFUSED];
 }
 
 /// Types of conditions.

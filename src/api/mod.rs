@@ -15,6 +15,7 @@ pub mod peer;
 pub mod schema;
 pub mod selector;
 pub mod v1alpha1;
+pub mod word;
 
 pub(crate) use self::crd::SPECS;
 pub use self::crd::crds;

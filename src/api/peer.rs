@@ -9,9 +9,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::budget::{BurstBudget, Spent};
+use super::duration::Lasting;
 use super::flux_setup::Quota;
 use super::minicluster::Amount;
 use super::schema::{Embedded, is_default};
+use super::word::Word;
 
 /// Another cluster of the federation. It lives in the agent's own namespace, and its name is the peer's cluster name;
 /// its labels are what `clusters[].selector` of a MiniCluster matches. Both sides must hold one for the other.
@@ -37,6 +39,7 @@ use super::schema::{Embedded, is_default};
 pub struct ClusterPeerSpec {
     /// Where the peer's agent listens: `host:port`, `[v6]:port`, or `srv:NAME` for a DNS SRV record. Empty: we do not
     /// dial, the peer does.
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub endpoints: Vec<String>,
     /// PEM certificates that may have signed the peer's identity. Unset: the `ca.crt` of our own identity.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,6 +77,10 @@ pub enum TrustUpdates {
     Manual,
     /// The peer as well, signed by the authority it had.
     FromPeer,
+    /// A word of a newer version: taken as `Manual`.
+    #[serde(untagged)]
+    #[schemars(skip)]
+    Unknown(Word),
 }
 
 /// What a peer may place here. The template of a burst is remote code: every reference to an existing object and every
@@ -83,6 +90,7 @@ pub enum TrustUpdates {
 pub struct ImportPolicy {
     /// Namespaces of roots that may place bursts here; `*` means any, but not into the cluster's own (`kube-…`). The agent's own
     /// namespace takes none, even if it is named.
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub namespaces: Vec<String>,
     /// The namespace here for a namespace there, with `{peer}` and `{namespace}` for their names: `burst-{peer}-{namespace}`.
     /// Unset: one of the same name. It has to exist. What is hosted already stays where it is.
@@ -117,12 +125,11 @@ pub struct ImportPolicy {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_offers_per_minute: Option<i32>,
-    /// Seconds a burst may be here. Then it is drained and ends as an eviction: it does not come back until its root's spec,
+    /// How long a burst may be here (`24h`). Then it is drained and ends as an eviction: it does not come back until its root's spec,
     /// this policy or an explicit retry changes something. A FluxJob that was sent as a whole is refused if its time limit is
     /// longer; one that runs until then has failed, and does not run again. Unset: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0))]
-    pub max_duration_seconds: Option<i64>,
+    pub max_duration: Option<Lasting>,
     /// Pod-security level the rendered pods must pass. Default `baseline`.
     pub pod_security: PodSecurityLevel,
     /// ServiceAccount imposed on hosted pods. Default `default`. Its token is never mounted.
@@ -145,7 +152,7 @@ pub struct ImportPolicy {
     /// lead is elsewhere is refused. Bursts with a tunnel need none. Unset: any address but this cluster's own (of nodes, pods,
     /// Services and API servers) and those that no machine of another cluster has, which are refused in any case.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("maxItems" = 64, "x-kubernetes-validations" = [{
+    #[schemars(extend("x-kubernetes-list-type" = "set", "maxItems" = 64, "x-kubernetes-validations" = [{
         "rule": "self.all(range, isCIDR(range))",
         "message": "import.leadRanges: each must be a range of addresses, like 203.0.113.0/24 or 2001:db8::/32",
     }]), inner(length(max = 64)))]
@@ -155,25 +162,35 @@ pub struct ImportPolicy {
     pub egress: Option<EgressPolicy>,
     /// Secrets (of the hosted namespace) a template may mount or read environment variables from. What ends in `-curve` or
     /// `-restful`, as credentials of instances do, is covered by no pattern: it has to be named itself.
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub allow_secrets: Vec<String>,
     /// ConfigMaps a template may mount.
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub allow_config_maps: Vec<String>,
     /// PersistentVolumeClaims a template may mount.
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub allow_claims: Vec<String>,
     /// ServiceAccounts a template may ask for.
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub allow_service_accounts: Vec<String>,
     /// Image pull secrets a template may name.
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub allow_image_pull_secrets: Vec<String>,
     /// hostPath prefixes a template may mount; the pod-security level must admit host paths too.
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub allow_host_paths: Vec<String>,
     /// CSI drivers a template may use.
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub allow_csi_drivers: Vec<String>,
     /// Attributes a template may give to these drivers, as `key=value`: they can name servers, shares and other objects.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub allow_csi_driver_attributes: Vec<String>,
     /// RuntimeClasses a template may name.
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub allow_runtime_classes: Vec<String>,
     /// Schedulers a template may name.
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub allow_schedulers: Vec<String>,
     /// Whether a template may set nodeSelector, node affinity and tolerations.
     pub allow_scheduling: bool,
@@ -183,6 +200,7 @@ pub struct ImportPolicy {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flux_version: Option<String>,
     /// Images a template may use, as glob patterns (`ghcr.io/our-org/*`). Empty: any.
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub allow_images: Vec<String>,
     /// Whether images are pulled ahead for bursts that ask for that (`warm`): by a Job of short-lived pods that run nothing, one
     /// per broker and 32 at most. Unset: yes.
@@ -196,6 +214,10 @@ pub struct ImportPolicy {
 #[serde(rename_all = "camelCase", default)]
 pub struct EgressPolicy {
     /// Address ranges they may connect to besides, `203.0.113.0/24` or `2001:db8::/32`.
+    #[schemars(extend("x-kubernetes-list-type" = "set", "maxItems" = 64, "x-kubernetes-validations" = [{
+        "rule": "self.all(range, isCIDR(range))",
+        "message": "import.egress.allow: each must be a range of addresses, like 203.0.113.0/24 or 2001:db8::/32",
+    }]), inner(length(max = 64)))]
     pub allow: Vec<String>,
 }
 
@@ -210,6 +232,10 @@ pub enum PodSecurityLevel {
     Baseline,
     /// Hardened pods only.
     Restricted,
+    /// A word of a newer version: hardened pods only.
+    #[serde(untagged)]
+    #[schemars(skip)]
+    Unknown(Word),
 }
 
 impl PodSecurityLevel {
@@ -218,7 +244,7 @@ impl PodSecurityLevel {
         match self {
             Self::Privileged => "privileged",
             Self::Baseline => "baseline",
-            Self::Restricted => "restricted",
+            Self::Restricted | Self::Unknown(_) => "restricted",
         }
     }
 }

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::schema::is_default;
+use super::word::Word;
 
 /// Which peers may be chosen, by the labels of their ClusterPeers (not by those that the peer states of itself). All that
 /// is written must hold; an empty selector takes any peer.
@@ -53,6 +54,10 @@ pub enum PeerSelectorOperator {
     Exists,
     /// The label is not there.
     DoesNotExist,
+    /// A word of a newer version: it takes no peer.
+    #[serde(untagged)]
+    #[schemars(skip)]
+    Unknown(Word),
 }
 
 impl PeerSelector {
@@ -84,6 +89,7 @@ impl PeerSelectorRequirement {
             PeerSelectorOperator::NotIn => !named,
             PeerSelectorOperator::Exists => value.is_some(),
             PeerSelectorOperator::DoesNotExist => value.is_none(),
+            PeerSelectorOperator::Unknown(_) => false,
         }
     }
 }

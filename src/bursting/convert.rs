@@ -16,7 +16,11 @@ macro_rules! same_words {
         }
         impl From<BurstPhase> for Phase {
             fn from(phase: BurstPhase) -> Self {
-                match phase { $(BurstPhase::$phase => Self::$phase),* }
+                match phase {
+                    $(BurstPhase::$phase => Self::$phase,)*
+                    // It has the slot, for all that is known.
+                    BurstPhase::Unknown(_) => Self::Provisioning,
+                }
             }
         }
     };

@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::api::{Api, ListParams, Patch, PatchParams, PropagationPolicy};
 use kube::{Resource, ResourceExt};
 use serde_json::json;
@@ -19,11 +20,12 @@ use super::guests::Guests;
 use super::job::{self, JobStep, Missing, Then};
 use super::nodes::Nodes;
 use super::overflow::{Peers, Sender};
+use super::priorities::Priorities;
 use super::round::{Round, View, round};
 use super::turnstile::Turnstile;
 use crate::api::burst::Burst;
 use crate::api::flux_job::{FluxJob, FluxJobStatus, JobPhase};
-use crate::api::flux_setup::{FluxSetup, OverflowPolicy};
+use crate::api::flux_setup::{self, FluxSetup, OverflowPolicy};
 use crate::api::hosted_burst::HostedBurst;
 use crate::api::minicluster::MiniCluster;
 use crate::api::peer::ClusterPeer;
@@ -66,6 +68,7 @@ pub struct Ports {
 pub struct Queueing {
     clients: Clients,
     setups: Cache<FluxSetup>,
+    classes: Cache<PriorityClass>,
     jobs: Cache<FluxJob>,
     mini_clusters: Cache<MiniCluster>,
     hosted: Cache<HostedBurst>,
@@ -97,7 +100,9 @@ impl Queueing {
         let (mini_clusters, hosted, bursts, cluster_peers) = watches;
         let Ports { nodes, peers, sender, guests } = ports;
         let everything = Selection::default();
-        let (setups, watch_setups) = caches::watched::<FluxSetup, _>(clients, &everything, SystemRng);
+        let counts = Selection { fields: format!("metadata.name={}", flux_setup::NAME), ..Selection::default() };
+        let (setups, watch_setups) = caches::watched::<FluxSetup, _>(clients, &counts, SystemRng);
+        let (classes, watch_classes) = caches::all::<PriorityClass, _>(clients.reader.clone(), &everything, SystemRng);
         let (jobs, watch_jobs) = caches::watched::<FluxJob, _>(clients, &everything, SystemRng);
         let rounds = Queue::new(clock.clone());
         let turnstile = Turnstile::new(setups.clone(), jobs.clone(), rounds.clone());
@@ -106,13 +111,14 @@ impl Queueing {
             object.meta().namespace.clone().into_iter().collect()
         }
         let (ruled, used) = (setups.clone(), jobs.clone());
-        let (ruled_too, overflowing) = (setups.clone(), setups.clone());
+        let (ruled_too, overflowing, ordered) = (setups.clone(), setups.clone(), setups.clone());
         let subscriptions = vec![
             hosted.feed(&rounds, move |object| {
                 let here = object.namespace();
                 here.filter(|here| is_ruled(&ruled_too, here)).into_iter().collect()
             }),
             setups.feed(&rounds, namespace),
+            classes.feed(&rounds, move |_| ordered.objects().iter().filter_map(|setup| setup.namespace()).collect()),
             jobs.feed(&rounds, namespace),
             bursts.feed(&rounds, |burst| {
                 // Whoever makes one of that name is in the way of a FluxJob.
@@ -134,6 +140,7 @@ impl Queueing {
         let queueing = Self {
             clients: clients.clone(),
             setups,
+            classes,
             jobs,
             mini_clusters,
             hosted,
@@ -150,7 +157,7 @@ impl Queueing {
             sender,
             _subscriptions: subscriptions,
         };
-        (Arc::new(queueing), vec![watch_setups.boxed(), watch_jobs.boxed()])
+        (Arc::new(queueing), vec![watch_setups.boxed(), watch_classes.boxed(), watch_jobs.boxed()])
     }
 
     /// Where the reconciler asks.
@@ -179,6 +186,7 @@ impl Queueing {
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let listed = async {
             self.setups.listed().await;
+            self.classes.listed().await;
             self.jobs.listed().await;
             self.mini_clusters.listed().await;
             self.hosted.listed().await;
@@ -208,7 +216,9 @@ impl Queueing {
         fn of<K: kube::Resource>(cache: Vec<Arc<K>>, namespace: &str) -> Vec<Arc<K>> {
             cache.into_iter().filter(|object| object.meta().namespace.as_deref() == Some(namespace)).collect()
         }
-        let (setups, jobs) = (of(self.setups.objects(), namespace), of(self.jobs.objects(), namespace));
+        let jobs = of(self.jobs.objects(), namespace);
+        let setup = self.setups.of(&ObjectKey::namespaced(namespace, flux_setup::NAME));
+        let priorities = Priorities::of(&self.classes.objects());
         let look = self.turnstile.look(namespace, || of(self.mini_clusters.objects(), namespace));
         let bursts = of(self.bursts.objects(), namespace);
         let now = self.clock.wall();
@@ -217,7 +227,8 @@ impl Queueing {
         let round = self.guests.around(namespace, &names, |reserved| {
             let view = View {
                 now,
-                setups: &setups,
+                setup: setup.as_ref(),
+                priorities: &priorities,
                 jobs: &jobs,
                 mini_clusters: &look.mini_clusters,
                 hosted: &hosted,
@@ -237,7 +248,7 @@ impl Queueing {
         });
         self.turnstile.turn(namespace, &round, now);
         self.turnstile.retain(&self.alive());
-        let Round { setups, jobs, wake, .. } = round;
+        let Round { setup, jobs, wake, .. } = round;
         let (mut failed, mut wake) = (None, wake);
         let mut carried = stream::iter(jobs).map(|(job, step)| self.carry_out(job, step)).buffer_unordered(AT_A_TIME);
         while let Some(outcome) = carried.next().await {
@@ -248,7 +259,7 @@ impl Queueing {
             }
         }
         drop(carried);
-        for (setup, status) in setups {
+        if let Some((setup, status)) = setup {
             let outcome = self.applier.apply_status(&*setup, &status).await;
             failed = failed.or(outcome.err().filter(|error| !error.cause().is_not_found()));
         }
@@ -391,7 +402,7 @@ impl Queueing {
         }
         let message = status.message.clone();
         let notice = match status.phase {
-            JobPhase::Requested => return,
+            JobPhase::Requested | JobPhase::Unknown(_) => return,
             JobPhase::Waiting => Notice::normal("Queue", "Waiting", message),
             JobPhase::Ready if status.sent.is_some() => Notice::normal("Queue", "Sent", message),
             JobPhase::Ready => Notice::normal("Queue", "Admitted", "there is room for the whole of it"),
@@ -404,7 +415,7 @@ impl Queueing {
 
 /// Whether a namespace has a FluxSetup.
 fn is_ruled(setups: &Cache<FluxSetup>, namespace: &str) -> bool {
-    setups.objects().iter().any(|setup| setup.namespace().as_deref() == Some(namespace))
+    setups.of(&ObjectKey::namespaced(namespace, flux_setup::NAME)).is_some()
 }
 
 fn report(run: Run<'_, String, RequestError>) {

@@ -55,7 +55,9 @@ pub(super) fn write(on: &mut MiniCluster, evictions: &[BurstRefusal]) {
 
 /// Digest of what a FluxJob asks for, and of the last time that somebody asked to offer it again.
 fn asks(job: &FluxJob) -> Option<String> {
-    let made = job::mini_cluster(job, None).ok()?;
+    let mut made = job::mini_cluster(job, None).ok()?;
+    // It does not travel: who hosts pods says how urgent they are.
+    made.spec.pod.priority_class_name = None;
     let text = serde_json::to_vec(&(&made.spec, job.annotations().get(labels::RETRY)));
     let digest = Sha256::digest(text.expect("a spec is plain data with text keys"));
     Some(digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect())
@@ -112,8 +114,8 @@ mod tests {
         let known = || job(Some(returned.clone()));
         assert_eq!(told(&standing(&known())), [("west".to_owned(), Some(4))]);
         let mut another = known();
-        another.spec.priority = 7;
-        another.spec.ttl_seconds_after_finished = Some(60);
+        another.spec.priority_class_name = Some("high".into());
+        another.spec.ttl_after_finished = Some(crate::api::duration::Lasting::of_seconds(60));
         assert_eq!(standing(&another).len(), 1, "what is sent is the same");
         another.spec.size = 7;
         assert_eq!(standing(&another), []);

@@ -89,6 +89,7 @@ fn state(job: &FluxJob) -> &'static str {
         JobPhase::Ready => "Ready",
         JobPhase::Running => "Running",
         JobPhase::Finished => "Finished",
+        JobPhase::Unknown(_) => "Requested",
     }
 }
 

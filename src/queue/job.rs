@@ -33,6 +33,9 @@ const VALID: &str = "Valid";
 /// Condition: the queue let it start.
 const ADMITTED: &str = "Admitted";
 
+/// Why one that its user suspended is taken back.
+const SUSPENDED: &str = "it is suspended";
+
 /// Name of a GPU's resource where the FluxJob names none.
 const GPU: &str = "nvidia.com/gpu";
 
@@ -43,11 +46,6 @@ const GPU: &str = "nvidia.com/gpu";
 pub fn mini_cluster(job: &FluxJob, longest: Option<i64>) -> Result<MiniCluster, String> {
     let wanted = &job.spec;
     names::validate("FluxJob", &job.name_any()).map_err(|error| error.to_string())?;
-    for (field, text) in [("image", &wanted.image), ("command", &wanted.command)] {
-        if text.trim().is_empty() {
-            return Err(format!("spec.{field} is empty"));
-        }
-    }
     let mut spec = wanted.mini_cluster.clone();
     let unknown = unknown_fields(&Value::Object(spec.clone()), &SPECS.v1alpha2, "spec.miniCluster");
     if let Some(field) = unknown.first() {
@@ -67,6 +65,11 @@ pub fn mini_cluster(job: &FluxJob, longest: Option<i64>) -> Result<MiniCluster, 
         return Err(format!("spec.miniCluster.containers[{at}] is no object"));
     };
     fill(container, job);
+    for field in ["image", "command"] {
+        if container.get(field).and_then(Value::as_str).is_none_or(|text| text.trim().is_empty()) {
+            return Err(format!("spec.{field} is empty, and spec.miniCluster.containers[{at}] has none either"));
+        }
+    }
     spec.insert("containers".into(), Value::Array(containers));
     spec.insert("size".into(), wanted.size.into());
     if let Some(tasks) = wanted.tasks {
@@ -82,6 +85,9 @@ pub fn mini_cluster(job: &FluxJob, longest: Option<i64>) -> Result<MiniCluster, 
     }
     let mut spec: MiniClusterSpec =
         serde_json::from_value(Value::Object(spec)).map_err(|error| format!("spec.miniCluster: {error}"))?;
+    if wanted.priority_class_name.is_some() {
+        spec.pod.priority_class_name.clone_from(&wanted.priority_class_name);
+    }
     // So they count for as long as there are pods, whatever becomes of this FluxJob's spec.
     if let Some(resource) = gpu_resource(job).filter(|resource| !gpus::is_gpu(resource)) {
         spec.pod.annotations.insert(labels::GPU_RESOURCE.to_owned(), resource.to_owned());
@@ -97,8 +103,11 @@ pub fn mini_cluster(job: &FluxJob, longest: Option<i64>) -> Result<MiniCluster, 
 fn fill(container: &mut Map<String, Value>, job: &FluxJob) {
     let wanted = &job.spec;
     container.insert("runFlux".into(), true.into());
-    container.insert("image".into(), wanted.image.as_str().into());
-    container.insert("command".into(), wanted.command.as_str().into());
+    for (field, text) in [("image", &wanted.image), ("command", &wanted.command)] {
+        if !text.is_empty() {
+            container.insert(field.into(), text.as_str().into());
+        }
+    }
     if let Some(directory) = &wanted.working_dir {
         container.insert("workingDir".into(), directory.as_str().into());
     }
@@ -373,6 +382,15 @@ impl Draft<'_> {
         let recorded = Start::recorded(&self.status).unwrap_or_default();
         let word = if self.status.admitted.is_some() { Word::Starts(recorded) } else { word };
         let valid = Statement::holds(VALID, "Valid", "a MiniCluster can be made of it");
+        if self.job.spec.suspend {
+            // What was let in may be on its way: nothing of it may be left before it stands in line again.
+            if matches!(word, Word::Starts(_)) {
+                self.recall(SUSPENDED.into());
+                return vec![valid];
+            }
+            let how = format!("{SUSPENDED}: it stands in line once spec.suspend is false");
+            return vec![valid, self.wait("Suspended", how)];
+        }
         // Then peers are asked again.
         self.wake = overflow::resting(self.job, self.now).filter(|_| !matches!(word, Word::Starts(_)));
         match word {
@@ -486,6 +504,7 @@ impl Draft<'_> {
                 self.finish(End::Refused, format!("its MiniCluster is refused: {why}"));
                 self.tidy(Some(mini_cluster), None);
             }
+            _ if self.job.spec.suspend => self.recall(SUSPENDED.into()),
             _ if self.is_alone(part) => {}
             Some(Phase::Running) => {
                 self.status.phase = JobPhase::Running;
@@ -547,8 +566,8 @@ impl Draft<'_> {
     /// It has ended: what is asked to go, goes.
     fn tidy(&mut self, found: Option<&MiniCluster>, burst: Option<&Burst>) {
         let since = self.status.finished.get_or_insert(Time(self.now)).0;
-        if let Some(ttl) = self.job.spec.ttl_seconds_after_finished {
-            let due = since + jiff::SignedDuration::from_secs(ttl.into());
+        if let Some(ttl) = self.job.spec.ttl_after_finished {
+            let due = since.checked_add(jiff::SignedDuration::from_secs(ttl.seconds)).unwrap_or(Timestamp::MAX);
             match Duration::try_from(due.duration_since(self.now)) {
                 Ok(left) if !left.is_zero() => self.wake = Some(left),
                 _ => return self.then = Then::DeleteJob,
@@ -619,7 +638,7 @@ mod tests {
     #[test]
     fn the_mini_cluster_is_what_the_job_says_over_what_it_brings() {
         let job = job(json!({
-            "size": 4, "tasks": 8, "workingDir": "/data", "environment": {"A": "1"}, "timeLimitSeconds": 600,
+            "size": 4, "tasks": 8, "workingDir": "/data", "environment": {"A": "1"}, "timeLimit": "10m",
             "resources": {"cpu": 2, "memory": "1Gi", "gpus": 1},
             "miniCluster": {"size": 99, "flux": {"optionFlags": "-v"}, "containers": [
                 {"name": "beside", "image": "b", "command": "sleep 1"},
@@ -659,13 +678,10 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_by_its_field() {
         for (spec, told) in [
-            (json!({"command": " "}), "spec.command is empty"),
+            (json!({"command": " "}), "spec.command is empty, and spec.miniCluster.containers[0] has none either"),
             (json!({"miniCluster": {"containers": 1}}), "spec.miniCluster.containers is no list"),
             (json!({"miniCluster": {"flux": 7}}), "spec.miniCluster: invalid type"),
-            (
-                json!({"timeLimitSeconds": 60, "miniCluster": {"deadlineSeconds": "1h"}}),
-                "spec.miniCluster: invalid type",
-            ),
+            (json!({"timeLimit": "1m", "miniCluster": {"deadlineSeconds": "1h"}}), "spec.miniCluster: invalid type"),
             (
                 json!({"miniCluster": {"flux": {"optionFlag": "-v"}}}),
                 "spec.miniCluster.flux.optionFlag: a MiniCluster has",
@@ -699,13 +715,13 @@ mod tests {
 
     #[test]
     fn a_life() {
-        let mut job = job(json!({"cleanup": "MiniCluster", "ttlSecondsAfterFinished": 60}));
+        let mut job = job(json!({"cleanup": "MiniCluster", "ttlAfterFinished": "1m"}));
         let mut go = |found: Option<MiniCluster>, word: Word, second: i64| {
             let step = next(&job, found.as_ref(), word, at(second));
             job.status = Some(step.status.clone());
             (step.status.phase, step.then, step.wake)
         };
-        let template = super::tests::job(json!({"cleanup": "MiniCluster", "ttlSecondsAfterFinished": 60}));
+        let template = super::tests::job(json!({"cleanup": "MiniCluster", "ttlAfterFinished": "1m"}));
         let wait = || Word::Waits("in line".into());
         assert_eq!(go(None, wait(), 0).0, JobPhase::Waiting);
         let (phase, then, _) = go(None, Word::Starts(Start::Here), 5);

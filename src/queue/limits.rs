@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::api::duration::Lasting;
 use crate::api::flux_job::FluxJob;
 use crate::api::minicluster::{DEFAULT_DEADLINE_SECONDS, MiniClusterSpec};
 
@@ -14,7 +15,7 @@ pub fn of_mini_cluster(spec: &MiniClusterSpec) -> Option<i64> {
 /// allows.
 pub fn of_job(job: &FluxJob, longest: Option<i64>) -> Option<i64> {
     let brought = job.spec.mini_cluster.get("deadlineSeconds").and_then(Value::as_i64);
-    job.spec.time_limit_seconds.or(brought.filter(|limit| *limit > 0)).or(longest)
+    job.spec.time_limit.map(|limit| limit.seconds).or(brought.filter(|limit| *limit > 0)).or(longest)
 }
 
 /// By when others may plan on an end: not by the limit that each MiniCluster has that names none, about a year. The API server
@@ -34,9 +35,10 @@ pub fn too_long(limit: Option<i64>, longest: Option<i64>) -> Option<String> {
     if limit.is_some_and(|limit| limit <= longest) {
         return None;
     }
-    Some(match foreseen(limit) {
-        None => format!("runs here must have a time limit of at most {longest} s"),
-        Some(limit) => format!("its time limit is {limit} s; at most {longest} s are allowed here"),
+    let most = Lasting::of_seconds(longest);
+    Some(match foreseen(limit).map(Lasting::of_seconds) {
+        None => format!("runs here must have a time limit of at most {most}"),
+        Some(limit) => format!("its time limit is {limit}; at most {most} is allowed here"),
     })
 }
 
@@ -62,7 +64,7 @@ mod tests {
     #[test]
     fn a_job_has_its_own_limit_else_what_it_brings_else_the_longest() {
         for (spec, longest, limit) in [
-            (json!({"timeLimitSeconds": 60, "miniCluster": {"deadlineSeconds": 600}}), Some(3600), Some(60)),
+            (json!({"timeLimit": "1m", "miniCluster": {"deadlineSeconds": 600}}), Some(3600), Some(60)),
             (json!({"miniCluster": {"deadlineSeconds": 600}}), Some(3600), Some(600)),
             (json!({"miniCluster": {"deadlineSeconds": 600}}), None, Some(600)),
             (json!({"miniCluster": {"deadlineSeconds": 7200}}), Some(3600), Some(7200)),
@@ -80,9 +82,9 @@ mod tests {
     fn nothing_runs_longer_than_is_allowed_and_what_has_no_limit_is_told_to_write_one() {
         let told = |limit, longest| too_long(limit, Some(longest)).unwrap_or_default();
         assert_eq!(told(Some(600), 600), "");
-        assert_eq!(told(Some(601), 600), "its time limit is 601 s; at most 600 s are allowed here");
+        assert_eq!(told(Some(601), 600), "its time limit is 10m1s; at most 10m is allowed here");
         for none in [deadline(0), deadline(None), None] {
-            assert_eq!(told(none, 600), "runs here must have a time limit of at most 600 s");
+            assert_eq!(told(none, 600), "runs here must have a time limit of at most 10m");
         }
         assert_eq!(told(deadline(None), DEFAULT_DEADLINE_SECONDS), "", "it ends before that");
         assert_eq!(too_long(None, None), None);

@@ -20,7 +20,7 @@ use super::schedule::{Away, Running, Waiting};
 use crate::api::flux_job::FluxJob;
 use crate::api::flux_setup::FluxSetupSpec;
 use crate::api::hosted_burst::HostedBurst;
-use crate::api::labels::{self, reason};
+use crate::api::labels::reason;
 use crate::api::minicluster::{MiniCluster, MiniClusterSpec, Phase};
 use crate::cluster::caches::{controller_of, controller_uid};
 
@@ -33,6 +33,8 @@ pub(super) struct Line<'a> {
     pub(super) waiting: Vec<Waiting<Who>>,
     /// What those that wait want.
     pub(super) wanted: BTreeMap<Who, (Wanted<'a>, Gang)>,
+    /// Those that stand in no line, since their PriorityClass is refused, and why.
+    pub(super) refused: Vec<(Who, String)>,
     /// UIDs of MiniClusters that asked, and stand in no line: their FluxJob did.
     pub(super) passes: Vec<(String, Hold)>,
     /// What bursts of each peer take.
@@ -68,7 +70,7 @@ impl<'a> Wanted<'a> {
 /// Sorts everything of a namespace by what it takes, or waits for.
 pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &FluxSetupSpec) -> Line<'a> {
     let mut line = Line::default();
-    let longest = setup.max_duration_seconds;
+    let longest = setup.max_duration.map(|longest| longest.seconds);
     let until = |since: Timestamp, limit: Option<i64>| {
         let ends = |limit| since.checked_add(jiff::SignedDuration::from_secs(limit)).unwrap_or(Timestamp::MAX);
         limits::foreseen(limit).map(ends)
@@ -80,7 +82,7 @@ pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &Fl
         line.guest(&spec.peer, guests::room_of(spec), since, gang);
     }
     for (name, Reserved { peer, wanted, room }) in view.reserved {
-        let namespace = view.setups.first().and_then(|setup| setup.namespace()).unwrap_or_default();
+        let namespace = view.setup.and_then(|setup| setup.namespace()).unwrap_or_default();
         line.guest(peer, *room, view.now, Gang::of(&namespace, name, wanted));
     }
     let admitted = |job: &FluxJob, uid: &str| {
@@ -121,11 +123,18 @@ pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &Fl
             }
             if found.metadata.deletion_timestamp.is_none() {
                 let key = Who::MiniCluster(uid);
+                let priority = match priority(view, found, setup) {
+                    Ok(priority) => priority,
+                    Err(why) => {
+                        line.refused.push((key, why));
+                        continue;
+                    }
+                };
                 line.wanted.insert(key.clone(), (Wanted::MiniCluster(found), gang(found)));
                 line.waiting.push(Waiting {
                     key,
                     room,
-                    priority: priority(found),
+                    priority,
                     since: came,
                     turn: turn(&found.name_any()),
                     limit,
@@ -152,7 +161,7 @@ pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &Fl
                 line.waiting.push(Waiting {
                     key,
                     room,
-                    priority: priority(found),
+                    priority: priority(view, found, setup).unwrap_or(0),
                     since: growing.since,
                     turn: turn(&found.name_any()),
                     limit: None,
@@ -180,12 +189,20 @@ pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &Fl
             };
             line.gangs.push(gang);
             line.running.push(Running { room, since, until: until(since, limit) });
-        } else if job.metadata.deletion_timestamp.is_none() {
+        } else if job.metadata.deletion_timestamp.is_none() && !job.spec.suspend {
             let key = Who::Job(uid.clone());
+            let class = job.spec.priority_class_name.as_deref();
+            let priority = match view.priorities.value("spec.priorityClassName", class, setup) {
+                Ok(priority) => priority,
+                Err(why) => {
+                    line.refused.push((key, why));
+                    continue;
+                }
+            };
             line.wanted.insert(key.clone(), (Wanted::Job(job), claim.gang.clone()));
             let since = created(&job.metadata.creation_timestamp);
             let away = overflow::away(setup, job, view.now);
-            let (priority, turn) = (job.spec.priority, turn(&job.name_any()));
+            let turn = turn(&job.name_any());
             line.waiting.push(Waiting { key, room, priority, since, turn, limit, away, grows: None });
         }
     }
@@ -228,9 +245,8 @@ fn is_on_its_way(found: &MiniCluster) -> bool {
     conditions.iter().any(|condition| condition.status == "False" && condition.reason == reason::QUEUED)
 }
 
-fn priority(found: &MiniCluster) -> i32 {
-    let text = found.metadata.annotations.as_ref().and_then(|all| all.get(labels::PRIORITY));
-    text.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+fn priority(view: &View<'_>, found: &MiniCluster, setup: &FluxSetupSpec) -> Result<i32, String> {
+    view.priorities.value("spec.pod.priorityClassName", found.spec.pod.priority_class_name.as_deref(), setup)
 }
 
 /// When something was made; what says nothing comes last.

@@ -16,6 +16,7 @@
 //! | [`job`] | a FluxJob → its MiniCluster, its status | no |
 //! | [`claims`] | what FluxJobs take once they start, worked out once | no |
 //! | [`limits`] | how long runs take at most | no |
+//! | [`priorities`] | PriorityClasses: who goes first | no |
 //! | [`holds`] | what MiniClusters were let in with, whatever their specs say since | no |
 //! | `line` | all objects of a namespace → what they take, or wait for | no |
 //! | `outlook` | what a round sees of nodes and peers | no |
@@ -46,6 +47,7 @@ mod line;
 pub mod nodes;
 mod outlook;
 pub mod overflow;
+pub mod priorities;
 pub mod room;
 pub mod round;
 pub mod schedule;

@@ -14,7 +14,7 @@ use super::overflow::{self, Part, PeersNow, Start};
 use super::round::{Candidate, View, Who};
 use super::schedule::Outside;
 use crate::api::burst::Burst;
-use crate::api::flux_setup::{FluxSetupSpec, Overflow, OverflowPolicy};
+use crate::api::flux_setup::{CheckNodes, FluxSetupSpec, Overflow, OverflowPolicy};
 
 /// While somebody waits for nodes: nobody tells when they have room.
 const LOOK_AT_NODES_AGAIN: Duration = Duration::from_secs(2);
@@ -83,8 +83,12 @@ impl<'a> Outlook<'a> {
 
 impl Outside<Who> for Outlook<'_> {
     fn lacking(&mut self, key: &Who, brokers: i64) -> i64 {
-        let Some((wanted, gang)) = self.wanted.get(key).filter(|_| self.setup.check_nodes) else { return 0 };
+        let check = self.setup.check_nodes;
+        let Some((wanted, gang)) = self.wanted.get(key).filter(|_| check != CheckNodes::Never) else { return 0 };
         let Some(spec) = wanted.spec() else { return 0 };
+        if check == CheckNodes::Autoscaled {
+            return if self.short(key).is_some() { brokers } else { 0 };
+        }
         // Who grows has its services already.
         let services = gang.services.filter(|_| !matches!(key, Who::Growth(_)));
         let gang = Gang { brokers: count(brokers), services, ..gang.clone() };
@@ -96,14 +100,19 @@ impl Outside<Who> for Outlook<'_> {
     }
 
     fn short(&mut self, key: &Who) -> Option<String> {
-        let (wanted, gang) = self.wanted.get(key).filter(|_| self.setup.check_nodes)?;
+        let check = self.setup.check_nodes;
+        let (wanted, gang) = self.wanted.get(key).filter(|_| check != CheckNodes::Never)?;
         if let Some(known) = self.short.get(key) {
             return known.clone();
         }
         // Who grows needs room for what it has as well.
         let brokers = gang.brokers.saturating_add(if matches!(key, Who::Growth(_)) { self.has(gang) } else { 0 });
-        let spec = wanted.spec()?;
-        let short = (self.view.nodes.short)(&spec, &Gang { brokers, ..gang.clone() });
+        let gang = match check {
+            // There will be more of these nodes, one for each pod if need be.
+            CheckNodes::Autoscaled => Gang { brokers: 1, services: None, ..gang.clone() },
+            _ => Gang { brokers, ..gang.clone() },
+        };
+        let short = (self.view.nodes.short)(&*wanted.spec()?, &gang);
         if short.is_some() {
             self.again_in(LOOK_FOR_NODES_AGAIN);
         }
@@ -115,7 +124,8 @@ impl Outside<Who> for Outlook<'_> {
         let Some((wanted, gang)) = self.wanted.get(key) else { return false };
         let mut part = overflow::part(&self.setup.overflow, &gang.namespace, count(brokers), gang.each);
         if let (OverflowPolicy::Whole, Wanted::Job(job)) = (self.setup.overflow.policy, wanted) {
-            let (longest, view, overflow) = (self.setup.max_duration_seconds, self.view, &self.setup.overflow);
+            let (longest, view, overflow) =
+                (self.setup.max_duration.map(|longest| longest.seconds), self.view, &self.setup.overflow);
             let burst = self.claims.burst(job, || {
                 let made = job::mini_cluster(job, longest)?;
                 (view.sender.0)(job, &made, overflow)
@@ -152,7 +162,7 @@ impl Outside<Who> for Outlook<'_> {
     }
 
     fn starts(&mut self, key: &Who, brokers: i64) {
-        if let Some((_, gang)) = self.wanted.get(key).filter(|_| self.setup.check_nodes) {
+        if let Some((_, gang)) = self.wanted.get(key).filter(|_| self.setup.check_nodes != CheckNodes::Never) {
             // Pods that are bound count for those that one has already.
             let brokers = count(brokers).saturating_add(self.has(gang));
             self.gangs.push(Gang { brokers, ..gang.clone() });
@@ -162,7 +172,7 @@ impl Outside<Who> for Outlook<'_> {
 
 /// Parts of FluxJobs, and whole ones, that were promised to a peer and are no Bursts yet.
 pub(super) fn on_their_way(view: &View<'_>, candidates: &[Candidate<'_>], overflow: &Overflow) -> Vec<(String, Part)> {
-    let namespace = view.setups.first().and_then(|setup| setup.namespace()).unwrap_or_default();
+    let namespace = view.setup.and_then(|setup| setup.namespace()).unwrap_or_default();
     let part = |candidate: &Candidate<'_>| {
         let (peer, away) = match &candidate.start {
             Start::Here => return None,

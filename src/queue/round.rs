@@ -11,15 +11,16 @@ use super::claims::Claims;
 use super::guests::{Grants, Reserved, Standing};
 use super::holds::Hold;
 use super::job::{self, JobStep, Stage, Terms, Then, Word};
-use super::line::{Line, Wanted, created, sort};
+use super::line::{Line, Wanted, sort};
 use super::nodes::Nodes;
 use super::outlook::{Outlook, on_their_way};
 use super::overflow::{Peers, Sender, Start};
+use super::priorities::Priorities;
 use super::room::Room;
 use super::schedule::{Rules, schedule};
 use crate::api::burst::Burst;
 use crate::api::flux_job::{FluxJob, JobSent, JobSplit};
-use crate::api::flux_setup::{FluxSetup, FluxSetupStatus, Overflow};
+use crate::api::flux_setup::{CheckNodes, FluxSetup, FluxSetupSpec, FluxSetupStatus, Order, Overflow, OverflowPolicy};
 use crate::api::hosted_burst::HostedBurst;
 use crate::api::labels::reason;
 use crate::api::minicluster::MiniCluster;
@@ -38,8 +39,10 @@ const NO_SETUP: &str = "there is no FluxSetup in this namespace yet: whoever adm
 pub struct View<'a> {
     /// The moment.
     pub now: Timestamp,
-    /// Its FluxSetups.
-    pub setups: &'a [Arc<FluxSetup>],
+    /// Its FluxSetup.
+    pub setup: Option<&'a Arc<FluxSetup>>,
+    /// PriorityClasses of the cluster.
+    pub priorities: &'a Priorities,
     /// Its FluxJobs.
     pub jobs: &'a [Arc<FluxJob>],
     /// Its MiniClusters.
@@ -80,8 +83,8 @@ pub struct Growing {
 /// What comes of a round.
 #[derive(Debug, Default)]
 pub struct Round {
-    /// The next status of each FluxSetup whose status changes.
-    pub setups: Vec<(Arc<FluxSetup>, FluxSetupStatus)>,
+    /// The next status of the FluxSetup, if that changes.
+    pub setup: Option<(Arc<FluxSetup>, FluxSetupStatus)>,
     /// The next step of each FluxJob that has anything to do.
     pub jobs: Vec<(Arc<FluxJob>, JobStep)>,
     /// UIDs of MiniClusters that may have their Job, and with what.
@@ -118,20 +121,13 @@ pub(super) struct Candidate<'a> {
 
 /// Takes a round. `claims` is what earlier ones worked out.
 pub fn round(view: &View<'_>, claims: &mut Claims) -> Round {
-    let mut setups: Vec<&Arc<FluxSetup>> =
-        view.setups.iter().filter(|setup| setup.metadata.deletion_timestamp.is_none()).collect();
-    setups.sort_by_key(|setup| age(setup));
     let candidates = candidates(view, claims);
     let mut round = Round::default();
-    let Some((setup, others)) = setups.split_first() else {
+    let Some(setup) = view.setup.filter(|setup| setup.metadata.deletion_timestamp.is_none()) else {
         let terms = Terms { longest: None, overflow: &Overflow::default(), sender: view.sender };
         round.jobs(view, &candidates, terms, &BTreeMap::new(), &BTreeMap::new(), NO_SETUP);
         return round;
     };
-    for other in others {
-        let sentence = format!("FluxSetup {} is older: that one counts", setup.name_any());
-        round.setup(other, FluxSetupStatus::default(), Statement::fails(ACTIVE, "AnotherCounts", sentence), view.now);
-    }
     round.ruled(view, &candidates, setup, claims);
     round
 }
@@ -171,7 +167,8 @@ fn part_of<'a>(found: &MiniCluster, bursts: &BTreeMap<&str, &'a Burst>) -> Optio
 impl Round {
     fn ruled(&mut self, view: &View<'_>, candidates: &[Candidate<'_>], setup: &Arc<FluxSetup>, claims: &mut Claims) {
         let spec = &setup.spec;
-        let terms = Terms { longest: spec.max_duration_seconds, overflow: &spec.overflow, sender: view.sender };
+        let longest = spec.max_duration.map(|longest| longest.seconds);
+        let terms = Terms { longest, overflow: &spec.overflow, sender: view.sender };
         let quota = Room::of_quota("spec.quota", &spec.quota);
         let (quota, grants) = match quota.and_then(|quota| Ok((quota, Grants::of(setup)?))) {
             Ok(both) => both,
@@ -194,11 +191,11 @@ impl Round {
                     used: used.usage(),
                     ..FluxSetupStatus::default()
                 };
-                return self.setup(setup, status, statement, view.now);
+                return self.tell(setup, status, statement, view.now);
             }
         };
-        let rules = Rules { quota, order: spec.order, backfill: spec.backfill, longest: spec.max_duration_seconds };
-        let Line { running, gangs, waiting, wanted, passes, guests } = sort(view, candidates, spec);
+        let rules = Rules { quota, order: spec.order, backfill: spec.backfill, longest };
+        let Line { running, gangs, waiting, wanted, refused, passes, guests } = sort(view, candidates, spec);
         self.start = passes;
         let away = on_their_way(view, candidates, &spec.overflow);
         let mut outlook = Outlook::new(view, spec, &wanted, gangs, away, claims);
@@ -211,7 +208,7 @@ impl Round {
         for one in &waiting {
             words.insert(&one.key, in_line.clone());
         }
-        for (who, why) in &decided.never {
+        for (who, why) in decided.never.iter().chain(&refused) {
             words.insert(who, why.clone());
         }
         for (who, lack) in &decided.unfit {
@@ -237,6 +234,7 @@ impl Round {
             }
         }
         let never: BTreeSet<&Who> = decided.never.iter().map(|(who, _)| who).collect();
+        let outclassed: BTreeSet<&Who> = refused.iter().map(|(who, _)| who).collect();
         let unfit: BTreeSet<&Who> = decided.unfit.iter().map(|(who, _)| who).collect();
         let mut jobs: BTreeMap<String, Word> = BTreeMap::new();
         for (who, text) in words {
@@ -244,6 +242,7 @@ impl Round {
                 Who::Job(uid) => {
                     let word = match text {
                         text if never.contains(who) => Word::Refused(reason::NEVER_FITS, text),
+                        text if outclassed.contains(who) => Word::Refused(reason::PRIORITY_REFUSED, text),
                         text if unfit.contains(who) => Word::WaitsForNodes(text),
                         text => Word::Waits(text),
                     };
@@ -289,13 +288,13 @@ impl Round {
         let status = FluxSetupStatus {
             peers: standing.usage(),
             running: count(running.len() + decided.start.len() - decided.sent.len() - self.grow.len()),
-            waiting: count(waiting.len() - decided.start.len()),
+            waiting: count(waiting.len() + refused.len() - decided.start.len()),
             used: decided.used.usage(),
             next,
             ..setup.status.clone().unwrap_or_default()
         };
         self.standing = Some(standing);
-        self.setup(setup, status, Statement::holds(ACTIVE, "Counts", "the queue goes by it"), view.now);
+        self.tell(setup, status, stands(spec), view.now);
     }
 
     fn jobs(
@@ -335,20 +334,33 @@ impl Round {
         }
     }
 
-    fn setup(&mut self, setup: &Arc<FluxSetup>, status: FluxSetupStatus, statement: Statement, now: Timestamp) {
+    fn tell(&mut self, setup: &Arc<FluxSetup>, status: FluxSetupStatus, statement: Statement, now: Timestamp) {
         let old = setup.status.clone().unwrap_or_default();
         let generation = setup.metadata.generation;
         let conditions = conditions::merged(&old.conditions, [statement], generation, now);
         let status = FluxSetupStatus { conditions, observed_generation: generation, ..status };
         if setup.status.as_ref() != Some(&status) {
-            self.setups.push((setup.clone(), status));
+            self.setup = Some((setup.clone(), status));
         }
     }
 }
 
-/// The one whose age sorts first counts.
-pub(super) fn age(setup: &FluxSetup) -> (Timestamp, String) {
-    (created(&setup.metadata.creation_timestamp), setup.name_any())
+/// Whether all that a FluxSetup says is known here: a newer version may have written it.
+fn stands(spec: &FluxSetupSpec) -> Statement {
+    let order = if let Order::Unknown(word) = spec.order { Some(word) } else { None };
+    let nodes = if let CheckNodes::Unknown(word) = spec.check_nodes { Some(word) } else { None };
+    let policy = if let OverflowPolicy::Unknown(word) = spec.overflow.policy { Some(word) } else { None };
+    let unknown = [("order", order, "Priority"), ("checkNodes", nodes, "Now"), ("overflow.policy", policy, "Never")];
+    match unknown.into_iter().find_map(|(field, word, taken)| Some((field, word?, taken))) {
+        None => Statement::holds(ACTIVE, "Counts", "the queue goes by it"),
+        Some((field, word, taken)) => Statement::fails(
+            ACTIVE,
+            "Unsupported",
+            format!(
+                "spec.{field}: this version does not know {word}, and takes it as {taken}: upgrade Tributary, or write that"
+            ),
+        ),
+    }
 }
 
 fn count(count: usize) -> u32 {

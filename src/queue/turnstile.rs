@@ -13,9 +13,9 @@ use super::holds::{Hold, Holds};
 use super::job::{self, Then};
 use super::limits;
 use super::overflow::Start;
-use super::round::{Growing, Round, age};
+use super::round::{Growing, Round};
 use crate::api::flux_job::FluxJob;
-use crate::api::flux_setup::{FluxSetup, Usage};
+use crate::api::flux_setup::{self, FluxSetup, Usage};
 use crate::api::labels;
 use crate::api::minicluster::MiniCluster;
 use crate::cluster::caches::Cache;
@@ -202,12 +202,8 @@ impl Turnstile {
         if !self.setups.condition().listed {
             return None;
         }
-        let all = self.setups.objects();
-        let of_namespace = all.iter().filter(|setup| {
-            setup.metadata.namespace == mini_cluster.metadata.namespace && setup.metadata.deletion_timestamp.is_none()
-        });
-        // The one that counts, as in each round.
-        let Some(setup) = of_namespace.min_by_key(|setup| age(setup)) else { return Some((None, 0)) };
+        let setup = mini_cluster.metadata.namespace.as_deref().and_then(|namespace| self.setup(namespace));
+        let Some(setup) = setup else { return Some((None, 0)) };
         let uid = mini_cluster.metadata.uid.as_deref().unwrap_or_default();
         let mut state = self.lock();
         state.holds.see_first(uid, mini_cluster);
@@ -215,7 +211,10 @@ impl Turnstile {
         let hold = state.holds.of(uid);
         let began = began.or(hold.and_then(|hold| hold.since));
         let used = began.map_or(0, |began| started.unwrap_or(now).duration_since(began).as_secs().max(0));
-        Some((limits::shorter(setup.spec.max_duration_seconds, hold.and_then(|hold| hold.limit)), used))
+        Some((
+            limits::shorter(setup.spec.max_duration.map(|longest| longest.seconds), hold.and_then(|hold| hold.limit)),
+            used,
+        ))
     }
 
     /// What the status of a MiniCluster has to say that it was let in with, given UID and parallelism of its Job.
@@ -263,9 +262,14 @@ impl Turnstile {
 
     /// Whether a namespace has a FluxSetup.
     fn is_ruled(&self, namespace: &str) -> bool {
-        let all = self.setups.objects();
-        all.iter()
-            .any(|setup| setup.namespace().as_deref() == Some(namespace) && setup.metadata.deletion_timestamp.is_none())
+        self.setup(namespace).is_some()
+    }
+
+    /// The FluxSetup of a namespace.
+    fn setup(&self, namespace: &str) -> Option<Arc<FluxSetup>> {
+        self.setups
+            .of(&ObjectKey::namespaced(namespace, flux_setup::NAME))
+            .filter(|setup| setup.metadata.deletion_timestamp.is_none())
     }
 
     /// Tells those of a namespace that wait what they wait for, and lets those that start through. Who is told nothing is

@@ -236,7 +236,7 @@ fn own_ranks(map: &RankMap, mini_cluster: &MiniCluster) -> i32 {
 
 fn phase(facts: &Facts<'_>, old: &MiniClusterStatus) -> Phase {
     if facts.over {
-        return old.phase.unwrap_or(Phase::Unknown);
+        return old.phase.unwrap_or(Phase::Pending);
     }
     if facts.restarting {
         return Phase::Restarting;
@@ -414,7 +414,7 @@ fn finished(ending: Option<&Ending>) -> Statement {
 /// Upstream's five, of which it keeps exactly one true; reason and message are the type, as there.
 fn upstream_conditions(phase: Phase) -> impl Iterator<Item = Statement> {
     let current = match phase {
-        Phase::Pending | Phase::Refused | Phase::Restarting | Phase::Unknown => condition::JOB_REQUESTED,
+        Phase::Pending | Phase::Refused | Phase::Restarting | Phase::Unknown(_) => condition::JOB_REQUESTED,
         Phase::Starting | Phase::Suspended => condition::JOB_WAITING_FOR_RESOURCES,
         Phase::Running => condition::JOB_MINI_CLUSTER_READY,
         Phase::Succeeded | Phase::Failed => condition::JOB_FINISHED,
@@ -435,7 +435,7 @@ fn bursts(facts: &Facts<'_>, before: &[BurstStatus]) -> Vec<BurstStatus> {
         });
         BurstStatus {
             name: burst.spec.slot.clone(),
-            phase: phase_name(status.phase).to_owned(),
+            phase: status.phase.to_string(),
             holder: status.holder().cloned(),
             peer: status.peer,
             size: i32::try_from(burst.spec.size).unwrap_or(i32::MAX),
@@ -455,31 +455,12 @@ fn bursts(facts: &Facts<'_>, before: &[BurstStatus]) -> Vec<BurstStatus> {
 }
 
 fn is_ready(burst: &BurstStatus) -> bool {
-    burst.phase == phase_name(BurstPhase::Ready) && burst.ready >= burst.size
+    burst.phase == BurstPhase::Ready.to_string() && burst.ready >= burst.size
 }
 
 /// Nobody wants its brokers at the moment: nothing is missing.
 fn is_asleep(burst: &BurstStatus) -> bool {
-    burst.phase == phase_name(BurstPhase::Asleep)
-}
-
-fn phase_name(phase: BurstPhase) -> &'static str {
-    match phase {
-        BurstPhase::Pending => "Pending",
-        BurstPhase::Offered => "Offered",
-        BurstPhase::Accepted => "Accepted",
-        BurstPhase::Provisioning => "Provisioning",
-        BurstPhase::Joining => "Joining",
-        BurstPhase::Ready => "Ready",
-        BurstPhase::Draining => "Draining",
-        BurstPhase::Released => "Released",
-        BurstPhase::Rejected => "Rejected",
-        BurstPhase::Evicted => "Evicted",
-        BurstPhase::Lost => "Lost",
-        BurstPhase::Spent => "Spent",
-        BurstPhase::Asleep => "Asleep",
-        BurstPhase::Finished => "Finished",
-    }
+    burst.phase == BurstPhase::Asleep.to_string()
 }
 
 #[cfg(test)]

@@ -38,14 +38,21 @@ async fn the_api_server_takes_every_example_whole() {
             "ClusterPeer" => "clusterpeers",
             "FluxSetup" => "fluxsetups",
             "FluxJob" => "fluxjobs",
+            "PriorityClass" => "priorityclasses",
             _ => match others.iter().find(|other| other.spec.names.kind == kind) {
                 Some(other) => &other.spec.names.plural,
                 None => panic!("{file}: tests/corpus/other-kinds.yaml does not define {kind}"),
             },
         };
-        object["metadata"]["namespace"] = "corpus".into();
+        let place = match kind.as_str() {
+            "PriorityClass" => "",
+            _ => {
+                object["metadata"]["namespace"] = "corpus".into();
+                "namespaces/corpus/"
+            }
+        };
         let body = serde_json::to_vec(&object).unwrap();
-        let path = format!("/apis/{version}/namespaces/corpus/{plural}?dryRun=All&fieldValidation=Strict");
+        let path = format!("/apis/{version}/{place}{plural}?dryRun=All&fieldValidation=Strict");
         let request = http::Request::post(path).header("content-type", "application/json").body(body).unwrap();
         if let Err(error) = east.client.request::<Value>(request).await {
             wrong.push(format!("{file}: {error}"));

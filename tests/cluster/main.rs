@@ -6,6 +6,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod addresses;
+mod api;
 mod asking;
 mod availability;
 mod bursting;

@@ -71,7 +71,7 @@ pub(crate) async fn taken(place: &Place, running: u32, waiting: u32) {
 
 /// A FluxJob waits for a FluxSetup, gets its MiniCluster, ends when that is taken away, and goes by its time to live.
 pub(crate) async fn a_job_ends_and_goes(place: &Place) {
-    submit(place, "brief", json!({"ttlSecondsAfterFinished": 0})).await;
+    submit(place, "brief", json!({"ttlAfterFinished": "0s"})).await;
     told(place, "brief", JobPhase::Waiting, "there is no FluxSetup").await;
     quota(place, json!({})).await;
     until(place, "brief", JobPhase::Running).await;
@@ -98,7 +98,7 @@ async fn jobs_and_mini_clusters_start_as_the_quota_has_room_and_keep_it_through_
     let why = east.condition("second", condition::READY, "False", reason::QUEUED).await;
     assert!(why.contains("it is next in line") || why.contains("it waits for its turn"), "{why}");
     submit(&east, "third", json!({"size": 4})).await;
-    submit(&east, "small", json!({"size": 1, "timeLimitSeconds": 86400})).await;
+    submit(&east, "small", json!({"size": 1, "timeLimit": "24h"})).await;
     until(&east, "small", JobPhase::Running).await;
     let never = "it can never start here: 4 brokers are needed, 3 is the whole quota";
     told(&east, "third", JobPhase::Waiting, never).await;
@@ -144,7 +144,7 @@ async fn jobs_and_mini_clusters_start_as_the_quota_has_room_and_keep_it_through_
     until(&east, "late", JobPhase::Waiting).await;
     taken(&east, 3, 1).await;
     // Nodes that have no room are no room.
-    apply(setups(&east), "FluxSetup", "default", json!({"checkNodes": true})).await;
+    apply(setups(&east), "FluxSetup", "default", json!({"checkNodes": "Now"})).await;
     until(&east, "late", JobPhase::Running).await;
     submit(&east, "huge", json!({"resources": {"cpu": 100_000}})).await;
     told(&east, "huge", JobPhase::Waiting, "can hold a broker, which takes 100000 cores").await;
@@ -185,7 +185,7 @@ async fn its_time_counts_through_a_restart(place: &Place, name: &str, deadline: 
 async fn two_jobs_that_each_fill_the_nodes_run_one_after_the_other() {
     let federation = alone().await;
     let [east, ..] = places(&federation, "full-nodes").await;
-    apply(setups(&east), "FluxSetup", "default", json!({"checkNodes": true})).await;
+    apply(setups(&east), "FluxSetup", "default", json!({"checkNodes": "Now"})).await;
     // Four nodes of 16 cores: no two of these brokers go together.
     let fills = || json!({"size": 4, "resources": {"cpu": 10}, "cleanup": "MiniCluster"});
     submit(&east, "first", fills()).await;
@@ -202,7 +202,7 @@ async fn two_jobs_that_each_fill_the_nodes_run_one_after_the_other() {
     })
     .await;
     // Nor does anything pass it.
-    submit(&east, "small", json!({"timeLimitSeconds": 1})).await;
+    submit(&east, "small", json!({"timeLimit": "1s"})).await;
     until(&east, "small", JobPhase::Waiting).await;
     taken(&east, 1, 2).await;
 

@@ -195,9 +195,8 @@ pub fn waiting(reason: &str, object: Object<'_>) -> String {
              `agentctl rekey {name} --namespace {namespace}`"
         }
         "Queued" => {
-            return object.fill(&format!(
-                "{LINE}; a smaller size, a priority (annotation tributary.dev/priority) or deadlineSeconds lets it start sooner"
-            ));
+            return object
+                .fill(&format!("{LINE}; a smaller size, pod.priorityClassName or deadlineSeconds lets it start sooner"));
         }
         "VolumeNotAllowed" => {
             "use a volume that volumes of the agent's configuration allows, or ask who administers it"
@@ -221,13 +220,18 @@ pub fn queue(reason: &str, job: Object<'_>) -> String {
     let text = match reason {
         "Waiting" | "Queued" => {
             return job
-                .fill(&format!("{LINE}; a smaller size, spec.priority or spec.timeLimitSeconds lets it start sooner"));
+                .fill(&format!("{LINE}; a smaller size, spec.priorityClassName or spec.timeLimit lets it start sooner"));
         }
-        "NeverFits" => "ask for less, write spec.timeLimitSeconds, or have the FluxSetup allow more",
+        "NeverFits" => "ask for less, write spec.timeLimit, or have the FluxSetup allow more",
         "NodesTooSmall" => {
             "ask for less, correct the pod's nodeSelector, nodeAffinity or tolerations in spec.miniCluster, or add nodes"
         }
         "Invalid" => "correct the field; what it may be: `kubectl explain fluxjob.spec`",
+        "PriorityRefused" => {
+            "name a PriorityClass that the FluxSetup allows: `kubectl get priorityclasses`, `kubectl describe fluxsetup default \
+             --namespace {namespace}`"
+        }
+        "Suspended" => "start it again: `agentctl resume fluxjob/{name} --namespace {namespace}`",
         "NameTaken" => "delete the object of its name, or give the FluxJob another name",
         "CameBack" => "no peer took it: it stands in line again, and is offered again after a while",
         _ => "the log of the agent says more, and so does `kubectl describe fluxjob {name} --namespace {namespace}`",

@@ -30,12 +30,17 @@ pub struct Bursting {
 
     /// The bursts, in the order of their ranks.
     #[serde(skip_serializing_if = "is_default")]
-    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic", "maxItems" = 256, "x-kubernetes-validations" = [{
+        "rule": "self.all(one, !has(one.name) || one.name == '' \
+                 || self.exists_one(other, has(other.name) && other.name == one.name))",
+        "message": "two bursts have one name: each needs a name of its own",
+    }]))]
     pub clusters: Vec<BurstCluster>,
 
     /// Flux properties of the root's own brokers, for `flux run --requires=…`. Where there are bursts, these brokers have
     /// `root-<name of the MiniCluster>` besides.
     #[serde(skip_serializing_if = "is_default")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub properties: Vec<String>,
 
     /// Submit the command for the brokers of the bursts too, by their declared sizes. Otherwise it takes as many nodes as the
@@ -94,10 +99,28 @@ impl LeadBroker {
 /// Without `peer`, `peers` and `selector`, any connected peer with room is taken.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "!has(self.size) || self.size >= 0",
+        "messageExpression": "'size is ' + string(self.size) + ': a burst has at least one broker'",
+        "message": "a burst has at least one broker",
+    },
+    {
+        "rule": "!has(self.size) || !has(self.maxSize) || self.maxSize == 0 || self.maxSize >= self.size",
+        "messageExpression": "'maxSize ' + string(self.maxSize) + ' is less than size ' + string(self.size) \
+                              + ': raise maxSize, or lower size'",
+        "message": "maxSize is less than size: raise maxSize, or lower size",
+    },
+    {
+        "rule": "!has(self.selector) || (!has(self.peer) || self.peer == '') && (!has(self.peers) || size(self.peers) == 0)",
+        "message": "peers are named and selected by labels: write one or the other",
+    },
+]))]
 pub struct BurstCluster {
     /// Name of the burst's MiniCluster; host names and DNS names follow from it. `<root>-burst-<position>`, if not
     /// written. A written name is used as it is and must be free on the peer.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
+    #[schemars(length(max = 253))]
     pub name: Option<String>,
 
     /// Number of brokers. The root's own size, if not written.
@@ -116,6 +139,7 @@ pub struct BurstCluster {
 
     /// Peers that may run this burst, best first. If `peer` is written too, it comes before them.
     #[serde(skip_serializing_if = "is_default")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub peers: Vec<String>,
 
     /// Which peers may run this burst, by the labels of their ClusterPeers; instead of `peer` and `peers`.
@@ -140,6 +164,7 @@ pub struct BurstCluster {
 
     /// Flux properties of these brokers, for `flux run --requires=…`, besides `burst-<name>`, which they always have.
     #[serde(skip_serializing_if = "is_default")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub properties: Vec<String>,
 
     /// How much this burst may be used, wherever it runs.

@@ -70,6 +70,7 @@ pub const DEFAULT_BACKOFF_LIMIT: i32 = 100;
     derive = "Default",
     derive = "PartialEq",
     shortname = "mc",
+    category = "tributary",
     scale(
         spec_replicas_path = ".spec.size",
         status_replicas_path = ".status.size",

@@ -1,5 +1,7 @@
 //! What is observed of a MiniCluster.
 
+use std::fmt;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,6 +10,7 @@ use crate::api::budget::Spent;
 use crate::api::burst::CredentialRecipient;
 use crate::api::flux_setup::Usage;
 use crate::api::schema::is_default;
+use crate::api::word::Word;
 
 /// Observed state. Only the MiniCluster controller writes it.
 ///
@@ -136,8 +139,17 @@ pub enum Phase {
     /// The command failed, or the Job gave up.
     Failed,
     /// A word of a newer version.
-    #[serde(other)]
-    Unknown,
+    #[serde(untagged)]
+    Unknown(Word),
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(word) => word.fmt(f),
+            known => f.pad(&format!("{known:?}")),
+        }
+    }
 }
 
 impl JsonSchema for Phase {

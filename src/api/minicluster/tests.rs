@@ -145,7 +145,11 @@ fn status_always_has_upstreams_four_fields() {
     let written = serde_json::to_value(MiniClusterStatus::default()).unwrap();
     assert_eq!(written, json!({ "size": 0, "selector": "", "jobid": "", "maximumSize": 0 }));
     let newer: MiniClusterStatus = serde_json::from_value(json!({ "phase": "Hibernating" })).unwrap();
-    assert_eq!(newer.phase, Some(Phase::Unknown), "a word of a newer agent does not stop the watch");
+    assert_eq!(
+        newer.phase,
+        Some(Phase::Unknown("Hibernating".into())),
+        "a word of a newer agent does not stop the watch"
+    );
 }
 
 #[test]

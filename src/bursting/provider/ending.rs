@@ -60,7 +60,7 @@ impl Reason {
             Self::Released => "the root released it",
             Self::Replaced => "the root was made anew",
             Self::LeaseExpired => "the root was out of contact until the lease ran out",
-            Self::TimeLimit => "it was here for as long as import.maxDurationSeconds allows",
+            Self::TimeLimit => "it was here for as long as import.maxDuration allows",
             Self::PeerDrained => "the owner of this cluster drains the peer",
             Self::TooManyResults => "it has ended, and newer results of its peer take its place",
             Self::NameTaken => "an object of somebody else has a name here that it needs",
@@ -156,9 +156,9 @@ fn absent(view: &SlotView<'_>, (peer, uid): &ClaimKey, step: &mut SlotStep) -> b
 
 /// Whether the burst was here for as long as the policy of its peer allows, on this cluster's clock.
 pub(super) fn too_long(view: &SlotView<'_>, hosted: &HostedBurst, (peer, _): &ClaimKey, step: &mut SlotStep) -> bool {
-    let limit = view.peers.get(peer).and_then(|peer| peer.import.as_ref()?.max_duration_seconds);
+    let limit = view.peers.get(peer).and_then(|peer| peer.import.as_ref()?.max_duration);
     let (Some(limit), Some(Time(since))) = (limit, &hosted.metadata.creation_timestamp) else { return false };
-    let limit = Duration::from_secs(u64::try_from(limit).unwrap_or(0));
+    let limit = Duration::from_secs(u64::try_from(limit.seconds).unwrap_or(0));
     let left = limit.saturating_sub(elapsed(*since, view.now.wall));
     if !left.is_zero() {
         wake(step, left);

@@ -4,6 +4,7 @@
 //! All types are taken apart field by field, without `..`: a field that is new does not compile until somebody has
 //! decided about it here.
 
+use crate::api::duration::Lasting;
 use crate::api::minicluster::{Container, ContainerVolume, FluxContainer};
 use crate::api::names;
 use crate::api::peer::ImportPolicy;
@@ -26,10 +27,11 @@ pub fn forbidden(template: &BurstTemplate, policy: &ImportPolicy) -> Vec<String>
     }) = lead
     {
         // It would be ended before its time, and begin anew elsewhere.
-        if let (Some(wanted), Some(limit)) = (deadline_seconds, policy.max_duration_seconds)
-            && *wanted > limit
+        if let (Some(wanted), Some(limit)) = (deadline_seconds, policy.max_duration)
+            && *wanted > limit.seconds
         {
-            judge.say(format!("a run of {wanted} s (deadlineSeconds): import.maxDurationSeconds is {limit}"));
+            let wanted = Lasting::of_seconds(*wanted);
+            judge.say(format!("a run of {wanted} (its time limit): import.maxDuration is {limit}"));
         }
     }
     for (index, container) in containers.iter().enumerate() {
@@ -439,9 +441,12 @@ mod tests {
 
     #[test]
     fn a_run_may_not_ask_for_more_time_than_it_is_given() {
-        let within = |limit| ImportPolicy { max_duration_seconds: limit, ..ImportPolicy::default() };
+        let within = |limit: Option<i64>| ImportPolicy {
+            max_duration: limit.map(Lasting::of_seconds),
+            ..ImportPolicy::default()
+        };
         let lead = |deadline: Value| BurstTemplate::parse(&json!({"lead": {"deadlineSeconds": deadline}})).unwrap();
-        let told = "a run of 10800 s (deadlineSeconds): import.maxDurationSeconds is 3600";
+        let told = "a run of 3h (its time limit): import.maxDuration is 1h";
         assert_eq!(forbidden(&lead(json!(10_800)), &within(Some(3600))), [told]);
         for (deadline, limit) in [(json!(3600), Some(3600)), (json!(10_800), None), (json!(null), Some(3600))] {
             assert_eq!(forbidden(&lead(deadline), &within(limit)), Vec::<String>::new());

@@ -30,7 +30,7 @@ use crate::cluster::conditions;
 pub(super) const KEPT: Duration = Duration::from_secs(24 * 3600);
 
 /// What agents that gave no reason said of a run whose time was up. Not to be changed with what is said now.
-const TIME_WAS_UP: &str = "it was here for as long as import.maxDurationSeconds allows";
+const TIME_WAS_UP: &str = "it was here for as long as import.maxDuration allows";
 
 /// Brings a whole instance to where its root wants it.
 pub(super) fn keep(

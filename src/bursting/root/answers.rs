@@ -243,6 +243,7 @@ impl<'a> Draft<'a> {
         let phase = match hold {
             BurstHold::BudgetSpent => BurstPhase::Spent,
             BurstHold::NoDemand => BurstPhase::Asleep,
+            BurstHold::Unknown(_) => BurstPhase::Pending,
         };
         match self.left() {
             true => self.set(phase, why),

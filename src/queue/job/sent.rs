@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::ResourceExt;
 
-use super::{ADMITTED, Draft, End, Missing, Terms, Then};
+use super::{ADMITTED, Draft, End, Missing, SUSPENDED, Terms, Then};
 use crate::api::burst::Burst;
 use crate::api::flux_job::{FluxJobStatus, JobPhase, JobReturn, JobSent};
 use crate::api::hosted_burst::{BurstPhase, BurstRun};
@@ -37,7 +37,7 @@ impl Draft<'_> {
         self.status.sent = Some(JobSent {
             peer: self.status.peer.clone(),
             burst: burst.name_any(),
-            phase: format!("{:?}", said.phase),
+            phase: said.phase.to_string(),
             namespace: run.namespace.clone(),
             mini_cluster: run.mini_cluster.clone(),
         });
@@ -55,7 +55,8 @@ impl Draft<'_> {
         }
         let cancelled = burst.annotations().contains_key(labels::CANCEL);
         let cancelled = cancelled.then(|| "somebody took it back (agentctl burst cancel)".to_owned());
-        if let Some(why) = cancelled.or_else(|| overflow::unplaced(burst)) {
+        let suspended = self.job.spec.suspend.then(|| SUSPENDED.to_owned());
+        if let Some(why) = cancelled.or(suspended).or_else(|| overflow::unplaced(burst)) {
             self.status.returned = overflow::thrown_out(self.status.returned.as_ref(), burst);
             self.recall(why);
             return Vec::new();
@@ -98,7 +99,7 @@ impl Draft<'_> {
             }
             let phase = burst.status.as_ref().map(|status| status.phase);
             if let (Some(sent), Some(phase)) = (&mut self.status.sent, phase) {
-                sent.phase = format!("{phase:?}");
+                sent.phase = phase.to_string();
             }
             let released = burst.spec.release && phase == Some(BurstPhase::Released);
             self.then = match uid_of(&burst.metadata) {
@@ -119,18 +120,24 @@ impl Draft<'_> {
             return Vec::new();
         }
         let why = self.status.recalled.take().unwrap_or_default();
-        let returned = overflow::returned(self.status.returned.as_ref(), &why, self.now);
+        // That its user suspended it is nobody's refusal.
+        let suspended = why == SUSPENDED;
+        let returned = match (suspended, self.status.returned.take()) {
+            (true, before) => before,
+            (false, before) => Some(overflow::returned(before.as_ref(), &why, self.now)),
+        };
         // Whoever asked for it by now has been heard.
-        let retry = self.job.annotations().get(labels::RETRY).cloned().or(returned.retry);
+        let retry = self.job.annotations().get(labels::RETRY).cloned();
+        let returned = returned.map(|returned| JobReturn { retry: retry.or(returned.retry), ..returned });
         self.status = FluxJobStatus {
             phase: JobPhase::Waiting,
             message: format!("it stands in line again: {why}"),
-            returned: Some(JobReturn { retry, ..returned }),
+            returned,
             conditions: std::mem::take(&mut self.status.conditions),
             observed_generation: self.status.observed_generation,
             ..FluxJobStatus::default()
         };
-        vec![Statement::fails(ADMITTED, "CameBack", why)]
+        vec![Statement::fails(ADMITTED, if suspended { "Suspended" } else { "CameBack" }, why)]
     }
 
     /// It has ended elsewhere: its logs are kept there for a while, and nothing is told of where they are no more.

@@ -8,6 +8,7 @@ use crate::api::{labels, names};
 use crate::queue::guests;
 use crate::queue::nodes::Gang;
 use crate::queue::overflow::{self, Part};
+use crate::queue::priorities::tests::classes;
 
 mod elsewhere;
 mod limits;
@@ -39,6 +40,8 @@ struct World {
     growing: BTreeMap<String, Growing>,
     held: BTreeMap<String, Hold>,
     bursts: Vec<Arc<Burst>>,
+    /// By how many pods the nodes could hold fewer than four, if they were empty.
+    fewer: u32,
     /// Brokers that a peer has room for.
     peer: u32,
     /// How often a peer was asked for room.
@@ -106,12 +109,15 @@ impl World {
     fn round(&mut self) -> Vec<String> {
         self.second += 1;
         self.made.clear();
+        let most = 4 - self.fewer;
         let nodes = Nodes {
             lacking: Arc::new(|_: &MiniClusterSpec, gang: &Gang, coming: &[Gang]| {
                 let taken: u32 = coming.iter().map(pods).sum();
                 (pods(gang) + taken).saturating_sub(4)
             }),
-            short: Arc::new(|_, gang| (pods(gang) > 4).then(|| format!("they can hold 4 of {}", pods(gang)))),
+            short: Arc::new(move |_, gang| {
+                (pods(gang) > most).then(|| format!("they can hold {most} of {}", pods(gang)))
+            }),
         };
         let (room, asked) = (self.peer, self.peers_asked.clone());
         let peers: Peers = Arc::new(move || {
@@ -125,7 +131,8 @@ impl World {
         });
         let view = View {
             now: at(100 + self.second),
-            setups: &self.setups,
+            setup: self.setups.first(),
+            priorities: &classes(&[("high", 5), ("low", -5)]),
             jobs: &self.jobs,
             mini_clusters: &self.mini_clusters,
             hosted: &self.hosted,
@@ -151,9 +158,8 @@ impl World {
         self.standing = round.standing.clone();
         self.told.clone_from(&round.told);
         let mut started: Vec<String> = round.start.iter().map(|(uid, _)| uid.clone()).collect();
-        for (setup, status) in round.setups {
-            let stored = self.setups.iter_mut().find(|one| one.name_any() == setup.name_any()).unwrap();
-            Arc::make_mut(stored).status = Some(status);
+        if let Some((_, status)) = round.setup {
+            Arc::make_mut(&mut self.setups[0]).status = Some(status);
         }
         for (job, step) in round.jobs {
             let uid = job.uid().unwrap();
@@ -303,15 +309,23 @@ fn a_burst_of_a_peer_counts_from_its_hosted_burst_on_and_whoever_waits_goes_befo
 }
 
 #[test]
-fn the_oldest_setup_counts_and_a_wrong_quota_lets_nobody_in() {
+fn a_wrong_quota_lets_nobody_in_and_a_word_of_a_newer_version_is_told() {
     let mut world = World::default();
-    world.setup("new", 5, json!({})).setup("old", 1, json!({"quota": {"memory": "lots"}})).asks("a", 6, 1);
-    assert!(world.round().is_empty());
-    let conditions: Vec<_> = world.setups.iter().map(|one| one.status.clone().unwrap().conditions.remove(0)).collect();
-    let told: Vec<_> = conditions.iter().map(|one| (one.status.as_str(), one.reason.as_str())).collect();
-    assert_eq!(told, [("False", "AnotherCounts"), ("False", "InvalidQuota")]);
-    world.setups.remove(1);
-    assert_eq!(world.round(), ["a-uid"]);
+    world.setup("default", 1, json!({"quota": {"memory": "lots"}})).asks("a", 6, 1);
+    let told = |world: &mut World| {
+        let started = world.round();
+        let said = world.status().conditions.remove(0);
+        (started, said.status, said.reason, said.message)
+    };
+    let (started, status, reason, _) = told(&mut world);
+    assert_eq!((started.len(), status.as_str(), reason.as_str()), (0, "False", "InvalidQuota"));
+    Arc::make_mut(&mut world.setups[0]).spec = serde_json::from_value(json!({"checkNodes": "Soon"})).unwrap();
+    let (started, status, reason, message) = told(&mut world);
+    assert_eq!((started, status.as_str(), reason.as_str()), (vec!["a-uid".to_owned()], "False", "Unsupported"));
+    assert!(
+        message.starts_with("spec.checkNodes: this version does not know Soon, and takes it as Now: "),
+        "{message}"
+    );
 }
 
 #[test]
@@ -368,13 +382,61 @@ fn a_mini_cluster_that_grows_asks_for_the_difference() {
 #[test]
 fn nodes_are_looked_at_where_that_is_asked() {
     let mut world = World::default();
-    world.setup("default", 0, json!({"checkNodes": true})).asks("a", 1, 3).job("b", 2, json!({"size": 2}));
+    world.setup("default", 0, json!({"checkNodes": "Now"})).asks("a", 1, 3).job("b", 2, json!({"size": 2}));
     assert_eq!(world.round(), ["a-uid"]);
     assert_eq!(world.message("b"), "it is next in line: the nodes have no room for 1 of its 2 brokers");
     assert_eq!(world.status().next, "FluxJob b: the nodes have no room for 1 of its 2 brokers");
     world.setups.clear();
     world.setup("default", 0, json!({}));
     assert_eq!(world.round(), ["b-uid"]);
+}
+
+#[test]
+fn with_an_autoscaler_whoever_fits_a_node_that_is_known_starts_so_that_pods_ask_for_more_nodes() {
+    let mut world = World::default();
+    let setup = |check: &str| json!({"checkNodes": check, "quota": {"brokers": 20}});
+    world.setup("default", 0, setup("Autoscaled")).asks("a", 1, 3).job("b", 2, json!({"size": 9}));
+    assert_eq!(world.round(), ["a-uid", "b-uid"], "the nodes that are there hold four");
+    // Who fits no node gets no pods: nothing would come for them.
+    world.fewer = 4;
+    world.job("c", 3, json!({}));
+    assert!(!world.round().contains(&"c-uid".to_owned()));
+    assert!(world.message("c").contains("they can hold 0 of 1"), "{}", world.message("c"));
+    Arc::make_mut(&mut world.setups[0]).spec = serde_json::from_value(setup("Never")).unwrap();
+    assert!(world.round().contains(&"c-uid".to_owned()));
+}
+
+#[test]
+fn who_is_suspended_stands_in_no_line_and_what_runs_of_it_is_taken_back_before_it_may_start_again() {
+    let mut world = World::default();
+    world.setup("default", 0, json!({"quota": {"brokers": 2}}));
+    world.job("a", 1, json!({"size": 2, "suspend": true})).job("b", 2, json!({"size": 2}));
+    assert_eq!(world.round(), ["b-uid"]);
+    assert_eq!(world.message("a"), "it is suspended: it stands in line once spec.suspend is false");
+    assert_eq!((world.status().running, world.status().waiting), (1, 0));
+    let suspend = |world: &mut World, name: &str, suspend: bool| {
+        let job = world.jobs.iter_mut().find(|one| one.name_any() == name).unwrap();
+        Arc::make_mut(job).spec.suspend = suspend;
+    };
+    let made = json!({"ownerReferences": owned_by("b"), "spec": {"size": 2, "containers": [{}]},
+        "status": {"phase": "Running", "incarnation": "j"}});
+    world.cluster("b", 2, made);
+    world.round();
+    suspend(&mut world, "b", true);
+    suspend(&mut world, "a", false);
+    let mut started = BTreeSet::new();
+    for _ in 0..4 {
+        started.extend(world.round());
+        let b = world.mini_clusters.iter().any(|one| one.name_any() == "b");
+        assert!(!(b && started.contains(&"a-uid".to_owned())), "both never have the room at once");
+    }
+    assert_eq!(started, ["a-uid".to_owned()].into());
+    let status = world.jobs[1].status.clone().unwrap();
+    assert_eq!((status.phase, status.returned, status.admitted), (JobPhase::Waiting, None, None));
+    // It begins anew.
+    suspend(&mut world, "b", false);
+    Arc::make_mut(&mut world.setups[0]).spec.quota.brokers = Some(4);
+    assert!(world.round().contains(&"b-uid".to_owned()));
 }
 
 #[test]
@@ -390,7 +452,7 @@ fn the_pod_of_services_takes_its_part_of_quota_and_nodes_once() {
     assert_eq!((world.status().used.brokers, world.status().used.cpu.as_str()), (3, "4"));
     assert_eq!(world.status().used.memory, "1Gi");
     let mut world = World::default();
-    world.setup("default", 0, json!({"checkNodes": true})).job("large", 1, serves(4)).job("fits", 2, serves(3));
+    world.setup("default", 0, json!({"checkNodes": "Now"})).job("large", 1, serves(4)).job("fits", 2, serves(3));
     assert_eq!(world.round(), ["fits-uid"]);
     assert!(world.message("large").contains("they can hold 4 of 5"), "{}", world.message("large"));
     // Who grows has them already, and asks the quota for brokers alone.
@@ -427,7 +489,7 @@ fn gpus_of_any_name_are_gpus_to_a_quota() {
 #[test]
 fn what_no_node_could_hold_waits_and_holds_up_nobody() {
     let mut world = World::default();
-    world.setup("default", 0, json!({"checkNodes": true, "quota": {"brokers": 8}})).job("huge", 1, json!({"size": 5}));
+    world.setup("default", 0, json!({"checkNodes": "Now", "quota": {"brokers": 8}})).job("huge", 1, json!({"size": 5}));
     world.asks("too", 2, 7).job("b", 3, json!({"size": 3})).job("c", 4, json!({"size": 4}));
     assert_eq!(world.round(), ["b-uid"]);
     let told = "the nodes could not hold it whatever else ends: they can hold 4 of 5: make it smaller, let it run on other \
@@ -457,12 +519,25 @@ fn peers_are_asked_once_for_what_they_have_no_room_for() {
 }
 
 #[test]
-fn priorities_of_mini_clusters_are_annotations() {
+fn who_goes_first_is_said_by_priority_classes_and_who_names_none_that_there_is_holds_up_nobody() {
     let mut world = World::default();
-    world.setup("default", 0, json!({"quota": {"miniClusters": 1}})).asks("a", 1, 1).asks("b", 2, 1);
-    Arc::make_mut(&mut world.mini_clusters[1]).metadata.annotations =
-        Some([(labels::PRIORITY.to_owned(), "5".to_owned())].into());
+    world.setup("default", 0, json!({"quota": {"miniClusters": 1}})).asks("a", 1, 1).asks("b", 2, 1).asks("c", 0, 1);
+    let class = |world: &mut World, index: usize, class: &str| {
+        Arc::make_mut(&mut world.mini_clusters[index]).spec.pod.priority_class_name = Some(class.to_owned());
+    };
+    class(&mut world, 1, "high");
+    class(&mut world, 2, "mine");
+    world.job("d", 0, json!({"priorityClassName": "mine"})).job("e", 0, json!({"priorityClassName": "low"}));
     assert_eq!(world.round(), ["b-uid"]);
+    let none = "priorityClassName: there is no PriorityClass mine in this cluster; there is high, low";
+    assert_eq!(world.message("d"), format!("spec.{none}"));
+    assert_eq!(world.told["c-uid"], format!("spec.pod.{none}"));
+    let status = world.jobs[0].status.clone().unwrap();
+    let valid = conditions::find(&status.conditions, "Valid").unwrap();
+    assert_eq!((valid.status.as_str(), valid.reason.as_str()), ("False", "PriorityRefused"));
+    assert_eq!((world.status().running, world.status().waiting), (1, 4));
+    world.mini_clusters.retain(|one| one.name_any() != "b");
+    assert_eq!(world.round(), ["a-uid"], "not e, which is lower, though it came before");
 }
 
 /// An owner as a FluxJob's MiniCluster has it.

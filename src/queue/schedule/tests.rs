@@ -80,8 +80,8 @@ fn what_never_fits_holds_nobody_up() {
     assert_eq!(seen.never, [(1, "it can never start here: 9 brokers are needed, 8 is the whole quota".into())]);
     let seen = schedule(&Rules { longest: Some(300), ..rules(8) }, &[], &line[1..], at(9));
     assert!(seen.start.is_empty());
-    assert_eq!(seen.never[0].1, "runs here must have a time limit of at most 300 s");
-    assert_eq!(seen.never[1].1, "its time limit is 600 s; at most 300 s are allowed here");
+    assert_eq!(seen.never[0].1, "runs here must have a time limit of at most 5m");
+    assert_eq!(seen.never[1].1, "its time limit is 10m; at most 5m is allowed here");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use super::*;
 use crate::clock::SystemClock;
 use crate::queue::claims::Claims;
 use crate::queue::overflow;
+use crate::queue::priorities::Priorities;
 use crate::queue::round::{View, round};
 
 const QUOTA: i64 = 8;
@@ -175,9 +176,11 @@ impl World {
         self.second += 1;
         let found: Vec<_> = self.mini_clusters.values().cloned().map(Arc::new).collect();
         let look = self.turnstile.look("hpc", || found);
+        let setups = self.setups.objects();
         let view = View {
             now: at(self.second),
-            setups: &self.setups.objects(),
+            setup: setups.first(),
+            priorities: &Priorities::default(),
             jobs: &self.flux_jobs.objects(),
             mini_clusters: &look.mini_clusters,
             hosted: &[],
@@ -378,7 +381,7 @@ fn its_time_counts_from_its_first_start_whoever_leads_and_however_often_it_is_st
         &world.setups,
         json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "FluxSetup",
             "metadata": {"name": "default", "namespace": "hpc", "resourceVersion": "2"},
-            "spec": {"quota": {"brokers": QUOTA}, "maxDurationSeconds": 3600}}),
+            "spec": {"quota": {"brokers": QUOTA}, "maxDuration": "1h"}}),
     );
     world.cluster("lake", 4);
     world.mini_clusters.get_mut("lake").unwrap().spec.deadline_seconds = Some(3000);

@@ -125,7 +125,7 @@ impl ImportFlags {
             "maxMemory": max_memory,
             "maxEphemeralStorage": max_ephemeral_storage,
             "maxOffersPerMinute": max_offers_per_minute,
-            "maxDurationSeconds": max_duration.map(|time| time.as_secs()),
+            "maxDuration": max_duration.map(|time| format!("{}s", time.as_secs())),
             "targetNamespace": target_namespace,
             "podSecurity": pod_security.map(|level| match level {
                 PodSecurity::Privileged => PodSecurityLevel::Privileged,

@@ -351,7 +351,7 @@ mod tests {
             ),
             json!({"metadata": {"labels": {"tier": "gpu"}}, "spec": {"import": {
                 "namespaces": ["hpc"], "maxGpus": 8, "maxMemory": "1Ti", "maxOffersPerMinute": 10,
-                "maxDurationSeconds": 28800, "podSecurity": "baseline"}}})
+                "maxDuration": "8h", "podSecurity": "baseline"}}})
         );
         assert_eq!(stated("agentctl peer add west --peer-endpoint a:1")["spec"], json!({"endpoints": ["a:1"]}));
     }

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
+use crate::api::duration::Lasting;
 use crate::api::peer::ImportPolicy;
 use crate::bursting::nodes::{Amounts, NodeView};
 use crate::bursting::preflight::lead::Seen;
@@ -539,7 +540,7 @@ fn a_burst_that_was_here_for_long_enough_ends_as_an_eviction() {
     let mut world = World::new();
     world.host("east", &offer());
     let key = world.claim("east", offer());
-    world.peers.get_mut("east").unwrap().import.as_mut().unwrap().max_duration_seconds = Some(600);
+    world.peers.get_mut("east").unwrap().import.as_mut().unwrap().max_duration = Some(Lasting::of_seconds(600));
     let created = |secs: i64| Some(Time(Timestamp::from_second(1_000_000 - secs).unwrap()));
     world.hosted.as_mut().unwrap().metadata.creation_timestamp = created(599);
     let step = world.step();
@@ -556,7 +557,7 @@ fn a_burst_that_was_here_for_long_enough_ends_as_an_eviction() {
         world.claim("east", DesiredBurst { hosted_uid, ..offer() });
         let step = world.step();
         assert_eq!(said(&step, &key).phase, Phase::Evicted);
-        assert!(said(&step, &key).message.contains("maxDurationSeconds"), "{}", said(&step, &key).message);
+        assert!(said(&step, &key).message.contains("maxDuration"), "{}", said(&step, &key).message);
         assert_eq!(step.changes, []);
     }
     // The root let go of it, and somebody asks for it again.

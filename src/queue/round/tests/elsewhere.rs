@@ -122,9 +122,9 @@ fn a_job_that_is_sent_takes_nothing_here_and_tells_how_it_fares_there() {
 
 #[test]
 fn what_a_job_left_elsewhere_is_kept_for_a_day_or_as_long_as_the_job_says() {
-    for (ttl, kept) in [(None, 0), (Some(100_000), 1)] {
+    for (ttl, kept) in [(None, 0), (Some("1000h"), 1)] {
         let mut world = overflowing("Whole", 2, 9);
-        world.job("sent", 1, json!({"size": 3, "allowBurst": true, "ttlSecondsAfterFinished": ttl}));
+        world.job("sent", 1, json!({"size": 3, "allowBurst": true, "ttlAfterFinished": ttl}));
         world.round();
         let run = json!({"namespace": "guests", "miniCluster": "sent-1f", "started": true, "succeeded": true});
         world.burst("sent", json!({"phase": "Finished", "peer": "west", "run": run}));

@@ -13,7 +13,7 @@ fn limited(world: &mut World, name: &str, since: i64, size: i64, seconds: Option
 #[test]
 fn nothing_without_a_limit_or_with_a_longer_one_starts_where_runs_may_last_so_long() {
     let mut world = World::default();
-    world.setup("default", 0, json!({"maxDurationSeconds": 3600}));
+    world.setup("default", 0, json!({"maxDuration": "1h"}));
     for (name, seconds) in
         [("none", Some(0)), ("unwritten", None), ("default", Some(31_500_000)), ("longer", Some(3601))]
     {
@@ -23,25 +23,25 @@ fn nothing_without_a_limit_or_with_a_longer_one_starts_where_runs_may_last_so_lo
     // FluxJobs that have none of their own get the longest; one that brings a longer one said so.
     world.job("brings-none", 3, json!({"miniCluster": {"deadlineSeconds": 0}})).job("unlimited", 3, json!({}));
     world.job("brings", 3, json!({"miniCluster": {"deadlineSeconds": 60}}));
-    world.job("long", 4, json!({"timeLimitSeconds": 7200}));
+    world.job("long", 4, json!({"timeLimit": "2h"}));
     world.job("brings-long", 4, json!({"miniCluster": {"deadlineSeconds": 7200}}));
     assert_eq!(world.round(), ["fits-uid", "brings-none-uid", "unlimited-uid", "brings-uid"]);
     for name in ["long", "brings-long"] {
-        assert_eq!(world.message(name), "its time limit is 7200 s; at most 3600 s are allowed here");
+        assert_eq!(world.message(name), "its time limit is 2h; at most 1h is allowed here");
     }
     assert_eq!((world.status().running, world.status().waiting), (4, 6));
-    let none = "runs here must have a time limit of at most 3600 s";
+    let none = "runs here must have a time limit of at most 1h";
     for (name, told) in [
         ("none", none),
         ("unwritten", none),
         ("default", none),
-        ("longer", "its time limit is 3601 s; at most 3600 s are allowed here"),
+        ("longer", "its time limit is 1h1s; at most 1h is allowed here"),
     ] {
         assert_eq!(world.told[&format!("{name}-uid")], told, "{name}");
     }
     // The default is no longer than this.
     world.setups.clear();
-    world.setup("default", 0, json!({"maxDurationSeconds": 40_000_000}));
+    world.setup("default", 0, json!({"maxDuration": "11112h"}));
     let started = world.round();
     assert_eq!(started[..3], ["default-uid", "longer-uid", "unwritten-uid"]);
     assert_eq!(started[started.len() - 2..], ["long-uid", "brings-long-uid"]);

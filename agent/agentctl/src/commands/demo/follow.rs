@@ -23,17 +23,17 @@ const CHECK: Duration = Duration::from_millis(500);
 
 /// When each slot reached what: milliseconds from the root's creation, by slot and by what was seen.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Timeline(BTreeMap<String, BTreeMap<&'static str, u64>>);
+pub(super) struct Timeline(BTreeMap<String, BTreeMap<String, u64>>);
 
 impl Timeline {
     /// What was seen of a slot.
-    pub(super) fn of(&self, slot: &str) -> BTreeMap<&'static str, u64> {
+    pub(super) fn of(&self, slot: &str) -> BTreeMap<String, u64> {
         self.0.get(slot).cloned().unwrap_or_default()
     }
 
     /// Keeps the first time.
-    fn mark(&mut self, slot: &str, what: &'static str, after: Duration) {
-        self.0.entry(slot.to_owned()).or_default().entry(what).or_insert(millis(after));
+    fn mark(&mut self, slot: &str, what: impl Into<String>, after: Duration) {
+        self.0.entry(slot.to_owned()).or_default().entry(what.into()).or_insert(millis(after));
     }
 }
 
@@ -149,7 +149,7 @@ impl Rows {
 fn sentence(burst: &Burst) -> String {
     let status = burst.status.clone().unwrap_or_default();
     let peer = status.peer.map(|peer| format!(" on {peer}")).unwrap_or_default();
-    let mut text = format!("{:?}{peer}, {} of {} brokers online", status.phase, status.ready_brokers, burst.spec.size);
+    let mut text = format!("{}{peer}, {} of {} brokers online", status.phase, status.ready_brokers, burst.spec.size);
     if status.phase != BurstPhase::Ready && !status.message.is_empty() {
         text = format!("{text}: {}", status.message);
     }
@@ -157,23 +157,8 @@ fn sentence(burst: &Burst) -> String {
 }
 
 /// The key of a phase among the timings.
-fn word(phase: BurstPhase) -> &'static str {
-    match phase {
-        BurstPhase::Pending => "pending",
-        BurstPhase::Offered => "offered",
-        BurstPhase::Accepted => "accepted",
-        BurstPhase::Provisioning => "provisioning",
-        BurstPhase::Joining => "joining",
-        BurstPhase::Ready => "ready",
-        BurstPhase::Draining => "draining",
-        BurstPhase::Released => "released",
-        BurstPhase::Rejected => "rejected",
-        BurstPhase::Evicted => "evicted",
-        BurstPhase::Lost => "lost",
-        BurstPhase::Spent => "spent",
-        BurstPhase::Asleep => "asleep",
-        BurstPhase::Finished => "finished",
-    }
+fn word(phase: BurstPhase) -> String {
+    phase.to_string().to_lowercase()
 }
 
 #[cfg(test)]

@@ -66,7 +66,7 @@ pub(super) struct BurstReport {
     /// Digest both sides computed.
     pub(super) rank_map_digest: String,
     /// Milliseconds from the root's creation until each phase was seen from here, and until the HostedBurst was.
-    pub(super) timings: BTreeMap<&'static str, u64>,
+    pub(super) timings: BTreeMap<String, u64>,
 }
 
 /// An address.

@@ -24,6 +24,7 @@ use tributary::config::{Config, VolumesConfig};
 use tributary::contract::{DesiredBurst, PeerName, Rejection, RejectionReason};
 use tributary::flux::RankMap;
 use tributary::queue::job;
+use tributary::queue::priorities::Priorities;
 use tributary::render::{Boot, Context, Rendered, differences, render};
 
 use super::manifest::{self, Declared, Manifest};
@@ -47,6 +48,8 @@ pub(super) struct Known {
     pub(super) quotas: BTreeMap<String, Vec<ResourceQuota>>,
     /// The FluxSetup that counts in a namespace, if there is one; a namespace that is not here: not known.
     pub(super) setups: BTreeMap<String, Option<FluxSetup>>,
+    /// Who goes first in queues; `None`: not known.
+    pub(super) priorities: Option<Priorities>,
     /// Namespaces that do not exist.
     pub(super) no_namespaces: Vec<String>,
     /// The peers; `None`: not known.
@@ -116,7 +119,7 @@ fn draft(declared: &Declared, known: &Known) -> Draft {
     let namespace = object.namespace().unwrap_or_else(|| known.namespace.clone());
     let name = object.name_any();
     let setup = known.setups.get(&namespace);
-    let longest = setup.and_then(Option::as_ref).and_then(|setup| setup.spec.max_duration_seconds);
+    let longest = setup.and_then(Option::as_ref).and_then(|setup| setup.spec.max_duration).map(|longest| longest.seconds);
     if let Some(made) = declared.job.as_deref().and_then(|wanted| job::mini_cluster(wanted, longest).ok()) {
         object.spec = made.spec;
     }
@@ -214,7 +217,7 @@ fn line_up(manifest: &Manifest, known: &Known, drafts: &mut [Draft]) {
     }
     for (namespace, applicants) in lines {
         let Some(Some(setup)) = known.setups.get(&namespace) else { continue };
-        for (at, stands, problems) in queue::stand(setup, &applicants) {
+        for (at, stands, problems) in queue::stand(setup, known.priorities.as_ref(), &applicants) {
             drafts[at].plan.queue = Some(stands);
             drafts[at].plan.problems.extend(problems);
         }

@@ -6,12 +6,14 @@ use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ResourceQuota, Secret, Service};
 use kube::api::{Api, ListParams};
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tributary::admin::{self, PeerRow};
-use tributary::api::flux_setup::FluxSetup;
+use tributary::api::flux_setup::{self, FluxSetup};
+use tributary::queue::priorities::Priorities;
 use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::names;
@@ -87,6 +89,10 @@ pub(super) async fn look(target: &Target, plan: &cli::Plan, manifest: &Manifest)
 impl Known {
     /// What is there under the names of the manifest, and what quotas leave.
     async fn look_here(&mut self, client: &Client, manifest: &Manifest) {
+        match Api::<PriorityClass>::all(client.clone()).list(&ListParams::default()).await {
+            Ok(list) => self.priorities = Some(Priorities::of(&list.items)),
+            Err(error) => self.unchecked.push(format!("the PriorityClasses: {error}")),
+        }
         let namespaces: Api<Namespace> = Api::all(client.clone());
         for declared in &manifest.mini_clusters {
             let namespace = declared.object.namespace().unwrap_or_else(|| self.namespace.clone());
@@ -105,9 +111,10 @@ impl Known {
                 });
                 self.quotas.insert(namespace.clone(), quotas);
                 let setups: Api<FluxSetup> = Api::namespaced(client.clone(), &namespace);
-                match setups.list(&ListParams::default()).await {
-                    Ok(list) => {
-                        self.setups.insert(namespace.clone(), queue::counts(list.items));
+                match setups.get_opt(flux_setup::NAME).await {
+                    Ok(found) => {
+                        let found = found.filter(|setup| setup.metadata.deletion_timestamp.is_none());
+                        self.setups.insert(namespace.clone(), found);
                     }
                     Err(error) => self.unchecked.push(format!("the FluxSetup of namespace {namespace}: {error}")),
                 }

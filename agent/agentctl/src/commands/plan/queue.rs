@@ -4,19 +4,14 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use tributary::api::flux_job::FluxJob;
 use tributary::api::flux_setup::{FluxSetup, OverflowPolicy, Quota, Usage};
-use tributary::api::labels::PRIORITY;
+use tributary::api::labels::reason;
 use tributary::api::minicluster::{Amount, MiniCluster};
 use tributary::queue::limits;
+use tributary::queue::priorities::Priorities;
 use tributary::queue::room::Room;
 use tributary::queue::schedule::{Away, NodesWithoutEnd, Rules, Running, Schedule, Waiting, schedule};
 
 use super::report::{ChargeRow, Problem, QueuePlan};
-
-/// The FluxSetup that counts, among those of one namespace: the oldest.
-pub(super) fn counts(setups: Vec<FluxSetup>) -> Option<FluxSetup> {
-    let alive = setups.into_iter().filter(|setup| setup.metadata.deletion_timestamp.is_none());
-    alive.min_by_key(|setup| (setup.creation_timestamp(), setup.name_any()))
-}
 
 /// A FluxJob of a namespace whose administrator grants no room at all.
 pub(super) fn nobody_grants(namespace: &str) -> Problem {
@@ -31,11 +26,10 @@ pub(super) struct Applicant {
     at: usize,
     name: String,
     room: Room,
-    priority: i32,
+    /// Its PriorityClass.
+    class: Option<String>,
     /// Seconds it takes at most, where nothing may run longer than the queue allows.
     limit: Option<i64>,
-    /// Where a time limit is written.
-    field: &'static str,
     job: Option<FluxJob>,
     /// It has no problem of its own, and so gets as far as the queue.
     stands: bool,
@@ -44,20 +38,22 @@ pub(super) struct Applicant {
 impl Applicant {
     /// `stands`: it has no problem of its own.
     pub(super) fn of(at: usize, object: &MiniCluster, job: Option<&FluxJob>, stands: bool) -> Self {
-        let priority = match job {
-            Some(job) => job.spec.priority,
-            None => object.annotations().get(PRIORITY).and_then(|text| text.trim().parse().ok()).unwrap_or(0),
-        };
         Self {
             at,
             name: object.name_any(),
             room: Room::of_mini_cluster(&object.spec),
-            priority,
+            class: object.spec.pod.priority_class_name.clone(),
             limit: limits::of_mini_cluster(&object.spec),
-            field: if job.is_some() { "spec.timeLimitSeconds" } else { "spec.deadlineSeconds" },
             job: job.cloned(),
             stands,
         }
+    }
+
+    /// Its priority. Nobody is ahead by it where PriorityClasses could not be read.
+    fn priority(&self, priorities: Option<&Priorities>, setup: &FluxSetup) -> Result<i32, Problem> {
+        let field = if self.job.is_some() { "spec.priorityClassName" } else { "spec.pod.priorityClassName" };
+        let value = priorities.map_or(Ok(0), |all| all.value(field, self.class.as_deref(), &setup.spec));
+        value.map_err(|why| Problem::new(field, reason::PRIORITY_REFUSED, why))
     }
 
     fn limit(&self, longest: Option<i64>) -> Option<i64> {
@@ -72,7 +68,11 @@ impl Applicant {
 
 /// Where all of them would stand, applied one after the other in this order, by the queue's own schedule. What runs is known
 /// as a sum, and of what waits how much it is.
-pub(super) fn stand(setup: &FluxSetup, applicants: &[Applicant]) -> Vec<(usize, QueuePlan, Vec<Problem>)> {
+pub(super) fn stand(
+    setup: &FluxSetup,
+    priorities: Option<&Priorities>,
+    applicants: &[Applicant],
+) -> Vec<(usize, QueuePlan, Vec<Problem>)> {
     let name = setup.name_any();
     let waiting = setup.status.as_ref().map_or(0, |status| status.waiting);
     let whole = match Room::of_quota("spec.quota", &setup.spec.quota) {
@@ -89,7 +89,7 @@ pub(super) fn stand(setup: &FluxSetup, applicants: &[Applicant]) -> Vec<(usize, 
     };
     let used = setup.status.as_ref().map(|status| quota_of(&status.used)).unwrap_or_default();
     let used = Room::of_quota("status.used", &used).unwrap_or_default();
-    let decided = decide(setup, whole, used, applicants);
+    let decided = decide(setup, priorities, whole, used, applicants);
     let answer = |one: &Applicant| {
         let mut left = whole;
         left -= used;
@@ -104,29 +104,42 @@ pub(super) fn stand(setup: &FluxSetup, applicants: &[Applicant]) -> Vec<(usize, 
             ..QueuePlan::default()
         };
         let head = decided.head.as_ref().and_then(|(at, _)| applicants.iter().find(|other| other.at == *at));
-        let (plan, problems) =
+        let (mut plan, mut problems) =
             answered(plan, setup, one, (&whole, &left), head.filter(|head| head.at != one.at), &decided);
+        if let Err(problem) = one.priority(priorities, setup) {
+            problems.push(problem);
+            "never starts".clone_into(&mut plan.summary);
+        }
         (one.at, plan, problems)
     };
     applicants.iter().map(answer).collect()
 }
 
 /// Who starts. Nodes and peers are not looked at: what a peer takes is said to be up to it.
-fn decide(setup: &FluxSetup, quota: Room, used: Room, applicants: &[Applicant]) -> Schedule<usize> {
+fn decide(
+    setup: &FluxSetup,
+    priorities: Option<&Priorities>,
+    quota: Room,
+    used: Room,
+    applicants: &[Applicant],
+) -> Schedule<usize> {
     let (spec, now) = (&setup.spec, Timestamp::UNIX_EPOCH);
-    let rules = Rules { quota, order: spec.order, backfill: spec.backfill, longest: spec.max_duration_seconds };
+    let longest = spec.max_duration.map(|longest| longest.seconds);
+    let rules = Rules { quota, order: spec.order, backfill: spec.backfill, longest };
     let running = [Running { room: used, since: now, until: None }];
-    let waiting = |one: &Applicant| Waiting {
-        key: one.at,
-        room: one.room,
-        priority: one.priority,
-        since: now,
-        turn: format!("{:08}", one.at),
-        limit: one.limit(rules.longest),
-        away: Away::Nowhere,
-        grows: None,
+    let waiting = |one: &Applicant| {
+        Some(Waiting {
+            key: one.at,
+            room: one.room,
+            priority: one.priority(priorities, setup).ok()?,
+            since: now,
+            turn: format!("{:08}", one.at),
+            limit: one.limit(rules.longest),
+            away: Away::Nowhere,
+            grows: None,
+        })
     };
-    let waiting: Vec<_> = applicants.iter().filter(|one| one.stands).map(waiting).collect();
+    let waiting: Vec<_> = applicants.iter().filter(|one| one.stands).filter_map(waiting).collect();
     schedule(&rules, &running, &waiting, &mut NodesWithoutEnd, now)
 }
 
@@ -139,11 +152,19 @@ fn answered(
     head: Option<&Applicant>,
     decided: &Schedule<usize>,
 ) -> (QueuePlan, Vec<Problem>) {
-    let (name, longest) = (setup.name_any(), setup.spec.max_duration_seconds);
+    let name = setup.name_any();
     let mut problems = Vec::new();
-    if let Some(longest) = longest.filter(|_| limits::too_long(one.limit(longest), longest).is_some()) {
-        let message = format!("FluxSetup {name} lets nothing run longer than {longest} s: write {longest} or less");
-        problems.push(Problem::new(one.field, "TooLong", message));
+    if let Some(longest) = setup.spec.max_duration {
+        let seconds = Some(longest.seconds);
+        if limits::too_long(one.limit(seconds), seconds).is_some() {
+            // A MiniCluster says seconds.
+            let (field, most) = match &one.job {
+                Some(_) => ("spec.timeLimit", longest.to_string()),
+                None => ("spec.deadlineSeconds", longest.seconds.to_string()),
+            };
+            let message = format!("FluxSetup {name} lets nothing run longer than {longest}: write {most} or less");
+            problems.push(Problem::new(field, "TooLong", message));
+        }
     }
     let may_overflow = one.may_overflow(setup);
     let behind = match plan.waiting {

@@ -289,10 +289,10 @@ fn a_root_stands_in_the_line_of_its_namespace() {
     }
     let reason = |spec| queued(LAKE, setup(spec, json!({}))).problems.first().map(|problem| problem.reason.clone());
     assert_eq!(reason(json!({"quota": {"brokers": 3}})).as_deref(), Some("NeverFits"));
-    assert_eq!(reason(json!({"maxDurationSeconds": 60})).as_deref(), Some("TooLong"));
+    assert_eq!(reason(json!({"maxDuration": "1m"})).as_deref(), Some("TooLong"));
     let limited = |seconds: i64| LAKE.replace("size: 4\n", &format!("size: 4\n  deadlineSeconds: {seconds}\n"));
     for (seconds, told) in [(60, None), (61, Some("TooLong")), (0, Some("TooLong"))] {
-        let plan = queued(&limited(seconds), setup(json!({"maxDurationSeconds": 60}), json!({})));
+        let plan = queued(&limited(seconds), setup(json!({"maxDuration": "1m"}), json!({})));
         assert_eq!(plan.problems.first().map(|one| one.reason.as_str()), told, "{seconds} s, and 0 is none");
     }
     assert_eq!(reason(json!({"quota": {"cpu": "many"}})).as_deref(), Some("InvalidFluxSetup"));
@@ -314,7 +314,7 @@ spec: {image: ghcr.io/lab/app, command: ./solve, size: 3, allowBurst: true, reso
 
 #[test]
 fn a_flux_job_is_planned_as_the_mini_cluster_it_makes() {
-    let limits = json!({"quota": {"brokers": 4}, "maxDurationSeconds": 3600});
+    let limits = json!({"quota": {"brokers": 4}, "maxDuration": "1h"});
     let plan = queued(SOLVE, setup(limits, json!({"waiting": 1, "used": {"brokers": 2}})));
     let report = Report { possible: true, mini_clusters: vec![plan], others: Vec::new(), unchecked: Vec::new() };
     insta::assert_snapshot!(text(&report));
@@ -325,7 +325,7 @@ fn a_flux_job_is_planned_as_the_mini_cluster_it_makes() {
     let split = json!({"quota": {"brokers": 2}, "overflow": {"policy": "Split"}});
     assert_eq!(reason(SOLVE, setup(split, json!({}))), None, "a peer may take a part");
     let long = SOLVE.replace("size: 3", "size: 3, miniCluster: {deadlineSeconds: 7200}");
-    assert_eq!(reason(&long, setup(json!({"maxDurationSeconds": 3600}), json!({}))).as_deref(), Some("TooLong"));
+    assert_eq!(reason(&long, setup(json!({"maxDuration": "1h"}), json!({}))).as_deref(), Some("TooLong"));
     let wrong = SOLVE.replace("size: 3", "sise: 3");
     assert_eq!(reason(&wrong, setup(small, json!({}))).as_deref(), Some("UnknownField"));
 }

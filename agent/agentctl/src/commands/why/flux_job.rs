@@ -64,6 +64,7 @@ fn ended(job: &FluxJob) -> Verdict {
     match status.result {
         None => Verdict::Skip,
         Some(JobResult::Succeeded) => Verdict::Done(format!("it has ended well: {}", status.message)),
+        Some(JobResult::Unknown(word)) => Verdict::Done(format!("it has ended ({word}): {}", status.message)),
         Some(JobResult::Failed) => {
             let logs = match status.logs.as_str() {
                 "" => "its message says why".to_owned(),

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::api::duration::Lasting;
 use crate::api::hosted_burst::{BurstPhase, BurstRun};
 use crate::api::minicluster::{MiniClusterStatus, Phase as Life};
 use crate::contract::Leave;
@@ -131,7 +132,7 @@ fn it_is_up_it_ends_and_its_result_is_kept() {
     world.hosted.as_mut().unwrap().status = Some(stored(&step));
     // Whoever takes its MiniCluster away does not make it run again, nor does it end with the lease or the policy.
     world.mini_cluster = None;
-    world.peers.get_mut("east").unwrap().import.as_mut().unwrap().max_duration_seconds = Some(1);
+    world.peers.get_mut("east").unwrap().import.as_mut().unwrap().max_duration = Some(Lasting::of_seconds(1));
     let step = world.step();
     let kept = said(&step, &key).run.unwrap();
     assert_eq!((makes(&step), kept.exit_code, kept.logs_gone), (None, Some(3), true));
@@ -178,7 +179,7 @@ fn a_result_goes_when_newer_ones_take_its_place_or_its_peer_is_drained() {
 fn a_run_that_takes_longer_than_the_policy_allows_has_failed_and_is_not_evicted() {
     let (mut world, key) = started();
     let limit = |world: &mut World, seconds: i64| {
-        world.peers.get_mut("east").unwrap().import.as_mut().unwrap().max_duration_seconds = Some(seconds);
+        world.peers.get_mut("east").unwrap().import.as_mut().unwrap().max_duration = Some(Lasting::of_seconds(seconds));
     };
     let began = Time(Timestamp::from_second(1_000_000 - 600).unwrap());
     world.hosted.as_mut().unwrap().metadata.creation_timestamp = Some(began);
@@ -194,7 +195,7 @@ fn a_run_that_takes_longer_than_the_policy_allows_has_failed_and_is_not_evicted(
     let run = over.run.unwrap();
     assert_eq!((over.phase, over.rejection, run.succeeded), (Phase::Finished, None, Some(false)));
     assert_eq!(run.reason, "TimeLimit");
-    assert_eq!(run.message, "it was here for as long as import.maxDurationSeconds allows");
+    assert_eq!(run.message, "it was here for as long as import.maxDuration allows");
     let stops = |step: &SlotStep| step.changes.contains(&Change::DeleteMiniCluster { uid: "made".into() });
     assert!(!stops(&step), "that it has ended is on record before anything of it goes");
     world.hosted.as_mut().unwrap().status = Some(stored(&step));
@@ -211,7 +212,7 @@ fn a_run_that_takes_longer_than_the_policy_allows_has_failed_and_is_not_evicted(
 #[test]
 fn a_run_whose_time_was_up_is_told_by_its_reason_or_by_the_words_of_an_agent_that_gave_none() {
     let (mut world, _) = started();
-    let old_words = "it was here for as long as import.maxDurationSeconds allows";
+    let old_words = "it was here for as long as import.maxDuration allows";
     let mut stops = |reason: &str, message: &str, phase: Life| {
         let (reason, message) = (reason.to_owned(), message.to_owned());
         let run = BurstRun { started: true, succeeded: Some(false), reason, message, ..BurstRun::default() };

@@ -1,0 +1,201 @@
+//! Objects that are wrong: the API server refuses them in the words that the agent would use, or their status says it.
+
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::core::DynamicObject;
+use kube::discovery::ApiResource;
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use tributary::api::flux_job::JobPhase;
+use tributary::api::labels::condition;
+use tributary_tests::corpus::examples;
+use tributary_tests::eventually::eventually;
+use tributary_tests::scenario::Place;
+
+use crate::queue::{apply, jobs, setups, submit, told, until};
+use crate::shared::{places, together};
+
+fn resource(kind: &str) -> ApiResource {
+    let group = if kind == "MiniCluster" { ("flux-framework.org", "v1alpha2") } else { ("tributary.dev", "v1alpha1") };
+    ApiResource {
+        group: group.0.into(),
+        version: group.1.into(),
+        api_version: format!("{}/{}", group.0, group.1),
+        kind: kind.into(),
+        plural: format!("{}s", kind.to_lowercase()),
+    }
+}
+
+/// What the API server says to an object that is made; empty if it takes it.
+async fn refusal(client: &Client, namespace: &str, kind: &str, name: &str, spec: Value, dry: bool) -> String {
+    let resource = resource(kind);
+    let object = json!({"apiVersion": resource.api_version, "kind": kind, "metadata": {"name": name}, "spec": spec});
+    let object: DynamicObject = serde_json::from_value(object).unwrap();
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+    let params = PostParams { dry_run: dry, ..PostParams::default() };
+    api.create(&params, &object).await.err().map(|error| error.to_string()).unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_agent_would_refuse_is_refused_when_it_is_made_and_in_the_same_words() {
+    let federation = together().await;
+    let [east, ..] = places(&federation, "wrong").await;
+    let job = |more: Value| {
+        let mut spec = json!({"image": "a", "command": "true"});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        spec
+    };
+    let root = |clusters: Value| json!({"containers": [{"image": "a"}], "flux": {"bursting": {"clusters": clusters}}});
+    let (long, cannot) = ("a".repeat(53), "cannot have this name");
+    let span = "must be a duration";
+    for (kind, name, spec, told) in [
+        ("FluxJob", "a", json!({"image": "a"}), "image and command, or miniCluster"),
+        ("FluxJob", "a", json!({}), "image and command, or miniCluster"),
+        ("FluxJob", "a", json!({"miniCluster": {"containers": [{"image": "a", "command": "true"}]}}), ""),
+        ("FluxJob", "a.b", job(json!({})), cannot),
+        ("FluxJob", "1a", job(json!({})), cannot),
+        (
+            "FluxJob",
+            long.as_str(),
+            job(json!({})),
+            "a name of 53 characters, at most 52 are possible: names of other objects and host names are made from it",
+        ),
+        ("FluxJob", "a", job(json!({"timeLimit": "soon"})), "should match"),
+        ("FluxJob", "a", job(json!({"timeLimit": "0s"})), span),
+        ("FluxJob", "a", job(json!({"timeLimit": "99999999h"})), span),
+        ("FluxJob", "a", job(json!({"timeLimit": "30m1h", "ttlAfterFinished": "0s"})), ""),
+        ("FluxJob", "a", job(json!({"resources": {"cpu": "many"}})), "should match"),
+        ("FluxJob", "a", job(json!({"cleanup": "All"})), "Unsupported value"),
+        ("FluxSetup", "team", json!({}), "its name is default"),
+        ("FluxSetup", "default", json!({"checkNodes": "Soon"}), "Unsupported value"),
+        ("FluxSetup", "default", json!({"maxDuration": "0s"}), span),
+        ("FluxSetup", "default", json!({"priorityClasses": ["a", "a"]}), "Duplicate value"),
+        ("ClusterPeer", "a", json!({"import": {"egress": {"allow": ["10.0.0.0"]}}}), "must be a range of addresses"),
+        ("MiniCluster", "a", root(json!([{"size": -1}])), "size is -1: a burst has at least one broker"),
+        ("MiniCluster", "a", root(json!([{"size": 0}])), ""),
+        (
+            "MiniCluster",
+            "a",
+            root(json!([{"size": 3, "maxSize": 2}])),
+            "maxSize 2 is less than size 3: raise maxSize, or lower size",
+        ),
+        (
+            "MiniCluster",
+            "a",
+            root(json!([{"peer": "west", "selector": {"matchLabels": {"a": "b"}}}])),
+            "peers are named and selected by labels: write one or the other",
+        ),
+        ("MiniCluster", "a", root(json!([{"name": "b"}, {"name": "b"}])), "two bursts have one name"),
+        ("MiniCluster", "a", root(json!([{"name": "b"}, {"size": 2}, {}])), ""),
+    ] {
+        let said = refusal(&east.client, &east.namespace, kind, name, spec.clone(), true).await;
+        assert!(if told.is_empty() { said.is_empty() } else { said.contains(told) }, "{kind} {name} {spec}: {said:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_admitted_flux_job_stays_as_it_was_let_in_but_may_be_suspended_and_begin_anew() {
+    let federation = together().await;
+    let [east, ..] = places(&federation, "held").await;
+    let merge = async |name: &str, spec: Value| {
+        let patch = Patch::Merge(json!({"spec": spec}));
+        jobs(&east).patch(name, &PatchParams::default(), &patch).await.map_err(|error| error.to_string())
+    };
+    let job = json!({"size": 2, "environment": {"A": "1"}, "miniCluster": {"flux": {"optionFlags": "-v"}}});
+    submit(&east, "held", job).await;
+    told(&east, "held", JobPhase::Waiting, "there is no FluxSetup").await;
+    // It is nobody's business before.
+    merge("held", json!({"size": 1, "suspend": true})).await.unwrap();
+    apply(setups(&east), "FluxSetup", "default", json!({"quota": {"brokers": 1}})).await;
+    told(&east, "held", JobPhase::Waiting, "it is suspended: it stands in line once spec.suspend is false").await;
+    merge("held", json!({"suspend": false})).await.unwrap();
+    until(&east, "held", JobPhase::Running).await;
+    for change in [
+        json!({"size": 3}),
+        json!({"image": "other"}),
+        json!({"command": null}),
+        json!({"tasks": 3}),
+        json!({"environment": {"A": "2"}}),
+        json!({"resources": {"gpus": 1}}),
+        json!({"timeLimit": "1h"}),
+    ] {
+        let said = merge("held", change.clone()).await.unwrap_err();
+        assert!(said.contains("it was admitted as it is: of its spec, only suspend,"), "{change}: {said}");
+    }
+    merge("held", json!({"ttlAfterFinished": "24h", "cleanup": "MiniCluster"})).await.unwrap();
+    // What runs of it goes, and another gets the room.
+    let uid = async || east.mini_clusters().get("held").await.unwrap().metadata.uid;
+    let first = uid().await;
+    merge("held", json!({"suspend": true})).await.unwrap();
+    submit(&east, "next", json!({})).await;
+    until(&east, "next", JobPhase::Running).await;
+    let status = told(&east, "held", JobPhase::Waiting, "it is suspended").await;
+    assert_eq!((status.admitted, status.returned, status.mini_cluster), (None, None, None));
+    merge("held", json!({"suspend": false})).await.unwrap();
+    jobs(&east).delete("next", &Default::default()).await.unwrap();
+    until(&east, "held", JobPhase::Running).await;
+    assert_ne!(uid().await, first, "it begins anew");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_example_with_one_field_broken_has_its_sentence() {
+    let federation = together().await;
+    let [east, ..] = places(&federation, "broken").await;
+    apply(setups(&east), "FluxSetup", "default", json!({"quota": {"brokers": 100}})).await;
+    // Where they have this field, or where it can be added: what makes no sense there.
+    let breaks = [
+        ("MiniCluster", "/containers/0/image", json!("")),
+        ("MiniCluster", "/containers", json!([])),
+        ("MiniCluster", "/size", json!(-1)),
+        ("MiniCluster", "/tasks", json!(-1)),
+        ("MiniCluster", "/flux/logLevel", json!(99)),
+        ("MiniCluster", "/containers/0/command", json!("echo 'x")),
+        ("MiniCluster", "/flux/bursting/clusters/0/peer", json!("nobody")),
+        ("MiniCluster", "/flux/bursting/clusters/0/size", json!(-3)),
+        ("FluxJob", "/image", json!("")),
+        ("FluxJob", "/command", json!("echo 'x")),
+        ("FluxJob", "/size", json!(0)),
+        ("FluxJob", "/priorityClassName", json!("nobodys")),
+        ("FluxJob", "/timeLimit", json!("1 hour")),
+    ];
+    let (mut made, mut silent) = (0, Vec::new());
+    let mut waits = Vec::new();
+    for (file, object) in examples().unwrap() {
+        let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+        for (of, pointer, value) in breaks.iter().filter(|(of, ..)| *of == kind) {
+            let mut spec = object["spec"].clone();
+            let parent = pointer.rsplit_once('/').unwrap();
+            let Some(Value::Object(fields)) = spec.pointer_mut(parent.0) else { continue };
+            fields.insert(parent.1.to_owned(), value.clone());
+            made += 1;
+            let name = format!("broken-{made}");
+            let said = refusal(&east.client, &east.namespace, of, &name, spec, false).await;
+            if said.is_empty() {
+                waits.push((name, of.to_string(), format!("{file}: {pointer} = {value}")));
+            }
+        }
+    }
+    assert!(made > 60, "{made} were made");
+    for (name, kind, what) in waits {
+        let sentence =
+            eventually(format!("{what} has its sentence"), async || sentence(&east, &kind, &name).await).await;
+        if sentence.split_whitespace().count() < 4 {
+            silent.push(format!("{what}: {sentence:?}"));
+        }
+    }
+    assert!(silent.is_empty(), "{}", silent.join("\n"));
+}
+
+/// What is said of one that cannot be as it is.
+async fn sentence(place: &Place, kind: &str, name: &str) -> Result<String, String> {
+    let api: Api<DynamicObject> = Api::namespaced_with(place.client.clone(), &place.namespace, &resource(kind));
+    let found = api.get(name).await.map_err(|error| error.to_string())?;
+    let conditions = found.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let types = [condition::READY, condition::BURSTS_READY, "Valid"];
+    let fails = |one: &&Value| {
+        types.contains(&one["type"].as_str().unwrap_or_default())
+            && one["status"] == "False"
+            && !["Queued", "Starting", "NotReady"].contains(&one["reason"].as_str().unwrap_or_default())
+    };
+    let told = conditions.iter().find(fails).and_then(|one| one["message"].as_str());
+    told.map(str::to_owned).ok_or_else(|| format!("{}: {}", found.name_any(), found.data["status"]))
+}
