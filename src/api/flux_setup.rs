@@ -45,7 +45,10 @@ pub struct FluxSetupSpec {
     /// Whether something later in line may start while the first one waits, as long as that does not delay the first one.
     #[schemars(extend("default" = true))]
     pub backfill: bool,
-    /// Whether the nodes must have room for a MiniCluster as well.
+    /// Whether the nodes must have room for a MiniCluster as well. `Never` (default): they are not asked. `Now`: all its brokers
+    /// must fit on what is free of the nodes that are there; while the first in line waits for nodes, nothing passes it.
+    /// `Autoscaled`: a broker must fit on a node like one of those that are there, if that were empty; pods wait for nodes, and
+    /// an autoscaler sees them.
     #[serde(skip_serializing_if = "is_default")]
     pub check_nodes: CheckNodes,
     /// How long a run may last at most, from a second on (`24h`): `deadlineSeconds` of MiniClusters, `timeLimit` of FluxJobs.
@@ -178,6 +181,7 @@ pub struct FluxSetupStatus {
     /// MiniClusters and FluxJobs that wait.
     pub waiting: u32,
     /// What those that run take.
+    #[schemars(extend("default" = null))]
     pub used: Usage,
     /// What bursts of peers take of it, while there are any.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -205,10 +209,10 @@ pub struct Usage {
     /// Brokers.
     pub brokers: i64,
     /// Cores.
-    #[schemars(schema_with = "quantity")]
+    #[schemars(schema_with = "quantity", extend("default" = null))]
     pub cpu: String,
     /// Memory.
-    #[schemars(schema_with = "quantity")]
+    #[schemars(schema_with = "quantity", extend("default" = null))]
     pub memory: String,
     /// GPUs.
     pub gpus: i64,
@@ -222,10 +226,10 @@ pub struct Usage {
 #[serde(rename_all = "camelCase", default)]
 pub struct PodUsage {
     /// Cores.
-    #[schemars(schema_with = "quantity")]
+    #[schemars(schema_with = "quantity", extend("default" = null))]
     pub cpu: String,
     /// Memory.
-    #[schemars(schema_with = "quantity")]
+    #[schemars(schema_with = "quantity", extend("default" = null))]
     pub memory: String,
     /// GPUs.
     pub gpus: i64,
@@ -238,6 +242,7 @@ pub struct PeerUsage {
     /// Name of its ClusterPeer.
     pub name: String,
     /// How much.
+    #[schemars(extend("default" = null))]
     pub used: Usage,
 }
 

@@ -57,7 +57,7 @@ async fn what_the_agent_would_refuse_is_refused_when_it_is_made_and_in_the_same_
             "FluxJob",
             long.as_str(),
             job(json!({})),
-            "a name of 53 characters, at most 52 are possible: names of other objects and host names are made from it",
+            "at most 52 characters are possible in the name of a FluxJob: names of other objects and host names are made",
         ),
         ("FluxJob", "a", job(json!({"timeLimit": "soon"})), "should match"),
         ("FluxJob", "a", job(json!({"timeLimit": "0s"})), span),
@@ -70,13 +70,13 @@ async fn what_the_agent_would_refuse_is_refused_when_it_is_made_and_in_the_same_
         ("FluxSetup", "default", json!({"maxDuration": "0s"}), span),
         ("FluxSetup", "default", json!({"priorityClasses": ["a", "a"]}), "Duplicate value"),
         ("ClusterPeer", "a", json!({"import": {"egress": {"allow": ["10.0.0.0"]}}}), "must be a range of addresses"),
-        ("MiniCluster", "a", root(json!([{"size": -1}])), "size is -1: a burst has at least one broker"),
+        ("MiniCluster", "a", root(json!([{"size": -1}])), "size: a burst has at least one broker"),
         ("MiniCluster", "a", root(json!([{"size": 0}])), ""),
         (
             "MiniCluster",
             "a",
             root(json!([{"size": 3, "maxSize": 2}])),
-            "maxSize 2 is less than size 3: raise maxSize, or lower size",
+            "maxSize is less than size: raise maxSize, or lower size",
         ),
         (
             "MiniCluster",
@@ -117,6 +117,7 @@ async fn an_admitted_flux_job_stays_as_it_was_let_in_but_may_be_suspended_and_be
         json!({"environment": {"A": "2"}}),
         json!({"resources": {"gpus": 1}}),
         json!({"timeLimit": "1h"}),
+        json!({"miniCluster": {"flux": {"optionFlags": "-vv"}}}),
     ] {
         let said = merge("held", change.clone()).await.unwrap_err();
         assert!(said.contains("it was admitted as it is: of its spec, only suspend,"), "{change}: {said}");
@@ -190,11 +191,12 @@ async fn sentence(place: &Place, kind: &str, name: &str) -> Result<String, Strin
     let api: Api<DynamicObject> = Api::namespaced_with(place.client.clone(), &place.namespace, &resource(kind));
     let found = api.get(name).await.map_err(|error| error.to_string())?;
     let conditions = found.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    let types = [condition::READY, condition::BURSTS_READY, "Valid"];
+    let types = [condition::READY, condition::BURSTS_READY, condition::VALID];
     let fails = |one: &&Value| {
-        types.contains(&one["type"].as_str().unwrap_or_default())
-            && one["status"] == "False"
-            && !["Queued", "Starting", "NotReady"].contains(&one["reason"].as_str().unwrap_or_default())
+        let (type_, reason) = (one["type"].as_str().unwrap_or_default(), one["reason"].as_str().unwrap_or_default());
+        let on_its_way = ["Queued", "Starting", "NotReady"].contains(&reason);
+        types.contains(&type_) && one["status"] == "False" && !on_its_way
+            || type_ == condition::FINISHED && reason == "Refused"
     };
     let told = conditions.iter().find(fails).and_then(|one| one["message"].as_str());
     told.map(str::to_owned).ok_or_else(|| format!("{}: {}", found.name_any(), found.data["status"]))

@@ -512,7 +512,7 @@ fn manifest(name: &str, value: &Value) -> String {
         "FluxSetup" => drop(whole::<FluxSetup>(name, value)),
         "FluxJob" => drop(whole::<FluxJob>(name, value)),
         // Of others: `cluster/corpus.rs` has an API server read them.
-        "Certificate" | "Issuer" | "GitRepository" | "Namespace" => {}
+        "Certificate" | "Issuer" | "GitRepository" | "Namespace" | "PriorityClass" => {}
         "Application" => {
             let source = &value["spec"]["source"];
             assert!(root().join(source["path"].as_str().unwrap()).exists(), "{name}");

@@ -195,8 +195,9 @@ pub fn waiting(reason: &str, object: Object<'_>) -> String {
              `agentctl rekey {name} --namespace {namespace}`"
         }
         "Queued" => {
-            return object
-                .fill(&format!("{LINE}; a smaller size, pod.priorityClassName or deadlineSeconds lets it start sooner"));
+            return object.fill(&format!(
+                "{LINE}; a smaller size, pod.priorityClassName or deadlineSeconds lets it start sooner"
+            ));
         }
         "VolumeNotAllowed" => {
             "use a volume that volumes of the agent's configuration allows, or ask who administers it"
@@ -219,8 +220,9 @@ pub fn waiting(reason: &str, object: Object<'_>) -> String {
 pub fn queue(reason: &str, job: Object<'_>) -> String {
     let text = match reason {
         "Waiting" | "Queued" => {
-            return job
-                .fill(&format!("{LINE}; a smaller size, spec.priorityClassName or spec.timeLimit lets it start sooner"));
+            return job.fill(&format!(
+                "{LINE}; a smaller size, spec.priorityClassName or spec.timeLimit lets it start sooner"
+            ));
         }
         "NeverFits" => "ask for less, write spec.timeLimit, or have the FluxSetup allow more",
         "NodesTooSmall" => {

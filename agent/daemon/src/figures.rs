@@ -272,7 +272,7 @@ mod tests {
         let counts = counted(
             &PHASES,
             &PHASE_WORDS,
-            [None, Some(Phase::Running), Some(Phase::Running), Some(Phase::Unknown)].into_iter(),
+            [None, Some(Phase::Running), Some(Phase::Running), Some(Phase::Unknown("Novel".into()))].into_iter(),
         );
         assert_eq!(counts.len(), PHASES.len());
         let of = |word| counts.iter().find(|(phase, _)| *phase == word).unwrap().1;

@@ -100,15 +100,9 @@ impl LeadBroker {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
-    {
-        "rule": "!has(self.size) || self.size >= 0",
-        "messageExpression": "'size is ' + string(self.size) + ': a burst has at least one broker'",
-        "message": "a burst has at least one broker",
-    },
+    { "rule": "!has(self.size) || self.size >= 0", "message": "size: a burst has at least one broker" },
     {
         "rule": "!has(self.size) || !has(self.maxSize) || self.maxSize == 0 || self.maxSize >= self.size",
-        "messageExpression": "'maxSize ' + string(self.maxSize) + ' is less than size ' + string(self.size) \
-                              + ': raise maxSize, or lower size'",
         "message": "maxSize is less than size: raise maxSize, or lower size",
     },
     {

@@ -192,7 +192,7 @@ mod tests {
         let mut timeline = Timeline::default();
         timeline.mark("a", "offered", Duration::from_millis(7));
         timeline.mark("a", "offered", Duration::from_millis(9));
-        assert_eq!(timeline.of("a"), BTreeMap::from([("offered", 7)]));
+        assert_eq!(timeline.of("a"), BTreeMap::from([("offered".to_owned(), 7)]));
         assert!(timeline.of("b").is_empty());
     }
 

@@ -120,7 +120,7 @@ mod tests {
                 ready_brokers: 3,
                 lead: Some(LeadReport { address: "10.1.0.1".into(), port: 30_001 }),
                 rank_map_digest: "sha256:1".into(),
-                timings: BTreeMap::from([("offered", 40), ("ready", 1_834)]),
+                timings: BTreeMap::from([("offered".into(), 40), ("ready".into(), 1_834)]),
             }],
             timings: BTreeMap::from([("total".into(), 20_000)]),
             ..Report::default()
@@ -135,7 +135,7 @@ mod tests {
             peer: Some(peer.into()),
             ready_brokers: size,
             lead: Some(LeadReport { address: "10.1.0.2".into(), port: 31_606 }),
-            timings: BTreeMap::from([("ready", ready)]),
+            timings: BTreeMap::from([("ready".into(), ready)]),
             ..BurstReport::default()
         };
         let bursts = vec![burst("river-burst-0", "west", 3, 3_400), burst("river-burst-1", "north", 2, 3_700)];

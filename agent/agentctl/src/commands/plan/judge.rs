@@ -119,7 +119,8 @@ fn draft(declared: &Declared, known: &Known) -> Draft {
     let namespace = object.namespace().unwrap_or_else(|| known.namespace.clone());
     let name = object.name_any();
     let setup = known.setups.get(&namespace);
-    let longest = setup.and_then(Option::as_ref).and_then(|setup| setup.spec.max_duration).map(|longest| longest.seconds);
+    let longest =
+        setup.and_then(Option::as_ref).and_then(|setup| setup.spec.max_duration).map(|longest| longest.seconds);
     if let Some(made) = declared.job.as_deref().and_then(|wanted| job::mini_cluster(wanted, longest).ok()) {
         object.spec = made.spec;
     }
