@@ -147,7 +147,8 @@ Examples:
   agentctl resume lake                a bare name will do where only one thing has it
 
 restart makes a new instance by today's spec (annotation tributary.dev/restart). suspend ends all pods and keeps the object,
-its settings and its place (spec.suspend); resume starts a new instance of it, and the command from its beginning.")]
+its settings and its place (spec.suspend); resume starts a new instance of it, and the command from its beginning. In a
+queue, a suspended MiniCluster keeps its room, and a suspended FluxJob gives it to others.")]
 pub struct Instance {
     /// minicluster/NAME (mc/NAME), fluxjob/NAME, or NAME
     #[arg(value_name = "KIND/NAME")]

@@ -1,9 +1,11 @@
 //! `agentctl restart`, `suspend` and `resume`: the instance of a MiniCluster, or of the one that a FluxJob became.
 
+use std::fmt;
 use std::time::Duration;
 
 use kube::api::{Api, ListParams, Patch, PatchParams};
-use kube::{Client, ResourceExt};
+use kube::{Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tributary::api::flux_job::{FluxJob, JobPhase};
 use tributary::api::hosted_burst::HostedBurst;
@@ -62,6 +64,13 @@ async fn run(target: &Target, verb: Verb, text: &str, yes: bool) -> Result<()> {
     let client = kubernetes::client(target).await?;
     let namespace = target.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
     let subject = find_subject(&client, &namespace, verb, &asked).await?;
+    if let (Some(job), Verb::Suspend | Verb::Resume) = (&subject.job, verb) {
+        switchable(verb, job)?;
+        agreed(ends_with(verb, job), yes)?;
+        let jobs: Api<FluxJob> = Api::namespaced(client, &namespace);
+        write(&jobs, &namespace, &job.name_any(), verb, switch(verb)).await?;
+        return done(&subject, &namespace, verb, target);
+    }
     let object = subject.instance(verb)?;
     let hosted: Option<HostedBurst> = match controller_of::<HostedBurst>(object) {
         Some(_) => Api::namespaced(client.clone(), &namespace).get_opt(&object.name_any()).await.ok().flatten(),
@@ -69,27 +78,39 @@ async fn run(target: &Target, verb: Verb, text: &str, yes: bool) -> Result<()> {
     };
     possible(verb, object, hosted.as_ref())?;
     let name = object.name_any();
-    if let Some(cost) = cost(verb, object) {
-        output::remark(&cost);
-        if !yes && !output::agreed()? {
-            return Err(Failure::new("nothing was changed").hint("answer yes, or write --yes"));
-        }
-    }
+    agreed(cost(verb, object), yes)?;
     let now = SystemClock::start().wall().to_string();
     let patch = match verb {
         Verb::Restart => json!({"metadata": {"annotations": {labels::RESTART: now}}}),
-        Verb::Suspend | Verb::Resume => json!({"spec": {"suspend": verb == Verb::Suspend}}),
+        Verb::Suspend | Verb::Resume => switch(verb),
     };
     let objects: Api<MiniCluster> = Api::namespaced(client, &namespace);
     write(&objects, &namespace, &name, verb, patch).await?;
     if verb == Verb::Restart && !is_obeyed(&objects, &name, &now).await {
         output::remark(&paste::whole("no agent has taken it up yet: `agentctl check` says what is missing", target));
     }
-    let (what, done) = (subject.kind(), outcome(verb));
-    let told = format!(
-        "{what} {namespace}/{name} {done}; what it waits for: `agentctl why {} --namespace {namespace}`\n",
-        subject.path()
-    );
+    done(&subject, &namespace, verb, target)
+}
+
+fn switch(verb: Verb) -> Value {
+    json!({"spec": {"suspend": verb == Verb::Suspend}})
+}
+
+/// Whoever loses something by it is asked.
+fn agreed(cost: Option<String>, yes: bool) -> Result<()> {
+    let Some(cost) = cost else { return Ok(()) };
+    output::remark(&cost);
+    if yes || output::agreed()? {
+        return Ok(());
+    }
+    Err(Failure::new("nothing was changed").hint("answer yes, or write --yes"))
+}
+
+fn done(subject: &Subject, namespace: &str, verb: Verb, target: &Target) -> Result<()> {
+    let (what, done, path) = (subject.kind(), outcome(verb), subject.path());
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let told =
+        format!("{what} {namespace}/{name} {done}; what it waits for: `agentctl why {path} --namespace {namespace}`\n");
     output::print(&paste::whole(&told, target))
 }
 
@@ -101,12 +122,16 @@ const fn outcome(verb: Verb) -> &'static str {
     }
 }
 
-async fn write(objects: &Api<MiniCluster>, namespace: &str, name: &str, verb: Verb, patch: Value) -> Result<()> {
+async fn write<K>(objects: &Api<K>, namespace: &str, name: &str, verb: Verb, patch: Value) -> Result<()>
+where
+    K: Resource<DynamicType = ()> + Clone + fmt::Debug + DeserializeOwned,
+{
+    let (kind, plural) = (K::kind(&()), K::plural(&()));
     let parameters = PatchParams { field_manager: Some(manager::AGENTCTL.to_owned()), ..PatchParams::default() };
     objects.patch(name, &parameters, &Patch::Merge(patch)).await.map(drop).map_err(|error| {
-        Failure::new(format!("failed to {} MiniCluster {namespace}/{name}", verb.word())).because(error).hint(format!(
-            "may you write MiniClusters there? `kubectl auth can-i patch miniclusters --namespace {namespace}`"
-        ))
+        Failure::new(format!("failed to {} {kind} {namespace}/{name}", verb.word()))
+            .because(error)
+            .hint(format!("may you write {kind}s there? `kubectl auth can-i patch {plural} --namespace {namespace}`"))
     })
 }
 
@@ -139,7 +164,7 @@ impl<'a> Asked<'a> {
         let (mini_clusters, jobs) = match kind.to_lowercase().split('.').next().unwrap_or_default() {
             "" => (true, true),
             "mc" | "minicluster" | "miniclusters" => (true, false),
-            "fluxjob" | "fluxjobs" => (false, true),
+            "fj" | "fluxjob" | "fluxjobs" => (false, true),
             _ => {
                 return Err(Failure::new(format!("failed to {} {text}", verb.word()))
                     .hint("name a MiniCluster or a FluxJob: NAME, minicluster/NAME or fluxjob/NAME"));
@@ -174,15 +199,9 @@ impl Subject {
             return self.mini_cluster.as_ref().ok_or_else(|| Failure::new("there is no MiniCluster"));
         };
         let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
-        let failure = Failure::new(format!("failed to {} FluxJob {namespace}/{name}", verb.word()));
+        goes_on(verb, job)?;
+        let failure = failed(verb, job);
         let status = job.status.clone().unwrap_or_default();
-        if status.phase == JobPhase::Finished {
-            let again = format!(
-                "to run it once more, make it anew: `kubectl get fluxjob {name} --namespace {namespace} -o json | kubectl replace \
-                 --force -f -`"
-            );
-            return Err(failure.because("it has finished").hint(again));
-        }
         if let Some(sent) = status.sent {
             let peer = sent.peer.as_deref().unwrap_or("a peer");
             let hint = format!(
@@ -199,6 +218,46 @@ impl Subject {
             failure.because("it stands in line, and nothing of it runs").hint(hint)
         })
     }
+}
+
+fn failed(verb: Verb, job: &FluxJob) -> Failure {
+    let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
+    Failure::new(format!("failed to {} FluxJob {namespace}/{name}", verb.word()))
+}
+
+/// Whether it has not ended.
+fn goes_on(verb: Verb, job: &FluxJob) -> Result<()> {
+    let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
+    if job.status.as_ref().is_none_or(|status| status.phase != JobPhase::Finished) {
+        return Ok(());
+    }
+    let again = format!(
+        "to run it once more, make it anew: `kubectl get fluxjob {name} --namespace {namespace} -o json | kubectl replace \
+         --force -f -`"
+    );
+    Err(failed(verb, job).because("it has finished").hint(again))
+}
+
+/// Whether a FluxJob can be suspended, or resumed: wherever it is, in line, here or on a peer.
+fn switchable(verb: Verb, job: &FluxJob) -> Result<()> {
+    goes_on(verb, job)?;
+    match (verb, job.spec.suspend) {
+        (Verb::Suspend, true) => Err(failed(verb, job).because("it is suspended already")),
+        (Verb::Resume, false) => Err(failed(verb, job).because("it is not suspended")),
+        _ => Ok(()),
+    }
+}
+
+/// What a FluxJob loses that is suspended; `None`: nothing of it runs.
+fn ends_with(verb: Verb, job: &FluxJob) -> Option<String> {
+    let started = job.status.as_ref().is_some_and(|status| status.started.is_some());
+    (verb == Verb::Suspend && started).then(|| {
+        let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
+        format!(
+            "suspending FluxJob {namespace}/{name} deletes its MiniCluster and ends its command, and gives its room to others\n  \
+             when it is resumed, it stands in line with its old place, and the command begins anew"
+        )
+    })
 }
 
 async fn find_subject(client: &Client, namespace: &str, verb: Verb, asked: &Asked<'_>) -> Result<Subject> {
@@ -346,8 +405,6 @@ fn cost(verb: Verb, object: &MiniCluster) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde::de::DeserializeOwned;
-
     use super::*;
     use crate::paste::check::pastes;
 
@@ -447,11 +504,38 @@ mod tests {
     }
 
     #[test]
+    fn a_flux_job_is_suspended_wherever_it_is_unless_it_has_ended() {
+        let suspended = |status: Value| {
+            let mut job = job(status);
+            job.spec.suspend = true;
+            job
+        };
+        let sent = json!({"phase": "Running", "started": "2026-01-01T00:00:00Z", "sent": {"peer": "west"}});
+        for (verb, of, costs) in [
+            (Verb::Suspend, job(json!({"phase": "Waiting"})), false),
+            (Verb::Suspend, job(sent), true),
+            (Verb::Resume, suspended(json!({"phase": "Waiting"})), false),
+        ] {
+            assert!(switchable(verb, &of).is_ok());
+            assert_eq!(ends_with(verb, &of).is_some(), costs, "{verb:?}");
+        }
+        for (verb, of, why) in [
+            (Verb::Suspend, job(json!({"phase": "Finished"})), "it has finished"),
+            (Verb::Suspend, suspended(json!({"phase": "Waiting"})), "it is suspended already"),
+            (Verb::Resume, job(json!({"phase": "Running"})), "it is not suspended"),
+        ] {
+            let told = switchable(verb, &of).unwrap_err().to_string();
+            assert!(told.contains(why), "{told}");
+            pastes(&told);
+        }
+    }
+
+    #[test]
     fn only_a_flux_job_that_has_an_instance_has_it_changed() {
         let theirs = || Some(lake(owned_by("FluxJob", "j"), json!({}), json!({})));
         let subject = |status: Value, mini_cluster| Subject { job: Some(job(status)), mini_cluster };
         let running = subject(json!({"phase": "Running", "miniCluster": "lake"}), theirs());
-        assert_eq!(running.instance(Verb::Suspend).unwrap().name_any(), "lake");
+        assert_eq!(running.instance(Verb::Restart).unwrap().name_any(), "lake");
         let sent = json!({"phase": "Running", "sent": {"peer": "west", "burst": "fluxjob-lake"}});
         let refused = [
             subject(json!({"phase": "Finished", "result": "Failed"}), theirs()),
@@ -459,7 +543,7 @@ mod tests {
             subject(json!({"phase": "Waiting"}), Some(lake(json!([]), json!({}), json!({})))),
             subject(sent, None),
         ];
-        let texts = refused.map(|subject| subject.instance(Verb::Suspend).unwrap_err().to_string());
+        let texts = refused.map(|subject| subject.instance(Verb::Restart).unwrap_err().to_string());
         texts.iter().for_each(|text| pastes(text));
         insta::assert_snapshot!(texts.join("\n\n---\n\n"));
     }
