@@ -428,7 +428,7 @@ fn who_is_suspended_stands_in_no_line_and_what_runs_of_it_is_taken_back_before_i
     for _ in 0..4 {
         started.extend(world.round());
         let b = world.mini_clusters.iter().any(|one| one.name_any() == "b");
-        assert!(!(b && started.contains(&"a-uid".to_owned())), "both never have the room at once");
+        assert!(!(b && started.contains("a-uid")), "both never have the room at once");
     }
     assert_eq!(started, ["a-uid".to_owned()].into());
     let status = world.jobs[1].status.clone().unwrap();

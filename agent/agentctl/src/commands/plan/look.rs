@@ -6,14 +6,13 @@ use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ResourceQuota, Secret, Service};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::api::{Api, ListParams};
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tributary::admin::{self, PeerRow};
 use tributary::api::flux_setup::{self, FluxSetup};
-use tributary::queue::priorities::Priorities;
 use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::names;
@@ -22,10 +21,10 @@ use tributary::bursting::peers::PeerView;
 use tributary::bursting::watch::{WatchedNode, WatchedPod};
 use tributary::clock::{Clock, SystemClock};
 use tributary::contract::{Capacity, PeerName, PeerState};
+use tributary::queue::priorities::Priorities;
 
 use super::judge::{Existing, Inside, Known};
 use super::manifest::Manifest;
-use super::queue;
 use crate::cli::{self, Target};
 use crate::commands::{acquaintance, configuration};
 use crate::connect::Agent;
