@@ -111,6 +111,12 @@ async fn sizes_follow_within_the_ranks_there_are() {
             if there { Ok(()) } else { Err(format!("size {} ready {:?}", status.size, status.ready)) }
         })
         .await;
+        eventually(format!("a lead that comes now waits for {size}"), async || {
+            let files = east.config_maps().get("delta-entrypoint").await.map_err(|error| error.to_string())?;
+            let quorum = files.data.unwrap_or_default().remove("quorum");
+            if quorum == Some(format!("{size}\n")) { Ok(()) } else { Err(format!("{quorum:?}")) }
+        })
+        .await;
     }
     assert_eq!(east.status("delta").await.unwrap().instance_restarts, 0);
     east.delete("delta").await;

@@ -19,4 +19,4 @@ _joined() {
 }
 
 # Whether the broker has a place in its instance: before that it loads no modules. A broker that lost it ends.
-_has_place() { _socket && _flux module stats --parse=count heartbeat >/dev/null; }
+_has_place() { _socket && _flux module stats heartbeat >/dev/null; }

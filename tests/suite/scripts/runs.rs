@@ -364,7 +364,7 @@ fn a_broker_that_has_joined_once_is_asked_alone_whether_it_has_its_place_still()
     assert_eq!(pod.run("ready.sh still").0, Some(1), "its modules are not there");
     pod.behave("if [[ $1 != module ]]; then exit 1; fi");
     assert_eq!(pod.run("ready.sh still").0, Some(0));
-    assert_eq!(pod.calls().last().unwrap(), "flux module stats --parse=count heartbeat");
+    assert_eq!(pod.calls().last().unwrap(), "flux module stats heartbeat");
 }
 
 /// A broker that waits for more than two, and says so.

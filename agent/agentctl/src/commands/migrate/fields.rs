@@ -20,6 +20,8 @@ pub(super) fn differences(spec: &MiniClusterSpec) -> Vec<Difference> {
     let mut found = Differences::default();
     if let Ok(runner) = spec.runner() {
         found.runner(spec, &runner);
+        let beside = spec.containers.iter().enumerate().filter(|(index, _)| *index != runner.index);
+        beside.for_each(|(index, container)| found.sidecar(container, &format!("spec.containers[{index}]")));
     }
     for (index, container) in spec.containers.iter().enumerate() {
         found.container(container, &format!("spec.containers[{index}]"));
@@ -98,8 +100,24 @@ impl Differences {
                 "Flux counted the cores that it found on the lead's node; with bursts it counts what is requested";
             self.changes("Cores", format!("{path}.resources"), what, "write containers[].cores to say how many");
         }
+        if container.commands.post.is_some() && spec.max_size() > 1 {
+            let what = "followers ran it without a limit; now their pods are told to go when the lead has ended, and are killed \
+                        20 s and drainSeconds later, or after 10 s if that is 0";
+            self.changes("FollowersPost", format!("{path}.commands.post"), what, "let the lead do what takes longer");
+        }
         if container.batch_raw && !container.batch {
             self.changes("BatchRaw", format!("{path}.batchRaw"), "it has no effect without batch, as before", "");
+        }
+    }
+
+    fn sidecar(&mut self, container: &Container, path: &str) {
+        if container.no_wrap_entrypoint {
+            let what = "it was started again only if it failed; now it is started again whenever it ends, until Flux has ended";
+            let hint = "write its command without noWrapEntrypoint, if it ends by itself";
+            self.changes("NoWrapEntrypoint", format!("{path}.noWrapEntrypoint"), what, hint);
+        } else if container.commands.pre.is_some() {
+            let what = "it had no effect beside the container that runs Flux; now it runs before the command";
+            self.changes("SidecarPre", format!("{path}.commands.pre"), what, "");
         }
     }
 
@@ -225,6 +243,12 @@ impl Differences {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use kube::ResourceExt as _;
+    use tributary::render::problem::reason;
+    use tributary::render::{Context, render};
+
     use super::*;
 
     fn rules(spec: &str) -> Vec<String> {
@@ -237,59 +261,154 @@ mod tests {
         assert_eq!(rules("{size: 4, interactive: true, containers: [{image: a}]}"), [""; 0]);
     }
 
+    /// Upstream's side is what each rule says; ours is what is rendered: a text that is there, or after `!` one that is not.
+    const RULES: &[(&str, &str, &str)] = &[
+        ("containers: [{command: app}]", "CommandResult spec.containers[0].command", "FailJob"),
+        (
+            "{logging: {strict: true}, containers: [{command: app}]}",
+            "CommandResult spec.containers[0].command",
+            "FailJob",
+        ),
+        ("containers: [{name: web, ports: [80]}]", "RunnerService spec.containers[0].ports", "!Service web"),
+        ("containers: [{batchRaw: true}]", "BatchRaw spec.containers[0].batchRaw", "!flux-job-0.batch"),
+        (
+            "containers: [{volumes: {v: {emptyDir: true, path: /scratch}}}]",
+            "EmptyDirPath spec.containers[0].volumes.v",
+            r#"{"mountPath":"/scratch","name":"v"}"#,
+        ),
+        (
+            "containers: [{volumes: {v: {emptyDir: true, emptyDirMedium: Memory}}}]",
+            "EmptyDirMedium spec.containers[0].volumes.v",
+            r#"{"medium":"Memory"}"#,
+        ),
+        (
+            "containers: [{lifeCycle: {preStopExec: echo hi}}]",
+            "LifeCycle spec.containers[0].lifeCycle.preStopExec",
+            r#"["/bin/sh","-c","echo hi"]"#,
+        ),
+        (
+            "containers: [{runFlux: true}, {name: b, volumes: {v: {secretName: s, path: /v}}}, {name: c, command: c}]",
+            "LeakedVolumes spec.containers[2].volumes",
+            r#""name":"spack-software"}]}]"#,
+        ),
+        (
+            "containers: [{runFlux: true}, {name: b, noWrapEntrypoint: true}]",
+            "NoWrapEntrypoint spec.containers[1].noWrapEntrypoint",
+            r#""restartPolicy":"Always""#,
+        ),
+        (
+            "containers: [{runFlux: true}, {name: b, command: b, commands: {pre: echo before}}]",
+            "SidecarPre spec.containers[1].commands.pre",
+            ". /flux_operator/pre-1.sh",
+        ),
+        (
+            "{size: 2, containers: [{commands: {post: echo done}}]}",
+            "FollowersPost spec.containers[0].commands.post",
+            r#""terminationGracePeriodSeconds":80,"#,
+        ),
+        (
+            "{size: 2, containers: [{commands: {post: echo done}}], flux: {drainSeconds: 0}}",
+            "FollowersPost spec.containers[0].commands.post",
+            r#""terminationGracePeriodSeconds":10,"#,
+        ),
+        (
+            "{containers: [{}], services: [{name: db, command: serve}]}",
+            "ServiceCommand spec.services[0].command",
+            "/flux_operator/services-0.sh",
+        ),
+        (
+            "{containers: [{}], services: [{name: db, imagePullSecret: s}]}",
+            "PullSecret spec.services[0].imagePullSecret",
+            r#""imagePullSecrets":[{"name":"s"}]"#,
+        ),
+        ("{backoffLimit: 0, containers: [{}]}", "BackoffLimit spec.backoffLimit", r#""backoffLimit":0,"#),
+        ("{deadlineSeconds: 0, containers: [{}]}", "Deadline spec.deadlineSeconds", "!activeDeadlineSeconds"),
+        ("{archive: {path: /a}, containers: [{}]}", "Archive spec.archive.path", "-Scontent.dump="),
+        (
+            "{pod: {securityContext: {runAsUser: 7, fsGroup: 7}}, containers: [{}]}",
+            "PodSecurityContext spec.pod.securityContext",
+            r#""runAsUser":7"#,
+        ),
+        (
+            "{network: {disableAffinity: true}, pod: {nodeAffinity: {a: [b]}}, containers: [{}]}",
+            "NodeAffinity spec.pod.nodeAffinity",
+            r#"{"key":"a","operator":"In","values":["b"]}"#,
+        ),
+        ("{flux: {brokerConfig: \"a = '$B'\"}, containers: [{}]}", "EarlyExpansion spec.flux.brokerConfig", "a = '$B'"),
+        (
+            "{flux: {container: {mountPath: /opt/f}}, containers: [{}]}",
+            "MountPath spec.flux.container.mountPath",
+            "-Srundir=/opt/f/config/run/flux",
+        ),
+        (
+            "{flux: {container: {imagePullSecret: s}}, containers: [{}]}",
+            "PullSecret spec.flux.container.imagePullSecret",
+            r#""imagePullSecrets":[{"name":"s"}]"#,
+        ),
+        ("{flux: {mungeSecret: m}, containers: [{}]}", "MungeSecret spec.flux.mungeSecret", r#""secretName":"m""#),
+        (
+            "{flux: {bursting: {clusters: [{name: b, size: 2}]}}, containers: [{}]}",
+            "BurstClusters spec.flux.bursting.clusters",
+            "slot b ",
+        ),
+    ];
+
+    /// What a MiniCluster of this spec becomes: the Job, other objects, files, ranks.
+    fn rendered(spec: &str) -> String {
+        let yaml = format!("{{metadata: {{name: lake, namespace: waters, uid: u}}, spec: {}}}", braced(spec));
+        let rendered = render(&serde_saphyr::from_str(&yaml).unwrap(), &Context::default()).unwrap();
+        let mut text = serde_json::to_string(&(&rendered.job.spec, &rendered.service_pod)).unwrap();
+        text.extend(rendered.services.iter().map(|service| format!("Service {}\n", service.name_any())));
+        text.extend(rendered.boot.files.iter().map(|(key, file)| format!("{key}\n{file}\n")));
+        text + &rendered.boot.rank_map
+    }
+
+    fn braced(spec: &str) -> String {
+        if spec.starts_with('{') { spec.to_owned() } else { format!("{{{spec}}}") }
+    }
+
     #[test]
-    fn each_rule_names_its_field() {
-        for (spec, expected) in [
-            ("containers: [{command: app}]", "CommandResult spec.containers[0].command"),
-            ("{logging: {strict: true}, containers: [{command: app}]}", "CommandResult spec.containers[0].command"),
-            ("containers: [{name: web, ports: [80]}]", "RunnerService spec.containers[0].ports"),
-            ("containers: [{batchRaw: true}]", "BatchRaw spec.containers[0].batchRaw"),
-            (
-                "containers: [{volumes: {v: {emptyDir: true, path: /scratch}}}]",
-                "EmptyDirPath spec.containers[0].volumes.v",
-            ),
-            (
-                "containers: [{volumes: {v: {emptyDir: true, emptyDirMedium: Memory}}}]",
-                "EmptyDirMedium spec.containers[0].volumes.v",
-            ),
-            ("containers: [{lifeCycle: {preStopExec: echo hi}}]", "LifeCycle spec.containers[0].lifeCycle.preStopExec"),
-            (
-                "containers: [{runFlux: true, volumes: {v: {path: /v}}}, {name: b}]",
-                "LeakedVolumes spec.containers[1].volumes",
-            ),
-            ("{containers: [{}], services: [{name: db, command: serve}]}", "ServiceCommand spec.services[0].command"),
-            (
-                "{containers: [{}], services: [{name: db, imagePullSecret: s}]}",
-                "PullSecret spec.services[0].imagePullSecret",
-            ),
-            ("{backoffLimit: 0, containers: [{}]}", "BackoffLimit spec.backoffLimit"),
-            ("{deadlineSeconds: 0, containers: [{}]}", "Deadline spec.deadlineSeconds"),
-            ("{archive: {path: /a}, containers: [{}]}", "Archive spec.archive.path"),
-            (
-                "{pod: {securityContext: {runAsUser: 7, fsGroup: 7}}, containers: [{}]}",
-                "PodSecurityContext spec.pod.securityContext",
-            ),
-            (
-                "{network: {disableAffinity: true}, pod: {nodeAffinity: {a: [b]}}, containers: [{}]}",
-                "NodeAffinity spec.pod.nodeAffinity",
-            ),
-            ("{flux: {brokerConfig: \"a = '$B'\"}, containers: [{}]}", "EarlyExpansion spec.flux.brokerConfig"),
-            ("{flux: {container: {mountPath: /opt/f}}, containers: [{}]}", "MountPath spec.flux.container.mountPath"),
-            (
-                "{flux: {container: {imagePullSecret: s}}, containers: [{}]}",
-                "PullSecret spec.flux.container.imagePullSecret",
-            ),
-            ("{flux: {mungeSecret: m}, containers: [{}]}", "MungeSecret spec.flux.mungeSecret"),
-            (
-                "{flux: {bursting: {clusters: [{name: b, size: 2}]}}, containers: [{}]}",
-                "BurstClusters spec.flux.bursting.clusters",
-            ),
-        ] {
-            assert_eq!(rules(spec), [expected], "{spec}");
+    fn each_rule_names_its_field_and_is_true_of_what_is_rendered() {
+        for (spec, expected, ours) in RULES {
+            assert_eq!(rules(spec), [*expected], "{spec}");
+            let (text, is_there) = ours.strip_prefix('!').map_or((*ours, true), |text| (text, false));
+            assert_eq!(rendered(spec).contains(text), is_there, "{spec}: {ours}\n{}", rendered(spec));
         }
         assert_eq!(rules("{pod: {securityContext: {fsGroup: 7}}, containers: [{}]}"), [""; 0]);
         assert_eq!(rules("containers: [{resources: {limits: {cpu: 4}}}]"), [""; 0], "Flux counts what it finds");
         let bursts = "{flux: {bursting: {clusters: [{name: b}]}}, containers: [{resources: {limits: {cpu: 4}}}]}";
         assert_eq!(rules(bursts), ["Cores spec.containers[0].resources", "BurstClusters spec.flux.bursting.clusters"]);
+    }
+
+    #[test]
+    fn the_guide_tells_of_every_rule_and_of_no_other() {
+        let guide = include_str!("../../../../../src/guide/migrating.md");
+        let (_, section) = guide.split_once("\n## What differs\n").unwrap();
+        let (section, _) = section.split_once("\nNo field shows these:\n").unwrap();
+        let mut told = BTreeSet::new();
+        for row in section.lines().filter(|line| line.starts_with("- ")) {
+            let (_, names) = row.rsplit_once(" (").unwrap_or_else(|| panic!("without a rule: {row}"));
+            told.extend(names.trim_end_matches(')').split(", ").map(|name| name.trim_matches('`').to_owned()));
+        }
+        let mut known: BTreeSet<String> = RULES.iter().map(|(_, rule, _)| first(rule)).collect();
+        let bursts = "{flux: {bursting: {clusters: [{}]}}, containers: [{resources: {limits: {cpu: 4}}}]}";
+        known.extend(rules(bursts).iter().map(|rule| first(rule)));
+        for (command, name) in [("$(date)", ""), ("${X:-y}", ""), ("'*'", ""), ("$A", "environment: {A: b c}")] {
+            let spec = format!("containers: [{{command: {command:?}, {name}}}]");
+            known.extend(rules(&spec).iter().map(|rule| first(rule)));
+        }
+        known.extend(rules(r#"containers: [{commands: {script: "echo \\$A $B"}}]"#).iter().map(|rule| first(rule)));
+        known.extend([reason::INVALID_NAME, "NameTaken"].map(str::to_owned));
+        assert_eq!(told, known);
+        let long = format!(
+            "{{metadata: {{name: lake, namespace: waters}}, spec: {{containers: [{{}}], network: {{headlessName: {}}}}}}}",
+            "a".repeat(53)
+        );
+        let problems = render(&serde_saphyr::from_str(&long).unwrap(), &Context::default()).unwrap_err();
+        assert_eq!(problems.iter().map(|problem| problem.reason).collect::<Vec<_>>(), [reason::INVALID_NAME]);
+    }
+
+    fn first(rule: &str) -> String {
+        rule.split(' ').next().unwrap().to_owned()
     }
 }
