@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 use super::budget::{BurstBudget, Spent};
 use super::hosted_burst::{BurstPhase, BurstRun, LeadEndpoint, PhaseTimestamps, PreflightFinding};
 use super::labels;
+use super::minicluster::{BurstCluster, MiniCluster};
 use super::schema::is_default;
 use super::selector::PeerSelector;
 use super::word::Word;
@@ -33,6 +34,7 @@ use super::word::Word;
     printcolumn = r#"{"name":"Size","type":"integer","jsonPath":".spec.size"}"#,
     printcolumn = r#"{"name":"Ready","type":"integer","jsonPath":".status.readyBrokers"}"#,
     printcolumn = r#"{"name":"Phase","type":"string","jsonPath":".status.phase"}"#,
+    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].reason"}"#,
     printcolumn = r#"{"name":"Whole","type":"boolean","priority":1,"jsonPath":".spec.whole"}"#,
     printcolumn = r#"{"name":"Message","type":"string","priority":1,"jsonPath":".status.message"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
@@ -361,5 +363,72 @@ impl Burst {
         let text = serde_json::to_vec(&(&spec, retry)).expect("a spec is plain data with text keys");
         let digest = Sha256::digest(&text);
         digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Brokers that `root` asks of its slot now, which may be more than the running instance has ranks for.
+    pub fn wanted(&self, root: &MiniCluster) -> u32 {
+        let written = self.declaration(root).map(|cluster| cluster.size(root.spec.size()));
+        written.and_then(|size| u32::try_from(size).ok()).unwrap_or(self.spec.size)
+    }
+
+    /// What `root` asks of its slot and only a new instance can bring, as a sentence; `None` if nothing is missing.
+    pub fn shortfall(&self, root: &MiniCluster) -> Option<String> {
+        let cluster = self.declaration(root).filter(|_| !self.spec.release)?;
+        let wanted = self.wanted(root);
+        let mut missing = Vec::new();
+        if wanted > self.spec.max_size {
+            let ranks = self.spec.max_size;
+            missing.push(format!("{wanted} brokers are wanted, and the instance has ranks for {ranks}"));
+        }
+        let (peers, placed) = (cluster.peers(), self.status.as_ref().and_then(|status| status.peer.as_deref()));
+        if let Some(placed) = placed.filter(|placed| !peers.is_empty() && !peers.contains(placed)) {
+            missing.push(format!("it is wanted on {}, and it is on {placed}", peers.join(" or ")));
+        }
+        (!missing.is_empty()).then(|| format!("{}: a restart is needed", missing.join("; ")))
+    }
+
+    /// What `root` declares of its slot now.
+    fn declaration<'a>(&self, root: &'a MiniCluster) -> Option<&'a BurstCluster> {
+        let name = root.metadata.name.as_deref().unwrap_or_default();
+        root.spec.bursts(name).find(|(slot, _)| *slot == self.spec.slot).map(|(_, cluster)| cluster)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The danger: 3 brokers of 5 that are wanted are called ready.
+    #[test]
+    fn what_only_a_restart_brings_is_missing() {
+        let root = |cluster: &str| -> MiniCluster {
+            let yaml = format!(
+                "metadata: {{name: lake}}\nspec: {{size: 2, containers: [], flux: {{bursting: {{clusters: [{cluster}]}}}}}}"
+            );
+            serde_saphyr::from_str(&yaml).unwrap()
+        };
+        let spec = BurstSpec { slot: "lake-burst-0".into(), size: 3, max_size: 3, ..BurstSpec::default() };
+        let mut burst = Burst::new("lake-burst-0", spec);
+        burst.status = Some(BurstStatus { peer: Some("west".into()), ..BurstStatus::default() });
+        for (cluster, wanted, missing) in [
+            ("{size: 3, peer: west}", 3, None),
+            ("{size: 2}", 2, None),
+            ("{size: 5}", 5, Some("5 brokers are wanted, and the instance has ranks for 3: a restart is needed")),
+            ("{size: 3, peers: [north, west]}", 3, None),
+            ("{size: 3, peer: north}", 3, Some("it is wanted on north, and it is on west: a restart is needed")),
+            (
+                "{size: 4, peers: [north, south]}",
+                4,
+                Some(
+                    "4 brokers are wanted, and the instance has ranks for 3; it is wanted on north or south, and it is on \
+                     west: a restart is needed",
+                ),
+            ),
+        ] {
+            let root = root(cluster);
+            assert_eq!((burst.wanted(&root), burst.shortfall(&root).as_deref()), (wanted, missing), "{cluster}");
+        }
+        burst.spec.release = true;
+        assert_eq!(burst.shortfall(&root("{size: 5}")), None, "it leaves");
     }
 }

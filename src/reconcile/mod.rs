@@ -32,6 +32,7 @@
 pub mod allowance;
 pub mod apply;
 mod beside;
+mod bursts;
 pub mod certificate;
 pub mod controller;
 pub mod decide;

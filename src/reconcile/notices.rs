@@ -22,7 +22,7 @@ pub fn notices(old: &MiniClusterStatus, new: &MiniClusterStatus) -> Vec<Notice> 
     // Why it waits, is refused or has ended is what Ready says.
     if let Some(ready) = find(&new.conditions, condition::READY) {
         let before = find(&old.conditions, condition::READY).map(|one| (&one.reason, &one.message));
-        let worth = !["Pending", "Starting", "Running"].contains(&ready.reason.as_str());
+        let worth = ready.status != "True" && !["Pending", "Starting"].contains(&ready.reason.as_str());
         if worth && before != Some((&ready.reason, &ready.message)) {
             let bad = !matches!(new.phase, Some(Phase::Succeeded | Phase::Suspended | Phase::Restarting));
             let say = if bad { Notice::warning } else { Notice::normal };
@@ -39,6 +39,15 @@ pub fn notices(old: &MiniClusterStatus, new: &MiniClusterStatus) -> Vec<Notice> 
             notices.push(Notice::warning("Reconcile", &now.reason, now.message.clone()));
         }
     }
+    let restart = find(&new.conditions, condition::RESTART_REQUIRED).is_some_and(|one| one.status == "True");
+    for burst in &new.bursts {
+        let Some(reason) = &burst.reason else { continue };
+        let before = old.bursts.iter().find(|known| known.name == burst.name).and_then(|known| known.reason.as_ref());
+        // That a restart is needed is said once for all of it.
+        if before != Some(reason) && !(restart && reason == condition::RESTART_REQUIRED) {
+            notices.push(Notice::warning("Burst", reason, format!("burst {}: {}", burst.name, burst.message)));
+        }
+    }
     if let Some(exposed) = find(&new.conditions, condition::CERTIFICATE_EXPOSED) {
         let before = find(&old.conditions, condition::CERTIFICATE_EXPOSED).map(|one| (&one.status, &one.message));
         if exposed.status == "True" && before != Some((&exposed.status, &exposed.message)) {
@@ -53,6 +62,7 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
+    use crate::api::minicluster::BurstStatus;
     use crate::cluster::conditions::{Statement, merged};
 
     fn status(phase: Phase, incarnation: Option<&str>, statements: Vec<Statement>) -> MiniClusterStatus {
@@ -85,5 +95,30 @@ mod tests {
         assert!(reasons(&refused, &refused).is_empty(), "said once");
         let turned = status(Phase::Running, Some("job"), invalid());
         assert_eq!(reasons(&running, &turned), ["InvalidSize"]);
+    }
+
+    /// The danger: a misspelt peer, and the MiniCluster has no event.
+    #[test]
+    fn a_burst_that_fails_is_an_event_each_time_it_fails_for_another_reason() {
+        let with = |bursts: &[(&str, Option<&str>)], statements: Vec<Statement>| {
+            let row = |&(name, reason): &(&str, Option<&str>)| BurstStatus {
+                name: name.to_owned(),
+                reason: reason.map(str::to_owned),
+                message: "wset: there is no ClusterPeer of this name".into(),
+                ..BurstStatus::default()
+            };
+            let bursts = bursts.iter().map(row).collect();
+            MiniClusterStatus { bursts, ..status(Phase::Running, Some("job"), statements) }
+        };
+        let none = with(&[("a", None), ("b", None)], Vec::new());
+        let one = with(&[("a", None), ("b", Some("NoCandidate"))], Vec::new());
+        let all = notices(&none, &one);
+        assert_eq!((all.len(), all[0].note.as_str()), (1, "burst b: wset: there is no ClusterPeer of this name"));
+        assert!(reasons(&one, &one).is_empty() && reasons(&one, &none).is_empty());
+        let both = with(&[("a", Some("PodSecurity")), ("b", Some("QuotaExceeded"))], Vec::new());
+        assert_eq!(reasons(&one, &both), ["PodSecurity", "QuotaExceeded"]);
+        let restart = vec![Statement::holds(condition::RESTART_REQUIRED, "FrozenPerIncarnation", "size")];
+        let short = with(&[("a", Some("RestartRequired")), ("b", None)], restart);
+        assert_eq!(reasons(&none, &short), ["FrozenPerIncarnation"], "said once");
     }
 }

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 
+use super::bursts;
 use super::decide::NAME_TAKEN;
 use super::ending::{Ending, JobOutcome, ending};
 use super::exposure::{self, PeerUids, recipients};
@@ -13,7 +14,7 @@ use super::refusal::CANNOT_MAINTAIN;
 use super::summary;
 use crate::api::budget::Spent;
 use crate::api::burst::Burst;
-use crate::api::hosted_burst::{BurstPhase, is_hosted};
+use crate::api::hosted_burst::is_hosted;
 use crate::api::labels::{MINICLUSTER, condition, reason, upstream};
 use crate::api::minicluster::{BurstStatus, LeadStatus, MiniCluster, MiniClusterStatus, Phase};
 use crate::cluster::conditions::{self, Statement};
@@ -108,8 +109,9 @@ pub fn compute(facts: &Facts<'_>, now: Timestamp) -> MiniClusterStatus {
     let ending = ended.filter(|_| !told).map(|outcome| ending(outcome, &facts.lead, spec));
     // What has ended holds nothing, even if the next one is on its way by now.
     let held = facts.holds.as_ref().filter(|_| !facts.over && job.is_none_or(|job| job.outcome.is_none()));
-    let bursts = bursts(facts, &old.bursts);
     let credential_digest = job.and_then(|job| job.credential_digest.clone());
+    let bursts =
+        bursts::rows(facts.mini_cluster, facts.bursts, facts.rank_map, &old.bursts, credential_digest.as_ref());
     let credential_recipients =
         recipients(&old.credential_recipients, facts.bursts, credential_digest.as_deref(), facts.peers, now);
     let maximum = match (facts.rank_map, job) {
@@ -173,11 +175,7 @@ pub fn compute(facts: &Facts<'_>, now: Timestamp) -> MiniClusterStatus {
         restart_handled: job.and_then(|job| job.restart.clone()).or(old.restart_handled),
         // The last incarnation is remembered after its Job is gone, so that the next one counts as a restart.
         incarnation: incarnation.or(old.incarnation),
-        bursts_ready: (!bursts.is_empty()).then(|| {
-            let awake: Vec<_> = bursts.iter().filter(|burst| !is_asleep(burst)).collect();
-            let ready = awake.iter().filter(|burst| is_ready(burst)).count();
-            format!("{ready}/{}", awake.len())
-        }),
+        bursts_ready: bursts::summary(&bursts),
         bursts_spent: spent(facts, &old.bursts_spent, now),
         bursts,
     }
@@ -288,15 +286,7 @@ fn statements(
         let message = "the Job was made by the Flux Operator; it runs on unchanged until it ends";
         statements.push(Statement::holds(condition::ADOPTED, "UpstreamJob", message));
     }
-    if !bursts.is_empty() {
-        let missing: Vec<&str> =
-            bursts.iter().filter(|one| !is_ready(one) && !is_asleep(one)).map(|one| one.name.as_str()).collect();
-        statements.push(if missing.is_empty() {
-            Statement::holds(condition::BURSTS_READY, "AllReady", "every pod of every burst is ready")
-        } else {
-            Statement::fails(condition::BURSTS_READY, "NotAllReady", format!("not ready: {}", missing.join(", ")))
-        });
-    }
+    statements.extend(bursts::statement(bursts));
     statements.extend(upstream_conditions(phase));
     statements
 }
@@ -382,11 +372,15 @@ fn ready(facts: &Facts<'_>, phase: Phase, ending: Option<&Ending>) -> Statement 
         return fails(reason, sentence.clone());
     }
     match phase {
-        Phase::Running => Statement::holds(
-            condition::READY,
-            "Running",
-            format!("{} of {} pods of this cluster are ready", job.ready, job.parallelism),
-        ),
+        Phase::Running => {
+            let wanted = facts.mini_cluster.spec.size().max(job.parallelism);
+            let mut sentence = format!("{} of {wanted} pods of this cluster are ready", job.ready);
+            if facts.restart_required.is_empty() {
+                return Statement::holds(condition::READY, "Running", sentence);
+            }
+            sentence += "; a restart is needed: see the condition RestartRequired";
+            Statement::holds(condition::READY, condition::RESTART_REQUIRED, sentence)
+        }
         Phase::Suspended => fails("Suspended", "the Job is suspended".into()),
         _ => fails("Starting", format!("{} of {} pods of this cluster are ready", job.ready, job.parallelism)),
     }
@@ -424,352 +418,5 @@ fn upstream_conditions(phase: Phase) -> impl Iterator<Item = Statement> {
     })
 }
 
-/// The Bursts that there are; and of those that somebody deleted, who holds their slots: with the Burst alone, that would be
-/// forgotten.
-fn bursts(facts: &Facts<'_>, before: &[BurstStatus]) -> Vec<BurstStatus> {
-    let row = |burst: &Burst| {
-        let status = burst.status.clone().unwrap_or_default();
-        let ranks = facts.rank_map.and_then(|map| map.ranks(&burst.spec.slot)).map(|ranks| match ranks.len() {
-            1 => ranks.start.to_string(),
-            _ => format!("{}-{}", ranks.start, ranks.end.saturating_sub(1)),
-        });
-        BurstStatus {
-            name: burst.spec.slot.clone(),
-            phase: status.phase.to_string(),
-            holder: status.holder().cloned(),
-            peer: status.peer,
-            size: i32::try_from(burst.spec.size).unwrap_or(i32::MAX),
-            ready: i32::try_from(status.ready_brokers).unwrap_or(i32::MAX),
-            ranks: ranks.unwrap_or_default(),
-            message: status.message,
-        }
-    };
-    let digest = facts.job.as_ref().and_then(|job| job.credential_digest.as_ref());
-    let declared = |slot: &str| facts.rank_map.is_none_or(|map| map.ranks(slot).is_some());
-    let deleted = before.iter().filter(|known| {
-        let holder = known.holder.as_ref().filter(|one| digest.is_none_or(|digest| one.credential_digest == *digest));
-        holder.is_some() && declared(&known.name) && facts.bursts.iter().all(|burst| burst.spec.slot != known.name)
-    });
-    let deleted = deleted.map(|known| BurstStatus { ready: 0, ..known.clone() });
-    facts.bursts.iter().map(row).chain(deleted).collect()
-}
-
-fn is_ready(burst: &BurstStatus) -> bool {
-    burst.phase == BurstPhase::Ready.to_string() && burst.ready >= burst.size
-}
-
-/// Nobody wants its brokers at the moment: nothing is missing.
-fn is_asleep(burst: &BurstStatus) -> bool {
-    burst.phase == BurstPhase::Asleep.to_string()
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::api::flux_setup::Usage;
-    use crate::api::minicluster::MiniClusterSpec;
-
-    static NO_PEERS: PeerUids = PeerUids::new();
-
-    fn object(size: i32) -> MiniCluster {
-        let mut object = MiniCluster::new("tide", MiniClusterSpec { size: Some(size), ..MiniClusterSpec::default() });
-        object.metadata.generation = Some(3);
-        object
-    }
-
-    fn facts(object: &MiniCluster, job: Option<JobFacts>) -> Facts<'_> {
-        Facts {
-            mini_cluster: object,
-            job,
-            lead: LeadFacts::default(),
-            problems: Vec::new(),
-            waiting: None,
-            refused: false,
-            unsupported: Vec::new(),
-            restart_required: Vec::new(),
-            restarting: false,
-            over: false,
-            taken: None,
-            stays: None,
-            holds: None,
-            bursts: &[],
-            rank_map: None,
-            credential_secret: None,
-            peers: &NO_PEERS,
-            node_port: None,
-            load_balancer: None,
-        }
-    }
-
-    fn job(ready: i32) -> JobFacts {
-        JobFacts { uid: "job-1".into(), parallelism: 4, ready, ..JobFacts::default() }
-    }
-
-    fn now() -> Timestamp {
-        Timestamp::from_second(1_700_000_000).unwrap()
-    }
-
-    fn true_conditions(status: &MiniClusterStatus) -> Vec<&str> {
-        status.conditions.iter().filter(|one| one.status == "True").map(|one| one.type_.as_str()).collect()
-    }
-
-    #[test]
-    fn each_phase_has_its_conditions() {
-        let object = object(4);
-        let cases: [(Option<JobFacts>, Phase, &[&str]); 5] = [
-            (None, Phase::Pending, &["JobRequested", "SpecSupported", "Valid"]),
-            (Some(job(3)), Phase::Starting, &["JobWaitingForResources", "SpecSupported", "Valid"]),
-            (Some(job(4)), Phase::Running, &["JobMiniClusterReady", "Ready", "SpecSupported", "Valid"]),
-            (
-                Some(JobFacts { outcome: Some(JobOutcome::Succeeded), ..job(0) }),
-                Phase::Succeeded,
-                &["Finished", "JobFinished", "SpecSupported", "Valid"],
-            ),
-            (
-                Some(JobFacts { suspended: true, ..job(0) }),
-                Phase::Suspended,
-                &["JobWaitingForResources", "SpecSupported", "Valid"],
-            ),
-        ];
-        for (job, phase, expected) in cases {
-            let status = compute(&facts(&object, job), now());
-            assert_eq!(status.phase, Some(phase));
-            assert_eq!(true_conditions(&status), expected, "{phase:?}");
-            assert!(status.conditions.iter().all(|one| one.observed_generation == Some(3)));
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_done_is_told_and_the_rest_of_the_status_goes_on() {
-        let object = object(4);
-        let waiting = |reason: &str| Some((reason.to_owned(), "failed to write Secret hpc/x: no".to_owned()));
-        let ready = |status: &MiniClusterStatus| {
-            let ready = conditions::find(&status.conditions, condition::READY).unwrap();
-            (ready.reason.clone(), ready.message.clone())
-        };
-        let told = Facts { waiting: waiting("CannotCreate"), refused: true, ..facts(&object, None) };
-        let status = compute(&told, now());
-        assert_eq!((status.phase, ready(&status).0.as_str()), (Some(Phase::Refused), "CannotCreate"));
-        let told = Facts { waiting: waiting("CannotCreate"), ..facts(&object, None) };
-        assert_eq!(compute(&told, now()).phase, Some(Phase::Pending), "it may go away by itself");
-        // What differs from the spec was not looked at: what is said of that stays.
-        let mut running = object.clone();
-        running.status = Some(compute(
-            &Facts { restart_required: vec!["spec.image".into()], ..facts(&object, Some(job(2))) },
-            now(),
-        ));
-        let told = Facts { waiting: waiting(CANNOT_MAINTAIN), ..facts(&running, Some(job(4))) };
-        let status = compute(&told, now());
-        assert_eq!((status.phase, status.ready), (Some(Phase::Running), Some(4)));
-        assert_eq!(ready(&status).0, CANNOT_MAINTAIN);
-        assert!(conditions::is_true(&status.conditions, condition::RESTART_REQUIRED));
-        // How it ended comes first, and is not forgotten.
-        let ended = JobFacts { outcome: Some(JobOutcome::Succeeded), ..job(0) };
-        let mut over = object.clone();
-        for _ in 0..2 {
-            let told = Facts { waiting: waiting(CANNOT_MAINTAIN), ..facts(&over, Some(ended.clone())) };
-            let status = compute(&told, now());
-            assert_eq!(status.phase, Some(Phase::Succeeded));
-            let (reason, message) = ready(&status);
-            assert_eq!(reason, "Succeeded");
-            assert!(message.starts_with("the command has ended well") && message.ends_with("hpc/x: no"), "{message}");
-            over.status = Some(status);
-        }
-        let status = compute(&facts(&over, Some(ended)), now());
-        assert_eq!(ready(&status).1, "the command has ended well (exit code 0)");
-    }
-
-    #[test]
-    fn min_size_is_the_quorum() {
-        let mut object = object(4);
-        object.spec.min_size = Some(2);
-        assert_eq!(compute(&facts(&object, Some(job(2))), now()).phase, Some(Phase::Running));
-        assert_eq!(compute(&facts(&object, Some(job(1))), now()).phase, Some(Phase::Starting));
-    }
-
-    #[test]
-    fn a_refused_spec_says_every_problem_in_ready() {
-        let object = object(0);
-        let problems = vec![("InvalidSize".to_owned(), "size is 0".to_owned()), ("X".to_owned(), "y".to_owned())];
-        let status = compute(&Facts { problems, ..facts(&object, None) }, now());
-        assert_eq!(status.phase, Some(Phase::Refused));
-        let ready = conditions::find(&status.conditions, condition::READY).unwrap();
-        assert_eq!((ready.reason.as_str(), ready.message.as_str()), ("InvalidSize", "size is 0; y"));
-    }
-
-    #[test]
-    fn another_job_is_a_restart_and_the_same_state_is_the_same_status() {
-        let mut object = object(4);
-        let first = compute(&facts(&object, Some(job(4))), now());
-        assert_eq!(first.instance_restarts, 0);
-        object.status = Some(first.clone());
-        let later = now() + jiff::SignedDuration::from_secs(60);
-        assert_eq!(compute(&facts(&object, Some(job(4))), later), first, "an idle pass writes nothing");
-        let gone = compute(&facts(&object, None), later);
-        assert_eq!(gone.incarnation.as_deref(), Some("job-1"));
-        object.status = Some(gone);
-        let second = compute(&facts(&object, Some(JobFacts { uid: "job-2".into(), ..job(4) })), later);
-        assert_eq!((second.instance_restarts, second.incarnation.as_deref()), (1, Some("job-2")));
-    }
-
-    #[test]
-    fn bursts_are_listed_with_their_ranks() {
-        use crate::flux::Slot;
-        let map = RankMap::new(vec![Slot::root("tide", 4), Slot::burst("tide-burst-0", 3, None)]).unwrap();
-        let mut burst = Burst::new(
-            "tide-burst-0",
-            crate::api::burst::BurstSpec { slot: "tide-burst-0".into(), size: 3, ..Default::default() },
-        );
-        burst.status = Some(crate::api::burst::BurstStatus {
-            phase: BurstPhase::Ready,
-            ready_brokers: 3,
-            peer: Some("west".into()),
-            ..Default::default()
-        });
-        let object = object(4);
-        let bursts = [burst];
-        let status = compute(&Facts { bursts: &bursts, rank_map: Some(&map), ..facts(&object, Some(job(4))) }, now());
-        assert_eq!(status.bursts[0].ranks, "4-6");
-        assert_eq!(status.bursts_ready.as_deref(), Some("1/1"));
-        assert!(conditions::is_true(&status.conditions, condition::BURSTS_READY));
-        assert_eq!(status.maximum_size, 4);
-    }
-
-    /// The danger: who deletes a Burst makes its slot look free.
-    #[test]
-    fn who_holds_a_slot_is_known_when_its_burst_was_deleted() {
-        use crate::api::burst::CredentialRecipient;
-        use crate::flux::Slot;
-        let map = RankMap::new(vec![Slot::root("tide", 4), Slot::burst("tide-burst-0", 3, None)]).unwrap();
-        let spec = crate::api::burst::BurstSpec { slot: "tide-burst-0".into(), size: 3, ..Default::default() };
-        let mut burst = Burst::new("tide-burst-0", spec);
-        let of_job = job(4).credential_digest.unwrap_or_default();
-        let holder = CredentialRecipient { peer: "west".into(), credential_digest: of_job, ..Default::default() };
-        burst.status = Some(crate::api::burst::BurstStatus {
-            peer: Some("west".into()),
-            credential_recipients: vec![holder.clone()],
-            ..Default::default()
-        });
-        let mut object = object(4);
-        let seen = |object: &MiniCluster, bursts: &[Burst], job| {
-            compute(&Facts { bursts, rank_map: Some(&map), ..facts(object, Some(job)) }, now())
-        };
-        object.status = Some(seen(&object, &[burst.clone()], job(4)));
-        object.status = Some(seen(&object, &[], job(4)));
-        let held = |status: &MiniClusterStatus| status.bursts.iter().map(|row| row.holder.clone()).collect::<Vec<_>>();
-        assert_eq!(held(object.status.as_ref().unwrap()), [Some(holder.clone())]);
-        assert_eq!(held(&seen(&object, &[burst.clone()], job(4))), [Some(holder)], "once it is made anew");
-        burst.status.as_mut().unwrap().credential_recipients[0].free_since = Some(Time(now()));
-        assert_eq!(held(&seen(&object, &[burst], job(4))), [None]);
-        let other = JobFacts { uid: "job-2".into(), credential_digest: Some("sha256:new".into()), ..job(4) };
-        assert_eq!(held(&seen(&object, &[], other)), [], "nobody has the new certificate");
-    }
-
-    #[test]
-    fn the_end_is_told_once_and_stays_when_its_pods_and_its_job_are_gone() {
-        use crate::reconcile::lead::Exit;
-        let failed = JobOutcome::Failed { reason: "PodFailurePolicy".into(), message: "a container failed".into() };
-        let ended = JobFacts { outcome: Some(failed), ..job(0) };
-        let exit = Exit { pod: "tide-0-x".into(), code: 3, reason: None };
-        let lead = LeadFacts { exit: Some(exit), ..LeadFacts::default() };
-        let mut object = object(4);
-        let status = compute(&Facts { lead, ..facts(&object, Some(ended.clone())) }, now());
-        assert_eq!((status.phase, status.exit_code), (Some(Phase::Failed), Some(3)));
-        for type_ in [condition::READY, condition::FINISHED] {
-            let said = conditions::find(&status.conditions, type_).unwrap();
-            assert_eq!(said.reason, "CommandFailed");
-            assert_eq!(said.message, "the command failed with exit code 3 (pod tide-0-x)");
-        }
-        object.status = Some(status.clone());
-        let without_pods = compute(&facts(&object, Some(ended.clone())), now());
-        assert_eq!(without_pods, status);
-        let without_job = compute(&Facts { over: true, ..facts(&object, None) }, now());
-        assert_eq!((without_job.phase, without_job.exit_code, without_job.size), (Some(Phase::Failed), Some(3), 0));
-        assert!(conditions::is_true(&without_job.conditions, condition::FINISHED));
-        let again = compute(&Facts { restarting: true, ..facts(&object, Some(ended)) }, now());
-        assert_eq!((again.phase, again.exit_code), (Some(Phase::Restarting), None));
-        assert!(!conditions::is_true(&again.conditions, condition::FINISHED));
-        let next = compute(&facts(&object, Some(JobFacts { uid: "job-2".into(), ..job(4) })), now());
-        assert_eq!((next.phase, next.exit_code), (Some(Phase::Running), None));
-    }
-
-    #[test]
-    fn what_it_holds_is_told_until_it_has_ended() {
-        let object = object(4);
-        let usage = Usage { brokers: 4, ..Usage::default() };
-        let held = Held { usage: usage.clone(), began: Some(now()), limit: None };
-        let told = |facts: Facts<'_>| {
-            let status = compute(&Facts { holds: Some(held.clone()), ..facts }, now());
-            assert_eq!(status.began.map(|Time(began)| began), status.holds.as_ref().map(|_| now()));
-            status.holds
-        };
-        assert_eq!(told(facts(&object, Some(job(4)))), Some(usage.clone()));
-        let between = |job| Facts { restarting: true, ..facts(&object, job) };
-        assert_eq!((told(between(Some(job(0)))), told(between(None))), (Some(usage.clone()), Some(usage.clone())));
-        let ended = JobFacts { outcome: Some(JobOutcome::Succeeded), ..job(0) };
-        assert_eq!(told(facts(&object, Some(ended.clone()))), None);
-        assert_eq!(told(between(Some(ended))), None, "though the next one is asked for by now");
-        assert_eq!(told(Facts { over: true, ..facts(&object, None) }), None);
-        assert_eq!(compute(&facts(&object, Some(job(4))), now()).holds, None, "nobody counts");
-    }
-
-    #[test]
-    fn a_lead_that_was_replaced_or_started_again_is_a_restart_once_it_runs() {
-        let lead = |pod: &str, restarts| LeadFacts { pod: Some(pod.into()), restarts, ..LeadFacts::default() };
-        let mut object = object(4);
-        let mut step = |ready: i32, lead: LeadFacts| {
-            let status = compute(&Facts { lead, ..facts(&object, Some(job(ready))) }, now());
-            object.status = Some(status.clone());
-            let why = conditions::find(&status.conditions, condition::INSTANCE_RESTARTED).map(|one| one.reason.clone());
-            (status.instance_restarts, status.lead.pod, why)
-        };
-        assert_eq!(step(0, lead("tide-0-a", 0)), (0, None, None), "nothing ran yet");
-        assert_eq!(step(4, lead("tide-0-b", 0)), (0, Some("tide-0-b".into()), None));
-        assert_eq!(step(3, lead("tide-0-c", 0)), (0, Some("tide-0-b".into()), None), "not yet");
-        assert_eq!(step(4, lead("tide-0-c", 0)), (1, Some("tide-0-c".into()), Some("LeadReplaced".into())));
-        assert_eq!(step(4, lead("tide-0-c", 1)), (2, Some("tide-0-c".into()), Some("LeadRestarted".into())));
-        assert_eq!(step(4, lead("tide-0-c", 1)).0, 2, "counted once");
-        assert_eq!(step(4, LeadFacts::default()).0, 2, "the pod is between two nodes");
-    }
-
-    #[test]
-    fn retries_are_announced_where_the_user_asked_for_them() {
-        let said = |spec: MiniClusterSpec| {
-            let object = MiniCluster::new("tide", MiniClusterSpec { size: Some(4), ..spec });
-            let status = compute(&facts(&object, Some(job(4))), now());
-            conditions::find(&status.conditions, condition::COMMAND_RETRIES).map(|one| one.message.clone())
-        };
-        assert_eq!(said(MiniClusterSpec::default()), None);
-        let limited = said(MiniClusterSpec { backoff_limit: Some(3), ..MiniClusterSpec::default() }).unwrap();
-        assert!(limited.contains("until 3 pods have failed"), "{limited}");
-        let mut spec = MiniClusterSpec::default();
-        spec.pod.restart_policy = Some("OnFailure".into());
-        let in_place = said(spec).unwrap();
-        assert!(in_place.contains("at most 100 times"), "{in_place}");
-    }
-
-    #[test]
-    fn who_may_not_grow_says_so_until_it_has_grown() {
-        let object = MiniCluster::new("lake", MiniClusterSpec { size: Some(5), ..MiniClusterSpec::default() });
-        let stays = Some("it is next in line: 2 brokers are needed, 1 are free".to_owned());
-        let status = compute(&Facts { stays, ..facts(&object, Some(job(3))) }, now());
-        let grown = conditions::find(&status.conditions, condition::GROWN).unwrap();
-        assert_eq!((grown.status.as_str(), grown.reason.as_str()), ("False", "Queued"));
-        assert!(grown.message.starts_with("it stays at 4 of 5 brokers: it is next in line"), "{}", grown.message);
-        let object = MiniCluster { status: Some(status), ..object };
-        let status = compute(&facts(&object, Some(job(5))), now());
-        assert!(conditions::find(&status.conditions, condition::GROWN).is_none());
-    }
-
-    #[test]
-    fn sizes_of_upstreams_jobs_are_what_upstream_said() {
-        let mut object = object(4);
-        object.status = Some(MiniClusterStatus { maximum_size: 6, ..MiniClusterStatus::default() });
-        let status = compute(&facts(&object, Some(JobFacts { adopted: true, ..job(4) })), now());
-        assert_eq!((status.maximum_size, status.size), (6, 4));
-        assert!(conditions::is_true(&status.conditions, condition::ADOPTED));
-        object.status = Some(status);
-        let own = compute(&facts(&object, Some(job(4))), now());
-        assert!(conditions::find(&own.conditions, condition::ADOPTED).is_none());
-    }
-}
+mod tests;

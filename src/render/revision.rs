@@ -24,7 +24,9 @@ const FOLLOWED: [&str; 8] = [
 ];
 
 /// Fields that need none as long as the frozen rank map has room for what they declare.
-const WITHIN_RANKS: [&str; 3] = ["spec.size", "spec.maxSize", "spec.flux.bursting.clusters"];
+const WITHIN_RANKS: [&str; 3] = ["spec.size", "spec.maxSize", CLUSTERS];
+
+const CLUSTERS: &str = "spec.flux.bursting.clusters";
 
 /// The paths of spec fields whose new value only a new Job can bring, as the condition `RestartRequired` names them;
 /// empty if the running incarnation is what the spec asks for.
@@ -50,13 +52,12 @@ pub fn differences(frozen: &Boot, new: &Boot) -> Vec<String> {
     let mut paths = Vec::new();
     collect("spec", &frozen.spec, &new.spec, &mut paths);
     let is_below = |path: &str, fields: &[&str]| fields.iter().any(|field| is_at_or_below(path, field));
-    let has_room = has_room(frozen, new);
+    keep_what_has_no_room(&mut paths, frozen, new);
     let services_follow = services_follow(frozen, new);
     let retries_stay = is_written(&frozen.spec, "backoffLimit") == is_written(&new.spec, "backoffLimit");
     paths.retain(|path| {
         !(is_below(path, &FOLLOWED)
             || (services_follow && is_at_or_below(path, "spec.services"))
-            || (has_room && is_below(path, &WITHIN_RANKS))
             // Whether a failed command runs again is fixed with the Job; only how often is not.
             || (retries_stay && path == "spec.backoffLimit")
             // What becomes of a volume in the end.
@@ -69,6 +70,51 @@ pub fn differences(frozen: &Boot, new: &Boot) -> Vec<String> {
         }
     }
     paths
+}
+
+/// Of the paths below [`WITHIN_RANKS`], leaves those that the frozen rank map has no room for, and adds bursts that it has none
+/// for though nothing is written of them (their size may be the root's).
+fn keep_what_has_no_room(paths: &mut Vec<String>, frozen: &Boot, new: &Boot) {
+    let within = |path: &String| WITHIN_RANKS.iter().any(|field| is_at_or_below(path, field));
+    if has_room(frozen, new) {
+        return paths.retain(|path| !within(path));
+    }
+    let maps = [frozen, new].map(|boot| RankMap::parse_canonical(&boot.rank_map).ok());
+    let [Some(frozen), Some(map)] = maps else { return };
+    let spec = serde_json::from_value::<MiniClusterSpec>(new.spec.clone()).unwrap_or_default();
+    let root = &map.root().name;
+    let slots: Vec<_> = spec.bursts(root).map(|(name, _)| (map.slot(&name), frozen.slot(&name))).collect();
+    let reordered = paths.iter().any(|path| path == CLUSTERS);
+    paths.retain(|path| match (cluster_field(path), frozen.slot(root)) {
+        _ if !within(path) => true,
+        (Some((position, field)), _) => match (slots.get(position), field) {
+            (Some((Some(wanted), Some(declared))), "size" | "maxSize") => wanted.max_size > declared.max_size,
+            (Some((Some(_), Some(_))), "budget" | "mode" | "onDemand" | "peers" | "selector" | "warm") => false,
+            (Some((Some(wanted), Some(declared))), _) => {
+                Slot { max_size: declared.max_size, ..(*wanted).clone() } != **declared
+            }
+            _ => true,
+        },
+        (None, Some(declared)) => path != CLUSTERS && map.root().max_size > declared.max_size,
+        (None, None) => true,
+    });
+    for (position, slot) in slots.iter().enumerate() {
+        let path = format!("{CLUSTERS}[{position}]");
+        let lacks = match slot {
+            (Some(wanted), Some(declared)) if reordered => !holds(declared, wanted),
+            (Some(wanted), Some(declared)) => wanted.max_size > declared.max_size,
+            _ => true,
+        };
+        if lacks && !paths.iter().any(|known| is_at_or_below(known, &path)) {
+            paths.push(path);
+        }
+    }
+}
+
+/// Which of the clusters a path is about, and which of its fields.
+fn cluster_field(path: &str) -> Option<(usize, &str)> {
+    let (position, field) = path.strip_prefix(CLUSTERS)?.strip_prefix('[')?.split_once(']')?;
+    Some((position.parse().ok()?, field.split(['.', '[']).nth(1).unwrap_or_default()))
 }
 
 /// Slots whose brokers would have other resources: their peers got a template with the incarnation. A slot that came or went
@@ -330,10 +376,34 @@ mod tests {
                 "spec.flux.bursting.clusters[1].resources.limits.nvidia.com/gpu",
             ),
             (("size: 1}", "size: 1, peer: west}"), "spec.flux.bursting.clusters[1].peer"),
-            (("size: 1}]", "size: 1}, {name: d}]"), "spec.flux.bursting.clusters"),
+            (("size: 1}]", "size: 1}, {name: d}]"), "spec.flux.bursting.clusters[2]"),
         ] {
             assert_eq!(after(change), [expected], "{change:?}");
         }
+    }
+
+    /// The danger: a field that was applied is called one that waits.
+    #[test]
+    fn of_several_changes_only_those_without_room_are_named() {
+        let clusters = "spec.flux.bursting.clusters";
+        let spec = "
+  size: 2
+  containers: [{image: ubuntu}]
+  flux: {bursting: {clusters: [{size: 2, peer: west}, {name: c, size: 1, maxSize: 3}, {}]}}
+";
+        let after = |changes: &[(&str, &str)]| {
+            let edited = changes.iter().fold(spec.to_owned(), |text, (old, new)| {
+                assert!(text.contains(old), "{old}");
+                text.replacen(old, new, 1)
+            });
+            differences(&boot(spec), &boot(&edited))
+        };
+        let grown = ("{name: c, size: 1,", "{name: c, size: 2,");
+        assert_eq!(after(&[("{size: 2, ", "{size: 5, "), grown]), [format!("{clusters}[0].size")]);
+        assert_eq!(after(&[("peer: west", "peer: north, warm: true"), grown]), [format!("{clusters}[0].peer")]);
+        assert_eq!(after(&[(", {}]", ", {}, {name: d, size: 1}]"), grown]), [format!("{clusters}[3]")]);
+        assert_eq!(after(&[("  size: 2\n", "  size: 3\n")]), ["spec.size".to_owned(), format!("{clusters}[2]")]);
+        assert_eq!(after(&[("  size: 2\n", "  size: 1\n"), (", {}]", "]"), grown]), Vec::<String>::new());
     }
 
     #[test]

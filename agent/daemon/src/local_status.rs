@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Resource, ResourceExt};
 use tokio::sync::watch;
 use tributary::admin::{
     API_VERSION, BurstRow, ClusterStatus, HostedRow, IdentityRow, MiniClusterRow, PeerRow, SpentRow,
 };
 use tributary::api::burst::Burst;
-use tributary::api::hosted_burst::{HostedBurst, LeadEndpoint};
-use tributary::api::minicluster::MiniCluster;
+use tributary::api::hosted_burst::{BurstPhase, HostedBurst, LeadEndpoint};
+use tributary::api::labels::condition;
+use tributary::api::minicluster::{BurstStatus, MiniCluster};
 use tributary::api::peer::ClusterPeer;
 use tributary::clock::SharedClock;
 use tributary::cluster::caches::{Cache, controller_of};
@@ -76,18 +78,20 @@ impl Local {
         let status = object.status.clone().unwrap_or_default();
         let owner = controller_of::<HostedBurst>(object).and_then(|key| self.hosted.of(&key));
         let ready = conditions::find(&status.conditions, "Ready");
-        let refused =
-            ready.filter(|one| one.status == "False" && !["Starting", "Pending"].contains(&one.reason.as_str()));
+        let worth = |one: &&Condition| !["Starting", "Pending", "Running"].contains(&one.reason.as_str());
+        let bursts = conditions::find(&status.conditions, "BurstsReady");
+        let failing = bursts.filter(|one| one.status == "False" && one.reason != "NotAllReady");
+        let said = ready.filter(worth).or(failing);
         MiniClusterRow {
             namespace: object.namespace().unwrap_or_default(),
             name: object.name_any(),
             size: count(object.spec.size()),
             ready: count(status.ready.unwrap_or(0)),
             phase: status.phase.map_or_else(|| "Pending".to_owned(), |phase| format!("{phase:?}")),
-            message: refused.map(|one| one.message.clone()).filter(|message| !message.is_empty()),
+            message: said.map(|one| one.message.clone()).filter(|message| !message.is_empty()),
             hosted_for: owner.map(|owner| owner.spec.peer.clone()),
             bursts: u32::try_from(object.spec.flux.bursting.clusters.len()).unwrap_or(u32::MAX),
-            bursts_ready: u32::try_from(status.bursts.iter().filter(|burst| burst.phase == "Ready").count())
+            bursts_ready: u32::try_from(status.bursts.iter().filter(|burst| is_ready(burst)).count())
                 .unwrap_or(u32::MAX),
             created: created(object),
         }
@@ -96,20 +100,26 @@ impl Local {
     fn burst_rows(&self) -> Vec<BurstRow> {
         let mut objects = self.bursts.objects();
         objects.sort_by_key(|burst| (burst.namespace(), burst.spec.root.clone(), burst.spec.index));
-        objects.iter().map(|object| burst(object)).collect()
+        let root = |object: &Burst| controller_of::<MiniCluster>(object).and_then(|key| self.mini_clusters.of(&key));
+        objects.iter().map(|object| burst(object, root(object).as_deref())).collect()
     }
 }
 
-fn burst(object: &Burst) -> BurstRow {
+fn is_ready(burst: &BurstStatus) -> bool {
+    burst.phase == "Ready" && burst.reason.is_none()
+}
+
+fn burst(object: &Burst, root: Option<&MiniCluster>) -> BurstRow {
     let status = object.status.clone().unwrap_or_default();
+    let short = status.phase == BurstPhase::Ready && root.is_some_and(|root| object.shortfall(root).is_some());
     BurstRow {
         namespace: object.namespace().unwrap_or_default(),
         name: object.spec.slot.clone(),
         root: object.spec.root.clone(),
         peer: status.peer,
         whole: object.spec.whole,
-        phase: format!("{:?}", status.phase),
-        size: object.spec.size,
+        phase: if short { condition::RESTART_REQUIRED.to_owned() } else { format!("{:?}", status.phase) },
+        size: root.map_or(object.spec.size, |root| object.wanted(root)),
         ready_brokers: status.ready_brokers,
         lead: object.spec.lead.as_ref().map(address),
         rank_map_digest: object.spec.rank_map_digest.clone(),

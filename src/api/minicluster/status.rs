@@ -110,7 +110,8 @@ pub struct MiniClusterStatus {
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub bursts: Vec<BurstStatus>,
 
-    /// Bursts whose brokers have all joined, of those declared that are not asleep: `1/2`. For the column of `kubectl get`.
+    /// Bursts whose brokers have all joined, of those declared that are not asleep, and the reason of the first that fails: `2/2`,
+    /// `1/2 NamespaceNotFound`. For the column of `kubectl get`.
     #[serde(skip_serializing_if = "is_default")]
     pub bursts_ready: Option<String>,
 
@@ -236,7 +237,11 @@ pub struct BurstStatus {
     #[serde(default, skip_serializing_if = "is_default")]
     pub ranks: String,
 
-    /// Why it is in this phase, in a sentence.
+    /// What keeps it from being as the spec asks, in one CamelCase word. Absent while it is so, or on its way there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+
+    /// Why it is in this phase, or what keeps it, in a sentence.
     #[serde(default, skip_serializing_if = "is_default")]
     pub message: String,
 

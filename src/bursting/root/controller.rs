@@ -21,6 +21,7 @@ use super::plan::{self, Given, PlanChange};
 use crate::api::burst::{Burst, BurstStatus};
 use crate::api::hosted_burst::BurstPhase;
 use crate::api::labels;
+use crate::api::labels::condition::{READY, RESTART_REQUIRED};
 use crate::api::minicluster::MiniCluster;
 use crate::bursting::fresh::Fresh;
 use crate::bursting::nodes::{NodeView, PodView};
@@ -35,9 +36,9 @@ use crate::clock::Mono;
 use crate::cluster::apply::Applier;
 use crate::cluster::caches::{Cache, Subscription, controller_of};
 use crate::cluster::sweep::{self, Doomed};
-use crate::cluster::traced;
 use crate::cluster::worker::{Outcome, Queue};
 use crate::cluster::{ObjectKey, RequestError};
+use crate::cluster::{conditions, traced};
 use crate::contract::ports::CredentialSource;
 use crate::contract::{BurstUid, Credential, CredentialRefusal, CredentialRequest, LeadAddress, Leave, PeerName};
 
@@ -214,7 +215,10 @@ impl Root {
         let budget = root.spec.flux.bursting.budget.limits();
         // The lead's pod may be another, and so may what is left of the root's budget.
         for burst in self.bursts_of(&uid) {
-            if budget || burst.status.as_ref().is_some_and(|status| status.held.is_some()) {
+            let short = burst.shortfall(&root).is_some();
+            if budget
+                || burst.status.as_ref().is_some_and(|status| status.held.is_some() || says_short(status) != short)
+            {
                 self.queue.mark(Key::Burst(ObjectKey::of(&*burst)));
             }
             self.shared.tunnels.fence(offer::uid(&burst), tunnels::outlet(&burst, &index_zero), || ());
@@ -406,6 +410,11 @@ impl Root {
         let outcome = pen.tried(burst.uid(), outcome, bursts.get_opt(&burst.name_any())).await?;
         Ok(outcome.object().map(|stored| pen.wrote(stored)))
     }
+}
+
+/// Whether a status says that only a restart brings what the root asks for.
+fn says_short(status: &BurstStatus) -> bool {
+    conditions::find(&status.conditions, READY).is_some_and(|ready| ready.reason == RESTART_REQUIRED)
 }
 
 /// Marks all MiniClusters with bursts.

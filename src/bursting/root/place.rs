@@ -202,10 +202,10 @@ fn able(
     claimed: &BTreeMap<PeerName, Claimed>,
     excluded: &BTreeMap<PeerName, String>,
 ) -> Result<Fit, String> {
-    let peer = peers.get(name).ok_or("there is no ClusterPeer of this name")?;
     if let Some(reason) = excluded.get(name) {
         return Err(reason.clone());
     }
+    let peer = peers.get(name).ok_or_else(|| unknown(peers))?;
     if peer.suspended {
         return Err("suspended".into());
     }
@@ -229,6 +229,15 @@ fn able(
         Ok(spare) => Fit::Roomy(spare),
         Err(reason) => Fit::Short(reason),
     })
+}
+
+/// The name is nobody's: whose there are.
+fn unknown(peers: &BTreeMap<PeerName, PeerView>) -> String {
+    let names: Vec<&str> = peers.keys().map(PeerName::as_str).collect();
+    match names.as_slice() {
+        [] => "there is no ClusterPeer of this name, nor any other".to_owned(),
+        names => format!("there is no ClusterPeer of this name; there are {}", names.join(", ")),
+    }
 }
 
 /// Cores left after placing.
@@ -339,7 +348,11 @@ mod tests {
             ("labels, and silence when there is no room", selected(60, "region", "eu"), "silent"),
             ("nobody has the label", selected(3, "region", "mars"), "there is no ClusterPeer to place it on"),
             ("only the absent has the label", selected(3, "gpu", "yes"), "away: not connected"),
-            ("unknown name", named(3, &["south"]), "south: there is no ClusterPeer of this name"),
+            (
+                "unknown name",
+                named(3, &["south"]),
+                "south: there is no ClusterPeer of this name; there are away, north, silent, west",
+            ),
         ];
         for (case, wish, expected) in table {
             assert_eq!(choice(&wish), expected, "{case}");

@@ -7,7 +7,9 @@ use super::budget::Standing;
 use super::demand::decide::{self, Seen};
 use crate::api::burst::{BurstHold, BurstStatus};
 use crate::api::hosted_burst::BurstPhase;
-use crate::api::labels::condition::{ADMITTED, BUDGET, DELIVERED, DEMAND, LEAD_ADDRESS, PLACED, PREFLIGHT, READY};
+use crate::api::labels::condition::{
+    ADMITTED, BROKERS_ONLINE, BUDGET, DELIVERED, DEMAND, LEAD_ADDRESS, PLACED, PREFLIGHT, READY, RESTART_REQUIRED,
+};
 use crate::bursting::note::Note;
 use crate::bursting::statements::{NOT_CHECKABLE, online_statement, preflight_statement};
 use crate::cluster::conditions::{self, Statement};
@@ -19,6 +21,10 @@ pub(super) const UNDELIVERABLE: &str = "Undeliverable";
 
 /// Sets the conditions of `status`, and adds an event for each milestone that `old` had not reached.
 pub(super) fn conclude(status: &mut BurstStatus, old: &BurstStatus, view: &BurstView<'_>, notes: &mut Vec<Note>) {
+    let missing = view.root.filter(|_| status.phase == BurstPhase::Ready).and_then(|root| view.burst.shortfall(root));
+    if let Some(missing) = &missing {
+        status.message.clone_from(missing);
+    }
     let peer = status.peer.as_deref();
     let message = status.message.as_str();
     let placed = match peer {
@@ -37,6 +43,7 @@ pub(super) fn conclude(status: &mut BurstStatus, old: &BurstStatus, view: &Burst
         (None, None) => Statement::unknown(ADMITTED, "NotOffered", message),
     };
     let ready = match status.phase {
+        BurstPhase::Ready if missing.is_some() => Statement::fails(READY, RESTART_REQUIRED, message),
         BurstPhase::Ready if status.simulated => Statement::holds(READY, "Simulated", NOT_CHECKABLE),
         BurstPhase::Ready => Statement::holds(READY, "Joined", "every wanted broker is online"),
         // It has done what it was there for.
@@ -45,7 +52,14 @@ pub(super) fn conclude(status: &mut BurstStatus, old: &BurstStatus, view: &Burst
     };
     let delivered = delivered(status, old, view, notes);
     let (phase, ready_brokers, size) = (status.phase, status.ready_brokers, view.burst.spec.size);
-    let online = online_statement(status.simulated, phase, ready_brokers, size);
+    let wanted = view.root.map_or(size, |root| view.burst.wanted(root));
+    let online = match missing.is_some() && wanted > size && !status.simulated {
+        true => {
+            let message = format!("{ready_brokers} of {wanted} brokers are online");
+            Statement::fails(BROKERS_ONLINE, RESTART_REQUIRED, message)
+        }
+        false => online_statement(status.simulated, phase, ready_brokers, size),
+    };
     let preflight = preflight_statement(&status.preflight);
     let budget = budget(status, old, view, notes);
     let demand = demand(status, old, view, notes);
@@ -60,7 +74,9 @@ pub(super) fn conclude(status: &mut BurstStatus, old: &BurstStatus, view: &Burst
     if is_admitted(status) && !is_admitted(old) {
         notes.push(Note::normal("Accepted", format!("{name} accepted it")));
     }
-    if status.phase == old.phase {
+    // A burst begins as `Pending`: that it found no peer is news after each change of what is asked.
+    let asked_anew = status.phase == BurstPhase::Pending && status.observed_generation != old.observed_generation;
+    if status.phase == old.phase && !asked_anew {
         return;
     }
     match status.phase {

@@ -215,6 +215,53 @@ fn a_good_burst_is_placed_offered_accepted_and_ready() {
     assert_eq!(world.notes.len(), 3);
 }
 
+/// The danger: `peer: wset`, and no event says so.
+#[test]
+fn a_name_that_is_nobodys_or_our_own_is_said_at_once_and_after_each_edit() {
+    let mut world = World::new();
+    world.named(&["wset"]).step().step().is(BurstPhase::Pending, None);
+    let message = |world: &World| world.burst.status.as_ref().unwrap().message.clone();
+    assert_eq!(message(&world), "wset: there is no ClusterPeer of this name; there are north, west");
+    assert_eq!(world.notes, ["NoCandidate"]);
+    world.edit(|spec| spec.peers = vec!["east".into()]).step().step();
+    assert_eq!(message(&world), "east: is this cluster itself");
+    assert_eq!(world.notes, ["NoCandidate", "NoCandidate"]);
+}
+
+/// The danger: 3 of 5 brokers, or brokers on another peer than is wanted, and the burst says that it is ready.
+#[test]
+fn what_only_a_restart_brings_keeps_a_burst_from_being_as_it_is_wanted() {
+    use crate::api::labels::condition::{BROKERS_ONLINE, READY, RESTART_REQUIRED};
+    let root = |cluster: &str| -> MiniCluster {
+        let bursting = format!("{{bursting: {{clusters: [{cluster}]}}}}");
+        let yaml = format!("metadata: {{name: lake}}\nspec: {{size: 2, containers: [], flux: {bursting}}}");
+        serde_saphyr::from_str(&yaml).unwrap()
+    };
+    let mut world = World::new();
+    world.root = Some(root("{size: 3, peer: west}"));
+    world.named(&["west"]).step().say("west", Phase::Ready).step().is(BurstPhase::Ready, Some("west"));
+    let said = |world: &World, type_: &str| {
+        let status = world.burst.status.as_ref().unwrap();
+        let found = crate::cluster::conditions::find(&status.conditions, type_).unwrap();
+        (found.status.clone(), found.reason.clone(), found.message.clone())
+    };
+    assert_eq!(said(&world, READY).0, "True");
+    let short = |message: &str| ("False".to_owned(), RESTART_REQUIRED.to_owned(), message.to_owned());
+    for (cluster, message) in [
+        ("{size: 5, peer: west}", "5 brokers are wanted, and the instance has ranks for 3: a restart is needed"),
+        ("{size: 3, peer: north}", "it is wanted on north, and it is on west: a restart is needed"),
+    ] {
+        world.root = Some(root(cluster));
+        world.step().is(BurstPhase::Ready, Some("west"));
+        assert_eq!(said(&world, READY), short(message), "{cluster}");
+        assert_eq!(world.burst.status.as_ref().unwrap().message, message);
+    }
+    world.root = Some(root("{size: 5, peer: west}"));
+    assert_eq!(said(world.step(), BROKERS_ONLINE), short("3 of 5 brokers are online"));
+    world.root = Some(root("{size: 3, peer: west}"));
+    assert_eq!(said(world.step(), READY).0, "True");
+}
+
 #[test]
 fn a_refusal_moves_on_and_is_not_offered_again_until_something_changes() {
     let mut world = World::new();
