@@ -102,7 +102,8 @@ impl ClusterStatus {
         self.hosted.retain(|row| row.namespace == namespace);
     }
 
-    /// What `peer` may see of it: our own MiniClusters and bursts, and what of that peer is here. Nothing names another one.
+    /// What `peer` may see of it: our own MiniClusters and bursts, what of that peer is here, and how we hold it. Nothing names
+    /// another one.
     #[must_use]
     pub fn for_peer(mut self, peer: &str) -> Self {
         let named = self.peers.iter().map(|row| row.name.clone());
@@ -113,7 +114,9 @@ impl ClusterStatus {
             let is_in_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
             text.split(|letter| !is_in_name(letter)).any(|word| others.contains(word))
         };
-        self.peers.clear();
+        // How we hold it is its own business too.
+        self.peers.retain(|row| row.name == peer);
+        self.peers.iter_mut().for_each(|row| row.message = None);
         self.hosted.retain(|row| row.peer == peer);
         self.mini_clusters.retain(|row| row.hosted_for.as_ref().is_none_or(|of| of == peer));
         for row in &mut self.mini_clusters {
@@ -260,6 +263,9 @@ pub struct PeerRow {
     pub name: String,
     /// Where the connection stands.
     pub state: PeerState,
+    /// Nothing is placed there or taken from there any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub drained: bool,
     /// The connection keeps breaking: nothing new is placed there until it has held for a while.
     #[serde(default)]
     pub flapping: bool,

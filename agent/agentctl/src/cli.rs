@@ -42,7 +42,7 @@ pub enum Command {
     /// Show the bursts of this cluster's MiniClusters
     #[command(arg = target::lists())]
     Bursts(List),
-    /// Say why a MiniCluster, burst or FluxJob is not ready: the first unmet condition, and what to do
+    /// Say why a MiniCluster, burst, FluxJob, peer or queue is not ready: what is not met, worst first, and what to do
     Why(Why),
     /// Show clusters, bursts and phases as they change
     Top(Top),

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::cli::Format;
 use crate::commands;
 use crate::error::{Failure, Result};
+use crate::output;
 
 /// Version of the documents. Fields are added within a version, never renamed or removed, and never change their meaning.
 pub const API_VERSION: &str = "agentctl.tributary.dev/v1";
@@ -19,6 +20,11 @@ pub const API_VERSION: &str = "agentctl.tributary.dev/v1";
 pub trait Document: Serialize + JsonSchema {
     /// Its kind, a CamelCase word: also the name of its schema.
     const KIND: &'static str;
+
+    /// What people are told instead of an empty table.
+    fn nothing(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 /// A document as it is written.
@@ -44,6 +50,20 @@ pub fn text<T: Document>(format: Format, value: &T, table: impl FnOnce(&T, bool)
             serde_saphyr::to_string(&document).map_err(|error| Failure::new("failed to write YAML").because(error))
         }
     }
+}
+
+/// A list in the asked form. Its table is cut to the terminal, unless a wide one is asked for; that there is nothing is no data,
+/// and goes to standard error.
+pub fn list<T: Document>(format: Format, value: &T, table: impl FnOnce(&T, bool) -> String) -> Result<String> {
+    if let (Format::Table | Format::Wide, Some(nothing)) = (format, value.nothing()) {
+        output::remark(nothing);
+        return Ok(String::new());
+    }
+    let text = text(format, value, table)?;
+    Ok(match (format, output::columns()) {
+        (Format::Table, Some(columns)) => output::fitted(&text, columns),
+        _ => text,
+    })
 }
 
 /// A document, the commands that print it, and its schema (JSON Schema 2020-12).
@@ -113,6 +133,25 @@ mod tests {
         assert_eq!(shown(Format::Json), json);
         assert_eq!(shown(Format::Yaml), "apiVersion: agentctl.tributary.dev/v1\nkind: Tide\nheight: 3\n");
         assert_eq!([shown(Format::Table), shown(Format::Wide)], ["3 false\n", "3 true\n"]);
+    }
+
+    /// The danger: a script reads `no tides` as a row.
+    #[test]
+    fn an_empty_list_is_no_text_for_people_and_a_document_for_programs() {
+        #[derive(Serialize, JsonSchema)]
+        struct Tides {
+            items: Vec<u32>,
+        }
+        impl Document for Tides {
+            const KIND: &'static str = "TideList";
+            fn nothing(&self) -> Option<&'static str> {
+                self.items.is_empty().then_some("no tides")
+            }
+        }
+        let shown = |items: Vec<u32>, format| list(format, &Tides { items }, |_, _| "TIDE\n".to_owned()).unwrap();
+        assert_eq!(shown(Vec::new(), Format::Table), "");
+        assert_eq!(shown(vec![1], Format::Table), "TIDE\n");
+        assert!(shown(Vec::new(), Format::Json).contains("\"items\": []"));
     }
 
     #[test]

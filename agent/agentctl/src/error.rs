@@ -28,14 +28,20 @@ impl Failure {
         let error = error.into();
         let mut next: Option<&(dyn Error + 'static)> = Some(error.as_ref());
         while let Some(cause) = next {
-            let text = cause.to_string();
+            // The library prints the whole answer of the API server, as Rust shows it, behind these words.
+            let answer = match cause.downcast_ref::<kube::Error>() {
+                Some(kube::Error::Api(status)) => Some(status.message.clone()),
+                _ => None,
+            };
+            let ends = answer.is_some();
+            let text = answer.unwrap_or_else(|| cause.to_string());
             // Many libraries repeat their source in their own message.
             if !self.causes.last().is_some_and(|last| last.contains(&text)) {
                 self.causes.push(text);
             }
             self.broken_pipe |=
                 cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
-            next = cause.source();
+            next = cause.source().filter(|_| !ends);
         }
         self
     }
@@ -81,6 +87,14 @@ impl From<io::Error> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The danger: a user reads `Status { metadata: None, … }`.
+    #[test]
+    fn of_an_answer_of_the_api_server_its_sentence_is_shown() {
+        let status = kube::core::Status::failure("secrets \"x\" not found", "NotFound").with_code(404);
+        let failure = Failure::new("failed to delete it").because(kube::Error::Api(Box::new(status)));
+        assert_eq!(failure.to_string(), "error: failed to delete it\n  caused by: secrets \"x\" not found");
+    }
 
     #[test]
     fn a_failure_reads_from_what_to_hint() {

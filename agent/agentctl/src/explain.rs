@@ -15,9 +15,12 @@ pub struct Explanation {
     pub ready: bool,
     /// What it takes, in this order, up to the first condition that is not met.
     pub steps: Vec<Step>,
-    /// The first condition that is not met.
+    /// The first condition that is not met; of parts that do not wait for each other, the worst.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unmet: Option<Unmet>,
+    /// What else is not met, of parts that do not wait for each other: worst first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub more: Vec<Unmet>,
     /// What could not be read, and why: the answer is found without it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unseen: Vec<String>,
@@ -87,7 +90,8 @@ pub type Condition<F> = (&'static str, fn(&F) -> Verdict);
 
 /// Walks through `conditions` up to the first that is not met.
 pub fn walk<F>(object: String, found: &F, conditions: &[Condition<F>]) -> Explanation {
-    let mut explanation = Explanation { object, ready: true, steps: Vec::new(), unmet: None, unseen: Vec::new() };
+    let mut explanation =
+        Explanation { object, ready: true, steps: Vec::new(), unmet: None, more: Vec::new(), unseen: Vec::new() };
     for (condition, judge) in conditions {
         let condition = (*condition).to_owned();
         let (met, detail, done) = match judge(found) {

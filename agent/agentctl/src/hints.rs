@@ -241,6 +241,23 @@ pub fn queue(reason: &str, job: Object<'_>) -> String {
     job.fill(text)
 }
 
+/// A namespace without a queue starts no FluxJob.
+pub fn no_queue(namespace: &str) -> String {
+    format!(
+        "whoever administers the namespace makes its queue, here one without limits: `echo \
+         '{{\"apiVersion\":\"tributary.dev/v1alpha1\",\"kind\":\"FluxSetup\",\"metadata\":{{\"name\":\"default\"}},\"spec\":{{}}}}' | \
+         kubectl apply --namespace {namespace} -f -`"
+    )
+}
+
+/// What only a new instance brings.
+pub fn restart(root: Object<'_>) -> String {
+    root.fill(
+        "to start the instance anew, which loses its jobs: `agentctl restart minicluster/{name} --namespace {namespace}`; or \
+         write back what it was started with",
+    )
+}
+
 /// Why pods cannot be made: by the words of the API server.
 pub fn pod_creation(message: &str, job: Object<'_>) -> String {
     let said = |words: &str| message.contains(words);

@@ -1,7 +1,8 @@
 //! Clients from `--kubeconfig` and `--context`.
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use kube::{Api, Client, Config};
+use tributary::api::minicluster::MiniCluster;
 
 use crate::cli::Target;
 use crate::error::{Failure, Result};
@@ -24,6 +25,19 @@ pub async fn config(target: &Target) -> Result<Config> {
         Failure::new("failed to use the kubeconfig")
             .because(error)
             .hint("name one with --kubeconfig FILE or $KUBECONFIG, and a context with --context NAME")
+    })
+}
+
+/// The MiniCluster that a user names.
+pub async fn mini_cluster(objects: &Api<MiniCluster>, namespace: &str, name: &str) -> Result<MiniCluster> {
+    let found = objects.get_opt(name).await.map_err(|error| {
+        Failure::new(format!("failed to read MiniCluster {namespace}/{name}"))
+            .because(error)
+            .hint("are the CRDs installed (`agentctl check`), and may you read MiniClusters there?")
+    })?;
+    found.ok_or_else(|| {
+        Failure::new(format!("there is no MiniCluster {namespace}/{name}"))
+            .hint("-n names another namespace; what there is: `agentctl minicluster list`")
     })
 }
 

@@ -180,6 +180,34 @@ pub fn age(since: Option<Timestamp>, now: Timestamp) -> String {
     }
 }
 
+/// A number of things: `1 pod`, `3 pods`.
+pub fn counted<N: Into<u64>>(number: N, thing: &str) -> String {
+    match number.into() {
+        1 => format!("1 {thing}"),
+        number => format!("{number} {thing}s"),
+    }
+}
+
+/// The text with each line cut to so many columns.
+pub fn fitted(text: &str, columns: usize) -> String {
+    let fit = |line: &str| {
+        let (line, end) = line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n"));
+        if line.chars().count() <= columns {
+            return format!("{line}{end}");
+        }
+        line.chars().take(columns.saturating_sub(1)).chain(['…']).collect::<String>() + end
+    };
+    text.split_inclusive('\n').map(fit).collect()
+}
+
+/// Columns of the terminal that standard output is; `None` where it is none: programs get all of it.
+pub fn columns() -> Option<usize> {
+    if !io::stdout().is_terminal() {
+        return None;
+    }
+    crossterm::terminal::size().ok().map(|(columns, _)| usize::from(columns)).filter(|columns| *columns > 0)
+}
+
 /// A value, or `-`.
 pub fn or_dash<T: ToString>(value: Option<T>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
@@ -198,6 +226,12 @@ mod tests {
             ["5s", "119s", "10m", "2h", "2d", "0s"]
         );
         assert_eq!(age(None, now), "-");
+    }
+
+    #[test]
+    fn a_line_is_cut_to_the_terminal_and_to_nothing_else() {
+        assert_eq!(fitted("NAME  NOTE\na     no peer has the labels\nb\n", 12), "NAME  NOTE\na     no pe…\nb\n");
+        assert_eq!([counted(1u32, "pod"), counted(0u32, "pod"), counted(2u32, "pod")], ["1 pod", "0 pods", "2 pods"]);
     }
 
     #[test]

@@ -81,7 +81,11 @@ impl Local {
         let worth = |one: &&Condition| !["Starting", "Pending", "Running"].contains(&one.reason.as_str());
         let bursts = conditions::find(&status.conditions, "BurstsReady");
         let failing = bursts.filter(|one| one.status == "False" && one.reason != "NotAllReady");
-        let said = ready.filter(worth).or(failing);
+        // A hosted one runs on when what let it in is taken away.
+        let admitted = owner.as_ref().and_then(|owner| owner.status.as_ref());
+        let admitted = admitted.and_then(|status| conditions::find(&status.conditions, condition::ADMITTED));
+        let unwanted = admitted.filter(|one| one.status == "False");
+        let said = ready.filter(worth).or(unwanted).or(failing);
         MiniClusterRow {
             namespace: object.namespace().unwrap_or_default(),
             name: object.name_any(),
@@ -161,6 +165,7 @@ fn peer(object: &ClusterPeer, reports: &BTreeMap<PeerName, PeerReport>) -> PeerR
         state,
         endpoint: report.endpoint,
         version: report.version,
+        drained: object.spec.drain,
         flapping: report.flapping,
         rtt_micros: report.rtt_micros,
         control: report.control,

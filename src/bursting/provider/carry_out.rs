@@ -17,7 +17,7 @@ use super::controller::Provider;
 use super::egress::Egress;
 use super::ledger::SlotKey;
 use super::materialize::{self, CURVE_CERT, Materials};
-use super::memory::{CREDENTIAL_AGAIN, Resolution, SecretState, VERDICT_STANDS, Verdict};
+use super::memory::{CREDENTIAL_AGAIN, Resolution, SecretState, Verdict};
 use super::slot::{Change, ClaimKey, Wanted, holder};
 use super::warm::{self, Made};
 use crate::api::hosted_burst::{HostedBurst, is_hosted};
@@ -71,9 +71,9 @@ impl Provider {
                     }
                     Ok(Err(rejection)) => {
                         lock(&self.state).ledger.cancel(key);
-                        let until = self.shared.clock.mono() + VERDICT_STANDS;
+                        let verdict = Verdict::said(fingerprint, rejection, self.shared.clock.mono());
                         self.remember(key, |memory| {
-                            memory.verdicts.insert(claim, Verdict { fingerprint, rejection, until });
+                            memory.verdicts.insert(claim, verdict);
                         });
                     }
                     Err(error) => {

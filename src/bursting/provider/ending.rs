@@ -196,7 +196,8 @@ pub(super) fn drain(view: &SlotView<'_>, hosted: &HostedBurst, reason: Reason, s
     let said = Saying { hosted, status: &status, phase: BurstPhase::Draining, told: Told::default() };
     step.answers.insert(holder(hosted), said.answer(view));
     // Why it ends is stored before anything of it goes: a restarted agent must not take it for an eviction.
-    step.changes.push(Change::Status(Box::new(keeping::with_conditions(status, view, hosted))));
+    let status = keeping::with_conditions(status, view, hosted, step);
+    step.changes.push(Change::Status(Box::new(status)));
     let recorded = hosted.status.as_ref().is_some_and(|status| status.draining_since.is_some());
     if !recorded {
         return;

@@ -13,7 +13,9 @@ use super::memory::{LOOK_AGAIN, LOOK_IS_FRESH, SecretState};
 use super::slot::{Answered, Change, ClaimKey, SlotStep, SlotView, Wanted};
 use super::warm;
 use super::whole;
-use crate::api::hosted_burst::{BurstPhase, HostedBurst, HostedBurstStatus, PhaseTimestamps, PreflightFinding};
+use crate::api::hosted_burst::{
+    BurstPhase, HostedBurst, HostedBurstSpec, HostedBurstStatus, PhaseTimestamps, PreflightFinding,
+};
 use crate::api::labels::condition::{ADMITTED, LEASED, READY};
 use crate::bursting::note::Note;
 use crate::bursting::preflight::attempt::{Circumstance, Course, Target, Trouble};
@@ -24,6 +26,9 @@ use crate::contract::{Check, CredentialRequest, DesiredBurst, Finding, ObservedB
 
 /// Condition of a HostedBurst: the certificate is here.
 const CREDENTIAL: &str = "Credential";
+
+/// Reason for one that runs on though its peer may place nothing here any more.
+const NO_IMPORT: &str = "RunsWithoutImport";
 
 /// The lease of a hosted burst.
 pub(super) fn lease(view: &SlotView<'_>, hosted: &HostedBurst, holder: &ClaimKey) -> Lease {
@@ -92,7 +97,7 @@ pub(super) fn keep(
     if let Some(times) = &mut status.times {
         times.warmed = warmed;
     }
-    let status = with_conditions(status, view, hosted);
+    let status = with_conditions(status, view, hosted, step);
     let phase = status.phase;
     let told = Told { message: (status.message == trouble).then_some(told), lead: course.told };
     let said = Saying { hosted, status: &status, phase, told };
@@ -300,11 +305,30 @@ pub(super) fn suspect_since(lease: Lease, old: &HostedBurstStatus) -> Option<Tim
     }
 }
 
+/// Why it would not be admitted now: what let it in was taken away. It runs on all the same.
+fn unwanted(view: &SlotView<'_>, hosted: &HostedBurst) -> Option<String> {
+    let HostedBurstSpec { peer, root, slot, .. } = &hosted.spec;
+    let import = match view.peers.get(peer.as_str()) {
+        None => Err(format!("there is no ClusterPeer {peer} any more")),
+        Some(view) => view.import.as_ref().ok_or_else(|| format!("ClusterPeer {peer} has no import any more")),
+    };
+    let lacks = match import {
+        Err(lacks) => lacks,
+        Ok(import) if import.namespaces.iter().any(|one| *one == root.namespace || one == "*") => return None,
+        Ok(_) => format!("import.namespaces of ClusterPeer {peer} does not name {} any more", root.namespace),
+    };
+    let namespace = &view.key.0;
+    Some(format!(
+        "it runs without import: {lacks}; to end it: `kubectl delete hostedburst {slot} --namespace {namespace}`"
+    ))
+}
+
 /// Sets the conditions that follow from the rest of a status.
 pub(super) fn with_conditions(
     status: HostedBurstStatus,
     view: &SlotView<'_>,
     hosted: &HostedBurst,
+    step: &mut SlotStep,
 ) -> HostedBurstStatus {
     let credential = if status.credential_ready && hosted.spec.whole {
         Statement::holds(CREDENTIAL, "MayStart", "the root gave leave to start; the certificate is made here")
@@ -322,7 +346,15 @@ pub(super) fn with_conditions(
         BurstPhase::Ready => Statement::holds(READY, "Joined", status.message.clone()),
         phase => Statement::fails(READY, format!("{phase:?}"), status.message.clone()),
     };
-    let admitted = Statement::holds(ADMITTED, "Admitted", "the import policy allows it");
+    let admitted = match unwanted(view, hosted) {
+        None => Statement::holds(ADMITTED, "Admitted", "the import policy allows it"),
+        Some(why) => {
+            if conditions::find(&status.conditions, ADMITTED).is_none_or(|said| said.status != "False") {
+                step.notes.push(Note::warning(NO_IMPORT, why.clone()));
+            }
+            Statement::fails(ADMITTED, NO_IMPORT, why)
+        }
+    };
     let preflight = preflight_statement(&status.preflight);
     let online = online_statement(status.simulated, status.phase, status.ready_brokers, hosted.spec.size);
     let statements = [admitted, credential, leased, ready, online].into_iter().chain(preflight);

@@ -80,6 +80,15 @@ pub struct Verdict {
     pub until: Mono,
 }
 
+impl Verdict {
+    /// Said from `now` on, with the time of the next try: nobody is told when a quota or an admission policy goes.
+    pub fn said(fingerprint: String, rejection: Rejection, now: Mono) -> Self {
+        let minutes = VERDICT_STANDS.as_secs() / 60;
+        let message = format!("{}; it is tried again within {minutes} minutes", rejection.message);
+        Self { fingerprint, rejection: Rejection { message, ..rejection }, until: now + VERDICT_STANDS }
+    }
+}
+
 /// Whether the certificate is here.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum SecretState {

@@ -73,7 +73,7 @@ pub(super) fn keep(
         }
         run => HostedBurstStatus { run, message: said(&status, &trouble), ..status },
     };
-    let status = keeping::with_conditions(status, view, hosted);
+    let status = keeping::with_conditions(status, view, hosted, step);
     let answer = Saying { hosted, status: &status, phase: status.phase, told: Told::default() }.answer(view);
     step.answers.insert(holder.clone(), answer);
     step.changes.push(Change::Status(Box::new(status)));

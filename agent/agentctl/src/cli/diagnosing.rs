@@ -11,19 +11,20 @@ use super::target;
 
 /// `agentctl why`.
 #[derive(Debug, Args)]
-#[command(arg = target::namespace("Namespace of what is asked after (default: the context's)"))]
+#[command(arg = target::namespace("Namespace to look in (default: the context's, then all)"))]
 #[command(after_help = "\
 Examples:
-  agentctl why lake                    a MiniCluster of the context's namespace
+  agentctl why lake                    whatever is called lake: in the context's namespace, else in any
   agentctl why -n flux lake-burst-0    a burst of one, or what is hosted here under that name
   agentctl why burst/lake.gpu -o json  of several things of one name, the Burst
   agentctl why fluxjob/lake-42         a FluxJob, and what it became
 
-The conditions are listed in the order in which they come about; the first that is not met is what to look at. The
-exit code is 0 whatever the answer is: agentctl check is for scripts that want to know whether all is well.")]
+The conditions are listed in the order in which they come about; those that are not met come last, the worst of them
+first: that is what to look at. Bursts do not wait for each other: each that fails is named. The exit code is 0
+whatever the answer is: agentctl check is for scripts that want to know whether all is well.")]
 pub struct Why {
-    /// Name of a MiniCluster or of a burst, or KIND/NAME: of a minicluster, hostedburst, burst or fluxjob
-    #[arg(value_name = "MINICLUSTER|BURST|fluxjob/NAME")]
+    /// Name of an object, or KIND/NAME: of a minicluster (mc), burst, hostedburst (hb), fluxjob, clusterpeer or fluxsetup
+    #[arg(value_name = "NAME|KIND/NAME")]
     pub name: String,
     /// Form of the output
     #[arg(short, long, value_enum, default_value_t)]

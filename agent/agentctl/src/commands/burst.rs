@@ -5,6 +5,7 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tributary::api::burst::Burst;
 use tributary::api::flux_job::FluxJob;
+use tributary::api::hosted_burst::BurstPhase;
 use tributary::api::labels::{self, manager};
 use tributary::api::minicluster::MiniCluster;
 use tributary::clock::{Clock, SystemClock};
@@ -38,6 +39,9 @@ pub async fn run(target: &Target, command: cli::Burst) -> Result<()> {
         );
         return output::print(&paste::whole(&told, target));
     }
+    if let Some(peer) = placed(&burst) {
+        return output::print(&format!("burst {namespace}/{name} is on {peer} already, and nothing is changed\n"));
+    }
     annotate(&bursts, "Burst", &object, json!({labels::CANCEL: null, labels::RETRY: now})).await?;
     // A root that says so itself would say what it said before.
     let roots: Api<MiniCluster> = Api::namespaced(client.clone(), &namespace);
@@ -51,6 +55,13 @@ pub async fn run(target: &Target, command: cli::Burst) -> Result<()> {
         annotate(&jobs, "FluxJob", &burst.spec.root, json!({labels::RETRY: now})).await?;
     }
     output::print(&format!("burst {namespace}/{name} is offered again\n"))
+}
+
+/// The peer that has taken a burst, which need not be offered again.
+fn placed(burst: &Burst) -> Option<&str> {
+    let status = burst.status.as_ref().filter(|_| !burst.annotations().contains_key(labels::CANCEL))?;
+    let taken = [BurstPhase::Accepted, BurstPhase::Provisioning, BurstPhase::Joining, BurstPhase::Ready];
+    status.peer.as_deref().filter(|_| taken.contains(&status.phase))
 }
 
 /// A FluxJob that stands in line has no Burst; whether there is one of this name.
@@ -109,7 +120,7 @@ where
 
 #[cfg(test)]
 mod tests {
-    use tributary::api::burst::BurstSpec;
+    use tributary::api::burst::{BurstSpec, BurstStatus};
 
     use super::*;
 
@@ -121,5 +132,20 @@ mod tests {
         assert_eq!(choose(all(), "pond.gpu").unwrap().name_any(), "pond.gpu");
         assert_eq!(choose(all(), "gpu").unwrap_err(), "several have it: lake.gpu, pond.gpu");
         assert_eq!(choose(all(), "sea").unwrap_err(), "there is none");
+    }
+
+    /// The danger: "is offered again", and it runs where it was.
+    #[test]
+    fn a_burst_that_a_peer_has_is_not_offered_again() {
+        let burst = |phase, peer: Option<&str>| {
+            let status = BurstStatus { phase, peer: peer.map(str::to_owned), ..BurstStatus::default() };
+            Burst { status: Some(status), ..Burst::new("a", BurstSpec::default()) }
+        };
+        assert_eq!(placed(&burst(BurstPhase::Ready, Some("west"))), Some("west"));
+        assert_eq!(placed(&burst(BurstPhase::Offered, Some("west"))), None, "it may be refused again");
+        assert_eq!(placed(&burst(BurstPhase::Rejected, None)), None);
+        let mut cancelled = burst(BurstPhase::Ready, Some("west"));
+        cancelled.annotations_mut().insert(labels::CANCEL.to_owned(), "now".to_owned());
+        assert_eq!(placed(&cancelled), None);
     }
 }

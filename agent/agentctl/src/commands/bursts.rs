@@ -19,6 +19,10 @@ pub struct BurstList {
 
 impl Document for BurstList {
     const KIND: &'static str = "BurstList";
+
+    fn nothing(&self) -> Option<&'static str> {
+        self.items.is_empty().then_some("no bursts")
+    }
 }
 
 /// Runs `agentctl bursts`.
@@ -27,14 +31,11 @@ pub async fn run(target: &Target, list: &List) -> Result<()> {
         items.retain(|row| target.namespace.as_ref().is_none_or(|namespace| row.namespace == *namespace));
         BurstList { items }
     };
-    super::watch::show(target, list, admin::BURSTS, asked, |bursts, wide, now| {
-        if bursts.items.is_empty() { "no bursts\n".to_owned() } else { table(&bursts.items, wide, now) }
-    })
-    .await
+    super::watch::show(target, list, admin::BURSTS, asked, |bursts, _, now| table(&bursts.items, now)).await
 }
 
 /// The table of `agentctl bursts`.
-pub fn table(rows: &[BurstRow], wide: bool, now: Timestamp) -> String {
+pub fn table(rows: &[BurstRow], now: Timestamp) -> String {
     let mut table = Table::new(["NAMESPACE", "BURST", "ROOT", "PEER", "PHASE", "BROKERS", "LEAD", "AGE", "NOTE"]);
     for row in rows {
         let lead = row.lead.as_ref().map(|lead| match lead.address.contains(':') {
@@ -50,7 +51,7 @@ pub fn table(rows: &[BurstRow], wide: bool, now: Timestamp) -> String {
             format!("{}/{}", row.ready_brokers, row.size),
             if row.whole { "with it".to_owned() } else { or_dash(lead) },
             age(row.created, now),
-            row.message.clone().map(|message| super::status::shorten(&message, wide)).unwrap_or_default(),
+            row.message.clone().unwrap_or_default(),
         ]);
     }
     table.text()
@@ -85,6 +86,6 @@ mod tests {
             },
         ];
         let now = Timestamp::from_second(300).unwrap();
-        insta::assert_snapshot!(format!("{}\n{}", table(&rows, false, now), table(&rows, true, now)));
+        insta::assert_snapshot!(table(&rows, now));
     }
 }

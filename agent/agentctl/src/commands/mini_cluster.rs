@@ -5,6 +5,10 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use schemars::JsonSchema;
 use serde::Serialize;
+use tributary::api::labels::condition::{
+    BUDGET, BURSTS_READY, CERTIFICATE_EXPOSED, FINISHED, GROWN, READY, RESTART_REQUIRED, SERVICES_READY,
+    SPEC_SUPPORTED, VALID,
+};
 use tributary::api::minicluster::{MiniCluster, Phase};
 use tributary::clock::{Clock, SystemClock};
 use tributary::flux::RankMap;
@@ -25,6 +29,10 @@ pub struct MiniClusterList {
 
 impl Document for MiniClusterList {
     const KIND: &'static str = "MiniClusterList";
+
+    fn nothing(&self) -> Option<&'static str> {
+        self.items.is_empty().then_some("no MiniClusters")
+    }
 }
 
 impl Document for Row {
@@ -80,7 +88,10 @@ pub struct BurstRow {
     pub ready: i32,
     /// Its ranks.
     pub ranks: String,
-    /// Why it is in this phase.
+    /// What keeps it from being as the spec asks, in one CamelCase word.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Why it is in this phase, or what keeps it.
     pub message: String,
 }
 
@@ -125,21 +136,17 @@ pub async fn run(target: &Target, command: cli::MiniCluster) -> Result<()> {
                 None => Api::all(client),
             };
             let found = objects.list(&ListParams::default()).await.map_err(|error| {
-                Failure::new("failed to list MiniClusters").because(error).hint(
-                    "are the definitions installed (`agentctl check`), and may you list them? -n names one namespace",
-                )
+                Failure::new("failed to list MiniClusters")
+                    .because(error)
+                    .hint("are the CRDs installed (`agentctl check`), and may you list them? -n names one namespace")
             })?;
             let document = MiniClusterList { items: found.items.iter().map(row).collect() };
-            output::print(&document::text(list.output, &document, |document, wide| table(&document.items, wide, now))?)
+            output::print(&document::list(list.output, &document, |document, _| table(&document.items, now))?)
         }
         cli::MiniCluster::Describe(describe) => {
             let namespace = target.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
             let objects: Api<MiniCluster> = Api::namespaced(client, &namespace);
-            let object = objects.get(&describe.name).await.map_err(|error| {
-                Failure::new(format!("failed to read MiniCluster {namespace}/{}", describe.name))
-                    .because(error)
-                    .hint("-n names another namespace; what there is: `agentctl minicluster list`")
-            })?;
+            let object = kubernetes::mini_cluster(&objects, &namespace, &describe.name).await?;
             output::print_marked(&document::text(describe.output, &row(&object), |row, _| description(row, now))?)
         }
     }
@@ -162,6 +169,7 @@ fn row(object: &MiniCluster) -> Row {
         size: burst.size,
         ready: burst.ready,
         ranks: burst.ranks.clone(),
+        reason: burst.reason.clone(),
         message: burst.message.clone(),
     };
     Row {
@@ -189,15 +197,15 @@ fn row(object: &MiniCluster) -> Row {
     }
 }
 
-fn table(rows: &[Row], wide: bool, now: Timestamp) -> String {
-    if rows.is_empty() {
-        return "no MiniClusters\n".to_owned();
-    }
+fn table(rows: &[Row], now: Timestamp) -> String {
     let mut table = Table::new(["NAMESPACE", "NAME", "PHASE", "BROKERS", "BURSTS", "EXIT", "AGE", "NOTE"]);
     for row in rows {
-        let ready = row.bursts.iter().filter(|burst| burst.phase == "Ready").count();
+        let ready = row.bursts.iter().filter(|burst| stands(burst) == "Ready").count();
         let bursts = if row.bursts.is_empty() { "-".to_owned() } else { format!("{ready}/{}", row.bursts.len()) };
-        let note = row.conditions.iter().find(|one| one.r#type == "Ready" && one.status != "True");
+        // Of what keeps it, the most urgent.
+        let said = |type_: &str| row.conditions.iter().find(|one| one.r#type == type_);
+        let note = said(READY).filter(|one| one.status != "True" || one.reason == RESTART_REQUIRED);
+        let note = note.or_else(|| said(BURSTS_READY).filter(|one| one.status != "True"));
         table.row(vec![
             row.namespace.clone(),
             row.name.clone(),
@@ -206,7 +214,7 @@ fn table(rows: &[Row], wide: bool, now: Timestamp) -> String {
             bursts,
             or_dash(row.exit_code),
             age(row.created, now),
-            note.map(|one| super::status::shorten(&one.message, wide)).unwrap_or_default(),
+            note.map(|one| one.message.clone()).unwrap_or_default(),
         ]);
     }
     table.text()
@@ -216,7 +224,7 @@ fn description(row: &Row, now: Timestamp) -> String {
     let mut text = format!("MiniCluster {}/{}\n", row.namespace, row.name);
     let mut line = |what: &str, value: String| text += &format!("  {what:<12}{value}\n");
     line("phase", row.phase.clone());
-    line("brokers", format!("{} of {} have joined here", row.ready, row.size));
+    line("brokers", format!("{} of {} pods are ready here", row.ready, row.size));
     line("age", age(row.created, now));
     if let Some(code) = row.exit_code {
         line("exit code", code.to_string());
@@ -247,7 +255,7 @@ fn description(row: &Row, now: Timestamp) -> String {
             table.row(vec![
                 burst.name.clone(),
                 or_dash(burst.peer.clone()),
-                burst.phase.clone(),
+                stands(burst).to_owned(),
                 format!("{}/{}", burst.ready, burst.size),
                 burst.message.clone(),
             ]);
@@ -258,15 +266,34 @@ fn description(row: &Row, now: Timestamp) -> String {
         text.push('\n');
     }
     for one in &row.conditions {
-        let mark = match one.status.as_str() {
-            "True" => Mark::Good,
-            "False" => Mark::Bad,
-            _ => Mark::Unknown,
-        };
+        let mark = mark(one, &row.phase).map_or(" ", Mark::text);
         let message = if one.message.is_empty() { String::new() } else { format!(": {}", one.message) };
-        text += &format!("{} {} ({}){message}\n", mark.text(), one.r#type, one.reason);
+        text += &format!("{mark} {}={} ({}){message}\n", one.r#type, one.status, one.reason);
     }
     text
+}
+
+/// Where a burst stands; what keeps it comes before the phase that it is in.
+fn stands(burst: &BurstRow) -> &str {
+    burst.reason.as_deref().unwrap_or(&burst.phase)
+}
+
+/// Whether what a condition says is good or bad; `None`: it is neither.
+fn mark(one: &ConditionRow, phase: &str) -> Option<Mark> {
+    let (good, otherwise) = match one.r#type.as_str() {
+        // Who has ended well is not ready any more, and nothing is wrong with that.
+        READY | BURSTS_READY if ["Succeeded", "Suspended"].contains(&phase) => return None,
+        READY | BURSTS_READY | VALID | SERVICES_READY => ("True", Mark::Bad),
+        SPEC_SUPPORTED | GROWN | BUDGET => ("True", Mark::Warning),
+        RESTART_REQUIRED | CERTIFICATE_EXPOSED => ("False", Mark::Warning),
+        FINISHED if one.status == "True" => return Some(if phase == "Succeeded" { Mark::Good } else { Mark::Bad }),
+        _ => return None,
+    };
+    Some(match one.status.as_str() {
+        status if status == good => Mark::Good,
+        "Unknown" => Mark::Unknown,
+        _ => otherwise,
+    })
 }
 
 #[cfg(test)]
@@ -299,10 +326,55 @@ mod tests {
         .unwrap();
         let now = "2026-01-01T00:10:00Z".parse().unwrap();
         let row = row(&object);
-        insta::assert_snapshot!(format!(
-            "{}\n{}",
-            table(std::slice::from_ref(&row), false, now),
-            description(&row, now)
-        ));
+        insta::assert_snapshot!(format!("{}\n{}", table(std::slice::from_ref(&row), now), description(&row, now)));
+    }
+
+    /// The danger: `✗ RestartRequired` where nothing is wrong, and `✓` where a restart is needed.
+    #[test]
+    fn a_mark_says_good_or_bad_and_never_true_or_false() {
+        let of = |type_: &str, status: &str, phase: &str| {
+            let row = ConditionRow {
+                r#type: type_.into(),
+                status: status.into(),
+                reason: String::new(),
+                message: String::new(),
+            };
+            mark(&row, phase)
+        };
+        for (type_, status, phase, wanted) in [
+            (RESTART_REQUIRED, "False", "Running", Some(Mark::Good)),
+            (RESTART_REQUIRED, "True", "Running", Some(Mark::Warning)),
+            (CERTIFICATE_EXPOSED, "True", "Running", Some(Mark::Warning)),
+            (READY, "True", "Running", Some(Mark::Good)),
+            (READY, "False", "Starting", Some(Mark::Bad)),
+            (READY, "False", "Succeeded", None),
+            (BURSTS_READY, "False", "Running", Some(Mark::Bad)),
+            (FINISHED, "False", "Running", None),
+            (FINISHED, "True", "Succeeded", Some(Mark::Good)),
+            (FINISHED, "True", "Failed", Some(Mark::Bad)),
+            ("JobRequested", "False", "Running", None),
+            ("JobRunning", "False", "Running", None),
+            (SPEC_SUPPORTED, "False", "Running", Some(Mark::Warning)),
+            (BUDGET, "Unknown", "Running", Some(Mark::Unknown)),
+        ] {
+            assert_eq!(of(type_, status, phase), wanted, "{type_}={status}, {phase}");
+        }
+    }
+
+    #[test]
+    fn a_burst_that_lacks_brokers_is_not_counted_as_ready() {
+        let burst = json!({"name": "lake-burst-0", "peer": "west", "phase": "Ready", "size": 5, "ready": 3,
+            "reason": "RestartRequired", "message": "5 brokers are wanted, and the instance has ranks for 3"});
+        let object: MiniCluster = serde_json::from_value(json!({
+            "metadata": {"name": "lake"}, "spec": {"size": 2, "containers": []},
+            "status": {"phase": "Running", "ready": 2, "bursts": [burst]},
+        }))
+        .unwrap();
+        let row = row(&object);
+        let now = Timestamp::UNIX_EPOCH;
+        let table = table(std::slice::from_ref(&row), now);
+        assert!(table.contains(" 0/1 ") && !table.contains("1/1"), "{table}");
+        let text = description(&row, now);
+        assert!(text.contains("RestartRequired   3/5"), "{text}");
     }
 }

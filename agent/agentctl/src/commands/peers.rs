@@ -20,6 +20,10 @@ pub struct PeerList {
 
 impl Document for PeerList {
     const KIND: &'static str = "PeerList";
+
+    fn nothing(&self) -> Option<&'static str> {
+        self.items.is_empty().then_some("no peers; to add one: `agentctl peer add --help`")
+    }
 }
 
 /// Runs `agentctl peers`.
@@ -30,9 +34,6 @@ pub async fn run(target: &Target, list: &List) -> Result<()> {
 
 /// The table of `agentctl peers`.
 pub fn table(rows: &[PeerRow], wide: bool, now: Timestamp) -> String {
-    if rows.is_empty() {
-        return "no peers; to add one: `agentctl peer add --help`\n".to_owned();
-    }
     let mut header =
         vec!["PEER", "STATE", "ENDPOINT", "VERSION", "RTT", "LAST SEEN", "IMPORTS", "FREE CORES", "AGE", "NOTE"];
     if wide {
@@ -50,7 +51,7 @@ pub fn table(rows: &[PeerRow], wide: bool, now: Timestamp) -> String {
             if row.imports { "yes" } else { "no" }.to_owned(),
             or_dash(row.capacity.as_ref().map(|capacity| capacity.free_cores)),
             age(row.created, now),
-            row.message.clone().map(|message| super::status::shorten(&message, wide)).unwrap_or_default(),
+            row.message.clone().unwrap_or_default(),
         ];
         if wide {
             cells.insert(8, or_dash(row.capacity.as_ref().map(rooms).filter(|text| !text.is_empty())));
@@ -77,10 +78,11 @@ fn rooms(capacity: &Capacity) -> String {
     rooms.collect::<Vec<_>>().join("; ")
 }
 
-/// The word for a peer's state, and whether its connection keeps breaking.
+/// The word for a peer's state, and what keeps it from being used.
 pub(super) fn state_of(row: &PeerRow) -> String {
-    let word = state(row.state);
-    if row.flapping { format!("{word}, flapping") } else { word.to_owned() }
+    let held = [(row.drained, "DRAINED"), (row.flapping, "flapping")];
+    let words = held.into_iter().filter(|(is, _)| *is).map(|(_, word)| word);
+    std::iter::once(state(row.state)).chain(words).collect::<Vec<_>>().join(", ")
 }
 
 /// The word for a state.
@@ -90,7 +92,7 @@ pub(super) fn state(state: PeerState) -> &'static str {
         PeerState::Connected => "connected",
         PeerState::Suspect => "suspect",
         PeerState::Refused => "refused",
-        PeerState::Suspended => "suspended",
+        PeerState::Suspended => "SUSPENDED",
     }
 }
 
@@ -133,8 +135,9 @@ mod tests {
             row("far", PeerState::Suspect),
             row("old", PeerState::Suspended),
             PeerRow { flapping: true, ..row("shaky", PeerState::Connected) },
+            PeerRow { drained: true, ..row("empty", PeerState::Connected) },
         ];
-        insta::assert_snapshot!(format!("{}\n{}", table(&rows, false, now), table(&[], false, now)));
+        insta::assert_snapshot!(table(&rows, false, now));
         let wide = table(&rows[..1], true, now);
         assert!(wide.contains("ROOM") && wide.contains("hpc: 4 brokers, 0 GPUs; ml: no limit"), "{wide}");
     }

@@ -16,11 +16,7 @@ pub async fn run(target: &Target, rekey: &Rekey) -> Result<()> {
     let client = kubernetes::client(target).await?;
     let namespace = target.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
     let objects: Api<MiniCluster> = Api::namespaced(client, &namespace);
-    let object = objects.get(&rekey.name).await.map_err(|error| {
-        Failure::new(format!("failed to read MiniCluster {namespace}/{}", rekey.name))
-            .because(error)
-            .hint("-n names another namespace; what there is: `agentctl minicluster list`")
-    })?;
+    let object = kubernetes::mini_cluster(&objects, &namespace, &rekey.name).await?;
     possible(&object)?;
     output::remark(&lost(&object));
     if !rekey.yes && !output::agreed()? {

@@ -25,11 +25,7 @@ pub async fn run(target: &Target, shell: &Shell) -> Result<ExitCode> {
     let client = kubernetes::client(target).await?;
     let namespace = target.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
     let objects: Api<MiniCluster> = Api::namespaced(client.clone(), &namespace);
-    let object = objects.get(&shell.name).await.map_err(|error| {
-        Failure::new(format!("failed to read MiniCluster {namespace}/{}", shell.name))
-            .because(error)
-            .hint("-n names another namespace; what there is: `agentctl minicluster list`")
-    })?;
+    let object = kubernetes::mini_cluster(&objects, &namespace, &shell.name).await?;
     let pods: Api<Pod> = Api::namespaced(client, &namespace);
     let pod = pod(&pods, &namespace, &shell.name, shell.index).await?;
     let tty = io::stdin().is_terminal() && io::stdout().is_terminal();

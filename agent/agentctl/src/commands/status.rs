@@ -41,19 +41,20 @@ pub async fn run(target: &Target, list: &List) -> Result<()> {
 pub fn table(rows: &[ClusterRow], wide: bool, now: Timestamp) -> String {
     let mut text = clusters(rows, wide);
     text.push('\n');
-    text.push_str(&mini_clusters(rows, wide, now));
+    text.push_str(&mini_clusters(rows, now));
     let bursts: Vec<_> =
         rows.iter().filter_map(|row| row.status.as_ref()).flat_map(|status| status.bursts.clone()).collect();
     if !bursts.is_empty() {
         text.push('\n');
-        text.push_str(&super::bursts::table(&bursts, wide, now));
+        text.push_str(&super::bursts::table(&bursts, now));
     }
     text
 }
 
 fn clusters(rows: &[ClusterRow], wide: bool) -> String {
     let mut table =
-        Table::new(["CLUSTER", "LINK", "VERSION", "MINICLUSTERS", "BURSTS", "HOSTED", "FREE CORES", "NOTE"]);
+        Table::new(["CLUSTER", "LINK", "VERSION", "MINICLUSTERS", "BURSTS", "HOSTED", "IMPORTS", "FREE CORES", "NOTE"]);
+    let here = rows.iter().find(|row| row.peer.is_none()).map(|row| row.name.as_str()).unwrap_or_default();
     for row in rows {
         let count = |count: Option<usize>| or_dash(count);
         let own = row.status.as_ref();
@@ -66,8 +67,9 @@ fn clusters(rows: &[ClusterRow], wide: bool) -> String {
             count(own.map(|own| own.mini_clusters.len())),
             count(own.map(|own| own.bursts.len())),
             count(own.map(|own| own.hosted.len())),
+            or_dash(row.peer.as_ref().map(|peer| if peer.imports { "yes" } else { "no" })),
             or_dash(capacity.map(|capacity| capacity.free_cores)),
-            note(row),
+            note(row, here),
         ]);
     }
     table.text()
@@ -77,7 +79,7 @@ fn clusters(rows: &[ClusterRow], wide: bool) -> String {
 fn link(row: &ClusterRow, wide: bool) -> String {
     let Some(peer) = &row.peer else { return "(here)".to_owned() };
     let rtt = peer.rtt_micros.filter(|_| peer.state == PeerState::Connected);
-    let mut text = super::peers::state(peer.state).to_owned();
+    let mut text = super::peers::state_of(peer);
     if let Some(micros) = rtt {
         text = format!("{text} {:.1}ms", micros as f64 / 1000.0);
     }
@@ -87,11 +89,20 @@ fn link(row: &ClusterRow, wide: bool) -> String {
     }
 }
 
-fn note(row: &ClusterRow) -> String {
-    row.error.clone().or_else(|| row.peer.as_ref()?.message.clone()).unwrap_or_default()
+/// Why there is no connection or no answer; else how the other cluster holds the one that was asked off.
+fn note(row: &ClusterRow, here: &str) -> String {
+    let theirs = row.status.as_ref().filter(|_| row.peer.is_some());
+    let of_us = theirs.and_then(|theirs| theirs.peers.iter().find(|peer| peer.name == here));
+    let held = of_us.and_then(|peer| match peer {
+        _ if peer.state == PeerState::Suspended => Some(format!("{} SUSPENDED {here}", row.name)),
+        _ if peer.drained => Some(format!("{} DRAINED {here}", row.name)),
+        _ if !peer.imports => Some(format!("{} imports nothing of {here}", row.name)),
+        _ => None,
+    });
+    row.error.clone().or_else(|| row.peer.as_ref()?.message.clone()).or(held).unwrap_or_default()
 }
 
-fn mini_clusters(rows: &[ClusterRow], wide: bool, now: Timestamp) -> String {
+fn mini_clusters(rows: &[ClusterRow], now: Timestamp) -> String {
     let mut table =
         Table::new(["CLUSTER", "NAMESPACE", "MINICLUSTER", "BROKERS", "BURSTS", "PHASE", "HOSTED FOR", "AGE", "NOTE"]);
     let answered = rows.iter().filter_map(|row| row.status.as_ref());
@@ -105,7 +116,7 @@ fn mini_clusters(rows: &[ClusterRow], wide: bool, now: Timestamp) -> String {
             row.phase.clone(),
             or_dash(row.hosted_for.clone()),
             age(row.created, now),
-            row.message.clone().map(|message| shorten(&message, wide)).unwrap_or_default(),
+            row.message.clone().unwrap_or_default(),
         ]);
     }
     if table.is_empty() {
@@ -118,15 +129,6 @@ fn bursts_of(row: &MiniClusterRow) -> String {
     if row.bursts == 0 { "-".to_owned() } else { format!("{}/{}", row.bursts_ready, row.bursts) }
 }
 
-/// A sentence as long as a narrow table bears.
-pub(super) fn shorten(message: &str, wide: bool) -> String {
-    const NARROW: usize = 60;
-    if wide || message.chars().count() <= NARROW {
-        return message.to_owned();
-    }
-    message.chars().take(NARROW - 1).chain(['…']).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use tributary::admin::{BurstRow, ClusterStatus, PeerRow};
@@ -137,7 +139,11 @@ mod tests {
     fn its_picture_is_current() {
         let now = crate::pictures::now();
         let clusters = crate::pictures::federation(now).clusters;
-        crate::pictures::current("status", "agentctl status", &table(&clusters, false, now));
+        crate::pictures::current(
+            "status",
+            "agentctl status",
+            &crate::output::fitted(&table(&clusters, false, now), 144),
+        );
     }
 
     #[test]
@@ -168,5 +174,35 @@ mod tests {
             },
         ];
         insta::assert_snapshot!(table(&rows, false, Timestamp::UNIX_EPOCH));
+    }
+
+    /// The danger: a peer is drained, here or there, and `status` says `connected`.
+    #[test]
+    fn who_is_held_off_is_not_just_connected() {
+        let peer = |name: &str, drained, imports| PeerRow {
+            name: name.into(),
+            state: PeerState::Connected,
+            drained,
+            imports,
+            ..PeerRow::default()
+        };
+        let row = |ours: PeerRow, of_us: PeerRow| ClusterRow {
+            name: ours.name.clone(),
+            status: Some(ClusterStatus { peers: vec![of_us], ..ClusterStatus::default() }),
+            peer: Some(ours),
+            error: None,
+        };
+        let east = ClusterRow { name: "east".into(), peer: None, status: None, error: None };
+        let rows = [
+            east,
+            row(peer("west", true, true), peer("east", false, true)),
+            row(peer("north", false, false), peer("east", true, true)),
+            row(peer("south", false, true), peer("east", false, false)),
+        ];
+        let text = clusters(&rows, false);
+        let lines: Vec<&str> = text.lines().skip(2).collect();
+        assert!(lines[0].contains("connected, DRAINED"), "{text}");
+        assert!(lines[1].contains(" no ") && lines[1].ends_with("north DRAINED east"), "{text}");
+        assert!(lines[2].ends_with("south imports nothing of east"), "{text}");
     }
 }

@@ -29,7 +29,7 @@ pub(super) async fn show<T: DeserializeOwned, D: Document>(
     loop {
         let agent = Agent::find(target).await?;
         let selected = select(agent.read(path).await?);
-        let text = document::text(list.output, &selected, |value, wide| table(value, wide, clock.wall()))?;
+        let text = document::list(list.output, &selected, |value, wide| table(value, wide, clock.wall()))?;
         if text != shown {
             if list.watch {
                 output::next_picture()?;

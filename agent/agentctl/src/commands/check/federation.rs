@@ -308,10 +308,21 @@ fn hosted(found: &Found) -> Section {
     };
     for burst in hosted {
         let status = burst.status.clone().unwrap_or_default();
+        let name = format!("{}/{}", burst.namespace().unwrap_or_default(), burst.name_any());
+        let admitted = conditions::find(&status.conditions, condition::ADMITTED);
+        if let Some(said) = admitted.filter(|said| said.status == "False" && status.draining_since.is_none()) {
+            let hint = format!(
+                "to end it: `kubectl delete hostedburst {} --namespace {}`; to allow it again: `agentctl peer add {} --import {}`",
+                burst.name_any(),
+                burst.namespace().unwrap_or_default(),
+                burst.spec.peer,
+                burst.spec.root.namespace
+            );
+            section.warns(format!("import of {name}"), said.message.clone(), hint);
+        }
         if status.draining_since.is_some() || status.preflight.is_empty() {
             continue;
         }
-        let name = format!("{}/{}", burst.namespace().unwrap_or_default(), burst.name_any());
         let what = format!("preflight of {name}, for {} of {}", burst.spec.root.name, burst.spec.peer);
         if status.phase == BurstPhase::Ready {
             section.passed(what, format!("{} brokers are ready", status.ready_brokers));
@@ -349,7 +360,11 @@ fn bursts(found: &Found) -> Section {
         if burst.spec.release {
             continue;
         }
-        if status.phase == BurstPhase::Ready {
+        let root = |root: &&tributary::api::minicluster::MiniCluster| {
+            root.namespace() == burst.namespace() && root.name_any() == burst.spec.root
+        };
+        let root = roots.iter().find(root);
+        if status.phase == BurstPhase::Ready && root.is_none_or(|root| burst.shortfall(root).is_none()) {
             let peer = status.peer.unwrap_or_default();
             section.passed(what, format!("ready: {} brokers on {peer}", status.ready_brokers));
             continue;
@@ -361,11 +376,8 @@ fn bursts(found: &Found) -> Section {
             section.passed(what, status.message);
             continue;
         }
-        let root = |root: &&tributary::api::minicluster::MiniCluster| {
-            root.namespace() == burst.namespace() && root.name_any() == burst.spec.root
-        };
         let view = why::Found {
-            mini_cluster: roots.iter().find(root).cloned(),
+            mini_cluster: root.cloned(),
             bursts: vec![burst.clone()],
             peers: found.peers.clone().unwrap_or_default(),
             federation: found.federation.clone().ok(),

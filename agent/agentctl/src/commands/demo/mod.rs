@@ -160,11 +160,9 @@ impl Show<'_> {
             DemoFormat::Json => output::print(&printed(&self.report)?)?,
             DemoFormat::Table => {
                 let status = status(&running.agents).await?;
-                output::print(&format!(
-                    "\n{}\n{}",
-                    self.report.text(),
-                    super::status::table(&status.clusters, false, self.progress.clock().wall())
-                ))?;
+                let table = super::status::table(&status.clusters, false, self.progress.clock().wall());
+                let table = output::columns().map_or(table.clone(), |columns| output::fitted(&table, columns));
+                output::print(&format!("\n{}\n{table}", self.report.text()))?;
                 if !self.demo.exit {
                     let simulated = clusters.simulated();
                     let text = look_around::text(&program(), &clusters.all, &running.agents, simulated);

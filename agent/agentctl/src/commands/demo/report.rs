@@ -142,7 +142,11 @@ mod tests {
         let report = Report { wired: true, pods: "simulated (kwok)".into(), bursts, ..Report::default() };
         let now = crate::pictures::now();
         let clusters = crate::pictures::federation(now).clusters;
-        let text = format!("{}\n{}", report.text(), crate::commands::status::table(&clusters, false, now));
+        let text = format!(
+            "{}\n{}",
+            report.text(),
+            crate::output::fitted(&crate::commands::status::table(&clusters, false, now), 144)
+        );
         let readme = include_str!("../../../../../README.md");
         assert!(readme.contains(&format!("```text\n{text}```")), "README.md shows something else than:\n{text}");
     }

@@ -44,7 +44,7 @@ fn cluster<'a>(row: &'a ClusterRow, scene: &Scene) -> Row<'a> {
         Some(peer) => {
             let rtt = peer.rtt_micros.map(|micros| format!(" {:.1}ms", micros as f64 / 1000.0)).unwrap_or_default();
             let colour = match peer.state {
-                PeerState::Connected if !peer.flapping => Color::Green,
+                PeerState::Connected if !peer.flapping && !peer.drained => Color::Green,
                 PeerState::Connected | PeerState::Suspect | PeerState::Suspended => Color::Yellow,
                 PeerState::Disconnected | PeerState::Refused => Color::Red,
             };
@@ -80,7 +80,7 @@ fn list(frame: &mut Frame<'_>, scene: &Scene, area: Rect) {
     let (head, widths) = match scene.tab {
         Tab::Bursts => (
             vec!["NAMESPACE", "BURST", "ROOT", "PEER", "PHASE", "BROKERS", "AGE", "NOTE"],
-            vec![14, 22, 14, 10, 13, 18, 5, 0],
+            vec![14, 22, 14, 10, 15, 18, 5, 0],
         ),
         Tab::MiniClusters => (
             vec!["CLUSTER", "NAMESPACE", "MINICLUSTER", "PHASE", "BROKERS", "BURSTS", "AGE", "NOTE"],

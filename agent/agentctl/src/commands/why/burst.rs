@@ -3,6 +3,7 @@
 use kube::ResourceExt;
 use tributary::api::burst::{Burst, BurstHold, BurstStatus};
 use tributary::api::hosted_burst::BurstPhase;
+use tributary::api::labels::condition::RESTART_REQUIRED;
 use tributary::api::labels::{CANCEL, condition};
 use tributary::api::peer::ClusterPeer;
 use tributary::bursting::root::plan;
@@ -11,13 +12,14 @@ use tributary::cluster::conditions::find;
 use super::{Found, mini_cluster};
 use crate::explain::{Condition, Explanation, Verdict, walk};
 use crate::hints::{self, Object, Pair};
+use crate::output::counted;
 
 /// What it takes until a burst is ready, in the order in which it comes about.
 fn conditions<'a>() -> [Condition<View<'a>>; 11] {
     [
         ("Declared", declared),
         ("RootRuns", root_runs),
-        ("Kept", kept),
+        ("Wanted", wanted),
         ("Observed", observed),
         ("Placed", placed),
         ("PeerConnected", connected),
@@ -115,7 +117,7 @@ fn root_runs(view: &View<'_>) -> Verdict {
     }
 }
 
-fn kept(view: &View<'_>) -> Verdict {
+fn wanted(view: &View<'_>) -> Verdict {
     let Some(burst) = view.burst else {
         return Verdict::unmet(
             "NoBurst",
@@ -213,6 +215,10 @@ fn unusable(found: &Found, name: &str) -> Option<Verdict> {
     if !found.unseen.is_empty() && found.peers.is_empty() {
         return None;
     }
+    if found.federation.as_ref().is_some_and(|all| all.cluster == name) {
+        let hint = "name another cluster: bursts leave this one, and brokers here are counted by spec.size";
+        return Some(Verdict::unmet("OwnCluster", format!("{name} is this cluster itself"), hint));
+    }
     let Some(peer) = found.peers.iter().find(|peer| peer.name_any() == name) else {
         let known: Vec<_> = found.peers.iter().map(ResourceExt::name_any).collect();
         let known =
@@ -224,7 +230,7 @@ fn unusable(found: &Found, name: &str) -> Option<Verdict> {
 }
 
 /// Why there is no connection to a peer, or it is not to be used.
-fn disconnected(peer: &ClusterPeer, pair: Pair<'_>) -> Option<Verdict> {
+pub(super) fn disconnected(peer: &ClusterPeer, pair: Pair<'_>) -> Option<Verdict> {
     let name = peer.name_any();
     if peer.spec.suspend {
         return Some(Verdict::unmet(
@@ -348,17 +354,25 @@ pub(in crate::commands) const FAILED: &str = "fail";
 fn ready(view: &View<'_>) -> Verdict {
     let (status, slot) = (&view.status, view.slot);
     let peer = status.peer.as_deref().unwrap_or("the peer");
+    let root = view.found.mini_cluster.as_ref();
+    if let (BurstPhase::Ready, Some(burst), Some(root)) = (status.phase, view.burst, root)
+        && let Some(missing) = burst.shortfall(root)
+    {
+        let cause = format!("{missing} ({} are there)", counted(status.ready_brokers, "broker"));
+        let hint = hints::restart(Object { namespace: &root.namespace().unwrap_or_default(), name: &root.name_any() });
+        return Verdict::unmet(RESTART_REQUIRED, cause, hint);
+    }
     if status.phase == BurstPhase::Ready && status.simulated {
         return Verdict::Unknown(format!(
-            "{} pods on {peer} are ready; its nodes are simulated (kwok), so whether brokers are online cannot be told",
-            status.ready_brokers
+            "{} on {peer} are ready; its nodes are simulated (kwok), so whether brokers are online cannot be told",
+            counted(status.ready_brokers, "pod")
         ));
     }
     if status.phase == BurstPhase::Finished {
         return Verdict::Met(format!("it has ended: {}", status.message));
     }
     if status.phase == BurstPhase::Ready {
-        return Verdict::Met(format!("{} brokers on {peer} have joined", status.ready_brokers));
+        return Verdict::Met(format!("{} on {peer} joined", counted(status.ready_brokers, "broker")));
     }
     let there = view.found.federation.as_ref().and_then(|all| all.clusters.iter().find(|row| row.name == peer));
     let theirs = there.and_then(|row| row.status.as_ref());

@@ -13,13 +13,18 @@ const CONDITIONS: [Condition<FluxJob>; 4] =
     [("Observed", observed), ("Valid", valid), ("Ended", ended), ("Admitted", admitted)];
 
 /// The first condition that is not met: its own, else that of what it became.
-pub fn explain(job: &FluxJob, became: Option<Explanation>) -> Explanation {
+/// `queue`: its namespace has a FluxSetup.
+pub fn explain(job: &FluxJob, queue: bool, became: Option<Explanation>) -> Explanation {
     let object = format!("FluxJob {}/{}", job.namespace().unwrap_or_default(), job.name_any());
     let mut explanation = walk(object, job, &CONDITIONS);
+    if let Some(unmet) = explanation.unmet.as_mut().filter(|unmet| unmet.condition == "Admitted" && !queue) {
+        unmet.hint = hints::no_queue(&job.namespace().unwrap_or_default());
+    }
     if let Some(became) = became.filter(|_| goes_on(&explanation)) {
         explanation.ready = became.ready;
         explanation.steps.extend(became.steps);
         explanation.unmet = became.unmet;
+        explanation.more = became.more;
         explanation.unseen = became.unseen;
     }
     explanation
@@ -40,7 +45,11 @@ fn hint(job: &FluxJob, reason: &str) -> String {
 }
 
 fn observed(job: &FluxJob) -> Verdict {
-    match status(job).phase {
+    let status = status(job);
+    match status.phase {
+        JobPhase::Requested if !status.message.is_empty() => {
+            Verdict::Met(format!("an agent has looked at it: {}", status.message))
+        }
         JobPhase::Requested => Verdict::unmet(
             "NotObserved",
             "no agent has looked at it yet",
@@ -113,6 +122,7 @@ mod tests {
             ready: true,
             steps: vec![Step { condition: "JobMade".into(), met: Some(true), detail: "its Job is there".into() }],
             unmet: None,
+            more: Vec::new(),
             unseen: Vec::new(),
         };
         for (status, reason) in [
@@ -122,15 +132,29 @@ mod tests {
             (json!({"phase": "Finished", "result": "Failed", "message": "exit code 3"}), Some("JobFailed")),
             (json!({"phase": "Running", "conditions": [said("Admitted", "True", "RoomFound")]}), None),
         ] {
-            let explanation = explain(&job(status.clone()), Some(became.clone()));
+            let explanation = explain(&job(status.clone()), true, Some(became.clone()));
             assert_eq!(explanation.unmet.as_ref().map(|unmet| unmet.reason.as_str()), reason, "{status}");
             assert_eq!(explanation.steps.iter().any(|step| step.condition == "JobMade"), reason.is_none(), "{status}");
             assert_eq!(explanation.object, "FluxJob hpc/lammps");
         }
         became.ready = false;
         let running = job(json!({"phase": "Running", "conditions": [said("Admitted", "True", "RoomFound")]}));
-        assert!(!explain(&running, Some(became.clone())).ready);
+        assert!(!explain(&running, true, Some(became.clone())).ready);
         let ended = job(json!({"phase": "Finished", "result": "Succeeded", "message": "exit code 0"}));
-        assert!(explain(&ended, Some(became)).ready, "what is left of it does not matter");
+        assert!(explain(&ended, true, Some(became)).ready, "what is left of it does not matter");
+    }
+
+    /// The danger: "a smaller size lets it start sooner", and there is no queue at all.
+    #[test]
+    fn without_a_queue_the_hint_makes_one() {
+        let waits = job(json!({"phase": "Waiting", "conditions": [said("Admitted", "False", "Waiting")]}));
+        let hint = |queue| explain(&waits, queue, None).unmet.unwrap().hint;
+        assert!(hint(true).contains("spec.priority"));
+        let made = hint(false);
+        assert!(
+            made.contains(r#""kind":"FluxSetup""#) && made.contains("kubectl apply --namespace hpc -f -"),
+            "{made}"
+        );
+        crate::paste::check::pastes(&made);
     }
 }

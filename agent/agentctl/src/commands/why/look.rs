@@ -12,11 +12,14 @@ use serde::de::DeserializeOwned;
 use tributary::admin::{self, FederationStatus};
 use tributary::api::burst::Burst;
 use tributary::api::flux_job::FluxJob;
+use tributary::api::flux_setup::FluxSetup;
+use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::labels::kubernetes::JOB_NAME;
 use tributary::api::names;
 use tributary::api::peer::ClusterPeer;
 use tributary::clock::{Clock, SystemClock};
 
+use super::find::{self, Kind, Match, list};
 use super::{Found, flux_job};
 use crate::cli::Target;
 use crate::connect::{self, Agent};
@@ -32,88 +35,66 @@ pub(super) enum Looked {
     MiniCluster(Box<Found>),
     /// A burst of one of this cluster's MiniClusters: name of its slot.
     Burst(Box<Found>, String),
-    /// A FluxJob, and its MiniCluster or Burst once it has one.
-    FluxJob(Box<FluxJob>, Option<Box<Looked>>),
-}
-
-/// What was asked for: a kind, if one was written, and a name.
-struct Asked<'a> {
-    mini_clusters: bool,
-    bursts: bool,
-    jobs: bool,
-    name: &'a str,
-}
-
-impl<'a> Asked<'a> {
-    /// As kubectl takes it: `NAME` or `KIND/NAME`.
-    fn of(text: &'a str) -> Result<Self> {
-        let Some((kind, name)) = text.split_once('/') else {
-            return Ok(Self { mini_clusters: true, bursts: true, jobs: false, name: text });
-        };
-        let kind = kind.to_lowercase();
-        let kind = kind.split('.').next().unwrap_or_default();
-        match kind {
-            "minicluster" | "miniclusters" | "hostedburst" | "hostedbursts" | "hb" => {
-                Ok(Self { mini_clusters: true, bursts: false, jobs: false, name })
-            }
-            "burst" | "bursts" => Ok(Self { mini_clusters: false, bursts: true, jobs: false, name }),
-            "fluxjob" | "fluxjobs" => Ok(Self { mini_clusters: false, bursts: false, jobs: true, name }),
-            _ => Err(Failure::new(format!("failed to explain {text}"))
-                .hint("name a MiniCluster, a burst or a FluxJob: NAME, minicluster/NAME, burst/NAME or fluxjob/NAME")),
-        }
-    }
+    /// A FluxJob, whether its namespace has a queue, and its MiniCluster or Burst once it has one.
+    FluxJob(Box<FluxJob>, bool, Option<Box<Looked>>),
+    /// A ClusterPeer.
+    Peer(Box<ClusterPeer>),
+    /// A FluxSetup.
+    Setup(Box<FluxSetup>),
 }
 
 /// Finds what the user means, and reads what is known of it.
 pub(super) async fn look(target: &Target, text: &str) -> Result<Looked> {
-    let asked = Asked::of(text)?;
     let client = kubernetes::client(target).await?;
-    let namespace = target.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
-    if asked.jobs {
-        return look_at_job(target, &client, &namespace, asked.name).await;
-    }
+    let found = find::find(target, &client, text).await?;
+    look_at(target, &client, &found).await
+}
+
+/// Reads what is known of an object.
+async fn look_at(target: &Target, client: &Client, Match { kind, namespace, name, .. }: &Match) -> Result<Looked> {
+    let gone = || Failure::new(format!("{name} was deleted a moment ago")).hint("look again");
     let mut found = Found::default();
-    if asked.mini_clusters {
-        found.mini_cluster = get(&client, &namespace, asked.name, "MiniCluster").await?;
-        // A hosted burst has the name of the MiniCluster that is made for it.
-        found.hosted =
-            seen(&mut found.unseen, "the HostedBurst", get(&client, &namespace, asked.name, "HostedBurst").await)
-                .flatten();
-        if let Some(mini_cluster) = &found.mini_cluster {
-            found.hosted = found.hosted.filter(|hosted| {
-                mini_cluster.owner_references().iter().any(|owner| Some(&owner.uid) == hosted.uid().as_ref())
-            });
+    let mut burst = None;
+    match kind {
+        Kind::FluxJob => return look_at_job(target, client, namespace, name).await,
+        Kind::ClusterPeer => {
+            let peer = get(client, namespace, name, "ClusterPeer").await?.ok_or_else(gone)?;
+            return Ok(Looked::Peer(Box::new(peer)));
         }
-    }
-    let mut slot = None;
-    if found.mini_cluster.is_none() && found.hosted.is_none() && asked.bursts {
-        let bursts: Vec<Burst> = list(&client, &namespace, &ListParams::default(), "Bursts").await?;
-        let burst = bursts.iter().find(|burst| burst.name_any() == asked.name);
-        let named: Vec<&Burst> = bursts.iter().filter(|burst| burst.spec.slot == asked.name).collect();
-        match (burst.or(if let [one] = named.as_slice() { Some(*one) } else { None }), named.as_slice()) {
-            (Some(burst), _) => {
-                found.mini_cluster = get(&client, &namespace, &burst.spec.root, "MiniCluster").await?;
-                slot = Some(burst.name_any());
+        Kind::FluxSetup => {
+            let setup = get(client, namespace, name, "FluxSetup").await?.ok_or_else(gone)?;
+            return Ok(Looked::Setup(Box::new(setup)));
+        }
+        Kind::MiniCluster | Kind::HostedBurst => {
+            found.mini_cluster = get(client, namespace, name, "MiniCluster").await?;
+            // A hosted burst has the name of the MiniCluster that is made for it.
+            let hosted = get::<HostedBurst>(client, namespace, name, "HostedBurst").await;
+            found.hosted = seen(&mut found.unseen, "the HostedBurst", hosted).flatten();
+            if let Some(mini_cluster) = &found.mini_cluster {
+                found.hosted = found.hosted.filter(|hosted| {
+                    mini_cluster.owner_references().iter().any(|owner| Some(&owner.uid) == hosted.uid().as_ref())
+                });
             }
-            (None, []) => {}
-            (None, several) => {
-                let names: Vec<_> = several.iter().map(|burst| burst.name_any()).collect();
-                return Err(Failure::new(format!("several bursts of namespace {namespace} are called {}", asked.name))
-                    .hint(format!("name one of {}", names.join(", "))));
+            if found.mini_cluster.is_none() && found.hosted.is_none() {
+                return Err(gone());
             }
         }
-        found.bursts = bursts;
+        Kind::Burst => {
+            let object: Burst = get(client, namespace, name, "Burst").await?.ok_or_else(gone)?;
+            found.mini_cluster = get(client, namespace, &object.spec.root, "MiniCluster").await?;
+            found.bursts = vec![object.clone()];
+            burst = Some(object);
+        }
     }
-    if found.mini_cluster.is_none() && found.hosted.is_none() && slot.is_none() {
-        return Err(Failure::new(format!(
-            "failed to find a MiniCluster or burst {} in namespace {namespace}",
-            asked.name
-        ))
-        .hint("-n names another namespace; what there is in all: `agentctl status`"));
-    }
-    fill(target, &client, &namespace, &mut found).await;
-    Ok(match slot {
-        Some(slot) => Looked::Burst(Box::new(found), slot),
+    fill(target, client, namespace, &mut found).await;
+    Ok(match burst {
+        Some(burst) => {
+            let name = burst.name_any();
+            if found.bursts.iter().all(|known| known.name_any() != name) {
+                found.bursts.push(burst);
+            }
+            Looked::Burst(Box::new(found), name)
+        }
         None => Looked::MiniCluster(Box::new(found)),
     })
 }
@@ -121,37 +102,40 @@ pub(super) async fn look(target: &Target, text: &str) -> Result<Looked> {
 /// A FluxJob, and what it became.
 async fn look_at_job(target: &Target, client: &Client, namespace: &str, name: &str) -> Result<Looked> {
     let job: FluxJob = get(client, namespace, name, "FluxJob").await?.ok_or_else(|| {
-        Failure::new(format!("failed to find a FluxJob {name} in namespace {namespace}"))
-            .hint("-n names another namespace; what there is in all: `kubectl get fluxjobs --all-namespaces`")
+        Failure::new(format!("FluxJob {namespace}/{name} was deleted a moment ago")).hint("look again")
     })?;
+    let setups = list::<FluxSetup>(client, Some(namespace), &ListParams::default(), "FluxSetups").await;
+    // Who may not read them is not told that there are none.
+    let queue = setups.map_or(true, |setups| !setups.is_empty());
     let status = job.status.clone().unwrap_or_default();
     let became = match (&status.sent, &status.mini_cluster) {
-        (Some(_), _) => Some(format!("burst/{}", names::sent_burst(name))),
-        (None, Some(made)) => Some(format!("minicluster/{made}")),
+        (Some(_), _) => Some(Match::new(Kind::Burst, namespace, names::sent_burst(name))),
+        (None, Some(made)) => Some(Match::new(Kind::MiniCluster, namespace, made)),
         (None, None) => None,
     };
     // What is gone, or may not be read, leaves what the FluxJob says itself.
-    let became = match became.filter(|_| flux_job::goes_on(&flux_job::explain(&job, None))) {
-        Some(became) => Box::pin(look(target, &became)).await.ok().map(Box::new),
+    let became = match became.filter(|_| flux_job::goes_on(&flux_job::explain(&job, queue, None))) {
+        Some(became) => Box::pin(look_at(target, client, &became)).await.ok().map(Box::new),
         None => None,
     };
-    Ok(Looked::FluxJob(Box::new(job), became))
+    Ok(Looked::FluxJob(Box::new(job), queue, became))
 }
 
 /// Everything that is known of the MiniCluster.
 async fn fill(target: &Target, client: &Client, namespace: &str, found: &mut Found) {
     let root = found.mini_cluster.as_ref().map(ResourceExt::name_any).unwrap_or_default();
-    let has_bursts = found.mini_cluster.as_ref().is_some_and(|root| !root.spec.flux.bursting.clusters.is_empty());
+    let declares = found.mini_cluster.as_ref().is_some_and(|root| !root.spec.flux.bursting.clusters.is_empty());
+    let has_bursts = declares || !found.bursts.is_empty();
     let pods = ListParams::default().labels(&format!("{JOB_NAME}={root}"));
     let warnings = ListParams::default().fields("type=Warning");
     let agents = &target.agent_namespace;
     let everything = ListParams::default();
     let (job, pods, events, bursts, peers, agent, federation) = tokio::join!(
         get::<Job>(client, namespace, &root, "Job"),
-        list::<Pod>(client, namespace, &pods, "Pods"),
-        list::<Event>(client, namespace, &warnings, "Events"),
-        list::<Burst>(client, namespace, &everything, "Bursts"),
-        list::<ClusterPeer>(client, agents, &everything, "ClusterPeers"),
+        list::<Pod>(client, Some(namespace), &pods, "Pods"),
+        list::<Event>(client, Some(namespace), &warnings, "Events"),
+        list::<Burst>(client, Some(namespace), &everything, "Bursts"),
+        list::<ClusterPeer>(client, Some(agents), &everything, "ClusterPeers"),
         connect::leader(client, agents, SystemClock::start().wall()),
         federation(target, has_bursts),
     );
@@ -201,18 +185,6 @@ where
     api.get_opt(name).await.map_err(|error| {
         Failure::new(format!("failed to read {kind} {namespace}/{name}"))
             .because(error)
-            .hint(format!("are the definitions installed (`agentctl check`), and may you read {kind}s there?"))
-    })
-}
-
-async fn list<K>(client: &Client, namespace: &str, which: &ListParams, kinds: &str) -> Result<Vec<K>>
-where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug,
-{
-    let api: Api<K> = Api::namespaced(client.clone(), namespace);
-    api.list(which).await.map(|list| list.items).map_err(|error| {
-        Failure::new(format!("failed to list {kinds} of namespace {namespace}"))
-            .because(error)
-            .hint(format!("are the definitions installed (`agentctl check`), and may you list {kinds} there?"))
+            .hint(format!("are the CRDs installed (`agentctl check`), and may you read {kind}s there?"))
     })
 }

@@ -3,17 +3,19 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as Said;
 use kube::ResourceExt;
 use tributary::api::hosted_burst::HostedBurst;
-use tributary::api::labels::condition::{FINISHED, READY, VALID};
-use tributary::api::minicluster::{MiniClusterStatus, Phase};
+use tributary::api::labels::condition::{BURSTS_READY, FINISHED, READY, RESTART_REQUIRED, VALID};
+use tributary::api::minicluster::{MiniCluster, MiniClusterStatus, Phase};
 use tributary::api::names;
+use tributary::bursting::root::plan;
 use tributary::cluster::conditions;
 
 use super::{Found, burst, pods};
-use crate::explain::{Condition, Explanation, Verdict, walk};
+use crate::explain::{Condition, Explanation, Step, Unmet, Verdict, walk};
 use crate::hints::{self, Object};
+use crate::output::counted;
 
 /// What it takes until a MiniCluster and its bursts are ready, in the order in which it comes about.
-const CONDITIONS: [Condition<Found>; 17] = [
+const CONDITIONS: [Condition<Found>; 16] = [
     ("Leased", leased),
     ("CertificateReceived", certificate),
     ("NotDeleted", not_deleted),
@@ -30,10 +32,12 @@ const CONDITIONS: [Condition<Found>; 17] = [
     ("ContainersStarted", |found| pods::started(&pods::living(&found.pods))),
     ("BrokersJoined", joined),
     ("Ready", ready),
-    ("BurstsReady", bursts_ready),
 ];
 
-/// The first of [`CONDITIONS`] that is not met.
+/// Name of the condition that an instance is what the spec asks for.
+pub const UP_TO_DATE: &str = "UpToDate";
+
+/// The first of [`CONDITIONS`] that is not met, and what keeps each of its bursts: they do not wait for each other.
 pub fn explain(found: &Found) -> Explanation {
     let (namespace, name) = match (&found.mini_cluster, &found.hosted) {
         (Some(object), _) => (object.namespace(), object.name_any()),
@@ -41,7 +45,65 @@ pub fn explain(found: &Found) -> Explanation {
         (None, None) => (None, String::new()),
     };
     let object = format!("MiniCluster {}/{name}", namespace.unwrap_or_default());
-    Explanation { unseen: found.unseen.clone(), ..walk(object, found, &CONDITIONS) }
+    let own = Explanation { unseen: found.unseen.clone(), ..walk(object, found, &CONDITIONS) };
+    match &found.mini_cluster {
+        Some(root) if !plan::is_over(root) && status(found).incarnation.is_some() => with_parts(own, found, root),
+        _ => own,
+    }
+}
+
+/// Its own trouble first, then bursts that fail, then what only a restart brings, then bursts that are on their way.
+fn with_parts(mut explanation: Explanation, found: &Found, root: &MiniCluster) -> Explanation {
+    let slots: Vec<String> = root.spec.bursts(&root.name_any()).map(|(slot, _)| slot).collect();
+    let (mut failing, mut coming) = (Vec::new(), Vec::new());
+    for slot in &slots {
+        let Some(Unmet { condition, reason, cause, hint }) = burst::explain(found, slot).unmet else { continue };
+        let cause = format!("burst {slot}, {condition}: {cause}");
+        let unmet = Unmet { condition: BURSTS_READY.to_owned(), reason, cause, hint };
+        let comes = ON_THE_WAY.contains(&unmet.reason.as_str());
+        if comes { coming.push(unmet) } else { failing.push(unmet) }
+    }
+    // What runs with too few brokers runs.
+    failing.sort_by_key(|unmet: &Unmet| unmet.reason == RESTART_REQUIRED);
+    if explanation.ready && failing.is_empty() && coming.is_empty() && !slots.is_empty() {
+        let simulated = found.bursts.iter().any(|burst| burst.status.as_ref().is_some_and(|status| status.simulated));
+        let detail = match simulated {
+            true => "every wanted pod is ready; on simulated nodes (kwok) that says nothing of brokers".to_owned(),
+            false => format!("all brokers of {} have joined", slots.join(", ")),
+        };
+        explanation.steps.push(Step { condition: BURSTS_READY.to_owned(), met: (!simulated).then_some(true), detail });
+    }
+    let own = explanation.unmet.take();
+    let mut all = own.into_iter().chain(failing).chain(up_to_date(found, root)).chain(coming);
+    explanation.unmet = all.next();
+    explanation.more = all.collect();
+    explanation.ready = explanation.unmet.is_none();
+    explanation
+}
+
+/// Reasons of bursts that get there by themselves.
+const ON_THE_WAY: [&str; 10] = [
+    "Accepted",
+    "Asleep",
+    "Draining",
+    "Joining",
+    "NoBurst",
+    "NotObserved",
+    "Offered",
+    "Provisioning",
+    "RootStarting",
+    "Unanswered",
+];
+
+/// What the spec asks for and the running instance cannot follow.
+fn up_to_date(found: &Found, root: &MiniCluster) -> Option<Unmet> {
+    let said = said(found, RESTART_REQUIRED).filter(|said| said.status == "True")?;
+    Some(Unmet {
+        condition: UP_TO_DATE.to_owned(),
+        reason: RESTART_REQUIRED.to_owned(),
+        cause: said.message.split("; to start it anew").next().unwrap_or_default().to_owned(),
+        hint: hints::restart(Object { namespace: &root.namespace().unwrap_or_default(), name: &root.name_any() }),
+    })
 }
 
 /// The conditions up to the making of the Job: what bursts of a root without an instance wait for.
@@ -135,7 +197,15 @@ fn observed(found: &Found) -> Verdict {
     if seen.is_some() && seen >= object.metadata.generation {
         return Verdict::Met("the agent has seen the spec as it is".to_owned());
     }
-    let what = if seen.is_some() { "the agent has not seen the last change" } else { "no agent has seen it" };
+    let status = status(found);
+    let warning = pods::last_event(&found.events, "MiniCluster", &object.name_any(), &[]);
+    // An agent that could not write the status has left other traces.
+    let looked = seen.is_some() || !status.conditions.is_empty() || found.job.is_some() || warning.is_some();
+    if let Some(warning) = warning.filter(|_| seen.is_none()) {
+        let cause = format!("an agent has seen it, and could not do more: {warning}");
+        return Verdict::unmet("NotObserved", cause, "the agent tries again by itself; its log says more");
+    }
+    let what = if looked { "the agent has not seen the last change" } else { "no agent has seen it" };
     match &found.agent {
         Some(Err(why)) => Verdict::unmet(
             "NoAgent",
@@ -229,7 +299,7 @@ fn pods_made(found: &Found) -> Verdict {
     let wanted = usize::try_from(wanted).unwrap_or(0);
     let there = pods::living(&found.pods).len();
     if there >= wanted {
-        return Verdict::Met(format!("{there} pods are made"));
+        return Verdict::Met(format!("{} made", counted(there as u64, "pod")));
     }
     let count = format!("{there} of {wanted} pods are made");
     let (namespace, name) = key(found);
@@ -277,29 +347,4 @@ fn ready(found: &Found) -> Verdict {
         Some(said) => Verdict::unmet(said.reason, said.message, "wait a little: the agent writes the status next"),
         None => Verdict::unmet("NotSaid", "the agent has not said so yet", "wait a little; else its log says more"),
     }
-}
-
-fn bursts_ready(found: &Found) -> Verdict {
-    let declared =
-        found.mini_cluster.as_ref().map(|root| root.spec.bursts(&root.name_any()).map(|(slot, _)| slot).collect());
-    let declared: Vec<String> = declared.unwrap_or_default();
-    if declared.is_empty() {
-        return Verdict::Skip;
-    }
-    for slot in &declared {
-        let explanation = burst::explain(found, slot);
-        if let Some(unmet) = explanation.unmet {
-            return Verdict::unmet(
-                unmet.reason,
-                format!("burst {slot}, {}: {}", unmet.condition, unmet.cause),
-                unmet.hint,
-            );
-        }
-    }
-    if found.bursts.iter().any(|burst| burst.status.as_ref().is_some_and(|status| status.simulated)) {
-        return Verdict::Unknown(
-            "every wanted pod is ready; on simulated nodes (kwok) that says nothing of brokers".to_owned(),
-        );
-    }
-    Verdict::Met(format!("all brokers of {} have joined", declared.join(", ")))
 }

@@ -1,14 +1,19 @@
-//! `agentctl why`: the first condition that a MiniCluster, a burst or a FluxJob does not meet, with its cause and what can be done.
+//! `agentctl why`: the conditions that an object does not meet, worst first, each with its cause and what can be done.
 //!
 //! | file | what it does | talks to the API server |
 //! |---|---|---|
+//! | `find` | the object that a name stands for | yes |
 //! | `look` | reads what the answer is found in | yes |
 //! | [`mini_cluster`], `pods` | the way of a MiniCluster to `Ready` | no |
 //! | [`burst`] | the way of a burst to `Ready` | no |
 //! | [`flux_job`] | the way of a FluxJob to one of these | no |
+//! | [`cluster_peer`], [`flux_setup`] | whether a peer, or a queue, is used | no |
 
 pub mod burst;
+pub mod cluster_peer;
+mod find;
 pub mod flux_job;
+pub mod flux_setup;
 mod look;
 pub mod mini_cluster;
 mod pods;
@@ -76,20 +81,33 @@ fn explained(looked: &look::Looked) -> Explanation {
     match looked {
         look::Looked::MiniCluster(found) => mini_cluster::explain(found),
         look::Looked::Burst(found, name) => burst::explain(found, name),
-        look::Looked::FluxJob(job, became) => flux_job::explain(job, became.as_deref().map(explained)),
+        look::Looked::FluxJob(job, queue, became) => flux_job::explain(job, *queue, became.as_deref().map(explained)),
+        look::Looked::Peer(peer) => cluster_peer::explain(peer),
+        look::Looked::Setup(setup) => flux_setup::explain(setup),
     }
 }
 
 /// The answer for people.
 pub fn text(explanation: &Explanation) -> String {
-    let Explanation { object, ready, steps, unmet, unseen, .. } = explanation;
-    let mut text = format!("{object} is {}\n", if *ready { "ready" } else { "not ready" });
+    let Explanation { object, ready, steps, unmet, more, unseen, .. } = explanation;
+    let stands = match unmet {
+        _ if *ready => "is ready",
+        Some(unmet) if unmet.condition == mini_cluster::UP_TO_DATE => "runs, and is not what its spec asks for",
+        _ => "is not ready",
+    };
+    let mut text = format!("{object} {stands}\n");
     for step in steps {
         let mark = if step.met == Some(true) { output::Mark::Good } else { output::Mark::Unknown };
         text += &format!("{} {}: {}\n", mark.text(), step.condition, step.detail);
     }
-    if let Some(unmet) = unmet {
+    let failing: Vec<_> = unmet.iter().chain(more).collect();
+    for unmet in &failing {
         text += &format!("{} {}: {}\n", output::Mark::Bad.text(), unmet.condition, unmet.cause);
+        if failing.len() > 1 {
+            text += &format!("  hint: {}\n", unmet.hint);
+        }
+    }
+    if let [unmet] = failing.as_slice() {
         text += &format!("\nhint: {}\n", unmet.hint);
     }
     for what in unseen {

@@ -6,6 +6,7 @@ use tributary::api::labels::kubernetes::COMPLETION_INDEX;
 
 use crate::explain::Verdict;
 use crate::hints::{self, Object};
+use crate::output::counted;
 
 /// The pods that count: not ended, not leaving; by their index, the lead first.
 pub(super) fn living(pods: &[Pod]) -> Vec<&Pod> {
@@ -39,7 +40,7 @@ pub(super) fn scheduled(pods: &[&Pod]) -> Verdict {
             return Verdict::unmet("NoScheduler", cause, format!("does scheduler {wanted} run?"));
         }
     }
-    Verdict::Met(format!("{} pods are on nodes", pods.len()))
+    Verdict::Met(format!("{} on nodes", counted(pods.len() as u64, "pod")))
 }
 
 /// Whether the images are there.
@@ -162,7 +163,7 @@ pub(super) fn joined(pods: &[&Pod], lead: &str, hosted: bool, simulated: bool) -
                 "the nodes are simulated (kwok): whether brokers are online cannot be told there".to_owned(),
             );
         }
-        return Verdict::Met(format!("{} brokers have joined", pods.len()));
+        return Verdict::Met(format!("{} joined", counted(pods.len() as u64, "broker")));
     };
     let name = first.name_any();
     let runs = first.status.as_ref().and_then(|status| status.container_statuses.as_ref()).into_iter().flatten();
