@@ -1,0 +1,69 @@
+//! Which part of a MiniCluster is named, and in which order.
+
+use super::*;
+
+/// The danger: the second burst that fails is never named, and 3 of 5 brokers are called ready.
+#[test]
+fn every_part_that_fails_is_named_worst_first() {
+    let mut found = bursting(json!({}), json!({"peer": "west", "phase": "Ready", "readyBrokers": 3}));
+    let clusters = json!([
+        {"size": 5, "peer": "west"},
+        {"name": "on-its-way", "size": 1, "peer": "west"},
+        {"name": "refused", "size": 1, "peer": "west"},
+    ]);
+    let restart = "spec.size 3 (this instance has ranks for 2) differs from what the instance was started with; to start it \
+                   anew, set the annotation tributary.dev/restart to a new value";
+    let conditions = json!([
+        said("Ready", "True", "RestartRequired", "2 of 3 pods of this cluster are ready"),
+        said("RestartRequired", "True", "FrozenPerIncarnation", restart),
+    ]);
+    found.mini_cluster = Some(root(conditions, json!({"size": 3, "flux": {"bursting": {"clusters": clusters}}})));
+    let burst = |slot: &str, status: Value| -> Burst {
+        of(json!({
+            "metadata": {"name": slot, "namespace": "flux", "generation": 2}, "status": status,
+            "spec": {"root": "lake", "slot": slot, "size": 1, "maxSize": 1, "peers": ["west"]},
+        }))
+    };
+    let admitted = said("Admitted", "True", "Accepted", "the peer accepted it");
+    found.bursts.push(burst(
+        "on-its-way",
+        json!({"observedGeneration": 2, "peer": "west", "phase": "Joining", "message": "west: 0 of 1 brokers are online",
+            "conditions": [admitted.clone()]}),
+    ));
+    let refusal =
+        json!({"peer": "west", "reason": "QuotaExceeded", "message": "the quota is used up", "generation": 2});
+    found.bursts.push(burst("refused", json!({"observedGeneration": 2, "phase": "Rejected", "refusals": [refusal]})));
+    found.bursts[0].status.as_mut().unwrap().conditions = vec![of(admitted)];
+    let explanation = mini_cluster::explain(&found);
+    let reasons: Vec<_> =
+        explanation.unmet.iter().chain(&explanation.more).map(|unmet| unmet.reason.as_str()).collect();
+    assert_eq!(reasons, ["QuotaExceeded", "RestartRequired", "RestartRequired", "Joining"]);
+    insta::assert_snapshot!(shown("several parts", &explanation));
+    found.bursts.truncate(1);
+    let root = found.mini_cluster.as_mut().unwrap();
+    root.spec.flux.bursting.clusters.truncate(1);
+    root.spec.flux.bursting.clusters[0].size = Some(3);
+    let only_a_restart = text(&mini_cluster::explain(&found));
+    assert!(
+        only_a_restart.starts_with("MiniCluster flux/lake runs, and is not what its spec asks for\n"),
+        "{only_a_restart}"
+    );
+}
+
+/// The danger: "no agent has seen it", and one has told why it cannot go on.
+#[test]
+fn what_an_agent_has_left_traces_of_was_seen() {
+    let unseen = || {
+        let mut object = starting();
+        object.status = None;
+        at(object)
+    };
+    let cause = |found: Found| mini_cluster::explain(&found).unmet.unwrap().cause;
+    let leader = Some(Ok("tributary-7d4f".to_owned()));
+    assert!(cause(Found { agent: leader.clone(), ..unseen() }).starts_with("no agent has seen it yet"));
+    let outdated = event("MiniCluster", "lake", "DefinitionOutdated", "the CRD lacks fields");
+    let seen = cause(with_events(Found { agent: leader.clone(), ..unseen() }, vec![outdated]));
+    assert_eq!(seen, "an agent has seen it, and could not do more: the CRD lacks fields");
+    let with_job = cause(Found { agent: leader, job: Some(of(job())), ..unseen() });
+    assert!(with_job.starts_with("the agent has not seen the last change"), "{with_job}");
+}
