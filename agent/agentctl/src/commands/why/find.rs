@@ -245,7 +245,7 @@ mod tests {
     fn an_object_that_another_one_says_more_of_is_left_out() {
         let of = |kind, namespace: &str| Match::new(kind, namespace, "one");
         let job = Match { became: Some("one".into()), ..of(Kind::FluxJob, "hpc") };
-        assert_eq!(choose(vec![of(Kind::MiniCluster, "hpc"), job.clone()]), [job.clone()]);
+        assert_eq!(choose(vec![of(Kind::MiniCluster, "hpc"), job.clone()]), std::slice::from_ref(&job));
         let elsewhere = of(Kind::MiniCluster, "lab");
         assert_eq!(choose(vec![elsewhere.clone(), job.clone()]), [job, elsewhere.clone()]);
         assert_eq!(choose(vec![of(Kind::HostedBurst, "lab"), elsewhere.clone()]), [elsewhere]);
