@@ -74,9 +74,11 @@ fn trouble(root: &MiniCluster, burst: &Burst, status: &Status) -> Option<(String
                 .or_else(|| failed(LEAD_ADDRESS).filter(|one| one.reason == NO_ADDRESS))
                 .map(said)
         }
-        BurstPhase::Draining | BurstPhase::Released | BurstPhase::Asleep | BurstPhase::Finished | BurstPhase::Unknown(_) => {
-            None
-        }
+        BurstPhase::Draining
+        | BurstPhase::Released
+        | BurstPhase::Asleep
+        | BurstPhase::Finished
+        | BurstPhase::Unknown(_) => None,
     };
     found.filter(|(_, sentence)| !sentence.is_empty())
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
+use tributary::api::duration::Lasting;
 use tributary::api::peer::{ImportPolicy, PodSecurityLevel};
 use tributary::bursting::addresses::Range;
 use tributary::render::quantity::milli;
@@ -125,7 +126,7 @@ impl ImportFlags {
             "maxMemory": max_memory,
             "maxEphemeralStorage": max_ephemeral_storage,
             "maxOffersPerMinute": max_offers_per_minute,
-            "maxDuration": max_duration.map(|time| format!("{}s", time.as_secs())),
+            "maxDuration": max_duration.map(|time| Lasting::of_seconds(i64::try_from(time.as_secs()).unwrap_or(i64::MAX))),
             "targetNamespace": target_namespace,
             "podSecurity": pod_security.map(|level| match level {
                 PodSecurity::Privileged => PodSecurityLevel::Privileged,

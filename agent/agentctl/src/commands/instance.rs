@@ -200,7 +200,7 @@ impl Subject {
         };
         let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
         goes_on(verb, job)?;
-        let failure = failed(verb, job);
+        let failure = Failure::new(format!("failed to {} FluxJob {namespace}/{name}", verb.word()));
         let status = job.status.clone().unwrap_or_default();
         if let Some(sent) = status.sent {
             let peer = sent.peer.as_deref().unwrap_or("a peer");
@@ -220,11 +220,6 @@ impl Subject {
     }
 }
 
-fn failed(verb: Verb, job: &FluxJob) -> Failure {
-    let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
-    Failure::new(format!("failed to {} FluxJob {namespace}/{name}", verb.word()))
-}
-
 /// Whether it has not ended.
 fn goes_on(verb: Verb, job: &FluxJob) -> Result<()> {
     let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
@@ -235,17 +230,21 @@ fn goes_on(verb: Verb, job: &FluxJob) -> Result<()> {
         "to run it once more, make it anew: `kubectl get fluxjob {name} --namespace {namespace} -o json | kubectl replace \
          --force -f -`"
     );
-    Err(failed(verb, job).because("it has finished").hint(again))
+    let failure = Failure::new(format!("failed to {} FluxJob {namespace}/{name}", verb.word()));
+    Err(failure.because("it has finished").hint(again))
 }
 
 /// Whether a FluxJob can be suspended, or resumed: wherever it is, in line, here or on a peer.
 fn switchable(verb: Verb, job: &FluxJob) -> Result<()> {
     goes_on(verb, job)?;
-    match (verb, job.spec.suspend) {
-        (Verb::Suspend, true) => Err(failed(verb, job).because("it is suspended already")),
-        (Verb::Resume, false) => Err(failed(verb, job).because("it is not suspended")),
-        _ => Ok(()),
-    }
+    let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
+    let why = match (verb, job.spec.suspend) {
+        (Verb::Suspend, true) => "it is suspended already",
+        (Verb::Resume, false) => "it is not suspended",
+        _ => return Ok(()),
+    };
+    let failure = Failure::new(format!("failed to {} FluxJob {namespace}/{name}", verb.word())).because(why);
+    Err(failure.hint(format!("more is said by `agentctl why fluxjob/{name} --namespace {namespace}`")))
 }
 
 /// What a FluxJob loses that is suspended; `None`: nothing of it runs.

@@ -1,5 +1,6 @@
 //! Plans of manifests, with and without clusters to look at.
 
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use serde_json::json;
 use tributary::api::flux_setup::FluxSetup;
 use tributary::api::peer::ImportPolicy;
@@ -7,6 +8,7 @@ use tributary::bursting::nodes::{Amounts, NodeView};
 use tributary::bursting::peers::PeerView;
 use tributary::config::Config;
 use tributary::contract::{Capacity, PeerState};
+use tributary::queue::priorities::Priorities;
 
 use super::judge::{Existing, Inside, Known, plan};
 use super::manifest::{self, Manifest};
@@ -246,7 +248,10 @@ fn only_what_starts_takes_room_from_the_next() {
     };
     let known = |spec: serde_json::Value| {
         let used = json!({"used": {"miniClusters": 1, "brokers": 2}});
-        Known { setups: [("flux".to_owned(), setup(spec, used))].into(), quotas: Default::default(), ..known() }
+        let high = json!({"metadata": {"name": "high"}, "value": 5});
+        let priorities = Priorities::of::<PriorityClass>(&[serde_json::from_value(high).unwrap()]);
+        let setups = [("flux".to_owned(), setup(spec, used))].into();
+        Known { setups, priorities: Some(priorities), quotas: Default::default(), ..known() }
     };
     let told = |all: &[(&str, u32, &str)], spec: serde_json::Value| -> Vec<String> {
         let report = plan(&read(&jobs(all)), &known(spec));
@@ -255,11 +260,15 @@ fn only_what_starts_takes_room_from_the_next() {
     let quota = json!({"quota": {"brokers": 6}, "backfill": true});
     let summaries = told(&[("huge", 9, ""), ("large", 5, ""), ("a", 1, ""), ("b", 3, "")], quota.clone());
     insta::assert_snapshot!(summaries.join("\n"));
-    let urgent = told(&[("a", 3, ""), ("b", 4, ", priority: 5")], quota.clone());
+    let urgent = told(&[("a", 3, ""), ("b", 4, ", priorityClassName: high")], quota.clone());
     assert!(
         urgent[1].starts_with("starts at once") && urgent[0].contains("3 brokers are needed, 0 are free"),
         "{urgent:?}"
     );
+    let class =
+        plan(&read(&jobs(&[("a", 1, ", priorityClassName: mine")])), &known(quota.clone())).mini_clusters.remove(0);
+    assert_eq!(class.queue.unwrap().summary, "never starts");
+    assert!(class.problems[0].message.contains("there is no PriorityClass mine in this cluster; there is high"));
     let fits = told(&[("a", 2, ""), ("wrong", 2, ", sise: 1"), ("b", 2, "")], quota);
     assert!(fits[2].starts_with("starts at once"), "{fits:?}");
 }
