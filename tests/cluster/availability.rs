@@ -177,7 +177,7 @@ async fn removed(federation: &Federation, kubeconfig: &Path, east: &Place) {
     let client = federation.client(0).await;
     let peers: Api<ClusterPeer> = Api::namespaced(client.clone(), SYSTEM);
     assert!(peers.get_opt("west").await.unwrap().is_none(), "something holds a peer that is gone");
-    let release = "agentctl burst release steady-burst-0 -n availability";
+    let release = "agentctl burst release steady-burst-0 --namespace availability";
     eventually("its ranks stay reserved, and it is said what frees them", async || {
         let status = east.burst_now(ROOT, SLOT).await?.status.unwrap_or_default();
         let said = status.phase == BurstPhase::Lost
