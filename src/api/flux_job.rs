@@ -1,7 +1,6 @@
 //! `FluxJob`: one run of one command, which waits for room and then gets a MiniCluster of its own.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
@@ -13,7 +12,7 @@ use super::duration::Lasting;
 use super::flux_setup::Usage;
 use super::minicluster::Amount;
 use super::schema::is_default;
-use super::word::Word;
+use super::word::{Word, shown_by_its_words};
 
 /// One run of one command: a user's object. It waits in the queue of its namespace's FluxSetup; when there is room for the
 /// whole of it, a MiniCluster of the same name is made, which it owns. Once it is admitted, its spec stays as it is, but for
@@ -280,14 +279,7 @@ pub enum JobPhase {
     Unknown(Word),
 }
 
-impl fmt::Display for JobPhase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown(word) => word.fmt(f),
-            known => f.pad(&format!("{known:?}")),
-        }
-    }
-}
+shown_by_its_words!(JobPhase);
 
 /// How a FluxJob ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -57,6 +57,21 @@ impl<'de> Deserialize<'de> for Word {
     }
 }
 
+/// Shows an enumeration with a variant `Unknown(Word)` by its words.
+macro_rules! shown_by_its_words {
+    ($kind:ty) => {
+        impl std::fmt::Display for $kind {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                match self {
+                    Self::Unknown(word) => word.fmt(f),
+                    known => f.pad(&format!("{known:?}")),
+                }
+            }
+        }
+    };
+}
+pub(crate) use shown_by_its_words;
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

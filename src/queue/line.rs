@@ -123,10 +123,10 @@ pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &Fl
             }
             if found.metadata.deletion_timestamp.is_none() {
                 let key = Who::MiniCluster(uid);
-                let priority = match priority(view, found, setup) {
+                let priority = match view.priorities.of_mini_cluster(&found.spec, setup) {
                     Ok(priority) => priority,
-                    Err(why) => {
-                        line.refused.push((key, why));
+                    Err(refused) => {
+                        line.refused.push((key, refused.to_string()));
                         continue;
                     }
                 };
@@ -161,7 +161,7 @@ pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &Fl
                 line.waiting.push(Waiting {
                     key,
                     room,
-                    priority: priority(view, found, setup).unwrap_or(0),
+                    priority: view.priorities.of_mini_cluster(&found.spec, setup).unwrap_or(0),
                     since: growing.since,
                     turn: turn(&found.name_any()),
                     limit: None,
@@ -191,11 +191,10 @@ pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &Fl
             line.running.push(Running { room, since, until: until(since, limit) });
         } else if job.metadata.deletion_timestamp.is_none() && !job.spec.suspend {
             let key = Who::Job(uid.clone());
-            let class = job.spec.priority_class_name.as_deref();
-            let priority = match view.priorities.value("spec.priorityClassName", class, setup) {
+            let priority = match view.priorities.of_job(job, setup) {
                 Ok(priority) => priority,
-                Err(why) => {
-                    line.refused.push((key, why));
+                Err(refused) => {
+                    line.refused.push((key, refused.to_string()));
                     continue;
                 }
             };
@@ -243,10 +242,6 @@ fn has_job(found: &MiniCluster) -> bool {
 fn is_on_its_way(found: &MiniCluster) -> bool {
     let conditions = found.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     conditions.iter().any(|condition| condition.status == "False" && condition.reason == reason::QUEUED)
-}
-
-fn priority(view: &View<'_>, found: &MiniCluster, setup: &FluxSetupSpec) -> Result<i32, String> {
-    view.priorities.value("spec.pod.priorityClassName", found.spec.pod.priority_class_name.as_deref(), setup)
 }
 
 /// When something was made; what says nothing comes last.

@@ -5,8 +5,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::ResourceExt;
+use serde_json::Value;
 
+use crate::api::flux_job::FluxJob;
 use crate::api::flux_setup::FluxSetupSpec;
+use crate::api::minicluster::MiniClusterSpec;
 
 /// What the names of Kubernetes' own PriorityClasses begin with.
 const OF_KUBERNETES: &str = "system-";
@@ -30,11 +33,30 @@ impl Priorities {
         }
     }
 
-    /// The priority of who names this class in `field`.
+    /// The priority of a FluxJob: by the class that it names, else by that of the pods which its `miniCluster` brings.
     ///
     /// # Errors
     /// There is no such class, or the FluxSetup does not allow it.
-    pub fn value(&self, field: &str, class: Option<&str>, setup: &FluxSetupSpec) -> Result<i32, String> {
+    pub fn of_job(&self, job: &FluxJob, setup: &FluxSetupSpec) -> Result<i32, Refused> {
+        let pod = job.spec.mini_cluster.get("pod");
+        match job.spec.priority_class_name.as_deref() {
+            None => {
+                let brought = pod.and_then(|pod| pod.get("priorityClassName")).and_then(Value::as_str);
+                self.value("spec.miniCluster.pod.priorityClassName", brought, setup)
+            }
+            named => self.value("spec.priorityClassName", named, setup),
+        }
+    }
+
+    /// The priority of a MiniCluster: by the class of its pods.
+    ///
+    /// # Errors
+    /// There is no such class, or the FluxSetup does not allow it.
+    pub fn of_mini_cluster(&self, spec: &MiniClusterSpec, setup: &FluxSetupSpec) -> Result<i32, Refused> {
+        self.value("spec.pod.priorityClassName", spec.pod.priority_class_name.as_deref(), setup)
+    }
+
+    fn value(&self, field: &'static str, class: Option<&str>, setup: &FluxSetupSpec) -> Result<i32, Refused> {
         let Some(class) = class.filter(|class| !class.is_empty()) else { return Ok(self.unnamed) };
         let allowed = &setup.priority_classes;
         let is_allowed = match allowed.as_slice() {
@@ -46,17 +68,27 @@ impl Priorities {
                 [] => format!("none of Kubernetes' own ({OF_KUBERNETES}…) unless spec.priorityClasses names it"),
                 named => named.join(", "),
             };
-            return Err(format!(
-                "{field}: the FluxSetup of this namespace does not allow PriorityClass {class}: it allows {which}"
-            ));
+            let why =
+                format!("the FluxSetup of this namespace does not allow PriorityClass {class}: it allows {which}");
+            return Err(Refused { field, why });
         }
         self.values.get(class).copied().ok_or_else(|| {
             let there: Vec<&str> =
                 self.values.keys().map(String::as_str).filter(|name| !name.starts_with(OF_KUBERNETES)).collect();
             let there = if there.is_empty() { "no other either".to_owned() } else { there.join(", ") };
-            format!("{field}: there is no PriorityClass {class} in this cluster; there is {there}")
+            Refused { field, why: format!("there is no PriorityClass {class} in this cluster; there is {there}") }
         })
     }
+}
+
+/// A PriorityClass that counts for nobody here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {why}")]
+pub struct Refused {
+    /// Where it is named.
+    pub field: &'static str,
+    /// What is wrong, and what there is instead.
+    pub why: String,
 }
 
 #[cfg(test)]
@@ -78,7 +110,9 @@ pub(super) mod tests {
         let cluster = classes(&[("high", 1000), ("usual", 10), ("system-node-critical", 2_000_001_000)]);
         let any = FluxSetupSpec::default();
         let some = FluxSetupSpec { priority_classes: vec!["usual".into(), "gone".into()], ..any.clone() };
-        let of = |class: Option<&str>, setup| cluster.value("spec.priorityClassName", class, setup);
+        let of = |class: Option<&str>, setup| {
+            cluster.value("spec.priorityClassName", class, setup).map_err(|refused| refused.to_string())
+        };
         assert_eq!((of(None, &any), of(Some(""), &some), of(Some("high"), &any)), (Ok(10), Ok(10), Ok(1000)));
         assert_eq!(Priorities::default().value("f", None, &any), Ok(0));
         for (class, setup, told) in [
@@ -89,6 +123,13 @@ pub(super) mod tests {
             let why = of(Some(class), setup).unwrap_err();
             assert!(why.starts_with("spec.priorityClassName: ") && why.contains(told), "{why}");
         }
+        // What a FluxJob brings is no way around that.
+        let job = |spec: Value| FluxJob::new("a", serde_json::from_value(spec).unwrap());
+        let brings = json!({"pod": {"priorityClassName": "system-node-critical"}});
+        let refused = cluster.of_job(&job(json!({"miniCluster": brings})), &any).unwrap_err();
+        assert_eq!(refused.field, "spec.miniCluster.pod.priorityClassName");
+        let over = job(json!({"priorityClassName": "high", "miniCluster": brings}));
+        assert_eq!(cluster.of_job(&over, &any), Ok(1000), "its own is written over it");
         let own = FluxSetupSpec { priority_classes: vec!["system-node-critical".into()], ..any.clone() };
         assert_eq!(of(Some("system-node-critical"), &own), Ok(2_000_001_000));
     }

@@ -1,7 +1,5 @@
 //! What is observed of a MiniCluster.
 
-use std::fmt;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,7 +8,7 @@ use crate::api::budget::Spent;
 use crate::api::burst::CredentialRecipient;
 use crate::api::flux_setup::Usage;
 use crate::api::schema::is_default;
-use crate::api::word::Word;
+use crate::api::word::{Word, shown_by_its_words};
 
 /// Observed state. Only the MiniCluster controller writes it.
 ///
@@ -144,14 +142,7 @@ pub enum Phase {
     Unknown(Word),
 }
 
-impl fmt::Display for Phase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown(word) => word.fmt(f),
-            known => f.pad(&format!("{known:?}")),
-        }
-    }
-}
+shown_by_its_words!(Phase);
 
 impl JsonSchema for Phase {
     fn schema_name() -> std::borrow::Cow<'static, str> {

@@ -5,7 +5,7 @@ use kube::ResourceExt;
 use tributary::api::flux_job::FluxJob;
 use tributary::api::flux_setup::{FluxSetup, OverflowPolicy, Quota, Usage};
 use tributary::api::labels::reason;
-use tributary::api::minicluster::{Amount, MiniCluster};
+use tributary::api::minicluster::{Amount, MiniCluster, MiniClusterSpec};
 use tributary::queue::limits;
 use tributary::queue::priorities::Priorities;
 use tributary::queue::room::Room;
@@ -26,8 +26,7 @@ pub(super) struct Applicant {
     at: usize,
     name: String,
     room: Room,
-    /// Its PriorityClass.
-    class: Option<String>,
+    spec: MiniClusterSpec,
     /// Seconds it takes at most, where nothing may run longer than the queue allows.
     limit: Option<i64>,
     job: Option<FluxJob>,
@@ -42,7 +41,7 @@ impl Applicant {
             at,
             name: object.name_any(),
             room: Room::of_mini_cluster(&object.spec),
-            class: object.spec.pod.priority_class_name.clone(),
+            spec: object.spec.clone(),
             limit: limits::of_mini_cluster(&object.spec),
             job: job.cloned(),
             stands,
@@ -51,9 +50,12 @@ impl Applicant {
 
     /// Its priority. Nobody is ahead by it where PriorityClasses could not be read.
     fn priority(&self, priorities: Option<&Priorities>, setup: &FluxSetup) -> Result<i32, Problem> {
-        let field = if self.job.is_some() { "spec.priorityClassName" } else { "spec.pod.priorityClassName" };
-        let value = priorities.map_or(Ok(0), |all| all.value(field, self.class.as_deref(), &setup.spec));
-        value.map_err(|why| Problem::new(field, reason::PRIORITY_REFUSED, why))
+        let Some(all) = priorities else { return Ok(0) };
+        let value = match &self.job {
+            Some(job) => all.of_job(job, &setup.spec),
+            None => all.of_mini_cluster(&self.spec, &setup.spec),
+        };
+        value.map_err(|refused| Problem::new(refused.field, reason::PRIORITY_REFUSED, refused.why))
     }
 
     fn limit(&self, longest: Option<i64>) -> Option<i64> {
