@@ -10,13 +10,9 @@ use tributary_tests::python;
 
 use crate::shared::{places, together};
 
-/// The newest release, with the Kubernetes client of its time: later ones (32 and on) send the fields of its models
-/// under their Python names, which no definition knows.
-const SDK: [&str; 2] = ["fluxoperator==0.2.0", "kubernetes==31.0.0"];
-
 #[tokio::test(flavor = "multi_thread")]
 async fn the_python_sdk_of_upstream_makes_and_deletes_a_mini_cluster() {
-    let Some(packages) = tokio::task::spawn_blocking(|| python::packages(&SDK)).await.unwrap() else { return };
+    let Some(packages) = tokio::task::spawn_blocking(|| python::packages(&python::SDK)).await.unwrap() else { return };
     let federation = together().await;
     let [east, ..] = places(&federation, "sdk").await;
     let kubeconfig = federation.clusters()[0].kubeconfig(ADMIN).unwrap();

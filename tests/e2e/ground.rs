@@ -1,7 +1,7 @@
 //! Two clusters that exist, an agent process for each, and a namespace for each test.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
@@ -57,7 +57,7 @@ pub(crate) struct Ground {
     clusters: Vec<Access>,
     agents: Vec<Agent>,
     group: Group,
-    _temporary: tempfile::TempDir,
+    temporary: tempfile::TempDir,
 }
 
 /// Containers are started, on a machine that may do other things.
@@ -112,7 +112,7 @@ impl Ground {
             nobody_works_in(cluster).await?;
         }
         let group = Group::start(Duration::from_secs(10), None)?;
-        let ground = Self { images, clusters, agents, group, _temporary: temporary };
+        let ground = Self { images, clusters, agents, group, temporary };
         ground.introduce().await?;
         ground.start_agents().await;
         Ok(ground)
@@ -167,6 +167,11 @@ impl Ground {
         for agent in &self.agents {
             agent.stop(&self.group).await.expect("an agent ends when asked");
         }
+    }
+
+    /// A kubeconfig whose current context is the root's cluster.
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.temporary.path().join(&self.clusters[0].name).join("kubeconfig")
     }
 
     /// The name of the provider's cluster.

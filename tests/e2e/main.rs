@@ -26,6 +26,7 @@ mod exit_codes;
 mod ground;
 mod installed;
 mod network;
+mod sdk;
 mod sent;
 
 /// Not a test: see `tributary_tests::agentctl`.

@@ -3,6 +3,10 @@
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
+/// The newest release of the Flux Operator's Python SDK, with the Kubernetes client of its time: later ones (32 and on) send
+/// the fields of its models under their Python names, which no definition knows.
+pub const SDK: [&str; 2] = ["fluxoperator==0.2.0", "kubernetes==31.0.0"];
+
 /// Where these packages are installed (`NAME==VERSION` each), outside of the sources, once for this machine. `None`, with
 /// a word on standard error, where there is no Python, or nothing to install from.
 #[allow(clippy::print_stderr, reason = "whoever runs the tests must see what was not tested")]

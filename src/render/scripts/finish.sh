@@ -1,17 +1,24 @@
 #!/bin/bash
-# Runs the command of the instance. If it ends well, the other pods of this cluster may complete with their brokers: those
-# of a pod that was lost, or of an instance that failed, never do.
+# Runs the command of the instance; without a command, Flux runs this when it is shut down. If the instance ends well, the
+# other pods of this cluster may complete with their brokers: those of a pod that was lost, or of an instance that failed,
+# never do.
 #@settings
-_child=
-trap '[[ -z $_child ]] || kill -TERM "$_child" 2>/dev/null || true' TERM
-"$@" <&0 &
-_child=$!
-while :; do
-    _status=0
-    wait "$_child" || _status=$?
-    # A signal ends `wait` before the command.
-    if ! kill -0 "$_child" 2>/dev/null; then break; fi
-done
+_status=0
+if (($# > 0)); then
+    _child=
+    trap '[[ -z $_child ]] || kill -TERM "$_child" 2>/dev/null || true' TERM
+    "$@" <&0 &
+    _child=$!
+    while :; do
+        _status=0
+        wait "$_child" || _status=$?
+        # A signal ends `wait` before the command.
+        if ! kill -0 "$_child" 2>/dev/null; then break; fi
+    done
+elif [[ -e $_stopped ]]; then
+    # The pod is stopped: another one leads after it.
+    exit 0
+fi
 if ((_status == 0)); then
     flux exec -r "$_ranks" touch "$_ended" >/dev/null 2>&1 &
     _child=$!

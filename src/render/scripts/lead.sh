@@ -3,6 +3,7 @@
     #@resources
     #@brokerPre
     #@diagnose
+    #@shutdown
     #@start
     #@finished
     #@archived

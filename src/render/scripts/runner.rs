@@ -15,6 +15,7 @@ const RESOURCES: &str = include_str!("resources.sh");
 const WAIT_BURSTS: &str = include_str!("wait_bursts.sh");
 const START: &str = include_str!("start.sh");
 const FINISH: &str = include_str!("finish.sh");
+const SHUT_DOWN: &str = include_str!("shut_down.sh");
 const ARCHIVE: &str = include_str!("archive.sh");
 const ARCHIVED: &str = include_str!("archived.sh");
 const LISTEN: &str = include_str!("listen.sh");
@@ -107,14 +108,19 @@ fn completes(model: &Model<'_>) -> bool {
     model.spec.flux.complete_workers && model.context.hosted.is_none()
 }
 
-/// Whether the other pods of this cluster complete when the command has ended well. Without a command nobody says that it has.
+/// Whether the other pods of this cluster complete when the instance has ended well.
 fn finishes(model: &Model<'_>) -> bool {
-    model.role == Role::Root && model.spec.max_size() > 1 && !model.program.words.is_empty() && !completes(model)
+    model.role == Role::Root && model.spec.max_size() > 1 && !completes(model)
 }
 
-/// What tells a follower that the command has ended well.
+/// The file that tells a follower that the instance has ended well.
 fn ended(model: &Model<'_>) -> String {
     format!("{}/config/run/flux/ended", model.spec.flux.mount_path())
+}
+
+/// The file that tells a lead without a command that its pod is stopped, not its instance.
+fn stopped(model: &Model<'_>) -> String {
+    format!("{}/config/run/flux/stopped", model.spec.flux.mount_path())
 }
 
 /// Directory of batch output. It may name variables of the container.
@@ -143,11 +149,17 @@ fn lead(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
         .when(model.counts_cores(), "resources", format!("    _gpus={}\n{RESOURCES}", model.rank_map.root().gpus))
         .with("brokerPre", hooks.line(Hook::BrokerPre))
         .when(hooks.container.diagnostics, "diagnose", diagnose)
+        .when(finishes(model) && model.program.words.is_empty(), "shutdown", shut_down(model))
         .with("start", start(model))
         .when(finishes(model), "finished", FINISHED)
         .when(model.spec.archive.path.is_some(), "archived", ARCHIVED.replace("mv -f", &format!("{user}mv -f")))
         .with("post", hooks.line(Hook::Post))
         .fill(LEAD)
+}
+
+fn shut_down(model: &Model<'_>) -> String {
+    let stopped = settings([("_stopped", stopped(model).as_str())]);
+    format!("    {}\n{SHUT_DOWN}", stopped.trim_end())
 }
 
 /// Where the instance begins, and where its state goes when it ends. The new file keeps the suffix: it tells the format.
@@ -251,7 +263,7 @@ fn finish(model: &Model<'_>) -> Option<File> {
     let last = model.rank_map.root().max_size.checked_sub(1).filter(|_| finishes(model))?;
     // Flux takes no range of one.
     let ranks = if last == 1 { "1".to_owned() } else { format!("1-{last}") };
-    let values = settings([("_ranks", ranks.as_str()), ("_ended", &ended(model))]);
+    let values = settings([("_ranks", ranks.as_str()), ("_ended", &ended(model)), ("_stopped", &stopped(model))]);
     Some(File::new("finish.sh", Parts::default().with("settings", values).fill(FINISH), Access::Execute))
 }
 

@@ -296,8 +296,8 @@ pub(super) fn wait(spec: &MiniClusterSpec) -> Result<Option<Wait>, Problem> {
     };
     if u64::from(brokers) > declared && spec.flux.lead_broker().is_none() && timeout.is_none() {
         let message = format!(
-            "the command would wait for {brokers} brokers of bursts for ever: {declared} are declared; lower the number, or \
-             write a timeout"
+            "the command would wait for ever: the bursts have {declared} of the {brokers} brokers that it waits for; lower the number, \
+             or write a timeout"
         );
         return Err(Problem::new(field("for"), reason::INVALID_BURSTING, message));
     }

@@ -297,8 +297,8 @@ fn bursts_of_a_root() {
         ),
         (
             &bursting("clusters: [{size: 2, mode: OnDemand}], wait: {for: 1}"),
-            "spec.flux.bursting.wait.for: the command would wait for 1 brokers of bursts for ever: 0 are declared; lower the \
-             number, or write a timeout",
+            "spec.flux.bursting.wait.for: the command would wait for ever: the bursts have 0 of the 1 brokers that it waits for; \
+             lower the number, or write a timeout",
         ),
         (
             &bursting("clusters: [{}], budget: {brokerHours: -1}"),
@@ -306,8 +306,8 @@ fn bursts_of_a_root() {
         ),
         (
             &bursting("clusters: [{size: 2}], wait: {for: 3}"),
-            "spec.flux.bursting.wait.for: the command would wait for 3 brokers of bursts for ever: 2 are declared; lower the \
-             number, or write a timeout",
+            "spec.flux.bursting.wait.for: the command would wait for ever: the bursts have 2 of the 3 brokers that it waits \
+             for; lower the number, or write a timeout",
         ),
         (
             &bursting("clusters: [{size: 2}], wait: {for: All, timeout: soon}"),

@@ -172,6 +172,29 @@ fn the_exit_code_of_the_command_is_the_leads_and_followers_complete_if_it_ends_w
 }
 
 #[test]
+fn pods_complete_when_their_instance_is_shut_down_and_not_when_its_lead_is_stopped() {
+    let Some(world) = world(&["lake"]) else { return };
+    let start = || {
+        let pods = alone(&world, "  size: 3\n  interactive: true\n  containers: [{cores: 1}]\n").start_all(3);
+        pods[0].wait_for_log("runs until `flux shutdown`").unwrap();
+        pods.iter().for_each(wait_until_ready);
+        pods
+    };
+    let mut shut_down = start();
+    // The brokers end while it answers.
+    flux(&shut_down[0], "flux shutdown --quiet || true");
+    for pod in &mut shut_down {
+        assert_eq!(pod.wait().unwrap().code(), Some(0));
+    }
+    let mut stopped = start();
+    assert_eq!(stopped[0].terminate().unwrap().code(), Some(143));
+    for follower in &mut stopped[1..] {
+        follower.wait_for_log("and is started again").unwrap();
+        assert_eq!(follower.terminate().unwrap().code(), Some(143));
+    }
+}
+
+#[test]
 fn a_pod_is_ready_when_its_broker_has_joined_and_a_lost_one_comes_back() {
     let Some(world) = world(&["lake"]) else { return };
     let side = alone(
