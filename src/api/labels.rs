@@ -175,6 +175,9 @@ pub mod manager {
 
 /// Reasons in conditions that more than one room knows.
 pub mod reason {
+    /// Some of the pods that are wanted are not ready, and the others run.
+    pub const NOT_ALL_READY: &str = "NotAllReady";
+
     /// It waits for room in the FluxSetup of its namespace.
     pub const QUEUED: &str = "Queued";
     /// The FluxSetup of its namespace could not let it start, whatever else ends.

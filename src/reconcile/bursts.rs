@@ -7,6 +7,7 @@ use crate::api::hosted_burst::BurstPhase;
 use crate::api::labels::condition::{
     ADMITTED, BUDGET, BURSTS_READY, DELIVERED, LEAD_ADDRESS, PREFLIGHT, RESTART_REQUIRED,
 };
+use crate::api::labels::reason;
 use crate::api::minicluster::{BurstStatus, MiniCluster};
 use crate::cluster::conditions::{Statement, find};
 use crate::flux::RankMap;
@@ -110,7 +111,7 @@ pub(super) fn statement(rows: &[BurstStatus]) -> Option<Statement> {
         message => format!("{}: {message}", row.name),
     };
     let sentences: Vec<String> = missing.iter().map(sentence).collect();
-    let reason = first.reason.clone().unwrap_or_else(|| "NotAllReady".to_owned());
+    let reason = first.reason.clone().unwrap_or_else(|| reason::NOT_ALL_READY.to_owned());
     Some(Statement::fails(BURSTS_READY, reason, sentences.join("; ")))
 }
 

@@ -1,6 +1,6 @@
 //! Which events a change of status is worth: pure.
 
-use crate::api::labels::condition;
+use crate::api::labels::{condition, reason};
 use crate::api::minicluster::{MiniClusterStatus, Phase};
 use crate::cluster::conditions::find;
 use crate::cluster::events::Notice;
@@ -22,7 +22,8 @@ pub fn notices(old: &MiniClusterStatus, new: &MiniClusterStatus) -> Vec<Notice> 
     // Why it waits, is refused or has ended is what Ready says.
     if let Some(ready) = find(&new.conditions, condition::READY) {
         let before = find(&old.conditions, condition::READY).map(|one| (&one.reason, &one.message));
-        let worth = ready.status != "True" && !["Pending", "Starting"].contains(&ready.reason.as_str());
+        let worth =
+            ready.status != "True" && !["Pending", "Starting", reason::NOT_ALL_READY].contains(&ready.reason.as_str());
         if worth && before != Some((&ready.reason, &ready.message)) {
             let bad = !matches!(new.phase, Some(Phase::Succeeded | Phase::Suspended | Phase::Restarting));
             let say = if bad { Notice::warning } else { Notice::normal };

@@ -250,10 +250,21 @@ fn phase(facts: &Facts<'_>, old: &MiniClusterStatus) -> Phase {
         Some(JobOutcome::Succeeded) => Phase::Succeeded,
         Some(JobOutcome::Failed { .. }) => Phase::Failed,
         None if job.suspended => Phase::Suspended,
-        // Those that have completed were there, and the lead goes on.
-        None if job.ready > 0 && job.ready + job.succeeded >= quorum(facts, job) => Phase::Running,
+        None if job.ready > 0 && (are_up(facts, job) || runs_on(facts, job, old)) => Phase::Running,
         None => Phase::Starting,
     }
+}
+
+/// Whether Flux can start, or has. Brokers that have completed were there, and the lead goes on.
+fn are_up(facts: &Facts<'_>, job: &JobFacts) -> bool {
+    job.ready + job.succeeded >= quorum(facts, job)
+}
+
+/// An instance that runs goes on without some of its brokers, and before new ones have joined, under the same lead.
+fn runs_on(facts: &Facts<'_>, job: &JobFacts, old: &MiniClusterStatus) -> bool {
+    let same_lead = facts.lead.pod.is_some() && facts.lead.pod == old.lead.pod;
+    let same_instance = old.incarnation.as_ref() == Some(&job.uid) && facts.lead.restarts == old.lead.restarts;
+    old.phase == Some(Phase::Running) && same_instance && same_lead
 }
 
 /// Brokers that have to be there before Flux starts: `minSize`, else all pods that are asked for.
@@ -375,6 +386,9 @@ fn ready(facts: &Facts<'_>, phase: Phase, ending: Option<&Ending>) -> Statement 
         Phase::Running => {
             let wanted = facts.mini_cluster.spec.size().max(job.parallelism);
             let mut sentence = format!("{} of {wanted} pods of this cluster are ready", job.ready);
+            if !are_up(facts, job) {
+                return fails(reason::NOT_ALL_READY, sentence);
+            }
             if facts.restart_required.is_empty() {
                 return Statement::holds(condition::READY, "Running", sentence);
             }

@@ -11,7 +11,7 @@ use tributary::admin::{
 };
 use tributary::api::burst::Burst;
 use tributary::api::hosted_burst::{BurstPhase, HostedBurst, LeadEndpoint};
-use tributary::api::labels::condition;
+use tributary::api::labels::{condition, reason};
 use tributary::api::minicluster::{BurstStatus, MiniCluster};
 use tributary::api::peer::ClusterPeer;
 use tributary::clock::SharedClock;
@@ -80,7 +80,7 @@ impl Local {
         let ready = conditions::find(&status.conditions, "Ready");
         let worth = |one: &&Condition| !["Starting", "Pending", "Running"].contains(&one.reason.as_str());
         let bursts = conditions::find(&status.conditions, "BurstsReady");
-        let failing = bursts.filter(|one| one.status == "False" && one.reason != "NotAllReady");
+        let failing = bursts.filter(|one| one.status == "False" && one.reason != reason::NOT_ALL_READY);
         // A hosted one runs on when what let it in is taken away.
         let admitted = owner.as_ref().and_then(|owner| owner.status.as_ref());
         let admitted = admitted.and_then(|status| conditions::find(&status.conditions, condition::ADMITTED));

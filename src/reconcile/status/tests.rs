@@ -120,6 +120,27 @@ fn min_size_is_the_quorum() {
 }
 
 #[test]
+fn an_instance_runs_on_without_some_brokers_as_long_as_its_lead_does() {
+    let mut object = object(4);
+    let lead = |pod: &str, restarts| LeadFacts { pod: Some(pod.to_owned()), restarts, exit: None };
+    object.status = Some(compute(&Facts { lead: lead("tide-0-x", 0), ..facts(&object, Some(job(4))) }, now()));
+    for (lead, ready, phase) in [
+        (lead("tide-0-x", 0), 3, Phase::Running),
+        (lead("tide-0-x", 0), 0, Phase::Starting),
+        (lead("tide-0-x", 1), 3, Phase::Starting),
+        (lead("tide-0-y", 0), 3, Phase::Starting),
+        (LeadFacts::default(), 3, Phase::Starting),
+    ] {
+        let status = compute(&Facts { lead: lead.clone(), ..facts(&object, Some(job(ready))) }, now());
+        assert_eq!(status.phase, Some(phase.clone()), "{lead:?} {ready}");
+        let said = conditions::find(&status.conditions, condition::READY).unwrap();
+        let reason = if phase == Phase::Running { reason::NOT_ALL_READY } else { "Starting" };
+        let sentence = format!("{ready} of 4 pods of this cluster are ready");
+        assert_eq!((said.status.as_str(), said.reason.as_str(), &said.message), ("False", reason, &sentence));
+    }
+}
+
+#[test]
 fn a_refused_spec_says_every_problem_in_ready() {
     let object = object(0);
     let problems = vec![("InvalidSize".to_owned(), "size is 0".to_owned()), ("X".to_owned(), "y".to_owned())];
