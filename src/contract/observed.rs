@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::{IntoDeserializer as _, value};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{BurstUid, Finding, Rejection};
 
@@ -138,6 +139,12 @@ impl PhaseTimes {
     }
 }
 
+/// A phase of a newer version leaves the slot with its peer: it is there, for all that is known.
+fn known_or_provisioning<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Phase, D::Error> {
+    let word = String::deserialize(deserializer)?;
+    Ok(Phase::deserialize(word.as_str().into_deserializer()).unwrap_or_else(|_: value::Error| Phase::Provisioning))
+}
+
 /// The provider's answer to one [`super::DesiredBurst`]. Replaced as a whole.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -149,6 +156,7 @@ pub struct ObservedBurst {
     /// Incarnation this answers (UID of the root's Job).
     pub incarnation: String,
     /// Where it stands.
+    #[serde(deserialize_with = "known_or_provisioning")]
     pub phase: Phase,
     /// Why not, when `phase` is `Rejected` or `Evicted`.
     pub rejection: Option<Rejection>,
@@ -234,6 +242,8 @@ mod tests {
             "hostedUid":null,"readyBrokers":3,"rankMapDigest":null,"credentialDigest":null,"lead":null,"message":"",
             "times":{"accepted":"2026-01-01T00:00:00Z"}}"#;
         let read: ObservedBurst = serde_json::from_str(old).unwrap();
-        assert_eq!((read.ready_brokers, read.simulated, read.preflight.len()), (3, false, 0));
+        assert_eq!((read.phase, read.ready_brokers, read.simulated, read.preflight.len()), (Phase::Ready, 3, false, 0));
+        let newer: ObservedBurst = serde_json::from_str(&old.replace("Ready", "Hibernating")).unwrap();
+        assert_eq!((newer.phase, newer.uid), (Phase::Provisioning, read.uid), "a newer version's phase frees no slot");
     }
 }

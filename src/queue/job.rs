@@ -762,7 +762,7 @@ mod tests {
             ..BurstStatus::default()
         }];
         let status = next(&job, Some(&found), Word::Starts(Start::Here), at(2)).status;
-        assert_eq!(status.message, "its instance is up: 1 brokers here, 3 on north (Joining)");
+        assert_eq!(status.message, "its instance is up: 1 broker here, 3 on north (Joining)");
         assert_eq!(status.split.unwrap().peer.as_deref(), Some("north"));
         assert!(covers(
             &job,

@@ -234,7 +234,8 @@ pub fn whereabouts(split: &JobSplit) -> String {
     let JobSplit { local, away, peer, phase, .. } = split;
     let peer = peer.as_deref().unwrap_or("no peer yet");
     let phase = if phase.is_empty() { String::new() } else { format!(" ({phase})") };
-    format!("{local} brokers here, {away} on {peer}{phase}")
+    let brokers = if *local == 1 { "broker" } else { "brokers" };
+    format!("{local} {brokers} here, {away} on {peer}{phase}")
 }
 
 /// A sender for tests: the Burst has the size that is asked for, and a MiniCluster with services cannot be sent.

@@ -110,9 +110,14 @@ pub fn cut_reason(text: &str) -> &str {
 }
 
 /// What somebody else says, fit for a line of a log, a condition or a terminal: without control characters, and cut at
-/// `limit` bytes.
+/// `limit` bytes. Without backquotes, too: agentctl completes what they enclose to a command for the reader's own cluster.
 pub fn plain(text: &str, limit: usize) -> String {
-    let clean: String = text.chars().take(limit).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let fit = |one: char| match one {
+        '`' => '\'',
+        one if one.is_control() => ' ',
+        one => one,
+    };
+    let clean: String = text.chars().take(limit).map(fit).collect();
     clean[..clean.floor_char_boundary(limit)].trim().to_owned()
 }
 
@@ -135,6 +140,7 @@ mod tests {
         assert_eq!(cut_reason("short"), "short");
         assert_eq!(plain(" no\r\nERROR forged\x1b[31m ", 99), "no  ERROR forged [31m");
         assert_eq!(plain(&"ä".repeat(9), 5), "ää");
+        assert_eq!(plain("run `kubectl delete namespace rivers`", 99), "run 'kubectl delete namespace rivers'");
     }
 
     #[test]

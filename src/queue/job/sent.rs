@@ -54,7 +54,7 @@ impl Draft<'_> {
             return Vec::new();
         }
         let cancelled = burst.annotations().contains_key(labels::CANCEL);
-        let cancelled = cancelled.then(|| "somebody took it back (agentctl burst cancel)".to_owned());
+        let cancelled = cancelled.then(|| "somebody took it back with agentctl burst cancel".to_owned());
         let suspended = self.job.spec.suspend.then(|| SUSPENDED.to_owned());
         if let Some(why) = cancelled.or(suspended).or_else(|| overflow::unplaced(burst)) {
             self.status.returned = overflow::thrown_out(self.status.returned.as_ref(), burst);

@@ -79,8 +79,8 @@ pub async fn run(target: &Target, command: Token) -> Result<()> {
                     .hint("may you create Secrets in the agent's namespace? Whoever may, decides who joins")
             })?;
             output::remark(&format!(
-                "token {} of cluster {}: valid until {}, for {}\njoin the other cluster with: agentctl --context \
-                 ITS_CONTEXT join TOKEN",
+                "token {} of cluster {}: valid until {}, for {}\nmake the other cluster's context the current \
+                 one, and join with: agentctl join TOKEN",
                 record.id,
                 card.cluster,
                 record.expires.strftime("%Y-%m-%d %H:%M:%S UTC"),

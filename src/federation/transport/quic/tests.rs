@@ -240,7 +240,7 @@ async fn an_unknown_and_a_suspended_peer_are_told_so() {
         let at_east = east.accept_refused().await;
         assert_eq!((at_west.reason.as_str(), at_east.refusal.reason.as_str()), (reason, reason));
         assert_eq!(at_east.claimed, Some("west".into()));
-        assert!(at_west.message.contains("ClusterPeer") && at_west.message.contains("`west`"), "{}", at_west.message);
+        assert!(at_west.message.contains("ClusterPeer") && at_west.message.contains("'west'"), "{}", at_west.message);
     }
     west.knows(&[east.spec()]);
     let own = east.dial(suspended, &west).await.err().unwrap();

@@ -3,7 +3,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as Said;
 use kube::ResourceExt;
 use tributary::api::hosted_burst::HostedBurst;
-use tributary::api::labels::condition::{BURSTS_READY, FINISHED, READY, RESTART_REQUIRED, VALID};
+use tributary::api::labels::condition::{ADMITTED, BURSTS_READY, FINISHED, READY, RESTART_REQUIRED, VALID};
+use tributary::api::labels::reason;
 use tributary::api::minicluster::{MiniCluster, MiniClusterStatus, Phase};
 use tributary::api::names;
 use tributary::bursting::root::plan;
@@ -45,7 +46,11 @@ pub fn explain(found: &Found) -> Explanation {
         (None, None) => (None, String::new()),
     };
     let object = format!("MiniCluster {}/{name}", namespace.unwrap_or_default());
-    let own = Explanation { unseen: found.unseen.clone(), ..walk(object, found, &CONDITIONS) };
+    let mut own = Explanation { unseen: found.unseen.clone(), ..walk(object, found, &CONDITIONS) };
+    if let Some(unmet) = found.hosted.as_ref().and_then(without_import) {
+        own.ready = false;
+        if own.unmet.is_none() { own.unmet = Some(unmet) } else { own.more.push(unmet) }
+    }
     match &found.mini_cluster {
         Some(root) if !plan::is_over(root) && status(found).incarnation.is_some() => with_parts(own, found, root),
         _ => own,
@@ -143,13 +148,30 @@ fn leased(found: &Found) -> Verdict {
     match status.suspect_since {
         Some(since) => {
             let cause = format!(
-                "{peer} is out of contact since {:.0}; the burst runs on for {} s from then",
-                since.0, hosted.spec.lease_seconds
+                "{peer} is out of contact since {:.0}; the burst runs on for {} from then",
+                since.0, hosted.spec.lease
             );
             Verdict::unmet("RootOutOfContact", cause, "why, is said by `agentctl peers`")
         }
         None => Verdict::Met(format!("{peer}, where its root is, is heard of")),
     }
+}
+
+/// A hosted burst that runs on though its peer may place nothing here any more.
+fn without_import(hosted: &HostedBurst) -> Option<Unmet> {
+    let said = conditions::find(&hosted.status.as_ref()?.conditions, ADMITTED)?;
+    let said = Some(said).filter(|said| said.status == "False")?;
+    let (peer, namespace, name) = (&hosted.spec.peer, &hosted.spec.root.namespace, hosted.name_any());
+    Some(Unmet {
+        condition: ADMITTED.to_owned(),
+        reason: said.reason.clone(),
+        cause: said.message.split("; to end it").next().unwrap_or_default().to_owned(),
+        hint: format!(
+            "to let it stay: `agentctl peer add {peer} --import {namespace}`; to end it: `kubectl delete hostedburst {name} \
+             --namespace {}`",
+            hosted.namespace().unwrap_or_default()
+        ),
+    })
 }
 
 /// What says more of a hosted burst's root, in its own cluster.
@@ -269,7 +291,7 @@ fn not_suspended(found: &Found) -> Verdict {
 /// What the agent itself waits for.
 fn prerequisites(found: &Found) -> Verdict {
     let Some(ready) = said(found, READY).filter(|said| said.status == "False") else { return Verdict::Skip };
-    if matches!(ready.reason.as_str(), "Pending" | "Starting" | "Suspended") {
+    if ["Pending", "Starting", "Suspended", reason::NOT_ALL_READY].contains(&ready.reason.as_str()) {
         return Verdict::Skip;
     }
     if ready.reason == "Restarting" {

@@ -501,7 +501,7 @@ fn what_is_hosted_here() {
     let hosted = |status: Value| {
         of(json!({
             "metadata": {"name": "lake-burst-0", "namespace": "flux", "uid": "h"},
-            "spec": {"peer": "east", "root": {"name": "lake", "namespace": "flux"}, "slot": "lake-burst-0", "leaseSeconds": 300},
+            "spec": {"peer": "east", "root": {"name": "lake", "namespace": "flux"}, "slot": "lake-burst-0", "lease": "300s"},
             "status": status,
         }))
     };
@@ -528,6 +528,15 @@ fn what_is_hosted_here() {
             brokers(json!({"credentialReady": true, "suspectSince": "2026-01-01T00:00:00Z"})),
         ),
         ("where the lead is was not told", brokers(json!({"credentialReady": true}))),
+        (
+            "its peer may place nothing here any more",
+            brokers(json!({"credentialReady": true, "conditions": [{
+                "type": "Admitted", "status": "False", "reason": "RunsWithoutImport",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+                "message": "it runs without import: ClusterPeer east has no import any more; to end it: `kubectl delete \
+                            hostedburst lake-burst-0 --namespace flux`",
+            }]})),
+        ),
         ("the gateway is on a dead connection", {
             let mut found = brokers(json!({"credentialReady": true}));
             found.hosted.as_mut().unwrap().spec.tunnel = true;
