@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::budget::{BurstBudget, Spent};
+use super::duration::Lasting;
 use super::hosted_burst::{BurstPhase, BurstRun, LeadEndpoint, PhaseTimestamps, PreflightFinding};
 use super::labels;
 use super::minicluster::{BurstCluster, MiniCluster};
@@ -90,10 +91,12 @@ pub struct BurstSpec {
     /// BurstTemplate: what the provider makes a MiniCluster of. Preserved as it is; the provider judges it.
     #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true), with = "serde_json::Map<String, serde_json::Value>")]
     pub template: serde_json::Value,
-    /// Seconds the provider keeps the burst after it lost us.
-    pub lease_seconds: u32,
-    /// Seconds leaving brokers get to drain.
-    pub drain_seconds: u32,
+    /// How long the provider keeps the burst after it lost us.
+    #[serde(default = "default_lease")]
+    pub lease: Lasting,
+    /// How long leaving brokers may take to drain.
+    #[serde(default = "default_drain")]
+    pub drain: Lasting,
     /// How much it may be used.
     #[serde(skip_serializing_if = "is_default")]
     pub budget: BurstBudget,
@@ -114,6 +117,16 @@ pub struct BurstSpec {
     pub holder: Option<CredentialRecipient>,
     /// Release the burst and place it nowhere: the root finished, failed, was suspended, or dropped the slot.
     pub release: bool,
+}
+
+/// What an object without `lease` means: the same as an agent without configuration.
+pub(super) const fn default_lease() -> Lasting {
+    Lasting::of_seconds(300)
+}
+
+/// What an object without `drain` means.
+pub(super) const fn default_drain() -> Lasting {
+    Lasting::of_seconds(60)
 }
 
 /// Where a burst stands, as far as this cluster knows.
@@ -225,8 +238,8 @@ pub enum BurstHold {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OnDemandSpec {
-    /// Seconds without use after which they are drained.
-    pub max_idle_seconds: u32,
+    /// How long nothing may use them before they are drained.
+    pub max_idle: Lasting,
     /// Pending jobs that start them.
     pub min_pending: u32,
 }

@@ -16,6 +16,9 @@ pub const PATTERN: &str = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$";
 /// A text that is no duration (the schema refuses most of them).
 pub fn parse(text: &str) -> Result<Duration, InvalidDuration> {
     let invalid = || InvalidDuration { text: text.to_owned() };
+    if text.is_empty() {
+        return Err(invalid());
+    }
     let mut seconds = 0.0;
     let mut rest = text;
     while !rest.is_empty() {
@@ -31,7 +34,6 @@ pub fn parse(text: &str) -> Result<Duration, InvalidDuration> {
         seconds += scale * number.parse::<f64>().map_err(|_| invalid())?;
         rest = more;
     }
-    Some(text).filter(|text| !text.is_empty()).ok_or_else(invalid)?;
     Duration::try_from_secs_f64(seconds).map_err(|_| invalid())
 }
 
@@ -54,6 +56,29 @@ impl Lasting {
     /// So many seconds.
     pub const fn of_seconds(seconds: i64) -> Self {
         Self { seconds }
+    }
+
+    /// As a length of time.
+    pub fn duration(self) -> Duration {
+        Duration::from_secs(u64::try_from(self.seconds).unwrap_or(0))
+    }
+
+    /// Its seconds where an unsigned number is wanted; longer ones are the longest.
+    pub fn unsigned(self) -> u32 {
+        u32::try_from(self.seconds.max(0)).unwrap_or(u32::MAX)
+    }
+}
+
+impl From<Duration> for Lasting {
+    fn from(duration: Duration) -> Self {
+        let seconds = duration.as_secs().saturating_add((duration.subsec_nanos() > 0).into());
+        Self { seconds: i64::try_from(seconds).unwrap_or(i64::MAX) }
+    }
+}
+
+impl From<u32> for Lasting {
+    fn from(seconds: u32) -> Self {
+        Self { seconds: seconds.into() }
     }
 }
 
@@ -82,9 +107,7 @@ impl Serialize for Lasting {
 impl<'de> Deserialize<'de> for Lasting {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Cow::<str>::deserialize(deserializer)?;
-        let duration = parse(&text).map_err(de::Error::custom)?;
-        let seconds = duration.as_secs().saturating_add((duration.subsec_nanos() > 0).into());
-        Ok(Self { seconds: i64::try_from(seconds).unwrap_or(i64::MAX) })
+        parse(&text).map(Self::from).map_err(de::Error::custom)
     }
 }
 

@@ -1,15 +1,15 @@
 //! `HostedBurst`: a burst of another cluster's MiniCluster that runs here (provider side).
 
-use std::fmt;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::burst::{default_drain, default_lease};
+use super::duration::Lasting;
 use super::labels;
 use super::schema::is_default;
-use super::word::Word;
+use super::word::{Word, shown_by_its_words};
 
 /// A burst of a peer's MiniCluster that this cluster hosts. Made by the agent after admission; it owns the hosted
 /// MiniCluster, its Secret and its lead Service. Deleting it evicts the burst: the peer is told and does not offer it
@@ -83,10 +83,12 @@ pub struct HostedBurstSpec {
     /// BurstTemplate, as admitted.
     #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true), with = "serde_json::Map<String, serde_json::Value>")]
     pub template: serde_json::Value,
-    /// Seconds this burst outlives the contact with its root.
-    pub lease_seconds: u32,
-    /// Seconds leaving brokers get to drain.
-    pub drain_seconds: u32,
+    /// How long this burst outlives the contact with its root.
+    #[serde(default = "default_lease")]
+    pub lease: Lasting,
+    /// How long leaving brokers may take to drain.
+    #[serde(default = "default_drain")]
+    pub drain: Lasting,
     /// Its root wants the images pulled ahead.
     #[serde(skip_serializing_if = "is_default")]
     pub warm: bool,
@@ -153,14 +155,7 @@ pub enum BurstPhase {
     Unknown(Word),
 }
 
-impl fmt::Display for BurstPhase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown(word) => word.fmt(f),
-            known => f.pad(&format!("{known:?}")),
-        }
-    }
-}
+shown_by_its_words!(BurstPhase);
 
 /// How a whole instance fares where it runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -289,7 +284,7 @@ pub struct HostedBurstStatus {
     /// from it, across restarts of the agent; and the day for which the result of a whole instance is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suspect_since: Option<Time>,
-    /// When draining began; deletion follows after `drainSeconds`.
+    /// When draining began; deletion follows after `drain`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub draining_since: Option<Time>,
     /// Why it drains: `Released`, `Replaced`, `LeaseExpired`, `TimeLimit`, `PeerDrained`, `NameTaken`; or of a whole instance that has

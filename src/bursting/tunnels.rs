@@ -5,7 +5,6 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -178,7 +177,7 @@ pub(super) fn outlet(burst: &Burst, index_zero: &[PodView]) -> Option<(TunnelKey
     let outlet = Outlet {
         incarnation: spec.incarnation.clone(),
         lead: (address, LEAD_PORT).into(),
-        hold: Duration::from_secs(spec.lease_seconds.into()),
+        hold: spec.lease.duration(),
     };
     Some(((peer.into(), offer::uid(burst).into()), outlet))
 }
@@ -189,12 +188,14 @@ pub(super) fn inlet(hosted: &HostedBurst, job: Option<&str>, pods: &[PodView]) -
     let ours = |pod: &&PodView| pod.namespace == namespace && job.is_some() && pod.owner.as_deref() == job;
     let own = pods.iter().filter(|pod| ours(pod) && !pod.finished);
     let sources: BTreeSet<IpAddr> = own.flat_map(|pod| pod.addresses.iter().copied()).collect();
-    let hold = Duration::from_secs(spec.lease_seconds.into());
+    let hold = spec.lease.duration();
     spec.tunnel.then(|| Inlet { incarnation: spec.root.incarnation.clone(), sources, hold })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::api::burst::{BurstSpec, BurstStatus, CredentialRecipient};
     use crate::api::hosted_burst::{BurstPhase, HostedBurstSpec};
@@ -212,7 +213,7 @@ mod tests {
     }
 
     fn burst() -> Burst {
-        let spec = BurstSpec { tunnel: true, incarnation: "job-1".into(), lease_seconds: 300, ..BurstSpec::default() };
+        let spec = BurstSpec { tunnel: true, incarnation: "job-1".into(), lease: 300.into(), ..BurstSpec::default() };
         let (peer, incarnation) = ("west".into(), "job-1".into());
         let recipient = CredentialRecipient { peer, incarnation, tunnel: true, ..CredentialRecipient::default() };
         let status = BurstStatus {

@@ -295,7 +295,7 @@ impl Controller {
             let status = burst.status.as_ref();
             status.is_some_and(|status| status.peer.is_some() && status.phase != BurstPhase::Released)
         };
-        let drain = known.bursts.iter().filter(held).map(|burst| u64::from(burst.spec.drain_seconds)).max();
+        let drain = known.bursts.iter().filter(held).map(|burst| u64::from(burst.spec.drain.unsigned())).max();
         let Some(drain) = drain else {
             *releasing = None;
             return None;

@@ -76,7 +76,7 @@ async fn leases_are_kept_to_the_second_on_both_sides() {
     north.create("gone", onto(&["east"])).await;
     for (place, root) in [(&east, "near"), (&east, "held"), (&west, "far"), (&north, "gone")] {
         let burst = place.burst(root, &format!("{root}-burst-0"), BurstPhase::Ready).await;
-        assert_eq!((burst.spec.lease_seconds, burst.spec.drain_seconds), (15, 2), "the configuration arrives");
+        assert_eq!((burst.spec.lease, burst.spec.drain), (15.into(), 2.into()), "the configuration arrives");
     }
     let near = hosted(&west, "near-burst-0").await.uid();
     let far = hosted(&north, "far-burst-0").await.uid();

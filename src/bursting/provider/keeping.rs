@@ -32,7 +32,7 @@ const NO_IMPORT: &str = "RunsWithoutImport";
 
 /// The lease of a hosted burst.
 pub(super) fn lease(view: &SlotView<'_>, hosted: &HostedBurst, holder: &ClaimKey) -> Lease {
-    lease_of(Duration::from_secs(hosted.spec.lease_seconds.into()), view, hosted, holder)
+    lease_of(hosted.spec.lease.duration(), view, hosted, holder)
 }
 
 /// A lease of another length.
@@ -275,7 +275,7 @@ pub(super) fn status(
     }
     let suspect_since = suspect_since(lease, &old);
     if suspect_since.is_some() && old.suspect_since.is_none() {
-        let message = format!("{} is out of contact; the lease is {} s", hosted.spec.peer, hosted.spec.lease_seconds);
+        let message = format!("{} is out of contact; the lease is {}", hosted.spec.peer, hosted.spec.lease);
         step.notes.push(Note::warning("RootUnreachable", message));
     }
     HostedBurstStatus {

@@ -55,7 +55,7 @@ impl Before {
         });
         let lapsed = hosted.into_iter().filter(|hosted| {
             let suspect_since = hosted.status.as_ref().and_then(|status| status.suspect_since.clone());
-            since(suspect_since).max(gap) >= Duration::from_secs(hosted.spec.lease_seconds.into())
+            since(suspect_since).max(gap) >= hosted.spec.lease.duration()
         });
         let lapsed = lapsed.filter_map(|hosted| hosted.metadata.uid.clone()).collect();
         Self { renewed, gap, lost: lost.collect(), lapsed }
@@ -149,7 +149,7 @@ mod tests {
 
     impl Provider {
         fn new() -> Self {
-            let spec = HostedBurstSpec { lease_seconds: 300, ..HostedBurstSpec::default() };
+            let spec = HostedBurstSpec { lease: 300.into(), ..HostedBurstSpec::default() };
             let mut hosted = HostedBurst::new("lake-burst-0", spec);
             hosted.metadata.uid = Some("hosted-uid".into());
             hosted.status = Some(HostedBurstStatus::default());

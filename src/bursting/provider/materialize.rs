@@ -9,6 +9,7 @@ use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use super::egress::{self, Egress};
+use crate::api::duration::Lasting;
 use crate::api::hosted_burst::{HostedBurst, HostedBurstSpec, RootReference};
 use crate::api::labels::{self, role};
 use crate::api::minicluster::{
@@ -81,8 +82,8 @@ pub fn updated(hosted: &HostedBurst, desired: &DesiredBurst) -> HostedBurst {
         // A tunnel makes no use of it; and once it was applied, the API server does not let go of it (it becomes null).
         lead: desired.lead.clone().map(Into::into).or_else(|| frozen.lead.clone().filter(|_| desired.tunnel)),
         tunnel: desired.tunnel,
-        lease_seconds: desired.lease_seconds.min(BurstingConfig::LONGEST),
-        drain_seconds: desired.drain_seconds.min(BurstingConfig::LONGEST),
+        lease: desired.lease_seconds.min(BurstingConfig::LONGEST).into(),
+        drain: desired.drain_seconds.min(BurstingConfig::LONGEST).into(),
         warm: desired.warm,
         ..frozen.clone()
     };
@@ -230,7 +231,7 @@ fn endpoint_slice(hosted: &HostedBurst, v6: bool, ends: &[SocketAddr], port: u16
 pub fn mini_cluster(hosted: &HostedBurst, template: &BurstTemplate, rank_map: &RankMap) -> MiniCluster {
     let BurstTemplate { containers, flux, logging, pod, disable_affinity, share_process_namespace, lead: _ } =
         template.clone();
-    let HostedBurstSpec { slot, size, max_size, drain_seconds: drain, whole, .. } = &hosted.spec;
+    let HostedBurstSpec { slot, size, max_size, drain, whole, .. } = &hosted.spec;
     let annotations = traceparent(spans::of_hosted(hosted));
     let metadata = ObjectMeta { annotations, ..metadata(hosted, slot.clone(), None) };
     if *whole {
@@ -248,7 +249,7 @@ pub fn mini_cluster(hosted: &HostedBurst, template: &BurstTemplate, rank_map: &R
     let spec = MiniClusterSpec {
         containers,
         network: Network { headless_name: None, disable_affinity },
-        flux: flux_spec(flux, Some(names::curve(slot)), lead, count(*drain)),
+        flux: flux_spec(flux, Some(names::curve(slot)), lead, count(drain.unsigned())),
         logging,
         share_process_namespace,
         size: Some(count(*size)),
@@ -262,7 +263,7 @@ pub fn mini_cluster(hosted: &HostedBurst, template: &BurstTemplate, rank_map: &R
 }
 
 /// The MiniCluster of a whole instance: a root like any other, with a lead broker and a certificate of its own.
-pub fn whole_spec(template: BurstTemplate, size: u32, drain_seconds: u32) -> MiniClusterSpec {
+pub fn whole_spec(template: BurstTemplate, size: u32, drain: Lasting) -> MiniClusterSpec {
     let BurstTemplate { containers, flux, logging, pod, disable_affinity, share_process_namespace, lead } = template;
     let LeadTemplate {
         tasks,
@@ -274,7 +275,7 @@ pub fn whole_spec(template: BurstTemplate, size: u32, drain_seconds: u32) -> Min
         complete_workers,
     } = lead.unwrap_or_default();
     let count = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
-    let flux = flux_spec(flux, None, LeadBroker::default(), count(drain_seconds));
+    let flux = flux_spec(flux, None, LeadBroker::default(), count(drain.unsigned()));
     MiniClusterSpec {
         containers,
         network: Network { headless_name: None, disable_affinity },
@@ -485,11 +486,11 @@ mod tests {
             generation: 0,
             size: 0,
             lead: None,
-            lease_seconds: 0,
-            drain_seconds: 0,
+            lease: 0.into(),
+            drain: 0.into(),
             ..spec.clone()
         };
         assert_eq!(live(&after.spec), live(&before.spec));
-        assert_eq!(before.spec.lease_seconds, BurstingConfig::LONGEST);
+        assert_eq!(before.spec.lease, BurstingConfig::LONGEST.into());
     }
 }

@@ -34,8 +34,7 @@ pub fn time_limit(spec: &BurstSpec, status: &BurstStatus, grace: Duration) -> Op
 
 /// How long brokers last at most in a cluster that is out of contact and whose agent works.
 pub fn longest(spec: &BurstSpec) -> Duration {
-    let seconds = |seconds: u32| Duration::from_secs(seconds.into());
-    reserved_for(seconds(spec.lease_seconds), seconds(spec.drain_seconds))
+    reserved_for(spec.lease.duration(), spec.drain.duration())
 }
 
 /// Whether the ClusterPeer of the slot's holder stands for another cluster by now, which knows nothing of the burst.

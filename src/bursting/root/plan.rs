@@ -5,7 +5,6 @@
 //! it is over.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -150,8 +149,8 @@ fn spec(
             credential_secret: instance.credential_secret.clone(),
             flux_version: flux_version(&root.spec).map(|version| version.to_string()),
             template: BurstTemplate::of_slot(&root.spec, cluster).to_json(),
-            lease_seconds: seconds(given.times.lease),
-            drain_seconds: seconds(given.times.drain),
+            lease: given.times.lease.into(),
+            drain: given.times.drain.into(),
             ..before.map(|burst| wishes(&burst.spec)).unwrap_or_default()
         },
     };
@@ -162,10 +161,9 @@ fn spec(
             peers: cluster.peers().into_iter().map(str::to_owned).collect(),
             selector: cluster.selector.clone().unwrap_or_default(),
             budget: cluster.budget.clone(),
-            on_demand: cluster.on_demand().map(|when| OnDemandSpec {
-                max_idle_seconds: seconds(when.max_idle()),
-                min_pending: when.min_pending(),
-            }),
+            on_demand: cluster
+                .on_demand()
+                .map(|when| OnDemandSpec { max_idle: when.max_idle().into(), min_pending: when.min_pending() }),
             warm: cluster.warm,
             ..frozen
         },
@@ -208,10 +206,6 @@ fn holder(root: &MiniCluster, spec: &BurstSpec) -> Option<CredentialRecipient> {
 fn flux_version(spec: &MiniClusterSpec) -> Option<FluxVersion> {
     let declared = spec.flux.version.as_deref().and_then(|text| text.parse().ok());
     declared.or_else(|| FluxVersion::of_image(&facts::flux_image(&BurstTemplate::of(spec))))
-}
-
-fn seconds(time: Duration) -> u32 {
-    u32::try_from(time.as_secs()).unwrap_or(u32::MAX)
 }
 
 /// What the user wished of a slot, for one that is not declared any more.
@@ -276,6 +270,8 @@ fn burst(root: &MiniCluster, spec: BurstSpec, trace: Option<TraceContext>) -> Bu
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::api::burst::BurstStatus;
     use crate::api::minicluster::BurstMode;
@@ -462,10 +458,10 @@ spec:
         let mut root = root();
         let references: Vec<&Burst> = before.iter().collect();
         let after = applied(&plan(&root, &references, given));
-        assert_eq!((after[0].spec.lease_seconds, after[0].spec.drain_seconds), (300, 60));
+        assert_eq!((after[0].spec.lease, after[0].spec.drain), (300.into(), 60.into()));
         root.status.as_mut().unwrap().incarnation = Some("job-2".into());
         let restarted = applied(&plan(&root, &references, given));
-        assert_eq!((restarted[0].spec.lease_seconds, restarted[0].spec.drain_seconds), (20, 5));
+        assert_eq!((restarted[0].spec.lease, restarted[0].spec.drain), (20.into(), 5.into()));
     }
 
     #[test]
@@ -500,9 +496,9 @@ spec:
         let cluster = &mut root.spec.flux.bursting.clusters[0];
         cluster.mode = BurstMode::OnDemand;
         let on_demand = |root: &MiniCluster| applied(&again(root, &before))[0].spec.on_demand.clone();
-        assert_eq!(on_demand(&root), Some(OnDemandSpec { max_idle_seconds: 600, min_pending: 1 }));
+        assert_eq!(on_demand(&root), Some(OnDemandSpec { max_idle: 600.into(), min_pending: 1 }));
         root.spec.flux.bursting.clusters[0].on_demand = serde_saphyr::from_str("{maxIdle: 2m, minPending: 3}").unwrap();
-        assert_eq!(on_demand(&root), Some(OnDemandSpec { max_idle_seconds: 120, min_pending: 3 }));
+        assert_eq!(on_demand(&root), Some(OnDemandSpec { max_idle: 120.into(), min_pending: 3 }));
         root.spec.flux.bursting.clusters[0].warm = true;
         let after = applied(&again(&root, &before));
         assert!(after[0].spec.warm && offer::desired(&after[0]).warm && !offer::desired(&before[0]).warm);

@@ -8,6 +8,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use crate::api::burst::{Burst, BurstSpec};
+use crate::api::duration::Lasting;
 use crate::api::flux_job::FluxJob;
 use crate::api::flux_setup::Overflow;
 use crate::api::minicluster::MiniCluster;
@@ -31,9 +32,8 @@ pub fn burst(job: &FluxJob, wanted: &MiniCluster, overflow: &Overflow, times: &T
     let mut there = wanted.clone();
     there.metadata.name = Some(slot.clone());
     let map = rank_map_of(&there).map_err(|problems| problems.to_string())?;
-    let seconds = |time: std::time::Duration| u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
     let template = BurstTemplate::of_whole(&wanted.spec);
-    if let Some(field) = left_behind(wanted, &template, seconds(times.drain)) {
+    if let Some(field) = left_behind(wanted, &template, times.drain.into()) {
         return Err(format!("{field} does not travel to a peer"));
     }
     let own = map.root();
@@ -52,8 +52,8 @@ pub fn burst(job: &FluxJob, wanted: &MiniCluster, overflow: &Overflow, times: &T
         credential_digest: Leave::of(uid).digest(),
         whole: true,
         template: template.to_json(),
-        lease_seconds: seconds(times.lease),
-        drain_seconds: seconds(times.drain),
+        lease: times.lease.into(),
+        drain: times.drain.into(),
         ..BurstSpec::default()
     };
     let labels =
@@ -80,7 +80,7 @@ pub fn burst(job: &FluxJob, wanted: &MiniCluster, overflow: &Overflow, times: &T
 }
 
 /// The first field of a MiniCluster's spec that is not in what a peer would make of the template.
-fn left_behind(wanted: &MiniCluster, template: &BurstTemplate, drain: u32) -> Option<String> {
+fn left_behind(wanted: &MiniCluster, template: &BurstTemplate, drain: Lasting) -> Option<String> {
     let json_of = |spec: &crate::api::minicluster::MiniClusterSpec| {
         serde_json::to_value(spec).expect("a spec is plain data with text keys")
     };
@@ -95,7 +95,7 @@ fn left_behind(wanted: &MiniCluster, template: &BurstTemplate, drain: u32) -> Op
         flux.remove("connextTimeout");
     }
     // A peer is told when it lets go by the Burst, not by the template.
-    if wanted.spec.flux.drain_seconds.is_some_and(|own| u32::try_from(own) != Ok(drain)) {
+    if wanted.spec.flux.drain_seconds.is_some_and(|own| i64::from(own) != drain.seconds) {
         return Some("spec.miniCluster.flux.drainSeconds".to_owned());
     }
     // What nothing of is left is named by its first field.

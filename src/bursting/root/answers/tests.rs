@@ -36,8 +36,8 @@ impl World {
             max_size: 3,
             cores: 1,
             incarnation: "job-1".into(),
-            lease_seconds: 300,
-            drain_seconds: 60,
+            lease: 300.into(),
+            drain: 60.into(),
             ..BurstSpec::default()
         };
         let mut burst = Burst::new("lake-burst-0", spec);
@@ -395,7 +395,7 @@ fn a_peer_whose_budget_is_spent_is_left_and_a_root_without_any_has_no_bursts() {
 #[test]
 fn a_burst_on_demand_sleeps_until_jobs_ask_and_after_they_are_done() {
     let mut world = World::new();
-    world.burst.spec.on_demand = Some(OnDemandSpec { max_idle_seconds: 60, min_pending: 1 });
+    world.burst.spec.on_demand = Some(OnDemandSpec { max_idle: 60.into(), min_pending: 1 });
     world.step().is(BurstPhase::Asleep, None).after(9_999).is(BurstPhase::Asleep, None);
     assert!(world.published.is_empty(), "it is offered to nobody");
     world.seen = Some(Seen { at: Timestamp::UNIX_EPOCH, found: Err(("Forbidden", "may not".into())) });

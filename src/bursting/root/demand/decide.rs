@@ -77,7 +77,7 @@ pub fn decide(old: &BurstDemand, policy: &OnDemandSpec, seen: Option<&Seen>) -> 
 }
 
 fn max_idle(policy: &OnDemandSpec) -> Duration {
-    Duration::from_secs(policy.max_idle_seconds.into()).max(LEAST_IDLE)
+    policy.max_idle.duration().max(LEAST_IDLE)
 }
 
 /// What people are told: whether it is wanted, a reason and a sentence.
@@ -107,7 +107,8 @@ mod tests {
 
     use super::*;
 
-    const POLICY: OnDemandSpec = OnDemandSpec { max_idle_seconds: 600, min_pending: 2 };
+    const POLICY: OnDemandSpec =
+        OnDemandSpec { max_idle: crate::api::duration::Lasting::of_seconds(600), min_pending: 2 };
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(1_700_000_000 + second).unwrap()
@@ -155,14 +156,14 @@ mod tests {
         assert!(trace(&[looks(20, 300), looks(700, 1_290)]).awake, "it was used from 300 on, for all that is known");
         assert!(!trace(&[looks(20, 300), looks(700, 1_301)]).awake);
         assert!(!trace(&[looks(20, 300), looks(400, 640)]).awake, "a look or two that failed are nothing");
-        let short = OnDemandSpec { max_idle_seconds: 30, min_pending: 2 };
+        let short = OnDemandSpec { max_idle: 30.into(), min_pending: 2 };
         let at_night = [(0, 2, false), (5, 2, false), (20, 0, false), (140, 0, false)];
         assert!(play(&short, &at_night).awake, "though that is longer than it may idle");
     }
 
     #[test]
     fn a_lead_that_is_too_slow_once_in_a_while_does_not_keep_its_brokers_for_ever() {
-        let short = OnDemandSpec { max_idle_seconds: 120, min_pending: 2 };
+        let short = OnDemandSpec { max_idle: 120.into(), min_pending: 2 };
         let awake = play(&short, &[(0, 2, false), (5, 2, false)]);
         // Good looks are quick, but for the one after a look that takes all its time and fails: once in each idle time, wherever
         // in it that is. What was seen last may be older than the moment of the last look.
@@ -185,7 +186,7 @@ mod tests {
 
     #[test]
     fn the_moment_of_a_look_is_not_written_at_each_of_them() {
-        let policy = OnDemandSpec { max_idle_seconds: 86_400, min_pending: 1 };
+        let policy = OnDemandSpec { max_idle: 86_400.into(), min_pending: 1 };
         let (mut demand, mut writes) = (play(&policy, &[(0, 1, false), (5, 1, false)]), 0);
         for second in (20..86_420).step_by(15) {
             let next = decide(&demand, &policy, Some(&seen(second, 0, false)));
@@ -224,7 +225,7 @@ mod tests {
             idle in 0..900_u32,
             trace in proptest::collection::vec((1..40_i64, 0..3_u32, any::<bool>()), 1..400),
         ) {
-            let policy = OnDemandSpec { max_idle_seconds: idle, min_pending: 1 };
+            let policy = OnDemandSpec { max_idle: idle.into(), min_pending: 1 };
             let (mut demand, mut second, mut starts) = (BurstDemand::default(), 0, Vec::new());
             for (wait, pending, busy) in trace {
                 second += wait;

@@ -43,9 +43,9 @@ fn map() -> RankMap {
 }
 
 /// When each slot woke and fell asleep, if the queue is looked at every `every` seconds from `first` on.
-fn play(trace: &str, first: i64, every: usize, max_idle_seconds: u32) -> BTreeMap<&'static str, Vec<i64>> {
+fn play(trace: &str, first: i64, every: usize, max_idle: u32) -> BTreeMap<&'static str, Vec<i64>> {
     let ((looks, end), map) = (read(trace), map());
-    let policy = OnDemandSpec { max_idle_seconds, min_pending: 1 };
+    let policy = OnDemandSpec { max_idle: max_idle.into(), min_pending: 1 };
     let mut demands = BTreeMap::from([("pond", BurstDemand::default()), ("sea", BurstDemand::default())]);
     let mut turns: BTreeMap<&str, Vec<i64>> = demands.keys().map(|name| (*name, Vec::new())).collect();
     for second in (first..end).step_by(every) {
