@@ -25,27 +25,20 @@
 //! The edges are held by a test that parses the sources (`tests/suite/edges.rs`).
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-pub mod admin;
-pub mod clock;
-pub mod config;
-pub mod contract;
-pub mod federation;
-pub mod flux;
 pub mod guide;
-pub mod metrics;
-pub mod telemetry;
 
-#[cfg(feature = "kubernetes")]
-pub mod api;
-#[cfg(feature = "kubernetes")]
-pub mod bursting;
-#[cfg(feature = "kubernetes")]
-pub mod cluster;
-#[cfg(feature = "kubernetes")]
-pub mod queue;
-#[cfg(feature = "kubernetes")]
-pub mod reconcile;
-#[cfg(feature = "kubernetes")]
-pub mod render;
-#[cfg(feature = "kubernetes")]
-pub mod webhook;
+pub use tributary_admin as admin;
+pub use tributary_api as api;
+pub use tributary_bursting as bursting;
+pub use tributary_clock as clock;
+pub use tributary_cluster as cluster;
+pub use tributary_config as config;
+pub use tributary_contract as contract;
+pub use tributary_federation as federation;
+pub use tributary_flux as flux;
+pub use tributary_metrics as metrics;
+pub use tributary_queue as queue;
+pub use tributary_reconcile as reconcile;
+pub use tributary_render as render;
+pub use tributary_telemetry as telemetry;
+pub use tributary_webhook as webhook;

@@ -50,13 +50,16 @@ fn minicluster() -> CustomResourceDefinition {
 }
 
 /// The schemas of `spec` of a MiniCluster, as they are in the definition.
-pub(crate) struct Specs {
-    pub(crate) v1alpha1: Value,
-    pub(crate) v1alpha2: Value,
+#[derive(Debug)]
+pub struct Specs {
+    /// Of v1alpha1.
+    pub v1alpha1: Value,
+    /// Of v1alpha2, which is stored.
+    pub v1alpha2: Value,
 }
 
-/// Made once: a schema is a walk through all types.
-pub(crate) static SPECS: LazyLock<Specs> = LazyLock::new(|| {
+/// Both schemas. They are made once: a schema is a walk through all types.
+pub static SPECS: LazyLock<Specs> = LazyLock::new(|| {
     let definitions = crds();
     let versions = definitions.iter().find(|one| one.spec.names.kind == "MiniCluster").map(|one| &one.spec.versions);
     let of = |name: &str| {
@@ -204,7 +207,7 @@ fn is_number(schema: &Map<String, Value>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::duration;
+    use crate::duration;
 
     /// Every schema below `schema`, with its path.
     fn walk(schema: &Value, path: &str, look: &mut dyn FnMut(&str, &Value)) {

@@ -107,7 +107,7 @@ pub const CANCEL: &str = "tributary.dev/cancel";
 /// Annotation that a person sets on a Burst, to any new value: offer it again to peers that have evicted it.
 pub const RETRY: &str = "tributary.dev/retry";
 /// Annotation that a person sets on a Burst whose peer is lost: its slot is free, though the peer has not confirmed that
-/// nothing is left there. A [`SlotRelease`](crate::api::burst::SlotRelease) in JSON; `agentctl burst release` writes it.
+/// nothing is left there. A [`SlotRelease`](crate::burst::SlotRelease) in JSON; `agentctl burst release` writes it.
 pub const RELEASE: &str = "tributary.dev/release";
 /// Annotation of the pods of a FluxJob's MiniCluster: the resource that the FluxJob calls GPUs, where its name does not say so.
 pub const GPU_RESOURCE: &str = "tributary.dev/gpu-resource";

@@ -77,7 +77,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::flux_job::{FluxJobStatus, JobPhase};
+    use crate::flux_job::{FluxJobStatus, JobPhase};
 
     #[test]
     fn a_word_of_a_newer_version_is_read_shown_and_written_as_it_is() {

@@ -24,27 +24,26 @@ use super::timing::{RESOLVE_AGAIN, Times};
 use super::tunnels::Tunnels;
 use super::turns::Pace;
 use super::watch::{Caches, WatchedNode};
-use crate::api::burst::{Burst, BurstRefusal};
-use crate::api::hosted_burst::HostedBurst;
-use crate::api::labels;
-use crate::api::minicluster::MiniCluster;
-use crate::api::peer::ClusterPeer;
-use crate::clock::{Mono, SharedClock, SystemRng};
-use crate::cluster::ObjectKey;
-use crate::cluster::RequestError;
-use crate::cluster::apply::Applier;
-use crate::cluster::caches::{Cache, Subscription};
-use crate::cluster::client::Clients;
-use crate::cluster::error::chain;
-use crate::cluster::events::Events;
-use crate::cluster::leadership::Handover;
-use crate::cluster::work::Worked;
-use crate::cluster::worker::{self, Options, Outcome, Queue, Run};
-use crate::contract::ports::{CredentialSource, Incoming, Outgoing, PeerRequests};
-use crate::contract::tunnel::Listening;
-use crate::contract::{PeerName, PeerSpec};
-use crate::render;
-use crate::telemetry::Traces;
+use tributary_api::burst::{Burst, BurstRefusal};
+use tributary_api::hosted_burst::HostedBurst;
+use tributary_api::labels;
+use tributary_api::minicluster::MiniCluster;
+use tributary_api::peer::ClusterPeer;
+use tributary_clock::{Mono, SharedClock, SystemRng};
+use tributary_cluster::ObjectKey;
+use tributary_cluster::RequestError;
+use tributary_cluster::apply::Applier;
+use tributary_cluster::caches::{Cache, Subscription};
+use tributary_cluster::client::Clients;
+use tributary_cluster::error::chain;
+use tributary_cluster::events::Events;
+use tributary_cluster::leadership::Handover;
+use tributary_cluster::work::Worked;
+use tributary_cluster::worker::{self, Options, Outcome, Queue, Run};
+use tributary_contract::ports::{CredentialSource, Incoming, Outgoing, PeerRequests};
+use tributary_contract::tunnel::Listening;
+use tributary_contract::{PeerName, PeerSpec};
+use tributary_telemetry::Traces;
 
 /// How often peers are told of our capacity at most, and how soon a change of nodes is looked at.
 const CAPACITY_EVERY: Duration = Duration::from_secs(2);
@@ -73,7 +72,7 @@ pub struct BurstingConfig {
     /// Name of this cluster.
     pub cluster: PeerName,
     /// What rendering needs to know of this cluster.
-    pub settings: render::Context,
+    pub settings: tributary_render::Context,
     /// Time.
     pub clock: SharedClock,
     /// Where spans go.

@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::clock::Mono;
-use crate::contract::PeerName;
+use tributary_clock::Mono;
+use tributary_contract::PeerName;
 
 /// When each peer was last in contact.
 #[derive(Clone, Debug)]

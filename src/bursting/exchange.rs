@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::provider::slot::{Answered, ClaimKey, Wanted};
 use super::root::answers::Answer;
 use super::table::Table;
-use crate::contract::ports::{Incoming, Outgoing, State, StateKey};
-use crate::contract::{
+use tributary_contract::ports::{Incoming, Outgoing, State, StateKey};
+use tributary_contract::{
     BurstUid, Capacity, ClusterUid, DesiredBurst, DirtySet, Epoch, Latest, PeerName, PeerReport, PeerState,
 };
 
@@ -469,8 +469,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bursting::provider::admission::tests::offer;
-    use crate::contract::{ObservedBurst, Phase};
+    use crate::provider::admission::tests::offer;
+    use tributary_contract::{ObservedBurst, Phase};
 
     fn west() -> PeerName {
         "west".into()

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kube::{Resource, ResourceExt};
 
-use crate::cluster::caches::Change;
-use crate::cluster::{ObjectKey, RequestError};
+use tributary_cluster::caches::Change;
+use tributary_cluster::{ObjectKey, RequestError};
 
 /// Answers to our writes that the cache may not show yet.
 #[derive(Debug)]

@@ -30,12 +30,12 @@ use super::nodes::NodeView;
 use super::note::Note;
 use super::shared::Shared;
 use super::watch::{WatchedNode, WatchedPod};
-use crate::api::labels;
-use crate::api::minicluster::MiniCluster;
-use crate::cluster::caches::{Subscription, controller_of};
-use crate::cluster::sweep::{self, Deleted, Doomed};
-use crate::cluster::worker::{Outcome, Queue};
-use crate::cluster::{Cause, ObjectKey, RequestError};
+use tributary_api::labels;
+use tributary_api::minicluster::MiniCluster;
+use tributary_cluster::caches::{Subscription, controller_of};
+use tributary_cluster::sweep::{self, Deleted, Doomed};
+use tributary_cluster::worker::{Outcome, Queue};
+use tributary_cluster::{Cause, ObjectKey, RequestError};
 
 /// How long after its time to end a pod is still waited for.
 const OVERDUE: SignedDuration = SignedDuration::from_secs(20);

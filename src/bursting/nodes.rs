@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Toleration;
 
 use super::addresses::Range;
-use crate::api::names;
+use tributary_api::names;
 
 /// Cores, memory and GPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -12,13 +12,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::root::budget::Account;
 use super::timing::{LOST_AFTER, Now};
-use crate::api::budget::{BurstBudget, Spent};
-use crate::api::flux_setup::Quota;
-use crate::api::labels::condition::{BUDGET, CONNECTED};
-use crate::api::minicluster::Amount;
-use crate::api::peer::{ClusterPeer, ClusterPeerStatus, ImportPolicy, PeerCapacity, PeerRoom};
-use crate::cluster::conditions::{self, Statement};
-use crate::contract::{Capacity, ClusterUid, NamespaceRoom, PeerName, PeerReport, PeerSpec, PeerState, Refusal};
+use tributary_api::budget::{BurstBudget, Spent};
+use tributary_api::flux_setup::Quota;
+use tributary_api::labels::condition::{BUDGET, CONNECTED};
+use tributary_api::minicluster::Amount;
+use tributary_api::peer::{ClusterPeer, ClusterPeerStatus, ImportPolicy, PeerCapacity, PeerRoom};
+use tributary_cluster::conditions::{self, Statement};
+use tributary_contract::{Capacity, ClusterUid, NamespaceRoom, PeerName, PeerReport, PeerSpec, PeerState, Refusal};
 
 /// A peer as decisions see it: its ClusterPeer, and what the federation reports.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -13,12 +13,11 @@ use super::steps::StepTimes;
 use super::timing::{Now, Times};
 use super::tunnels::Tunnels;
 use super::watch::Caches;
-use crate::clock::{Mono, SharedClock};
-use crate::cluster::client::Clients;
-use crate::cluster::events::{Events, Notice};
-use crate::contract::PeerName;
-use crate::render;
-use crate::telemetry::Traces;
+use tributary_clock::{Mono, SharedClock};
+use tributary_cluster::client::Clients;
+use tributary_cluster::events::{Events, Notice};
+use tributary_contract::PeerName;
+use tributary_telemetry::Traces;
 
 /// Caches, clients and tables.
 pub(super) struct Shared {
@@ -33,7 +32,7 @@ pub(super) struct Shared {
     /// Name of this cluster.
     pub(super) own: PeerName,
     /// What rendering needs to know of this cluster.
-    pub(super) settings: render::Context,
+    pub(super) settings: tributary_render::Context,
     pub(super) tunnels: Arc<Tunnels>,
     /// The addresses of this cluster.
     pub(super) ours: tokio::sync::watch::Sender<Ours>,

@@ -1,14 +1,14 @@
 //! The spans of a burst, on both of its sides: pure. Each is recorded with the status that says it is over.
 
-use crate::api::burst::Burst;
-use crate::api::hosted_burst::{BurstPhase, HostedBurst, PhaseTimestamps};
-use crate::api::labels::condition::READY;
-use crate::cluster::traced;
-use crate::contract::PhaseTimes;
-use crate::telemetry::{Span, TraceContext};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Resource;
+use tributary_api::burst::Burst;
+use tributary_api::hosted_burst::{BurstPhase, HostedBurst, PhaseTimestamps};
+use tributary_api::labels::condition::READY;
+use tributary_cluster::traced;
+use tributary_contract::PhaseTimes;
+use tributary_telemetry::{Span, TraceContext};
 
 /// The span of a Burst: from its planning until every broker is ready. What its provider does is a part of it.
 pub(super) fn of_burst(burst: &Burst) -> Option<TraceContext> {
@@ -99,8 +99,8 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
     use super::*;
-    use crate::api::burst::{BurstSpec, BurstStatus};
-    use crate::api::labels::TRACEPARENT;
+    use tributary_api::burst::{BurstSpec, BurstStatus};
+    use tributary_api::labels::TRACEPARENT;
 
     fn at(millis: i64) -> Timestamp {
         Timestamp::from_millisecond(millis).unwrap()

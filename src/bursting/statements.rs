@@ -1,9 +1,9 @@
 //! What both sides say of a burst in the same words.
 
-use crate::api::hosted_burst::{BurstPhase, PreflightFinding};
-use crate::api::labels::condition::{BROKERS_ONLINE, PREFLIGHT};
-use crate::cluster::conditions::Statement;
-use crate::contract::preflight::{Outcome, verdict};
+use tributary_api::hosted_burst::{BurstPhase, PreflightFinding};
+use tributary_api::labels::condition::{BROKERS_ONLINE, PREFLIGHT};
+use tributary_cluster::conditions::Statement;
+use tributary_contract::preflight::{Outcome, verdict};
 
 /// Why nobody knows whether brokers have joined.
 pub(super) const NOT_CHECKABLE: &str = "every wanted pod is ready; brokers are not checkable (kwok)";

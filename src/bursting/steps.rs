@@ -5,10 +5,10 @@ use std::time::Duration;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 
-use crate::api::burst::Burst;
-use crate::contract::PhaseTimes;
-use crate::contract::observed::Step;
-use crate::metrics::{Described, Metrics};
+use tributary_api::burst::Burst;
+use tributary_contract::PhaseTimes;
+use tributary_contract::observed::Step;
+use tributary_metrics::{Described, Metrics};
 
 /// The steps, as [`PhaseTimes::steps`] names them; before the first one a Burst is planned.
 const STEPS: [&str; 6] = ["offered", "admitted", "created", "warmed", "started", "online"];
@@ -69,8 +69,8 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
     use super::*;
-    use crate::api::burst::{BurstSpec, BurstStatus};
-    use crate::api::hosted_burst::PhaseTimestamps;
+    use tributary_api::burst::{BurstSpec, BurstStatus};
+    use tributary_api::hosted_burst::PhaseTimestamps;
 
     /// A Burst that has reached so many steps, by these milliseconds.
     fn burst(times: &[i64]) -> Burst {

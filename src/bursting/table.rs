@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::provider::slot::ClaimKey;
-use crate::contract::{BurstUid, PeerName};
+use tributary_contract::{BurstUid, PeerName};
 
 /// Values by peer and burst.
 #[derive(Debug)]

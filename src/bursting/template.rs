@@ -14,13 +14,13 @@ use k8s_openapi::api::core::v1::{PodSecurityContext, Toleration};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::api::minicluster::{
+use tributary_api::minicluster::{
     BurstCluster, Container, ContainerVolume, FluxContainer, FluxScheduler, FluxSpec, LoggingSpec, MiniClusterSpec,
     PodSpec, ResourceList, ResourceRequirements,
 };
-use crate::api::schema::is_default;
-use crate::render::quantity::milli;
-use crate::render::{gpus as accelerators, rank_map};
+use tributary_api::schema::is_default;
+use tributary_render::quantity::milli;
+use tributary_render::{gpus as accelerators, rank_map};
 
 /// Most bytes of a template as JSON: a Burst, a HostedBurst and a control frame have to hold it.
 pub const TEMPLATE_LIMIT: usize = 256 * 1024;

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::clock::{Clock, Mono};
-use crate::render;
+use tributary_clock::{Clock, Mono};
 
 /// The times that can be configured (`[bursting]`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +36,7 @@ pub const RESOLVE_AGAIN: Duration = Duration::from_secs(60);
 /// The longest time that pods of a burst live after the loss of contact: the provider keeps them for the lease, and then
 /// they end, which takes their drain, their grace period, and what Kubernetes needs to delete them.
 pub fn longest_life(lease: Duration, drain: Duration) -> Duration {
-    lease + render::longest_end(drain)
+    lease + tributary_render::longest_end(drain)
 }
 
 /// How long a root that lost a provider takes the burst's pods there for alive.
@@ -76,13 +75,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::bursting::provider::admission::tests::offer;
-    use crate::bursting::provider::materialize::{hosted_burst, mini_cluster};
-    use crate::bursting::template::BurstTemplate;
-    use crate::config::BurstingConfig;
-    use crate::contract::DesiredBurst;
-    use crate::flux::RankMap;
-    use crate::render::Context;
+    use crate::provider::admission::tests::offer;
+    use crate::provider::materialize::{hosted_burst, mini_cluster};
+    use crate::template::BurstTemplate;
+    use tributary_config::BurstingConfig;
+    use tributary_contract::DesiredBurst;
+    use tributary_flux::RankMap;
+    use tributary_render::Context;
 
     #[test]
     fn a_clock_that_was_set_back_gives_no_time() {
@@ -105,7 +104,8 @@ mod tests {
             let template = BurstTemplate::parse(&desired.template).unwrap();
             let hosted = hosted_burst("flux", &"east".into(), &"east-uid".into(), &desired, &template);
             let rank_map = RankMap::parse_canonical(&hosted.spec.rank_map).unwrap();
-            let pods = render::render(&mini_cluster(&hosted, &template, &rank_map), &Context::default()).unwrap();
+            let pods =
+                tributary_render::render(&mini_cluster(&hosted, &template, &rank_map), &Context::default()).unwrap();
             pods.job.spec.unwrap().template.spec.unwrap().termination_grace_period_seconds.unwrap()
         });
         [burst, whole]

@@ -13,10 +13,10 @@ use super::provider::materialize::LEAD_PORT;
 use super::root::lead_address::lead_pod;
 use super::root::offer;
 use super::shared::lock;
-use crate::api::burst::Burst;
-use crate::api::hosted_burst::HostedBurst;
-use crate::contract::Phase;
-use crate::contract::tunnel::{Inlet, Inlets, Listening, Outlet, Outlets, TunnelKey};
+use tributary_api::burst::Burst;
+use tributary_api::hosted_burst::HostedBurst;
+use tributary_contract::Phase;
+use tributary_contract::tunnel::{Inlet, Inlets, Listening, Outlet, Outlets, TunnelKey};
 
 /// The tables that bursting and the federation share.
 pub struct Tunnels {
@@ -167,7 +167,7 @@ impl Tunnels {
 pub(super) fn outlet(burst: &Burst, index_zero: &[PodView]) -> Option<(TunnelKey, Outlet)> {
     let (spec, status) = (&burst.spec, burst.status.as_ref()?);
     let peer = status.peer.as_deref().filter(|_| spec.tunnel && Phase::from(status.phase).occupies())?;
-    let certified = |recipient: &crate::api::burst::CredentialRecipient| {
+    let certified = |recipient: &tributary_api::burst::CredentialRecipient| {
         recipient.peer == peer && recipient.incarnation == spec.incarnation
     };
     if !status.credential_recipients.iter().any(certified) {
@@ -197,8 +197,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::api::burst::{BurstSpec, BurstStatus, CredentialRecipient};
-    use crate::api::hosted_burst::{BurstPhase, HostedBurstSpec};
+    use tributary_api::burst::{BurstSpec, BurstStatus, CredentialRecipient};
+    use tributary_api::hosted_burst::{BurstPhase, HostedBurstSpec};
 
     fn pod(job: &str, index: u32, ip: &str) -> PodView {
         PodView {

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::clock::Mono;
-use crate::contract::PeerName;
+use tributary_clock::Mono;
+use tributary_contract::PeerName;
 
-/// Where a key of a controller waits. Lines take turns: see [`Schedule`](crate::cluster::schedule::Schedule).
+/// Where a key of a controller waits. Lines take turns: see [`Schedule`](tributary_cluster::schedule::Schedule).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Line {
     /// What happens here, and time that passes, for what a peer has here. No word of any peer waits in it, so that leases end

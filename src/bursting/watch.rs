@@ -17,16 +17,16 @@ use serde::{Deserialize, Deserializer};
 use super::nodes::{Amounts, NodeView, PodView, Pods, Taint};
 use super::ours::watched::OwnCaches;
 use super::shared::lock;
-use crate::api::burst::Burst;
-use crate::api::hosted_burst::HostedBurst;
-use crate::api::labels::{self, kubernetes};
-use crate::api::minicluster::MiniCluster;
-use crate::api::peer::ClusterPeer;
-use crate::clock::SystemRng;
-use crate::cluster::ObjectKey;
-use crate::cluster::caches::{self, Cache, Indexed, Selection, Subscription};
-use crate::cluster::client::Clients;
-use crate::render::quantity::milli;
+use tributary_api::burst::Burst;
+use tributary_api::hosted_burst::HostedBurst;
+use tributary_api::labels::{self, kubernetes};
+use tributary_api::minicluster::MiniCluster;
+use tributary_api::peer::ClusterPeer;
+use tributary_clock::SystemRng;
+use tributary_cluster::ObjectKey;
+use tributary_cluster::caches::{self, Cache, Indexed, Selection, Subscription};
+use tributary_cluster::client::Clients;
+use tributary_render::quantity::milli;
 
 /// A node, as far as it is read.
 #[derive(Resource, Clone, Debug)]

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use super::drift::{Difference, digest, drift, same_status};
 use super::error::{Cause, RequestError};
 use super::key::ObjectKey;
-use crate::api::labels::{TRIBUTARY, kubernetes::MANAGED_BY};
+use tributary_api::labels::{TRIBUTARY, kubernetes::MANAGED_BY};
 
 mod own;
 

@@ -14,7 +14,7 @@ use tower::buffer::{Buffer, BufferLayer};
 use super::fence::Fence;
 use super::guard::{GuardLayer, Pass};
 use super::requests::RequestMetrics;
-use crate::clock::SharedClock;
+use tributary_clock::SharedClock;
 
 /// What one write may take, answer included. Shorter than leadership lasts between two renewals (the relation is
 /// asserted beside the timers of the Lease), so that a healthy leader is never refused.
@@ -167,7 +167,7 @@ async fn found(options: &ConnectOptions) -> Result<Config, ConnectError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::error::chain;
+    use crate::error::chain;
 
     const KUBECONFIG: &str = r#"{"apiVersion": "v1", "kind": "Config", "current-context": "east",
         "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:6443"}}],

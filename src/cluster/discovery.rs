@@ -9,7 +9,7 @@ use kube::{Api, Client, Resource};
 use super::error::{Cause, RequestError, chain};
 use super::readiness::Readiness;
 use super::schedule::Backoff;
-use crate::clock::Rng;
+use tributary_clock::Rng;
 
 /// Between two looks. Short: a person who installs the CRDs waits for it.
 const RETRY: Backoff = Backoff {
@@ -144,8 +144,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::clock::SeededRng;
-    use crate::cluster::error::chain;
+    use crate::error::chain;
+    use tributary_clock::SeededRng;
 
     /// An API server that answers with one script entry after the other; the last one stays.
     fn client(script: Vec<(u16, Value)>) -> Client {

@@ -19,8 +19,8 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::fence::{Epoch, LeaderState, Leadership, Moment};
-use crate::api::labels::TERM_BEFORE;
-use crate::clock::Mono;
+use tributary_api::labels::TERM_BEFORE;
+use tributary_clock::Mono;
 
 /// The times of the election.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -199,7 +199,7 @@ impl Election {
 ///
 /// The transitions grow by one, but are never less than the minutes since 1970: a Lease that was deleted and created
 /// again must not give us an epoch that others have seen and would ignore.
-pub(crate) fn claimed(mut lease: Lease, me: &str, duration: Duration, now: Timestamp) -> Lease {
+pub fn claimed(mut lease: Lease, me: &str, duration: Duration, now: Timestamp) -> Lease {
     if let Some(before) = term_before(&lease) {
         lease.metadata.annotations.get_or_insert_default().insert(TERM_BEFORE.to_owned(), before.to_string());
     }
@@ -214,7 +214,7 @@ pub(crate) fn claimed(mut lease: Lease, me: &str, duration: Duration, now: Times
 }
 
 /// The last renewal of a leader that has dated every loss of contact before it; `None` if the Lease shows none.
-pub(crate) fn term_before(lease: &Lease) -> Option<Timestamp> {
+pub fn term_before(lease: &Lease) -> Option<Timestamp> {
     let noted = lease.metadata.annotations.as_ref().and_then(|all| all.get(TERM_BEFORE)?.parse().ok());
     noted.or_else(|| Some(lease.spec.as_ref()?.renew_time.as_ref()?.0))
 }

@@ -13,7 +13,7 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource};
 
 use super::error::{Cause, chain};
-use crate::clock::{Mono, SharedClock};
+use tributary_clock::{Mono, SharedClock};
 
 /// How long the same event is not repeated. Shorter than the recorder's memory (6 min), so that a repetition counts the
 /// series on instead of beginning a new one.
@@ -142,7 +142,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::clock::SystemClock;
+    use tributary_clock::SystemClock;
 
     #[test]
     fn a_note_is_cut_between_characters() {

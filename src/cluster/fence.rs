@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::clock::{Clock, Mono, SharedClock};
+use tributary_clock::{Clock, Mono, SharedClock};
 
 /// Which leadership of this cluster's agent: ordered by the transitions of the Lease.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -11,7 +11,7 @@ use tower::{BoxError, Layer, Service, ServiceExt};
 
 use super::fence::{Fence, FenceError};
 use super::requests::{RequestMetrics, Verb};
-use crate::clock::SharedClock;
+use tributary_clock::SharedClock;
 
 /// What a client lets through.
 #[derive(Clone)]
@@ -125,9 +125,9 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::clock::SystemClock;
-    use crate::cluster::error::Cause;
-    use crate::cluster::fence::{Epoch, LeaderState, Leadership, Moment};
+    use crate::error::Cause;
+    use crate::fence::{Epoch, LeaderState, Leadership, Moment};
+    use tributary_clock::SystemClock;
 
     const LIMIT: Duration = Duration::from_secs(2);
 

@@ -18,8 +18,8 @@ use super::client::{Clients, WRITE_LIMIT};
 use super::election::{Answer, Call, Election, Timing, claimed};
 use super::error::{Cause, RequestError, chain};
 use super::fence::{Fence, LeaderState, Moment};
-use crate::api::labels::TERM_BEFORE;
-use crate::clock::{Rng, SharedClock};
+use tributary_api::labels::TERM_BEFORE;
+use tributary_clock::{Rng, SharedClock};
 
 /// The times of the election.
 pub const TIMING: Timing = Timing {

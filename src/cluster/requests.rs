@@ -7,7 +7,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 
-use crate::metrics::{Described, Metrics};
+use tributary_metrics::{Described, Metrics};
 
 const VERBS: [&str; 7] = ["get", "watch", "create", "update", "patch", "delete", "other"];
 const OUTCOMES: [&str; 11] = [

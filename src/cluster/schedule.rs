@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::time::Duration;
 
-use crate::clock::Mono;
+use tributary_clock::Mono;
 
 /// How long a failing key waits: `first · 2ⁿ` up to `most`, of which between a half and all is taken by chance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

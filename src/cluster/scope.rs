@@ -10,7 +10,7 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::fence::{Epoch, Fence, Leadership, Moment};
-use crate::clock::SharedClock;
+use tributary_clock::SharedClock;
 
 /// What the tasks of a leadership get to end.
 pub const LINGER: Duration = Duration::from_secs(5);
@@ -160,8 +160,8 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::clock::{Mono, SystemClock};
-    use crate::cluster::fence::{LeaderState, Leadership};
+    use crate::fence::{LeaderState, Leadership};
+    use tributary_clock::{Mono, SystemClock};
 
     type Log = Arc<Mutex<Vec<String>>>;
 

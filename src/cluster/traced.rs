@@ -3,9 +3,9 @@
 use kube::Resource;
 
 use super::conditions;
-use crate::api::labels::TRACEPARENT;
-use crate::telemetry::{TraceContext, Traces};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use tributary_api::labels::TRACEPARENT;
+use tributary_telemetry::{TraceContext, Traces};
 
 /// The context that somebody wrote onto an object: its user, or we for what is made on behalf of another object.
 pub fn annotated(object: &impl Resource<DynamicType = ()>) -> Option<TraceContext> {
@@ -42,8 +42,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::api::minicluster::{MiniCluster, MiniClusterSpec};
-    use crate::telemetry::{Span, SpanSink};
+    use tributary_api::minicluster::{MiniCluster, MiniClusterSpec};
+    use tributary_telemetry::{Span, SpanSink};
 
     struct Nowhere;
 

@@ -6,7 +6,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::worker::Queue;
-use crate::metrics::{Described, gauges};
+use tributary_metrics::{Described, gauges};
 
 /// Seconds that divide a pass that only looked (under 1 ms) from one that wrote a few objects, and from one that waited
 /// for an API server.
@@ -102,8 +102,8 @@ impl Collector for Workload {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::SystemClock;
-    use crate::metrics::Metrics;
+    use tributary_clock::SystemClock;
+    use tributary_metrics::Metrics;
 
     #[test]
     fn queues_are_shown_by_their_controllers() {

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::error::Cause;
 use super::schedule::{Backoff, Ended, Schedule};
 use super::work::Work;
-use crate::clock::{Mono, Rng, SharedClock};
+use tributary_clock::{Mono, Rng, SharedClock};
 
 /// What a handler asks for when it succeeds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -236,8 +236,8 @@ mod tests {
     use kube::core::Status;
 
     use super::*;
-    use crate::clock::{SeededRng, SystemClock};
-    use crate::cluster::error::RequestError;
+    use crate::error::RequestError;
+    use tributary_clock::{SeededRng, SystemClock};
 
     fn refused(code: u16) -> Cause {
         Status { code, ..Status::default() }.into()

@@ -2,12 +2,12 @@
 
 #[cfg(test)]
 mod tests {
-    use crate::federation::enrol::Refusal;
-    use crate::federation::session::Misbehaviour;
-    use crate::federation::timers::Timers;
-    use crate::federation::wire::limits;
-    use crate::federation::wire::registry::{CloseCode, StreamKind};
-    use crate::federation::wire::version::WireVersions;
+    use crate::enrol::Refusal;
+    use crate::session::Misbehaviour;
+    use crate::timers::Timers;
+    use crate::wire::limits;
+    use crate::wire::registry::{CloseCode, StreamKind};
+    use crate::wire::version::WireVersions;
 
     const PAGE: &str = include_str!("protocol.md");
 

@@ -12,11 +12,11 @@ use tokio::sync::watch;
 
 use super::wire::messages::Hello;
 use super::wire::version::WireVersions;
-use crate::clock::{Clock, Mono, SystemClock};
-use crate::contract::ports::{
+use tributary_clock::{Clock, Mono, SystemClock};
+use tributary_contract::ports::{
     CredentialSource, Incoming, Outgoing, QuerySource, State, StateKey, TrustAnswer, TrustOffer, TrustSink,
 };
-use crate::contract::{
+use tributary_contract::{
     Capacity, Credential, CredentialRefusal, CredentialRequest, DesiredBurst, DirtySet, Epoch, ObservedBurst, PeerName,
     PeerReport, PeerState, RootIdentity,
 };

@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use super::CertificateDigest;
 use super::zpl::{self, Section};
-use crate::clock::Rng;
+use tributary_clock::Rng;
 
 /// Length of a key of 32 bytes in Z85.
 const KEY_LEN: usize = 40;
@@ -84,7 +84,7 @@ pub enum CertificateError {
 }
 
 impl Certificate {
-    /// A new key pair. `rng` must be the operating system's ([`crate::clock::SystemRng`]) outside of tests.
+    /// A new key pair. `rng` must be the operating system's ([`tributary_clock::SystemRng`]) outside of tests.
     ///
     /// # Errors
     /// [`CertificateError::Metadata`] if a name has a character that Flux's parser refuses; names of Kubernetes objects

@@ -10,7 +10,7 @@ use crypto_box::aead::Aead as _;
 use crypto_box::{PublicKey, SalsaBox, SecretKey};
 use zeroize::Zeroizing;
 
-use crate::clock::Rng;
+use tributary_clock::Rng;
 
 /// Bytes of a greeting.
 pub const GREETING: usize = 64;
@@ -136,24 +136,28 @@ fn printable(bytes: &[u8]) -> String {
     bytes.iter().take(40).map(|byte| if byte.is_ascii_graphic() { char::from(*byte) } else { '?' }).collect()
 }
 
-#[cfg(test)]
-pub(crate) mod tests {
+/// The server's side, as RFC 26 has it: for tests of those who connect.
+#[cfg(any(test, feature = "testing"))]
+pub mod testing {
     use super::*;
-    use crate::clock::SeededRng;
 
-    /// The server's side, as RFC 26 has it: for tests of the client's.
-    pub(crate) struct Server(SecretKey);
+    /// A broker's socket, which has the secret key.
+    #[derive(Debug)]
+    pub struct Server(SecretKey);
 
     impl Server {
-        pub(crate) fn new(seed: u8) -> Self {
+        /// With the key that follows from `seed`.
+        pub fn new(seed: u8) -> Self {
             Self(SecretKey::from([seed; 32]))
         }
 
-        pub(crate) fn public_key(&self) -> String {
+        /// In Z85, as a certificate has it.
+        pub fn public_key(&self) -> String {
             z85::encode(self.0.public_key().as_bytes())
         }
 
-        pub(crate) fn greeting(mechanism: &[u8]) -> [u8; GREETING] {
+        /// The greeting of a server with this mechanism, such as `CURVE`.
+        pub fn greeting(mechanism: &[u8]) -> [u8; GREETING] {
             let mut bytes = greeting();
             bytes[12..32].fill(0);
             bytes[12..12 + mechanism.len()].copy_from_slice(mechanism);
@@ -162,17 +166,25 @@ pub(crate) mod tests {
         }
 
         /// The WELCOME for a HELLO, both with their frame; `None` if it is for another server.
-        pub(crate) fn answer(&self, hello: &[u8]) -> Option<Vec<u8>> {
-            let client: [u8; 32] = hello[82..114].try_into().unwrap();
+        pub fn answer(&self, hello: &[u8]) -> Option<Vec<u8>> {
+            let client: [u8; 32] = hello[82..114].try_into().ok()?;
             let keys = SalsaBox::new(&PublicKey::from(client), &self.0);
             let mut nonce = *b"CurveZMQHELLO---........";
             nonce[16..].copy_from_slice(&hello[114..122]);
             let opened = keys.decrypt(&nonce.into(), &hello[122..]).ok()?;
             assert_eq!(opened, [0; 64]);
-            let sealed = keys.encrypt(b"WELCOME-0123456789abcdef".into(), &[7; 128][..]).unwrap();
+            let sealed = keys.encrypt(b"WELCOME-0123456789abcdef".into(), &[7; 128][..]).ok()?;
             Some([&[COMMAND, 168][..], WELCOME, b"0123456789abcdef", &sealed].concat())
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use tributary_clock::SeededRng;
+
+    use super::testing::Server;
+    use super::*;
 
     #[test]
     fn only_the_holder_of_the_secret_key_welcomes() {

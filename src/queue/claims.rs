@@ -8,8 +8,8 @@ use kube::ResourceExt;
 use super::job;
 use super::nodes::Gang;
 use super::room::Room;
-use crate::api::burst::Burst;
-use crate::api::flux_job::{FluxJob, JobReturn, JobSplit};
+use tributary_api::burst::Burst;
+use tributary_api::flux_job::{FluxJob, JobReturn, JobSplit};
 
 /// What a FluxJob takes once it starts.
 #[derive(Clone, Debug, PartialEq)]

@@ -10,11 +10,11 @@ use kube::ResourceExt;
 use sha2::{Digest, Sha256};
 
 use super::job;
-use crate::api::burst::{Burst, BurstRefusal};
-use crate::api::flux_job::{FluxJob, JobReturn};
-use crate::api::labels;
-use crate::api::minicluster::MiniCluster;
-use crate::contract::RejectionReason;
+use tributary_api::burst::{Burst, BurstRefusal};
+use tributary_api::flux_job::{FluxJob, JobReturn};
+use tributary_api::labels;
+use tributary_api::minicluster::MiniCluster;
+use tributary_contract::RejectionReason;
 
 /// What is to be remembered of a split FluxJob that is taken back: who threw out what its Burst offers, besides what is known of
 /// earlier times. A Burst that was made anew may say nothing of those: it has to be told first. What is known of something else
@@ -81,7 +81,7 @@ mod tests {
 
     /// A Burst with these refusals of what it offers, or of what it offered before.
     fn burst(refusals: &[(&str, &str, bool)]) -> Burst {
-        let mut burst = Burst::new("wide-burst-0", crate::api::burst::BurstSpec { size: 2, ..Default::default() });
+        let mut burst = Burst::new("wide-burst-0", tributary_api::burst::BurstSpec { size: 2, ..Default::default() });
         let offered = burst.offered();
         let refusal = |(peer, reason, now): &(&str, &str, bool)| {
             json!({"peer": peer, "reason": reason, "message": "no", "generation": 1, "peerGeneration": 4,
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(told(&standing(&known())), [("west".to_owned(), Some(4))]);
         let mut another = known();
         another.spec.priority_class_name = Some("high".into());
-        another.spec.ttl_after_finished = Some(crate::api::duration::Lasting::of_seconds(60));
+        another.spec.ttl_after_finished = Some(tributary_api::duration::Lasting::of_seconds(60));
         assert_eq!(standing(&another).len(), 1, "what is sent is the same");
         another.spec.size = 7;
         assert_eq!(standing(&another), []);

@@ -4,15 +4,15 @@ use jiff::Timestamp;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
-use crate::api::flux_job::{FluxJob, JobPhase};
-use crate::api::flux_setup::FluxSetup;
-use crate::api::labels::{condition, reason};
-use crate::api::minicluster::MiniCluster;
-use crate::clock::SharedClock;
-use crate::cluster::caches::Cache;
-use crate::cluster::conditions;
-use crate::cluster::fence::Fence;
-use crate::metrics::{Described, gauge, gauges};
+use tributary_api::flux_job::{FluxJob, JobPhase};
+use tributary_api::flux_setup::FluxSetup;
+use tributary_api::labels::{condition, reason};
+use tributary_api::minicluster::MiniCluster;
+use tributary_clock::SharedClock;
+use tributary_cluster::caches::Cache;
+use tributary_cluster::conditions;
+use tributary_cluster::fence::Fence;
+use tributary_metrics::{Described, gauge, gauges};
 
 /// Where a FluxJob is: its phase, but that those are `Held` that wait and cannot start as things are.
 const STATES: [&str; 6] = ["Requested", "Waiting", "Held", "Ready", "Running", "Finished"];

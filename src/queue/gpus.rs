@@ -1,10 +1,10 @@
 //! Which resources of a container are GPUs to a quota: those that are to every quota, and what a FluxJob calls its GPUs,
 //! whatever its name is. The pods of its MiniCluster bear that in an annotation. Pure.
 
-use crate::api::labels::GPU_RESOURCE;
-use crate::api::minicluster::MiniClusterSpec;
-pub use crate::render::gpus::is_gpu;
-pub(super) use crate::render::gpus::requested;
+use tributary_api::labels::GPU_RESOURCE;
+use tributary_api::minicluster::MiniClusterSpec;
+pub use tributary_render::gpus::is_gpu;
+pub(super) use tributary_render::gpus::requested;
 
 /// The resource that a FluxJob calls GPUs, where its name does not say so.
 pub(super) fn named(spec: &MiniClusterSpec) -> Option<&str> {

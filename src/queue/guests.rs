@@ -13,11 +13,11 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use super::room::Room;
-use crate::api::flux_setup::{FluxSetup, PeerUsage};
-use crate::api::hosted_burst::{HostedBurst, HostedBurstSpec};
-use crate::api::minicluster::{Container, FluxContainer, MiniClusterSpec, ResourceList};
-use crate::cluster::worker::Queue;
-use crate::contract::NamespaceRoom;
+use tributary_api::flux_setup::{FluxSetup, PeerUsage};
+use tributary_api::hosted_burst::{HostedBurst, HostedBurstSpec};
+use tributary_api::minicluster::{Container, FluxContainer, MiniClusterSpec, ResourceList};
+use tributary_cluster::worker::Queue;
+use tributary_contract::NamespaceRoom;
 
 /// Stands for each peer that is not named.
 const ANYBODY: &str = "*";

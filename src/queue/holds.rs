@@ -11,9 +11,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::limits;
 use super::room::Room;
-use crate::api::labels::condition;
-use crate::api::minicluster::{MiniCluster, Phase};
-use crate::cluster::conditions;
+use tributary_api::labels::condition;
+use tributary_api::minicluster::{MiniCluster, Phase};
+use tributary_cluster::conditions;
 
 /// Whether a MiniCluster has run to its end.
 pub(super) fn has_ended(found: &MiniCluster) -> bool {

@@ -18,15 +18,15 @@ use super::gpus;
 use super::limits;
 use super::overflow::{self, Sender, Start};
 use super::room::Room;
-use crate::api::SPECS;
-use crate::api::burst::Burst;
-use crate::api::flux_job::{Cleanup, FluxJob, FluxJobStatus, JobPhase, JobResult, JobSent};
-use crate::api::flux_setup::{Overflow, Usage};
-use crate::api::minicluster::{MiniCluster, MiniClusterSpec, Phase};
-use crate::api::schema::unknown_fields;
-use crate::api::{labels, names};
-use crate::cluster::caches::controller_uid;
-use crate::cluster::conditions::{self, Statement};
+use tributary_api::SPECS;
+use tributary_api::burst::Burst;
+use tributary_api::flux_job::{Cleanup, FluxJob, FluxJobStatus, JobPhase, JobResult, JobSent};
+use tributary_api::flux_setup::{Overflow, Usage};
+use tributary_api::minicluster::{MiniCluster, MiniClusterSpec, Phase};
+use tributary_api::schema::unknown_fields;
+use tributary_api::{labels, names};
+use tributary_cluster::caches::controller_uid;
+use tributary_cluster::conditions::{self, Statement};
 
 /// Condition: a MiniCluster can be made of it.
 const VALID: &str = "Valid";
@@ -128,7 +128,7 @@ fn fill(container: &mut Map<String, Value>, job: &FluxJob) {
         wanted.environment.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect(),
     );
     let resources = &wanted.resources;
-    let amount = |name: &str, amount: &Option<crate::api::minicluster::Amount>| {
+    let amount = |name: &str, amount: &Option<tributary_api::minicluster::Amount>| {
         amount.as_ref().map(|amount| (name.to_owned(), Value::from(amount.to_string())))
     };
     let mut amounts: Vec<(String, Value)> =
@@ -595,10 +595,10 @@ mod tests {
 
     use super::end::RUNNING;
     use super::*;
-    use crate::api::flux_job::JobSplit;
-    use crate::api::flux_setup::OverflowPolicy;
-    use crate::api::minicluster::{BurstStatus, MiniClusterStatus};
-    use crate::queue::overflow::sender;
+    use crate::overflow::sender;
+    use tributary_api::flux_job::JobSplit;
+    use tributary_api::flux_setup::OverflowPolicy;
+    use tributary_api::minicluster::{BurstStatus, MiniClusterStatus};
 
     fn job(spec: Value) -> FluxJob {
         let mut job: FluxJob = serde_json::from_value(json!({
@@ -670,7 +670,7 @@ mod tests {
         assert!(covers(&more, &Start::Here, &found));
         let resources = &mut found.spec.containers[0].resources;
         for list in [&mut resources.limits, &mut resources.requests] {
-            list.insert("example.com/wafer".into(), crate::api::minicluster::Amount::Integer(3));
+            list.insert("example.com/wafer".into(), tributary_api::minicluster::Amount::Integer(3));
         }
         assert!(!covers(&more, &Start::Here, &found), "it was let in with two");
     }
@@ -784,12 +784,12 @@ mod tests {
             then => panic!("{then:?}"),
         };
         assert_eq!(written(&job), None);
-        let mut burst = Burst::new("lammps-burst-0", crate::api::burst::BurstSpec::default());
+        let mut burst = Burst::new("lammps-burst-0", tributary_api::burst::BurstSpec::default());
         let refusal = json!({"peer": "west", "reason": "EvictedByProvider", "message": "no", "generation": 1,
             "offer": burst.offered(), "peerGeneration": 4});
         burst.status = serde_json::from_value(json!({"refusals": [refusal]})).unwrap();
         job.status.get_or_insert_default().returned = evictions::of_split(&job, None, &burst);
-        let read: Vec<crate::api::burst::BurstRefusal> = serde_json::from_str(&written(&job).unwrap()).unwrap();
+        let read: Vec<tributary_api::burst::BurstRefusal> = serde_json::from_str(&written(&job).unwrap()).unwrap();
         assert_eq!((read.len(), read[0].peer.as_str(), read[0].peer_generation), (1, "west", Some(4)));
     }
 

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::api::duration::Lasting;
-use crate::api::flux_job::FluxJob;
-use crate::api::minicluster::{DEFAULT_DEADLINE_SECONDS, MiniClusterSpec};
+use tributary_api::duration::Lasting;
+use tributary_api::flux_job::FluxJob;
+use tributary_api::minicluster::{DEFAULT_DEADLINE_SECONDS, MiniClusterSpec};
 
 /// Seconds after which the Job of a MiniCluster is ended; `None`: never, since it says 0.
 pub fn of_mini_cluster(spec: &MiniClusterSpec) -> Option<i64> {

@@ -17,12 +17,12 @@ use super::overflow::{self, Start};
 use super::room::Room;
 use super::round::{Candidate, View, Who};
 use super::schedule::{Away, Running, Waiting};
-use crate::api::flux_job::FluxJob;
-use crate::api::flux_setup::FluxSetupSpec;
-use crate::api::hosted_burst::HostedBurst;
-use crate::api::labels::reason;
-use crate::api::minicluster::{MiniCluster, MiniClusterSpec, Phase};
-use crate::cluster::caches::{controller_of, controller_uid};
+use tributary_api::flux_job::FluxJob;
+use tributary_api::flux_setup::FluxSetupSpec;
+use tributary_api::hosted_burst::HostedBurst;
+use tributary_api::labels::reason;
+use tributary_api::minicluster::{MiniCluster, MiniClusterSpec, Phase};
+use tributary_cluster::caches::{controller_of, controller_uid};
 
 /// The line, and what stands before it.
 #[derive(Default)]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::room::{Pod, Room};
-use crate::api::minicluster::MiniClusterSpec;
+use tributary_api::minicluster::MiniClusterSpec;
 
 /// Brokers that run or are about to: the nodes keep room for those whose pods are not bound yet.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,7 +57,7 @@ pub(super) mod tests {
     use super::*;
 
     /// Nodes without end.
-    pub(in crate::queue) fn without_end() -> Nodes {
+    pub(crate) fn without_end() -> Nodes {
         Nodes { lacking: Arc::new(|_, _, _| 0), short: Arc::new(|_, _| None) }
     }
 }

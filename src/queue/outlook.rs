@@ -13,8 +13,8 @@ use super::nodes::Gang;
 use super::overflow::{self, Part, PeersNow, Start};
 use super::round::{Candidate, View, Who};
 use super::schedule::Outside;
-use crate::api::burst::Burst;
-use crate::api::flux_setup::{CheckNodes, FluxSetupSpec, Overflow, OverflowPolicy};
+use tributary_api::burst::Burst;
+use tributary_api::flux_setup::{CheckNodes, FluxSetupSpec, Overflow, OverflowPolicy};
 
 /// While somebody waits for nodes: nobody tells when they have room.
 const LOOK_AT_NODES_AGAIN: Duration = Duration::from_secs(2);

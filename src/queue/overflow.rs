@@ -14,14 +14,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::room::Room;
 use super::schedule::Away;
-use crate::api::burst::{Burst, BurstRefusal};
-use crate::api::flux_job::{FluxJob, FluxJobStatus, JobReturn, JobSent, JobSplit};
-use crate::api::flux_setup::{FluxSetupSpec, Overflow, OverflowPolicy};
-use crate::api::hosted_burst::BurstPhase;
-use crate::api::labels;
-use crate::api::minicluster::{BurstCluster, MiniCluster, MiniClusterSpec};
-use crate::api::selector::PeerSelector;
-use crate::contract::RejectionReason;
+use tributary_api::burst::{Burst, BurstRefusal};
+use tributary_api::flux_job::{FluxJob, FluxJobStatus, JobReturn, JobSent, JobSplit};
+use tributary_api::flux_setup::{FluxSetupSpec, Overflow, OverflowPolicy};
+use tributary_api::hosted_burst::BurstPhase;
+use tributary_api::labels;
+use tributary_api::minicluster::{BurstCluster, MiniCluster, MiniClusterSpec};
+use tributary_api::selector::PeerSelector;
+use tributary_contract::RejectionReason;
 
 /// Brokers that a peer shall take.
 #[derive(Clone, Debug, PartialEq)]
@@ -248,8 +248,8 @@ pub(super) fn sender() -> Sender {
         let returned = job.status.as_ref().and_then(|status| status.returned.clone()).unwrap_or_default();
         let evictions = returned.evictions;
         let mut burst = Burst::new(
-            &crate::api::names::sent_burst(job.metadata.name.as_deref().unwrap_or_default()),
-            crate::api::burst::BurstSpec { size: job.spec.size, whole: true, evictions, ..Default::default() },
+            &tributary_api::names::sent_burst(job.metadata.name.as_deref().unwrap_or_default()),
+            tributary_api::burst::BurstSpec { size: job.spec.size, whole: true, evictions, ..Default::default() },
         );
         burst.metadata.namespace.clone_from(&job.metadata.namespace);
         burst.metadata.owner_references = kube::Resource::controller_owner_ref(job, &()).map(|owner| vec![owner]);
@@ -319,7 +319,7 @@ mod tests {
             let mut found = MiniCluster::new("lammps", MiniClusterSpec::default());
             let status = found.status.get_or_insert_default();
             let (phase, peer) = (phase.to_owned(), peer.map(str::to_owned));
-            status.bursts = vec![crate::api::minicluster::BurstStatus { phase, peer, ..Default::default() }];
+            status.bursts = vec![tributary_api::minicluster::BurstStatus { phase, peer, ..Default::default() }];
             found
         };
         let split = JobSplit { local: 1, away: 3, peer: Some("west".into()), ..JobSplit::default() };

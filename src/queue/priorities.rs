@@ -7,9 +7,9 @@ use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::ResourceExt;
 use serde_json::Value;
 
-use crate::api::flux_job::FluxJob;
-use crate::api::flux_setup::FluxSetupSpec;
-use crate::api::minicluster::MiniClusterSpec;
+use tributary_api::flux_job::FluxJob;
+use tributary_api::flux_setup::FluxSetupSpec;
+use tributary_api::minicluster::MiniClusterSpec;
 
 /// What the names of Kubernetes' own PriorityClasses begin with.
 const OF_KUBERNETES: &str = "system-";
@@ -97,7 +97,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    pub(in crate::queue) fn classes(values: &[(&str, i32)]) -> Priorities {
+    pub(crate) fn classes(values: &[(&str, i32)]) -> Priorities {
         let class = |(name, value): &(&str, i32)| {
             let class = json!({"metadata": {"name": name}, "value": value, "globalDefault": *name == "usual"});
             serde_json::from_value(class).unwrap()

@@ -3,11 +3,11 @@
 use std::ops::{AddAssign, SubAssign};
 
 use super::gpus;
-use crate::api::flux_setup::{PodUsage, Quota, Usage};
-use crate::api::minicluster::{Amount, Container, MiniClusterSpec, ResourceRequirements};
-use crate::contract::NamespaceRoom;
-use crate::render::quantity::milli;
-use crate::render::rank_map;
+use tributary_api::flux_setup::{PodUsage, Quota, Usage};
+use tributary_api::minicluster::{Amount, Container, MiniClusterSpec, ResourceRequirements};
+use tributary_contract::NamespaceRoom;
+use tributary_render::quantity::milli;
+use tributary_render::rank_map;
 
 /// An amount of everything that a quota counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -434,7 +434,7 @@ mod tests {
         .unwrap();
         assert_eq!((Room::of_mini_cluster(&spec).gpus, Room::requested(&spec).gpus), (8, 2));
         let mut named = spec;
-        named.pod.annotations.insert(crate::api::labels::GPU_RESOURCE.into(), "example.com/wafer".into());
+        named.pod.annotations.insert(tributary_api::labels::GPU_RESOURCE.into(), "example.com/wafer".into());
         assert_eq!((Room::of_mini_cluster(&named).gpus, Room::requested(&named).gpus), (18, 2));
     }
 

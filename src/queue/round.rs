@@ -18,15 +18,17 @@ use super::overflow::{Peers, Sender, Start};
 use super::priorities::Priorities;
 use super::room::Room;
 use super::schedule::{Rules, schedule};
-use crate::api::burst::Burst;
-use crate::api::flux_job::{FluxJob, JobSent, JobSplit};
-use crate::api::flux_setup::{CheckNodes, FluxSetup, FluxSetupSpec, FluxSetupStatus, Order, Overflow, OverflowPolicy};
-use crate::api::hosted_burst::HostedBurst;
-use crate::api::labels::reason;
-use crate::api::minicluster::MiniCluster;
-use crate::api::names;
-use crate::cluster::caches::controller_uid;
-use crate::cluster::conditions::{self, Statement};
+use tributary_api::burst::Burst;
+use tributary_api::flux_job::{FluxJob, JobSent, JobSplit};
+use tributary_api::flux_setup::{
+    CheckNodes, FluxSetup, FluxSetupSpec, FluxSetupStatus, Order, Overflow, OverflowPolicy,
+};
+use tributary_api::hosted_burst::HostedBurst;
+use tributary_api::labels::reason;
+use tributary_api::minicluster::MiniCluster;
+use tributary_api::names;
+use tributary_cluster::caches::controller_uid;
+use tributary_cluster::conditions::{self, Statement};
 
 /// Condition of a FluxSetup: it counts.
 const ACTIVE: &str = "Active";

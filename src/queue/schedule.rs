@@ -19,7 +19,7 @@ use jiff::Timestamp;
 
 use super::limits::{foreseen, too_long};
 use super::room::Room;
-use crate::api::flux_setup::Order;
+use tributary_api::flux_setup::Order;
 
 /// Something that runs, or was told to start.
 #[derive(Clone, Debug, PartialEq)]

@@ -14,13 +14,13 @@ use super::job::{self, Then};
 use super::limits;
 use super::overflow::Start;
 use super::round::{Growing, Round};
-use crate::api::flux_job::FluxJob;
-use crate::api::flux_setup::{self, FluxSetup, Usage};
-use crate::api::labels;
-use crate::api::minicluster::MiniCluster;
-use crate::cluster::caches::Cache;
-use crate::cluster::worker::Queue;
-use crate::cluster::{ObjectKey, conditions};
+use tributary_api::flux_job::FluxJob;
+use tributary_api::flux_setup::{self, FluxSetup, Usage};
+use tributary_api::labels;
+use tributary_api::minicluster::MiniCluster;
+use tributary_cluster::caches::Cache;
+use tributary_cluster::worker::Queue;
+use tributary_cluster::{ObjectKey, conditions};
 
 /// The turnstile. Cloning shares it.
 #[derive(Clone)]

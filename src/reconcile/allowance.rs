@@ -5,7 +5,7 @@
 
 use super::decide::{Action, Decision, Upkeep};
 use super::dereference::Known;
-use crate::api::minicluster::DEFAULT_DEADLINE_SECONDS;
+use tributary_api::minicluster::DEFAULT_DEADLINE_SECONDS;
 
 /// Seconds between making a Job and its start that are not worth a write.
 const A_MOMENT: i64 = 5;
@@ -137,12 +137,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::api::minicluster::{MiniCluster, MiniClusterSpec};
-    use crate::reconcile::decide::Maintenance;
-    use crate::reconcile::dereference::JobState;
-    use crate::reconcile::in_place::{JobChange, JobSettings};
-    use crate::reconcile::lead::LeadFacts;
-    use crate::reconcile::status::JobFacts;
+    use crate::decide::Maintenance;
+    use crate::dereference::JobState;
+    use crate::in_place::{JobChange, JobSettings};
+    use crate::lead::LeadFacts;
+    use crate::status::JobFacts;
+    use tributary_api::minicluster::{MiniCluster, MiniClusterSpec};
 
     const NO_LIMIT: Option<i64> = None;
 

@@ -10,15 +10,15 @@ use super::decide::{Maintenance, Upkeep};
 use super::dereference::Known;
 use super::in_place::{JobChange, keys_text};
 use super::status::JobFacts;
-use crate::api::labels;
-use crate::api::minicluster::MiniCluster;
-use crate::cluster::apply::{Applied, Applier, Once};
-use crate::cluster::client::Clients;
-use crate::cluster::error::{Cause, Taken, chain};
-use crate::cluster::sweep::{self, Doomed};
-use crate::cluster::{ObjectKey, RequestError};
-use crate::flux::Certificate;
-use crate::render::{self, Boot, BootError, QUORUM_KEY, Rendered, files_digest};
+use tributary_api::labels;
+use tributary_api::minicluster::MiniCluster;
+use tributary_cluster::apply::{Applied, Applier, Once};
+use tributary_cluster::client::Clients;
+use tributary_cluster::error::{Cause, Taken, chain};
+use tributary_cluster::sweep::{self, Doomed};
+use tributary_cluster::{ObjectKey, RequestError};
+use tributary_flux::Certificate;
+use tributary_render::{self, Boot, BootError, QUORUM_KEY, Rendered, files_digest};
 
 /// Writes the objects of MiniClusters.
 #[derive(Clone)]
@@ -79,7 +79,7 @@ impl Writes {
         if self.job(&key).await?.is_some() {
             return Ok((Creation::Exists, Vec::new()));
         }
-        let secret = certificate.map(|certificate| render::secret::secret(&known.mini_cluster, certificate));
+        let secret = certificate.map(|certificate| tributary_render::secret::secret(&known.mini_cluster, certificate));
         let secret = async {
             match &secret {
                 Some(secret) => Ok(self.applier.own(secret, None::<&Value>).await? == Applied::Terminating),
@@ -198,7 +198,7 @@ impl Writes {
     pub async fn status(
         &self,
         mini_cluster: &MiniCluster,
-        status: &crate::api::minicluster::MiniClusterStatus,
+        status: &tributary_api::minicluster::MiniClusterStatus,
     ) -> Result<Option<String>, Error> {
         let applied = self.applier.apply_status(mini_cluster, status).await?;
         Ok(applied.object().and_then(|object| object.resource_version()))
@@ -217,7 +217,7 @@ impl Writes {
         if let (Some(frozen), Some(wanted)) = (boot.files.get_mut(QUORUM_KEY), quorum) {
             frozen.clone_from(wanted);
         }
-        let config_map: ConfigMap = render::config_map(&known.mini_cluster, &boot);
+        let config_map: ConfigMap = tributary_render::config_map(&known.mini_cluster, &boot);
         let applied = self.applier.own(&config_map, None::<&Value>).await?;
         if !matches!(applied, Applied::Unchanged) {
             tracing::info!(mini_cluster = %key, "the boot files were restored from the Job's frozen copy");

@@ -10,13 +10,13 @@ use serde_json::Value;
 use super::apply::Writes;
 use super::decide::Upkeep;
 use super::dereference::Known;
-use crate::api::labels::{self, kubernetes, role};
-use crate::cluster::apply::Applied;
-use crate::cluster::drift::digest;
-use crate::cluster::error::Taken;
-use crate::cluster::sweep::{self, Doomed, orphans};
-use crate::cluster::{ObjectKey, RequestError};
-use crate::render::Rendered;
+use tributary_api::labels::{self, kubernetes, role};
+use tributary_cluster::apply::Applied;
+use tributary_cluster::drift::digest;
+use tributary_cluster::error::Taken;
+use tributary_cluster::sweep::{self, Doomed, orphans};
+use tributary_cluster::{ObjectKey, RequestError};
+use tributary_render::Rendered;
 
 /// Services that are ours to sweep, by their role.
 const ROLES: [&str; 4] = [role::HEADLESS, role::PORTS, role::LEAD, role::RESTFUL];

@@ -2,15 +2,15 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use crate::api::burst::{Burst, BurstStatus as Status};
-use crate::api::hosted_burst::BurstPhase;
-use crate::api::labels::condition::{
+use tributary_api::burst::{Burst, BurstStatus as Status};
+use tributary_api::hosted_burst::BurstPhase;
+use tributary_api::labels::condition::{
     ADMITTED, BUDGET, BURSTS_READY, DELIVERED, LEAD_ADDRESS, PREFLIGHT, RESTART_REQUIRED,
 };
-use crate::api::labels::reason;
-use crate::api::minicluster::{BurstStatus, MiniCluster};
-use crate::cluster::conditions::{Statement, find};
-use crate::flux::RankMap;
+use tributary_api::labels::reason;
+use tributary_api::minicluster::{BurstStatus, MiniCluster};
+use tributary_cluster::conditions::{Statement, find};
+use tributary_flux::RankMap;
 
 /// Why there is no lead address that does not come by itself. Others are steps on the way.
 const NO_ADDRESS: &str = "NoUsableAddress";
@@ -129,9 +129,9 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::api::burst::BurstSpec;
-    use crate::api::labels::condition::PLACED;
-    use crate::cluster::conditions::merged;
+    use tributary_api::burst::BurstSpec;
+    use tributary_api::labels::condition::PLACED;
+    use tributary_cluster::conditions::merged;
 
     fn root() -> MiniCluster {
         let yaml = "

@@ -4,11 +4,11 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, ResourceExt};
 
 use super::dereference::Known;
-use crate::api::names;
-use crate::clock::{Clock, Rng};
-use crate::cluster::error::Cause;
-use crate::cluster::{ObjectKey, RequestError};
-use crate::flux::{Certificate, CertificateError, CertificateMetadata};
+use tributary_api::names;
+use tributary_clock::{Clock, Rng};
+use tributary_cluster::error::Cause;
+use tributary_cluster::{ObjectKey, RequestError};
+use tributary_flux::{Certificate, CertificateError, CertificateMetadata};
 
 /// Key of the certificate in its Secret.
 pub const KEY: &str = "curve.cert";

@@ -19,19 +19,19 @@ use super::pod_index::PodIndexes;
 use super::view::{ConfigMapView, JobView, LeadPodView, PodView};
 use super::volumes::LeftVolumes;
 use super::watches::Watches;
-use crate::api::labels;
-use crate::api::minicluster::MiniCluster;
-use crate::api::peer::ClusterPeer;
-use crate::clock::{SharedClock, SystemRng};
-use crate::cluster::ObjectKey;
-use crate::cluster::caches::{self, Selection, Subscription, controller_of};
-use crate::cluster::client::Clients;
-use crate::cluster::error::chain;
-use crate::cluster::events::Events;
-use crate::cluster::work::Worked;
-use crate::cluster::worker::{self, Options, Queue, Run};
-use crate::render::Context;
-use crate::telemetry::Traces;
+use tributary_api::labels;
+use tributary_api::minicluster::MiniCluster;
+use tributary_api::peer::ClusterPeer;
+use tributary_clock::{SharedClock, SystemRng};
+use tributary_cluster::ObjectKey;
+use tributary_cluster::caches::{self, Selection, Subscription, controller_of};
+use tributary_cluster::client::Clients;
+use tributary_cluster::error::chain;
+use tributary_cluster::events::Events;
+use tributary_cluster::work::Worked;
+use tributary_cluster::worker::{self, Options, Queue, Run};
+use tributary_render::Context;
+use tributary_telemetry::Traces;
 
 /// The MiniCluster controller of one cluster.
 pub struct Controller {

@@ -7,11 +7,11 @@ use super::dereference::{JobState, Known};
 use super::ending::is_out_of_memory;
 use super::in_place::{JobChange, JobSettings};
 use super::refusal::Refusal;
-use crate::api::labels::{RESTART, condition};
-use crate::api::minicluster::{Phase, UpdatePolicy};
-use crate::cluster::conditions;
-use crate::cluster::error::Taken;
-use crate::render::{Boot, NOTHING_TO_DO, Problems, QUORUM_KEY, RENDER_REVISION, Rendered, differences};
+use tributary_api::labels::{RESTART, condition};
+use tributary_api::minicluster::{Phase, UpdatePolicy};
+use tributary_cluster::conditions;
+use tributary_cluster::error::Taken;
+use tributary_render::{Boot, NOTHING_TO_DO, Problems, QUORUM_KEY, RENDER_REVISION, Rendered, differences};
 
 /// What rendering came to.
 pub type Rendering = Result<Rendered, Problems>;
@@ -135,7 +135,7 @@ impl Decision {
 }
 
 /// Decides. `frozen` are the boot files of the running incarnation, wherever rendering comes to others: see
-/// [`needs_frozen`]. `running` is what the objects of a running instance should be: see [`crate::render::followed`].
+/// [`needs_frozen`]. `running` is what the objects of a running instance should be: see [`tributary_render::followed`].
 pub fn decide(known: &Known, rendering: &Rendering, frozen: Option<&Boot>, running: Option<&Rendered>) -> Decision {
     let spec = &known.mini_cluster.spec;
     match &known.job {
@@ -330,13 +330,13 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::api::minicluster::{MiniCluster, MiniClusterSpec, MiniClusterStatus};
-    use crate::flux::{RankMap, Slot};
-    use crate::reconcile::ending::JobOutcome;
-    use crate::reconcile::lead::{Exit, LeadFacts};
-    use crate::reconcile::status::JobFacts;
-    use crate::reconcile::view::FilesView;
-    use crate::render::{Problem, problem::reason};
+    use crate::ending::JobOutcome;
+    use crate::lead::{Exit, LeadFacts};
+    use crate::status::JobFacts;
+    use crate::view::FilesView;
+    use tributary_api::minicluster::{MiniCluster, MiniClusterSpec, MiniClusterStatus};
+    use tributary_flux::{RankMap, Slot};
+    use tributary_render::{Problem, problem::reason};
 
     fn known(job: JobState) -> Known {
         let spec = MiniClusterSpec { size: Some(2), ..MiniClusterSpec::default() };

@@ -15,8 +15,8 @@ use kube::{CustomResourceExt, Resource};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use crate::api::minicluster::MiniCluster;
-use crate::cluster::caches::Selection;
+use tributary_api::minicluster::MiniCluster;
+use tributary_cluster::caches::Selection;
 
 /// The installed definition: what it lacks of ours.
 #[derive(Resource, Clone, Debug, Default, PartialEq, Deserialize)]
@@ -58,7 +58,7 @@ impl DefinitionView {
 fn lacking<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     let spec = Value::deserialize(deserializer)?;
     // Not kept: definitions hardly ever change, and ours is large.
-    let definitions = crate::api::crds();
+    let definitions = tributary_api::crds();
     let ours = definitions.iter().find(|crd| crd.metadata.name.as_deref() == Some(MiniCluster::crd_name()));
     let ours = serde_json::to_value(ours.map(|crd| &crd.spec)).expect("a definition is JSON");
     let mut lacks = Vec::new();
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     fn ours() -> Value {
-        let definitions = crate::api::crds();
+        let definitions = tributary_api::crds();
         let crd = definitions.iter().find(|crd| crd.metadata.name.as_deref() == Some(MiniCluster::crd_name()));
         serde_json::to_value(crd.unwrap()).unwrap()
     }

@@ -16,15 +16,15 @@ use super::in_place::JobSettings;
 use super::lead::{self, LeadFacts};
 use super::status::JobFacts;
 use super::view::{ConfigMapView, FilesView, JobView, LeadPodView, PodView};
-use crate::api::burst::Burst;
-use crate::api::hosted_burst::HostedBurst;
-use crate::api::minicluster::{MiniCluster, MiniClusterStatus};
-use crate::api::peer::ClusterPeer;
-use crate::api::{labels, names};
-use crate::cluster::ObjectKey;
-use crate::cluster::caches::{Cache, controller_of};
-use crate::flux::RankMap;
-use crate::render::{Context, HostedSide};
+use tributary_api::burst::Burst;
+use tributary_api::hosted_burst::HostedBurst;
+use tributary_api::minicluster::{MiniCluster, MiniClusterStatus};
+use tributary_api::peer::ClusterPeer;
+use tributary_api::{labels, names};
+use tributary_cluster::ObjectKey;
+use tributary_cluster::caches::{Cache, controller_of};
+use tributary_flux::RankMap;
+use tributary_render::{Context, HostedSide};
 
 /// The caches of the MiniCluster controller.
 #[derive(Clone)]

@@ -1,7 +1,7 @@
 //! How a MiniCluster ended, in words: pure.
 
 use super::lead::{Exit, LeadFacts};
-use crate::api::minicluster::MiniClusterSpec;
+use tributary_api::minicluster::MiniClusterSpec;
 
 /// How a Job ended.
 #[derive(Clone, Debug, PartialEq, Eq)]

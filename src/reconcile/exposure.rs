@@ -10,10 +10,10 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::ResourceExt;
 
-use crate::api::burst::Burst;
-use crate::api::labels::condition::CERTIFICATE_EXPOSED;
-use crate::api::minicluster::{MiniCluster, RecipientStatus};
-use crate::cluster::conditions::{self, Statement};
+use tributary_api::burst::Burst;
+use tributary_api::labels::condition::CERTIFICATE_EXPOSED;
+use tributary_api::minicluster::{MiniCluster, RecipientStatus};
+use tributary_cluster::conditions::{self, Statement};
 
 /// Names of the ClusterPeers, with the UIDs of the objects.
 pub type PeerUids = BTreeMap<String, String>;
@@ -85,7 +85,7 @@ pub fn statement(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::burst::{BurstSpec, BurstStatus, CredentialRecipient};
+    use tributary_api::burst::{BurstSpec, BurstStatus, CredentialRecipient};
 
     fn burst(digest: &str, peers: &[(&str, &str)]) -> Burst {
         let spec = BurstSpec { incarnation: "job-1".into(), credential_digest: digest.into(), ..BurstSpec::default() };

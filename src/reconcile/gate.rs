@@ -10,11 +10,11 @@ use kube::ResourceExt;
 use super::allowance::Allowance;
 use super::decide::Decision;
 use super::dereference::Known;
-use crate::api::flux_setup::Usage;
-use crate::api::hosted_burst::HostedBurst;
-use crate::api::labels;
-use crate::api::minicluster::MiniCluster;
-use crate::cluster::worker::Outcome;
+use tributary_api::flux_setup::Usage;
+use tributary_api::hosted_burst::HostedBurst;
+use tributary_api::labels;
+use tributary_api::minicluster::MiniCluster;
+use tributary_cluster::worker::Outcome;
 
 /// Whether a MiniCluster may have what it asks for. An error is the sentence that says what it has to wait for.
 pub type Asks = dyn Fn(&MiniCluster, Option<i32>, Timestamp) -> Result<(), String> + Send + Sync;

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::batch::v1::JobSpec;
 use serde_json::{Value, json};
 
-use crate::api::labels;
-use crate::api::minicluster::MiniClusterSpec;
+use tributary_api::labels;
+use tributary_api::minicluster::MiniClusterSpec;
 
 /// What a Job says of the fields that may follow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

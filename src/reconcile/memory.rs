@@ -15,10 +15,10 @@ use super::ending::JobOutcome;
 use super::in_place::JobSettings;
 use super::refusal::{Refusal, Refused};
 use super::status::JobFacts;
-use crate::api::minicluster::{MiniCluster, MiniClusterStatus, Phase};
-use crate::clock::Mono;
-use crate::cluster::ObjectKey;
-use crate::render::Boot;
+use tributary_api::minicluster::{MiniCluster, MiniClusterStatus, Phase};
+use tributary_clock::Mono;
+use tributary_cluster::ObjectKey;
+use tributary_render::Boot;
 
 /// Of all MiniClusters.
 #[derive(Default)]
@@ -156,10 +156,10 @@ fn is_older(shown: Option<&str>, written: Option<&str>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::minicluster::MiniClusterSpec;
-    use crate::reconcile::decide::{Action, decide};
-    use crate::reconcile::lead::{Exit, LeadFacts};
-    use crate::render::{Problem, problem::reason};
+    use crate::decide::{Action, decide};
+    use crate::lead::{Exit, LeadFacts};
+    use tributary_api::minicluster::MiniClusterSpec;
+    use tributary_render::{Problem, problem::reason};
 
     const SETTLING: Duration = Duration::from_secs(2);
 

@@ -1,9 +1,9 @@
 //! Which events a change of status is worth: pure.
 
-use crate::api::labels::{condition, reason};
-use crate::api::minicluster::{MiniClusterStatus, Phase};
-use crate::cluster::conditions::find;
-use crate::cluster::events::Notice;
+use tributary_api::labels::{condition, reason};
+use tributary_api::minicluster::{MiniClusterStatus, Phase};
+use tributary_cluster::conditions::find;
+use tributary_cluster::events::Notice;
 
 /// The events between two statuses of a MiniCluster. Few: each is a request.
 pub fn notices(old: &MiniClusterStatus, new: &MiniClusterStatus) -> Vec<Notice> {
@@ -63,8 +63,8 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::api::minicluster::BurstStatus;
-    use crate::cluster::conditions::{Statement, merged};
+    use tributary_api::minicluster::BurstStatus;
+    use tributary_cluster::conditions::{Statement, merged};
 
     fn status(phase: Phase, incarnation: Option<&str>, statements: Vec<Statement>) -> MiniClusterStatus {
         MiniClusterStatus {

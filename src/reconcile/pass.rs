@@ -18,19 +18,19 @@ use super::refusal::{Refusal, Refused};
 use super::restful;
 use super::spans;
 use super::status::{Facts, JobFacts, compute};
-use crate::api::burst::Burst;
-use crate::api::hosted_burst::BurstPhase;
-use crate::api::labels;
-use crate::clock::SystemRng;
-use crate::cluster::ObjectKey;
-use crate::cluster::conditions;
-use crate::cluster::error::{Cause, Taken};
-use crate::cluster::events::Notice;
-use crate::cluster::traced;
-use crate::cluster::worker::Outcome;
-use crate::flux::RankMap;
-use crate::render::{self, Boot, Context};
-use crate::telemetry::Span;
+use tributary_api::burst::Burst;
+use tributary_api::hosted_burst::BurstPhase;
+use tributary_api::labels;
+use tributary_clock::SystemRng;
+use tributary_cluster::ObjectKey;
+use tributary_cluster::conditions;
+use tributary_cluster::error::{Cause, Taken};
+use tributary_cluster::events::Notice;
+use tributary_cluster::traced;
+use tributary_cluster::worker::Outcome;
+use tributary_flux::RankMap;
+use tributary_render::{self, Boot, Context};
+use tributary_telemetry::Span;
 
 /// How often a certificate in a Secret of somebody else's is looked for: Secrets are never watched.
 const CERTIFICATE_RETRY: Duration = Duration::from_secs(5);
@@ -111,7 +111,7 @@ impl Controller {
                 return Ok(Outcome::Done);
             }
         };
-        let rendering = render::render(&known.mini_cluster, &context);
+        let rendering = tributary_render::render(&known.mini_cluster, &context);
         let mut decision = Decision::of(Action::Nothing);
         let carried = self.carry_out(&known, settling, &rendering, context, &mut decision).await;
         let carried = match carried {
@@ -156,8 +156,8 @@ impl Controller {
         let frozen = if !settling && needs_frozen(known, rendering) { self.frozen(known, &key).await? } else { None };
         let followed = frozen.as_ref().and_then(|frozen| {
             let new = rendering.as_ref().ok().map(|rendered| &rendered.boot);
-            let mini_cluster = render::followed(frozen, &known.mini_cluster, new)?;
-            render::render(&mini_cluster, &context).ok()
+            let mini_cluster = tributary_render::followed(frozen, &known.mini_cluster, new)?;
+            tributary_render::render(&mini_cluster, &context).ok()
         });
         // Without other frozen files, the instance runs with what the spec says now.
         let running = if frozen.is_some() { followed.as_ref() } else { rendering.as_ref().ok() };
@@ -301,7 +301,7 @@ impl Controller {
             return None;
         };
         let since = *releasing.get_or_insert(now);
-        let limit = render::longest_end(Duration::from_secs(drain));
+        let limit = tributary_render::longest_end(Duration::from_secs(drain));
         let left = limit.saturating_sub(now.saturating_since(since));
         if left.is_zero() {
             *releasing = None;
@@ -338,7 +338,9 @@ impl Controller {
         };
         context.credential_digest = Some(certificate.digest());
         // The same spec was rendered a moment ago, without the digest: it cannot fail now.
-        let Ok(mut rendered) = render::render(&known.mini_cluster, &context) else { return Ok(Step::CacheIsBehind) };
+        let Ok(mut rendered) = tributary_render::render(&known.mini_cluster, &context) else {
+            return Ok(Step::CacheIsBehind);
+        };
         rendered.job.spec.get_or_insert_default().active_deadline_seconds = deadline;
         let restful = match &rendered.restful_secret {
             Some(name) => {

@@ -18,14 +18,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::dereference::{JobState, job_state};
 use super::view::{JobView, PodView};
-use crate::api::labels::{self, kubernetes, upstream};
-use crate::api::minicluster::MiniCluster;
-use crate::clock::{SharedClock, SystemRng};
-use crate::cluster::caches::{self, Cache, Selection, Subscription, controller_of, controller_uid};
-use crate::cluster::client::Clients;
-use crate::cluster::error::{Cause, chain};
-use crate::cluster::worker::{self, Options, Outcome, Queue, Run};
-use crate::cluster::{ObjectKey, RequestError};
+use tributary_api::labels::{self, kubernetes, upstream};
+use tributary_api::minicluster::MiniCluster;
+use tributary_clock::{SharedClock, SystemRng};
+use tributary_cluster::caches::{self, Cache, Selection, Subscription, controller_of, controller_uid};
+use tributary_cluster::client::Clients;
+use tributary_cluster::error::{Cause, chain};
+use tributary_cluster::worker::{self, Options, Outcome, Queue, Run};
+use tributary_cluster::{ObjectKey, RequestError};
 
 /// Labels at the same time: few, because Jobs are made first.
 const CONCURRENCY: usize = 4;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::controller::Error;
 use super::dereference::Known;
-use crate::clock::Mono;
-use crate::cluster::error::{Cause, chain};
-use crate::cluster::schedule::Backoff;
+use tributary_clock::Mono;
+use tributary_cluster::error::{Cause, chain};
+use tributary_cluster::schedule::Backoff;
 
 /// Why a MiniCluster without a Job gets none: the API server refuses a part of it, or does not answer.
 pub const CANNOT_CREATE: &str = "CannotCreate";
@@ -105,8 +105,8 @@ mod tests {
     use kube::core::Status;
 
     use super::*;
-    use crate::cluster::error::RequestError;
-    use crate::cluster::fence::FenceError;
+    use tributary_cluster::error::RequestError;
+    use tributary_cluster::fence::FenceError;
 
     fn advice(code: u16, message: &str) -> &'static str {
         what_to_do(&Status { code, message: message.into(), ..Status::default() }.into())

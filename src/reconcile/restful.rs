@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, ResourceExt};
 
-use crate::api::minicluster::{DEFAULT_RESTFUL_USER, MiniCluster};
-use crate::clock::Rng;
-use crate::cluster::RequestError;
-use crate::cluster::caches::controller_uid;
-use crate::render::restful::{Credentials, SECRET_KEY, TOKEN, USERS, secret};
+use tributary_api::minicluster::{DEFAULT_RESTFUL_USER, MiniCluster};
+use tributary_clock::Rng;
+use tributary_cluster::RequestError;
+use tributary_cluster::caches::controller_uid;
+use tributary_render::restful::{Credentials, SECRET_KEY, TOKEN, USERS, secret};
 
 /// The Secret of this name for a new incarnation.
 ///
@@ -64,8 +64,8 @@ fn word(rng: &mut dyn Rng, parts: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::SeededRng;
-    use crate::render::restful::USERNAME;
+    use tributary_clock::SeededRng;
+    use tributary_render::restful::USERNAME;
 
     fn lake(spec: &str) -> MiniCluster {
         serde_saphyr::from_str(&format!("{{metadata: {{name: lake, namespace: waters, uid: u-1}}, spec: {spec}}}"))

@@ -3,10 +3,10 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::api::labels::condition::READY;
-use crate::api::minicluster::{MiniCluster, MiniClusterStatus};
-use crate::cluster::{conditions, traced};
-use crate::telemetry::{Span, TraceContext};
+use tributary_api::labels::condition::READY;
+use tributary_api::minicluster::{MiniCluster, MiniClusterStatus};
+use tributary_cluster::{conditions, traced};
+use tributary_telemetry::{Span, TraceContext};
 
 /// What is over with a status: the change was looked at, the brokers are ready. `began`: when this generation was first
 /// seen here.
@@ -45,8 +45,8 @@ pub(super) fn about(span: Span, object: &MiniCluster) -> Span {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::minicluster::MiniClusterSpec;
-    use crate::cluster::conditions::{Statement, merged};
+    use tributary_api::minicluster::MiniClusterSpec;
+    use tributary_cluster::conditions::{Statement, merged};
 
     fn status(generation: i64, ready: bool, second: i64) -> MiniClusterStatus {
         let statement = match ready {

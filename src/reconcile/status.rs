@@ -12,13 +12,13 @@ use super::gate::Held;
 use super::lead::LeadFacts;
 use super::refusal::CANNOT_MAINTAIN;
 use super::summary;
-use crate::api::budget::Spent;
-use crate::api::burst::Burst;
-use crate::api::hosted_burst::is_hosted;
-use crate::api::labels::{MINICLUSTER, condition, reason, upstream};
-use crate::api::minicluster::{BurstStatus, LeadStatus, MiniCluster, MiniClusterStatus, Phase};
-use crate::cluster::conditions::{self, Statement};
-use crate::flux::RankMap;
+use tributary_api::budget::Spent;
+use tributary_api::burst::Burst;
+use tributary_api::hosted_burst::is_hosted;
+use tributary_api::labels::{MINICLUSTER, condition, reason, upstream};
+use tributary_api::minicluster::{BurstStatus, LeadStatus, MiniCluster, MiniClusterStatus, Phase};
+use tributary_cluster::conditions::{self, Statement};
+use tributary_flux::RankMap;
 
 /// What the status is made of.
 #[derive(Debug)]

@@ -3,9 +3,9 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use crate::api::burst::Burst;
-use crate::api::labels::condition::{BUDGET, DEMAND};
-use crate::cluster::conditions::{self, Statement};
+use tributary_api::burst::Burst;
+use tributary_api::labels::condition::{BUDGET, DEMAND};
+use tributary_cluster::conditions::{self, Statement};
 
 /// `Budget` and `Demand`, where any of the bursts has one.
 pub(super) fn statements(bursts: &[Burst]) -> Vec<Statement> {
@@ -56,7 +56,7 @@ fn demand(bursts: &[Burst]) -> Option<Statement> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::burst::{BurstSpec, BurstStatus};
+    use tributary_api::burst::{BurstSpec, BurstStatus};
 
     fn burst(slot: &str, said: &[(&str, &str, &str)]) -> Burst {
         let condition = |&(type_, status, reason): &(&str, &str, &str)| Condition {

@@ -11,8 +11,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
 use serde::{Deserialize, Deserializer};
 
-use crate::api::labels;
-use crate::render::{QUORUM_KEY, files_digest};
+use tributary_api::labels;
+use tributary_render::{QUORUM_KEY, files_digest};
 
 /// A Job, without its pod template and its frozen boot files.
 #[derive(Resource, Clone, Debug, Default, PartialEq, Deserialize)]

@@ -19,18 +19,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::apply::{Error, Writes};
 use super::dereference::Known;
-use crate::api::labels::{self, kubernetes, role, upstream};
-use crate::api::minicluster::MiniCluster;
-use crate::api::names;
-use crate::clock::{SharedClock, SystemRng};
-use crate::cluster::apply::{Applied, Once};
-use crate::cluster::caches::{self, Cache, Selection, Subscription, controller_uid};
-use crate::cluster::client::Clients;
-use crate::cluster::error::{Cause, absence, chain};
-use crate::cluster::sweep::{self, Deleted, Doomed};
-use crate::cluster::worker::{self, Options, Outcome, Queue, Run};
-use crate::cluster::{ObjectKey, RequestError};
-use crate::render::Rendered;
+use tributary_api::labels::{self, kubernetes, role, upstream};
+use tributary_api::minicluster::MiniCluster;
+use tributary_api::names;
+use tributary_clock::{SharedClock, SystemRng};
+use tributary_cluster::apply::{Applied, Once};
+use tributary_cluster::caches::{self, Cache, Selection, Subscription, controller_uid};
+use tributary_cluster::client::Clients;
+use tributary_cluster::error::{Cause, absence, chain};
+use tributary_cluster::sweep::{self, Deleted, Doomed};
+use tributary_cluster::worker::{self, Options, Outcome, Queue, Run};
+use tributary_cluster::{ObjectKey, RequestError};
+use tributary_render::Rendered;
 
 impl Writes {
     /// Makes the claims, each with the volume for it. The answer is what of an earlier incarnation still goes, because it is

@@ -5,16 +5,16 @@ use std::collections::BTreeSet;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use crate::api::burst::Burst;
-use crate::api::flux_job::FluxJob;
-use crate::api::flux_setup::FluxSetup;
-use crate::api::hosted_burst::HostedBurst;
-use crate::api::minicluster::MiniCluster;
-use crate::api::peer::ClusterPeer;
-use crate::clock::SystemRng;
-use crate::cluster::caches::{self, Cache, Selection};
-use crate::cluster::client::Clients;
-use crate::cluster::discovery::ServedKind;
+use tributary_api::burst::Burst;
+use tributary_api::flux_job::FluxJob;
+use tributary_api::flux_setup::FluxSetup;
+use tributary_api::hosted_burst::HostedBurst;
+use tributary_api::minicluster::MiniCluster;
+use tributary_api::peer::ClusterPeer;
+use tributary_clock::SystemRng;
+use tributary_cluster::caches::{self, Cache, Selection};
+use tributary_cluster::client::Clients;
+use tributary_cluster::discovery::ServedKind;
 
 /// The caches of our own kinds. Each kind is watched once per process.
 #[derive(Clone)]

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 
 use super::metadata;
 use super::model::Model;
-use crate::api::labels::kubernetes;
+use tributary_api::labels::kubernetes;
 
 /// The user's own affinity, the labels of `pod.nodeAffinity` required, and one zone and one pod per node preferred.
 pub(super) fn affinity(model: &Model<'_>) -> Option<Affinity> {

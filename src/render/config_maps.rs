@@ -5,8 +5,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::boot::Boot;
 use super::metadata;
-use crate::api::minicluster::MiniCluster;
-use crate::api::{labels, names};
+use tributary_api::minicluster::MiniCluster;
+use tributary_api::{labels, names};
 
 /// Key of the host list of all brokers, one line in RFC 29 form.
 pub const HOSTLIST_KEY: &str = "hostlist";

@@ -11,8 +11,8 @@ use super::model::Model;
 use super::restful;
 use super::scripts::{self, CURVE_DIR, OPERATOR_DIR};
 use super::volumes::UserVolumes;
-use crate::api::minicluster::Container;
-use crate::api::names;
+use tributary_api::minicluster::Container;
+use tributary_api::names;
 
 /// Volume with the home directory of users who have none.
 pub(super) const HOME_VOLUME: &str = "flux-operator-home";

@@ -1,7 +1,7 @@
 //! What rendering needs to know besides the MiniCluster itself.
 
-use crate::config::VolumesConfig;
-use crate::flux::{CertificateDigest, RankMap};
+use tributary_config::VolumesConfig;
+use tributary_flux::{CertificateDigest, RankMap};
 
 /// DNS domain of most clusters.
 pub const DEFAULT_CLUSTER_DOMAIN: &str = "cluster.local";

@@ -2,7 +2,7 @@
 
 use super::model::{Model, Role};
 use super::rank_map::Resources;
-use crate::flux::{BrokerConfig, BrokerNetwork, BrokerPaths, ResourceSet, Side};
+use tributary_flux::{BrokerConfig, BrokerNetwork, BrokerPaths, ResourceSet, Side};
 
 /// TCP port of every broker.
 pub(super) const BROKER_PORT: u16 = 8050;

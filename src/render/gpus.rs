@@ -5,7 +5,7 @@
 
 use super::quantity::milli;
 use super::rank_map;
-use crate::api::minicluster::ResourceRequirements;
+use tributary_api::minicluster::ResourceRequirements;
 
 /// Accelerators that are called otherwise, by their vendors' device plugins.
 const OTHERS: [&str; 5] = [

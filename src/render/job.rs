@@ -13,7 +13,7 @@ use super::boot::{Boot, digest_of};
 use super::model::{Model, Role};
 use super::scripts::File;
 use super::{metadata, pod};
-use crate::api::labels;
+use tributary_api::labels;
 
 /// What the Job runs; all of it but the sizes is fixed once the Job exists.
 pub(super) fn spec(model: &Model<'_>, files: &[File]) -> JobSpec {

@@ -6,9 +6,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::Resource as _;
 
 use super::model::Model;
-use crate::api::hosted_burst::is_hosted;
-use crate::api::labels::{self, kubernetes, upstream};
-use crate::api::minicluster::MiniCluster;
+use tributary_api::hosted_burst::is_hosted;
+use tributary_api::labels::{self, kubernetes, upstream};
+use tributary_api::minicluster::MiniCluster;
 
 /// Metadata of a child: in the MiniCluster's namespace, owned by it, found by its labels.
 pub(super) fn child(model: &Model<'_>, name: String, role: Option<&str>) -> ObjectMeta {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::context::Context;
 use super::scripts::Program;
 use super::volumes::UserVolumes;
-use crate::api::minicluster::{Container, FluxRestful, MiniClusterSpec, Runner};
-use crate::flux::{Hostlist, RankMap, Topology};
+use tributary_api::minicluster::{Container, FluxRestful, MiniClusterSpec, Runner};
+use tributary_flux::{Hostlist, RankMap, Topology};
 
 /// What every step of rendering reads. Only [`super::validate`] makes one.
 #[derive(Debug)]

@@ -18,9 +18,9 @@ use super::problem::{Problem, reason};
 use super::quantity;
 use super::validate::names as grammar;
 use super::volumes::is_dns_label;
-use crate::api::minicluster::{ClusterVolume, HOSTPATH, MiniClusterSpec};
-use crate::api::{labels, names};
-use crate::config::{VolumesConfig, is_plain};
+use tributary_api::minicluster::{ClusterVolume, HOSTPATH, MiniClusterSpec};
+use tributary_api::{labels, names};
+use tributary_config::{VolumesConfig, is_plain};
 
 /// All pods of all nodes mount it.
 const ACCESS: &str = "ReadWriteMany";
@@ -248,8 +248,8 @@ fn is_reserved(key: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::minicluster::MiniCluster;
-    use crate::render::{HostedSide, render};
+    use crate::{HostedSide, render};
+    use tributary_api::minicluster::MiniCluster;
 
     fn allowing() -> Context {
         let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn what_nobody_allowed_is_refused_by_name() {
         let (allowing, off) = (allowing(), Context::default());
-        let rank_map = crate::render::rank_map_of(&lake("{}")).unwrap();
+        let rank_map = crate::rank_map_of(&lake("{}")).unwrap();
         let hosted = HostedSide { rank_map, slot: "root".to_owned(), lead_service: "l".to_owned(), lead_port: 1 };
         let hosted = Context { hosted: Some(hosted), ..allowing.clone() };
         let cases = [

@@ -15,9 +15,9 @@ use super::model::Model;
 use super::scripts::{Access, File};
 use super::secret::CURVE_CERT;
 use super::{affinity, metadata};
-use crate::api::labels::upstream;
-use crate::api::minicluster::ContainerSecurity;
-use crate::api::names;
+use tributary_api::labels::upstream;
+use tributary_api::minicluster::ContainerSecurity;
+use tributary_api::names;
 
 /// Time between SIGTERM and SIGKILL, in seconds: enough for a broker to leave its instance, and short enough that pods
 /// which no longer count do not linger.
@@ -51,7 +51,8 @@ fn spec(model: &Model<'_>, files: &[File]) -> PodSpec {
     let pod = &model.spec.pod;
     let security = security(model);
     let (spread, claims) = (&pod.topology_spread_constraints, &pod.resource_claims);
-    let overhead = |(name, amount): (&String, &crate::api::minicluster::Amount)| (name.clone(), Quantity::from(amount));
+    let overhead =
+        |(name, amount): (&String, &tributary_api::minicluster::Amount)| (name.clone(), Quantity::from(amount));
     let overhead: BTreeMap<_, _> = pod.resources.iter().map(overhead).collect();
     PodSpec {
         init_containers: Some(std::iter::once(containers::view(model)).chain(containers::beside(model)).collect()),

@@ -5,10 +5,10 @@
 
 use super::problem::{Problem, Problems, reason};
 use super::quantity;
-use crate::api::minicluster::{
+use tributary_api::minicluster::{
     BurstCluster, Container, LeadBroker, MiniCluster, MiniClusterSpec, ResourceRequirements,
 };
-use crate::flux::{RankMap, RankMapError, Slot, Topology};
+use tributary_flux::{RankMap, RankMapError, Slot, Topology};
 
 /// Extended resources that are GPUs to Flux; all of Intel's begin with [`INTEL_GPU`].
 const GPUS: [&str; 2] = ["nvidia.com/gpu", "amd.com/gpu"];
@@ -97,7 +97,7 @@ fn cluster_slots(root: &str, root_size: i32, own: Resources, spec: &MiniClusterS
 /// How the brokers form a tree.
 pub(super) fn topology(spec: &MiniClusterSpec) -> Result<Topology, Problem> {
     let text = spec.flux.topology.as_deref().unwrap_or_default();
-    text.parse().map_err(|error: crate::flux::TopologyError| {
+    text.parse().map_err(|error: tributary_flux::TopologyError| {
         Problem::new("spec.flux.topology", reason::INVALID_VALUE, error.to_string())
     })
 }
@@ -141,7 +141,7 @@ pub(crate) fn is_gpu(resource: &str) -> bool {
 }
 
 /// GPUs of any kind that a container asks for.
-pub(crate) fn gpus(resources: &ResourceRequirements) -> u32 {
+pub fn gpus(resources: &ResourceRequirements) -> u32 {
     let names = resources.requests.keys().chain(resources.limits.keys());
     let names: std::collections::BTreeSet<_> = names.filter(|name| is_gpu(name)).collect();
     let amount = |name: &String| resources.effective_request(name).and_then(|gpu| quantity::whole(&gpu.to_string()));

@@ -8,8 +8,8 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use super::containers::tcp;
 use super::metadata;
 use super::model::Model;
-use crate::api::minicluster::{FluxRestful, MiniCluster};
-use crate::api::{labels, names};
+use tributary_api::minicluster::{FluxRestful, MiniCluster};
+use tributary_api::{labels, names};
 
 /// Key of the Secret: name of the user.
 pub const USERNAME: &str = "username";

@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 use super::boot::{Boot, digest_of};
 use super::quantity::milli;
 use super::scripts::RESTFUL_FILE;
-use crate::api::minicluster::{BurstCluster, MiniCluster, MiniClusterSpec};
-use crate::flux::{RankMap, Slot};
+use tributary_api::minicluster::{BurstCluster, MiniCluster, MiniClusterSpec};
+use tributary_flux::{RankMap, Slot};
 
 /// Fields that never need a restart: the controller follows them at once.
 const FOLLOWED: [&str; 8] = [
@@ -308,7 +308,7 @@ fn collect_objects(path: &str, old: &Map<String, Value>, new: &Map<String, Value
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::render::rank_map_of;
+    use crate::rank_map_of;
 
     const SPEC: &str = "
   size: 2
@@ -441,7 +441,7 @@ mod tests {
     #[test]
     fn another_volume_needs_a_new_job_though_that_knows_its_claim_only() {
         let boot = |volume: &str| {
-            let volumes = crate::config::VolumesConfig {
+            let volumes = tributary_config::VolumesConfig {
                 classes: vec!["hostpath".to_owned()],
                 path_prefixes: vec!["/".to_owned()],
                 ..Default::default()
@@ -450,8 +450,8 @@ mod tests {
                 "{{metadata: {{name: lake, namespace: waters, uid: u}}, spec: {{volumes: {{data: {volume}}}, containers: \
                  [{{command: ls, volumes: {{data: {{path: /mine}}}}}}]}}}}"
             );
-            let context = crate::render::Context { volumes, ..Default::default() };
-            crate::render::render(&serde_saphyr::from_str(&yaml).unwrap(), &context).unwrap().boot
+            let context = crate::Context { volumes, ..Default::default() };
+            crate::render(&serde_saphyr::from_str(&yaml).unwrap(), &context).unwrap().boot
         };
         let first = boot("{path: /data/a, capacity: 5Gi}");
         for (volume, field) in [
@@ -469,9 +469,7 @@ mod tests {
     fn other_users_of_the_restful_server_need_a_new_job() {
         let boot = |spec: &str| {
             let yaml = format!("{{metadata: {{name: lake, namespace: default, uid: u}}, spec: {spec}}}");
-            crate::render::render(&serde_saphyr::from_str(&yaml).unwrap(), &crate::render::Context::default())
-                .unwrap()
-                .boot
+            crate::render(&serde_saphyr::from_str(&yaml).unwrap(), &crate::Context::default()).unwrap().boot
         };
         let served = |restful: &str| boot(&format!("{{containers: [{{}}], fluxRestful: {restful}}}"));
         let first = served("{token: a}");

@@ -7,9 +7,9 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::metadata;
-use crate::api::minicluster::{MiniCluster, MiniClusterSpec};
-use crate::api::{labels, names};
-use crate::flux::Certificate;
+use tributary_api::minicluster::{MiniCluster, MiniClusterSpec};
+use tributary_api::{labels, names};
+use tributary_flux::Certificate;
 
 /// The key of the Secret that holds the certificate.
 pub const CURVE_CERT: &str = "curve.cert";
@@ -56,8 +56,8 @@ pub fn secret_name(name: &str, spec: &MiniClusterSpec) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::SeededRng;
-    use crate::flux::CertificateMetadata;
+    use tributary_clock::SeededRng;
+    use tributary_flux::CertificateMetadata;
 
     #[test]
     fn the_certificate_is_in_the_data_and_nowhere_else() {

@@ -5,9 +5,9 @@ use k8s_openapi::api::core::v1::{Pod, PodResourceClaim, PodSecurityContext, PodS
 use super::model::Model;
 use super::scripts::{self, File};
 use super::{containers, metadata, pod};
-use crate::api::labels::{role, upstream};
-use crate::api::minicluster::Container;
-use crate::api::names;
+use tributary_api::labels::{role, upstream};
+use tributary_api::minicluster::Container;
+use tributary_api::names;
 
 /// `NAME-services`, found in DNS as `NAME-services.HEADLESS.NAMESPACE.svc`; `None` without services.
 pub(super) fn service_pod(model: &Model<'_>, files: &[File]) -> Option<Pod> {

@@ -12,9 +12,9 @@ use super::flux_files::BROKER_PORT;
 use super::metadata;
 use super::model::Model;
 use super::restful;
-use crate::api::labels::{kubernetes, role, upstream};
-use crate::api::minicluster::{BurstNetworkType, Container};
-use crate::api::names;
+use tributary_api::labels::{kubernetes, role, upstream};
+use tributary_api::minicluster::{BurstNetworkType, Container};
+use tributary_api::names;
 
 /// All Services, in the order they are applied.
 pub(super) fn services(model: &Model<'_>) -> Vec<Service> {

@@ -3,7 +3,7 @@
 
 use super::model::Model;
 use super::scripts;
-use crate::api::minicluster::{BurstNetwork, BurstNetworkType, ClusterVolume, Commands, Container, HOSTPATH};
+use tributary_api::minicluster::{BurstNetwork, BurstNetworkType, ClusterVolume, Commands, Container, HOSTPATH};
 
 const FLUX: &str = "it is for the container that runs Flux";
 const OWN_ENTRYPOINT: &str = "the image's own entrypoint runs";

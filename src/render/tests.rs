@@ -6,8 +6,8 @@ use k8s_openapi::serde::Serialize;
 
 use super::boot::digest_of;
 use super::*;
-use crate::api::labels;
-use crate::flux::Certificate;
+use tributary_api::labels;
+use tributary_flux::Certificate;
 
 /// The MiniCluster `lake`, with this spec in YAML.
 pub(super) fn lake(spec: &str) -> MiniCluster {
@@ -181,12 +181,12 @@ fn a_root_with_bursts_of_other_cores_and_gpus() {
 }
 
 fn certificate() -> Certificate {
-    let metadata = crate::flux::CertificateMetadata {
+    let metadata = tributary_flux::CertificateMetadata {
         name: "flux-cert-generator".into(),
         hostname: "lake-0".into(),
         created: "2026-01-01T00:00:00Z".parse().unwrap(),
     };
-    Certificate::generate(&mut crate::clock::SeededRng::new(1), &metadata).unwrap()
+    Certificate::generate(&mut tributary_clock::SeededRng::new(1), &metadata).unwrap()
 }
 
 #[test]

@@ -11,8 +11,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use super::problem::{Problem, reason};
 use super::quantity;
 use super::validate::names;
-use crate::api::minicluster::{Container, ContainerVolume, MiniClusterSpec};
-use crate::api::names as objects;
+use tributary_api::minicluster::{Container, ContainerVolume, MiniClusterSpec};
+use tributary_api::names as objects;
 
 /// Where an empty directory is mounted that names no path; upstream's choice.
 const SHARED_MEMORY: &str = "/dev/shm";

@@ -8,7 +8,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
 
-use crate::config::{LogConfig, LogFormat};
+use tributary_config::{LogConfig, LogFormat};
 
 /// Changes what is logged.
 static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::quantity::{ResourceList, ResourceRequirements};
 use super::wait::BurstWait;
-use crate::api::budget::BurstBudget;
-use crate::api::duration;
-use crate::api::schema::{absent_if_zero, is_default};
-use crate::api::selector::PeerSelector;
+use crate::budget::BurstBudget;
+use crate::duration;
+use crate::schema::{absent_if_zero, is_default};
+use crate::selector::PeerSelector;
 
 /// Port of a lead broker that none is written for.
 pub const DEFAULT_BROKER_PORT: i32 = 8050;

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::schema::{absent_if_zero, is_default};
+use crate::schema::{absent_if_zero, is_default};
 
 /// Shell that runs before, around and after the main command of a container. Every value may have several lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

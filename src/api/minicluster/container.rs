@@ -9,7 +9,7 @@ use super::commands::{Commands, LifeCycle};
 use super::quantity::ResourceRequirements;
 use super::security::ContainerSecurity;
 use super::volume::ContainerVolume;
-use crate::api::schema::{absent_if_zero, is_default};
+use crate::schema::{absent_if_zero, is_default};
 
 /// Image of a container that names none.
 pub const DEFAULT_IMAGE: &str = "ghcr.io/rse-ops/accounting:app-latest";

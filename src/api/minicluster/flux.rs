@@ -10,7 +10,7 @@ use super::certificate::CertificateText;
 use super::container::pull_policy;
 use super::quantity::ResourceRequirements;
 use super::security::ContainerSecurity;
-use crate::api::schema::{absent_if_zero, is_default};
+use crate::schema::{absent_if_zero, is_default};
 
 /// Image with a Flux to copy into the application container.
 pub const DEFAULT_VIEW_IMAGE: &str = "ghcr.io/converged-computing/flux-view-ubuntu:tag-noble";

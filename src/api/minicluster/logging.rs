@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::schema::{absent_if_zero, is_default};
+use crate::schema::{absent_if_zero, is_default};
 
 /// How much the pods' scripts and brokers print, and how they treat errors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::quantity::ResourceList;
-use crate::api::schema::{Embedded, absent_if_zero, is_default};
+use crate::schema::{Embedded, absent_if_zero, is_default};
 
 /// Settings that end in the pod, not in one of its containers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1 as core;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
-use crate::api::schema::{Embedded, is_default, quantity};
+use crate::schema::{Embedded, is_default, quantity};
 
 /// A Kubernetes quantity as the user wrote it: `4` or `"500m"`. It serializes back in the same form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::schema::{absent_if_zero, is_default};
+use crate::schema::{absent_if_zero, is_default};
 
 /// Branch of the server where none is written.
 pub const DEFAULT_RESTFUL_BRANCH: &str = "main";

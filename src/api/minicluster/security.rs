@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1 as core;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::schema::{Embedded, is_default};
+use crate::schema::{Embedded, is_default};
 
 /// Kubernetes' container security context, and the short form for capabilities that upstream's examples use.
 ///

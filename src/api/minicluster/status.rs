@@ -4,11 +4,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::budget::Spent;
-use crate::api::burst::CredentialRecipient;
-use crate::api::flux_setup::Usage;
-use crate::api::schema::is_default;
-use crate::api::word::{Word, shown_by_its_words};
+use crate::budget::Spent;
+use crate::burst::CredentialRecipient;
+use crate::flux_setup::Usage;
+use crate::schema::is_default;
+use crate::word::{Word, shown_by_its_words};
 
 /// Observed state. Only the MiniCluster controller writes it.
 ///

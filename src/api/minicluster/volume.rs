@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::schema::{absent_if_zero, is_default};
+use crate::schema::{absent_if_zero, is_default};
 
 /// One mount of a container and what stands behind it.
 ///

@@ -5,8 +5,8 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::api::duration;
-use crate::api::schema::{absent_if_zero, is_default};
+use crate::duration;
+use crate::schema::{absent_if_zero, is_default};
 
 /// Whether the user's command starts before brokers of the bursts have joined.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::minicluster::{DEFAULT_IMAGE, LifeCycle, ResourceList, SecretKey};
-use crate::api::schema::is_default;
+use crate::minicluster::{DEFAULT_IMAGE, LifeCycle, ResourceList, SecretKey};
+use crate::schema::is_default;
 
 /// One container of the pods.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::MiniClusterSpec as Older;
 use super::kept::Kept;
 use super::rules;
-use crate::api::minicluster::MiniClusterSpec as Newer;
+use crate::minicluster::MiniClusterSpec as Newer;
 
 /// `apiVersion` of the version before.
 pub const V1ALPHA1: &str = "flux-framework.org/v1alpha1";

@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::minicluster::{CertificateText, DEFAULT_BROKER_PORT, DEFAULT_CONNECT_TIMEOUT, DEFAULT_LOG_LEVEL};
-use crate::api::schema::is_default;
+use crate::minicluster::{CertificateText, DEFAULT_BROKER_PORT, DEFAULT_CONNECT_TIMEOUT, DEFAULT_LOG_LEVEL};
+use crate::schema::is_default;
 
 /// Options of the brokers, for all pods.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

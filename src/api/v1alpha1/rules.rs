@@ -5,7 +5,7 @@
 use serde_json::{Map, Value, json};
 
 use super::shape::{settle, unwritten};
-use crate::api::SPECS;
+use crate::SPECS;
 
 /// Who runs Flux in v1alpha1 where nothing is written.
 const FLUX_USER: &str = "flux";

@@ -3,8 +3,8 @@ use proptest::sample::select;
 use serde_json::{Map, Value, json};
 
 use super::{ConvertError, V1ALPHA1, V1ALPHA2, convert};
-use crate::api::SPECS;
-use crate::api::minicluster::MiniCluster;
+use crate::SPECS;
+use crate::minicluster::MiniCluster;
 
 fn object(version: &str, spec: Value) -> Value {
     json!({"apiVersion": version, "kind": "MiniCluster",

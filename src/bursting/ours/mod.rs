@@ -7,7 +7,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use super::addresses::{self, Range, Unusable};
-use crate::cluster::ObjectKey;
+use tributary_cluster::ObjectKey;
 
 /// Whose an address is here.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -1,6 +1,6 @@
 use super::*;
-use crate::api::peer::ClusterPeerSpec;
-use crate::clock::Mono;
+use tributary_api::peer::ClusterPeerSpec;
+use tributary_clock::Mono;
 
 const NONE: Option<Duration> = None;
 

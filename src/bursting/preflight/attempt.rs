@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::lead::{self, Seen};
 use super::{AGAIN, LONGEST_WAIT, STARTING, TOLD_AFTER};
-use crate::clock::Mono;
-use crate::contract::{Check, Finding};
+use tributary_clock::Mono;
+use tributary_contract::{Check, Finding};
 
 /// Whom to dial, and who must answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -167,7 +167,7 @@ fn joined() -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::Outcome;
+    use tributary_contract::Outcome;
 
     fn target(port: u16) -> Target {
         Target { ends: vec![([192, 0, 2, 7], port).into()], tunnel: false, public_key: "key".into() }

@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::api::hosted_burst::HostedBurstSpec;
-use crate::api::minicluster::{FluxSpec, MiniClusterSpec};
-use crate::bursting::nodes::{NodeChoice, NodeView};
-use crate::bursting::template::BurstTemplate;
-use crate::contract::{Check, Finding};
-use crate::flux::version::{FluxVersion, is_pinned};
+use crate::nodes::{NodeChoice, NodeView};
+use crate::template::BurstTemplate;
+use tributary_api::hosted_burst::HostedBurstSpec;
+use tributary_api::minicluster::{FluxSpec, MiniClusterSpec};
+use tributary_contract::{Check, Finding};
+use tributary_flux::version::{FluxVersion, is_pinned};
 
 /// The image that Flux comes from: of the view, or the application's own.
 pub fn flux_image(template: &BurstTemplate) -> String {
@@ -117,8 +117,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::bursting::nodes::Taint;
-    use crate::contract::Outcome;
+    use crate::nodes::Taint;
+    use tributary_contract::Outcome;
 
     fn spec(version: Option<&str>, arch: Option<&str>, image: &str) -> HostedBurstSpec {
         HostedBurstSpec {

@@ -9,9 +9,9 @@ use tokio::time::timeout;
 
 use super::TIME_LIMIT;
 use super::attempt::Target;
-use crate::clock::Rng;
-use crate::contract::{Check, Finding};
-use crate::flux::curve::{self, Handshake, HandshakeError};
+use tributary_clock::Rng;
+use tributary_contract::{Check, Finding};
+use tributary_flux::curve::{self, Handshake, HandshakeError};
 
 /// What was seen.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -161,9 +161,9 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::clock::SeededRng;
-    use crate::contract::Outcome;
-    use crate::flux::curve::tests::Server;
+    use tributary_clock::SeededRng;
+    use tributary_contract::Outcome;
+    use tributary_flux::curve::testing::Server;
 
     /// Somebody who takes one connection, says `greeting`, and answers a HELLO if it can.
     async fn listener(greeting: Option<Vec<u8>>, server: Option<Server>) -> SocketAddr {

@@ -10,15 +10,15 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use super::ledger::{Held, Ledger, SlotKey};
 use super::pod_security;
 use super::policy;
-use crate::api::minicluster::Amount;
-use crate::api::names;
-use crate::api::peer::ImportPolicy;
-use crate::bursting::nodes::{self, Amounts, NodeChoice, NodeView, Pods};
-use crate::bursting::preflight::facts;
-use crate::bursting::template::{BurstTemplate, Bytes, Charge, PodTemplate};
-use crate::contract::{DesiredBurst, PeerName, Rejection, RejectionReason};
-use crate::flux::{FluxVersion, RankMap};
-use crate::render::quantity::milli;
+use crate::nodes::{self, Amounts, NodeChoice, NodeView, Pods};
+use crate::preflight::facts;
+use crate::template::{BurstTemplate, Bytes, Charge, PodTemplate};
+use tributary_api::minicluster::Amount;
+use tributary_api::names;
+use tributary_api::peer::ImportPolicy;
+use tributary_contract::{DesiredBurst, PeerName, Rejection, RejectionReason};
+use tributary_flux::{FluxVersion, RankMap};
+use tributary_render::quantity::milli;
 
 /// Service account of hosted pods, where the policy names none.
 pub const DEFAULT_SERVICE_ACCOUNT: &str = "default";

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use super::admission::{SYSTEM_NAMESPACES, limit, target_namespace};
 use super::ledger::Ledger;
-use crate::api::peer::ImportPolicy;
-use crate::bursting::nodes::{self, NodeView, PodView};
-use crate::contract::{Capacity, NamespaceRoom, PeerName};
+use crate::nodes::{self, NodeView, PodView};
+use tributary_api::peer::ImportPolicy;
+use tributary_contract::{Capacity, NamespaceRoom, PeerName};
 
 /// The capacity that `peer` is told: what is free on nodes without taints, what its import policy leaves, and what
 /// FluxSetups leave (`left`, by namespaces of this cluster).
@@ -74,7 +74,7 @@ fn original(peer: &PeerName, import: &ImportPolicy, here: &str) -> Option<String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bursting::nodes::Amounts;
+    use crate::nodes::Amounts;
 
     #[test]
     fn what_is_requested_and_what_policy_forbids_is_not_free() {

@@ -20,24 +20,24 @@ use super::materialize::{self, CURVE_CERT, Materials};
 use super::memory::{CREDENTIAL_AGAIN, Resolution, SecretState, Verdict};
 use super::slot::{Change, ClaimKey, Wanted, holder};
 use super::warm::{self, Made};
-use crate::api::hosted_burst::{HostedBurst, is_hosted};
-use crate::api::minicluster::MiniCluster;
-use crate::api::names;
-use crate::bursting::note::Note;
-use crate::bursting::peers::PeerView;
-use crate::bursting::preflight::attempt::Target;
-use crate::bursting::preflight::lead;
-use crate::bursting::shared::lock;
-use crate::bursting::spans;
-use crate::clock::{Mono, SystemRng};
-use crate::cluster::apply::{Applied, Once};
-use crate::cluster::caches::{controller_of, controller_uid};
-use crate::cluster::error::absence;
-use crate::cluster::sweep::{self, Doomed};
-use crate::cluster::{ObjectKey, RequestError};
-use crate::contract::{CredentialRefusal, CredentialRequest, Leave, PeerName};
-use crate::flux::Certificate;
-use crate::telemetry::Span;
+use crate::note::Note;
+use crate::peers::PeerView;
+use crate::preflight::attempt::Target;
+use crate::preflight::lead;
+use crate::shared::lock;
+use crate::spans;
+use tributary_api::hosted_burst::{HostedBurst, is_hosted};
+use tributary_api::minicluster::MiniCluster;
+use tributary_api::names;
+use tributary_clock::{Mono, SystemRng};
+use tributary_cluster::apply::{Applied, Once};
+use tributary_cluster::caches::{controller_of, controller_uid};
+use tributary_cluster::error::absence;
+use tributary_cluster::sweep::{self, Doomed};
+use tributary_cluster::{ObjectKey, RequestError};
+use tributary_contract::{CredentialRefusal, CredentialRequest, Leave, PeerName};
+use tributary_flux::Certificate;
+use tributary_telemetry::Span;
 
 impl Provider {
     /// Carries one change out. `hosted` is the freshest version of the HostedBurst, and follows what is written.
@@ -221,7 +221,7 @@ impl Provider {
             Ok(Once::Created(job)) => Ok(Made::Yes(job.uid().unwrap_or_default())),
             Ok(Once::Exists) => self.found_warm_up(hosted).await,
             Err(error) if error.cause().is_transient() => Err(error),
-            Err(error) => Ok(Made::Refused(crate::cluster::error::chain(&error))),
+            Err(error) => Ok(Made::Refused(tributary_cluster::error::chain(&error))),
         }
     }
 
@@ -299,7 +299,7 @@ impl Provider {
         &self,
         key: &SlotKey,
         hosted: &HostedBurst,
-        requests: &dyn crate::contract::ports::PeerRequests,
+        requests: &dyn tributary_contract::ports::PeerRequests,
         peer: &PeerName,
         request: CredentialRequest,
     ) -> Result<SecretState, String> {
@@ -327,7 +327,7 @@ impl Provider {
             Ok(_) => Ok(held(&certificate, self.shared.clock.mono())),
             Err(error) => {
                 self.is_taken(key, &error);
-                Err(crate::cluster::error::chain(&error))
+                Err(tributary_cluster::error::chain(&error))
             }
         }
     }

@@ -6,9 +6,9 @@ use super::admission;
 use super::ledger::{SlotKey, key_of};
 use super::memory::Memory;
 use super::slot::{ClaimKey, Wanted, holder};
-use crate::api::hosted_burst::HostedBurst;
-use crate::bursting::peers::PeerView;
-use crate::contract::PeerName;
+use crate::peers::PeerView;
+use tributary_api::hosted_burst::HostedBurst;
+use tributary_contract::PeerName;
 
 /// Claims by slot, and those that are about nothing here.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -64,9 +64,9 @@ pub fn sort<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::peer::ImportPolicy;
-    use crate::bursting::provider::admission::tests::offer;
-    use crate::bursting::provider::memory::Fate;
+    use crate::provider::admission::tests::offer;
+    use crate::provider::memory::Fate;
+    use tributary_api::peer::ImportPolicy;
 
     #[test]
     fn tombstones_find_their_slot_by_what_is_hosted_or_remembered() {

@@ -16,26 +16,26 @@ use super::slot::{self, SlotView};
 use super::slots::Slots;
 use super::warm::Made;
 use super::{admission, results};
-use crate::api::hosted_burst::{HostedBurst, HostedBurstStatus};
-use crate::api::labels;
-use crate::bursting::contact::Contacts;
-use crate::bursting::fresh::Fresh;
-use crate::bursting::nodes::{self, Amounts, Brokers, NodeView, PodView};
-use crate::bursting::peers::PeerView;
-use crate::bursting::shared::{Shared, lock};
-use crate::bursting::turns::{Line, Pace};
-use crate::cluster::apply::Applier;
-use crate::cluster::caches::controller_uid;
-use crate::cluster::worker::{Outcome, Queue};
-use crate::cluster::{ObjectKey, RequestError};
-use crate::contract::PeerName;
-use crate::contract::ports::PeerRequests;
+use crate::contact::Contacts;
+use crate::fresh::Fresh;
+use crate::nodes::{self, Amounts, Brokers, NodeView, PodView};
+use crate::peers::PeerView;
+use crate::shared::{Shared, lock};
+use crate::turns::{Line, Pace};
+use tributary_api::hosted_burst::{HostedBurst, HostedBurstStatus};
+use tributary_api::labels;
+use tributary_cluster::apply::Applier;
+use tributary_cluster::caches::controller_uid;
+use tributary_cluster::worker::{Outcome, Queue};
+use tributary_cluster::{ObjectKey, RequestError};
+use tributary_contract::PeerName;
+use tributary_contract::ports::PeerRequests;
 
 /// The provider's driver.
-pub(in crate::bursting) struct Provider {
+pub(crate) struct Provider {
     pub(super) shared: Arc<Shared>,
     pub(super) applier: Applier,
-    pub(in crate::bursting) queue: Queue<SlotKey, Line>,
+    pub(crate) queue: Queue<SlotKey, Line>,
     pub(super) fresh: Arc<Fresh<HostedBurst>>,
     /// Whoever holds it marks nothing: to mark a slot is to ask for its line.
     pub(super) state: Mutex<State>,
@@ -62,7 +62,7 @@ pub(super) struct State {
 }
 
 impl Provider {
-    pub(in crate::bursting) fn new(shared: Arc<Shared>) -> Arc<Self> {
+    pub(crate) fn new(shared: Arc<Shared>) -> Arc<Self> {
         let applier = Applier::new(shared.clients.writer.clone(), labels::manager::HOSTED_BURST);
         Arc::new_cyclic(|this: &Weak<Self>| {
             let ours = this.clone();
@@ -94,7 +94,7 @@ impl Provider {
     }
 
     /// Everything there is, for a new term. `renewed` is the last renewal of the Lease by the leader before.
-    pub(in crate::bursting) fn begin(&self, requests: Option<Arc<dyn PeerRequests>>, renewed: Option<Timestamp>) {
+    pub(crate) fn begin(&self, requests: Option<Arc<dyn PeerRequests>>, renewed: Option<Timestamp>) {
         let (peers, hosted) = (self.shared.caches.peers.objects(), self.shared.caches.hosted.objects());
         let (peers, hosted) = (peers.iter().map(|peer| &**peer), hosted.iter().map(|hosted| &**hosted));
         let before = Arc::new(Before::of(renewed, peers, hosted, self.shared.now().wall));
@@ -109,18 +109,18 @@ impl Provider {
     }
 
     /// Nothing is known in a new term until [`Provider::begin`].
-    pub(in crate::bursting) fn forget(&self) {
+    pub(crate) fn forget(&self) {
         *lock(&self.state) = State::default();
     }
 
     /// Whether brokers of a HostedBurst are wanted, as far as this term has looked.
-    pub(in crate::bursting) fn keeps(&self, hosted: &HostedBurst) -> bool {
+    pub(crate) fn keeps(&self, hosted: &HostedBurst) -> bool {
         let kept = lock(&self.state).memories.get(&key_of(hosted)).and_then(|memory| memory.kept.clone());
         kept.is_some() && kept == hosted.metadata.uid
     }
 
     /// Whether every loss of contact is dated: of no HostedBurst it counts from the term before.
-    pub(in crate::bursting) fn has_dated(&self) -> bool {
+    pub(crate) fn has_dated(&self) -> bool {
         let contacts = self.shared.provider_contacts();
         self.shared.caches.hosted.objects().iter().all(|hosted| {
             let dated = |status: &HostedBurstStatus| status.suspect_since.is_some() || status.draining_since.is_some();
@@ -128,7 +128,7 @@ impl Provider {
         })
     }
 
-    pub(in crate::bursting) async fn handle(&self, key: SlotKey) -> Result<Outcome, RequestError> {
+    pub(crate) async fn handle(&self, key: SlotKey) -> Result<Outcome, RequestError> {
         let outcome = self.step(&key).await;
         // What was written, also by a step that failed later, counts for the next one.
         self.saw(&key);
@@ -236,7 +236,7 @@ impl Provider {
     }
 
     /// Tells each peer of our capacity. Who waits for room is looked at, if there is more than there was.
-    pub(in crate::bursting) fn tell_capacity(&self) {
+    pub(crate) fn tell_capacity(&self) {
         let (peers, nodes, pods) =
             (self.shared.peers(), self.shared.caches.node_views(), self.shared.caches.pod_views());
         let more = {

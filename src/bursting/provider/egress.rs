@@ -10,8 +10,8 @@ use k8s_openapi::api::networking::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::api::labels::kubernetes;
-use crate::api::peer::EgressPolicy;
+use tributary_api::labels::kubernetes;
+use tributary_api::peer::EgressPolicy;
 
 /// Where the cluster's DNS runs.
 const DNS_NAMESPACE: &str = "kube-system";

@@ -11,12 +11,12 @@ use super::keeping::{self, Saying, Told};
 use super::lease::Lease;
 use super::slot::{Change, ClaimKey, SlotStep, SlotView, Wanted, holder, is_same_instance, is_successor};
 use super::whole;
-use crate::api::hosted_burst::{BurstPhase, HostedBurst, HostedBurstStatus, is_hosted};
-use crate::api::labels::condition;
-use crate::bursting::note::Note;
-use crate::bursting::timing::elapsed;
-use crate::cluster::conditions;
-use crate::contract::RejectionReason;
+use crate::note::Note;
+use crate::timing::elapsed;
+use tributary_api::hosted_burst::{BurstPhase, HostedBurst, HostedBurstStatus, is_hosted};
+use tributary_api::labels::condition;
+use tributary_cluster::conditions;
+use tributary_contract::RejectionReason;
 
 /// Between two looks at what is on its way out: Jobs are not watched here.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);

@@ -1,7 +1,7 @@
 //! Names that a burst needs, and whether somebody else has them: looked at before anything is made.
 //!
 //! Most caches select by label and do not show what others have made, so the API server is asked. Whoever takes a name later
-//! is found by the write itself (see [`crate::cluster::apply`]).
+//! is found by the write itself (see [`tributary_cluster::apply`]).
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
@@ -14,13 +14,13 @@ use serde::de::DeserializeOwned;
 use super::controller::Provider;
 use super::ledger::SlotKey;
 use super::materialize;
-use crate::api::hosted_burst::HostedBurst;
-use crate::api::minicluster::MiniCluster;
-use crate::api::names;
-use crate::cluster::RequestError;
-use crate::cluster::caches::controller_of;
-use crate::cluster::error::absence;
-use crate::render::Rendered;
+use tributary_api::hosted_burst::HostedBurst;
+use tributary_api::minicluster::MiniCluster;
+use tributary_api::names;
+use tributary_cluster::RequestError;
+use tributary_cluster::caches::controller_of;
+use tributary_cluster::error::absence;
+use tributary_render::Rendered;
 
 impl Provider {
     /// The first object, as kind and name, that has a name which this burst needs and is another's. `egress`: there will be a

@@ -3,7 +3,7 @@
 //! The other brokers of a burst are connected through its pod of index 0. Flux fixes who is whose parent when rank 0 starts:
 //! no other broker can take the place, and the lead takes none that goes past it. The others wait for it, however long, and
 //! are not ready meanwhile. Only a pod of the same index helps, and the Job makes that once the old one is gone. If that is on
-//! a node that is lost, [`lost_pods`](crate::bursting) sees to it. If there is no place for the new one, it gets that of the
+//! a node that is lost, [`lost_pods`](crate) sees to it. If there is no place for the new one, it gets that of the
 //! last broker: a burst without its last broker is of use, one without its gateway is not.
 //!
 //! All of it is shown with real brokers in `tests/suite/real_flux/gateway.rs`.
@@ -11,11 +11,11 @@
 use std::time::Duration;
 
 use super::slot::{Change, SlotStep, SlotView};
-use crate::api::hosted_burst::HostedBurst;
-use crate::bursting::nodes::PodView;
-use crate::bursting::note::Note;
-use crate::clock::Mono;
-use crate::flux::RankMap;
+use crate::nodes::PodView;
+use crate::note::Note;
+use tributary_api::hosted_burst::HostedBurst;
+use tributary_clock::Mono;
+use tributary_flux::RankMap;
 
 /// How long a gateway may be without a place before a pod is deleted for it.
 pub(super) const GIVEN_UP: Duration = Duration::from_secs(60);

@@ -6,8 +6,8 @@ use std::fmt;
 use tokio::sync::watch;
 
 use super::ledger::SlotKey;
-use crate::api::hosted_burst::HostedBurst;
-use crate::contract::{NamespaceRoom, PeerName};
+use tributary_api::hosted_burst::HostedBurst;
+use tributary_contract::{NamespaceRoom, PeerName};
 
 /// The queues of namespaces.
 pub trait Grants: fmt::Debug + Send + Sync {
@@ -26,9 +26,9 @@ pub trait Grants: fmt::Debug + Send + Sync {
 /// So many brokers, of which some are taken.
 #[cfg(test)]
 #[derive(Clone, Debug, Default)]
-pub(in crate::bursting) struct Few {
-    pub(in crate::bursting) limit: Option<u32>,
-    pub(in crate::bursting) taken: u32,
+pub(crate) struct Few {
+    pub(crate) limit: Option<u32>,
+    pub(crate) taken: u32,
 }
 
 #[cfg(test)]

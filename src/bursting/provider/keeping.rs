@@ -13,16 +13,16 @@ use super::memory::{LOOK_AGAIN, LOOK_IS_FRESH, SecretState};
 use super::slot::{Answered, Change, ClaimKey, SlotStep, SlotView, Wanted};
 use super::warm;
 use super::whole;
-use crate::api::hosted_burst::{
+use crate::note::Note;
+use crate::preflight::attempt::{Circumstance, Course, Target, Trouble};
+use crate::preflight::facts;
+use crate::statements::{NOT_CHECKABLE, online_statement, preflight_statement};
+use tributary_api::hosted_burst::{
     BurstPhase, HostedBurst, HostedBurstSpec, HostedBurstStatus, PhaseTimestamps, PreflightFinding,
 };
-use crate::api::labels::condition::{ADMITTED, LEASED, READY};
-use crate::bursting::note::Note;
-use crate::bursting::preflight::attempt::{Circumstance, Course, Target, Trouble};
-use crate::bursting::preflight::facts;
-use crate::bursting::statements::{NOT_CHECKABLE, online_statement, preflight_statement};
-use crate::cluster::conditions::{self, Statement};
-use crate::contract::{Check, CredentialRequest, DesiredBurst, Finding, ObservedBurst};
+use tributary_api::labels::condition::{ADMITTED, LEASED, READY};
+use tributary_cluster::conditions::{self, Statement};
+use tributary_contract::{Check, CredentialRequest, DesiredBurst, Finding, ObservedBurst};
 
 /// Condition of a HostedBurst: the certificate is here.
 const CREDENTIAL: &str = "Credential";

@@ -7,9 +7,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::ending::wake;
 use super::slot::{Change, SlotStep, SlotView};
-use crate::api::hosted_burst::HostedBurst;
-use crate::bursting::addresses::Unusable;
-use crate::contract::{DesiredBurst, PeerName, Rejection, RejectionReason};
+use crate::addresses::Unusable;
+use tributary_api::hosted_burst::HostedBurst;
+use tributary_contract::{DesiredBurst, PeerName, Rejection, RejectionReason};
 
 /// Where a lead is.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -15,12 +15,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::api::hosted_burst::HostedBurst;
-use crate::api::peer::ClusterPeer;
-use crate::bursting::contact::Contacts;
-use crate::bursting::peers;
-use crate::bursting::timing::{Now, elapsed};
-use crate::contract::PeerName;
+use crate::contact::Contacts;
+use crate::peers;
+use crate::timing::{Now, elapsed};
+use tributary_api::hosted_burst::HostedBurst;
+use tributary_api::peer::ClusterPeer;
+use tributary_contract::PeerName;
 
 /// How long a root may be silent before its bursts say so. Short, so that the lease begins when the contact ended; long
 /// enough that a restart of this agent is no loss.
@@ -130,11 +130,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::api::hosted_burst::{HostedBurstSpec, HostedBurstStatus};
-    use crate::api::labels::TERM_BEFORE;
-    use crate::bursting::provider::keeping;
-    use crate::clock::Mono;
-    use crate::cluster::election::{claimed, term_before};
+    use crate::provider::keeping;
+    use tributary_api::hosted_burst::{HostedBurstSpec, HostedBurstStatus};
+    use tributary_api::labels::TERM_BEFORE;
+    use tributary_clock::Mono;
+    use tributary_cluster::election::{claimed, term_before};
 
     const LENGTH: Duration = Duration::from_secs(300);
 

@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::ops::{AddAssign, SubAssign};
 
-use crate::api::hosted_burst::HostedBurst;
-use crate::bursting::nodes::{Amounts, Brokers};
-use crate::bursting::template::{Bytes, Charge};
-use crate::contract::{DesiredBurst, PeerName};
+use crate::nodes::{Amounts, Brokers};
+use crate::template::{Bytes, Charge};
+use tributary_api::hosted_burst::HostedBurst;
+use tributary_contract::{DesiredBurst, PeerName};
 
 /// Namespace and slot: one hosted burst at a time has a name.
 pub type SlotKey = (String, String);
@@ -231,7 +231,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::bursting::provider::admission::tests::offer;
+    use crate::provider::admission::tests::offer;
 
     fn slot(name: usize) -> SlotKey {
         ("flux".into(), format!("slot-{name}"))

@@ -15,21 +15,21 @@ use super::controller::{Provider, State};
 use super::ledger::SlotKey;
 use super::memory::{Memory, SecretState};
 use super::slot::{self, ClaimKey, Wanted, holder};
-use crate::api::hosted_burst::HostedBurst;
-use crate::api::{labels, names};
-use crate::bursting::peers::PeerView;
-use crate::bursting::shared::lock;
-use crate::bursting::tunnels;
-use crate::bursting::turns::Line;
-use crate::clock::Mono;
-use crate::cluster::ObjectKey;
-use crate::cluster::caches::{Subscription, controller_uid};
-use crate::contract::PeerName;
-use crate::contract::tunnel::TunnelKey;
+use crate::peers::PeerView;
+use crate::shared::lock;
+use crate::tunnels;
+use crate::turns::Line;
+use tributary_api::hosted_burst::HostedBurst;
+use tributary_api::{labels, names};
+use tributary_clock::Mono;
+use tributary_cluster::ObjectKey;
+use tributary_cluster::caches::{Subscription, controller_uid};
+use tributary_contract::PeerName;
+use tributary_contract::tunnel::TunnelKey;
 
 impl Provider {
     /// What a change of which object means for which slot.
-    pub(in crate::bursting) fn feed(&self) -> Vec<Subscription> {
+    pub(crate) fn feed(&self) -> Vec<Subscription> {
         let caches = &self.shared.caches;
         fn named(object: &impl kube::Resource) -> Vec<SlotKey> {
             let meta = object.meta();
@@ -87,7 +87,7 @@ impl Provider {
     }
 
     /// Peers want something else of these bursts, or list them now and did not, or the other way round.
-    pub(in crate::bursting) fn claims_changed(&self, claims: &BTreeSet<ClaimKey>) {
+    pub(crate) fn claims_changed(&self, claims: &BTreeSet<ClaimKey>) {
         let (peers, now) = (self.shared.peers(), self.shared.clock.mono());
         for claim in claims {
             for slot in self.enter(claim, &peers) {
@@ -98,7 +98,7 @@ impl Provider {
     }
 
     /// Peers listed all that they want for the first time: what they do not name may have to go.
-    pub(in crate::bursting) fn listed(&self, peers: &BTreeSet<PeerName>) {
+    pub(crate) fn listed(&self, peers: &BTreeSet<PeerName>) {
         let now = self.shared.clock.mono();
         for peer in peers {
             let slots = lock(&self.state).slots.of_peer(peer);
@@ -107,25 +107,25 @@ impl Provider {
     }
 
     /// The connection to a peer is another.
-    pub(in crate::bursting) fn mark_peer(&self, peer: &PeerName, at: Mono) {
+    pub(crate) fn mark_peer(&self, peer: &PeerName, at: Mono) {
         let slots = lock(&self.state).slots.of_peer(peer);
         slots.into_iter().for_each(|slot| self.queue.mark_in(Line::Here(peer.clone()), slot, at));
     }
 
     /// What a peer may do here is another: its bursts may belong to another namespace.
-    pub(in crate::bursting) fn policy_changed(&self, peer: &PeerName) {
+    pub(crate) fn policy_changed(&self, peer: &PeerName) {
         self.enter_all(self.shared.exchange.claims_of(peer), true);
         self.mark_peer(peer, self.shared.clock.mono());
     }
 
     /// Marks every slot that anything is known of: the nodes are others.
-    pub(in crate::bursting) fn mark_all(&self) {
+    pub(crate) fn mark_all(&self) {
         let slots = lock(&self.state).slots.all();
         slots.into_iter().for_each(|slot| self.queue.mark(slot));
     }
 
     /// Marks the slots that somebody waits for who may have some: there may be room for them now.
-    pub(in crate::bursting) fn mark_waiting(&self) {
+    pub(crate) fn mark_waiting(&self) {
         for (peer, _) in self.shared.peers().iter().filter(|(_, view)| view.import.is_some()) {
             let slots = lock(&self.state).slots.wanted_by(peer);
             slots.into_iter().for_each(|slot| self.queue.mark(slot));
@@ -133,7 +133,7 @@ impl Provider {
     }
 
     /// The agent listens elsewhere for the connections of a burst.
-    pub(in crate::bursting) fn mark_holder(&self, burst: &TunnelKey) {
+    pub(crate) fn mark_holder(&self, burst: &TunnelKey) {
         let slot = lock(&self.state).slots.held(burst).cloned();
         slot.into_iter().for_each(|slot| self.queue.mark(slot));
     }

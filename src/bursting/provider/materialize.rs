@@ -9,22 +9,22 @@ use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use super::egress::{self, Egress};
-use crate::api::duration::Lasting;
-use crate::api::hosted_burst::{HostedBurst, HostedBurstSpec, RootReference};
-use crate::api::labels::{self, role};
-use crate::api::minicluster::{
+use crate::spans;
+use crate::template::{BurstTemplate, FluxTemplate, LeadTemplate, PodTemplate};
+use tributary_api::duration::Lasting;
+use tributary_api::hosted_burst::{HostedBurst, HostedBurstSpec, RootReference};
+use tributary_api::labels::{self, role};
+use tributary_api::minicluster::{
     Bursting, DEFAULT_BROKER_PORT, DEFAULT_DEADLINE_SECONDS, FluxSpec, LeadBroker, MiniCluster, MiniClusterSpec,
     Network, PodSpec,
 };
-use crate::api::names;
-use crate::api::peer::ImportPolicy;
-use crate::bursting::spans;
-use crate::bursting::template::{BurstTemplate, FluxTemplate, LeadTemplate, PodTemplate};
-use crate::cluster::apply::controller_reference;
-use crate::config::BurstingConfig;
-use crate::contract::{ClusterUid, Credential, DesiredBurst, HostedKey, PeerName};
-use crate::flux::RankMap;
-use crate::telemetry::TraceContext;
+use tributary_api::names;
+use tributary_api::peer::ImportPolicy;
+use tributary_cluster::apply::controller_reference;
+use tributary_config::BurstingConfig;
+use tributary_contract::{ClusterUid, Credential, DesiredBurst, HostedKey, PeerName};
+use tributary_flux::RankMap;
+use tributary_telemetry::TraceContext;
 
 /// Key of the certificate in its Secret.
 pub const CURVE_CERT: &str = "curve.cert";
@@ -314,9 +314,9 @@ fn flux_spec(
     let default = FluxSpec::default();
     FluxSpec {
         connect_timeout: Some(
-            connect_timeout.unwrap_or_else(|| crate::api::minicluster::DEFAULT_CONNECT_TIMEOUT.into()),
+            connect_timeout.unwrap_or_else(|| tributary_api::minicluster::DEFAULT_CONNECT_TIMEOUT.into()),
         ),
-        log_level: Some(log_level.unwrap_or(crate::api::minicluster::DEFAULT_LOG_LEVEL)),
+        log_level: Some(log_level.unwrap_or(tributary_api::minicluster::DEFAULT_LOG_LEVEL)),
         container,
         arch,
         wrap,
@@ -409,12 +409,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::peer::EgressPolicy;
-    use crate::bursting::provider::admission::tests::offer;
+    use crate::provider::admission::tests::offer;
+    use tributary_api::peer::EgressPolicy;
 
     fn hosted() -> HostedBurst {
         let desired = DesiredBurst {
-            lead: Some(crate::contract::LeadAddress { address: "192.0.2.7".into(), port: 30050 }),
+            lead: Some(tributary_contract::LeadAddress { address: "192.0.2.7".into(), port: 30050 }),
             template: json!({"containers": [{"image": "app"}], "pod": {"serviceAccountName": "guests"}}),
             lease_seconds: 999_999,
             ..offer()
@@ -462,7 +462,7 @@ mod tests {
             before.metadata.annotations = metadata.annotations;
             let made = materials(&before, &[], true, None).unwrap().mini_cluster.unwrap();
             let part = kept.map(|parent| parent.child(&["hosted", "hosted-uid"]));
-            assert_eq!(crate::cluster::traced::annotated(&made), part);
+            assert_eq!(tributary_cluster::traced::annotated(&made), part);
         }
     }
 

@@ -10,12 +10,12 @@ use super::gateway::Stuck;
 use super::rate::Turn;
 use super::slot::{Change, ClaimKey, SlotView, Wanted, holder};
 use super::warm::Made;
-use crate::api::hosted_burst::HostedBurst;
-use crate::bursting::preflight::attempt::Attempt;
-use crate::bursting::timing::RESOLVE_AGAIN;
-use crate::clock::Mono;
-use crate::cluster::error::Taken;
-use crate::contract::Rejection;
+use crate::preflight::attempt::Attempt;
+use crate::timing::RESOLVE_AGAIN;
+use tributary_api::hosted_burst::HostedBurst;
+use tributary_clock::Mono;
+use tributary_cluster::error::Taken;
+use tributary_contract::Rejection;
 
 /// How long the API server's refusal of an offer stands if nothing changes.
 pub const VERDICT_STANDS: Duration = Duration::from_secs(300);
@@ -174,7 +174,7 @@ impl Memory {
     }
 
     /// A step failed before these changes were carried out. Nobody answers what was never asked: the next step asks again.
-    pub(in crate::bursting) fn left_undone(&mut self, changes: &[Change]) {
+    pub(crate) fn left_undone(&mut self, changes: &[Change]) {
         if changes.iter().any(|change| matches!(change, Change::RequestCredential { .. })) {
             self.secret = SecretState::Unknown;
         }

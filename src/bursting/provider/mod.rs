@@ -27,7 +27,7 @@ pub mod capacity;
 mod carry_out;
 #[cfg(test)]
 pub mod claims;
-pub(in crate::bursting) mod controller;
+pub(crate) mod controller;
 pub mod egress;
 mod ending;
 mod foreign;

@@ -4,11 +4,11 @@
 //! All types are taken apart field by field, without `..`: a field that is new does not compile until somebody has
 //! decided about it here.
 
-use crate::api::duration::Lasting;
-use crate::api::minicluster::{Container, ContainerVolume, FluxContainer};
-use crate::api::names;
-use crate::api::peer::ImportPolicy;
-use crate::bursting::template::{BurstTemplate, FluxTemplate, LeadTemplate, PodTemplate};
+use crate::template::{BurstTemplate, FluxTemplate, LeadTemplate, PodTemplate};
+use tributary_api::duration::Lasting;
+use tributary_api::minicluster::{Container, ContainerVolume, FluxContainer};
+use tributary_api::names;
+use tributary_api::peer::ImportPolicy;
 
 /// Everything in `template` that `policy` forbids, each with its field and what would allow it; empty if nothing is.
 pub fn forbidden(template: &BurstTemplate, policy: &ImportPolicy) -> Vec<String> {
@@ -206,7 +206,7 @@ impl Judge<'_> {
             security_context: _,
             mount_path: _,
         } = container;
-        let image = container.image.as_deref().unwrap_or(crate::api::minicluster::DEFAULT_VIEW_IMAGE);
+        let image = container.image.as_deref().unwrap_or(tributary_api::minicluster::DEFAULT_VIEW_IMAGE);
         self.image("flux.container.image", image);
         self.named(
             "flux.container.imagePullSecret",

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceQuota};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use crate::render::quantity::milli;
+use tributary_render::quantity::milli;
 
 /// What is asked for: thousandths by the words of quotas.
 type Amounts = BTreeMap<String, i128>;

@@ -9,9 +9,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::api::peer::ImportPolicy;
-use crate::clock::Mono;
-use crate::contract::{DesiredBurst, PeerName};
+use tributary_api::peer::ImportPolicy;
+use tributary_clock::Mono;
+use tributary_contract::{DesiredBurst, PeerName};
 
 /// Offers of a peer within a minute, where its import policy says nothing of them.
 pub const PER_MINUTE: u32 = 120;
@@ -121,7 +121,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::bursting::provider::admission::tests::offer;
+    use crate::provider::admission::tests::offer;
 
     fn at(seconds: u64) -> Mono {
         Mono::from_start(Duration::from_secs(seconds))

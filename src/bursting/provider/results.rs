@@ -9,11 +9,11 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::ledger::SlotKey;
-use crate::api::hosted_burst::HostedBurst;
-use crate::bursting::contact::Contacts;
-use crate::bursting::peers::PeerView;
-use crate::clock::Mono;
-use crate::contract::PeerName;
+use crate::contact::Contacts;
+use crate::peers::PeerView;
+use tributary_api::hosted_burst::HostedBurst;
+use tributary_clock::Mono;
+use tributary_contract::PeerName;
 
 /// Results that are kept for a peer; as many as `import.maxBursts`, if that is more.
 pub const KEPT: u32 = 64;
@@ -46,8 +46,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::api::hosted_burst::{BurstRun, HostedBurstSpec, HostedBurstStatus};
-    use crate::api::peer::ImportPolicy;
+    use tributary_api::hosted_burst::{BurstRun, HostedBurstSpec, HostedBurstStatus};
+    use tributary_api::peer::ImportPolicy;
 
     fn hosted(peer: &str, name: &str, ended: Option<i64>) -> HostedBurst {
         let mut hosted = HostedBurst::new(name, HostedBurstSpec { peer: peer.into(), ..HostedBurstSpec::default() });

@@ -22,19 +22,19 @@ use super::ledger::SlotKey;
 use super::materialize::{self, Materials};
 use super::memory::{Fate, Memory, Verdict};
 use super::rate::{self, Rates, Turn};
-use crate::api::hosted_burst::{HostedBurst, HostedBurstStatus};
-use crate::api::minicluster::MiniCluster;
-use crate::api::peer::ImportPolicy;
-use crate::bursting::contact::Contacts;
-use crate::bursting::exchange::Listed;
-use crate::bursting::nodes::PodView;
-use crate::bursting::note::Note;
-use crate::bursting::ours::Ours;
-use crate::bursting::peers::PeerView;
-use crate::bursting::preflight::attempt::Target;
-use crate::bursting::timing::Now;
-use crate::config::BurstingConfig;
-use crate::contract::{
+use crate::contact::Contacts;
+use crate::exchange::Listed;
+use crate::nodes::PodView;
+use crate::note::Note;
+use crate::ours::Ours;
+use crate::peers::PeerView;
+use crate::preflight::attempt::Target;
+use crate::timing::Now;
+use tributary_api::hosted_burst::{HostedBurst, HostedBurstStatus};
+use tributary_api::minicluster::MiniCluster;
+use tributary_api::peer::ImportPolicy;
+use tributary_config::BurstingConfig;
+use tributary_contract::{
     BurstUid, CredentialRequest, DesiredBurst, ObservedBurst, PeerName, Phase, Rejection, RejectionReason,
 };
 

@@ -12,17 +12,17 @@ use super::controller::Provider;
 use super::ledger::SlotKey;
 use super::materialize::{self, LEAD_PORT};
 use super::quota::{self, Ahead};
-use crate::api::hosted_burst::HostedBurst;
-use crate::api::names;
-use crate::bursting::peers::PeerView;
-use crate::bursting::shared::lock;
-use crate::bursting::template::BurstTemplate;
-use crate::cluster::apply::Once;
-use crate::cluster::error::{Cause, chain};
-use crate::cluster::{ObjectKey, RequestError};
-use crate::contract::{PeerName, Rejection, RejectionReason};
-use crate::flux::RankMap;
-use crate::render::{self, HostedSide, Rendered};
+use crate::peers::PeerView;
+use crate::shared::lock;
+use crate::template::BurstTemplate;
+use tributary_api::hosted_burst::HostedBurst;
+use tributary_api::names;
+use tributary_cluster::apply::Once;
+use tributary_cluster::error::{Cause, chain};
+use tributary_cluster::{ObjectKey, RequestError};
+use tributary_contract::{PeerName, Rejection, RejectionReason};
+use tributary_flux::RankMap;
+use tributary_render::{self, HostedSide, Rendered};
 
 impl Provider {
     /// Renders and judges what an admitted offer would make, shows it to the API server, and creates its HostedBurst.
@@ -89,8 +89,8 @@ impl Provider {
         let lead_service = names::lead(&slot);
         let side = HostedSide { rank_map: rank_map.clone(), slot, lead_service, lead_port: LEAD_PORT };
         let hosted = (!hosted.spec.whole).then_some(side);
-        let context = render::Context { hosted, ..self.shared.settings.clone() };
-        render::render(&mini_cluster, &context).map_err(|problems| problems.to_string())
+        let context = tributary_render::Context { hosted, ..self.shared.settings.clone() };
+        tributary_render::render(&mini_cluster, &context).map_err(|problems| problems.to_string())
     }
 
     /// The name is taken: perhaps by this very burst, whose creation was never answered.

@@ -20,16 +20,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, MicroTime, O
 use super::ending::wake;
 use super::materialize;
 use super::slot::{Change, SlotStep, SlotView};
-use crate::api::hosted_burst::{HostedBurst, HostedBurstStatus, WarmUp};
-use crate::api::labels::condition::WARM;
-use crate::api::labels::kubernetes::JOB_NAME;
-use crate::api::names;
-use crate::api::peer::ImportPolicy;
-use crate::bursting::nodes::NodeChoice;
-use crate::bursting::note::Note;
-use crate::bursting::template::BurstTemplate;
-use crate::bursting::timing::elapsed;
-use crate::cluster::conditions::Statement;
+use crate::nodes::NodeChoice;
+use crate::note::Note;
+use crate::template::BurstTemplate;
+use crate::timing::elapsed;
+use tributary_api::hosted_burst::{HostedBurst, HostedBurstStatus, WarmUp};
+use tributary_api::labels::condition::WARM;
+use tributary_api::labels::kubernetes::JOB_NAME;
+use tributary_api::names;
+use tributary_api::peer::ImportPolicy;
+use tributary_cluster::conditions::Statement;
 
 /// Most nodes that images are pulled on ahead.
 const MOST_NODES: u32 = 32;
@@ -299,9 +299,9 @@ fn container(index: usize, image: &str, policy: Option<&str>) -> Container {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::hosted_burst::HostedBurstSpec;
-    use crate::api::peer::PodSecurityLevel;
-    use crate::bursting::provider::pod_security::judge;
+    use crate::provider::pod_security::judge;
+    use tributary_api::hosted_burst::HostedBurstSpec;
+    use tributary_api::peer::PodSecurityLevel;
 
     fn hosted() -> HostedBurst {
         let spec = HostedBurstSpec { slot: "lake-burst-0".into(), size: 3, warm: true, ..HostedBurstSpec::default() };

@@ -19,12 +19,12 @@ use super::keeping::{self, Certified, Saying, Told};
 use super::lease::Lease;
 use super::materialize;
 use super::slot::{Change, ClaimKey, SlotStep, SlotView, Wanted};
-use crate::api::hosted_burst::{BurstPhase, BurstRun, HostedBurst, HostedBurstStatus};
-use crate::api::labels::condition;
-use crate::api::minicluster::{MiniCluster, Phase};
-use crate::bursting::note::Note;
-use crate::cluster::caches::controller_uid;
-use crate::cluster::conditions;
+use crate::note::Note;
+use tributary_api::hosted_burst::{BurstPhase, BurstRun, HostedBurst, HostedBurstStatus};
+use tributary_api::labels::condition;
+use tributary_api::minicluster::{MiniCluster, Phase};
+use tributary_cluster::caches::controller_uid;
+use tributary_cluster::conditions;
 
 /// How long the result of an instance is kept for a root that is out of contact, counted from the loss.
 pub(super) const KEPT: Duration = Duration::from_secs(24 * 3600);

@@ -17,14 +17,14 @@ use super::offer;
 use super::place::{self, Claimed};
 use super::returns;
 use super::standing::{self, UNDELIVERABLE};
-use crate::api::burst::{Burst, BurstHold, BurstRefusal, BurstSpec, BurstStatus, CredentialRecipient};
-use crate::api::hosted_burst::{BurstPhase, BurstRun, PhaseTimestamps};
-use crate::api::minicluster::MiniCluster;
-use crate::bursting::contact::Contacts;
-use crate::bursting::note::Note;
-use crate::bursting::peers::PeerView;
-use crate::bursting::timing::{Now, elapsed, later};
-use crate::contract::{ObservedBurst, PeerName, Phase, PhaseTimes, Rejection, RejectionReason};
+use crate::contact::Contacts;
+use crate::note::Note;
+use crate::peers::PeerView;
+use crate::timing::{Now, elapsed, later};
+use tributary_api::burst::{Burst, BurstHold, BurstRefusal, BurstSpec, BurstStatus, CredentialRecipient};
+use tributary_api::hosted_burst::{BurstPhase, BurstRun, PhaseTimestamps};
+use tributary_api::minicluster::MiniCluster;
+use tributary_contract::{ObservedBurst, PeerName, Phase, PhaseTimes, Rejection, RejectionReason};
 
 /// What a peer says of a burst.
 #[derive(Clone, PartialEq, Eq, Debug)]

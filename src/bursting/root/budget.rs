@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::api::budget::{BurstBudget, Spent};
-use crate::api::duration;
-use crate::api::labels::condition::BUDGET;
-use crate::bursting::timing::{elapsed, later};
-use crate::cluster::conditions::Statement;
-use crate::render::quantity::milli;
+use crate::timing::{elapsed, later};
+use tributary_api::budget::{BurstBudget, Spent};
+use tributary_api::duration;
+use tributary_api::labels::condition::BUDGET;
+use tributary_cluster::conditions::Statement;
+use tributary_render::quantity::milli;
 
 /// The longest that a budget is warned of before its end, if its user says nothing else.
 const WARN_BEFORE: Duration = Duration::from_secs(15 * 60);

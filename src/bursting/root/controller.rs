@@ -18,36 +18,36 @@ use super::lead_address::{LeadView, NoLead, is_of_lead, lead_address, lead_pod};
 use super::offer;
 use super::place::Claimed;
 use super::plan::{self, Given, PlanChange};
-use crate::api::burst::{Burst, BurstStatus};
-use crate::api::hosted_burst::BurstPhase;
-use crate::api::labels;
-use crate::api::labels::condition::{READY, RESTART_REQUIRED};
-use crate::api::minicluster::MiniCluster;
-use crate::bursting::fresh::Fresh;
-use crate::bursting::nodes::{NodeView, PodView};
-use crate::bursting::note::Note;
-use crate::bursting::provider::materialize::CURVE_CERT;
-use crate::bursting::provider::slot::ClaimKey;
-use crate::bursting::shared::{FirstRound, Shared, lock};
-use crate::bursting::turns::{Line, Pace};
-use crate::bursting::watch::WatchedNode;
-use crate::bursting::{spans, tunnels};
-use crate::clock::Mono;
-use crate::cluster::apply::Applier;
-use crate::cluster::caches::{Cache, Subscription, controller_of};
-use crate::cluster::sweep::{self, Doomed};
-use crate::cluster::worker::{Outcome, Queue};
-use crate::cluster::{ObjectKey, RequestError};
-use crate::cluster::{conditions, traced};
-use crate::contract::ports::CredentialSource;
-use crate::contract::{BurstUid, Credential, CredentialRefusal, CredentialRequest, LeadAddress, Leave, PeerName};
+use crate::fresh::Fresh;
+use crate::nodes::{NodeView, PodView};
+use crate::note::Note;
+use crate::provider::materialize::CURVE_CERT;
+use crate::provider::slot::ClaimKey;
+use crate::shared::{FirstRound, Shared, lock};
+use crate::turns::{Line, Pace};
+use crate::watch::WatchedNode;
+use crate::{spans, tunnels};
+use tributary_api::burst::{Burst, BurstStatus};
+use tributary_api::hosted_burst::BurstPhase;
+use tributary_api::labels;
+use tributary_api::labels::condition::{READY, RESTART_REQUIRED};
+use tributary_api::minicluster::MiniCluster;
+use tributary_clock::Mono;
+use tributary_cluster::apply::Applier;
+use tributary_cluster::caches::{Cache, Subscription, controller_of};
+use tributary_cluster::sweep::{self, Doomed};
+use tributary_cluster::worker::{Outcome, Queue};
+use tributary_cluster::{ObjectKey, RequestError};
+use tributary_cluster::{conditions, traced};
+use tributary_contract::ports::CredentialSource;
+use tributary_contract::{BurstUid, Credential, CredentialRefusal, CredentialRequest, LeadAddress, Leave, PeerName};
 
 /// How often the name of a Burst that is taken is tried again.
 const TAKEN_RETRY: Duration = Duration::from_secs(15);
 
 /// What is handled.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(in crate::bursting) enum Key {
+pub(crate) enum Key {
     /// A MiniCluster's Bursts.
     Root(ObjectKey),
     /// A Burst's status and offer.
@@ -55,22 +55,22 @@ pub(in crate::bursting) enum Key {
 }
 
 /// The root's driver.
-pub(in crate::bursting) struct Root {
+pub(crate) struct Root {
     shared: Arc<Shared>,
     applier: Applier,
-    pub(in crate::bursting) queue: Queue<Key, Line>,
+    pub(crate) queue: Queue<Key, Line>,
     /// The Bursts that were there when the term began.
     first: FirstRound<ObjectKey>,
     /// When Bursts are looked at whose answers change at will.
     pace: Mutex<Pace<BurstUid>>,
     fresh: Arc<Fresh<Burst>>,
-    pub(in crate::bursting) looker: Looker,
+    pub(crate) looker: Looker,
     /// Status writes of one process follow each other: each is made from the one before.
     writing: tokio::sync::Mutex<()>,
 }
 
 impl Root {
-    pub(in crate::bursting) fn new(shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
         let applier = Applier::new(shared.clients.writer.clone(), labels::manager::BURST);
         let own = shared.own.clone();
         let queue = Queue::in_lines(shared.clock.clone(), move |_| Line::Here(own.clone()));
@@ -80,7 +80,7 @@ impl Root {
     }
 
     /// What a change of which object means for which key.
-    pub(in crate::bursting) fn feed(&self) -> Vec<Subscription> {
+    pub(crate) fn feed(&self) -> Vec<Subscription> {
         let caches = &self.shared.caches;
         let fresh = self.fresh.clone();
         let of_root = |burst: &Burst| controller_of::<MiniCluster>(burst).map(Key::Root);
@@ -110,7 +110,7 @@ impl Root {
     }
 
     /// Everything there is, for the first round of a term.
-    pub(in crate::bursting) fn begin(&self) {
+    pub(crate) fn begin(&self) {
         self.fresh.clear();
         self.looker.begin();
         let caches = &self.shared.caches;
@@ -123,7 +123,7 @@ impl Root {
 
     /// Bursts of which it is not known what there is to say: each could not be handled, or not be read. `None`: not every one
     /// was tried yet.
-    pub(in crate::bursting) fn withheld(&self) -> Option<BTreeSet<BurstUid>> {
+    pub(crate) fn withheld(&self) -> Option<BTreeSet<BurstUid>> {
         let (caches, failed) = (&self.shared.caches, self.first.withheld()?);
         let failed =
             failed.iter().filter_map(|key| caches.bursts.of(key)).map(|burst| BurstUid::from(offer::uid(&burst)));
@@ -131,33 +131,33 @@ impl Root {
     }
 
     /// Marks all Bursts: peers changed.
-    pub(in crate::bursting) fn mark_bursts(&self) {
+    pub(crate) fn mark_bursts(&self) {
         for burst in self.shared.caches.bursts.objects() {
             self.queue.mark(Key::Burst(ObjectKey::of(&*burst)));
         }
     }
 
     /// The same for what a peer does.
-    pub(in crate::bursting) fn mark_bursts_for(&self, peer: &PeerName, at: Mono) {
+    pub(crate) fn mark_bursts_for(&self, peer: &PeerName, at: Mono) {
         for burst in self.shared.caches.bursts.objects() {
             self.queue.mark_in(Line::Said(peer.clone()), Key::Burst(ObjectKey::of(&*burst)), at);
         }
     }
 
     /// Marks all roots: nodes changed.
-    pub(in crate::bursting) fn mark_roots(&self) {
+    pub(crate) fn mark_roots(&self) {
         mark_roots(&self.queue, &self.shared.caches.mini_clusters);
     }
 
     /// A peer answers something else about a burst.
-    pub(in crate::bursting) fn answered(&self, (peer, uid): &ClaimKey) {
+    pub(crate) fn answered(&self, (peer, uid): &ClaimKey) {
         for burst in self.shared.caches.bursts_by_uid.of(uid.as_str()) {
             let at = lock(&self.pace).turn(uid, self.shared.clock.mono());
             self.queue.mark_in(Line::Said(peer.clone()), Key::Burst(ObjectKey::of(&*burst)), at);
         }
     }
 
-    pub(in crate::bursting) async fn handle(&self, key: Key) -> Result<Outcome, RequestError> {
+    pub(crate) async fn handle(&self, key: Key) -> Result<Outcome, RequestError> {
         match &key {
             Key::Root(root) => self.plan(root).await,
             Key::Burst(burst) => {
@@ -169,7 +169,7 @@ impl Root {
     }
 
     /// Looks at the queue of a root that has bursts on demand.
-    pub(in crate::bursting) async fn look(&self, key: ObjectKey) -> Result<Outcome, Infallible> {
+    pub(crate) async fn look(&self, key: ObjectKey) -> Result<Outcome, Infallible> {
         self.looker.look(&key, |burst| self.queue.mark(Key::Burst(burst))).await
     }
 
@@ -316,7 +316,7 @@ impl Root {
     }
 
     /// What Bursts claim of each peer, beyond what the figures of the peers show.
-    pub(in crate::bursting) fn claimed(&self, besides: Option<&ObjectKey>) -> BTreeMap<PeerName, Claimed> {
+    pub(crate) fn claimed(&self, besides: Option<&ObjectKey>) -> BTreeMap<PeerName, Claimed> {
         let mut claimed: BTreeMap<PeerName, Claimed> = BTreeMap::new();
         for burst in self.bursts().iter().filter(|burst| Some(&ObjectKey::of(&***burst)) != besides) {
             let Some((peer, phase)) =
@@ -335,7 +335,7 @@ impl Root {
     }
 
     /// How many brokers our bursts have on a peer.
-    pub(in crate::bursting) fn brokers_on(&self, peer: &PeerName) -> u32 {
+    pub(crate) fn brokers_on(&self, peer: &PeerName) -> u32 {
         let there = |burst: &Arc<Burst>| {
             let status = burst.status.as_ref().filter(|status| status.peer.as_deref() == Some(peer.as_str()));
             status.map_or(0, |status| status.spent.brokers)
@@ -354,7 +354,7 @@ impl Root {
     }
 
     /// What peers say of bursts that do not exist is dropped, once all that exist are known.
-    pub(in crate::bursting) fn drop_answers_about_nothing(&self) {
+    pub(crate) fn drop_answers_about_nothing(&self) {
         if let (Some(_), Some(existing)) = (self.first.withheld(), self.existing()) {
             self.shared.exchange.retain_answers(&existing);
         }
@@ -374,7 +374,7 @@ impl Root {
         let peers = self.shared.peers();
         if let Grant::Record(status) = credential::grant(&burst, peer, peers.get(peer), &request)? {
             self.record(&burst, &status).await.map_err(|error| {
-                let error = crate::cluster::error::chain(&error);
+                let error = tributary_cluster::error::chain(&error);
                 tracing::warn!(%peer, burst = %key, error, "a certificate is not handed out before that is on record");
                 CredentialRefusal::NotReady
             })?;
@@ -391,7 +391,7 @@ impl Root {
         let secret = secrets.get_opt(&burst.spec.credential_secret).await.ok().flatten();
         let bytes = secret.and_then(|secret| secret.data).and_then(|mut data| data.remove(CURVE_CERT));
         let text = bytes.and_then(|bytes| String::from_utf8(bytes.0).ok()).ok_or(CredentialRefusal::NotReady)?;
-        let digest = crate::flux::Certificate::parse(&text).map(|certificate| certificate.digest().to_string());
+        let digest = tributary_flux::Certificate::parse(&text).map(|certificate| certificate.digest().to_string());
         if digest.ok().as_ref() != Some(&request.digest) {
             tracing::warn!(burst = %key, "the Secret holds another certificate than the instance was started with");
             return Err(CredentialRefusal::NotReady);

@@ -1,9 +1,9 @@
 //! Who may have the certificate, decided on the Burst as it is stored at this moment.
 
 use super::hold;
-use crate::api::burst::{Burst, BurstStatus, CredentialRecipient};
-use crate::bursting::peers::PeerView;
-use crate::contract::{CredentialRefusal, CredentialRequest, PeerName};
+use crate::peers::PeerView;
+use tributary_api::burst::{Burst, BurstStatus, CredentialRecipient};
+use tributary_contract::{CredentialRefusal, CredentialRequest, PeerName};
 
 /// What must happen before the certificate goes out.
 #[derive(Clone, PartialEq, Debug)]
@@ -61,7 +61,7 @@ pub fn grant(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::burst::BurstSpec;
+    use tributary_api::burst::BurstSpec;
 
     fn burst() -> Burst {
         let spec =

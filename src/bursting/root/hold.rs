@@ -12,13 +12,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
 use super::answers::{Answer, Draft};
-use crate::api::burst::{Burst, BurstSpec, BurstStatus, CredentialRecipient, SlotRelease};
-use crate::api::hosted_burst::BurstPhase;
-use crate::api::labels;
-use crate::bursting::note::Note;
-use crate::bursting::peers::PeerView;
-use crate::bursting::timing::{LOST_AFTER, Now, elapsed, later, reserved_for};
-use crate::contract::{ClusterUid, PeerName, Phase};
+use crate::note::Note;
+use crate::peers::PeerView;
+use crate::timing::{LOST_AFTER, Now, elapsed, later, reserved_for};
+use tributary_api::burst::{Burst, BurstSpec, BurstStatus, CredentialRecipient, SlotRelease};
+use tributary_api::hosted_burst::BurstPhase;
+use tributary_api::labels;
+use tributary_contract::{ClusterUid, PeerName, Phase};
 
 /// Characters of a person's name that are kept.
 const LONGEST_NAME: usize = 128;

@@ -3,10 +3,10 @@
 
 use std::net::IpAddr;
 
-use crate::api::minicluster::{BurstNetwork, BurstNetworkType, DEFAULT_BROKER_PORT, LeadStatus, MiniCluster};
-use crate::bursting::nodes::{NodeView, PodView};
-use crate::bursting::ours::Ours;
-use crate::contract::LeadAddress;
+use crate::nodes::{NodeView, PodView};
+use crate::ours::Ours;
+use tributary_api::minicluster::{BurstNetwork, BurstNetworkType, DEFAULT_BROKER_PORT, LeadStatus, MiniCluster};
+use tributary_contract::LeadAddress;
 
 /// Kinds of addresses a node has whose texts are host names.
 const NAMES: [&str; 3] = ["Hostname", "ExternalDNS", "InternalDNS"];
@@ -195,7 +195,7 @@ mod tests {
             ..NodeView::default()
         };
         let (mut ours, pods) = (Ours::default(), [pod("a-0", Some("n1"))]);
-        let key = crate::cluster::ObjectKey::cluster_scoped("n1");
+        let key = tributary_cluster::ObjectKey::cluster_scoped("n1");
         ours.pod_ranges.change(&key, Vec::new(), vec!["10.244.0.0/16".parse().unwrap()]);
         let view = LeadView { network, status, index_zero: &pods, ours: &ours };
         lead_address(&view, |_| Some(node.clone()))

@@ -14,7 +14,7 @@
 //! | [`credential`] | who may have the certificate | no |
 pub mod answers;
 pub mod budget;
-pub(in crate::bursting) mod controller;
+pub(crate) mod controller;
 pub mod credential;
 pub mod demand;
 pub mod hold;

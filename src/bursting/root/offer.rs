@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::hold;
 use super::place::{Wish, eligible};
-use crate::api::burst::{Burst, BurstRefusal, BurstSpec};
-use crate::bursting::peers::PeerView;
-use crate::bursting::spans;
-use crate::bursting::template::Charge;
-use crate::contract::{DesiredBurst, PeerName, RejectionReason, RootIdentity};
+use crate::peers::PeerView;
+use crate::spans;
+use crate::template::Charge;
+use tributary_api::burst::{Burst, BurstRefusal, BurstSpec};
+use tributary_contract::{DesiredBurst, PeerName, RejectionReason, RootIdentity};
 
 /// The peers that a Burst is offered to.
 ///

@@ -7,10 +7,10 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::api::burst::BurstRefusal;
-use crate::api::selector::PeerSelector;
-use crate::bursting::peers::PeerView;
-use crate::contract::{Capacity, NamespaceRoom, PeerName};
+use crate::peers::PeerView;
+use tributary_api::burst::BurstRefusal;
+use tributary_api::selector::PeerSelector;
+use tributary_contract::{Capacity, NamespaceRoom, PeerName};
 
 /// What a burst needs, and where its user wants it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -284,7 +284,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::contract::PeerState;
+    use tributary_contract::PeerState;
 
     fn peer(free_cores: u32, labels: &[(&str, &str)]) -> PeerView {
         PeerView {

@@ -9,19 +9,21 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{hold, offer};
-use crate::api::burst::{Burst, BurstRefusal, BurstSpec, CredentialRecipient, OnDemandSpec};
-use crate::api::hosted_burst::BurstPhase;
-use crate::api::labels::{self, condition};
-use crate::api::minicluster::{BurstCluster, BurstNetworkType, MiniCluster, MiniClusterSpec, MiniClusterStatus, Phase};
-use crate::api::names;
-use crate::bursting::preflight::facts;
-use crate::bursting::template::BurstTemplate;
-use crate::bursting::timing::Times;
-use crate::cluster::apply::controller_reference;
-use crate::cluster::{conditions, traced};
-use crate::contract::LeadAddress;
-use crate::flux::{FluxVersion, RankMap, Slot};
-use crate::telemetry::TraceContext;
+use crate::preflight::facts;
+use crate::template::BurstTemplate;
+use crate::timing::Times;
+use tributary_api::burst::{Burst, BurstRefusal, BurstSpec, CredentialRecipient, OnDemandSpec};
+use tributary_api::hosted_burst::BurstPhase;
+use tributary_api::labels::{self, condition};
+use tributary_api::minicluster::{
+    BurstCluster, BurstNetworkType, MiniCluster, MiniClusterSpec, MiniClusterStatus, Phase,
+};
+use tributary_api::names;
+use tributary_cluster::apply::controller_reference;
+use tributary_cluster::{conditions, traced};
+use tributary_contract::LeadAddress;
+use tributary_flux::{FluxVersion, RankMap, Slot};
+use tributary_telemetry::TraceContext;
 
 /// What has to be done about a Burst.
 #[derive(Clone, PartialEq, Debug)]
@@ -273,10 +275,10 @@ pub(crate) mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::api::burst::BurstStatus;
-    use crate::api::minicluster::BurstMode;
-    use crate::bursting::peers::PeerView;
-    use crate::flux::Topology;
+    use crate::peers::PeerView;
+    use tributary_api::burst::BurstStatus;
+    use tributary_api::minicluster::BurstMode;
+    use tributary_flux::Topology;
 
     const TIMES: Times =
         Times { lease: Duration::from_secs(300), drain: Duration::from_secs(60), grace: Duration::from_secs(30) };
@@ -347,7 +349,7 @@ spec:
             ..CredentialRecipient::default()
         };
         let (name, holds) = ("pond".to_owned(), Some(holder.clone()));
-        let row = crate::api::minicluster::BurstStatus { name, holder: holds, ..Default::default() };
+        let row = tributary_api::minicluster::BurstStatus { name, holder: holds, ..Default::default() };
         root.status.as_mut().unwrap().bursts = vec![row];
         let made = applied(&plan(&root, &[], given(None)));
         assert_eq!((&made[0].spec.holder, &made[1].spec.holder), (&None, &Some(holder)));
@@ -424,7 +426,7 @@ spec:
         );
         let made = applied(&plan(&root, &[], given(None)));
         let peer = |generation| PeerView { generation: Some(generation), ..PeerView::default() };
-        let peers = |generation| -> BTreeMap<crate::contract::PeerName, PeerView> {
+        let peers = |generation| -> BTreeMap<tributary_contract::PeerName, PeerView> {
             [("west".into(), peer(generation))].into()
         };
         let [known] = made[0].spec.evictions.as_slice() else { panic!("{:?}", made[0].spec.evictions) };

@@ -5,16 +5,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::answers::{BurstView, accounts};
 use super::budget::Standing;
 use super::demand::decide::{self, Seen};
-use crate::api::burst::{BurstHold, BurstStatus};
-use crate::api::hosted_burst::BurstPhase;
-use crate::api::labels::condition::{
+use crate::note::Note;
+use crate::statements::{NOT_CHECKABLE, online_statement, preflight_statement};
+use tributary_api::burst::{BurstHold, BurstStatus};
+use tributary_api::hosted_burst::BurstPhase;
+use tributary_api::labels::condition::{
     ADMITTED, BROKERS_ONLINE, BUDGET, DELIVERED, DEMAND, LEAD_ADDRESS, PLACED, PREFLIGHT, READY, RESTART_REQUIRED,
 };
-use crate::bursting::note::Note;
-use crate::bursting::statements::{NOT_CHECKABLE, online_statement, preflight_statement};
-use crate::cluster::conditions::{self, Statement};
-use crate::contract::PhaseTimes;
-use crate::contract::observed::Step;
+use tributary_cluster::conditions::{self, Statement};
+use tributary_contract::PhaseTimes;
+use tributary_contract::observed::Step;
 
 /// Reason for what does not reach the peer.
 pub(super) const UNDELIVERABLE: &str = "Undeliverable";

@@ -7,18 +7,18 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use crate::api::burst::{Burst, BurstSpec};
-use crate::api::duration::Lasting;
-use crate::api::flux_job::FluxJob;
-use crate::api::flux_setup::Overflow;
-use crate::api::minicluster::MiniCluster;
-use crate::api::{labels, names};
-use crate::bursting::provider::materialize::whole_spec;
-use crate::bursting::template::{self, BurstTemplate};
-use crate::bursting::timing::Times;
-use crate::cluster::apply::controller_reference;
-use crate::contract::Leave;
-use crate::render::rank_map::rank_map_of;
+use crate::provider::materialize::whole_spec;
+use crate::template::{self, BurstTemplate};
+use crate::timing::Times;
+use tributary_api::burst::{Burst, BurstSpec};
+use tributary_api::duration::Lasting;
+use tributary_api::flux_job::FluxJob;
+use tributary_api::flux_setup::Overflow;
+use tributary_api::minicluster::MiniCluster;
+use tributary_api::{labels, names};
+use tributary_cluster::apply::controller_reference;
+use tributary_contract::Leave;
+use tributary_render::rank_map::rank_map_of;
 
 /// The Burst of a FluxJob that asks for `wanted`.
 ///
@@ -81,7 +81,7 @@ pub fn burst(job: &FluxJob, wanted: &MiniCluster, overflow: &Overflow, times: &T
 
 /// The first field of a MiniCluster's spec that is not in what a peer would make of the template.
 fn left_behind(wanted: &MiniCluster, template: &BurstTemplate, drain: Lasting) -> Option<String> {
-    let json_of = |spec: &crate::api::minicluster::MiniClusterSpec| {
+    let json_of = |spec: &tributary_api::minicluster::MiniClusterSpec| {
         serde_json::to_value(spec).expect("a spec is plain data with text keys")
     };
     let size = u32::try_from(wanted.spec.size()).unwrap_or(0);
@@ -110,9 +110,9 @@ fn left_behind(wanted: &MiniCluster, template: &BurstTemplate, drain: Lasting) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::burst::BurstRefusal;
-    use crate::api::flux_job::JobReturn;
-    use crate::flux::RankMap;
+    use tributary_api::burst::BurstRefusal;
+    use tributary_api::flux_job::JobReturn;
+    use tributary_flux::RankMap;
 
     fn job() -> FluxJob {
         serde_json::from_value(json!({

@@ -2,9 +2,9 @@
 
 use super::weather::Weather;
 use super::world::World;
-use crate::api::budget::BurstBudget;
-use crate::api::hosted_burst::BurstPhase;
-use crate::api::minicluster::BurstNetworkType::Tunnel;
+use tributary_api::budget::BurstBudget;
+use tributary_api::hosted_burst::BurstPhase;
+use tributary_api::minicluster::BurstNetworkType::Tunnel;
 
 fn budget(yaml: &str) -> BurstBudget {
     serde_saphyr::from_str(yaml).unwrap()

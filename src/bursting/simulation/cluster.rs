@@ -7,21 +7,21 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-use crate::api::burst::{Burst, BurstStatus};
-use crate::api::hosted_burst::HostedBurst;
-use crate::api::labels;
-use crate::api::minicluster::{MiniCluster, MiniClusterStatus};
-use crate::api::peer::ClusterPeer;
-use crate::bursting::contact::Contacts;
-use crate::bursting::nodes::{Amounts, NodeView, PodView};
-use crate::bursting::provider::grants::Few;
-use crate::bursting::provider::lease::Before;
-use crate::bursting::provider::ledger::SlotKey;
-use crate::bursting::provider::materialize::Materials;
-use crate::bursting::root::demand::decide::Seen;
-use crate::bursting::root::plan::PlanChange;
-use crate::cluster::election::{claimed, term_before};
-use crate::contract::tunnel::TunnelKey;
+use crate::contact::Contacts;
+use crate::nodes::{Amounts, NodeView, PodView};
+use crate::provider::grants::Few;
+use crate::provider::lease::Before;
+use crate::provider::ledger::SlotKey;
+use crate::provider::materialize::Materials;
+use crate::root::demand::decide::Seen;
+use crate::root::plan::PlanChange;
+use tributary_api::burst::{Burst, BurstStatus};
+use tributary_api::hosted_burst::HostedBurst;
+use tributary_api::labels;
+use tributary_api::minicluster::{MiniCluster, MiniClusterStatus};
+use tributary_api::peer::ClusterPeer;
+use tributary_cluster::election::{claimed, term_before};
+use tributary_contract::tunnel::TunnelKey;
 
 /// How long an agent leads that cannot renew its Lease, in seconds.
 pub(super) const LEADER_LEASE: u64 = 6;

@@ -2,11 +2,11 @@
 //! while they sleep, ranks never twice (checked each second), whatever restarts in between.
 
 use super::world::World;
-use crate::api::burst::BurstStatus;
-use crate::api::hosted_burst::BurstPhase;
-use crate::api::minicluster::BurstMode;
-use crate::bursting::root::demand::ask::Asked;
-use crate::bursting::root::demand::decide::Seen;
+use crate::root::demand::ask::Asked;
+use crate::root::demand::decide::Seen;
+use tributary_api::burst::BurstStatus;
+use tributary_api::hosted_burst::BurstPhase;
+use tributary_api::minicluster::BurstMode;
 
 /// (From second, pending, busy) of a queue: a morning of single jobs, a flood, a nervous hour, a long run, silence.
 const TRACE: [(u64, u32, bool); 16] = [

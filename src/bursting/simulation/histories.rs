@@ -8,9 +8,9 @@ use proptest::prelude::*;
 use super::cluster::Going;
 use super::weather::Weather;
 use super::world::World;
-use crate::api::hosted_burst::BurstPhase;
-use crate::api::labels;
-use crate::api::minicluster::BurstNetworkType::{NodePort, Tunnel};
+use tributary_api::hosted_burst::BurstPhase;
+use tributary_api::labels;
+use tributary_api::minicluster::BurstNetworkType::{NodePort, Tunnel};
 
 const NAMES: [&str; 4] = ["east", "west", "north", "south"];
 

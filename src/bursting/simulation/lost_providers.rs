@@ -2,10 +2,10 @@
 
 use super::cluster::Going;
 use super::world::World;
-use crate::api::hosted_burst::BurstPhase;
-use crate::api::minicluster::BurstNetworkType::Tunnel;
-use crate::bursting::provider::ledger::SlotKey;
-use crate::bursting::timing::{Times, longest_life};
+use crate::provider::ledger::SlotKey;
+use crate::timing::{Times, longest_life};
+use tributary_api::hosted_burst::BurstPhase;
+use tributary_api::minicluster::BurstNetworkType::Tunnel;
 
 /// What takes a provider away.
 #[derive(Clone, Copy, Debug)]

@@ -4,10 +4,10 @@ use proptest::prelude::*;
 
 use super::weather::Weather;
 use super::world::World;
-use crate::api::hosted_burst::BurstPhase;
-use crate::api::minicluster::BurstNetworkType::{NodePort, Tunnel};
-use crate::api::minicluster::Phase;
-use crate::bursting::provider::ledger::SlotKey;
+use crate::provider::ledger::SlotKey;
+use tributary_api::hosted_burst::BurstPhase;
+use tributary_api::minicluster::BurstNetworkType::{NodePort, Tunnel};
+use tributary_api::minicluster::Phase;
 
 fn slot() -> SlotKey {
     ("flux".into(), "lake-burst-0".into())
@@ -169,7 +169,7 @@ fn an_evicted_burst_is_not_offered_there_again_until_somebody_asks_for_it() {
         world.run(200);
         assert!(world.is_empty("west"));
         let mut annotations = std::collections::BTreeMap::new();
-        annotations.insert(crate::api::labels::RETRY.to_owned(), "1".to_owned());
+        annotations.insert(tributary_api::labels::RETRY.to_owned(), "1".to_owned());
         world.cluster("east").bursts.get_mut("lake-burst-0").unwrap().metadata.annotations = Some(annotations);
         world.until(100, "asked for again", |world| world.ready_on("west"));
     }
@@ -349,7 +349,7 @@ fn no_time_moves_a_slot_that_brokers_reach_directly() {
     let status = burst.status.clone().unwrap();
     let word = serde_json::json!({"burstUID": burst.metadata.uid, "incarnation": burst.spec.incarnation,
         "peer": status.peer, "lostSince": status.lost_since, "by": "alice", "at": status.lost_since});
-    burst.metadata.annotations = Some([(crate::api::labels::RELEASE.to_owned(), word.to_string())].into());
+    burst.metadata.annotations = Some([(tributary_api::labels::RELEASE.to_owned(), word.to_string())].into());
     world.until(30, "moved by a person's word", |world| world.ready_on("north"));
 }
 

@@ -6,9 +6,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::clock::{Rng as _, SeededRng};
-use crate::contract::PeerState;
-use crate::contract::ports::{State, StateKey};
+use tributary_clock::{Rng as _, SeededRng};
+use tributary_contract::PeerState;
+use tributary_contract::ports::{State, StateKey};
 
 /// Silence after which a peer is suspect, in seconds.
 const SUSPECT: u64 = 5;

@@ -8,15 +8,15 @@ use jiff::{SignedDuration, Timestamp};
 use super::agent::Agent;
 use super::cluster::{Cluster, Instance, LEADER_LEASE};
 use super::weather::{Weather, Word};
-use crate::api::hosted_burst::BurstPhase;
-use crate::api::minicluster::{BurstNetworkType, MiniCluster};
-use crate::api::peer::{ClusterPeer, ClusterPeerSpec, ImportPolicy};
-use crate::bursting::root::plan::tests::root;
-use crate::bursting::timing::Now;
-use crate::clock::Mono;
-use crate::contract::ports::{Incoming, Outgoing, State, StateKey};
-use crate::contract::{Epoch, PeerName, PeerReport, PeerState};
-use crate::flux::{RankMap, Slot, Topology};
+use crate::root::plan::tests::root;
+use crate::timing::Now;
+use tributary_api::hosted_burst::BurstPhase;
+use tributary_api::minicluster::{BurstNetworkType, MiniCluster};
+use tributary_api::peer::{ClusterPeer, ClusterPeerSpec, ImportPolicy};
+use tributary_clock::Mono;
+use tributary_contract::ports::{Incoming, Outgoing, State, StateKey};
+use tributary_contract::{Epoch, PeerName, PeerReport, PeerState};
+use tributary_flux::{RankMap, Slot, Topology};
 
 fn due(weather: &mut Option<Weather>, secs: u64, before: &VecDeque<(u64, Word)>) -> u64 {
     weather.as_mut().map_or(secs, |weather| weather.arrives(secs, before))
@@ -120,8 +120,8 @@ impl World {
         let status = root.status.as_mut().unwrap();
         status.incarnation = Some(incarnation.into());
         status.credential_digest = Some(format!("certificate of {incarnation}"));
-        let map = crate::flux::RankMap::parse_canonical(status.rank_map.as_deref().unwrap()).unwrap();
-        let map = crate::flux::RankMap::new(map.slots()[..2].to_vec()).unwrap();
+        let map = tributary_flux::RankMap::parse_canonical(status.rank_map.as_deref().unwrap()).unwrap();
+        let map = tributary_flux::RankMap::new(map.slots()[..2].to_vec()).unwrap();
         status.rank_map = Some(map.to_canonical());
         status.rank_map_digest = Some(map.digest().to_string());
         self.cluster("east").roots.insert("lake".into(), root);
@@ -160,9 +160,9 @@ impl World {
     /// What the controller of the root keeps of its Bursts: who holds their slots.
     pub(super) fn count_bursts(&mut self) {
         let bursts: Vec<_> = self.clusters["east"].bursts.values().cloned().collect();
-        let row = |burst: &crate::api::burst::Burst| crate::api::minicluster::BurstStatus {
+        let row = |burst: &tributary_api::burst::Burst| tributary_api::minicluster::BurstStatus {
             name: burst.spec.slot.clone(),
-            holder: burst.status.as_ref().and_then(crate::api::burst::BurstStatus::holder).cloned(),
+            holder: burst.status.as_ref().and_then(tributary_api::burst::BurstStatus::holder).cloned(),
             ..Default::default()
         };
         self.root().status.as_mut().unwrap().bursts = bursts.iter().map(row).collect();

@@ -16,8 +16,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Appliable, Applied, Applier, OWN_GROUP, Verdict, controller_of, named};
-use crate::cluster::error::{Cause, RequestError};
-use crate::cluster::key::ObjectKey;
+use crate::error::{Cause, RequestError};
+use crate::key::ObjectKey;
 
 /// Groups of kinds to whose `spec` the API server adds nothing that has to stay.
 const WHOLE_GROUPS: [&str; 2] = [OWN_GROUP, "flux-framework.org"];
@@ -290,7 +290,7 @@ mod tests {
             stored["metadata"]["ownerReferences"][0]["uid"] = owner;
             let (client, seen) = server(Some(stored));
             let outcome = Applier::new(client, "m").own(&ours("v"), Some(&cached)).await;
-            let said = outcome.err().map(|error| crate::cluster::error::chain(&error));
+            let said = outcome.err().map(|error| crate::error::chain(&error));
             assert_eq!(said.is_some(), refused.is_some(), "{said:?}");
             assert!(said.unwrap_or_default().contains(refused.unwrap_or_default()));
             assert_eq!(methods(&seen), expected);
@@ -301,7 +301,7 @@ mod tests {
     fn what_a_burst_no_longer_asks_for_goes() {
         let live = json!({"metadata": {}, "spec": {"size": 2, "budget": {"coreHours": "1"}}});
         let wanted = json!({"metadata": {}, "spec": {"size": 3}});
-        assert_eq!(replacement::<crate::api::burst::Burst>(&wanted, &live)["spec"], json!({"size": 3}));
+        assert_eq!(replacement::<tributary_api::burst::Burst>(&wanted, &live)["spec"], json!({"size": 3}));
     }
 
     #[test]

@@ -28,8 +28,8 @@ use super::error::{Cause, chain};
 use super::key::ObjectKey;
 use super::schedule::Backoff;
 use super::worker::Queue;
-use crate::clock::Rng;
 use store::{Part, Store};
+use tributary_clock::Rng;
 
 /// Between attempts of a watch that fails. Short at most: after an outage every cache of every agent must be back well
 /// before the peers' grace period ends.

@@ -7,7 +7,7 @@ use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
 
 use super::guarded::Guarded;
-use crate::cluster::key::ObjectKey;
+use crate::key::ObjectKey;
 
 /// A change of one object. `old` and `new` are not both `None`.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::clock::{SeededRng, SystemClock};
+use tributary_clock::{SeededRng, SystemClock};
 
 fn config_map(name: &str, version: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap",

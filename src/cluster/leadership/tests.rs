@@ -5,7 +5,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::clock::SystemClock;
+use tributary_clock::SystemClock;
 
 /// An API server that stores one Lease: merge patches, and replaces with the resource version as precondition.
 #[derive(Clone, Default)]
@@ -175,7 +175,7 @@ fn a_foreign_lease_is_held_until_it_expires() {
 
 #[test]
 fn holders_are_unique_per_process() {
-    let mut rng = crate::clock::SeededRng::new(1);
+    let mut rng = tributary_clock::SeededRng::new(1);
     assert_ne!(holder("pod", &mut rng), holder("pod", &mut rng));
     assert!(holder("pod", &mut rng).starts_with("pod_"));
 }

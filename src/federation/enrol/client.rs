@@ -16,12 +16,12 @@ use super::message::{Introduction, Refusal};
 use super::proto;
 use super::tls::{self, NotTheOne, Verdict};
 use super::token::JoinToken;
-use crate::clock::SharedClock;
-use crate::contract::PeerName;
-use crate::federation::identity::tls::SERVER_NAME;
-use crate::federation::transport::Resolve;
-use crate::federation::wire::registry::StreamKind;
-use crate::federation::wire::{frame, limits};
+use crate::identity::tls::SERVER_NAME;
+use crate::transport::Resolve;
+use crate::wire::registry::StreamKind;
+use crate::wire::{frame, limits};
+use tributary_clock::SharedClock;
+use tributary_contract::PeerName;
 
 /// How long an address has to complete the handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);

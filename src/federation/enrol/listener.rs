@@ -14,11 +14,11 @@ use tokio::time::timeout;
 
 use super::message::{Introduction, Refused, Request};
 use super::{proto, tls};
-use crate::clock::SharedClock;
-use crate::federation::identity::IdentityStore;
-use crate::federation::transport::quic::socket;
-use crate::federation::wire::registry::StreamKind;
-use crate::federation::wire::{frame, limits};
+use crate::identity::IdentityStore;
+use crate::transport::quic::socket;
+use crate::wire::registry::StreamKind;
+use crate::wire::{frame, limits};
+use tributary_clock::SharedClock;
 
 /// Time for everything: handshake, request, answer. The answer waits for two writes to the API server.
 const LIMIT: Duration = Duration::from_secs(15);

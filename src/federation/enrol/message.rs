@@ -6,10 +6,10 @@ use jiff::Timestamp;
 
 use super::proto;
 use super::token;
-use crate::contract::{ClusterUid, PeerName};
-use crate::federation::identity::TrustBundle;
-use crate::federation::identity::spiffe::check_cluster;
-use crate::federation::wire::limits;
+use crate::identity::TrustBundle;
+use crate::identity::spiffe::check_cluster;
+use crate::wire::limits;
+use tributary_contract::{ClusterUid, PeerName};
 
 /// Who a cluster is: what the other side writes into its ClusterPeer.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn what_cannot_become_a_cluster_peer_is_refused() {
         let now = "2025-06-01T12:00:00Z".parse().unwrap();
-        let authority = crate::federation::identity::Authority::create("east", now).unwrap();
+        let authority = crate::identity::Authority::create("east", now).unwrap();
         let good = Introduction {
             cluster: "east".into(),
             cluster_uid: "1-2".into(),

@@ -9,9 +9,9 @@ use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 
 use super::*;
-use crate::clock::{Clock, Mono, SeededRng, SharedClock};
-use crate::federation::identity::{Authority, Identity, IdentityStore, Material, Origin};
-use crate::federation::transport::{DialError, Resolve};
+use crate::identity::{Authority, Identity, IdentityStore, Material, Origin};
+use crate::transport::{DialError, Resolve};
+use tributary_clock::{Clock, Mono, SeededRng, SharedClock};
 
 const HOUR: Duration = Duration::from_secs(3600);
 

@@ -12,13 +12,13 @@ use rustls::server::NoServerSessionStorage;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 
 use super::token::JoinToken;
-use crate::clock::SharedClock;
-use crate::contract::PeerName;
-use crate::federation::identity::certificate::{Facts, fingerprint};
-use crate::federation::identity::tls::{ClockTime, ServerVerifier};
-use crate::federation::identity::trust::{Usage, provider};
-use crate::federation::identity::{Identity, TrustBundle};
-use crate::federation::wire::registry::ALPN_ENROL;
+use crate::identity::certificate::{Facts, fingerprint};
+use crate::identity::tls::{ClockTime, ServerVerifier};
+use crate::identity::trust::{Usage, provider};
+use crate::identity::{Identity, TrustBundle};
+use crate::wire::registry::ALPN_ENROL;
+use tributary_clock::SharedClock;
+use tributary_contract::PeerName;
 
 /// What a listener showed; empty until it has.
 pub(super) type Verdict = Arc<OnceLock<Result<(), NotTheOne>>>;

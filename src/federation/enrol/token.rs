@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 use zeroize::{Zeroize, Zeroizing};
 
 use super::proto;
-use crate::clock::Rng;
-use crate::contract::PeerName;
+use tributary_clock::Rng;
+use tributary_contract::PeerName;
 
 /// What every token of this version begins with.
 const PREFIX: &str = "tributary-1.";
@@ -174,7 +174,7 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::SeededRng;
+    use tributary_clock::SeededRng;
 
     fn token() -> JoinToken {
         let rng = &mut SeededRng::new(1);

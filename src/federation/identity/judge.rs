@@ -10,9 +10,9 @@ use super::certificate::Facts;
 use super::own::Identity;
 use super::spiffe::SpiffeId;
 use super::trust::{Peer, Peers, TrustBundle, Unverified, Usage};
-use crate::contract::{PeerName, Refusal};
-use crate::federation::transport::PeerIdentity;
-use crate::federation::wire::registry::RefusalReason;
+use crate::transport::PeerIdentity;
+use crate::wire::registry::RefusalReason;
+use tributary_contract::{PeerName, Refusal};
 
 /// What the other side showed in its handshake.
 #[derive(Clone, Copy)]
@@ -262,8 +262,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::contract::PeerSpec;
-    use crate::federation::identity::{Authority, Material, Origin};
+    use crate::identity::{Authority, Material, Origin};
+    use tributary_contract::PeerSpec;
     use zeroize::Zeroizing;
 
     const HOUR: Duration = Duration::from_secs(3600);
@@ -461,7 +461,7 @@ mod tests {
     /// A certificate for any URI, signed by `authority` with its key.
     fn impostor(authority: &Authority, uri: &str) -> CertificateDer<'static> {
         let dir = tempfile::tempdir().unwrap();
-        authority.write(dir.path(), crate::federation::identity::files::Existing::Refuse).unwrap();
+        authority.write(dir.path(), crate::identity::files::Existing::Refuse).unwrap();
         let key = rcgen::KeyPair::from_pem(&std::fs::read_to_string(dir.path().join("ca.key")).unwrap()).unwrap();
         let issuer = rcgen::Issuer::from_ca_cert_pem(authority.certificate(), key).unwrap();
         let mut params = rcgen::CertificateParams::default();

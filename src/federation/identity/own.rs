@@ -329,7 +329,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::federation::identity::Authority;
+    use crate::identity::Authority;
 
     const HOUR: Duration = Duration::from_secs(3600);
 
@@ -397,7 +397,7 @@ mod tests {
     fn an_authority_is_no_identity_of_a_cluster() {
         let authority = Authority::create("river", now()).unwrap();
         let dir = tempfile::tempdir().unwrap();
-        authority.write(dir.path(), crate::federation::identity::files::Existing::Refuse).unwrap();
+        authority.write(dir.path(), crate::identity::files::Existing::Refuse).unwrap();
         std::fs::copy(dir.path().join("ca.crt"), dir.path().join("tls.crt")).unwrap();
         std::fs::copy(dir.path().join("ca.key"), dir.path().join("tls.key")).unwrap();
         let error = Identity::from_directory(dir.path(), "east", now()).unwrap_err();
@@ -409,7 +409,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let authority = Authority::create("river", now()).unwrap();
         let issued = authority.issue("east", now(), HOUR).unwrap();
-        issued.write(dir.path(), crate::federation::identity::files::Existing::Refuse).unwrap();
+        issued.write(dir.path(), crate::identity::files::Existing::Refuse).unwrap();
         assert_eq!(Identity::from_directory(dir.path(), "east", now()).unwrap().id(), issued.id());
         std::fs::remove_file(dir.path().join("ca.crt")).unwrap();
         let error = Identity::from_directory(dir.path(), "east", now()).unwrap_err().to_string();

@@ -115,8 +115,8 @@ impl fmt::Debug for Authorities {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::federation::identity::trust::Usage;
-    use crate::federation::identity::{Identity, Material, Origin, TrustBundle};
+    use crate::identity::trust::Usage;
+    use crate::identity::{Identity, Material, Origin, TrustBundle};
 
     const HOUR: Duration = Duration::from_secs(3600);
 

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::contract::PeerName;
+use tributary_contract::PeerName;
 
 const SCHEME: &str = "spiffe://";
 const PATH: &str = "/cluster/";

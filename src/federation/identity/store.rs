@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::own::{Identity, IdentityError, Material, Origin};
-use crate::clock::SharedClock;
+use tributary_clock::SharedClock;
 
 /// The newest identity. Cloning shares it.
 #[derive(Clone, Debug)]
@@ -114,9 +114,9 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::clock::{Clock, Mono};
-    use crate::federation::identity::Authority;
-    use crate::federation::identity::files::Existing;
+    use crate::identity::Authority;
+    use crate::identity::files::Existing;
+    use tributary_clock::{Clock, Mono};
 
     struct Noon;
 

@@ -10,9 +10,9 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::authority::{Authority, IssueError};
 use super::certificate::Facts;
 use super::trust::{TrustBundle, TrustBundleError, provider};
-use crate::contract::PeerName;
-use crate::contract::ports::TrustOffer;
-use crate::federation::wire::limits;
+use crate::wire::limits;
+use tributary_contract::PeerName;
+use tributary_contract::ports::TrustOffer;
 
 /// Separates these signatures from others of the same key, such as those under certificates.
 const DOMAIN: &[u8] = b"tributary trust bundle/1\0";
@@ -109,8 +109,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::federation::identity::Authorities;
-    use crate::federation::identity::rotation::Turn;
+    use crate::identity::Authorities;
+    use crate::identity::rotation::Turn;
 
     fn now() -> Timestamp {
         "2025-06-01T12:00:00Z".parse().unwrap()

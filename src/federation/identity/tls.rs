@@ -23,8 +23,8 @@ use super::certificate::unix_time;
 use super::judge::{self, Denied, Known, Shown};
 use super::own::Identity;
 use super::trust::{Peer, Peers, provider};
-use crate::clock::SharedClock;
-use crate::federation::wire::registry::RefusalReason;
+use crate::wire::registry::RefusalReason;
+use tributary_clock::SharedClock;
 
 /// The verdict of one handshake; empty until a certificate was shown.
 pub type Slot = Arc<OnceLock<Result<Known, Denied>>>;
@@ -140,7 +140,7 @@ fn schemes() -> Vec<SignatureScheme> {
 const NO_TLS12: rustls::Error = rustls::Error::PeerIncompatible(PeerIncompatible::ServerDoesNotSupportTls12Or13);
 
 /// Verifies what a listener shows, its certificate and the rest of the chain, by a function.
-pub(in crate::federation) struct ServerVerifier<F>(pub(in crate::federation) F);
+pub(crate) struct ServerVerifier<F>(pub(crate) F);
 
 impl<F> ServerCertVerifier for ServerVerifier<F>
 where
@@ -247,7 +247,7 @@ impl rustls::client::ResolvesClientCert for OwnCertificate {
 }
 
 /// rustls' time is our clock's.
-pub(in crate::federation) struct ClockTime(pub(in crate::federation) SharedClock);
+pub(crate) struct ClockTime(pub(crate) SharedClock);
 
 impl TimeProvider for ClockTime {
     fn current_time(&self) -> Option<UnixTime> {

@@ -17,7 +17,7 @@ use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 
 use super::certificate::{Facts, unix_time};
 use super::spiffe::trust_domain_of_authority;
-use crate::contract::{PeerName, PeerSpec};
+use tributary_contract::{PeerName, PeerSpec};
 
 /// The authorities that may sign an identity.
 #[derive(Clone)]
@@ -283,7 +283,7 @@ pub fn provider() -> Arc<CryptoProvider> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::federation::identity::Authority;
+    use crate::identity::Authority;
 
     #[test]
     fn a_bundle_knows_its_trust_domains() {

@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
-use crate::clock::Mono;
+use tributary_clock::Mono;
 
-/// Units that may be used at once: all states of a peer ([`crate::federation::wire::limits::KEYS_PER_PEER`]), of 12 KiB
+/// Units that may be used at once: all states of a peer ([`crate::wire::limits::KEYS_PER_PEER`]), of 12 KiB
 /// each.
 pub(super) const BURST: f64 = 16_384.0;
 
@@ -55,7 +55,7 @@ impl Allowance {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::federation::wire::limits;
+    use crate::wire::limits;
 
     /// How long it takes to read `frames` of `bytes`.
     fn reading(frames: usize, bytes: usize) -> Duration {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::clock::Rng;
-use crate::federation::timers::Timers;
+use crate::timers::Timers;
+use tributary_clock::Rng;
 
 /// Exponential back-off with jitter: each wait is between half and all of a bound that doubles from
 /// [`Timers::dial_min`] to [`Timers::dial_max`], so that peers that lost each other do not meet in step.
@@ -30,7 +30,7 @@ impl Backoff {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::SeededRng;
+    use tributary_clock::SeededRng;
 
     #[test]
     fn waits_double_up_to_the_bound_and_start_over() {

@@ -15,11 +15,11 @@ use tokio_util::task::AbortOnDropHandle;
 use super::allowance::Allowance;
 use super::serve::Server;
 use super::{ConnId, Now};
-use crate::clock::{Mono, SharedClock};
-use crate::federation::session::Misbehaviour;
-use crate::federation::transport::{CloseReason, Link, RecvHalf, SendHalf, Traffic};
-use crate::federation::wire::registry::{CloseCode, StreamKind};
-use crate::federation::wire::{frame, limits};
+use crate::session::Misbehaviour;
+use crate::transport::{CloseReason, Link, RecvHalf, SendHalf, Traffic};
+use crate::wire::registry::{CloseCode, StreamKind};
+use crate::wire::{frame, limits};
+use tributary_clock::{Mono, SharedClock};
 
 /// Room for the reader per read.
 const READ: usize = 16 << 10;

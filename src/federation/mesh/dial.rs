@@ -15,15 +15,15 @@ use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use tokio::time::sleep;
 
-use crate::contract::PeerSpec;
-use crate::federation::transport::{DialError, Link, Resolve, Transport};
-use crate::federation::wire::registry::RefusalReason;
+use crate::transport::{DialError, Link, Resolve, Transport};
+use crate::wire::registry::RefusalReason;
+use tributary_contract::PeerSpec;
 
 /// How long an address is tried alone (RFC 8305, section 8: Connection Attempt Delay).
 pub const HEAD_START: Duration = Duration::from_millis(250);
 
 /// How long addresses may be silent before their names are looked up again, each time in turn. An address is given up
-/// after [`crate::federation::timers::Timers::handshake`], so there is an end.
+/// after [`crate::timers::Timers::handshake`], so there is an end.
 pub const LOOK_AGAIN: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
 
 /// Addresses tried at a time: more would not help, and each costs the peer a handshake.
@@ -120,7 +120,7 @@ impl Failures {
         } else if self.refused.is_none() {
             self.refused = Some(match endpoint {
                 Some(endpoint) => DialError {
-                    refusal: crate::contract::Refusal {
+                    refusal: tributary_contract::Refusal {
                         reason: refusal.reason.clone(),
                         message: format!("endpoint `{endpoint}`: {}", refusal.message),
                     },

@@ -8,8 +8,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::clock::Mono;
-use crate::federation::timers::Timers;
+use crate::timers::Timers;
+use tributary_clock::Mono;
 
 /// Losses that are remembered: more would not change anything.
 const REMEMBERED: usize = 8;

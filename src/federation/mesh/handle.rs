@@ -16,14 +16,14 @@ use super::connection::Heard;
 use super::serve::{MANUAL, NOT_FOR_YOU, REFUSED, TAKEN};
 use super::spawn::MeshConfig;
 use super::{ConnId, Now};
-use crate::clock::SharedClock;
-use crate::contract::ports::{PeerRequests, TrustAnswer, TrustOffer};
-use crate::contract::{Credential, CredentialRefusal, CredentialRequest, PeerName, PeerReport};
-use crate::federation::timers::Timers;
-use crate::federation::transport::Link;
-use crate::federation::tunnel::TunnelLinks;
-use crate::federation::wire::registry::StreamKind;
-use crate::federation::wire::{frame, limits, proto};
+use crate::timers::Timers;
+use crate::transport::Link;
+use crate::tunnel::TunnelLinks;
+use crate::wire::registry::StreamKind;
+use crate::wire::{frame, limits, proto};
+use tributary_clock::SharedClock;
+use tributary_contract::ports::{PeerRequests, TrustAnswer, TrustOffer};
+use tributary_contract::{Credential, CredentialRefusal, CredentialRequest, PeerName, PeerReport};
 
 /// The links to use, one per connected peer.
 pub(super) type Links = BTreeMap<PeerName, Live>;

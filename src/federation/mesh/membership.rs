@@ -15,12 +15,12 @@ use bytes::BytesMut;
 
 use super::peer::Peer;
 use super::{Action, ConnId, Connected, Local, Now, report};
-use crate::clock::Mono;
-use crate::contract::ports::{Outgoing, StateKey};
-use crate::contract::{Epoch, PeerName, PeerReport, PeerSpec, Refusal};
-use crate::federation::session::{Ending, Input, Lane};
-use crate::federation::transport::{CloseReason, RefusedLink};
-use crate::federation::wire::registry::CloseCode;
+use crate::session::{Ending, Input, Lane};
+use crate::transport::{CloseReason, RefusedLink};
+use crate::wire::registry::CloseCode;
+use tributary_clock::Mono;
+use tributary_contract::ports::{Outgoing, StateKey};
+use tributary_contract::{Epoch, PeerName, PeerReport, PeerSpec, Refusal};
 
 /// The mesh. See the module.
 #[derive(Debug)]

@@ -4,11 +4,11 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use crate::contract::{PeerReport, PeerState};
-use crate::federation::session::{Lane, Misbehaviour};
-use crate::federation::transport::{CloseReason, Traffic};
-use crate::federation::wire::registry::CloseCode;
-use crate::metrics::{Described, Metrics};
+use crate::session::{Lane, Misbehaviour};
+use crate::transport::{CloseReason, Traffic};
+use crate::wire::registry::CloseCode;
+use tributary_contract::{PeerReport, PeerState};
+use tributary_metrics::{Described, Metrics};
 
 const CONNECTED: Described = Described::gauge("federation_connected_peers", &[], "Peers with an accepted hello");
 const DIALS: Described =

@@ -41,9 +41,9 @@ use super::timers::Timers;
 use super::tunnel::CAPABILITY;
 use super::wire::messages::Hello;
 use super::wire::version::{WireVersion, WireVersions};
-use crate::clock::{Clock, Mono, Rng};
-use crate::contract::ports::{State, StateKey};
-use crate::contract::{ClusterUid, Epoch, PeerName, PeerReport, PeerSpec};
+use tributary_clock::{Clock, Mono, Rng};
+use tributary_contract::ports::{State, StateKey};
+use tributary_contract::{ClusterUid, Epoch, PeerName, PeerReport, PeerSpec};
 
 /// A connection of this process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -157,7 +157,7 @@ pub enum Action {
         /// Which.
         connection: ConnId,
     },
-    /// For [`crate::contract::ports::Incoming::put`].
+    /// For [`tributary_contract::ports::Incoming::put`].
     Put {
         /// Of whom.
         peer: PeerName,
@@ -168,7 +168,7 @@ pub enum Action {
         /// The state.
         state: State,
     },
-    /// For [`crate::contract::ports::Incoming::complete_snapshot`].
+    /// For [`tributary_contract::ports::Incoming::complete_snapshot`].
     CompleteSnapshot {
         /// Of whom.
         peer: PeerName,
@@ -177,7 +177,7 @@ pub enum Action {
         /// All its keys.
         keys: Vec<StateKey>,
     },
-    /// For [`crate::contract::ports::Incoming::undeliverable`].
+    /// For [`tributary_contract::ports::Incoming::undeliverable`].
     Undeliverable {
         /// To whom.
         peer: PeerName,
@@ -186,7 +186,7 @@ pub enum Action {
         /// One sentence.
         problem: String,
     },
-    /// For [`crate::contract::ports::Incoming::peer_report`].
+    /// For [`tributary_contract::ports::Incoming::peer_report`].
     Report {
         /// Of whom.
         peer: PeerName,

@@ -17,14 +17,14 @@ use super::serve::Server;
 use super::spawn::{MeshConfig, Ports};
 use super::strangers::Strangers;
 use super::{Action, ConnId, Connected, Local, Membership, Now, dial};
-use crate::clock::{Mono, SharedClock};
-use crate::contract::ports::StateKey;
-use crate::contract::{Epoch, PeerName, PeerReport, PeerSpec, PeerState};
-use crate::federation::session::{Ending, Input, Misbehaviour, Sequences};
-use crate::federation::transport::{Accepted, DialError, Link, Resolve, Transport};
-use crate::federation::tunnel::{CAPABILITY, Control};
-use crate::federation::wire::limits;
-use crate::federation::wire::registry::CloseCode;
+use crate::session::{Ending, Input, Misbehaviour, Sequences};
+use crate::transport::{Accepted, DialError, Link, Resolve, Transport};
+use crate::tunnel::{CAPABILITY, Control};
+use crate::wire::limits;
+use crate::wire::registry::CloseCode;
+use tributary_clock::{Mono, SharedClock};
+use tributary_contract::ports::StateKey;
+use tributary_contract::{Epoch, PeerName, PeerReport, PeerSpec, PeerState};
 
 /// Messages of connections that wait for the owner. Each may hold a frame, so there are few; readers wait.
 const WAITING: usize = 8;

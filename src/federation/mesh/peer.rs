@@ -11,14 +11,14 @@ use jiff::Timestamp;
 use super::backoff::Backoff;
 use super::flaps::Flaps;
 use super::{Action, ConnId, Connected, Local, Now, report, tie_break};
-use crate::clock::Mono;
-use crate::contract::ports::{Outgoing, StateKey};
-use crate::contract::{Capacity, PeerReport, PeerSpec, Refusal};
-use crate::federation::session::{Ending, Event, Expected, Inbox, Input, Lane, Session};
-use crate::federation::transport::CloseReason;
-use crate::federation::wire::limits;
-use crate::federation::wire::messages::Hello;
-use crate::federation::wire::registry::{CloseCode, RefusalReason};
+use crate::session::{Ending, Event, Expected, Inbox, Input, Lane, Session};
+use crate::transport::CloseReason;
+use crate::wire::limits;
+use crate::wire::messages::Hello;
+use crate::wire::registry::{CloseCode, RefusalReason};
+use tributary_clock::Mono;
+use tributary_contract::ports::{Outgoing, StateKey};
+use tributary_contract::{Capacity, PeerReport, PeerSpec, Refusal};
 
 /// One configured peer.
 #[derive(Debug)]

@@ -2,8 +2,8 @@
 
 use super::Now;
 use super::peer::Peer;
-use crate::contract::{PeerReport, PeerState, Refusal};
-use crate::federation::wire::registry::{CloseCode, RefusalReason};
+use crate::wire::registry::{CloseCode, RefusalReason};
+use tributary_contract::{PeerReport, PeerState, Refusal};
 
 /// The report of a peer as things are. Without its round-trip time and its traffic, which the links know.
 pub(super) fn of(peer: &Peer, flapping: bool, now: Now) -> PeerReport {

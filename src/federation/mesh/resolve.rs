@@ -12,9 +12,9 @@ use std::time::Duration;
 use futures::future::{BoxFuture, FutureExt as _, join_all};
 use tokio::time::timeout;
 
-use crate::clock::Rng;
-use crate::federation::transport::{DialError, Resolve};
-use crate::federation::wire::registry::RefusalReason;
+use crate::transport::{DialError, Resolve};
+use crate::wire::registry::RefusalReason;
+use tributary_clock::Rng;
 
 mod dns;
 

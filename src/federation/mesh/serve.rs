@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::contract::ports::{CredentialSource, QuerySource, TrustAnswer, TrustOffer, TrustSink};
-use crate::contract::{CredentialRefusal, CredentialRequest, PeerName};
-use crate::federation::transport::{RecvHalf, SendHalf};
-use crate::federation::wire::registry::StreamKind;
-use crate::federation::wire::{frame, limits, proto};
+use crate::transport::{RecvHalf, SendHalf};
+use crate::wire::registry::StreamKind;
+use crate::wire::{frame, limits, proto};
+use tributary_contract::ports::{CredentialSource, QuerySource, TrustAnswer, TrustOffer, TrustSink};
+use tributary_contract::{CredentialRefusal, CredentialRequest, PeerName};
 
 /// Numbers of [`CredentialRefusal`] on the wire.
 pub(super) const NOT_FOR_YOU: u32 = 1;

@@ -11,14 +11,14 @@ use tokio_util::task::AbortOnDropHandle;
 use super::handle::MeshHandle;
 use super::metrics::MeshMetrics;
 use super::owner::{Owner, Published};
-use crate::clock::{Rng, SharedClock};
-use crate::contract::ports::{CredentialSource, Incoming, Outgoing, QuerySource, TrustSink};
-use crate::contract::{ClusterUid, Epoch, PeerName, PeerSpec};
-use crate::federation::timers::Timers;
-use crate::federation::transport::{Resolve, Transport};
-use crate::federation::tunnel::{self, Surroundings, TunnelPorts};
-use crate::federation::wire::limits;
-use crate::federation::wire::version::WireVersions;
+use crate::timers::Timers;
+use crate::transport::{Resolve, Transport};
+use crate::tunnel::{self, Surroundings, TunnelPorts};
+use crate::wire::limits;
+use crate::wire::version::WireVersions;
+use tributary_clock::{Rng, SharedClock};
+use tributary_contract::ports::{CredentialSource, Incoming, Outgoing, QuerySource, TrustSink};
+use tributary_contract::{ClusterUid, Epoch, PeerName, PeerSpec};
 
 /// Who we are and whom we know.
 pub struct MeshConfig {
@@ -26,7 +26,7 @@ pub struct MeshConfig {
     pub name: PeerName,
     /// UID of our cluster.
     pub cluster_uid: ClusterUid,
-    /// Labels of our cluster: at most [`crate::federation::wire::limits::LABELS`].
+    /// Labels of our cluster: at most [`crate::wire::limits::LABELS`].
     pub labels: BTreeMap<String, String>,
     /// Version of our agent.
     pub version: String,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::clock::Mono;
+use tributary_clock::Mono;
 
 /// The same stranger is mentioned this often: one that dials for ever must not fill the log.
 const QUIET: Duration = Duration::from_secs(60);

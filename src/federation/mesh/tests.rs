@@ -12,14 +12,14 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::clock::{SeededRng, SharedClock};
-use crate::contract::ports::{PeerRequests as _, TrustAnswer, TrustOffer};
-use crate::contract::{Capacity, CredentialRefusal, CredentialRequest, PeerState};
-use crate::federation::testing::{Cluster, PausedClock, desired_key, observed_key};
-use crate::federation::transport::memory::{MemoryNetwork, MemoryTransport};
-use crate::federation::transport::{Resolve, Transport};
-use crate::federation::tunnel::TunnelPorts;
-use crate::metrics::Metrics;
+use crate::testing::{Cluster, PausedClock, desired_key, observed_key};
+use crate::transport::memory::{MemoryNetwork, MemoryTransport};
+use crate::transport::{Resolve, Transport};
+use crate::tunnel::TunnelPorts;
+use tributary_clock::{SeededRng, SharedClock};
+use tributary_contract::ports::{PeerRequests as _, TrustAnswer, TrustOffer};
+use tributary_contract::{Capacity, CredentialRefusal, CredentialRequest, PeerState};
+use tributary_metrics::Metrics;
 
 mod bad_input;
 mod moved;
@@ -382,7 +382,7 @@ async fn large_states_do_not_make_a_peer_suspect() {
     bed.network.set_delay(Duration::from_millis(200));
     for index in 0..40 {
         let uid = format!("burst-{index}");
-        let mut burst = crate::federation::testing::desired(&uid, 1);
+        let mut burst = crate::testing::desired(&uid, 1);
         burst.template = serde_json::Value::String("x".repeat(200 << 10));
         a.cluster.say("bb", desired_key(&uid), State::Desired(Box::new(burst)));
     }
@@ -394,7 +394,7 @@ async fn large_states_do_not_make_a_peer_suspect() {
 async fn a_state_beyond_the_limits_is_named_and_the_others_travel() {
     let bed = Bed::new();
     let [a, bb] = bed.agents(["a", "bb"]);
-    let mut burst = crate::federation::testing::desired("large", 1);
+    let mut burst = crate::testing::desired("large", 1);
     burst.template = serde_json::Value::String("x".repeat(300 << 10));
     a.cluster.say("bb", desired_key("large"), State::Desired(Box::new(burst)));
     a.cluster.say_desired("bb", "small", 1);

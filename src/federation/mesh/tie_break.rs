@@ -2,13 +2,13 @@
 //!
 //! Both sides may dial at the same time, and a new connection is made before the certificate of the old one ends. While
 //! two completed hellos coexist, the side with the smaller name closes the older connection, and the other side never
-//! does: so they cannot close one each. It waits for [`Timers::overlap`](crate::federation::timers::Timers::overlap)
+//! does: so they cannot close one each. It waits for [`Timers::overlap`](crate::timers::Timers::overlap)
 //! after the newer one was completed here, because there it may take a round trip longer.
 
 use std::time::Duration;
 
-use crate::clock::Mono;
-use crate::contract::PeerName;
+use tributary_clock::Mono;
+use tributary_contract::PeerName;
 
 /// When [`surplus`] will name something; `None`: never, as things are. `completed`: the healthy connections of the pair
 /// and when their hellos were completed.

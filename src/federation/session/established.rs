@@ -6,14 +6,14 @@ use std::time::Duration;
 use super::event::{Event, Lane, Misbehaviour, Sequences};
 use super::inbox::{Inbox, News, Origin};
 use super::outbox::{self, Outbox, Unfit};
-use crate::clock::Mono;
-use crate::contract::ports::{Outgoing, StateKey};
-use crate::contract::{Capacity, Epoch, PeerName};
-use crate::federation::timers::Timers;
-use crate::federation::wire::digest::Digest;
-use crate::federation::wire::limits;
-use crate::federation::wire::messages::{Message, Put, Reject, Summary};
-use crate::federation::wire::version::WireVersion;
+use crate::timers::Timers;
+use crate::wire::digest::Digest;
+use crate::wire::limits;
+use crate::wire::messages::{Message, Put, Reject, Summary};
+use crate::wire::version::WireVersion;
+use tributary_clock::Mono;
+use tributary_contract::ports::{Outgoing, StateKey};
+use tributary_contract::{Capacity, Epoch, PeerName};
 
 /// Whom we speak to and as whom.
 #[derive(Debug)]

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 
 use super::hello::Ending;
-use crate::contract::ports::{State, StateKey};
-use crate::contract::{Capacity, Epoch};
-use crate::federation::wire::messages::Hello;
+use crate::wire::messages::Hello;
+use tributary_contract::ports::{State, StateKey};
+use tributary_contract::{Capacity, Epoch};
 
 /// Positions in what this process says, counted over all its sessions.
 #[derive(Clone, Debug, Default)]
@@ -50,7 +50,7 @@ pub enum Event {
     Established(Box<Hello>),
     /// A heartbeat brought another capacity than the one before.
     Capacity(Option<Capacity>),
-    /// Nothing was heard for [`crate::federation::timers::Timers::suspect`].
+    /// Nothing was heard for [`crate::timers::Timers::suspect`].
     Suspect,
     /// Something was heard again.
     Recovered,
@@ -95,9 +95,9 @@ pub enum Misbehaviour {
     HalfOpen,
     /// A state that cannot be used. Its sender is told, and the other states live on.
     Unusable,
-    /// More states than [`crate::federation::wire::limits::KEYS_PER_PEER`]. The sender is told of those beyond.
+    /// More states than [`crate::wire::limits::KEYS_PER_PEER`]. The sender is told of those beyond.
     TooManyKeys,
-    /// States that weigh more than [`crate::federation::wire::limits::STATES_OF_A_PEER`] together. The sender is told.
+    /// States that weigh more than [`crate::wire::limits::STATES_OF_A_PEER`] together. The sender is told.
     TooMuchState,
     /// More frames, or more streams, than a peer has reason to send. They are read more slowly.
     Flood,

@@ -1,10 +1,10 @@
 //! Whether a hello is accepted.
 
 use super::inbox::Strange;
-use crate::contract::{ClusterUid, PeerName};
-use crate::federation::wire::messages::Hello;
-use crate::federation::wire::registry::CloseCode;
-use crate::federation::wire::version::WireVersion;
+use crate::wire::messages::Hello;
+use crate::wire::registry::CloseCode;
+use crate::wire::version::WireVersion;
+use tributary_contract::{ClusterUid, PeerName};
 
 /// Whom we talk to, as far as we know before the hello.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -113,8 +113,8 @@ fn wrong_cluster(theirs: &Hello, pinned: &ClusterUid) -> Ending {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::federation::testing::hello;
-    use crate::federation::wire::version::WireVersions;
+    use crate::testing::hello;
+    use crate::wire::version::WireVersions;
 
     #[test]
     fn what_is_refused_and_what_the_peer_is_told() {
@@ -140,6 +140,6 @@ mod tests {
         .map(|(expected, theirs)| judge(&ours, &expected, &theirs).unwrap_err())
         .collect();
         insta::assert_debug_snapshot!(refused);
-        assert!(refused.iter().all(|ending| ending.reason.len() <= crate::federation::wire::limits::REASON));
+        assert!(refused.iter().all(|ending| ending.reason.len() <= crate::wire::limits::REASON));
     }
 }

@@ -6,11 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::contract::ports::StateKey;
-use crate::contract::{ClusterUid, Epoch};
-use crate::federation::wire::digest::Digest;
-use crate::federation::wire::limits;
-use crate::federation::wire::messages::Summary;
+use crate::wire::digest::Digest;
+use crate::wire::limits;
+use crate::wire::messages::Summary;
+use tributary_contract::ports::StateKey;
+use tributary_contract::{ClusterUid, Epoch};
 
 /// Whose words: a process of a peer's agent, in one leadership.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -35,8 +35,8 @@ use super::wire::limits;
 use super::wire::messages::{Decoded, Hello, Message};
 use super::wire::registry::CloseCode;
 use super::wire::version::WireVersion;
-use crate::clock::Mono;
-use crate::contract::ports::Outgoing;
+use tributary_clock::Mono;
+use tributary_contract::ports::Outgoing;
 
 /// One session. See the module.
 #[derive(Debug)]

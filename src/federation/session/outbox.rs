@@ -7,10 +7,10 @@ use std::ops::Bound;
 use bytes::Bytes;
 
 use super::plausible;
-use crate::contract::ports::{State, StateKey};
-use crate::contract::{BurstUid, DesiredBurst, ObservedBurst};
-use crate::federation::wire::digest::Digest;
-use crate::federation::wire::limits;
+use crate::wire::digest::Digest;
+use crate::wire::limits;
+use tributary_contract::ports::{State, StateKey};
+use tributary_contract::{BurstUid, DesiredBurst, ObservedBurst};
 
 /// Room a put needs beside its state: key, epoch, sequence, digest, lengths.
 const PUT_OVERHEAD: usize = 1 << 10;
@@ -158,7 +158,7 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::federation::testing::{desired, observed};
+    use crate::testing::{desired, observed};
 
     fn key(uid: &str) -> StateKey {
         StateKey::Desired(uid.into())

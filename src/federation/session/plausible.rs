@@ -3,12 +3,12 @@
 
 use jiff::Timestamp;
 
-use crate::contract::preflight::MOST_FINDINGS;
-use crate::contract::{
+use crate::wire::limits;
+use tributary_contract::preflight::MOST_FINDINGS;
+use tributary_contract::{
     Check, DesiredBurst, Finding, LeadAddress, ObservedBurst, PhaseTimes, Rejection, RejectionReason, RunReport,
 };
-use crate::federation::wire::limits;
-use crate::telemetry::TraceContext;
+use tributary_telemetry::TraceContext;
 
 /// Bytes of a host name (RFC 1035, 2.3.4), and of names of Kubernetes' objects.
 const NAME: usize = 253;
@@ -133,7 +133,7 @@ fn letters(word: &str, unnamed: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::federation::testing::{desired, observed};
+    use crate::testing::{desired, observed};
 
     #[test]
     fn an_offer_with_a_field_of_any_other_shape_is_refused() {

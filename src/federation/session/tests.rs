@@ -5,11 +5,11 @@ use proptest::prelude::*;
 use std::sync::Arc;
 
 use super::*;
-use crate::contract::ports::{State, StateKey};
-use crate::contract::{Capacity, Epoch, PeerName};
-use crate::federation::testing::{Cluster, desired, desired_key, hello, observed_key};
-use crate::federation::wire::frame;
-use crate::federation::wire::version::WireVersions;
+use crate::testing::{Cluster, desired, desired_key, hello, observed_key};
+use crate::wire::frame;
+use crate::wire::version::WireVersions;
+use tributary_contract::ports::{State, StateKey};
+use tributary_contract::{Capacity, Epoch, PeerName};
 
 const T: Timers = Timers::DEFAULT;
 

@@ -8,9 +8,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
 use super::{Accepted, CloseReason, Link, RecvHalf, SendHalf, Transport};
-use crate::contract::PeerSpec;
-use crate::federation::wire::limits;
-use crate::federation::wire::registry::{CloseCode, StreamKind};
+use crate::wire::limits;
+use crate::wire::registry::{CloseCode, StreamKind};
+use tributary_contract::PeerSpec;
 
 /// Three clusters of one trust domain. `conforms` configures who knows whom.
 pub(crate) struct Clusters {

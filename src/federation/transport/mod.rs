@@ -28,8 +28,8 @@ use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use super::session::Misbehaviour;
 use super::wire::registry::{CloseCode, RefusalReason, StreamKind};
 use super::wire::version::WireVersion;
-pub use crate::contract::Traffic;
-use crate::contract::{PeerName, PeerSpec, Refusal};
+pub use tributary_contract::Traffic;
+use tributary_contract::{PeerName, PeerSpec, Refusal};
 
 /// The sending half of a stream. `shutdown` sends what is buffered and the end of the stream; dropping it without
 /// `shutdown` may do the same.

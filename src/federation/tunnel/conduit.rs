@@ -6,7 +6,7 @@
 
 use super::backlog::Backlog;
 use super::piece::Piece;
-use crate::federation::wire::limits::{TUNNEL_FLOOR, TUNNEL_PIECE, TUNNEL_WINDOW};
+use crate::wire::limits::{TUNNEL_FLOOR, TUNNEL_PIECE, TUNNEL_WINDOW};
 
 /// Delivered bytes are acknowledged at the latest when they are so many, or half of what every connection may have under way
 /// if no more wait.
@@ -333,7 +333,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::clock::{Rng, SeededRng};
+    use tributary_clock::{Rng, SeededRng};
 
     /// Both ends, and what is on the stream each way.
     #[derive(Default)]

@@ -20,11 +20,11 @@ use super::pump::{Opening, Pump, Source, Stream};
 use super::share::Budget;
 use super::unanswered::Unanswered;
 use super::{reset, sockets, words};
-use crate::contract::PeerName;
-use crate::contract::tunnel::{Inlets, Listening, TunnelKey};
-use crate::federation::transport::{Link, RecvHalf, SendHalf};
-use crate::federation::wire::registry::StreamKind;
-use crate::federation::wire::{frame, limits, proto};
+use crate::transport::{Link, RecvHalf, SendHalf};
+use crate::wire::registry::StreamKind;
+use crate::wire::{frame, limits, proto};
+use tributary_contract::PeerName;
+use tributary_contract::tunnel::{Inlets, Listening, TunnelKey};
 
 /// How long somebody may wait whose address is not known: a pod speaks before the API server shows its address.
 const INTRODUCTION: Duration = Duration::from_secs(5);

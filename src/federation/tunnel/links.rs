@@ -14,11 +14,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::outlet::Outlet;
 use super::share::Budget;
-use crate::contract::tunnel::{Inlets, Outlets};
-use crate::contract::{PeerName, PeerSpec};
-use crate::federation::mesh::ConnId;
-use crate::federation::transport::{Link, Transport};
-use crate::federation::wire::registry::{CloseCode, StreamKind};
+use crate::mesh::ConnId;
+use crate::transport::{Link, Transport};
+use crate::wire::registry::{CloseCode, StreamKind};
+use tributary_contract::tunnel::{Inlets, Outlets};
+use tributary_contract::{PeerName, PeerSpec};
 
 /// A control connection, as far as it matters here.
 #[derive(Clone)]

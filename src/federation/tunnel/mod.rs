@@ -57,9 +57,9 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 pub use self::links::{Control, TunnelLinks};
 pub use self::metrics::TunnelMetrics;
 pub use self::share::Budget;
-use crate::contract::tunnel::{Inlets, Listening, Outlets, TunnelKey};
-use crate::contract::{PeerName, PeerSpec};
-use crate::federation::transport::{Link, Transport};
+use crate::transport::{Link, Transport};
+use tributary_contract::tunnel::{Inlets, Listening, Outlets, TunnelKey};
+use tributary_contract::{PeerName, PeerSpec};
 
 /// Capability of the hello: the sender carries tunnels.
 pub const CAPABILITY: &str = "tunnel";

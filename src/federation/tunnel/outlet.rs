@@ -17,10 +17,10 @@ use super::pump::{Pump, Source, Stream};
 use super::share::{Budget, Share};
 use super::unanswered::Unanswered;
 use super::{sockets, words};
-use crate::contract::PeerName;
-use crate::contract::tunnel::{Outlet as Target, Outlets, TunnelKey};
-use crate::federation::transport::{RecvHalf, SendHalf};
-use crate::federation::wire::{frame, limits, proto};
+use crate::transport::{RecvHalf, SendHalf};
+use crate::wire::{frame, limits, proto};
+use tributary_contract::PeerName;
+use tributary_contract::tunnel::{Outlet as Target, Outlets, TunnelKey};
 
 /// How long the lead broker's pod may take to take a connection.
 const DIAL: Duration = Duration::from_secs(5);

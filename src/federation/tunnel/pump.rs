@@ -19,9 +19,9 @@ use super::metrics::TunnelMetrics;
 use super::piece::{self, Decoder, Piece};
 use super::share::Share;
 use super::words::OPEN;
-use crate::federation::transport::{RecvHalf, SendHalf};
-use crate::federation::wire::limits::{TUNNEL_FRAME, TUNNEL_PIECE};
-use crate::federation::wire::{frame, proto};
+use crate::transport::{RecvHalf, SendHalf};
+use crate::wire::limits::{TUNNEL_FRAME, TUNNEL_PIECE};
+use crate::wire::{frame, proto};
 
 /// How long a stream may take to carry our last word.
 const LAST_WORDS: Duration = Duration::from_secs(5);

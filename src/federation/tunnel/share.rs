@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::contract::PeerName;
-use crate::federation::wire::limits::{
-    TUNNEL_CONNECTION, TUNNEL_CONNECTIONS_PER_PEER, TUNNEL_FLOOR, TUNNEL_LINK, TUNNEL_WINDOW,
-};
+use crate::wire::limits::{TUNNEL_CONNECTION, TUNNEL_CONNECTIONS_PER_PEER, TUNNEL_FLOOR, TUNNEL_LINK, TUNNEL_WINDOW};
+use tributary_contract::PeerName;
 
 /// The memory for all that is carried. Cloning shares it.
 ///

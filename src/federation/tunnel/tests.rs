@@ -15,11 +15,11 @@ use super::piece::Piece;
 use super::pump::{CONVERSATION, Ended, Opening, Pump, Source, Stream};
 use super::share::{Budget, Share};
 use super::*;
-use crate::clock::{Clock as _, Rng as _, SeededRng};
-use crate::federation::testing::PausedClock;
-use crate::federation::transport::Sending;
-use crate::federation::wire::limits::{TUNNEL_CONNECTION, TUNNEL_FRAME};
-use crate::federation::wire::{frame, proto};
+use crate::testing::PausedClock;
+use crate::transport::Sending;
+use crate::wire::limits::{TUNNEL_CONNECTION, TUNNEL_FRAME};
+use crate::wire::{frame, proto};
+use tributary_clock::{Clock as _, Rng as _, SeededRng};
 
 const HOLD: Duration = Duration::from_secs(300);
 

@@ -90,7 +90,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::federation::wire::proto;
+    use crate::wire::proto;
 
     fn query(text: &str) -> proto::QueryRequest {
         proto::QueryRequest { query: text.to_owned() }

@@ -102,7 +102,7 @@ pub struct Exported {
     pub capacity: Option<Capacity>,
 }
 
-/// [`crate::contract::Capacity`].
+/// [`tributary_contract::Capacity`].
 #[derive(Clone, PartialEq, Message)]
 pub struct Capacity {
     /// Schedulable, ready nodes.
@@ -134,7 +134,7 @@ pub struct Capacity {
     pub whole: bool,
 }
 
-/// [`crate::contract::NamespaceRoom`].
+/// [`tributary_contract::NamespaceRoom`].
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct NamespaceRoom {
     /// Namespace of the root, or `*`.
@@ -157,7 +157,7 @@ pub struct NamespaceRoom {
     pub gpus: Option<u32>,
 }
 
-/// [`crate::contract::ports::StateKey`].
+/// [`tributary_contract::ports::StateKey`].
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Key {
     /// 1: desired, 2: observed.
@@ -238,7 +238,7 @@ pub struct Reject {
     pub problem: String,
 }
 
-/// [`crate::contract::CredentialRequest`], on a stream of its own.
+/// [`tributary_contract::CredentialRequest`], on a stream of its own.
 #[derive(Clone, PartialEq, Message)]
 pub struct CredentialRequest {
     /// UID of the Burst.
@@ -302,7 +302,7 @@ pub struct TrustOffer {
     /// All authorities that may sign the sender's certificate from now on, PEM.
     #[prost(string, tag = "1")]
     pub bundle: String,
-    /// Signatures over it: see [`crate::federation::identity::succession`].
+    /// Signatures over it: see [`crate::identity::succession`].
     #[prost(bytes = "vec", repeated, tag = "2")]
     pub signatures: Vec<Vec<u8>>,
 }

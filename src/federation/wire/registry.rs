@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::contract::Refusal;
+use tributary_contract::Refusal;
 
 /// Application protocol (ALPN, RFC 7301) of connections that carry broker traffic: a connection of its own, so that bulk cannot starve
 /// heartbeats. Those of control connections are [`super::version`]'s.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::clock::SeededRng;
+use tributary_clock::SeededRng;
 
 /// The pairs in `zmq_curve(7)`.
 const MANUAL: [(&str, &str); 2] = [

@@ -130,7 +130,7 @@ fn every_other_spelling_is_refused() {
 }
 
 /// Valid rank maps, names and sizes chosen so that host names come close to each other.
-pub(in crate::flux) fn any_rank_map() -> impl Strategy<Value = RankMap> {
+pub(crate) fn any_rank_map() -> impl Strategy<Value = RankMap> {
     let name = "(a|b)(-[01]){0,2}";
     let properties = prop::collection::vec("[a-z@+./:#-]{1,6}", 0..3);
     let slot = (name, 1_u32..13, 1_u32..4, 0_u32..3, any::<prop::sample::Index>(), any::<bool>(), properties);

@@ -1,7 +1,7 @@
 //! How a FluxJob ends, and its conditions about that. Pure.
 
-use crate::api::flux_job::{FluxJobStatus, JobPhase, JobResult};
-use crate::cluster::conditions::{self, Statement};
+use tributary_api::flux_job::{FluxJobStatus, JobPhase, JobResult};
+use tributary_cluster::conditions::{self, Statement};
 
 /// Condition: its instance is up.
 pub(super) const RUNNING: &str = "Running";

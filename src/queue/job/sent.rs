@@ -7,13 +7,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::ResourceExt;
 
 use super::{ADMITTED, Draft, End, Missing, SUSPENDED, Terms, Then};
-use crate::api::burst::Burst;
-use crate::api::flux_job::{FluxJobStatus, JobPhase, JobReturn, JobSent};
-use crate::api::hosted_burst::{BurstPhase, BurstRun};
-use crate::api::labels;
-use crate::api::minicluster::MiniCluster;
-use crate::cluster::conditions::Statement;
-use crate::queue::overflow::{self, Start};
+use crate::overflow::{self, Start};
+use tributary_api::burst::Burst;
+use tributary_api::flux_job::{FluxJobStatus, JobPhase, JobReturn, JobSent};
+use tributary_api::hosted_burst::{BurstPhase, BurstRun};
+use tributary_api::labels;
+use tributary_api::minicluster::MiniCluster;
+use tributary_cluster::conditions::Statement;
 
 impl Draft<'_> {
     /// It was sent: its Burst says how it fares.

@@ -2,13 +2,13 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::flux_job::{FluxJobStatus, JobPhase};
-use crate::api::minicluster::{MiniClusterSpec, Phase};
-use crate::api::{labels, names};
-use crate::queue::guests;
-use crate::queue::nodes::Gang;
-use crate::queue::overflow::{self, Part};
-use crate::queue::priorities::tests::classes;
+use crate::guests;
+use crate::nodes::Gang;
+use crate::overflow::{self, Part};
+use crate::priorities::tests::classes;
+use tributary_api::flux_job::{FluxJobStatus, JobPhase};
+use tributary_api::minicluster::{MiniClusterSpec, Phase};
+use tributary_api::{labels, names};
 
 mod elsewhere;
 mod limits;

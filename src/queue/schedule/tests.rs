@@ -1,5 +1,5 @@
 use super::*;
-use crate::api::minicluster::DEFAULT_DEADLINE_SECONDS;
+use tributary_api::minicluster::DEFAULT_DEADLINE_SECONDS;
 
 mod simulated;
 

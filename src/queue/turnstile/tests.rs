@@ -5,11 +5,11 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::clock::SystemClock;
-use crate::queue::claims::Claims;
-use crate::queue::overflow;
-use crate::queue::priorities::Priorities;
-use crate::queue::round::{View, round};
+use crate::claims::Claims;
+use crate::overflow;
+use crate::priorities::Priorities;
+use crate::round::{View, round};
+use tributary_clock::SystemClock;
 
 const QUOTA: i64 = 8;
 
@@ -17,7 +17,7 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_000_000 + second).unwrap()
 }
 
-fn take<K: crate::cluster::caches::Watched>(cache: &Cache<K>, object: Value) {
+fn take<K: tributary_cluster::caches::Watched>(cache: &Cache<K>, object: Value) {
     cache.take(Event::Apply(serde_json::from_value(object).unwrap()));
 }
 
@@ -191,7 +191,7 @@ impl World {
             growing: &look.growing,
             held: &look.held,
             bursts: &[],
-            nodes: &crate::queue::nodes::tests::without_end(),
+            nodes: &crate::nodes::tests::without_end(),
             peers: &(Arc::new(|| Box::new(|_: &_, _: &_| None) as overflow::PeersNow) as overflow::Peers),
             sender: &overflow::sender(),
         };

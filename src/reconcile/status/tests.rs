@@ -1,7 +1,7 @@
 use super::*;
-use crate::api::flux_setup::Usage;
-use crate::api::hosted_burst::BurstPhase;
-use crate::api::minicluster::MiniClusterSpec;
+use tributary_api::flux_setup::Usage;
+use tributary_api::hosted_burst::BurstPhase;
+use tributary_api::minicluster::MiniClusterSpec;
 
 static NO_PEERS: PeerUids = PeerUids::new();
 
@@ -167,13 +167,13 @@ fn another_job_is_a_restart_and_the_same_state_is_the_same_status() {
 
 #[test]
 fn bursts_are_listed_with_their_ranks() {
-    use crate::flux::Slot;
+    use tributary_flux::Slot;
     let map = RankMap::new(vec![Slot::root("tide", 4), Slot::burst("tide-burst-0", 3, None)]).unwrap();
     let mut burst = Burst::new(
         "tide-burst-0",
-        crate::api::burst::BurstSpec { slot: "tide-burst-0".into(), size: 3, ..Default::default() },
+        tributary_api::burst::BurstSpec { slot: "tide-burst-0".into(), size: 3, ..Default::default() },
     );
-    burst.status = Some(crate::api::burst::BurstStatus {
+    burst.status = Some(tributary_api::burst::BurstStatus {
         phase: BurstPhase::Ready,
         ready_brokers: 3,
         peer: Some("west".into()),
@@ -191,14 +191,14 @@ fn bursts_are_listed_with_their_ranks() {
 /// The danger: who deletes a Burst makes its slot look free.
 #[test]
 fn who_holds_a_slot_is_known_when_its_burst_was_deleted() {
-    use crate::api::burst::CredentialRecipient;
-    use crate::flux::Slot;
+    use tributary_api::burst::CredentialRecipient;
+    use tributary_flux::Slot;
     let map = RankMap::new(vec![Slot::root("tide", 4), Slot::burst("tide-burst-0", 3, None)]).unwrap();
-    let spec = crate::api::burst::BurstSpec { slot: "tide-burst-0".into(), size: 3, ..Default::default() };
+    let spec = tributary_api::burst::BurstSpec { slot: "tide-burst-0".into(), size: 3, ..Default::default() };
     let mut burst = Burst::new("tide-burst-0", spec);
     let of_job = job(4).credential_digest.unwrap_or_default();
     let holder = CredentialRecipient { peer: "west".into(), credential_digest: of_job, ..Default::default() };
-    burst.status = Some(crate::api::burst::BurstStatus {
+    burst.status = Some(tributary_api::burst::BurstStatus {
         peer: Some("west".into()),
         credential_recipients: vec![holder.clone()],
         ..Default::default()
@@ -220,7 +220,7 @@ fn who_holds_a_slot_is_known_when_its_burst_was_deleted() {
 
 #[test]
 fn the_end_is_told_once_and_stays_when_its_pods_and_its_job_are_gone() {
-    use crate::reconcile::lead::Exit;
+    use crate::lead::Exit;
     let failed = JobOutcome::Failed { reason: "PodFailurePolicy".into(), message: "a container failed".into() };
     let ended = JobFacts { outcome: Some(failed), ..job(0) };
     let exit = Exit { pod: "tide-0-x".into(), code: 3, reason: None };

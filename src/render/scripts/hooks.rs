@@ -4,7 +4,7 @@
 use super::escaped::unescaped;
 use super::program::CUSTOM_SCRIPT;
 use super::{Access, File, OPERATOR_DIR};
-use crate::api::minicluster::Container;
+use tributary_api::minicluster::Container;
 
 /// A place in a script where the user's shell runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,7 +4,7 @@
 
 use super::program::plain;
 use super::words::{self, Word};
-use crate::render::model::{Model, Role};
+use crate::model::{Model, Role};
 
 /// The options, in upstream's order, as a bash array.
 pub(super) fn broker_options(model: &Model<'_>) -> String {

@@ -1,8 +1,8 @@
 //! What the lead runs inside of Flux: the user's command as Flux gets it.
 
 use super::words::{self, Word};
-use crate::api::minicluster::{Container, MiniClusterSpec};
-use crate::render::problem::{Problem, reason};
+use crate::problem::{Problem, reason};
+use tributary_api::minicluster::{Container, MiniClusterSpec};
 
 /// Script that shows what there is to know about the instance.
 pub(super) const DIAGNOSE: &str = "/flux_operator/diagnose.sh";

@@ -6,7 +6,7 @@ use super::template::{Parts, settings};
 use super::user::{self, User};
 use super::words::{self, Word};
 use super::{AS_IT_IS, Access, ENVIRONMENT, File, JOINED, OPERATOR_DIR, SIGNALS, STRICT, environment};
-use crate::render::model::{Model, Role};
+use crate::model::{Model, Role};
 
 const RUNNER: &str = include_str!("runner.sh");
 const LEAD: &str = include_str!("lead.sh");

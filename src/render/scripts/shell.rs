@@ -5,7 +5,7 @@
 use super::AS_IT_IS;
 use super::template::{Parts, settings};
 use super::user::User;
-use crate::api::minicluster::{MiniCluster, RunnerError};
+use tributary_api::minicluster::{MiniCluster, RunnerError};
 
 const SHELL: &str = include_str!("shell.sh");
 

@@ -3,8 +3,8 @@
 use super::hooks::{Hook, Hooks};
 use super::template::{Parts, settings};
 use super::{Access, ENVIRONMENT, File, SIGNALS, STRICT, environment};
-use crate::api::minicluster::Container;
-use crate::render::model::Model;
+use crate::model::Model;
+use tributary_api::minicluster::Container;
 
 const SIDECAR: &str = include_str!("sidecar.sh");
 const SERVICE: &str = include_str!("service.sh");

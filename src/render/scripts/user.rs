@@ -4,7 +4,7 @@
 //! it all jobs, run as this one.
 
 use super::template::settings;
-use crate::api::minicluster::Container;
+use tributary_api::minicluster::Container;
 
 const USER: &str = include_str!("user.sh");
 const NEW: &str = include_str!("user_new.sh");

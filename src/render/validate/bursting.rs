@@ -4,18 +4,18 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::{Problem, Problems, reason, resources};
-use crate::api::budget::BurstBudget;
-use crate::api::duration;
-use crate::api::minicluster::{
+use crate::context::{Context, HostedSide};
+use crate::model::{Role, Wait};
+use crate::quantity::milli;
+use crate::rank_map::{rank_map_of, topology};
+use tributary_api::budget::BurstBudget;
+use tributary_api::duration;
+use tributary_api::minicluster::{
     BurstCluster, BurstNetwork, LeadBroker, MiniCluster, MiniClusterSpec, OnDemand, ResourceRequirements, WaitFor,
 };
-use crate::api::names;
-use crate::api::selector::PeerSelector;
-use crate::flux::{Hostlist, RankMap, Topology};
-use crate::render::context::{Context, HostedSide};
-use crate::render::model::{Role, Wait};
-use crate::render::quantity::milli;
-use crate::render::rank_map::{rank_map_of, topology};
+use tributary_api::names;
+use tributary_api::selector::PeerSelector;
+use tributary_flux::{Hostlist, RankMap, Topology};
 
 /// Kinds of addresses a node may show (`core/v1` NodeAddressType).
 const ADDRESS_TYPES: [&str; 5] = ["ExternalIP", "InternalIP", "ExternalDNS", "InternalDNS", "Hostname"];
@@ -208,8 +208,9 @@ fn lead_problems(lead: &LeadBroker) -> Vec<Problem> {
 pub(super) fn hostlist(name: &str, spec: &MiniClusterSpec) -> Result<Option<Hostlist>, Problem> {
     let Some(text) = spec.flux.hostlist() else { return Ok(None) };
     let refuse = |reason, message| Problem::new("spec.flux.bursting.hostlist", reason, message);
-    let hosts: Hostlist =
-        text.parse().map_err(|error: crate::flux::HostlistError| refuse(reason::INVALID_VALUE, error.to_string()))?;
+    let hosts: Hostlist = text
+        .parse()
+        .map_err(|error: tributary_flux::HostlistError| refuse(reason::INVALID_VALUE, error.to_string()))?;
     let mut seen = BTreeSet::new();
     if let Some(twice) = hosts.iter().find(|host| !seen.insert(*host)) {
         let message = format!("{twice} is listed twice: a host has one rank");

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{Problem, reason, runner_problem};
-use crate::api::minicluster::{Container, MiniClusterSpec};
-use crate::api::names as objects;
-use crate::render::volumes::is_dns_label;
+use crate::volumes::is_dns_label;
+use tributary_api::minicluster::{Container, MiniClusterSpec};
+use tributary_api::names as objects;
 
 pub(super) fn problems(name: &str, spec: &MiniClusterSpec) -> Vec<Problem> {
     let mut problems = Vec::new();

@@ -24,9 +24,9 @@ use super::model::Model;
 use super::problem::{Problem, Problems, reason};
 use super::scripts::Program;
 use super::{persistent_volumes, rank_map, volumes};
-use crate::api::hosted_burst::is_hosted;
-use crate::api::minicluster::{MiniCluster, MiniClusterSpec, RunnerError};
-use crate::api::names as objects;
+use tributary_api::hosted_burst::is_hosted;
+use tributary_api::minicluster::{MiniCluster, MiniClusterSpec, RunnerError};
+use tributary_api::names as objects;
 
 /// Most pods of an indexed Job at a time (kubernetes `pkg/apis/batch/validation`).
 const LARGEST_JOB: i32 = 100_000;

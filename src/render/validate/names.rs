@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::{Problem, reason};
 
 /// Keys and values of labels.
-pub(in crate::render) fn labels(path: &str, labels: &BTreeMap<String, String>) -> Vec<Problem> {
+pub(crate) fn labels(path: &str, labels: &BTreeMap<String, String>) -> Vec<Problem> {
     let value = |(key, value): (&String, &String)| {
         let message = format!(
             "{value:?} is no value of a label: use at most 63 letters, digits, '-', '_' and '.', the first and the last a \
@@ -20,7 +20,7 @@ pub(in crate::render) fn labels(path: &str, labels: &BTreeMap<String, String>) -
 }
 
 /// The key of a label or an annotation.
-pub(in crate::render) fn key(path: &str, key: &str) -> Option<Problem> {
+pub(crate) fn key(path: &str, key: &str) -> Option<Problem> {
     let (prefix, name) = key.rsplit_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
     let good = is_word(name) && prefix.is_none_or(is_subdomain);
     let message = format!(
@@ -31,7 +31,7 @@ pub(in crate::render) fn key(path: &str, key: &str) -> Option<Problem> {
 }
 
 /// The name of an object that must be there.
-pub(in crate::render) fn object(path: &str, name: Option<&str>) -> Option<Problem> {
+pub(crate) fn object(path: &str, name: Option<&str>) -> Option<Problem> {
     let name = name.filter(|name| !is_subdomain(name))?;
     let message = format!(
         "{name:?} is no name of an object: use at most 253 lower case letters, digits, '-' and '.', the first and the last a \
@@ -48,7 +48,7 @@ pub(super) fn variable(path: &str, name: &str) -> Option<Problem> {
 }
 
 /// The key of a Secret or a ConfigMap.
-pub(in crate::render) fn data_key(path: &str, key: &str) -> Option<Problem> {
+pub(crate) fn data_key(path: &str, key: &str) -> Option<Problem> {
     let inner = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     let good = (1..=253).contains(&key.len()) && key.bytes().all(inner) && key != "." && !key.starts_with("..");
     let message = format!("{key:?} is no key of a Secret or a ConfigMap: use letters, digits, '-', '_' and '.'");

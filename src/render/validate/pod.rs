@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Toleration;
 
 use super::{Problem, names, reason, resources};
-use crate::api::minicluster::{MiniClusterSpec, PodSpec};
+use tributary_api::minicluster::{MiniClusterSpec, PodSpec};
 
 /// <https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/#pod-s-dns-policy>
 const DNS_POLICIES: [&str; 4] = ["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"];

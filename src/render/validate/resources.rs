@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 
 use super::{Problem, reason};
-use crate::api::minicluster::{Amount, PodSpec, ResourceList, ResourceRequirements};
-use crate::render::quantity;
+use crate::quantity;
+use tributary_api::minicluster::{Amount, PodSpec, ResourceList, ResourceRequirements};
 
 /// What containers can have that is no extension.
 const STANDARD: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];

@@ -1,8 +1,8 @@
 //! The RESTful server: what a line of its Secret can hold, what git understands, and what the server itself takes.
 
 use super::{Problem, names, reason};
-use crate::api::minicluster::{DEFAULT_RESTFUL_USER, FluxRestful, MiniClusterSpec};
-use crate::render::flux_files::BROKER_PORT;
+use crate::flux_files::BROKER_PORT;
+use tributary_api::minicluster::{DEFAULT_RESTFUL_USER, FluxRestful, MiniClusterSpec};
 
 /// Most bytes of a password that bcrypt reads; the server takes no longer ones.
 const LONGEST_PASSWORD: usize = 72;

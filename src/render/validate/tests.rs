@@ -2,8 +2,8 @@
 
 mod kubernetes;
 
-use crate::render::tests::lake;
-use crate::render::{Context, HostedSide, rank_map_of, render};
+use crate::tests::lake;
+use crate::{Context, HostedSide, rank_map_of, render};
 
 /// The refusal of `lake` with this spec.
 fn refusal(spec: &str) -> String {

@@ -1,9 +1,9 @@
 //! Rules of single values: ranges, words that are known, texts that can be read.
 
 use super::{Problem, reason};
-use crate::api::minicluster::{HOSTPATH, MiniClusterSpec};
-use crate::flux::{Certificate, FluxVersion};
-use crate::render::scripts::is_identifier;
+use crate::scripts::is_identifier;
+use tributary_api::minicluster::{HOSTPATH, MiniClusterSpec};
+use tributary_flux::{Certificate, FluxVersion};
 
 /// Fluxion's (flux-sched, flux-config-sched-fluxion-qmanager(5)).
 const QUEUE_POLICIES: [&str; 4] = ["fcfs", "easy", "hybrid", "conservative"];

@@ -3,10 +3,10 @@ use serde_json::json;
 use k8s_openapi::api::core::v1::Toleration;
 
 use super::*;
-use crate::api::peer::PodSecurityLevel;
-use crate::bursting::nodes::{PodView, Taint, tolerates};
-use crate::contract::RootIdentity;
-use crate::flux::{Slot, Topology};
+use crate::nodes::{PodView, Taint, tolerates};
+use tributary_api::peer::PodSecurityLevel;
+use tributary_contract::RootIdentity;
+use tributary_flux::{Slot, Topology};
 
 const EAST: &str = "east";
 

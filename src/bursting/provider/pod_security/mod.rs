@@ -10,7 +10,7 @@ mod restricted;
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec, SecurityContext};
 
-use crate::api::peer::PodSecurityLevel;
+use tributary_api::peer::PodSecurityLevel;
 
 /// What keeps a pod from passing a level.
 #[derive(Clone, PartialEq, Eq, Debug)]

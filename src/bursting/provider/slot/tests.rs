@@ -4,19 +4,19 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
-use crate::api::duration::Lasting;
-use crate::api::peer::ImportPolicy;
-use crate::bursting::nodes::{Amounts, NodeView};
-use crate::bursting::preflight::lead::Seen;
-use crate::bursting::provider::admission::tests::offer;
-use crate::bursting::provider::grants::Few;
-use crate::bursting::provider::ledger::Ledger;
-use crate::bursting::provider::memory::{Resolution, SecretState, VERDICT_STANDS};
-use crate::bursting::template::BurstTemplate;
-use crate::bursting::timing::Times;
-use crate::clock::Mono;
-use crate::contract::{LeadAddress, PeerState};
-use crate::flux::{RankMap, Slot};
+use crate::nodes::{Amounts, NodeView};
+use crate::preflight::lead::Seen;
+use crate::provider::admission::tests::offer;
+use crate::provider::grants::Few;
+use crate::provider::ledger::Ledger;
+use crate::provider::memory::{Resolution, SecretState, VERDICT_STANDS};
+use crate::template::BurstTemplate;
+use crate::timing::Times;
+use tributary_api::duration::Lasting;
+use tributary_api::peer::ImportPolicy;
+use tributary_clock::Mono;
+use tributary_contract::{LeadAddress, PeerState};
+use tributary_flux::{RankMap, Slot};
 
 mod gateway;
 mod lead;
@@ -155,7 +155,7 @@ impl World {
 /// A cluster with a range of pods.
 fn ours() -> Ours {
     let mut ours = Ours::default();
-    let node = crate::cluster::ObjectKey::cluster_scoped("n");
+    let node = tributary_cluster::ObjectKey::cluster_scoped("n");
     ours.pod_ranges.change(&node, Vec::new(), vec!["10.244.0.0/16".parse().unwrap()]);
     ours
 }
@@ -370,8 +370,8 @@ fn pods_wait_for_a_look_at_the_lead_and_are_made_whatever_it_was() {
     let step = world.step();
     assert_eq!(brokers_and_dials(&step), (true, false), "it informs, and prevents nothing");
     let told: Vec<_> = said(&step, &key).preflight.into_iter().map(|one| (one.check, one.outcome)).collect();
-    use crate::contract::Check;
-    use crate::contract::Outcome::Unknown;
+    use tributary_contract::Check;
+    use tributary_contract::Outcome::Unknown;
     assert_eq!(
         told,
         [
@@ -388,7 +388,7 @@ fn pods_wait_for_a_look_at_the_lead_and_are_made_whatever_it_was() {
         _ => None,
     });
     let conditions = &status.unwrap().conditions;
-    let preflight = crate::cluster::conditions::find(conditions, "Preflight").unwrap();
+    let preflight = tributary_cluster::conditions::find(conditions, "Preflight").unwrap();
     assert_eq!((preflight.status.as_str(), preflight.reason.as_str()), ("False", "LeadAddress"));
     assert!(preflight.message.contains("192.0.2.1:30050 did not answer"), "{}", preflight.message);
 }
@@ -406,12 +406,12 @@ fn brokers_are_online_where_a_probe_says_so_and_never_on_simulated_nodes() {
             Change::Status(status) => Some(status),
             _ => None,
         });
-        crate::cluster::conditions::find(&status.unwrap().conditions, "BrokersOnline").unwrap().status.clone()
+        tributary_cluster::conditions::find(&status.unwrap().conditions, "BrokersOnline").unwrap().status.clone()
     };
     let step = world.step();
     assert_eq!((said(&step, &key).phase, online(&step).as_str()), (Phase::Ready, "True"));
     assert!(said(&step, &key).times.ready.is_some());
-    assert!(said(&step, &key).preflight.iter().all(|one| one.outcome != crate::contract::Outcome::Fail));
+    assert!(said(&step, &key).preflight.iter().all(|one| one.outcome != tributary_contract::Outcome::Fail));
     world.simulated = true;
     let step = world.step();
     let said = said(&step, &key);
@@ -453,7 +453,7 @@ fn why_a_burst_ends_is_stored_before_anything_goes() {
 fn made(hosted: &HostedBurst) -> MiniCluster {
     let mut made = materialize::materials(hosted, &[], true, None).unwrap().mini_cluster.unwrap();
     made.metadata.uid = Some("mc-uid".into());
-    made.status = Some(crate::api::minicluster::MiniClusterStatus { ready: Some(3), ..Default::default() });
+    made.status = Some(tributary_api::minicluster::MiniClusterStatus { ready: Some(3), ..Default::default() });
     made
 }
 

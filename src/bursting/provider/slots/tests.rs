@@ -3,11 +3,11 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::bursting::peers::PeerView;
-use crate::bursting::provider::admission::tests::offer;
-use crate::bursting::provider::claims;
-use crate::bursting::provider::memory::{Fate, Memory};
-use crate::contract::DesiredBurst;
+use crate::peers::PeerView;
+use crate::provider::admission::tests::offer;
+use crate::provider::claims;
+use crate::provider::memory::{Fate, Memory};
+use tributary_contract::DesiredBurst;
 
 fn claim(peer: &str, uid: usize) -> ClaimKey {
     (peer.into(), format!("uid-{uid}").as_str().into())

@@ -1,12 +1,12 @@
 use jiff::Timestamp;
 
 use super::*;
-use crate::api::budget::BurstBudget;
-use crate::api::burst::{BurstSpec, CredentialRecipient, OnDemandSpec};
-use crate::bursting::root::demand::ask::Asked;
-use crate::bursting::timing::{Times, reserved_for};
-use crate::clock::Mono;
-use crate::contract::PeerState;
+use crate::root::demand::ask::Asked;
+use crate::timing::{Times, reserved_for};
+use tributary_api::budget::BurstBudget;
+use tributary_api::burst::{BurstSpec, CredentialRecipient, OnDemandSpec};
+use tributary_clock::Mono;
+use tributary_contract::PeerState;
 
 mod lost;
 
@@ -135,7 +135,7 @@ impl World {
         });
         change(&mut word);
         let annotations = self.burst.metadata.annotations.get_or_insert_default();
-        annotations.insert(crate::api::labels::RELEASE.to_owned(), word.to_string());
+        annotations.insert(tributary_api::labels::RELEASE.to_owned(), word.to_string());
         self
     }
 
@@ -231,7 +231,7 @@ fn a_name_that_is_nobodys_or_our_own_is_said_at_once_and_after_each_edit() {
 /// The danger: 3 of 5 brokers, or brokers on another peer than is wanted, and the burst says that it is ready.
 #[test]
 fn what_only_a_restart_brings_keeps_a_burst_from_being_as_it_is_wanted() {
-    use crate::api::labels::condition::{BROKERS_ONLINE, READY, RESTART_REQUIRED};
+    use tributary_api::labels::condition::{BROKERS_ONLINE, READY, RESTART_REQUIRED};
     let root = |cluster: &str| -> MiniCluster {
         let bursting = format!("{{bursting: {{clusters: [{cluster}]}}}}");
         let yaml = format!("metadata: {{name: lake}}\nspec: {{size: 2, containers: [], flux: {bursting}}}");
@@ -242,7 +242,7 @@ fn what_only_a_restart_brings_keeps_a_burst_from_being_as_it_is_wanted() {
     world.named(&["west"]).step().say("west", Phase::Ready).step().is(BurstPhase::Ready, Some("west"));
     let said = |world: &World, type_: &str| {
         let status = world.burst.status.as_ref().unwrap();
-        let found = crate::cluster::conditions::find(&status.conditions, type_).unwrap();
+        let found = tributary_cluster::conditions::find(&status.conditions, type_).unwrap();
         (found.status.clone(), found.reason.clone(), found.message.clone())
     };
     assert_eq!(said(&world, READY).0, "True");
@@ -285,7 +285,7 @@ fn a_changed_cluster_peer_or_a_retry_is_a_new_chance() {
     world.peers.get_mut("west").unwrap().generation = Some(2);
     world.step().is(BurstPhase::Offered, Some("west"));
     world.say("west", Phase::Evicted).step().is(BurstPhase::Evicted, None);
-    let retry = [(crate::api::labels::RETRY.to_owned(), "1".to_owned())].into();
+    let retry = [(tributary_api::labels::RETRY.to_owned(), "1".to_owned())].into();
     world.burst.metadata.annotations = Some(retry);
     world.step().is(BurstPhase::Pending, None);
     world.confirm("west").step().is(BurstPhase::Offered, Some("west"));
@@ -383,7 +383,7 @@ fn a_peer_whose_budget_is_spent_is_left_and_a_root_without_any_has_no_bursts() {
     world.peers.get_mut("west").unwrap().exhausted = Some("brokerHours 9 of the peer is spent".into());
     world.step().is(BurstPhase::Draining, Some("west"));
     world.confirm("west").step().is(BurstPhase::Offered, Some("north"));
-    let mut root = crate::bursting::root::plan::tests::root();
+    let mut root = crate::root::plan::tests::root();
     root.spec.flux.bursting.budget = serde_saphyr::from_str("{brokerHours: 1}").unwrap();
     root.status.as_mut().unwrap().bursts_spent.broker_seconds = 3_600;
     world.root = Some(root);
@@ -402,7 +402,7 @@ fn a_burst_on_demand_sleeps_until_jobs_ask_and_after_they_are_done() {
     world.step().is(BurstPhase::Asleep, None);
     let condition = |world: &World| {
         let status = world.burst.status.as_ref().unwrap();
-        let found = crate::cluster::conditions::find(&status.conditions, "Demand").unwrap();
+        let found = tributary_cluster::conditions::find(&status.conditions, "Demand").unwrap();
         (found.status.clone(), found.reason.clone())
     };
     assert_eq!(condition(&world), ("Unknown".into(), "Forbidden".into()));
@@ -550,11 +550,11 @@ fn a_whole_instance_is_offered_only_to_who_knows_such_and_its_result_stands() {
     let mut world = World::new();
     world.named(&["west", "north"]).edit(|spec| spec.whole = true).step().is(BurstPhase::Pending, None);
     let capacity =
-        crate::contract::Capacity { whole: true, free_cores: 9, largest_free_node_cores: 9, ..Default::default() };
+        tributary_contract::Capacity { whole: true, free_cores: 9, largest_free_node_cores: 9, ..Default::default() };
     world.peers.get_mut("north").unwrap().capacity = Some(capacity);
     world.step().is(BurstPhase::Offered, Some("north"));
     let report = |succeeded| {
-        let run = crate::contract::RunReport {
+        let run = tributary_contract::RunReport {
             started: true,
             succeeded,
             exit_code: succeeded.map(|_| 0),

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::look::{Constraint, Job, Look, Request};
-use crate::flux::RankMap;
+use tributary_flux::RankMap;
 
 /// A burst that runs on demand.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -184,7 +184,7 @@ fn judged(constraint: &Constraint, rank: &Rank<'_>) -> Option<bool> {
 mod tests {
     use super::super::look::tests::RECORDED;
     use super::*;
-    use crate::flux::{Slot as Declared, Topology};
+    use tributary_flux::{Slot as Declared, Topology};
 
     fn map() -> RankMap {
         let parent = || Topology::Gateway.parent_of_bursts("vm");

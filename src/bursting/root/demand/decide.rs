@@ -14,8 +14,8 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::ask::Asked;
-use crate::api::burst::{BurstDemand, OnDemandSpec};
-use crate::bursting::timing::{elapsed, later};
+use crate::timing::{elapsed, later};
+use tributary_api::burst::{BurstDemand, OnDemandSpec};
 
 /// How long jobs must have asked before a burst wakes.
 pub const SETTLES: Duration = Duration::from_secs(5);
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     const POLICY: OnDemandSpec =
-        OnDemandSpec { max_idle: crate::api::duration::Lasting::of_seconds(600), min_pending: 2 };
+        OnDemandSpec { max_idle: tributary_api::duration::Lasting::of_seconds(600), min_pending: 2 };
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(1_700_000_000 + second).unwrap()

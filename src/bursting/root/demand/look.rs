@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::flux::{Hostlist, Idset, IdsetError};
+use tributary_flux::{Hostlist, Idset, IdsetError};
 
 /// The script that asks the lead broker.
 pub const SCRIPT: &str = include_str!("look.py");

@@ -18,21 +18,20 @@ use tokio::io::AsyncReadExt;
 use super::ask::{self, Asked, Slot};
 use super::decide::{self, AFTER_TROUBLE, EVERY, LIMIT, SETTLES, Seen};
 use super::look::{Look, SCRIPT};
-use crate::api::burst::{Burst, BurstHold};
-use crate::api::hosted_burst::BurstPhase;
-use crate::api::labels::kubernetes::COMPLETION_INDEX;
-use crate::api::labels::kubernetes::JOB_NAME;
-use crate::api::minicluster::{MiniCluster, Phase};
-use crate::bursting::root::lead_address::{is_of_lead, lead_pod};
-use crate::bursting::root::{offer, plan};
-use crate::bursting::shared::{Shared, lock};
-use crate::clock::Mono;
-use crate::cluster::ObjectKey;
-use crate::cluster::caches::Subscription;
-use crate::cluster::error::chain;
-use crate::cluster::worker::{Outcome, Queue};
-use crate::flux::RankMap;
-use crate::render;
+use crate::root::lead_address::{is_of_lead, lead_pod};
+use crate::root::{offer, plan};
+use crate::shared::{Shared, lock};
+use tributary_api::burst::{Burst, BurstHold};
+use tributary_api::hosted_burst::BurstPhase;
+use tributary_api::labels::kubernetes::COMPLETION_INDEX;
+use tributary_api::labels::kubernetes::JOB_NAME;
+use tributary_api::minicluster::{MiniCluster, Phase};
+use tributary_clock::Mono;
+use tributary_cluster::ObjectKey;
+use tributary_cluster::caches::Subscription;
+use tributary_cluster::error::chain;
+use tributary_cluster::worker::{Outcome, Queue};
+use tributary_flux::RankMap;
 
 /// When it is looked at again where that is not allowed.
 const AFTER_REFUSAL: Duration = Duration::from_secs(60);
@@ -53,34 +52,34 @@ struct Looked {
 }
 
 /// Who looks.
-pub(in crate::bursting) struct Looker {
+pub(crate) struct Looker {
     shared: Arc<Shared>,
-    pub(in crate::bursting) queue: Queue<ObjectKey>,
+    pub(crate) queue: Queue<ObjectKey>,
     looked: Mutex<BTreeMap<ObjectKey, Looked>>,
 }
 
 impl Looker {
-    pub(in crate::bursting) fn new(shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
         let queue = Queue::new(shared.clock.clone());
         Self { shared, queue, looked: Mutex::default() }
     }
 
     /// Roots that change, and Bursts of them.
-    pub(in crate::bursting) fn feed(&self) -> Vec<Subscription> {
+    pub(crate) fn feed(&self) -> Vec<Subscription> {
         let caches = &self.shared.caches;
         let roots = caches.mini_clusters.feed(&self.queue, |root| match has_on_demand(root) {
             true => vec![ObjectKey::of(root)],
             false => Vec::new(),
         });
         let bursts = caches.bursts.feed(&self.queue, |burst| match burst.spec.on_demand {
-            Some(_) => crate::cluster::caches::controller_of::<MiniCluster>(burst).into_iter().collect(),
+            Some(_) => tributary_cluster::caches::controller_of::<MiniCluster>(burst).into_iter().collect(),
             None => Vec::new(),
         });
         vec![roots, bursts]
     }
 
     /// Everything there is, for the first round of a term; what was seen in another one is forgotten.
-    pub(in crate::bursting) fn begin(&self) {
+    pub(crate) fn begin(&self) {
         lock(&self.looked).clear();
         for root in self.shared.caches.mini_clusters.objects().iter().filter(|root| has_on_demand(root)) {
             self.queue.mark(ObjectKey::of(&**root));
@@ -88,16 +87,12 @@ impl Looker {
     }
 
     /// What was seen of a burst last.
-    pub(in crate::bursting) fn seen(&self, root: &ObjectKey, slot: &str) -> Option<Seen> {
+    pub(crate) fn seen(&self, root: &ObjectKey, slot: &str) -> Option<Seen> {
         lock(&self.looked).get(root).and_then(|looked| looked.seen.get(slot).cloned())
     }
 
     /// Looks at the queue of a root, if it is time; `changed` is told of the bursts that something was seen of.
-    pub(in crate::bursting) async fn look(
-        &self,
-        key: &ObjectKey,
-        changed: impl Fn(ObjectKey),
-    ) -> Result<Outcome, Infallible> {
+    pub(crate) async fn look(&self, key: &ObjectKey, changed: impl Fn(ObjectKey)) -> Result<Outcome, Infallible> {
         let Some((root, bursts)) = self.on_demand(key) else {
             lock(&self.looked).remove(key);
             return Ok(Outcome::Done);
@@ -171,7 +166,7 @@ impl Looker {
         let pod = lead_pod(&index_zero)
             .ok_or_else(|| unreadable(&format!("no pod with {JOB_NAME}={name} and {COMPLETION_INDEX}=0 runs")))?;
         let command = ["timeout", "15", "flux", "python", "-c", SCRIPT].map(str::to_owned);
-        let words = render::shell(root, &[], &command).map_err(|error| unreadable(&chain(&error)))?;
+        let words = tributary_render::shell(root, &[], &command).map_err(|error| unreadable(&chain(&error)))?;
         let how = AttachParams::default().container(&name).stdin(false).stdout(true).stderr(true);
         let api: Api<Pod> = Api::namespaced(self.shared.clients.reader.clone(), &namespace);
         let mut process = api.exec(&pod.name, words, &how).await.map_err(|error| match error {
@@ -244,7 +239,7 @@ fn has_on_demand(root: &MiniCluster) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::burst::{BurstDemand, BurstSpec, BurstStatus, OnDemandSpec};
+    use tributary_api::burst::{BurstDemand, BurstSpec, BurstStatus, OnDemandSpec};
 
     fn burst(slot: &str, index: u32, on_demand: bool, status: BurstStatus) -> Arc<Burst> {
         let on_demand = on_demand.then(OnDemandSpec::default);

@@ -10,7 +10,7 @@
 pub mod ask;
 pub mod decide;
 pub mod look;
-pub(in crate::bursting) mod looker;
+pub(crate) mod looker;
 
 #[cfg(test)]
 mod traces;

@@ -11,8 +11,8 @@ use serde::Deserialize;
 use super::ask::{self, Slot};
 use super::decide::{Seen, decide};
 use super::look::Look;
-use crate::api::burst::{BurstDemand, OnDemandSpec};
-use crate::flux::{RankMap, Slot as Declared, Topology};
+use tributary_api::burst::{BurstDemand, OnDemandSpec};
+use tributary_flux::{RankMap, Slot as Declared, Topology};
 
 /// Waves of jobs that need `pond`, some that visit it for seconds, silence, one job that needs everybody.
 const VISITS: &str = include_str!("traces/visits.jsonl");

@@ -8,9 +8,9 @@ use futures::future::{BoxFuture, pending};
 use tokio::time::Instant;
 
 use super::*;
-use crate::contract::PeerName;
-use crate::federation::transport::{Accepted, CloseReason, PeerIdentity, RecvHalf, SendHalf};
-use crate::federation::wire::registry::{CloseCode, StreamKind};
+use crate::transport::{Accepted, CloseReason, PeerIdentity, RecvHalf, SendHalf};
+use crate::wire::registry::{CloseCode, StreamKind};
+use tributary_contract::PeerName;
 
 /// How an address behaves.
 #[derive(Clone, Copy)]

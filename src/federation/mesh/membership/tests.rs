@@ -8,12 +8,12 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use self::world::{Operation, World};
-use crate::contract::PeerState;
-use crate::contract::ports::State;
-use crate::federation::session::Ending;
-use crate::federation::testing::desired_key;
-use crate::federation::timers::Timers;
-use crate::federation::wire::registry::CloseCode;
+use crate::session::Ending;
+use crate::testing::desired_key;
+use crate::timers::Timers;
+use crate::wire::registry::CloseCode;
+use tributary_contract::PeerState;
+use tributary_contract::ports::State;
 
 const T: Timers = Timers::DEFAULT;
 

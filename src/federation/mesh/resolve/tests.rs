@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::clock::SeededRng;
+use tributary_clock::SeededRng;
 
 /// DNS that knows what it was told, and remembers whether it was asked to look past its cache.
 #[derive(Default)]

@@ -6,13 +6,13 @@ use tokio::io::AsyncWriteExt as _;
 
 use super::raw::{Raw, counted, framed, heartbeat, hello};
 use super::*;
-use crate::contract::DesiredBurst;
-use crate::contract::ports::State;
-use crate::federation::testing::desired;
-use crate::federation::transport::CloseReason;
-use crate::federation::wire::digest::Digest;
-use crate::federation::wire::registry::CloseCode;
-use crate::federation::wire::{limits, proto};
+use crate::testing::desired;
+use crate::transport::CloseReason;
+use crate::wire::digest::Digest;
+use crate::wire::registry::CloseCode;
+use crate::wire::{limits, proto};
+use tributary_contract::DesiredBurst;
+use tributary_contract::ports::State;
 
 /// The two good ones still talk, at once.
 async fn others_are_fine(bed: &Bed, a: &Agent, bb: &Agent, generation: u64) {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use futures::future::{BoxFuture, FutureExt as _, ready};
 
 use super::*;
-use crate::federation::mesh::resolve::{Lookup, Resolver, Service};
+use crate::mesh::resolve::{Lookup, Resolver, Service};
 
 /// DNS of one host, which a cache remembers as it was for as long as anybody asks it.
 struct Zone {

@@ -6,11 +6,11 @@ use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 use super::*;
-use crate::clock::{SystemClock, SystemRng};
-use crate::federation::identity::{Authority, Identity, IdentityStore, Material, Origin};
-use crate::federation::mesh::resolve::Resolver;
-use crate::federation::transport::conformance::{Clusters, conforms};
-use crate::federation::transport::quic::{Manner, QuicTransport};
+use crate::identity::{Authority, Identity, IdentityStore, Material, Origin};
+use crate::mesh::resolve::Resolver;
+use crate::transport::conformance::{Clusters, conforms};
+use crate::transport::quic::{Manner, QuicTransport};
+use tributary_clock::{SystemClock, SystemRng};
 
 pub(super) fn transport(authority: &Authority, name: &str, clock: &SharedClock) -> Arc<dyn Transport> {
     transport_as(Manner::DEFAULT, &Timers::DEFAULT, authority, name, clock)

@@ -5,9 +5,9 @@ use prost::Message as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
-use crate::federation::transport::{CloseReason, Link, RecvHalf, SendHalf};
-use crate::federation::wire::registry::{CloseCode, StreamKind};
-use crate::federation::wire::{frame, limits, proto};
+use crate::transport::{CloseReason, Link, RecvHalf, SendHalf};
+use crate::wire::registry::{CloseCode, StreamKind};
+use crate::wire::{frame, limits, proto};
 
 /// Cluster `ccc`, with its control stream.
 pub(super) struct Raw {

@@ -9,11 +9,11 @@ use tokio::time::timeout;
 use super::quic::{agent_as, transport};
 use super::raw::{Raw, counted, hello, spec};
 use super::*;
-use crate::clock::SystemClock;
-use crate::federation::identity::Authority;
-use crate::federation::transport::{CloseReason, Link};
-use crate::federation::wire::registry::{CloseCode, StreamKind};
-use crate::federation::wire::{limits, proto};
+use crate::identity::Authority;
+use crate::transport::{CloseReason, Link};
+use crate::wire::registry::{CloseCode, StreamKind};
+use crate::wire::{limits, proto};
+use tributary_clock::SystemClock;
 
 /// Where the stranger's packets come from.
 const STRANGER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
@@ -77,7 +77,7 @@ impl Quic {
 async fn first_packets(count: usize) -> Vec<Vec<u8>> {
     let nobody = tokio::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let endpoint = Endpoint::client((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-    let mut tls = rustls::ClientConfig::builder_with_provider(crate::federation::identity::trust::provider())
+    let mut tls = rustls::ClientConfig::builder_with_provider(crate::identity::trust::provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
         .with_root_certificates(rustls::RootCertStore::empty())

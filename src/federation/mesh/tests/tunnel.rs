@@ -8,11 +8,11 @@ use tokio::time::timeout;
 
 use super::quic::transport;
 use super::*;
-use crate::clock::{SharedClock, SystemClock, SystemRng};
-use crate::contract::tunnel::{Inlet, Inlets, Listening, Outlet, Outlets, TunnelKey};
-use crate::federation::identity::Authority;
-use crate::federation::mesh::resolve::Resolver;
-use crate::federation::tunnel::TunnelMetrics;
+use crate::identity::Authority;
+use crate::mesh::resolve::Resolver;
+use crate::tunnel::TunnelMetrics;
+use tributary_clock::{SharedClock, SystemClock, SystemRng};
+use tributary_contract::tunnel::{Inlet, Inlets, Listening, Outlet, Outlets, TunnelKey};
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -305,7 +305,7 @@ async fn strangers_take_nothing_of_what_brokers_need() {
     let at_pond = pair.port("pond").await;
     // More than a peer may have; those who may wait do not go away by themselves, others are refused at once.
     let mut strangers = Vec::new();
-    for _ in 0..crate::federation::wire::limits::TUNNEL_CONNECTIONS_PER_PEER + 20 {
+    for _ in 0..crate::wire::limits::TUNNEL_CONNECTIONS_PER_PEER + 20 {
         strangers.push(TcpStream::connect(at_pond).await);
     }
     let (mut tcp, mut heard) = (TcpStream::connect(at).await.unwrap(), [0; 5]);

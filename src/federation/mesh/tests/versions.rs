@@ -6,12 +6,12 @@ use prost::Message as _;
 use super::quic::{agent_as, transport_as};
 use super::raw::{Raw, counted, heartbeat, hello, spec};
 use super::*;
-use crate::clock::SystemClock;
-use crate::federation::identity::Authority;
-use crate::federation::transport::quic::Manner;
-use crate::federation::wire::proto;
-use crate::federation::wire::registry::CloseCode;
-use crate::federation::wire::version::{WireVersion, WireVersions};
+use crate::identity::Authority;
+use crate::transport::quic::Manner;
+use crate::wire::proto;
+use crate::wire::registry::CloseCode;
+use crate::wire::version::{WireVersion, WireVersions};
+use tributary_clock::SystemClock;
 
 const fn versions(min: u32, max: u32) -> WireVersions {
     WireVersions { min: WireVersion(min), max: WireVersion(max) }

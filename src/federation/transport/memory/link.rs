@@ -11,10 +11,10 @@ use tokio::sync::{Mutex, mpsc, watch};
 use tokio::time::sleep;
 
 use super::{MemoryNetwork, pipe};
-use crate::contract::PeerName;
-use crate::federation::transport::{CloseReason, Link, PeerIdentity, RecvHalf, SendHalf};
-use crate::federation::wire::limits;
-use crate::federation::wire::registry::{CloseCode, StreamKind};
+use crate::transport::{CloseReason, Link, PeerIdentity, RecvHalf, SendHalf};
+use crate::wire::limits;
+use crate::wire::registry::{CloseCode, StreamKind};
+use tributary_contract::PeerName;
 
 type Stream = (StreamKind, SendHalf, RecvHalf);
 

@@ -21,10 +21,10 @@ use tokio_util::sync::CancellationToken;
 
 use self::link::End;
 use super::{Accepted, DialError, Link, PeerIdentity, RefusedLink, Resolve, Transport};
-use crate::clock::SharedClock;
-use crate::contract::{PeerName, PeerSpec, Refusal};
-use crate::federation::timers::Timers;
-use crate::federation::wire::registry::{CloseCode, RefusalReason};
+use crate::timers::Timers;
+use crate::wire::registry::{CloseCode, RefusalReason};
+use tributary_clock::SharedClock;
+use tributary_contract::{PeerName, PeerSpec, Refusal};
 
 /// Links that wait to be accepted.
 const BACKLOG: usize = 64;
@@ -309,8 +309,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::federation::testing::PausedClock;
-    use crate::federation::transport::conformance::{Clusters, conforms};
+    use crate::testing::PausedClock;
+    use crate::transport::conformance::{Clusters, conforms};
 
     #[tokio::test(start_paused = true)]
     async fn it_conforms() {

@@ -7,8 +7,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Sleep, sleep};
 
 use super::MemoryNetwork;
-use crate::contract::PeerName;
-use crate::federation::transport::{CloseReason, RecvHalf, SendHalf};
+use crate::transport::{CloseReason, RecvHalf, SendHalf};
+use tributary_contract::PeerName;
 
 /// Bytes that may be written before anything is read.
 const BUFFER: usize = 64 << 10;

@@ -12,14 +12,14 @@ use tokio::time::timeout;
 use super::ended::Side;
 use super::link::{Judge, QuicLink, readable, turn_away};
 use super::settings;
-use crate::clock::{Mono, SharedClock};
-use crate::federation::identity::tls::{self, Slot};
-use crate::federation::identity::trust::Usage;
-use crate::federation::identity::{IdentityStore, Peers};
-use crate::federation::session::Misbehaviour;
-use crate::federation::transport::{Accepted, RefusedLink};
+use crate::identity::tls::{self, Slot};
+use crate::identity::trust::Usage;
+use crate::identity::{IdentityStore, Peers};
+use crate::session::Misbehaviour;
+use crate::transport::{Accepted, RefusedLink};
+use tributary_clock::{Mono, SharedClock};
 
-/// Links that wait for [`crate::federation::transport::Transport::accept`].
+/// Links that wait for [`crate::transport::Transport::accept`].
 pub(super) const WAITING_LINKS: usize = 64;
 
 /// How many handshakes run at a time.
@@ -246,7 +246,7 @@ impl RefusalLog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::federation::wire::registry::RefusalReason;
+    use crate::wire::registry::RefusalReason;
 
     #[test]
     fn a_refusal_is_logged_once_a_minute() {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use quinn::{ConnectionClose, ConnectionError, TransportErrorCode};
 
-use crate::contract::Refusal;
-use crate::federation::identity::Identity;
-use crate::federation::identity::tls::reason_of_alert;
-use crate::federation::transport::CloseReason;
-use crate::federation::wire::limits::{REASON, plain};
-use crate::federation::wire::registry::{CloseCode, RefusalReason};
-use crate::federation::wire::version::WireVersions;
+use crate::identity::Identity;
+use crate::identity::tls::reason_of_alert;
+use crate::transport::CloseReason;
+use crate::wire::limits::{REASON, plain};
+use crate::wire::registry::{CloseCode, RefusalReason};
+use crate::wire::version::WireVersions;
+use tributary_contract::Refusal;
 
 /// The other side, and who we were to it.
 pub(super) struct Side {

@@ -18,15 +18,15 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::ended::Side;
 use super::settings;
-use crate::clock::SharedClock;
-use crate::contract::PeerSpec;
-use crate::federation::identity::judge::{self, Denied, Shown};
-use crate::federation::identity::trust::{Peer, Usage};
-use crate::federation::identity::{Identity, IdentityStore};
-use crate::federation::transport::{CloseReason, Link, PeerIdentity, RecvHalf, SendHalf, Sending, Traffic};
-use crate::federation::wire::limits::{STREAMS_PER_PEER, cut_reason};
-use crate::federation::wire::registry::{ALPN_TUNNEL, CloseCode, StreamKind};
-use crate::federation::wire::version::WireVersion;
+use crate::identity::judge::{self, Denied, Shown};
+use crate::identity::trust::{Peer, Usage};
+use crate::identity::{Identity, IdentityStore};
+use crate::transport::{CloseReason, Link, PeerIdentity, RecvHalf, SendHalf, Sending, Traffic};
+use crate::wire::limits::{STREAMS_PER_PEER, cut_reason};
+use crate::wire::registry::{ALPN_TUNNEL, CloseCode, StreamKind};
+use crate::wire::version::WireVersion;
+use tributary_clock::SharedClock;
+use tributary_contract::PeerSpec;
 
 /// Error code with which a stream of an unknown kind is reset (RFC 9000, 19.4).
 const UNKNOWN_KIND: VarInt = VarInt::from_u32(1);

@@ -1,6 +1,6 @@
 //! Links over QUIC (RFC 9000), with quinn and rustls.
 //!
-//! One UDP socket both listens and dials. Identities are judged in the TLS handshake ([`crate::federation::identity`]);
+//! One UDP socket both listens and dials. Identities are judged in the TLS handshake ([`crate::identity`]);
 //! every handshake asks for the newest identity and the newest peers, so that neither a renewal nor a ClusterPeer needs
 //! a restart, and leaves no ticket behind by which it could be skipped the next time.
 //!
@@ -26,14 +26,14 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{Accepted, DialError, Link, Transport};
-use crate::clock::SharedClock;
-use crate::contract::{PeerName, PeerSpec};
-use crate::federation::identity::tls::{self, Slot};
-use crate::federation::identity::trust::{Peer, Usage};
-use crate::federation::identity::{Identity, IdentityStore, Peers};
-use crate::federation::timers::Timers;
-use crate::federation::wire::registry::{ALPN_TUNNEL, CloseCode, RefusalReason};
-use crate::federation::wire::version::WireVersions;
+use crate::identity::tls::{self, Slot};
+use crate::identity::trust::{Peer, Usage};
+use crate::identity::{Identity, IdentityStore, Peers};
+use crate::timers::Timers;
+use crate::wire::registry::{ALPN_TUNNEL, CloseCode, RefusalReason};
+use crate::wire::version::WireVersions;
+use tributary_clock::SharedClock;
+use tributary_contract::{PeerName, PeerSpec};
 
 mod accept;
 mod ended;

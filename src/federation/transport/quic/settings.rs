@@ -7,13 +7,13 @@ use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Connection, ServerConfig, TransportConfig, VarInt};
 use tokio::sync::watch;
 
-use crate::clock::SharedClock;
-use crate::federation::identity::tls::{self, Slot};
-use crate::federation::identity::{IdentityStore, Peers};
-use crate::federation::timers::Timers;
-use crate::federation::wire::limits;
-use crate::federation::wire::registry::ALPN_TUNNEL;
-use crate::federation::wire::version::WireVersions;
+use crate::identity::tls::{self, Slot};
+use crate::identity::{IdentityStore, Peers};
+use crate::timers::Timers;
+use crate::wire::limits;
+use crate::wire::registry::ALPN_TUNNEL;
+use crate::wire::version::WireVersions;
+use tributary_clock::SharedClock;
 
 /// Bytes in flight on one stream: at least two control frames, and all that may be under way of a carried connection.
 const STREAM_WINDOW: u32 = limits::TUNNEL_WINDOW as u32;

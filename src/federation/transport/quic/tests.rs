@@ -10,11 +10,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use zeroize::Zeroizing;
 
 use super::*;
-use crate::clock::{Clock, Mono};
-use crate::contract::Refusal;
-use crate::federation::identity::{Authority, Identity, Material, Origin};
-use crate::federation::transport::{CloseReason, RefusedLink};
-use crate::federation::wire::registry::StreamKind;
+use crate::identity::{Authority, Identity, Material, Origin};
+use crate::transport::{CloseReason, RefusedLink};
+use crate::wire::registry::StreamKind;
+use tributary_clock::{Clock, Mono};
+use tributary_contract::Refusal;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -131,7 +131,7 @@ fn loaded(name: &str, certificate: &str, key: &str, trust_bundle: &str) -> Ident
 /// An identity of `uri`, whatever its authority's trust domain is.
 fn impostor(authority: &Authority, name: &str, uri: &str) -> Identity {
     let dir = tempfile::tempdir().unwrap();
-    authority.write(dir.path(), crate::federation::identity::files::Existing::Refuse).unwrap();
+    authority.write(dir.path(), crate::identity::files::Existing::Refuse).unwrap();
     let key = rcgen::KeyPair::from_pem(&std::fs::read_to_string(dir.path().join("ca.key")).unwrap()).unwrap();
     let issuer = rcgen::Issuer::from_ca_cert_pem(authority.certificate(), key).unwrap();
     let mut params = rcgen::CertificateParams::default();

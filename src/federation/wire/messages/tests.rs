@@ -3,7 +3,7 @@ use std::fmt::Write as _;
 use proptest::prelude::*;
 
 use super::*;
-use crate::federation::wire::frame;
+use crate::wire::frame;
 
 fn desired(uid: &str) -> StateKey {
     StateKey::Desired(uid.into())

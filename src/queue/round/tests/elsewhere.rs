@@ -115,7 +115,7 @@ fn a_job_that_is_sent_takes_nothing_here_and_tells_how_it_fares_there() {
     world.round();
     assert_eq!(world.of("there").logs, "# gone: nothing of it is kept in cluster north any more");
     Arc::make_mut(&mut world.bursts[0]).status = kept;
-    Arc::make_mut(&mut world.jobs[1]).spec.cleanup = crate::api::flux_job::Cleanup::MiniCluster;
+    Arc::make_mut(&mut world.jobs[1]).spec.cleanup = tributary_api::flux_job::Cleanup::MiniCluster;
     world.round();
     assert!(world.bursts.is_empty());
 }
@@ -235,7 +235,7 @@ fn a_run_that_had_ended_when_it_was_taken_back_is_not_run_again() {
     world.round();
     let ended = world.of("sent");
     assert_eq!((ended.phase, ended.exit_code, ended.recalled), (JobPhase::Finished, Some(0), None));
-    assert_eq!(ended.result, Some(crate::api::flux_job::JobResult::Succeeded));
+    assert_eq!(ended.result, Some(tributary_api::flux_job::JobResult::Succeeded));
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Rules of Kubernetes' and of Flux's own: what would only fail once the objects are there.
 
 use super::{check, check_with};
-use crate::render::tests::lake;
-use crate::render::{Context, render};
+use crate::tests::lake;
+use crate::{Context, render};
 
 #[test]
 fn pods() {

@@ -5,13 +5,13 @@ use std::net::IpAddr;
 use proptest::prelude::*;
 
 use super::*;
-use crate::api::peer::EgressPolicy;
-use crate::bursting::addresses::meant;
-use crate::bursting::ours::Whose;
-use crate::bursting::preflight::attempt::Attempt;
-use crate::bursting::provider::egress::Egress;
-use crate::cluster::ObjectKey;
-use crate::contract::{Check, Finding};
+use crate::addresses::meant;
+use crate::ours::Whose;
+use crate::preflight::attempt::Attempt;
+use crate::provider::egress::Egress;
+use tributary_api::peer::EgressPolicy;
+use tributary_cluster::ObjectKey;
+use tributary_contract::{Check, Finding};
 
 fn at(address: &str) -> DesiredBurst {
     DesiredBurst { lead: Some(LeadAddress { address: address.into(), port: 6443 }), ..offer() }
@@ -72,7 +72,7 @@ fn a_lead_that_moves_to_our_own_inside_gets_no_pods_and_no_call() {
         Change::Status(status) => Some(status),
         _ => None,
     });
-    let condition = crate::cluster::conditions::find(&status.unwrap().conditions, "Preflight").unwrap();
+    let condition = tributary_cluster::conditions::find(&status.unwrap().conditions, "Preflight").unwrap();
     assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "LeadAddress"));
     assert!(condition.message.contains("10.244.0.9 is in this cluster's own pod range"), "{}", condition.message);
     assert!(!said(&step, &key).message.contains("10.244.0.0/16"), "{}", said(&step, &key).message);
@@ -106,7 +106,7 @@ fn a_peer_is_told_that_its_lead_was_reached_or_not_and_nothing_else() {
         expected.0[0].message,
         "no lead broker with the certificate of the instance is reached at the lead's address"
     );
-    assert!(told(Seen::Welcomed).0.iter().all(|one| one.outcome == crate::contract::Outcome::Pass));
+    assert!(told(Seen::Welcomed).0.iter().all(|one| one.outcome == tributary_contract::Outcome::Pass));
 }
 
 #[test]

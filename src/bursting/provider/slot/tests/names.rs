@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::cluster::error::Taken;
+use tributary_cluster::error::Taken;
 
 #[test]
 fn a_burst_that_needs_a_name_of_somebody_else_is_given_back_with_the_reason() {

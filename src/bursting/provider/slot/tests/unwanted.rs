@@ -5,7 +5,7 @@ use super::*;
 /// The danger: the import was taken away, the burst runs on, and its HostedBurst says that the import policy allows it.
 #[test]
 fn a_burst_that_runs_without_import_says_so_and_how_to_end_it() {
-    use crate::api::labels::condition::ADMITTED;
+    use tributary_api::labels::condition::ADMITTED;
     let mut world = World::new();
     world.claim("east", offer());
     world.host("east", &offer());
@@ -18,7 +18,7 @@ fn a_burst_that_runs_without_import_says_so_and_how_to_end_it() {
         });
         world.hosted.as_mut().unwrap().status = status.clone();
         let conditions = status.unwrap().conditions;
-        let admitted = crate::cluster::conditions::find(&conditions, ADMITTED).unwrap();
+        let admitted = tributary_cluster::conditions::find(&conditions, ADMITTED).unwrap();
         let notes = step.notes.iter().filter(|note| note.reason == "RunsWithoutImport").count();
         (admitted.status.clone(), admitted.message.clone(), notes)
     };

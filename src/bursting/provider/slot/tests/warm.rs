@@ -1,10 +1,10 @@
 //! Images that are pulled ahead.
 
 use super::*;
-use crate::api::hosted_burst::WarmUp;
-use crate::api::labels::condition::WARM;
-use crate::bursting::provider::warm::Made;
-use crate::cluster::conditions;
+use crate::provider::warm::Made;
+use tributary_api::hosted_burst::WarmUp;
+use tributary_api::labels::condition::WARM;
+use tributary_cluster::conditions;
 
 fn warm() -> DesiredBurst {
     DesiredBurst { warm: true, ..offer() }

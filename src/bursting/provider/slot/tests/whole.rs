@@ -3,10 +3,10 @@
 use serde_json::json;
 
 use super::*;
-use crate::api::duration::Lasting;
-use crate::api::hosted_burst::{BurstPhase, BurstRun};
-use crate::api::minicluster::{MiniClusterStatus, Phase as Life};
-use crate::contract::Leave;
+use tributary_api::duration::Lasting;
+use tributary_api::hosted_burst::{BurstPhase, BurstRun};
+use tributary_api::minicluster::{MiniClusterStatus, Phase as Life};
+use tributary_contract::Leave;
 
 /// A whole instance of three brokers.
 fn whole() -> DesiredBurst {
@@ -98,7 +98,7 @@ fn nothing_runs_before_the_root_gave_leave_and_then_a_root_of_its_own_does() {
     let made = makes(&step).expect("it may start");
     assert!(!step.changes.iter().any(|change| matches!(change, Change::Dial(_) | Change::Resolve(_))));
     insta::assert_json_snapshot!(made.spec);
-    assert!(crate::render::render(&made, &crate::render::Context::default()).is_ok());
+    assert!(tributary_render::render(&made, &tributary_render::Context::default()).is_ok());
     assert!(stored(&step).credential_ready);
 }
 

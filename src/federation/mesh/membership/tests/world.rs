@@ -11,14 +11,14 @@ use proptest::prelude::*;
 
 use super::super::*;
 use super::T;
-use crate::clock::SeededRng;
-use crate::contract::PeerState;
-use crate::contract::ports::{Incoming, State};
-use crate::federation::session::Sequences;
-use crate::federation::testing::Cluster;
-use crate::federation::wire::registry::RefusalReason;
-use crate::federation::wire::version::WireVersions;
-use crate::federation::wire::{frame, limits};
+use crate::session::Sequences;
+use crate::testing::Cluster;
+use crate::wire::registry::RefusalReason;
+use crate::wire::version::WireVersions;
+use crate::wire::{frame, limits};
+use tributary_clock::SeededRng;
+use tributary_contract::PeerState;
+use tributary_contract::ports::{Incoming, State};
 
 /// One way.
 const DELAY: Duration = Duration::from_millis(25);

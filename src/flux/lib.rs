@@ -6,6 +6,8 @@
 //! CURVE key pair that all brokers of one instance share.
 //!
 //! Nothing in here knows clusters, endpoints or Kubernetes objects: names and paths come in as parameters.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
 pub mod broker_toml;
 mod canonical;
 pub mod certificate;

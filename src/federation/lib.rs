@@ -11,6 +11,8 @@
 //! | [`timers`] | every interval, with the relations between them |
 //! | [`tunnel`] | broker traffic inside the peering, held over cuts |
 //! | [`transport`] | authenticated connections ([`transport::Link`]): an in-process network, QUIC |
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
 pub mod enrol;
 pub mod identity;
 pub mod mesh;

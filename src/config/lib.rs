@@ -2,6 +2,7 @@
 //!
 //! Everything is parsed and checked before anything is bound or dialled. An error names the key, and the file or the
 //! variable it came from.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod admin;
 mod bursting;

@@ -10,10 +10,11 @@
 //! [`Bursting::new`] makes the caches (spawn their watches); [`Bursting::run`] runs in the leader's scope;
 //! [`Bursting::peers`], [`Bursting::outgoing`], [`Bursting::incoming`] and [`Bursting::credentials`] are what the
 //! federation needs; [`Bursting::tunnels`] is what it carries for bursts.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
 pub mod addresses;
 mod assembly;
 pub mod contact;
-mod convert;
 pub mod exchange;
 mod fresh;
 mod lost_pods;

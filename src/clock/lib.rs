@@ -3,6 +3,7 @@
 //! Every decision takes a [`Clock`] (or a plain [`Mono`]) instead of asking the operating system, so that tests run it on
 //! a clock of their own. Two readings exist and are never mixed: [`Clock::mono`] for durations (leases, timeouts,
 //! back-off) and [`Clock::wall`] for what people and other machines read (timestamps in status).
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 use std::fmt;
 use std::ops::{Add, Sub};

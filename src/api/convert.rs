@@ -4,8 +4,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use serde::Deserialize as _;
 
-use crate::api::hosted_burst::{BurstPhase, BurstRun, LeadEndpoint, PhaseTimestamps, PreflightFinding};
-use crate::contract::{Check, Finding, LeadAddress, Outcome, Phase, PhaseTimes, RunReport};
+use crate::hosted_burst::{BurstPhase, BurstRun, LeadEndpoint, PhaseTimestamps, PreflightFinding};
+use tributary_contract::{Check, Finding, LeadAddress, Outcome, Phase, PhaseTimes, RunReport};
 
 macro_rules! same_words {
     ($($phase:ident),*) => {

@@ -9,6 +9,7 @@
 //! | `/v1/local` | [`ClusterStatus`]: this cluster alone; also the query a peer is asked |
 //! | `/v1/peers` | `[`[`PeerRow`]`]` |
 //! | `/v1/bursts` | `[`[`BurstRow`]`]` |
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,7 +18,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::contract::{Capacity, Finding, LeadAddress, PeerState, PhaseTimes, Traffic};
+use tributary_contract::{Capacity, Finding, LeadAddress, PeerState, PhaseTimes, Traffic};
 
 /// Version of these documents. Fields are added within a version, never renamed or removed.
 pub const API_VERSION: &str = "admin.tributary.dev/v1";

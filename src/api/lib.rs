@@ -1,7 +1,10 @@
 //! The kinds Tributary reads and writes, and the names and labels users see.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
 pub mod budget;
 pub mod burst;
 pub mod cluster_card;
+mod convert;
 mod crd;
 pub mod duration;
 pub mod flux_job;
@@ -17,5 +20,4 @@ pub mod selector;
 pub mod v1alpha1;
 pub mod word;
 
-pub(crate) use self::crd::SPECS;
-pub use self::crd::crds;
+pub use self::crd::{SPECS, crds};

@@ -4,6 +4,7 @@
 //! the API server to it are the daemon's.
 //!
 //! Source: <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definition-versioning/#webhook-request-and-response>
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod bounded;
 pub mod certificate;
@@ -16,7 +17,7 @@ use serde::de::DeserializeSeed;
 use serde_json::{Value, json};
 
 use self::bounded::Items;
-use crate::api::v1alpha1;
+use tributary_api::v1alpha1;
 
 /// Where the API server posts its reviews.
 pub const PATH: &str = "/convert";

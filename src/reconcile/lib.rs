@@ -1,7 +1,7 @@
 //! The MiniCluster controller: a pipeline, one file per step.
 //!
 //! ```text
-//! dereference ─▶ render (pure, crate::render) ─▶ decide (pure) ─▶ apply ─▶ status (pure) ─▶ apply status
+//! dereference ─▶ render (pure, tributary_render) ─▶ decide (pure) ─▶ apply ─▶ status (pure) ─▶ apply status
 //!  caches only                                                     writes                    writes
 //! ```
 //!
@@ -27,7 +27,8 @@
 //! | [`controller`] | caches, queue and worker | – |
 //!
 //! An **incarnation** is the life of one Job. Boot files, rank map and certificate are frozen when the Job is created
-//! and stored with it (annotation [`crate::api::labels::BOOT`]); while it lives nothing of them changes.
+//! and stored with it (annotation [`tributary_api::labels::BOOT`]); while it lives nothing of them changes.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod allowance;
 pub mod apply;

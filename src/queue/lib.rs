@@ -33,6 +33,7 @@
 //! counts everything that waited as running until it has asked again. With what MiniClusters were started is in their status
 //! (see [`holds`]), and nobody gets what one of them gives up before that says so: a quota is never exceeded by a change of
 //! leaders.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod claims;
 pub mod controller;

@@ -1,5 +1,6 @@
 //! What a process tells of itself while it runs: [`log`] lines, and [`trace`]s of what it did for which change. Metrics are
-//! defined beside their owners ([`crate::metrics`]).
+//! defined beside their owners ([`tributary_metrics`]).
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod log;
 pub mod trace;

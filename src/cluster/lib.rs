@@ -21,6 +21,7 @@
 //! A process makes, in this order: a closed [`fence::Fence`], the [`client::Clients`] with it, the caches, the
 //! [`leadership::Elector`] that opens the fence, and a [`scope::lead`] whose tasks run workers fed by the caches. It ends
 //! them the other way round: first the scope, then the elector, which gives the Lease up.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod apply;
 pub mod caches;

@@ -1,4 +1,5 @@
 //! The registry of metrics. A metric is defined beside its owner and registered here; labels are static strings only.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 use std::sync::Mutex;
 use std::sync::PoisonError;

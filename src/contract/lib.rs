@@ -4,6 +4,8 @@
 //! it observes ([`ObservedBurst`]). Both are *states*, never events: the newest replaces the one before, so a lost,
 //! repeated or late message does no harm. [`ports`] has the traits: `bursting` implements them, `federation` consumes
 //! them, and neither room knows the other.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
 pub mod capacity;
 pub mod credential;
 pub mod desired;

@@ -3,6 +3,8 @@
 //! [`render`] is the whole of it: check the spec (`validate`), derive the instance's ranks ([`rank_map_of`]) and files
 //! (`scripts`, `flux_files`), and put them into objects. The files are frozen with the Job ([`Boot`]); while that Job exists,
 //! [`config_map`] restores them, and [`differences`] names what a newer spec would change.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
 mod affinity;
 pub mod boot;
 mod config_maps;
@@ -17,7 +19,7 @@ mod persistent_volumes;
 mod pod;
 pub mod problem;
 pub mod quantity;
-pub(crate) mod rank_map;
+pub mod rank_map;
 pub mod restful;
 mod revision;
 mod scripts;
@@ -34,8 +36,8 @@ mod tests;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Service};
 
-use crate::api::minicluster::MiniCluster;
-use crate::flux::RankMap;
+use tributary_api::minicluster::MiniCluster;
+use tributary_flux::RankMap;
 
 pub use boot::{Boot, BootError, RENDER_REVISION, files_digest};
 pub use config_maps::{HOSTLIST_KEY, config_map};
