@@ -398,6 +398,17 @@ fn every_file_that_is_linked_exists() {
     }
 }
 
+#[test]
+fn the_front_page_is_short_and_the_start_page_leads_to_every_page() {
+    let words = readme().split_whitespace().count();
+    assert!(words <= 1200, "README.md has {words} words: move what is more than a first look into the guide");
+    let start = fs::read_to_string(root().join("src/guide/README.md")).unwrap();
+    for page in pages().into_keys().filter(|page| page.parent().unwrap().ends_with("src/guide")) {
+        let name = page.file_name().unwrap().to_str().unwrap();
+        assert!(name == "README.md" || start.contains(&format!("({name})")), "src/guide/README.md lacks {name}");
+    }
+}
+
 /// Whoever sees a reason finds it on the page of symptoms.
 #[test]
 fn every_reason_is_explained() {
