@@ -72,7 +72,7 @@ pub struct Config {
 pub enum ConfigError {
     /// The file given on the command line is not there.
     #[error(
-        "failed to read the configuration: {path} does not exist\n\nhint: write one (README, \"Configuration\"), or leave --config out to use {ENV_PREFIX}… variables only"
+        "failed to read the configuration: {path} does not exist\n\nhint: write one (src/guide/configuration.md has every key), or leave --config out to use {ENV_PREFIX}… variables only"
     )]
     NotFound {
         /// The file.

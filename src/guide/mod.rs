@@ -1,4 +1,4 @@
-//! The user guide: one page a module.
+#![doc = include_str!("README.md")]
 
 #[doc = include_str!("diagnosing.md")]
 pub mod diagnosing {}
@@ -56,3 +56,30 @@ pub mod installing {}
 
 #[doc = include_str!("first-burst.md")]
 pub mod first_burst {}
+
+#[doc = include_str!("architecture.md")]
+pub mod architecture {}
+
+#[doc = include_str!("configuration.md")]
+pub mod configuration {}
+
+#[doc = include_str!("cost.md")]
+pub mod cost {}
+
+#[doc = include_str!("glossary.md")]
+pub mod glossary {}
+
+#[doc = include_str!("limits.md")]
+pub mod limits {}
+
+#[doc = include_str!("measured.md")]
+pub mod measured {}
+
+#[doc = include_str!("mpi.md")]
+pub mod mpi {}
+
+#[doc = include_str!("names.md")]
+pub mod names {}
+
+#[doc = include_str!("uninstalling.md")]
+pub mod uninstalling {}

@@ -1,7 +1,9 @@
 //! What a MiniCluster says of its bursts: a row for each, and the condition `BurstsReady` with what keeps them. Pure.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt as _;
 
+use super::exposure::PeerUids;
 use tributary_api::burst::{Burst, BurstStatus as Status};
 use tributary_api::hosted_burst::BurstPhase;
 use tributary_api::labels::condition::{
@@ -14,6 +16,9 @@ use tributary_flux::RankMap;
 
 /// Why there is no lead address that does not come by itself. Others are steps on the way.
 const NO_ADDRESS: &str = "NoUsableAddress";
+
+/// Why a burst is placed nowhere.
+const NO_CANDIDATE: &str = "NoCandidate";
 
 /// The Bursts that there are; and of those that somebody deleted (`before` knows them), who holds their slots: with the Burst
 /// alone, that would be forgotten. `digest` is that of the certificate that the instance runs with.
@@ -62,7 +67,7 @@ fn trouble(root: &MiniCluster, burst: &Burst, status: &Status) -> Option<(String
     let found = match status.phase {
         _ if burst.status.is_none() || burst.spec.release => None,
         BurstPhase::Ready => burst.shortfall(root).map(|sentence| (RESTART_REQUIRED.to_owned(), sentence)),
-        BurstPhase::Pending => Some(("NoCandidate".to_owned(), status.message.clone())),
+        BurstPhase::Pending => Some((NO_CANDIDATE.to_owned(), status.message.clone())),
         BurstPhase::Rejected | BurstPhase::Evicted => {
             let reason = failed(ADMITTED).map(|one| one.reason.clone());
             Some((reason.unwrap_or_else(|| status.phase.to_string()), status.message.clone()))
@@ -113,6 +118,21 @@ pub(super) fn statement(rows: &[BurstStatus]) -> Option<Statement> {
     let sentences: Vec<String> = missing.iter().map(sentence).collect();
     let reason = first.reason.clone().unwrap_or_else(|| reason::NOT_ALL_READY.to_owned());
     Some(Statement::fails(BURSTS_READY, reason, sentences.join("; ")))
+}
+
+/// `BurstsReady` of a root whose Bursts are not made yet: with those slots that name only peers that there are not.
+pub(super) fn unplaceable(root: &MiniCluster, peers: &PeerUids) -> Option<Statement> {
+    let name = root.name_any();
+    let sentences: Vec<String> = root
+        .spec
+        .bursts(&name)
+        .filter(|(_, cluster)| {
+            let named = cluster.peers();
+            !named.is_empty() && named.iter().all(|peer| !peers.contains_key(*peer))
+        })
+        .map(|(slot, cluster)| format!("{slot}: there is no ClusterPeer {}", cluster.peers().join(" nor ")))
+        .collect();
+    (!sentences.is_empty()).then(|| Statement::fails(BURSTS_READY, NO_CANDIDATE, sentences.join("; ")))
 }
 
 fn is_ready(row: &BurstStatus) -> bool {

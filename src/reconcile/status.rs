@@ -297,7 +297,9 @@ fn statements(
         let message = "the Job was made by the Flux Operator; it runs on unchanged until it ends";
         statements.push(Statement::holds(condition::ADOPTED, "UpstreamJob", message));
     }
-    statements.extend(bursts::statement(bursts));
+    let ends = matches!(phase, Phase::Succeeded | Phase::Failed | Phase::Refused);
+    let ahead = || bursts::unplaceable(facts.mini_cluster, facts.peers).filter(|_| bursts.is_empty() && !ends);
+    statements.extend(bursts::statement(bursts).or_else(ahead));
     statements.extend(upstream_conditions(phase));
     statements
 }

@@ -7,6 +7,8 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tributary::api::flux_job::JobPhase;
 use tributary::api::labels::condition;
+use tributary_sandbox::ADMIN;
+use tributary_tests::agentctl::agentctl;
 use tributary_tests::corpus::examples;
 use tributary_tests::eventually::eventually;
 use tributary_tests::scenario::Place;
@@ -126,12 +128,16 @@ async fn an_admitted_flux_job_stays_as_it_was_let_in_but_may_be_suspended_and_be
     // What runs of it goes, and another gets the room.
     let uid = async || east.mini_clusters().get("held").await.unwrap().metadata.uid;
     let first = uid().await;
-    merge("held", json!({"suspend": true})).await.unwrap();
+    let agentctl = async |arguments: &[&str]| {
+        let kubeconfig = federation.clusters()[0].kubeconfig(ADMIN).unwrap();
+        agentctl(&kubeconfig, &[arguments, &["--namespace", "held"]].concat()).await.unwrap()
+    };
+    agentctl(&["suspend", "fluxjob/held", "--yes"]).await;
     submit(&east, "next", json!({})).await;
     until(&east, "next", JobPhase::Running).await;
     let status = told(&east, "held", JobPhase::Waiting, "it is suspended").await;
     assert_eq!((status.admitted, status.returned, status.mini_cluster), (None, None, None));
-    merge("held", json!({"suspend": false})).await.unwrap();
+    agentctl(&["resume", "fluxjob/held"]).await;
     jobs(&east).delete("next", &Default::default()).await.unwrap();
     until(&east, "held", JobPhase::Running).await;
     assert_ne!(uid().await, first, "it begins anew");

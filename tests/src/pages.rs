@@ -4,7 +4,7 @@ use std::path::Path;
 
 /// Pages whose `console helm` fences change a release that runs, in the order in which a reader comes to them:
 /// `tests/cluster/release.rs` carries them out.
-pub const OF_A_RELEASE: [&str; 2] = ["src/guide/installing.md", "src/guide/operating.md"];
+pub const OF_A_RELEASE: [&str; 3] = ["src/guide/installing.md", "src/guide/operating.md", "src/guide/uninstalling.md"];
 
 /// Pages whose `console helm` fences install a release, or take away what one has left: carried out there as well.
 pub const ON_THEIR_OWN: [&str; 6] = [
@@ -12,7 +12,7 @@ pub const ON_THEIR_OWN: [&str; 6] = [
     "examples/sites/README.md",
     "examples/cert-manager/README.md",
     "examples/gitops/README.md",
-    "src/guide/federating.md",
+    "src/guide/uninstalling.md",
     "charts/tributary/charts/tributary-crds/README.md",
 ];
 

@@ -9,20 +9,45 @@ use crate::generated::{current, repository};
 use crate::readme;
 
 const HEAD: &str = "# agentctl\n
-Every command with its options, generated from the help pages. Data goes to standard output, everything else to standard
-error; the exit code is 0 (done), 1 (failed) or 2 (misused). Under the name `kubectl-tributary` on the `PATH` the program
-is the plugin `kubectl tributary`.
+Every command with its options, generated from the help pages (`agentctl help COMMAND`). Data goes to standard output,
+everything else to standard error. The exit code is 0 (done), 1 (failed) or 2 (misused). Under the name
+`kubectl-tributary` on the `PATH`, the program is the plugin `kubectl tributary`
+([the command line](installing.md#the-command-line)).
 
+`--kubeconfig` and `--context` mean what they mean to kubectl. So does `-n` of commands that take a name, such as `why`
+and `shell`: without it, they look in the context's namespace. Lists show all namespaces, or the one of `-n`. Most
+commands that print data take `-o table|wide|json|yaml`; `status`, `peers` and `bursts` take `--watch`.
+
+If an agent runs as a pod, commands reach it by the API server's port-forward. Any other agent needs `--endpoint` or
+`TRIBUTARY_ENDPOINT`, or an entry in [`agentctl.toml`](installing.md#the-command-line).
+
+| command | what it does |
+|---|---|
+";
+
+const DOCUMENTS: &str = "
 ## Documents
 
-`-o json` and `-o yaml` print one document, of the kind that the table says, with `apiVersion: agentctl.tributary.dev/v1`.
-Its JSON Schema (2020-12) is in this repository. Of one `apiVersion` fields are added, and never go, change their type or
-their meaning: read what you need, and let pass what you do not know. A change that would break a reader is another
-`apiVersion`, which [the releases](releases.md) name. A command that fails after it has printed its
-document (`check`, `plan`, `migrate check`) has said in the document why.\n
+`-o json` and `-o yaml` print one document with `apiVersion: agentctl.tributary.dev/v1`, of the kind that the table
+says. Its JSON Schema (2020-12) is in this repository. Within one `apiVersion`, fields are only added: none goes, or
+changes its type or its meaning. Read what you need, and ignore what you do not know. A change that would break a reader
+gets another `apiVersion`, and [the releases](releases.md) name it. If a command fails after it has printed its document
+(`check`, `plan`, `migrate check`), the document says why.\n
 | command | kind and schema | what it is |
 |---|---|---|
 ";
+
+/// A row for each command that does something, with a link to its help page.
+fn rows(command: &clap::Command, path: &str, text: &mut String) {
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set() && below.get_name() != "help") {
+        let path = format!("{path} {}", below.get_name());
+        if !below.is_subcommand_required_set() {
+            let about = below.get_about().map(ToString::to_string).unwrap_or_default();
+            *text += &format!("| [`{path}`](#{}) | {about} |\n", path.replace(' ', "-"));
+        }
+        rows(below, &path, text);
+    }
+}
 
 /// Every command's help page below its path (`agentctl`, `agentctl peer`, `agentctl peer add` …).
 fn pages(command: &mut clap::Command, path: &str, text: &mut String) {
@@ -40,6 +65,8 @@ fn the_reference_of_agentctl_is_current() {
     let mut command = Cli::command();
     command.build();
     let mut text = HEAD.to_owned();
+    rows(&command, "agentctl", &mut text);
+    text += DOCUMENTS;
     for Schema { kind, commands, schema } in schemas() {
         let commands: Vec<_> = commands.split(", ").map(|command| format!("`{command}`")).collect();
         let what = schema["description"].as_str().unwrap();

@@ -199,12 +199,41 @@ fn no_object_is_written_but_through_the_gate_that_looks_whose_it_is() {
     assert_eq!(found, known, "send it through Applier::own or sweep::delete, or say here why it is safe");
 }
 
+fn architecture() -> String {
+    fs::read_to_string(workspace().join("src/guide/architecture.md")).expect("the page is there")
+}
+
 #[test]
-fn every_room_is_on_the_map() {
-    let map = fs::read_to_string(workspace().join("src/lib.rs")).expect("lib.rs is there");
+fn every_room_is_on_the_page_with_its_edges() {
+    let page = architecture();
     for room in rooms(&workspace().join("src")) {
-        assert!(map.contains(&format!("[`{room}`]")), "src/lib.rs does not name the room {room}");
+        assert!(page.contains(&format!("[`{room}`](../{room}")), "architecture.md does not name the room {room}");
     }
+    for (room, may_use) in EDGES {
+        let row = page.lines().find(|line| line.starts_with(&format!("| [`{room}`]")));
+        let told = row.and_then(|row| row.strip_suffix(" |")?.rsplit("| ").next());
+        assert_eq!(told, Some(may_use.join(", ").as_str()), "architecture.md, row {room}");
+    }
+}
+
+/// In its tables, the names after a link to a file are functions of that file.
+#[test]
+fn every_function_on_the_page_exists() {
+    let mut named = 0;
+    for cell in architecture().lines().filter(|line| line.starts_with('|')).flat_map(|line| line.split('|')) {
+        for link in cell.split("](").skip(1) {
+            let (file, after) = link.split_once(')').expect("a link ends");
+            let text = fs::read_to_string(workspace().join("src/guide").join(file));
+            let text = text.unwrap_or_else(|error| panic!("architecture.md names {file}: {error}"));
+            let names = after.split('[').next().unwrap_or_default().split('`').skip(1).step_by(2);
+            for name in names {
+                let exists = ["(", "<"].iter().any(|open| text.contains(&format!("fn {name}{open}")));
+                assert!(exists, "architecture.md names {name} of {file}, which has no such function");
+                named += 1;
+            }
+        }
+    }
+    assert!(named > 30, "only {named} functions were found");
 }
 
 #[test]

@@ -10,7 +10,8 @@ use crate::generated::current;
 fn the_reference_of_kinds_is_current() {
     let mut page = String::from(
         "<!-- Generated from the definitions; see tests/suite/kinds.rs. -->\n# Kinds and their fields\n\n\
-         What `kubectl explain` says, on one page. `[]` is an element of a list, `{}` a value of a map. What each field of a MiniCluster becomes is in\n\
+         What `kubectl explain` says, on one page. `[]` is an element of a list, `{}` a value of a map. What each field of a\n\
+         MiniCluster becomes is in\n\
          [fields.md](fields.md).\n",
     );
     for definition in tributary::api::crds() {

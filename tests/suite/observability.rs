@@ -17,24 +17,7 @@ const OF_THE_TARGET: [&str; 6] = ["cluster", "namespace", "pod", "job", "instanc
 
 #[test]
 fn the_reference_of_metrics_is_current() {
-    let mut page = String::from(
-        "<!-- Generated from the sources; see tests/suite/observability.rs. -->\n# Metrics\n\n\
-         Each agent serves them at `/metrics` of its health port (8081), in the OpenMetrics format. Labels are words of the list below, never names of\n\
-         MiniClusters or peers: the number of series does not grow with what runs. Standbys show requests and controllers; objects, peers and\n\
-         bursts are shown by the agent that leads, so that a sum over the agents of a cluster counts each once.\n\n\
-         The chart brings [alerts](../../charts/tributary/files/alerts.yaml) (`metrics.prometheusRule.enabled`), each with what it means and what to do, and a\n\
-         [Grafana dashboard](../../charts/tributary/files/dashboard.json) (`metrics.dashboard.enabled`). Both tell clusters apart by the\n\
-         label `cluster`, which no agent gives itself.\n\n\
-         ## The label cluster\n\n\
-         The ServiceMonitor of the chart gives it to all that it scrapes, with the value of `cluster.name` (`metrics.serviceMonitor.clusterLabel`).\n\
-         Without the Prometheus operator, say the same in the scrape configuration: `relabel_configs: [{target_label: cluster, replacement: NAME}]`.\n\n\
-         An external label `cluster` of the Prometheus in each cluster is something else. Prometheus adds it to what it sends away, to the Alertmanager\n\
-         and to a place where the series of many clusters come together (remote write, federation); a series that has such a label keeps its own.\n\
-         Its own queries and rules do not see it:\n\n\
-         - Where dashboard and rules are evaluated in such a place, either way will do, and `clusterLabel=false` leaves it to the external label.\n\
-         - Where each Prometheus evaluates them itself, an external label alone leaves `cluster` empty in them. Alerts fire all the same and have the\n  \
-           label at the Alertmanager; the dashboard has no clusters to choose from, and shows its lines without a name.\n",
-    );
+    let mut page = include_str!("metrics_head.md").to_owned();
     for (heading, metrics) in described() {
         write!(page, "\n## {heading}\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n").unwrap();
         for metric in metrics {

@@ -1,4 +1,4 @@
-//! The README: every command in it can be run, every file it names exists, and its examples are what we accept.
+//! The pages: every command in them can be run, every file they name exists, and their examples are what we accept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -31,10 +31,12 @@ fn readme() -> String {
     fs::read_to_string(root().join("README.md")).unwrap()
 }
 
-/// The pages for people: the front page, the guide, one for each example and each chart, and the protocol.
+/// The pages for people: the front page, the guide, one for each example and each chart, the protocol, and those for
+/// contributors.
 pub(crate) fn pages() -> BTreeMap<PathBuf, String> {
-    let guide = fs::read_dir(root().join("src/guide")).unwrap().map(|entry| entry.unwrap().path());
-    let pages = guide
+    let files = |folder: &str| fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path());
+    let pages = files("src/guide")
+        .chain(files(".github"))
         .chain(example_files().unwrap())
         .filter(|path| path.extension().is_some_and(|extension| extension == "md"));
     let others = [
@@ -48,17 +50,13 @@ pub(crate) fn pages() -> BTreeMap<PathBuf, String> {
 }
 
 /// Contents of the fenced blocks of a language.
-fn blocks(language: &str) -> Vec<String> {
-    blocks_of(&readme(), language)
-}
-
 fn blocks_of(text: &str, language: &str) -> Vec<String> {
     let opening = format!("```{language}\n");
     let opened = text.split(&opening).skip(1);
     opened.map(|rest| rest.split("\n```").next().unwrap().to_owned()).collect()
 }
 
-/// The command lines of all pages: those of the `console` blocks, of the README's table of commands, and the test command.
+/// The command lines of all pages: those of the `console` blocks, and the test command.
 fn commands() -> Vec<String> {
     let mut commands: Vec<String> = Vec::new();
     for page in pages().values() {
@@ -66,9 +64,6 @@ fn commands() -> Vec<String> {
         commands.extend(lines_of(page, "console external"));
         commands.extend(lines_of(page, "console helm"));
     }
-    let text = readme();
-    let cells = text.lines().filter_map(|line| line.strip_prefix("| `agentctl "));
-    commands.extend(cells.map(|cell| format!("agentctl {}", cell.split('`').next().unwrap())));
     commands.push(test_command());
     commands
 }
@@ -116,13 +111,14 @@ fn every_command_is_carried_out_or_marked() {
 }
 
 /// Whether a command needs more than control planes: containers that run, a registry, a forge, a machine to install to, or
-/// hours.
+/// hours; or runs tests, such as this one.
 fn needs_what_is_not_here(line: &str) -> bool {
     let runs_in_pods = line.contains(" shell ") || line.contains(" logs ");
     let released = line.contains(" oci://") || ["tar ", "sha256sum "].iter().any(|program| line.starts_with(program));
     let installs = ["cargo install ", "docker ", "pip ", "flux-restful-cli "];
     let installs = installs.iter().any(|program| line.starts_with(program));
-    runs_in_pods || released || installs || line.starts_with("TRIBUTARY_E2E")
+    let tests = line == ".ci/run" || line.contains("cargo test ");
+    runs_in_pods || released || installs || tests
 }
 
 /// What a reader would copy stands in a fence that is counted above.
@@ -178,6 +174,7 @@ fn every_command_is_one_that_can_be_run() {
                 }
             }
             "cargo" => cargo(&words, &line),
+            ".ci/run" => assert!(root().join(&line).is_file(), "{line}"),
             "kubectl" => kubectl(&words, &line),
             "helm" => helm(&words, &line),
             _ => panic!("nobody knows whether this can be run: {line}"),
@@ -210,9 +207,22 @@ fn cargo(words: &[&str], line: &str) {
             let manifest = root().join(after(words, "--path")).join("Cargo.toml");
             assert!(fs::read_to_string(&manifest).is_ok_and(|text| text.contains("[package]")), "{line}");
         }
-        "test" => assert!(line == test_command() || line.ends_with(" -p tributary-tests --test e2e"), "{line}"),
+        "test" => assert!(line == test_command() || has_tests(&words[3..]), "{line}"),
         _ => panic!("nobody knows whether this can be run: {line}"),
     }
+}
+
+/// Whether a package has these tests: `-p PACKAGE --lib FILTER`, or `-p tributary-tests --test TARGET FILTER`.
+fn has_tests(words: &[&str]) -> bool {
+    let (folder, filter) = match words {
+        ["-p", "tributary", "--lib", filter] => ("src".to_owned(), *filter),
+        ["-p", "tributary-tests", "--test", target, filter @ ..] => {
+            (format!("tests/{target}"), filter.first().copied().unwrap_or("main"))
+        }
+        _ => return false,
+    };
+    let module = root().join(folder).join(filter.trim_end_matches("::").replace("::", "/"));
+    module.is_dir() || module.with_extension("rs").is_file()
 }
 
 fn docker(words: &[&str], line: &str) {
@@ -278,7 +288,7 @@ fn kubectl(words: &[&str], line: &str) {
     }
 }
 
-/// The front page names every field of a spec that upstream's MiniCluster does not have. Containers of all three kinds have
+/// The reference names every field of a spec that upstream's MiniCluster does not have. Containers of all three kinds have
 /// the same.
 #[test]
 fn every_added_field_is_named() {
@@ -288,13 +298,12 @@ fn every_added_field_is_named() {
     let spec = |one: &Value| one.pointer("/spec/versions/0/schema/openAPIV3Schema/properties/spec").unwrap().to_owned();
     let mut added = BTreeMap::<String, BTreeSet<String>>::new();
     add(&spec(&definition), &spec(&upstream), "spec", &mut added);
-    let text = readme();
-    let line = text.lines().find(|line| line.contains("Added to MiniCluster")).unwrap();
+    let text = include_str!("fields_head.md");
     for (place, fields) in added {
         let fields = fields.into_iter().collect::<Vec<_>>().join(", ");
         let wanted =
             if fields.contains(", ") { format!("`{place}.{{{fields}}}`") } else { format!("`{place}.{fields}`") };
-        assert!(line.contains(&wanted), "README.md, \"Added to MiniCluster\", lacks {wanted}");
+        assert!(text.contains(&format!("\n- {wanted}\n")), "tests/suite/fields_head.md lacks {wanted}");
     }
 }
 
@@ -360,12 +369,13 @@ fn configuration(path: &str) {
 
 #[test]
 fn the_reference_configuration_has_every_key() {
-    let blocks = blocks("toml");
+    let page = fs::read_to_string(root().join("src/guide/configuration.md")).unwrap();
+    let blocks = blocks_of(&page, "toml");
     let [block] = blocks.as_slice() else { panic!("one block of TOML is expected") };
     let mut written = serde_json::to_value(Config::from_toml(block).unwrap()).unwrap();
     for (section, keys) in serde_json::to_value(Config::default()).unwrap().as_object().unwrap() {
         for key in keys.as_object().unwrap().keys() {
-            assert!(block.contains(&format!("\n{key} = ")), "{section}.{key} is not in the README");
+            assert!(block.contains(&format!("\n{key} = ")), "{section}.{key} is not on the page");
         }
         written.as_object_mut().unwrap().remove(section);
     }
@@ -385,6 +395,17 @@ fn every_file_that_is_linked_exists() {
             assert!(for_rustdoc || linked.exists(), "{}: {target}", page.display());
             assert!(anchor.is_empty() || has_heading(&linked, anchor), "{}: {target}", page.display());
         }
+    }
+}
+
+#[test]
+fn the_front_page_is_short_and_the_start_page_leads_to_every_page() {
+    let words = readme().split_whitespace().count();
+    assert!(words <= 1200, "README.md has {words} words: move what is more than a first look into the guide");
+    let start = fs::read_to_string(root().join("src/guide/README.md")).unwrap();
+    for page in pages().into_keys().filter(|page| page.parent().unwrap().ends_with("src/guide")) {
+        let name = page.file_name().unwrap().to_str().unwrap();
+        assert!(name == "README.md" || start.contains(&format!("({name})")), "src/guide/README.md lacks {name}");
     }
 }
 

@@ -32,6 +32,18 @@ fn this_version_has_notes() {
     assert!(file("src/guide/releases.md").contains("\n## "), "one section a version");
 }
 
+/// The text of a release stands on the forge, where a path of the guide leads nowhere.
+#[test]
+fn the_notes_of_a_release_lead_to_its_pages() {
+    let version = env!("CARGO_PKG_VERSION");
+    let forge = [("GITHUB_SERVER_URL", "https://git.example.org"), ("GITHUB_REPOSITORY", "SomeBody/tributary")];
+    let output = Command::new(repository().join(".ci/release-notes")).arg(version).envs(forge).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let pages = format!("https://git.example.org/SomeBody/tributary/blob/v{version}/src/guide/");
+    let links: Vec<&str> = text.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect();
+    assert!(!links.is_empty() && links.iter().all(|link| link.starts_with(&pages)), "{links:?}");
+}
+
 #[test]
 fn one_version_is_everywhere() {
     let version = env!("CARGO_PKG_VERSION");

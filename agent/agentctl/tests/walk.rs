@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tributary::api::cluster_card;
 use tributary_sandbox::{Binaries, Options};
 
-/// How often is looked, and how many times: whatever the README says takes no longer.
+/// How often is looked, and how many times: whatever a page says takes no longer.
 const POLL: Duration = Duration::from_millis(200);
 const LOOKS: u32 = 300;
 /// Ports of the examples; other ones are taken, for they may be in use.

@@ -1,3 +1,5 @@
+use serde_json::json;
+
 use super::*;
 use tributary_api::flux_setup::Usage;
 use tributary_api::hosted_burst::BurstPhase;
@@ -138,6 +140,22 @@ fn an_instance_runs_on_without_some_brokers_as_long_as_its_lead_does() {
         let sentence = format!("{ready} of 4 pods of this cluster are ready");
         assert_eq!((said.status.as_str(), said.reason.as_str(), &said.message), ("False", reason, &sentence));
     }
+}
+
+#[test]
+fn a_peer_that_there_is_not_is_told_before_there_are_bursts() {
+    let mut object = object(4);
+    let clusters = json!([{"peer": "nobody"}, {"peers": ["north", "nobody"], "name": "reach"}, {"name": "any"}]);
+    object.spec.flux.bursting.clusters = serde_json::from_value(clusters).unwrap();
+    let peers = PeerUids::from([("north".to_owned(), "n".to_owned())]);
+    let said = |job: Option<JobFacts>| {
+        let status = compute(&Facts { peers: &peers, ..facts(&object, job) }, now());
+        conditions::find(&status.conditions, condition::BURSTS_READY)
+            .map(|one| (one.reason.clone(), one.message.clone()))
+    };
+    let told = ("NoCandidate".to_owned(), "tide-burst-0: there is no ClusterPeer nobody".to_owned());
+    assert_eq!((said(None), said(Some(job(3)))), (Some(told.clone()), Some(told)));
+    assert_eq!(said(Some(JobFacts { outcome: Some(JobOutcome::Succeeded), ..job(0) })), None);
 }
 
 #[test]

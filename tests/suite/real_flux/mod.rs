@@ -9,6 +9,7 @@ mod formats;
 mod gateway;
 mod install;
 mod listening;
+mod mpi;
 mod pod;
 mod preflight;
 mod restful;

@@ -386,7 +386,8 @@ mod tests {
         let (_, section) = guide.split_once("\n## What differs\n").unwrap();
         let (section, _) = section.split_once("\nNo field shows these:\n").unwrap();
         let mut told = BTreeSet::new();
-        for row in section.lines().filter(|line| line.starts_with("- ")) {
+        for row in section.split("\n- ").skip(1) {
+            let row = row.split_whitespace().collect::<Vec<_>>().join(" ");
             let (_, names) = row.rsplit_once(" (").unwrap_or_else(|| panic!("without a rule: {row}"));
             told.extend(names.trim_end_matches(')').split(", ").map(|name| name.trim_matches('`').to_owned()));
         }
