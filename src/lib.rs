@@ -4,8 +4,7 @@
 //! peers over QUIC with the agents of other clusters, so that the brokers of *burst* MiniClusters elsewhere join the
 //! Flux instance of a *root* MiniCluster here.
 //!
-//! The rooms of this crate, and two walks through them, are in [`guide::architecture`].
-#![cfg_attr(test, allow(clippy::unwrap_used))]
+//! Each room is a crate of its own. What is in it, and two walks through all of them: [`guide::architecture`].
 
 pub mod guide;
 

@@ -17,7 +17,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
 use tributary_contract::{Capacity, Finding, LeadAddress, PeerState, PhaseTimes, Traffic};
 
 /// Version of these documents. Fields are added within a version, never renamed or removed.

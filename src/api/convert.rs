@@ -1,11 +1,10 @@
 //! The same things in the words of the contract and in those of the API.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-
 use serde::Deserialize as _;
+use tributary_contract::{Check, Finding, LeadAddress, Outcome, Phase, PhaseTimes, RunReport};
 
 use crate::hosted_burst::{BurstPhase, BurstRun, LeadEndpoint, PhaseTimestamps, PreflightFinding};
-use tributary_contract::{Check, Finding, LeadAddress, Outcome, Phase, PhaseTimes, RunReport};
 
 macro_rules! same_words {
     ($($phase:ident),*) => {

@@ -9,21 +9,6 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-
-use super::exchange::Exchange;
-use super::lost_pods::LostPods;
-use super::nodes::{self, Gang, NodeChoice};
-use super::peers;
-use super::provider::controller::Provider;
-use super::provider::grants::Grants;
-use super::root::controller::Root;
-use super::root::place::{self, Wish};
-use super::shared::{Shared, no_contacts};
-use super::steps::StepTimes;
-use super::timing::{RESOLVE_AGAIN, Times};
-use super::tunnels::Tunnels;
-use super::turns::Pace;
-use super::watch::{Caches, WatchedNode};
 use tributary_api::burst::{Burst, BurstRefusal};
 use tributary_api::hosted_burst::HostedBurst;
 use tributary_api::labels;
@@ -44,6 +29,21 @@ use tributary_contract::ports::{CredentialSource, Incoming, Outgoing, PeerReques
 use tributary_contract::tunnel::Listening;
 use tributary_contract::{PeerName, PeerSpec};
 use tributary_telemetry::Traces;
+
+use super::exchange::Exchange;
+use super::lost_pods::LostPods;
+use super::nodes::{self, Gang, NodeChoice};
+use super::peers;
+use super::provider::controller::Provider;
+use super::provider::grants::Grants;
+use super::root::controller::Root;
+use super::root::place::{self, Wish};
+use super::shared::{Shared, no_contacts};
+use super::steps::StepTimes;
+use super::timing::{RESOLVE_AGAIN, Times};
+use super::tunnels::Tunnels;
+use super::turns::Pace;
+use super::watch::{Caches, WatchedNode};
 
 /// How often peers are told of our capacity at most, and how soon a change of nodes is looked at.
 const CAPACITY_EVERY: Duration = Duration::from_secs(2);

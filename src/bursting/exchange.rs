@@ -8,13 +8,14 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::provider::slot::{Answered, ClaimKey, Wanted};
-use super::root::answers::Answer;
-use super::table::Table;
 use tributary_contract::ports::{Incoming, Outgoing, State, StateKey};
 use tributary_contract::{
     BurstUid, Capacity, ClusterUid, DesiredBurst, DirtySet, Epoch, Latest, PeerName, PeerReport, PeerState,
 };
+
+use super::provider::slot::{Answered, ClaimKey, Wanted};
+use super::root::answers::Answer;
+use super::table::Table;
 
 /// The tables. Cloning shares them.
 #[derive(Clone, Debug, Default)]
@@ -468,9 +469,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use tributary_contract::{ObservedBurst, Phase};
+
     use super::*;
     use crate::provider::admission::tests::offer;
-    use tributary_contract::{ObservedBurst, Phase};
 
     fn west() -> PeerName {
         "west".into()

@@ -11,7 +11,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kube::{Resource, ResourceExt};
-
 use tributary_cluster::caches::Change;
 use tributary_cluster::{ObjectKey, RequestError};
 

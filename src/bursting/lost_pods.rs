@@ -25,17 +25,17 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
-
-use super::nodes::NodeView;
-use super::note::Note;
-use super::shared::Shared;
-use super::watch::{WatchedNode, WatchedPod};
 use tributary_api::labels;
 use tributary_api::minicluster::MiniCluster;
 use tributary_cluster::caches::{Subscription, controller_of};
 use tributary_cluster::sweep::{self, Deleted, Doomed};
 use tributary_cluster::worker::{Outcome, Queue};
 use tributary_cluster::{Cause, ObjectKey, RequestError};
+
+use super::nodes::NodeView;
+use super::note::Note;
+use super::shared::Shared;
+use super::watch::{WatchedNode, WatchedPod};
 
 /// How long after its time to end a pod is still waited for.
 const OVERDUE: SignedDuration = SignedDuration::from_secs(20);

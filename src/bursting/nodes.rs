@@ -7,9 +7,9 @@ use std::ops::AddAssign;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Toleration;
+use tributary_api::names;
 
 use super::addresses::Range;
-use tributary_api::names;
 
 /// Cores, memory and GPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

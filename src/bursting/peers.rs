@@ -9,9 +9,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
-use super::root::budget::Account;
-use super::timing::{LOST_AFTER, Now};
 use tributary_api::budget::{BurstBudget, Spent};
 use tributary_api::flux_setup::Quota;
 use tributary_api::labels::condition::{BUDGET, CONNECTED};
@@ -19,6 +16,9 @@ use tributary_api::minicluster::Amount;
 use tributary_api::peer::{ClusterPeer, ClusterPeerStatus, ImportPolicy, PeerCapacity, PeerRoom};
 use tributary_cluster::conditions::{self, Statement};
 use tributary_contract::{Capacity, ClusterUid, NamespaceRoom, PeerName, PeerReport, PeerSpec, PeerState, Refusal};
+
+use super::root::budget::Account;
+use super::timing::{LOST_AFTER, Now};
 
 /// A peer as decisions see it: its ClusterPeer, and what the federation reports.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -3,6 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tributary_clock::{Mono, SharedClock};
+use tributary_cluster::client::Clients;
+use tributary_cluster::events::{Events, Notice};
+use tributary_contract::PeerName;
+use tributary_telemetry::Traces;
+
 use super::contact::Contacts;
 use super::exchange::Exchange;
 use super::note::Note;
@@ -13,11 +19,6 @@ use super::steps::StepTimes;
 use super::timing::{Now, Times};
 use super::tunnels::Tunnels;
 use super::watch::Caches;
-use tributary_clock::{Mono, SharedClock};
-use tributary_cluster::client::Clients;
-use tributary_cluster::events::{Events, Notice};
-use tributary_contract::PeerName;
-use tributary_telemetry::Traces;
 
 /// Caches, clients and tables.
 pub(super) struct Shared {

@@ -97,10 +97,10 @@ fn spans(
 #[cfg(test)]
 mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-
-    use super::*;
     use tributary_api::burst::{BurstSpec, BurstStatus};
     use tributary_api::labels::TRACEPARENT;
+
+    use super::*;
 
     fn at(millis: i64) -> Timestamp {
         Timestamp::from_millisecond(millis).unwrap()

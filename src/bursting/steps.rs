@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
-
 use tributary_api::burst::Burst;
 use tributary_contract::PhaseTimes;
 use tributary_contract::observed::Step;
@@ -67,10 +66,10 @@ fn reached(old: &Burst, new: &Burst) -> Vec<(&'static str, Duration)> {
 mod tests {
     use jiff::Timestamp;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-
-    use super::*;
     use tributary_api::burst::{BurstSpec, BurstStatus};
     use tributary_api::hosted_burst::PhaseTimestamps;
+
+    use super::*;
 
     /// A Burst that has reached so many steps, by these milliseconds.
     fn burst(times: &[i64]) -> Burst {

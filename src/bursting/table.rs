@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::provider::slot::ClaimKey;
 use tributary_contract::{BurstUid, PeerName};
+
+use super::provider::slot::ClaimKey;
 
 /// Values by peer and burst.
 #[derive(Debug)]

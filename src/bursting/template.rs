@@ -13,7 +13,6 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{PodSecurityContext, Toleration};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
 use tributary_api::minicluster::{
     BurstCluster, Container, ContainerVolume, FluxContainer, FluxScheduler, FluxSpec, LoggingSpec, MiniClusterSpec,
     PodSpec, ResourceList, ResourceRequirements,

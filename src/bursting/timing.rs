@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-
 use tributary_clock::{Clock, Mono};
 
 /// The times that can be configured (`[bursting]`).
@@ -73,15 +72,15 @@ pub(crate) fn elapsed(earlier: Timestamp, wall: Timestamp) -> Duration {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use tributary_config::BurstingConfig;
+    use tributary_contract::DesiredBurst;
+    use tributary_flux::RankMap;
+    use tributary_render::Context;
 
     use super::*;
     use crate::provider::admission::tests::offer;
     use crate::provider::materialize::{hosted_burst, mini_cluster};
     use crate::template::BurstTemplate;
-    use tributary_config::BurstingConfig;
-    use tributary_contract::DesiredBurst;
-    use tributary_flux::RankMap;
-    use tributary_render::Context;
 
     #[test]
     fn a_clock_that_was_set_back_gives_no_time() {

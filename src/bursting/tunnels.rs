@@ -7,16 +7,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
+use tributary_api::burst::Burst;
+use tributary_api::hosted_burst::HostedBurst;
+use tributary_contract::Phase;
+use tributary_contract::tunnel::{Inlet, Inlets, Listening, Outlet, Outlets, TunnelKey};
 
 use super::nodes::PodView;
 use super::provider::materialize::LEAD_PORT;
 use super::root::lead_address::lead_pod;
 use super::root::offer;
 use super::shared::lock;
-use tributary_api::burst::Burst;
-use tributary_api::hosted_burst::HostedBurst;
-use tributary_contract::Phase;
-use tributary_contract::tunnel::{Inlet, Inlets, Listening, Outlet, Outlets, TunnelKey};
 
 /// The tables that bursting and the federation share.
 pub struct Tunnels {
@@ -196,9 +196,10 @@ pub(super) fn inlet(hosted: &HostedBurst, job: Option<&str>, pods: &[PodView]) -
 mod tests {
     use std::time::Duration;
 
-    use super::*;
     use tributary_api::burst::{BurstSpec, BurstStatus, CredentialRecipient};
     use tributary_api::hosted_burst::{BurstPhase, HostedBurstSpec};
+
+    use super::*;
 
     fn pod(job: &str, index: u32, ip: &str) -> PodView {
         PodView {

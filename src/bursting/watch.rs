@@ -13,10 +13,6 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::{Deserialize, Deserializer};
-
-use super::nodes::{Amounts, NodeView, PodView, Pods, Taint};
-use super::ours::watched::OwnCaches;
-use super::shared::lock;
 use tributary_api::burst::Burst;
 use tributary_api::hosted_burst::HostedBurst;
 use tributary_api::labels::{self, kubernetes};
@@ -27,6 +23,10 @@ use tributary_cluster::ObjectKey;
 use tributary_cluster::caches::{self, Cache, Indexed, Selection, Subscription};
 use tributary_cluster::client::Clients;
 use tributary_render::quantity::milli;
+
+use super::nodes::{Amounts, NodeView, PodView, Pods, Taint};
+use super::ours::watched::OwnCaches;
+use super::shared::lock;
 
 /// A node, as far as it is read.
 #[derive(Resource, Clone, Debug)]

@@ -18,11 +18,11 @@ use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tributary_api::labels::{TRIBUTARY, kubernetes::MANAGED_BY};
 
 use super::drift::{Difference, digest, drift, same_status};
 use super::error::{Cause, RequestError};
 use super::key::ObjectKey;
-use tributary_api::labels::{TRIBUTARY, kubernetes::MANAGED_BY};
 
 mod own;
 

@@ -10,11 +10,11 @@ use kube::client::ClientBuilder;
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use tower::buffer::{Buffer, BufferLayer};
+use tributary_clock::SharedClock;
 
 use super::fence::Fence;
 use super::guard::{GuardLayer, Pass};
 use super::requests::RequestMetrics;
-use tributary_clock::SharedClock;
 
 /// What one write may take, answer included. Shorter than leadership lasts between two renewals (the relation is
 /// asserted beside the timers of the Lease), so that a healthy leader is never refused.

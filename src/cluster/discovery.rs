@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, Resource};
+use tributary_clock::Rng;
 
 use super::error::{Cause, RequestError, chain};
 use super::readiness::Readiness;
 use super::schedule::Backoff;
-use tributary_clock::Rng;
 
 /// Between two looks. Short: a person who installs the CRDs waits for it.
 const RETRY: Backoff = Backoff {
@@ -142,10 +142,10 @@ mod tests {
     use k8s_openapi::api::core::v1::Pod;
     use kube::client::Body;
     use serde_json::{Value, json};
+    use tributary_clock::SeededRng;
 
     use super::*;
     use crate::error::chain;
-    use tributary_clock::SeededRng;
 
     /// An API server that answers with one script entry after the other; the last one stays.
     fn client(script: Vec<(u16, Value)>) -> Client {

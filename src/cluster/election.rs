@@ -17,10 +17,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-
-use super::fence::{Epoch, LeaderState, Leadership, Moment};
 use tributary_api::labels::TERM_BEFORE;
 use tributary_clock::Mono;
+
+use super::fence::{Epoch, LeaderState, Leadership, Moment};
 
 /// The times of the election.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

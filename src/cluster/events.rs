@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource};
+use tributary_clock::{Mono, SharedClock};
 
 use super::error::{Cause, chain};
-use tributary_clock::{Mono, SharedClock};
 
 /// How long the same event is not repeated. Shorter than the recorder's memory (6 min), so that a repetition counts the
 /// series on instead of beginning a new one.
@@ -140,9 +140,9 @@ mod tests {
     use k8s_openapi::api::core::v1::Pod;
     use kube::client::Body;
     use serde_json::{Value, json};
+    use tributary_clock::SystemClock;
 
     use super::*;
-    use tributary_clock::SystemClock;
 
     #[test]
     fn a_note_is_cut_between_characters() {

@@ -13,7 +13,6 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
-
 use tributary_clock::{Clock, Mono, SharedClock};
 
 /// Which leadership of this cluster's agent: ordered by the transitions of the Lease.

@@ -8,10 +8,10 @@ use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use kube::client::{Body, DynBody};
 use tower::{BoxError, Layer, Service, ServiceExt};
+use tributary_clock::SharedClock;
 
 use super::fence::{Fence, FenceError};
 use super::requests::{RequestMetrics, Verb};
-use tributary_clock::SharedClock;
 
 /// What a client lets through.
 #[derive(Clone)]
@@ -123,11 +123,11 @@ mod tests {
 
     use kube::client::ClientBuilder;
     use tokio::sync::watch;
+    use tributary_clock::SystemClock;
 
     use super::*;
     use crate::error::Cause;
     use crate::fence::{Epoch, LeaderState, Leadership, Moment};
-    use tributary_clock::SystemClock;
 
     const LIMIT: Duration = Duration::from_secs(2);
 

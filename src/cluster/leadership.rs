@@ -13,13 +13,13 @@ use kube_leader_election::{LeaseLock, LeaseLockParams, LeaseLockResult};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tributary_api::labels::TERM_BEFORE;
+use tributary_clock::{Rng, SharedClock};
 
 use super::client::{Clients, WRITE_LIMIT};
 use super::election::{Answer, Call, Election, Timing, claimed};
 use super::error::{Cause, RequestError, chain};
 use super::fence::{Fence, LeaderState, Moment};
-use tributary_api::labels::TERM_BEFORE;
-use tributary_clock::{Rng, SharedClock};
 
 /// The times of the election.
 pub const TIMING: Timing = Timing {

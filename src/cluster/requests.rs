@@ -6,7 +6,6 @@ use http::{Method, Request, StatusCode};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
-
 use tributary_metrics::{Described, Metrics};
 
 const VERBS: [&str; 7] = ["get", "watch", "create", "update", "patch", "delete", "other"];

@@ -8,9 +8,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
+use tributary_clock::SharedClock;
 
 use super::fence::{Epoch, Fence, Leadership, Moment};
-use tributary_clock::SharedClock;
 
 /// What the tasks of a leadership get to end.
 pub const LINGER: Duration = Duration::from_secs(5);
@@ -158,10 +158,10 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use tokio::sync::watch;
+    use tributary_clock::{Mono, SystemClock};
 
     use super::*;
     use crate::fence::{LeaderState, Leadership};
-    use tributary_clock::{Mono, SystemClock};
 
     type Log = Arc<Mutex<Vec<String>>>;
 

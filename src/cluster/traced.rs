@@ -1,11 +1,11 @@
 //! Which trace an object's change belongs to.
 
-use kube::Resource;
-
-use super::conditions;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::Resource;
 use tributary_api::labels::TRACEPARENT;
 use tributary_telemetry::{TraceContext, Traces};
+
+use super::conditions;
 
 /// The context that somebody wrote onto an object: its user, or we for what is made on behalf of another object.
 pub fn annotated(object: &impl Resource<DynamicType = ()>) -> Option<TraceContext> {
@@ -41,9 +41,10 @@ pub fn unmet_since(conditions: &[Condition], type_: &str) -> Option<jiff::Timest
 mod tests {
     use std::sync::Arc;
 
-    use super::*;
     use tributary_api::minicluster::{MiniCluster, MiniClusterSpec};
     use tributary_telemetry::{Span, SpanSink};
+
+    use super::*;
 
     struct Nowhere;
 

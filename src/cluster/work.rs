@@ -4,9 +4,9 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::Histogram;
+use tributary_metrics::{Described, gauges};
 
 use super::worker::Queue;
-use tributary_metrics::{Described, gauges};
 
 /// Seconds that divide a pass that only looked (under 1 ms) from one that wrote a few objects, and from one that waited
 /// for an API server.
@@ -101,9 +101,10 @@ impl Collector for Workload {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use tributary_clock::SystemClock;
     use tributary_metrics::Metrics;
+
+    use super::*;
 
     #[test]
     fn queues_are_shown_by_their_controllers() {

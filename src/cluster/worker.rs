@@ -10,11 +10,11 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tributary_clock::{Mono, Rng, SharedClock};
 
 use super::error::Cause;
 use super::schedule::{Backoff, Ended, Schedule};
 use super::work::Work;
-use tributary_clock::{Mono, Rng, SharedClock};
 
 /// What a handler asks for when it succeeds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -234,10 +234,10 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use kube::core::Status;
+    use tributary_clock::{SeededRng, SystemClock};
 
     use super::*;
     use crate::error::RequestError;
-    use tributary_clock::{SeededRng, SystemClock};
 
     fn refused(code: u16) -> Cause {
         Status { code, ..Status::default() }.into()

@@ -142,7 +142,8 @@ impl PhaseTimes {
 /// A phase of a newer version leaves the slot with its peer: it is there, for all that is known.
 fn known_or_provisioning<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Phase, D::Error> {
     let word = String::deserialize(deserializer)?;
-    Ok(Phase::deserialize(word.as_str().into_deserializer()).unwrap_or_else(|_: value::Error| Phase::Provisioning))
+    let known: Result<Phase, value::Error> = Phase::deserialize(word.as_str().into_deserializer());
+    Ok(known.unwrap_or(Phase::Provisioning))
 }
 
 /// The provider's answer to one [`super::DesiredBurst`]. Replaced as a whole.

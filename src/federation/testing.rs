@@ -9,9 +9,6 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tokio::sync::watch;
-
-use super::wire::messages::Hello;
-use super::wire::version::WireVersions;
 use tributary_clock::{Clock, Mono, SystemClock};
 use tributary_contract::ports::{
     CredentialSource, Incoming, Outgoing, QuerySource, State, StateKey, TrustAnswer, TrustOffer, TrustSink,
@@ -20,6 +17,9 @@ use tributary_contract::{
     Capacity, Credential, CredentialRefusal, CredentialRequest, DesiredBurst, DirtySet, Epoch, ObservedBurst, PeerName,
     PeerReport, PeerState, RootIdentity,
 };
+
+use super::wire::messages::Hello;
+use super::wire::version::WireVersions;
 
 /// A hello of cluster `name`, whose UID is `uid-<name>`.
 pub(crate) fn hello(name: &str) -> Hello {

@@ -9,12 +9,12 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use jiff::Timestamp;
+use tributary_clock::Rng;
 use x25519_dalek::{PublicKey, StaticSecret};
 use zeroize::Zeroizing;
 
 use super::CertificateDigest;
 use super::zpl::{self, Section};
-use tributary_clock::Rng;
 
 /// Length of a key of 32 bytes in Z85.
 const KEY_LEN: usize = 40;

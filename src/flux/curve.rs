@@ -8,9 +8,8 @@
 
 use crypto_box::aead::Aead as _;
 use crypto_box::{PublicKey, SalsaBox, SecretKey};
-use zeroize::Zeroizing;
-
 use tributary_clock::Rng;
+use zeroize::Zeroizing;
 
 /// Bytes of a greeting.
 pub const GREETING: usize = 64;

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kube::ResourceExt;
+use tributary_api::burst::Burst;
+use tributary_api::flux_job::{FluxJob, JobReturn, JobSplit};
 
 use super::job;
 use super::nodes::Gang;
 use super::room::Room;
-use tributary_api::burst::Burst;
-use tributary_api::flux_job::{FluxJob, JobReturn, JobSplit};
 
 /// What a FluxJob takes once it starts.
 #[derive(Clone, Debug, PartialEq)]

@@ -13,16 +13,6 @@ use kube::api::{Api, ListParams, Patch, PatchParams, PropagationPolicy};
 use kube::{Resource, ResourceExt};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-
-use super::claims::Claims;
-use super::figures::QueueFigures;
-use super::guests::Guests;
-use super::job::{self, JobStep, Missing, Then};
-use super::nodes::Nodes;
-use super::overflow::{Peers, Sender};
-use super::priorities::Priorities;
-use super::round::{Round, View, round};
-use super::turnstile::Turnstile;
 use tributary_api::burst::Burst;
 use tributary_api::flux_job::{FluxJob, FluxJobStatus, JobPhase};
 use tributary_api::flux_setup::{self, FluxSetup, OverflowPolicy};
@@ -41,6 +31,16 @@ use tributary_cluster::sweep::{self, Doomed};
 use tributary_cluster::work::Worked;
 use tributary_cluster::worker::{self, Options, Outcome, Queue, Run};
 use tributary_cluster::{ObjectKey, RequestError};
+
+use super::claims::Claims;
+use super::figures::QueueFigures;
+use super::guests::Guests;
+use super::job::{self, JobStep, Missing, Then};
+use super::nodes::Nodes;
+use super::overflow::{Peers, Sender};
+use super::priorities::Priorities;
+use super::round::{Round, View, round};
+use super::turnstile::Turnstile;
 
 /// FluxJobs of one round that are written at the same time.
 const AT_A_TIME: usize = 16;

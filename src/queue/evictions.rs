@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 
 use kube::ResourceExt;
 use sha2::{Digest, Sha256};
-
-use super::job;
 use tributary_api::burst::{Burst, BurstRefusal};
 use tributary_api::flux_job::{FluxJob, JobReturn};
 use tributary_api::labels;
 use tributary_api::minicluster::MiniCluster;
 use tributary_contract::RejectionReason;
+
+use super::job;
 
 /// What is to be remembered of a split FluxJob that is taken back: who threw out what its Burst offers, besides what is known of
 /// earlier times. A Burst that was made anew may say nothing of those: it has to be told first. What is known of something else

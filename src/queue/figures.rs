@@ -3,7 +3,6 @@
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
-
 use tributary_api::flux_job::{FluxJob, JobPhase};
 use tributary_api::flux_setup::FluxSetup;
 use tributary_api::labels::{condition, reason};

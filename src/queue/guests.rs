@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use kube::ResourceExt;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
-
-use super::room::Room;
 use tributary_api::flux_setup::{FluxSetup, PeerUsage};
 use tributary_api::hosted_burst::{HostedBurst, HostedBurstSpec};
 use tributary_api::minicluster::{Container, FluxContainer, MiniClusterSpec, ResourceList};
 use tributary_cluster::worker::Queue;
 use tributary_contract::NamespaceRoom;
+
+use super::room::Room;
 
 /// Stands for each peer that is not named.
 const ANYBODY: &str = "*";

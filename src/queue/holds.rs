@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
-use super::limits;
-use super::room::Room;
 use tributary_api::labels::condition;
 use tributary_api::minicluster::{MiniCluster, Phase};
 use tributary_cluster::conditions;
+
+use super::limits;
+use super::room::Room;
 
 /// Whether a MiniCluster has run to its end.
 pub(super) fn has_ended(found: &MiniCluster) -> bool {

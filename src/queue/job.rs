@@ -10,14 +10,6 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{Resource, ResourceExt};
 use serde_json::{Map, Value, json};
-
-use self::end::{End, FINISHED, standing};
-use super::claims::{Claim, Claims};
-use super::evictions;
-use super::gpus;
-use super::limits;
-use super::overflow::{self, Sender, Start};
-use super::room::Room;
 use tributary_api::SPECS;
 use tributary_api::burst::Burst;
 use tributary_api::flux_job::{Cleanup, FluxJob, FluxJobStatus, JobPhase, JobResult, JobSent};
@@ -27,6 +19,14 @@ use tributary_api::schema::unknown_fields;
 use tributary_api::{labels, names};
 use tributary_cluster::caches::controller_uid;
 use tributary_cluster::conditions::{self, Statement};
+
+use self::end::{End, FINISHED, standing};
+use super::claims::{Claim, Claims};
+use super::evictions;
+use super::gpus;
+use super::limits;
+use super::overflow::{self, Sender, Start};
+use super::room::Room;
 
 /// Condition: a MiniCluster can be made of it.
 const VALID: &str = "Valid";
@@ -593,12 +593,13 @@ impl Draft<'_> {
 mod tests {
     use std::sync::LazyLock;
 
-    use super::end::RUNNING;
-    use super::*;
-    use crate::overflow::sender;
     use tributary_api::flux_job::JobSplit;
     use tributary_api::flux_setup::OverflowPolicy;
     use tributary_api::minicluster::{BurstStatus, MiniClusterStatus};
+
+    use super::end::RUNNING;
+    use super::*;
+    use crate::overflow::sender;
 
     fn job(spec: Value) -> FluxJob {
         let mut job: FluxJob = serde_json::from_value(json!({

@@ -1,7 +1,6 @@
 //! How long runs take at most, by what is written of them. Pure.
 
 use serde_json::Value;
-
 use tributary_api::duration::Lasting;
 use tributary_api::flux_job::FluxJob;
 use tributary_api::minicluster::{DEFAULT_DEADLINE_SECONDS, MiniClusterSpec};

@@ -6,6 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
+use tributary_api::flux_job::FluxJob;
+use tributary_api::flux_setup::FluxSetupSpec;
+use tributary_api::hosted_burst::HostedBurst;
+use tributary_api::labels::reason;
+use tributary_api::minicluster::{MiniCluster, MiniClusterSpec, Phase};
+use tributary_cluster::caches::{controller_of, controller_uid};
 
 use super::claims::Claim;
 use super::guests::{self, Reserved};
@@ -17,12 +23,6 @@ use super::overflow::{self, Start};
 use super::room::Room;
 use super::round::{Candidate, View, Who};
 use super::schedule::{Away, Running, Waiting};
-use tributary_api::flux_job::FluxJob;
-use tributary_api::flux_setup::FluxSetupSpec;
-use tributary_api::hosted_burst::HostedBurst;
-use tributary_api::labels::reason;
-use tributary_api::minicluster::{MiniCluster, MiniClusterSpec, Phase};
-use tributary_cluster::caches::{controller_of, controller_uid};
 
 /// The line, and what stands before it.
 #[derive(Default)]

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::room::{Pod, Room};
 use tributary_api::minicluster::MiniClusterSpec;
+
+use super::room::{Pod, Room};
 
 /// Brokers that run or are about to: the nodes keep room for those whose pods are not bound yet.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kube::ResourceExt;
+use tributary_api::burst::Burst;
+use tributary_api::flux_setup::{CheckNodes, FluxSetupSpec, Overflow, OverflowPolicy};
 
 use super::claims::Claims;
 use super::evictions;
@@ -13,8 +15,6 @@ use super::nodes::Gang;
 use super::overflow::{self, Part, PeersNow, Start};
 use super::round::{Candidate, View, Who};
 use super::schedule::Outside;
-use tributary_api::burst::Burst;
-use tributary_api::flux_setup::{CheckNodes, FluxSetupSpec, Overflow, OverflowPolicy};
 
 /// While somebody waits for nodes: nobody tells when they have room.
 const LOOK_AT_NODES_AGAIN: Duration = Duration::from_secs(2);

@@ -11,9 +11,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
-use super::room::Room;
-use super::schedule::Away;
 use tributary_api::burst::{Burst, BurstRefusal};
 use tributary_api::flux_job::{FluxJob, FluxJobStatus, JobReturn, JobSent, JobSplit};
 use tributary_api::flux_setup::{FluxSetupSpec, Overflow, OverflowPolicy};
@@ -22,6 +19,9 @@ use tributary_api::labels;
 use tributary_api::minicluster::{BurstCluster, MiniCluster, MiniClusterSpec};
 use tributary_api::selector::PeerSelector;
 use tributary_contract::RejectionReason;
+
+use super::room::Room;
+use super::schedule::Away;
 
 /// Brokers that a peer shall take.
 #[derive(Clone, Debug, PartialEq)]

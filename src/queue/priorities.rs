@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::ResourceExt;
 use serde_json::Value;
-
 use tributary_api::flux_job::FluxJob;
 use tributary_api::flux_setup::FluxSetupSpec;
 use tributary_api::minicluster::MiniClusterSpec;

@@ -2,12 +2,13 @@
 
 use std::ops::{AddAssign, SubAssign};
 
-use super::gpus;
 use tributary_api::flux_setup::{PodUsage, Quota, Usage};
 use tributary_api::minicluster::{Amount, Container, MiniClusterSpec, ResourceRequirements};
 use tributary_contract::NamespaceRoom;
 use tributary_render::quantity::milli;
 use tributary_render::rank_map;
+
+use super::gpus;
 
 /// An amount of everything that a quota counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

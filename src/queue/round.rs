@@ -6,6 +6,17 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
+use tributary_api::burst::Burst;
+use tributary_api::flux_job::{FluxJob, JobSent, JobSplit};
+use tributary_api::flux_setup::{
+    CheckNodes, FluxSetup, FluxSetupSpec, FluxSetupStatus, Order, Overflow, OverflowPolicy,
+};
+use tributary_api::hosted_burst::HostedBurst;
+use tributary_api::labels::reason;
+use tributary_api::minicluster::MiniCluster;
+use tributary_api::names;
+use tributary_cluster::caches::controller_uid;
+use tributary_cluster::conditions::{self, Statement};
 
 use super::claims::Claims;
 use super::guests::{Grants, Reserved, Standing};
@@ -18,17 +29,6 @@ use super::overflow::{Peers, Sender, Start};
 use super::priorities::Priorities;
 use super::room::Room;
 use super::schedule::{Rules, schedule};
-use tributary_api::burst::Burst;
-use tributary_api::flux_job::{FluxJob, JobSent, JobSplit};
-use tributary_api::flux_setup::{
-    CheckNodes, FluxSetup, FluxSetupSpec, FluxSetupStatus, Order, Overflow, OverflowPolicy,
-};
-use tributary_api::hosted_burst::HostedBurst;
-use tributary_api::labels::reason;
-use tributary_api::minicluster::MiniCluster;
-use tributary_api::names;
-use tributary_cluster::caches::controller_uid;
-use tributary_cluster::conditions::{self, Statement};
 
 /// Condition of a FluxSetup: it counts.
 const ACTIVE: &str = "Active";

@@ -16,10 +16,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use tributary_api::flux_setup::Order;
 
 use super::limits::{foreseen, too_long};
 use super::room::Room;
-use tributary_api::flux_setup::Order;
 
 /// Something that runs, or was told to start.
 #[derive(Clone, Debug, PartialEq)]

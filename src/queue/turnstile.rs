@@ -8,12 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
-
-use super::holds::{Hold, Holds};
-use super::job::{self, Then};
-use super::limits;
-use super::overflow::Start;
-use super::round::{Growing, Round};
 use tributary_api::flux_job::FluxJob;
 use tributary_api::flux_setup::{self, FluxSetup, Usage};
 use tributary_api::labels;
@@ -21,6 +15,12 @@ use tributary_api::minicluster::MiniCluster;
 use tributary_cluster::caches::Cache;
 use tributary_cluster::worker::Queue;
 use tributary_cluster::{ObjectKey, conditions};
+
+use super::holds::{Hold, Holds};
+use super::job::{self, Then};
+use super::limits;
+use super::overflow::Start;
+use super::round::{Growing, Round};
 
 /// The turnstile. Cloning shares it.
 #[derive(Clone)]

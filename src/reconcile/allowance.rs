@@ -3,9 +3,10 @@
 //! Whoever is let in for an hour has its room for an hour, however often the instance is started anew, or suspended, meanwhile:
 //! each Job after the first gets what is left of that hour.
 
+use tributary_api::minicluster::DEFAULT_DEADLINE_SECONDS;
+
 use super::decide::{Action, Decision, Upkeep};
 use super::dereference::Known;
-use tributary_api::minicluster::DEFAULT_DEADLINE_SECONDS;
 
 /// Seconds between making a Job and its start that are not worth a write.
 const A_MOMENT: i64 = 5;
@@ -135,6 +136,7 @@ mod tests {
 
     use jiff::Timestamp;
     use proptest::prelude::*;
+    use tributary_api::minicluster::{MiniCluster, MiniClusterSpec};
 
     use super::*;
     use crate::decide::Maintenance;
@@ -142,7 +144,6 @@ mod tests {
     use crate::in_place::{JobChange, JobSettings};
     use crate::lead::LeadFacts;
     use crate::status::JobFacts;
-    use tributary_api::minicluster::{MiniCluster, MiniClusterSpec};
 
     const NO_LIMIT: Option<i64> = None;
 

@@ -5,11 +5,6 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions, PropagationPolicy};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
-
-use super::decide::{Maintenance, Upkeep};
-use super::dereference::Known;
-use super::in_place::{JobChange, keys_text};
-use super::status::JobFacts;
 use tributary_api::labels;
 use tributary_api::minicluster::MiniCluster;
 use tributary_cluster::apply::{Applied, Applier, Once};
@@ -19,6 +14,11 @@ use tributary_cluster::sweep::{self, Doomed};
 use tributary_cluster::{ObjectKey, RequestError};
 use tributary_flux::Certificate;
 use tributary_render::{self, Boot, BootError, QUORUM_KEY, Rendered, files_digest};
+
+use super::decide::{Maintenance, Upkeep};
+use super::dereference::Known;
+use super::in_place::{JobChange, keys_text};
+use super::status::JobFacts;
 
 /// Writes the objects of MiniClusters.
 #[derive(Clone)]

@@ -6,10 +6,6 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::ResourceExt;
 use kube::api::PropagationPolicy;
 use serde_json::Value;
-
-use super::apply::Writes;
-use super::decide::Upkeep;
-use super::dereference::Known;
 use tributary_api::labels::{self, kubernetes, role};
 use tributary_cluster::apply::Applied;
 use tributary_cluster::drift::digest;
@@ -17,6 +13,10 @@ use tributary_cluster::error::Taken;
 use tributary_cluster::sweep::{self, Doomed, orphans};
 use tributary_cluster::{ObjectKey, RequestError};
 use tributary_render::Rendered;
+
+use super::apply::Writes;
+use super::decide::Upkeep;
+use super::dereference::Known;
 
 /// Services that are ours to sweep, by their role.
 const ROLES: [&str; 4] = [role::HEADLESS, role::PORTS, role::LEAD, role::RESTFUL];

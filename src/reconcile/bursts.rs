@@ -2,8 +2,6 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
-
-use super::exposure::PeerUids;
 use tributary_api::burst::{Burst, BurstStatus as Status};
 use tributary_api::hosted_burst::BurstPhase;
 use tributary_api::labels::condition::{
@@ -13,6 +11,8 @@ use tributary_api::labels::reason;
 use tributary_api::minicluster::{BurstStatus, MiniCluster};
 use tributary_cluster::conditions::{Statement, find};
 use tributary_flux::RankMap;
+
+use super::exposure::PeerUids;
 
 /// Why there is no lead address that does not come by itself. Others are steps on the way.
 const NO_ADDRESS: &str = "NoUsableAddress";
@@ -147,11 +147,11 @@ fn is_asleep(row: &BurstStatus) -> bool {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-
-    use super::*;
     use tributary_api::burst::BurstSpec;
     use tributary_api::labels::condition::PLACED;
     use tributary_cluster::conditions::merged;
+
+    use super::*;
 
     fn root() -> MiniCluster {
         let yaml = "

@@ -2,13 +2,13 @@
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, ResourceExt};
-
-use super::dereference::Known;
 use tributary_api::names;
 use tributary_clock::{Clock, Rng};
 use tributary_cluster::error::Cause;
 use tributary_cluster::{ObjectKey, RequestError};
 use tributary_flux::{Certificate, CertificateError, CertificateMetadata};
+
+use super::dereference::Known;
 
 /// Key of the certificate in its Secret.
 pub const KEY: &str = "curve.cert";

@@ -8,17 +8,6 @@ use futures::{FutureExt, future};
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 use tokio_util::sync::CancellationToken;
-
-use super::apply::Writes;
-use super::certificate;
-use super::definition::DefinitionView;
-use super::dereference::Caches;
-use super::gate::Gate;
-use super::memory::Memory;
-use super::pod_index::PodIndexes;
-use super::view::{ConfigMapView, JobView, LeadPodView, PodView};
-use super::volumes::LeftVolumes;
-use super::watches::Watches;
 use tributary_api::labels;
 use tributary_api::minicluster::MiniCluster;
 use tributary_api::peer::ClusterPeer;
@@ -32,6 +21,17 @@ use tributary_cluster::work::Worked;
 use tributary_cluster::worker::{self, Options, Queue, Run};
 use tributary_render::Context;
 use tributary_telemetry::Traces;
+
+use super::apply::Writes;
+use super::certificate;
+use super::definition::DefinitionView;
+use super::dereference::Caches;
+use super::gate::Gate;
+use super::memory::Memory;
+use super::pod_index::PodIndexes;
+use super::view::{ConfigMapView, JobView, LeadPodView, PodView};
+use super::volumes::LeftVolumes;
+use super::watches::Watches;
 
 /// The MiniCluster controller of one cluster.
 pub struct Controller {

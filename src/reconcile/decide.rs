@@ -1,17 +1,17 @@
 //! What has to be done for a MiniCluster: pure.
 
 use kube::ResourceExt;
+use tributary_api::labels::{RESTART, condition};
+use tributary_api::minicluster::{Phase, UpdatePolicy};
+use tributary_cluster::conditions;
+use tributary_cluster::error::Taken;
+use tributary_render::{Boot, NOTHING_TO_DO, Problems, QUORUM_KEY, RENDER_REVISION, Rendered, differences};
 
 use super::allowance::Deadline;
 use super::dereference::{JobState, Known};
 use super::ending::is_out_of_memory;
 use super::in_place::{JobChange, JobSettings};
 use super::refusal::Refusal;
-use tributary_api::labels::{RESTART, condition};
-use tributary_api::minicluster::{Phase, UpdatePolicy};
-use tributary_cluster::conditions;
-use tributary_cluster::error::Taken;
-use tributary_render::{Boot, NOTHING_TO_DO, Problems, QUORUM_KEY, RENDER_REVISION, Rendered, differences};
 
 /// What rendering came to.
 pub type Rendering = Result<Rendered, Problems>;
@@ -329,14 +329,15 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
+    use tributary_api::minicluster::{MiniCluster, MiniClusterSpec, MiniClusterStatus};
+    use tributary_flux::{RankMap, Slot};
+    use tributary_render::{Problem, problem::reason};
+
     use super::*;
     use crate::ending::JobOutcome;
     use crate::lead::{Exit, LeadFacts};
     use crate::status::JobFacts;
     use crate::view::FilesView;
-    use tributary_api::minicluster::{MiniCluster, MiniClusterSpec, MiniClusterStatus};
-    use tributary_flux::{RankMap, Slot};
-    use tributary_render::{Problem, problem::reason};
 
     fn known(job: JobState) -> Known {
         let spec = MiniClusterSpec { size: Some(2), ..MiniClusterSpec::default() };

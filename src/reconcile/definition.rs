@@ -14,7 +14,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{CustomResourceExt, Resource};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-
 use tributary_api::minicluster::MiniCluster;
 use tributary_cluster::caches::Selection;
 

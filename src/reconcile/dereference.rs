@@ -8,14 +8,6 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::{Resource, ResourceExt};
-
-use super::definition::DefinitionView;
-use super::ending::JobOutcome;
-use super::exposure::PeerUids;
-use super::in_place::JobSettings;
-use super::lead::{self, LeadFacts};
-use super::status::JobFacts;
-use super::view::{ConfigMapView, FilesView, JobView, LeadPodView, PodView};
 use tributary_api::burst::Burst;
 use tributary_api::hosted_burst::HostedBurst;
 use tributary_api::minicluster::{MiniCluster, MiniClusterStatus};
@@ -25,6 +17,14 @@ use tributary_cluster::ObjectKey;
 use tributary_cluster::caches::{Cache, controller_of};
 use tributary_flux::RankMap;
 use tributary_render::{Context, HostedSide};
+
+use super::definition::DefinitionView;
+use super::ending::JobOutcome;
+use super::exposure::PeerUids;
+use super::in_place::JobSettings;
+use super::lead::{self, LeadFacts};
+use super::status::JobFacts;
+use super::view::{ConfigMapView, FilesView, JobView, LeadPodView, PodView};
 
 /// The caches of the MiniCluster controller.
 #[derive(Clone)]

@@ -1,7 +1,8 @@
 //! How a MiniCluster ended, in words: pure.
 
-use super::lead::{Exit, LeadFacts};
 use tributary_api::minicluster::MiniClusterSpec;
+
+use super::lead::{Exit, LeadFacts};
 
 /// How a Job ended.
 #[derive(Clone, Debug, PartialEq, Eq)]

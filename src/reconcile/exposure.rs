@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::ResourceExt;
-
 use tributary_api::burst::Burst;
 use tributary_api::labels::condition::CERTIFICATE_EXPOSED;
 use tributary_api::minicluster::{MiniCluster, RecipientStatus};
@@ -84,8 +83,9 @@ pub fn statement(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use tributary_api::burst::{BurstSpec, BurstStatus, CredentialRecipient};
+
+    use super::*;
 
     fn burst(digest: &str, peers: &[(&str, &str)]) -> Burst {
         let spec = BurstSpec { incarnation: "job-1".into(), credential_digest: digest.into(), ..BurstSpec::default() };

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
-
-use super::allowance::Allowance;
-use super::decide::Decision;
-use super::dereference::Known;
 use tributary_api::flux_setup::Usage;
 use tributary_api::hosted_burst::HostedBurst;
 use tributary_api::labels;
 use tributary_api::minicluster::MiniCluster;
 use tributary_cluster::worker::Outcome;
+
+use super::allowance::Allowance;
+use super::decide::Decision;
+use super::dereference::Known;
 
 /// Whether a MiniCluster may have what it asks for. An error is the sentence that says what it has to wait for.
 pub type Asks = dyn Fn(&MiniCluster, Option<i32>, Timestamp) -> Result<(), String> + Send + Sync;

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::batch::v1::JobSpec;
 use serde_json::{Value, json};
-
 use tributary_api::labels;
 use tributary_api::minicluster::MiniClusterSpec;
 

@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
+use tributary_api::minicluster::{MiniCluster, MiniClusterStatus, Phase};
+use tributary_clock::Mono;
+use tributary_cluster::ObjectKey;
+use tributary_render::Boot;
 
 use super::dereference::{JobState, Known};
 use super::ending::JobOutcome;
 use super::in_place::JobSettings;
 use super::refusal::{Refusal, Refused};
 use super::status::JobFacts;
-use tributary_api::minicluster::{MiniCluster, MiniClusterStatus, Phase};
-use tributary_clock::Mono;
-use tributary_cluster::ObjectKey;
-use tributary_render::Boot;
 
 /// Of all MiniClusters.
 #[derive(Default)]
@@ -155,11 +155,12 @@ fn is_older(shown: Option<&str>, written: Option<&str>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tributary_api::minicluster::MiniClusterSpec;
+    use tributary_render::{Problem, problem::reason};
+
     use super::*;
     use crate::decide::{Action, decide};
     use crate::lead::{Exit, LeadFacts};
-    use tributary_api::minicluster::MiniClusterSpec;
-    use tributary_render::{Problem, problem::reason};
 
     const SETTLING: Duration = Duration::from_secs(2);
 

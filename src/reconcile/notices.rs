@@ -61,10 +61,10 @@ pub fn notices(old: &MiniClusterStatus, new: &MiniClusterStatus) -> Vec<Notice> 
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-
-    use super::*;
     use tributary_api::minicluster::BurstStatus;
     use tributary_cluster::conditions::{Statement, merged};
+
+    use super::*;
 
     fn status(phase: Phase, incarnation: Option<&str>, statements: Vec<Statement>) -> MiniClusterStatus {
         MiniClusterStatus {

@@ -5,19 +5,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kube::ResourceExt;
-
-use super::SETTLING;
-use super::apply::Creation;
-use super::certificate::{self, Source};
-use super::controller::{Controller, Error};
-use super::decide::{Action, Decision, LEFT_OVER, NAME_TAKEN, Rendering, decide, needs_frozen};
-use super::definition::OUTDATED;
-use super::dereference::Known;
-use super::notices::notices;
-use super::refusal::{Refusal, Refused};
-use super::restful;
-use super::spans;
-use super::status::{Facts, JobFacts, compute};
 use tributary_api::burst::Burst;
 use tributary_api::hosted_burst::BurstPhase;
 use tributary_api::labels;
@@ -31,6 +18,19 @@ use tributary_cluster::worker::Outcome;
 use tributary_flux::RankMap;
 use tributary_render::{self, Boot, Context};
 use tributary_telemetry::Span;
+
+use super::SETTLING;
+use super::apply::Creation;
+use super::certificate::{self, Source};
+use super::controller::{Controller, Error};
+use super::decide::{Action, Decision, LEFT_OVER, NAME_TAKEN, Rendering, decide, needs_frozen};
+use super::definition::OUTDATED;
+use super::dereference::Known;
+use super::notices::notices;
+use super::refusal::{Refusal, Refused};
+use super::restful;
+use super::spans;
+use super::status::{Facts, JobFacts, compute};
 
 /// How often a certificate in a Secret of somebody else's is looked for: Secrets are never watched.
 const CERTIFICATE_RETRY: Duration = Duration::from_secs(5);

@@ -15,9 +15,6 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-
-use super::dereference::{JobState, job_state};
-use super::view::{JobView, PodView};
 use tributary_api::labels::{self, kubernetes, upstream};
 use tributary_api::minicluster::MiniCluster;
 use tributary_clock::{SharedClock, SystemRng};
@@ -26,6 +23,9 @@ use tributary_cluster::client::Clients;
 use tributary_cluster::error::{Cause, chain};
 use tributary_cluster::worker::{self, Options, Outcome, Queue, Run};
 use tributary_cluster::{ObjectKey, RequestError};
+
+use super::dereference::{JobState, job_state};
+use super::view::{JobView, PodView};
 
 /// Labels at the same time: few, because Jobs are made first.
 const CONCURRENCY: usize = 4;

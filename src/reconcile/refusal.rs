@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use super::controller::Error;
-use super::dereference::Known;
 use tributary_clock::Mono;
 use tributary_cluster::error::{Cause, chain};
 use tributary_cluster::schedule::Backoff;
+
+use super::controller::Error;
+use super::dereference::Known;
 
 /// Why a MiniCluster without a Job gets none: the API server refuses a part of it, or does not answer.
 pub const CANNOT_CREATE: &str = "CannotCreate";
@@ -103,10 +104,10 @@ fn what_to_do(cause: &Cause) -> &'static str {
 #[cfg(test)]
 mod tests {
     use kube::core::Status;
-
-    use super::*;
     use tributary_cluster::error::RequestError;
     use tributary_cluster::fence::FenceError;
+
+    use super::*;
 
     fn advice(code: u16, message: &str) -> &'static str {
         what_to_do(&Status { code, message: message.into(), ..Status::default() }.into())

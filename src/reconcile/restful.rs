@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, ResourceExt};
-
 use tributary_api::minicluster::{DEFAULT_RESTFUL_USER, MiniCluster};
 use tributary_clock::Rng;
 use tributary_cluster::RequestError;
@@ -63,9 +62,10 @@ fn word(rng: &mut dyn Rng, parts: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use tributary_clock::SeededRng;
     use tributary_render::restful::USERNAME;
+
+    use super::*;
 
     fn lake(spec: &str) -> MiniCluster {
         serde_saphyr::from_str(&format!("{{metadata: {{name: lake, namespace: waters, uid: u-1}}, spec: {spec}}}"))

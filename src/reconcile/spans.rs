@@ -2,7 +2,6 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
 use tributary_api::labels::condition::READY;
 use tributary_api::minicluster::{MiniCluster, MiniClusterStatus};
 use tributary_cluster::{conditions, traced};
@@ -44,9 +43,10 @@ pub(super) fn about(span: Span, object: &MiniCluster) -> Span {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use tributary_api::minicluster::MiniClusterSpec;
     use tributary_cluster::conditions::{Statement, merged};
+
+    use super::*;
 
     fn status(generation: i64, ready: bool, second: i64) -> MiniClusterStatus {
         let statement = match ready {

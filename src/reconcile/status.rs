@@ -3,6 +3,13 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+use tributary_api::budget::Spent;
+use tributary_api::burst::Burst;
+use tributary_api::hosted_burst::is_hosted;
+use tributary_api::labels::{MINICLUSTER, condition, reason, upstream};
+use tributary_api::minicluster::{BurstStatus, LeadStatus, MiniCluster, MiniClusterStatus, Phase};
+use tributary_cluster::conditions::{self, Statement};
+use tributary_flux::RankMap;
 
 use super::bursts;
 use super::decide::NAME_TAKEN;
@@ -12,13 +19,6 @@ use super::gate::Held;
 use super::lead::LeadFacts;
 use super::refusal::CANNOT_MAINTAIN;
 use super::summary;
-use tributary_api::budget::Spent;
-use tributary_api::burst::Burst;
-use tributary_api::hosted_burst::is_hosted;
-use tributary_api::labels::{MINICLUSTER, condition, reason, upstream};
-use tributary_api::minicluster::{BurstStatus, LeadStatus, MiniCluster, MiniClusterStatus, Phase};
-use tributary_cluster::conditions::{self, Statement};
-use tributary_flux::RankMap;
 
 /// What the status is made of.
 #[derive(Debug)]

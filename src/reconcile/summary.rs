@@ -2,7 +2,6 @@
 //! them. Pure.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-
 use tributary_api::burst::Burst;
 use tributary_api::labels::condition::{BUDGET, DEMAND};
 use tributary_cluster::conditions::{self, Statement};
@@ -55,8 +54,9 @@ fn demand(bursts: &[Burst]) -> Option<Statement> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use tributary_api::burst::{BurstSpec, BurstStatus};
+
+    use super::*;
 
     fn burst(slot: &str, said: &[(&str, &str, &str)]) -> Burst {
         let condition = |&(type_, status, reason): &(&str, &str, &str)| Condition {

@@ -10,7 +10,6 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
 use serde::{Deserialize, Deserializer};
-
 use tributary_api::labels;
 use tributary_render::{QUORUM_KEY, files_digest};
 

@@ -16,9 +16,6 @@ use kube::api::PropagationPolicy;
 use kube::{Api, Resource, ResourceExt};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
-
-use super::apply::{Error, Writes};
-use super::dereference::Known;
 use tributary_api::labels::{self, kubernetes, role, upstream};
 use tributary_api::minicluster::MiniCluster;
 use tributary_api::names;
@@ -31,6 +28,9 @@ use tributary_cluster::sweep::{self, Deleted, Doomed};
 use tributary_cluster::worker::{self, Options, Outcome, Queue, Run};
 use tributary_cluster::{ObjectKey, RequestError};
 use tributary_render::Rendered;
+
+use super::apply::{Error, Writes};
+use super::dereference::Known;
 
 impl Writes {
     /// Makes the claims, each with the volume for it. The answer is what of an earlier incarnation still goes, because it is

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-
 use tributary_api::burst::Burst;
 use tributary_api::flux_job::FluxJob;
 use tributary_api::flux_setup::FluxSetup;

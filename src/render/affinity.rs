@@ -5,10 +5,10 @@ use k8s_openapi::api::core::v1::{
     WeightedPodAffinityTerm,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use tributary_api::labels::kubernetes;
 
 use super::metadata;
 use super::model::Model;
-use tributary_api::labels::kubernetes;
 
 /// The user's own affinity, the labels of `pod.nodeAffinity` required, and one zone and one pod per node preferred.
 pub(super) fn affinity(model: &Model<'_>) -> Option<Affinity> {

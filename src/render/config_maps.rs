@@ -2,11 +2,11 @@
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use tributary_api::minicluster::MiniCluster;
+use tributary_api::{labels, names};
 
 use super::boot::Boot;
 use super::metadata;
-use tributary_api::minicluster::MiniCluster;
-use tributary_api::{labels, names};
 
 /// Key of the host list of all brokers, one line in RFC 29 form.
 pub const HOSTLIST_KEY: &str = "hostlist";

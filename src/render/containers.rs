@@ -6,13 +6,13 @@ use k8s_openapi::api::core::v1::{
     Container as PodContainer, ContainerPort, EnvVar, EnvVarSource, ExecAction, Lifecycle, LifecycleHandler, Probe,
     SecretKeySelector, SecurityContext, VolumeMount,
 };
+use tributary_api::minicluster::Container;
+use tributary_api::names;
 
 use super::model::Model;
 use super::restful;
 use super::scripts::{self, CURVE_DIR, OPERATOR_DIR};
 use super::volumes::UserVolumes;
-use tributary_api::minicluster::Container;
-use tributary_api::names;
 
 /// Volume with the home directory of users who have none.
 pub(super) const HOME_VOLUME: &str = "flux-operator-home";

@@ -1,8 +1,9 @@
 //! The files that Flux itself reads: host list, R and broker.toml.
 
+use tributary_flux::{BrokerConfig, BrokerNetwork, BrokerPaths, ResourceSet, Side};
+
 use super::model::{Model, Role};
 use super::rank_map::Resources;
-use tributary_flux::{BrokerConfig, BrokerNetwork, BrokerPaths, ResourceSet, Side};
 
 /// TCP port of every broker.
 pub(super) const BROKER_PORT: u16 = 8050;

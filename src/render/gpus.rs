@@ -3,9 +3,10 @@
 //! Flux gives away those of a few names ([`rank_map`]). A quota is there for what is dear, by whatever name it is requested:
 //! slices of a GPU, shared ones, and other accelerators count as well, one each.
 
+use tributary_api::minicluster::ResourceRequirements;
+
 use super::quantity::milli;
 use super::rank_map;
-use tributary_api::minicluster::ResourceRequirements;
 
 /// Accelerators that are called otherwise, by their vendors' device plugins.
 const OTHERS: [&str; 5] = [

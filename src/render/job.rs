@@ -8,12 +8,12 @@ use k8s_openapi::api::batch::v1::{
     Job, JobSpec, PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement, PodFailurePolicyOnPodConditionsPattern,
     PodFailurePolicyRule, SuccessPolicy, SuccessPolicyRule,
 };
+use tributary_api::labels;
 
 use super::boot::{Boot, digest_of};
 use super::model::{Model, Role};
 use super::scripts::File;
 use super::{metadata, pod};
-use tributary_api::labels;
 
 /// What the Job runs; all of it but the sizes is fixed once the Job exists.
 pub(super) fn spec(model: &Model<'_>, files: &[File]) -> JobSpec {

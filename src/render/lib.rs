@@ -35,7 +35,6 @@ mod tests;
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Service};
-
 use tributary_api::minicluster::MiniCluster;
 use tributary_flux::RankMap;
 

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource as _;
-
-use super::model::Model;
 use tributary_api::hosted_burst::is_hosted;
 use tributary_api::labels::{self, kubernetes, upstream};
 use tributary_api::minicluster::MiniCluster;
+
+use super::model::Model;
 
 /// Metadata of a child: in the MiniCluster's namespace, owned by it, found by its labels.
 pub(super) fn child(model: &Model<'_>, name: String, role: Option<&str>) -> ObjectMeta {

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tributary_api::minicluster::{Container, FluxRestful, MiniClusterSpec, Runner};
+use tributary_flux::{Hostlist, RankMap, Topology};
+
 use super::context::Context;
 use super::scripts::Program;
 use super::volumes::UserVolumes;
-use tributary_api::minicluster::{Container, FluxRestful, MiniClusterSpec, Runner};
-use tributary_flux::{Hostlist, RankMap, Topology};
 
 /// What every step of rendering reads. Only [`super::validate`] makes one.
 #[derive(Debug)]

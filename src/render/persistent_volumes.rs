@@ -9,6 +9,9 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
+use tributary_api::minicluster::{ClusterVolume, HOSTPATH, MiniClusterSpec};
+use tributary_api::{labels, names};
+use tributary_config::{VolumesConfig, is_plain};
 
 use super::boot::digest_of;
 use super::context::Context;
@@ -18,9 +21,6 @@ use super::problem::{Problem, reason};
 use super::quantity;
 use super::validate::names as grammar;
 use super::volumes::is_dns_label;
-use tributary_api::minicluster::{ClusterVolume, HOSTPATH, MiniClusterSpec};
-use tributary_api::{labels, names};
-use tributary_config::{VolumesConfig, is_plain};
 
 /// All pods of all nodes mount it.
 const ACCESS: &str = "ReadWriteMany";
@@ -247,9 +247,10 @@ fn is_reserved(key: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tributary_api::minicluster::MiniCluster;
+
     use super::*;
     use crate::{HostedSide, render};
-    use tributary_api::minicluster::MiniCluster;
 
     fn allowing() -> Context {
         let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();

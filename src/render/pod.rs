@@ -9,15 +9,15 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use tributary_api::labels::upstream;
+use tributary_api::minicluster::ContainerSecurity;
+use tributary_api::names;
 
 use super::containers::{self, CURVE_VOLUME, HOME_VOLUME, MUNGE_VOLUME, SOFTWARE_VOLUME};
 use super::model::Model;
 use super::scripts::{Access, File};
 use super::secret::CURVE_CERT;
 use super::{affinity, metadata};
-use tributary_api::labels::upstream;
-use tributary_api::minicluster::ContainerSecurity;
-use tributary_api::names;
 
 /// Time between SIGTERM and SIGKILL, in seconds: enough for a broker to leave its instance, and short enough that pods
 /// which no longer count do not linger.

@@ -3,12 +3,13 @@
 //! A pure function of the spec (DESIGN section 3): root and provider, and every restart of the agent, come to the same
 //! text and the same digest.
 
-use super::problem::{Problem, Problems, reason};
-use super::quantity;
 use tributary_api::minicluster::{
     BurstCluster, Container, LeadBroker, MiniCluster, MiniClusterSpec, ResourceRequirements,
 };
 use tributary_flux::{RankMap, RankMapError, Slot, Topology};
+
+use super::problem::{Problem, Problems, reason};
+use super::quantity;
 
 /// Extended resources that are GPUs to Flux; all of Intel's begin with [`INTEL_GPU`].
 const GPUS: [&str; 2] = ["nvidia.com/gpu", "amd.com/gpu"];

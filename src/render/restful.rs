@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, Secret, SecretKeySelector, Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use tributary_api::minicluster::{FluxRestful, MiniCluster};
+use tributary_api::{labels, names};
 
 use super::containers::tcp;
 use super::metadata;
 use super::model::Model;
-use tributary_api::minicluster::{FluxRestful, MiniCluster};
-use tributary_api::{labels, names};
 
 /// Key of the Secret: name of the user.
 pub const USERNAME: &str = "username";

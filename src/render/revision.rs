@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
+use tributary_api::minicluster::{BurstCluster, MiniCluster, MiniClusterSpec};
+use tributary_flux::{RankMap, Slot};
 
 use super::boot::{Boot, digest_of};
 use super::quantity::milli;
 use super::scripts::RESTFUL_FILE;
-use tributary_api::minicluster::{BurstCluster, MiniCluster, MiniClusterSpec};
-use tributary_flux::{RankMap, Slot};
 
 /// Fields that never need a restart: the controller follows them at once.
 const FOLLOWED: [&str; 8] = [

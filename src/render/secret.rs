@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-
-use super::metadata;
 use tributary_api::minicluster::{MiniCluster, MiniClusterSpec};
 use tributary_api::{labels, names};
 use tributary_flux::Certificate;
+
+use super::metadata;
 
 /// The key of the Secret that holds the certificate.
 pub const CURVE_CERT: &str = "curve.cert";
@@ -55,9 +55,10 @@ pub fn secret_name(name: &str, spec: &MiniClusterSpec) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use tributary_clock::SeededRng;
     use tributary_flux::CertificateMetadata;
+
+    use super::*;
 
     #[test]
     fn the_certificate_is_in_the_data_and_nowhere_else() {

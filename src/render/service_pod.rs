@@ -1,13 +1,13 @@
 //! The pod of `spec.services`: containers that serve the MiniCluster without being part of it.
 
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaim, PodSecurityContext, PodSpec};
+use tributary_api::labels::{role, upstream};
+use tributary_api::minicluster::Container;
+use tributary_api::names;
 
 use super::model::Model;
 use super::scripts::{self, File};
 use super::{containers, metadata, pod};
-use tributary_api::labels::{role, upstream};
-use tributary_api::minicluster::Container;
-use tributary_api::names;
 
 /// `NAME-services`, found in DNS as `NAME-services.HEADLESS.NAMESPACE.svc`; `None` without services.
 pub(super) fn service_pod(model: &Model<'_>, files: &[File]) -> Option<Pod> {

@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use tributary_api::labels::{kubernetes, role, upstream};
+use tributary_api::minicluster::{BurstNetworkType, Container};
+use tributary_api::names;
 
 use super::containers::tcp;
 use super::flux_files::BROKER_PORT;
 use super::metadata;
 use super::model::Model;
 use super::restful;
-use tributary_api::labels::{kubernetes, role, upstream};
-use tributary_api::minicluster::{BurstNetworkType, Container};
-use tributary_api::names;
 
 /// All Services, in the order they are applied.
 pub(super) fn services(model: &Model<'_>) -> Vec<Service> {

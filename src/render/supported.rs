@@ -1,9 +1,10 @@
 //! Fields that are accepted and have no effect where they are written: the user hears of them by the condition
 //! `SpecSupported`.
 
+use tributary_api::minicluster::{BurstNetwork, BurstNetworkType, ClusterVolume, Commands, Container, HOSTPATH};
+
 use super::model::Model;
 use super::scripts;
-use tributary_api::minicluster::{BurstNetwork, BurstNetworkType, ClusterVolume, Commands, Container, HOSTPATH};
 
 const FLUX: &str = "it is for the container that runs Flux";
 const OWN_ENTRYPOINT: &str = "the image's own entrypoint runs";

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use k8s_openapi::serde::Serialize;
+use tributary_api::labels;
+use tributary_flux::Certificate;
 
 use super::boot::digest_of;
 use super::*;
-use tributary_api::labels;
-use tributary_flux::Certificate;
 
 /// The MiniCluster `lake`, with this spec in YAML.
 pub(super) fn lake(spec: &str) -> MiniCluster {

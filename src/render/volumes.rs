@@ -7,12 +7,12 @@ use k8s_openapi::api::core::v1::{
     PersistentVolumeClaimVolumeSource, SecretVolumeSource, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use tributary_api::minicluster::{Container, ContainerVolume, MiniClusterSpec};
+use tributary_api::names as objects;
 
 use super::problem::{Problem, reason};
 use super::quantity;
 use super::validate::names;
-use tributary_api::minicluster::{Container, ContainerVolume, MiniClusterSpec};
-use tributary_api::names as objects;
 
 /// Where an empty directory is mounted that names no path; upstream's choice.
 const SHARED_MEMORY: &str = "/dev/shm";

@@ -7,7 +7,6 @@ use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
-
 use tributary_config::{LogConfig, LogFormat};
 
 /// Changes what is logged.
@@ -67,7 +66,7 @@ mod tests {
         }
         let subscriber = tracing_subscriber::registry().with(filter("info").unwrap());
         tracing::subscriber::with_default(subscriber, || {
-            assert!(tracing::enabled!(target: "tributary::cluster", Level::INFO));
+            assert!(tracing::enabled!(target: "tributary_cluster", Level::INFO));
         });
     }
 }

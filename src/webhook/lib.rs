@@ -15,9 +15,9 @@ use std::io;
 use serde::Deserialize;
 use serde::de::DeserializeSeed;
 use serde_json::{Value, json};
+use tributary_api::v1alpha1;
 
 use self::bounded::Items;
-use tributary_api::v1alpha1;
 
 /// Where the API server posts its reviews.
 pub const PATH: &str = "/convert";

@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
-use super::addresses::{self, Range, Unusable};
 use tributary_cluster::ObjectKey;
+
+use super::addresses::{self, Range, Unusable};
 
 /// Whose an address is here.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -13,13 +13,13 @@ use kube::Resource;
 use kube::core::ClusterResourceScope;
 use serde::{Deserialize, Deserializer};
 use tokio::sync::watch;
+use tributary_clock::SystemRng;
+use tributary_cluster::caches::{self, Cache, Selection, Subscription, Watched};
+use tributary_cluster::client::Clients;
 
 use super::{Held, Ours};
 use crate::addresses::Range;
 use crate::watch::{WatchedNode, WatchedPod};
-use tributary_clock::SystemRng;
-use tributary_cluster::caches::{self, Cache, Selection, Subscription, Watched};
-use tributary_cluster::client::Clients;
 
 /// Namespace and name of the EndpointSlice of the API servers, which they write themselves.
 /// Source: <https://kubernetes.io/docs/reference/command-line-tools-reference/kube-apiserver/> (`--endpoint-reconciler-type`).

@@ -1,6 +1,7 @@
-use super::*;
 use tributary_api::peer::ClusterPeerSpec;
 use tributary_clock::Mono;
+
+use super::*;
 
 const NONE: Option<Duration> = None;
 

@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::lead::{self, Seen};
-use super::{AGAIN, LONGEST_WAIT, STARTING, TOLD_AFTER};
 use tributary_clock::Mono;
 use tributary_contract::{Check, Finding};
+
+use super::lead::{self, Seen};
+use super::{AGAIN, LONGEST_WAIT, STARTING, TOLD_AFTER};
 
 /// Whom to dial, and who must answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -166,8 +167,9 @@ fn joined() -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use tributary_contract::Outcome;
+
+    use super::*;
 
     fn target(port: u16) -> Target {
         Target { ends: vec![([192, 0, 2, 7], port).into()], tunnel: false, public_key: "key".into() }

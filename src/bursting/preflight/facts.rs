@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::nodes::{NodeChoice, NodeView};
-use crate::template::BurstTemplate;
 use tributary_api::hosted_burst::HostedBurstSpec;
 use tributary_api::minicluster::{FluxSpec, MiniClusterSpec};
 use tributary_contract::{Check, Finding};
 use tributary_flux::version::{FluxVersion, is_pinned};
+
+use crate::nodes::{NodeChoice, NodeView};
+use crate::template::BurstTemplate;
 
 /// The image that Flux comes from: of the view, or the application's own.
 pub fn flux_image(template: &BurstTemplate) -> String {
@@ -115,10 +116,10 @@ fn runner(template: &BurstTemplate) -> (Option<i64>, String) {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use tributary_contract::Outcome;
 
     use super::*;
     use crate::nodes::Taint;
-    use tributary_contract::Outcome;
 
     fn spec(version: Option<&str>, arch: Option<&str>, image: &str) -> HostedBurstSpec {
         HostedBurstSpec {

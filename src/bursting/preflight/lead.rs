@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-
-use super::TIME_LIMIT;
-use super::attempt::Target;
 use tributary_clock::Rng;
 use tributary_contract::{Check, Finding};
 use tributary_flux::curve::{self, Handshake, HandshakeError};
+
+use super::TIME_LIMIT;
+use super::attempt::Target;
 
 /// What was seen.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -159,11 +159,11 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use tokio::net::TcpListener;
-
-    use super::*;
     use tributary_clock::SeededRng;
     use tributary_contract::Outcome;
     use tributary_flux::curve::testing::Server;
+
+    use super::*;
 
     /// Somebody who takes one connection, says `greeting`, and answers a HELLO if it can.
     async fn listener(greeting: Option<Vec<u8>>, server: Option<Server>) -> SocketAddr {

@@ -6,6 +6,12 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
+use tributary_api::minicluster::Amount;
+use tributary_api::names;
+use tributary_api::peer::ImportPolicy;
+use tributary_contract::{DesiredBurst, PeerName, Rejection, RejectionReason};
+use tributary_flux::{FluxVersion, RankMap};
+use tributary_render::quantity::milli;
 
 use super::ledger::{Held, Ledger, SlotKey};
 use super::pod_security;
@@ -13,12 +19,6 @@ use super::policy;
 use crate::nodes::{self, Amounts, NodeChoice, NodeView, Pods};
 use crate::preflight::facts;
 use crate::template::{BurstTemplate, Bytes, Charge, PodTemplate};
-use tributary_api::minicluster::Amount;
-use tributary_api::names;
-use tributary_api::peer::ImportPolicy;
-use tributary_contract::{DesiredBurst, PeerName, Rejection, RejectionReason};
-use tributary_flux::{FluxVersion, RankMap};
-use tributary_render::quantity::milli;
 
 /// Service account of hosted pods, where the policy names none.
 pub const DEFAULT_SERVICE_ACCOUNT: &str = "default";

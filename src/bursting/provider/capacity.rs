@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use tributary_api::peer::ImportPolicy;
+use tributary_contract::{Capacity, NamespaceRoom, PeerName};
+
 use super::admission::{SYSTEM_NAMESPACES, limit, target_namespace};
 use super::ledger::Ledger;
 use crate::nodes::{self, NodeView, PodView};
-use tributary_api::peer::ImportPolicy;
-use tributary_contract::{Capacity, NamespaceRoom, PeerName};
 
 /// The capacity that `peer` is told: what is free on nodes without taints, what its import policy leaves, and what
 /// FluxSetups leave (`left`, by namespaces of this cluster).

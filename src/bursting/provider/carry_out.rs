@@ -12,6 +12,18 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::PropagationPolicy;
 use kube::{Api, ResourceExt};
 use serde_json::Value;
+use tributary_api::hosted_burst::{HostedBurst, is_hosted};
+use tributary_api::minicluster::MiniCluster;
+use tributary_api::names;
+use tributary_clock::{Mono, SystemRng};
+use tributary_cluster::apply::{Applied, Once};
+use tributary_cluster::caches::{controller_of, controller_uid};
+use tributary_cluster::error::absence;
+use tributary_cluster::sweep::{self, Doomed};
+use tributary_cluster::{ObjectKey, RequestError};
+use tributary_contract::{CredentialRefusal, CredentialRequest, Leave, PeerName};
+use tributary_flux::Certificate;
+use tributary_telemetry::Span;
 
 use super::controller::Provider;
 use super::egress::Egress;
@@ -26,18 +38,6 @@ use crate::preflight::attempt::Target;
 use crate::preflight::lead;
 use crate::shared::lock;
 use crate::spans;
-use tributary_api::hosted_burst::{HostedBurst, is_hosted};
-use tributary_api::minicluster::MiniCluster;
-use tributary_api::names;
-use tributary_clock::{Mono, SystemRng};
-use tributary_cluster::apply::{Applied, Once};
-use tributary_cluster::caches::{controller_of, controller_uid};
-use tributary_cluster::error::absence;
-use tributary_cluster::sweep::{self, Doomed};
-use tributary_cluster::{ObjectKey, RequestError};
-use tributary_contract::{CredentialRefusal, CredentialRequest, Leave, PeerName};
-use tributary_flux::Certificate;
-use tributary_telemetry::Span;
 
 impl Provider {
     /// Carries one change out. `hosted` is the freshest version of the HostedBurst, and follows what is written.

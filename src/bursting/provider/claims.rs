@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tributary_api::hosted_burst::HostedBurst;
+use tributary_contract::PeerName;
+
 use super::admission;
 use super::ledger::{SlotKey, key_of};
 use super::memory::Memory;
 use super::slot::{ClaimKey, Wanted, holder};
 use crate::peers::PeerView;
-use tributary_api::hosted_burst::HostedBurst;
-use tributary_contract::PeerName;
 
 /// Claims by slot, and those that are about nothing here.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -63,10 +64,11 @@ pub fn sort<'a>(
 
 #[cfg(test)]
 mod tests {
+    use tributary_api::peer::ImportPolicy;
+
     use super::*;
     use crate::provider::admission::tests::offer;
     use crate::provider::memory::Fate;
-    use tributary_api::peer::ImportPolicy;
 
     #[test]
     fn tombstones_find_their_slot_by_what_is_hosted_or_remembered() {

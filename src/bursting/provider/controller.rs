@@ -7,6 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, Weak};
 
 use jiff::Timestamp;
+use tributary_api::hosted_burst::{HostedBurst, HostedBurstStatus};
+use tributary_api::labels;
+use tributary_cluster::apply::Applier;
+use tributary_cluster::caches::controller_uid;
+use tributary_cluster::worker::{Outcome, Queue};
+use tributary_cluster::{ObjectKey, RequestError};
+use tributary_contract::PeerName;
+use tributary_contract::ports::PeerRequests;
 
 use super::lease::Before;
 use super::ledger::{Ledger, SlotKey, key_of};
@@ -22,14 +30,6 @@ use crate::nodes::{self, Amounts, Brokers, NodeView, PodView};
 use crate::peers::PeerView;
 use crate::shared::{Shared, lock};
 use crate::turns::{Line, Pace};
-use tributary_api::hosted_burst::{HostedBurst, HostedBurstStatus};
-use tributary_api::labels;
-use tributary_cluster::apply::Applier;
-use tributary_cluster::caches::controller_uid;
-use tributary_cluster::worker::{Outcome, Queue};
-use tributary_cluster::{ObjectKey, RequestError};
-use tributary_contract::PeerName;
-use tributary_contract::ports::PeerRequests;
 
 /// The provider's driver.
 pub(crate) struct Provider {

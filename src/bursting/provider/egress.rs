@@ -9,7 +9,6 @@ use k8s_openapi::api::networking::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-
 use tributary_api::labels::kubernetes;
 use tributary_api::peer::EgressPolicy;
 

@@ -6,6 +6,10 @@
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use tributary_api::hosted_burst::{BurstPhase, HostedBurst, HostedBurstStatus, is_hosted};
+use tributary_api::labels::condition;
+use tributary_cluster::conditions;
+use tributary_contract::RejectionReason;
 
 use super::keeping::{self, Saying, Told};
 use super::lease::Lease;
@@ -13,10 +17,6 @@ use super::slot::{Change, ClaimKey, SlotStep, SlotView, Wanted, holder, is_same_
 use super::whole;
 use crate::note::Note;
 use crate::timing::elapsed;
-use tributary_api::hosted_burst::{BurstPhase, HostedBurst, HostedBurstStatus, is_hosted};
-use tributary_api::labels::condition;
-use tributary_cluster::conditions;
-use tributary_contract::RejectionReason;
 
 /// Between two looks at what is on its way out: Jobs are not watched here.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);

@@ -10,10 +10,6 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
-
-use super::controller::Provider;
-use super::ledger::SlotKey;
-use super::materialize;
 use tributary_api::hosted_burst::HostedBurst;
 use tributary_api::minicluster::MiniCluster;
 use tributary_api::names;
@@ -21,6 +17,10 @@ use tributary_cluster::RequestError;
 use tributary_cluster::caches::controller_of;
 use tributary_cluster::error::absence;
 use tributary_render::Rendered;
+
+use super::controller::Provider;
+use super::ledger::SlotKey;
+use super::materialize;
 
 impl Provider {
     /// The first object, as kind and name, that has a name which this burst needs and is another's. `egress`: there will be a

@@ -10,12 +10,13 @@
 
 use std::time::Duration;
 
-use super::slot::{Change, SlotStep, SlotView};
-use crate::nodes::PodView;
-use crate::note::Note;
 use tributary_api::hosted_burst::HostedBurst;
 use tributary_clock::Mono;
 use tributary_flux::RankMap;
+
+use super::slot::{Change, SlotStep, SlotView};
+use crate::nodes::PodView;
+use crate::note::Note;
 
 /// How long a gateway may be without a place before a pod is deleted for it.
 pub(super) const GIVEN_UP: Duration = Duration::from_secs(60);

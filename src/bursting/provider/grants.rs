@@ -4,10 +4,10 @@
 use std::fmt;
 
 use tokio::sync::watch;
-
-use super::ledger::SlotKey;
 use tributary_api::hosted_burst::HostedBurst;
 use tributary_contract::{NamespaceRoom, PeerName};
+
+use super::ledger::SlotKey;
 
 /// The queues of namespaces.
 pub trait Grants: fmt::Debug + Send + Sync {

@@ -3,6 +3,12 @@
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use tributary_api::hosted_burst::{
+    BurstPhase, HostedBurst, HostedBurstSpec, HostedBurstStatus, PhaseTimestamps, PreflightFinding,
+};
+use tributary_api::labels::condition::{ADMITTED, LEASED, READY};
+use tributary_cluster::conditions::{self, Statement};
+use tributary_contract::{Check, CredentialRequest, DesiredBurst, Finding, ObservedBurst};
 
 use super::ending::{wake, wake_for};
 use super::gateway;
@@ -17,12 +23,6 @@ use crate::note::Note;
 use crate::preflight::attempt::{Circumstance, Course, Target, Trouble};
 use crate::preflight::facts;
 use crate::statements::{NOT_CHECKABLE, online_statement, preflight_statement};
-use tributary_api::hosted_burst::{
-    BurstPhase, HostedBurst, HostedBurstSpec, HostedBurstStatus, PhaseTimestamps, PreflightFinding,
-};
-use tributary_api::labels::condition::{ADMITTED, LEASED, READY};
-use tributary_cluster::conditions::{self, Statement};
-use tributary_contract::{Check, CredentialRequest, DesiredBurst, Finding, ObservedBurst};
 
 /// Condition of a HostedBurst: the certificate is here.
 const CREDENTIAL: &str = "Credential";

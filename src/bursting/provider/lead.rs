@@ -5,11 +5,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use tributary_api::hosted_burst::HostedBurst;
+use tributary_contract::{DesiredBurst, PeerName, Rejection, RejectionReason};
+
 use super::ending::wake;
 use super::slot::{Change, SlotStep, SlotView};
 use crate::addresses::Unusable;
-use tributary_api::hosted_burst::HostedBurst;
-use tributary_contract::{DesiredBurst, PeerName, Rejection, RejectionReason};
 
 /// Where a lead is.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -14,13 +14,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use tributary_api::hosted_burst::HostedBurst;
+use tributary_api::peer::ClusterPeer;
+use tributary_contract::PeerName;
 
 use crate::contact::Contacts;
 use crate::peers;
 use crate::timing::{Now, elapsed};
-use tributary_api::hosted_burst::HostedBurst;
-use tributary_api::peer::ClusterPeer;
-use tributary_contract::PeerName;
 
 /// How long a root may be silent before its bursts say so. Short, so that the lease begins when the contact ended; long
 /// enough that a restart of this agent is no loss.
@@ -128,13 +128,13 @@ pub fn lease(
 mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
     use proptest::prelude::*;
-
-    use super::*;
-    use crate::provider::keeping;
     use tributary_api::hosted_burst::{HostedBurstSpec, HostedBurstStatus};
     use tributary_api::labels::TERM_BEFORE;
     use tributary_clock::Mono;
     use tributary_cluster::election::{claimed, term_before};
+
+    use super::*;
+    use crate::provider::keeping;
 
     const LENGTH: Duration = Duration::from_secs(300);
 

@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 use std::ops::{AddAssign, SubAssign};
 
-use crate::nodes::{Amounts, Brokers};
-use crate::template::{Bytes, Charge};
 use tributary_api::hosted_burst::HostedBurst;
 use tributary_contract::{DesiredBurst, PeerName};
+
+use crate::nodes::{Amounts, Brokers};
+use crate::template::{Bytes, Charge};
 
 /// Namespace and slot: one hosted burst at a time has a name.
 pub type SlotKey = (String, String);

@@ -11,6 +11,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use tributary_api::hosted_burst::HostedBurst;
+use tributary_api::{labels, names};
+use tributary_clock::Mono;
+use tributary_cluster::ObjectKey;
+use tributary_cluster::caches::{Subscription, controller_uid};
+use tributary_contract::PeerName;
+use tributary_contract::tunnel::TunnelKey;
+
 use super::controller::{Provider, State};
 use super::ledger::SlotKey;
 use super::memory::{Memory, SecretState};
@@ -19,13 +27,6 @@ use crate::peers::PeerView;
 use crate::shared::lock;
 use crate::tunnels;
 use crate::turns::Line;
-use tributary_api::hosted_burst::HostedBurst;
-use tributary_api::{labels, names};
-use tributary_clock::Mono;
-use tributary_cluster::ObjectKey;
-use tributary_cluster::caches::{Subscription, controller_uid};
-use tributary_contract::PeerName;
-use tributary_contract::tunnel::TunnelKey;
 
 impl Provider {
     /// What a change of which object means for which slot.

@@ -7,10 +7,6 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Secret, Service, ServicePort, ServiceSpec};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-
-use super::egress::{self, Egress};
-use crate::spans;
-use crate::template::{BurstTemplate, FluxTemplate, LeadTemplate, PodTemplate};
 use tributary_api::duration::Lasting;
 use tributary_api::hosted_burst::{HostedBurst, HostedBurstSpec, RootReference};
 use tributary_api::labels::{self, role};
@@ -25,6 +21,10 @@ use tributary_config::BurstingConfig;
 use tributary_contract::{ClusterUid, Credential, DesiredBurst, HostedKey, PeerName};
 use tributary_flux::RankMap;
 use tributary_telemetry::TraceContext;
+
+use super::egress::{self, Egress};
+use crate::spans;
+use crate::template::{BurstTemplate, FluxTemplate, LeadTemplate, PodTemplate};
 
 /// Key of the certificate in its Secret.
 pub const CURVE_CERT: &str = "curve.cert";
@@ -407,10 +407,10 @@ fn is_label_value(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use tributary_api::peer::EgressPolicy;
 
     use super::*;
     use crate::provider::admission::tests::offer;
-    use tributary_api::peer::EgressPolicy;
 
     fn hosted() -> HostedBurst {
         let desired = DesiredBurst {

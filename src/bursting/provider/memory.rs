@@ -5,6 +5,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use tributary_api::hosted_burst::HostedBurst;
+use tributary_clock::Mono;
+use tributary_cluster::error::Taken;
+use tributary_contract::Rejection;
+
 use super::ending::Reason;
 use super::gateway::Stuck;
 use super::rate::Turn;
@@ -12,10 +17,6 @@ use super::slot::{Change, ClaimKey, SlotView, Wanted, holder};
 use super::warm::Made;
 use crate::preflight::attempt::Attempt;
 use crate::timing::RESOLVE_AGAIN;
-use tributary_api::hosted_burst::HostedBurst;
-use tributary_clock::Mono;
-use tributary_cluster::error::Taken;
-use tributary_contract::Rejection;
 
 /// How long the API server's refusal of an offer stands if nothing changes.
 pub const VERDICT_STANDS: Duration = Duration::from_secs(300);

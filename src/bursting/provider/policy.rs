@@ -4,11 +4,12 @@
 //! All types are taken apart field by field, without `..`: a field that is new does not compile until somebody has
 //! decided about it here.
 
-use crate::template::{BurstTemplate, FluxTemplate, LeadTemplate, PodTemplate};
 use tributary_api::duration::Lasting;
 use tributary_api::minicluster::{Container, ContainerVolume, FluxContainer};
 use tributary_api::names;
 use tributary_api::peer::ImportPolicy;
+
+use crate::template::{BurstTemplate, FluxTemplate, LeadTemplate, PodTemplate};
 
 /// Everything in `template` that `policy` forbids, each with its field and what would allow it; empty if nothing is.
 pub fn forbidden(template: &BurstTemplate, policy: &ImportPolicy) -> Vec<String> {

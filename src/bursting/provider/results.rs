@@ -7,13 +7,13 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use tributary_api::hosted_burst::HostedBurst;
+use tributary_clock::Mono;
+use tributary_contract::PeerName;
 
 use super::ledger::SlotKey;
 use crate::contact::Contacts;
 use crate::peers::PeerView;
-use tributary_api::hosted_burst::HostedBurst;
-use tributary_clock::Mono;
-use tributary_contract::PeerName;
 
 /// Results that are kept for a peer; as many as `import.maxBursts`, if that is more.
 pub const KEPT: u32 = 64;
@@ -45,9 +45,10 @@ pub fn surplus(
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::*;
     use tributary_api::hosted_burst::{BurstRun, HostedBurstSpec, HostedBurstStatus};
     use tributary_api::peer::ImportPolicy;
+
+    use super::*;
 
     fn hosted(peer: &str, name: &str, ended: Option<i64>) -> HostedBurst {
         let mut hosted = HostedBurst::new(name, HostedBurstSpec { peer: peer.into(), ..HostedBurstSpec::default() });

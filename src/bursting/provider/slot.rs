@@ -11,6 +11,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tributary_api::hosted_burst::{HostedBurst, HostedBurstStatus};
+use tributary_api::minicluster::MiniCluster;
+use tributary_api::peer::ImportPolicy;
+use tributary_config::BurstingConfig;
+use tributary_contract::{
+    BurstUid, CredentialRequest, DesiredBurst, ObservedBurst, PeerName, Phase, Rejection, RejectionReason,
+};
+
 use super::admission::{self, Admitted, Facts};
 use super::ending::{self, Reason};
 use super::gateway::Removal;
@@ -30,13 +38,6 @@ use crate::ours::Ours;
 use crate::peers::PeerView;
 use crate::preflight::attempt::Target;
 use crate::timing::Now;
-use tributary_api::hosted_burst::{HostedBurst, HostedBurstStatus};
-use tributary_api::minicluster::MiniCluster;
-use tributary_api::peer::ImportPolicy;
-use tributary_config::BurstingConfig;
-use tributary_contract::{
-    BurstUid, CredentialRequest, DesiredBurst, ObservedBurst, PeerName, Phase, Rejection, RejectionReason,
-};
 
 /// Whose claim it is.
 pub type ClaimKey = (PeerName, BurstUid);

@@ -6,14 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use tributary_api::hosted_burst::HostedBurst;
+use tributary_api::peer::ImportPolicy;
+use tributary_contract::{BurstUid, PeerName};
 
 use super::admission;
 use super::ledger::SlotKey;
 use super::results;
 use super::slot::{ClaimKey, Wanted, holder};
-use tributary_api::hosted_burst::HostedBurst;
-use tributary_api::peer::ImportPolicy;
-use tributary_contract::{BurstUid, PeerName};
 
 /// Claims of one peer on one slot that are looked at: a burst, its successors, and some that are leaving. Others wait until
 /// these are gone.

@@ -6,6 +6,14 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodTemplateSpec, ResourceQuota};
 use kube::Api;
 use kube::api::{ListParams, ObjectMeta, PostParams};
+use tributary_api::hosted_burst::HostedBurst;
+use tributary_api::names;
+use tributary_cluster::apply::Once;
+use tributary_cluster::error::{Cause, chain};
+use tributary_cluster::{ObjectKey, RequestError};
+use tributary_contract::{PeerName, Rejection, RejectionReason};
+use tributary_flux::RankMap;
+use tributary_render::{self, HostedSide, Rendered};
 
 use super::admission::{self, Admitted};
 use super::controller::Provider;
@@ -15,14 +23,6 @@ use super::quota::{self, Ahead};
 use crate::peers::PeerView;
 use crate::shared::lock;
 use crate::template::BurstTemplate;
-use tributary_api::hosted_burst::HostedBurst;
-use tributary_api::names;
-use tributary_cluster::apply::Once;
-use tributary_cluster::error::{Cause, chain};
-use tributary_cluster::{ObjectKey, RequestError};
-use tributary_contract::{PeerName, Rejection, RejectionReason};
-use tributary_flux::RankMap;
-use tributary_render::{self, HostedSide, Rendered};
 
 impl Provider {
     /// Renders and judges what an admitted offer would make, shows it to the API server, and creates its HostedBurst.

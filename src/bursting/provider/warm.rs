@@ -16,6 +16,12 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, MicroTime, ObjectMeta};
+use tributary_api::hosted_burst::{HostedBurst, HostedBurstStatus, WarmUp};
+use tributary_api::labels::condition::WARM;
+use tributary_api::labels::kubernetes::JOB_NAME;
+use tributary_api::names;
+use tributary_api::peer::ImportPolicy;
+use tributary_cluster::conditions::Statement;
 
 use super::ending::wake;
 use super::materialize;
@@ -24,12 +30,6 @@ use crate::nodes::NodeChoice;
 use crate::note::Note;
 use crate::template::BurstTemplate;
 use crate::timing::elapsed;
-use tributary_api::hosted_burst::{HostedBurst, HostedBurstStatus, WarmUp};
-use tributary_api::labels::condition::WARM;
-use tributary_api::labels::kubernetes::JOB_NAME;
-use tributary_api::names;
-use tributary_api::peer::ImportPolicy;
-use tributary_cluster::conditions::Statement;
 
 /// Most nodes that images are pulled on ahead.
 const MOST_NODES: u32 = 32;
@@ -298,10 +298,11 @@ fn container(index: usize, image: &str, policy: Option<&str>) -> Container {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::provider::pod_security::judge;
     use tributary_api::hosted_burst::HostedBurstSpec;
     use tributary_api::peer::PodSecurityLevel;
+
+    use super::*;
+    use crate::provider::pod_security::judge;
 
     fn hosted() -> HostedBurst {
         let spec = HostedBurstSpec { slot: "lake-burst-0".into(), size: 3, warm: true, ..HostedBurstSpec::default() };

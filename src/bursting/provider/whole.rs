@@ -13,6 +13,11 @@
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use tributary_api::hosted_burst::{BurstPhase, BurstRun, HostedBurst, HostedBurstStatus};
+use tributary_api::labels::condition;
+use tributary_api::minicluster::{MiniCluster, Phase};
+use tributary_cluster::caches::controller_uid;
+use tributary_cluster::conditions;
 
 use super::ending::{self, Reason, wake_for};
 use super::keeping::{self, Certified, Saying, Told};
@@ -20,11 +25,6 @@ use super::lease::Lease;
 use super::materialize;
 use super::slot::{Change, ClaimKey, SlotStep, SlotView, Wanted};
 use crate::note::Note;
-use tributary_api::hosted_burst::{BurstPhase, BurstRun, HostedBurst, HostedBurstStatus};
-use tributary_api::labels::condition;
-use tributary_api::minicluster::{MiniCluster, Phase};
-use tributary_cluster::caches::controller_uid;
-use tributary_cluster::conditions;
 
 /// How long the result of an instance is kept for a root that is out of contact, counted from the loss.
 pub(super) const KEPT: Duration = Duration::from_secs(24 * 3600);

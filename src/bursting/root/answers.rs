@@ -8,6 +8,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use tributary_api::burst::{Burst, BurstHold, BurstRefusal, BurstSpec, BurstStatus, CredentialRecipient};
+use tributary_api::hosted_burst::{BurstPhase, BurstRun, PhaseTimestamps};
+use tributary_api::minicluster::MiniCluster;
+use tributary_contract::{ObservedBurst, PeerName, Phase, PhaseTimes, Rejection, RejectionReason};
 
 use super::budget::{Account, Standing};
 use super::demand::decide::{self, Seen};
@@ -21,10 +25,6 @@ use crate::contact::Contacts;
 use crate::note::Note;
 use crate::peers::PeerView;
 use crate::timing::{Now, elapsed, later};
-use tributary_api::burst::{Burst, BurstHold, BurstRefusal, BurstSpec, BurstStatus, CredentialRecipient};
-use tributary_api::hosted_burst::{BurstPhase, BurstRun, PhaseTimestamps};
-use tributary_api::minicluster::MiniCluster;
-use tributary_contract::{ObservedBurst, PeerName, Phase, PhaseTimes, Rejection, RejectionReason};
 
 /// What a peer says of a burst.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -6,13 +6,13 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-
-use crate::timing::{elapsed, later};
 use tributary_api::budget::{BurstBudget, Spent};
 use tributary_api::duration;
 use tributary_api::labels::condition::BUDGET;
 use tributary_cluster::conditions::Statement;
 use tributary_render::quantity::milli;
+
+use crate::timing::{elapsed, later};
 
 /// The longest that a budget is warned of before its end, if its user says nothing else.
 const WARN_BEFORE: Duration = Duration::from_secs(15 * 60);

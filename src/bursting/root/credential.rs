@@ -1,9 +1,10 @@
 //! Who may have the certificate, decided on the Burst as it is stored at this moment.
 
-use super::hold;
-use crate::peers::PeerView;
 use tributary_api::burst::{Burst, BurstStatus, CredentialRecipient};
 use tributary_contract::{CredentialRefusal, CredentialRequest, PeerName};
+
+use super::hold;
+use crate::peers::PeerView;
 
 /// What must happen before the certificate goes out.
 #[derive(Clone, PartialEq, Debug)]
@@ -60,8 +61,9 @@ pub fn grant(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use tributary_api::burst::BurstSpec;
+
+    use super::*;
 
     fn burst() -> Burst {
         let spec =

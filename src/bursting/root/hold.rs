@@ -10,15 +10,15 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
+use tributary_api::burst::{Burst, BurstSpec, BurstStatus, CredentialRecipient, SlotRelease};
+use tributary_api::hosted_burst::BurstPhase;
+use tributary_api::labels;
+use tributary_contract::{ClusterUid, PeerName, Phase};
 
 use super::answers::{Answer, Draft};
 use crate::note::Note;
 use crate::peers::PeerView;
 use crate::timing::{LOST_AFTER, Now, elapsed, later, reserved_for};
-use tributary_api::burst::{Burst, BurstSpec, BurstStatus, CredentialRecipient, SlotRelease};
-use tributary_api::hosted_burst::BurstPhase;
-use tributary_api::labels;
-use tributary_contract::{ClusterUid, PeerName, Phase};
 
 /// Characters of a person's name that are kept.
 const LONGEST_NAME: usize = 128;

@@ -3,10 +3,11 @@
 
 use std::net::IpAddr;
 
-use crate::nodes::{NodeView, PodView};
-use crate::ours::Ours;
 use tributary_api::minicluster::{BurstNetwork, BurstNetworkType, DEFAULT_BROKER_PORT, LeadStatus, MiniCluster};
 use tributary_contract::LeadAddress;
+
+use crate::nodes::{NodeView, PodView};
+use crate::ours::Ours;
 
 /// Kinds of addresses a node has whose texts are host names.
 const NAMES: [&str; 3] = ["Hostname", "ExternalDNS", "InternalDNS"];

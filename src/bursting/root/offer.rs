@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tributary_api::burst::{Burst, BurstRefusal, BurstSpec};
+use tributary_contract::{DesiredBurst, PeerName, RejectionReason, RootIdentity};
+
 use super::hold;
 use super::place::{Wish, eligible};
 use crate::peers::PeerView;
 use crate::spans;
 use crate::template::Charge;
-use tributary_api::burst::{Burst, BurstRefusal, BurstSpec};
-use tributary_contract::{DesiredBurst, PeerName, RejectionReason, RootIdentity};
 
 /// The peers that a Burst is offered to.
 ///

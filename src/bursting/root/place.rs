@@ -7,10 +7,11 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::peers::PeerView;
 use tributary_api::burst::BurstRefusal;
 use tributary_api::selector::PeerSelector;
 use tributary_contract::{Capacity, NamespaceRoom, PeerName};
+
+use crate::peers::PeerView;
 
 /// What a burst needs, and where its user wants it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -282,9 +283,9 @@ fn granted(wish: &Wish, left: &NamespaceRoom, claimed: Claimed) -> Result<(), St
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use tributary_contract::PeerState;
 
     use super::*;
-    use tributary_contract::PeerState;
 
     fn peer(free_cores: u32, labels: &[(&str, &str)]) -> PeerView {
         PeerView {

@@ -7,11 +7,6 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-
-use super::{hold, offer};
-use crate::preflight::facts;
-use crate::template::BurstTemplate;
-use crate::timing::Times;
 use tributary_api::burst::{Burst, BurstRefusal, BurstSpec, CredentialRecipient, OnDemandSpec};
 use tributary_api::hosted_burst::BurstPhase;
 use tributary_api::labels::{self, condition};
@@ -24,6 +19,11 @@ use tributary_cluster::{conditions, traced};
 use tributary_contract::LeadAddress;
 use tributary_flux::{FluxVersion, RankMap, Slot};
 use tributary_telemetry::TraceContext;
+
+use super::{hold, offer};
+use crate::preflight::facts;
+use crate::template::BurstTemplate;
+use crate::timing::Times;
 
 /// What has to be done about a Burst.
 #[derive(Clone, PartialEq, Debug)]
@@ -274,11 +274,12 @@ fn burst(root: &MiniCluster, spec: BurstSpec, trace: Option<TraceContext>) -> Bu
 pub(crate) mod tests {
     use std::time::Duration;
 
-    use super::*;
-    use crate::peers::PeerView;
     use tributary_api::burst::BurstStatus;
     use tributary_api::minicluster::BurstMode;
     use tributary_flux::Topology;
+
+    use super::*;
+    use crate::peers::PeerView;
 
     const TIMES: Times =
         Times { lease: Duration::from_secs(300), drain: Duration::from_secs(60), grace: Duration::from_secs(30) };

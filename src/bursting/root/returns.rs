@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
-use crate::timing::{elapsed, later};
 use tributary_api::burst::BurstReturn;
 use tributary_contract::PeerName;
+
+use crate::timing::{elapsed, later};
 
 /// Before a peer is asked that let go of a burst twice in a row; twice as long each time after.
 const FIRST_WAIT: Duration = Duration::from_secs(5);

@@ -1,12 +1,6 @@
 //! What a Burst's status means for people: conditions, and events on what changed.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-
-use super::answers::{BurstView, accounts};
-use super::budget::Standing;
-use super::demand::decide::{self, Seen};
-use crate::note::Note;
-use crate::statements::{NOT_CHECKABLE, online_statement, preflight_statement};
 use tributary_api::burst::{BurstHold, BurstStatus};
 use tributary_api::hosted_burst::BurstPhase;
 use tributary_api::labels::condition::{
@@ -15,6 +9,12 @@ use tributary_api::labels::condition::{
 use tributary_cluster::conditions::{self, Statement};
 use tributary_contract::PhaseTimes;
 use tributary_contract::observed::Step;
+
+use super::answers::{BurstView, accounts};
+use super::budget::Standing;
+use super::demand::decide::{self, Seen};
+use crate::note::Note;
+use crate::statements::{NOT_CHECKABLE, online_statement, preflight_statement};
 
 /// Reason for what does not reach the peer.
 pub(super) const UNDELIVERABLE: &str = "Undeliverable";

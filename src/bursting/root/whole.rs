@@ -6,10 +6,6 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use serde_json::{Value, json};
-
-use crate::provider::materialize::whole_spec;
-use crate::template::{self, BurstTemplate};
-use crate::timing::Times;
 use tributary_api::burst::{Burst, BurstSpec};
 use tributary_api::duration::Lasting;
 use tributary_api::flux_job::FluxJob;
@@ -19,6 +15,10 @@ use tributary_api::{labels, names};
 use tributary_cluster::apply::controller_reference;
 use tributary_contract::Leave;
 use tributary_render::rank_map::rank_map_of;
+
+use crate::provider::materialize::whole_spec;
+use crate::template::{self, BurstTemplate};
+use crate::timing::Times;
 
 /// The Burst of a FluxJob that asks for `wanted`.
 ///
@@ -109,10 +109,11 @@ fn left_behind(wanted: &MiniCluster, template: &BurstTemplate, drain: Lasting) -
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use tributary_api::burst::BurstRefusal;
     use tributary_api::flux_job::JobReturn;
     use tributary_flux::RankMap;
+
+    use super::*;
 
     fn job() -> FluxJob {
         serde_json::from_value(json!({

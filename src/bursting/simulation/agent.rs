@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use jiff::Timestamp;
+use tributary_api::burst::Burst;
+use tributary_clock::Mono;
+use tributary_contract::{CredentialRequest, LeadAddress, PeerName, PeerReport};
 
 use super::cluster::{Cluster, Secret};
 use crate::contact::Contacts;
@@ -25,9 +28,6 @@ use crate::root::plan::Given;
 use crate::root::{credential, offer, plan};
 use crate::timing::{Now, Times};
 use crate::tunnels::{self, Tunnels};
-use tributary_api::burst::Burst;
-use tributary_clock::Mono;
-use tributary_contract::{CredentialRequest, LeadAddress, PeerName, PeerReport};
 
 /// Where an agent takes the connections of a hosted burst.
 const INLET: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9)), 7_000);

@@ -1,10 +1,11 @@
 //! Budgets: whatever agent restarts, and whatever is cut off, brokers are elsewhere as long as they may be, and no longer.
 
-use super::weather::Weather;
-use super::world::World;
 use tributary_api::budget::BurstBudget;
 use tributary_api::hosted_burst::BurstPhase;
 use tributary_api::minicluster::BurstNetworkType::Tunnel;
+
+use super::weather::Weather;
+use super::world::World;
 
 fn budget(yaml: &str) -> BurstBudget {
     serde_saphyr::from_str(yaml).unwrap()

@@ -6,6 +6,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use tributary_api::burst::{Burst, BurstStatus};
+use tributary_api::hosted_burst::HostedBurst;
+use tributary_api::labels;
+use tributary_api::minicluster::{MiniCluster, MiniClusterStatus};
+use tributary_api::peer::ClusterPeer;
+use tributary_cluster::election::{claimed, term_before};
+use tributary_contract::tunnel::TunnelKey;
 
 use crate::contact::Contacts;
 use crate::nodes::{Amounts, NodeView, PodView};
@@ -15,13 +22,6 @@ use crate::provider::ledger::SlotKey;
 use crate::provider::materialize::Materials;
 use crate::root::demand::decide::Seen;
 use crate::root::plan::PlanChange;
-use tributary_api::burst::{Burst, BurstStatus};
-use tributary_api::hosted_burst::HostedBurst;
-use tributary_api::labels;
-use tributary_api::minicluster::{MiniCluster, MiniClusterStatus};
-use tributary_api::peer::ClusterPeer;
-use tributary_cluster::election::{claimed, term_before};
-use tributary_contract::tunnel::TunnelKey;
 
 /// How long an agent leads that cannot renew its Lease, in seconds.
 pub(super) const LEADER_LEASE: u64 = 6;

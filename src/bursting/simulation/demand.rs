@@ -1,12 +1,13 @@
 //! Bursts on demand over a day of a queue, with both clusters' agents and real drains: no flapping, nothing left on the peer
 //! while they sleep, ranks never twice (checked each second), whatever restarts in between.
 
-use super::world::World;
-use crate::root::demand::ask::Asked;
-use crate::root::demand::decide::Seen;
 use tributary_api::burst::BurstStatus;
 use tributary_api::hosted_burst::BurstPhase;
 use tributary_api::minicluster::BurstMode;
+
+use super::world::World;
+use crate::root::demand::ask::Asked;
+use crate::root::demand::decide::Seen;
 
 /// (From second, pending, busy) of a queue: a morning of single jobs, a flood, a nervous hour, a long run, silence.
 const TRACE: [(u64, u32, bool); 16] = [

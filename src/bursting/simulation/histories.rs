@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
+use tributary_api::hosted_burst::BurstPhase;
+use tributary_api::labels;
+use tributary_api::minicluster::BurstNetworkType::{NodePort, Tunnel};
 
 use super::cluster::Going;
 use super::weather::Weather;
 use super::world::World;
-use tributary_api::hosted_burst::BurstPhase;
-use tributary_api::labels;
-use tributary_api::minicluster::BurstNetworkType::{NodePort, Tunnel};
 
 const NAMES: [&str; 4] = ["east", "west", "north", "south"];
 

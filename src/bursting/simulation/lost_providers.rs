@@ -1,11 +1,12 @@
 //! Providers that are away for any time, while their pods run on: never two of them run one slot.
 
+use tributary_api::hosted_burst::BurstPhase;
+use tributary_api::minicluster::BurstNetworkType::Tunnel;
+
 use super::cluster::Going;
 use super::world::World;
 use crate::provider::ledger::SlotKey;
 use crate::timing::{Times, longest_life};
-use tributary_api::hosted_burst::BurstPhase;
-use tributary_api::minicluster::BurstNetworkType::Tunnel;
 
 /// What takes a provider away.
 #[derive(Clone, Copy, Debug)]

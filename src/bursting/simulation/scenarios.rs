@@ -1,13 +1,13 @@
 //! What must never happen, and what must always come about in the end.
 
 use proptest::prelude::*;
+use tributary_api::hosted_burst::BurstPhase;
+use tributary_api::minicluster::BurstNetworkType::{NodePort, Tunnel};
+use tributary_api::minicluster::Phase;
 
 use super::weather::Weather;
 use super::world::World;
 use crate::provider::ledger::SlotKey;
-use tributary_api::hosted_burst::BurstPhase;
-use tributary_api::minicluster::BurstNetworkType::{NodePort, Tunnel};
-use tributary_api::minicluster::Phase;
 
 fn slot() -> SlotKey {
     ("flux".into(), "lake-burst-0".into())

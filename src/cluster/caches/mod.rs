@@ -23,13 +23,14 @@ pub use guarded::Guarded;
 
 pub use store::{By, Change, Unreadable, controller_uid};
 
+use store::{Part, Store};
+use tributary_clock::Rng;
+
 use super::client::Clients;
 use super::error::{Cause, chain};
 use super::key::ObjectKey;
 use super::schedule::Backoff;
 use super::worker::Queue;
-use store::{Part, Store};
-use tributary_clock::Rng;
 
 /// Between attempts of a watch that fails. Short at most: after an outage every cache of every agent must be back well
 /// before the peers' grace period ends.

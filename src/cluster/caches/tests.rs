@@ -7,9 +7,9 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::client::Body;
 use serde_json::{Value, json};
+use tributary_clock::{SeededRng, SystemClock};
 
 use super::*;
-use tributary_clock::{SeededRng, SystemClock};
 
 fn config_map(name: &str, version: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap",

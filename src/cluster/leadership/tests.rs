@@ -3,9 +3,9 @@ use std::sync::{Arc, Mutex};
 use http::{Method, Request, Response};
 use kube::client::Body;
 use serde_json::{Value, json};
+use tributary_clock::SystemClock;
 
 use super::*;
-use tributary_clock::SystemClock;
 
 /// An API server that stores one Lease: merge patches, and replaces with the resource version as precondition.
 #[derive(Clone, Default)]

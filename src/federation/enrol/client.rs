@@ -11,6 +11,8 @@ use jiff::Timestamp;
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{ClientConfig, Connection, Endpoint};
 use tokio::time::{sleep, timeout};
+use tributary_clock::SharedClock;
+use tributary_contract::PeerName;
 
 use super::message::{Introduction, Refusal};
 use super::proto;
@@ -20,8 +22,6 @@ use crate::identity::tls::SERVER_NAME;
 use crate::transport::Resolve;
 use crate::wire::registry::StreamKind;
 use crate::wire::{frame, limits};
-use tributary_clock::SharedClock;
-use tributary_contract::PeerName;
 
 /// How long an address has to complete the handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);

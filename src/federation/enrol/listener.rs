@@ -11,6 +11,7 @@ use quinn::{Endpoint, Incoming, ServerConfig, TransportConfig, VarInt};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tributary_clock::SharedClock;
 
 use super::message::{Introduction, Refused, Request};
 use super::{proto, tls};
@@ -18,7 +19,6 @@ use crate::identity::IdentityStore;
 use crate::transport::quic::socket;
 use crate::wire::registry::StreamKind;
 use crate::wire::{frame, limits};
-use tributary_clock::SharedClock;
 
 /// Time for everything: handshake, request, answer. The answer waits for two writes to the API server.
 const LIMIT: Duration = Duration::from_secs(15);

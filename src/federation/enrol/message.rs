@@ -3,13 +3,13 @@
 use std::fmt;
 
 use jiff::Timestamp;
+use tributary_contract::{ClusterUid, PeerName};
 
 use super::proto;
 use super::token;
 use crate::identity::TrustBundle;
 use crate::identity::spiffe::check_cluster;
 use crate::wire::limits;
-use tributary_contract::{ClusterUid, PeerName};
 
 /// Who a cluster is: what the other side writes into its ClusterPeer.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

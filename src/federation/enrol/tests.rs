@@ -7,11 +7,11 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
+use tributary_clock::{Clock, Mono, SeededRng, SharedClock};
 
 use super::*;
 use crate::identity::{Authority, Identity, IdentityStore, Material, Origin};
 use crate::transport::{DialError, Resolve};
-use tributary_clock::{Clock, Mono, SeededRng, SharedClock};
 
 const HOUR: Duration = Duration::from_secs(3600);
 

@@ -10,6 +10,8 @@ use rustls::client::Resumption;
 use rustls::pki_types::CertificateDer;
 use rustls::server::NoServerSessionStorage;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use tributary_clock::SharedClock;
+use tributary_contract::PeerName;
 
 use super::token::JoinToken;
 use crate::identity::certificate::{Facts, fingerprint};
@@ -17,8 +19,6 @@ use crate::identity::tls::{ClockTime, ServerVerifier};
 use crate::identity::trust::{Usage, provider};
 use crate::identity::{Identity, TrustBundle};
 use crate::wire::registry::ALPN_ENROL;
-use tributary_clock::SharedClock;
-use tributary_contract::PeerName;
 
 /// What a listener showed; empty until it has.
 pub(super) type Verdict = Arc<OnceLock<Result<(), NotTheOne>>>;

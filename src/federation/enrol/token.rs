@@ -10,11 +10,11 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
 use prost::Message as _;
 use sha2::{Digest, Sha256};
+use tributary_clock::Rng;
+use tributary_contract::PeerName;
 use zeroize::{Zeroize, Zeroizing};
 
 use super::proto;
-use tributary_clock::Rng;
-use tributary_contract::PeerName;
 
 /// What every token of this version begins with.
 const PREFIX: &str = "tributary-1.";
@@ -173,8 +173,9 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use tributary_clock::SeededRng;
+
+    use super::*;
 
     fn token() -> JoinToken {
         let rng = &mut SeededRng::new(1);

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use rustls::CertificateError;
 use rustls::pki_types::CertificateDer;
+use tributary_contract::{PeerName, Refusal};
 
 use super::certificate::Facts;
 use super::own::Identity;
@@ -12,7 +13,6 @@ use super::spiffe::SpiffeId;
 use super::trust::{Peer, Peers, TrustBundle, Unverified, Usage};
 use crate::transport::PeerIdentity;
 use crate::wire::registry::RefusalReason;
-use tributary_contract::{PeerName, Refusal};
 
 /// What the other side showed in its handshake.
 #[derive(Clone, Copy)]
@@ -261,10 +261,11 @@ impl Verdict<'_> {
 mod tests {
     use std::time::Duration;
 
-    use super::*;
-    use crate::identity::{Authority, Material, Origin};
     use tributary_contract::PeerSpec;
     use zeroize::Zeroizing;
+
+    use super::*;
+    use crate::identity::{Authority, Material, Origin};
 
     const HOUR: Duration = Duration::from_secs(3600);
 

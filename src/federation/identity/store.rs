@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tributary_clock::SharedClock;
 
 use super::own::{Identity, IdentityError, Material, Origin};
-use tributary_clock::SharedClock;
 
 /// The newest identity. Cloning shares it.
 #[derive(Clone, Debug)]
@@ -112,11 +112,11 @@ impl IdentityDirectory {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
+    use tributary_clock::{Clock, Mono};
 
     use super::*;
     use crate::identity::Authority;
     use crate::identity::files::Existing;
-    use tributary_clock::{Clock, Mono};
 
     struct Noon;
 

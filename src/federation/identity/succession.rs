@@ -5,14 +5,14 @@
 
 use jiff::Timestamp;
 use rustls::SignatureScheme;
+use tributary_contract::PeerName;
+use tributary_contract::ports::TrustOffer;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::authority::{Authority, IssueError};
 use super::certificate::Facts;
 use super::trust::{TrustBundle, TrustBundleError, provider};
 use crate::wire::limits;
-use tributary_contract::PeerName;
-use tributary_contract::ports::TrustOffer;
 
 /// Separates these signatures from others of the same key, such as those under certificates.
 const DOMAIN: &[u8] = b"tributary trust bundle/1\0";

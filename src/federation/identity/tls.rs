@@ -18,13 +18,13 @@ use rustls::{
     AlertDescription, CertificateError, DigitallySignedStruct, DistinguishedName, PeerIncompatible, SignatureScheme,
 };
 use tokio::sync::watch;
+use tributary_clock::SharedClock;
 
 use super::certificate::unix_time;
 use super::judge::{self, Denied, Known, Shown};
 use super::own::Identity;
 use super::trust::{Peer, Peers, provider};
 use crate::wire::registry::RefusalReason;
-use tributary_clock::SharedClock;
 
 /// The verdict of one handshake; empty until a certificate was shown.
 pub type Slot = Arc<OnceLock<Result<Known, Denied>>>;

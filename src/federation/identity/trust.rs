@@ -14,10 +14,10 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use tributary_contract::{PeerName, PeerSpec};
 
 use super::certificate::{Facts, unix_time};
 use super::spiffe::trust_domain_of_authority;
-use tributary_contract::{PeerName, PeerSpec};
 
 /// The authorities that may sign an identity.
 #[derive(Clone)]

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use crate::timers::Timers;
 use tributary_clock::Rng;
+
+use crate::timers::Timers;
 
 /// Exponential back-off with jitter: each wait is between half and all of a bound that doubles from
 /// [`Timers::dial_min`] to [`Timers::dial_max`], so that peers that lost each other do not meet in step.
@@ -29,8 +30,9 @@ impl Backoff {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use tributary_clock::SeededRng;
+
+    use super::*;
 
     #[test]
     fn waits_double_up_to_the_bound_and_start_over() {

@@ -11,6 +11,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
+use tributary_clock::{Mono, SharedClock};
 
 use super::allowance::Allowance;
 use super::serve::Server;
@@ -19,7 +20,6 @@ use crate::session::Misbehaviour;
 use crate::transport::{CloseReason, Link, RecvHalf, SendHalf, Traffic};
 use crate::wire::registry::{CloseCode, StreamKind};
 use crate::wire::{frame, limits};
-use tributary_clock::{Mono, SharedClock};
 
 /// Room for the reader per read.
 const READ: usize = 16 << 10;

@@ -14,10 +14,10 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use tokio::time::sleep;
+use tributary_contract::PeerSpec;
 
 use crate::transport::{DialError, Link, Resolve, Transport};
 use crate::wire::registry::RefusalReason;
-use tributary_contract::PeerSpec;
 
 /// How long an address is tried alone (RFC 8305, section 8: Connection Attempt Delay).
 pub const HEAD_START: Duration = Duration::from_millis(250);

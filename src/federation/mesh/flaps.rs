@@ -8,8 +8,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::timers::Timers;
 use tributary_clock::Mono;
+
+use crate::timers::Timers;
 
 /// Losses that are remembered: more would not change anything.
 const REMEMBERED: usize = 8;

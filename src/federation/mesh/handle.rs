@@ -11,6 +11,9 @@ use prost::Message;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use tributary_clock::SharedClock;
+use tributary_contract::ports::{PeerRequests, TrustAnswer, TrustOffer};
+use tributary_contract::{Credential, CredentialRefusal, CredentialRequest, PeerName, PeerReport};
 
 use super::connection::Heard;
 use super::serve::{MANUAL, NOT_FOR_YOU, REFUSED, TAKEN};
@@ -21,9 +24,6 @@ use crate::transport::Link;
 use crate::tunnel::TunnelLinks;
 use crate::wire::registry::StreamKind;
 use crate::wire::{frame, limits, proto};
-use tributary_clock::SharedClock;
-use tributary_contract::ports::{PeerRequests, TrustAnswer, TrustOffer};
-use tributary_contract::{Credential, CredentialRefusal, CredentialRequest, PeerName, PeerReport};
 
 /// The links to use, one per connected peer.
 pub(super) type Links = BTreeMap<PeerName, Live>;

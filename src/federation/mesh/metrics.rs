@@ -3,12 +3,12 @@
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use tributary_contract::{PeerReport, PeerState};
+use tributary_metrics::{Described, Metrics};
 
 use crate::session::{Lane, Misbehaviour};
 use crate::transport::{CloseReason, Traffic};
 use crate::wire::registry::CloseCode;
-use tributary_contract::{PeerReport, PeerState};
-use tributary_metrics::{Described, Metrics};
 
 const CONNECTED: Described = Described::gauge("federation_connected_peers", &[], "Peers with an accepted hello");
 const DIALS: Described =

@@ -36,14 +36,15 @@ pub use self::handle::MeshHandle;
 pub use self::membership::Membership;
 pub use self::metrics::MeshMetrics;
 pub use self::spawn::{MeshConfig, Ports, spawn};
+use tributary_clock::{Clock, Mono, Rng};
+use tributary_contract::ports::{State, StateKey};
+use tributary_contract::{ClusterUid, Epoch, PeerName, PeerReport, PeerSpec};
+
 use super::session::{Ending, Misbehaviour, Sequences};
 use super::timers::Timers;
 use super::tunnel::CAPABILITY;
 use super::wire::messages::Hello;
 use super::wire::version::{WireVersion, WireVersions};
-use tributary_clock::{Clock, Mono, Rng};
-use tributary_contract::ports::{State, StateKey};
-use tributary_contract::{ClusterUid, Epoch, PeerName, PeerReport, PeerSpec};
 
 /// A connection of this process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

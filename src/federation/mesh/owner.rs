@@ -9,6 +9,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
+use tributary_clock::{Mono, SharedClock};
+use tributary_contract::ports::StateKey;
+use tributary_contract::{Epoch, PeerName, PeerReport, PeerSpec, PeerState};
 
 use super::connection::{Connection, Happened, Shared};
 use super::handle::{Links, Live};
@@ -22,9 +25,6 @@ use crate::transport::{Accepted, DialError, Link, Resolve, Transport};
 use crate::tunnel::{CAPABILITY, Control};
 use crate::wire::limits;
 use crate::wire::registry::CloseCode;
-use tributary_clock::{Mono, SharedClock};
-use tributary_contract::ports::StateKey;
-use tributary_contract::{Epoch, PeerName, PeerReport, PeerSpec, PeerState};
 
 /// Messages of connections that wait for the owner. Each may hold a frame, so there are few; readers wait.
 const WAITING: usize = 8;

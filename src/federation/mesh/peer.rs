@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use jiff::Timestamp;
+use tributary_clock::Mono;
+use tributary_contract::ports::{Outgoing, StateKey};
+use tributary_contract::{Capacity, PeerReport, PeerSpec, Refusal};
 
 use super::backoff::Backoff;
 use super::flaps::Flaps;
@@ -16,9 +19,6 @@ use crate::transport::CloseReason;
 use crate::wire::limits;
 use crate::wire::messages::Hello;
 use crate::wire::registry::{CloseCode, RefusalReason};
-use tributary_clock::Mono;
-use tributary_contract::ports::{Outgoing, StateKey};
-use tributary_contract::{Capacity, PeerReport, PeerSpec, Refusal};
 
 /// One configured peer.
 #[derive(Debug)]

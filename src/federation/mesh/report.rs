@@ -1,9 +1,10 @@
 //! What is reported of a peer, and which differences are worth telling.
 
+use tributary_contract::{PeerReport, PeerState, Refusal};
+
 use super::Now;
 use super::peer::Peer;
 use crate::wire::registry::{CloseCode, RefusalReason};
-use tributary_contract::{PeerReport, PeerState, Refusal};
 
 /// The report of a peer as things are. Without its round-trip time and its traffic, which the links know.
 pub(super) fn of(peer: &Peer, flapping: bool, now: Now) -> PeerReport {

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _, join_all};
 use tokio::time::timeout;
+use tributary_clock::Rng;
 
 use crate::transport::{DialError, Resolve};
 use crate::wire::registry::RefusalReason;
-use tributary_clock::Rng;
 
 mod dns;
 

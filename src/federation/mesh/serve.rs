@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
+use tributary_contract::ports::{CredentialSource, QuerySource, TrustAnswer, TrustOffer, TrustSink};
+use tributary_contract::{CredentialRefusal, CredentialRequest, PeerName};
 
 use crate::transport::{RecvHalf, SendHalf};
 use crate::wire::registry::StreamKind;
 use crate::wire::{frame, limits, proto};
-use tributary_contract::ports::{CredentialSource, QuerySource, TrustAnswer, TrustOffer, TrustSink};
-use tributary_contract::{CredentialRefusal, CredentialRequest, PeerName};
 
 /// Numbers of [`CredentialRefusal`] on the wire.
 pub(super) const NOT_FOR_YOU: u32 = 1;

@@ -7,6 +7,9 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
+use tributary_clock::{Rng, SharedClock};
+use tributary_contract::ports::{CredentialSource, Incoming, Outgoing, QuerySource, TrustSink};
+use tributary_contract::{ClusterUid, Epoch, PeerName, PeerSpec};
 
 use super::handle::MeshHandle;
 use super::metrics::MeshMetrics;
@@ -16,9 +19,6 @@ use crate::transport::{Resolve, Transport};
 use crate::tunnel::{self, Surroundings, TunnelPorts};
 use crate::wire::limits;
 use crate::wire::version::WireVersions;
-use tributary_clock::{Rng, SharedClock};
-use tributary_contract::ports::{CredentialSource, Incoming, Outgoing, QuerySource, TrustSink};
-use tributary_contract::{ClusterUid, Epoch, PeerName, PeerSpec};
 
 /// Who we are and whom we know.
 pub struct MeshConfig {

@@ -10,16 +10,16 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
+use tributary_clock::{SeededRng, SharedClock};
+use tributary_contract::ports::{PeerRequests as _, TrustAnswer, TrustOffer};
+use tributary_contract::{Capacity, CredentialRefusal, CredentialRequest, PeerState};
+use tributary_metrics::Metrics;
 
 use super::*;
 use crate::testing::{Cluster, PausedClock, desired_key, observed_key};
 use crate::transport::memory::{MemoryNetwork, MemoryTransport};
 use crate::transport::{Resolve, Transport};
 use crate::tunnel::TunnelPorts;
-use tributary_clock::{SeededRng, SharedClock};
-use tributary_contract::ports::{PeerRequests as _, TrustAnswer, TrustOffer};
-use tributary_contract::{Capacity, CredentialRefusal, CredentialRequest, PeerState};
-use tributary_metrics::Metrics;
 
 mod bad_input;
 mod moved;

@@ -3,6 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use tributary_clock::Mono;
+use tributary_contract::ports::{Outgoing, StateKey};
+use tributary_contract::{Capacity, Epoch, PeerName};
+
 use super::event::{Event, Lane, Misbehaviour, Sequences};
 use super::inbox::{Inbox, News, Origin};
 use super::outbox::{self, Outbox, Unfit};
@@ -11,9 +15,6 @@ use crate::wire::digest::Digest;
 use crate::wire::limits;
 use crate::wire::messages::{Message, Put, Reject, Summary};
 use crate::wire::version::WireVersion;
-use tributary_clock::Mono;
-use tributary_contract::ports::{Outgoing, StateKey};
-use tributary_contract::{Capacity, Epoch, PeerName};
 
 /// Whom we speak to and as whom.
 #[derive(Debug)]

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
+use tributary_contract::ports::{State, StateKey};
+use tributary_contract::{Capacity, Epoch};
 
 use super::hello::Ending;
 use crate::wire::messages::Hello;
-use tributary_contract::ports::{State, StateKey};
-use tributary_contract::{Capacity, Epoch};
 
 /// Positions in what this process says, counted over all its sessions.
 #[derive(Clone, Debug, Default)]

@@ -1,10 +1,11 @@
 //! Whether a hello is accepted.
 
+use tributary_contract::{ClusterUid, PeerName};
+
 use super::inbox::Strange;
 use crate::wire::messages::Hello;
 use crate::wire::registry::CloseCode;
 use crate::wire::version::WireVersion;
-use tributary_contract::{ClusterUid, PeerName};
 
 /// Whom we talk to, as far as we know before the hello.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -6,11 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tributary_contract::ports::StateKey;
+use tributary_contract::{ClusterUid, Epoch};
+
 use crate::wire::digest::Digest;
 use crate::wire::limits;
 use crate::wire::messages::Summary;
-use tributary_contract::ports::StateKey;
-use tributary_contract::{ClusterUid, Epoch};
 
 /// Whose words: a process of a peer's agent, in one leadership.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -30,13 +30,14 @@ use self::established::{Established, Speaker};
 pub use self::event::{Event, Input, Lane, Misbehaviour, Sequences};
 pub use self::hello::{Ending, Expected};
 pub use self::inbox::{Inbox, Origin};
+use tributary_clock::Mono;
+use tributary_contract::ports::Outgoing;
+
 use super::timers::Timers;
 use super::wire::limits;
 use super::wire::messages::{Decoded, Hello, Message};
 use super::wire::registry::CloseCode;
 use super::wire::version::WireVersion;
-use tributary_clock::Mono;
-use tributary_contract::ports::Outgoing;
 
 /// One session. See the module.
 #[derive(Debug)]

@@ -5,12 +5,12 @@ use std::io;
 use std::ops::Bound;
 
 use bytes::Bytes;
+use tributary_contract::ports::{State, StateKey};
+use tributary_contract::{BurstUid, DesiredBurst, ObservedBurst};
 
 use super::plausible;
 use crate::wire::digest::Digest;
 use crate::wire::limits;
-use tributary_contract::ports::{State, StateKey};
-use tributary_contract::{BurstUid, DesiredBurst, ObservedBurst};
 
 /// Room a put needs beside its state: key, epoch, sequence, digest, lengths.
 const PUT_OVERHEAD: usize = 1 << 10;

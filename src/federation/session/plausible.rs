@@ -2,13 +2,13 @@
 //! decide on it; here a lie about one burst is kept from doing harm to anything else.
 
 use jiff::Timestamp;
-
-use crate::wire::limits;
 use tributary_contract::preflight::MOST_FINDINGS;
 use tributary_contract::{
     Check, DesiredBurst, Finding, LeadAddress, ObservedBurst, PhaseTimes, Rejection, RejectionReason, RunReport,
 };
 use tributary_telemetry::TraceContext;
+
+use crate::wire::limits;
 
 /// Bytes of a host name (RFC 1035, 2.3.4), and of names of Kubernetes' objects.
 const NAME: usize = 253;

@@ -1,15 +1,14 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-
-use std::sync::Arc;
+use tributary_contract::ports::{State, StateKey};
+use tributary_contract::{Capacity, Epoch, PeerName};
 
 use super::*;
 use crate::testing::{Cluster, desired, desired_key, hello, observed_key};
 use crate::wire::frame;
 use crate::wire::version::WireVersions;
-use tributary_contract::ports::{State, StateKey};
-use tributary_contract::{Capacity, Epoch, PeerName};
 
 const T: Timers = Timers::DEFAULT;
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
+use tributary_contract::PeerSpec;
 
 use super::{Accepted, CloseReason, Link, RecvHalf, SendHalf, Transport};
 use crate::wire::limits;
 use crate::wire::registry::{CloseCode, StreamKind};
-use tributary_contract::PeerSpec;
 
 /// Three clusters of one trust domain. `conforms` configures who knows whom.
 pub(crate) struct Clusters {

@@ -331,9 +331,9 @@ mod tests {
     use std::collections::VecDeque;
 
     use proptest::prelude::*;
+    use tributary_clock::{Rng, SeededRng};
 
     use super::*;
-    use tributary_clock::{Rng, SeededRng};
 
     /// Both ends, and what is on the stream each way.
     #[derive(Default)]

@@ -13,6 +13,8 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tributary_contract::PeerName;
+use tributary_contract::tunnel::{Inlets, Listening, TunnelKey};
 
 use super::links::TunnelLinks;
 use super::metrics::TunnelMetrics;
@@ -23,8 +25,6 @@ use super::{reset, sockets, words};
 use crate::transport::{Link, RecvHalf, SendHalf};
 use crate::wire::registry::StreamKind;
 use crate::wire::{frame, limits, proto};
-use tributary_contract::PeerName;
-use tributary_contract::tunnel::{Inlets, Listening, TunnelKey};
 
 /// How long somebody may wait whose address is not known: a pod speaks before the API server shows its address.
 const INTRODUCTION: Duration = Duration::from_secs(5);

@@ -11,14 +11,14 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
+use tributary_contract::tunnel::{Inlets, Outlets};
+use tributary_contract::{PeerName, PeerSpec};
 
 use super::outlet::Outlet;
 use super::share::Budget;
 use crate::mesh::ConnId;
 use crate::transport::{Link, Transport};
 use crate::wire::registry::{CloseCode, StreamKind};
-use tributary_contract::tunnel::{Inlets, Outlets};
-use tributary_contract::{PeerName, PeerSpec};
 
 /// A control connection, as far as it matters here.
 #[derive(Clone)]

@@ -5,9 +5,9 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use tributary_metrics::{Described, Metrics, gauges};
 
 use super::share::Budget;
-use tributary_metrics::{Described, Metrics, gauges};
 
 const CONNECTIONS: Described =
     Described::gauge("tunnel_connections", &[], "TCP connections of brokers that are carried, counted at either end");

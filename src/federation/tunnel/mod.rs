@@ -57,9 +57,10 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 pub use self::links::{Control, TunnelLinks};
 pub use self::metrics::TunnelMetrics;
 pub use self::share::Budget;
-use crate::transport::{Link, Transport};
 use tributary_contract::tunnel::{Inlets, Listening, Outlets, TunnelKey};
 use tributary_contract::{PeerName, PeerSpec};
+
+use crate::transport::{Link, Transport};
 
 /// Capability of the hello: the sender carries tunnels.
 pub const CAPABILITY: &str = "tunnel";

@@ -11,6 +11,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+use tributary_contract::PeerName;
+use tributary_contract::tunnel::{Outlet as Target, Outlets, TunnelKey};
 
 use super::metrics::TunnelMetrics;
 use super::pump::{Pump, Source, Stream};
@@ -19,8 +21,6 @@ use super::unanswered::Unanswered;
 use super::{sockets, words};
 use crate::transport::{RecvHalf, SendHalf};
 use crate::wire::{frame, limits, proto};
-use tributary_contract::PeerName;
-use tributary_contract::tunnel::{Outlet as Target, Outlets, TunnelKey};
 
 /// How long the lead broker's pod may take to take a connection.
 const DIAL: Duration = Duration::from_secs(5);

@@ -10,6 +10,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream,
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
+use tributary_clock::{Clock as _, Rng as _, SeededRng};
 
 use super::piece::Piece;
 use super::pump::{CONVERSATION, Ended, Opening, Pump, Source, Stream};
@@ -19,7 +20,6 @@ use crate::testing::PausedClock;
 use crate::transport::Sending;
 use crate::wire::limits::{TUNNEL_CONNECTION, TUNNEL_FRAME};
 use crate::wire::{frame, proto};
-use tributary_clock::{Clock as _, Rng as _, SeededRng};
 
 const HOLD: Duration = Duration::from_secs(300);
 

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use prost::Message as _;
+use tributary_contract::ports::StateKey;
+use tributary_contract::{BurstUid, Capacity, ClusterUid, Epoch, NamespaceRoom, PeerName};
 
 use super::digest::Digest;
 use super::frame::{self, TooLarge};
 use super::version::{WireVersion, WireVersions};
 use super::{limits, proto};
-use tributary_contract::ports::StateKey;
-use tributary_contract::{BurstUid, Capacity, ClusterUid, Epoch, NamespaceRoom, PeerName};
 
 /// More free memory than any cluster has: the API server takes whole numbers up to 2^53 only.
 const MEMORY_MIB: u64 = 1 << 50;

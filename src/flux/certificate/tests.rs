@@ -1,5 +1,6 @@
-use super::*;
 use tributary_clock::SeededRng;
+
+use super::*;
 
 /// The pairs in `zmq_curve(7)`.
 const MANUAL: [(&str, &str); 2] = [

@@ -5,15 +5,15 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::ResourceExt;
-
-use super::{ADMITTED, Draft, End, Missing, SUSPENDED, Terms, Then};
-use crate::overflow::{self, Start};
 use tributary_api::burst::Burst;
 use tributary_api::flux_job::{FluxJobStatus, JobPhase, JobReturn, JobSent};
 use tributary_api::hosted_burst::{BurstPhase, BurstRun};
 use tributary_api::labels;
 use tributary_api::minicluster::MiniCluster;
 use tributary_cluster::conditions::Statement;
+
+use super::{ADMITTED, Draft, End, Missing, SUSPENDED, Terms, Then};
+use crate::overflow::{self, Start};
 
 impl Draft<'_> {
     /// It was sent: its Burst says how it fares.

@@ -1,14 +1,14 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use tributary_api::flux_job::{FluxJobStatus, JobPhase};
+use tributary_api::minicluster::{MiniClusterSpec, Phase};
+use tributary_api::{labels, names};
 
 use super::*;
 use crate::guests;
 use crate::nodes::Gang;
 use crate::overflow::{self, Part};
 use crate::priorities::tests::classes;
-use tributary_api::flux_job::{FluxJobStatus, JobPhase};
-use tributary_api::minicluster::{MiniClusterSpec, Phase};
-use tributary_api::{labels, names};
 
 mod elsewhere;
 mod limits;

@@ -1,5 +1,6 @@
-use super::*;
 use tributary_api::minicluster::DEFAULT_DEADLINE_SECONDS;
+
+use super::*;
 
 mod simulated;
 

@@ -3,13 +3,13 @@ use std::collections::VecDeque;
 use kube::runtime::watcher::Event;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use tributary_clock::SystemClock;
 
 use super::*;
 use crate::claims::Claims;
 use crate::overflow;
 use crate::priorities::Priorities;
 use crate::round::{View, round};
-use tributary_clock::SystemClock;
 
 const QUOTA: i64 = 8;
 

@@ -1,9 +1,9 @@
 use serde_json::json;
-
-use super::*;
 use tributary_api::flux_setup::Usage;
 use tributary_api::hosted_burst::BurstPhase;
 use tributary_api::minicluster::MiniClusterSpec;
+
+use super::*;
 
 static NO_PEERS: PeerUids = PeerUids::new();
 
@@ -134,7 +134,7 @@ fn an_instance_runs_on_without_some_brokers_as_long_as_its_lead_does() {
         (LeadFacts::default(), 3, Phase::Starting),
     ] {
         let status = compute(&Facts { lead: lead.clone(), ..facts(&object, Some(job(ready))) }, now());
-        assert_eq!(status.phase, Some(phase.clone()), "{lead:?} {ready}");
+        assert_eq!(status.phase, Some(phase), "{lead:?} {ready}");
         let said = conditions::find(&status.conditions, condition::READY).unwrap();
         let reason = if phase == Phase::Running { reason::NOT_ALL_READY } else { "Starting" };
         let sentence = format!("{ready} of 4 pods of this cluster are ready");

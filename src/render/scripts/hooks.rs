@@ -1,10 +1,11 @@
 //! The user's own pieces of shell. Each is a file of its own that the scripts read with `.`: its quotes, dollar signs and
 //! line feeds cannot touch the script around it, and what it exports stays.
 
+use tributary_api::minicluster::Container;
+
 use super::escaped::unescaped;
 use super::program::CUSTOM_SCRIPT;
 use super::{Access, File, OPERATOR_DIR};
-use tributary_api::minicluster::Container;
 
 /// A place in a script where the user's shell runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

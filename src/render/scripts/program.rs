@@ -1,8 +1,9 @@
 //! What the lead runs inside of Flux: the user's command as Flux gets it.
 
+use tributary_api::minicluster::{Container, MiniClusterSpec};
+
 use super::words::{self, Word};
 use crate::problem::{Problem, reason};
-use tributary_api::minicluster::{Container, MiniClusterSpec};
 
 /// Script that shows what there is to know about the instance.
 pub(super) const DIAGNOSE: &str = "/flux_operator/diagnose.sh";

@@ -2,10 +2,11 @@
 //!
 //! It is no boot file: it is sent with the request, and finds the socket where the boot files put it.
 
+use tributary_api::minicluster::{MiniCluster, RunnerError};
+
 use super::AS_IT_IS;
 use super::template::{Parts, settings};
 use super::user::User;
-use tributary_api::minicluster::{MiniCluster, RunnerError};
 
 const SHELL: &str = include_str!("shell.sh");
 

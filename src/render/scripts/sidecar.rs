@@ -1,10 +1,11 @@
 //! `start-i.sh`, the script of containers beside Flux, and `services-i.sh`, that of containers of the service pod.
 
+use tributary_api::minicluster::Container;
+
 use super::hooks::{Hook, Hooks};
 use super::template::{Parts, settings};
 use super::{Access, ENVIRONMENT, File, SIGNALS, STRICT, environment};
 use crate::model::Model;
-use tributary_api::minicluster::Container;
 
 const SIDECAR: &str = include_str!("sidecar.sh");
 const SERVICE: &str = include_str!("service.sh");

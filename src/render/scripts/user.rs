@@ -3,8 +3,9 @@
 //! The user's own shell (`commands.*`) still runs as the container's user, so that it can install things: the broker, and with
 //! it all jobs, run as this one.
 
-use super::template::settings;
 use tributary_api::minicluster::Container;
+
+use super::template::settings;
 
 const USER: &str = include_str!("user.sh");
 const NEW: &str = include_str!("user_new.sh");

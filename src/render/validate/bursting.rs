@@ -3,11 +3,6 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::{Problem, Problems, reason, resources};
-use crate::context::{Context, HostedSide};
-use crate::model::{Role, Wait};
-use crate::quantity::milli;
-use crate::rank_map::{rank_map_of, topology};
 use tributary_api::budget::BurstBudget;
 use tributary_api::duration;
 use tributary_api::minicluster::{
@@ -16,6 +11,12 @@ use tributary_api::minicluster::{
 use tributary_api::names;
 use tributary_api::selector::PeerSelector;
 use tributary_flux::{Hostlist, RankMap, Topology};
+
+use super::{Problem, Problems, reason, resources};
+use crate::context::{Context, HostedSide};
+use crate::model::{Role, Wait};
+use crate::quantity::milli;
+use crate::rank_map::{rank_map_of, topology};
 
 /// Kinds of addresses a node may show (`core/v1` NodeAddressType).
 const ADDRESS_TYPES: [&str; 5] = ["ExternalIP", "InternalIP", "ExternalDNS", "InternalDNS", "Hostname"];

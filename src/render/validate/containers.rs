@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{Problem, reason, runner_problem};
-use crate::volumes::is_dns_label;
 use tributary_api::minicluster::{Container, MiniClusterSpec};
 use tributary_api::names as objects;
+
+use super::{Problem, reason, runner_problem};
+use crate::volumes::is_dns_label;
 
 pub(super) fn problems(name: &str, spec: &MiniClusterSpec) -> Vec<Problem> {
     let mut problems = Vec::new();

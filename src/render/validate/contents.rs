@@ -1,7 +1,8 @@
 //! Rules of what a container is made of: image, environment, references, resources.
 
-use super::{Problem, names, reason, resources};
 use tributary_api::minicluster::{Container, FluxContainer, MiniClusterSpec};
+
+use super::{Problem, names, reason, resources};
 
 pub(super) fn problems(spec: &MiniClusterSpec) -> Vec<Problem> {
     let mut problems = view_problems(&spec.flux.container, spec);

@@ -17,6 +17,10 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+use tributary_api::hosted_burst::is_hosted;
+use tributary_api::minicluster::{MiniCluster, MiniClusterSpec, RunnerError};
+use tributary_api::names as objects;
+
 use super::boot::Boot;
 use super::containers as rendered;
 use super::context::Context;
@@ -24,9 +28,6 @@ use super::model::Model;
 use super::problem::{Problem, Problems, reason};
 use super::scripts::Program;
 use super::{persistent_volumes, rank_map, volumes};
-use tributary_api::hosted_burst::is_hosted;
-use tributary_api::minicluster::{MiniCluster, MiniClusterSpec, RunnerError};
-use tributary_api::names as objects;
 
 /// Most pods of an indexed Job at a time (kubernetes `pkg/apis/batch/validation`).
 const LARGEST_JOB: i32 = 100_000;

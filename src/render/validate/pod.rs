@@ -1,9 +1,9 @@
 //! Rules of `pod` and of labels: what Kubernetes would refuse once the objects are made.
 
 use k8s_openapi::api::core::v1::Toleration;
+use tributary_api::minicluster::{MiniClusterSpec, PodSpec};
 
 use super::{Problem, names, reason, resources};
-use tributary_api::minicluster::{MiniClusterSpec, PodSpec};
 
 /// <https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/#pod-s-dns-policy>
 const DNS_POLICIES: [&str; 4] = ["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"];

@@ -5,9 +5,10 @@
 
 use std::collections::BTreeSet;
 
+use tributary_api::minicluster::{Amount, PodSpec, ResourceList, ResourceRequirements};
+
 use super::{Problem, reason};
 use crate::quantity;
-use tributary_api::minicluster::{Amount, PodSpec, ResourceList, ResourceRequirements};
 
 /// What containers can have that is no extension.
 const STANDARD: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];

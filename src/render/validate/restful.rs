@@ -1,8 +1,9 @@
 //! The RESTful server: what a line of its Secret can hold, what git understands, and what the server itself takes.
 
+use tributary_api::minicluster::{DEFAULT_RESTFUL_USER, FluxRestful, MiniClusterSpec};
+
 use super::{Problem, names, reason};
 use crate::flux_files::BROKER_PORT;
-use tributary_api::minicluster::{DEFAULT_RESTFUL_USER, FluxRestful, MiniClusterSpec};
 
 /// Most bytes of a password that bcrypt reads; the server takes no longer ones.
 const LONGEST_PASSWORD: usize = 72;

@@ -1,9 +1,10 @@
 //! Rules of single values: ranges, words that are known, texts that can be read.
 
-use super::{Problem, reason};
-use crate::scripts::is_identifier;
 use tributary_api::minicluster::{HOSTPATH, MiniClusterSpec};
 use tributary_flux::{Certificate, FluxVersion};
+
+use super::{Problem, reason};
+use crate::scripts::is_identifier;
 
 /// Fluxion's (flux-sched, flux-config-sched-fluxion-qmanager(5)).
 const QUEUE_POLICIES: [&str; 4] = ["fcfs", "easy", "hybrid", "conservative"];

@@ -1,12 +1,11 @@
-use serde_json::json;
-
 use k8s_openapi::api::core::v1::Toleration;
-
-use super::*;
-use crate::nodes::{PodView, Taint, tolerates};
+use serde_json::json;
 use tributary_api::peer::PodSecurityLevel;
 use tributary_contract::RootIdentity;
 use tributary_flux::{Slot, Topology};
+
+use super::*;
+use crate::nodes::{PodView, Taint, tolerates};
 
 const EAST: &str = "east";
 

@@ -9,7 +9,6 @@ mod baseline;
 mod restricted;
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec, SecurityContext};
-
 use tributary_api::peer::PodSecurityLevel;
 
 /// What keeps a pod from passing a level.

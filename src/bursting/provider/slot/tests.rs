@@ -2,6 +2,11 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use tributary_api::duration::Lasting;
+use tributary_api::peer::ImportPolicy;
+use tributary_clock::Mono;
+use tributary_contract::{LeadAddress, PeerState};
+use tributary_flux::{RankMap, Slot};
 
 use super::*;
 use crate::nodes::{Amounts, NodeView};
@@ -12,11 +17,6 @@ use crate::provider::ledger::Ledger;
 use crate::provider::memory::{Resolution, SecretState, VERDICT_STANDS};
 use crate::template::BurstTemplate;
 use crate::timing::Times;
-use tributary_api::duration::Lasting;
-use tributary_api::peer::ImportPolicy;
-use tributary_clock::Mono;
-use tributary_contract::{LeadAddress, PeerState};
-use tributary_flux::{RankMap, Slot};
 
 mod gateway;
 mod lead;

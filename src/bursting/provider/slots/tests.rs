@@ -1,13 +1,13 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use tributary_contract::DesiredBurst;
 
 use super::*;
 use crate::peers::PeerView;
 use crate::provider::admission::tests::offer;
 use crate::provider::claims;
 use crate::provider::memory::{Fate, Memory};
-use tributary_contract::DesiredBurst;
 
 fn claim(peer: &str, uid: usize) -> ClaimKey {
     (peer.into(), format!("uid-{uid}").as_str().into())

@@ -1,12 +1,12 @@
 use jiff::Timestamp;
-
-use super::*;
-use crate::root::demand::ask::Asked;
-use crate::timing::{Times, reserved_for};
 use tributary_api::budget::BurstBudget;
 use tributary_api::burst::{BurstSpec, CredentialRecipient, OnDemandSpec};
 use tributary_clock::Mono;
 use tributary_contract::PeerState;
+
+use super::*;
+use crate::root::demand::ask::Asked;
+use crate::timing::{Times, reserved_for};
 
 mod lost;
 

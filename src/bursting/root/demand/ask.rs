@@ -5,8 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::look::{Constraint, Job, Look, Request};
 use tributary_flux::RankMap;
+
+use super::look::{Constraint, Job, Look, Request};
 
 /// A burst that runs on demand.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -182,9 +183,10 @@ fn judged(constraint: &Constraint, rank: &Rank<'_>) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
+    use tributary_flux::{Slot as Declared, Topology};
+
     use super::super::look::tests::RECORDED;
     use super::*;
-    use tributary_flux::{Slot as Declared, Topology};
 
     fn map() -> RankMap {
         let parent = || Topology::Gateway.parent_of_bursts("vm");

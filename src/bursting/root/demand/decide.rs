@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use tributary_api::burst::{BurstDemand, OnDemandSpec};
 
 use super::ask::Asked;
 use crate::timing::{elapsed, later};
-use tributary_api::burst::{BurstDemand, OnDemandSpec};
 
 /// How long jobs must have asked before a burst wakes.
 pub const SETTLES: Duration = Duration::from_secs(5);

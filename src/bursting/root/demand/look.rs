@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 use serde_json::Value;
-
 use tributary_flux::{Hostlist, Idset, IdsetError};
 
 /// The script that asks the lead broker.

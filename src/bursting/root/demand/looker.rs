@@ -14,13 +14,6 @@ use kube::api::{Api, AttachParams};
 use kube::client::UpgradeConnectionError;
 use kube::{Error, ResourceExt};
 use tokio::io::AsyncReadExt;
-
-use super::ask::{self, Asked, Slot};
-use super::decide::{self, AFTER_TROUBLE, EVERY, LIMIT, SETTLES, Seen};
-use super::look::{Look, SCRIPT};
-use crate::root::lead_address::{is_of_lead, lead_pod};
-use crate::root::{offer, plan};
-use crate::shared::{Shared, lock};
 use tributary_api::burst::{Burst, BurstHold};
 use tributary_api::hosted_burst::BurstPhase;
 use tributary_api::labels::kubernetes::COMPLETION_INDEX;
@@ -32,6 +25,13 @@ use tributary_cluster::caches::Subscription;
 use tributary_cluster::error::chain;
 use tributary_cluster::worker::{Outcome, Queue};
 use tributary_flux::RankMap;
+
+use super::ask::{self, Asked, Slot};
+use super::decide::{self, AFTER_TROUBLE, EVERY, LIMIT, SETTLES, Seen};
+use super::look::{Look, SCRIPT};
+use crate::root::lead_address::{is_of_lead, lead_pod};
+use crate::root::{offer, plan};
+use crate::shared::{Shared, lock};
 
 /// When it is looked at again where that is not allowed.
 const AFTER_REFUSAL: Duration = Duration::from_secs(60);
@@ -238,8 +238,9 @@ fn has_on_demand(root: &MiniCluster) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use tributary_api::burst::{BurstDemand, BurstSpec, BurstStatus, OnDemandSpec};
+
+    use super::*;
 
     fn burst(slot: &str, index: u32, on_demand: bool, status: BurstStatus) -> Arc<Burst> {
         let on_demand = on_demand.then(OnDemandSpec::default);

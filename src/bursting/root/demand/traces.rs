@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde::Deserialize;
+use tributary_api::burst::{BurstDemand, OnDemandSpec};
+use tributary_flux::{RankMap, Slot as Declared, Topology};
 
 use super::ask::{self, Slot};
 use super::decide::{Seen, decide};
 use super::look::Look;
-use tributary_api::burst::{BurstDemand, OnDemandSpec};
-use tributary_flux::{RankMap, Slot as Declared, Topology};
 
 /// Waves of jobs that need `pond`, some that visit it for seconds, silence, one job that needs everybody.
 const VISITS: &str = include_str!("traces/visits.jsonl");

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, pending};
 use tokio::time::Instant;
+use tributary_contract::PeerName;
 
 use super::*;
 use crate::transport::{Accepted, CloseReason, PeerIdentity, RecvHalf, SendHalf};
 use crate::wire::registry::{CloseCode, StreamKind};
-use tributary_contract::PeerName;
 
 /// How an address behaves.
 #[derive(Clone, Copy)]

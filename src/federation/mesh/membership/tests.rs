@@ -6,14 +6,14 @@ mod world;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tributary_contract::PeerState;
+use tributary_contract::ports::State;
 
 use self::world::{Operation, World};
 use crate::session::Ending;
 use crate::testing::desired_key;
 use crate::timers::Timers;
 use crate::wire::registry::CloseCode;
-use tributary_contract::PeerState;
-use tributary_contract::ports::State;
 
 const T: Timers = Timers::DEFAULT;
 

@@ -1,7 +1,8 @@
 use std::collections::BTreeMap;
 
-use super::*;
 use tributary_clock::SeededRng;
+
+use super::*;
 
 /// DNS that knows what it was told, and remembers whether it was asked to look past its cache.
 #[derive(Default)]

@@ -3,6 +3,8 @@
 
 use bytes::Bytes;
 use tokio::io::AsyncWriteExt as _;
+use tributary_contract::DesiredBurst;
+use tributary_contract::ports::State;
 
 use super::raw::{Raw, counted, framed, heartbeat, hello};
 use super::*;
@@ -11,8 +13,6 @@ use crate::transport::CloseReason;
 use crate::wire::digest::Digest;
 use crate::wire::registry::CloseCode;
 use crate::wire::{limits, proto};
-use tributary_contract::DesiredBurst;
-use tributary_contract::ports::State;
 
 /// The two good ones still talk, at once.
 async fn others_are_fine(bed: &Bed, a: &Agent, bb: &Agent, generation: u64) {

@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 
 use tokio::time::timeout;
+use tributary_clock::{SystemClock, SystemRng};
 use zeroize::Zeroizing;
 
 use super::*;
@@ -10,7 +11,6 @@ use crate::identity::{Authority, Identity, IdentityStore, Material, Origin};
 use crate::mesh::resolve::Resolver;
 use crate::transport::conformance::{Clusters, conforms};
 use crate::transport::quic::{Manner, QuicTransport};
-use tributary_clock::{SystemClock, SystemRng};
 
 pub(super) fn transport(authority: &Authority, name: &str, clock: &SharedClock) -> Arc<dyn Transport> {
     transport_as(Manner::DEFAULT, &Timers::DEFAULT, authority, name, clock)

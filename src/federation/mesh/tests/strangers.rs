@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use quinn::{ClientConfig, Endpoint};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
+use tributary_clock::SystemClock;
 
 use super::quic::{agent_as, transport};
 use super::raw::{Raw, counted, hello, spec};
@@ -13,7 +14,6 @@ use crate::identity::Authority;
 use crate::transport::{CloseReason, Link};
 use crate::wire::registry::{CloseCode, StreamKind};
 use crate::wire::{limits, proto};
-use tributary_clock::SystemClock;
 
 /// Where the stranger's packets come from.
 const STRANGER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);

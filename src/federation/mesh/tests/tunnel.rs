@@ -5,14 +5,14 @@ use std::net::IpAddr;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::time::timeout;
+use tributary_clock::{SharedClock, SystemClock, SystemRng};
+use tributary_contract::tunnel::{Inlet, Inlets, Listening, Outlet, Outlets, TunnelKey};
 
 use super::quic::transport;
 use super::*;
 use crate::identity::Authority;
 use crate::mesh::resolve::Resolver;
 use crate::tunnel::TunnelMetrics;
-use tributary_clock::{SharedClock, SystemClock, SystemRng};
-use tributary_contract::tunnel::{Inlet, Inlets, Listening, Outlet, Outlets, TunnelKey};
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 

@@ -2,6 +2,7 @@
 
 use bytes::BytesMut;
 use prost::Message as _;
+use tributary_clock::SystemClock;
 
 use super::quic::{agent_as, transport_as};
 use super::raw::{Raw, counted, heartbeat, hello, spec};
@@ -11,7 +12,6 @@ use crate::transport::quic::Manner;
 use crate::wire::proto;
 use crate::wire::registry::CloseCode;
 use crate::wire::version::{WireVersion, WireVersions};
-use tributary_clock::SystemClock;
 
 const fn versions(min: u32, max: u32) -> WireVersions {
     WireVersions { min: WireVersion(min), max: WireVersion(max) }

@@ -9,12 +9,12 @@ use futures::future::{BoxFuture, FutureExt as _};
 use jiff::Timestamp;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::time::sleep;
+use tributary_contract::PeerName;
 
 use super::{MemoryNetwork, pipe};
 use crate::transport::{CloseReason, Link, PeerIdentity, RecvHalf, SendHalf};
 use crate::wire::limits;
 use crate::wire::registry::{CloseCode, StreamKind};
-use tributary_contract::PeerName;
 
 type Stream = (StreamKind, SendHalf, RecvHalf);
 

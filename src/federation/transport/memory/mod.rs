@@ -18,13 +18,13 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use tributary_clock::SharedClock;
+use tributary_contract::{PeerName, PeerSpec, Refusal};
 
 use self::link::End;
 use super::{Accepted, DialError, Link, PeerIdentity, RefusedLink, Resolve, Transport};
 use crate::timers::Timers;
 use crate::wire::registry::{CloseCode, RefusalReason};
-use tributary_clock::SharedClock;
-use tributary_contract::{PeerName, PeerSpec, Refusal};
 
 /// Links that wait to be accepted.
 const BACKLOG: usize = 64;

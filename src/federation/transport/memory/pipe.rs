@@ -5,10 +5,10 @@ use std::pin::Pin;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Sleep, sleep};
+use tributary_contract::PeerName;
 
 use super::MemoryNetwork;
 use crate::transport::{CloseReason, RecvHalf, SendHalf};
-use tributary_contract::PeerName;
 
 /// Bytes that may be written before anything is read.
 const BUFFER: usize = 64 << 10;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use quinn::{ConnectionError, Endpoint, Incoming, ServerConfig};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::timeout;
+use tributary_clock::{Mono, SharedClock};
 
 use super::ended::Side;
 use super::link::{Judge, QuicLink, readable, turn_away};
@@ -17,7 +18,6 @@ use crate::identity::trust::Usage;
 use crate::identity::{IdentityStore, Peers};
 use crate::session::Misbehaviour;
 use crate::transport::{Accepted, RefusedLink};
-use tributary_clock::{Mono, SharedClock};
 
 /// Links that wait for [`crate::transport::Transport::accept`].
 pub(super) const WAITING_LINKS: usize = 64;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use quinn::{ConnectionClose, ConnectionError, TransportErrorCode};
+use tributary_contract::Refusal;
 
 use crate::identity::Identity;
 use crate::identity::tls::reason_of_alert;
@@ -10,7 +11,6 @@ use crate::transport::CloseReason;
 use crate::wire::limits::{REASON, plain};
 use crate::wire::registry::{CloseCode, RefusalReason};
 use crate::wire::version::WireVersions;
-use tributary_contract::Refusal;
 
 /// The other side, and who we were to it.
 pub(super) struct Side {

@@ -15,6 +15,8 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
+use tributary_clock::SharedClock;
+use tributary_contract::PeerSpec;
 
 use super::ended::Side;
 use super::settings;
@@ -25,8 +27,6 @@ use crate::transport::{CloseReason, Link, PeerIdentity, RecvHalf, SendHalf, Send
 use crate::wire::limits::{STREAMS_PER_PEER, cut_reason};
 use crate::wire::registry::{ALPN_TUNNEL, CloseCode, StreamKind};
 use crate::wire::version::WireVersion;
-use tributary_clock::SharedClock;
-use tributary_contract::PeerSpec;
 
 /// Error code with which a stream of an unknown kind is reset (RFC 9000, 19.4).
 const UNKNOWN_KIND: VarInt = VarInt::from_u32(1);

@@ -24,6 +24,8 @@ use quinn::{ClientConfig, ConnectError, Endpoint, TransportConfig};
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
+use tributary_clock::SharedClock;
+use tributary_contract::{PeerName, PeerSpec};
 
 use super::{Accepted, DialError, Link, Transport};
 use crate::identity::tls::{self, Slot};
@@ -32,8 +34,6 @@ use crate::identity::{Identity, IdentityStore, Peers};
 use crate::timers::Timers;
 use crate::wire::registry::{ALPN_TUNNEL, CloseCode, RefusalReason};
 use crate::wire::version::WireVersions;
-use tributary_clock::SharedClock;
-use tributary_contract::{PeerName, PeerSpec};
 
 mod accept;
 mod ended;

@@ -6,6 +6,7 @@ use quinn::congestion::BbrConfig;
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Connection, ServerConfig, TransportConfig, VarInt};
 use tokio::sync::watch;
+use tributary_clock::SharedClock;
 
 use crate::identity::tls::{self, Slot};
 use crate::identity::{IdentityStore, Peers};
@@ -13,7 +14,6 @@ use crate::timers::Timers;
 use crate::wire::limits;
 use crate::wire::registry::ALPN_TUNNEL;
 use crate::wire::version::WireVersions;
-use tributary_clock::SharedClock;
 
 /// Bytes in flight on one stream: at least two control frames, and all that may be under way of a carried connection.
 const STREAM_WINDOW: u32 = limits::TUNNEL_WINDOW as u32;

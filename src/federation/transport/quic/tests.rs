@@ -7,14 +7,14 @@ use std::sync::Mutex as StdMutex;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tributary_clock::{Clock, Mono};
+use tributary_contract::Refusal;
 use zeroize::Zeroizing;
 
 use super::*;
 use crate::identity::{Authority, Identity, Material, Origin};
 use crate::transport::{CloseReason, RefusedLink};
 use crate::wire::registry::StreamKind;
-use tributary_clock::{Clock, Mono};
-use tributary_contract::Refusal;
 
 const HOUR: Duration = Duration::from_secs(3600);
 

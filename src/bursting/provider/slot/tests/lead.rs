@@ -3,15 +3,15 @@
 use std::net::IpAddr;
 
 use proptest::prelude::*;
+use tributary_api::peer::EgressPolicy;
+use tributary_cluster::ObjectKey;
+use tributary_contract::{Check, Finding};
 
 use super::*;
 use crate::addresses::meant;
 use crate::ours::Whose;
 use crate::preflight::attempt::Attempt;
 use crate::provider::egress::Egress;
-use tributary_api::peer::EgressPolicy;
-use tributary_cluster::ObjectKey;
-use tributary_contract::{Check, Finding};
 
 fn at(address: &str) -> DesiredBurst {
     DesiredBurst { lead: Some(LeadAddress { address: address.into(), port: 6443 }), ..offer() }

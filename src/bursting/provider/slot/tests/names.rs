@@ -1,9 +1,9 @@
 //! Names that are somebody else's.
 
 use serde_json::json;
+use tributary_cluster::error::Taken;
 
 use super::*;
-use tributary_cluster::error::Taken;
 
 #[test]
 fn a_burst_that_needs_a_name_of_somebody_else_is_given_back_with_the_reason() {

@@ -1,10 +1,11 @@
 //! Images that are pulled ahead.
 
-use super::*;
-use crate::provider::warm::Made;
 use tributary_api::hosted_burst::WarmUp;
 use tributary_api::labels::condition::WARM;
 use tributary_cluster::conditions;
+
+use super::*;
+use crate::provider::warm::Made;
 
 fn warm() -> DesiredBurst {
     DesiredBurst { warm: true, ..offer() }

@@ -1,12 +1,12 @@
 //! Bursts that are all of an instance.
 
 use serde_json::json;
-
-use super::*;
 use tributary_api::duration::Lasting;
 use tributary_api::hosted_burst::{BurstPhase, BurstRun};
 use tributary_api::minicluster::{MiniClusterStatus, Phase as Life};
 use tributary_contract::Leave;
+
+use super::*;
 
 /// A whole instance of three brokers.
 fn whole() -> DesiredBurst {

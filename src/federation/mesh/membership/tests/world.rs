@@ -8,6 +8,9 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use jiff::Timestamp;
 use proptest::prelude::*;
+use tributary_clock::SeededRng;
+use tributary_contract::PeerState;
+use tributary_contract::ports::{Incoming, State};
 
 use super::super::*;
 use super::T;
@@ -16,9 +19,6 @@ use crate::testing::Cluster;
 use crate::wire::registry::RefusalReason;
 use crate::wire::version::WireVersions;
 use crate::wire::{frame, limits};
-use tributary_clock::SeededRng;
-use tributary_contract::PeerState;
-use tributary_contract::ports::{Incoming, State};
 
 /// One way.
 const DELAY: Duration = Duration::from_millis(25);
