@@ -153,7 +153,7 @@ const ALL_COMMON_FIELDS: &str = r##"
       bucket: {csiDriver: s3.csi.aws.com, csiDriverAttributes: {bucketName: b}, path: /bucket}
   - image: ubuntu
     name: watcher
-    command: sleep 10 && flux proxy ${fluxsocket} flux jobs -a
+    command: until flux proxy "$fluxsocket" flux jobs; do sleep 1; done
     commands: {servicePre: echo service pre, pre: echo pre, script: "#!/bin/bash\necho $x"}
 "##;
 
@@ -242,7 +242,7 @@ fn no_word_of_a_peer_becomes_a_label_that_others_select_by() {
 
 #[test]
 fn a_burst_written_by_hand_is_the_same_under_flux_and_under_bursting() {
-    let lead = "leadBroker: {address: 24.123.50.123, name: flux-sample, size: 2, port: 30093}";
+    let lead = "leadBroker: {address: 203.0.113.7, name: flux-sample, size: 2, port: 30093}";
     let spec = |flux: &str| format!("  size: 3\n  containers: [{{image: 'ubuntu:noble'}}]\n  flux: {flux}\n");
     let inside = rendered(&spec(&format!("{{bursting: {{{lead}, clusters: [{{name: lake, size: 3}}]}}}}")));
     let outside = rendered(&spec(&format!("{{{lead}, bursting: {{clusters: [{{name: lake, size: 3}}]}}}}")));

@@ -16,19 +16,12 @@ use tributary_tests::scenario::{Place, interactive};
 
 use crate::shared::{alone, places};
 
-/// Upstream's examples, as few as show every part of the type that they use.
-const EXAMPLES: [&str; 7] = [
-    "early-flux-restful-conveyorlc",
-    "flux-restful-minicluster-multi-tenant",
-    "scaling-basic",
-    "services-sidecar-nginx",
-    "tests-existing-volumes",
-    "tests-lammps",
-    "workflows-tree-with-variables",
-];
+/// Of the corpus, as few as show every part of the type.
+const EXAMPLES: [&str; 7] =
+    ["claimed-volume", "job-tree", "restful-proxied", "restful-screening", "restful-tenants", "scaled", "solver"];
 
 /// One of them asks for a volume.
-const WITH_VOLUME: &str = "workflows-tree-with-variables";
+const WITH_VOLUME: &str = "job-tree";
 
 /// MiniClusters of a place in v1alpha1.
 fn older(place: &Place) -> Api<DynamicObject> {
@@ -64,7 +57,7 @@ async fn v1alpha1_is_served_by_the_agents() {
     let [east, ..] = places(&federation, "conversion").await;
     let bundle = converted(&east.client).await;
 
-    upstreams_examples_are_stored_and_run(&east).await;
+    the_corpus_is_stored_and_runs(&east).await;
     edits_of_one_version_are_seen_in_the_other(&east).await;
     who_writes_no_command_gets_the_restful_server(&east).await;
 
@@ -94,14 +87,14 @@ async fn v1alpha1_is_served_by_the_agents() {
     // Without a webhook there is no v1alpha1, and nothing else is missing.
     let before = east.mini_clusters().list(&ListParams::default()).await.unwrap().items;
     federation.agent(0).stop(&federation.group).await.unwrap();
-    let error = older(&east).get("tests-lammps").await.unwrap_err().to_string();
+    let error = older(&east).get("solver").await.unwrap_err().to_string();
     assert!(error.contains("conversion webhook"), "{error}");
     let after = east.mini_clusters().list(&ListParams::default()).await.unwrap().items;
     let specs = |list: &[MiniCluster]| list.iter().map(|one| (one.name_any(), one.spec.clone())).collect::<Vec<_>>();
     assert_eq!(specs(&before), specs(&after));
     federation.agent(0).start(&federation.group).unwrap();
     eventually("v1alpha1 is back", async || {
-        older(&east).get("tests-lammps").await.map(drop).map_err(|error| error.to_string())
+        older(&east).get("solver").await.map(drop).map_err(|error| error.to_string())
     })
     .await;
     for name in EXAMPLES {
@@ -110,14 +103,14 @@ async fn v1alpha1_is_served_by_the_agents() {
     federation.connected().await;
 }
 
-async fn upstreams_examples_are_stored_and_run(east: &Place) {
+async fn the_corpus_is_stored_and_runs(east: &Place) {
     let documents = older_documents().unwrap();
     for name in EXAMPLES {
         let document = documents.iter().find(|one| one.file == format!("v1alpha1/{name}.yaml")).unwrap();
         let made = written(east, name, &document.value["spec"]).await;
         let again = older(east).get(name).await.unwrap();
         assert_eq!(again.data["spec"], made.data["spec"], "{name}");
-        // What upstream's users wrote is all there; the API server adds defaults.
+        // What users wrote is all there; the API server adds defaults.
         let lost = missing(&document.value["spec"], &made.data["spec"]);
         assert!(lost.is_empty(), "{name}: {lost:?}");
         let stored = east.mini_clusters().get(name).await.unwrap();
@@ -136,7 +129,7 @@ async fn upstreams_examples_are_stored_and_run(east: &Place) {
         .await;
     }
     eventually("v1alpha1 shows the status", async || {
-        let shown = older(east).get("scaling-basic").await.map_err(|error| error.to_string())?;
+        let shown = older(east).get("scaled").await.map_err(|error| error.to_string())?;
         let status = &shown.data["status"];
         if status["incarnation"].is_string() && status["size"].is_i64() { Ok(()) } else { Err(status.to_string()) }
     })
@@ -145,7 +138,7 @@ async fn upstreams_examples_are_stored_and_run(east: &Place) {
 
 /// `EXAMPLES` has one: its Secret and Service are there, and nobody's else Secret is touched.
 async fn who_writes_no_command_gets_the_restful_server(east: &Place) {
-    const NAME: &str = "flux-restful-minicluster-multi-tenant";
+    const NAME: &str = "restful-tenants";
     let secrets: Api<Secret> = Api::namespaced(east.client.clone(), &east.namespace);
     let owner = east.mini_clusters().get(NAME).await.unwrap();
     let secret = secrets.get(&format!("{NAME}-restful")).await.unwrap();

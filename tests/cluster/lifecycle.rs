@@ -282,7 +282,7 @@ async fn an_older_definition_that_is_put_back_hides_much_and_ends_nothing() {
     let definitions: Api<CustomResourceDefinition> = Api::all(east.client.clone());
     let mut older = definitions.get("miniclusters.flux-framework.org").await.unwrap();
     let upstream: CustomResourceDefinition =
-        serde_saphyr::from_str(include_str!("../corpus/upstream-crd.yaml")).unwrap();
+        serde_json::from_value(tributary_tests::upstream::definition().unwrap()).unwrap();
     older.spec = upstream.spec;
     definitions.replace("miniclusters.flux-framework.org", &Default::default(), &older).await.unwrap();
     eventually("our fields are hidden", async || match east.status("heron").await {

@@ -1,4 +1,5 @@
-//! A cluster with the Flux Operator becomes one with Tributary; then upstream's examples run in it.
+//! A cluster with the Flux Operator becomes one with Tributary; then the corpus runs in it, and upstream's examples where
+//! a checkout is there.
 //!
 //! It has a control plane of its own: the definition of MiniClusters changes under its objects.
 
@@ -23,11 +24,11 @@ use tributary_agentctl::commands::migrate;
 use tributary_sandbox::{ADMIN, Cluster, ClusterOptions, Group, NodeGroup, Options, Sandbox, annotations};
 use tributary_tests::agent::{AGENT_USER, Agent, Setup};
 use tributary_tests::chart;
-use tributary_tests::corpus::{documents, upstream_definition};
 use tributary_tests::eventually::eventually;
 use tributary_tests::federation::{SYSTEM, crds_are_served, make_namespace};
 use tributary_tests::pages;
 use tributary_tests::scenario::{Place, interactive};
+use tributary_tests::upstream::with_examples;
 
 use crate::chart::repository;
 
@@ -36,7 +37,7 @@ const OPERATOR: &str = "operator-system";
 const MOVER: &str = "mover";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_moves_from_the_flux_operator_and_upstreams_examples_run() {
+async fn a_cluster_moves_from_the_flux_operator_and_the_corpus_runs() {
     let nodes =
         NodeGroup { count: 6, cpu: 96, labels: [("type".into(), "kwok".into())].into(), ..NodeGroup::default() };
     let options = ClusterOptions { nodes: vec![nodes], ..ClusterOptions::named("old") };
@@ -111,13 +112,13 @@ async fn a_cluster_moves_from_the_flux_operator_and_upstreams_examples_run() {
     assert!(left.items.is_empty(), "the operator is still there");
     place.mini_clusters().get("lake").await.expect("with the Deployment alone, no MiniCluster goes");
 
-    upstreams_examples_run(&client).await;
+    the_corpus_runs(&client).await;
     agent.stop(&group).await.unwrap();
 }
 
 /// The Flux Operator's installation, with a MiniCluster that runs, one that has ended and one it has not come to.
 async fn installed(client: &Client) -> Place {
-    let definition = upstream_definition().unwrap();
+    let definition = tributary_tests::upstream::definition().unwrap();
     create::<CustomResourceDefinition>(&Api::all(client.clone()), "kubectl-client-side-apply", definition).await;
     for namespace in [OPERATOR, SYSTEM, "hpc"] {
         make_namespace(client, namespace).await.unwrap();
@@ -296,10 +297,11 @@ async fn the_operators_lease_ends(client: &Client) {
 }
 
 /// Every example and probe: its pods become ready, or its condition says why they do not.
-async fn upstreams_examples_run(client: &Client) {
+async fn the_corpus_runs(client: &Client) {
     let runtime = json!({"metadata": {"name": "gvisor"}, "handler": "runsc"});
     create::<RuntimeClass>(&Api::all(client.clone()), "tests", runtime).await;
-    let mut documents = documents().unwrap().into_iter().enumerate().peekable();
+    let documents = with_examples("whether upstream's examples run").unwrap();
+    let mut documents = documents.into_iter().enumerate().peekable();
     while documents.peek().is_some() {
         let mut examples = Vec::new();
         for (index, document) in documents.by_ref().take(AT_ONCE) {

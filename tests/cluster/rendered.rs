@@ -12,9 +12,9 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tributary::api::minicluster::MiniCluster;
 use tributary::render::{Context, Rendered, render};
-use tributary_tests::corpus::documents;
 use tributary_tests::fields;
 use tributary_tests::scenario::Place;
+use tributary_tests::upstream::with_examples;
 
 use crate::shared::{places, together};
 
@@ -23,7 +23,7 @@ async fn the_api_server_takes_every_object_that_is_rendered() {
     let federation = together().await;
     let [east, ..] = places(&federation, "rendered").await;
     let (mut wrong, mut taken) = (Vec::new(), 0);
-    for document in documents().unwrap() {
+    for document in with_examples("whether an API server takes what upstream's examples become").unwrap() {
         let mut mini_cluster: MiniCluster = serde_json::from_value(document.value).unwrap();
         mini_cluster.metadata.namespace = Some(east.namespace.clone());
         mini_cluster.metadata.uid = Some("7d5e1b1c-0000-4000-8000-000000000000".to_owned());
@@ -32,7 +32,7 @@ async fn the_api_server_takes_every_object_that_is_rendered() {
         taken += 1;
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(taken > 80, "only {taken} files of the corpus were rendered");
+    assert!(taken > 55, "only {taken} files of the corpus were rendered");
 }
 
 /// What the API server says against these objects, in a dry run.

@@ -1,4 +1,4 @@
-//! The MiniClusters of `tests/corpus`: upstream's examples, and probes of one question each. And our own `examples`.
+//! The MiniClusters of `tests/corpus`: what users write, and probes of one question each. And the project's `examples`.
 
 use std::path::{Path, PathBuf};
 
@@ -19,16 +19,6 @@ pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus")
 }
 
-/// Upstream's definition of MiniClusters, as it ships.
-///
-/// # Errors
-/// The file cannot be read, or is no YAML.
-pub fn upstream_definition() -> Result<Value> {
-    let text =
-        std::fs::read_to_string(folder().join("upstream-crd.yaml")).context("failed to read upstream-crd.yaml")?;
-    serde_saphyr::from_str(&text).context("failed to parse upstream-crd.yaml")
-}
-
 /// Definitions of the kinds of others that examples and charts have objects of, as far as these say something.
 ///
 /// # Errors
@@ -43,10 +33,10 @@ pub fn other_kinds() -> Result<Vec<Value>> {
 /// # Errors
 /// A file cannot be read, or is no YAML.
 pub fn documents() -> Result<Vec<Document>> {
-    documents_of(&["probes", "upstream"])
+    documents_of(&["probes", "workloads"])
 }
 
-/// Upstream's examples from the time of v1alpha1, as they were.
+/// Every MiniCluster of v1alpha1.
 ///
 /// # Errors
 /// A file cannot be read, or is no YAML.
@@ -66,13 +56,17 @@ fn documents_of(parts: &[&str]) -> Result<Vec<Document>> {
             let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
             let file = format!("{part}/{name}");
             let text = std::fs::read_to_string(&path).with_context(|| format!("failed to read {file}"))?;
-            let values: Vec<Value> =
-                serde_saphyr::from_multiple(&text).with_context(|| format!("failed to parse {file}"))?;
-            let clusters = values.into_iter().filter(|value| value["kind"] == "MiniCluster");
-            documents.extend(clusters.map(|value| Document { file: file.clone(), value }));
+            documents.extend(mini_clusters(&text, &file)?);
         }
     }
     Ok(documents)
+}
+
+/// The MiniClusters in the text of a file.
+pub(crate) fn mini_clusters(text: &str, file: &str) -> Result<Vec<Document>> {
+    let values: Vec<Value> = serde_saphyr::from_multiple(text).with_context(|| format!("failed to parse {file}"))?;
+    let clusters = values.into_iter().filter(|value| value["kind"] == "MiniCluster");
+    Ok(clusters.map(|value| Document { file: file.to_owned(), value }).collect())
 }
 
 /// Every file below `examples`, sorted.

@@ -18,3 +18,4 @@ pub mod python;
 pub mod scenario;
 pub mod tcp_way;
 pub mod udp_way;
+pub mod upstream;

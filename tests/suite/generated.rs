@@ -24,7 +24,16 @@ pub(crate) fn current(file: &str, wanted: &str) {
     }
     let found = std::fs::read_to_string(&path).unwrap_or_default();
     let command = "UPDATE_GENERATED=1 cargo test -p tributary-tests --test suite current";
-    assert!(found == wanted, "{file} is not what it is generated from; run: {command}");
+    let differs = found.lines().zip(wanted.lines()).position(|(found, wanted)| found != wanted);
+    let line = differs.unwrap_or(found.lines().count().min(wanted.lines().count()));
+    let of = |text: &str| text.lines().nth(line).unwrap_or_default().to_owned();
+    assert!(
+        found == wanted,
+        "{file} is not what it is generated from; run: {command}\nline {}: {:?}, generated: {:?}",
+        line + 1,
+        of(&found),
+        of(wanted)
+    );
 }
 
 fn file_name(definition: &CustomResourceDefinition) -> String {

@@ -20,4 +20,5 @@ mod releases;
 mod render;
 mod scripts;
 mod threats;
+mod upstream_examples;
 mod upstream_schema;

@@ -294,7 +294,7 @@ fn kubectl(words: &[&str], line: &str) {
 fn every_added_field_is_named() {
     let definition = tributary::api::crds().into_iter().find(|crd| crd.spec.names.kind == "MiniCluster").unwrap();
     let definition = serde_json::to_value(definition).unwrap();
-    let upstream = tributary_tests::corpus::upstream_definition().unwrap();
+    let upstream = tributary_tests::upstream::definition().unwrap();
     let spec = |one: &Value| one.pointer("/spec/versions/0/schema/openAPIV3Schema/properties/spec").unwrap().to_owned();
     let mut added = BTreeMap::<String, BTreeSet<String>>::new();
     add(&spec(&definition), &spec(&upstream), "spec", &mut added);

@@ -1,5 +1,5 @@
-//! What upstream's schema accepts, ours accepts: both definitions are walked side by side, upstream's as it ships
-//! (`tests/corpus/upstream-crd.yaml`).
+//! What upstream's schema accepts, ours accepts: both definitions are walked side by side, upstream's as the table of its
+//! fields has it (`tests/corpus/upstream-fields.tsv`).
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
 use tributary::api::minicluster::MiniCluster;
-use tributary_tests::corpus::upstream_definition;
+use tributary_tests::upstream;
 
 use crate::corpus::is_zero;
 
@@ -41,7 +41,7 @@ fn schema(definition: &Value) -> &Value {
 
 #[test]
 fn the_kind_is_served_under_upstreams_names() {
-    let (upstream, ours) = (upstream_definition().unwrap(), ours());
+    let (upstream, ours) = (upstream::definition().unwrap(), ours());
     assert_eq!(ours["metadata"]["name"], upstream["metadata"]["name"]);
     for key in ["group", "scope"] {
         assert_eq!(ours["spec"][key], upstream["spec"][key], "{key}");
@@ -66,7 +66,7 @@ fn the_kind_is_served_under_upstreams_names() {
 
 #[test]
 fn no_field_of_upstream_is_missing_or_narrower() {
-    let (upstream, ours) = (upstream_definition().unwrap(), ours());
+    let (upstream, ours) = (upstream::definition().unwrap(), ours());
     // Bursts that nobody could make are refused as they are written: upstream's operator leaves them to a person anyway.
     let complaints = narrower(schema(&upstream), schema(&ours));
     let bursts = ".spec.flux.bursting.clusters";
@@ -277,7 +277,7 @@ proptest! {
 
 /// A strategy for specs, built from upstream's schema.
 fn spec() -> BoxedStrategy<Value> {
-    value(&schema(&upstream_definition().unwrap())["properties"]["spec"])
+    value(&schema(&upstream::definition().unwrap())["properties"]["spec"])
 }
 
 fn value(schema: &Value) -> BoxedStrategy<Value> {

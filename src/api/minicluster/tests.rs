@@ -61,7 +61,7 @@ fn the_runner_is_the_sole_container_or_the_one_that_says_so() {
 fn documented_spellings_are_merged_with_the_real_ones() {
     let spec = spec(json!({
         "launcher": true,
-        "flux": { "leadBroker": { "address": "24.123.50.123", "name": "flux-sample", "hostlist": "a-[0-3]" } },
+        "flux": { "leadBroker": { "address": "203.0.113.7", "name": "flux-sample", "hostlist": "a-[0-3]" } },
         "containers": [{
             "commands": { "preWorker": "w", "preBroker": "b", "brokerPre": "real" },
             "volumes": { "data": { "path": "/new" } },
@@ -80,7 +80,7 @@ fn documented_spellings_are_merged_with_the_real_ones() {
     assert!(spec.is_launcher(container));
     assert_eq!(spec.declared_host_path("data"), Some("/tmp/workflow"));
     let lead = spec.flux.lead_broker().unwrap();
-    assert_eq!((lead.address.as_deref(), lead.port()), (Some("24.123.50.123"), 8050));
+    assert_eq!((lead.address.as_deref(), lead.port()), (Some("203.0.113.7"), 8050));
     assert_eq!(spec.flux.hostlist(), Some("a-[0-3]"));
 }
 

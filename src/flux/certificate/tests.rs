@@ -78,9 +78,9 @@ fn new_certificates_are_valid_and_differ() {
 fn what_czmq_wrote_is_taken() {
     let (public, secret) = MANUAL[1];
     let czmq = format!(
-        "#   ****  Generated on 2023-04-26 22:54:42 by CZMQ  ****\n#   ZeroMQ CURVE **Secret** Certificate\n\
+        "#   ****  Generated on 2026-02-03 04:05:06 by CZMQ  ****\n#   ZeroMQ CURVE **Secret** Certificate\n\
          #   DO NOT PROVIDE THIS FILE TO OTHER USERS nor change its permissions.\n    \nmetadata\n\
-         \x20   name = \"flux-cert-generator\"\n    keygen.hostname = \"flux-sample-0\"\r\n\
+         \x20   name = \"lake\"\n    keygen.hostname = \"lake-0\"\r\n\
          curve\n\tpublic-key=\"{public}\"\n    secret-key = \"{secret}\""
     );
     assert_eq!(Certificate::parse(&czmq).unwrap().public_key(), public);
