@@ -1,10 +1,12 @@
 //! A stand-in for one pod: real bash, a `flux` that records what it is asked, and a directory in place of the file system.
 
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
 
 use k8s_openapi::api::core::v1::{KeyToPath, PodSpec};
 use tempfile::TempDir;
@@ -200,9 +202,18 @@ impl Pod {
 
     /// Runs a script, and its arguments, to its end: its exit code and what it printed.
     pub(super) fn run(&self, script: &str) -> (Option<i32>, String) {
-        let output = self.command(script).output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-        (output.status.code(), text)
+        let mut child = self.command(script).spawn().unwrap();
+        let (mut stdout, mut stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        let (mut printed, mut errors) = (Vec::new(), Vec::new());
+        // Unlike `output`, which waits for the script only when nothing holds its pipes any more: what the script left in
+        // the background holds them until it sees that the script is gone.
+        let status = thread::scope(|scope| {
+            scope.spawn(|| stdout.read_to_end(&mut printed).unwrap());
+            scope.spawn(|| stderr.read_to_end(&mut errors).unwrap());
+            child.wait().unwrap()
+        });
+        printed.extend(errors);
+        (status.code(), String::from_utf8_lossy(&printed).into_owned())
     }
 
     pub(super) fn init(&self) {
@@ -230,7 +241,7 @@ impl Pod {
             if fs::read_to_string(self.path(path)).is_ok_and(|found| found.contains(text)) {
                 return;
             }
-            std::thread::park_timeout(std::time::Duration::from_millis(10));
+            thread::park_timeout(std::time::Duration::from_millis(10));
         }
         panic!("{path} never has {text:?}:\n{}", fs::read_to_string(self.path("output")).unwrap_or_default());
     }
