@@ -106,7 +106,7 @@ fn every_room_is_on_the_page_with_its_edges() {
     let page = architecture();
     for (room, uses) in rooms().iter().filter(|(room, _)| !["clock", "metrics"].contains(&room.as_str())) {
         let row = page.lines().find(|line| line.starts_with(&format!("| [`{room}`](../{room}/lib.rs)")));
-        let told = row.and_then(|row| row.strip_suffix(" |")?.rsplit("| ").next()).map(str::trim);
+        let told = row.and_then(|row| row.strip_suffix('|')?.rsplit('|').next()).map(str::trim);
         let uses: Vec<&str> = rooms_of(uses).filter(|used| !FOUNDATIONS.contains(used)).collect();
         assert_eq!(told, Some(uses.join(", ").as_str()), "architecture.md, row {room}");
     }
