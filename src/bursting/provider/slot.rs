@@ -289,9 +289,8 @@ fn past(view: &SlotView<'_>, key: &ClaimKey, desired: &DesiredBurst, step: &mut 
             let rejection = Rejection::new(RejectionReason::EvictedByProvider, Reason::TimeLimit.message());
             Some(with_rejection(desired, Phase::Evicted, rejection))
         }
-        (Some(Fate::Released { uid, reason, .. }), Some(seen)) if uid == *seen => {
-            Some(observed(desired, Phase::Released, reason.message()))
-        }
+        // That, or one before it, is what the root saw last.
+        (Some(Fate::Released { reason, .. }), Some(_)) => Some(observed(desired, Phase::Released, reason.message())),
         // The root took notice, and offers it anew.
         (Some(Fate::Released { .. }), None) => {
             step.memory.fates.remove(key);

@@ -31,6 +31,17 @@ fn what_we_ended_while_the_root_was_away_is_no_eviction_when_it_returns() {
     }
 }
 
+#[test]
+fn what_we_replaced_twice_before_the_root_noticed_is_no_eviction() {
+    let mut world = World::new();
+    world.host("east", &offer());
+    let hosted = world.hosted.take().unwrap();
+    world.memory.ended(&hosted, Reason::Replaced);
+    world.memory.looked_empty = true;
+    let key = world.claim("east", DesiredBurst { hosted_uid: Some("the-one-before".into()), ..offer() });
+    assert_eq!(said(&world.step(), &key).phase, Phase::Released);
+}
+
 /// While nobody led here, the root may have given the ranks to another peer.
 #[test]
 fn a_provider_that_comes_back_after_the_lease_ends_the_burst_before_it_answers() {
