@@ -215,7 +215,7 @@ fn cargo(words: &[&str], line: &str) {
 /// Whether a package has these tests: `-p PACKAGE --lib FILTER`, or `-p tributary-tests --test TARGET FILTER`.
 fn has_tests(words: &[&str]) -> bool {
     let (folder, filter) = match words {
-        ["-p", "tributary", "--lib", filter] => ("src".to_owned(), *filter),
+        ["-p", room, filter] => (format!("src/{}", room.trim_start_matches("tributary-")), *filter),
         ["-p", "tributary-tests", "--test", target, filter @ ..] => {
             (format!("tests/{target}"), filter.first().copied().unwrap_or("main"))
         }
