@@ -28,7 +28,9 @@ async fn the_exit_code_of_the_command_is_the_jobs() {
 
     root.condition("good", condition::FINISHED, "True", "Succeeded").await;
     let good = root.jobs().get("good").await.unwrap().status.unwrap();
-    assert_eq!(good.completed_indexes.as_deref(), Some("0"));
+    // Where Flux runs, followers complete as well, before the Job is declared done.
+    let completed = good.completed_indexes.unwrap_or_default();
+    assert!(["0", "0,1"].contains(&completed.as_str()), "{completed}");
     provider.empty("good-burst-0").await;
     ground.leave(&places).await;
 }
