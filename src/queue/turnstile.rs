@@ -78,6 +78,17 @@ pub struct Told {
     pub limit: Option<i64>,
 }
 
+/// How long a MiniCluster may have its room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Seconds that its namespace allows by now, or that it was let in for, if that is less.
+    pub longest: Option<i64>,
+    /// Seconds that it was let in for.
+    pub term: Option<i64>,
+    /// Seconds of them that are over when its Job starts.
+    pub used: i64,
+}
+
 #[derive(Debug)]
 struct Asked {
     key: ObjectKey,
@@ -191,19 +202,13 @@ impl Turnstile {
         Err(asked.told.clone())
     }
 
-    /// How many seconds a MiniCluster may have its room, where that is limited, and how many of them are over when its Job
-    /// `started`, or would if it did `now`; `None`: that is not known yet.
-    pub fn allowance(
-        &self,
-        mini_cluster: &MiniCluster,
-        started: Option<Timestamp>,
-        now: Timestamp,
-    ) -> Option<(Option<i64>, i64)> {
+    /// How long a MiniCluster may have its room, if its Job `started`, or would `now`; `None`: that is not known yet.
+    pub fn allowance(&self, mini_cluster: &MiniCluster, started: Option<Timestamp>, now: Timestamp) -> Option<Limits> {
         if !self.setups.condition().listed {
             return None;
         }
         let setup = mini_cluster.metadata.namespace.as_deref().and_then(|namespace| self.setup(namespace));
-        let Some(setup) = setup else { return Some((None, 0)) };
+        let Some(setup) = setup else { return Some(Limits::default()) };
         let uid = mini_cluster.metadata.uid.as_deref().unwrap_or_default();
         let mut state = self.lock();
         state.holds.see_first(uid, mini_cluster);
@@ -211,10 +216,9 @@ impl Turnstile {
         let hold = state.holds.of(uid);
         let began = began.or(hold.and_then(|hold| hold.since));
         let used = began.map_or(0, |began| started.unwrap_or(now).duration_since(began).as_secs().max(0));
-        Some((
-            limits::shorter(setup.spec.max_duration.map(|longest| longest.seconds), hold.and_then(|hold| hold.limit)),
-            used,
-        ))
+        let term = hold.and_then(|hold| hold.limit);
+        let longest = setup.spec.max_duration.map(|longest| longest.seconds);
+        Some(Limits { longest: limits::shorter(longest, term), term, used })
     }
 
     /// What the status of a MiniCluster has to say that it was let in with, given UID and parallelism of its Job.

@@ -14,8 +14,10 @@ const A_MOMENT: i64 = 5;
 /// How long whoever is let in may run, and how much of that is over when its Job starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allowance {
-    /// Seconds that the namespace allows, or that it was let in for.
+    /// Seconds that the namespace allows by now, or that it was let in for, if that is less.
     pub longest: Option<i64>,
+    /// Seconds that it was let in for.
+    pub term: Option<i64>,
     /// Seconds from the start of its first Job to that of this one.
     pub used: i64,
 }
@@ -39,18 +41,15 @@ impl Allowance {
     /// That of a Job that runs, and has one. Whoever runs by a limit that has become shorter meanwhile keeps what it has: no
     /// change of a quota ends what runs.
     pub fn of_running(self, wanted: Option<i64>, has: Option<i64>) -> Deadline {
-        let own = self.left_of(wanted);
+        // Its spec may ask for more than its term since; whoever resumed it gave it all of its time once more.
+        let all = least(wanted, self.term);
+        let own = self.left_of(all);
         // What was left when it was made, a moment before it started, is near enough.
         let near = own.zip(has).is_some_and(|(own, has)| self.used > 0 && (own - has).abs() <= A_MOMENT);
         let seconds = if near {
             has
-        } else if !self.is_too_long(wanted) {
-            own
-        } else if !exceeds(has, own) {
-            has
-        } else if self.used > 0 {
-            // Who resumed it gave it all of its time once more.
-            least(own, self.left_of(self.longest))
+        } else if exceeds(all, self.longest) {
+            least(own, has)
         } else {
             own
         };
@@ -58,7 +57,7 @@ impl Allowance {
     }
 
     fn is_too_long(self, wanted: Option<i64>) -> bool {
-        self.longest.is_some() && exceeds(wanted, self.longest)
+        exceeds(wanted, self.longest)
     }
 
     /// What is left of so much. The limit of about a year that nobody wrote is none to count down.
@@ -148,7 +147,12 @@ mod tests {
     const NO_LIMIT: Option<i64> = None;
 
     fn allowance(longest: impl Into<Option<i64>>, used: i64) -> Allowance {
-        Allowance { longest: longest.into(), used }
+        Allowance { longest: longest.into(), term: None, used }
+    }
+
+    /// That of one that was let in for so long, where the namespace allows so much by now.
+    fn term(term: i64, longest: i64, used: i64) -> Allowance {
+        Allowance { longest: Some(longest.min(term)), term: Some(term), used }
     }
 
     #[test]
@@ -191,6 +195,10 @@ mod tests {
         let said = "deadlineSeconds (3000 s of it were over when this Job started, since it counts from the start of the first: \
                     its Job has 600 s)";
         assert_eq!(resumed.told.as_deref(), Some(said));
+        let raised = term(3600, 3600, 3000).of_running(Some(7200), Some(3600));
+        assert_eq!(raised.seconds, Some(600), "though its spec asks for more by now");
+        let shorter = term(3600, 60, 3000).of_running(Some(7200), Some(3600));
+        assert_eq!(shorter.seconds, Some(600), "and though its namespace allows less by now");
         let later = allowance(3600, 3002).of_running(Some(3600), Some(600));
         assert_eq!(later.seconds, Some(600), "it was made with that, and started two seconds later");
         let both = allowance(3600, 3000).of_new(Some(7200)).told.unwrap();
@@ -282,15 +290,18 @@ mod tests {
         #[test]
         fn restarts_gain_nothing(
             wanted in 1_i64..10_000,
-            longest in prop::option::of(1_i64..10_000),
-            starts in prop::collection::vec(0_i64..20_000, 1..8),
+            let_in_for in 1_i64..10_000,
+            allowed in 1_i64..10_000,
+            has in 1_i64..20_000,
+            starts in prop::collection::vec(1_i64..20_000, 1..8),
         ) {
-            let all = longest.map_or(wanted, |longest| longest.min(wanted));
             for used in starts {
-                let new = allowance(longest, used).of_new(Some(wanted)).seconds.unwrap();
-                prop_assert!(used + new <= all.max(used + 1));
-                let resumed = allowance(longest, used.max(1)).of_running(Some(wanted), Some(wanted)).seconds.unwrap();
-                prop_assert!(used.max(1) + resumed <= all.max(used.max(1) + 1) + A_MOMENT);
+                let is_over = let_in_for.max(used + 1);
+                let allowance = term(let_in_for, allowed, used);
+                let new = allowance.of_new(Some(wanted)).seconds.unwrap();
+                prop_assert!(used + new <= is_over);
+                let resumed = allowance.of_running(Some(wanted), Some(has)).seconds.unwrap();
+                prop_assert!(used + resumed <= is_over + A_MOMENT);
             }
         }
     }

@@ -31,7 +31,7 @@ use tributary::federation::wire::version::WireVersions;
 use tributary::metrics::Metrics;
 use tributary::queue::controller::{Ports as QueuePorts, Queueing};
 use tributary::queue::guests::Guests;
-use tributary::queue::turnstile::Told;
+use tributary::queue::turnstile::{Limits, Told};
 use tributary::reconcile::Controller;
 use tributary::reconcile::allowance::Allowance;
 use tributary::reconcile::gate::{Gate, Held};
@@ -163,7 +163,8 @@ impl Leader {
                     told.holds(mini_cluster, job).map(|Told { usage, began, limit }| Held { usage, began, limit })
                 }),
                 allowances: Arc::new(move |mini_cluster, started, now| {
-                    limits.allowance(mini_cluster, started, now).map(|(longest, used)| Allowance { longest, used })
+                    let Limits { longest, term, used } = limits.allowance(mini_cluster, started, now)?;
+                    Some(Allowance { longest, term, used })
                 }),
                 keeps: Arc::new({
                     let bursting = bursting.clone();

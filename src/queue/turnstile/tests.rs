@@ -391,7 +391,7 @@ fn its_time_counts_from_its_first_start_whoever_leads_and_however_often_it_is_st
     let allowance = |world: &World, started: Option<i64>, now: i64| {
         world.turnstile.allowance(&world.mini_clusters["lake"], started.map(at), at(now)).unwrap()
     };
-    let used = |used: i64| (Some(3000), used);
+    let used = |used: i64| Limits { longest: Some(3000), term: Some(3000), used };
     assert_eq!(allowance(&world, None, 500), used(0), "somebody else holds it back: it has not begun");
     assert_eq!(allowance(&world, Some(1000), 1500), used(0), "now it has");
     assert_eq!((allowance(&world, None, 1600), allowance(&world, Some(1700), 1700)), (used(600), used(700)));
@@ -408,11 +408,15 @@ fn its_time_counts_from_its_first_start_whoever_leads_and_however_often_it_is_st
     assert!(world.restarts("lake"));
     world.second = 4001;
     assert!(!world.restarts("lake"), "its time is over: it stands in line");
-    assert_eq!(allowance(&world, None, 4001), (Some(3600), 0), "it was not let in again yet");
+    assert_eq!(
+        allowance(&world, None, 4001),
+        Limits { longest: Some(3600), term: None, used: 0 },
+        "it was not let in again yet"
+    );
     // Elsewhere nobody counts, and without a list nobody knows.
     let mut elsewhere = world.mini_clusters["lake"].clone();
     elsewhere.metadata.namespace = Some("other".into());
-    assert_eq!(world.turnstile.allowance(&elsewhere, None, at(0)), Some((None, 0)));
+    assert_eq!(world.turnstile.allowance(&elsewhere, None, at(0)), Some(Limits::default()));
     let unread = Turnstile::new(Cache::empty(), Cache::empty(), Queue::new(SystemClock::shared()));
     assert_eq!(unread.allowance(&elsewhere, None, at(0)), None);
 }
