@@ -11,20 +11,16 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tributary_api::burst::{Burst, BurstRefusal};
 use tributary_api::hosted_burst::HostedBurst;
-use tributary_api::labels;
 use tributary_api::minicluster::MiniCluster;
 use tributary_api::peer::ClusterPeer;
-use tributary_clock::{Mono, SharedClock, SystemRng};
-use tributary_cluster::ObjectKey;
-use tributary_cluster::RequestError;
-use tributary_cluster::apply::Applier;
+use tributary_clock::{Mono, SharedClock};
 use tributary_cluster::caches::{Cache, Subscription};
 use tributary_cluster::client::Clients;
+use tributary_cluster::engine;
 use tributary_cluster::error::chain;
 use tributary_cluster::events::Events;
 use tributary_cluster::leadership::Handover;
 use tributary_cluster::work::Worked;
-use tributary_cluster::worker::{self, Options, Outcome, Queue, Run};
 use tributary_contract::ports::{CredentialSource, Incoming, Outgoing, PeerRequests};
 use tributary_contract::tunnel::Listening;
 use tributary_contract::{PeerName, PeerSpec};
@@ -33,6 +29,7 @@ use tributary_telemetry::Traces;
 use super::exchange::Exchange;
 use super::lost_pods::LostPods;
 use super::nodes::{self, Gang, NodeChoice};
+use super::peer_status::PeerStatuses;
 use super::peers;
 use super::provider::controller::Provider;
 use super::provider::grants::Grants;
@@ -93,8 +90,7 @@ pub struct Bursting {
     root: Arc<Root>,
     provider: Arc<Provider>,
     lost_pods: Arc<LostPods>,
-    peer_status: Applier,
-    peer_queue: Queue<ObjectKey>,
+    peer_status: Arc<PeerStatuses>,
     specs: watch::Sender<BTreeMap<PeerName, PeerSpec>>,
     _subscriptions: Vec<Subscription>,
 }
@@ -121,8 +117,6 @@ impl Bursting {
         let (caches, watches) = Caches::new(&clients, mini_clusters, bursts, hosted, peers);
         let (ours, mut subscriptions) = caches.own.follow(&caches.nodes, &caches.pods);
         let now = clock.mono();
-        let peer_status = Applier::new(clients.writer.clone(), labels::manager::PEER);
-        let peer_queue = Queue::new(clock.clone());
         let shared = Arc::new(Shared {
             caches,
             clients,
@@ -147,28 +141,12 @@ impl Bursting {
         subscriptions.extend(lost_pods.feed());
         subscriptions.extend(root.looker.feed());
         subscriptions.extend(provider.feed());
-        subscriptions.push(shared.caches.peers.feed(&peer_queue, |peer| vec![ObjectKey::of(peer)]));
-        // What a burst uses is counted at its peer.
-        subscriptions.push(shared.caches.bursts.subscribe({
-            let (queue, peers) = (peer_queue.clone(), shared.caches.peers.clone());
-            move |change| {
-                let of = |burst: &Option<Arc<Burst>>| {
-                    let status = burst.as_ref()?.status.as_ref()?;
-                    Some((status.peer.clone()?, status.spent.brokers))
-                };
-                let (old, new) = (of(&change.old), of(&change.new));
-                if old != new {
-                    let named: Vec<_> = old.into_iter().chain(new).map(|(peer, _)| PeerName::from(peer)).collect();
-                    for peer in peers.objects().iter().filter(|peer| named.contains(&peers::name_of(peer))) {
-                        queue.mark(ObjectKey::of(&**peer));
-                    }
-                }
-            }
-        }));
+        let peer_status = Arc::new(PeerStatuses::new(shared.clone(), root.clone()));
+        subscriptions.extend(peer_status.feed());
         let (known, sender, own) = (shared.caches.peers.clone(), specs.clone(), shared.own.clone());
         subscriptions.push(shared.caches.peers.subscribe(move |_| publish(&known, &own, &sender)));
         let _subscriptions = subscriptions;
-        let bursting = Self { shared, root, provider, lost_pods, peer_status, peer_queue, specs, _subscriptions };
+        let bursting = Self { shared, root, provider, lost_pods, peer_status, specs, _subscriptions };
         (Arc::new(bursting), watches)
     }
 
@@ -207,11 +185,11 @@ impl Bursting {
     /// What its workers do, for the metrics.
     pub fn queues(&self) -> Vec<(&'static str, Box<dyn Worked>)> {
         vec![
-            ("burst", Box::new(self.root.queue.clone())),
-            ("hosted burst", Box::new(self.provider.queue.clone())),
-            ("peer", Box::new(self.peer_queue.clone())),
-            ("demand", Box::new(self.root.looker.queue.clone())),
-            ("lost pod", Box::new(self.lost_pods.queue.clone())),
+            engine::worked(&*self.root),
+            engine::worked(&*self.provider),
+            engine::worked(&*self.peer_status),
+            engine::worked(&*self.root.looker),
+            engine::worked(&*self.lost_pods),
         ]
     }
 
@@ -271,73 +249,8 @@ impl Bursting {
         }
         publish(&self.shared.caches.peers, &self.shared.own, &self.specs);
         self.begin(requests, handover.before());
-        for peer in self.shared.caches.peers.objects() {
-            self.peer_queue.mark(ObjectKey::of(&*peer));
-        }
-        let (root, provider, this) = (self.root.clone(), self.provider.clone(), self.clone());
-        // One at a time: that worker is the admission task.
-        let one = Options { concurrency: 1, ..Options::default() };
-        let roots = worker::run(
-            self.root.queue.clone(),
-            one,
-            SystemRng,
-            move |key| {
-                let root = root.clone();
-                async move { root.handle(key).await }
-            },
-            |run| report("root", &run),
-            stop.clone(),
-        );
-        let slots = worker::run(
-            self.provider.queue.clone(),
-            one,
-            SystemRng,
-            move |key| {
-                let provider = provider.clone();
-                async move { provider.handle(key).await }
-            },
-            |run| report("provider", &run),
-            stop.clone(),
-        );
-        let peers = worker::run(
-            self.peer_queue.clone(),
-            one,
-            SystemRng,
-            move |key| {
-                let this = this.clone();
-                async move { this.peer(&key).await }
-            },
-            |run| report("peer", &run),
-            stop.clone(),
-        );
-        // A lead broker that does not answer keeps few others waiting, and nobody else.
-        let looker = self.root.clone();
-        let looks = worker::run(
-            self.root.looker.queue.clone(),
-            Options { concurrency: 4, ..Options::default() },
-            SystemRng,
-            move |key| {
-                let looker = looker.clone();
-                async move { looker.look(key).await }
-            },
-            |_| {},
-            stop.clone(),
-        );
-        for pod in self.shared.caches.pods.objects().iter().filter(|pod| pod.view.terminating) {
-            self.lost_pods.queue.mark(ObjectKey::of(&**pod));
-        }
-        let lost_pods = self.lost_pods.clone();
-        let losses = worker::run(
-            self.lost_pods.queue.clone(),
-            one,
-            SystemRng,
-            move |key| {
-                let lost_pods = lost_pods.clone();
-                async move { lost_pods.look(key).await }
-            },
-            |run| report("lost pod", &run),
-            stop.clone(),
-        );
+        self.peer_status.mark_all();
+        self.lost_pods.begin();
         let pumps = async {
             tokio::select! {
                 () = self.pump() => {}
@@ -345,7 +258,14 @@ impl Bursting {
                 () = stop.cancelled() => {}
             }
         };
-        tokio::join!(roots, slots, peers, looks, losses, pumps);
+        tokio::join!(
+            engine::run(self.root.clone(), stop.clone()),
+            engine::run(self.provider.clone(), stop.clone()),
+            engine::run(self.peer_status.clone(), stop.clone()),
+            engine::run(self.root.looker.clone(), stop.clone()),
+            engine::run(self.lost_pods.clone(), stop.clone()),
+            pumps,
+        );
         self.shared.exchange.set_complete(false);
     }
 
@@ -420,12 +340,7 @@ impl Bursting {
                     }
                     policies = seen;
                     self.root.mark_bursts();
-                    self.shared
-                        .caches
-                        .peers
-                        .objects()
-                        .iter()
-                        .for_each(|peer| self.peer_queue.mark(ObjectKey::of(&**peer)));
+                    self.peer_status.mark_all();
                 }
                 self.conclude();
                 self.root.drop_answers_about_nothing();
@@ -482,9 +397,7 @@ impl Bursting {
     fn peer_changed(&self, peer: &PeerName, at: Mono) {
         self.root.mark_bursts_for(peer, at);
         self.provider.mark_peer(peer, at);
-        for known in self.shared.caches.peers.objects().iter().filter(|known| peers::name_of(known) == *peer) {
-            self.peer_queue.mark_in((), ObjectKey::of(&**known), at);
-        }
+        self.peer_status.mark(peer, at);
     }
 
     /// Whether what we say is all there is to say, but for the bursts that withhold themselves.
@@ -493,24 +406,6 @@ impl Bursting {
         let complete = withheld.is_some();
         self.shared.exchange.withhold(withheld.unwrap_or_default());
         self.shared.exchange.set_complete(complete);
-    }
-
-    async fn peer(&self, key: &ObjectKey) -> Result<Outcome, RequestError> {
-        let Some(peer) = self.shared.caches.peers.of(key) else { return Ok(Outcome::Done) };
-        let name = peers::name_of(&peer);
-        self.shared.peers();
-        let report = self.shared.exchange.reports().remove(&name);
-        let away = self.shared.root_contacts().away(&name, self.shared.clock.mono());
-        let (now, brokers) = (self.shared.now(), self.root.brokers_on(&name));
-        let status = peers::status(&peer, report.as_ref(), away, brokers, now);
-        if let Some(status) = &status {
-            self.peer_status.apply_status(&*peer, status).await?;
-        }
-        let spent = status.or_else(|| peer.status.clone()).unwrap_or_default().spent;
-        // A connection that stays away becomes a transition with time; a budget ends with time.
-        let blip = away.filter(|away| *away < super::timing::LOST_AFTER).map(|_| super::timing::LOST_AFTER);
-        let wake = blip.into_iter().chain(peers::budget_wake(&peer, &spent, now.wall)).min();
-        Ok(wake.map_or(Outcome::Done, Outcome::After))
     }
 }
 
@@ -531,12 +426,4 @@ fn publish(known: &Cache<ClusterPeer>, own: &PeerName, specs: &watch::Sender<BTr
         }
         differs
     });
-}
-
-fn report<K: std::fmt::Debug>(side: &'static str, run: &Run<'_, K, RequestError>) {
-    if let Err(failure) = &run.result {
-        let (key, error) = (format!("{:?}", run.key), chain(failure.error));
-        let retry_in = format!("{:.1?}", failure.retry_in);
-        tracing::warn!(side, key, error, failures = failure.failures, retry_in, "a step of bursting failed");
-    }
 }

@@ -21,6 +21,7 @@ mod lost_pods;
 pub mod nodes;
 pub mod note;
 pub mod ours;
+mod peer_status;
 pub mod peers;
 pub mod preflight;
 pub mod provider;

@@ -28,6 +28,7 @@ use serde_json::json;
 use tributary_api::labels;
 use tributary_api::minicluster::MiniCluster;
 use tributary_cluster::caches::{Subscription, controller_of};
+use tributary_cluster::engine::{Controller, Observed, nothing};
 use tributary_cluster::sweep::{self, Deleted, Doomed};
 use tributary_cluster::worker::{Outcome, Queue};
 use tributary_cluster::{Cause, ObjectKey, RequestError};
@@ -44,7 +45,7 @@ const OVERDUE: SignedDuration = SignedDuration::from_secs(20);
 pub(super) struct LostPods {
     shared: Arc<Shared>,
     /// Pods that are to be looked at.
-    pub(super) queue: Queue<ObjectKey>,
+    queue: Queue<ObjectKey>,
 }
 
 impl LostPods {
@@ -70,29 +71,69 @@ impl LostPods {
         ]
     }
 
-    pub(super) async fn look(&self, key: ObjectKey) -> Result<Outcome, RequestError> {
+    /// Marks those that end, for the first round of a term.
+    pub(super) fn begin(&self) {
+        for pod in self.shared.caches.pods.objects().iter().filter(|pod| pod.view.terminating) {
+            self.queue.mark(ObjectKey::of(&**pod));
+        }
+    }
+}
+
+/// A pod of a MiniCluster, and the node that it is on.
+pub(super) struct PodOnNode {
+    pod: Arc<WatchedPod>,
+    owner: ObjectKey,
+    node_name: String,
+    /// `None`: there is no such node any more.
+    node: Option<Arc<WatchedNode>>,
+    now: Timestamp,
+}
+
+impl Controller for LostPods {
+    type Key = ObjectKey;
+    type Line = ();
+    type View = PodOnNode;
+    type Step = Verdict;
+    type Error = RequestError;
+
+    const NAME: &'static str = "lost pod";
+    const CONCURRENCY: usize = 1;
+
+    fn queue(&self) -> &Queue<ObjectKey> {
+        &self.queue
+    }
+
+    async fn observe(&self, key: &ObjectKey) -> Result<Observed<PodOnNode>, RequestError> {
         let caches = &self.shared.caches;
-        let Some(pod) = caches.pods.of(&key) else { return Ok(Outcome::Done) };
-        let Some(name) = &pod.view.node else { return Ok(Outcome::Done) };
+        let Some(pod) = caches.pods.of(key) else { return Ok(nothing()) };
+        let Some(node_name) = pod.view.node.clone() else { return Ok(nothing()) };
         let Some(owner) = mini_cluster_of(&pod).filter(|_| caches.has_namespace(&pod.view.namespace)) else {
-            return Ok(Outcome::Done);
+            return Ok(nothing());
         };
-        let node = caches.nodes.of(&ObjectKey::cluster_scoped(name));
-        let verdict = judge(&pod, node.as_ref().map(|node| &node.view), self.shared.now().wall);
+        let node = caches.nodes.of(&ObjectKey::cluster_scoped(&node_name));
+        Ok(Observed::Continue(PodOnNode { pod, owner, node_name, node, now: self.shared.now().wall }))
+    }
+
+    fn step(&self, _: &ObjectKey, view: &PodOnNode) -> Verdict {
+        judge(&view.pod, view.node.as_ref().map(|node| &node.view), view.now)
+    }
+
+    async fn apply(&self, key: &ObjectKey, view: PodOnNode, verdict: Verdict) -> Result<Outcome, RequestError> {
         match verdict {
             Verdict::Stays => return Ok(Outcome::Done),
             Verdict::IsAwaited(left) => return Ok(Outcome::After(left)),
             Verdict::Goes | Verdict::HasEnded => {}
         }
+        let PodOnNode { pod, owner, node_name: node, .. } = view;
         let Some(doomed) = Doomed::of(&*pod) else { return Ok(Outcome::Done) };
-        if verdict == Verdict::Goes && !self.fail(&doomed, name).await? {
+        if verdict == Verdict::Goes && !self.fail(&doomed, &node).await? {
             return Ok(Outcome::Done);
         }
         if sweep::delete_at_once::<Pod>(&self.shared.clients.writer, &doomed).await? == Deleted::Accepted {
             let message =
-                format!("pod {} was on node {name}, which does not answer; the next one takes its place", key.name);
-            tracing::info!(pod = %key, node = name, "its node is lost; it is deleted without it");
-            if let Some(mini_cluster) = caches.mini_clusters.of(&owner) {
+                format!("pod {} was on node {node}, which does not answer; the next one takes its place", key.name);
+            tracing::info!(pod = %key, node, "its node is lost; it is deleted without it");
+            if let Some(mini_cluster) = self.shared.caches.mini_clusters.of(&owner) {
                 let notes = vec![Note::warning("PodOfLostNode", message)];
                 self.shared.say(&*mini_cluster, "Reconcile", notes).await;
             }
@@ -124,8 +165,9 @@ fn mini_cluster_of(pod: &WatchedPod) -> Option<ObjectKey> {
     (pod.labels().get(labels::MINICLUSTER) == Some(&owner.name)).then_some(owner)
 }
 
+/// What becomes of a pod that is being deleted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Verdict {
+pub(super) enum Verdict {
     /// Its kubelet ends it.
     Stays,
     /// It may still be on its way.

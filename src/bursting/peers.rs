@@ -14,11 +14,12 @@ use tributary_api::flux_setup::Quota;
 use tributary_api::labels::condition::{BUDGET, CONNECTED};
 use tributary_api::minicluster::Amount;
 use tributary_api::peer::{ClusterPeer, ClusterPeerStatus, ImportPolicy, PeerCapacity, PeerRoom};
+use tributary_clock::Now;
 use tributary_cluster::conditions::{self, Statement};
 use tributary_contract::{Capacity, ClusterUid, NamespaceRoom, PeerName, PeerReport, PeerSpec, PeerState, Refusal};
 
 use super::root::budget::Account;
-use super::timing::{LOST_AFTER, Now};
+use super::timing::LOST_AFTER;
 
 /// A peer as decisions see it: its ClusterPeer, and what the federation reports.
 #[derive(Clone, Debug, Default, PartialEq)]

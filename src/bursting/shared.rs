@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tributary_clock::{Mono, SharedClock};
+use tributary_clock::{Mono, Now, SharedClock};
 use tributary_cluster::client::Clients;
 use tributary_cluster::events::{Events, Notice};
 use tributary_contract::PeerName;
@@ -16,7 +16,7 @@ use super::ours::Ours;
 use super::peers::{self, PeerView};
 use super::provider::grants::Grants;
 use super::steps::StepTimes;
-use super::timing::{Now, Times};
+use super::timing::Times;
 use super::tunnels::Tunnels;
 use super::watch::Caches;
 

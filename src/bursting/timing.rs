@@ -1,9 +1,8 @@
-//! Times of a burst, and a moment on both clocks.
+//! Times of a burst.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tributary_clock::{Clock, Mono};
 
 /// The times that can be configured (`[bursting]`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,22 +40,6 @@ pub fn longest_life(lease: Duration, drain: Duration) -> Duration {
 /// How long a root that lost a provider takes the burst's pods there for alive.
 pub fn reserved_for(lease: Duration, drain: Duration) -> Duration {
     longest_life(lease, drain) + MARGIN
-}
-
-/// A moment on both clocks: `mono` for durations, `wall` for what is written into status.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Now {
-    /// Monotonic reading.
-    pub mono: Mono,
-    /// Wall clock.
-    pub wall: Timestamp,
-}
-
-impl Now {
-    /// The present of a clock.
-    pub fn of(clock: &dyn Clock) -> Self {
-        Self { mono: clock.mono(), wall: clock.wall() }
-    }
 }
 
 /// `wall` moved by `by`; the last moment there is, if that is beyond the calendar.

@@ -64,6 +64,28 @@ pub trait Clock: Send + Sync + 'static {
     fn wall(&self) -> Timestamp;
 }
 
+/// One reading of both clocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Now {
+    /// For durations.
+    pub mono: Mono,
+    /// For what people and other machines read, and for the validity of certificates.
+    pub wall: Timestamp,
+}
+
+impl Now {
+    /// Reads the clock.
+    pub fn of(clock: &dyn Clock) -> Self {
+        Self { mono: clock.mono(), wall: clock.wall() }
+    }
+
+    /// The wall-clock time of an earlier monotonic reading.
+    pub fn wall_of(self, at: Mono) -> Timestamp {
+        let ago = jiff::SignedDuration::try_from(self.mono.saturating_since(at)).unwrap_or_default();
+        self.wall.checked_sub(ago).unwrap_or(self.wall)
+    }
+}
+
 /// A clock shared by the tasks of one process.
 pub type SharedClock = Arc<dyn Clock>;
 

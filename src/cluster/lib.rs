@@ -9,6 +9,7 @@
 //! | [`leadership`], [`election`] | the Lease that decides who leads |
 //! | [`scope`] | tasks that live as long as a leadership |
 //! | [`caches`] | shared watches that always run, so that a standby is warm |
+//! | [`engine`] | what every controller is: an observation, a decision, its application |
 //! | [`worker`], [`schedule`] | one keyed queue: deduplicated, bounded, with back-off per object |
 //! | [`work`], [`requests`] | what workers and clients did, for the metrics |
 //! | [`apply`], [`drift`] | the gate that objects are written through: whose they are, and nothing sent when nothing differs |
@@ -30,6 +31,7 @@ pub mod conditions;
 pub mod discovery;
 pub mod drift;
 pub mod election;
+pub mod engine;
 pub mod error;
 pub mod events;
 pub mod fence;

@@ -141,7 +141,7 @@ const TRANSIENT: Duration = Duration::from_secs(5);
 /// the process had ended there. One worker per queue.
 ///
 /// `report` hears of every run. A panic of the handler is passed on.
-pub async fn run<K, L, E, F>(
+pub(super) async fn run<K, L, E, F>(
     queue: Queue<K, L>,
     options: Options,
     mut rng: impl Rng,

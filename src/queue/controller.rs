@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
+use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::api::{Api, ListParams, Patch, PatchParams, PropagationPolicy};
@@ -24,12 +25,13 @@ use tributary_clock::{SharedClock, SystemRng};
 use tributary_cluster::apply::{Appliable, Applier, Once};
 use tributary_cluster::caches::{self, Cache, Selection, Subscription, controller_of, controller_uid};
 use tributary_cluster::client::Clients;
+use tributary_cluster::engine::{self, Controller, Observed};
 use tributary_cluster::error::chain;
 use tributary_cluster::events::{Events, Notice};
 use tributary_cluster::fence::Fence;
 use tributary_cluster::sweep::{self, Doomed};
 use tributary_cluster::work::Worked;
-use tributary_cluster::worker::{self, Options, Outcome, Queue, Run};
+use tributary_cluster::worker::{Outcome, Queue};
 use tributary_cluster::{ObjectKey, RequestError};
 
 use super::claims::Claims;
@@ -40,7 +42,7 @@ use super::nodes::Nodes;
 use super::overflow::{Peers, Sender};
 use super::priorities::Priorities;
 use super::round::{Round, View, round};
-use super::turnstile::Turnstile;
+use super::turnstile::{Look, Turnstile};
 
 /// FluxJobs of one round that are written at the same time.
 const AT_A_TIME: usize = 16;
@@ -173,7 +175,7 @@ impl Queueing {
 
     /// What its worker does, for the metrics.
     pub fn queues(&self) -> Vec<(&'static str, Box<dyn Worked>)> {
-        vec![("queue", Box::new(self.rounds.clone()))]
+        vec![engine::worked(self)]
     }
 
     /// What the metrics show of queues.
@@ -204,69 +206,7 @@ impl Queueing {
                 .chain(self.jobs.objects().iter().filter_map(|object| object.namespace()))
                 .collect();
         namespaces.into_iter().for_each(|namespace| self.rounds.mark(namespace));
-        let this = self.clone();
-        let handler = move |namespace: String| {
-            let this = this.clone();
-            async move { this.round(&namespace).await }
-        };
-        worker::run(self.rounds.clone(), Options::default(), SystemRng, handler, report, stop).await;
-    }
-
-    async fn round(&self, namespace: &str) -> Result<Outcome, RequestError> {
-        fn of<K: kube::Resource>(cache: Vec<Arc<K>>, namespace: &str) -> Vec<Arc<K>> {
-            cache.into_iter().filter(|object| object.meta().namespace.as_deref() == Some(namespace)).collect()
-        }
-        let jobs = of(self.jobs.objects(), namespace);
-        let setup = self.setups.of(&ObjectKey::namespaced(namespace, flux_setup::NAME));
-        let priorities = Priorities::of(&self.classes.objects());
-        let look = self.turnstile.look(namespace, || of(self.mini_clusters.objects(), namespace));
-        let bursts = of(self.bursts.objects(), namespace);
-        let now = self.clock.wall();
-        let hosted = of(self.hosted.objects(), namespace);
-        let names = hosted.iter().map(|hosted| hosted.name_any()).collect();
-        let round = self.guests.around(namespace, &names, |reserved| {
-            let view = View {
-                now,
-                setup: setup.as_ref(),
-                priorities: &priorities,
-                jobs: &jobs,
-                mini_clusters: &look.mini_clusters,
-                hosted: &hosted,
-                reserved,
-                asked: &look.asked,
-                granted: &look.granted,
-                starts: &look.starts,
-                growing: &look.growing,
-                held: &look.held,
-                bursts: &bursts,
-                nodes: &self.nodes,
-                peers: &self.peers,
-                sender: &self.sender,
-            };
-            let mut round = self.worked_out(namespace, |claims| round(&view, claims));
-            (round.standing.take(), round)
-        });
-        self.turnstile.turn(namespace, &round, now);
-        self.turnstile.retain(&self.alive());
-        let Round { setup, jobs, wake, .. } = round;
-        let (mut failed, mut wake) = (None, wake);
-        let mut carried = stream::iter(jobs).map(|(job, step)| self.carry_out(job, step)).buffer_unordered(AT_A_TIME);
-        while let Some(outcome) = carried.next().await {
-            // One that cannot be written does not hold up the others.
-            match outcome {
-                Ok(again) => wake = [wake, again].into_iter().flatten().min(),
-                Err(error) => failed = failed.or(Some(error)),
-            }
-        }
-        drop(carried);
-        if let Some((setup, status)) = setup {
-            let outcome = self.applier.apply_status(&*setup, &status).await;
-            failed = failed.or(outcome.err().filter(|error| !error.cause().is_not_found()));
-        }
-        match failed {
-            Some(error) => Err(error),
-            None => Ok(wake.map_or(Outcome::Done, Outcome::After)),
-        }
+        engine::run(self, stop).await;
     }
 
     /// Does `work` with what earlier rounds of a namespace worked out. There is one round of it at a time.
@@ -413,15 +353,98 @@ impl Queueing {
     }
 }
 
+/// All that a round of a namespace looks at.
+pub struct Namespace {
+    now: Timestamp,
+    setup: Option<Arc<FluxSetup>>,
+    priorities: Priorities,
+    jobs: Vec<Arc<FluxJob>>,
+    hosted: Vec<Arc<HostedBurst>>,
+    bursts: Vec<Arc<Burst>>,
+    look: Look,
+}
+
+impl Controller for Queueing {
+    type Key = String;
+    type Line = ();
+    type View = Namespace;
+    type Step = Round;
+    type Error = RequestError;
+
+    const NAME: &'static str = "queue";
+
+    fn queue(&self) -> &Queue<String> {
+        &self.rounds
+    }
+
+    async fn observe(&self, namespace: &String) -> Result<Observed<Namespace>, RequestError> {
+        fn of<K: kube::Resource>(cache: Vec<Arc<K>>, namespace: &str) -> Vec<Arc<K>> {
+            cache.into_iter().filter(|object| object.meta().namespace.as_deref() == Some(namespace)).collect()
+        }
+        Ok(Observed::Continue(Namespace {
+            now: self.clock.wall(),
+            setup: self.setups.of(&ObjectKey::namespaced(namespace, flux_setup::NAME)),
+            priorities: Priorities::of(&self.classes.objects()),
+            jobs: of(self.jobs.objects(), namespace),
+            hosted: of(self.hosted.objects(), namespace),
+            bursts: of(self.bursts.objects(), namespace),
+            look: self.turnstile.look(namespace, || of(self.mini_clusters.objects(), namespace)),
+        }))
+    }
+
+    /// Bursts of peers are let in beside the rounds: what is reserved for them stays as it is until the round is over.
+    fn step(&self, namespace: &String, seen: &Namespace) -> Round {
+        let names = seen.hosted.iter().map(|hosted| hosted.name_any()).collect();
+        self.guests.around(namespace, &names, |reserved| {
+            let view = View {
+                now: seen.now,
+                setup: seen.setup.as_ref(),
+                priorities: &seen.priorities,
+                jobs: &seen.jobs,
+                mini_clusters: &seen.look.mini_clusters,
+                hosted: &seen.hosted,
+                reserved,
+                asked: &seen.look.asked,
+                granted: &seen.look.granted,
+                starts: &seen.look.starts,
+                growing: &seen.look.growing,
+                held: &seen.look.held,
+                bursts: &seen.bursts,
+                nodes: &self.nodes,
+                peers: &self.peers,
+                sender: &self.sender,
+            };
+            let mut round = self.worked_out(namespace, |claims| round(&view, claims));
+            (round.standing.take(), round)
+        })
+    }
+
+    async fn apply(&self, namespace: &String, seen: Namespace, round: Round) -> Result<Outcome, RequestError> {
+        self.turnstile.turn(namespace, &round, seen.now);
+        self.turnstile.retain(&self.alive());
+        let Round { setup, jobs, wake, .. } = round;
+        let (mut failed, mut wake) = (None, wake);
+        let mut carried = stream::iter(jobs).map(|(job, step)| self.carry_out(job, step)).buffer_unordered(AT_A_TIME);
+        while let Some(outcome) = carried.next().await {
+            // One that cannot be written does not hold up the others.
+            match outcome {
+                Ok(again) => wake = [wake, again].into_iter().flatten().min(),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        drop(carried);
+        if let Some((setup, status)) = setup {
+            let outcome = self.applier.apply_status(&*setup, &status).await;
+            failed = failed.or(outcome.err().filter(|error| !error.cause().is_not_found()));
+        }
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(wake.map_or(Outcome::Done, Outcome::After)),
+        }
+    }
+}
+
 /// Whether a namespace has a FluxSetup.
 fn is_ruled(setups: &Cache<FluxSetup>, namespace: &str) -> bool {
     setups.of(&ObjectKey::namespaced(namespace, flux_setup::NAME)).is_some()
-}
-
-fn report(run: Run<'_, String, RequestError>) {
-    if let Err(failure) = run.result {
-        let retry_in = format!("{:.1?}", failure.retry_in);
-        let error = chain(failure.error);
-        tracing::warn!(namespace = %run.key, error, failures = failure.failures, retry_in, "a round of the queue failed");
-    }
 }

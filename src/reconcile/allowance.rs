@@ -85,8 +85,10 @@ impl Allowance {
 }
 
 impl Decision {
-    /// Gives its Job the deadline that comes of an allowance; `None`: nobody knows it yet, so it gets no more than it has.
-    pub fn keep_to(&mut self, known: &Known, allowance: Option<Allowance>) {
+    /// With the deadline that comes of an allowance for its Job; `None`: nobody knows it yet, so the Job gets no more than it
+    /// has.
+    #[must_use]
+    pub fn within(mut self, known: &Known, allowance: Option<Allowance>) -> Self {
         let has_started = known.job.facts().is_some_and(|facts| facts.started.is_some());
         match &mut self.action {
             Action::Create => {
@@ -95,7 +97,7 @@ impl Decision {
             }
             // Where nobody knows what it should be, it stays.
             Action::Maintain(maintenance) if maintenance.services == Upkeep::All => {
-                let Some(has) = known.job.deadline() else { return };
+                let Some(has) = known.job.deadline() else { return self };
                 let wanted = maintenance.job.deadline.unwrap_or(has);
                 let starts = has_started || maintenance.job.suspend == Some(false);
                 self.deadline = match allowance {
@@ -108,12 +110,13 @@ impl Decision {
             }
             // Made by an agent of another version: only what is over is taken off, when it is resumed.
             Action::Maintain(maintenance) if maintenance.job.suspend == Some(false) => {
-                let (Some(has), Some(allowance)) = (known.job.deadline(), allowance) else { return };
+                let (Some(has), Some(allowance)) = (known.job.deadline(), allowance) else { return self };
                 let seconds = least(has, allowance.left_of(allowance.longest));
                 maintenance.job.deadline = (seconds != has).then_some(seconds);
             }
             _ => {}
         }
+        self
     }
 }
 
@@ -246,12 +249,11 @@ mod tests {
         let follows =
             |has: i64, wanted: Option<i64>, services, allowance: Option<Allowance>, started: Option<Timestamp>| {
                 let change = JobChange { deadline: wanted.map(Some), ..JobChange::default() };
-                let (mut known, mut decision) = maintained(has, change, services);
+                let (mut known, decision) = maintained(has, change, services);
                 if let JobState::Ours { facts, .. } = &mut known.job {
                     facts.started = started;
                 }
-                decision.keep_to(&known, allowance);
-                changed(&decision).map(Option::unwrap)
+                changed(&decision.within(&known, allowance)).map(Option::unwrap)
             };
         let all = Upkeep::All;
         assert_eq!(follows(600, Some(3600), all, Some(Allowance::default()), None), Some(3600));
@@ -261,9 +263,9 @@ mod tests {
         assert_eq!(follows(3600, None, all, Some(allowance(3600, 3000)), None), None, "it is suspended");
         assert_eq!(follows(600, Some(3600), all, None, Some(now)), None, "nobody knows yet");
         assert_eq!(follows(3600, Some(600), all, None, Some(now)), Some(600), "less is anybody's");
-        let (known, mut resumed) =
+        let (known, resumed) =
             maintained(3600, JobChange { suspend: Some(false), ..JobChange::default() }, Upkeep::Missing);
-        resumed.keep_to(&known, Some(allowance(3600, 3000)));
+        let resumed = resumed.within(&known, Some(allowance(3600, 3000)));
         assert_eq!(changed(&resumed), Some(Some(600)), "though another agent made it");
         assert_eq!(
             follows(3600, None, Upkeep::None, Some(allowance(3600, 3000)), Some(now)),
@@ -275,14 +277,11 @@ mod tests {
     #[test]
     fn a_job_that_is_made_or_resumed_gets_what_is_left_then() {
         let resumes = JobChange { suspend: Some(false), ..JobChange::default() };
-        let (known, mut resumed) = maintained(3600, resumes, Upkeep::All);
-        resumed.keep_to(&known, Some(allowance(3600, 3000)));
-        assert_eq!(changed(&resumed), Some(Some(600)));
-        let mut made = Decision::of(Action::Create);
-        made.keep_to(&known, Some(allowance(3600, 3000)));
-        assert_eq!(made.deadline.seconds, Some(600));
-        made.keep_to(&known, None);
-        assert_eq!(made.deadline, Deadline { seconds: Some(3600), told: None });
+        let (known, resumed) = maintained(3600, resumes, Upkeep::All);
+        assert_eq!(changed(&resumed.within(&known, Some(allowance(3600, 3000)))), Some(Some(600)));
+        let made = |allowance| Decision::of(Action::Create).within(&known, allowance).deadline;
+        assert_eq!(made(Some(allowance(3600, 3000))).seconds, Some(600));
+        assert_eq!(made(None), Deadline { seconds: Some(3600), told: None });
     }
 
     proptest! {

@@ -27,6 +27,19 @@ pub struct Writes {
     pub(super) applier: Applier,
 }
 
+/// What a new incarnation is made with, besides its objects.
+#[derive(Clone, Copy, Debug)]
+pub struct Incarnation<'a> {
+    /// What its brokers know each other by.
+    pub certificate: &'a Certificate,
+    /// The Secret with it is ours to write.
+    pub ours: bool,
+    /// Who may use the RESTful server; `None`: there is none.
+    pub restful: Option<&'a Secret>,
+    /// Seconds that its Job may run.
+    pub deadline: Option<i64>,
+}
+
 /// What became of a creation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Creation {
@@ -62,8 +75,7 @@ impl Writes {
         Self { clients, applier }
     }
 
-    /// Makes a new incarnation. `certificate` is what the Secret is made of, `restful` who may use the RESTful
-    /// server; `None` if somebody else looks after it.
+    /// Makes a new incarnation.
     ///
     /// The API server is asked whether there is a Job before anything is written: a certificate must never change under
     /// running brokers, and an empty cache proves nothing. Then what the pods need comes first, the Job last, and the
@@ -72,14 +84,14 @@ impl Writes {
         &self,
         known: &Known,
         rendered: &Rendered,
-        certificate: Option<&Certificate>,
-        restful: Option<&Secret>,
+        incarnation: Incarnation<'_>,
     ) -> Result<(Creation, Vec<Taken>), Error> {
         let key = ObjectKey::of(&*known.mini_cluster);
         if self.job(&key).await?.is_some() {
             return Ok((Creation::Exists, Vec::new()));
         }
-        let secret = certificate.map(|certificate| tributary_render::secret::secret(&known.mini_cluster, certificate));
+        let Incarnation { certificate, ours, restful, deadline } = incarnation;
+        let secret = ours.then(|| tributary_render::secret::secret(&known.mini_cluster, certificate));
         let secret = async {
             match &secret {
                 Some(secret) => Ok(self.applier.own(secret, None::<&Value>).await? == Applied::Terminating),
@@ -105,7 +117,9 @@ impl Writes {
             return Ok((Creation::Goes(object), taken));
         }
         let mut job = rendered.job.clone();
+        job.spec.get_or_insert_default().active_deadline_seconds = deadline;
         let annotations = job.annotations_mut();
+        annotations.insert(labels::CREDENTIAL_DIGEST.to_owned(), certificate.digest().to_string());
         annotations.insert(labels::FILES_DIGEST.to_owned(), files_digest(&rendered.boot.files));
         let mini_cluster = &*known.mini_cluster;
         annotations.insert(labels::APPLIED_SUSPEND.to_owned(), mini_cluster.spec.suspend.to_string());

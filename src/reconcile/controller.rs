@@ -15,26 +15,29 @@ use tributary_clock::{SharedClock, SystemRng};
 use tributary_cluster::ObjectKey;
 use tributary_cluster::caches::{self, Selection, Subscription, controller_of};
 use tributary_cluster::client::Clients;
-use tributary_cluster::error::chain;
+use tributary_cluster::engine::{self, Observed};
 use tributary_cluster::events::Events;
 use tributary_cluster::work::Worked;
-use tributary_cluster::worker::{self, Options, Queue, Run};
+use tributary_cluster::worker::{Outcome, Queue};
 use tributary_render::Context;
 use tributary_telemetry::Traces;
 
 use super::apply::Writes;
 use super::certificate;
+use super::decide::Decision;
 use super::definition::DefinitionView;
 use super::dereference::Caches;
-use super::gate::Gate;
 use super::memory::Memory;
+use super::observe::View;
 use super::pod_index::PodIndexes;
+use super::quota_gate::QuotaGate;
+use super::step::step;
 use super::view::{ConfigMapView, JobView, LeadPodView, PodView};
 use super::volumes::LeftVolumes;
 use super::watches::Watches;
 
 /// The MiniCluster controller of one cluster.
-pub struct Controller {
+pub struct MiniClusterController {
     pub(super) caches: Caches,
     pub(super) clients: Clients,
     pub(super) writes: Writes,
@@ -43,10 +46,10 @@ pub struct Controller {
     pub(super) clock: SharedClock,
     pub(super) traces: Traces,
     pub(super) queue: Queue<ObjectKey>,
-    pod_indexes: PodIndexes,
+    pod_indexes: Arc<PodIndexes>,
     /// Only where volumes are made.
-    left_volumes: Option<LeftVolumes>,
-    pub(super) gate: Gate,
+    left_volumes: Option<Arc<LeftVolumes>>,
+    pub(super) gate: Arc<dyn QuotaGate>,
     memory: Mutex<Memory>,
     /// MiniClusters were shown with gaps, and not listed again since. On standbys too: their caches are filled alike.
     pub(super) gaps: Arc<AtomicBool>,
@@ -65,14 +68,14 @@ pub enum Error {
     Certificate(#[from] certificate::Error),
 }
 
-impl Controller {
+impl MiniClusterController {
     /// A controller and the watches that fill its caches: spawn them; they run on standbys too.
     pub fn new(
         clients: Clients,
         watches: Watches,
         events: Events,
         settings: Context,
-        gate: Gate,
+        gate: Arc<dyn QuotaGate>,
         clock: SharedClock,
         traces: Traces,
     ) -> (Arc<Self>, Vec<BoxFuture<'static, ()>>) {
@@ -131,8 +134,8 @@ impl Controller {
             clock,
             traces,
             queue,
-            pod_indexes,
-            left_volumes,
+            pod_indexes: Arc::new(pod_indexes),
+            left_volumes: left_volumes.map(Arc::new),
             gate,
             memory,
             gaps,
@@ -164,13 +167,8 @@ impl Controller {
 
     /// What its workers do, for the metrics.
     pub fn queues(&self) -> Vec<(&'static str, Box<dyn Worked>)> {
-        let mut queues: Vec<(&'static str, Box<dyn Worked>)> = vec![
-            ("minicluster", Box::new(self.queue.clone())),
-            ("pod index", Box::new(self.pod_indexes.queue.clone())),
-        ];
-        if let Some(left_volumes) = &self.left_volumes {
-            queues.push(("left volume", Box::new(left_volumes.queue.clone())));
-        }
+        let mut queues = vec![engine::worked(self), engine::worked(&*self.pod_indexes)];
+        queues.extend(self.left_volumes.as_deref().map(engine::worked));
         queues
     }
 
@@ -185,20 +183,40 @@ impl Controller {
         for object in self.caches.mini_clusters.objects() {
             self.queue.mark(ObjectKey::of(&*object));
         }
-        let controller = self.clone();
-        let handler = move |key: ObjectKey| {
-            let controller = controller.clone();
-            async move { controller.reconcile(&key).await }
-        };
         let labelling = self.pod_indexes.clone().run(stop.clone());
         let sweeping = self.left_volumes.clone().map(|left_volumes| left_volumes.run(stop.clone()));
-        let reconciling = worker::run(self.queue.clone(), Options::default(), SystemRng, handler, report, stop);
-        future::join3(reconciling, labelling, future::OptionFuture::from(sweeping)).await;
+        future::join3(engine::run(self, stop), labelling, future::OptionFuture::from(sweeping)).await;
     }
 
     pub(super) fn memory(&self) -> MutexGuard<'_, Memory> {
         // Each critical section is one insert, remove or clone.
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl engine::Controller for MiniClusterController {
+    type Key = ObjectKey;
+    type Line = ();
+    type View = View;
+    type Step = Decision;
+    type Error = Error;
+
+    const NAME: &'static str = "minicluster";
+
+    fn queue(&self) -> &Queue<ObjectKey> {
+        &self.queue
+    }
+
+    async fn observe(&self, key: &ObjectKey) -> Result<Observed<View>, Error> {
+        self.view(key).await
+    }
+
+    fn step(&self, _: &ObjectKey, view: &View) -> Decision {
+        step(view, &*self.gate)
+    }
+
+    async fn apply(&self, _: &ObjectKey, view: View, decision: Decision) -> Result<Outcome, Error> {
+        self.carry_out(view, decision).await
     }
 }
 
@@ -249,14 +267,6 @@ fn feed(caches: &Caches, queue: &Queue<ObjectKey>) -> Vec<Subscription> {
 /// Whether anybody was given the certificate of a root.
 fn has_given(root: &MiniCluster) -> bool {
     root.status.as_ref().is_some_and(|status| !status.credential_recipients.is_empty())
-}
-
-fn report(run: Run<'_, ObjectKey, Error>) {
-    if let Err(failure) = run.result {
-        let retry_in = format!("{:.1?}", failure.retry_in);
-        let error = chain(failure.error);
-        tracing::warn!(mini_cluster = %run.key, error, failures = failure.failures, retry_in, "reconciling failed");
-    }
 }
 
 /// Runs the watches of a controller until dropped.

@@ -1,10 +1,12 @@
-//! What has to be done for a MiniCluster: pure.
+//! What spec and Job of a MiniCluster ask for: pure. [`super::step`] adds what may hold that up.
+
+use std::time::Duration;
 
 use kube::ResourceExt;
 use tributary_api::labels::{RESTART, condition};
 use tributary_api::minicluster::{Phase, UpdatePolicy};
+use tributary_clock::Mono;
 use tributary_cluster::conditions;
-use tributary_cluster::error::Taken;
 use tributary_render::{Boot, NOTHING_TO_DO, Problems, QUORUM_KEY, RENDER_REVISION, Rendered, differences};
 
 use super::allowance::Deadline;
@@ -27,6 +29,8 @@ pub const LEFT_OVER: &str = "LeftOver";
 pub enum Action {
     /// Nothing: it waits, runs on, or cannot be carried out. The status says which.
     Nothing,
+    /// Nothing, and nothing is told: caches are about to show more.
+    Later,
     /// A new incarnation: certificate, boot files, Services, Job. Only after the API server has confirmed that there
     /// is no Job: a cold cache must never lead to another certificate under running brokers.
     Create,
@@ -67,7 +71,7 @@ pub enum Upkeep {
     All,
 }
 
-/// A decision, and what keeps a valid spec from being carried out.
+/// What is done and told.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
     /// What has to be done.
@@ -82,12 +86,14 @@ pub struct Decision {
     pub restarting: bool,
     /// It has ended, and its Job is gone: it stays as it ended.
     pub over: bool,
-    /// What it runs without, because the name is taken; `None` if that was not tried. Only doing it shows that.
-    pub taken: Option<Vec<Taken>>,
     /// Why it stays smaller than it is asked to be.
     pub stays: Option<String>,
     /// The deadline that its Job has from now on, or gets.
     pub deadline: Deadline,
+    /// Since when bursts are awaited, so that the instance can be started anew.
+    pub releasing: Option<Mono>,
+    /// When it is decided again, though nothing changes.
+    pub again: Option<Duration>,
 }
 
 impl Decision {
@@ -100,10 +106,22 @@ impl Decision {
             restart_required: Vec::new(),
             restarting: false,
             over: false,
-            taken: None,
             stays: None,
             deadline: Deadline::default(),
+            releasing: None,
+            again: None,
         }
+    }
+
+    /// Nothing is done or told until then.
+    pub fn later(again: Duration) -> Self {
+        Self::of(Action::Later).and_again(Some(again))
+    }
+
+    /// It is decided again after this time too.
+    #[must_use]
+    pub fn and_again(self, again: Option<Duration>) -> Self {
+        Self { again: self.again.into_iter().chain(again).min(), ..self }
     }
 
     /// The size that a running instance grows to, if it does.
@@ -122,10 +140,10 @@ impl Decision {
         }
     }
 
-    /// A part of it could not be done.
-    pub fn fails(&mut self, refusal: Refusal) {
-        self.waiting = Some((refusal.reason.to_owned(), refusal.sentence));
-        self.refused = refusal.lasts;
+    /// A part of it cannot be done.
+    #[must_use]
+    pub fn fails(self, refusal: Refusal) -> Self {
+        Self { waiting: Some((refusal.reason.to_owned(), refusal.sentence)), refused: refusal.lasts, ..self }
     }
 
     /// Nothing, because of this: reason and sentence.
@@ -134,7 +152,7 @@ impl Decision {
     }
 }
 
-/// Decides. `frozen` are the boot files of the running incarnation, wherever rendering comes to others: see
+/// What spec and Job ask for. `frozen` are the boot files of the running incarnation, wherever rendering comes to others: see
 /// [`needs_frozen`]. `running` is what the objects of a running instance should be: see [`tributary_render::followed`].
 pub fn decide(known: &Known, rendering: &Rendering, frozen: Option<&Boot>, running: Option<&Rendered>) -> Decision {
     let spec = &known.mini_cluster.spec;

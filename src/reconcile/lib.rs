@@ -1,8 +1,8 @@
 //! The MiniCluster controller: a pipeline, one file per step.
 //!
 //! ```text
-//! dereference ─▶ render (pure, tributary_render) ─▶ decide (pure) ─▶ apply ─▶ status (pure) ─▶ apply status
-//!  caches only                                                     writes                    writes
+//! observe ─▶ step (pure) ─▶ carry_out ─▶ status (pure) ─▶ apply status
+//! caches, and the rendering   writes                      writes
 //! ```
 //!
 //! | file | what it does | talks to the API server |
@@ -11,20 +11,22 @@
 //! | [`watches`] | the caches that other parts of an agent share with this one | – |
 //! | [`definition`] | whether the installed definition knows our fields | no |
 //! | [`dereference`] | everything known about one MiniCluster, from the caches | no |
-//! | [`decide`], [`in_place`] | what has to be done; what of a running Job follows the spec | no |
-//! | [`apply`], `beside` | does it; Services and the service pod | yes |
+//! | [`observe`] | that, the rendering, and what else the decision looks at | reads |
+//! | [`step`] | the decision, whole | no |
+//! | [`decide`], [`in_place`] | its first part: what spec and Job ask for; what of a running Job follows the spec | no |
+//! | `carry_out` | does it, and tells what is so then | yes |
+//! | [`apply`], `beside` | the requests of that; Services and the service pod | yes |
 //! | [`lead`], [`ending`] | the lead broker's pod; how it ended, in words | no |
 //! | [`certificate`], `restful` | the secrets of a new incarnation | reads |
 //! | `summary` | what the bursts' budgets and queues mean for the root | no |
 //! | [`status`], [`notices`] | the new status, and which events it is worth | no |
-//! | [`gate`] | the port to whoever counts what MiniClusters take | no |
+//! | [`quota_gate`] | the port to the queue, which counts what MiniClusters take, and to bursting | no |
 //! | [`allowance`] | how long a Job may run of the time that its instance was let in for | no |
 //! | `memory` | what the controller remembers while caches are behind its writes | no |
 //! | `volumes` | PersistentVolumes and claims: made, removed, and swept when their MiniCluster is gone | yes |
 //! | `pod_index` | the label `job-index` on pods, beside the pipeline | yes |
 //! | [`refusal`] | what keeps a pass from being finished, in words | no |
-//! | `pass` | the pipeline: one pass over a MiniCluster | yes |
-//! | [`controller`] | caches, queue and worker | – |
+//! | [`controller`] | caches and queue | – |
 //!
 //! An **incarnation** is the life of one Job. Boot files, rank map and certificate are frozen when the Job is created
 //! and stored with it (annotation [`tributary_api::labels::BOOT`]); while it lives nothing of them changes.
@@ -34,6 +36,7 @@ pub mod allowance;
 pub mod apply;
 mod beside;
 mod bursts;
+mod carry_out;
 pub mod certificate;
 pub mod controller;
 pub mod decide;
@@ -41,17 +44,18 @@ pub mod definition;
 pub mod dereference;
 pub mod ending;
 pub mod exposure;
-pub mod gate;
 pub mod in_place;
 pub mod lead;
 mod memory;
 pub mod notices;
-mod pass;
+pub mod observe;
 mod pod_index;
+pub mod quota_gate;
 pub mod refusal;
 mod restful;
 mod spans;
 pub mod status;
+pub mod step;
 mod summary;
 pub mod view;
 mod volumes;
@@ -59,7 +63,7 @@ pub mod watches;
 
 use std::time::Duration;
 
-pub use controller::Controller;
+pub use controller::MiniClusterController;
 
 /// How long caches get to show what was just written, before something missing counts as taken away.
 const SETTLING: Duration = Duration::from_secs(2);

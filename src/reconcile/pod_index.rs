@@ -20,29 +20,24 @@ use tributary_api::minicluster::MiniCluster;
 use tributary_clock::{SharedClock, SystemRng};
 use tributary_cluster::caches::{self, Cache, Selection, Subscription, controller_of, controller_uid};
 use tributary_cluster::client::Clients;
-use tributary_cluster::error::{Cause, chain};
-use tributary_cluster::worker::{self, Options, Outcome, Queue, Run};
+use tributary_cluster::engine::{self, Controller, Observed, nothing};
+use tributary_cluster::error::Cause;
+use tributary_cluster::worker::{Outcome, Queue};
 use tributary_cluster::{ObjectKey, RequestError};
 
 use super::dereference::{JobState, job_state};
 use super::view::{JobView, PodView};
 
-/// Labels at the same time: few, because Jobs are made first.
-const CONCURRENCY: usize = 4;
-
 /// Labels pods with their index.
-#[derive(Clone)]
 pub(super) struct PodIndexes {
     pods: Cache<PodView>,
     jobs: Cache<JobView>,
     mini_clusters: Cache<MiniCluster>,
     writer: Client,
-    pub(super) queue: Queue<ObjectKey>,
-    labelled: Labelled,
+    queue: Queue<ObjectKey>,
+    /// Pods that were labelled and that the cache still shows without: their UIDs.
+    labelled: Mutex<BTreeMap<ObjectKey, Option<String>>>,
 }
-
-/// Pods that were labelled and that the cache still shows without: their UIDs.
-type Labelled = Arc<Mutex<BTreeMap<ObjectKey, Option<String>>>>;
 
 impl PodIndexes {
     /// With the watch that fills its cache, and what feeds its queue.
@@ -65,49 +60,17 @@ impl PodIndexes {
             }),
         ];
         let indexes =
-            Self { pods, jobs, mini_clusters, writer: clients.writer.clone(), queue, labelled: Labelled::default() };
+            Self { pods, jobs, mini_clusters, writer: clients.writer.clone(), queue, labelled: Mutex::default() };
         (indexes, watch.boxed(), subscriptions)
     }
 
     /// Labels pods until `stop`: in the leader's scope.
-    pub(super) async fn run(self, stop: CancellationToken) {
+    pub(super) async fn run(self: Arc<Self>, stop: CancellationToken) {
         self.labelled().clear();
         for pod in self.pods.objects() {
             self.queue.mark(ObjectKey::of(&*pod));
         }
-        let options = Options { concurrency: CONCURRENCY, ..Options::default() };
-        let queue = self.queue.clone();
-        let handler = move |key: ObjectKey| {
-            let this = self.clone();
-            async move { this.label(&key).await }
-        };
-        worker::run(queue, options, SystemRng, handler, report, stop).await;
-    }
-
-    async fn label(&self, key: &ObjectKey) -> Result<Outcome, RequestError> {
-        let Some(pod) = self.pods.of(key) else {
-            self.labelled().remove(key);
-            return Ok(Outcome::Done);
-        };
-        // Changes of the Job come faster than the cache learns of the label.
-        if self.labelled().get(key) == Some(&pod.uid()) {
-            return Ok(Outcome::Done);
-        }
-        let Some(index) = wanted(&pod, |key| self.jobs.of(key), |key| self.mini_clusters.of(key)) else {
-            return Ok(Outcome::Done);
-        };
-        let body = json!({"metadata": {"uid": pod.uid(), "labels": {upstream::JOB_INDEX: index}}});
-        let params = PatchParams { field_manager: Some(labels::manager::MINICLUSTER.into()), ..PatchParams::default() };
-        let pods: Api<Pod> = Api::namespaced(self.writer.clone(), key.namespace.as_deref().unwrap_or_default());
-        match pods.patch_metadata(&key.name, &params, &Patch::Merge(&body)).await.map_err(Cause::from) {
-            Ok(_) => {
-                self.labelled().insert(key.clone(), pod.uid());
-                Ok(Outcome::Done)
-            }
-            // Gone, or replaced by another of its name: the cache tells soon.
-            Err(cause) if cause.is_not_found() || cause.is_conflict() => Ok(Outcome::Done),
-            Err(cause) => Err(RequestError::new("label", format!("Pod {key}"), cause)),
-        }
+        engine::run(self, stop).await;
     }
 
     fn labelled(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, Option<String>>> {
@@ -116,27 +79,74 @@ impl PodIndexes {
     }
 }
 
-/// The index to label the pod with, if it is of a MiniCluster's Job.
-fn wanted(
-    pod: &PodView,
-    job: impl Fn(&ObjectKey) -> Option<Arc<JobView>>,
-    mini_cluster: impl Fn(&ObjectKey) -> Option<Arc<MiniCluster>>,
-) -> Option<String> {
+/// A pod that lacks the label, with what it belongs to.
+pub(super) struct Lacking {
+    pod: Arc<PodView>,
+    job: Option<Arc<JobView>>,
+    mini_cluster: Option<Arc<MiniCluster>>,
+}
+
+impl Controller for PodIndexes {
+    type Key = ObjectKey;
+    type Line = ();
+    type View = Lacking;
+    type Step = Option<String>;
+    type Error = RequestError;
+
+    const NAME: &'static str = "pod index";
+    // Few, because Jobs are made first.
+    const CONCURRENCY: usize = 4;
+
+    fn queue(&self) -> &Queue<ObjectKey> {
+        &self.queue
+    }
+
+    async fn observe(&self, key: &ObjectKey) -> Result<Observed<Lacking>, RequestError> {
+        let Some(pod) = self.pods.of(key) else {
+            self.labelled().remove(key);
+            return Ok(nothing());
+        };
+        // Changes of the Job come faster than the cache learns of the label.
+        if self.labelled().get(key) == Some(&pod.uid()) {
+            return Ok(nothing());
+        }
+        let job = controller_of::<Job>(&*pod).and_then(|job| self.jobs.of(&job));
+        let mini_cluster = job.as_deref().and_then(controller_of::<MiniCluster>);
+        let mini_cluster = mini_cluster.and_then(|mini_cluster| self.mini_clusters.of(&mini_cluster));
+        Ok(Observed::Continue(Lacking { pod, job, mini_cluster }))
+    }
+
+    fn step(&self, _: &ObjectKey, view: &Lacking) -> Option<String> {
+        wanted(&view.pod, view.job.as_deref()?, view.mini_cluster.as_deref()?)
+    }
+
+    async fn apply(&self, key: &ObjectKey, view: Lacking, index: Option<String>) -> Result<Outcome, RequestError> {
+        let (Some(index), uid) = (index, view.pod.uid()) else { return Ok(Outcome::Done) };
+        let body = json!({"metadata": {"uid": uid, "labels": {upstream::JOB_INDEX: index}}});
+        let params = PatchParams { field_manager: Some(labels::manager::MINICLUSTER.into()), ..PatchParams::default() };
+        let pods: Api<Pod> = Api::namespaced(self.writer.clone(), key.namespace.as_deref().unwrap_or_default());
+        match pods.patch_metadata(&key.name, &params, &Patch::Merge(&body)).await.map_err(Cause::from) {
+            Ok(_) => {
+                self.labelled().insert(key.clone(), uid);
+                Ok(Outcome::Done)
+            }
+            // Gone, or replaced by another of its name: the cache tells soon.
+            Err(cause) if cause.is_not_found() || cause.is_conflict() => Ok(Outcome::Done),
+            Err(cause) => Err(RequestError::new("label", format!("Pod {key}"), cause)),
+        }
+    }
+}
+
+/// The index to label the pod with, if it is of this MiniCluster's Job.
+fn wanted(pod: &PodView, job: &JobView, mini_cluster: &MiniCluster) -> Option<String> {
     let index = pod.labels().get(kubernetes::COMPLETION_INDEX)?;
-    let job = job(&controller_of::<Job>(pod)?)?;
-    let mini_cluster = mini_cluster(&controller_of::<MiniCluster>(&*job)?)?;
-    let ours = match job_state(&job, mini_cluster.metadata.uid.as_deref().unwrap_or_default()) {
+    let of_job = controller_of::<Job>(pod)? == ObjectKey::of(job);
+    let of_mini_cluster = controller_of::<MiniCluster>(job)? == ObjectKey::of(mini_cluster);
+    let ours = match job_state(job, mini_cluster.metadata.uid.as_deref().unwrap_or_default()) {
         JobState::Ours { .. } | JobState::Adopted { .. } => controller_uid(pod) == job.metadata.uid.as_deref(),
         JobState::Absent | JobState::Terminating(_) | JobState::Foreign { .. } => false,
     };
-    (ours && pod.metadata.deletion_timestamp.is_none()).then(|| index.clone())
-}
-
-fn report(run: Run<'_, ObjectKey, RequestError>) {
-    if let Err(failure) = run.result {
-        let retry_in = format!("{:.1?}", failure.retry_in);
-        tracing::warn!(pod = %run.key, error = chain(failure.error), failures = failure.failures, retry_in, "a pod could not be labelled");
-    }
+    (of_job && of_mini_cluster && ours && pod.metadata.deletion_timestamp.is_none()).then(|| index.clone())
 }
 
 #[cfg(test)]
@@ -159,8 +169,8 @@ mod tests {
         let job: JobView = serde_json::from_value(json!({"metadata": job})).unwrap();
         let mut lake = MiniCluster::new("lake", Default::default());
         lake.metadata.uid = Some("lake".into());
-        let named = |key: &ObjectKey| key.name == "lake";
-        wanted(pod, |key| named(key).then(|| Arc::new(job.clone())), |key| named(key).then(|| Arc::new(lake.clone())))
+        lake.metadata.namespace = Some("n".into());
+        wanted(pod, &job, &lake)
     }
 
     #[test]

@@ -15,8 +15,8 @@ use super::bursts;
 use super::decide::NAME_TAKEN;
 use super::ending::{Ending, JobOutcome, ending};
 use super::exposure::{self, PeerUids, recipients};
-use super::gate::Held;
 use super::lead::LeadFacts;
+use super::quota_gate::Reservation;
 use super::refusal::CANNOT_MAINTAIN;
 use super::summary;
 
@@ -48,7 +48,7 @@ pub struct Facts<'a> {
     /// Why a running instance stays smaller than it is asked to be.
     pub stays: Option<String>,
     /// What it holds of its namespace's quota.
-    pub holds: Option<Held>,
+    pub holds: Option<Reservation>,
     /// The Bursts of this root, in the order of their ranks.
     pub bursts: &'a [Burst],
     /// The frozen rank map of the running incarnation, else the one the spec asks for.

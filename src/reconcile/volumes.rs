@@ -23,9 +23,10 @@ use tributary_clock::{SharedClock, SystemRng};
 use tributary_cluster::apply::{Applied, Once};
 use tributary_cluster::caches::{self, Cache, Selection, Subscription, controller_uid};
 use tributary_cluster::client::Clients;
-use tributary_cluster::error::{Cause, absence, chain};
+use tributary_cluster::engine::{self, Controller, Observed, nothing};
+use tributary_cluster::error::{Cause, absence};
 use tributary_cluster::sweep::{self, Deleted, Doomed};
-use tributary_cluster::worker::{self, Options, Outcome, Queue, Run};
+use tributary_cluster::worker::{Outcome, Queue};
 use tributary_cluster::{ObjectKey, RequestError};
 use tributary_render::Rendered;
 
@@ -223,7 +224,6 @@ impl VolumeView {
 }
 
 /// Deletes volumes whose MiniCluster is gone.
-#[derive(Clone)]
 pub(super) struct LeftVolumes {
     volumes: Cache<VolumeView>,
     mini_clusters: Cache<MiniCluster>,
@@ -259,7 +259,7 @@ impl LeftVolumes {
     }
 
     /// Deletes until `stop`: in the leader's scope.
-    pub(super) async fn run(self, stop: CancellationToken) {
+    pub(super) async fn run(self: Arc<Self>, stop: CancellationToken) {
         let listed = async {
             self.volumes.listed().await;
             self.mini_clusters.listed().await;
@@ -271,43 +271,58 @@ impl LeftVolumes {
         for volume in self.volumes.objects() {
             self.queue.mark(ObjectKey::of(&*volume));
         }
-        let queue = self.queue.clone();
-        let this = Arc::new(self);
-        let handler = move |key: ObjectKey| {
-            let this = this.clone();
-            async move { this.judge(&key).await }
-        };
-        worker::run(queue, Options::default(), SystemRng, handler, report, stop).await;
+        engine::run(self, stop).await;
+    }
+}
+
+/// A volume, and the MiniCluster that it was made for, by the API server's own word.
+pub(super) struct Left {
+    volume: Arc<VolumeView>,
+    owner: Owner,
+    /// UID of the MiniCluster that has the name of the owner.
+    found: Option<String>,
+}
+
+impl Controller for LeftVolumes {
+    type Key = ObjectKey;
+    type Line = ();
+    type View = Left;
+    type Step = Option<Doomed>;
+    type Error = RequestError;
+
+    const NAME: &'static str = "left volume";
+
+    fn queue(&self) -> &Queue<ObjectKey> {
+        &self.queue
     }
 
-    async fn judge(&self, key: &ObjectKey) -> Result<Outcome, RequestError> {
-        let Some(volume) = self.volumes.of(key) else { return Ok(Outcome::Done) };
-        let Some(owner) = volume.owner() else { return Ok(Outcome::Done) };
+    async fn observe(&self, key: &ObjectKey) -> Result<Observed<Left>, RequestError> {
+        let Some(volume) = self.volumes.of(key) else { return Ok(nothing()) };
+        let Some(owner) = volume.owner() else { return Ok(nothing()) };
         let lives = |object: &MiniCluster| object.uid().as_deref() == Some(owner.uid.as_str());
         let goes = volume.metadata.deletion_timestamp.is_some();
         if goes || self.mini_clusters.of(&owner.key).is_some_and(|object| lives(&object)) {
-            return Ok(Outcome::Done);
+            return Ok(nothing());
         }
         // A cache that is behind, or of some namespaces only, proves nothing.
         let namespace = owner.key.namespace.as_deref().unwrap_or_default();
         let mini_clusters = Api::<MiniCluster>::namespaced(self.clients.reader.clone(), namespace);
         let found = absence(mini_clusters.get_metadata(&owner.key.name).await, &owner.key.name);
         let found = found.map_err(|error| RequestError::new("read", format!("MiniCluster {}", owner.key), error))?;
-        let lives = |uid: Option<&str>| uid == Some(owner.uid.as_str());
-        if !found.is_some_and(|found| lives(found.metadata.uid.as_deref()))
-            && let Some(doomed) = Doomed::of(&*volume)
-        {
-            tracing::info!(volume = %key, mini_cluster = %owner.key, "its MiniCluster is gone; it is deleted");
+        Ok(Observed::Continue(Left { volume, owner, found: found.and_then(|found| found.metadata.uid) }))
+    }
+
+    fn step(&self, _: &ObjectKey, view: &Left) -> Option<Doomed> {
+        let lives = view.found.as_deref() == Some(view.owner.uid.as_str());
+        if lives { None } else { Doomed::of(&*view.volume) }
+    }
+
+    async fn apply(&self, key: &ObjectKey, view: Left, doomed: Option<Doomed>) -> Result<Outcome, RequestError> {
+        if let Some(doomed) = doomed {
+            tracing::info!(volume = %key, mini_cluster = %view.owner.key, "its MiniCluster is gone; it is deleted");
             sweep::delete::<PersistentVolume>(&self.clients.writer, &doomed, PropagationPolicy::Background).await?;
         }
         Ok(Outcome::Done)
-    }
-}
-
-fn report(run: Run<'_, ObjectKey, RequestError>) {
-    if let Err(failure) = run.result {
-        let retry_in = format!("{:.1?}", failure.retry_in);
-        tracing::warn!(volume = %run.key, error = chain(failure.error), failures = failure.failures, retry_in, "a volume that is left over could not be deleted");
     }
 }
 

@@ -1,7 +1,7 @@
 //! What rendering needs to know besides the MiniCluster itself.
 
 use tributary_config::VolumesConfig;
-use tributary_flux::{CertificateDigest, RankMap};
+use tributary_flux::RankMap;
 
 /// DNS domain of most clusters.
 pub const DEFAULT_CLUSTER_DOMAIN: &str = "cluster.local";
@@ -18,9 +18,6 @@ pub struct Context {
     pub interface: String,
     /// Set if the MiniCluster is hosted: its controller owner is a HostedBurst.
     pub hosted: Option<HostedSide>,
-    /// Digest of the instance's certificate, for the Job's annotation; `None` while there is no certificate yet. The
-    /// certificate itself goes into the Secret only, see [`super::secret`].
-    pub credential_digest: Option<CertificateDigest>,
     /// Which PersistentVolumes may be made here.
     pub volumes: VolumesConfig,
 }
@@ -31,7 +28,6 @@ impl Default for Context {
             cluster_domain: DEFAULT_CLUSTER_DOMAIN.to_owned(),
             interface: DEFAULT_INTERFACE.to_owned(),
             hosted: None,
-            credential_digest: None,
             volumes: VolumesConfig::default(),
         }
     }

@@ -47,13 +47,11 @@ pub(super) fn job(model: &Model<'_>, spec: JobSpec, boot: &Boot) -> Job {
     all.extend(model.spec.job_labels.clone());
     all.append(metadata.labels.get_or_insert_default());
     metadata.labels = Some(all);
-    let mut annotations = BTreeMap::from([
+    let annotations = BTreeMap::from([
         (labels::BOOT.to_owned(), boot.encode()),
         (labels::BOOT_DIGEST.to_owned(), boot.digest()),
         (labels::RANK_MAP_DIGEST.to_owned(), model.rank_map.digest().to_string()),
     ]);
-    let credential = model.context.credential_digest.map(|digest| digest.to_string());
-    annotations.extend(credential.map(|digest| (labels::CREDENTIAL_DIGEST.to_owned(), digest)));
     metadata.annotations = Some(annotations);
     Job { metadata, spec: Some(spec), status: None }
 }

@@ -176,8 +176,7 @@ fn a_root_with_bursts_of_other_cores_and_gpus() {
 "#;
     let mut mini_cluster = lake(spec);
     mini_cluster.status.get_or_insert_default().lead.node_port = Some(30_946);
-    let context = Context { credential_digest: Some(certificate().digest()), ..Context::default() };
-    insta::assert_snapshot!(show(&render(&mini_cluster, &context).unwrap()));
+    insta::assert_snapshot!(show(&render(&mini_cluster, &Context::default()).unwrap()));
 }
 
 fn certificate() -> Certificate {

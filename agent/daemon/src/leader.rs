@@ -31,10 +31,7 @@ use tributary::federation::wire::version::WireVersions;
 use tributary::metrics::Metrics;
 use tributary::queue::controller::{Ports as QueuePorts, Queueing};
 use tributary::queue::guests::Guests;
-use tributary::queue::turnstile::{Limits, Told};
-use tributary::reconcile::Controller;
-use tributary::reconcile::allowance::Allowance;
-use tributary::reconcile::gate::{Gate, Held};
+use tributary::reconcile::MiniClusterController;
 use tributary::reconcile::watches::Watches;
 use tributary::render;
 use tributary::telemetry::Traces;
@@ -49,6 +46,7 @@ use crate::local_status::Local;
 use crate::memory;
 use crate::queries::Queries;
 use crate::queue_ports::{Granted, nodes_of, peers_of, sender};
+use crate::quota_gate::Gate;
 use crate::trust::{Taker, Teller};
 use crate::webhook::Webhook;
 
@@ -97,7 +95,7 @@ pub struct Parts {
 /// Begins the tasks of each term.
 pub struct Leader {
     queueing: Arc<Queueing>,
-    controller: Arc<Controller>,
+    controller: Arc<MiniClusterController>,
     federation: Arc<Federation>,
 }
 
@@ -147,32 +145,12 @@ impl Leader {
         );
         filling.extend(more);
         let turnstile = queueing.turnstile();
-        let (asked, told, limits) = (turnstile.clone(), turnstile.clone(), turnstile.clone());
-        let (given, followed) = (turnstile.clone(), turnstile.clone());
-        let (controller, more) = Controller::new(
+        let (controller, more) = MiniClusterController::new(
             parts.clients.clone(),
             parts.watches.clone(),
             parts.events.clone(),
             parts.settings.clone(),
-            Gate {
-                asks: Arc::new(move |mini_cluster, has, now| match has {
-                    None => asked.ask(mini_cluster, now),
-                    Some(has) => asked.ask_more(mini_cluster, has, now),
-                }),
-                holds: Arc::new(move |mini_cluster, job| {
-                    told.holds(mini_cluster, job).map(|Told { usage, began, limit }| Held { usage, began, limit })
-                }),
-                allowances: Arc::new(move |mini_cluster, started, now| {
-                    let Limits { longest, term, used } = limits.allowance(mini_cluster, started, now)?;
-                    Some(Allowance { longest, term, used })
-                }),
-                keeps: Arc::new({
-                    let bursting = bursting.clone();
-                    move |hosted| bursting.keeps(hosted)
-                }),
-                gives_back: Arc::new(move |mini_cluster| given.give_back(mini_cluster)),
-                is_told: Arc::new(move |mini_cluster| followed.is_told(mini_cluster)),
-            },
+            Arc::new(Gate { turnstile: turnstile.clone(), bursting: bursting.clone() }),
             parts.clock.clone(),
             parts.traces.clone(),
         );

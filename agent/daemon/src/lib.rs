@@ -37,6 +37,7 @@ pub mod log_level;
 pub mod memory;
 pub mod queries;
 pub mod queue_ports;
+pub mod quota_gate;
 pub mod traces;
 pub mod trust;
 pub mod upstream;

@@ -1,5 +1,5 @@
 use tributary_api::peer::ClusterPeerSpec;
-use tributary_clock::Mono;
+use tributary_clock::{Mono, Now};
 
 use super::*;
 

@@ -4,13 +4,17 @@
 //! looked at. What takes long (asking a root for a certificate, resolving a name) runs beside it and comes back as memory.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, Weak};
 
 use jiff::Timestamp;
 use tributary_api::hosted_burst::{HostedBurst, HostedBurstStatus};
 use tributary_api::labels;
+use tributary_api::minicluster::MiniCluster;
+use tributary_clock::Now;
 use tributary_cluster::apply::Applier;
 use tributary_cluster::caches::controller_uid;
+use tributary_cluster::engine::{Controller, Observed};
 use tributary_cluster::worker::{Outcome, Queue};
 use tributary_cluster::{ObjectKey, RequestError};
 use tributary_contract::PeerName;
@@ -20,7 +24,7 @@ use super::lease::Before;
 use super::ledger::{Ledger, SlotKey, key_of};
 use super::memory::Memory;
 use super::rate::Rates;
-use super::slot::{self, SlotView};
+use super::slot::{self, ClaimKey, SlotStep, SlotView, Wanted};
 use super::slots::Slots;
 use super::warm::Made;
 use super::{admission, results};
@@ -128,84 +132,20 @@ impl Provider {
         })
     }
 
-    pub(crate) async fn handle(&self, key: SlotKey) -> Result<Outcome, RequestError> {
-        let outcome = self.step(&key).await;
-        // What was written, also by a step that failed later, counts for the next one.
-        self.saw(&key);
-        outcome
-    }
-
-    async fn step(&self, key: &SlotKey) -> Result<Outcome, RequestError> {
+    async fn carry_out_all(&self, key: &SlotKey, view: Snapshot, step: SlotStep) -> Result<Outcome, RequestError> {
         let shared = &self.shared;
-        let hosted = self.hosted(key);
-        if hosted.is_none() {
-            // Let in and not made; or gone.
-            shared.grants.give_back(key);
-        }
-        let mini_cluster = shared.caches.mini_clusters.of(&ObjectKey::namespaced(&key.0, &key.1));
-        let (peers, nodes) = (shared.peers(), shared.caches.node_views());
-        let claims = self.claims_on(key, &peers);
-        let own_pods = shared.caches.pods_of(&key.0, &key.1);
-        let contacts = shared.provider_contacts();
-        let surplus = match hosted.as_deref().filter(|hosted| hosted.has_ended()) {
-            Some(hosted) => self.surplus(&hosted.spec.peer.as_str().into(), &peers, &contacts),
-            None => BTreeSet::new(),
-        };
-        if !surplus.contains(key) {
-            // One more may be one too many. Those that go wake nobody: they would keep each other awake until they are gone.
-            surplus.iter().for_each(|other| self.queue.mark(other.clone()));
-        }
-        let memory = lock(&self.state).memories.get(key).cloned().unwrap_or_default();
-        let warmers = self.warmers(&memory.warm_up);
-        let own_namespace = shared.own_namespace();
-        let inlet =
-            hosted.as_deref().map_or(Err(String::new()), |hosted| shared.tunnels.inlet_of(&slot::holder(hosted)));
-        let step = {
-            let state = lock(&self.state);
-            let facts = admission::Facts {
-                import: None,
-                draining: false,
-                slot: key,
-                namespace_exists: shared.caches.has_namespace(&key.0),
-                own_namespace: &own_namespace,
-                ledger: &state.ledger,
-                nodes: &nodes,
-                pods: &shared.caches,
-            };
-            slot::step(&SlotView {
-                now: shared.now(),
-                grace: shared.times.grace,
-                key,
-                claims: &claims,
-                listed: &shared.exchange,
-                peers: &peers,
-                contacts: &contacts,
-                before: &state.before,
-                hosted: hosted.as_deref(),
-                mini_cluster: mini_cluster.as_deref(),
-                pods: &own_pods,
-                warmers: &warmers,
-                facts: &facts,
-                grants: &*shared.grants,
-                ours: &shared.ours.borrow(),
-                inlet: &inlet,
-                surplus: surplus.contains(key),
-                memory: &memory,
-                rates: &state.rates,
-            })
-        };
         // Before anything runs beside this: what comes back is written into the newest memory. What came back meanwhile is
         // not taken back: the step is taken again, with it.
-        if !self.replace(key, &memory, step.memory) {
+        if !self.replace(key, &view.memory, step.memory) {
             self.queue.mark(key.clone());
             return Ok(Outcome::Done);
         }
         // Steps are taken one after the other.
         lock(&self.state).rates = step.rates;
-        let mut hosted = hosted;
+        let mut hosted = view.hosted;
         let mut changes = step.changes.into_iter();
         while let Some(change) = changes.next() {
-            if let Err(error) = self.carry_out(key, &claims, &peers, &mut hosted, change).await {
+            if let Err(error) = self.carry_out(key, &view.claims, &view.peers, &mut hosted, change).await {
                 self.remember(key, |memory| memory.left_undone(changes.as_slice()));
                 return Err(error);
             }
@@ -253,5 +193,121 @@ impl Provider {
         if more {
             self.mark_waiting();
         }
+    }
+}
+
+/// All that a step of a slot looks at, besides the tables of this term.
+pub(crate) struct Snapshot {
+    now: Now,
+    claims: BTreeMap<ClaimKey, Wanted>,
+    peers: BTreeMap<PeerName, PeerView>,
+    nodes: Arc<BTreeMap<String, NodeView>>,
+    contacts: Contacts,
+    hosted: Option<Arc<HostedBurst>>,
+    mini_cluster: Option<Arc<MiniCluster>>,
+    pods: Vec<PodView>,
+    warmers: Vec<PodView>,
+    own_namespace: String,
+    namespace_exists: bool,
+    inlet: Result<SocketAddr, String>,
+    surplus: bool,
+    memory: Memory,
+}
+
+impl Controller for Provider {
+    type Key = SlotKey;
+    type Line = Line;
+    type View = Snapshot;
+    type Step = SlotStep;
+    type Error = RequestError;
+
+    const NAME: &'static str = "hosted burst";
+    // That worker is the admission task.
+    const CONCURRENCY: usize = 1;
+
+    fn queue(&self) -> &Queue<SlotKey, Line> {
+        &self.queue
+    }
+
+    async fn observe(&self, key: &SlotKey) -> Result<Observed<Snapshot>, RequestError> {
+        let shared = &self.shared;
+        let hosted = self.hosted(key);
+        if hosted.is_none() {
+            // Let in and not made; or gone.
+            shared.grants.give_back(key);
+        }
+        let peers = shared.peers();
+        let contacts = shared.provider_contacts();
+        let surplus = match hosted.as_deref().filter(|hosted| hosted.has_ended()) {
+            Some(hosted) => self.surplus(&hosted.spec.peer.as_str().into(), &peers, &contacts),
+            None => BTreeSet::new(),
+        };
+        if !surplus.contains(key) {
+            // One more may be one too many. Those that go wake nobody: they would keep each other awake until they are gone.
+            surplus.iter().for_each(|other| self.queue.mark(other.clone()));
+        }
+        let memory = lock(&self.state).memories.get(key).cloned().unwrap_or_default();
+        Ok(Observed::Continue(Snapshot {
+            now: shared.now(),
+            claims: self.claims_on(key, &peers),
+            nodes: shared.caches.node_views(),
+            mini_cluster: shared.caches.mini_clusters.of(&ObjectKey::namespaced(&key.0, &key.1)),
+            pods: shared.caches.pods_of(&key.0, &key.1),
+            warmers: self.warmers(&memory.warm_up),
+            own_namespace: shared.own_namespace(),
+            namespace_exists: shared.caches.has_namespace(&key.0),
+            inlet: match hosted.as_deref() {
+                Some(hosted) => shared.tunnels.inlet_of(&slot::holder(hosted)),
+                None => Err(String::new()),
+            },
+            surplus: surplus.contains(key),
+            peers,
+            contacts,
+            hosted,
+            memory,
+        }))
+    }
+
+    fn step(&self, key: &SlotKey, view: &Snapshot) -> SlotStep {
+        let shared = &self.shared;
+        let state = lock(&self.state);
+        let facts = admission::Facts {
+            import: None,
+            draining: false,
+            slot: key,
+            namespace_exists: view.namespace_exists,
+            own_namespace: &view.own_namespace,
+            ledger: &state.ledger,
+            nodes: &view.nodes,
+            pods: &shared.caches,
+        };
+        slot::step(&SlotView {
+            now: view.now,
+            grace: shared.times.grace,
+            key,
+            claims: &view.claims,
+            listed: &shared.exchange,
+            peers: &view.peers,
+            contacts: &view.contacts,
+            before: &state.before,
+            hosted: view.hosted.as_deref(),
+            mini_cluster: view.mini_cluster.as_deref(),
+            pods: &view.pods,
+            warmers: &view.warmers,
+            facts: &facts,
+            grants: &*shared.grants,
+            ours: &shared.ours.borrow(),
+            inlet: &view.inlet,
+            surplus: view.surplus,
+            memory: &view.memory,
+            rates: &state.rates,
+        })
+    }
+
+    async fn apply(&self, key: &SlotKey, view: Snapshot, step: SlotStep) -> Result<Outcome, RequestError> {
+        let outcome = self.carry_out_all(key, view, step).await;
+        // What was written, also by a step that failed later, counts for the next one.
+        self.saw(key);
+        outcome
     }
 }

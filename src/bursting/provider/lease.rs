@@ -16,11 +16,12 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tributary_api::hosted_burst::HostedBurst;
 use tributary_api::peer::ClusterPeer;
+use tributary_clock::Now;
 use tributary_contract::PeerName;
 
 use crate::contact::Contacts;
 use crate::peers;
-use crate::timing::{Now, elapsed};
+use crate::timing::elapsed;
 
 /// How long a root may be silent before its bursts say so. Short, so that the lease begins when the contact ended; long
 /// enough that a restart of this agent is no loss.

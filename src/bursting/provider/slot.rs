@@ -14,6 +14,7 @@ use std::time::Duration;
 use tributary_api::hosted_burst::{HostedBurst, HostedBurstStatus};
 use tributary_api::minicluster::MiniCluster;
 use tributary_api::peer::ImportPolicy;
+use tributary_clock::Now;
 use tributary_config::BurstingConfig;
 use tributary_contract::{
     BurstUid, CredentialRequest, DesiredBurst, ObservedBurst, PeerName, Phase, Rejection, RejectionReason,
@@ -37,7 +38,6 @@ use crate::note::Note;
 use crate::ours::Ours;
 use crate::peers::PeerView;
 use crate::preflight::attempt::Target;
-use crate::timing::Now;
 
 /// Whose claim it is.
 pub type ClaimKey = (PeerName, BurstUid);

@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use tributary_api::burst::{Burst, BurstHold, BurstRefusal, BurstSpec, BurstStatus, CredentialRecipient};
 use tributary_api::hosted_burst::{BurstPhase, BurstRun, PhaseTimestamps};
 use tributary_api::minicluster::MiniCluster;
+use tributary_clock::Now;
 use tributary_contract::{ObservedBurst, PeerName, Phase, PhaseTimes, Rejection, RejectionReason};
 
 use super::budget::{Account, Standing};
@@ -24,7 +25,7 @@ use super::standing::{self, UNDELIVERABLE};
 use crate::contact::Contacts;
 use crate::note::Note;
 use crate::peers::PeerView;
-use crate::timing::{Now, elapsed, later};
+use crate::timing::{elapsed, later};
 
 /// What a peer says of a burst.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,7 +1,6 @@
 //! The root's driver: plans Bursts, keeps their status, and puts what they say into the exchange. Decides nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,31 +9,39 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::PropagationPolicy;
 use kube::{Api, ResourceExt};
+use tokio::sync::OwnedMutexGuard;
 use tributary_api::burst::{Burst, BurstStatus};
 use tributary_api::hosted_burst::BurstPhase;
 use tributary_api::labels;
 use tributary_api::labels::condition::{READY, RESTART_REQUIRED};
 use tributary_api::minicluster::MiniCluster;
-use tributary_clock::Mono;
+use tributary_clock::{Mono, Now};
 use tributary_cluster::apply::Applier;
 use tributary_cluster::caches::{Cache, Subscription, controller_of};
+use tributary_cluster::engine::{Controller, Observed, nothing};
 use tributary_cluster::sweep::{self, Doomed};
 use tributary_cluster::worker::{Outcome, Queue};
 use tributary_cluster::{ObjectKey, RequestError};
 use tributary_cluster::{conditions, traced};
 use tributary_contract::ports::CredentialSource;
-use tributary_contract::{BurstUid, Credential, CredentialRefusal, CredentialRequest, LeadAddress, Leave, PeerName};
+use tributary_contract::{
+    BurstUid, Credential, CredentialRefusal, CredentialRequest, LeadAddress, Leave, PeerName,
+};
+use tributary_telemetry::TraceContext;
 
-use super::answers::{self, BurstView};
+use super::answers::{self, Answer, BurstStep, BurstView};
 use super::credential::{self, Grant};
+use super::demand::decide::Seen;
 use super::demand::looker::Looker;
 use super::lead_address::{LeadView, NoLead, is_of_lead, lead_address, lead_pod};
 use super::offer;
 use super::place::Claimed;
 use super::plan::{self, Given, PlanChange};
+use crate::contact::Contacts;
 use crate::fresh::Fresh;
 use crate::nodes::{NodeView, PodView};
 use crate::note::Note;
+use crate::peers::PeerView;
 use crate::provider::materialize::CURVE_CERT;
 use crate::provider::slot::ClaimKey;
 use crate::shared::{FirstRound, Shared, lock};
@@ -64,9 +71,9 @@ pub(crate) struct Root {
     /// When Bursts are looked at whose answers change at will.
     pace: Mutex<Pace<BurstUid>>,
     fresh: Arc<Fresh<Burst>>,
-    pub(crate) looker: Looker,
+    pub(crate) looker: Arc<Looker>,
     /// Status writes of one process follow each other: each is made from the one before.
-    writing: tokio::sync::Mutex<()>,
+    writing: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Root {
@@ -74,8 +81,8 @@ impl Root {
         let applier = Applier::new(shared.clients.writer.clone(), labels::manager::BURST);
         let own = shared.own.clone();
         let queue = Queue::in_lines(shared.clock.clone(), move |_| Line::Here(own.clone()));
-        let (first, fresh, writing) = (FirstRound::default(), Arc::default(), tokio::sync::Mutex::default());
-        let (looker, pace) = (Looker::new(shared.clone()), Mutex::default());
+        let (first, fresh, writing) = (FirstRound::default(), Arc::default(), Arc::default());
+        let (looker, pace) = (Arc::new(Looker::new(shared.clone(), queue.clone())), Mutex::default());
         Self { shared, applier, queue, first, pace, fresh, looker, writing }
     }
 
@@ -157,38 +164,24 @@ impl Root {
         }
     }
 
-    pub(crate) async fn handle(&self, key: Key) -> Result<Outcome, RequestError> {
-        match &key {
-            Key::Root(root) => self.plan(root).await,
-            Key::Burst(burst) => {
-                let outcome = self.step(burst).await;
-                self.first.handled(burst, outcome.is_ok());
-                outcome
-            }
-        }
-    }
-
-    /// Looks at the queue of a root that has bursts on demand.
-    pub(crate) async fn look(&self, key: ObjectKey) -> Result<Outcome, Infallible> {
-        self.looker.look(&key, |burst| self.queue.mark(Key::Burst(burst))).await
-    }
-
-    async fn plan(&self, key: &ObjectKey) -> Result<Outcome, RequestError> {
-        let Some(root) = self.shared.caches.mini_clusters.of(key) else { return Ok(Outcome::Done) };
-        let uid = root.uid().unwrap_or_default();
-        let existing = self.bursts_of(&uid);
-        if existing.is_empty() && root.spec.flux.bursting.clusters.is_empty() {
-            return Ok(Outcome::Done);
+    /// A root with bursts, and what they are planned from.
+    fn root_view(&self, key: &ObjectKey) -> Option<RootView> {
+        let root = self.shared.caches.mini_clusters.of(key)?;
+        let bursts = self.bursts_of(&root.uid().unwrap_or_default());
+        if bursts.is_empty() && root.spec.flux.bursting.clusters.is_empty() {
+            return None;
         }
         let index_zero = self.index_zero(&root);
         let lead = self.lead(&root, &index_zero).ok();
-        let arch = lead_pod(&index_zero).and_then(|pod| pod.node.as_deref()).and_then(|name| self.node(name));
-        let arch = arch.and_then(|node| node.architecture);
+        let node = lead_pod(&index_zero).and_then(|pod| pod.node.as_deref()).and_then(|name| self.node(name));
         let trace = traced::change(&self.shared.traces, &*root).map(|(change, _)| change);
-        let given = Given { lead: lead.as_ref(), arch: arch.as_deref(), times: &self.shared.times, trace };
-        let references: Vec<&Burst> = existing.iter().map(|burst| &**burst).collect();
+        Some(RootView { arch: node.and_then(|node| node.architecture), root, bursts, index_zero, lead, trace })
+    }
+
+    async fn make(&self, view: &RootView, changes: Vec<PlanChange>) -> Result<Outcome, RequestError> {
+        let root = &view.root;
         let mut outcome = Outcome::Done;
-        for change in plan::plan(&root, &references, given) {
+        for change in changes {
             match change {
                 PlanChange::Apply(burst) => {
                     let key = ObjectKey::of(&*burst);
@@ -198,7 +191,7 @@ impl Root {
                     let taken = made.as_ref().err().and_then(RequestError::taken);
                     if let Some(taken) = taken.filter(|taken| !taken.is_left_over(&key.name)) {
                         // The other bursts go on without this one.
-                        self.shared.say(&*root, "Burst", vec![Note::warning("NameTaken", taken.sentence())]).await;
+                        self.shared.say(&**root, "Burst", vec![Note::warning("NameTaken", taken.sentence())]).await;
                         outcome = Outcome::After(TAKEN_RETRY);
                     } else if let Some(stored) = made?.object() {
                         pen.wrote(stored);
@@ -206,7 +199,7 @@ impl Root {
                     }
                 }
                 PlanChange::Delete { name, uid } => {
-                    let doomed = Doomed { key: ObjectKey { namespace: key.namespace.clone(), name }, uid };
+                    let doomed = Doomed { key: ObjectKey { namespace: root.namespace(), name }, uid };
                     sweep::delete::<Burst>(&self.shared.clients.writer, &doomed, PropagationPolicy::Background).await?;
                     self.fresh.forget(&doomed.key, &doomed.uid);
                 }
@@ -214,14 +207,14 @@ impl Root {
         }
         let budget = root.spec.flux.bursting.budget.limits();
         // The lead's pod may be another, and so may what is left of the root's budget.
-        for burst in self.bursts_of(&uid) {
-            let short = burst.shortfall(&root).is_some();
+        for burst in self.bursts_of(&root.uid().unwrap_or_default()) {
+            let short = burst.shortfall(root).is_some();
             if budget
                 || burst.status.as_ref().is_some_and(|status| status.held.is_some() || says_short(status) != short)
             {
                 self.queue.mark(Key::Burst(ObjectKey::of(&*burst)));
             }
-            self.shared.tunnels.fence(offer::uid(&burst), tunnels::outlet(&burst, &index_zero), || ());
+            self.shared.tunnels.fence(offer::uid(&burst), tunnels::outlet(&burst, &view.index_zero), || ());
         }
         Ok(outcome)
     }
@@ -269,48 +262,53 @@ impl Root {
         Some((root, index_zero))
     }
 
-    async fn step(&self, key: &ObjectKey) -> Result<Outcome, RequestError> {
+    /// A Burst, and what its status follows from.
+    async fn placed_view(&self, key: &ObjectKey) -> Option<PlacedView> {
         let shared = &self.shared;
-        let _writing = self.writing.lock().await;
+        let writing = self.writing.clone().lock_owned().await;
         let Some(burst) = self.fresh.of(key, shared.caches.bursts.of(key)) else {
             self.withdraw_what_is_gone();
-            return Ok(Outcome::Done);
+            return None;
         };
         let peers = shared.peers();
         let uid = offer::uid(&burst).into();
         let root = self.root_of(&burst);
         let no_lead = root.as_ref().and_then(|(root, index_zero)| self.lead(root, index_zero).err());
         let seen = controller_of::<MiniCluster>(&*burst).and_then(|root| self.looker.seen(&root, &burst.spec.slot));
-        let step = answers::step(&BurstView {
+        Some(PlacedView {
             now: shared.now(),
-            grace: shared.times.grace,
-            burst: &burst,
-            own: &shared.own,
-            peers: &peers,
-            contacts: &shared.root_contacts(),
-            claimed: &self.claimed(Some(key)),
-            answers: &shared.exchange.answers(&uid),
-            withdrawing: &shared.exchange.withdrawing(&uid),
-            undeliverable: &shared.exchange.undeliverable_to(&uid),
-            no_lead: no_lead.as_ref(),
-            root: root.as_ref().map(|(root, _)| &**root),
-            seen: seen.as_ref(),
-        });
-        let stored = match self.record(&burst, &step.status).await? {
+            peers,
+            contacts: shared.root_contacts(),
+            claimed: self.claimed(Some(key)),
+            answers: shared.exchange.answers(&uid),
+            withdrawing: shared.exchange.withdrawing(&uid),
+            undeliverable: shared.exchange.undeliverable_to(&uid),
+            no_lead,
+            root,
+            seen,
+            burst,
+            _writing: writing,
+        })
+    }
+
+    async fn place(&self, view: PlacedView, step: BurstStep) -> Result<Outcome, RequestError> {
+        let shared = &self.shared;
+        let PlacedView { burst, peers, root, .. } = &view;
+        let stored = match self.record(burst, &step.status).await? {
             Some(stored) => {
-                // Before anything is waited for: whoever stops leading goes no further than that.
-                shared.steps.observe(&burst, &stored);
-                shared.traces.record(spans::burst_spans(&burst, &stored, shared.now().wall));
+                // Before anything is waited for: an agent that stops leading goes no further than that.
+                shared.steps.observe(burst, &stored);
+                shared.traces.record(spans::burst_spans(burst, &stored, shared.now().wall));
                 shared.say(&*stored, "Place", step.notes).await;
                 stored
             }
-            None => burst,
+            None => burst.clone(),
         };
         // What is said follows from what is stored, never from an intention.
-        let index_zero = root.map(|(_, index_zero)| index_zero).unwrap_or_default();
-        shared.tunnels.fence(offer::uid(&stored), tunnels::outlet(&stored, &index_zero), || {
-            let offers = offer::recipients(&stored, &peers).into_iter().map(|peer| (peer, offer::desired(&stored)));
-            shared.exchange.offer(&uid, offers.collect());
+        let index_zero = root.as_ref().map(|(_, index_zero)| index_zero.as_slice()).unwrap_or_default();
+        shared.tunnels.fence(offer::uid(&stored), tunnels::outlet(&stored, index_zero), || {
+            let offers = offer::recipients(&stored, peers).into_iter().map(|peer| (peer, offer::desired(&stored)));
+            shared.exchange.offer(&offer::uid(&stored).into(), offers.collect());
         });
         Ok(step.wake.map_or(Outcome::Done, Outcome::After))
     }
@@ -409,6 +407,124 @@ impl Root {
             Api::namespaced(self.shared.clients.reader.clone(), &burst.namespace().unwrap_or_default());
         let outcome = pen.tried(burst.uid(), outcome, bursts.get_opt(&burst.name_any())).await?;
         Ok(outcome.object().map(|stored| pen.wrote(stored)))
+    }
+}
+
+/// A root, and what its Bursts are planned from.
+pub(crate) struct RootView {
+    root: Arc<MiniCluster>,
+    bursts: Vec<Arc<Burst>>,
+    /// Pods of the lead broker.
+    index_zero: Vec<PodView>,
+    lead: Option<LeadAddress>,
+    /// Architecture of the lead's node.
+    arch: Option<String>,
+    trace: Option<TraceContext>,
+}
+
+/// A Burst, and what its status follows from.
+pub(crate) struct PlacedView {
+    now: Now,
+    burst: Arc<Burst>,
+    peers: BTreeMap<PeerName, PeerView>,
+    contacts: Contacts,
+    claimed: BTreeMap<PeerName, Claimed>,
+    answers: BTreeMap<PeerName, Answer>,
+    withdrawing: BTreeSet<PeerName>,
+    undeliverable: BTreeMap<PeerName, String>,
+    no_lead: Option<NoLead>,
+    /// With the pods of its lead.
+    root: Option<(Arc<MiniCluster>, Vec<PodView>)>,
+    seen: Option<Seen>,
+    /// Nobody else writes the status of a Burst until this one is written.
+    _writing: OwnedMutexGuard<()>,
+}
+
+/// What is observed.
+pub(crate) enum View {
+    /// Of a root.
+    Root(RootView),
+    /// Of a Burst.
+    Burst(Box<PlacedView>),
+}
+
+/// What is decided.
+pub(crate) enum Step {
+    /// Which Bursts a root has.
+    Plan(Vec<PlanChange>),
+    /// Where a Burst is, and what is told of it.
+    Place(Box<BurstStep>),
+}
+
+impl Controller for Root {
+    type Key = Key;
+    type Line = Line;
+    type View = View;
+    type Step = Step;
+    type Error = RequestError;
+
+    const NAME: &'static str = "burst";
+    // What one Burst claims of a peer, the next one does not.
+    const CONCURRENCY: usize = 1;
+
+    fn queue(&self) -> &Queue<Key, Line> {
+        &self.queue
+    }
+
+    async fn observe(&self, key: &Key) -> Result<Observed<View>, RequestError> {
+        let view = match key {
+            Key::Root(root) => self.root_view(root).map(View::Root),
+            Key::Burst(burst) => self.placed_view(burst).await.map(|view| View::Burst(Box::new(view))),
+        };
+        Ok(match (view, key) {
+            (Some(view), _) => Observed::Continue(view),
+            (None, Key::Root(_)) => nothing(),
+            (None, Key::Burst(burst)) => {
+                self.first.handled(burst, true);
+                nothing()
+            }
+        })
+    }
+
+    fn step(&self, _: &Key, view: &View) -> Step {
+        let times = &self.shared.times;
+        match view {
+            View::Root(view) => {
+                let given = Given { lead: view.lead.as_ref(), arch: view.arch.as_deref(), times, trace: view.trace };
+                let bursts: Vec<&Burst> = view.bursts.iter().map(|burst| &**burst).collect();
+                Step::Plan(plan::plan(&view.root, &bursts, given))
+            }
+            View::Burst(view) => Step::Place(Box::new(answers::step(&BurstView {
+                now: view.now,
+                grace: times.grace,
+                burst: &view.burst,
+                own: &self.shared.own,
+                peers: &view.peers,
+                contacts: &view.contacts,
+                claimed: &view.claimed,
+                answers: &view.answers,
+                withdrawing: &view.withdrawing,
+                undeliverable: &view.undeliverable,
+                no_lead: view.no_lead.as_ref(),
+                root: view.root.as_ref().map(|(root, _)| &**root),
+                seen: view.seen.as_ref(),
+            }))),
+        }
+    }
+
+    async fn apply(&self, key: &Key, view: View, step: Step) -> Result<Outcome, RequestError> {
+        match (view, step) {
+            (View::Root(view), Step::Plan(changes)) => self.make(&view, changes).await,
+            (View::Burst(view), Step::Place(step)) => {
+                let outcome = self.place(*view, *step).await;
+                if let Key::Burst(burst) = key {
+                    self.first.handled(burst, outcome.is_ok());
+                }
+                outcome
+            }
+            // A root is planned, and a Burst is placed.
+            _ => Ok(Outcome::Done),
+        }
     }
 }
 

@@ -13,12 +13,13 @@ use kube::ResourceExt;
 use tributary_api::burst::{Burst, BurstSpec, BurstStatus, CredentialRecipient, SlotRelease};
 use tributary_api::hosted_burst::BurstPhase;
 use tributary_api::labels;
+use tributary_clock::Now;
 use tributary_contract::{ClusterUid, PeerName, Phase};
 
 use super::answers::{Answer, Draft};
 use crate::note::Note;
 use crate::peers::PeerView;
-use crate::timing::{LOST_AFTER, Now, elapsed, later, reserved_for};
+use crate::timing::{LOST_AFTER, elapsed, later, reserved_for};
 
 /// Characters of a person's name that are kept.
 const LONGEST_NAME: usize = 128;

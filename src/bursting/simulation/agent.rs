@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use jiff::Timestamp;
 use tributary_api::burst::Burst;
-use tributary_clock::Mono;
+use tributary_clock::{Mono, Now};
 use tributary_contract::{CredentialRequest, LeadAddress, PeerName, PeerReport};
 
 use super::cluster::{Cluster, Secret};
@@ -26,7 +26,7 @@ use crate::root::answers::{self, BurstView};
 use crate::root::place::Claimed;
 use crate::root::plan::Given;
 use crate::root::{credential, offer, plan};
-use crate::timing::{Now, Times};
+use crate::timing::Times;
 use crate::tunnels::{self, Tunnels};
 
 /// Where an agent takes the connections of a hosted burst.

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use tributary_api::hosted_burst::BurstPhase;
 use tributary_api::minicluster::{BurstNetworkType, MiniCluster};
 use tributary_api::peer::{ClusterPeer, ClusterPeerSpec, ImportPolicy};
-use tributary_clock::Mono;
+use tributary_clock::{Mono, Now};
 use tributary_contract::ports::{Incoming, Outgoing, State, StateKey};
 use tributary_contract::{Epoch, PeerName, PeerReport, PeerState};
 use tributary_flux::{RankMap, Slot, Topology};
@@ -16,7 +16,6 @@ use super::agent::Agent;
 use super::cluster::{Cluster, Instance, LEADER_LEASE};
 use super::weather::{Weather, Word};
 use crate::root::plan::tests::root;
-use crate::timing::Now;
 
 fn due(weather: &mut Option<Weather>, secs: u64, before: &VecDeque<(u64, Word)>) -> u64 {
     weather.as_mut().map_or(secs, |weather| weather.arrives(secs, before))

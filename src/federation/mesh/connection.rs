@@ -11,11 +11,11 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
-use tributary_clock::{Mono, SharedClock};
+use tributary_clock::{Mono, Now, SharedClock};
 
+use super::ConnId;
 use super::allowance::Allowance;
 use super::serve::Server;
-use super::{ConnId, Now};
 use crate::session::Misbehaviour;
 use crate::transport::{CloseReason, Link, RecvHalf, SendHalf, Traffic};
 use crate::wire::registry::{CloseCode, StreamKind};

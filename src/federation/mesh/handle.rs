@@ -11,14 +11,14 @@ use prost::Message;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tributary_clock::SharedClock;
+use tributary_clock::{Now, SharedClock};
 use tributary_contract::ports::{PeerRequests, TrustAnswer, TrustOffer};
 use tributary_contract::{Credential, CredentialRefusal, CredentialRequest, PeerName, PeerReport};
 
+use super::ConnId;
 use super::connection::Heard;
 use super::serve::{MANUAL, NOT_FOR_YOU, REFUSED, TAKEN};
 use super::spawn::MeshConfig;
-use super::{ConnId, Now};
 use crate::timers::Timers;
 use crate::transport::Link;
 use crate::tunnel::TunnelLinks;

@@ -12,12 +12,12 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::BytesMut;
-use tributary_clock::Mono;
+use tributary_clock::{Mono, Now};
 use tributary_contract::ports::{Outgoing, StateKey};
 use tributary_contract::{Epoch, PeerName, PeerReport, PeerSpec, Refusal};
 
 use super::peer::Peer;
-use super::{Action, ConnId, Connected, Local, Now, report};
+use super::{Action, ConnId, Connected, Local, report};
 use crate::session::{Ending, Input, Lane};
 use crate::transport::{CloseReason, RefusedLink};
 use crate::wire::registry::CloseCode;

@@ -36,7 +36,7 @@ pub use self::handle::MeshHandle;
 pub use self::membership::Membership;
 pub use self::metrics::MeshMetrics;
 pub use self::spawn::{MeshConfig, Ports, spawn};
-use tributary_clock::{Clock, Mono, Rng};
+use tributary_clock::Rng;
 use tributary_contract::ports::{State, StateKey};
 use tributary_contract::{ClusterUid, Epoch, PeerName, PeerReport, PeerSpec};
 
@@ -49,28 +49,6 @@ use super::wire::version::{WireVersion, WireVersions};
 /// A connection of this process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConnId(u64);
-
-/// One reading of both clocks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Now {
-    /// For durations.
-    pub mono: Mono,
-    /// For what people read, and for the validity of certificates.
-    pub wall: Timestamp,
-}
-
-impl Now {
-    /// Reads the clock.
-    pub fn of(clock: &dyn Clock) -> Self {
-        Self { mono: clock.mono(), wall: clock.wall() }
-    }
-
-    /// The wall-clock time of an earlier monotonic reading.
-    pub fn wall_of(self, at: Mono) -> Timestamp {
-        let ago = jiff::SignedDuration::try_from(self.mono.saturating_since(at)).unwrap_or_default();
-        self.wall.checked_sub(ago).unwrap_or(self.wall)
-    }
-}
 
 /// Who we are, for as long as the mesh runs.
 pub struct Local {

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use tributary_clock::{Mono, SharedClock};
+use tributary_clock::{Mono, Now, SharedClock};
 use tributary_contract::ports::StateKey;
 use tributary_contract::{Epoch, PeerName, PeerReport, PeerSpec, PeerState};
 
@@ -19,7 +19,7 @@ use super::metrics::MeshMetrics;
 use super::serve::Server;
 use super::spawn::{MeshConfig, Ports};
 use super::strangers::Strangers;
-use super::{Action, ConnId, Connected, Local, Membership, Now, dial};
+use super::{Action, ConnId, Connected, Local, Membership, dial};
 use crate::session::{Ending, Input, Misbehaviour, Sequences};
 use crate::transport::{Accepted, DialError, Link, Resolve, Transport};
 use crate::tunnel::{CAPABILITY, Control};

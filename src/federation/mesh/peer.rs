@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use jiff::Timestamp;
-use tributary_clock::Mono;
+use tributary_clock::{Mono, Now};
 use tributary_contract::ports::{Outgoing, StateKey};
 use tributary_contract::{Capacity, PeerReport, PeerSpec, Refusal};
 
 use super::backoff::Backoff;
 use super::flaps::Flaps;
-use super::{Action, ConnId, Connected, Local, Now, report, tie_break};
+use super::{Action, ConnId, Connected, Local, report, tie_break};
 use crate::session::{Ending, Event, Expected, Inbox, Input, Lane, Session};
 use crate::transport::CloseReason;
 use crate::wire::limits;

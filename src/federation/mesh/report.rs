@@ -1,8 +1,8 @@
 //! What is reported of a peer, and which differences are worth telling.
 
+use tributary_clock::Now;
 use tributary_contract::{PeerReport, PeerState, Refusal};
 
-use super::Now;
 use super::peer::Peer;
 use crate::wire::registry::{CloseCode, RefusalReason};
 

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use tributary_clock::{SeededRng, SharedClock};
+use tributary_clock::{Clock as _, SeededRng, SharedClock};
 use tributary_contract::ports::{PeerRequests as _, TrustAnswer, TrustOffer};
 use tributary_contract::{Capacity, CredentialRefusal, CredentialRequest, PeerState};
 use tributary_metrics::Metrics;

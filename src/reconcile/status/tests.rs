@@ -268,7 +268,7 @@ fn the_end_is_told_once_and_stays_when_its_pods_and_its_job_are_gone() {
 fn what_it_holds_is_told_until_it_has_ended() {
     let object = object(4);
     let usage = Usage { brokers: 4, ..Usage::default() };
-    let held = Held { usage: usage.clone(), began: Some(now()), limit: None };
+    let held = Reservation { usage: usage.clone(), began: Some(now()), limit: None };
     let told = |facts: Facts<'_>| {
         let status = compute(&Facts { holds: Some(held.clone()), ..facts }, now());
         assert_eq!(status.began.map(|Time(began)| began), status.holds.as_ref().map(|_| now()));

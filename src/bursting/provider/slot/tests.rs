@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tributary_api::duration::Lasting;
 use tributary_api::peer::ImportPolicy;
-use tributary_clock::Mono;
+use tributary_clock::{Mono, Now};
 use tributary_contract::{LeadAddress, PeerState};
 use tributary_flux::{RankMap, Slot};
 

@@ -1,7 +1,7 @@
 use jiff::Timestamp;
 use tributary_api::budget::BurstBudget;
 use tributary_api::burst::{BurstSpec, CredentialRecipient, OnDemandSpec};
-use tributary_clock::Mono;
+use tributary_clock::{Mono, Now};
 use tributary_contract::PeerState;
 
 use super::*;

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::StatusCode;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, AttachParams};
 use kube::client::UpgradeConnectionError;
@@ -22,6 +23,7 @@ use tributary_api::minicluster::{MiniCluster, Phase};
 use tributary_clock::Mono;
 use tributary_cluster::ObjectKey;
 use tributary_cluster::caches::Subscription;
+use tributary_cluster::engine::{Controller, Observed, nothing};
 use tributary_cluster::error::chain;
 use tributary_cluster::worker::{Outcome, Queue};
 use tributary_flux::RankMap;
@@ -29,9 +31,11 @@ use tributary_flux::RankMap;
 use super::ask::{self, Asked, Slot};
 use super::decide::{self, AFTER_TROUBLE, EVERY, LIMIT, SETTLES, Seen};
 use super::look::{Look, SCRIPT};
+use crate::root::controller::Key;
 use crate::root::lead_address::{is_of_lead, lead_pod};
 use crate::root::{offer, plan};
 use crate::shared::{Shared, lock};
+use crate::turns::Line;
 
 /// When it is looked at again where that is not allowed.
 const AFTER_REFUSAL: Duration = Duration::from_secs(60);
@@ -54,14 +58,16 @@ struct Looked {
 /// Who looks.
 pub(crate) struct Looker {
     shared: Arc<Shared>,
-    pub(crate) queue: Queue<ObjectKey>,
+    queue: Queue<ObjectKey>,
+    /// Where the bursts are marked that something was seen of.
+    bursts: Queue<Key, Line>,
     looked: Mutex<BTreeMap<ObjectKey, Looked>>,
 }
 
 impl Looker {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, bursts: Queue<Key, Line>) -> Self {
         let queue = Queue::new(shared.clock.clone());
-        Self { shared, queue, looked: Mutex::default() }
+        Self { shared, queue, bursts, looked: Mutex::default() }
     }
 
     /// Roots that change, and Bursts of them.
@@ -89,46 +95,6 @@ impl Looker {
     /// What was seen of a burst last.
     pub(crate) fn seen(&self, root: &ObjectKey, slot: &str) -> Option<Seen> {
         lock(&self.looked).get(root).and_then(|looked| looked.seen.get(slot).cloned())
-    }
-
-    /// Looks at the queue of a root, if it is time; `changed` is told of the bursts that something was seen of.
-    pub(crate) async fn look(&self, key: &ObjectKey, changed: impl Fn(ObjectKey)) -> Result<Outcome, Infallible> {
-        let Some((root, bursts)) = self.on_demand(key) else {
-            lock(&self.looked).remove(key);
-            return Ok(Outcome::Done);
-        };
-        let now = self.shared.clock.mono();
-        if let Some(again) = lock(&self.looked).get(key).map(|looked| looked.again).filter(|again| *again > now) {
-            return Ok(Outcome::After(again.saturating_since(now)));
-        }
-        let asked = match tokio::time::timeout(LIMIT, self.asked(&root, &bursts)).await {
-            Ok(asked) => asked,
-            Err(_) => Err(unreadable(&format!("the lead broker did not answer within {LIMIT:?}"))),
-        };
-        let at = self.shared.clock.wall();
-        let on_demand = bursts.iter().filter(|burst| burst.spec.on_demand.is_some());
-        let seen: BTreeMap<String, Seen> = on_demand
-            .map(|burst| {
-                let slot = &burst.spec.slot;
-                let found = asked.as_ref().map(|asked| asked.get(slot).copied().unwrap_or_default());
-                (slot.clone(), Seen { at, found: found.map_err(Clone::clone) })
-            })
-            .collect();
-        let wakes = bursts.iter().any(|burst| {
-            let (found, policy) = (seen.get(&burst.spec.slot), burst.spec.on_demand.as_ref());
-            let demand = burst.status.as_ref().and_then(|status| status.demand.clone()).unwrap_or_default();
-            policy.is_some_and(|policy| !demand.awake && decide::decide(&demand, policy, found).since.is_some())
-        });
-        let wait = match &asked {
-            Err(("Forbidden", _)) => AFTER_REFUSAL,
-            Err(_) => AFTER_TROUBLE,
-            Ok(_) if wakes => SETTLES,
-            Ok(_) => EVERY,
-        };
-        let again = self.shared.clock.mono() + wait;
-        lock(&self.looked).insert(key.clone(), Looked { seen, again });
-        bursts.iter().for_each(|burst| changed(ObjectKey::of(&**burst)));
-        Ok(Outcome::After(wait))
     }
 
     /// A root that runs and has bursts on demand, with all its Bursts.
@@ -194,6 +160,82 @@ impl Looker {
         let why = status.message.unwrap_or_default();
         let said = errors.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or(&why);
         Err(unreadable(&format!("the queue of the lead broker cannot be read: {said}")))
+    }
+}
+
+/// The queue of a root, as its lead broker told it.
+pub(crate) struct Told {
+    bursts: Vec<Arc<Burst>>,
+    answer: Result<BTreeMap<String, Asked>, Trouble>,
+    at: Timestamp,
+}
+
+/// What is seen of each slot, and how soon it is looked at again.
+pub(crate) struct NextLook {
+    seen: BTreeMap<String, Seen>,
+    wait: Duration,
+}
+
+impl Controller for Looker {
+    type Key = ObjectKey;
+    type Line = ();
+    type View = Told;
+    type Step = NextLook;
+    type Error = Infallible;
+
+    const NAME: &'static str = "demand";
+    // A lead broker that does not answer keeps few others waiting, and nobody else.
+    const CONCURRENCY: usize = 4;
+
+    fn queue(&self) -> &Queue<ObjectKey> {
+        &self.queue
+    }
+
+    async fn observe(&self, key: &ObjectKey) -> Result<Observed<Told>, Infallible> {
+        let Some((root, bursts)) = self.on_demand(key) else {
+            lock(&self.looked).remove(key);
+            return Ok(nothing());
+        };
+        let now = self.shared.clock.mono();
+        if let Some(again) = lock(&self.looked).get(key).map(|looked| looked.again).filter(|again| *again > now) {
+            return Ok(Observed::Break(Outcome::After(again.saturating_since(now))));
+        }
+        let answer = match tokio::time::timeout(LIMIT, self.asked(&root, &bursts)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(unreadable(&format!("the lead broker did not answer within {LIMIT:?}"))),
+        };
+        Ok(Observed::Continue(Told { bursts, answer, at: self.shared.clock.wall() }))
+    }
+
+    fn step(&self, _: &ObjectKey, Told { bursts, answer, at }: &Told) -> NextLook {
+        let on_demand = bursts.iter().filter(|burst| burst.spec.on_demand.is_some());
+        let seen: BTreeMap<String, Seen> = on_demand
+            .map(|burst| {
+                let slot = &burst.spec.slot;
+                let found = answer.as_ref().map(|asked| asked.get(slot).copied().unwrap_or_default());
+                (slot.clone(), Seen { at: *at, found: found.map_err(Clone::clone) })
+            })
+            .collect();
+        let wakes = bursts.iter().any(|burst| {
+            let (found, policy) = (seen.get(&burst.spec.slot), burst.spec.on_demand.as_ref());
+            let demand = burst.status.as_ref().and_then(|status| status.demand.clone()).unwrap_or_default();
+            policy.is_some_and(|policy| !demand.awake && decide::decide(&demand, policy, found).since.is_some())
+        });
+        let wait = match answer {
+            Err(("Forbidden", _)) => AFTER_REFUSAL,
+            Err(_) => AFTER_TROUBLE,
+            Ok(_) if wakes => SETTLES,
+            Ok(_) => EVERY,
+        };
+        NextLook { seen, wait }
+    }
+
+    async fn apply(&self, key: &ObjectKey, told: Told, next: NextLook) -> Result<Outcome, Infallible> {
+        let NextLook { seen, wait } = next;
+        let again = self.shared.clock.mono() + wait;
+        lock(&self.looked).insert(key.clone(), Looked { seen, again });
+        told.bursts.iter().for_each(|burst| self.bursts.mark(Key::Burst(ObjectKey::of(&**burst))));
+        Ok(Outcome::After(wait))
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use jiff::Timestamp;
 use proptest::prelude::*;
-use tributary_clock::SeededRng;
+use tributary_clock::{Now, SeededRng};
 use tributary_contract::PeerState;
 use tributary_contract::ports::{Incoming, State};
 

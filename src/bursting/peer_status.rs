@@ -1,0 +1,136 @@
+//! The statuses of ClusterPeers: how the connection to each is, and what our bursts use there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tributary_api::burst::Burst;
+use tributary_api::labels;
+use tributary_api::peer::{ClusterPeer, ClusterPeerStatus};
+use tributary_clock::{Mono, Now};
+use tributary_cluster::apply::Applier;
+use tributary_cluster::caches::Subscription;
+use tributary_cluster::engine::{Controller, Observed, nothing};
+use tributary_cluster::worker::{Outcome, Queue};
+use tributary_cluster::{ObjectKey, RequestError};
+use tributary_contract::{PeerName, PeerReport};
+
+use super::peers;
+use super::root::controller::Root;
+use super::shared::Shared;
+use super::timing::LOST_AFTER;
+
+/// Writes them.
+pub(super) struct PeerStatuses {
+    shared: Arc<Shared>,
+    root: Arc<Root>,
+    applier: Applier,
+    queue: Queue<ObjectKey>,
+}
+
+impl PeerStatuses {
+    pub(super) fn new(shared: Arc<Shared>, root: Arc<Root>) -> Self {
+        let applier = Applier::new(shared.clients.writer.clone(), labels::manager::PEER);
+        Self { queue: Queue::new(shared.clock.clone()), shared, root, applier }
+    }
+
+    /// What a change of which object means for which ClusterPeer.
+    pub(super) fn feed(&self) -> [Subscription; 2] {
+        let caches = &self.shared.caches;
+        let (queue, known) = (self.queue.clone(), caches.peers.clone());
+        [
+            caches.peers.feed(&self.queue, |peer| vec![ObjectKey::of(peer)]),
+            // What a burst uses is counted at its peer.
+            caches.bursts.subscribe(move |change| {
+                let of = |burst: &Option<Arc<Burst>>| {
+                    let status = burst.as_ref()?.status.as_ref()?;
+                    Some((status.peer.clone()?, status.spent.brokers))
+                };
+                let (old, new) = (of(&change.old), of(&change.new));
+                if old != new {
+                    let named: Vec<_> = old.into_iter().chain(new).map(|(peer, _)| PeerName::from(peer)).collect();
+                    for peer in known.objects().iter().filter(|peer| named.contains(&peers::name_of(peer))) {
+                        queue.mark(ObjectKey::of(&**peer));
+                    }
+                }
+            }),
+        ]
+    }
+
+    /// Marks all.
+    pub(super) fn mark_all(&self) {
+        for peer in self.shared.caches.peers.objects() {
+            self.queue.mark(ObjectKey::of(&*peer));
+        }
+    }
+
+    /// Marks one, to be looked at no earlier than `at`.
+    pub(super) fn mark(&self, peer: &PeerName, at: Mono) {
+        for known in self.shared.caches.peers.objects().iter().filter(|known| peers::name_of(known) == *peer) {
+            self.queue.mark_in((), ObjectKey::of(&**known), at);
+        }
+    }
+}
+
+/// A ClusterPeer, and what its status follows from.
+pub(super) struct View {
+    peer: Arc<ClusterPeer>,
+    report: Option<PeerReport>,
+    /// How long it is out of contact.
+    away: Option<Duration>,
+    /// Brokers of our bursts there.
+    brokers: u32,
+    now: Now,
+}
+
+impl Controller for PeerStatuses {
+    type Key = ObjectKey;
+    type Line = ();
+    type View = View;
+    /// The status, if it says something else than the last one.
+    type Step = Option<ClusterPeerStatus>;
+    type Error = RequestError;
+
+    const NAME: &'static str = "peer";
+    const CONCURRENCY: usize = 1;
+
+    fn queue(&self) -> &Queue<ObjectKey> {
+        &self.queue
+    }
+
+    async fn observe(&self, key: &ObjectKey) -> Result<Observed<View>, RequestError> {
+        let shared = &self.shared;
+        let Some(peer) = shared.caches.peers.of(key) else { return Ok(nothing()) };
+        let name = peers::name_of(&peer);
+        // Takes in who is in contact.
+        shared.peers();
+        let now = shared.now();
+        Ok(Observed::Continue(View {
+            report: shared.exchange.reports().remove(&name),
+            away: shared.root_contacts().away(&name, now.mono),
+            brokers: self.root.brokers_on(&name),
+            peer,
+            now,
+        }))
+    }
+
+    fn step(&self, _: &ObjectKey, view: &View) -> Option<ClusterPeerStatus> {
+        peers::status(&view.peer, view.report.as_ref(), view.away, view.brokers, view.now)
+    }
+
+    async fn apply(
+        &self,
+        _: &ObjectKey,
+        view: View,
+        status: Option<ClusterPeerStatus>,
+    ) -> Result<Outcome, RequestError> {
+        let View { peer, away, now, .. } = view;
+        if let Some(status) = &status {
+            self.applier.apply_status(&*peer, status).await?;
+        }
+        let spent = status.or_else(|| peer.status.clone()).unwrap_or_default().spent;
+        // A connection that stays away becomes a transition with time; a budget ends with time.
+        let blip = away.filter(|away| *away < LOST_AFTER).map(|_| LOST_AFTER);
+        let wake = [blip, peers::budget_wake(&peer, &spent, now.wall)].into_iter().flatten().min();
+        Ok(wake.map_or(Outcome::Done, Outcome::After))
+    }
+}

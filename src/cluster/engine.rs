@@ -1,0 +1,98 @@
+//! The engine: every controller is an observation, a decision and its application.
+//!
+//! ```text
+//! caches ─ mark ─▶ queue ─▶ observe ─▶ step (pure) ─▶ apply ─▶ again, when, or after what delay
+//! ```
+//!
+//! A decision that is wrong can be looked for in one place: [`Controller::step`] sees all that was observed, and nobody
+//! changes what it decided.
+
+use std::error::Error;
+use std::fmt::Debug;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+use tributary_clock::SystemRng;
+
+use super::error::chain;
+use super::work::Worked;
+use super::worker::{self, Options, Outcome, Queue, Run};
+
+/// What a key is handled by.
+pub trait Controller: Send + Sync + 'static {
+    /// Whatever is handled: most often the key of an object.
+    type Key: Ord + Clone + Debug + Send + Sync + 'static;
+    /// The line in which a key waits; `()` where there is one.
+    type Line: Ord + Clone + Send + Sync + 'static;
+    /// All that the decision looks at.
+    type View: Send;
+    /// What is decided.
+    type Step: Send;
+    /// Why a key could not be handled: it is tried again with a growing delay.
+    type Error: Error + Send + 'static;
+
+    /// Its name in logs and metrics: what it handles.
+    const NAME: &'static str;
+
+    /// How many keys are handled at the same time.
+    const CONCURRENCY: usize = 16;
+
+    /// The keys that are to be handled.
+    fn queue(&self) -> &Queue<Self::Key, Self::Line>;
+
+    /// Reads from caches, from what this process wrote last, and, where a cache proves nothing, from the API server. It breaks
+    /// off where there is nothing to decide.
+    fn observe(&self, key: &Self::Key) -> impl Future<Output = Result<Observed<Self::View>, Self::Error>> + Send;
+
+    /// Decides: no request, no clock.
+    fn step(&self, key: &Self::Key, view: &Self::View) -> Self::Step;
+
+    /// Carries it out, and says when the key is looked at again if nothing changes.
+    fn apply(
+        &self,
+        key: &Self::Key,
+        view: Self::View,
+        step: Self::Step,
+    ) -> impl Future<Output = Result<Outcome, Self::Error>> + Send;
+}
+
+/// What was observed, or when the key is looked at again.
+pub type Observed<V> = ControlFlow<Outcome, V>;
+
+/// There is nothing to decide until something changes.
+pub fn nothing<V>() -> Observed<V> {
+    Observed::Break(Outcome::Done)
+}
+
+/// Handles keys until `stop`: in the leader's scope. A failure is logged, and counted with everything else.
+pub async fn run<C: Controller>(controller: Arc<C>, stop: CancellationToken) {
+    let queue = controller.queue().clone();
+    let options = Options { concurrency: C::CONCURRENCY, ..Options::default() };
+    let handler = move |key: C::Key| {
+        let controller = controller.clone();
+        async move { pass(&*controller, &key).await }
+    };
+    worker::run(queue, options, SystemRng, handler, report::<C>, stop).await;
+}
+
+/// What its queue does, for the metrics.
+pub fn worked<C: Controller>(controller: &C) -> (&'static str, Box<dyn Worked>) {
+    (C::NAME, Box::new(controller.queue().clone()))
+}
+
+async fn pass<C: Controller>(controller: &C, key: &C::Key) -> Result<Outcome, C::Error> {
+    let view = match controller.observe(key).await? {
+        Observed::Continue(view) => view,
+        Observed::Break(outcome) => return Ok(outcome),
+    };
+    let step = controller.step(key, &view);
+    controller.apply(key, view, step).await
+}
+
+fn report<C: Controller>(run: Run<'_, C::Key, C::Error>) {
+    if let Err(failure) = run.result {
+        let (key, error, retry_in) = (run.key, chain(failure.error), format!("{:.1?}", failure.retry_in));
+        tracing::warn!(controller = C::NAME, ?key, error, failures = failure.failures, retry_in, "a pass failed");
+    }
+}

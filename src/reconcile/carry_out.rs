@@ -1,0 +1,266 @@
+//! Carries a decision about a MiniCluster out, and writes what is so then: the only place where its status is written, and
+//! where an error becomes a condition.
+
+use std::time::Duration;
+
+use tributary_clock::SystemRng;
+use tributary_cluster::ObjectKey;
+use tributary_cluster::error::{Cause, Taken};
+use tributary_cluster::traced;
+use tributary_cluster::worker::Outcome;
+use tributary_flux::RankMap;
+use tributary_render::Rendered;
+use tributary_telemetry::Span;
+
+use super::SETTLING;
+use super::apply::{Creation, Incarnation};
+use super::certificate::{self, Source};
+use super::controller::{Error, MiniClusterController};
+use super::decide::{Action, Decision, LEFT_OVER, NAME_TAKEN};
+use super::notices::notices;
+use super::observe::View;
+use super::refusal::{Refusal, Refused};
+use super::restful;
+use super::spans;
+use super::status::{Facts, JobFacts, compute};
+
+/// How often a certificate in a Secret of somebody else's is looked for: Secrets are never watched.
+const CERTIFICATE_RETRY: Duration = Duration::from_secs(5);
+
+/// Why an instance waits whose volumes of before are still there.
+const VOLUME_GOES: &str = "VolumeIsDeleted";
+
+/// How often a name that is taken is tried again: objects of others are not watched.
+const TAKEN_RETRY: Duration = Duration::from_secs(15);
+
+/// The same, of an object that Kubernetes is about to delete with an earlier MiniCluster.
+const LEFT_OVER_RETRY: Duration = Duration::from_secs(1);
+
+/// How often it is asked whether a FluxJob has taken over how its MiniCluster ended.
+const TOLD_RETRY: Duration = Duration::from_secs(1);
+
+/// What came of carrying a decision out.
+#[derive(Default)]
+struct Carried {
+    /// When the key is looked at again.
+    again: Option<Duration>,
+    /// The Job that was made.
+    created: Option<JobFacts>,
+    /// What it runs without, because the name is taken; `None` if that was not tried.
+    taken: Option<Vec<Taken>>,
+    /// What it waits for that only the attempt has shown: reason and sentence.
+    waiting: Option<(String, String)>,
+    /// The status is written by the next pass, or was already.
+    untold: bool,
+}
+
+impl Carried {
+    fn untold(again: Option<Duration>) -> Self {
+        Self { again, untold: true, ..Self::default() }
+    }
+
+    fn waits(reason: &str, sentence: String, again: Duration) -> Self {
+        Self { again: Some(again), waiting: Some((reason.to_owned(), sentence)), ..Self::default() }
+    }
+
+    /// What is there, though without these.
+    fn without(taken: Vec<Taken>) -> Self {
+        let again = (!taken.is_empty()).then_some(TAKEN_RETRY);
+        Self { again, taken: Some(taken), ..Self::default() }
+    }
+}
+
+impl MiniClusterController {
+    /// Does what was decided, and writes what is so then.
+    ///
+    /// # Errors
+    /// What could not be done: it is in the status by then, unless that is what could not be written.
+    pub(super) async fn carry_out(&self, mut view: View, decision: Decision) -> Result<Outcome, Error> {
+        let object = view.known.mini_cluster.clone();
+        let key = ObjectKey::of(&*object);
+        let generation = object.metadata.generation;
+        self.memory().of(&object).releasing = decision.releasing;
+        let carried = match std::mem::replace(&mut view.frozen, Ok(None)) {
+            Ok(_) => self.attempt(&view, &decision).await,
+            Err(error) => Err(error),
+        };
+        let (carried, decision, failed) = match carried {
+            Ok(Carried { untold: true, again, .. }) => return Ok(outcome(again)),
+            Ok(carried) => {
+                let waiting = carried.waiting.clone().or(decision.waiting.clone());
+                (carried, Decision { waiting, ..decision }, None)
+            }
+            // Somebody was faster, and the caches are about to show it.
+            Err(error) if is_conflict(&error) && view.known.job.facts().is_some() && self.queue.failures(&key) == 0 => {
+                return Err(error);
+            }
+            Err(error) => {
+                let refusal = Refusal::of(&error, &view.known);
+                let refusal =
+                    Refused::again(&mut self.memory().of(&object).refused, refusal, generation, self.clock.mono());
+                (Carried::default(), decision.fails(refusal), Some(error))
+            }
+        };
+        if failed.is_none() && decision.waiting.is_none() {
+            self.memory().of(&object).refused = None;
+        }
+        let is_refused = view.is_invalid() || failed.is_some() && decision.refused;
+        if is_refused && view.known.job.facts().is_none() {
+            self.gate.give_back(&object);
+        }
+        let again = carried.again.into_iter().chain(decision.again).min();
+        let told = self.tell(&view, &decision, carried).await;
+        match failed {
+            Some(error) => Err(error),
+            None => told.map(|()| outcome(again)),
+        }
+    }
+
+    async fn attempt(&self, view: &View, decision: &Decision) -> Result<Carried, Error> {
+        let known = &view.known;
+        match &decision.action {
+            Action::Nothing => {}
+            Action::Later => return Ok(Carried::untold(decision.again)),
+            Action::Restart => self.writes.delete_job(known).await?,
+            Action::RemoveVolumes => self.writes.remove_volumes(known).await?,
+            Action::CleanUp => {
+                // How it ended comes first, also in whatever follows it.
+                self.tell(view, decision, Carried::default()).await?;
+                if !self.gate.is_told(&known.mini_cluster) {
+                    return Ok(Carried::untold(Some(TOLD_RETRY)));
+                }
+                self.writes.clean_up(&known.mini_cluster).await?;
+                return Ok(Carried::untold(None));
+            }
+            Action::Create => {
+                let Some(rendered) = view.rendered() else { return Ok(Carried::default()) };
+                return self.create(view, rendered, decision.deadline.seconds).await;
+            }
+            Action::Maintain(maintenance) => match self.writes.maintain(known, view.running(), maintenance).await {
+                Ok(taken) => return Ok(Carried::without(taken)),
+                Err(error) => {
+                    let taken = error.taken().ok_or(error)?;
+                    return Ok(Carried::waits(NAME_TAKEN, taken.sentence(), TAKEN_RETRY));
+                }
+            },
+        }
+        Ok(Carried::default())
+    }
+
+    async fn create(&self, view: &View, rendered: &Rendered, deadline: Option<i64>) -> Result<Carried, Error> {
+        let known = &view.known;
+        let key = ObjectKey::of(&*known.mini_cluster);
+        let began = self.clock.wall();
+        let source = certificate::obtain(&self.clients.reader, known, &*self.clock, &mut SystemRng).await?;
+        let (certificate, ours) = match source {
+            Source::New(certificate) => (certificate, true),
+            Source::Existing(certificate) => (certificate, false),
+            Source::Missing(reason, sentence) => return Ok(Carried::waits(reason, sentence, CERTIFICATE_RETRY)),
+        };
+        let restful = match &rendered.restful_secret {
+            Some(name) => {
+                let secret = restful::obtain(&self.clients.reader, &known.mini_cluster, name, &mut SystemRng).await;
+                Some(secret.map_err(super::apply::Error::from)?)
+            }
+            None => None,
+        };
+        let incarnation = Incarnation { certificate: &certificate, ours, restful: restful.as_ref(), deadline };
+        match self.writes.create(known, rendered, incarnation).await {
+            Err(error) => {
+                let taken = error.taken().ok_or(error)?;
+                let goes = taken.is_left_over(&key.name);
+                let (reason, retry) = if goes { (LEFT_OVER, LEFT_OVER_RETRY) } else { (NAME_TAKEN, TAKEN_RETRY) };
+                Ok(Carried::waits(reason, taken.sentence(), retry))
+            }
+            Ok((Creation::Exists, _)) => Ok(Carried::untold(Some(SETTLING))),
+            Ok((Creation::Goes(object), _)) => {
+                let sentence = format!(
+                    "{object} of the last instance is being deleted, and another is made when it is gone: it waits for pods \
+                     that use it"
+                );
+                Ok(Carried::waits(VOLUME_GOES, sentence, SETTLING))
+            }
+            Ok((Creation::Created(facts), taken)) => {
+                tracing::info!(mini_cluster = %key, incarnation = facts.uid, "created the Job");
+                let change = traced::change(&self.traces, &*known.mini_cluster);
+                self.traces.record(change.map(|(own, _)| {
+                    spans::about(Span::part(&own, "create Job", began, self.clock.wall()), &known.mini_cluster)
+                }));
+                self.memory().of(&known.mini_cluster).created(facts.clone(), self.clock.mono());
+                if taken.is_empty() {
+                    // Jobs first: the status follows when all that wait for theirs have had their turn.
+                    return Ok(Carried::untold(Some(Duration::ZERO)));
+                }
+                Ok(Carried { created: Some(facts), ..Carried::without(taken) })
+            }
+        }
+    }
+
+    /// Writes the status, if it says something else than the last one, and the events that this is worth.
+    async fn tell(&self, view: &View, decision: &Decision, carried: Carried) -> Result<(), Error> {
+        let known = &view.known;
+        let current = &*known.mini_cluster;
+        let job = carried.created.or_else(|| known.job.facts().cloned());
+        let frozen_map = job.is_some().then(|| current.status.as_ref()?.rank_map.clone()).flatten();
+        let same_job =
+            job.as_ref().map(|job| &job.uid) == current.status.as_ref().and_then(|status| status.incarnation.as_ref());
+        let rank_map = match frozen_map {
+            Some(text) if same_job => RankMap::parse_canonical(&text).ok(),
+            _ => view.rendered().map(|rendered| rendered.rank_map.clone()),
+        };
+        let problems = match &view.rendering {
+            Ok(Err(problems)) => {
+                problems.iter().map(|problem| (problem.reason.to_owned(), problem.to_string())).collect()
+            }
+            _ => Vec::new(),
+        };
+        let mut unsupported = view.rendered().map(|rendered| rendered.unsupported.clone()).unwrap_or_default();
+        unsupported.extend(decision.deadline.told.clone());
+        let has = job.as_ref().map(|job| (job.uid.as_str(), job.parallelism));
+        // Bursts of peers are counted with their HostedBurst.
+        let holds = if known.hosted.is_none() { self.gate.reservation(current, has) } else { None };
+        let facts = Facts {
+            mini_cluster: current,
+            holds,
+            job,
+            lead: known.lead.clone(),
+            problems,
+            waiting: decision.waiting.clone(),
+            refused: decision.refused,
+            unsupported,
+            restart_required: decision.restart_required.clone(),
+            restarting: decision.restarting,
+            over: decision.over,
+            taken: carried.taken.map(|taken| taken.iter().map(Taken::sentence).collect()),
+            stays: decision.stays.clone(),
+            bursts: &known.bursts,
+            rank_map: rank_map.as_ref(),
+            peers: &self.caches.peer_uids(),
+            credential_secret: Some(certificate::secret_name(known)),
+            node_port: known.node_port(),
+            load_balancer: known.load_balancer(),
+        };
+        let now = self.clock.wall();
+        let status = compute(&facts, now);
+        let version = self.writes.status(current, &status).await?;
+        if current.status.as_ref() != Some(&status) {
+            let began = self.memory().of(current).began(current.metadata.generation, now);
+            if let Some(change) = traced::change(&self.traces, current) {
+                self.traces.record(spans::spans(current, &status, change, (began, self.clock.wall())));
+            }
+            self.memory().of(current).written(version, status.clone());
+            for notice in notices(&known.status(), &status) {
+                self.events.publish(current, notice).await;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn outcome(again: Option<Duration>) -> Outcome {
+    again.map_or(Outcome::Done, Outcome::After)
+}
+
+fn is_conflict(error: &Error) -> bool {
+    Cause::of(error).is_some_and(Cause::is_conflict)
+}
