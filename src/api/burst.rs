@@ -8,12 +8,13 @@ use sha2::{Digest, Sha256};
 
 use super::budget::{BurstBudget, Spent};
 use super::duration::Lasting;
-use super::hosted_burst::{BurstPhase, BurstRun, LeadEndpoint, PhaseTimestamps, PreflightFinding};
+use super::hosted_burst::{BurstPhase, BurstRun, PhaseTimestamps, PreflightFinding};
 use super::labels;
 use super::minicluster::{BurstCluster, MiniCluster};
 use super::schema::is_default;
 use super::selector::PeerSelector;
-use super::word::Word;
+use tributary_contract::LeadAddress;
+use tributary_contract::word::Word;
 
 /// One burst slot of a root MiniCluster, or a FluxJob that was sent to a peer as a whole, and the peer it is placed on. Made
 /// and owned by the agent: change the MiniCluster, or delete the FluxJob, instead. Its `metadata.generation` orders everything
@@ -74,7 +75,7 @@ pub struct BurstSpec {
     pub credential_secret: String,
     /// The lead broker's address; unset until it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub lead: Option<LeadEndpoint>,
+    pub lead: Option<LeadAddress>,
     /// The lead broker is reached through the agents' own connection; `lead` is stale then.
     #[serde(skip_serializing_if = "is_default")]
     pub tunnel: bool,
@@ -164,7 +165,7 @@ pub struct BurstStatus {
     pub credential_digest: Option<String>,
     /// Endpoint of the peer's lead Service.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub lead: Option<LeadEndpoint>,
+    pub lead: Option<LeadAddress>,
     /// Peers that were given the certificate. Recorded before it was sent.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["peer"]))]

@@ -2,45 +2,9 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use serde::Deserialize as _;
-use tributary_contract::{Check, Finding, LeadAddress, Outcome, Phase, PhaseTimes, RunReport};
+use tributary_contract::{Check, Finding, Outcome, PhaseTimes, RunReport};
 
-use crate::hosted_burst::{BurstPhase, BurstRun, LeadEndpoint, PhaseTimestamps, PreflightFinding};
-
-macro_rules! same_words {
-    ($($phase:ident),*) => {
-        impl From<Phase> for BurstPhase {
-            fn from(phase: Phase) -> Self {
-                match phase { $(Phase::$phase => Self::$phase),* }
-            }
-        }
-        impl From<BurstPhase> for Phase {
-            fn from(phase: BurstPhase) -> Self {
-                match phase {
-                    $(BurstPhase::$phase => Self::$phase,)*
-                    // It has the slot, for all that is known.
-                    BurstPhase::Unknown(_) => Self::Provisioning,
-                }
-            }
-        }
-    };
-}
-
-same_words!(
-    Pending,
-    Offered,
-    Accepted,
-    Provisioning,
-    Joining,
-    Ready,
-    Draining,
-    Released,
-    Rejected,
-    Evicted,
-    Lost,
-    Spent,
-    Asleep,
-    Finished
-);
+use crate::hosted_burst::{BurstRun, PhaseTimestamps, PreflightFinding};
 
 impl From<RunReport> for BurstRun {
     fn from(run: RunReport) -> Self {
@@ -54,18 +18,6 @@ impl From<BurstRun> for RunReport {
         let BurstRun { namespace, mini_cluster, started, succeeded, exit_code, reason, message, logs_gone, ended: _ } =
             run;
         Self { namespace, mini_cluster, started, succeeded, exit_code, reason, message, logs_gone }
-    }
-}
-
-impl From<LeadAddress> for LeadEndpoint {
-    fn from(lead: LeadAddress) -> Self {
-        Self { address: lead.address, port: lead.port }
-    }
-}
-
-impl From<LeadEndpoint> for LeadAddress {
-    fn from(lead: LeadEndpoint) -> Self {
-        Self { address: lead.address, port: lead.port }
     }
 }
 

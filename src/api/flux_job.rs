@@ -12,7 +12,7 @@ use super::duration::Lasting;
 use super::flux_setup::Usage;
 use super::minicluster::Amount;
 use super::schema::is_default;
-use super::word::{Word, shown_by_its_words};
+use tributary_contract::word::{Word, shown_by_its_words};
 
 /// One run of one command: a user's object. It waits in the queue of its namespace's FluxSetup; when there is room for the
 /// whole of it, a MiniCluster of the same name is made, which it owns. Once it is admitted, its spec stays as it is, but for

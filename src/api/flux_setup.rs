@@ -9,7 +9,7 @@ use super::duration::Lasting;
 use super::minicluster::Amount;
 use super::schema::{is_default, quantity};
 use super::selector::PeerSelector;
-use super::word::Word;
+use tributary_contract::word::Word;
 
 /// The name that a FluxSetup has.
 pub const NAME: &str = "default";

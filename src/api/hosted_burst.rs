@@ -8,8 +8,10 @@ use serde::{Deserialize, Serialize};
 use super::burst::{default_drain, default_lease};
 use super::duration::Lasting;
 use super::labels;
+pub use tributary_contract::BurstPhase;
+use tributary_contract::LeadAddress;
+
 use super::schema::is_default;
-use super::word::{Word, shown_by_its_words};
 
 /// A burst of a peer's MiniCluster that this cluster hosts. Made by the agent after admission; it owns the hosted
 /// MiniCluster, its Secret and its lead Service. Deleting it evicts the burst: the peer is told and does not offer it
@@ -67,7 +69,7 @@ pub struct HostedBurstSpec {
     pub credential_digest: String,
     /// Where the lead broker is reached from here.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub lead: Option<LeadEndpoint>,
+    pub lead: Option<LeadAddress>,
     /// The lead broker is reached through the agents' own connection: the lead Service points to this cluster's agent.
     #[serde(skip_serializing_if = "is_default")]
     pub tunnel: bool,
@@ -107,55 +109,6 @@ pub struct RootReference {
     /// UID of its Job.
     pub incarnation: String,
 }
-
-/// Where the lead broker is reached.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-pub struct LeadEndpoint {
-    /// IP address or host name.
-    pub address: String,
-    /// TCP port.
-    pub port: u16,
-}
-
-/// Where a burst stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum BurstPhase {
-    /// No peer chosen yet.
-    #[default]
-    Pending,
-    /// Sent to a peer, no answer yet.
-    Offered,
-    /// Admitted: room is reserved, the certificate is asked for.
-    Accepted,
-    /// Objects are being made, pods start.
-    Provisioning,
-    /// Pods run, brokers join.
-    Joining,
-    /// Every wanted broker is online.
-    Ready,
-    /// Leaving.
-    Draining,
-    /// Nothing is left on the provider.
-    Released,
-    /// The provider said no.
-    Rejected,
-    /// The provider's owner deleted it.
-    Evicted,
-    /// The peer is lost; its lease may still run.
-    Lost,
-    /// Its budget is spent. Root only.
-    Spent,
-    /// It runs on demand, and nothing asks for it. Root only.
-    Asleep,
-    /// A whole instance that has ended: its result is known, and its pods are kept for their logs.
-    Finished,
-    /// A word of a newer version.
-    #[serde(untagged)]
-    Unknown(Word),
-}
-
-shown_by_its_words!(BurstPhase);
 
 /// How a whole instance fares where it runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

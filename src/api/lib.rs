@@ -18,6 +18,5 @@ pub mod peer;
 pub mod schema;
 pub mod selector;
 pub mod v1alpha1;
-pub mod word;
 
 pub use self::crd::{SPECS, crds};

@@ -13,7 +13,7 @@ use super::duration::Lasting;
 use super::flux_setup::Quota;
 use super::minicluster::Amount;
 use super::schema::{Embedded, is_default};
-use super::word::Word;
+use tributary_contract::word::Word;
 
 /// Another cluster of the federation. It lives in the agent's own namespace, and its name is the peer's cluster name;
 /// its labels are what `clusters[].selector` of a MiniCluster matches. Both sides must hold one for the other.

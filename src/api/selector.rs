@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::schema::is_default;
-use super::word::Word;
+use tributary_contract::word::Word;
 
 /// Which peers may be chosen, by the labels of their ClusterPeers (not by those that the peer states of itself). All that
 /// is written must hold; an empty selector takes any peer.

@@ -469,7 +469,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use tributary_contract::{ObservedBurst, Phase};
+    use tributary_contract::{BurstPhase, ObservedBurst};
 
     use super::*;
     use crate::provider::admission::tests::offer;
@@ -577,7 +577,8 @@ mod tests {
     fn what_a_peer_wants_no_more_and_answers_about_nothing_are_not_kept() {
         let exchange = Exchange::default();
         exchange.offer(&uid(), offers());
-        let said = |uid: &BurstUid| ObservedBurst { uid: uid.clone(), phase: Phase::Ready, ..ObservedBurst::default() };
+        let said =
+            |uid: &BurstUid| ObservedBurst { uid: uid.clone(), phase: BurstPhase::Ready, ..ObservedBurst::default() };
         for round in 0..50 {
             let uid = BurstUid::from(format!("strange-{round}"));
             let wanted = DesiredBurst { uid: uid.clone(), ..offer() };
@@ -696,7 +697,7 @@ mod tests {
     #[test]
     fn states_that_do_not_fit_their_key_are_ignored() {
         let exchange = Exchange::default();
-        let said = ObservedBurst { uid: "other".into(), phase: Phase::Ready, ..ObservedBurst::default() };
+        let said = ObservedBurst { uid: "other".into(), phase: BurstPhase::Ready, ..ObservedBurst::default() };
         exchange.put(&west(), Epoch(1), StateKey::Observed(uid()), State::Observed(Box::new(said)));
         exchange.put(&west(), Epoch(1), StateKey::Observed(uid()), desired());
         exchange.put(&west(), Epoch(1), StateKey::Desired("other".into()), desired());

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 use tributary_api::burst::Burst;
 use tributary_api::hosted_burst::HostedBurst;
-use tributary_contract::Phase;
 use tributary_contract::tunnel::{Inlet, Inlets, Listening, Outlet, Outlets, TunnelKey};
 
 use super::nodes::PodView;
@@ -166,7 +165,7 @@ impl Tunnels {
 /// Where the connections of a burst lead; only of one that its peer holds and was given the certificate of.
 pub(super) fn outlet(burst: &Burst, index_zero: &[PodView]) -> Option<(TunnelKey, Outlet)> {
     let (spec, status) = (&burst.spec, burst.status.as_ref()?);
-    let peer = status.peer.as_deref().filter(|_| spec.tunnel && Phase::from(status.phase).occupies())?;
+    let peer = status.peer.as_deref().filter(|_| spec.tunnel && status.phase.occupies())?;
     let certified = |recipient: &tributary_api::burst::CredentialRecipient| {
         recipient.peer == peer && recipient.incarnation == spec.incarnation
     };

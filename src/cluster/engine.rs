@@ -96,3 +96,99 @@ fn report<C: Controller>(run: Run<'_, C::Key, C::Error>) {
         tracing::warn!(controller = C::NAME, ?key, error, failures = failure.failures, retry_in, "a pass failed");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use kube::core::Status;
+    use tributary_clock::SystemClock;
+
+    use super::*;
+    use crate::error::{Cause, RequestError};
+
+    /// Notes which parts of a pass it went through. A key says how far its pass goes.
+    struct Parts {
+        queue: Queue<&'static str>,
+        notes: Mutex<Vec<String>>,
+    }
+
+    impl Parts {
+        fn note(&self, part: &str, key: &str) {
+            self.notes.lock().unwrap().push(format!("{part} {key}"));
+        }
+    }
+
+    fn refused(key: &str) -> RequestError {
+        RequestError::new("apply", key, Cause::from(Status { code: 422, ..Status::default() }))
+    }
+
+    impl Controller for Parts {
+        type Key = &'static str;
+        type Line = ();
+        type View = usize;
+        type Step = String;
+        type Error = RequestError;
+
+        const NAME: &'static str = "parts";
+
+        fn queue(&self) -> &Queue<&'static str> {
+            &self.queue
+        }
+
+        async fn observe(&self, key: &&'static str) -> Result<Observed<usize>, RequestError> {
+            self.note("observe", key);
+            match *key {
+                "gone" => Ok(nothing()),
+                "unseen" => Err(refused(key)),
+                key => Ok(Observed::Continue(key.len())),
+            }
+        }
+
+        fn step(&self, key: &&'static str, view: &usize) -> String {
+            self.note("step", key);
+            "x".repeat(*view)
+        }
+
+        async fn apply(&self, key: &&'static str, view: usize, step: String) -> Result<Outcome, RequestError> {
+            self.note("apply", key);
+            assert_eq!(view, step.len());
+            if *key == "bad" { Err(refused(key)) } else { Ok(Outcome::After(Duration::from_secs(60))) }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pass_goes_as_far_as_there_is_something_to_decide_and_again_when_it_says_so() {
+        for (key, seconds, parts) in [
+            ("good", 1, vec!["observe good", "step good", "apply good"]),
+            ("gone", 100, vec!["observe gone"]),
+            ("good", 61, ["observe good", "step good", "apply good"].repeat(2)),
+        ] {
+            let queue = Queue::new(SystemClock::shared());
+            let (parts_of, stop) = (Arc::new(Parts { queue, notes: Mutex::default() }), CancellationToken::new());
+            parts_of.queue.mark(key);
+            let running = tokio::spawn(run(parts_of.clone(), stop.clone()));
+            tokio::time::sleep(Duration::from_millis(seconds * 1000 + 500)).await;
+            stop.cancel();
+            running.await.unwrap();
+            assert_eq!(*parts_of.notes.lock().unwrap(), parts, "{key}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pass_that_fails_in_any_part_is_repeated_and_counted() {
+        for key in ["unseen", "bad"] {
+            let queue = Queue::new(SystemClock::shared());
+            let (parts, stop) = (Arc::new(Parts { queue, notes: Mutex::default() }), CancellationToken::new());
+            parts.queue.mark(key);
+            let running = tokio::spawn(run(parts.clone(), stop.clone()));
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            stop.cancel();
+            running.await.unwrap();
+            let (name, work) = worked(&*parts);
+            assert_eq!((name, work.work().done.get()), ("parts", 0));
+            assert!(work.work().failed.get() > 1, "{key}");
+        }
+    }
+}

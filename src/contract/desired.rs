@@ -34,7 +34,7 @@ pub struct HostedKey {
 }
 
 /// Where the burst's brokers reach the root's lead broker.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LeadAddress {
     /// An IP address (v4 or v6, without brackets) or a host name that the provider's agent resolves.

@@ -16,12 +16,13 @@ pub mod ports;
 pub mod preflight;
 pub mod rejection;
 pub mod tunnel;
+pub mod word;
 
 pub use capacity::{Capacity, NamespaceRoom};
 pub use credential::{Credential, CredentialRefusal, CredentialRequest, Leave};
 pub use desired::{DesiredBurst, HostedKey, LeadAddress, RootIdentity};
 pub use latest::{DirtySet, Latest};
-pub use observed::{ObservedBurst, Phase, PhaseTimes, RunReport};
+pub use observed::{BurstPhase, ObservedBurst, PhaseTimes, RunReport};
 pub use peer::{BurstUid, ClusterUid, Epoch, PeerName, PeerReport, PeerSpec, PeerState, Refusal, Traffic};
 pub use preflight::{Check, Finding, Outcome};
 pub use rejection::{Rejection, RejectionReason};

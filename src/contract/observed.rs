@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
-use serde::de::{IntoDeserializer as _, value};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::word::{Word, shown_by_its_words};
 use super::{BurstUid, Finding, Rejection};
 
 /// Where a burst stands, in the order a good one passes through.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
-pub enum Phase {
+pub enum BurstPhase {
     /// No peer chosen yet, or the peer has not answered.
     #[default]
     Pending,
@@ -41,40 +41,19 @@ pub enum Phase {
     Asleep,
     /// A whole instance has ended; what is left of it are its result and its pods' logs.
     Finished,
+    /// A word of a newer version.
+    #[serde(untagged)]
+    Unknown(Word),
 }
 
-impl Phase {
-    /// The word users see.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "Pending",
-            Self::Offered => "Offered",
-            Self::Accepted => "Accepted",
-            Self::Provisioning => "Provisioning",
-            Self::Joining => "Joining",
-            Self::Ready => "Ready",
-            Self::Draining => "Draining",
-            Self::Released => "Released",
-            Self::Rejected => "Rejected",
-            Self::Evicted => "Evicted",
-            Self::Lost => "Lost",
-            Self::Spent => "Spent",
-            Self::Asleep => "Asleep",
-            Self::Finished => "Finished",
-        }
-    }
-
+impl BurstPhase {
     /// The provider holds, or may hold, something for this burst: its ranks must not be placed elsewhere.
     pub const fn occupies(self) -> bool {
         !matches!(self, Self::Pending | Self::Released | Self::Rejected | Self::Evicted | Self::Spent | Self::Asleep)
     }
 }
 
-impl std::fmt::Display for Phase {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
+shown_by_its_words!(BurstPhase);
 
 /// When each step was reached. A provider says when its own were, on its clock; a root keeps all of them on one clock, its
 /// own.
@@ -140,10 +119,11 @@ impl PhaseTimes {
 }
 
 /// A phase of a newer version leaves the slot with its peer: it is there, for all that is known.
-fn known_or_provisioning<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Phase, D::Error> {
-    let word = String::deserialize(deserializer)?;
-    let known: Result<Phase, value::Error> = Phase::deserialize(word.as_str().into_deserializer());
-    Ok(known.unwrap_or(Phase::Provisioning))
+fn known_or_provisioning<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BurstPhase, D::Error> {
+    Ok(match BurstPhase::deserialize(deserializer)? {
+        BurstPhase::Unknown(_) => BurstPhase::Provisioning,
+        known => known,
+    })
 }
 
 /// The provider's answer to one [`super::DesiredBurst`]. Replaced as a whole.
@@ -158,7 +138,7 @@ pub struct ObservedBurst {
     pub incarnation: String,
     /// Where it stands.
     #[serde(deserialize_with = "known_or_provisioning")]
-    pub phase: Phase,
+    pub phase: BurstPhase,
     /// Why not, when `phase` is `Rejected` or `Evicted`.
     pub rejection: Option<Rejection>,
     /// UID of the HostedBurst, once made.
@@ -243,8 +223,15 @@ mod tests {
             "hostedUid":null,"readyBrokers":3,"rankMapDigest":null,"credentialDigest":null,"lead":null,"message":"",
             "times":{"accepted":"2026-01-01T00:00:00Z"}}"#;
         let read: ObservedBurst = serde_json::from_str(old).unwrap();
-        assert_eq!((read.phase, read.ready_brokers, read.simulated, read.preflight.len()), (Phase::Ready, 3, false, 0));
+        assert_eq!(
+            (read.phase, read.ready_brokers, read.simulated, read.preflight.len()),
+            (BurstPhase::Ready, 3, false, 0)
+        );
         let newer: ObservedBurst = serde_json::from_str(&old.replace("Ready", "Hibernating")).unwrap();
-        assert_eq!((newer.phase, newer.uid), (Phase::Provisioning, read.uid), "a newer version's phase frees no slot");
+        assert_eq!(
+            (newer.phase, newer.uid),
+            (BurstPhase::Provisioning, read.uid),
+            "a newer version's phase frees no slot"
+        );
     }
 }

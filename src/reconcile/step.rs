@@ -146,3 +146,254 @@ fn expiry(view: &View) -> Option<Duration> {
     let due = finished.last_transition_time.0 + jiff::SignedDuration::from_secs(ttl.into());
     Some(Duration::try_from(due.duration_since(view.now.wall)).unwrap_or_default())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use jiff::Timestamp;
+    use serde_json::json;
+    use tributary_api::hosted_burst::HostedBurst;
+    use tributary_api::minicluster::{MiniCluster, MiniClusterSpec, MiniClusterStatus};
+    use tributary_clock::{Mono, Now};
+    use tributary_render::{Context, render};
+
+    use super::*;
+    use crate::decide::Upkeep;
+    use crate::dereference::{JobState, Known};
+    use crate::in_place::JobSettings;
+    use crate::lead::LeadFacts;
+    use crate::quota_gate::Reservation;
+    use crate::refusal::{CANNOT_CREATE, Refusal};
+    use crate::status::JobFacts;
+
+    /// What the queue answers, and how often it was asked.
+    #[derive(Default)]
+    struct Answers {
+        full: bool,
+        ends: bool,
+        asked: Mutex<Vec<Option<i32>>>,
+    }
+
+    impl QuotaGate for Answers {
+        fn may_start(&self, _: &MiniCluster, has: Option<i32>, _: Timestamp) -> Result<(), String> {
+            self.asked.lock().unwrap().push(has);
+            if self.full { Err("there is no room".to_owned()) } else { Ok(()) }
+        }
+
+        fn reservation(&self, _: &MiniCluster, _: Option<(&str, i32)>) -> Option<Reservation> {
+            None
+        }
+
+        fn allowance(&self, _: &MiniCluster, _: Option<Timestamp>, _: Timestamp) -> Option<Allowance> {
+            Some(Allowance { longest: Some(600), ..Allowance::default() })
+        }
+
+        fn keeps(&self, _: &HostedBurst) -> bool {
+            !self.ends
+        }
+
+        fn give_back(&self, _: &MiniCluster) {}
+
+        fn is_told(&self, _: &MiniCluster) -> bool {
+            true
+        }
+    }
+
+    fn lake(job: JobState) -> View {
+        let mut mini_cluster = MiniCluster::new("lake", MiniClusterSpec { size: Some(3), ..Default::default() });
+        mini_cluster.metadata.namespace = Some("waters".to_owned());
+        mini_cluster.metadata.uid = Some("u".to_owned());
+        mini_cluster.spec.containers = vec![Default::default()];
+        mini_cluster.spec.deadline_seconds = Some(3600);
+        mini_cluster.status = Some(MiniClusterStatus { maximum_size: 4, ..MiniClusterStatus::default() });
+        let rendering = Ok(render(&mini_cluster, &Context::default()));
+        let known = Known {
+            mini_cluster: Arc::new(mini_cluster),
+            hosted: None,
+            job,
+            lead: LeadFacts::default(),
+            config_map: None,
+            services: Vec::new(),
+            service_pod: None,
+            bursts: Vec::new(),
+        };
+        View {
+            known,
+            now: Now {
+                mono: Mono::from_start(Duration::from_secs(1000)),
+                wall: "2026-01-01T01:00:00Z".parse().unwrap(),
+            },
+            settling: false,
+            awaits_exit: false,
+            rendering,
+            frozen: Ok(None),
+            followed: None,
+            lingering: None,
+            refused: None,
+            releasing: None,
+        }
+    }
+
+    /// One that runs with two brokers.
+    fn running() -> View {
+        let view = lake(JobState::Absent);
+        let boot_digest = view.rendered().unwrap().boot.digest();
+        let job = JobState::Ours {
+            facts: JobFacts { uid: "j".to_owned(), parallelism: 2, ..JobFacts::default() },
+            boot_digest,
+            files_digest: String::new(),
+            settings: Box::new(JobSettings { deadline: Some(3600), ..JobSettings::default() }),
+        };
+        lake(job)
+    }
+
+    fn change(mut view: View, change: impl FnOnce(&mut MiniCluster)) -> View {
+        change(Arc::make_mut(&mut view.known.mini_cluster));
+        view
+    }
+
+    fn reason(decision: &Decision) -> Option<&str> {
+        decision.waiting.as_ref().map(|(reason, _)| reason.as_str())
+    }
+
+    #[test]
+    fn a_start_has_the_deadline_of_the_queue() {
+        let gate = Answers::default();
+        let decision = step(&lake(JobState::Absent), &gate);
+        assert_eq!((&decision.action, decision.deadline.seconds), (&Action::Create, Some(600)));
+        assert_eq!(decision.again, Some(DEADLINE_RETRY), "more may be allowed by then");
+        assert_eq!(*gate.asked.lock().unwrap(), [None]);
+    }
+
+    #[test]
+    fn what_holds_a_start_up_is_told_and_asks_the_queue_for_nothing() {
+        let refusal = |lasts| Refusal { reason: CANNOT_CREATE, sentence: "no".to_owned(), lasts };
+        let lingers = View { lingering: Some("lake-0-x".to_owned()), ..lake(JobState::Absent) };
+        let stands = View { refused: Some((refusal(true), Duration::from_secs(9))), ..lake(JobState::Absent) };
+        for (view, why, again) in
+            [(lingers, "Restarting", LINGERING_RETRY), (stands, CANNOT_CREATE, Duration::from_secs(9))]
+        {
+            let gate = Answers::default();
+            let decision = step(&view, &gate);
+            assert_eq!((&decision.action, reason(&decision)), (&Action::Nothing, Some(why)));
+            assert_eq!(decision.again, Some(again), "{why}");
+            assert!(gate.asked.lock().unwrap().is_empty(), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_start_waits_for_room_and_keeps_the_words_of_its_refusal_meanwhile() {
+        let gate = Answers { full: true, ..Answers::default() };
+        let waits = step(&lake(JobState::Absent), &gate);
+        assert_eq!((&waits.action, reason(&waits), waits.again), (&Action::Nothing, Some("Queued"), None));
+        let refusal = Refusal { reason: CANNOT_CREATE, sentence: "no".to_owned(), lasts: true };
+        let again = View { refused: Some((refusal, Duration::ZERO)), ..lake(JobState::Absent) };
+        let decision = step(&again, &gate);
+        assert_eq!((reason(&decision), decision.refused), (Some(CANNOT_CREATE), true));
+    }
+
+    #[test]
+    fn brokers_of_a_burst_start_only_where_it_goes_on() {
+        let mut view = lake(JobState::Absent);
+        view.known.hosted = Some(Arc::new(HostedBurst::default()));
+        let ends = Answers { ends: true, ..Answers::default() };
+        let decision = step(&view, &ends);
+        assert_eq!((&decision.action, reason(&decision)), (&Action::Nothing, Some(UNDECIDED)));
+        let goes_on = Answers { full: true, ..Answers::default() };
+        let decision = step(&view, &goes_on);
+        assert_eq!(
+            (decision.action, decision.deadline.seconds),
+            (Action::Create, Some(3600)),
+            "its root has counted it"
+        );
+        assert!(goes_on.asked.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn growth_waits_for_room_and_the_rest_of_a_change_does_not() {
+        let suspended = || change(running(), |object| object.spec.suspend = true);
+        for (full, scale, stays) in [(false, Some(3), None), (true, None, Some("there is no room"))] {
+            let gate = Answers { full, ..Answers::default() };
+            let decision = step(&suspended(), &gate);
+            let Action::Maintain(maintenance) = &decision.action else { panic!("{decision:?}") };
+            assert_eq!((maintenance.job.scale, maintenance.job.suspend), (scale, Some(true)));
+            assert_eq!(decision.stays.as_deref(), stays);
+            assert_eq!(*gate.asked.lock().unwrap(), [Some(2)]);
+            assert_eq!(maintenance.services, Upkeep::All);
+        }
+    }
+
+    #[test]
+    fn while_caches_may_be_behind_nothing_is_done() {
+        let gate = Answers::default();
+        let settling = step(&View { settling: true, ..running() }, &gate);
+        assert_eq!((settling.action, settling.again), (Action::Nothing, Some(SETTLING)));
+        let asked = |object: &mut MiniCluster| {
+            object.metadata.annotations = Some([(labels::RESTART.to_owned(), "now".to_owned())].into());
+        };
+        let restarts = step(&View { settling: true, ..change(running(), asked) }, &gate);
+        assert_eq!(restarts, Decision::later(SETTLING));
+        let failed = step(&View { awaits_exit: true, ..running() }, &gate);
+        assert_eq!(failed, Decision::later(SETTLING));
+        assert!(gate.asked.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_restart_waits_for_its_bursts_and_not_for_ever() {
+        let asked = |object: &mut MiniCluster| {
+            object.metadata.annotations = Some([(labels::RESTART.to_owned(), "now".to_owned())].into());
+        };
+        let holds = |peer: Option<&str>, phase: BurstPhase| {
+            let mut view = change(running(), asked);
+            let mut burst = Burst::new("lake.gpu", Default::default());
+            burst.status =
+                Some(tributary_api::burst::BurstStatus { peer: peer.map(str::to_owned), phase, ..Default::default() });
+            view.known.bursts = vec![burst];
+            view
+        };
+        let gate = Answers::default();
+        let free = step(&change(running(), asked), &gate);
+        assert_eq!((free.action, free.restarting), (Action::Restart, true));
+        for view in [holds(None, BurstPhase::Pending), holds(Some("west"), BurstPhase::Released)] {
+            assert_eq!(step(&view, &gate).action, Action::Restart);
+        }
+        let held = holds(Some("west"), BurstPhase::Ready);
+        let waits = step(&held, &gate);
+        assert_eq!((&waits.action, waits.releasing), (&Action::Nothing, Some(held.now.mono)));
+        assert_eq!(reason(&waits), Some("Restarting"));
+        let left = waits.again.unwrap();
+        let halfway = View { releasing: Some(held.now.mono - left / 2), ..holds(Some("west"), BurstPhase::Ready) };
+        assert_eq!(step(&halfway, &gate).again, Some(left - left / 2));
+        let overdue = View { releasing: Some(held.now.mono - left), ..holds(Some("west"), BurstPhase::Ready) };
+        assert_eq!(step(&overdue, &gate).action, Action::Restart);
+    }
+
+    #[test]
+    fn what_has_ended_is_deleted_when_its_time_is_over_whatever_else_is_asked_for() {
+        let finished = |ttl| {
+            change(lake(JobState::Absent), |object| {
+                object.spec.ttl_seconds_after_finished = Some(ttl);
+                let status = object.status.as_mut().unwrap();
+                status.phase = Some(tributary_api::minicluster::Phase::Succeeded);
+                let finished = json!({"type": condition::FINISHED, "status": "True", "reason": "Succeeded", "message": "",
+                    "lastTransitionTime": "2026-01-01T00:59:00Z"});
+                status.conditions = vec![serde_json::from_value(finished).unwrap()];
+            })
+        };
+        let gate = Answers::default();
+        let kept = step(&finished(90), &gate);
+        assert_eq!((kept.action, kept.over, kept.again), (Action::Nothing, true, Some(Duration::from_secs(30))));
+        let goes = step(&finished(60), &gate);
+        assert_eq!((goes.action, goes.over), (Action::CleanUp, true));
+        assert!(gate.asked.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_and_changes_nothing() {
+        let gate = Answers::default();
+        let unreadable = View { rendering: Err("it is of a newer version".to_owned()), ..running() };
+        let decision = step(&unreadable, &gate);
+        assert_eq!((&decision.action, reason(&decision)), (&Action::Nothing, Some("RankMapUnreadable")));
+    }
+}

@@ -5,8 +5,9 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
-use tributary::api::hosted_burst::{BurstPhase, LeadEndpoint};
+use tributary::api::hosted_burst::BurstPhase;
 use tributary::api::{labels, names};
+use tributary::contract::LeadAddress;
 use tributary_sandbox::annotations;
 use tributary_tests::collector::Received;
 use tributary_tests::eventually::eventually;
@@ -41,7 +42,7 @@ async fn assert_wired(root: &Place, name: &str, provider: &Place, slot: &str) {
 }
 
 /// Node address of the index-0 pod, and the NodePort of the lead Service.
-async fn lead_of(root: &Place, name: &str) -> LeadEndpoint {
+async fn lead_of(root: &Place, name: &str) -> LeadAddress {
     let selector = format!("job-name={name},{}=0", labels::kubernetes::COMPLETION_INDEX);
     let pods = root.pods().list(&ListParams::default().labels(&selector)).await.unwrap();
     let node = pods.items.iter().find_map(|pod: &Pod| pod.spec.as_ref()?.node_name.clone()).unwrap();
@@ -50,7 +51,7 @@ async fn lead_of(root: &Place, name: &str) -> LeadEndpoint {
     let address = addresses.iter().find(|address| address.type_ == "InternalIP").unwrap().address.clone();
     let service = root.services().get(&names::lead(name)).await.unwrap();
     let port = service.spec.unwrap().ports.unwrap()[0].node_port.unwrap();
-    LeadEndpoint { address, port: u16::try_from(port).unwrap() }
+    LeadAddress { address, port: u16::try_from(port).unwrap() }
 }
 
 /// GPUs that each pod of a Job asks for.

@@ -11,10 +11,11 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpSocket;
 use tributary::api::burst::Burst;
-use tributary::api::hosted_burst::{BurstPhase, HostedBurst, LeadEndpoint};
+use tributary::api::hosted_burst::{BurstPhase, HostedBurst};
 use tributary::api::labels;
 use tributary::api::minicluster::{MiniCluster, MiniClusterStatus};
 use tributary::api::names;
+use tributary::contract::LeadAddress;
 
 use crate::eventually::eventually;
 
@@ -178,14 +179,14 @@ impl Place {
     }
 
     /// The endpoint of a lead Service on a provider.
-    pub async fn lead_endpoint(&self, slot: &str) -> Result<LeadEndpoint, String> {
+    pub async fn lead_endpoint(&self, slot: &str) -> Result<LeadAddress, String> {
         let selector = format!("{}={}", labels::kubernetes::SERVICE_NAME, names::lead(slot));
         let slices: Api<EndpointSlice> = Api::namespaced(self.client.clone(), &self.namespace);
         let list = slices.list(&ListParams::default().labels(&selector)).await.map_err(|error| error.to_string())?;
         let found = list.items.iter().find_map(|slice| {
             let address = slice.endpoints.first()?.addresses.first()?.clone();
             let port = u16::try_from(slice.ports.as_ref()?.first()?.port?).ok()?;
-            Some(LeadEndpoint { address, port })
+            Some(LeadAddress { address, port })
         });
         found.ok_or_else(|| format!("no endpoint in {} slices", list.items.len()))
     }

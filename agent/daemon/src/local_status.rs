@@ -10,7 +10,7 @@ use tributary::admin::{
     API_VERSION, BurstRow, ClusterStatus, HostedRow, IdentityRow, MiniClusterRow, PeerRow, SpentRow,
 };
 use tributary::api::burst::Burst;
-use tributary::api::hosted_burst::{BurstPhase, HostedBurst, LeadEndpoint};
+use tributary::api::hosted_burst::{BurstPhase, HostedBurst};
 use tributary::api::labels::{condition, reason};
 use tributary::api::minicluster::{BurstStatus, MiniCluster};
 use tributary::api::peer::ClusterPeer;
@@ -18,7 +18,7 @@ use tributary::clock::SharedClock;
 use tributary::cluster::caches::{Cache, controller_of};
 use tributary::cluster::conditions;
 use tributary::contract::ports::PeerRequests;
-use tributary::contract::{Finding, LeadAddress, PeerName, PeerReport, PeerState, PhaseTimes};
+use tributary::contract::{Finding, PeerName, PeerReport, PeerState, PhaseTimes};
 use tributary::federation::identity::Identity;
 
 use crate::admin_http::LocalStatus;
@@ -125,7 +125,7 @@ fn burst(object: &Burst, root: Option<&MiniCluster>) -> BurstRow {
         phase: if short { condition::RESTART_REQUIRED.to_owned() } else { format!("{:?}", status.phase) },
         size: root.map_or(object.spec.size, |root| object.wanted(root)),
         ready_brokers: status.ready_brokers,
-        lead: object.spec.lead.as_ref().map(address),
+        lead: object.spec.lead.clone(),
         rank_map_digest: object.spec.rank_map_digest.clone(),
         message: Some(status.message).filter(|message| !message.is_empty()),
         times: status.times.clone().map(PhaseTimes::from).unwrap_or_default(),
@@ -177,10 +177,6 @@ fn peer(object: &ClusterPeer, reports: &BTreeMap<PeerName, PeerReport>) -> PeerR
         created: created(object),
         name,
     }
-}
-
-fn address(lead: &LeadEndpoint) -> LeadAddress {
-    LeadAddress { address: lead.address.clone(), port: lead.port }
 }
 
 fn created(object: &impl Resource) -> Option<jiff::Timestamp> {

@@ -8,7 +8,7 @@ use crate::budget::Spent;
 use crate::burst::CredentialRecipient;
 use crate::flux_setup::Usage;
 use crate::schema::is_default;
-use crate::word::{Word, shown_by_its_words};
+use tributary_contract::word::{Word, shown_by_its_words};
 
 /// Observed state. Only the MiniCluster controller writes it.
 ///

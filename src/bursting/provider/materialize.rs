@@ -80,7 +80,7 @@ pub fn updated(hosted: &HostedBurst, desired: &DesiredBurst) -> HostedBurst {
         generation: i64::try_from(desired.generation).unwrap_or(i64::MAX),
         size: desired.size.clamp(1, frozen.max_size.max(1)),
         // A tunnel makes no use of it; and once it was applied, the API server does not let go of it (it becomes null).
-        lead: desired.lead.clone().map(Into::into).or_else(|| frozen.lead.clone().filter(|_| desired.tunnel)),
+        lead: desired.lead.clone().or_else(|| frozen.lead.clone().filter(|_| desired.tunnel)),
         tunnel: desired.tunnel,
         lease: desired.lease_seconds.min(BurstingConfig::LONGEST).into(),
         drain: desired.drain_seconds.min(BurstingConfig::LONGEST).into(),

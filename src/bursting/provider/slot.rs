@@ -17,7 +17,7 @@ use tributary_api::peer::ImportPolicy;
 use tributary_clock::Now;
 use tributary_config::BurstingConfig;
 use tributary_contract::{
-    BurstUid, CredentialRequest, DesiredBurst, ObservedBurst, PeerName, Phase, Rejection, RejectionReason,
+    BurstPhase, BurstUid, CredentialRequest, DesiredBurst, ObservedBurst, PeerName, Rejection, RejectionReason,
 };
 
 use super::admission::{self, Admitted, Facts};
@@ -212,7 +212,7 @@ fn hosted_slot(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotStep) {
             Wanted::Burst(desired) if *key == holder && is_same_instance(hosted, desired) => continue,
             Wanted::Burst(desired) if is_successor(hosted, &key.0, desired) => {
                 let message = "an earlier burst of this name is leaving";
-                observed(desired, Phase::Draining, message)
+                observed(desired, BurstPhase::Draining, message)
             }
             Wanted::Burst(desired) => {
                 // Whose it is, is nobody's business but theirs.
@@ -248,7 +248,7 @@ fn free_slot(view: &SlotView<'_>, step: &mut SlotStep) {
                 None => Answered::Nothing,
             },
             Wanted::Burst(desired) => match past(view, key, desired, step) {
-                _ if !empty => observed(desired, Phase::Draining, "what is left of an earlier burst is leaving"),
+                _ if !empty => observed(desired, BurstPhase::Draining, "what is left of an earlier burst is leaving"),
                 Some(answer) => answer,
                 None if taken => rejected(
                     desired,
@@ -257,7 +257,7 @@ fn free_slot(view: &SlotView<'_>, step: &mut SlotStep) {
                 None => match offered(view, key, desired, step) {
                     Ok(()) => {
                         taken = true;
-                        observed(desired, Phase::Pending, "")
+                        observed(desired, BurstPhase::Pending, "")
                     }
                     Err(rejection) => rejected(desired, rejection),
                 },
@@ -287,10 +287,12 @@ fn past(view: &SlotView<'_>, key: &ClaimKey, desired: &DesiredBurst, step: &mut 
         // It ended by our own decision, and the root has not taken notice of that.
         (Some(Fate::Released { reason: Reason::TimeLimit, .. }), _) => {
             let rejection = Rejection::new(RejectionReason::EvictedByProvider, Reason::TimeLimit.message());
-            Some(with_rejection(desired, Phase::Evicted, rejection))
+            Some(with_rejection(desired, BurstPhase::Evicted, rejection))
         }
         // That, or one before it, is what the root saw last.
-        (Some(Fate::Released { reason, .. }), Some(_)) => Some(observed(desired, Phase::Released, reason.message())),
+        (Some(Fate::Released { reason, .. }), Some(_)) => {
+            Some(observed(desired, BurstPhase::Released, reason.message()))
+        }
         // The root took notice, and offers it anew.
         (Some(Fate::Released { .. }), None) => {
             step.memory.fates.remove(key);
@@ -300,14 +302,14 @@ fn past(view: &SlotView<'_>, key: &ClaimKey, desired: &DesiredBurst, step: &mut 
         (None, Some(seen)) if lapsed_before(view, key, desired) => {
             let (uid, incarnation, reason) = (seen.clone(), incarnation.clone(), Reason::LeaseExpired);
             step.memory.fates.insert(key.clone(), Fate::Released { uid, incarnation, reason });
-            Some(observed(desired, Phase::Released, reason.message()))
+            Some(observed(desired, BurstPhase::Released, reason.message()))
         }
         // It was here, and we did not end it. Or the root saw one that is not here: deleted while no agent ran.
         (Some(_), _) | (None, Some(_)) => {
             step.memory.fates.insert(key.clone(), Fate::Evicted { incarnation: incarnation.clone() });
             let message = "its HostedBurst was deleted: the owner of this cluster does not want it here";
             let rejection = Rejection::new(RejectionReason::EvictedByProvider, message);
-            Some(with_rejection(desired, Phase::Evicted, rejection))
+            Some(with_rejection(desired, BurstPhase::Evicted, rejection))
         }
         (None, None) => None,
     }
@@ -408,7 +410,7 @@ pub(super) fn is_successor(hosted: &HostedBurst, peer: &PeerName, desired: &Desi
         && !is_same_instance(hosted, desired)
 }
 
-pub(super) fn observed(desired: &DesiredBurst, phase: Phase, message: &str) -> Answered {
+pub(super) fn observed(desired: &DesiredBurst, phase: BurstPhase, message: &str) -> Answered {
     Answered::Observed(Box::new(ObservedBurst {
         uid: desired.uid.clone(),
         observed_generation: desired.generation,
@@ -420,10 +422,10 @@ pub(super) fn observed(desired: &DesiredBurst, phase: Phase, message: &str) -> A
 }
 
 fn rejected(desired: &DesiredBurst, rejection: Rejection) -> Answered {
-    with_rejection(desired, Phase::Rejected, rejection)
+    with_rejection(desired, BurstPhase::Rejected, rejection)
 }
 
-fn with_rejection(desired: &DesiredBurst, phase: Phase, rejection: Rejection) -> Answered {
+fn with_rejection(desired: &DesiredBurst, phase: BurstPhase, rejection: Rejection) -> Answered {
     let Answered::Observed(mut said) = observed(desired, phase, &rejection.message) else {
         unreachable!("observed() observes")
     };
@@ -436,7 +438,7 @@ fn leaving((_, uid): &ClaimKey, fate: &Fate) -> Answered {
     Answered::Observed(Box::new(ObservedBurst {
         uid: uid.clone(),
         incarnation: fate.incarnation().to_owned(),
-        phase: Phase::Draining,
+        phase: BurstPhase::Draining,
         ..ObservedBurst::default()
     }))
 }

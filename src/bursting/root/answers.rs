@@ -12,7 +12,7 @@ use tributary_api::burst::{Burst, BurstHold, BurstRefusal, BurstSpec, BurstStatu
 use tributary_api::hosted_burst::{BurstPhase, BurstRun, PhaseTimestamps};
 use tributary_api::minicluster::MiniCluster;
 use tributary_clock::Now;
-use tributary_contract::{ObservedBurst, PeerName, Phase, PhaseTimes, Rejection, RejectionReason};
+use tributary_contract::{ObservedBurst, PeerName, PhaseTimes, Rejection, RejectionReason};
 
 use super::budget::{Account, Standing};
 use super::demand::decide::{self, Seen};
@@ -266,7 +266,7 @@ impl<'a> Draft<'a> {
         let offered = offer::recipients(self.view.burst, self.view.peers);
         let accepted = offered.into_iter().find(|peer| match self.view.answers.get(peer) {
             Some(Answer::Observed(said)) => {
-                self.is_current(said) && (Phase::Accepted..=Phase::Ready).contains(&said.phase)
+                self.is_current(said) && (BurstPhase::Accepted..=BurstPhase::Ready).contains(&said.phase)
             }
             _ => false,
         });
@@ -285,14 +285,14 @@ impl<'a> Draft<'a> {
         let rejection =
             |reason, message: &str| said.rejection.clone().unwrap_or_else(|| Rejection::new(reason, message));
         match said.phase {
-            Phase::Rejected if self.answers_this_generation(said) => {
+            BurstPhase::Rejected if self.answers_this_generation(said) => {
                 let unnamed = RejectionReason::Other("Rejected".into());
                 self.refused(peer, rejection(unnamed, "the peer rejected it and did not say why"));
             }
-            Phase::Evicted => {
+            BurstPhase::Evicted => {
                 self.refused(peer, rejection(RejectionReason::EvictedByProvider, "the HostedBurst was deleted there"));
             }
-            Phase::Released => {
+            BurstPhase::Released => {
                 self.notes.push(Note::warning("ReleasedByPeer", format!("{peer} released it: {}", said.message)));
                 let offer = self.view.burst.offered();
                 returns::record(&mut self.status.returns, peer, &offer, self.view.now.wall);
@@ -338,7 +338,7 @@ impl<'a> Draft<'a> {
             "" => format!("{peer}: {}", said.phase),
             text => format!("{peer}: {text}"),
         };
-        self.set(said.phase.into(), message);
+        self.set(said.phase, message);
         let status = &mut self.status;
         // One that was let go, and comes back with what it still has, asks for no certificate again.
         let still = |known: &&mut CredentialRecipient| known.peer == peer.as_str() && said.hosted_uid.is_some();
@@ -349,7 +349,7 @@ impl<'a> Draft<'a> {
         status.acknowledged_generation = i64::try_from(said.observed_generation).ok();
         status.rank_map_digest.clone_from(&said.rank_map_digest);
         status.credential_digest.clone_from(&said.credential_digest);
-        status.lead = said.lead.clone().map(Into::into);
+        status.lead = said.lead.clone();
         status.times = Some(told_times(status.times.take(), &said.times, self.view.now.wall));
         status.preflight = said.preflight.iter().cloned().map(Into::into).collect();
         status.simulated = said.simulated;

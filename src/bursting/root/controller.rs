@@ -24,9 +24,7 @@ use tributary_cluster::worker::{Outcome, Queue};
 use tributary_cluster::{ObjectKey, RequestError};
 use tributary_cluster::{conditions, traced};
 use tributary_contract::ports::CredentialSource;
-use tributary_contract::{
-    BurstUid, Credential, CredentialRefusal, CredentialRequest, LeadAddress, Leave, PeerName,
-};
+use tributary_contract::{BurstUid, Credential, CredentialRefusal, CredentialRequest, LeadAddress, Leave, PeerName};
 use tributary_telemetry::TraceContext;
 
 use super::answers::{self, Answer, BurstStep, BurstView};

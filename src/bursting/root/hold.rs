@@ -14,7 +14,7 @@ use tributary_api::burst::{Burst, BurstSpec, BurstStatus, CredentialRecipient, S
 use tributary_api::hosted_burst::BurstPhase;
 use tributary_api::labels;
 use tributary_clock::Now;
-use tributary_contract::{ClusterUid, PeerName, Phase};
+use tributary_contract::{ClusterUid, PeerName};
 
 use super::answers::{Answer, Draft};
 use crate::note::Note;
@@ -110,9 +110,9 @@ impl<'a> Draft<'a> {
         let left = match self.answer(peer) {
             Some(Answer::Nothing) => false,
             Some(Answer::Observed(said)) if self.is_current(said) => match said.phase {
-                Phase::Evicted | Phase::Released => false,
+                BurstPhase::Evicted | BurstPhase::Released => false,
                 // It may be about an older offer; but without the certificate nothing runs.
-                Phase::Rejected => self.holds(peer),
+                BurstPhase::Rejected => self.holds(peer),
                 _ => true,
             },
             _ => true,

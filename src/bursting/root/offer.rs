@@ -89,7 +89,7 @@ pub fn desired(burst: &Burst) -> DesiredBurst {
         rank_map,
         rank_map_digest,
         credential_digest,
-        lead: lead.map(Into::into),
+        lead,
         tunnel,
         whole,
         flux_version,

@@ -174,7 +174,7 @@ fn spec(
     };
     BurstSpec {
         // While the lead's pod is between two nodes, the last address is better than none.
-        lead: match given.lead.filter(|_| !tunnel).cloned().map(Into::into) {
+        lead: match given.lead.filter(|_| !tunnel).cloned() {
             None => running.and_then(|burst| burst.spec.lead.clone()),
             known => known,
         },

@@ -409,13 +409,13 @@ fn brokers_are_online_where_a_probe_says_so_and_never_on_simulated_nodes() {
         tributary_cluster::conditions::find(&status.unwrap().conditions, "BrokersOnline").unwrap().status.clone()
     };
     let step = world.step();
-    assert_eq!((said(&step, &key).phase, online(&step).as_str()), (Phase::Ready, "True"));
+    assert_eq!((said(&step, &key).phase, online(&step).as_str()), (BurstPhase::Ready, "True"));
     assert!(said(&step, &key).times.ready.is_some());
     assert!(said(&step, &key).preflight.iter().all(|one| one.outcome != tributary_contract::Outcome::Fail));
     world.simulated = true;
     let step = world.step();
     let said = said(&step, &key);
-    assert_eq!((said.phase, online(&step).as_str(), said.times.ready), (Phase::Ready, "Unknown", None));
+    assert_eq!((said.phase, online(&step).as_str(), said.times.ready), (BurstPhase::Ready, "Unknown", None));
     assert!(said.simulated && said.message.contains("not checkable"), "{}", said.message);
     assert_eq!(brokers_and_dials(&step), (true, false), "nobody is dialled, and nothing waits");
 }
@@ -546,7 +546,7 @@ fn a_burst_that_was_here_for_long_enough_ends_as_an_eviction() {
     let created = |secs: i64| Some(Time(Timestamp::from_second(1_000_000 - secs).unwrap()));
     world.hosted.as_mut().unwrap().metadata.creation_timestamp = created(599);
     let step = world.step();
-    assert_eq!((said(&step, &key).phase == Phase::Draining, step.wake), (false, Some(Duration::from_secs(1))));
+    assert_eq!((said(&step, &key).phase == BurstPhase::Draining, step.wake), (false, Some(Duration::from_secs(1))));
     world.hosted.as_mut().unwrap().metadata.creation_timestamp = created(600);
     let Some(Change::Status(status)) = world.step().changes.into_iter().next() else { panic!("it drains") };
     assert_eq!(status.draining_reason.as_deref(), Some("TimeLimit"));
@@ -558,7 +558,7 @@ fn a_burst_that_was_here_for_long_enough_ends_as_an_eviction() {
     for hosted_uid in [Some("hosted-uid".to_owned()), None] {
         world.claim("east", DesiredBurst { hosted_uid, ..offer() });
         let step = world.step();
-        assert_eq!(said(&step, &key).phase, Phase::Evicted);
+        assert_eq!(said(&step, &key).phase, BurstPhase::Evicted);
         assert!(said(&step, &key).message.contains("maxDuration"), "{}", said(&step, &key).message);
         assert_eq!(step.changes, []);
     }
@@ -582,7 +582,7 @@ fn a_peer_that_is_drained_gives_back_what_it_has_and_gets_nothing() {
     world.step();
     world.hosted = None;
     world.claim("east", DesiredBurst { hosted_uid: Some("hosted-uid".into()), ..offer() });
-    assert_eq!(said(&world.step(), &key).phase, Phase::Released, "it may go elsewhere");
+    assert_eq!(said(&world.step(), &key).phase, BurstPhase::Released, "it may go elsewhere");
     world.claim("east", offer());
     assert_eq!(reason(&world.step(), &key), Some(RejectionReason::Draining));
     world.peers.get_mut("east").unwrap().draining = false;

@@ -85,20 +85,20 @@ impl World {
         self
     }
 
-    fn say(&mut self, peer: &str, phase: Phase) -> &mut Self {
+    fn say(&mut self, peer: &str, phase: BurstPhase) -> &mut Self {
         self.say_of(peer, phase, "job-1", self.burst.metadata.generation.unwrap())
     }
 
-    fn say_of(&mut self, peer: &str, phase: Phase, incarnation: &str, generation: i64) -> &mut Self {
+    fn say_of(&mut self, peer: &str, phase: BurstPhase, incarnation: &str, generation: i64) -> &mut Self {
         let rejection =
-            (phase == Phase::Rejected).then(|| Rejection::new(RejectionReason::PolicyForbids, "no secrets"));
+            (phase == BurstPhase::Rejected).then(|| Rejection::new(RejectionReason::PolicyForbids, "no secrets"));
         let said = ObservedBurst {
             phase,
             rejection,
             incarnation: incarnation.into(),
             observed_generation: generation.try_into().unwrap(),
             hosted_uid: phase.occupies().then(|| format!("hosted-on-{peer}")),
-            ready_brokers: if phase == Phase::Ready { 3 } else { 0 },
+            ready_brokers: if phase == BurstPhase::Ready { 3 } else { 0 },
             ..ObservedBurst::default()
         };
         self.answers.insert(peer.into(), Answer::Observed(Box::new(said)));
@@ -205,8 +205,8 @@ impl World {
 fn a_good_burst_is_placed_offered_accepted_and_ready() {
     let mut world = World::new();
     world.named(&["west"]).step().is(BurstPhase::Offered, Some("west"));
-    world.say("west", Phase::Accepted).step().is(BurstPhase::Accepted, Some("west"));
-    world.say("west", Phase::Ready).step().is(BurstPhase::Ready, Some("west"));
+    world.say("west", BurstPhase::Accepted).step().is(BurstPhase::Accepted, Some("west"));
+    world.say("west", BurstPhase::Ready).step().is(BurstPhase::Ready, Some("west"));
     let status = world.burst.status.clone().unwrap();
     assert_eq!((status.ready_brokers, status.hosted_uid.as_deref()), (3, Some("hosted-on-west")));
     assert_eq!(world.notes, ["Placed", "Accepted", "Ready"]);
@@ -239,7 +239,7 @@ fn what_only_a_restart_brings_keeps_a_burst_from_being_as_it_is_wanted() {
     };
     let mut world = World::new();
     world.root = Some(root("{size: 3, peer: west}"));
-    world.named(&["west"]).step().say("west", Phase::Ready).step().is(BurstPhase::Ready, Some("west"));
+    world.named(&["west"]).step().say("west", BurstPhase::Ready).step().is(BurstPhase::Ready, Some("west"));
     let said = |world: &World, type_: &str| {
         let status = world.burst.status.as_ref().unwrap();
         let found = tributary_cluster::conditions::find(&status.conditions, type_).unwrap();
@@ -265,8 +265,13 @@ fn what_only_a_restart_brings_keeps_a_burst_from_being_as_it_is_wanted() {
 #[test]
 fn a_refusal_moves_on_and_is_not_offered_again_until_something_changes() {
     let mut world = World::new();
-    world.named(&["west", "north"]).step().say("west", Phase::Rejected).step().is(BurstPhase::Offered, Some("north"));
-    world.say("north", Phase::Rejected).step().is(BurstPhase::Rejected, None);
+    world
+        .named(&["west", "north"])
+        .step()
+        .say("west", BurstPhase::Rejected)
+        .step()
+        .is(BurstPhase::Offered, Some("north"));
+    world.say("north", BurstPhase::Rejected).step().is(BurstPhase::Rejected, None);
     let message = &world.burst.status.as_ref().unwrap().message;
     assert_eq!(message, "north: refused (PolicyForbids): no secrets; west: refused (PolicyForbids): no secrets");
     world.step().step().is(BurstPhase::Rejected, None);
@@ -278,13 +283,13 @@ fn a_refusal_moves_on_and_is_not_offered_again_until_something_changes() {
 #[test]
 fn a_changed_cluster_peer_or_a_retry_is_a_new_chance() {
     let mut world = World::new();
-    world.named(&["west"]).step().say("west", Phase::Evicted).step().is(BurstPhase::Evicted, None);
+    world.named(&["west"]).step().say("west", BurstPhase::Evicted).step().is(BurstPhase::Evicted, None);
     assert!(world.withdrawing.contains("west") && world.notes.contains(&"EvictedByProvider".to_owned()));
     world.confirm("west").step().is(BurstPhase::Evicted, None);
 
     world.peers.get_mut("west").unwrap().generation = Some(2);
     world.step().is(BurstPhase::Offered, Some("west"));
-    world.say("west", Phase::Evicted).step().is(BurstPhase::Evicted, None);
+    world.say("west", BurstPhase::Evicted).step().is(BurstPhase::Evicted, None);
     let retry = [(tributary_api::labels::RETRY.to_owned(), "1".to_owned())].into();
     world.burst.metadata.annotations = Some(retry);
     world.step().is(BurstPhase::Pending, None);
@@ -294,8 +299,13 @@ fn a_changed_cluster_peer_or_a_retry_is_a_new_chance() {
 #[test]
 fn an_eviction_of_an_earlier_burst_of_the_same_job_stands_until_something_changes() {
     let mut first = World::new();
-    first.named(&["west", "north"]).step().say("west", Phase::Evicted).step().is(BurstPhase::Offered, Some("north"));
-    first.say("north", Phase::Evicted).step().is(BurstPhase::Evicted, None);
+    first
+        .named(&["west", "north"])
+        .step()
+        .say("west", BurstPhase::Evicted)
+        .step()
+        .is(BurstPhase::Offered, Some("north"));
+    first.say("north", BurstPhase::Evicted).step().is(BurstPhase::Evicted, None);
     let evictions = first.burst.status.unwrap().refusals;
     let again = |evictions: &[BurstRefusal]| {
         let mut world = World::new();
@@ -306,22 +316,22 @@ fn an_eviction_of_an_earlier_burst_of_the_same_job_stands_until_something_change
     again(&evictions).step().is(BurstPhase::Evicted, None);
     let mut world = again(&evictions[1..]);
     world.step().is(BurstPhase::Offered, Some("north"));
-    assert!(world.say("north", Phase::Rejected).step().is(BurstPhase::Rejected, None).withdrawing.is_empty());
+    assert!(world.say("north", BurstPhase::Rejected).step().is(BurstPhase::Rejected, None).withdrawing.is_empty());
     let mut world = again(&evictions);
     world.peers.get_mut("west").unwrap().generation = Some(2);
     world.step().is(BurstPhase::Offered, Some("west"));
-    world.say("west", Phase::Ready).step().is(BurstPhase::Ready, Some("west"));
+    world.say("west", BurstPhase::Ready).step().is(BurstPhase::Ready, Some("west"));
     again(&evictions).edit(|spec| spec.size = 2).step().is(BurstPhase::Offered, Some("west"));
 }
 
 #[test]
 fn a_peer_that_changed_its_mind_gets_the_standing_offer_and_an_evicting_one_has_none() {
     let mut world = World::new();
-    world.named(&["west"]).step().say("west", Phase::Rejected).step().is(BurstPhase::Rejected, None);
+    world.named(&["west"]).step().say("west", BurstPhase::Rejected).step().is(BurstPhase::Rejected, None);
     assert_eq!(offer::recipients(&world.burst, &world.peers), [PeerName::from("west")].into());
     assert!(world.withdrawing.is_empty(), "the offer stands");
-    world.say("west", Phase::Accepted).step().is(BurstPhase::Accepted, Some("west"));
-    world.say("west", Phase::Evicted).step().is(BurstPhase::Evicted, None);
+    world.say("west", BurstPhase::Accepted).step().is(BurstPhase::Accepted, Some("west"));
+    world.say("west", BurstPhase::Evicted).step().is(BurstPhase::Evicted, None);
     assert!(offer::recipients(&world.burst, &world.peers).is_empty());
 }
 
@@ -329,22 +339,22 @@ fn a_peer_that_changed_its_mind_gets_the_standing_offer_and_an_evicting_one_has_
 fn answers_of_another_life_are_ignored() {
     let mut world = World::new();
     world.named(&["west"]).step();
-    world.say_of("west", Phase::Ready, "job-0", 1).step().is(BurstPhase::Offered, Some("west"));
-    world.say("west", Phase::Ready).step().is(BurstPhase::Ready, Some("west"));
+    world.say_of("west", BurstPhase::Ready, "job-0", 1).step().is(BurstPhase::Offered, Some("west"));
+    world.say("west", BurstPhase::Ready).step().is(BurstPhase::Ready, Some("west"));
     world.edit(|spec| spec.incarnation = "job-2".into()).step().is(BurstPhase::Offered, Some("west"));
     let status = world.burst.status.clone().unwrap();
     assert_eq!((status.ready_brokers, status.hosted_uid), (0, None));
     world.edit(|spec| spec.size = 2);
-    world.say_of("west", Phase::Rejected, "job-2", 1).step().is(BurstPhase::Offered, Some("west"));
+    world.say_of("west", BurstPhase::Rejected, "job-2", 1).step().is(BurstPhase::Offered, Some("west"));
 }
 
 #[test]
 fn a_release_waits_for_the_peers_word() {
     let mut world = World::new();
-    world.step().say("north", Phase::Ready).step().give_certificate("north");
+    world.step().say("north", BurstPhase::Ready).step().give_certificate("north");
     world.edit(|spec| spec.release = true).step().is(BurstPhase::Draining, Some("north"));
     assert!(world.withdrawing.contains("north"), "the tombstone is on its way");
-    world.say("north", Phase::Draining).step().is(BurstPhase::Draining, Some("north"));
+    world.say("north", BurstPhase::Draining).step().is(BurstPhase::Draining, Some("north"));
     world.confirm("north").step().is(BurstPhase::Released, None);
     world.step().is(BurstPhase::Released, None);
     assert_eq!(world.notes.last().map(String::as_str), Some("Released"));
@@ -355,7 +365,7 @@ fn a_release_waits_for_the_peers_word() {
 fn a_spent_budget_ends_a_burst_by_a_drain_and_keeps_it_away_until_it_is_raised() {
     let mut world = World::new();
     world.burst.spec.budget = serde_saphyr::from_str("{maxDuration: 10m}").unwrap();
-    world.step().say("north", Phase::Ready).step().give_certificate("north");
+    world.step().say("north", BurstPhase::Ready).step().give_certificate("north");
     assert_eq!(world.burst.status.as_ref().unwrap().spent.brokers, 3);
     world.after(539).is(BurstPhase::Ready, Some("north")).step();
     assert_eq!(world.notes.last().map(String::as_str), Some("BudgetEnding"));
@@ -364,7 +374,7 @@ fn a_spent_budget_ends_a_burst_by_a_drain_and_keeps_it_away_until_it_is_raised()
     let said = "maxDuration 10m of the burst is spent; north releases it";
     assert_eq!(world.burst.status.as_ref().unwrap().message, said);
     assert!(world.published.is_empty() && world.withdrawing.contains("north"));
-    world.say("north", Phase::Draining).after(30).is(BurstPhase::Draining, Some("north"));
+    world.say("north", BurstPhase::Draining).after(30).is(BurstPhase::Draining, Some("north"));
     world.confirm("north").step().is(BurstPhase::Spent, None);
     let spent = world.burst.status.as_ref().unwrap().spent.clone();
     assert_eq!((spent.seconds, spent.broker_seconds, spent.brokers), (631, 1_893, 0), "it counted until it was gone");
@@ -379,7 +389,7 @@ fn a_spent_budget_ends_a_burst_by_a_drain_and_keeps_it_away_until_it_is_raised()
 #[test]
 fn a_peer_whose_budget_is_spent_is_left_and_a_root_without_any_has_no_bursts() {
     let mut world = World::new();
-    world.named(&["west", "north"]).step().say("west", Phase::Ready).step().give_certificate("west");
+    world.named(&["west", "north"]).step().say("west", BurstPhase::Ready).step().give_certificate("west");
     world.peers.get_mut("west").unwrap().exhausted = Some("brokerHours 9 of the peer is spent".into());
     world.step().is(BurstPhase::Draining, Some("west"));
     world.confirm("west").step().is(BurstPhase::Offered, Some("north"));
@@ -409,7 +419,7 @@ fn a_burst_on_demand_sleeps_until_jobs_ask_and_after_they_are_done() {
     assert_eq!(world.notes.last().map(String::as_str), Some("QueueForbidden"));
     world.look(2, false).step().is(BurstPhase::Asleep, None).after(5).look(2, false).step();
     world.is(BurstPhase::Offered, Some("north"));
-    world.say("north", Phase::Ready).step().give_certificate("north").is(BurstPhase::Ready, Some("north"));
+    world.say("north", BurstPhase::Ready).step().give_certificate("north").is(BurstPhase::Ready, Some("north"));
     world.look(0, true).after(500).is(BurstPhase::Ready, Some("north"));
     assert_eq!(condition(&world), ("True".into(), "InUse".into()));
     let idle = |world: &mut World, seconds: &[u64]| {
@@ -437,13 +447,13 @@ fn a_burst_on_demand_sleeps_until_jobs_ask_and_after_they_are_done() {
 #[test]
 fn a_burst_that_a_peer_released_by_itself_is_offered_again_once_that_is_confirmed() {
     let mut world = World::new();
-    world.named(&["west"]).step().say("west", Phase::Ready).step().give_certificate("west");
-    world.say("west", Phase::Released).step().is(BurstPhase::Pending, None);
+    world.named(&["west"]).step().say("west", BurstPhase::Ready).step().give_certificate("west");
+    world.say("west", BurstPhase::Released).step().is(BurstPhase::Pending, None);
     world.step().is(BurstPhase::Pending, None);
     world.confirm("west").step().is(BurstPhase::Offered, Some("west"));
     assert_eq!(offer::desired(&world.burst).hosted_uid, None);
     // A peer that does so again is not asked at once.
-    world.say("west", Phase::Ready).step().say("west", Phase::Released).step().confirm("west").step();
+    world.say("west", BurstPhase::Ready).step().say("west", BurstPhase::Released).step().confirm("west").step();
     world.is(BurstPhase::Pending, None);
     let status = world.burst.status.clone().unwrap();
     assert!(status.message.starts_with("west: let go of it 2 times in a row"), "{}", status.message);
@@ -455,7 +465,7 @@ fn an_accepted_peer_is_sticky_and_an_untouched_one_follows_the_users_choice() {
     let mut world = World::new();
     world.named(&["west"]).step().edit(|spec| spec.peers = vec!["north".into()]);
     world.step().is(BurstPhase::Offered, Some("north"));
-    world.say("north", Phase::Provisioning).step().edit(|spec| spec.peers = vec!["west".into()]);
+    world.say("north", BurstPhase::Provisioning).step().edit(|spec| spec.peers = vec!["west".into()]);
     world.step().is(BurstPhase::Provisioning, Some("north"));
 }
 
@@ -472,7 +482,7 @@ fn an_offer_that_cannot_be_sent_moves_on_and_a_change_that_cannot_is_a_condition
     assert_eq!(world.burst.status.as_ref().unwrap().refusals[0].reason, "Undeliverable");
     assert_eq!(delivered(&world), None, "the offer that counts can be sent");
 
-    world.say("north", Phase::Ready).step().give_certificate("north");
+    world.say("north", BurstPhase::Ready).step().give_certificate("north");
     world.undeliverable.insert("north".into(), "its version does not know it".into());
     world.step().is(BurstPhase::Ready, Some("north"));
     let message = "changes do not reach north: its version does not know it".to_owned();
@@ -510,14 +520,14 @@ proptest::proptest! {
                     let placed = world.burst.status.as_ref().and_then(|status| status.peer.clone());
                     let open = !world.burst.spec.release;
                     if let Some(peer) = placed.filter(|peer| open && world.peers[peer.as_str()].connected()) {
-                        world.say(&peer, Phase::Ready);
+                        world.say(&peer, BurstPhase::Ready);
                         world.give_certificate(&peer);
                         holder = Some(peer);
                     }
                 }
                 9 => {
                     if let Some(peer) = holder.clone().filter(|peer| world.peers[peer.as_str()].connected()) {
-                        world.say(&peer, Phase::Evicted);
+                        world.say(&peer, BurstPhase::Evicted);
                         world.step();
                         holder = None;
                     }
@@ -561,7 +571,7 @@ fn a_whole_instance_is_offered_only_to_who_knows_such_and_its_result_stands() {
             ..Default::default()
         };
         let said = ObservedBurst {
-            phase: if succeeded.is_some() { Phase::Finished } else { Phase::Ready },
+            phase: if succeeded.is_some() { BurstPhase::Finished } else { BurstPhase::Ready },
             incarnation: "job-1".into(),
             observed_generation: 2,
             hosted_uid: Some("hosted-on-north".into()),
@@ -580,10 +590,10 @@ fn a_whole_instance_is_offered_only_to_who_knows_such_and_its_result_stands() {
     let mut result = world.burst.status.clone();
     let mut gone = result.clone();
     gone.as_mut().unwrap().run.as_mut().unwrap().logs_gone = true;
-    world.say("north", Phase::Draining).step();
+    world.say("north", BurstPhase::Draining).step();
     assert_eq!(world.burst.status, result);
     assert_eq!(offer::recipients(&world.burst, &world.peers).len(), 1, "as long as it is wanted there");
-    for phase in [Phase::Evicted, Phase::Released, Phase::Rejected] {
+    for phase in [BurstPhase::Evicted, BurstPhase::Released, BurstPhase::Rejected] {
         world.burst.status.clone_from(&result);
         world.say("north", phase).step();
         assert_eq!(world.burst.status, gone, "{phase}");

@@ -11,11 +11,11 @@ fn a_burst_that_needs_a_name_of_somebody_else_is_given_back_with_the_reason() {
     let mut world = World::new();
     let key = world.claim("east", offer());
     world.host("east", &offer());
-    assert_ne!(said(&world.step(), &key).phase, Phase::Draining);
+    assert_ne!(said(&world.step(), &key).phase, BurstPhase::Draining);
     world.memory.taken = Some(taken.clone());
     let step = world.step();
     let answer = said(&step, &key);
-    assert_eq!((answer.phase, answer.message), (Phase::Draining, format!("leaving: {}", taken.sentence())));
+    assert_eq!((answer.phase, answer.message), (BurstPhase::Draining, format!("leaving: {}", taken.sentence())));
     let recorded = step.changes.iter().find_map(|change| match change {
         Change::Status(status) => Some((**status).clone()),
         _ => None,
@@ -26,7 +26,7 @@ fn a_burst_that_needs_a_name_of_somebody_else_is_given_back_with_the_reason() {
     world.hosted.as_mut().unwrap().status = Some(recorded);
     world.memory.taken = None;
     let answer = said(&world.step(), &key);
-    assert_eq!((answer.phase, answer.message), (Phase::Draining, format!("leaving: {}", taken.sentence())));
+    assert_eq!((answer.phase, answer.message), (BurstPhase::Draining, format!("leaving: {}", taken.sentence())));
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn what_its_brokers_wait_for_a_name_of_somebody_else_ends_a_burst_too() {
         .unwrap()
     };
     // What an earlier one of this name has left behind goes by itself.
-    for (reason, phase) in [("LeftOver", Phase::Provisioning), ("NameTaken", Phase::Draining)] {
+    for (reason, phase) in [("LeftOver", BurstPhase::Provisioning), ("NameTaken", BurstPhase::Draining)] {
         world.mini_cluster = Some(ready(reason));
         let answer = said(&world.step(), &key);
         assert_eq!(answer.phase, phase, "{reason}: {}", answer.message);

@@ -13,7 +13,7 @@ fn what_we_ended_while_the_root_was_away_is_no_eviction_when_it_returns() {
     // Nobody claims it: the agent was restarted while the root was away.
     world.step();
     let key = world.claim("east", seen.clone());
-    assert_eq!(said(&world.step(), &key).phase, Phase::Released);
+    assert_eq!(said(&world.step(), &key).phase, BurstPhase::Released);
 
     // The root took notice, and speaks of other bursts only.
     world.claims.clear();
@@ -22,7 +22,8 @@ fn what_we_ended_while_the_root_was_away_is_no_eviction_when_it_returns() {
     assert!(world.memory.fates.is_empty());
 
     // An agent that has just started knows nothing, but how long the root was lost by then.
-    for (lost, expected) in [(seen.lease_seconds - 1, Phase::Evicted), (seen.lease_seconds, Phase::Released)] {
+    for (lost, expected) in [(seen.lease_seconds - 1, BurstPhase::Evicted), (seen.lease_seconds, BurstPhase::Released)]
+    {
         let mut world = World::new();
         world.led_until(lost);
         world.memory.looked_empty = true;
@@ -39,7 +40,7 @@ fn what_we_replaced_twice_before_the_root_noticed_is_no_eviction() {
     world.memory.ended(&hosted, Reason::Replaced);
     world.memory.looked_empty = true;
     let key = world.claim("east", DesiredBurst { hosted_uid: Some("the-one-before".into()), ..offer() });
-    assert_eq!(said(&world.step(), &key).phase, Phase::Released);
+    assert_eq!(said(&world.step(), &key).phase, BurstPhase::Released);
 }
 
 /// While nobody led here, the root may have given the ranks to another peer.
@@ -51,7 +52,7 @@ fn a_provider_that_comes_back_after_the_lease_ends_the_burst_before_it_answers()
         world.host("east", &offer());
         world.led_until(gap);
         let step = world.step();
-        assert_eq!(said(&step, &key).phase == Phase::Draining, lapsed, "in contact again after {gap} s");
+        assert_eq!(said(&step, &key).phase == BurstPhase::Draining, lapsed, "in contact again after {gap} s");
         let ends = |change: &Change| matches!(change, Change::Status(status) if status.draining_since.is_some());
         assert_eq!(step.changes.iter().any(ends), lapsed, "{:?}", step.changes);
         assert_eq!(step.memory.kept.is_none(), lapsed, "a Job that is missing is made anew while it is kept only");
@@ -62,7 +63,7 @@ fn a_provider_that_comes_back_after_the_lease_ends_the_burst_before_it_answers()
     world.led_until(offer().lease_seconds);
     let key = world.claim("east", offer());
     world.host("east", &offer());
-    assert_ne!(said(&world.step(), &key).phase, Phase::Draining);
+    assert_ne!(said(&world.step(), &key).phase, BurstPhase::Draining);
 }
 
 #[test]
@@ -92,14 +93,14 @@ fn what_the_cache_does_not_show_is_looked_for_before_it_is_called_evicted() {
     let key = world.claim("east", DesiredBurst { hosted_uid: Some("hosted-uid".into()), ..offer() });
     let step = world.step();
     assert_eq!(step.changes, [Change::LookLeft]);
-    assert_ne!(said(&step, &key).phase, Phase::Evicted, "nobody has looked");
+    assert_ne!(said(&step, &key).phase, BurstPhase::Evicted, "nobody has looked");
     // It is there after all.
     world.memory.looked_empty = false;
-    assert_ne!(said(&world.step(), &key).phase, Phase::Evicted);
+    assert_ne!(said(&world.step(), &key).phase, BurstPhase::Evicted);
     world.host("east", &offer());
     assert_eq!(said(&world.step(), &key).hosted_uid.as_deref(), Some("hosted-uid"));
     // It is not.
     world.hosted = None;
     world.memory.looked_empty = true;
-    assert_eq!(said(&world.step(), &key).phase, Phase::Evicted);
+    assert_eq!(said(&world.step(), &key).phase, BurstPhase::Evicted);
 }

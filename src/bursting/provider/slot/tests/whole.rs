@@ -92,7 +92,7 @@ fn nothing_runs_before_the_root_gave_leave_and_then_a_root_of_its_own_does() {
     let asks = |change: &Change| matches!(change, Change::RequestCredential { peer, .. } if peer.as_str() == "east");
     assert!(step.changes.iter().any(asks) && makes(&step).is_none(), "{:?}", step.changes);
     let answer = said(&step, &key);
-    assert_eq!((answer.phase, answer.message.as_str()), (Phase::Accepted, "the leave to start is asked for"));
+    assert_eq!((answer.phase, answer.message.as_str()), (BurstPhase::Accepted, "the leave to start is asked for"));
     world.memory.secret = leave();
     let step = world.step();
     let made = makes(&step).expect("it may start");
@@ -116,7 +116,7 @@ fn it_is_up_it_ends_and_its_result_is_kept() {
     let (mut world, key) = started();
     world.mini_cluster = Some(made(Life::Running, None));
     let up = said(&world.step(), &key);
-    assert_eq!((up.phase, up.ready_brokers), (Phase::Ready, 3));
+    assert_eq!((up.phase, up.ready_brokers), (BurstPhase::Ready, 3));
     let run = up.run.unwrap();
     assert_eq!(
         (run.namespace.as_str(), run.mini_cluster.as_str(), run.started, run.succeeded),
@@ -126,7 +126,7 @@ fn it_is_up_it_ends_and_its_result_is_kept() {
     world.mini_cluster = Some(made(Life::Failed, Some(3)));
     let step = world.step();
     let over = said(&step, &key);
-    assert_eq!((over.phase, over.message.as_str()), (Phase::Finished, "it failed with exit code 3"));
+    assert_eq!((over.phase, over.message.as_str()), (BurstPhase::Finished, "it failed with exit code 3"));
     let run = over.run.unwrap();
     assert_eq!((run.succeeded, run.exit_code), (Some(false), Some(3)));
     world.hosted.as_mut().unwrap().status = Some(stored(&step));
@@ -172,7 +172,7 @@ fn a_result_goes_when_newer_ones_take_its_place_or_its_peer_is_drained() {
     (world.mini_cluster, world.memory.looked_empty) = (None, true);
     assert!(world.step().changes.contains(&Change::DeleteHosted { uid: "hosted-uid".into() }));
     world.hosted = None;
-    assert_eq!(said(&world.step(), &key).phase, Phase::Released, "it is not taken for a new offer");
+    assert_eq!(said(&world.step(), &key).phase, BurstPhase::Released, "it is not taken for a new offer");
 }
 
 #[test]
@@ -186,14 +186,14 @@ fn a_run_that_takes_longer_than_the_policy_allows_has_failed_and_is_not_evicted(
     world.mini_cluster = Some(made(Life::Running, None));
     limit(&mut world, 700);
     let step = world.step();
-    assert_eq!((said(&step, &key).phase, step.wake), (Phase::Ready, Some(Duration::from_secs(100))));
+    assert_eq!((said(&step, &key).phase, step.wake), (BurstPhase::Ready, Some(Duration::from_secs(100))));
     world.hosted.as_mut().unwrap().status = Some(stored(&step));
 
     limit(&mut world, 600);
     let step = world.step();
     let over = said(&step, &key);
     let run = over.run.unwrap();
-    assert_eq!((over.phase, over.rejection, run.succeeded), (Phase::Finished, None, Some(false)));
+    assert_eq!((over.phase, over.rejection, run.succeeded), (BurstPhase::Finished, None, Some(false)));
     assert_eq!(run.reason, "TimeLimit");
     assert_eq!(run.message, "it was here for as long as import.maxDuration allows");
     let stops = |step: &SlotStep| step.changes.contains(&Change::DeleteMiniCluster { uid: "made".into() });
@@ -287,5 +287,5 @@ fn a_mini_cluster_of_somebody_else_says_nothing_of_it() {
     foreign.metadata.owner_references = None;
     world.mini_cluster = Some(foreign);
     let answer = said(&world.step(), &key);
-    assert_eq!((answer.run, answer.phase == Phase::Finished), (None, false));
+    assert_eq!((answer.run, answer.phase == BurstPhase::Finished), (None, false));
 }

@@ -6,7 +6,7 @@ use super::*;
 fn a_lost_peer_behind_a_tunnel_keeps_its_ranks_until_lease_drain_and_margin_are_over() {
     let mut world = World::new();
     world.burst.spec.tunnel = true;
-    world.step().say("north", Phase::Ready).step().is(BurstPhase::Ready, Some("north"));
+    world.step().say("north", BurstPhase::Ready).step().is(BurstPhase::Ready, Some("north"));
     world.give_certificate("north").cut("north").step().is(BurstPhase::Ready, Some("north"));
     world.after(11).is(BurstPhase::Lost, Some("north"));
     world.after(300).is(BurstPhase::Lost, Some("north"));
@@ -19,7 +19,7 @@ fn a_lost_peer_behind_a_tunnel_keeps_its_ranks_until_lease_drain_and_margin_are_
 fn a_removed_peer_and_a_restarted_agent_wait_as_long() {
     let mut world = World::new();
     world.burst.spec.tunnel = true;
-    world.step().say("north", Phase::Ready).step().give_certificate("north");
+    world.step().say("north", BurstPhase::Ready).step().give_certificate("north");
     world.peers.remove("north");
     world.step().after(409).is(BurstPhase::Lost, Some("north"));
     let reserved = world.burst.status.as_ref().unwrap().reserved_until.clone();
@@ -37,7 +37,7 @@ fn a_removed_peer_and_a_restarted_agent_wait_as_long() {
 fn a_confirmation_a_new_certificate_or_a_persons_word_frees_a_slot() {
     let lost = || {
         let mut world = World::new();
-        world.step().say("north", Phase::Ready).step().give_certificate("north").cut("north").step().after(999);
+        world.step().say("north", BurstPhase::Ready).step().give_certificate("north").cut("north").step().after(999);
         world.is(BurstPhase::Lost, Some("north"));
         world
     };
@@ -49,7 +49,7 @@ fn a_confirmation_a_new_certificate_or_a_persons_word_frees_a_slot() {
          (`agentctl burst release lake-burst-0 --namespace flux`)"
     );
     let mut world = lost();
-    world.connect("north").say("north", Phase::Evicted).step().is(BurstPhase::Offered, Some("west"));
+    world.connect("north").say("north", BurstPhase::Evicted).step().is(BurstPhase::Offered, Some("west"));
     let mut world = lost();
     world.edit(|spec| (spec.incarnation, spec.credential_digest) = ("job-2".into(), "sha256:new".into()));
     world.step().after(31).is(BurstPhase::Offered, Some("west"));
@@ -73,7 +73,7 @@ fn a_confirmation_a_new_certificate_or_a_persons_word_frees_a_slot() {
 #[test]
 fn who_was_let_go_and_comes_back_with_its_brokers_holds_the_slot_again() {
     let mut world = World::new();
-    world.named(&["north"]).step().say("north", Phase::Ready).step().give_certificate("north").cut("north").step();
+    world.named(&["north"]).step().say("north", BurstPhase::Ready).step().give_certificate("north").cut("north").step();
     world.after(999).let_go(|_| ()).step().is(BurstPhase::Pending, None);
     world.withdrawing.clear();
     world.connect("north").step().step().is(BurstPhase::Ready, Some("north"));
@@ -93,7 +93,7 @@ fn a_persons_word_counts_for_the_loss_that_it_names_alone() {
         ("no word", |word| *word = "yes".into()),
     ];
     let mut world = World::new();
-    world.step().say("north", Phase::Ready).step().give_certificate("north").cut("north").step().after(999);
+    world.step().say("north", BurstPhase::Ready).step().give_certificate("north").cut("north").step().after(999);
     for (case, change) in table {
         world.let_go(change).step();
         assert_eq!(world.burst.status.as_ref().unwrap().peer.as_deref(), Some("north"), "{case}");
@@ -111,13 +111,16 @@ fn another_cluster_under_the_same_name_can_neither_confirm_nor_evict_nor_release
         let lost = |release: bool| {
             let mut world = World::new();
             world.burst.spec.tunnel = tunnel;
-            world.step().say("north", Phase::Ready).step().give_certificate("north");
+            world.step().say("north", BurstPhase::Ready).step().give_certificate("north");
             world.edit(|spec| spec.release = release).re_pin("north", "cluster-new");
             world
         };
-        for (phase, release) in
-            [(Phase::Evicted, false), (Phase::Released, false), (Phase::Rejected, false), (Phase::Evicted, true)]
-        {
+        for (phase, release) in [
+            (BurstPhase::Evicted, false),
+            (BurstPhase::Released, false),
+            (BurstPhase::Rejected, false),
+            (BurstPhase::Evicted, true),
+        ] {
             let mut world = lost(release);
             world.say("north", phase).step();
             assert_eq!(
@@ -138,7 +141,7 @@ fn another_cluster_under_the_same_name_can_neither_confirm_nor_evict_nor_release
         world
             .step()
             .re_pin("north", "cluster-north")
-            .say("north", Phase::Evicted)
+            .say("north", BurstPhase::Evicted)
             .step()
             .is(BurstPhase::Released, None);
     }
@@ -148,7 +151,7 @@ fn another_cluster_under_the_same_name_can_neither_confirm_nor_evict_nor_release
 #[test]
 fn a_burst_that_is_made_anew_goes_to_who_held_its_slot() {
     let mut first = World::new();
-    first.step().say("north", Phase::Ready).step().give_certificate("north");
+    first.step().say("north", BurstPhase::Ready).step().give_certificate("north");
     let holder = first.burst.status.as_ref().unwrap().holder().cloned();
     let anew = |incarnation: &str, digest: &str| {
         let mut world = World::new();
@@ -164,7 +167,7 @@ fn a_burst_that_is_made_anew_goes_to_who_held_its_slot() {
     anew("job-2", "sha256:new").step().is(BurstPhase::Offered, Some("west"));
     let mut world = anew("job-1", "sha256:cert");
     world.connect("north").step().is(BurstPhase::Offered, Some("north"));
-    world.say("north", Phase::Evicted).step().is(BurstPhase::Offered, Some("west"));
+    world.say("north", BurstPhase::Evicted).step().is(BurstPhase::Offered, Some("west"));
     world.cut("west").step().after(31).step();
     assert_ne!(world.burst.status.as_ref().unwrap().peer.as_deref(), Some("north"), "it does not become so again");
 }
@@ -173,11 +176,11 @@ fn a_burst_that_is_made_anew_goes_to_who_held_its_slot() {
 #[test]
 fn a_tunnel_that_comes_later_fences_nobody() {
     let mut world = World::new();
-    world.step().say("north", Phase::Ready).step().give_certificate("north").cut("north");
+    world.step().say("north", BurstPhase::Ready).step().give_certificate("north").cut("north");
     world.edit(|spec| spec.tunnel = true).step().after(9_999).is(BurstPhase::Lost, Some("north"));
     let mut world = World::new();
     world.burst.spec.tunnel = true;
-    world.step().say("north", Phase::Ready).step().give_certificate("north");
+    world.step().say("north", BurstPhase::Ready).step().give_certificate("north");
     world.edit(|spec| spec.tunnel = false).step().cut("north").edit(|spec| spec.tunnel = true);
     world.step().after(9_999).is(BurstPhase::Lost, Some("north"));
 }
@@ -186,7 +189,7 @@ fn a_tunnel_that_comes_later_fences_nobody() {
 #[test]
 fn who_has_confirmed_and_is_asked_again_holds_nothing_before_it_is_given_the_certificate() {
     let mut world = World::new();
-    world.named(&["north", "west"]).step().say("north", Phase::Ready).step().give_certificate("north");
+    world.named(&["north", "west"]).step().say("north", BurstPhase::Ready).step().give_certificate("north");
     world.edit(|spec| spec.release = true).step().confirm("north").step().is(BurstPhase::Released, None);
     world.edit(|spec| spec.release = false).step().is(BurstPhase::Offered, Some("north"));
     world.cut("north").step().after(31).is(BurstPhase::Offered, Some("west"));
@@ -197,7 +200,7 @@ fn who_has_confirmed_and_is_asked_again_holds_nothing_before_it_is_given_the_cer
 fn a_lost_peer_is_counted_no_longer_than_it_may_last() {
     let mut world = World::new();
     world.burst.spec.budget = serde_saphyr::from_str("{maxDuration: 10h}").unwrap();
-    world.step().say("north", Phase::Ready).step().give_certificate("north").step();
+    world.step().say("north", BurstPhase::Ready).step().give_certificate("north").step();
     world.cut("north").step().after(411).after(99_999).is(BurstPhase::Lost, Some("north"));
     assert!(world.burst.status.as_ref().unwrap().spent.seconds <= 414, "{:?}", world.burst.status);
 }
@@ -231,7 +234,7 @@ fn a_slot_on_a_direct_network_is_never_given_away_by_time() {
     ];
     for (case, lose) in losses {
         let mut world = World::new();
-        world.step().say("north", Phase::Ready).step().give_certificate("north");
+        world.step().say("north", BurstPhase::Ready).step().give_certificate("north");
         lose(&mut world);
         world.step().after(99_999);
         let status = world.burst.status.clone().unwrap();
@@ -253,7 +256,7 @@ fn a_peer_without_the_certificate_is_given_up_after_the_grace_period_and_a_blip_
 #[test]
 fn a_lost_peer_that_returns_goes_on() {
     let mut world = World::new();
-    world.step().say("north", Phase::Ready).step().give_certificate("north");
+    world.step().say("north", BurstPhase::Ready).step().give_certificate("north");
     world.cut("north").step().after(60).is(BurstPhase::Lost, Some("north"));
     world.connect("north").step().is(BurstPhase::Ready, Some("north"));
     assert_eq!(world.burst.status.as_ref().unwrap().reserved_until, None);
