@@ -103,7 +103,7 @@ impl Clients {
     }
 
     /// Clients of an API server in memory, with the fence and the limits of [`Clients::connect`]. Reads are tried once: how
-    /// long kube waits before it tries again is left to chance.
+    /// long kube waits before it tries again is left to chance. The host is an address that nothing has.
     #[cfg(any(test, feature = "testing"))]
     pub fn over(
         server: &crate::testing::ApiServer,
@@ -112,7 +112,7 @@ impl Clients {
         clock: &SharedClock,
     ) -> Self {
         let builders = std::array::from_fn(|_| ClientBuilder::new(server.clone(), "default"));
-        Self::guarded(builders, "api-server.invalid".into(), fence, requests, clock)
+        Self::guarded(builders, "240.0.0.1".into(), fence, requests, clock)
     }
 
     /// The reader, the writer and the client of the Lease, in this order.

@@ -7,6 +7,7 @@ use super::request::{Key, Outcome, RequestInfo};
 use super::select::Selector;
 use super::store::Store;
 use super::write::{Granted, strings};
+use crate::apply::drop_nulls;
 
 /// Kinds whose deletion is answered with the object.
 const SHOWN_WHEN_DELETED: [&str; 4] = ["pods", "services", "persistentvolumeclaims", "serviceaccounts"];
@@ -53,8 +54,10 @@ impl Store {
         if self.objects.contains_key(&info.key()) || SHOWN_WHEN_DELETED.contains(&info.resource.as_str()) {
             return Ok(Granted { code: 200, body: shown(info, &object) });
         }
-        let details =
-            json!({"name": info.name, "group": info.group, "kind": info.resource, "uid": object["metadata"]["uid"]});
+        let group = Some(&info.group).filter(|group| !group.is_empty());
+        let uid = &object["metadata"]["uid"];
+        let mut details = json!({"name": info.name, "group": group, "kind": info.resource, "uid": uid});
+        drop_nulls(&mut details);
         let body =
             json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
         Ok(Granted { code: 200, body })

@@ -73,8 +73,12 @@ impl ApiServer {
 
     fn execute(&self, info: &RequestInfo, body: Value, stale: Option<u64>) -> Outcome<Granted> {
         let version = self.read_version(info, stale);
-        let granted = lock(&self.shared.store).execute(info, body, version);
-        self.tell();
+        let mut store = lock(&self.shared.store);
+        let before = store.version;
+        let granted = store.execute(info, body, version);
+        if store.version > before {
+            self.tell();
+        }
         granted
     }
 
@@ -101,6 +105,11 @@ impl ApiServer {
         }
         let stale = if let Some(Fault::Stale(version)) = fault { Some(version) } else { None };
         if info.verb == "watch" {
+            match fault {
+                Some(Fault::LoseAnswer) => return Err(broken()),
+                Some(Fault::DelayAnswer(time) | Fault::Late(time)) => tokio::time::sleep(time).await,
+                _ => {}
+            }
             let version = self.read_version(&info, stale);
             return Ok(match Watch::begin(&self, info, version) {
                 Ok(watch) => Response::new(Box::new(StreamBody::new(watch.lines()))),

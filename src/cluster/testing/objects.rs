@@ -99,6 +99,7 @@ impl ApiServer {
     }
 
     /// Looks at every object before it is stored, in the place of admission and defaults: it can change or refuse it.
+    /// It must not ask this server for anything.
     pub fn on_write(
         &self,
         admission: impl FnMut(&RequestInfo, &mut Value) -> Result<(), Box<Status>> + Send + 'static,

@@ -9,9 +9,11 @@ use super::write::Granted;
 
 impl Store {
     pub(super) fn get(&self, info: &RequestInfo, version: u64) -> Outcome<Granted> {
-        let found = self.at(info, version)?;
-        let object = found.get(&info.key()).ok_or_else(|| info.not_found())?;
-        Ok(Granted { code: 200, body: shown(info, object) })
+        let object = match version < self.version {
+            true => self.at(info, version)?.remove(&info.key()).ok_or_else(|| info.not_found())?,
+            false => self.found(info)?.object,
+        };
+        Ok(Granted { code: 200, body: shown(info, &object) })
     }
 
     pub(super) fn list(&self, info: &RequestInfo, version: u64) -> Outcome<Granted> {

@@ -154,7 +154,9 @@ impl Store {
         if version < self.compacted {
             return Err(expired(version, self.compacted));
         }
-        let shown = self.objects.iter().filter(|(key, _)| shows(info, key));
+        let of_kind = |key: &Key| key.group == info.group && key.resource == info.resource;
+        let shown =
+            self.objects.range(info.key()..).take_while(|(key, _)| of_kind(key)).filter(|(key, _)| shows(info, key));
         let mut found: BTreeMap<Key, Arc<Value>> =
             shown.map(|(key, stored)| (key.clone(), stored.object.clone())).collect();
         let later = self.history.iter().rev().take_while(|event| event.version > version);

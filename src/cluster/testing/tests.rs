@@ -98,12 +98,13 @@ async fn answers_are_those_of_kubernetes() {
             r#""l":"9""#,
         ),
         ("PATCH", &format!("{MAPS}/a"), APPLY, map("a", json!({})), 422, "fieldManager: Required value"),
+        ("PATCH", &format!("{MAPS}/a?fieldManager=m"), APPLY, json!({}), 400, "invalid object type"),
         ("PATCH", &format!("{MAPS}/new?fieldManager=m"), APPLY, map("new", json!({"k": "1"})), 201, r#""k":"1""#),
         (
             "PATCH",
             &format!("{MAPS}/q?fieldManager=m"),
             APPLY,
-            json!({"metadata": {"uid": "u"}}),
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"uid": "u"}}),
             409,
             "no existing object was found",
         ),
@@ -368,6 +369,22 @@ async fn watches_lag_lose_events_and_end() {
     let (seen, ()) = tokio::join!(watched(&server, &params, &newest), ends(&server, true));
     assert_eq!(seen.len(), 1, "it broke: {seen:?}");
     assert!(matches!(Cause::from(maps(&server).get("a").await.unwrap_err()), Cause::Transport(_)));
+
+    server.set_away(None);
+    let silence = {
+        let server = server.clone();
+        async move {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            server.set_away(Some(Away::Silent));
+            made::<ConfigMap>(&server, "c", json!({}));
+            let asked = tokio::time::timeout(Duration::from_secs(8), maps(&server).get("a")).await;
+            assert!(asked.is_err(), "it was answered");
+            server.set_away(None);
+        }
+    };
+    let began = tokio::time::Instant::now();
+    let (seen, ()) = tokio::join!(watched(&server, &params, &newest), silence);
+    assert_eq!((seen, began.elapsed().as_secs()), (vec!["+c".to_owned()], 9));
 }
 
 #[tokio::test(start_paused = true)]

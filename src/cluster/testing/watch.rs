@@ -94,8 +94,14 @@ impl Watch {
                         biased;
                         // The sender lives in the server.
                         _ = self.news.changed() => continue,
-                        () = &mut self.end => self.over = true,
+                        () = &mut self.end => {}
                     }
+                    if lock(&self.server.shared.faults).away.is_some() {
+                        // Nobody hears that it ends.
+                        let _ = self.news.changed().await;
+                        continue;
+                    }
+                    self.over = true;
                     if !self.info.is("allowWatchBookmarks", "true") {
                         return None;
                     }

@@ -158,6 +158,9 @@ impl Store {
                 return Err(info.invalid("fieldManager: Required value: is required for apply patch"));
             }
             drop_nulls(&mut patch);
+            if patch["apiVersion"] != info.api_version() || !patch["kind"].is_string() {
+                return Err(bad_request("invalid object type"));
+            }
             let Some(fields) = patch.as_object_mut() else { return Err(bad_request("the patch is no object")) };
             match info.subresource.as_str() {
                 "status" => {
