@@ -185,19 +185,23 @@ pub(super) fn merge(place: Place<'_>, live: &mut Value, patch: &Value) {
 
 /// The elements of both lists, those of `patch` in its order.
 fn merged(place: Place<'_>, live: &[Value], patch: &[Value]) -> Vec<Value> {
-    let step = |element| Step::of(element, place.list_type());
-    let mut wanted = patch.iter().map(|element| {
+    let step = |element: &Value| Step::of(element, place.list_type());
+    let mut wanted = patch.iter();
+    let mut found = Vec::new();
+    let take = |element: &Value| {
         let mut whole = live.iter().find(|one| step(one) == step(element)).cloned().unwrap_or(Value::Null);
         merge(place, &mut whole, element);
         whole
-    });
-    let mut found = Vec::new();
+    };
     for element in live {
-        match patch.iter().any(|one| step(one) == step(element)) {
-            true => found.extend(wanted.next()),
-            false => found.push(element.clone()),
+        let at = |list: &[Value]| list.iter().position(|one| step(one) == step(element));
+        match at(wanted.as_slice()) {
+            // What comes before it in `patch` comes before it.
+            Some(at) => found.extend(wanted.by_ref().take(at + 1).map(take)),
+            None if at(patch).is_none() => found.push(element.clone()),
+            None => {}
         }
     }
-    found.extend(wanted);
+    found.extend(wanted.map(take));
     found
 }
