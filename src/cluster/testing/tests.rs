@@ -7,14 +7,17 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, W
 use kube::client::ClientBuilder;
 use kube::{Client, ResourceExt};
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 use tributary_api::minicluster::MiniCluster;
 use tributary_clock::{SeededRng, SystemClock};
 
 use super::*;
+use crate::apply::{Applied, Applier};
 use crate::caches::{self, Selection};
 use crate::client::{Clients, WRITE_LIMIT};
 use crate::error::{Cause, absence};
 use crate::fence::{Epoch, Fence, FenceError, LeaderState, Leadership, Moment};
+use crate::leadership::{Candidacy, Elector};
 use crate::requests::RequestMetrics;
 
 const APPLY: &str = "application/apply-patch+yaml";
@@ -523,6 +526,44 @@ async fn the_fence_and_the_limits_of_an_agent_hold_over_it() {
     let api: Api<ConfigMap> = Api::namespaced(clients.reader.clone(), "n");
     assert_eq!(api.list(&ListParams::default()).await.unwrap().items.len(), 2);
     assert!(api.delete("a", &DeleteParams::default()).await.is_err(), "it only reads");
+}
+
+#[tokio::test(start_paused = true)]
+async fn agents_elect_a_leader_over_it_who_writes_through_the_gate() {
+    let clock = SystemClock::shared();
+    let server = ApiServer::new("east", clock.clone());
+    let candidate = |holder: &str| {
+        let (state, fence) = Fence::closed(clock.clone());
+        let clients = Clients::over(&server, fence.clone(), &RequestMetrics::default(), &clock);
+        let (namespace, lease) = ("n".to_owned(), "agent".to_owned());
+        let candidacy = Candidacy { namespace, lease, holder: holder.to_owned() };
+        let stop = CancellationToken::new();
+        let elector = Elector::new(&clients, candidacy, state, fence.clone(), clock.clone());
+        tokio::spawn(elector.run(stop.clone()));
+        (Applier::new(clients.writer, "m"), fence, stop)
+    };
+    let agents = [candidate("a"), candidate("b")];
+    let leader = async || {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        let leading: Vec<_> = agents.iter().filter(|(_, fence, _)| fence.leading().is_some()).collect();
+        assert_eq!(leading.len(), 1);
+        leading[0]
+    };
+    let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": "u", "controller": true});
+    let mut wanted = map("a", json!({"k": "v"}));
+    wanted["metadata"]["namespace"] = "n".into();
+    wanted["metadata"]["ownerReferences"] = json!([owner]);
+    let wanted: ConfigMap = serde_json::from_value(wanted).unwrap();
+
+    let (applier, first, stop) = leader().await;
+    let made = applier.own(&wanted, None::<&Value>).await.unwrap().object().unwrap();
+    assert_eq!(applier.own(&wanted, Some(&made)).await.unwrap(), Applied::Unchanged);
+    let theirs = server.patch::<ConfigMap>("n", "a", json!({"data": {"k": "theirs"}})).unwrap();
+    assert!(matches!(applier.own(&wanted, Some(&theirs)).await.unwrap(), Applied::Changed(_)));
+    stop.cancel();
+    let (applier, second, _) = leader().await;
+    assert_ne!(second.leading().map(|one| one.epoch), first.leading().map(|one| one.epoch));
+    assert_eq!(applier.own(&wanted, None::<&Value>).await.unwrap(), Applied::Unchanged, "it is found, and ours");
 }
 
 /// Writers, caches and faults for a minute: what was written, in its order.
