@@ -289,7 +289,7 @@ fn typed<K: Appliable>(desired: &K) -> Result<Value, Cause> {
     Ok(value)
 }
 
-fn drop_nulls(value: &mut Value) {
+pub(super) fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             fields.retain(|_, value| !value.is_null());

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use http::{HeaderValue, header};
-use kube::client::ClientBuilder;
+use kube::client::{Body, ClientBuilder, DynBody};
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
+use tower::Service;
 use tower::buffer::{Buffer, BufferLayer};
 use tributary_clock::SharedClock;
 
@@ -97,16 +98,46 @@ impl Clients {
         once.default_retry = false;
         // As a URL has it, an IPv6 address is in brackets.
         let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']).into();
+        let [reader, writer, lease] = [stack(config)?, stack(once.clone())?, stack(once)?];
+        Ok(Self::guarded([reader, writer, lease], host, fence, requests, clock))
+    }
+
+    /// Clients of an API server in memory, with the fence and the limits of [`Clients::connect`]. Reads are tried once: how
+    /// long kube waits before it tries again is left to chance. The host is an address that nothing has.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn over(
+        server: &crate::testing::ApiServer,
+        fence: Fence,
+        requests: &RequestMetrics,
+        clock: &SharedClock,
+    ) -> Self {
+        let builders = std::array::from_fn(|_| ClientBuilder::new(server.clone(), "default"));
+        Self::guarded(builders, "240.0.0.1".into(), fence, requests, clock)
+    }
+
+    /// The reader, the writer and the client of the Lease, in this order.
+    fn guarded<S>(
+        [reader, writer, lease]: [ClientBuilder<S>; 3],
+        host: Arc<str>,
+        fence: Fence,
+        requests: &RequestMetrics,
+        clock: &SharedClock,
+    ) -> Self
+    where
+        S: Service<http::Request<Body>, Response = http::Response<Box<DynBody>>, Error = tower::BoxError>,
+        S: Clone + Send + 'static,
+        S::Future: Send + 'static,
+    {
         let layer = |pass, limit| GuardLayer { pass, limit, requests: requests.clone(), clock: clock.clone() };
         let reads = layer(Pass::Reads, READ_LIMIT);
         let writes = layer(Pass::WritesWhileLeading(fence), WRITE_LIMIT);
-        Ok(Self {
-            reader: stack(config)?.with_layer(&reads).build(),
-            writer: stack(once.clone())?.with_layer(&writes).build(),
+        Self {
+            reader: reader.with_layer(&reads).build(),
+            writer: writer.with_layer(&writes).build(),
             namespaces: Arc::default(),
             host,
-            lease: stack(once)?.build(),
-        })
+            lease: lease.build(),
+        }
     }
 
     /// The same clients for an agent that works in these namespaces alone; none: in all.
@@ -129,9 +160,9 @@ pub async fn unfenced(options: &ConnectOptions) -> Result<Client, ConnectError> 
     Ok(stack(load(options).await?)?.build())
 }
 
-type Answer = BoxFuture<'static, Result<http::Response<Box<kube::client::DynBody>>, tower::BoxError>>;
+type Answer = BoxFuture<'static, Result<http::Response<Box<DynBody>>, tower::BoxError>>;
 
-type Stack = ClientBuilder<Buffer<http::Request<kube::client::Body>, Answer>>;
+type Stack = ClientBuilder<Buffer<http::Request<Body>, Answer>>;
 
 /// What may wait for the connections to take it.
 const BUFFERED: usize = 1024;

@@ -164,7 +164,7 @@ const CHOSEN_AT_ZERO: &[&str] =
     &["failureThreshold", "healthCheckNodePort", "nodePort", "periodSeconds", "successThreshold", "timeoutSeconds"];
 
 /// Maps of built-in kinds that belong to who applies them, whole (`x-kubernetes-map-type: atomic`).
-const ATOMIC_MAPS: &[&str] = &["selector", "nodeSelector", "matchLabels"];
+pub(super) const ATOMIC_MAPS: &[&str] = &["selector", "nodeSelector", "matchLabels"];
 
 struct Walk<'a> {
     api_version: &'a str,

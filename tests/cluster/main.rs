@@ -18,6 +18,7 @@ mod demand;
 mod faults;
 mod identity;
 mod idle;
+mod in_memory;
 mod join;
 mod leases;
 mod lifecycle;

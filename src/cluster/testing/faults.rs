@@ -1,0 +1,120 @@
+//! What goes wrong, when the simulation says so.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::request::RequestInfo;
+use super::{ApiServer, lock};
+
+/// What goes wrong with one request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// It is answered with this HTTP status, and not done. 404: the kind is not served.
+    Answer(u16),
+    /// The connection breaks before it is done.
+    Break,
+    /// It is not done, and never answered.
+    Silence,
+    /// It is done, and the connection breaks before the answer.
+    LoseAnswer,
+    /// It is done, and answered only after this time.
+    DelayAnswer(Duration),
+    /// It is done only after this time, even if nobody waits for the answer any more.
+    Late(Duration),
+    /// A read shows the state of this resource version.
+    Stale(u64),
+}
+
+/// How an API server is away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Away {
+    /// Connections are refused, and those of watches break.
+    Refuses,
+    /// Nothing is answered, and watches are silent until it is back.
+    Silent,
+}
+
+type Hook = Arc<dyn Fn(&RequestInfo) -> Option<Fault> + Send + Sync>;
+
+#[derive(Default)]
+pub(super) struct Faults {
+    hook: Option<Hook>,
+    script: Vec<(&'static str, String, Fault)>,
+    pub(super) away: Option<Away>,
+    /// By resource: the newest version that its watches show, and lists at any version.
+    pub(super) lag: BTreeMap<String, u64>,
+    /// By resource: events that no watch will show.
+    pub(super) drops: BTreeMap<String, u64>,
+    /// The watches that go on, by their number: which resource.
+    pub(super) watches: BTreeMap<u64, String>,
+    pub(super) begun: u64,
+}
+
+impl ApiServer {
+    /// Asks `hook` about every request before it is done. It may change objects: somebody else was faster then.
+    pub fn on_request(&self, hook: impl Fn(&RequestInfo) -> Option<Fault> + Send + Sync + 'static) {
+        lock(&self.shared.faults).hook = Some(Arc::new(hook));
+    }
+
+    /// Lets the next request with this verb to this resource (such as `pods`) fail.
+    pub fn fail_next(&self, verb: &'static str, resource: &str, fault: Fault) {
+        lock(&self.shared.faults).script.push((verb, resource.to_owned(), fault));
+    }
+
+    /// Takes the API server away, or brings it back.
+    pub fn set_away(&self, away: Option<Away>) {
+        let mut faults = lock(&self.shared.faults);
+        faults.away = away;
+        if away == Some(Away::Refuses) {
+            faults.watches.clear();
+        }
+        drop(faults);
+        self.tell();
+    }
+
+    /// Lets the watches of a resource show nothing that happens from now on, and lists at any version (`0`) neither.
+    pub fn lag(&self, resource: &str) {
+        let version = self.version();
+        lock(&self.shared.faults).lag.insert(resource.to_owned(), version);
+    }
+
+    /// Ends the lag of a resource: its watches show all that happened.
+    pub fn catch_up(&self, resource: &str) {
+        lock(&self.shared.faults).lag.remove(resource);
+        self.tell();
+    }
+
+    /// Drops the next event that a watch of this resource would show.
+    pub fn drop_next_event(&self, resource: &str) {
+        *lock(&self.shared.faults).drops.entry(resource.to_owned()).or_default() += 1;
+    }
+
+    /// Ends all watches, as an API server that restarts.
+    pub fn end_watches(&self) {
+        lock(&self.shared.faults).watches.clear();
+        self.tell();
+    }
+
+    /// How many watches go on.
+    pub fn watches(&self) -> usize {
+        lock(&self.shared.faults).watches.len()
+    }
+
+    pub(super) fn fault(&self, info: &RequestInfo) -> Option<Fault> {
+        let hook = {
+            let mut faults = lock(&self.shared.faults);
+            match faults.away {
+                Some(Away::Refuses) => return Some(Fault::Break),
+                Some(Away::Silent) => return Some(Fault::Silence),
+                None => {}
+            }
+            let meant = |(verb, resource, _): &(&str, String, Fault)| *verb == info.verb && *resource == info.resource;
+            if let Some(at) = faults.script.iter().position(meant) {
+                return Some(faults.script.remove(at).2);
+            }
+            faults.hook.clone()
+        };
+        hook.and_then(|hook| hook(info))
+    }
+}

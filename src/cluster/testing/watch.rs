@@ -1,0 +1,162 @@
+//! Watches.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use hyper::body::Frame;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::Sleep;
+use tower::BoxError;
+
+use super::faults::Away;
+use super::read::shown;
+use super::request::{Outcome, RequestInfo, body, expired};
+use super::select::Selector;
+use super::store::shows;
+use super::{ApiServer, broken, lock};
+
+/// How long a watch lasts that does not say.
+const DEFAULT_SECONDS: u64 = 1800;
+
+pub(super) struct Watch {
+    server: ApiServer,
+    id: u64,
+    info: RequestInfo,
+    selector: Selector,
+    /// Up to where it has shown what happened.
+    shown: u64,
+    first: VecDeque<Arc<Value>>,
+    end: Pin<Box<Sleep>>,
+    news: watch::Receiver<()>,
+    over: bool,
+}
+
+enum Next {
+    Line(Value),
+    Nothing,
+    End,
+    Break,
+}
+
+impl Watch {
+    /// A watch from the version that is asked for, or from `version` with all that is there.
+    pub(super) fn begin(server: &ApiServer, info: RequestInfo, version: u64) -> Outcome<Self> {
+        let selector = Selector::of(&info)?;
+        let from = info.parameter("resourceVersion").and_then(|from| from.parse().ok()).filter(|from| *from > 0);
+        let first = match from {
+            Some(_) => VecDeque::new(),
+            None => {
+                let found = lock(&server.shared.store).at(&info, version)?;
+                found.into_values().filter(|object| selector.selects(object)).collect()
+            }
+        };
+        let mut faults = lock(&server.shared.faults);
+        faults.begun += 1;
+        let id = faults.begun;
+        faults.watches.insert(id, info.resource.clone());
+        let seconds = info.parameter("timeoutSeconds").and_then(|text| text.parse().ok()).unwrap_or(DEFAULT_SECONDS);
+        Ok(Self {
+            server: server.clone(),
+            id,
+            info,
+            selector,
+            shown: from.unwrap_or(version),
+            first,
+            end: Box::pin(tokio::time::sleep(Duration::from_secs(seconds))),
+            news: server.shared.changed.subscribe(),
+            over: false,
+        })
+    }
+
+    /// The lines of the answer.
+    pub(super) fn lines(self) -> BoxStream<'static, Result<Frame<Bytes>, BoxError>> {
+        futures::stream::unfold(self, Self::line).boxed()
+    }
+
+    async fn line(mut self) -> Option<(Result<Frame<Bytes>, BoxError>, Self)> {
+        while !self.over {
+            self.news.borrow_and_update();
+            let line = match self.next() {
+                Next::Line(line) => line,
+                Next::End => return None,
+                Next::Break => {
+                    self.over = true;
+                    return Some((Err(broken()), self));
+                }
+                Next::Nothing => {
+                    tokio::select! {
+                        biased;
+                        // The sender lives in the server.
+                        _ = self.news.changed() => continue,
+                        () = &mut self.end => {}
+                    }
+                    if lock(&self.server.shared.faults).away.is_some() {
+                        // Nobody hears that it ends.
+                        let _ = self.news.changed().await;
+                        continue;
+                    }
+                    self.over = true;
+                    if !self.info.is("allowWatchBookmarks", "true") {
+                        return None;
+                    }
+                    let (api_version, kind) = lock(&self.server.shared.store).kind(&self.info);
+                    let metadata = json!({"resourceVersion": self.shown.to_string()});
+                    let object = json!({"apiVersion": api_version, "kind": kind, "metadata": metadata});
+                    json!({"type": "BOOKMARK", "object": object})
+                }
+            };
+            return Some((Ok(Frame::data(format!("{line}\n").into())), self));
+        }
+        None
+    }
+
+    fn next(&mut self) -> Next {
+        let mut faults = lock(&self.server.shared.faults);
+        match faults.away {
+            Some(Away::Silent) => return Next::Nothing,
+            Some(Away::Refuses) => return Next::Break,
+            None if !faults.watches.contains_key(&self.id) => return Next::End,
+            None => {}
+        }
+        if let Some(object) = self.first.pop_front() {
+            return Next::Line(json!({"type": "ADDED", "object": shown(&self.info, &object)}));
+        }
+        let store = lock(&self.server.shared.store);
+        if self.shown < store.compacted {
+            self.over = true;
+            return Next::Line(json!({"type": "ERROR", "object": body(&expired(self.shown, store.compacted))}));
+        }
+        let newest = faults.lag.get(&self.info.resource).copied().unwrap_or(u64::MAX);
+        let from = store.history.partition_point(|event| event.version <= self.shown);
+        for event in store.history[from..].iter().take_while(|event| event.version <= newest) {
+            self.shown = event.version;
+            if !shows(&self.info, &event.key) {
+                continue;
+            }
+            let was = event.old.as_ref().is_some_and(|old| self.selector.selects(old));
+            let what = match (was, !event.gone && self.selector.selects(&event.object)) {
+                (false, true) => "ADDED",
+                (true, true) => "MODIFIED",
+                (true, false) => "DELETED",
+                (false, false) => continue,
+            };
+            match faults.drops.get_mut(&self.info.resource) {
+                Some(drops) if *drops > 0 => *drops -= 1,
+                _ => return Next::Line(json!({"type": what, "object": shown(&self.info, &event.object)})),
+            }
+        }
+        Next::Nothing
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        lock(&self.server.shared.faults).watches.remove(&self.id);
+    }
+}
