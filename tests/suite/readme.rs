@@ -117,7 +117,7 @@ fn needs_what_is_not_here(line: &str) -> bool {
     let released = line.contains(" oci://") || ["tar ", "sha256sum "].iter().any(|program| line.starts_with(program));
     let installs = ["cargo install ", "docker ", "pip ", "flux-restful-cli "];
     let installs = installs.iter().any(|program| line.starts_with(program));
-    let tests = line == ".ci/run" || line.contains("cargo test ");
+    let tests = line == ".ci/run" || line.contains("cargo test ") || line.starts_with("cargo deny ");
     runs_in_pods || released || installs || tests
 }
 
@@ -207,6 +207,8 @@ fn cargo(words: &[&str], line: &str) {
             let manifest = root().join(after(words, "--path")).join("Cargo.toml");
             assert!(fs::read_to_string(&manifest).is_ok_and(|text| text.contains("[package]")), "{line}");
         }
+        // It finds its configuration by this name.
+        "deny" => assert!(root().join(".cargo/deny.toml").is_file(), "{line}"),
         "test" => assert!(line == test_command() || has_tests(&words[3..]), "{line}"),
         _ => panic!("nobody knows whether this can be run: {line}"),
     }
