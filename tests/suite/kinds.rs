@@ -10,9 +10,8 @@ use crate::generated::current;
 fn the_reference_of_kinds_is_current() {
     let mut page = String::from(
         "<!-- Generated from the definitions; see tests/suite/kinds.rs. -->\n# Kinds and their fields\n\n\
-         What `kubectl explain` says, on one page. `[]` is an element of a list, `{}` a value of a map. What each field of a\n\
-         MiniCluster becomes is in\n\
-         [fields.md](fields.md).\n",
+         What `kubectl explain` says, on one page. `[]` is an element of a list, `{}` a value of a map. [Fields](fields.md)\n\
+         says what each field of a MiniCluster becomes.\n",
     );
     for definition in tributary::api::crds() {
         for version in &definition.spec.versions {
@@ -20,13 +19,13 @@ fn the_reference_of_kinds_is_current() {
             let (group, short) = (&definition.spec.group, names.short_names.clone().unwrap_or_default());
             // A kind is called by its name alone in the version that is stored.
             let kind = if version.storage { names.kind.clone() } else { format!("{} {}", names.kind, version.name) };
-            write!(page, "\n## {kind}\n\n`{group}/{}`", version.name).unwrap();
+            let mut head = format!("`{group}/{}`", version.name);
             if !short.is_empty() {
-                write!(page, ", short `{}`", short.join("`, `")).unwrap();
+                write!(head, ", short `{}`", short.join("`, `")).unwrap();
             }
             let schema = serde_json::to_value(&version.schema).unwrap();
             let root = &schema["openAPIV3Schema"];
-            writeln!(page, ". {}", sentence(root)).unwrap();
+            write!(page, "\n## {kind}\n\n{}\n", wrapped(&format!("{head}. {}", sentence(root)))).unwrap();
             for part in ["spec", "status"] {
                 let schema = &root["properties"][part];
                 // The status is the same in every version.
@@ -83,4 +82,20 @@ fn kind(field: &Value) -> String {
 fn sentence(field: &Value) -> String {
     let text = field["description"].as_str().unwrap_or_default();
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
+}
+
+/// Lines of at most 120 characters.
+fn wrapped(text: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().unwrap();
+        if line.is_empty() {
+            line.push_str(word);
+        } else if line.chars().count() + 1 + word.chars().count() <= 120 {
+            write!(line, " {word}").unwrap();
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines.join("\n")
 }

@@ -7,6 +7,7 @@ mod chart_notes;
 mod charts;
 mod commands;
 mod corpus;
+mod dependencies;
 mod diagrams;
 mod edges;
 mod failures;

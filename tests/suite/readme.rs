@@ -114,10 +114,11 @@ fn every_command_is_carried_out_or_marked() {
 /// hours; or runs tests, such as this one.
 fn needs_what_is_not_here(line: &str) -> bool {
     let runs_in_pods = line.contains(" shell ") || line.contains(" logs ");
-    let released = line.contains(" oci://") || ["tar ", "sha256sum "].iter().any(|program| line.starts_with(program));
+    let released =
+        line.contains(" oci://") || ["tar ", "ln ", "sha256sum "].iter().any(|program| line.starts_with(program));
     let installs = ["cargo install ", "docker ", "pip ", "flux-restful-cli "];
     let installs = installs.iter().any(|program| line.starts_with(program));
-    let tests = line == ".ci/run" || line.contains("cargo test ");
+    let tests = line == ".ci/run" || line.contains("cargo test ") || line.starts_with("cargo deny ");
     runs_in_pods || released || installs || tests
 }
 
@@ -162,7 +163,7 @@ fn every_command_is_one_that_can_be_run() {
             // A client of somebody else; `suite/scripts` runs it.
             "pip" | "export" | "flux-restful-cli" => {}
             // What a release has, and whether the workflow makes it, is in `suite/releases.rs`.
-            "tar" | "sha256sum" => {}
+            "tar" | "ln" | "sha256sum" => {}
             "docker" => docker(&words, &line),
             "agentctl" => accepts::<Cli>(&words, &line),
             "tributary-agent" => {
@@ -207,6 +208,8 @@ fn cargo(words: &[&str], line: &str) {
             let manifest = root().join(after(words, "--path")).join("Cargo.toml");
             assert!(fs::read_to_string(&manifest).is_ok_and(|text| text.contains("[package]")), "{line}");
         }
+        // It finds its configuration by this name.
+        "deny" => assert!(root().join(".cargo/deny.toml").is_file(), "{line}"),
         "test" => assert!(line == test_command() || has_tests(&words[3..]), "{line}"),
         _ => panic!("nobody knows whether this can be run: {line}"),
     }

@@ -124,7 +124,7 @@ fn what_is_released_is_attested_and_nobody_else_may_sign() {
         .iter()
         .filter(|step| step["uses"].as_str().is_some_and(|used| used.starts_with("actions/attest-build-provenance@")));
     let subjects: String = attested.map(|step| step["with"].to_string()).collect();
-    for subject in ["agentctl-*", "packages/*.tgz", "steps.image.outputs.digest"] {
+    for subject in ["agentctl-*", "packages/*.tgz", "tributary.yaml", "steps.image.outputs.digest"] {
         assert!(subjects.contains(subject), "{subject} is not attested: {subjects}");
     }
     // Before anybody can see it.
@@ -151,22 +151,57 @@ fn the_registry_of_a_release_is_in_small_letters() {
     assert_eq!(release["jobs"]["publish"]["env"]["REGISTRY"], registry);
 }
 
-/// Whoever unpacks it onto the PATH has `kubectl tributary`, too.
+/// krew unpacks files and directories, and refuses an archive that has a link.
 #[test]
-fn the_archive_of_agentctl_has_the_name_of_the_plugin() {
+fn the_archive_of_agentctl_has_the_program_and_its_licence_and_no_link() {
     let release = workflow("release");
     let directory = tempfile::tempdir().unwrap();
     let built = directory.path().join("target/here/release");
     fs::create_dir_all(&built).unwrap();
-    fs::write(built.join("agentctl"), "#!/bin/sh\necho \"$(basename \"$0\")\"\n").unwrap();
+    fs::write(built.join("agentctl"), "").unwrap();
+    fs::copy(repository().join("LICENSE"), directory.path().join("LICENSE")).unwrap();
     let pack = script(&release, "build", "tar -C").replace("${{ matrix.target }}", "here");
-    bash(&format!("chmod +x target/here/release/agentctl\n{pack}"), directory.path(), &[]);
-    let said = bash(
-        "mkdir there; tar -C there -xzf agentctl-here.tar.gz; there/kubectl-tributary; there/agentctl",
+    bash(&pack, directory.path(), &[]);
+    let found = bash(
+        "mkdir there; tar -C there -xzf agentctl-here.tar.gz; find there -type f | sort; find there -type l",
         directory.path(),
         &[],
     );
-    assert_eq!(said, "kubectl-tributary\nagentctl\n");
+    assert_eq!(found, "there/LICENSE\nthere/agentctl\n");
+}
+
+/// krew installs what the release has, under the names that the workflow gives.
+#[test]
+fn krew_is_told_of_the_archives_of_the_release() {
+    let (directory, version) = (tempfile::tempdir().unwrap(), env!("CARGO_PKG_VERSION"));
+    let release = workflow("release");
+    let matrix = release["jobs"]["build"]["strategy"]["matrix"]["include"].as_array().unwrap();
+    let archive = |build: &Value| format!("agentctl-{}.tar.gz", build["target"].as_str().unwrap());
+    for build in matrix {
+        fs::write(directory.path().join(archive(build)), archive(build)).unwrap();
+    }
+    let (repository_url, tag) = ("https://git.example.org/SomeBody/tributary", format!("v{version}"));
+    let step = script(&release, "publish", ".ci/krew-manifest");
+    let step = step.replace(".ci/", &format!("{}/.ci/", repository().display()));
+    bash(&step, directory.path(), &[("REPOSITORY", repository_url), ("GITHUB_REF_NAME", &tag)]);
+    let text = fs::read_to_string(directory.path().join("tributary.yaml")).unwrap();
+    let manifest: Value = serde_saphyr::from_str(&text).unwrap();
+    assert_eq!((&manifest["metadata"]["name"], &manifest["spec"]["version"]), (&"tributary".into(), &tag.into()));
+    let platforms = manifest["spec"]["platforms"].as_array().unwrap();
+    assert_eq!(platforms.len(), matrix.len());
+    for (platform, build) in platforms.iter().zip(matrix) {
+        let labels = &platform["selector"]["matchLabels"];
+        let built_for = format!("{}/{}", labels["os"].as_str().unwrap(), labels["arch"].as_str().unwrap());
+        assert_eq!(build["platform"], built_for);
+        assert_eq!(platform["uri"], format!("{repository_url}/releases/download/v{version}/{}", archive(build)));
+        let checksum = bash(&format!("sha256sum < {}", archive(build)), directory.path(), &[]);
+        assert_eq!(Some(platform["sha256"].as_str().unwrap()), checksum.split_whitespace().next());
+        assert_eq!(platform["bin"], "agentctl");
+    }
+    let made = script(&release, "publish", "gh release create");
+    assert!(made.contains(" ./*.tgz tributary.yaml SHA256SUMS"), "{made}");
+    let page = file("src/guide/installing.md");
+    assert!(page.contains(&format!("/releases/download/v{version}/tributary.yaml`")));
 }
 
 /// Platforms that are built side by side must not find each other's programs; and what is released is built before.
@@ -229,6 +264,7 @@ fn charts_of_a_release_lead_to_that_release() {
         let manifest: Value = serde_saphyr::from_str(&fs::read_to_string(folder.join("Chart.yaml")).unwrap()).unwrap();
         assert_eq!(manifest["home"], repository_url, "{name}");
         assert_eq!(manifest["sources"][0], format!("{repository_url}/tree/v9.8.7"), "{name}");
+        annotated(name, &manifest, &format!("{repository_url}/blob/v9.8.7/"));
     }
     assert!(links > 3, "{links} links were rewritten");
 
@@ -241,9 +277,36 @@ fn charts_of_a_release_lead_to_that_release() {
     let of_kind = |kind: &str| objects.iter().find(|object| object["kind"] == kind).unwrap();
     let container = &of_kind("Deployment")["spec"]["template"]["spec"]["containers"][0];
     assert_eq!(container["image"], format!("{registry}/tributary-agent:{version}"));
+    let manifest = bash("cat tributary/Chart.yaml", directory.path(), &[]);
+    let images = annotation(&serde_saphyr::from_str(&manifest).unwrap(), "images");
+    assert_eq!(images[0]["image"], format!("{registry}/tributary-agent:9.8.7"));
+    let built = release["jobs"]["build"]["strategy"]["matrix"]["include"].as_array().unwrap().iter();
+    let built: Vec<&Value> = built.map(|build| &build["platform"]).collect();
+    assert_eq!(images[0]["platforms"].as_array().unwrap().iter().collect::<Vec<_>>(), built);
     for alert in of_kind("PrometheusRule")["spec"]["groups"][0]["rules"].as_array().unwrap() {
         let guide = alert["annotations"]["guide"].as_str().unwrap();
         assert_eq!(alert["annotations"]["runbook_url"], format!("{repository_url}/blob/v9.8.7/{guide}"));
+    }
+}
+
+fn annotation(manifest: &Value, name: &str) -> Value {
+    serde_saphyr::from_str(manifest["annotations"][format!("artifacthub.io/{name}")].as_str().unwrap()).unwrap()
+}
+
+/// What Artifact Hub shows of a chart: files that there are, and each item of the notes.
+fn annotated(name: &str, manifest: &Value, shown: &str) {
+    assert!(file("Cargo.toml").contains("\nlicense = \"Apache-2.0\"\n"));
+    assert_eq!(manifest["annotations"]["artifacthub.io/license"], "Apache-2.0", "{name}");
+    for link in annotation(manifest, "links").as_array().unwrap() {
+        let path = link["url"].as_str().unwrap().strip_prefix(shown);
+        assert!(path.is_some_and(|path| repository().join(path).is_file()), "{name}: {link}");
+    }
+    let changes = annotation(manifest, "changes");
+    let notes = String::from_utf8(notes(env!("CARGO_PKG_VERSION")).stdout).unwrap();
+    let items = notes.lines().filter(|line| line.starts_with("- ")).count();
+    assert_eq!(changes.as_array().unwrap().len(), items, "{name}: {changes}");
+    for change in changes.as_array().unwrap() {
+        assert!(change.as_str().is_some_and(|text| text.len() > 20 && !text.contains("](")), "{name}: {change}");
     }
 }
 
