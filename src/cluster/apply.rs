@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::core::Request;
+use kube::api::{GetParams, Patch, PatchParams, PostParams};
+use kube::core::{PartialObjectMeta, Request};
 use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -28,6 +28,9 @@ mod own;
 
 /// Prefix of the annotation that holds the digest; the field manager's name follows.
 pub const DIGEST_PREFIX: &str = "applied-digest.tributary.dev/";
+
+/// How often a status is sent that meets newer versions of its object.
+const TRIES: u32 = 4;
 
 /// The group of the kinds that only agents write.
 const OWN_GROUP: &str = "tributary.dev";
@@ -126,6 +129,9 @@ impl Applier {
     /// Makes `status` the status of `object`, which is as it is in the cache. No request if the cached status says the
     /// same ([`same_status`]). An object that was replaced in the meantime is a conflict; one that is gone is not found.
     ///
+    /// API servers ignore the UID in a patch of the status of a custom kind. So the patch is for one resource version; where
+    /// there is a newer one, it is sent once more for that, if the object is the same.
+    ///
     /// # Errors
     /// What the API server says.
     pub async fn apply_status<K: Appliable>(
@@ -133,7 +139,26 @@ impl Applier {
         object: &K,
         status: &impl Serialize,
     ) -> Result<Applied<K>, RequestError> {
-        self.write_status(object, None, status).await
+        let key = ObjectKey::of(object);
+        let failed = |cause: Cause| RequestError::new("apply the status of", named::<K>(&key), cause);
+        let mut version = object.meta().resource_version.clone();
+        let mut tries = TRIES;
+        loop {
+            tries -= 1;
+            let error = match self.write_status(object, version.as_deref(), status).await {
+                Err(error) if error.cause().is_conflict() && tries > 0 => error,
+                outcome => return outcome,
+            };
+            let request = Request::new(K::url_path(&(), key.namespace.as_deref()))
+                .get_metadata(&key.name, &GetParams::default())
+                .map_err(|error| failed(error.into()))?;
+            let newest: PartialObjectMeta<K> =
+                self.writer.request(request).await.map_err(|error| failed(error.into()))?;
+            if newest.metadata.uid != object.meta().uid {
+                return Err(error);
+            }
+            version = newest.metadata.resource_version;
+        }
     }
 
     /// The same for a status that was decided on what the status said before: a newer version of the object is a

@@ -120,7 +120,9 @@ impl Cause {
 
     /// Somebody was faster: another resource version, another UID, another field owner, or the name is taken.
     pub fn is_conflict(&self) -> bool {
-        self.is(409)
+        // A patch with another UID is refused as a change of a field that cannot change.
+        let other_uid = |message: &str| message.contains("metadata.uid: Invalid value");
+        self.is(409) || matches!(self, Self::Refused { message, .. } if self.is(422) && other_uid(message))
     }
 
     /// The name is taken.
@@ -148,7 +150,7 @@ impl Cause {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Fenced(_) | Self::Transport(_) => true,
-            Self::Refused { code, .. } => matches!(code, 409 | 429 | 500..),
+            Self::Refused { code, .. } => matches!(code, 429 | 500..) || self.is_conflict(),
             Self::Foreign { .. } | Self::Answer(_) => false,
         }
     }

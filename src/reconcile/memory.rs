@@ -120,7 +120,10 @@ impl Remembered {
     pub(super) fn complete(&mut self, mut known: Known, now: Mono, settling: Duration) -> (Known, bool) {
         if let Some(written) = &self.written {
             if is_older(known.mini_cluster.resource_version().as_deref(), written.version.as_deref()) {
-                Arc::make_mut(&mut known.mini_cluster).status = Some(written.status.clone());
+                let shown = Arc::make_mut(&mut known.mini_cluster);
+                shown.status = Some(written.status.clone());
+                // The next status is written to what this one was written to.
+                shown.metadata.resource_version = written.version.clone();
             } else {
                 self.written = None;
             }

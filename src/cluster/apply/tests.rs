@@ -1,8 +1,13 @@
 use http::{Method, Response};
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::DeleteParams;
 use kube::client::Body;
+use tributary_api::minicluster::{MiniCluster, Phase};
+use tributary_clock::SystemClock;
 
 use super::*;
+use crate::testing::ApiServer;
 
 type Requests = Arc<Mutex<Vec<(Method, String, Value)>>>;
 
@@ -168,4 +173,46 @@ async fn a_taken_name_is_no_error_of_create_once() {
     let (applier, seen) = applier(move |_| (409, taken.clone()));
     assert_eq!(applier.create_once(&config_map("a", None)).await.unwrap(), Once::Exists);
     assert_eq!(seen.lock().unwrap()[0].0, Method::POST);
+}
+
+/// An API server in memory with this MiniCluster, and how it was shown.
+fn with_lake(clock: &tributary_clock::SharedClock) -> (ApiServer, MiniCluster) {
+    let server = ApiServer::new("east", clock.clone());
+    server.serve::<MiniCluster>();
+    let mut lake = MiniCluster::new("lake", Default::default());
+    lake.metadata.namespace = Some("waters".to_owned());
+    let lake = server.put(&lake).unwrap();
+    (server, lake)
+}
+
+/// The danger: the next MiniCluster of the name has the end of the one before, and never runs. API servers ignore the UID in
+/// a patch of the status.
+#[tokio::test(start_paused = true)]
+async fn a_status_is_never_that_of_the_next_object_of_the_name() {
+    let (server, before) = with_lake(&SystemClock::shared());
+    server.delete::<MiniCluster>("waters", "lake", &DeleteParams::default()).unwrap();
+    let applier = Applier::new(Client::new(server.clone(), "default"), "reconcile");
+    let status = json!({"phase": "Succeeded"});
+    let gone = applier.apply_status(&before, &status).await.unwrap_err();
+    assert!(gone.cause().is_not_found(), "{gone}");
+    let mut next = before.clone();
+    next.metadata = ObjectMeta {
+        name: before.metadata.name.clone(),
+        namespace: before.metadata.namespace.clone(),
+        ..Default::default()
+    };
+    server.put(&next).unwrap();
+    let replaced = applier.apply_status(&before, &status).await.unwrap_err();
+    assert!(replaced.cause().is_conflict(), "{replaced}");
+    assert_eq!(server.get::<MiniCluster>("waters", "lake").unwrap().status, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_is_written_though_the_object_has_changed_since_it_was_seen() {
+    let (server, seen) = with_lake(&SystemClock::shared());
+    server.patch::<MiniCluster>("waters", "lake", json!({"spec": {"size": 3}})).unwrap();
+    let applier = Applier::new(Client::new(server.clone(), "default"), "reconcile");
+    applier.apply_status(&seen, &json!({"phase": "Running"})).await.unwrap();
+    let lake = server.get::<MiniCluster>("waters", "lake").unwrap();
+    assert_eq!((lake.spec.size, lake.status.unwrap().phase), (Some(3), Some(Phase::Running)));
 }
