@@ -26,7 +26,6 @@ use tributary_contract::tunnel::Listening;
 use tributary_contract::{PeerName, PeerSpec};
 use tributary_telemetry::Traces;
 
-use super::exchange::Exchange;
 use super::lost_pods::LostPods;
 use super::nodes::{self, Gang, NodeChoice};
 use super::peer_status::PeerStatuses;
@@ -37,6 +36,7 @@ use super::root::controller::Root;
 use super::root::place::{self, Wish};
 use super::shared::{Shared, no_contacts};
 use super::steps::StepTimes;
+use super::sync_store::SyncStore;
 use super::timing::{RESOLVE_AGAIN, Times};
 use super::tunnels::Tunnels;
 use super::turns::Pace;
@@ -121,7 +121,7 @@ impl Bursting {
             caches,
             clients,
             events,
-            exchange: Exchange::default(),
+            exchange: SyncStore::default(),
             clock,
             traces,
             steps,
@@ -409,7 +409,7 @@ impl Bursting {
     }
 }
 
-fn exchange_is_complete(exchange: &Exchange) -> bool {
+fn exchange_is_complete(exchange: &SyncStore) -> bool {
     Outgoing::complete(exchange)
 }
 

@@ -15,8 +15,6 @@
 pub mod addresses;
 mod assembly;
 pub mod contact;
-pub mod exchange;
-mod fresh;
 mod lost_pods;
 pub mod nodes;
 pub mod note;
@@ -32,11 +30,13 @@ mod simulation;
 mod spans;
 mod statements;
 pub mod steps;
+pub mod sync_store;
 mod table;
 pub mod template;
 pub mod timing;
 pub mod tunnels;
 pub mod turns;
 pub mod watch;
+mod write_cache;
 
 pub use assembly::{Bursting, BurstingConfig};

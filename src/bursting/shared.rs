@@ -10,12 +10,12 @@ use tributary_contract::PeerName;
 use tributary_telemetry::Traces;
 
 use super::contact::Contacts;
-use super::exchange::Exchange;
 use super::note::Note;
 use super::ours::Ours;
 use super::peers::{self, PeerView};
 use super::provider::grants::Grants;
 use super::steps::StepTimes;
+use super::sync_store::SyncStore;
 use super::timing::Times;
 use super::tunnels::Tunnels;
 use super::watch::Caches;
@@ -25,7 +25,7 @@ pub(super) struct Shared {
     pub(super) caches: Caches,
     pub(super) clients: Clients,
     pub(super) events: Events,
-    pub(super) exchange: Exchange,
+    pub(super) exchange: SyncStore,
     pub(super) clock: SharedClock,
     pub(super) traces: Traces,
     pub(super) steps: StepTimes,

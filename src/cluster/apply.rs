@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{GetParams, Patch, PatchParams, PostParams};
-use kube::core::{PartialObjectMeta, Request};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::core::{ObjectList, PartialObjectMeta, Request};
 use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -149,15 +149,18 @@ impl Applier {
                 Err(error) if error.cause().is_conflict() && tries > 0 => error,
                 outcome => return outcome,
             };
+            // Listed: whoever watches a kind may do that.
+            let named = ListParams::default().fields(&format!("metadata.name={}", key.name));
             let request = Request::new(K::url_path(&(), key.namespace.as_deref()))
-                .get_metadata(&key.name, &GetParams::default())
+                .list_metadata(&named)
                 .map_err(|error| failed(error.into()))?;
-            let newest: PartialObjectMeta<K> =
+            let found: ObjectList<PartialObjectMeta> =
                 self.writer.request(request).await.map_err(|error| failed(error.into()))?;
-            if newest.metadata.uid != object.meta().uid {
+            let newest = found.items.into_iter().next().map(|found| found.metadata).unwrap_or_default();
+            if newest.uid != object.meta().uid {
                 return Err(error);
             }
-            version = newest.metadata.resource_version;
+            version = newest.resource_version;
         }
     }
 

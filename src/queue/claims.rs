@@ -9,13 +9,13 @@ use tributary_api::flux_job::{FluxJob, JobReturn, JobSplit};
 
 use super::job;
 use super::nodes::Gang;
-use super::room::Room;
+use super::requests::Requests;
 
 /// What a FluxJob takes once it starts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {
     /// All of it.
-    pub room: Room,
+    pub room: Requests,
     /// Its brokers.
     pub gang: Gang,
 }
@@ -58,7 +58,7 @@ impl Claims {
         // How long it may take changes nothing of what it takes.
         let claim = job::mini_cluster(job, None).map(|made| {
             let gang = Gang::of(&job.namespace().unwrap_or_default(), &job.name_any(), &made.spec);
-            Arc::new(Claim { room: Room::of_mini_cluster(&made.spec), gang })
+            Arc::new(Claim { room: Requests::of_mini_cluster(&made.spec), gang })
         });
         self.0.insert(uid, Known { generation, claim: claim.clone(), sent: None });
         claim

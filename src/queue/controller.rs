@@ -34,15 +34,15 @@ use tributary_cluster::work::Worked;
 use tributary_cluster::worker::{Outcome, Queue};
 use tributary_cluster::{ObjectKey, RequestError};
 
+use super::admission::{Admission, Look};
 use super::claims::Claims;
 use super::figures::QueueFigures;
-use super::guests::Guests;
+use super::hosted_usage::HostedUsage;
 use super::job::{self, JobStep, Missing, Then};
 use super::nodes::Nodes;
 use super::overflow::{Peers, Sender};
 use super::priorities::Priorities;
 use super::round::{Round, View, round};
-use super::turnstile::{Look, Turnstile};
 
 /// FluxJobs of one round that are written at the same time.
 const AT_A_TIME: usize = 16;
@@ -63,7 +63,7 @@ pub struct Ports {
     /// Who makes Bursts of FluxJobs that are sent.
     pub sender: Sender,
     /// Whom bursting asks.
-    pub guests: Guests,
+    pub guests: HostedUsage,
 }
 
 /// The queue of each namespace.
@@ -75,13 +75,13 @@ pub struct Queueing {
     mini_clusters: Cache<MiniCluster>,
     hosted: Cache<HostedBurst>,
     bursts: Cache<Burst>,
-    guests: Guests,
+    guests: HostedUsage,
     applier: Applier,
     events: Events,
     clock: SharedClock,
     /// Namespaces whose round is due.
     rounds: Queue<String>,
-    turnstile: Turnstile,
+    admission: Admission,
     /// What FluxJobs claim, by namespace.
     claims: Mutex<BTreeMap<String, Claims>>,
     nodes: Nodes,
@@ -107,7 +107,7 @@ impl Queueing {
         let (classes, watch_classes) = caches::all::<PriorityClass, _>(clients.reader.clone(), &everything, SystemRng);
         let (jobs, watch_jobs) = caches::watched::<FluxJob, _>(clients, &everything, SystemRng);
         let rounds = Queue::new(clock.clone());
-        let turnstile = Turnstile::new(setups.clone(), jobs.clone(), rounds.clone());
+        let admission = Admission::new(setups.clone(), jobs.clone(), rounds.clone());
         guests.leads_to(rounds.clone());
         fn namespace(object: &impl kube::Resource) -> Vec<String> {
             object.meta().namespace.clone().into_iter().collect()
@@ -152,7 +152,7 @@ impl Queueing {
             events,
             clock,
             rounds,
-            turnstile,
+            admission,
             claims: Mutex::default(),
             nodes,
             peers,
@@ -163,13 +163,13 @@ impl Queueing {
     }
 
     /// Where the reconciler asks.
-    pub fn turnstile(&self) -> Turnstile {
-        self.turnstile.clone()
+    pub fn admission(&self) -> Admission {
+        self.admission.clone()
     }
 
     /// Nothing is known at the beginning of a leader's scope: to be called before anybody asks.
     pub fn begin(&self) {
-        self.turnstile.begin();
+        self.admission.begin();
         self.guests.begin();
     }
 
@@ -388,7 +388,7 @@ impl Controller for Queueing {
             jobs: of(self.jobs.objects(), namespace),
             hosted: of(self.hosted.objects(), namespace),
             bursts: of(self.bursts.objects(), namespace),
-            look: self.turnstile.look(namespace, || of(self.mini_clusters.objects(), namespace)),
+            look: self.admission.look(namespace, || of(self.mini_clusters.objects(), namespace)),
         }))
     }
 
@@ -420,8 +420,8 @@ impl Controller for Queueing {
     }
 
     async fn apply(&self, namespace: &String, seen: Namespace, round: Round) -> Result<Outcome, RequestError> {
-        self.turnstile.turn(namespace, &round, seen.now);
-        self.turnstile.retain(&self.alive());
+        self.admission.turn(namespace, &round, seen.now);
+        self.admission.retain(&self.alive());
         let Round { setup, jobs, wake, .. } = round;
         let (mut failed, mut wake) = (None, wake);
         let mut carried = stream::iter(jobs).map(|(job, step)| self.carry_out(job, step)).buffer_unordered(AT_A_TIME);

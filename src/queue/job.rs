@@ -26,7 +26,7 @@ use super::evictions;
 use super::gpus;
 use super::limits;
 use super::overflow::{self, Sender, Start};
-use super::room::Room;
+use super::requests::Requests;
 
 /// Condition: a MiniCluster can be made of it.
 const VALID: &str = "Valid";
@@ -227,12 +227,12 @@ pub fn is_admitted(job: &FluxJob, granted: bool) -> bool {
 /// Whether the room of a FluxJob that starts like this is enough for its MiniCluster: who makes one in its name that is larger,
 /// or while it was sent elsewhere, has to ask. So has who changes what the FluxJob itself asks for, once it was let in.
 pub fn covers(job: &FluxJob, start: &Start, mini_cluster: &MiniCluster) -> bool {
-    let claimed = self::mini_cluster(job, None).map(|made| Room::of_mini_cluster(&made.spec));
+    let claimed = self::mini_cluster(job, None).map(|made| Requests::of_mini_cluster(&made.spec));
     let claimed = claimed.map(|asks| {
         let told = job.status.as_ref().and_then(|status| status.holds.as_ref());
-        told.map_or(Some(start.local(&asks)), Room::of_usage).unwrap_or_default()
+        told.map_or(Some(start.local(&asks)), Requests::of_usage).unwrap_or_default()
     });
-    claimed.is_ok_and(|claimed| claimed.holds(&Room::of_mini_cluster(&mini_cluster.spec)))
+    claimed.is_ok_and(|claimed| claimed.holds(&Requests::of_mini_cluster(&mini_cluster.spec)))
 }
 
 /// Whether a FluxJob that was let in lets its MiniCluster in: the first Job of that. What a MiniCluster holds from then on is its
@@ -413,7 +413,7 @@ impl Draft<'_> {
     /// Starts it, here or elsewhere.
     fn start(&mut self, start: Start, terms: Terms<'_>) -> Result<Statement, String> {
         let made = mini_cluster(self.job, terms.longest)?;
-        let takes = start.local(&Room::of_mini_cluster(&made.spec)).usage();
+        let takes = start.local(&Requests::of_mini_cluster(&made.spec)).usage();
         let (statement, then) = match start {
             Start::Here => {
                 let room = Statement::holds(ADMITTED, "RoomFound", "there is room for the whole of it");
@@ -478,7 +478,7 @@ impl Draft<'_> {
         // Who makes a MiniCluster in the name of a FluxJob that waits has not made room for it: that one stands in line.
         if said.is_some_and(|said| said.incarnation.is_some()) {
             let stood_in_line = said.and_then(|said| said.holds.clone());
-            self.admit(stood_in_line.unwrap_or_else(|| Room::of_mini_cluster(&mini_cluster.spec).usage()));
+            self.admit(stood_in_line.unwrap_or_else(|| Requests::of_mini_cluster(&mini_cluster.spec).usage()));
         }
         self.status.split = self.status.split.take().map(|split| overflow::seen(&split, mini_cluster, self.now));
         if let Some(split) = &self.status.split {
@@ -660,7 +660,7 @@ mod tests {
     fn gpus_count_as_the_job_says_them_by_whatever_name() {
         let gpus = |spec: Value| {
             let made = mini_cluster(&job(spec), None).unwrap();
-            (Room::of_mini_cluster(&made.spec).gpus, made.spec.pod.annotations.len())
+            (Requests::of_mini_cluster(&made.spec).gpus, made.spec.pod.annotations.len())
         };
         assert_eq!(gpus(json!({"size": 3, "resources": {"gpus": 2}})), (6, 0));
         assert_eq!(gpus(json!({"size": 3, "resources": {"gpus": 2, "gpuResource": "nvidia.com/mig-3g.40gb"}})), (6, 0));

@@ -14,13 +14,13 @@ use tributary_api::minicluster::{MiniCluster, MiniClusterSpec, Phase};
 use tributary_cluster::caches::{controller_of, controller_uid};
 
 use super::claims::Claim;
-use super::guests::{self, Reserved};
-use super::holds::{self, Hold};
+use super::hosted_usage::{self, Reserved};
 use super::job::{self, Stage};
 use super::limits;
 use super::nodes::Gang;
 use super::overflow::{self, Start};
-use super::room::Room;
+use super::requests::Requests;
+use super::reservations::{self, Reservation};
 use super::round::{Candidate, View, Who};
 use super::schedule::{Away, Running, Waiting};
 
@@ -36,14 +36,14 @@ pub(super) struct Line<'a> {
     /// Those that stand in no line, since their PriorityClass is refused, and why.
     pub(super) refused: Vec<(Who, String)>,
     /// UIDs of MiniClusters that asked, and stand in no line: their FluxJob did.
-    pub(super) passes: Vec<(String, Hold)>,
+    pub(super) passes: Vec<(String, Reservation)>,
     /// What bursts of each peer take.
-    pub(super) guests: BTreeMap<String, Room>,
+    pub(super) guests: BTreeMap<String, Requests>,
 }
 
 impl Line<'_> {
     /// A burst of a peer: it was let in, and nobody knows when it ends.
-    fn guest(&mut self, peer: &str, room: Room, since: Timestamp, gang: Gang) {
+    fn guest(&mut self, peer: &str, room: Requests, since: Timestamp, gang: Gang) {
         *self.guests.entry(peer.to_owned()).or_default() += room;
         self.gangs.push(gang);
         self.running.push(Running { room, since, until: None });
@@ -68,7 +68,7 @@ impl<'a> Wanted<'a> {
 }
 
 /// Sorts everything of a namespace by what it takes, or waits for.
-pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &FluxSetupSpec) -> Line<'a> {
+pub(super) fn classify<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &FluxSetupSpec) -> Line<'a> {
     let mut line = Line::default();
     let longest = setup.max_duration.map(|longest| longest.seconds);
     let until = |since: Timestamp, limit: Option<i64>| {
@@ -78,8 +78,8 @@ pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &Fl
     // A whole instance of a peer that has ended takes nothing.
     for hosted in view.hosted.iter().filter(|hosted| !hosted.has_ended()) {
         let (spec, since) = (&hosted.spec, created(&hosted.metadata.creation_timestamp));
-        let gang = Gang::of(&hosted.namespace().unwrap_or_default(), &spec.slot, &guests::wanted(spec));
-        line.guest(&spec.peer, guests::room_of(spec), since, gang);
+        let gang = Gang::of(&hosted.namespace().unwrap_or_default(), &spec.slot, &hosted_usage::wanted(spec));
+        line.guest(&spec.peer, hosted_usage::room_of(spec), since, gang);
     }
     for (name, Reserved { peer, wanted, room }) in view.reserved {
         let namespace = view.setup.and_then(|setup| setup.namespace()).unwrap_or_default();
@@ -107,10 +107,10 @@ pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &Fl
         let let_in = view.granted.contains_key(&uid);
         let asks = view.asked.contains(&uid) && !let_in;
         // What has ended takes nothing, unless it is to run once more.
-        if is_guest || holds::has_ended(found) && !asks && !let_in {
+        if is_guest || reservations::has_ended(found) && !asks && !let_in {
             continue;
         }
-        let (room, came) = (Room::of_mini_cluster(&found.spec), created(&found.metadata.creation_timestamp));
+        let (room, came) = (Requests::of_mini_cluster(&found.spec), created(&found.metadata.creation_timestamp));
         let limit = limits::of_mini_cluster(&found.spec);
         let by_job = of_jobs.get(uid.as_str()).and_then(|of| {
             let since = admitted(of.job, &of.uid)?;
@@ -118,7 +118,7 @@ pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &Fl
         });
         if asks && by_job.is_none() {
             // It gives up what it held, and has not said so yet: nobody else gets that meanwhile.
-            if let Some(room) = holds::on_record(found) {
+            if let Some(room) = reservations::on_record(found) {
                 line.running.push(Running { room, since: came, until: None });
             }
             if found.metadata.deletion_timestamp.is_none() {
@@ -172,7 +172,7 @@ pub(super) fn sort<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &Fl
             if asks {
                 let of_job = of_jobs.get(found.metadata.uid.as_deref().unwrap_or_default());
                 let limit = of_job.and_then(|of| limits::of_job(of.job, longest));
-                line.passes.push((uid, Hold::of(found).within(limit)));
+                line.passes.push((uid, Reservation::of(found).within(limit)));
             }
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tributary_api::minicluster::MiniClusterSpec;
 
-use super::room::{Pod, Room};
+use super::requests::{PodRequests, Requests};
 
 /// Brokers that run or are about to: the nodes keep room for those whose pods are not bound yet.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,15 +17,15 @@ pub struct Gang {
     /// How many.
     pub brokers: u32,
     /// What each takes.
-    pub each: Room,
+    pub each: Requests,
     /// What the pod of their services takes, if there is one.
-    pub services: Option<Pod>,
+    pub services: Option<PodRequests>,
 }
 
 impl Gang {
     /// The brokers of a MiniCluster.
     pub fn of(namespace: &str, name: &str, spec: &MiniClusterSpec) -> Self {
-        let all = Room::requested(spec);
+        let all = Requests::requested(spec);
         let brokers = u32::try_from(all.brokers).unwrap_or(0);
         let services = (!spec.services.is_empty()).then_some(all.once);
         Self { namespace: namespace.to_owned(), name: name.to_owned(), brokers, each: all.of_more(1), services }

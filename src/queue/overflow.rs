@@ -20,7 +20,7 @@ use tributary_api::minicluster::{BurstCluster, MiniCluster, MiniClusterSpec};
 use tributary_api::selector::PeerSelector;
 use tributary_contract::RejectionReason;
 
-use super::room::Room;
+use super::requests::Requests;
 use super::schedule::Away;
 
 /// Brokers that a peer shall take.
@@ -31,7 +31,7 @@ pub struct Part {
     /// How many.
     pub brokers: u32,
     /// What each takes.
-    pub each: Room,
+    pub each: Requests,
     /// Peers that come into question, best first.
     pub peers: Vec<String>,
     /// By labels of the ClusterPeers; counts if none is named.
@@ -89,11 +89,11 @@ impl Start {
     }
 
     /// What of the whole is here.
-    pub fn local(&self, whole: &Room) -> Room {
+    pub fn local(&self, whole: &Requests) -> Requests {
         match self {
             Self::Here => *whole,
             Self::Split(split) => whole.of_brokers(split.local.into()),
-            Self::Sent(_) => Room::default(),
+            Self::Sent(_) => Requests::default(),
         }
     }
 }
@@ -164,7 +164,7 @@ fn says_where(job: &FluxJob) -> bool {
 }
 
 /// The part of `brokers` of a FluxJob, each of which takes `each`.
-pub fn part(overflow: &Overflow, namespace: &str, brokers: u32, each: Room) -> Part {
+pub fn part(overflow: &Overflow, namespace: &str, brokers: u32, each: Requests) -> Part {
     Part {
         namespace: namespace.to_owned(),
         brokers,

@@ -19,15 +19,15 @@ use tributary_cluster::caches::controller_uid;
 use tributary_cluster::conditions::{self, Statement};
 
 use super::claims::Claims;
-use super::guests::{Grants, Reserved, Standing};
-use super::holds::Hold;
+use super::hosted_usage::{Grants, Reserved, Standing};
 use super::job::{self, JobStep, Stage, Terms, Then, Word};
-use super::line::{Line, Wanted, sort};
+use super::line::{Line, Wanted, classify};
 use super::nodes::Nodes;
-use super::outlook::{Outlook, on_their_way};
 use super::overflow::{Peers, Sender, Start};
+use super::placement_context::{PlacementContext, on_their_way};
 use super::priorities::Priorities;
-use super::room::Room;
+use super::requests::Requests;
+use super::reservations::Reservation;
 use super::schedule::{Rules, schedule};
 
 /// Condition of a FluxSetup: it counts.
@@ -62,7 +62,7 @@ pub struct View<'a> {
     /// MiniClusters that run and asked for more brokers, by UID.
     pub growing: &'a BTreeMap<String, Growing>,
     /// What MiniClusters were let in with, by UID, where that is known.
-    pub held: &'a BTreeMap<String, Hold>,
+    pub held: &'a BTreeMap<String, Reservation>,
     /// Bursts of FluxJobs that were sent, and of MiniClusters.
     pub bursts: &'a [Arc<Burst>],
     /// What the nodes have room for.
@@ -90,7 +90,7 @@ pub struct Round {
     /// The next step of each FluxJob that has anything to do.
     pub jobs: Vec<(Arc<FluxJob>, JobStep)>,
     /// UIDs of MiniClusters that may have their Job, and with what.
-    pub start: Vec<(String, Hold)>,
+    pub start: Vec<(String, Reservation)>,
     /// UIDs of MiniClusters that may grow, with the size that they may have.
     pub grow: BTreeMap<String, i64>,
     /// UIDs of FluxJobs that cannot use the room they were given, or gave it back.
@@ -171,7 +171,7 @@ impl Round {
         let spec = &setup.spec;
         let longest = spec.max_duration.map(|longest| longest.seconds);
         let terms = Terms { longest, overflow: &spec.overflow, sender: view.sender };
-        let quota = Room::of_quota("spec.quota", &spec.quota);
+        let quota = Requests::of_quota("spec.quota", &spec.quota);
         let (quota, grants) = match quota.and_then(|quota| Ok((quota, Grants::of(setup)?))) {
             Ok(both) => both,
             Err(sentence) => {
@@ -182,8 +182,8 @@ impl Round {
                 self.jobs(view, candidates, terms, &BTreeMap::new(), &BTreeMap::new(), &told);
                 let statement = Statement::fails(ACTIVE, "InvalidQuota", sentence);
                 // What runs, runs on; nobody is next.
-                let Line { running, waiting, guests, .. } = sort(view, candidates, spec);
-                let mut used = Room::default();
+                let Line { running, waiting, guests, .. } = classify(view, candidates, spec);
+                let mut used = Requests::default();
                 running.iter().for_each(|one| used += one.room);
                 let standing = Standing { taken: guests, ..Standing::default() };
                 let status = FluxSetupStatus {
@@ -197,12 +197,12 @@ impl Round {
             }
         };
         let rules = Rules { quota, order: spec.order, backfill: spec.backfill, longest };
-        let Line { running, gangs, waiting, wanted, refused, passes, guests } = sort(view, candidates, spec);
+        let Line { running, gangs, waiting, wanted, refused, passes, guests } = classify(view, candidates, spec);
         self.start = passes;
         let away = on_their_way(view, candidates, &spec.overflow);
-        let mut outlook = Outlook::new(view, spec, &wanted, gangs, away, claims);
+        let mut outlook = PlacementContext::new(view, spec, &wanted, gangs, away, claims);
         let decided = schedule(&rules, &running, &waiting, &mut outlook, view.now);
-        let Outlook { chosen, bound, again, .. } = outlook;
+        let PlacementContext { chosen, bound, again, .. } = outlook;
         self.wake = again;
         let starts: BTreeSet<&Who> = decided.start.iter().collect();
         let mut words: BTreeMap<&Who, String> = BTreeMap::new();
@@ -275,7 +275,7 @@ impl Round {
                 }
                 Who::MiniCluster(uid) => {
                     if let Some((Wanted::MiniCluster(found), _)) = wanted.get(who) {
-                        self.start.push((uid.clone(), Hold::of(found)));
+                        self.start.push((uid.clone(), Reservation::of(found)));
                     }
                 }
                 Who::Growth(uid) => {

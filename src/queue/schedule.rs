@@ -19,13 +19,13 @@ use jiff::Timestamp;
 use tributary_api::flux_setup::Order;
 
 use super::limits::{foreseen, too_long};
-use super::room::Room;
+use super::requests::Requests;
 
 /// Something that runs, or was told to start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Running {
     /// What it takes.
-    pub room: Room,
+    pub room: Requests,
     /// When it started.
     pub since: Timestamp,
     /// When it ends at the latest, if others may plan on that.
@@ -38,7 +38,7 @@ pub struct Waiting<K> {
     /// Which.
     pub key: K,
     /// What it takes.
-    pub room: Room,
+    pub room: Requests,
     /// The higher goes first.
     pub priority: i32,
     /// When it came, as Kubernetes tells it: to the second.
@@ -49,7 +49,7 @@ pub struct Waiting<K> {
     pub limit: Option<i64>,
     /// Where else it may start when it does not fit here.
     pub away: Away,
-    /// It runs and wants more: its place among those that run. `room` is what it wants besides what it has.
+    /// It runs and wants more: its place among those that run. `requests` is what it wants besides what it has.
     pub grows: Option<usize>,
 }
 
@@ -69,7 +69,7 @@ pub enum Away {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rules {
     /// All there is.
-    pub quota: Room,
+    pub quota: Requests,
     /// Who goes first.
     pub order: Order,
     /// Whether others may pass the head.
@@ -94,9 +94,9 @@ pub struct Schedule<K> {
     /// Who is next, and what it waits for.
     pub head: Option<(K, String)>,
     /// What is taken, with those that start.
-    pub used: Room,
+    pub used: Requests,
     /// What anybody who does not stand in line may take: it delays nobody who does.
-    pub open: Room,
+    pub open: Requests,
 }
 
 /// What the schedule has to know beyond the quota. It is asked last, and only about whoever could start otherwise.
@@ -141,7 +141,7 @@ pub fn schedule<K: Ord + Clone>(
     outside: &mut dyn Outside<K>,
     now: Timestamp,
 ) -> Schedule<K> {
-    let mut used = Room::default();
+    let mut used = Requests::default();
     running.iter().for_each(|one| used += one.room);
     let mut free = rules.quota;
     free -= used;
@@ -153,7 +153,7 @@ pub fn schedule<K: Ord + Clone>(
         unfit: Vec::new(),
         head: None,
         used,
-        open: Room::default(),
+        open: Requests::default(),
     };
     let mut line: Vec<(&Waiting<K>, Option<String>)> = Vec::with_capacity(waiting.len());
     for one in waiting {
@@ -224,7 +224,7 @@ pub fn schedule<K: Ord + Clone>(
         schedule.start.push(one.key.clone());
     }
     schedule.open = match behind {
-        _ if !surveyed => Room::default(),
+        _ if !surveyed => Requests::default(),
         Some(gap) => gap.spare(free),
         None => free.least(&free),
     };
@@ -233,7 +233,7 @@ pub fn schedule<K: Ord + Clone>(
 
 /// How many brokers of one that does not start as a whole start here; 0: none, since it may not be parted, its lead has no
 /// room here, or nobody takes the others. `most`: what the nodes have room for, if that is known.
-fn part<K>(one: &Waiting<K>, free: &Room, most: Option<i64>, outside: &mut dyn Outside<K>) -> i64 {
+fn part<K>(one: &Waiting<K>, free: &Requests, most: Option<i64>, outside: &mut dyn Outside<K>) -> i64 {
     if one.away != Away::Parts {
         return 0;
     }
@@ -285,14 +285,14 @@ struct Start {
     /// Not before this moment; `None`: any moment.
     at: Option<Timestamp>,
     /// What the head leaves over then, whatever runs longer.
-    spare: Room,
+    spare: Requests,
 }
 
 impl Gap {
     fn before<'a, K>(head: &Waiting<K>, rules: &Rules, running: impl Iterator<Item = &'a Running>) -> Self {
         let mut free = rules.quota;
-        let mut ends: Vec<(Timestamp, Room)> = Vec::new();
-        let mut unknown = Room::default();
+        let mut ends: Vec<(Timestamp, Requests)> = Vec::new();
+        let mut unknown = Requests::default();
         for (index, one) in running.enumerate() {
             free -= one.room;
             match one.until {
@@ -328,14 +328,14 @@ impl Gap {
     }
 
     /// What anybody may take, for however long.
-    fn spare(&self, free: Room) -> Room {
+    fn spare(&self, free: Requests) -> Requests {
         self.0.iter().fold(free, |least, start| least.least(&start.spare))
     }
 }
 
 impl Start {
     /// When there is room for the head, beside what is `free` and comes free at these ends; `None`: never.
-    fn of(mut free: Room, ends: &[(Timestamp, Room)], head: Room) -> Option<Self> {
+    fn of(mut free: Requests, ends: &[(Timestamp, Requests)], head: Requests) -> Option<Self> {
         let mut at = None;
         let mut ends = ends.iter();
         while !free.holds(&head) {

@@ -80,9 +80,9 @@ impl MiniClusterController {
         let key = ObjectKey::of(&*object);
         let generation = object.metadata.generation;
         self.memory().of(&object).releasing = decision.releasing;
-        let carried = match std::mem::replace(&mut view.frozen, Ok(None)) {
-            Ok(_) => self.attempt(&view, &decision).await,
-            Err(error) => Err(error),
+        let carried = match view.failed.take() {
+            None => self.attempt(&view, &decision).await,
+            Some(error) => Err(error),
         };
         let (carried, decision, failed) = match carried {
             Ok(Carried { untold: true, again, .. }) => return Ok(outcome(again)),

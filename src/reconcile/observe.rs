@@ -34,7 +34,9 @@ pub struct View {
     /// What the spec renders to. An error is the sentence that says why that cannot even be tried.
     pub rendering: Result<Rendering, String>,
     /// The boot files of the running incarnation, where the spec renders to others.
-    pub frozen: Result<Option<Arc<Boot>>, Error>,
+    pub frozen: Option<Arc<Boot>>,
+    /// Why these cannot be read.
+    pub failed: Option<Error>,
     /// What the spec of those files renders to, with the part of the present spec that a running instance follows.
     pub followed: Option<Rendered>,
     /// The pod of an earlier lead that has not ended yet.
@@ -48,10 +50,7 @@ pub struct View {
 impl View {
     /// What the objects of a running instance should be. Without other frozen files, it runs with what the spec says now.
     pub fn running(&self) -> Option<&Rendered> {
-        match &self.frozen {
-            Ok(Some(_)) => self.followed.as_ref(),
-            _ => self.rendered(),
-        }
+        if self.frozen.is_some() { self.followed.as_ref() } else { self.rendered() }
     }
 
     /// What the spec renders to, if it is valid.
@@ -97,8 +96,12 @@ impl MiniClusterController {
             }
             _ => Ok(None),
         };
+        let (frozen, failed) = match frozen {
+            Ok(frozen) => (frozen, None),
+            Err(error) => (None, Some(error)),
+        };
         let followed = match (&frozen, &rendering, &context) {
-            (Ok(Some(frozen)), Ok(rendering), Ok(context)) => followed(frozen, &known, rendering, context),
+            (Some(frozen), Ok(rendering), Ok(context)) => followed(frozen, &known, rendering, context),
             _ => None,
         };
         let lingering = self.caches.lingering(key, now.wall);
@@ -109,6 +112,7 @@ impl MiniClusterController {
             awaits_exit,
             rendering,
             frozen,
+            failed,
             followed,
             lingering,
             refused,

@@ -37,12 +37,11 @@ pub fn step(view: &View, gate: &dyn QuotaGate) -> Decision {
         Ok(rendering) => rendering,
         Err(sentence) => return Decision::waits("RankMapUnreadable", sentence),
     };
-    let frozen = match &view.frozen {
-        Ok(frozen) => frozen.as_deref(),
-        // The error is told as one of carrying out.
-        Err(_) => return Decision::of(Action::Nothing),
-    };
-    let decision = decide(&view.known, rendering, frozen, view.running());
+    if view.failed.is_some() {
+        // It is told as an error of carrying out.
+        return Decision::of(Action::Nothing);
+    }
+    let decision = decide(&view.known, rendering, view.frozen.as_deref(), view.running());
     let expiry = expiry(view);
     if expiry == Some(Duration::ZERO) {
         return Decision { action: Action::CleanUp, ..decision };
@@ -227,7 +226,8 @@ mod tests {
             settling: false,
             awaits_exit: false,
             rendering,
-            frozen: Ok(None),
+            frozen: None,
+            failed: None,
             followed: None,
             lingering: None,
             refused: None,

@@ -8,9 +8,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tributary::federation::tunnel::Budget;
-use tributary::federation::tunnel::conduit::{Conduit, Delivery};
-use tributary::federation::tunnel::piece::{self, Decoder, Piece};
-use tributary::federation::tunnel::share::Share;
+use tributary::federation::tunnel::flow_control::Share;
+use tributary::federation::tunnel::resumable_stream::{Delivery, ResumableStream};
+use tributary::federation::tunnel::segment::{self, Decoder, Segment};
 use tributary::federation::wire::limits::{TUNNEL_CONNECTION, TUNNEL_FLOOR, TUNNEL_WINDOW};
 use tributary_tests::mesh::{Carriage, Path, carried};
 
@@ -20,8 +20,8 @@ use crate::{ALONE, MEMORY};
 const BUDGET: usize = 32 << 20;
 
 /// Takes all that it gets, in single bytes: what its broker sends, and what its peer may have under way.
-fn greedy(mut share: Share) -> (Share, Conduit) {
-    let mut conduit = Conduit::default();
+fn greedy(mut share: Share) -> (Share, ResumableStream) {
+    let mut conduit = ResumableStream::default();
     conduit.grant(share.grant());
     let granted = conduit.opening();
     conduit.resume(0, Some(TUNNEL_WINDOW as u32)).unwrap();
@@ -32,7 +32,7 @@ fn greedy(mut share: Share) -> (Share, Conduit) {
             conduit.receive(piece).unwrap();
         }
     }
-    assert!(conduit.receive(Piece::Data(b"x")).is_err(), "more ends the connection");
+    assert!(conduit.receive(Segment::Data(b"x")).is_err(), "more ends the connection");
     share.set(conduit.takes());
     while conduit.room(share.window()) > 0 {
         conduit.read(b"x");
@@ -42,12 +42,12 @@ fn greedy(mut share: Share) -> (Share, Conduit) {
 }
 
 /// Hands over what one end has to say.
-fn pass(from: &mut Conduit, to: &mut Conduit) {
+fn pass(from: &mut ResumableStream, to: &mut ResumableStream) {
     let mut decoder = Decoder::default();
     while let Some(piece) = from.transmit() {
         let mut wire = BytesMut::new();
-        piece::head(piece, &mut wire);
-        if let Piece::Data(bytes) = piece {
+        segment::head(piece, &mut wire);
+        if let Segment::Data(bytes) = piece {
             wire.extend_from_slice(bytes);
             let length = bytes.len();
             from.carried(length);
@@ -80,7 +80,7 @@ fn peers_that_send_single_bytes_to_pods_that_never_read_stay_within_the_budget_a
     // One of the greedy ends; who comes then is carried, with what every connection always has.
     crowd.pop();
     let mut share = budget.join(&"honest".into()).unwrap();
-    let (mut near, mut far) = (Conduit::default(), Conduit::default());
+    let (mut near, mut far) = (ResumableStream::default(), ResumableStream::default());
     near.grant(share.grant());
     far.grant(TUNNEL_WINDOW);
     let windows = [near.opening(), far.opening()];

@@ -30,7 +30,7 @@ use tributary::federation::tunnel::{Budget, TunnelMetrics, TunnelPorts};
 use tributary::federation::wire::version::WireVersions;
 use tributary::metrics::Metrics;
 use tributary::queue::controller::{Ports as QueuePorts, Queueing};
-use tributary::queue::guests::Guests;
+use tributary::queue::hosted_usage::HostedUsage;
 use tributary::reconcile::MiniClusterController;
 use tributary::reconcile::watches::Watches;
 use tributary::render;
@@ -38,8 +38,8 @@ use tributary::telemetry::Traces;
 
 use crate::app::LEASE;
 use crate::enrolment::Enrolment;
-use crate::enrolment::card::Card;
-use crate::entrance::Entrance;
+use crate::enrolment::cluster_info::ClusterInfo;
+use crate::federation_service::FederationService;
 use crate::figures::IdentityInUse;
 use crate::identity::Source;
 use crate::local_status::Local;
@@ -47,7 +47,7 @@ use crate::memory;
 use crate::queries::Queries;
 use crate::queue_ports::{Granted, nodes_of, peers_of, sender};
 use crate::quota_gate::Gate;
-use crate::trust::{Taker, Teller};
+use crate::trust::{TrustPublisher, TrustReceiver};
 use crate::webhook::Webhook;
 
 /// How long after a failure the federation is tried again: the identity is not there yet, the port is taken.
@@ -104,7 +104,7 @@ struct Federation {
     config: Config,
     parts: Parts,
     bursting: Arc<Bursting>,
-    entrance: Arc<Entrance>,
+    federation_service: Arc<FederationService>,
     counters: MeshMetrics,
     carried: TunnelMetrics,
     budget: Budget,
@@ -114,7 +114,7 @@ impl Leader {
     /// A leader, and the watches its controllers need besides the shared ones.
     pub fn new(config: &Config, parts: Parts) -> (Self, Vec<BoxFuture<'static, ()>>) {
         let Watches { mini_clusters, bursts, hosted, peers } = parts.watches.clone();
-        let guests = Guests::default();
+        let guests = HostedUsage::default();
         let (bursting, mut filling) = Bursting::new(BurstingConfig {
             clients: parts.clients.clone(),
             mini_clusters,
@@ -144,19 +144,19 @@ impl Leader {
             parts.clock.clone(),
         );
         filling.extend(more);
-        let turnstile = queueing.turnstile();
+        let admission = queueing.admission();
         let (controller, more) = MiniClusterController::new(
             parts.clients.clone(),
             parts.watches.clone(),
             parts.events.clone(),
             parts.settings.clone(),
-            Arc::new(Gate { turnstile: turnstile.clone(), bursting: bursting.clone() }),
+            Arc::new(Gate { admission: admission.clone(), bursting: bursting.clone() }),
             parts.clock.clone(),
             parts.traces.clone(),
         );
         filling.extend(more);
-        turnstile.leads_to(controller.queue());
-        let (entrance, more) = Entrance::new(config, &parts.clients, bursting.nodes());
+        admission.leads_to(controller.queue());
+        let (federation_service, more) = FederationService::new(config, &parts.clients, bursting.nodes());
         filling.extend(more);
         let mut queues = controller.queues();
         queues.extend(bursting.queues());
@@ -166,7 +166,8 @@ impl Leader {
         let counters = MeshMetrics::register(&parts.metrics);
         let budget = Budget::new(memory::for_tunnels(config.federation.tunnel.memory_mib));
         let carried = TunnelMetrics::register(&parts.metrics, &budget);
-        let federation = Federation { config: config.clone(), parts, bursting, entrance, counters, carried, budget };
+        let federation =
+            Federation { config: config.clone(), parts, bursting, federation_service, counters, carried, budget };
         (Self { controller, queueing, federation: Arc::new(federation) }, filling)
     }
 
@@ -250,7 +251,7 @@ impl Federation {
         let timers = timers(&self.config)?;
         // Whoever dials from now on finds this agent.
         tokio::select! {
-            () = self.entrance.open() => {}
+            () = self.federation_service.open() => {}
             () = stop.cancelled() => return Ok(()),
         }
         let Some(transport) = self.listen(&source, &timers, stop).await? else { return Ok(()) };
@@ -288,7 +289,7 @@ impl Federation {
             incoming: self.bursting.incoming(),
             credentials: self.bursting.credentials(),
             queries: Arc::new(Queries::new(local.clone(), self.parts.watches.peers.clone())),
-            trust: Arc::new(Taker {
+            trust: Arc::new(TrustReceiver {
                 clients: clients.clone(),
                 namespace: self.config.kubernetes.namespace.clone(),
                 peers: self.parts.watches.peers.clone(),
@@ -296,7 +297,7 @@ impl Federation {
             }),
         };
         let (reaches, reach) = watch::channel(None);
-        let card = Card {
+        let card = ClusterInfo {
             config: self.config.clone(),
             cluster_uid: cluster_uid.clone(),
             clients: clients.clone(),
@@ -313,20 +314,21 @@ impl Federation {
         };
         let handle = Arc::new(spawn(config, Arc::new(transport), ports));
         let (known, agreed) = watch::channel(None);
-        let teller = Teller { mesh: handle.clone(), peers: self.bursting.peers(), offer: source.offers(), known };
+        let teller =
+            TrustPublisher { mesh: handle.clone(), peers: self.bursting.peers(), offer: source.offers(), known };
         mesh.send_replace(Some(handle.clone()));
         tokio::select! {
             () = self.bursting.clone().run(Some(handle.clone()), handover.clone(), stop.clone()) => {}
             () = async {
                 let kept = source.renew(agreed, clock.clone());
-                let entrance = self.entrance.keep(&reaches);
-                tokio::join!(kept, card.keep(introductions), enrolment.run(), teller.run(), entrance);
+                let federation_service = self.federation_service.keep(&reaches);
+                tokio::join!(kept, card.keep(introductions), enrolment.run(), teller.run(), federation_service);
                 pending().await
             } => {}
         }
         mesh.send_replace(None);
         // Peers are told before the Lease is given up.
-        tokio::join!(handle.ended(), tokio::time::timeout(CLOSE, self.entrance.close())).0;
+        tokio::join!(handle.ended(), tokio::time::timeout(CLOSE, self.federation_service.close())).0;
         Ok(())
     }
 }

@@ -5,7 +5,7 @@
 //! | [`app`] | constructs every part and joins them |
 //! | [`leader`] | what runs only while this agent leads |
 //! | [`identity`] | where `tls.crt`, `tls.key` and `ca.crt` come from, and who renews them |
-//! | [`entrance`] | leads peers to the agent that leads, and knows where they reach it |
+//! | [`federation_service`] | leads peers to the agent that leads, and knows where they reach it |
 //! | [`enrolment`] | lets clusters join that have a token |
 //! | [`trust`] | new authorities: ours told to peers, theirs taken |
 //! | [`webhook`] | converts MiniClusters for the API server, on every replica |
@@ -27,7 +27,7 @@ pub mod admin_http;
 pub mod app;
 pub mod cli;
 pub mod enrolment;
-pub mod entrance;
+pub mod federation_service;
 pub mod figures;
 pub mod health;
 pub mod identity;

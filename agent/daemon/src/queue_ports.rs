@@ -13,7 +13,7 @@ use tributary::bursting::root::place::Wish;
 use tributary::bursting::root::whole;
 use tributary::bursting::timing::Times;
 use tributary::contract::{NamespaceRoom, PeerName};
-use tributary::queue::guests::Guests;
+use tributary::queue::hosted_usage::HostedUsage;
 use tributary::queue::nodes::{Gang, Nodes};
 use tributary::queue::overflow::{Part, Peers, Sender};
 
@@ -88,7 +88,7 @@ pub fn sender(times: Times) -> Sender {
 
 /// What FluxSetups leave for bursts of peers, by what the queue knows.
 #[derive(Debug)]
-pub struct Granted(pub Guests);
+pub struct Granted(pub HostedUsage);
 
 impl Grants for Granted {
     fn ask(&self, guest: &HostedBurst) -> Option<Result<(), String>> {

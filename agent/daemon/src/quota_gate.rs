@@ -6,14 +6,14 @@ use jiff::Timestamp;
 use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::minicluster::MiniCluster;
 use tributary::bursting::Bursting;
-use tributary::queue::turnstile::{Limits, Told, Turnstile};
+use tributary::queue::admission::{Admission, Limits, ReservationStatus};
 use tributary::reconcile::allowance::Allowance;
 use tributary::reconcile::quota_gate::{QuotaGate, Reservation};
 
 /// Both.
 pub struct Gate {
     /// Counts what MiniClusters take.
-    pub turnstile: Turnstile,
+    pub admission: Admission,
     /// Knows which bursts are wanted here.
     pub bursting: Arc<Bursting>,
 }
@@ -21,18 +21,18 @@ pub struct Gate {
 impl QuotaGate for Gate {
     fn may_start(&self, mini_cluster: &MiniCluster, has: Option<i32>, now: Timestamp) -> Result<(), String> {
         match has {
-            None => self.turnstile.ask(mini_cluster, now),
-            Some(has) => self.turnstile.ask_more(mini_cluster, has, now),
+            None => self.admission.ask(mini_cluster, now),
+            Some(has) => self.admission.ask_more(mini_cluster, has, now),
         }
     }
 
     fn reservation(&self, mini_cluster: &MiniCluster, job: Option<(&str, i32)>) -> Option<Reservation> {
-        let Told { usage, began, limit } = self.turnstile.holds(mini_cluster, job)?;
+        let ReservationStatus { usage, began, limit } = self.admission.holds(mini_cluster, job)?;
         Some(Reservation { usage, began, limit })
     }
 
     fn allowance(&self, mini_cluster: &MiniCluster, started: Option<Timestamp>, now: Timestamp) -> Option<Allowance> {
-        let Limits { longest, term, used } = self.turnstile.allowance(mini_cluster, started, now)?;
+        let Limits { longest, term, used } = self.admission.allowance(mini_cluster, started, now)?;
         Some(Allowance { longest, term, used })
     }
 
@@ -41,10 +41,10 @@ impl QuotaGate for Gate {
     }
 
     fn give_back(&self, mini_cluster: &MiniCluster) {
-        self.turnstile.give_back(mini_cluster);
+        self.admission.give_back(mini_cluster);
     }
 
     fn is_told(&self, mini_cluster: &MiniCluster) -> bool {
-        self.turnstile.is_told(mini_cluster)
+        self.admission.is_told(mini_cluster)
     }
 }

@@ -140,7 +140,7 @@ fn exporter(endpoint: &str, roots: RootCertStore, config: &Config) -> anyhow::Re
     Ok(exporter)
 }
 
-/// The queue's entrance.
+/// The entrance of the queue.
 struct Waiting {
     sender: mpsc::Sender<Span>,
     /// Since the last line of the log.

@@ -24,7 +24,7 @@ use tributary::federation::mesh::MeshHandle;
 const RETRY: Duration = Duration::from_secs(10);
 
 /// Our side: tells the peers.
-pub struct Teller {
+pub struct TrustPublisher {
     /// Reaches them.
     pub mesh: Arc<MeshHandle>,
     /// Whom there is.
@@ -35,7 +35,7 @@ pub struct Teller {
     pub known: watch::Sender<Option<String>>,
 }
 
-impl Teller {
+impl TrustPublisher {
     /// Offers the newest bundle to every peer that has not taken it, whenever one connects, until dropped.
     pub async fn run(mut self) {
         let mut reports = self.mesh.watch_reports();
@@ -105,7 +105,7 @@ struct Answered {
 }
 
 /// The other side: takes what peers offer.
-pub struct Taker {
+pub struct TrustReceiver {
     /// Clients of this cluster.
     pub clients: Clients,
     /// The agent's namespace.
@@ -116,7 +116,7 @@ pub struct Taker {
     pub clock: SharedClock,
 }
 
-impl Taker {
+impl TrustReceiver {
     async fn take(&self, name: &PeerName, offer: &TrustOffer) -> TrustAnswer {
         let found = self.peers.objects().into_iter().find(|peer| peer.name_any() == name.as_str());
         let current = found.and_then(|peer| {
@@ -162,7 +162,7 @@ impl Taker {
     }
 }
 
-impl TrustSink for Taker {
+impl TrustSink for TrustReceiver {
     fn offered<'a>(&'a self, peer: &'a PeerName, offer: TrustOffer) -> BoxFuture<'a, TrustAnswer> {
         async move { self.take(peer, &offer).await }.boxed()
     }

@@ -29,18 +29,18 @@ use super::slots::Slots;
 use super::warm::Made;
 use super::{admission, results};
 use crate::contact::Contacts;
-use crate::fresh::Fresh;
 use crate::nodes::{self, Amounts, Brokers, NodeView, PodView};
 use crate::peers::PeerView;
 use crate::shared::{Shared, lock};
 use crate::turns::{Line, Pace};
+use crate::write_cache::WriteCache;
 
 /// The provider's driver.
 pub(crate) struct Provider {
     pub(super) shared: Arc<Shared>,
     pub(super) applier: Applier,
     pub(crate) queue: Queue<SlotKey, Line>,
-    pub(super) fresh: Arc<Fresh<HostedBurst>>,
+    pub(super) fresh: Arc<WriteCache<HostedBurst>>,
     /// Whoever holds it marks nothing: to mark a slot is to ask for its line.
     pub(super) state: Mutex<State>,
     /// The mesh of this term.

@@ -64,7 +64,7 @@ pub(super) fn attend(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotS
         // Somebody else may take the place that becomes free: again, but not at once.
         stuck.since = view.now.mono;
     }
-    super::ending::wake(step, GIVEN_UP.saturating_sub(view.now.mono.saturating_since(stuck.since)));
+    super::teardown::wake(step, GIVEN_UP.saturating_sub(view.now.mono.saturating_since(stuck.since)));
     step.memory.gateway = Some(stuck);
 }
 

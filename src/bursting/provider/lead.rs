@@ -8,8 +8,8 @@ use std::net::{IpAddr, SocketAddr};
 use tributary_api::hosted_burst::HostedBurst;
 use tributary_contract::{DesiredBurst, PeerName, Rejection, RejectionReason};
 
-use super::ending::wake;
 use super::slot::{Change, SlotStep, SlotView};
+use super::teardown::wake;
 use crate::addresses::Unusable;
 
 /// Where a lead is.

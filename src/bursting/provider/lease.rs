@@ -135,7 +135,7 @@ mod tests {
     use tributary_cluster::election::{claimed, term_before};
 
     use super::*;
-    use crate::provider::keeping;
+    use crate::provider::sync;
 
     const LENGTH: Duration = Duration::from_secs(300);
 
@@ -183,7 +183,7 @@ mod tests {
                     return Ok(());
                 }
                 prop_assert!(silent <= 305, "it goes on {silent} s after the root was heard of");
-                let suspect_since = keeping::suspect_since(stands, &old);
+                let suspect_since = sync::suspect_since(stands, &old);
                 if contact || suspect_since.is_some() {
                     self.lease.metadata.annotations.get_or_insert_default().remove(TERM_BEFORE);
                 }

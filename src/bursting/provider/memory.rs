@@ -10,10 +10,10 @@ use tributary_clock::Mono;
 use tributary_cluster::error::Taken;
 use tributary_contract::Rejection;
 
-use super::ending::Reason;
 use super::gateway::Stuck;
 use super::rate::Turn;
 use super::slot::{Change, ClaimKey, SlotView, Wanted, holder};
+use super::teardown::Reason;
 use super::warm::Made;
 use crate::preflight::attempt::Attempt;
 use crate::timing::RESOLVE_AGAIN;

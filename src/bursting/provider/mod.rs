@@ -7,7 +7,7 @@
 //! | [`ledger`] | what is promised to whom | no |
 //! | [`rate`] | how many offers of a peer are looked at within a minute | no |
 //! | [`slots`] | which claims are about which name, and what is known of each | no |
-//! | [`slot`], `keeping`, `ending` | claims on a name and what is there → what to do and what to say | no |
+//! | [`slot`], `sync`, `teardown` | claims on a name and what is there → what to do and what to say | no |
 //! | `gateway` | how a burst gets the pod back that its others are connected through | no |
 //! | [`results`] | how many results of whole instances are kept for a peer | no |
 //! | `whole` | keeping a burst that is all of an instance, until it ends by itself | no |
@@ -21,19 +21,18 @@
 //! | [`quota`], [`egress`] | what quotas leave, and where hosted pods may connect to | no |
 //! | `foreign` | whether somebody else has a name that a burst needs | yes |
 //! | `marks` | which slots a change is looked at in, and whose turn that takes | no |
-//! | `controller`, `carry_out`, `taking` | the driver of all this | yes |
+//! | `controller`, `carry_out`, `create` | the driver of all this | yes |
 pub mod admission;
 pub mod capacity;
 mod carry_out;
 #[cfg(test)]
 pub mod claims;
 pub(crate) mod controller;
+mod create;
 pub mod egress;
-mod ending;
 mod foreign;
 mod gateway;
 pub mod grants;
-mod keeping;
 mod lead;
 pub mod lease;
 pub mod ledger;
@@ -47,8 +46,9 @@ pub mod rate;
 pub mod results;
 pub mod slot;
 pub mod slots;
-mod taking;
+mod sync;
+mod teardown;
 pub mod warm;
 mod whole;
 
-pub use ending::Reason;
+pub use teardown::Reason;

@@ -21,23 +21,23 @@ use tributary_contract::{
 };
 
 use super::admission::{self, Admitted, Facts};
-use super::ending::{self, Reason};
 use super::gateway::Removal;
 use super::grants::Grants;
-use super::keeping;
 use super::lead;
 use super::lease::Before;
 use super::ledger::SlotKey;
 use super::materialize::{self, Materials};
 use super::memory::{Fate, Memory, Verdict};
 use super::rate::{self, Rates, Turn};
+use super::sync;
+use super::teardown::{self, Reason};
 use crate::contact::Contacts;
-use crate::exchange::Listed;
 use crate::nodes::PodView;
 use crate::note::Note;
 use crate::ours::Ours;
 use crate::peers::PeerView;
 use crate::preflight::attempt::Target;
+use crate::sync_store::Listed;
 
 /// Whose claim it is.
 pub type ClaimKey = (PeerName, BurstUid);
@@ -201,9 +201,9 @@ pub fn step(view: &SlotView<'_>) -> SlotStep {
 fn hosted_slot(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotStep) {
     let holder = holder(hosted);
     let claim = view.claims.get(&holder);
-    match ending::reason(view, hosted, &holder, claim, step) {
-        Some(reason) => ending::drain(view, hosted, reason, step),
-        None => keeping::keep(view, hosted, &holder, claim, step),
+    match teardown::reason(view, hosted, &holder, claim, step) {
+        Some(reason) => teardown::drain(view, hosted, reason, step),
+        None => sync::keep(view, hosted, &holder, claim, step),
     }
     for (key, wanted) in view.claims {
         let answer = match wanted {
@@ -232,7 +232,7 @@ fn hosted_slot(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotStep) {
 
 /// Nothing is hosted under this name: what is left of an evicted burst goes, then offers are looked at.
 fn free_slot(view: &SlotView<'_>, step: &mut SlotStep) {
-    let empty = ending::clear(view, step);
+    let empty = teardown::clear(view, step);
     let mut taken = false;
     for (key, wanted) in view.claims {
         let answer = match wanted {
@@ -382,7 +382,7 @@ fn in_turn(
     if has_come {
         return Ok(());
     }
-    ending::wake(step, at.saturating_since(now));
+    teardown::wake(step, at.saturating_since(now));
     let message = format!(
         "{peer} offers more than {limit} bursts within a minute, which is what import.maxOffersPerMinute of ClusterPeer {peer} \
          allows: this one is looked at in its turn, and need not be offered again"

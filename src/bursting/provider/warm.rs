@@ -23,9 +23,9 @@ use tributary_api::names;
 use tributary_api::peer::ImportPolicy;
 use tributary_cluster::conditions::Statement;
 
-use super::ending::wake;
 use super::materialize;
 use super::slot::{Change, SlotStep, SlotView};
+use super::teardown::wake;
 use crate::nodes::NodeChoice;
 use crate::note::Note;
 use crate::template::BurstTemplate;

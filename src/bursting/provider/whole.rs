@@ -19,11 +19,11 @@ use tributary_api::minicluster::{MiniCluster, Phase};
 use tributary_cluster::caches::controller_uid;
 use tributary_cluster::conditions;
 
-use super::ending::{self, Reason, wake_for};
-use super::keeping::{self, Certified, Saying, Told};
 use super::lease::Lease;
 use super::materialize;
 use super::slot::{Change, ClaimKey, SlotStep, SlotView, Wanted};
+use super::sync::{self, Certified, Saying, Told};
+use super::teardown::{self, Reason, wake_for};
 use crate::note::Note;
 
 /// How long the result of an instance is kept for a root that is out of contact, counted from the loss.
@@ -41,7 +41,7 @@ pub(super) fn keep(
     step: &mut SlotStep,
 ) {
     let hosted = match claim {
-        Some(Wanted::Burst(desired)) => &keeping::follow(hosted, desired, step),
+        Some(Wanted::Burst(desired)) => &sync::follow(hosted, desired, step),
         _ => hosted,
     };
     let run = run(view, hosted).map(|run| in_time(view, hosted, holder, run, step));
@@ -50,7 +50,7 @@ pub(super) fn keep(
     let (status, trouble) = if ended {
         (hosted.status.clone().unwrap_or_default(), String::new())
     } else {
-        let certificate = keeping::certify(view, hosted, holder, step);
+        let certificate = sync::certify(view, hosted, holder, step);
         let with_brokers = view.mini_cluster.is_some() || certificate == Certified::Sure;
         let import = view.peers.get(&holder.0).and_then(|peer| peer.import.as_ref());
         let trouble = match materialize::materials(hosted, &[], with_brokers, import) {
@@ -60,20 +60,20 @@ pub(super) fn keep(
             }
             Err(message) => format!("it cannot be made: {message}"),
         };
-        let lease = keeping::lease(view, hosted, holder);
+        let lease = sync::lease(view, hosted, holder);
         wake_for(lease, step);
-        (keeping::status(view, hosted, certificate != Certified::No, lease, &trouble, step), trouble)
+        (sync::status(view, hosted, certificate != Certified::No, lease, &trouble, step), trouble)
     };
     let status = match run {
         Some(run) if ended => {
             let lease = waits(view, hosted, holder);
             wake_for(lease, step);
-            let suspect_since = keeping::suspect_since(lease, &status);
+            let suspect_since = sync::suspect_since(lease, &status);
             finished(view, hosted, HostedBurstStatus { suspect_since, ..status }, run, step)
         }
         run => HostedBurstStatus { run, message: said(&status, &trouble), ..status },
     };
-    let status = keeping::with_conditions(status, view, hosted, step);
+    let status = sync::with_conditions(status, view, hosted, step);
     let answer = Saying { hosted, status: &status, phase: status.phase, told: Told::default() }.answer(view);
     step.answers.insert(holder.clone(), answer);
     step.changes.push(Change::Status(Box::new(status)));
@@ -82,7 +82,7 @@ pub(super) fn keep(
 /// How long its result still waits for a root that is out of contact. It counts from the loss, like any lease: how long ago
 /// the run ended says nothing, and a moment's silence is no loss.
 fn waits(view: &SlotView<'_>, hosted: &HostedBurst, holder: &ClaimKey) -> Lease {
-    keeping::lease_of(KEPT, view, hosted, holder)
+    sync::lease_of(KEPT, view, hosted, holder)
 }
 
 /// Whether an instance that has ended was waited for long enough, without a word of its root.
@@ -139,7 +139,7 @@ fn in_time(
     run: BurstRun,
     step: &mut SlotStep,
 ) -> BurstRun {
-    if !was_up(hosted) || run.has_ended() || !ending::too_long(view, hosted, holder, step) {
+    if !was_up(hosted) || run.has_ended() || !teardown::too_long(view, hosted, holder, step) {
         return run;
     }
     let (reason, message) = (Reason::TimeLimit.as_str().to_owned(), Reason::TimeLimit.message().to_owned());
@@ -205,7 +205,7 @@ fn finished(
         message: how,
         ready_brokers: 0,
         observed_generation: hosted.metadata.generation,
-        simulated: keeping::is_simulated(view),
+        simulated: sync::is_simulated(view),
         run: Some(BurstRun { logs_gone, ..run }),
         ..status
     }

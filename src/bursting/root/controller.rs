@@ -27,7 +27,7 @@ use tributary_contract::ports::CredentialSource;
 use tributary_contract::{BurstUid, Credential, CredentialRefusal, CredentialRequest, LeadAddress, Leave, PeerName};
 use tributary_telemetry::TraceContext;
 
-use super::answers::{self, Answer, BurstStep, BurstView};
+use super::burst_status::{self, Answer, BurstStep, BurstView};
 use super::credential::{self, Grant};
 use super::demand::decide::Seen;
 use super::demand::looker::Looker;
@@ -36,7 +36,6 @@ use super::offer;
 use super::place::Claimed;
 use super::plan::{self, Given, PlanChange};
 use crate::contact::Contacts;
-use crate::fresh::Fresh;
 use crate::nodes::{NodeView, PodView};
 use crate::note::Note;
 use crate::peers::PeerView;
@@ -45,6 +44,7 @@ use crate::provider::slot::ClaimKey;
 use crate::shared::{FirstRound, Shared, lock};
 use crate::turns::{Line, Pace};
 use crate::watch::WatchedNode;
+use crate::write_cache::WriteCache;
 use crate::{spans, tunnels};
 
 /// How often the name of a Burst that is taken is tried again.
@@ -68,7 +68,7 @@ pub(crate) struct Root {
     first: FirstRound<ObjectKey>,
     /// When Bursts are looked at whose answers change at will.
     pace: Mutex<Pace<BurstUid>>,
-    fresh: Arc<Fresh<Burst>>,
+    fresh: Arc<WriteCache<Burst>>,
     pub(crate) looker: Arc<Looker>,
     /// Status writes of one process follow each other: each is made from the one before.
     writing: Arc<tokio::sync::Mutex<()>>,
@@ -492,7 +492,7 @@ impl Controller for Root {
                 let bursts: Vec<&Burst> = view.bursts.iter().map(|burst| &**burst).collect();
                 Step::Plan(plan::plan(&view.root, &bursts, given))
             }
-            View::Burst(view) => Step::Place(Box::new(answers::step(&BurstView {
+            View::Burst(view) => Step::Place(Box::new(burst_status::step(&BurstView {
                 now: view.now,
                 grace: times.grace,
                 burst: &view.burst,

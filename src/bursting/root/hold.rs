@@ -16,7 +16,7 @@ use tributary_api::labels;
 use tributary_clock::Now;
 use tributary_contract::{ClusterUid, PeerName};
 
-use super::answers::{Answer, Draft};
+use super::burst_status::{Answer, Draft};
 use crate::note::Note;
 use crate::peers::PeerView;
 use crate::timing::{LOST_AFTER, elapsed, later, reserved_for};

@@ -7,13 +7,14 @@
 //! | [`place`] | a burst and the peers → one peer, or why none | no |
 //! | [`lead_address`] | where bursts reach the lead broker | no |
 //! | [`offer`] | a stored Burst → what is sent to whom | no |
-//! | [`answers`], `standing`, `returns` | a Burst, the peers and their answers → its next status, with conditions and events | no |
+//! | [`burst_status`], `conditions`, `placement_backoff` | a Burst, the peers and their answers → its next status, with conditions and events | no |
 //! | [`hold`] | a peer that is out of contact → how long the slot stays its own, and what frees it | no |
 //! | [`budget`] | what was used, and how much of it may be → how a budget stands | no |
 //! | [`demand`] | whether anything asks for a burst on demand | only its looker |
 //! | [`credential`] | who may have the certificate | no |
-pub mod answers;
 pub mod budget;
+pub mod burst_status;
+mod conditions;
 pub(crate) mod controller;
 pub mod credential;
 pub mod demand;
@@ -21,7 +22,6 @@ pub mod hold;
 pub mod lead_address;
 pub mod offer;
 pub mod place;
+mod placement_backoff;
 pub mod plan;
-mod returns;
-mod standing;
 pub mod whole;

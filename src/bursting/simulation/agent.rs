@@ -10,7 +10,6 @@ use tributary_contract::{CredentialRequest, LeadAddress, PeerName, PeerReport};
 
 use super::cluster::{Cluster, Secret};
 use crate::contact::Contacts;
-use crate::exchange::Exchange;
 use crate::nodes::PodView;
 use crate::ours::Ours;
 use crate::peers::{self, PeerView};
@@ -22,10 +21,11 @@ use crate::provider::ledger::{Ledger, SlotKey};
 use crate::provider::memory::{Memory, SecretState};
 use crate::provider::rate::Rates;
 use crate::provider::slot::{self, Answered, Change, SlotView};
-use crate::root::answers::{self, BurstView};
+use crate::root::burst_status::{self, BurstView};
 use crate::root::place::Claimed;
 use crate::root::plan::Given;
 use crate::root::{credential, offer, plan};
+use crate::sync_store::SyncStore;
 use crate::timing::Times;
 use crate::tunnels::{self, Tunnels};
 
@@ -33,7 +33,7 @@ use crate::tunnels::{self, Tunnels};
 const INLET: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9)), 7_000);
 
 pub(super) struct Agent {
-    pub(super) exchange: Exchange,
+    pub(super) exchange: SyncStore,
     root_contacts: Contacts,
     provider_contacts: Contacts,
     pub(super) memories: BTreeMap<SlotKey, Memory>,
@@ -51,7 +51,7 @@ pub(super) struct Agent {
 impl Agent {
     pub(super) fn start(now: Mono) -> Self {
         Self {
-            exchange: Exchange::default(),
+            exchange: SyncStore::default(),
             root_contacts: Contacts::begin(now),
             provider_contacts: Contacts::begin(now),
             memories: BTreeMap::new(),
@@ -107,7 +107,7 @@ impl Agent {
         let own = PeerName::from(cluster.name.as_str());
         for (name, burst) in cluster.bursts.clone() {
             let uid = offer::uid(&burst).into();
-            let step = answers::step(&BurstView {
+            let step = burst_status::step(&BurstView {
                 now,
                 grace: Times::default().grace,
                 burst: &burst,

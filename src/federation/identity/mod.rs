@@ -5,8 +5,8 @@
 //! read by x509-parser *after* the chain was found good. A peer is let in if all of these hold:
 //!
 //! 1. chain and validity, against the trust bundle of the ClusterPeer of that name, else our own `ca.crt` ([`trust`]);
-//! 2. the trust domain belongs to that bundle, and the name is the one we dialled ([`judge`]);
-//! 3. a ClusterPeer of that name exists and is not suspended ([`judge`]; its cluster UID is the hello's matter).
+//! 2. the trust domain belongs to that bundle, and the name is the one we dialled ([`verify`]);
+//! 3. a ClusterPeer of that name exists and is not suspended ([`verify`]; its cluster UID is the hello's matter).
 //!
 //! What fails 1 or 2 is not authenticated and fails the TLS handshake. What fails 3 *is* authenticated: it is let through
 //! the handshake only to be told the reason by a close code, and never becomes a link.
@@ -18,7 +18,7 @@
 //! | [`own`] | our identity, loaded and validated |
 //! | [`store`] | the identity in use, replaced when it is renewed |
 //! | [`trust`] | trust bundles, and the configured peers with theirs |
-//! | [`judge`] | the verdict on a shown certificate, pure |
+//! | [`verify`] | the verdict on a shown certificate, pure |
 //! | [`tls`] | the verdict as rustls verifiers, and the TLS settings |
 //! | [`authority`] | makes authorities and identities |
 //! | [`rotation`] | the authority of a cluster that is its own, and its replacement by the next |
@@ -27,7 +27,6 @@
 pub mod authority;
 pub mod certificate;
 pub mod files;
-pub mod judge;
 pub mod own;
 pub mod rotation;
 pub mod spiffe;
@@ -35,6 +34,7 @@ pub mod store;
 pub mod succession;
 pub mod tls;
 pub mod trust;
+pub mod verify;
 
 pub use authority::{Authority, IssueError, IssuedIdentity};
 pub use own::{Identity, IdentityError, Material, Origin};

@@ -21,9 +21,9 @@ use tokio::sync::watch;
 use tributary_clock::SharedClock;
 
 use super::certificate::unix_time;
-use super::judge::{self, Denied, Known, Shown};
 use super::own::Identity;
 use super::trust::{Peer, Peers, provider};
+use super::verify::{self, Denied, Known, Shown};
 use crate::wire::registry::RefusalReason;
 
 /// The verdict of one handshake; empty until a certificate was shown.
@@ -43,7 +43,7 @@ pub fn client(
     let certified = own.certified();
     let (judging, time) = (own, clock.clone());
     let verifier = ServerVerifier(move |leaf: &CertificateDer<'_>, intermediates: &[CertificateDer<'_>]| {
-        conclude(&slot, judge::server(&judging, &peer, Shown { leaf, intermediates }, time.wall()))
+        conclude(&slot, verify::server(&judging, &peer, Shown { leaf, intermediates }, time.wall()))
     });
     let mut config = rustls::ClientConfig::builder_with_details(provider(), Arc::new(ClockTime(clock)))
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -193,7 +193,7 @@ impl ClientCertVerifier for ClientVerifier {
         _now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
         let peers = self.peers.borrow().clone();
-        let verdict = judge::client(&self.own, &peers, Shown { leaf, intermediates }, self.clock.wall());
+        let verdict = verify::client(&self.own, &peers, Shown { leaf, intermediates }, self.clock.wall());
         conclude(&self.slot, verdict).map(|()| ClientCertVerified::assertion())
     }
 

@@ -14,7 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tributary_clock::{Mono, Now, SharedClock};
 
 use super::ConnId;
-use super::allowance::Allowance;
+use super::rate_limit::RateLimit;
 use super::serve::Server;
 use crate::session::Misbehaviour;
 use crate::transport::{CloseReason, Link, RecvHalf, SendHalf, Traffic};
@@ -178,7 +178,7 @@ async fn converse(
 async fn read(id: ConnId, link: Arc<dyn Link>, mut recv: RecvHalf, shared: Shared) {
     let Shared { happened, clock, .. } = shared;
     let mut buf = BytesMut::new();
-    let mut allowance = Allowance::new(clock.mono());
+    let mut allowance = RateLimit::new(clock.mono());
     let mut mentioned = false;
     loop {
         buf.reserve(READ);
@@ -257,7 +257,7 @@ async fn take_streams(
 ) {
     let mut requests = JoinSet::new();
     let queries = Arc::new(Semaphore::new(limits::QUERIES_AT_A_TIME));
-    let mut allowance = Allowance::new(clock.mono());
+    let mut allowance = RateLimit::new(clock.mono());
     let mut mentioned = false;
     loop {
         tokio::select! {

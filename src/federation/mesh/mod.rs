@@ -10,7 +10,6 @@
 //! | [`tie_break`] | one connection per pair |
 //! | [`resolve`] | endpoints of a ClusterPeer to addresses |
 //! | [`dial`] | whichever of them answers first |
-mod allowance;
 mod backoff;
 mod connection;
 pub mod dial;
@@ -20,11 +19,12 @@ pub mod membership;
 mod metrics;
 mod owner;
 mod peer;
+mod rate_limit;
+mod rejected_peers;
 mod report;
 pub mod resolve;
 mod serve;
 mod spawn;
-mod strangers;
 pub mod tie_break;
 
 use std::collections::{BTreeMap, BTreeSet};

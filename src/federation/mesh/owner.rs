@@ -16,9 +16,9 @@ use tributary_contract::{Epoch, PeerName, PeerReport, PeerSpec, PeerState};
 use super::connection::{Connection, Happened, Shared};
 use super::handle::{Links, Live};
 use super::metrics::MeshMetrics;
+use super::rejected_peers::RejectedPeers;
 use super::serve::Server;
 use super::spawn::{MeshConfig, Ports};
-use super::strangers::Strangers;
 use super::{Action, ConnId, Connected, Local, Membership, dial};
 use crate::session::{Ending, Input, Misbehaviour, Sequences};
 use crate::transport::{Accepted, DialError, Link, Resolve, Transport};
@@ -47,9 +47,9 @@ pub(super) struct Owner {
     connections: BTreeMap<ConnId, Connection>,
     dials: JoinSet<Dialled>,
     told: mpsc::Receiver<(ConnId, Happened)>,
-    strangers: Strangers,
+    strangers: RejectedPeers,
     /// What peers do that they should not.
-    misbehaved: Strangers,
+    misbehaved: RejectedPeers,
     /// When all links are judged again, because authorities end too.
     judge_at: Mono,
     judge_every: Duration,
@@ -122,8 +122,8 @@ impl Owner {
             connections: BTreeMap::new(),
             dials: JoinSet::new(),
             told,
-            strangers: Strangers::default(),
-            misbehaved: Strangers::known(),
+            strangers: RejectedPeers::default(),
+            misbehaved: RejectedPeers::known(),
             judge_at: clock.mono() + timers.summary,
             judge_every: timers.summary,
             transport,

@@ -25,7 +25,7 @@ mod bad_input;
 mod moved;
 mod quic;
 mod raw;
-mod strangers;
+mod rejected_peers;
 mod tunnel;
 mod versions;
 

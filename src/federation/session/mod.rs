@@ -20,7 +20,7 @@ pub mod event;
 pub mod hello;
 pub mod inbox;
 pub mod outbox;
-pub mod plausible;
+pub mod validate;
 
 use std::collections::VecDeque;
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tributary_contract::ports::{State, StateKey};
 use tributary_contract::{BurstUid, DesiredBurst, ObservedBurst};
 
-use super::plausible;
+use super::validate;
 use crate::wire::digest::Digest;
 use crate::wire::limits;
 
@@ -64,15 +64,15 @@ pub fn decode(key: &StateKey, state: Option<&Bytes>) -> Result<State, String> {
         StateKey::Desired(_) => {
             let desired: DesiredBurst = serde_json::from_slice(json).map_err(unreadable)?;
             check_template(&desired)?;
-            plausible::check(&desired)?;
-            let desired = DesiredBurst { trace: plausible::trace(desired.trace), ..desired };
+            validate::check(&desired)?;
+            let desired = DesiredBurst { trace: validate::trace(desired.trace), ..desired };
             let uid = desired.uid.clone();
             (State::Desired(Box::new(desired)), uid)
         }
         StateKey::Observed(_) => {
             let observed: ObservedBurst = serde_json::from_slice(json).map_err(unreadable)?;
             let uid = observed.uid.clone();
-            (State::Observed(Box::new(plausible::fit(observed))), uid)
+            (State::Observed(Box::new(validate::fit(observed))), uid)
         }
     };
     let (StateKey::Desired(expected) | StateKey::Observed(expected)) = key;

@@ -16,12 +16,12 @@ use tokio_util::task::TaskTracker;
 use tributary_contract::PeerName;
 use tributary_contract::tunnel::{Inlets, Listening, TunnelKey};
 
+use super::flow_control::Budget;
 use super::links::TunnelLinks;
 use super::metrics::TunnelMetrics;
 use super::pump::{Opening, Pump, Source, Stream};
-use super::share::Budget;
 use super::unanswered::Unanswered;
-use super::{reset, sockets, words};
+use super::{open_code, reset, sockets};
 use crate::transport::{Link, RecvHalf, SendHalf};
 use crate::wire::registry::StreamKind;
 use crate::wire::{frame, limits, proto};
@@ -204,13 +204,15 @@ async fn open(
         tried = Some(number);
         match timeout(request, ask(&*link, &asked)).await {
             Ok(Ok((answer, send, recv))) => match answer.outcome {
-                words::OPEN => {
+                open_code::OPEN => {
                     if asked.resumes {
                         metrics.resumed();
                     }
                     return Ok(Stream { send, recv, position: answer.position, window: answer.window });
                 }
-                words::NOT_YOURS | words::GONE | words::UNREACHABLE | words::TOO_MANY => return Err(answer.message),
+                open_code::NOT_YOURS | open_code::GONE | open_code::UNREACHABLE | open_code::TOO_MANY => {
+                    return Err(answer.message);
+                }
                 _ => tracing::debug!(%peer, message = answer.message, "a stream is not opened now"),
             },
             Ok(Err(error)) => tracing::debug!(%peer, %error, "failed to open a stream"),

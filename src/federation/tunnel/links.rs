@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 use tributary_contract::tunnel::{Inlets, Outlets};
 use tributary_contract::{PeerName, PeerSpec};
 
+use super::flow_control::Budget;
 use super::outlet::Outlet;
-use super::share::Budget;
 use crate::mesh::ConnId;
 use crate::transport::{Link, Transport};
 use crate::wire::registry::{CloseCode, StreamKind};

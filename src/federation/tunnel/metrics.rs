@@ -7,7 +7,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use tributary_metrics::{Described, Metrics, gauges};
 
-use super::share::Budget;
+use super::flow_control::Budget;
 
 const CONNECTIONS: Described =
     Described::gauge("tunnel_connections", &[], "TCP connections of brokers that are carried, counted at either end");

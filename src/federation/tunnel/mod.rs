@@ -11,10 +11,10 @@
 //!
 //! | part | what it does |
 //! |---|---|
-//! | [`conduit`] | one end of a carried connection: positions, acknowledgements, replay; without input, output or clock |
-//! | [`piece`] | what travels on a stream |
+//! | [`resumable_stream`] | one end of a carried connection: positions, acknowledgements, replay; without input, output or clock |
+//! | [`segment`] | what travels on a stream |
 //! | `backlog` | the bytes of one direction, joined |
-//! | [`share`] | one budget of memory for all, and what each may take of it |
+//! | [`flow_control`] | one budget of memory for all, and what each may take of it |
 //! | `pump` | carries one connection between its socket and whatever stream there is |
 //! | `inlet` | provider side: a port per burst, who may connect, streams to the root |
 //! | `outlet` | root side: streams to the lead broker, and to nothing else |
@@ -24,19 +24,19 @@
 //! All of it lives in one leader's term. Another leader on either side begins anew: connections that were held are ended,
 //! and the brokers connect again at once.
 mod backlog;
-pub mod conduit;
+pub mod flow_control;
 mod inlet;
 mod links;
 mod metrics;
+mod open_code;
 mod outlet;
-pub mod piece;
 mod pump;
-pub mod share;
+pub mod resumable_stream;
+pub mod segment;
 mod sockets;
 #[cfg(test)]
 mod tests;
 mod unanswered;
-mod words;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -54,9 +54,9 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
+pub use self::flow_control::Budget;
 pub use self::links::{Control, TunnelLinks};
 pub use self::metrics::TunnelMetrics;
-pub use self::share::Budget;
 use tributary_contract::tunnel::{Inlets, Listening, Outlets, TunnelKey};
 use tributary_contract::{PeerName, PeerSpec};
 

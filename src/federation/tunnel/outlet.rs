@@ -14,11 +14,11 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tributary_contract::PeerName;
 use tributary_contract::tunnel::{Outlet as Target, Outlets, TunnelKey};
 
+use super::flow_control::{Budget, Share};
 use super::metrics::TunnelMetrics;
 use super::pump::{Pump, Source, Stream};
-use super::share::{Budget, Share};
 use super::unanswered::Unanswered;
-use super::{sockets, words};
+use super::{open_code, sockets};
 use crate::transport::{RecvHalf, SendHalf};
 use crate::wire::{frame, limits, proto};
 
@@ -98,23 +98,27 @@ impl Outlet {
         let refuse = |outcome, message: String| Err((outcome, limits::cut_reason(&message).to_owned()));
         let target = self.outlets.borrow().get(&key(peer, asked)).cloned();
         let Some(target) = target.filter(|target| target.incarnation == asked.incarnation) else {
-            return refuse(words::NOT_YOURS, "the burst is not carried to this peer in this incarnation".into());
+            return refuse(open_code::NOT_YOURS, "the burst is not carried to this peer in this incarnation".into());
         };
         if asked.resumes {
-            return refuse(words::GONE, "the connection is not known: another leader, or the hold time is over".into());
+            return refuse(
+                open_code::GONE,
+                "the connection is not known: another leader, or the hold time is over".into(),
+            );
         }
         let Some(share) = self.budget.join(peer) else {
             return refuse(
-                words::TOO_MANY,
+                open_code::TOO_MANY,
                 "as many connections as the memory for tunnels allows are carried for this peer".into(),
             );
         };
         match timeout(DIAL, TcpStream::connect(target.lead)).await {
             Ok(Ok(tcp)) => Ok((tcp, target, share)),
-            Ok(Err(error)) => {
-                refuse(words::UNREACHABLE, format!("failed to connect to the lead broker at {}: {error}", target.lead))
-            }
-            Err(_) => refuse(words::UNREACHABLE, format!("the lead broker at {} does not answer", target.lead)),
+            Ok(Err(error)) => refuse(
+                open_code::UNREACHABLE,
+                format!("failed to connect to the lead broker at {}: {error}", target.lead),
+            ),
+            Err(_) => refuse(open_code::UNREACHABLE, format!("the lead broker at {} does not answer", target.lead)),
         }
     }
 

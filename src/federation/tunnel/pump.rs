@@ -14,11 +14,11 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::conduit::{Conduit, Delivery};
+use super::flow_control::Share;
 use super::metrics::TunnelMetrics;
-use super::piece::{self, Decoder, Piece};
-use super::share::Share;
-use super::words::OPEN;
+use super::open_code::OPEN;
+use super::resumable_stream::{Delivery, ResumableStream};
+use super::segment::{self, Decoder, Segment};
 use crate::transport::{RecvHalf, SendHalf};
 use crate::wire::limits::{TUNNEL_FRAME, TUNNEL_PIECE};
 use crate::wire::{frame, proto};
@@ -105,13 +105,13 @@ impl Carrier {
     }
 
     /// Takes what the conduit has to say, so much that it fills packets.
-    fn fill(&mut self, conduit: &mut Conduit) {
+    fn fill(&mut self, conduit: &mut ResumableStream) {
         // Most connections are idle most of the time.
         self.head = BytesMut::new();
         while self.body == 0 && self.head.len() < SMALL {
             let Some(piece) = conduit.transmit() else { return };
-            piece::head(piece, &mut self.head);
-            let Piece::Data(bytes) = piece else { continue };
+            segment::head(piece, &mut self.head);
+            let Segment::Data(bytes) = piece else { continue };
             if bytes.len() > SMALL {
                 self.body = bytes.len();
             } else {
@@ -123,12 +123,12 @@ impl Carrier {
     }
 
     /// Sends some of that.
-    async fn write(&mut self, conduit: &Conduit) -> io::Result<Written> {
+    async fn write(&mut self, conduit: &ResumableStream) -> io::Result<Written> {
         write(&mut self.send, &mut self.head, self.body, conduit).await
     }
 
     /// Takes note of what was sent.
-    fn written(&mut self, written: Written, conduit: &mut Conduit) {
+    fn written(&mut self, written: Written, conduit: &mut ResumableStream) {
         if let Written::Body(length) = written {
             self.body -= length;
             conduit.carried(length);
@@ -136,7 +136,7 @@ impl Carrier {
     }
 
     /// Takes in what has arrived.
-    fn receive(&mut self, mut arrived: &[u8], conduit: &mut Conduit) -> Result<(), String> {
+    fn receive(&mut self, mut arrived: &[u8], conduit: &mut ResumableStream) -> Result<(), String> {
         while let Some(piece) = self.decoder.take(&mut arrived).map_err(|error| error.to_string())? {
             conduit.receive(piece).map_err(|error| error.to_string())?;
         }
@@ -146,7 +146,7 @@ impl Carrier {
 
 /// What the other end is still to be told over the stream of a connection that is over.
 #[must_use]
-pub(super) struct LastWords(Option<(Carrier, Conduit)>);
+pub(super) struct LastWords(Option<(Carrier, ResumableStream)>);
 
 impl LastWords {
     /// Sends them, and waits a moment until the other end has ended the stream as well.
@@ -198,7 +198,7 @@ impl Pump {
         mut writer: impl AsyncWrite + Unpin,
     ) -> (Ended, LastWords) {
         let Self { mut source, hold, mut share, revoked, metrics } = self;
-        let (mut conduit, mut carrier) = (Conduit::default(), None::<Carrier>);
+        let (mut conduit, mut carrier) = (ResumableStream::default(), None::<Carrier>);
         conduit.grant(share.grant());
         let (mut opening, mut carried) = (source.open(&mut conduit), false);
         let mut expiry = Box::pin(sleep(hold));
@@ -293,7 +293,7 @@ fn broken(why: &str) -> (Ended, LastWords) {
 }
 
 impl Source {
-    fn open(&mut self, conduit: &mut Conduit) -> Option<Opening> {
+    fn open(&mut self, conduit: &mut ResumableStream) -> Option<Opening> {
         match self {
             Self::Opener(open) => Some(open(conduit.position(), conduit.opening())),
             Self::Answerer(_) => None,
@@ -338,7 +338,7 @@ async fn deliver(writer: &mut (impl AsyncWrite + Unpin), delivery: Option<Delive
     }
 }
 
-async fn exchange(carrier: Option<&mut Carrier>, conduit: &Conduit) -> Happened {
+async fn exchange(carrier: Option<&mut Carrier>, conduit: &ResumableStream) -> Happened {
     let Some(carrier) = carrier else { return pending().await };
     let idle = carrier.is_idle();
     let Carrier { send, recv, head, body, .. } = carrier;
@@ -348,7 +348,12 @@ async fn exchange(carrier: Option<&mut Carrier>, conduit: &Conduit) -> Happened 
     }
 }
 
-async fn write(send: &mut SendHalf, head: &mut BytesMut, body: usize, conduit: &Conduit) -> io::Result<Written> {
+async fn write(
+    send: &mut SendHalf,
+    head: &mut BytesMut,
+    body: usize,
+    conduit: &ResumableStream,
+) -> io::Result<Written> {
     let (written, of) = if head.is_empty() {
         let bytes = conduit.outgoing();
         let written = send.write(&bytes[..body.min(bytes.len())]).await?;

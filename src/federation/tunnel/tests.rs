@@ -12,9 +12,9 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tributary_clock::{Clock as _, Rng as _, SeededRng};
 
-use super::piece::Piece;
+use super::flow_control::{Budget, Share};
 use super::pump::{CONVERSATION, Ended, Opening, Pump, Source, Stream};
-use super::share::{Budget, Share};
+use super::segment::Segment;
 use super::*;
 use crate::testing::PausedClock;
 use crate::transport::Sending;
@@ -312,7 +312,7 @@ async fn a_conversation_goes_before_bulk() {
     };
     assert_eq!(told(2).await, [true, false]);
     let mut ack = BytesMut::new();
-    piece::head(Piece::Ack(CONVERSATION as u64), &mut ack);
+    segment::head(Segment::Ack(CONVERSATION as u64), &mut ack);
     acks.write_all(&ack).await.unwrap();
     assert_eq!(told(3).await, [true, false, true], "what is left under way is little");
 }

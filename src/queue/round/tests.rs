@@ -5,7 +5,7 @@ use tributary_api::minicluster::{MiniClusterSpec, Phase};
 use tributary_api::{labels, names};
 
 use super::*;
-use crate::guests;
+use crate::hosted_usage;
 use crate::nodes::Gang;
 use crate::overflow::{self, Part};
 use crate::priorities::tests::classes;
@@ -39,7 +39,7 @@ struct World {
     reserved: BTreeMap<String, Reserved>,
     starts: BTreeMap<String, Start>,
     growing: BTreeMap<String, Growing>,
-    held: BTreeMap<String, Hold>,
+    held: BTreeMap<String, Reservation>,
     bursts: Vec<Arc<Burst>>,
     /// By how many pods the nodes could hold fewer than four, if they were empty.
     fewer: u32,
@@ -291,8 +291,8 @@ fn a_burst_of_a_peer_counts_from_its_hosted_burst_on_and_whoever_waits_goes_befo
     world.cluster("there", 3, made.clone());
     // One that only says so counts for itself.
     world.cluster("forged", 3, made);
-    let wanted = guests::wanted(&guest("coming", "west", 1).spec);
-    let room = guests::room_of(&guest("coming", "west", 1).spec);
+    let wanted = hosted_usage::wanted(&guest("coming", "west", 1).spec);
+    let room = hosted_usage::room_of(&guest("coming", "west", 1).spec);
     world.reserved = [("coming".to_owned(), Reserved { peer: "west".into(), wanted, room })].into();
     world.round();
     assert_eq!((world.status().running, world.status().used.brokers), (3, 5));
@@ -561,8 +561,8 @@ fn what_runs_counts_as_it_was_started() {
     let spec = |size: i64, cores: i64| json!({"spec": {"size": size, "containers": [{"cores": cores}]}, "status": {"phase": "Running", "incarnation": "j"}});
     let mut world = World::default();
     world.setup("default", 0, json!({"quota": {"brokers": 8, "cpu": 64}}));
-    let held = Room { mini_clusters: 1, brokers: 4, milli_cores: 16_000, ..Room::default() };
-    world.held.insert("a-uid".into(), Hold::with(held));
+    let held = Requests { mini_clusters: 1, brokers: 4, milli_cores: 16_000, ..Requests::default() };
+    world.held.insert("a-uid".into(), Reservation::with(held));
     for (size, cores, brokers, cpu) in [(4, 4, 4, "16"), (64, 1, 4, "16"), (2, 9, 4, "16")] {
         world.mini_clusters = vec![object("MiniCluster", "a", 1, spec(size, cores))];
         world.round();

@@ -41,12 +41,12 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_000_000 + second).unwrap()
 }
 
-fn brokers(brokers: i64) -> Room {
-    Room { mini_clusters: 1, brokers, ..Room::default() }
+fn brokers(brokers: i64) -> Requests {
+    Requests { mini_clusters: 1, brokers, ..Requests::default() }
 }
 
 fn rules(brokers: i64) -> Rules {
-    let quota = Room { mini_clusters: 1000, brokers, ..Room::UNLIMITED };
+    let quota = Requests { mini_clusters: 1000, brokers, ..Requests::UNLIMITED };
     Rules { quota, order: Order::Priority, backfill: true, longest: None }
 }
 
@@ -146,7 +146,7 @@ fn nothing_passes_whoever_waits_for_nodes() {
     let line = [waits(1, 2, 1, None), waits(2, 4, 2, None), waits(3, 1, 3, Some(1))];
     let seen = beside(&rules(8), &[], &line, World { full_for: 2, peer: 0 });
     let lack = "the nodes have no room for 1 of its 4 brokers".to_owned();
-    assert_eq!((seen.start, seen.head, seen.open), (vec![1], Some((2, lack)), Room::default()));
+    assert_eq!((seen.start, seen.head, seen.open), (vec![1], Some((2, lack)), Requests::default()));
     // Behind a head that waits for the quota, who lacks nodes is passed over.
     let line = [waits(1, 9, 1, None), waits(2, 1, 2, Some(1)), waits(3, 1, 3, Some(1))];
     let running = [runs(5, 0, Some(100))];
@@ -322,7 +322,7 @@ fn what_is_larger_than_the_quota_is_sent_or_holds_nobody_up() {
 
 /// `has` of what runs wants `more`.
 fn grows(key: u32, more: i64, since: i64, index: usize) -> Waiting<u32> {
-    let room = Room { mini_clusters: 0, ..brokers(more) };
+    let room = Requests { mini_clusters: 0, ..brokers(more) };
     Waiting { room, grows: Some(index), ..waits(key, more, since, None) }
 }
 

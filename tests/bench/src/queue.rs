@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tributary::api::flux_setup::Order;
 use tributary::clock::{Rng as _, SeededRng};
-use tributary::queue::room::Room;
+use tributary::queue::requests::Requests;
 use tributary::queue::schedule::{Away, NodesWithoutEnd, Rules, Running, Waiting, schedule};
 
 use crate::figures::{figure, line};
@@ -48,12 +48,12 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).expect("a made-up day is a time")
 }
 
-fn room(brokers: i64) -> Room {
-    Room { mini_clusters: 1, brokers, milli_cores: brokers * 4000, memory: brokers << 30, ..Room::default() }
+fn room(brokers: i64) -> Requests {
+    Requests { mini_clusters: 1, brokers, milli_cores: brokers * 4000, memory: brokers << 30, ..Requests::default() }
 }
 
 fn rules(backfill: bool) -> Rules {
-    let quota = Room { mini_clusters: 1 << 20, gpus: 1 << 20, ..room(BROKERS) };
+    let quota = Requests { mini_clusters: 1 << 20, gpus: 1 << 20, ..room(BROKERS) };
     Rules { quota, order: Order::Priority, backfill, longest: None }
 }
 

@@ -6,7 +6,7 @@ use serde_json::json;
 use tributary::api::labels;
 use tributary::clock::{Clock, SystemClock};
 
-use super::acquaintance;
+use super::peering;
 use crate::cli::{Identity, Target};
 use crate::error::{Failure, Result};
 use crate::{kubernetes, output};
@@ -22,7 +22,7 @@ async fn rotate(target: &Target) -> Result<()> {
     let (namespace, client) = (&target.agent_namespace, kubernetes::client(target).await?);
     let elsewhere = "whoever issues this cluster's identity (cert-manager, an offline authority) replaces its authority: \
                      add the new one to the trust bundles of all peers first";
-    let card = acquaintance::card(&client, namespace).await?;
+    let card = peering::card(&client, namespace).await?;
     let name = card
         .authority
         .ok_or_else(|| Failure::new(format!("cluster {} has no authority of its own", card.cluster)).hint(elsewhere))?;

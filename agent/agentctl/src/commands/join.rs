@@ -10,7 +10,7 @@ use tributary::federation::enrol::{self, Introduction, JoinError, JoinToken, Tok
 use tributary::federation::identity::TrustBundle;
 use tributary::federation::mesh::resolve::Resolver;
 
-use super::{acquaintance, peer};
+use super::{peer, peering};
 use crate::cli::{Join, Target};
 use crate::error::{Failure, Result};
 use crate::{kubernetes, output};
@@ -21,8 +21,8 @@ pub async fn run(target: &Target, join: &Join) -> Result<()> {
     let (namespace, name) = (&target.agent_namespace, token.cluster.as_str());
     let labels = peer::labels(&join.labels)?;
     let client = kubernetes::client(target).await?;
-    let card = acquaintance::card(&client, namespace).await?;
-    let own = acquaintance::introduction(&card);
+    let card = peering::card(&client, namespace).await?;
+    let own = peering::introduction(&card);
     // All that can fail here fails before the token is used.
     let existing = existing(&client, namespace, name).await?;
     let mut draft = ClusterPeer::new(name, ClusterPeerSpec::default());
@@ -39,12 +39,12 @@ pub async fn run(target: &Target, join: &Join) -> Result<()> {
             "the owner of {name} looks at ca.crt of its identity, and makes another token: `agentctl --context {name} token create`"
         ))
     })?;
-    acquaintance::check_existing(existing.as_ref(), &bundle, &card)?;
-    let wanted = acquaintance::cluster_peer(&who, namespace, join.import.policy(), join.hide_status, labels);
+    peering::check_existing(existing.as_ref(), &bundle, &card)?;
+    let wanted = peering::cluster_peer(&who, namespace, join.import.policy(), join.hide_status, labels);
     peer::write(&client, namespace, &wanted, &join.import).await?;
     output::print(&format!("{} and {name} are peers\n", card.cluster))?;
     if !join.wait.is_zero() {
-        let endpoint = acquaintance::connected(&client, namespace, name, join.wait).await?;
+        let endpoint = peering::connected(&client, namespace, name, join.wait).await?;
         output::print(&format!("connected ({endpoint})\n"))?;
     }
     Ok(())

@@ -6,7 +6,7 @@ use tributary::api::cluster_card::ClusterCard;
 use tributary::api::peer::{ClusterPeer, ImportPolicy};
 use tributary::federation::enrol::client::other_federation;
 
-use super::{acquaintance, peer};
+use super::{peer, peering};
 use crate::cli::{ImportFlags, Link, Target};
 use crate::error::{Failure, Result};
 use crate::{kubernetes, output};
@@ -23,7 +23,7 @@ pub async fn run(target: &Target, link: &Link) -> Result<()> {
     let namespace = &target.agent_namespace;
     // One after the other: either may ask who it is for.
     let clients = [client(target, &link.a).await?, client(target, &link.b).await?];
-    let card = |client, context| acquaintance::reachable_card(client, context, namespace, link.wait);
+    let card = |client, context| peering::reachable_card(client, context, namespace, link.wait);
     let cards = futures::try_join!(card(&clients[0], &link.a), card(&clients[1], &link.b))?;
     let [a, b] = clients;
     let a = Side { client: a, card: cards.0, context: link.a.clone() };
@@ -58,10 +58,10 @@ pub async fn run(target: &Target, link: &Link) -> Result<()> {
                 .because(error)
                 .hint("are the CRDs installed there, and may you read ClusterPeers?")
         })?;
-        let bundle = acquaintance::introduction(&other.card).check().map_err(|problem| {
+        let bundle = peering::introduction(&other.card).check().map_err(|problem| {
             Failure::new(format!("failed to use what cluster {} says of itself", other.card.cluster)).because(problem)
         })?;
-        acquaintance::check_existing(existing.as_ref(), &bundle, &side.card)?;
+        peering::check_existing(existing.as_ref(), &bundle, &side.card)?;
         peer::try_write(&side.client, namespace, peer).await?;
     }
     for (side, _, peer, import) in &peers {
@@ -69,7 +69,7 @@ pub async fn run(target: &Target, link: &Link) -> Result<()> {
     }
     output::print(&format!("{} and {} are peers\n", a.card.cluster, b.card.cluster))?;
     if !link.wait.is_zero() {
-        let endpoint = acquaintance::connected(&a.client, namespace, &b.card.cluster, link.wait).await?;
+        let endpoint = peering::connected(&a.client, namespace, &b.card.cluster, link.wait).await?;
         output::print(&format!("connected ({endpoint})\n"))?;
     }
     Ok(())
@@ -86,7 +86,7 @@ fn awaited(card: &ClusterCard, namespace: &str) -> Option<String> {
 }
 
 fn peer_for(side: &Side, namespace: &str, import: Option<ImportPolicy>, hide_status: bool) -> ClusterPeer {
-    acquaintance::cluster_peer(&acquaintance::introduction(&side.card), namespace, import, hide_status, [].into())
+    peering::cluster_peer(&peering::introduction(&side.card), namespace, import, hide_status, [].into())
 }
 
 /// Whether the two can be peers.

@@ -1,6 +1,5 @@
 //! One file per command.
 
-mod acquaintance;
 pub mod burst;
 pub mod bursts;
 pub mod check;
@@ -18,6 +17,7 @@ pub mod man;
 pub mod migrate;
 pub mod mini_cluster;
 pub mod peer;
+mod peering;
 pub mod peers;
 pub mod plan;
 pub mod rekey;

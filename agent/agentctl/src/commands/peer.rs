@@ -225,7 +225,7 @@ async fn run_remove(target: &Target, remove: &PeerRemove) -> Result<()> {
 
 /// What is left to do, over there.
 async fn removed(client: &Client, namespace: &str, name: &str) -> String {
-    let us = super::acquaintance::look_at_card(client, namespace).await.ok().flatten().map(|card| card.cluster);
+    let us = super::peering::look_at_card(client, namespace).await.ok().flatten().map(|card| card.cluster);
     let there = match us {
         Some(us) => format!("`agentctl --context {name} peer remove {us}`"),
         None => format!("what it calls this cluster is shown by `agentctl --context {name} peers`"),

@@ -12,7 +12,7 @@ use tributary::federation::enrol::token::generate_id;
 use tributary::federation::enrol::{JoinToken, TokenSecret};
 use tributary::federation::identity::TrustBundle;
 
-use super::acquaintance;
+use super::peering;
 use crate::cli::{Target, Token, TokenCreate};
 use crate::document::{self, Document};
 use crate::error::{Failure, Result};
@@ -71,7 +71,7 @@ pub async fn run(target: &Target, command: Token) -> Result<()> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
     match command {
         Token::Create(create) => {
-            let card = acquaintance::card(&client, namespace).await?;
+            let card = peering::card(&client, namespace).await?;
             let (token, record) = tokens(&create, &card, now, &mut SystemRng)?;
             secrets.create(&PostParams::default(), &record.secret(namespace)).await.map_err(|error| {
                 Failure::new(format!("failed to write Secret {namespace}/{}", secret_name(&record.id)))
@@ -157,7 +157,7 @@ fn tokens(
         used_by: [].into(),
         written: [].into(),
         import: create.import.policy(),
-        export: Some(super::acquaintance::export(create.hide_status)),
+        export: Some(super::peering::export(create.hide_status)),
         labels: super::peer::labels(&create.labels)?,
     };
     let token = JoinToken {

@@ -2,13 +2,13 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | [`card`] | who this cluster is, for those that join and for `agentctl` |
-//! | [`desk`] | takes a cluster in |
-//! | [`judge`] | whether it may join, pure |
+//! | [`cluster_info`] | who this cluster is, for those that join and for `agentctl` |
+//! | [`handler`] | takes a cluster in |
+//! | [`evaluate`] | whether it may join, pure |
 
-pub mod card;
-pub mod desk;
-pub mod judge;
+pub mod cluster_info;
+pub mod evaluate;
+pub mod handler;
 
 use std::collections::BTreeSet;
 use std::future::pending;
@@ -28,7 +28,7 @@ use tributary::config::Config;
 use tributary::federation::enrol::{EnrolListener, Introduction};
 use tributary::federation::identity::IdentityStore;
 
-use self::desk::Desk;
+use self::handler::Handler;
 
 /// A token is kept for this long after its end, and the listener open, so that somebody who is late is told so.
 const LATE: SignedDuration = SignedDuration::from_secs(60);
@@ -80,7 +80,7 @@ impl Enrolment {
     /// Serves until the last token has ended, or none is there any more.
     async fn listen_while(&self, cache: &Cache<Secret>, changed: &Notify, mut last: Timestamp) {
         let address = self.config.federation.join.listen;
-        let desk = Desk::new(
+        let desk = Handler::new(
             self.clients.clone(),
             self.config.kubernetes.namespace.clone(),
             self.own.clone(),

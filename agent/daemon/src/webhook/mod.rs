@@ -7,14 +7,14 @@
 //! | file | what is in it |
 //! |---|---|
 //! | `server` | HTTPS, with whatever certificate there is now |
-//! | `desk` | what is answered, and how much at one time |
-//! | `keeper` | what the leader does: Secret and definition |
+//! | `handler` | what is answered, and how much at one time |
+//! | `crd_sync` | what the leader does: Secret and definition |
 //! | `definition` | the part of the definition that is ours |
 //! | `metrics` | what is counted |
 
+mod crd_sync;
 mod definition;
-mod desk;
-mod keeper;
+mod handler;
 mod metrics;
 mod server;
 

@@ -27,7 +27,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tributary::webhook::certificate;
 
-use super::desk::{Asked, Desk};
+use super::handler::{Asked, Handler};
 use super::metrics::WebhookMetrics;
 
 /// Connections at one time. With what each of them may take, it bounds the memory that askers can take: see [`super::desk`].
@@ -163,7 +163,7 @@ async fn serve_within(
         .context("failed to set up TLS")?
         .with_no_client_auth()
         .with_cert_resolver(certificates);
-    let (acceptor, desk) = (TlsAcceptor::from(Arc::new(config)), Arc::new(Desk::new(metrics)));
+    let (acceptor, desk) = (TlsAcceptor::from(Arc::new(config)), Arc::new(Handler::new(metrics)));
     let (places, mut connections) = (Arc::<Places>::default(), JoinSet::new());
     loop {
         tokio::select! {
@@ -173,9 +173,9 @@ async fn serve_within(
                 // Who finds no place is gone at once: to wait would keep others out who have one.
                 Ok((stream, from)) => match places.take(from.ip().to_canonical()) {
                     Some(place) => {
-                        let (acceptor, desk, stop) = (acceptor.clone(), desk.clone(), stop.clone());
+                        let (acceptor, handler, stop) = (acceptor.clone(), desk.clone(), stop.clone());
                         connections.spawn(async move {
-                            connection(stream, &acceptor, desk, &stop, limits).await;
+                            connection(stream, &acceptor, handler, &stop, limits).await;
                             drop(place);
                         });
                     }
@@ -197,7 +197,7 @@ async fn serve_within(
 async fn connection(
     stream: TcpStream,
     acceptor: &TlsAcceptor,
-    desk: Arc<Desk>,
+    desk: Arc<Handler>,
     stop: &CancellationToken,
     limits: Limits,
 ) {

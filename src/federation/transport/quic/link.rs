@@ -20,8 +20,8 @@ use tributary_contract::PeerSpec;
 
 use super::ended::Side;
 use super::settings;
-use crate::identity::judge::{self, Denied, Shown};
 use crate::identity::trust::{Peer, Usage};
+use crate::identity::verify::{self, Denied, Shown};
 use crate::identity::{Identity, IdentityStore};
 use crate::transport::{CloseReason, Link, PeerIdentity, RecvHalf, SendHalf, Sending, Traffic};
 use crate::wire::limits::{STREAMS_PER_PEER, cut_reason};
@@ -110,7 +110,7 @@ impl Link for QuicLink {
         };
         let Judge { identities, clock, usage } = &self.judge;
         let shown = Shown { leaf, intermediates };
-        judge::again(&identities.current(), &Peer::from(peer), *usage, shown, clock.wall())
+        verify::again(&identities.current(), &Peer::from(peer), *usage, shown, clock.wall())
             .map_err(|denied| (denied.reason.close_code().unwrap_or(CloseCode::UntrustedCertificate), denied.message))
     }
 

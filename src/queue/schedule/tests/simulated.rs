@@ -119,7 +119,7 @@ fn simulate_on_nodes(nodes: i64, jobs: &[(i64, i64)], apart: i64) -> Vec<Option<
     started
 }
 
-/// When a head of `size` starts beside what runs until known times. `guests`: others take whatever is open, for ever.
+/// When a head of `size` starts beside what runs until known times. `hosted_usage`: others take whatever is open, for ever.
 fn head_starts(running: &[(i64, i64)], size: i64, guests: bool) -> i64 {
     let mut others: Vec<Running> = Vec::new();
     for now in 0.. {

@@ -12,7 +12,7 @@ use tributary::cluster::conditions;
 use tributary::contract::PeerState;
 
 use super::Found;
-use super::judge::{SKEW, skew};
+use super::evaluate::{SKEW, skew};
 use super::report::Section;
 use crate::commands::why;
 use crate::hints::{self, Pair};

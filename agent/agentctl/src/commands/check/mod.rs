@@ -2,15 +2,15 @@
 //!
 //! | file | what it does | talks to the API server |
 //! |---|---|---|
-//! | `look` | reads what is judged | yes |
-//! | [`judge`] | what was found → findings: API server, definitions, agent, rights | no |
+//! | `fetch` | reads what is judged | yes |
+//! | [`evaluate`] | what was found → findings: API server, definitions, agent, rights | no |
 //! | [`webhook`] | the same: who converts MiniClusters | no |
 //! | [`federation`] | the same: identity, entrance, peers, policy, bursts, hosted bursts | no |
 //! | [`report`] | the document, and its text for people | no |
 
+pub mod evaluate;
 pub mod federation;
-pub mod judge;
-mod look;
+mod fetch;
 pub mod report;
 mod rights;
 #[cfg(test)]
@@ -31,7 +31,7 @@ use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::peer::ClusterPeer;
 
-pub(in crate::commands) use self::look::look;
+pub(in crate::commands) use self::fetch::fetch;
 use self::report::Report;
 use self::rights::{Right, Scope};
 use crate::cli::{self, Target};
@@ -96,7 +96,7 @@ pub async fn run(target: &Target, check: &cli::Check) -> Result<()> {
     let report = match looking.await {
         Ok(report) => report?,
         // Also without --wait there is one look.
-        Err(_) => judge::report(&look(target).await?),
+        Err(_) => evaluate::report(&fetch(target).await?),
     };
     let text = document::text(check.output, &report, |report, _| report::text(report))?;
     output::print_marked(&paste::whole(&text, target))?;
@@ -110,7 +110,7 @@ pub async fn run(target: &Target, check: &cli::Check) -> Result<()> {
 /// Looks until nothing fails.
 async fn settled(target: &Target) -> Result<Report> {
     loop {
-        let report = judge::report(&look(target).await?);
+        let report = evaluate::report(&fetch(target).await?);
         if report.ok {
             return Ok(report);
         }

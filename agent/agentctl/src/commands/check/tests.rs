@@ -10,7 +10,7 @@ use tributary::api::crds;
 use tributary::api::hosted_burst::HostedBurst;
 use tributary::contract::PeerState;
 
-use super::judge::report;
+use super::evaluate::report;
 use super::report::{Outcome, Report, text};
 use super::rights::Scope;
 use super::{Found, rights};

@@ -18,7 +18,7 @@ use super::clusters::DemoCluster;
 use super::ground::{mark, marked};
 use super::progress::Progress;
 use super::root::NAMESPACE;
-use crate::commands::acquaintance;
+use crate::commands::peering;
 use crate::error::{Failure, Result};
 
 /// Name of the demo's federation.
@@ -100,7 +100,7 @@ fn cluster_peer(there: &Member, is_root: bool, agent_namespace: &str) -> Cluster
     let spec = ClusterPeerSpec {
         endpoints: vec![there.listen.to_string()],
         import: is_root.then_some(import),
-        export: Some(acquaintance::export(false)),
+        export: Some(peering::export(false)),
         ..ClusterPeerSpec::default()
     };
     let mut peer = ClusterPeer::new(&there.cluster, spec);

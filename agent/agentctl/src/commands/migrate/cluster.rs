@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ResourceQuota;
 use kube::ResourceExt;
 use tributary::render::quantity;
 
-use super::look::{DEFINITION, Found};
+use super::fetch::{DEFINITION, Found};
 use super::report::{DefinitionRow, Finding, OperatorRow, Severity};
 
 /// The oldest Kubernetes whose Jobs can do what instances need.

@@ -7,9 +7,9 @@
 //! ```
 
 mod cluster;
+mod evaluate;
+mod fetch;
 mod fields;
-mod judge;
-mod look;
 mod report;
 mod shell;
 mod steps;
@@ -38,7 +38,7 @@ pub async fn run(target: &Target, command: Migrate) -> Result<()> {
 /// # Errors
 /// The API server cannot be reached, or does not show MiniClusters.
 pub async fn check(client: &Client, namespace: Option<&str>, now: Timestamp) -> Result<Report> {
-    Ok(judge::judge(&look::look(client, namespace, now).await?))
+    Ok(evaluate::evaluate(&fetch::fetch(client, namespace, now).await?))
 }
 
 async fn run_check(target: &Target, options: &MigrateCheck) -> Result<()> {

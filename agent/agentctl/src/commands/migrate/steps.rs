@@ -1,6 +1,6 @@
 //! The commands of the move.
 
-use super::look::DEFINITION;
+use super::fetch::DEFINITION;
 use super::report::{DefinitionRow, OperatorRow, Step};
 
 /// See the README's section Install, and `crds` in the chart's values.

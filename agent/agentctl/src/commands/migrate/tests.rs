@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::judge::judge;
-use super::look::{Found, Named};
+use super::evaluate::evaluate;
+use super::fetch::{Found, Named};
 use super::report::{self, Report, Severity};
 
 fn from<T: DeserializeOwned>(value: Value) -> T {
@@ -105,7 +105,7 @@ fn a_plain_installation_is_ready() {
         named("Service", "lake", Some("lake")),
         named("Secret", "unrelated", None),
     ];
-    let report = judge(&found);
+    let report = evaluate(&found);
     assert!(report.ready);
     insta::assert_snapshot!(report::text(&report, false));
     insta::assert_snapshot!("a_plain_installation_is_ready.yaml", serde_saphyr::to_string(&report).unwrap());
@@ -137,7 +137,7 @@ fn an_installation_with_everything_to_say() {
         "spec": {"maxReplicas": 4, "scaleTargetRef": {"kind": "MiniCluster", "name": "lammps"}},
     }))];
     found.unseen = vec!["Pods of namespace hpc: Forbidden".into()];
-    let report = judge(&found);
+    let report = evaluate(&found);
     assert!(!report.ready);
     insta::assert_snapshot!(report::text(&report, false));
 }
@@ -154,7 +154,7 @@ fn what_the_old_definition_dropped_is_named() {
         json!({"kubectl.kubernetes.io/last-applied-configuration": manifest.to_string()});
     found.mini_clusters = vec![from(object)];
     found.jobs = vec![from(job("old", None))];
-    assert_eq!(rules(&judge(&found), Severity::Changes), ["Dropped MiniCluster hpc/old spec.containers[0].cores"]);
+    assert_eq!(rules(&evaluate(&found), Severity::Changes), ["Dropped MiniCluster hpc/old spec.containers[0].cores"]);
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn what_is_tributarys_already_is_not_judged() {
     let mut job = job("lake", None);
     job["metadata"]["annotations"] = json!({"tributary.dev/boot-digest": "sha256:1"});
     found.jobs = vec![from(job)];
-    let report = judge(&found);
+    let report = evaluate(&found);
     assert!(report.ready && report.findings.is_empty(), "{:?}", report.findings);
     assert_eq!(report.mini_clusters[0].after, report::After::Unchanged);
 }
@@ -205,11 +205,11 @@ fn each_trouble_with_the_cluster_breaks() {
     for (change, expected) in cases {
         let mut found = installed();
         change(&mut found);
-        let report = judge(&found);
+        let report = evaluate(&found);
         assert_eq!(rules(&report, Severity::Breaks), [expected]);
         assert!(!report.ready);
     }
-    assert!(judge(&installed()).ready);
+    assert!(evaluate(&installed()).ready);
 }
 
 #[test]
@@ -219,13 +219,13 @@ fn an_operator_without_leader_election_is_named_and_a_stopped_one_is_not_stopped
     pod.containers[0].args = None;
     pod.containers[0].image = Some("registry.example.org:5000/mirror/flux-operator@sha256:12".into());
     found.leases.clear();
-    let report = judge(&found);
+    let report = evaluate(&found);
     assert_eq!(
         rules(&report, Severity::Changes),
         ["NoLeaderElection Deployment operator-system/operator-controller-manager"]
     );
     found.deployments[0].spec.as_mut().unwrap().replicas = Some(0);
-    let report = judge(&found);
+    let report = evaluate(&found);
     assert!(report.findings.is_empty());
     assert!(!report.steps.iter().any(|step| step.command.contains("scale")), "{:?}", report.steps);
 }
@@ -235,7 +235,7 @@ fn a_helm_release_is_forgotten_not_uninstalled() {
     let mut found = installed();
     found.deployments[0].metadata.annotations =
         Some([("meta.helm.sh/release-name".to_owned(), "flux".to_owned())].into());
-    let commands: Vec<String> = judge(&found).steps.into_iter().map(|step| step.command).collect();
+    let commands: Vec<String> = evaluate(&found).steps.into_iter().map(|step| step.command).collect();
     assert_eq!(
         commands.last().unwrap(),
         "kubectl --namespace operator-system delete secrets --selector owner=helm,name=flux"
@@ -246,7 +246,7 @@ fn a_helm_release_is_forgotten_not_uninstalled() {
 /// Definitions that kubectl applied are no release's: helm refuses to install beside them what it would install itself.
 #[test]
 fn helm_installs_beside_the_definitions_that_were_applied() {
-    let commands: Vec<String> = judge(&installed()).steps.into_iter().map(|step| step.command).collect();
+    let commands: Vec<String> = evaluate(&installed()).steps.into_iter().map(|step| step.command).collect();
     let at = |begin: &str| commands.iter().position(|command| command.starts_with(begin)).unwrap();
     assert!(at("kubectl apply") < at("helm install"), "{commands:?}");
     assert!(commands[at("helm install")].ends_with(" --set crds.enabled=false"), "{commands:?}");
@@ -255,11 +255,11 @@ fn helm_installs_beside_the_definitions_that_were_applied() {
 #[test]
 fn the_guide_shows_these_commands() {
     let guide = include_str!("../../../../../src/guide/migrating.md");
-    for step in judge(&installed()).steps {
+    for step in evaluate(&installed()).steps {
         assert!(guide.contains(&format!("$ {}\n", step.command)), "{}", step.command);
     }
     let shown = guide.lines().filter_map(|line| line.strip_prefix("$ "));
-    let printed: Vec<String> = judge(&installed()).steps.into_iter().map(|step| step.command).collect();
+    let printed: Vec<String> = evaluate(&installed()).steps.into_iter().map(|step| step.command).collect();
     let unknown: Vec<&str> = shown.filter(|line| !printed.iter().any(|command| command == line)).collect();
     assert_eq!(unknown, ["agentctl migrate check"]);
 }

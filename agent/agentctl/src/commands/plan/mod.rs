@@ -3,14 +3,14 @@
 //! | file | what it does | talks to an API server |
 //! |---|---|---|
 //! | `manifest` | documents → MiniClusters, those of FluxJobs among them, and what is wrong with them | no |
-//! | `look` | reads what is there already, and who could take bursts | yes, it only reads |
-//! | [`judge`] | a MiniCluster and what is known → its plan | no |
+//! | `fetch` | reads what is there already, and who could take bursts | yes, it only reads |
+//! | [`evaluate`] | a MiniCluster and what is known → its plan | no |
 //! | `queue` | what the queue of the namespace would say | no |
 //! | `sides` | the objects of one cluster, by the agent's own functions | no |
 //! | [`report`] | the document, and its text for people | no |
 
-pub mod judge;
-mod look;
+pub mod evaluate;
+mod fetch;
 mod manifest;
 mod queue;
 pub mod report;
@@ -26,8 +26,8 @@ use crate::{output, paste};
 /// Runs `agentctl plan`.
 pub async fn run(target: &Target, plan: &cli::Plan) -> Result<()> {
     let manifest = manifest::read(&plan.files, target.namespace.as_deref())?;
-    let looked = look::look(target, plan, &manifest).await;
-    let report = judge::plan(&manifest, &looked);
+    let looked = fetch::fetch(target, plan, &manifest).await;
+    let report = evaluate::plan(&manifest, &looked);
     let text = document::text(plan.output, &report, |report, _| report::text(report))?;
     output::print_marked(&paste::whole(&text, target))?;
     if report.possible {

@@ -8,7 +8,7 @@ use tributary::api::labels::reason;
 use tributary::api::minicluster::{Amount, MiniCluster, MiniClusterSpec};
 use tributary::queue::limits;
 use tributary::queue::priorities::Priorities;
-use tributary::queue::room::Room;
+use tributary::queue::requests::Requests;
 use tributary::queue::schedule::{Away, NodesWithoutEnd, Rules, Running, Schedule, Waiting, schedule};
 
 use super::report::{ChargeRow, Problem, QueuePlan};
@@ -25,7 +25,7 @@ pub(super) struct Applicant {
     /// Which of the manifest.
     at: usize,
     name: String,
-    room: Room,
+    room: Requests,
     spec: MiniClusterSpec,
     /// Seconds it takes at most, where nothing may run longer than the queue allows.
     limit: Option<i64>,
@@ -40,7 +40,7 @@ impl Applicant {
         Self {
             at,
             name: object.name_any(),
-            room: Room::of_mini_cluster(&object.spec),
+            room: Requests::of_mini_cluster(&object.spec),
             spec: object.spec.clone(),
             limit: limits::of_mini_cluster(&object.spec),
             job: job.cloned(),
@@ -77,7 +77,7 @@ pub(super) fn stand(
 ) -> Vec<(usize, QueuePlan, Vec<Problem>)> {
     let name = setup.name_any();
     let waiting = setup.status.as_ref().map_or(0, |status| status.waiting);
-    let whole = match Room::of_quota("spec.quota", &setup.spec.quota) {
+    let whole = match Requests::of_quota("spec.quota", &setup.spec.quota) {
         Ok(whole) => whole,
         Err(wrong) => {
             let answer = |one: &Applicant| {
@@ -90,7 +90,7 @@ pub(super) fn stand(
         }
     };
     let used = setup.status.as_ref().map(|status| quota_of(&status.used)).unwrap_or_default();
-    let used = Room::of_quota("status.used", &used).unwrap_or_default();
+    let used = Requests::of_quota("status.used", &used).unwrap_or_default();
     let decided = decide(setup, priorities, whole, used, applicants);
     let answer = |one: &Applicant| {
         let mut left = whole;
@@ -121,8 +121,8 @@ pub(super) fn stand(
 fn decide(
     setup: &FluxSetup,
     priorities: Option<&Priorities>,
-    quota: Room,
-    used: Room,
+    quota: Requests,
+    used: Requests,
     applicants: &[Applicant],
 ) -> Schedule<usize> {
     let (spec, now) = (&setup.spec, Timestamp::UNIX_EPOCH);
@@ -150,7 +150,7 @@ fn answered(
     mut plan: QueuePlan,
     setup: &FluxSetup,
     one: &Applicant,
-    (whole, left): (&Room, &Room),
+    (whole, left): (&Requests, &Requests),
     head: Option<&Applicant>,
     decided: &Schedule<usize>,
 ) -> (QueuePlan, Vec<Problem>) {
@@ -218,16 +218,16 @@ fn quota_of(used: &Usage) -> Quota {
 }
 
 /// Of what is limited: what is left, and what this takes.
-fn charges(name: &str, limits: &Quota, left: &Room, need: &Room) -> Vec<ChargeRow> {
-    let words = |room: &Room| {
+fn charges(name: &str, limits: &Quota, left: &Requests, need: &Requests) -> Vec<ChargeRow> {
+    let words = |room: &Requests| {
         let least = |amount: i64| amount.max(0);
-        Room {
+        Requests {
             mini_clusters: least(room.mini_clusters),
             brokers: least(room.brokers),
             milli_cores: least(room.milli_cores),
             memory: least(room.memory),
             gpus: least(room.gpus),
-            ..Room::default()
+            ..Requests::default()
         }
         .usage()
     };

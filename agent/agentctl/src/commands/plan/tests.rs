@@ -10,7 +10,7 @@ use tributary::config::Config;
 use tributary::contract::{Capacity, PeerState};
 use tributary::queue::priorities::Priorities;
 
-use super::judge::{Existing, Inside, Known, plan};
+use super::evaluate::{Existing, Inside, Known, plan};
 use super::manifest::{self, Manifest};
 use super::report::{MiniClusterPlan, Report, text};
 
@@ -110,7 +110,7 @@ fn what_runs_already_is_held_against_it() {
     let manifest = read(LAKE);
     let before = {
         let mut object = manifest.mini_clusters[0].object.clone();
-        super::judge::default(&mut object);
+        super::evaluate::default(&mut object);
         object.metadata.uid = Some("u".into());
         object
     };
@@ -138,7 +138,7 @@ fn what_the_api_server_writes_by_itself_is_no_change() {
     let text = LAKE.replace("flux: {", "logging: {}\n  flux: {container: {image: view}, ");
     let manifest = read(&text);
     let mut before = manifest.mini_clusters[0].object.clone();
-    super::judge::default(&mut before);
+    super::evaluate::default(&mut before);
     let spec = serde_json::to_value(&before.spec).unwrap();
     let written =
         ["/tasks", "/flux/connectTimeout", "/flux/drainSeconds", "/flux/logLevel", "/flux/container/mountPath"];
@@ -159,7 +159,7 @@ fn what_the_api_server_writes_by_itself_is_no_change() {
 fn what_is_refused_of_something_that_runs_leaves_it_running() {
     let before = {
         let mut object = read(LAKE).mini_clusters[0].object.clone();
-        super::judge::default(&mut object);
+        super::evaluate::default(&mut object);
         object.metadata.uid = Some("u".into());
         object
     };

@@ -73,7 +73,7 @@ pub async fn run(target: &Target, bundle: &SupportBundle) -> Result<()> {
     let client = kubernetes::client(target).await?;
     let mut files = Files::default();
     files.add("agentctl-version.txt", concat!(env!("CARGO_PKG_VERSION"), "\n"));
-    let report = check::judge::report(&check::look(target).await?);
+    let report = check::evaluate::report(&check::fetch(target).await?);
     files.add("check.txt", check::report::text(&report));
     files.read("status.json", status(target).await);
     for (namespace, kinds) in

@@ -99,9 +99,9 @@ fn asked(text: &str) -> Result<(Vec<Kind>, &str)> {
 pub(super) async fn find(target: &Target, client: &Client, text: &str) -> Result<Match> {
     let (kinds, name) = asked(text)?;
     let home = target.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
-    let mut seen = look(target, client, &kinds, Some(&home), name).await;
+    let mut seen = fetch(target, client, &kinds, Some(&home), name).await;
     if seen.found.is_empty() && target.namespace.is_none() {
-        let all = look(target, client, &kinds, None, name).await;
+        let all = fetch(target, client, &kinds, None, name).await;
         seen.found = all.found;
         seen.failures.extend(all.failures);
     }
@@ -166,7 +166,7 @@ impl Seen {
 }
 
 /// All objects of these kinds and of this name, in a namespace or in all.
-async fn look(target: &Target, client: &Client, kinds: &[Kind], namespace: Option<&str>, name: &str) -> Seen {
+async fn fetch(target: &Target, client: &Client, kinds: &[Kind], namespace: Option<&str>, name: &str) -> Seen {
     let mut seen = Seen::default();
     let named = ListParams::default().fields(&format!("metadata.name={name}"));
     for kind in kinds {

@@ -3,7 +3,7 @@
 //! | file | what it does | talks to the API server |
 //! |---|---|---|
 //! | `find` | the object that a name stands for | yes |
-//! | `look` | reads what the answer is found in | yes |
+//! | `fetch` | reads what the answer is found in | yes |
 //! | [`mini_cluster`], `pods` | the way of a MiniCluster to `Ready` | no |
 //! | [`burst`] | the way of a burst to `Ready` | no |
 //! | [`flux_job`] | the way of a FluxJob to one of these | no |
@@ -11,10 +11,10 @@
 
 pub mod burst;
 pub mod cluster_peer;
+mod fetch;
 mod find;
 pub mod flux_job;
 pub mod flux_setup;
-mod look;
 pub mod mini_cluster;
 mod pods;
 #[cfg(test)]
@@ -71,19 +71,19 @@ impl Found {
 
 /// Runs `agentctl why`.
 pub async fn run(target: &Target, why: &Why) -> Result<()> {
-    let looked = look::look(target, &why.name).await?;
+    let looked = fetch::fetch(target, &why.name).await?;
     let explanation = explained(&looked);
     let text = document::text(why.output, &explanation, |explanation, _| text(explanation))?;
     output::print_marked(&paste::whole(&text, target))
 }
 
-fn explained(looked: &look::Looked) -> Explanation {
+fn explained(looked: &fetch::Looked) -> Explanation {
     match looked {
-        look::Looked::MiniCluster(found) => mini_cluster::explain(found),
-        look::Looked::Burst(found, name) => burst::explain(found, name),
-        look::Looked::FluxJob(job, queue, became) => flux_job::explain(job, *queue, became.as_deref().map(explained)),
-        look::Looked::Peer(peer) => cluster_peer::explain(peer),
-        look::Looked::Setup(setup) => flux_setup::explain(setup),
+        fetch::Looked::MiniCluster(found) => mini_cluster::explain(found),
+        fetch::Looked::Burst(found, name) => burst::explain(found, name),
+        fetch::Looked::FluxJob(job, queue, became) => flux_job::explain(job, *queue, became.as_deref().map(explained)),
+        fetch::Looked::Peer(peer) => cluster_peer::explain(peer),
+        fetch::Looked::Setup(setup) => flux_setup::explain(setup),
     }
 }
 

@@ -1,0 +1,234 @@
+//! Reads what is judged. Everything may fail but for the kubeconfig itself: that something cannot be read is a finding.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+
+use futures::{StreamExt, stream};
+use http_body_util::BodyExt;
+use jiff::Timestamp;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ListParams, PostParams};
+use kube::client::Body;
+use kube::{Client, ResourceExt};
+use serde::de::DeserializeOwned;
+use tributary::admin::{self, FederationStatus};
+use tributary::api::labels::upstream;
+use tributary::api::minicluster::MiniCluster;
+use tributary::clock::{Clock, SystemClock};
+use tributary::cluster::error::chain;
+use tributary::cluster::leadership::foreign_lease_held;
+
+use super::rights::{self, Right, Scope};
+use super::{Found, Seen};
+use crate::cli::Target;
+use crate::commands::{configuration, peering};
+use crate::connect::{self, Agent, POD_SELECTOR};
+use crate::error::Result;
+use crate::kubernetes;
+
+/// Groups of our definitions.
+const GROUPS: [&str; 2] = ["flux-framework.org", "tributary.dev"];
+/// Questions about rights at a time.
+const AT_A_TIME: usize = 16;
+
+/// Everything that is judged.
+pub(in crate::commands) async fn fetch(target: &Target) -> Result<Found> {
+    let client = kubernetes::client(target).await?;
+    let namespace = &target.agent_namespace;
+    let now = SystemClock::start().wall();
+    let (kubernetes, server_time) = version(&client).await;
+    let everything = ListParams::default();
+    // Who does not answer one question answers none, and would be waited for each time.
+    if kubernetes.is_err() {
+        return Ok(nothing(now, namespace, kubernetes));
+    }
+    let (own, all) = (Some(namespace.as_str()), target.namespace.as_deref());
+    let agents = async { list::<Pod>(&client, own, &ListParams::default().labels(POD_SELECTOR)).await };
+    let leader = async { connect::leader(&client, namespace, now).await.map_err(|failure| failure.line()) };
+    let card = async { peering::look_at_card(&client, namespace).await.map_err(|failure| failure.line()) };
+    let (definitions, operator, agents, leader, federation, card) = tokio::join!(
+        definitions(&client),
+        operator(&client, server_time.unwrap_or(now)),
+        agents,
+        leader,
+        federation(target),
+        card
+    );
+    let (services, slices, peers, namespaces, roots, bursts, hosted) = tokio::join!(
+        list(&client, own, &everything),
+        list(&client, own, &everything),
+        list(&client, own, &everything),
+        namespaces(&client),
+        list::<MiniCluster>(&client, all, &everything),
+        list(&client, all, &everything),
+        list(&client, all, &everything),
+    );
+    let pods = agents.as_ref().ok().map(Vec::as_slice).unwrap_or_default();
+    let scope = scope(&client, namespace, pods).await;
+    let needed = scope.as_ref().map(|scope| rights::needed(scope, namespace)).unwrap_or_default();
+    let rights = allowed(&client, namespace, pods, needed).await;
+    let needed = on_demand(roots.as_ref().ok().map(Vec::as_slice).unwrap_or_default());
+    let on_demand = allowed(&client, namespace, pods, needed).await;
+    Ok(Found {
+        now,
+        namespace: namespace.clone(),
+        kubernetes,
+        server_time,
+        definitions,
+        operator,
+        agents,
+        leader,
+        federation,
+        scope,
+        rights,
+        on_demand,
+        card,
+        services,
+        slices,
+        peers,
+        namespaces,
+        roots,
+        bursts,
+        hosted,
+    })
+}
+
+/// An API server that does not answer.
+fn nothing(now: Timestamp, namespace: &str, kubernetes: Seen<(u32, u32, String)>) -> Found {
+    fn unseen<T>() -> Seen<T> {
+        Err("the API server cannot be reached".to_owned())
+    }
+    Found {
+        now,
+        namespace: namespace.to_owned(),
+        kubernetes,
+        server_time: None,
+        definitions: unseen(),
+        operator: unseen(),
+        agents: unseen(),
+        leader: unseen(),
+        federation: unseen(),
+        scope: unseen(),
+        rights: unseen(),
+        on_demand: unseen(),
+        card: unseen(),
+        services: unseen(),
+        slices: unseen(),
+        peers: unseen(),
+        namespaces: unseen(),
+        roots: unseen(),
+        bursts: unseen(),
+        hosted: unseen(),
+    }
+}
+
+/// The API server's version, and its clock: the header `Date` of the same answer (RFC 9110).
+async fn version(client: &Client) -> (Seen<(u32, u32, String)>, Option<Timestamp>) {
+    let request = hyper::Request::get("/version").body(Body::empty()).expect("the request is complete");
+    let answer = match client.send(request).await {
+        Ok(answer) => answer,
+        Err(error) => return (Err(chain(&error)), None),
+    };
+    let date = answer.headers().get(hyper::header::DATE).and_then(|date| date.to_str().ok());
+    let date = date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok()).map(|date| date.timestamp());
+    if !answer.status().is_success() {
+        return (Err(format!("it answers {}", answer.status())), date);
+    }
+    let body = match answer.into_body().collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) => return (Err(chain(&error)), date),
+    };
+    let read = || -> Option<(u32, u32, String)> {
+        let info: serde_json::Value = serde_json::from_slice(&body).ok()?;
+        let number = |key: &str| info[key].as_str()?.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().ok();
+        Some((number("major")?, number("minor")?, info["gitVersion"].as_str()?.to_owned()))
+    };
+    (read().ok_or_else(|| "its version cannot be read".to_owned()), date)
+}
+
+async fn definitions(client: &Client) -> Seen<Vec<CustomResourceDefinition>> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let all = api.list(&ListParams::default()).await.map_err(|error| chain(&error))?;
+    Ok(all.items.into_iter().filter(|one| GROUPS.contains(&one.spec.group.as_str())).collect())
+}
+
+/// No agent starts beside it.
+async fn operator(client: &Client, now: Timestamp) -> Seen<Option<String>> {
+    let held = foreign_lease_held(client, None, upstream::LEASE, now).await.map_err(|error| chain(&error))?;
+    Ok(held.map(|held| format!("{}/{}", held.namespace, held.holder)))
+}
+
+async fn federation(target: &Target) -> Seen<FederationStatus> {
+    let read = async { Agent::find(target).await?.read(admin::STATUS).await };
+    read.await.map_err(|failure| failure.line())
+}
+
+async fn namespaces(client: &Client) -> Seen<BTreeSet<String>> {
+    let api: Api<Namespace> = Api::all(client.clone());
+    let all = api.list_metadata(&ListParams::default()).await.map_err(|error| chain(&error))?;
+    Ok(all.items.iter().map(ResourceExt::name_any).collect())
+}
+
+/// Where agents work: of the configuration that their pods mount. Without pods of theirs nothing is known.
+async fn scope(client: &Client, namespace: &str, agents: &[Pod]) -> Seen<Scope> {
+    Ok(Scope::of(&configuration::of(client, namespace, agents).await?, namespace))
+}
+
+/// What is needed to read the queues of MiniClusters whose bursts run on demand.
+fn on_demand(roots: &[MiniCluster]) -> Vec<Right> {
+    let asks =
+        |root: &&MiniCluster| root.spec.flux.bursting.clusters.iter().any(|cluster| cluster.on_demand().is_some());
+    let namespaces: BTreeSet<String> = roots.iter().filter(asks).filter_map(ResourceExt::namespace).collect();
+    namespaces.iter().flat_map(|namespace| rights::on_demand(namespace)).collect()
+}
+
+/// Which of these the agents' service account may do. Asking writes nothing: the API server stores no reviews.
+async fn allowed(client: &Client, namespace: &str, agents: &[Pod], needed: Vec<Right>) -> Seen<Vec<(Right, bool)>> {
+    let account = agents.iter().find_map(|pod| pod.spec.as_ref()?.service_account_name.clone());
+    let Some(account) = account else { return Ok(Vec::new()) };
+    let user = format!("system:serviceaccount:{namespace}:{account}");
+    let groups = [
+        "system:serviceaccounts".to_owned(),
+        format!("system:serviceaccounts:{namespace}"),
+        "system:authenticated".to_owned(),
+    ];
+    let ask = |right: Right| {
+        let api: Api<SubjectAccessReview> = Api::all(client.clone());
+        let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        let attributes = ResourceAttributes {
+            verb: text(&right.verb),
+            group: text(&right.group),
+            resource: text(&right.resource),
+            subresource: text(&right.subresource),
+            name: text(&right.name),
+            namespace: text(&right.namespace),
+            ..ResourceAttributes::default()
+        };
+        let spec = SubjectAccessReviewSpec {
+            resource_attributes: Some(attributes),
+            user: Some(user.clone()),
+            groups: Some(groups.to_vec()),
+            ..SubjectAccessReviewSpec::default()
+        };
+        let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+        async move {
+            let answer = api.create(&PostParams::default(), &review).await.map_err(|error| chain(&error))?;
+            Ok((right, answer.status.is_some_and(|status| status.allowed)))
+        }
+    };
+    let answers: Vec<Seen<(Right, bool)>> = stream::iter(needed).map(ask).buffered(AT_A_TIME).collect().await;
+    answers.into_iter().collect()
+}
+
+async fn list<K>(client: &Client, namespace: Option<&str>, which: &ListParams) -> Seen<Vec<K>>
+where
+    K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    let api: Api<K> = match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
+    api.list(which).await.map(|list| list.items).map_err(|error| chain(&error))
+}

@@ -1,0 +1,190 @@
+//! Reads what an answer is found in. What may not be read leaves a note, not an error: users of a namespace seldom see the
+//! agent's.
+
+use std::fmt::Debug;
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use kube::api::{Api, ListParams};
+use kube::{Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use tributary::admin::{self, FederationStatus};
+use tributary::api::burst::Burst;
+use tributary::api::flux_job::FluxJob;
+use tributary::api::flux_setup::FluxSetup;
+use tributary::api::hosted_burst::HostedBurst;
+use tributary::api::labels::kubernetes::JOB_NAME;
+use tributary::api::names;
+use tributary::api::peer::ClusterPeer;
+use tributary::clock::{Clock, SystemClock};
+
+use super::find::{self, Kind, Match, list};
+use super::{Found, flux_job};
+use crate::cli::Target;
+use crate::connect::{self, Agent};
+use crate::error::{Failure, Result};
+use crate::kubernetes;
+
+/// Annotation of nodes that only pretend: <https://kwok.sigs.k8s.io/docs/user/kwok-manage-nodes-and-pods/>.
+const KWOK: &str = "kwok.x-k8s.io/node";
+
+/// What a name stands for.
+pub(super) enum Looked {
+    /// A MiniCluster, or a HostedBurst whose MiniCluster is to be made.
+    MiniCluster(Box<Found>),
+    /// A burst of one of this cluster's MiniClusters: name of its slot.
+    Burst(Box<Found>, String),
+    /// A FluxJob, whether its namespace has a queue, and its MiniCluster or Burst once it has one.
+    FluxJob(Box<FluxJob>, bool, Option<Box<Looked>>),
+    /// A ClusterPeer.
+    Peer(Box<ClusterPeer>),
+    /// A FluxSetup.
+    Setup(Box<FluxSetup>),
+}
+
+/// Finds what the user means, and reads what is known of it.
+pub(super) async fn fetch(target: &Target, text: &str) -> Result<Looked> {
+    let client = kubernetes::client(target).await?;
+    let found = find::find(target, &client, text).await?;
+    look_at(target, &client, &found).await
+}
+
+/// Reads what is known of an object.
+async fn look_at(target: &Target, client: &Client, Match { kind, namespace, name, .. }: &Match) -> Result<Looked> {
+    let gone = || Failure::new(format!("{name} was deleted a moment ago")).hint("look again");
+    let mut found = Found::default();
+    let mut burst = None;
+    match kind {
+        Kind::FluxJob => return look_at_job(target, client, namespace, name).await,
+        Kind::ClusterPeer => {
+            let peer = get(client, namespace, name, "ClusterPeer").await?.ok_or_else(gone)?;
+            return Ok(Looked::Peer(Box::new(peer)));
+        }
+        Kind::FluxSetup => {
+            let setup = get(client, namespace, name, "FluxSetup").await?.ok_or_else(gone)?;
+            return Ok(Looked::Setup(Box::new(setup)));
+        }
+        Kind::MiniCluster | Kind::HostedBurst => {
+            found.mini_cluster = get(client, namespace, name, "MiniCluster").await?;
+            // A hosted burst has the name of the MiniCluster that is made for it.
+            let hosted = get::<HostedBurst>(client, namespace, name, "HostedBurst").await;
+            found.hosted = seen(&mut found.unseen, "the HostedBurst", hosted).flatten();
+            if let Some(mini_cluster) = &found.mini_cluster {
+                found.hosted = found.hosted.filter(|hosted| {
+                    mini_cluster.owner_references().iter().any(|owner| Some(&owner.uid) == hosted.uid().as_ref())
+                });
+            }
+            if found.mini_cluster.is_none() && found.hosted.is_none() {
+                return Err(gone());
+            }
+        }
+        Kind::Burst => {
+            let object: Burst = get(client, namespace, name, "Burst").await?.ok_or_else(gone)?;
+            found.mini_cluster = get(client, namespace, &object.spec.root, "MiniCluster").await?;
+            found.bursts = vec![object.clone()];
+            burst = Some(object);
+        }
+    }
+    fill(target, client, namespace, &mut found).await;
+    Ok(match burst {
+        Some(burst) => {
+            let name = burst.name_any();
+            if found.bursts.iter().all(|known| known.name_any() != name) {
+                found.bursts.push(burst);
+            }
+            Looked::Burst(Box::new(found), name)
+        }
+        None => Looked::MiniCluster(Box::new(found)),
+    })
+}
+
+/// A FluxJob, and what it became.
+async fn look_at_job(target: &Target, client: &Client, namespace: &str, name: &str) -> Result<Looked> {
+    let job: FluxJob = get(client, namespace, name, "FluxJob").await?.ok_or_else(|| {
+        Failure::new(format!("FluxJob {namespace}/{name} was deleted a moment ago")).hint("look again")
+    })?;
+    let setups = list::<FluxSetup>(client, Some(namespace), &ListParams::default(), "FluxSetups").await;
+    // Who may not read them is not told that there are none.
+    let queue = setups.map_or(true, |setups| !setups.is_empty());
+    let status = job.status.clone().unwrap_or_default();
+    let became = match (&status.sent, &status.mini_cluster) {
+        (Some(_), _) => Some(Match::new(Kind::Burst, namespace, names::sent_burst(name))),
+        (None, Some(made)) => Some(Match::new(Kind::MiniCluster, namespace, made)),
+        (None, None) => None,
+    };
+    // What is gone, or may not be read, leaves what the FluxJob says itself.
+    let became = match became.filter(|_| flux_job::goes_on(&flux_job::explain(&job, queue, None))) {
+        Some(became) => Box::pin(look_at(target, client, &became)).await.ok().map(Box::new),
+        None => None,
+    };
+    Ok(Looked::FluxJob(Box::new(job), queue, became))
+}
+
+/// Everything that is known of the MiniCluster.
+async fn fill(target: &Target, client: &Client, namespace: &str, found: &mut Found) {
+    let root = found.mini_cluster.as_ref().map(ResourceExt::name_any).unwrap_or_default();
+    let declares = found.mini_cluster.as_ref().is_some_and(|root| !root.spec.flux.bursting.clusters.is_empty());
+    let has_bursts = declares || !found.bursts.is_empty();
+    let pods = ListParams::default().labels(&format!("{JOB_NAME}={root}"));
+    let warnings = ListParams::default().fields("type=Warning");
+    let agents = &target.agent_namespace;
+    let everything = ListParams::default();
+    let (job, pods, events, bursts, peers, agent, federation) = tokio::join!(
+        get::<Job>(client, namespace, &root, "Job"),
+        list::<Pod>(client, Some(namespace), &pods, "Pods"),
+        list::<Event>(client, Some(namespace), &warnings, "Events"),
+        list::<Burst>(client, Some(namespace), &everything, "Bursts"),
+        list::<ClusterPeer>(client, Some(agents), &everything, "ClusterPeers"),
+        connect::leader(client, agents, SystemClock::start().wall()),
+        federation(target, has_bursts),
+    );
+    let unseen = &mut found.unseen;
+    found.job = seen(unseen, "the Job", job).flatten();
+    found.pods = seen(unseen, "the pods", pods).unwrap_or_default();
+    found.events = seen(unseen, "the events", events).unwrap_or_default();
+    let mut bursts = seen(unseen, "the Bursts", bursts).unwrap_or_default();
+    bursts.retain(|burst| burst.spec.root == root);
+    bursts.sort_by_key(|burst| burst.spec.index);
+    found.bursts = bursts;
+    found.peers = if has_bursts { seen(unseen, "the ClusterPeers", peers).unwrap_or_default() } else { Vec::new() };
+    found.agent = seen(unseen, "the agents' Lease", agent);
+    found.federation = federation.and_then(|read| seen(unseen, "the agent's admin API", read));
+    found.simulated = simulated(client, &found.pods).await;
+}
+
+/// What the agents say; not asked where there are no bursts.
+async fn federation(target: &Target, wanted: bool) -> Option<Result<FederationStatus>> {
+    if !wanted {
+        return None;
+    }
+    let read = async { Agent::find(target).await?.read(admin::STATUS).await };
+    Some(read.await)
+}
+
+/// Whether the first pod's node only pretends. Who may not read nodes is told of real ones.
+async fn simulated(client: &Client, pods: &[Pod]) -> bool {
+    let Some(name) = pods.iter().find_map(|pod| pod.spec.as_ref()?.node_name.clone()) else { return false };
+    let nodes: Api<Node> = Api::all(client.clone());
+    let Some(node) = nodes.get_opt(&name).await.ok().flatten() else { return false };
+    let kubelet =
+        node.status.as_ref().and_then(|status| status.node_info.as_ref()).map(|info| info.kubelet_version.as_str());
+    node.annotations().contains_key(KWOK) || kubelet.is_some_and(|version| version.starts_with("kwok"))
+}
+
+/// Keeps what was read, or notes why it was not.
+fn seen<T>(unseen: &mut Vec<String>, what: &str, read: Result<T>) -> Option<T> {
+    read.map_err(|failure| unseen.push(format!("{what} could not be read: {}", failure.line()))).ok()
+}
+
+async fn get<K>(client: &Client, namespace: &str, name: &str, kind: &str) -> Result<Option<K>>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), namespace);
+    api.get_opt(name).await.map_err(|error| {
+        Failure::new(format!("failed to read {kind} {namespace}/{name}"))
+            .because(error)
+            .hint(format!("are the CRDs installed (`agentctl check`), and may you read {kind}s there?"))
+    })
+}

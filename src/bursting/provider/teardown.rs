@@ -1,0 +1,260 @@
+//! How a hosted burst ends: why, and in which order. Pure.
+//!
+//! The brokers go first, and the HostedBurst only when nothing of them runs any more: its presence keeps the name, and its
+//! end is what the root hears of.
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use tributary_api::hosted_burst::{BurstPhase, HostedBurst, HostedBurstStatus, is_hosted};
+use tributary_api::labels::condition;
+use tributary_cluster::conditions;
+use tributary_contract::RejectionReason;
+
+use super::lease::Lease;
+use super::slot::{Change, ClaimKey, SlotStep, SlotView, Wanted, holder, is_same_instance, is_successor};
+use super::sync::{self, Saying, Told};
+use super::whole;
+use crate::note::Note;
+use crate::timing::elapsed;
+
+/// Between two looks at what is on its way out: Jobs are not watched here.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Why a burst ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// The root does not want it any more.
+    Released,
+    /// The root was made anew, or its Job was.
+    Replaced,
+    /// The root was out of contact for too long.
+    LeaseExpired,
+    /// It was here for as long as the import policy lets it.
+    TimeLimit,
+    /// Its peer is drained: the ClusterPeer here says so.
+    PeerDrained,
+    /// It has ended, and newer results of its peer take its place.
+    TooManyResults,
+    /// A name that it needs is another's here.
+    NameTaken,
+}
+
+impl Reason {
+    /// The word in `status.drainingReason`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Released => "Released",
+            Self::Replaced => "Replaced",
+            Self::LeaseExpired => "LeaseExpired",
+            Self::TimeLimit => "TimeLimit",
+            Self::PeerDrained => "PeerDrained",
+            Self::TooManyResults => "TooManyResults",
+            Self::NameTaken => "NameTaken",
+        }
+    }
+
+    /// The same as half a sentence.
+    pub(super) const fn message(self) -> &'static str {
+        match self {
+            Self::Released => "the root released it",
+            Self::Replaced => "the root was made anew",
+            Self::LeaseExpired => "the root was out of contact until the lease ran out",
+            Self::TimeLimit => "it was here for as long as import.maxDuration allows",
+            Self::PeerDrained => "the owner of this cluster drains the peer",
+            Self::TooManyResults => "it has ended, and newer results of its peer take its place",
+            Self::NameTaken => "an object of somebody else has a name here that it needs",
+        }
+    }
+
+    fn parse(word: &str) -> Self {
+        match word {
+            "Replaced" => Self::Replaced,
+            "LeaseExpired" => Self::LeaseExpired,
+            "TimeLimit" => Self::TimeLimit,
+            "PeerDrained" => Self::PeerDrained,
+            "TooManyResults" => Self::TooManyResults,
+            "NameTaken" => Self::NameTaken,
+            _ => Self::Released,
+        }
+    }
+}
+
+/// Whether a burst ends, and why. What once began to end goes on ending.
+pub(super) fn reason(
+    view: &SlotView<'_>,
+    hosted: &HostedBurst,
+    holder: &ClaimKey,
+    claim: Option<&Wanted>,
+    step: &mut SlotStep,
+) -> Option<Reason> {
+    if let Some(status) = hosted.status.as_ref().filter(|status| status.draining_since.is_some()) {
+        return Some(Reason::parse(status.draining_reason.as_deref().unwrap_or_default()));
+    }
+    let successor = |(key, wanted): (&ClaimKey, &Wanted)| match wanted {
+        Wanted::Burst(desired) => is_successor(hosted, &key.0, desired),
+        Wanted::Tombstone => false,
+    };
+    match claim {
+        Some(Wanted::Tombstone) => return Some(Reason::Released),
+        Some(Wanted::Burst(desired)) if !is_same_instance(hosted, desired) => return Some(Reason::Replaced),
+        _ => {}
+    }
+    if view.claims.iter().any(successor) {
+        return Some(Reason::Replaced);
+    }
+    if absent(view, holder, step) {
+        return Some(Reason::Released);
+    }
+    if view.peers.get(&holder.0).is_some_and(|peer| peer.draining) {
+        return Some(Reason::PeerDrained);
+    }
+    if hosted.has_ended() {
+        // Its result waits for its root.
+        return match whole::is_forgotten(view, hosted, holder) {
+            true => Some(Reason::LeaseExpired),
+            false => view.surplus.then_some(Reason::TooManyResults),
+        };
+    }
+    if taken(view, step).is_some() {
+        return Some(Reason::NameTaken);
+    }
+    // A run that was up has an end of its own at its limit.
+    if !whole::was_up(hosted) && too_long(view, hosted, holder, step) {
+        return Some(Reason::TimeLimit);
+    }
+    let expired = matches!(sync::lease(view, hosted, holder), Lease::Expired { .. });
+    (expired || view.before.has_lapsed(hosted)).then_some(Reason::LeaseExpired)
+}
+
+/// Which name that a burst needs is another's: as we, or who makes the brokers of its MiniCluster, were told.
+fn taken(view: &SlotView<'_>, step: &SlotStep) -> Option<String> {
+    if let Some(taken) = &step.memory.taken {
+        return Some(taken.sentence());
+    }
+    let ours = view.mini_cluster.filter(|mini_cluster| is_hosted(*mini_cluster))?;
+    let ready = conditions::find(&ours.status.as_ref()?.conditions, condition::READY)?;
+    (ready.status == "False" && ready.reason == RejectionReason::NameTaken.as_str()).then(|| ready.message.clone())
+}
+
+/// Whether the root's complete snapshots have not named the burst for the grace period, in contact all the while.
+fn absent(view: &SlotView<'_>, (peer, uid): &ClaimKey, step: &mut SlotStep) -> bool {
+    let in_contact = view.contacts.away(peer, view.now.mono).is_none();
+    let missing = in_contact && view.listed.lists(peer, uid) == Some(false);
+    if !missing {
+        step.memory.absent_since = None;
+        return false;
+    }
+    let since = *step.memory.absent_since.get_or_insert(view.now.mono);
+    let lasted = view.now.mono.saturating_since(since);
+    let left = view.grace.saturating_sub(lasted);
+    if !left.is_zero() {
+        wake(step, left);
+    }
+    left.is_zero()
+}
+
+/// Whether the burst was here for as long as the policy of its peer allows, on this cluster's clock.
+pub(super) fn too_long(view: &SlotView<'_>, hosted: &HostedBurst, (peer, _): &ClaimKey, step: &mut SlotStep) -> bool {
+    let limit = view.peers.get(peer).and_then(|peer| peer.import.as_ref()?.max_duration);
+    let (Some(limit), Some(Time(since))) = (limit, &hosted.metadata.creation_timestamp) else { return false };
+    let limit = Duration::from_secs(u64::try_from(limit.seconds).unwrap_or(0));
+    let left = limit.saturating_sub(elapsed(*since, view.now.wall));
+    if !left.is_zero() {
+        wake(step, left);
+    }
+    left.is_zero()
+}
+
+/// Drains a burst: brokers, then their Job, then the HostedBurst. The brokers themselves drain in Flux, as far as their
+/// lead is reached, in the time their pods get to end: nothing is waited for before that, since the root counts on it.
+pub(super) fn drain(view: &SlotView<'_>, hosted: &HostedBurst, reason: Reason, step: &mut SlotStep) {
+    let old = hosted.status.clone().unwrap_or_default();
+    let since = old.draining_since.clone().unwrap_or(Time(view.now.wall));
+    let taken = taken(view, step).filter(|_| reason == Reason::NameTaken);
+    let message = format!("leaving: {}", taken.as_deref().unwrap_or(reason.message()));
+    if old.draining_since.is_none() {
+        let ends = format!("it ends: {}", taken.as_deref().unwrap_or(reason.message()));
+        step.notes.push(match reason {
+            Reason::NameTaken => Note::warning(reason.as_str(), ends),
+            _ => Note::normal(reason.as_str(), ends),
+        });
+    }
+    let status = HostedBurstStatus {
+        phase: BurstPhase::Draining,
+        // After a restart only what is recorded says which name it was.
+        message: match reason {
+            Reason::NameTaken if taken.is_none() && old.draining_since.is_some() => old.message.clone(),
+            _ => message,
+        },
+        ready_brokers: if hosted.has_ended() { 0 } else { sync::ready(view) },
+        draining_since: Some(since),
+        draining_reason: Some(reason.as_str().into()),
+        observed_generation: hosted.metadata.generation,
+        ..old
+    };
+    let said = Saying { hosted, status: &status, phase: BurstPhase::Draining, told: Told::default() };
+    step.answers.insert(holder(hosted), said.answer(view));
+    // Why it ends is stored before anything of it goes: a restarted agent must not take it for an eviction.
+    let status = sync::with_conditions(status, view, hosted, step);
+    step.changes.push(Change::Status(Box::new(status)));
+    let recorded = hosted.status.as_ref().is_some_and(|status| status.draining_since.is_some());
+    if !recorded {
+        return;
+    }
+    if !view.warmers.is_empty() {
+        step.changes.push(Change::EndWarmUp);
+    }
+    if clear(view, step) && hosted.metadata.deletion_timestamp.is_none() {
+        step.memory.ended(hosted, reason);
+        step.notes.push(Note::normal("Ended", reason.message()));
+        step.changes.push(Change::DeleteHosted { uid: hosted.metadata.uid.clone().unwrap_or_default() });
+    }
+}
+
+/// Takes away what runs under this name and is ours; whether nothing is left.
+pub(super) fn clear(view: &SlotView<'_>, step: &mut SlotStep) -> bool {
+    let ours = view.mini_cluster.filter(|mini_cluster| is_hosted(*mini_cluster));
+    if let Some(mini_cluster) = ours {
+        step.memory.looked_empty = false;
+        if mini_cluster.metadata.deletion_timestamp.is_none() {
+            let uid = mini_cluster.metadata.uid.clone().unwrap_or_default();
+            step.changes.push(Change::DeleteMiniCluster { uid });
+        }
+        return false;
+    }
+    if view.mini_cluster.is_some() {
+        // Somebody else's; nothing of ours can run under its name.
+        return true;
+    }
+    if !view.pods.is_empty() {
+        step.memory.looked_empty = false;
+        // Pods that run on may do so because their Job waits for the garbage collector.
+        if view.pods.iter().any(|pod| !pod.terminating && !pod.finished) {
+            step.changes.push(Change::ClearLeft);
+            wake(step, LOOK_AGAIN);
+        }
+        return false;
+    }
+    // Pods can be between two lives, and the caches may not show yet what was made a moment ago: the API server knows.
+    let speaks = |wanted: &Wanted| matches!(wanted, Wanted::Burst(desired) if desired.hosted_uid.is_some());
+    let was_here = view.hosted.is_some() || !step.memory.fates.is_empty() || view.claims.values().any(speaks);
+    if was_here && !step.memory.looked_empty {
+        step.changes.push(Change::LookLeft);
+        wake(step, LOOK_AGAIN);
+        return false;
+    }
+    true
+}
+
+pub(super) fn wake(step: &mut SlotStep, delay: Duration) {
+    step.wake = Some(step.wake.map_or(delay, |wake| wake.min(delay)));
+}
+
+/// When a lease that is running must be looked at again.
+pub(super) fn wake_for(lease: Lease, step: &mut SlotStep) {
+    match lease {
+        Lease::Wavering(left) | Lease::Running { left, .. } => wake(step, left),
+        Lease::Renewed | Lease::Expired { .. } => {}
+    }
+}

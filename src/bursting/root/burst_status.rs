@@ -1,0 +1,514 @@
+//! One Burst, one step: from its spec, the peers and their answers to its next status. Pure.
+//!
+//! A status names a peer *before* anything is offered to it ([`super::offer`] reads the stored status), and lets go of a
+//! peer only when nothing of the burst can join from there any more: see [`super::hold`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use tributary_api::burst::{Burst, BurstHold, BurstRefusal, BurstSpec, BurstStatus, CredentialRecipient};
+use tributary_api::hosted_burst::{BurstPhase, BurstRun, PhaseTimestamps};
+use tributary_api::minicluster::MiniCluster;
+use tributary_clock::Now;
+use tributary_contract::{ObservedBurst, PeerName, PhaseTimes, Rejection, RejectionReason};
+
+use super::budget::{Account, Standing};
+use super::conditions::{self, UNDELIVERABLE};
+use super::demand::decide::{self, Seen};
+use super::hold;
+use super::lead_address::NoLead;
+use super::offer;
+use super::place::{self, Claimed};
+use super::placement_backoff;
+use crate::contact::Contacts;
+use crate::note::Note;
+use crate::peers::PeerView;
+use crate::timing::{elapsed, later};
+
+/// What a peer says of a burst.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// Where it stands there.
+    Observed(Box<ObservedBurst>),
+    /// A tombstone: nothing of it is there.
+    Nothing,
+}
+
+/// All that a step looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct BurstView<'a> {
+    /// The moment.
+    pub now: Now,
+    /// How long an offer stays with a lost peer that does not have the certificate.
+    pub grace: Duration,
+    /// The Burst as it is stored.
+    pub burst: &'a Burst,
+    /// Name of this cluster.
+    pub own: &'a PeerName,
+    /// The peers.
+    pub peers: &'a BTreeMap<PeerName, PeerView>,
+    /// Since when they are away.
+    pub contacts: &'a Contacts,
+    /// What other Bursts claim of them.
+    pub claimed: &'a BTreeMap<PeerName, Claimed>,
+    /// What they say of this Burst.
+    pub answers: &'a BTreeMap<PeerName, Answer>,
+    /// Peers that were told to let go of it and have not confirmed.
+    pub withdrawing: &'a BTreeSet<PeerName>,
+    /// Peers that what is said of it now does not reach, and why.
+    pub undeliverable: &'a BTreeMap<PeerName, String>,
+    /// Why the lead broker's address is not known.
+    pub no_lead: Option<&'a NoLead>,
+    /// Its root, if that is there.
+    pub root: Option<&'a MiniCluster>,
+    /// What the last look at its root's queue found of it.
+    pub seen: Option<&'a Seen>,
+}
+
+/// What a step decides.
+#[derive(Clone, PartialEq, Debug)]
+pub struct BurstStep {
+    /// The next status.
+    pub status: BurstStatus,
+    /// What to tell people, if the status differs.
+    pub notes: Vec<Note>,
+    /// When to look again though nothing changed.
+    pub wake: Option<Duration>,
+}
+
+/// Decides the next status of a Burst.
+pub fn step(view: &BurstView<'_>) -> BurstStep {
+    let old = view.burst.status.clone().unwrap_or_default();
+    let mut draft = Draft { view, status: old.clone(), notes: Vec::new(), wake: None, parting: None };
+    draft.adopt_incarnation();
+    draft.see_network();
+    draft.inherit_evictions();
+    draft.take_word();
+    match draft.held() {
+        _ if view.burst.spec.release => draft.release(),
+        Some((hold, why)) => draft.hold_back(hold, why),
+        None => draft.hold(),
+    }
+    draft.count();
+    let Draft { mut status, mut notes, wake, .. } = draft;
+    let (now, placed) = (MicroTime(view.now.wall), status.peer.is_some());
+    let times = status.times.get_or_insert_default();
+    times.planned.get_or_insert_with(|| now.clone());
+    times.offered = times.offered.take().or(placed.then_some(now));
+    status.observed_generation = view.burst.metadata.generation;
+    conditions::conclude(&mut status, &old, view, &mut notes);
+    BurstStep { status, notes, wake }
+}
+
+/// A status under way.
+pub(super) struct Draft<'a> {
+    pub(super) view: &'a BurstView<'a>,
+    pub(super) status: BurstStatus,
+    pub(super) notes: Vec<Note>,
+    wake: Option<Duration>,
+    /// A peer that was let go in this step: it is asked again once it has confirmed that.
+    parting: Option<PeerName>,
+}
+
+impl<'a> Draft<'a> {
+    /// A new Job of the root is another instance: what was known of the burst was about the old one. The peer stays, and
+    /// what it holds if its brokers can join this instance as well.
+    fn adopt_incarnation(&mut self) {
+        let spec = &self.view.burst.spec;
+        let incarnation = Some(spec.incarnation.clone());
+        if self.status.incarnation == incarnation {
+            return;
+        }
+        let old = std::mem::take(&mut self.status);
+        let BurstStatus { mut peer, conditions, spent, releases, mut credential_recipients, .. } = old;
+        credential_recipients.retain(|known| hold::can_join(known, spec));
+        if let Some(holder) = spec.holder.as_ref().filter(|holder| peer.is_none() && hold::can_join(holder, spec)) {
+            peer = Some(holder.peer.clone());
+            credential_recipients = vec![holder.clone()];
+        }
+        self.status = BurstStatus {
+            peer,
+            conditions,
+            spent,
+            releases,
+            credential_recipients,
+            incarnation,
+            ..BurstStatus::default()
+        };
+    }
+
+    /// Who threw it out when it was another Burst has not changed their mind by that.
+    fn inherit_evictions(&mut self) {
+        let (burst, peers) = (self.view.burst, self.view.peers);
+        let refused = &mut self.status.refusals;
+        for eviction in burst.spec.evictions.iter().filter(|eviction| offer::stands(eviction, burst, peers)) {
+            if self.status.peer.as_ref() != Some(&eviction.peer) && refused.iter().all(|one| one.peer != eviction.peer)
+            {
+                refused.push(eviction.clone());
+            }
+        }
+        refused.sort_by(|a, b| a.peer.cmp(&b.peer));
+    }
+
+    /// Why it is placed nowhere for now, though its root wants it.
+    fn held(&mut self) -> Option<(BurstHold, String)> {
+        self.status.held = None;
+        let now = self.view.now.wall;
+        let spent = Standing::tightest(own_accounts(&self.status, self.view), now);
+        let spec = &self.view.burst.spec;
+        let on_demand = spec.on_demand.as_ref().filter(|_| !spec.release);
+        let known = self.status.demand.take().unwrap_or_default();
+        self.status.demand = on_demand.map(|policy| decide::decide(&known, policy, self.view.seen));
+        if let Some(why) = spent.as_ref().and_then(Standing::spent) {
+            return Some((BurstHold::BudgetSpent, why.to_owned()));
+        }
+        let (demand, policy) = (self.status.demand.as_ref()?, on_demand?);
+        (!demand.awake).then(|| (BurstHold::NoDemand, decide::sentence(demand, policy).2))
+    }
+
+    /// What it uses from now on, and when that is looked at again.
+    fn count(&mut self) {
+        let spec = &self.view.burst.spec;
+        let BurstSpec { size, budget, .. } = spec;
+        let over = self.status.run.as_ref().is_some_and(BurstRun::has_ended);
+        // A peer that is lost for ever does not use up what is for others as well.
+        let lost = self.status.lost_since.as_ref().map(|since| elapsed(since.0, self.view.now.wall));
+        let gone = lost.is_some_and(|lost| lost >= hold::longest(spec));
+        let there = self.status.peer.is_some() && self.status.hosted_uid.is_some() && !over && !gone;
+        let (brokers, now) = (if there { *size } else { 0 }, self.view.now.wall);
+        self.status.spent = self.status.spent.on(brokers, budget.renewal.as_deref(), now);
+        let standings = accounts(&self.status, self.view).filter_map(|account| account.standing(now));
+        let wakes: Vec<_> = standings.filter_map(|standing| standing.wake(now)).collect();
+        wakes.into_iter().for_each(|delay| self.wake_in(delay));
+    }
+
+    fn hold(&mut self) {
+        if self.status.run.as_ref().is_some_and(BurstRun::has_ended) {
+            // It has its result: whatever becomes of what is left there, it is not run again.
+            self.look_after_logs();
+            return self.status.reserved_until = None;
+        }
+        if self.status.peer.is_none() {
+            self.take_late_acceptance();
+        }
+        if let Some(peer) = self.placed() {
+            self.take_refusal(&peer);
+        }
+        if let Some(peer) = self.placed() {
+            self.take_back_what_cannot_be_sent(&peer);
+        }
+        if let Some(peer) = self.placed()
+            && self.view.peers.get(&peer).is_some_and(PeerView::is_leaving)
+            && !self.parted(&peer)
+        {
+            return;
+        }
+        if let Some(peer) = self.placed() {
+            match self.away(&peer) {
+                Some(away) => self.lost(&peer, away),
+                None => self.mirror(&peer),
+            }
+        }
+        if self.status.peer.is_none() {
+            self.place();
+        }
+    }
+
+    /// What is left of a run that has ended are its logs, as long as the peer keeps them.
+    fn look_after_logs(&mut self) {
+        let answer = self.placed().and_then(|peer| self.answer(&peer));
+        let gone = match answer {
+            Some(Answer::Nothing) => true,
+            Some(Answer::Observed(said)) if self.is_current(said) => {
+                !said.phase.occupies() || said.run.as_ref().is_some_and(|run| run.logs_gone)
+            }
+            _ => false,
+        };
+        if let Some(run) = self.status.run.as_mut().filter(|_| gone) {
+            run.logs_gone = true;
+        }
+    }
+
+    /// It is wanted nowhere.
+    fn release(&mut self) {
+        if self.left() {
+            self.set(BurstPhase::Released, "released".into());
+        }
+    }
+
+    /// It is wanted, but not now.
+    fn hold_back(&mut self, hold: BurstHold, why: String) {
+        self.status.held = Some(hold);
+        let phase = match hold {
+            BurstHold::BudgetSpent => BurstPhase::Spent,
+            BurstHold::NoDemand => BurstPhase::Asleep,
+            BurstHold::Unknown(_) => BurstPhase::Pending,
+        };
+        match self.left() {
+            true => self.set(phase, why),
+            false => self.status.message = format!("{why}; {}", self.status.message),
+        }
+    }
+
+    /// Whether nothing of it is anywhere.
+    fn left(&mut self) -> bool {
+        let left = self.placed().is_none_or(|peer| self.parted(&peer));
+        if left {
+            self.status.ready_brokers = 0;
+        }
+        left
+    }
+
+    /// A peer that refused what is still on offer has changed its mind.
+    fn take_late_acceptance(&mut self) {
+        let offered = offer::recipients(self.view.burst, self.view.peers);
+        let accepted = offered.into_iter().find(|peer| match self.view.answers.get(peer) {
+            Some(Answer::Observed(said)) => {
+                self.is_current(said) && (BurstPhase::Accepted..=BurstPhase::Ready).contains(&said.phase)
+            }
+            _ => false,
+        });
+        if let Some(peer) = accepted {
+            self.status.refusals.retain(|refusal| refusal.peer != peer.as_str());
+            self.status.peer = Some(peer.into());
+        }
+    }
+
+    /// A placed peer's last word: then it holds nothing.
+    fn take_refusal(&mut self, peer: &PeerName) {
+        let Some(Answer::Observed(said)) = self.answer(peer) else { return };
+        if !self.is_current(said) {
+            return;
+        }
+        let rejection =
+            |reason, message: &str| said.rejection.clone().unwrap_or_else(|| Rejection::new(reason, message));
+        match said.phase {
+            BurstPhase::Rejected if self.answers_this_generation(said) => {
+                let unnamed = RejectionReason::Other("Rejected".into());
+                self.refused(peer, rejection(unnamed, "the peer rejected it and did not say why"));
+            }
+            BurstPhase::Evicted => {
+                self.refused(peer, rejection(RejectionReason::EvictedByProvider, "the HostedBurst was deleted there"));
+            }
+            BurstPhase::Released => {
+                self.notes.push(Note::warning("ReleasedByPeer", format!("{peer} released it: {}", said.message)));
+                let offer = self.view.burst.offered();
+                placement_backoff::record(&mut self.status.returns, peer, &offer, self.view.now.wall);
+                self.let_go();
+            }
+            _ => {}
+        }
+    }
+
+    /// An offer that does not reach a peer is none. A burst that runs there runs on; only its changes do not arrive.
+    fn take_back_what_cannot_be_sent(&mut self, peer: &PeerName) {
+        let Some(problem) = self.view.undeliverable.get(peer) else { return };
+        if self.is_untouched(peer) {
+            let reason = RejectionReason::Other(UNDELIVERABLE.into());
+            self.refused(peer, Rejection::new(reason, format!("the offer cannot be sent: {problem}")));
+        }
+    }
+
+    fn refused(&mut self, peer: &PeerName, rejection: Rejection) {
+        let reason = rejection.reason.as_str().to_owned();
+        self.notes.push(Note::warning(reason.clone(), format!("{peer}: {rejection}")));
+        self.status.refusals.retain(|refusal| refusal.peer != peer.as_str());
+        self.status.refusals.push(BurstRefusal {
+            peer: peer.to_string(),
+            reason,
+            message: rejection.message,
+            generation: self.view.burst.metadata.generation.unwrap_or(0),
+            offer: self.view.burst.offered(),
+            peer_generation: self.view.peers.get(peer).and_then(|peer| peer.generation),
+        });
+        self.status.refusals.sort_by(|a, b| a.peer.cmp(&b.peer));
+        self.let_go();
+    }
+
+    /// In contact: what the peer says is what is so.
+    fn mirror(&mut self, peer: &PeerName) {
+        (self.status.reserved_until, self.status.lost_since) = (None, None);
+        let said = match self.answer(peer) {
+            Some(Answer::Observed(said)) if self.is_current(said) && said.phase.occupies() => said,
+            _ => return self.unanswered(peer),
+        };
+        let message = match said.message.as_str() {
+            "" => format!("{peer}: {}", said.phase),
+            text => format!("{peer}: {text}"),
+        };
+        self.set(said.phase, message);
+        let status = &mut self.status;
+        // One that was let go, and comes back with what it still has, asks for no certificate again.
+        let still = |known: &&mut CredentialRecipient| known.peer == peer.as_str() && said.hosted_uid.is_some();
+        status.credential_recipients.iter_mut().filter(still).for_each(|known| known.free_since = None);
+        // More than there can be is no number.
+        status.ready_brokers = said.ready_brokers.min(self.view.burst.spec.max_size);
+        status.hosted_uid = said.hosted_uid.clone().or(status.hosted_uid.take());
+        status.acknowledged_generation = i64::try_from(said.observed_generation).ok();
+        status.rank_map_digest.clone_from(&said.rank_map_digest);
+        status.credential_digest.clone_from(&said.credential_digest);
+        status.lead = said.lead.clone();
+        status.times = Some(told_times(status.times.take(), &said.times, self.view.now.wall));
+        status.preflight = said.preflight.iter().cloned().map(Into::into).collect();
+        status.simulated = said.simulated;
+        let wall = self.view.now.wall;
+        status.run = said.run.clone().filter(|_| self.view.burst.spec.whole).map(|run| {
+            let run = BurstRun::from(run);
+            BurstRun { ended: run.has_ended().then_some(Time(wall)), ..run }
+        });
+        status.refusals.retain(|refusal| refusal.peer != peer.as_str());
+    }
+
+    /// No answer that counts: an offer is on its way, or this agent has just started.
+    fn unanswered(&mut self, peer: &PeerName) {
+        let wish = offer::wish(self.view.burst);
+        let untouched = self.is_untouched(peer);
+        let asked = self.view.peers.get(peer).is_some_and(|view| place::eligible(&wish, peer, view));
+        if untouched && !asked {
+            return self.let_go();
+        }
+        let known = BurstPhase::Accepted..=BurstPhase::Draining;
+        if untouched || !(known.contains(&self.status.phase) || self.status.phase == BurstPhase::Lost) {
+            self.set(BurstPhase::Offered, format!("offered to {peer}, which has not answered yet"));
+        }
+    }
+
+    fn place(&mut self) {
+        let view = self.view;
+        let mut excluded: BTreeMap<PeerName, String> = BTreeMap::new();
+        excluded.insert(view.own.clone(), "is this cluster itself".into());
+        for refusal in self.status.refusals.iter().filter(|refusal| offer::stands(refusal, view.burst, view.peers)) {
+            let text = format!("refused ({}): {}", refusal.reason, refusal.message);
+            excluded.insert(refusal.peer.as_str().into(), text);
+        }
+        for peer in view.withdrawing.iter().chain(&self.parting) {
+            let confirms = || "has yet to confirm that nothing is left there".into();
+            excluded.entry(peer.clone()).or_insert_with(confirms);
+        }
+        for (peer, (text, left)) in
+            placement_backoff::waiting(&mut self.status.returns, &view.burst.offered(), view.now.wall)
+        {
+            excluded.entry(peer).or_insert(text);
+            self.wake_in(left);
+        }
+        match place::place(&offer::wish(view.burst), view.peers, view.claimed, &excluded) {
+            Ok(peer) => {
+                self.notes.push(Note::normal("Placed", format!("placed on {peer}")));
+                self.set(BurstPhase::Offered, format!("offered to {peer}, which has not answered yet"));
+                self.status.peer = Some(peer.into());
+            }
+            Err(none) => {
+                let refusals: Vec<_> = self
+                    .status
+                    .refusals
+                    .iter()
+                    .filter(|refusal| offer::stands(refusal, view.burst, view.peers))
+                    .collect();
+                let phase = match refusals.as_slice() {
+                    [] => BurstPhase::Pending,
+                    all if all.iter().all(|refusal| offer::evicted(refusal)) => BurstPhase::Evicted,
+                    _ => BurstPhase::Rejected,
+                };
+                self.set(phase, none.to_string());
+            }
+        }
+    }
+
+    /// Nothing of it can join from there any more, or a person takes that upon themselves.
+    pub(super) fn let_go(&mut self) {
+        let (status, now) = (&mut self.status, Time(self.view.now.wall));
+        let peer = status.peer.take();
+        let held = |known: &&mut CredentialRecipient| Some(&known.peer) == peer.as_ref() && known.free_since.is_none();
+        status.credential_recipients.iter_mut().filter(held).for_each(|known| known.free_since = Some(now.clone()));
+        self.parting = peer.map(PeerName::from);
+        status.lost_since = None;
+        status.hosted_uid = None;
+        status.acknowledged_generation = None;
+        status.rank_map_digest = None;
+        status.credential_digest = None;
+        status.lead = None;
+        status.ready_brokers = 0;
+        status.reserved_until = None;
+        status.times = status
+            .times
+            .take()
+            .map(|PhaseTimestamps { planned, .. }| PhaseTimestamps { planned, ..PhaseTimestamps::default() });
+        status.preflight.clear();
+        status.simulated = false;
+        status.run = None;
+    }
+
+    pub(super) fn set(&mut self, phase: BurstPhase, message: String) {
+        self.status.phase = phase;
+        self.status.message = message;
+    }
+
+    pub(super) fn wake_in(&mut self, delay: Duration) {
+        self.wake = Some(self.wake.map_or(delay, |wake| wake.min(delay)));
+    }
+
+    fn placed(&self) -> Option<PeerName> {
+        self.status.peer.clone().map(PeerName::from)
+    }
+
+    /// Nothing of it can be there.
+    fn is_untouched(&self, peer: &PeerName) -> bool {
+        self.status.hosted_uid.is_none() && !self.holds(peer)
+    }
+
+    /// Brokers there can join.
+    pub(super) fn holds(&self, peer: &PeerName) -> bool {
+        self.status.holder().is_some_and(|holder| holder.peer == peer.as_str())
+    }
+
+    /// An answer about another incarnation is about another instance.
+    pub(super) fn is_current(&self, said: &ObservedBurst) -> bool {
+        said.incarnation == self.view.burst.spec.incarnation
+    }
+
+    fn answers_this_generation(&self, said: &ObservedBurst) -> bool {
+        i64::try_from(said.observed_generation).is_ok_and(|said| Some(said) >= self.view.burst.metadata.generation)
+    }
+}
+
+/// The budgets that hold for a burst wherever it is.
+fn own_accounts<'a>(status: &'a BurstStatus, view: &BurstView<'a>) -> impl Iterator<Item = Account<'a>> {
+    let own = Account { name: "the burst", budget: &view.burst.spec.budget, spent: &status.spent };
+    let of_root = view.root.and_then(|root| {
+        let spent = &root.status.as_ref()?.bursts_spent;
+        Some(Account { name: "the root", budget: &root.spec.flux.bursting.budget, spent })
+    });
+    [own].into_iter().chain(of_root)
+}
+
+/// The budgets that hold for a burst where it is.
+pub(super) fn accounts<'a>(status: &'a BurstStatus, view: &BurstView<'a>) -> impl Iterator<Item = Account<'a>> {
+    let peer = status.peer.as_deref().and_then(|peer| view.peers.get(peer));
+    own_accounts(status, view).chain(peer.map(PeerView::account))
+}
+
+/// When the provider's steps were reached, on our clock: what lies between them is the provider's word, and the first one
+/// is when we heard of it.
+fn told_times(known: Option<PhaseTimestamps>, said: &PhaseTimes, now: Timestamp) -> PhaseTimestamps {
+    let known = known.unwrap_or_default();
+    let accepted = known.accepted.or_else(|| said.accepted.map(|_| MicroTime(now)));
+    let ours = |theirs: Option<Timestamp>| {
+        let (MicroTime(accepted), began) = (accepted.clone()?, said.accepted?);
+        Some(MicroTime(later(accepted, elapsed(began, theirs?))))
+    };
+    PhaseTimestamps {
+        provisioned: known.provisioned.or_else(|| ours(said.provisioned)),
+        warmed: known.warmed.or_else(|| ours(said.warmed)),
+        started: known.started.or_else(|| ours(said.started)),
+        ready: known.ready.or_else(|| ours(said.ready)),
+        planned: known.planned,
+        offered: known.offered,
+        released: None,
+        accepted,
+    }
+}
+
+#[cfg(test)]
+mod tests;

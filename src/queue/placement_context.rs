@@ -1,0 +1,202 @@
+//! What a round sees beyond the quota: nodes, and peers. Behind it are the ports to whoever watches them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use kube::ResourceExt;
+use tributary_api::burst::Burst;
+use tributary_api::flux_setup::{CheckNodes, FluxSetupSpec, Overflow, OverflowPolicy};
+
+use super::claims::Claims;
+use super::evictions;
+use super::job::{self, Stage};
+use super::line::Wanted;
+use super::nodes::Gang;
+use super::overflow::{self, Part, PeersNow, Start};
+use super::round::{Candidate, View, Who};
+use super::schedule::Outside;
+
+/// While somebody waits for nodes: nobody tells when they have room.
+const LOOK_AT_NODES_AGAIN: Duration = Duration::from_secs(2);
+/// While the nodes that are there could not hold somebody whatever ends: others may come.
+const LOOK_FOR_NODES_AGAIN: Duration = Duration::from_secs(15);
+/// While somebody waits for peers: what is told of their room is coarse.
+const LOOK_AT_PEERS_AGAIN: Duration = Duration::from_secs(5);
+
+/// Nodes and peers, with all that is on its way to them.
+pub(super) struct PlacementContext<'a> {
+    view: &'a View<'a>,
+    setup: &'a FluxSetupSpec,
+    wanted: &'a BTreeMap<Who, (Wanted<'a>, Gang)>,
+    gangs: Vec<Gang>,
+    away: Vec<(String, Part)>,
+    claims: &'a mut Claims,
+    /// What the nodes lack for whoever was asked about.
+    short: BTreeMap<Who, Option<String>>,
+    /// What is known of peers, once anybody asks.
+    peers: Option<PeersNow>,
+    /// What no peer has room for: nor for anything that asks for more.
+    refused: Vec<Part>,
+    /// Where parts of those that start go, or all of them.
+    pub(super) chosen: BTreeMap<Who, String>,
+    /// Why those that could go elsewhere as a whole cannot.
+    pub(super) bound: BTreeMap<Who, String>,
+    /// When to look again, since somebody waits for what is not told.
+    pub(super) again: Option<Duration>,
+}
+
+impl<'a> PlacementContext<'a> {
+    /// `gangs` run here or are about to, `away` are parts on their way to peers.
+    pub(super) fn new(
+        view: &'a View<'a>,
+        setup: &'a FluxSetupSpec,
+        wanted: &'a BTreeMap<Who, (Wanted<'a>, Gang)>,
+        gangs: Vec<Gang>,
+        away: Vec<(String, Part)>,
+        claims: &'a mut Claims,
+    ) -> Self {
+        Self {
+            view,
+            setup,
+            wanted,
+            gangs,
+            away,
+            claims,
+            short: BTreeMap::new(),
+            peers: None,
+            refused: Vec::new(),
+            chosen: BTreeMap::new(),
+            bound: BTreeMap::new(),
+            again: None,
+        }
+    }
+
+    /// How many brokers a gang has already.
+    fn has(&self, gang: &Gang) -> u32 {
+        self.gangs.iter().filter(|one| one.name == gang.name).map(|one| one.brokers).max().unwrap_or(0)
+    }
+
+    fn again_in(&mut self, delay: Duration) {
+        self.again = Some(self.again.map_or(delay, |again| again.min(delay)));
+    }
+}
+
+impl Outside<Who> for PlacementContext<'_> {
+    fn lacking(&mut self, key: &Who, brokers: i64) -> i64 {
+        let check = self.setup.check_nodes;
+        let Some((wanted, gang)) = self.wanted.get(key).filter(|_| check != CheckNodes::Never) else { return 0 };
+        let Some(spec) = wanted.spec() else { return 0 };
+        if check == CheckNodes::Autoscaled {
+            return if self.short(key).is_some() { brokers } else { 0 };
+        }
+        // Who grows has its services already.
+        let services = gang.services.filter(|_| !matches!(key, Who::Growth(_)));
+        let gang = Gang { brokers: count(brokers), services, ..gang.clone() };
+        let lacking = (self.view.nodes.lacking)(&spec, &gang, &self.gangs);
+        if lacking > 0 && self.short(key).is_none() {
+            self.again_in(LOOK_AT_NODES_AGAIN);
+        }
+        lacking.into()
+    }
+
+    fn short(&mut self, key: &Who) -> Option<String> {
+        let check = self.setup.check_nodes;
+        let (wanted, gang) = self.wanted.get(key).filter(|_| check != CheckNodes::Never)?;
+        if let Some(known) = self.short.get(key) {
+            return known.clone();
+        }
+        // Who grows needs room for what it has as well.
+        let brokers = gang.brokers.saturating_add(if matches!(key, Who::Growth(_)) { self.has(gang) } else { 0 });
+        let gang = match check {
+            // There will be more of these nodes, one for each pod if need be.
+            CheckNodes::Autoscaled => Gang { brokers: 1, services: None, ..gang.clone() },
+            _ => Gang { brokers, ..gang.clone() },
+        };
+        let short = (self.view.nodes.short)(&*wanted.spec()?, &gang);
+        if short.is_some() {
+            self.again_in(LOOK_FOR_NODES_AGAIN);
+        }
+        self.short.insert(key.clone(), short.clone());
+        short
+    }
+
+    fn takes(&mut self, key: &Who, brokers: i64) -> bool {
+        let Some((wanted, gang)) = self.wanted.get(key) else { return false };
+        let mut part = overflow::part(&self.setup.overflow, &gang.namespace, count(brokers), gang.each);
+        if let (OverflowPolicy::Whole, Wanted::Job(job)) = (self.setup.overflow.policy, wanted) {
+            let (longest, view, overflow) =
+                (self.setup.max_duration.map(|longest| longest.seconds), self.view, &self.setup.overflow);
+            let burst = self.claims.burst(job, || {
+                let made = job::mini_cluster(job, longest)?;
+                (view.sender.0)(job, &made, overflow)
+            });
+            match burst {
+                Ok(burst) => part.evictions.clone_from(&burst.spec.evictions),
+                Err(why) => {
+                    self.bound.insert(key.clone(), why);
+                    return false;
+                }
+            }
+        }
+        if let (OverflowPolicy::Split, Wanted::Job(job)) = (self.setup.overflow.policy, wanted) {
+            part.evictions = evictions::standing(job);
+        }
+        let known = self.refused.iter().any(|refused| part.is_no_less_than(refused));
+        let view = self.view;
+        let peers = self.peers.get_or_insert_with(|| (view.peers)());
+        let Some(peer) = (if known { None } else { peers(&part, &self.away) }) else {
+            let thrown_out = part.evictions.iter().map(|one| format!("{} threw it out: {}", one.peer, one.message));
+            let thrown_out: Vec<String> = thrown_out.collect();
+            if !thrown_out.is_empty() {
+                self.bound.insert(key.clone(), thrown_out.join("; "));
+            }
+            self.again_in(LOOK_AT_PEERS_AGAIN);
+            if !known {
+                self.refused.push(part);
+            }
+            return false;
+        };
+        self.away.push((peer.clone(), part));
+        self.chosen.insert(key.clone(), peer);
+        true
+    }
+
+    fn starts(&mut self, key: &Who, brokers: i64) {
+        if let Some((_, gang)) = self.wanted.get(key).filter(|_| self.setup.check_nodes != CheckNodes::Never) {
+            // Pods that are bound count for those that one has already.
+            let brokers = count(brokers).saturating_add(self.has(gang));
+            self.gangs.push(Gang { brokers, ..gang.clone() });
+        }
+    }
+}
+
+/// Parts of FluxJobs, and whole ones, that were promised to a peer and are no Bursts yet.
+pub(super) fn on_their_way(view: &View<'_>, candidates: &[Candidate<'_>], overflow: &Overflow) -> Vec<(String, Part)> {
+    let namespace = view.setup.and_then(|setup| setup.namespace()).unwrap_or_default();
+    let part = |candidate: &Candidate<'_>| {
+        let (peer, away) = match &candidate.start {
+            Start::Here => return None,
+            Start::Split(split) => (split.peer.clone()?, split.away),
+            Start::Sent(sent) => (sent.peer.clone()?, candidate.job.spec.size),
+        };
+        let each = match &candidate.stage {
+            Stage::LinesUp(Ok(claim)) => claim.gang.each,
+            Stage::Sent(burst, Some(claim)) if burst.is_none_or(is_new) => claim.gang.each,
+            Stage::Follows(found, _) if found.status.as_ref().is_none_or(|status| status.bursts.is_empty()) => {
+                Gang::of(&namespace, &found.name_any(), &found.spec).each
+            }
+            _ => return None,
+        };
+        Some((peer, overflow::part(overflow, &namespace, away, each)))
+    };
+    candidates.iter().filter_map(part).collect()
+}
+
+/// Nobody has looked at it yet: it is not among what Bursts claim of peers.
+fn is_new(burst: &Burst) -> bool {
+    burst.status.as_ref().is_none_or(|status| status.observed_generation.is_none())
+}
+
+fn count(brokers: i64) -> u32 {
+    u32::try_from(brokers).unwrap_or(0)
+}
