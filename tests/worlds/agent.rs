@@ -1,15 +1,16 @@
 //! An agent of one cluster, of the daemon's own parts: all that it does besides answering probes.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use futures::FutureExt as _;
 use futures::future::{self, BoxFuture};
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use jiff::Timestamp;
 use kube::client::{Body, DynBody};
 use tokio::task::JoinHandle;
@@ -17,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tower::{BoxError, Service};
 use tributary::bursting::preflight::attempt::Target;
 use tributary::bursting::preflight::lead::{Dial, Seen};
-use tributary::clock::{Clock, Mono, SharedClock, SystemClock, SystemRng};
+use tributary::clock::{Clock, Mono, Rng as _, SeededRng, SharedClock, SystemClock, SystemRng};
 use tributary::cluster::client::Clients;
 use tributary::cluster::discovery::{await_kinds, cluster_uid};
 use tributary::cluster::fence::Fence;
@@ -95,11 +96,34 @@ impl Dial for Welcoming {
     }
 }
 
-/// The connections of one process to its API server.
+/// The connections of one process to its API server. A request takes a moment each way, which depends on what it is.
 #[derive(Clone)]
 struct Connections {
     server: ApiServer,
-    dead: Arc<AtomicBool>,
+    life: Arc<Life>,
+    seed: u64,
+}
+
+/// Whether a process lives, and how many requests it has sent.
+struct Life {
+    dead: AtomicBool,
+    /// Writes until it dies; none: it does not.
+    left: AtomicI64,
+    asked: Mutex<BTreeMap<String, u64>>,
+}
+
+impl Connections {
+    /// One way, in both directions.
+    fn delays(&self, request: &Request<Body>) -> [Duration; 2] {
+        let what = format!("{} {}", request.method(), request.uri());
+        let mut asked = self.life.asked.lock().unwrap();
+        let count = asked.entry(what.clone()).or_default();
+        *count += 1;
+        let hash =
+            what.bytes().fold(self.seed ^ *count, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        let mut rng = SeededRng::new(hash);
+        [(); 2].map(|()| Duration::from_millis(1 + rng.next_u64() % 15))
+    }
 }
 
 impl Service<Request<Body>> for Connections {
@@ -112,14 +136,22 @@ impl Service<Request<Body>> for Connections {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let (mut server, dead) = (self.server.clone(), self.dead.clone());
+        let (mut server, life) = (self.server.clone(), self.life.clone());
+        let [there, back] = self.delays(&request);
         async move {
-            if dead.load(Ordering::Relaxed) {
+            tokio::time::sleep(there).await;
+            if life.dead.load(Ordering::Relaxed) {
                 return future::pending().await;
             }
+            let writes = request.method() != Method::GET;
+            if writes && life.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+                // It dies when the write is on its way.
+                life.dead.store(true, Ordering::Relaxed);
+            }
             let answer = server.call(request).await;
+            tokio::time::sleep(back).await;
             // Whatever became of it, a dead process never learns.
-            if dead.load(Ordering::Relaxed) { future::pending().await } else { answer }
+            if life.dead.load(Ordering::Relaxed) { future::pending().await } else { answer }
         }
         .boxed()
     }
@@ -138,14 +170,16 @@ pub struct Site {
 /// The process of an agent.
 pub struct Agent {
     stop: CancellationToken,
-    dead: Arc<AtomicBool>,
+    life: Arc<Life>,
     running: JoinHandle<()>,
 }
 
 impl Agent {
     pub fn start(site: &Site) -> Self {
-        let (stop, dead) = (CancellationToken::new(), Arc::<AtomicBool>::default());
-        let connections = Connections { server: site.server.clone(), dead: dead.clone() };
+        let (left, asked) = (AtomicI64::new(-1), Mutex::default());
+        let (stop, life) = (CancellationToken::new(), Arc::new(Life { dead: AtomicBool::new(false), left, asked }));
+        let seed = SystemRng.next_u64();
+        let connections = Connections { server: site.server.clone(), life: life.clone(), seed };
         let (site, token) = (site.clone(), stop.clone());
         let running = tokio::spawn(async move {
             while !token.is_cancelled() {
@@ -159,7 +193,7 @@ impl Agent {
                 }
             }
         });
-        Self { stop, dead, running }
+        Self { stop, life, running }
     }
 
     /// Ends it as SIGTERM does.
@@ -170,8 +204,18 @@ impl Agent {
 
     /// Ends it as SIGKILL does: from now on it reads and writes nothing. What is left of its tasks ends by itself.
     pub fn kill(self) {
-        self.dead.store(true, Ordering::Relaxed);
+        self.life.dead.store(true, Ordering::Relaxed);
         self.stop.cancel();
+    }
+
+    /// Lets it die at its `n`th write from now on: the write is done.
+    pub fn die_at(&self, n: i64) {
+        self.life.left.store(n, Ordering::Relaxed);
+    }
+
+    /// Whether it has died.
+    pub fn is_dead(&self) -> bool {
+        self.life.dead.load(Ordering::Relaxed)
     }
 }
 

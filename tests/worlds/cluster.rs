@@ -20,6 +20,8 @@ use tributary::api::peer::ClusterPeer;
 use tributary::clock::{Mono, SharedClock};
 use tributary_cluster::testing::ApiServer;
 
+use crate::invariants::{FOREIGN, Secrets};
+
 /// The namespace of the agents.
 pub const SYSTEM: &str = "tributary-system";
 /// The namespace of the users.
@@ -49,10 +51,14 @@ pub struct Cluster {
 
 impl Cluster {
     /// A cluster of two nodes. `number` makes its addresses differ from those of others.
-    pub fn new(name: &str, number: u8, clock: SharedClock) -> Self {
+    pub fn new(name: &str, number: u8, clock: SharedClock, secrets: Secrets) -> Self {
         let server = ApiServer::new(name, clock.clone());
         serve(&server);
-        server.on_write(ports(number));
+        let (mut ports, told) = (ports(number), name.to_owned());
+        server.on_write(move |info, object| {
+            secrets.look(&told, info, object);
+            ports(info, object)
+        });
         for namespace in ["kube-system", "default", SYSTEM] {
             let metadata = json!({"name": namespace, "labels": {"kubernetes.io/metadata.name": namespace}});
             put::<Namespace>(&server, json!({"metadata": metadata, "status": {"phase": "Active"}}));
@@ -368,7 +374,7 @@ pub fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-fn is_over(pod: &Pod) -> bool {
+pub fn is_over(pod: &Pod) -> bool {
     matches!(phase(pod), "Succeeded" | "Failed")
 }
 
@@ -390,7 +396,8 @@ fn exit_code(pod: &Pod) -> Option<i32> {
 pub fn left(server: &ApiServer) -> Vec<String> {
     fn of<K: tributary::cluster::apply::Appliable>(server: &ApiServer, left: &mut Vec<String>) {
         for object in server.list::<K>() {
-            if object.namespace().as_deref() == Some(USERS) {
+            let others = object.name_any().starts_with(&format!("{FOREIGN}-")) && object.owner_references().is_empty();
+            if object.namespace().as_deref() == Some(USERS) && !others {
                 left.push(format!("{} {}", K::kind(&()), object.name_any()));
             }
         }

@@ -4,6 +4,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | [`agent`] | an agent, of the daemon's own parts |
+//! | [`chaos`] | users, owners and faults, by chance |
 //! | [`cluster`] | an API server, and what stands for Kubernetes beside it |
 //! | [`invariants`] | what must never happen |
 //! | [`world`] | clusters that know each other, and what happens to them |
@@ -12,6 +13,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 mod agent;
+mod chaos;
 mod cluster;
 mod invariants;
 mod scenarios;

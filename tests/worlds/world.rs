@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use serde_json::json;
 use tributary::api::burst::Burst;
 use tributary::api::hosted_burst::BurstPhase;
@@ -16,7 +15,7 @@ use tributary_tests::scenario::bursting;
 
 use crate::agent::{Agent, PausedClock, Site};
 use crate::cluster::{Cluster, SYSTEM, USERS, left, put};
-use crate::invariants::Invariants;
+use crate::invariants::{Invariants, plant};
 
 /// How often what stands for Kubernetes works, and invariants are checked.
 pub const STEP: Duration = Duration::from_millis(250);
@@ -44,9 +43,10 @@ impl World {
         let clock = PausedClock::shared();
         let network = MemoryNetwork::new(clock.clone());
         network.set_delay(Duration::from_millis(25));
-        let (mut clusters, mut sites) = (Vec::new(), Vec::new());
+        let (mut clusters, mut sites, invariants) = (Vec::new(), Vec::new(), Invariants::default());
         for (number, name) in NAMES.iter().enumerate().take(size) {
-            let cluster = Cluster::new(name, u8::try_from(number).unwrap() + 1, clock.clone());
+            let cluster = Cluster::new(name, u8::try_from(number).unwrap() + 1, clock.clone(), invariants.secrets());
+            plant(&cluster);
             for (other, peer) in NAMES.iter().enumerate().take(size).filter(|(other, _)| *other != number) {
                 let mut peer: ClusterPeer = cluster_peer(peer, &address(other).to_string());
                 peer.metadata.namespace = Some(SYSTEM.to_owned());
@@ -62,7 +62,7 @@ impl World {
             clusters.push(cluster);
         }
         let agents = sites.iter().map(|site| Some(Agent::start(site))).collect();
-        Self { clock, network, clusters, agents, sites, invariants: Invariants::default(), history: Vec::new() }
+        Self { clock, network, clusters, agents, sites, invariants, history: Vec::new() }
     }
 
     pub fn now(&self) -> Mono {
@@ -131,6 +131,15 @@ impl World {
         }
     }
 
+    /// How often an agent is dead by now; it is cleared away.
+    pub fn bury(&mut self) -> Vec<usize> {
+        let dead =
+            |(number, agent): (usize, &Option<Agent>)| agent.as_ref().is_some_and(Agent::is_dead).then_some(number);
+        let dead: Vec<usize> = self.agents.iter().enumerate().filter_map(dead).collect();
+        dead.iter().for_each(|number| self.kill(*number));
+        dead
+    }
+
     /// Whether every burst of a MiniCluster is ready.
     pub fn bursts_ready(&self, cluster: usize, name: &str) -> bool {
         let bursts = self.clusters[cluster].server.list::<Burst>();
@@ -140,6 +149,11 @@ impl World {
             .peekable();
         own.peek().is_some()
             && own.all(|burst| burst.status.as_ref().is_some_and(|status| status.phase == BurstPhase::Ready))
+    }
+
+    /// How many certificates were made.
+    pub fn certificates(&self) -> usize {
+        self.invariants.secrets().count()
     }
 
     pub fn nothing_left(&self) -> bool {
@@ -199,13 +213,4 @@ impl World {
         }
         lines
     }
-
-    pub fn end(self) -> Vec<String> {
-        self.history
-    }
-}
-
-/// A wall-clock time as it is shown.
-pub fn _shown(at: Timestamp) -> String {
-    at.to_string()
 }
