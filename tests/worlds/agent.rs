@@ -13,7 +13,6 @@ use futures::future::{self, BoxFuture};
 use http::{Method, Request, Response};
 use jiff::Timestamp;
 use kube::client::{Body, DynBody};
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tower::{BoxError, Service};
 use tributary::bursting::preflight::attempt::Target;
@@ -171,7 +170,6 @@ pub struct Site {
 pub struct Agent {
     stop: CancellationToken,
     life: Arc<Life>,
-    running: JoinHandle<()>,
 }
 
 impl Agent {
@@ -181,7 +179,7 @@ impl Agent {
         let seed = SystemRng.next_u64();
         let connections = Connections { server: site.server.clone(), life: life.clone(), seed };
         let (site, token) = (site.clone(), stop.clone());
-        let running = tokio::spawn(async move {
+        tokio::spawn(async move {
             while !token.is_cancelled() {
                 if let Err(error) = run(&site, &connections, &token).await {
                     tracing::warn!(cluster = site.name, error = format!("{error:#}"), "the agent ended");
@@ -193,13 +191,7 @@ impl Agent {
                 }
             }
         });
-        Self { stop, life, running }
-    }
-
-    /// Ends it as SIGTERM does.
-    pub async fn stop(self) {
-        self.stop.cancel();
-        self.running.await.unwrap();
+        Self { stop, life }
     }
 
     /// Ends it as SIGKILL does: from now on it reads and writes nothing. What is left of its tasks ends by itself.

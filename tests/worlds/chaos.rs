@@ -14,7 +14,7 @@ use tributary::api::minicluster::MiniCluster;
 use tributary::clock::{Mono, Rng as _, SeededRng};
 use tributary_cluster::testing::{Away, Fault};
 
-use crate::cluster::{SYSTEM, USERS};
+use crate::cluster::USERS;
 use crate::invariants::FOREIGN;
 use crate::world::{NAMES, World};
 
@@ -325,6 +325,5 @@ fn troubles(world: &World, evicted: &[String]) -> Vec<String> {
             }
         }
     }
-    let _ = SYSTEM;
     troubles
 }

@@ -1,7 +1,9 @@
 //! One cluster: an API server, and what stands for Kubernetes beside it: the Job controller, kubelets, the garbage collector
 //! and the ports of Services, in steps.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -42,11 +44,13 @@ pub struct Cluster {
     /// By UID of a pod: since when it is as it is.
     since: BTreeMap<String, (&'static str, Mono)>,
     /// Pods made so far.
-    pods: u64,
+    made: u64,
     /// The version after the last step.
     seen: u64,
     /// Something happens by itself.
     waits: bool,
+    /// Pods and Jobs as they were at a version: reading them takes most of the time of a world.
+    read: RefCell<(u64, Rc<[Pod]>, Rc<[Job]>)>,
 }
 
 impl Cluster {
@@ -66,8 +70,8 @@ impl Cluster {
         for node in 1..=2 {
             put::<Node>(&server, node_object(number, node, clock.wall()));
         }
-        let name = name.to_owned();
-        Self { name, server, clock, number, since: BTreeMap::new(), pods: 0, seen: 0, waits: false }
+        let (name, read) = (name.to_owned(), RefCell::new((0, Rc::default(), Rc::default())));
+        Self { name, server, clock, number, since: BTreeMap::new(), made: 0, seen: 0, waits: false, read }
     }
 
     /// What Kubernetes does by now.
@@ -77,22 +81,41 @@ impl Cluster {
         }
         self.waits = false;
         self.server.collect_garbage();
-        let pods = self.server.list::<Pod>();
-        for job in self.server.list::<Job>() {
-            self.control(&job, &pods);
+        let pods = self.pods();
+        for job in self.jobs().iter() {
+            self.control(job, &pods);
         }
-        for pod in self.server.list::<Pod>() {
-            self.keep(&pod);
+        for pod in self.pods().iter() {
+            self.keep(pod);
         }
         self.seen = self.server.version();
-        let there: BTreeSet<String> = self.server.list::<Pod>().iter().filter_map(|pod| pod.uid()).collect();
+        let there: BTreeSet<String> = self.pods().iter().filter_map(|pod| pod.uid()).collect();
         self.since.retain(|uid, _| there.contains(uid));
+    }
+
+    fn read(&self) -> (Rc<[Pod]>, Rc<[Job]>) {
+        let version = self.server.version();
+        let mut read = self.read.borrow_mut();
+        if read.0 != version {
+            *read = (version, self.server.list().into(), self.server.list().into());
+        }
+        (read.1.clone(), read.2.clone())
+    }
+
+    /// All pods.
+    pub fn pods(&self) -> Rc<[Pod]> {
+        self.read().0
+    }
+
+    /// All Jobs.
+    pub fn jobs(&self) -> Rc<[Job]> {
+        self.read().1
     }
 
     /// Ends the lead broker of a MiniCluster: its command is done.
     pub fn finish(&self, name: &str, code: i32) -> bool {
         let leads = |pod: &&Pod| job_of(pod) == Some(name) && index_of(pod) == Some(0) && lives(pod);
-        let Some(pod) = self.server.list::<Pod>().iter().find(leads).cloned() else { return false };
+        let Some(pod) = self.pods().iter().find(leads).cloned() else { return false };
         if !is_ready(&pod) {
             return false;
         }
@@ -208,11 +231,15 @@ impl Cluster {
         status["terminating"] = terminating.into();
         status["succeeded"] = succeeded.into();
         status["failed"] = failed.into();
-        drop(self.server.patch_status::<Job>(&namespace, &name, status));
+        let known = serde_json::to_value(&old).unwrap();
+        let same = |(field, value): (&String, &Value)| known[field] == *value || known[field].is_null() && *value == 0;
+        if !status.as_object().unwrap().iter().all(same) {
+            drop(self.server.patch_status::<Job>(&namespace, &name, status));
+        }
     }
 
     fn make_pod(&mut self, job: &Job, index: i32) {
-        self.pods += 1;
+        self.made += 1;
         let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
         let uid = job.uid().unwrap_or_default();
         let template = serde_json::to_value(&job.spec.as_ref().unwrap().template).unwrap();
@@ -220,7 +247,7 @@ impl Cluster {
         if !pod["metadata"].is_object() {
             pod["metadata"] = json!({});
         }
-        pod["metadata"]["name"] = format!("{name}-{index}-{:05}", self.pods).into();
+        pod["metadata"]["name"] = format!("{name}-{index}-{:05}", self.made).into();
         pod["metadata"]["namespace"] = namespace.into();
         pod["metadata"]["ownerReferences"] = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid,
             "controller": true, "blockOwnerDeletion": true}]);
@@ -268,12 +295,12 @@ impl Cluster {
             drop(self.server.delete::<Pod>(&namespace, &name, &at_once));
             return;
         }
-        let node = self.pods % 2 + 1;
+        let node = self.made % 2 + 1;
         if state == "new" && lasts >= STARTS {
             let node = format!("{}-n{node}", self.number);
             drop(self.server.patch::<Pod>(&namespace, &name, json!({"spec": {"nodeName": node}})));
             let at = self.clock.wall().to_string();
-            let address = format!("10.1{}.{}.{}", self.number, self.pods / 250, self.since.len() % 250 + 1);
+            let address = format!("10.1{}.{}.{}", self.number, self.made / 250, self.since.len() % 250 + 1);
             let status = json!({"phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "startTime": at,
                 "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "False"}]});
             drop(self.server.patch_status::<Pod>(&namespace, &name, status));

@@ -4,8 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use tributary::api::hosted_burst::HostedBurst;
@@ -81,7 +80,7 @@ impl Invariants {
                 self.mini_clusters.insert(object.uid().unwrap_or_default(), owner.uid.clone());
             }
         }
-        for job in cluster.server.list::<Job>() {
+        for job in cluster.jobs().iter() {
             let (uid, name) = (job.uid().unwrap_or_default(), job.name_any());
             let Some(owner) = job.owner_references().iter().find(|owner| owner.kind == "MiniCluster") else { continue };
             let digest = job.annotations().get(labels::CREDENTIAL_DIGEST).cloned();
@@ -107,10 +106,10 @@ impl Invariants {
         running: &mut BTreeMap<(String, String, String), String>,
     ) -> Result<(), String> {
         let mut ranks = BTreeSet::new();
-        for pod in cluster.server.list::<Pod>().into_iter().filter(|pod| !is_over(pod)) {
+        for pod in cluster.pods().iter().filter(|pod| !is_over(pod)) {
             let Some(owner) = pod.owner_references().iter().find(|owner| owner.kind == "Job") else { continue };
             let Some((mini_cluster, digest)) = self.jobs.get(&owner.uid) else { continue };
-            if !ranks.insert((owner.name.clone(), index_of(&pod))) {
+            if !ranks.insert((owner.name.clone(), index_of(pod))) {
                 return Err(format!("{}: {} and another pod have one rank", cluster.name, pod.name_any()));
             }
             let held = cluster.server.get::<Secret>(USERS, &names::curve(&owner.name));

@@ -10,7 +10,7 @@
 //! | [`world`] | clusters that know each other, and what happens to them |
 //!
 //! `WORLDS_SEED=n` runs one seed, and prints its history. `WORLDS=n` says how many seeds are run.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used)]
 
 mod agent;
 mod chaos;
