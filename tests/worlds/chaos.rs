@@ -25,7 +25,7 @@ pub const FAULTS: [&str; 7] = ["away", "errors", "watches", "lag", "kill", "die"
 const ROOTS: [&str; 3] = ["lake", "pond", FOREIGN];
 
 /// How long everything may take once faults are over.
-const PATIENCE: Duration = Duration::from_secs(30 * 60);
+const PATIENCE: Duration = Duration::from_secs(10 * 60);
 
 pub struct Chaos {
     rng: SeededRng,

@@ -36,6 +36,9 @@ const JOINS: Duration = Duration::from_millis(750);
 /// From the deletion of a pod until it is gone.
 const ENDS: Duration = Duration::from_millis(1000);
 
+/// Of which version, and what there was.
+type Read = (u64, Rc<[Pod]>, Rc<[Job]>);
+
 pub struct Cluster {
     pub name: String,
     pub server: ApiServer,
@@ -50,7 +53,7 @@ pub struct Cluster {
     /// Something happens by itself.
     waits: bool,
     /// Pods and Jobs as they were at a version: reading them takes most of the time of a world.
-    read: RefCell<(u64, Rc<[Pod]>, Rc<[Job]>)>,
+    read: RefCell<Read>,
 }
 
 impl Cluster {

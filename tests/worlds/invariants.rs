@@ -113,7 +113,7 @@ impl Invariants {
                 return Err(format!("{}: {} and another pod have one rank", cluster.name, pod.name_any()));
             }
             let held = cluster.server.get::<Secret>(USERS, &names::curve(&owner.name));
-            let held = held.as_ref().and_then(|secret| digest_of(secret));
+            let held = held.as_ref().and_then(digest_of);
             let instance = self.mini_clusters.get(mini_cluster).and_then(|hosted| self.hosted.get(hosted));
             let wanted = instance.map(|instance| instance.digest.clone()).or_else(|| digest.clone());
             if let (Some(wanted), Some(held)) = (&wanted, &held)
