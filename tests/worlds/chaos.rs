@@ -307,9 +307,10 @@ fn troubles(world: &World, evicted: &[String]) -> Vec<String> {
                 continue;
             }
             let status = object.status.clone().unwrap_or_default();
-            if status.ready != object.spec.size {
-                troubles
-                    .push(format!("{}/{root} has {:?} ready of {:?}", cluster.name, status.ready, object.spec.size));
+            // An instance has room for as many as it was started with.
+            let wanted = object.spec.size.map(|size| size.min(status.maximum_size));
+            if status.ready != wanted {
+                troubles.push(format!("{}/{root} has {:?} ready of {:?}", cluster.name, status.ready, wanted));
             }
             let bursts = cluster.server.list::<Burst>();
             let own: Vec<&Burst> =
