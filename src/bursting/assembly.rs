@@ -30,6 +30,7 @@ use super::lost_pods::LostPods;
 use super::nodes::{self, Gang, NodeChoice};
 use super::peer_status::PeerStatuses;
 use super::peers;
+use super::preflight::lead::Dial;
 use super::provider::controller::Provider;
 use super::provider::grants::Grants;
 use super::root::controller::Root;
@@ -82,6 +83,8 @@ pub struct BurstingConfig {
     pub address: Option<IpAddr>,
     /// What FluxSetups leave for bursts of peers.
     pub grants: Arc<dyn Grants>,
+    /// How lead brokers of peers are dialled.
+    pub leads: Arc<dyn Dial>,
 }
 
 /// Both sides of bursting in one agent.
@@ -113,6 +116,7 @@ impl Bursting {
             times,
             address,
             grants,
+            leads,
         } = config;
         let (caches, watches) = Caches::new(&clients, mini_clusters, bursts, hosted, peers);
         let (ours, mut subscriptions) = caches.own.follow(&caches.nodes, &caches.pods);
@@ -131,6 +135,7 @@ impl Bursting {
             tunnels: Arc::new(Tunnels::new(address)),
             ours,
             grants,
+            leads,
             root_contacts: no_contacts(now),
             provider_contacts: no_contacts(now),
         });

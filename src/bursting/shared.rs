@@ -13,6 +13,7 @@ use super::contact::Contacts;
 use super::note::Note;
 use super::ours::Ours;
 use super::peers::{self, PeerView};
+use super::preflight::lead::Dial;
 use super::provider::grants::Grants;
 use super::steps::StepTimes;
 use super::sync_store::SyncStore;
@@ -39,6 +40,8 @@ pub(super) struct Shared {
     pub(super) ours: tokio::sync::watch::Sender<Ours>,
     /// What FluxSetups leave for bursts of peers.
     pub(super) grants: Arc<dyn Grants>,
+    /// How lead brokers of peers are dialled.
+    pub(super) leads: Arc<dyn Dial>,
     pub(super) root_contacts: Mutex<Contacts>,
     pub(super) provider_contacts: Mutex<Contacts>,
 }

@@ -138,8 +138,26 @@ pub trait Rng: Send {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemRng;
 
+#[cfg(feature = "testing")]
+thread_local! {
+    static SEEDED: std::cell::Cell<Option<SeededRng>> = const { std::cell::Cell::new(None) };
+}
+
+/// Lets every [`SystemRng`] of this thread depend on `seed` alone from now on; `None`: on nothing. For simulations that run
+/// on one thread.
+#[cfg(feature = "testing")]
+pub fn seed_this_thread(seed: Option<u64>) {
+    SEEDED.set(seed.map(SeededRng::new));
+}
+
 impl Rng for SystemRng {
     fn next_u64(&mut self) -> u64 {
+        #[cfg(feature = "testing")]
+        if let Some(mut seeded) = SEEDED.get() {
+            let drawn = seeded.next_u64();
+            SEEDED.set(Some(seeded));
+            return drawn;
+        }
         // Without entropy there is no key, no handshake and no jitter: nothing sensible can go on.
         getrandom::u64().expect("the operating system provides randomness")
     }

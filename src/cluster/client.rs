@@ -105,12 +105,12 @@ impl Clients {
     /// Clients of an API server in memory, with the fence and the limits of [`Clients::connect`]. Reads are tried once: how
     /// long kube waits before it tries again is left to chance. The host is an address that nothing has.
     #[cfg(any(test, feature = "testing"))]
-    pub fn over(
-        server: &crate::testing::ApiServer,
-        fence: Fence,
-        requests: &RequestMetrics,
-        clock: &SharedClock,
-    ) -> Self {
+    pub fn over<S>(server: &S, fence: Fence, requests: &RequestMetrics, clock: &SharedClock) -> Self
+    where
+        S: Service<http::Request<Body>, Response = http::Response<Box<DynBody>>, Error = tower::BoxError>,
+        S: Clone + Send + 'static,
+        S::Future: Send + 'static,
+    {
         let builders = std::array::from_fn(|_| ClientBuilder::new(server.clone(), "default"));
         Self::guarded(builders, "240.0.0.1".into(), fence, requests, clock)
     }

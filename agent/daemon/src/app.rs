@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use futures::future;
+use futures::future::{self, BoxFuture};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tributary::clock::{SystemClock, SystemRng};
+use tributary::clock::{SharedClock, SystemClock, SystemRng};
 use tributary::cluster::client::{Clients, ConnectOptions};
 use tributary::cluster::discovery::{await_kinds, cluster_uid};
 use tributary::cluster::events::Events;
@@ -17,14 +17,17 @@ use tributary::cluster::readiness::Readiness;
 use tributary::cluster::requests::RequestMetrics;
 use tributary::cluster::scope::{LINGER, lead};
 use tributary::config::Config;
+use tributary::contract::ports::PeerRequests;
 use tributary::metrics::Metrics;
 use tributary::reconcile::watches::Watches;
 use tributary::render;
+use tributary::telemetry::Traces;
 
 use crate::admin_http::Admin;
 use crate::figures::{Figures, IdentityInUse};
 use crate::leader::{Leader, Parts};
 use crate::local_status::Local;
+use crate::network::{Internet, Network};
 use crate::webhook::Webhook;
 use crate::{health, traces, upstream};
 
@@ -58,50 +61,21 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
     let uid = cluster_uid(&clients.reader).await?;
 
     let (traces, sending) = traces::start(&config, &metrics, closed.clone())?;
-    let (watches, mut filling) = Watches::new(&clients, &config.kubernetes.namespace);
-    let settings = render::Context {
-        cluster_domain: config.cluster.dns_domain().to_owned(),
-        volumes: config.volumes.clone(),
-        ..Default::default()
-    };
-    let (webhook, more) = Webhook::new(&config, &clients, &clock, &metrics);
-    filling.extend(more);
-    let conversions = webhook.listen().await?;
-    let (mesh, seen_mesh) = watch::channel(None);
-    let identity = Arc::<IdentityInUse>::default();
-    let local = Arc::new(Local {
-        cluster: config.cluster.name.clone(),
-        cluster_uid: uid.clone(),
-        labels: config.cluster.labels.clone(),
-        mini_clusters: watches.mini_clusters.clone(),
-        bursts: watches.bursts.clone(),
-        hosted: watches.hosted.clone(),
-        peers: watches.peers.clone(),
-        identity: identity.clone(),
-        clock: clock.clone(),
-        mesh: seen_mesh.clone(),
-    });
-    metrics.collect(Figures::of(&watches, &fence, &identity, &clock));
-    let parts = Parts {
+    let surroundings = Surroundings {
         clients: clients.clone(),
-        watches: watches.clone(),
-        events: Events::new(clients.writer.clone(), CONTROLLER, instance(&config), clock.clone()),
-        settings,
+        fence: fence.clone(),
         clock: clock.clone(),
         traces,
-        cluster_uid: uid,
-        local: local.clone(),
-        mesh,
         metrics,
-        fence: fence.clone(),
-        identity,
-        webhook: webhook.clone(),
+        network: Arc::new(Internet),
+        cluster_uid: uid,
+        instance: instance(&config),
     };
-    let (leader, more) = Leader::new(&config, parts);
-    filling.extend(more);
+    let Assembly { watches, webhook, local, mesh, leader, filling } = Assembly::new(&config, surroundings);
+    let conversions = webhook.listen().await?;
     let webhook = tokio::spawn(webhook.serve(conversions, readiness.clone(), closed.clone()));
     let filling = tokio::spawn(future::join_all(filling));
-    let admin = tokio::spawn(health::serve(admin_listener, Admin::new(local, seen_mesh).router(), closing.clone()));
+    let admin = tokio::spawn(health::serve(admin_listener, Admin::new(local, mesh).router(), closing.clone()));
 
     let started = readiness.clone();
     let ready = tokio::spawn(async move {
@@ -133,6 +107,91 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
     health.await.context("the probes panicked")??;
     tracing::info!("the agent has stopped");
     ended.context("the agent must end")
+}
+
+/// What the parts of an agent stand on.
+pub struct Surroundings {
+    /// Clients of its cluster.
+    pub clients: Clients,
+    /// Who leads.
+    pub fence: Fence,
+    /// Time.
+    pub clock: SharedClock,
+    /// Where spans go.
+    pub traces: Traces,
+    /// Counts what happens.
+    pub metrics: Arc<Metrics>,
+    /// How peers are reached.
+    pub network: Arc<dyn Network>,
+    /// UID of the cluster.
+    pub cluster_uid: String,
+    /// What events call this process.
+    pub instance: String,
+}
+
+/// The parts of an agent, joined. Nothing runs yet.
+pub struct Assembly {
+    /// The caches of our own kinds.
+    pub watches: Watches,
+    /// Converts MiniClusters.
+    pub webhook: Arc<Webhook>,
+    /// This cluster, as the admin API shows it.
+    pub local: Arc<Local>,
+    /// The mesh, while this agent leads.
+    pub mesh: watch::Receiver<Option<Arc<dyn PeerRequests>>>,
+    /// What runs while this agent leads.
+    pub leader: Leader,
+    /// The watches, which fill the caches of standbys too.
+    pub filling: Vec<BoxFuture<'static, ()>>,
+}
+
+impl Assembly {
+    /// Joins the parts.
+    pub fn new(config: &Config, surroundings: Surroundings) -> Self {
+        let Surroundings { clients, fence, clock, traces, metrics, network, cluster_uid, instance } = surroundings;
+        let (watches, mut filling) = Watches::new(&clients, &config.kubernetes.namespace);
+        let settings = render::Context {
+            cluster_domain: config.cluster.dns_domain().to_owned(),
+            volumes: config.volumes.clone(),
+            ..Default::default()
+        };
+        let (webhook, more) = Webhook::new(config, &clients, &clock, &metrics);
+        filling.extend(more);
+        let (shown, mesh) = watch::channel(None);
+        let identity = Arc::<IdentityInUse>::default();
+        let local = Arc::new(Local {
+            cluster: config.cluster.name.clone(),
+            cluster_uid: cluster_uid.clone(),
+            labels: config.cluster.labels.clone(),
+            mini_clusters: watches.mini_clusters.clone(),
+            bursts: watches.bursts.clone(),
+            hosted: watches.hosted.clone(),
+            peers: watches.peers.clone(),
+            identity: identity.clone(),
+            clock: clock.clone(),
+            mesh: mesh.clone(),
+        });
+        metrics.collect(Figures::of(&watches, &fence, &identity, &clock));
+        let parts = Parts {
+            clients: clients.clone(),
+            watches: watches.clone(),
+            events: Events::new(clients.writer, CONTROLLER, instance, clock.clone()),
+            settings,
+            clock,
+            traces,
+            cluster_uid,
+            local: local.clone(),
+            mesh: shown,
+            metrics,
+            fence,
+            identity,
+            webhook: webhook.clone(),
+            network,
+        };
+        let (leader, more) = Leader::new(config, parts);
+        filling.extend(more);
+        Self { watches, webhook, local, mesh, leader, filling }
+    }
 }
 
 async fn bind(what: &str, address: std::net::SocketAddr) -> anyhow::Result<TcpListener> {

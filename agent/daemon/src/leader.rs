@@ -22,10 +22,9 @@ use tributary::cluster::work::Workload;
 use tributary::config::{self as configured, Config, IdentityConfig};
 use tributary::contract::ports::PeerRequests;
 use tributary::contract::{ClusterUid, Epoch, PeerName};
-use tributary::federation::mesh::resolve::Resolver;
 use tributary::federation::mesh::{MeshConfig, MeshMetrics, Ports, spawn};
 use tributary::federation::timers::Timers;
-use tributary::federation::transport::quic::QuicTransport;
+use tributary::federation::transport::Transport;
 use tributary::federation::tunnel::{Budget, TunnelMetrics, TunnelPorts};
 use tributary::federation::wire::version::WireVersions;
 use tributary::metrics::Metrics;
@@ -44,6 +43,7 @@ use crate::figures::IdentityInUse;
 use crate::identity::Source;
 use crate::local_status::Local;
 use crate::memory;
+use crate::network::Network;
 use crate::queries::Queries;
 use crate::queue_ports::{Granted, nodes_of, peers_of, sender};
 use crate::quota_gate::Gate;
@@ -90,6 +90,8 @@ pub struct Parts {
     pub identity: Arc<IdentityInUse>,
     /// Converts MiniClusters.
     pub webhook: Arc<Webhook>,
+    /// How peers are reached.
+    pub network: Arc<dyn Network>,
 }
 
 /// Begins the tasks of each term.
@@ -130,6 +132,7 @@ impl Leader {
             times: times(config.bursting),
             address: config.federation.tunnel_address(),
             grants: Arc::new(Granted(guests.clone())),
+            leads: parts.network.leads(),
         });
         let (queueing, more) = Queueing::new(
             &parts.clients,
@@ -223,11 +226,11 @@ impl Federation {
         source: &Source,
         timers: &Timers,
         stop: &CancellationToken,
-    ) -> anyhow::Result<Option<QuicTransport>> {
-        let (listen, clock) = (self.config.federation.listen, &self.parts.clock);
+    ) -> anyhow::Result<Option<Arc<dyn Transport>>> {
+        let (listen, Parts { network, clock, .. }) = (self.config.federation.listen, &self.parts);
         let mut tries = 0;
         loop {
-            match QuicTransport::bind(listen, source.store.clone(), timers, clock.clone()) {
+            match network.listen(listen, &source.store, timers, clock) {
                 Ok(transport) => return Ok(Some(transport)),
                 Err(error) if error.source.kind() == ErrorKind::AddrInUse && tries < BINDS => tries += 1,
                 Err(error) => return Err(error.into()),
@@ -267,7 +270,7 @@ impl Federation {
             timers,
             clock: clock.clone(),
             rng: Box::new(SystemRng),
-            resolve: Arc::new(Resolver::system(Box::new(SystemRng))),
+            resolve: self.parts.network.resolver(),
             metrics: self.counters.clone(),
             // At once, so that brokers notice while this pod's network is there.
             shutdown: stop.clone(),
@@ -312,7 +315,7 @@ impl Federation {
             own,
             clock: clock.clone(),
         };
-        let handle = Arc::new(spawn(config, Arc::new(transport), ports));
+        let handle = Arc::new(spawn(config, transport, ports));
         let (known, agreed) = watch::channel(None);
         let teller =
             TrustPublisher { mesh: handle.clone(), peers: self.bursting.peers(), offer: source.offers(), known };

@@ -12,6 +12,7 @@
 //! | [`upstream`] | refuses to run beside the Flux Operator |
 //! | [`log_level`] | follows `log.filter` while the agent runs |
 //! | [`memory`] | how much of its container's memory tunnels may take |
+//! | [`network`] | how peers and their lead brokers are reached |
 //! | [`traces`] | sends traces |
 //! | [`figures`] | what metrics show of the objects |
 //! | [`health`], [`admin_http`], [`local_status`], [`queries`] | probes, metrics, the read-only admin API, peers' queries |
@@ -35,6 +36,7 @@ pub mod leader;
 pub mod local_status;
 pub mod log_level;
 pub mod memory;
+pub mod network;
 pub mod queries;
 pub mod queue_ports;
 pub mod quota_gate;

@@ -3,10 +3,12 @@
 use std::io;
 use std::net::SocketAddr;
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tributary_clock::Rng;
+use tributary_clock::{Rng, SystemRng};
 use tributary_contract::{Check, Finding};
 use tributary_flux::curve::{self, Handshake, HandshakeError};
 
@@ -99,6 +101,21 @@ pub fn refused(why: &str) -> Vec<Finding> {
 
 fn not_tried() -> Finding {
     Finding::unknown(Check::Certificate, "not tried, since the lead broker was not reached", "")
+}
+
+/// How lead brokers are dialled.
+pub trait Dial: Send + Sync {
+    /// Looks at a lead broker. Takes at most [`TIME_LIMIT`].
+    fn dial<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Seen>;
+}
+
+/// Over TCP.
+pub struct Tcp;
+
+impl Dial for Tcp {
+    fn dial<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Seen> {
+        async move { dial(target, &mut SystemRng).await }.boxed()
+    }
 }
 
 /// Dials all ends one after the other, until one takes the connection. Takes at most [`TIME_LIMIT`].

@@ -15,7 +15,7 @@ use serde_json::Value;
 use tributary_api::hosted_burst::{HostedBurst, is_hosted};
 use tributary_api::minicluster::MiniCluster;
 use tributary_api::names;
-use tributary_clock::{Mono, SystemRng};
+use tributary_clock::Mono;
 use tributary_cluster::apply::{Applied, Once};
 use tributary_cluster::caches::{controller_of, controller_uid};
 use tributary_cluster::error::absence;
@@ -35,7 +35,6 @@ use super::warm::{self, Made};
 use crate::note::Note;
 use crate::peers::PeerView;
 use crate::preflight::attempt::Target;
-use crate::preflight::lead;
 use crate::shared::lock;
 use crate::spans;
 
@@ -360,7 +359,7 @@ impl Provider {
         let Some(this) = self.this() else { return };
         let knock = holder.filter(|_| target.tunnel).map(|holder| this.shared.tunnels.knock(holder));
         tokio::spawn(async move {
-            let seen = lead::dial(&target, &mut SystemRng).await;
+            let seen = this.shared.leads.dial(&target).await;
             drop(knock);
             let at = this.shared.clock.mono();
             this.remember(&key, |memory| memory.attempt.saw(&target, seen, at));
