@@ -1,40 +1,30 @@
-//! Constructs every part of an agent and joins them. What it does in which order is all there is to see here.
+//! Runs an agent: what begins and ends in which order is all there is to see here. [`crate::assembly`] joins its parts.
 
 use std::sync::Arc;
 
 use anyhow::Context;
-use futures::future::{self, BoxFuture};
+use futures::future;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tributary::clock::{SharedClock, SystemClock, SystemRng};
+use tributary::clock::{SystemClock, SystemRng};
 use tributary::cluster::client::{Clients, ConnectOptions};
 use tributary::cluster::discovery::{await_kinds, cluster_uid};
-use tributary::cluster::events::Events;
 use tributary::cluster::fence::Fence;
 use tributary::cluster::leadership::{Candidacy, Elector, holder};
 use tributary::cluster::readiness::Readiness;
 use tributary::cluster::requests::RequestMetrics;
 use tributary::cluster::scope::{LINGER, lead};
 use tributary::config::Config;
-use tributary::contract::ports::PeerRequests;
 use tributary::metrics::Metrics;
 use tributary::reconcile::watches::Watches;
-use tributary::render;
-use tributary::telemetry::Traces;
 
 use crate::admin_http::Admin;
-use crate::figures::{Figures, IdentityInUse};
-use crate::leader::{Leader, Parts};
-use crate::local_status::Local;
-use crate::network::{Internet, Network};
-use crate::webhook::Webhook;
+use crate::assembly::{Assembly, Surroundings};
+use crate::network::Internet;
 use crate::{health, traces, upstream};
 
 /// Name of the agents' Lease.
 pub const LEASE: &str = "tributary-agent";
-/// Name of the agents in events.
-const CONTROLLER: &str = "tributary.dev/agent";
 
 /// Runs an agent until `stop` is cancelled. The order of shutdown is the crate's documentation.
 pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> {
@@ -107,91 +97,6 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
     health.await.context("the probes panicked")??;
     tracing::info!("the agent has stopped");
     ended.context("the agent must end")
-}
-
-/// What the parts of an agent stand on.
-pub struct Surroundings {
-    /// Clients of its cluster.
-    pub clients: Clients,
-    /// Who leads.
-    pub fence: Fence,
-    /// Time.
-    pub clock: SharedClock,
-    /// Where spans go.
-    pub traces: Traces,
-    /// Counts what happens.
-    pub metrics: Arc<Metrics>,
-    /// How peers are reached.
-    pub network: Arc<dyn Network>,
-    /// UID of the cluster.
-    pub cluster_uid: String,
-    /// What events call this process.
-    pub instance: String,
-}
-
-/// The parts of an agent, joined. Nothing runs yet.
-pub struct Assembly {
-    /// The caches of our own kinds.
-    pub watches: Watches,
-    /// Converts MiniClusters.
-    pub webhook: Arc<Webhook>,
-    /// This cluster, as the admin API shows it.
-    pub local: Arc<Local>,
-    /// The mesh, while this agent leads.
-    pub mesh: watch::Receiver<Option<Arc<dyn PeerRequests>>>,
-    /// What runs while this agent leads.
-    pub leader: Leader,
-    /// The watches, which fill the caches of standbys too.
-    pub filling: Vec<BoxFuture<'static, ()>>,
-}
-
-impl Assembly {
-    /// Joins the parts.
-    pub fn new(config: &Config, surroundings: Surroundings) -> Self {
-        let Surroundings { clients, fence, clock, traces, metrics, network, cluster_uid, instance } = surroundings;
-        let (watches, mut filling) = Watches::new(&clients, &config.kubernetes.namespace);
-        let settings = render::Context {
-            cluster_domain: config.cluster.dns_domain().to_owned(),
-            volumes: config.volumes.clone(),
-            ..Default::default()
-        };
-        let (webhook, more) = Webhook::new(config, &clients, &clock, &metrics);
-        filling.extend(more);
-        let (shown, mesh) = watch::channel(None);
-        let identity = Arc::<IdentityInUse>::default();
-        let local = Arc::new(Local {
-            cluster: config.cluster.name.clone(),
-            cluster_uid: cluster_uid.clone(),
-            labels: config.cluster.labels.clone(),
-            mini_clusters: watches.mini_clusters.clone(),
-            bursts: watches.bursts.clone(),
-            hosted: watches.hosted.clone(),
-            peers: watches.peers.clone(),
-            identity: identity.clone(),
-            clock: clock.clone(),
-            mesh: mesh.clone(),
-        });
-        metrics.collect(Figures::of(&watches, &fence, &identity, &clock));
-        let parts = Parts {
-            clients: clients.clone(),
-            watches: watches.clone(),
-            events: Events::new(clients.writer, CONTROLLER, instance, clock.clone()),
-            settings,
-            clock,
-            traces,
-            cluster_uid,
-            local: local.clone(),
-            mesh: shown,
-            metrics,
-            fence,
-            identity,
-            webhook: webhook.clone(),
-            network,
-        };
-        let (leader, more) = Leader::new(config, parts);
-        filling.extend(more);
-        Self { watches, webhook, local, mesh, leader, filling }
-    }
 }
 
 async fn bind(what: &str, address: std::net::SocketAddr) -> anyhow::Result<TcpListener> {

@@ -2,7 +2,8 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | [`app`] | constructs every part and joins them |
+//! | [`app`] | begins and ends everything in its order |
+//! | [`assembly`] | constructs every part and joins them |
 //! | [`leader`] | what runs only while this agent leads |
 //! | [`identity`] | where `tls.crt`, `tls.key` and `ca.crt` come from, and who renews them |
 //! | [`federation_service`] | leads peers to the agent that leads, and knows where they reach it |
@@ -26,6 +27,7 @@
 
 pub mod admin_http;
 pub mod app;
+pub mod assembly;
 pub mod cli;
 pub mod enrolment;
 pub mod federation_service;
