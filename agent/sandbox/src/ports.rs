@@ -39,11 +39,12 @@ mod tests {
 
     #[test]
     fn held_ports_differ_and_a_released_one_can_be_bound() {
-        let mut held: Vec<_> = (0..50).map(|_| Held::find().unwrap()).collect();
+        let held: Vec<_> = (0..50).map(|_| Held::find().unwrap()).collect();
         let numbers: BTreeSet<_> = held.iter().map(Held::number).collect();
         assert_eq!(numbers.len(), 50);
-        let last = held.pop().unwrap();
-        assert!(TcpListener::bind((Ipv4Addr::LOCALHOST, last.number())).is_err());
-        TcpListener::bind((Ipv4Addr::LOCALHOST, last.release())).unwrap();
+        let binds = |number: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, number)).is_ok();
+        assert!(!held.iter().any(|held| binds(held.number())));
+        // Somebody else may be quicker with one of them, not with all.
+        assert!(held.into_iter().any(|held| binds(held.release())));
     }
 }
