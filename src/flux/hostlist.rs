@@ -26,12 +26,12 @@ const MAX_DIGITS: usize = 18;
 /// An ordered list of host names; duplicates are allowed.
 ///
 /// ```
-/// use tributary::flux::Hostlist;
+/// use tributary_flux::Hostlist;
 ///
 /// let list: Hostlist = "a-[0-2,7],b-0".parse()?;
 /// assert_eq!(list.hosts(), ["a-0", "a-1", "a-2", "a-7", "b-0"]);
 /// assert_eq!(list.to_string(), "a-[0-2,7],b-0");
-/// # Ok::<(), tributary::flux::HostlistError>(())
+/// # Ok::<(), tributary_flux::HostlistError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Hostlist {

@@ -7,7 +7,7 @@ use std::str::FromStr;
 /// A set of non-negative ids (ranks, cores, GPUs), kept as ascending ranges that neither overlap nor touch.
 ///
 /// ```
-/// use tributary::flux::Idset;
+/// use tributary_flux::Idset;
 ///
 /// assert_eq!(Idset::from_iter([7, 0, 1, 2, 3]).to_string(), "0-3,7");
 /// ```

@@ -30,13 +30,13 @@ const MAX_LABEL_LEN: usize = 63;
 /// make unique hosts, also for slots like `a` and `a-0`.
 ///
 /// ```
-/// use tributary::flux::{RankMap, Slot, Topology};
+/// use tributary_flux::{RankMap, Slot, Topology};
 ///
 /// let parent = Topology::Gateway.parent_of_bursts("lake");
 /// let map = RankMap::new(vec![Slot::root("lake", 2), Slot::burst("lake-burst-0", 3, parent)])?;
 /// assert_eq!(map.hostlist().to_string(), "lake-[0-1],lake-burst-0-[0-2]");
 /// assert_eq!(map.ranks("lake-burst-0"), Some(2..5));
-/// # Ok::<(), tributary::flux::RankMapError>(())
+/// # Ok::<(), tributary_flux::RankMapError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RankMap {
