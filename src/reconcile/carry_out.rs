@@ -79,7 +79,10 @@ impl MiniClusterController {
         let object = view.known.mini_cluster.clone();
         let key = ObjectKey::of(&*object);
         let generation = object.metadata.generation;
-        self.memory().of(&object).releasing = decision.releasing;
+        // A pass that only waits for caches begins nothing anew.
+        if decision.action != Action::Later {
+            self.memory().of(&object).releasing = decision.releasing;
+        }
         let carried = match view.failed.take() {
             None => self.attempt(&view, &decision).await,
             Some(error) => Err(error),
