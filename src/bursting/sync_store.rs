@@ -193,6 +193,11 @@ impl SyncStore {
         self.inner.desired.bursts()
     }
 
+    /// Root side: whether anything is still said about a burst.
+    pub fn is_offered(&self, uid: &BurstUid) -> bool {
+        !self.inner.desired.of_burst(uid).is_empty()
+    }
+
     /// Root side: bursts whose answers changed.
     pub fn answers_changed(&self) -> &DirtySet<ClaimKey> {
         &self.inner.answers_changed

@@ -270,6 +270,10 @@ impl Root {
         };
         let peers = shared.peers();
         let uid = offer::uid(&burst).into();
+        if !shared.exchange.is_offered(&uid) {
+            // It may have the name of one that is gone, whose end nobody saw.
+            self.withdraw_what_is_gone();
+        }
         let root = self.root_of(&burst);
         let no_lead = root.as_ref().and_then(|(root, index_zero)| self.lead(root, index_zero).err());
         let seen = controller_of::<MiniCluster>(&*burst).and_then(|root| self.looker.seen(&root, &burst.spec.slot));
