@@ -10,11 +10,12 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::PropagationPolicy;
 use kube::{Api, ResourceExt};
 use tokio::sync::OwnedMutexGuard;
+use tokio::time::timeout;
 use tributary_api::burst::{Burst, BurstStatus};
 use tributary_api::hosted_burst::BurstPhase;
 use tributary_api::labels;
 use tributary_api::labels::condition::{READY, RESTART_REQUIRED};
-use tributary_api::minicluster::MiniCluster;
+use tributary_api::minicluster::{BurstStatus as RowStatus, MiniCluster};
 use tributary_clock::{Mono, Now};
 use tributary_cluster::apply::Applier;
 use tributary_cluster::caches::{Cache, Subscription, controller_of};
@@ -31,6 +32,7 @@ use super::burst_status::{self, Answer, BurstStep, BurstView};
 use super::credential::{self, Grant};
 use super::demand::decide::Seen;
 use super::demand::looker::Looker;
+use super::hold;
 use super::lead_address::{LeadView, NoLead, is_of_lead, lead_address, lead_pod};
 use super::offer;
 use super::place::Claimed;
@@ -49,6 +51,10 @@ use crate::{spans, tunnels};
 
 /// How often the name of a Burst that is taken is tried again.
 const TAKEN_RETRY: Duration = Duration::from_secs(15);
+
+/// How long a peer that asks for the certificate waits until its root's status names it, and between two looks.
+const NAMED_WITHIN: Duration = Duration::from_secs(2);
+const NAMED_LOOK: Duration = Duration::from_millis(10);
 
 /// What is handled.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -386,6 +392,15 @@ impl Root {
             tracing::info!(%peer, burst = %key, "leave to start is given");
             return Ok(Leave::of(&request.incarnation).into());
         }
+        let named = async {
+            while !self.is_named_by_root(&burst, peer) {
+                tokio::time::sleep(NAMED_LOOK).await;
+            }
+        };
+        timeout(NAMED_WITHIN, named).await.map_err(|_| {
+            tracing::warn!(%peer, burst = %key, "a certificate is not handed out before the root's status names the peer");
+            CredentialRefusal::NotReady
+        })?;
         let namespace = burst.namespace().unwrap_or_default();
         let secrets: Api<Secret> = Api::namespaced(self.shared.clients.reader.clone(), &namespace);
         let secret = secrets.get_opt(&burst.spec.credential_secret).await.ok().flatten();
@@ -398,6 +413,17 @@ impl Root {
         }
         tracing::info!(%peer, burst = %key, "the certificate is handed out");
         Ok(Credential::new(text))
+    }
+
+    /// Whether the status of a Burst's root names the peer as the holder of the slot: who deletes the Burst would otherwise
+    /// make the slot look free, though the peer can run it.
+    fn is_named_by_root(&self, burst: &Burst, peer: &PeerName) -> bool {
+        let root = controller_of::<MiniCluster>(burst).and_then(|key| self.shared.caches.mini_clusters.of(&key));
+        let names = |row: &&RowStatus| {
+            let holder = row.holder.as_ref().filter(|holder| holder.peer == peer.as_str());
+            row.name == burst.spec.slot && holder.is_some_and(|holder| hold::can_join(holder, &burst.spec))
+        };
+        root.is_some_and(|root| root.status.iter().flat_map(|status| &status.bursts).any(|row| names(&row)))
     }
 
     /// Stores `status` on exactly this version of the Burst: a newer one may be placed elsewhere, or have recipients
