@@ -51,7 +51,8 @@ struct Inner {
 
 /// Which bursts peers want anything of.
 pub trait Listed: fmt::Debug {
-    /// Whether a peer wants anything of a burst; `None`: it is not in session, or has not listed all its bursts yet.
+    /// Whether a peer wants anything of a burst; `None`: it is not in session, or has said nothing of this burst and not
+    /// listed all yet.
     fn lists(&self, peer: &PeerName, uid: &BurstUid) -> Option<bool>;
 }
 
@@ -86,10 +87,12 @@ struct Session {
 }
 
 impl Session {
-    /// Whether it wants anything of a burst, once it has listed them all.
+    /// Whether it wants anything of a burst: as soon as it says so, or once it has listed all.
     fn wants(&self, uid: &BurstUid) -> Option<bool> {
-        let listed = self.listed.as_ref()?;
-        Some(listed.contains(uid) || self.put.contains(uid) || self.put_before.contains(uid))
+        if self.put.contains(uid) || self.put_before.contains(uid) {
+            return Some(true);
+        }
+        Some(self.listed.as_ref()?.contains(uid))
     }
 
     /// All bursts it wants anything of, once it has listed them.

@@ -91,8 +91,11 @@ pub(super) fn reason(
     if let Some(status) = hosted.status.as_ref().filter(|status| status.draining_since.is_some()) {
         return Some(Reason::parse(status.draining_reason.as_deref().unwrap_or_default()));
     }
+    // What was wanted in an earlier session may be what this burst has replaced.
     let successor = |(key, wanted): (&ClaimKey, &Wanted)| match wanted {
-        Wanted::Burst(desired) => is_successor(hosted, &key.0, desired),
+        Wanted::Burst(desired) => {
+            view.listed.lists(&key.0, &key.1) == Some(true) && is_successor(hosted, &key.0, desired)
+        }
         Wanted::Tombstone => false,
     };
     match claim {

@@ -228,6 +228,27 @@ fn another_root_of_the_same_peer_is_no_successor() {
 }
 
 #[test]
+fn what_was_wanted_in_an_earlier_session_replaces_nothing() {
+    let mut world = World::new();
+    world.host("east", &offer());
+    world.claim("east", offer());
+    let mut other = of_another_root();
+    other.root.name = offer().root.name;
+    let (peer, uid) = world.claim("east", other);
+    let drains = |world: &mut World| {
+        let step = world.step();
+        let status = step.changes.iter().find_map(|change| match change {
+            Change::Status(status) => Some((**status).clone()),
+            _ => None,
+        });
+        status.and_then(|status| status.draining_reason)
+    };
+    assert_eq!(drains(&mut world), None);
+    world.listed.insert(peer, [uid].into());
+    assert_eq!(drains(&mut world).as_deref(), Some("Replaced"));
+}
+
+#[test]
 fn a_mini_cluster_of_a_local_user_is_left_alone() {
     let mut world = World::new();
     let key = world.claim("east", offer());
