@@ -1,7 +1,7 @@
 //! An agent of one cluster, of the daemon's own parts: all that it does besides answering probes.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -10,9 +10,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use futures::FutureExt as _;
 use futures::future::{self, BoxFuture};
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, header};
 use jiff::Timestamp;
 use kube::client::{Body, DynBody};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tower::{BoxError, Service};
 use tributary::bursting::preflight::attempt::Target;
@@ -25,7 +26,7 @@ use tributary::cluster::leadership::{Candidacy, Elector, holder};
 use tributary::cluster::readiness::Readiness;
 use tributary::cluster::requests::RequestMetrics;
 use tributary::cluster::scope::{LINGER, lead};
-use tributary::config::Config;
+use tributary::config::{BurstingConfig, Config};
 use tributary::federation::identity::IdentityStore;
 use tributary::federation::timers::Timers;
 use tributary::federation::transport::memory::MemoryNetwork;
@@ -43,12 +44,27 @@ use tributary_cluster::testing::ApiServer;
 /// How soon a kubelet starts an agent again that ended.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// A clock that stops and jumps with tokio's paused time, the wall clock too.
-pub struct PausedClock(SystemClock);
+/// A clock that stops and jumps with tokio's paused time, the wall clock too, which can be wrong besides.
+#[derive(Clone)]
+pub struct PausedClock(SystemClock, Arc<AtomicI64>);
 
 impl PausedClock {
-    pub fn shared() -> SharedClock {
-        Arc::new(Self(SystemClock::start()))
+    pub fn start() -> Self {
+        Self(SystemClock::start(), Arc::default())
+    }
+
+    /// The clock of a machine that was started at the same time.
+    pub fn another(&self) -> Self {
+        Self(self.0, Arc::default())
+    }
+
+    pub fn shared(&self) -> SharedClock {
+        Arc::new(self.clone())
+    }
+
+    /// Sets the wall clock: so many seconds before or after the right time.
+    pub fn set_wrong(&self, seconds: i64) {
+        self.1.store(seconds, Ordering::Relaxed);
     }
 }
 
@@ -58,7 +74,8 @@ impl Clock for PausedClock {
     }
 
     fn wall(&self) -> Timestamp {
-        Timestamp::from_second(1_800_000_000).unwrap() + self.mono().since_start()
+        let wrong = self.1.load(Ordering::Relaxed);
+        Timestamp::from_second(1_800_000_000 + wrong).unwrap() + self.mono().since_start()
     }
 }
 
@@ -105,11 +122,24 @@ struct Connections {
 }
 
 /// Whether a process lives, and how many requests it has sent.
+#[derive(Default)]
 struct Life {
     dead: AtomicBool,
+    /// It does not reach its API server just now.
+    cut_off: watch::Sender<bool>,
     /// Writes until it dies; none: it does not.
     left: AtomicI64,
     asked: Mutex<BTreeMap<String, u64>>,
+    /// Its name in the Lease, once it has one.
+    holder: Mutex<String>,
+}
+
+impl Life {
+    /// Waits until it reaches its API server.
+    async fn reaches(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.cut_off.subscribe().wait_for(|cut_off| !cut_off).await;
+    }
 }
 
 impl Connections {
@@ -135,11 +165,13 @@ impl Service<Request<Body>> for Connections {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        request.headers_mut().insert(header::USER_AGENT, self.life.holder.lock().unwrap().parse().unwrap());
         let (mut server, life) = (self.server.clone(), self.life.clone());
         let [there, back] = self.delays(&request);
         async move {
             tokio::time::sleep(there).await;
+            life.reaches().await;
             if life.dead.load(Ordering::Relaxed) {
                 return future::pending().await;
             }
@@ -150,6 +182,7 @@ impl Service<Request<Body>> for Connections {
             }
             let answer = server.call(request).await;
             tokio::time::sleep(back).await;
+            life.reaches().await;
             // Whatever became of it, a dead process never learns.
             if life.dead.load(Ordering::Relaxed) { future::pending().await } else { answer }
         }
@@ -164,7 +197,19 @@ pub struct Site {
     pub server: ApiServer,
     pub address: SocketAddr,
     pub network: MemoryNetwork,
-    pub clock: SharedClock,
+    pub clock: PausedClock,
+    pub settings: Settings,
+}
+
+/// What the owners of all clusters of a world have chosen.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Seconds of lease, drain and grace.
+    pub times: (u32, u32, u32),
+    /// `import.maxBursts` and `import.maxBrokers` of every ClusterPeer.
+    pub limits: Option<(i32, i32)>,
+    /// Agents in each cluster.
+    pub replicas: usize,
 }
 
 /// The process of an agent.
@@ -175,8 +220,8 @@ pub struct Agent {
 
 impl Agent {
     pub fn start(site: &Site) -> Self {
-        let (left, asked) = (AtomicI64::new(-1), Mutex::default());
-        let (stop, life) = (CancellationToken::new(), Arc::new(Life { dead: AtomicBool::new(false), left, asked }));
+        let life = Life { left: AtomicI64::new(-1), ..Life::default() };
+        let (stop, life) = (CancellationToken::new(), Arc::new(life));
         let seed = SystemRng.next_u64();
         let connections = Connections { server: site.server.clone(), life: life.clone(), seed };
         let (site, token) = (site.clone(), stop.clone());
@@ -206,6 +251,11 @@ impl Agent {
         self.life.left.store(n, Ordering::Relaxed);
     }
 
+    /// Lets nothing pass between it and its API server: what was sent waits.
+    pub fn cut_off(&self, cut_off: bool) {
+        self.life.cut_off.send_replace(cut_off);
+    }
+
     /// Whether it has died.
     pub fn is_dead(&self) -> bool {
         self.life.dead.load(Ordering::Relaxed)
@@ -215,7 +265,7 @@ impl Agent {
 /// `app::run` of the daemon, without its probes, its admin API and its webhook.
 async fn run(site: &Site, connections: &Connections, stop: &CancellationToken) -> anyhow::Result<()> {
     let config = config(site);
-    let (metrics, readiness, clock) = (Arc::new(Metrics::default()), Readiness::default(), site.clock.clone());
+    let (metrics, readiness, clock) = (Arc::new(Metrics::default()), Readiness::default(), site.clock.shared());
     let (state, fence) = Fence::closed(clock.clone());
     let clients = Clients::over(connections, fence.clone(), &RequestMetrics::register(&metrics), &clock);
     let (kinds, mut rng) = (Watches::kinds(), SystemRng);
@@ -234,6 +284,7 @@ async fn run(site: &Site, connections: &Connections, stop: &CancellationToken) -
         uid = looks => uid?,
     };
     let instance = holder(&format!("{}-agent", site.name), &mut rng);
+    connections.life.holder.lock().unwrap().clone_from(&instance);
     let surroundings = Surroundings {
         clients: clients.clone(),
         fence: fence.clone(),
@@ -264,5 +315,8 @@ fn config(site: &Site) -> Config {
     config.federation.listen = site.address;
     config.federation.advertise = vec![site.address.to_string()];
     config.federation.tunnel.memory_mib = Some(32);
+    config.federation.tunnel.address = Some(Ipv4Addr::LOCALHOST.into());
+    let (lease_seconds, drain_seconds, grace_seconds) = site.settings.times;
+    config.bursting = BurstingConfig { lease_seconds, drain_seconds, grace_seconds };
     config
 }

@@ -1,6 +1,6 @@
 //! What happens to a world by chance: users, owners and faults, by a seed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,15 +11,17 @@ use serde_json::json;
 use tributary::api::burst::Burst;
 use tributary::api::hosted_burst::{BurstPhase, HostedBurst};
 use tributary::api::minicluster::MiniCluster;
+use tributary::api::peer::ClusterPeer;
 use tributary::clock::{Mono, Rng as _, SeededRng};
 use tributary_cluster::testing::{Away, Fault};
 
-use crate::cluster::USERS;
+use crate::cluster::{SYSTEM, USERS};
 use crate::invariants::FOREIGN;
 use crate::world::{NAMES, World};
 
 /// Kinds of faults, by the names in `WORLDS_FAULTS`.
-pub const FAULTS: [&str; 7] = ["away", "errors", "watches", "lag", "kill", "die", "cut"];
+pub const FAULTS: [&str; 10] =
+    ["away", "errors", "watches", "lag", "kill", "die", "cut", "one-way", "cut-off", "clock"];
 
 /// The names of roots.
 const ROOTS: [&str; 3] = ["lake", "pond", FOREIGN];
@@ -28,7 +30,10 @@ const ROOTS: [&str; 3] = ["lake", "pond", FOREIGN];
 const PATIENCE: Duration = Duration::from_secs(10 * 60);
 
 pub struct Chaos {
+    seed: u64,
     rng: SeededRng,
+    /// Events that are left out, by their numbers.
+    without: BTreeSet<usize>,
     faults: Vec<&'static str>,
     /// What ends at which time.
     ends: Vec<(Mono, End)>,
@@ -40,18 +45,29 @@ pub struct Chaos {
     pub counts: BTreeMap<&'static str, usize>,
 }
 
+#[derive(Clone, Copy)]
 enum End {
     Away(usize),
     Errors(usize),
     Lag(usize, &'static str),
-    Start(usize),
+    Start(usize, usize),
     Cut(usize, usize),
+    CutOff(usize),
+    Clock(usize),
+    Drain(usize, usize),
+    Peer(usize, usize),
 }
 
 impl Chaos {
-    pub fn new(seed: u64, faults: Vec<&'static str>) -> Self {
-        let rng = SeededRng::new(seed);
-        Self { rng, faults, ends: Vec::new(), evicted: Vec::new(), errors: Arc::default(), counts: BTreeMap::new() }
+    pub fn new(seed: u64, faults: Vec<&'static str>, without: BTreeSet<usize>) -> Self {
+        let (rng, ends, evicted) = (SeededRng::new(seed), Vec::new(), Vec::new());
+        Self { seed, rng, without, faults, ends, evicted, errors: Arc::default(), counts: BTreeMap::new() }
+    }
+
+    /// What happens at an event does not depend on what happened at those before it: they can be left out.
+    fn draw_for(&mut self, event: usize) {
+        let of_seed = SeededRng::new(self.seed).next_u64();
+        self.rng = SeededRng::new(of_seed.wrapping_add(event as u64));
     }
 
     fn below(&mut self, n: usize) -> usize {
@@ -65,10 +81,27 @@ impl Chaos {
     /// A whole world: events and faults for a while, then quiet, then nothing.
     pub async fn run(&mut self, world: &mut World, events: usize) -> Result<(), String> {
         self.arm(world);
-        for _ in 0..events {
+        for event in 0..events {
+            self.draw_for(event);
             let pause = self.seconds(8);
+            if self.without.contains(&event) {
+                continue;
+            }
             self.wait(world, pause).await?;
-            if self.faults.is_empty() || self.below(5) < 3 { self.user(world) } else { self.fault(world) }
+            match self.below(10) {
+                6.. if !self.faults.is_empty() => self.fault(world),
+                5 => self.owner(world),
+                _ => self.user(world),
+            }
+        }
+        // Some faults outlast every lease.
+        self.draw_for(events);
+        if self.below(4) == 0 && !self.without.contains(&events) {
+            let (lease, drain, _) = world.sites[0].settings.times;
+            world.say("nothing is done for as long as a lease lasts");
+            let pause = Duration::from_secs(u64::from(lease + drain + 90));
+            self.ends.iter_mut().for_each(|(at, _)| *at = *at + pause);
+            self.wait(world, pause).await?;
         }
         self.end_all(world);
         world.say("faults are over");
@@ -122,7 +155,7 @@ impl Chaos {
             world.step().await?;
             for dead in world.bury() {
                 let later = world.now() + self.seconds(15);
-                self.ends.push((later, End::Start(dead)));
+                self.ends.push((later, End::Start(dead.0, dead.1)));
             }
             let now = world.now();
             let (over, rest) = std::mem::take(&mut self.ends).into_iter().partition(|(at, _)| *at <= now);
@@ -134,43 +167,93 @@ impl Chaos {
     }
 
     fn end(&mut self, world: &mut World, end: End) {
-        match end {
+        let (cluster, what) = match end {
             End::Away(cluster) => {
-                world.say(format!("{}: the API server is back", NAMES[cluster]));
                 world.clusters[cluster].server.set_away(None);
+                world.wrong[cluster].remove("away");
+                (cluster, "the API server is back".to_owned())
             }
             End::Errors(cluster) => {
-                world.say(format!("{}: requests succeed again", NAMES[cluster]));
                 self.errors.lock().unwrap().remove(&cluster);
+                world.wrong[cluster].remove("errors");
+                (cluster, "requests succeed again".to_owned())
             }
             End::Lag(cluster, resource) => {
-                world.say(format!("{}: watches of {resource} catch up", NAMES[cluster]));
                 world.clusters[cluster].server.catch_up(resource);
+                world.wrong[cluster].remove("lag");
+                (cluster, format!("watches of {resource} catch up"))
             }
-            End::Start(cluster) => world.start(cluster),
-            End::Cut(a, b) => {
-                world.say(format!("{} and {} reach each other again", NAMES[a], NAMES[b]));
-                world.network.heal(NAMES[a], NAMES[b]);
+            End::CutOff(cluster) => {
+                world.agents[cluster].iter().flatten().for_each(|agent| agent.cut_off(false));
+                world.wrong[cluster].remove("cut-off");
+                (cluster, "the agent reaches its API server again".to_owned())
             }
-        }
+            End::Clock(cluster) => {
+                world.sites[cluster].clock.set_wrong(0);
+                world.wrong[cluster].remove("clock");
+                (cluster, "the agents' clock is right again".to_owned())
+            }
+            End::Drain(cluster, other) => {
+                drop(world.clusters[cluster].server.patch::<ClusterPeer>(
+                    SYSTEM,
+                    NAMES[other],
+                    json!({"spec": {"drain": false}}),
+                ));
+                (cluster, format!("{} is not drained any more", NAMES[other]))
+            }
+            End::Peer(cluster, other) => {
+                world.befriend(cluster, other);
+                (cluster, format!("there is a ClusterPeer {} again", NAMES[other]))
+            }
+            End::Start(cluster, replica) => return world.start(cluster, replica),
+            End::Cut(a, b) => return world.heal(a, b),
+        };
+        world.say(format!("{}: {what}", NAMES[cluster]));
     }
 
     fn end_all(&mut self, world: &mut World) {
-        for agent in world.agents.iter().flatten() {
+        for agent in world.agents.iter().flatten().flatten() {
             agent.die_at(-1);
         }
         world.bury();
         for (_, end) in std::mem::take(&mut self.ends) {
             self.end(world, end);
         }
-        (0..world.clusters.len()).for_each(|cluster| world.start(cluster));
+        for cluster in 0..world.clusters.len() {
+            (0..world.agents[cluster].len()).for_each(|replica| world.start(cluster, replica));
+        }
     }
 
-    /// Users and owners.
+    /// Owners of a cluster, and what they do about a peer.
+    fn owner(&mut self, world: &mut World) {
+        let (cluster, lasts) = (self.below(world.clusters.len()), self.seconds(30));
+        let other = (cluster + 1 + self.below(world.clusters.len() - 1)) % world.clusters.len();
+        let (name, peer) = (NAMES[cluster], NAMES[other]);
+        let server = world.clusters[cluster].server.clone();
+        // What they threw out is not offered to them again.
+        self.evicted.extend(ROOTS.map(str::to_owned));
+        let end = match self.below(2) {
+            0 => {
+                *self.counts.entry("drain").or_default() += 1;
+                world.say(format!("{name}: {peer} is drained"));
+                drop(server.patch::<ClusterPeer>(SYSTEM, peer, json!({"spec": {"drain": true}})));
+                End::Drain(cluster, other)
+            }
+            _ => {
+                *self.counts.entry("forget").or_default() += 1;
+                world.say(format!("{name}: ClusterPeer {peer} is deleted"));
+                drop(server.delete::<ClusterPeer>(SYSTEM, peer, &DeleteParams::background()));
+                End::Peer(cluster, other)
+            }
+        };
+        self.ends.push((world.now() + lasts, end));
+    }
+
+    /// Users, and owners who throw a burst out.
     fn user(&mut self, world: &mut World) {
         let (cluster, name) = (self.below(world.clusters.len()), ROOTS[self.below(ROOTS.len())]);
         let there = roots(world, cluster).iter().any(|root| root == name);
-        let what = match self.below(8) {
+        let what = match self.below(9) {
             _ if !there => "apply",
             0 | 1 => "delete",
             2 => "again",
@@ -178,6 +261,7 @@ impl Chaos {
             4 => "resize",
             5 => "evict",
             6 => "finish",
+            7 => "forget-burst",
             _ => "suspend",
         };
         let server = world.clusters[cluster].server.clone();
@@ -218,6 +302,13 @@ impl Chaos {
                     world.say(format!("{}: the command of {name} is done", NAMES[cluster]));
                 }
             }
+            "forget-burst" => {
+                let bursts = server.list::<Burst>();
+                let own = |burst: &&Burst| burst.owner_references().iter().any(|owner| owner.name == name);
+                let Some(burst) = bursts.iter().find(own) else { return };
+                world.say(format!("{}: Burst {} is deleted", NAMES[cluster], burst.name_any()));
+                drop(server.delete::<Burst>(USERS, &burst.name_any(), &DeleteParams::background()));
+            }
             _ => {
                 let suspended = server.get::<MiniCluster>(USERS, name).is_some_and(|root| root.spec.suspend);
                 world.say(format!("{}: suspend of {name} is {}", NAMES[cluster], !suspended));
@@ -233,7 +324,8 @@ impl Chaos {
             let others: Vec<usize> = (0..world.clusters.len()).filter(|other| *other != cluster).collect();
             clusters[0]["peer"] = NAMES[others[self.below(others.len())]].into();
         }
-        world.apply(cluster, name, i32::try_from(size).unwrap(), clusters);
+        let network = ["NodePort", "NodePort", "Tunnel"][self.below(3)];
+        world.apply(cluster, name, i32::try_from(size).unwrap(), clusters, network);
     }
 
     fn fault(&mut self, world: &mut World) {
@@ -241,8 +333,12 @@ impl Chaos {
         let which = self.below(self.faults.len());
         let what = self.faults[which];
         let (name, lasts) = (NAMES[cluster], self.seconds(40));
+        let replica = self.below(world.agents[cluster].len());
         let server = world.clusters[cluster].server.clone();
         *self.counts.entry(what).or_default() += 1;
+        if ["away", "errors", "lag", "cut-off", "clock"].contains(&what) {
+            world.wrong[cluster].insert(what);
+        }
         let end = match what {
             "away" => {
                 let away = if self.below(2) == 0 { Away::Refuses } else { Away::Silent };
@@ -268,21 +364,33 @@ impl Chaos {
                 End::Lag(cluster, resource)
             }
             "kill" => {
-                world.kill(cluster);
-                End::Start(cluster)
+                world.kill(cluster, replica);
+                End::Start(cluster, replica)
+            }
+            "cut-off" => {
+                world.say(format!("{name}: agent {replica} does not reach its API server"));
+                if let Some(agent) = &world.agents[cluster][replica] {
+                    agent.cut_off(true);
+                }
+                End::CutOff(cluster)
+            }
+            "clock" => {
+                let wrong = [-3600, -120, -5, 5, 120, 3600][self.below(6)];
+                world.say(format!("{name}: the clock of the agents is wrong by {wrong} s"));
+                world.sites[cluster].clock.set_wrong(wrong);
+                End::Clock(cluster)
             }
             "die" => {
                 let n = 1 + self.below(12);
                 world.say(format!("{name}: the agent dies at its write {n}"));
-                if let Some(agent) = &world.agents[cluster] {
+                if let Some(agent) = &world.agents[cluster][replica] {
                     agent.die_at(i64::try_from(n).unwrap());
                 }
                 return;
             }
             _ => {
                 let other = (cluster + 1 + self.below(world.clusters.len() - 1)) % world.clusters.len();
-                world.say(format!("{name} and {} do not reach each other", NAMES[other]));
-                world.network.cut(name, NAMES[other]);
+                world.cut(cluster, other, what == "cut");
                 End::Cut(cluster, other)
             }
         };
@@ -304,6 +412,11 @@ fn troubles(world: &World, evicted: &[String]) -> Vec<String> {
             let job = cluster.server.get::<Job>(USERS, &root);
             let over = job.as_ref().and_then(|job| job.status.as_ref()?.completion_time.as_ref()).is_some();
             if over || object.spec.suspend {
+                let of_root = |hosted: &HostedBurst| Some(&hosted.spec.root.uid) == object.metadata.uid.as_ref();
+                for other in &world.clusters {
+                    let left = other.server.list::<HostedBurst>().into_iter().filter(of_root);
+                    troubles.extend(left.map(|left| format!("{} still has {}", other.name, left.name_any())));
+                }
                 continue;
             }
             let status = object.status.clone().unwrap_or_default();
@@ -318,10 +431,14 @@ fn troubles(world: &World, evicted: &[String]) -> Vec<String> {
             if own.is_empty() {
                 troubles.push(format!("{}/{root} has no bursts", cluster.name));
             }
-            for burst in own.into_iter().filter(|_| !evicted.contains(&root)) {
-                let phase = burst.status.as_ref().map(|status| status.phase);
-                if phase != Some(BurstPhase::Ready) {
-                    troubles.push(format!("{}/{} is {phase:?}", cluster.name, burst.name_any()));
+            let limited = world.sites[number].settings.limits.is_some();
+            for burst in own.into_iter().filter(|_| !limited && !evicted.contains(&root)) {
+                let status = burst.status.clone().unwrap_or_default();
+                // Roots of two clusters have one name.
+                let taken = status.refusals.iter().any(|refusal| refusal.reason == "NameTaken");
+                let phase = status.phase;
+                if phase != BurstPhase::Ready && !taken {
+                    troubles.push(format!("{}/{} is {phase}", cluster.name, burst.name_any()));
                 }
             }
         }

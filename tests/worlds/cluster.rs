@@ -22,7 +22,7 @@ use tributary::api::peer::ClusterPeer;
 use tributary::clock::{Mono, SharedClock};
 use tributary_cluster::testing::ApiServer;
 
-use crate::invariants::{FOREIGN, Secrets};
+use crate::invariants::{FOREIGN, Invariants};
 
 /// The namespace of the agents.
 pub const SYSTEM: &str = "tributary-system";
@@ -58,12 +58,12 @@ pub struct Cluster {
 
 impl Cluster {
     /// A cluster of two nodes. `number` makes its addresses differ from those of others.
-    pub fn new(name: &str, number: u8, clock: SharedClock, secrets: Secrets) -> Self {
+    pub fn new(name: &str, number: u8, clock: SharedClock, invariants: &Invariants) -> Self {
         let server = ApiServer::new(name, clock.clone());
         serve(&server);
-        let (mut ports, told) = (ports(number), name.to_owned());
+        let (mut ports, mut seen) = (ports(number), invariants.writes_of(name));
         server.on_write(move |info, object| {
-            secrets.look(&told, info, object);
+            seen(info, object);
             ports(info, object)
         });
         for namespace in ["kube-system", "default", SYSTEM] {

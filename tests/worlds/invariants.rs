@@ -3,17 +3,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
-use tributary::api::hosted_burst::HostedBurst;
+use tributary::api::burst::Burst;
+use tributary::api::hosted_burst::{HostedBurst, HostedBurstSpec};
 use tributary::api::minicluster::MiniCluster;
+use tributary::api::peer::ClusterPeer;
 use tributary::api::{labels, names};
+use tributary::clock::Mono;
 use tributary::flux::Certificate;
 use tributary_cluster::testing::RequestInfo;
 
-use crate::cluster::{Cluster, USERS, index_of, is_over, put};
+use crate::cluster::{Cluster, SYSTEM, USERS, index_of, is_over, job_of, put};
 
 /// The name whose objects are others' in every cluster.
 pub const FOREIGN: &str = "sea";
@@ -25,7 +29,22 @@ struct Instance {
     incarnation: String,
     slot: String,
     digest: String,
+    tunnel: bool,
 }
+
+/// What the world knows of a pair of clusters that no agent can know: root, provider.
+pub type Contacts = BTreeMap<(String, String), Contact>;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Contact {
+    /// Since when the two cannot hear of each other.
+    pub lost: Mono,
+    /// Since when nothing is wrong with the provider.
+    pub healthy: Mono,
+}
+
+/// How long a healthy provider may take to end brokers whose lease is over.
+const SLACK: Duration = Duration::from_secs(45);
 
 #[derive(Default)]
 pub struct Invariants {
@@ -39,17 +58,28 @@ pub struct Invariants {
     ended: BTreeMap<String, String>,
     /// Foreign objects, as they are.
     foreign: BTreeMap<String, Vec<Option<String>>>,
+    /// Boot files by UID of their Job.
+    boot_files: BTreeMap<String, Option<BTreeMap<String, String>>>,
+    /// HostedBursts that began to end, by UID.
+    ending: BTreeSet<String>,
     seen: Vec<u64>,
-    secrets: Secrets,
+    writes: Writes,
 }
 
 impl Invariants {
-    /// Notes the certificates that are written, for [`Self::check`]. It looks at every write of a cluster.
-    pub fn secrets(&self) -> Secrets {
-        self.secrets.clone()
+    /// What looks at every write of a cluster.
+    pub fn writes_of(&self, cluster: &str) -> impl FnMut(&RequestInfo, &Value) + Send + use<> {
+        let (writes, cluster, mut leader) = (self.writes.clone(), cluster.to_owned(), String::new());
+        move |info, object| writes.look(&cluster, &mut leader, info, object)
     }
 
-    pub fn check(&mut self, clusters: &[Cluster]) -> Result<(), String> {
+    /// How many certificates were seen.
+    pub fn certificates(&self) -> usize {
+        self.writes.0.lock().unwrap().keys.len()
+    }
+
+    pub fn check(&mut self, clusters: &[Cluster], now: Mono, contacts: &Contacts) -> Result<(), String> {
+        clusters.iter().try_for_each(|cluster| self.a_lease_ends(cluster, now, contacts))?;
         let versions: Vec<u64> = clusters.iter().map(|cluster| cluster.server.version()).collect();
         if versions == self.seen {
             return Ok(());
@@ -60,8 +90,77 @@ impl Invariants {
             self.learn(cluster)?;
             self.the_name_of_others_is_left_alone(cluster)?;
             self.two_peers_never_run_the_same_ranks(cluster, &mut running)?;
+            self.boot_files_never_change(cluster)?;
+            capacity_is_promised_once(cluster)?;
+            for hosted in cluster.server.list::<HostedBurst>() {
+                let Some(root) = clusters.iter().find(|root| root.name == hosted.spec.peer) else { continue };
+                self.nothing_ends_without_a_cause(cluster, root, &hosted)?;
+                who_has_the_certificate_is_on_record(cluster, root, &hosted)?;
+            }
         }
-        self.secrets.told()
+        self.writes.told()
+    }
+
+    /// "A restarted provider forgets that a root is gone".
+    fn a_lease_ends(&self, cluster: &Cluster, now: Mono, contacts: &Contacts) -> Result<(), String> {
+        for hosted in cluster.server.list::<HostedBurst>() {
+            let Some(contact) = contacts.get(&(hosted.spec.peer.clone(), cluster.name.clone())) else { continue };
+            let limit = hosted.spec.lease.duration() + SLACK;
+            let over = now.saturating_since(contact.lost) > limit && now.saturating_since(contact.healthy) > SLACK;
+            if over && cluster.pods().iter().any(|pod| job_of(pod) == Some(&hosted.spec.slot) && !is_over(pod)) {
+                let name = hosted.name_any();
+                return Err(format!("{}: {name} runs on {limit:?} after its root was lost", cluster.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// "Boot files change under running brokers".
+    fn boot_files_never_change(&mut self, cluster: &Cluster) -> Result<(), String> {
+        for job in cluster.jobs().iter().filter(|job| job.metadata.deletion_timestamp.is_none()) {
+            let (Some(uid), name) = (job.uid(), job.name_any()) else { continue };
+            let Some(map) = cluster.server.get::<ConfigMap>(USERS, &names::entrypoint(&name)) else { continue };
+            let known = self.boot_files.entry(uid).or_insert_with(|| map.data.clone());
+            if *known != map.data {
+                return Err(format!("{}: the boot files of {name} changed under its Job", cluster.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// "A cold cache, a cloned cluster or an impostor deletes bursts", "a restarted provider forgets": what ends here was
+    /// given up by its root, or its lease was over.
+    fn nothing_ends_without_a_cause(
+        &mut self,
+        cluster: &Cluster,
+        root: &Cluster,
+        hosted: &HostedBurst,
+    ) -> Result<(), String> {
+        let status = hosted.status.clone().unwrap_or_default();
+        let Some(reason) = status.draining_reason.filter(|_| status.draining_since.is_some()) else { return Ok(()) };
+        if !self.ending.insert(hosted.uid().unwrap_or_default()) {
+            return Ok(());
+        }
+        let HostedBurstSpec { burst_uid, root: of, .. } = &hosted.spec;
+        tracing::info!(cluster = cluster.name, hosted = hosted.name_any(), reason, burst_uid, ?of, "a burst ends");
+        if !["Released", "Replaced"].contains(&&*reason) {
+            return Ok(());
+        }
+        let bursts = root.server.list::<Burst>();
+        let burst = bursts.iter().find(|burst| burst.uid().as_ref() == Some(&hosted.spec.burst_uid));
+        let peer = root.server.get::<ClusterPeer>(SYSTEM, &cluster.name);
+        let drained = peer.is_none_or(|peer| peer.spec.drain);
+        let wanted = burst.filter(|_| !drained).is_some_and(|burst| {
+            let status = burst.status.clone().unwrap_or_default();
+            let here = status.peer.as_ref() == Some(&cluster.name) && status.held.is_none();
+            here && !burst.spec.release
+                && burst.metadata.deletion_timestamp.is_none()
+                && burst.spec.incarnation == hosted.spec.root.incarnation
+        });
+        match wanted {
+            true => Err(format!("{}: {} ends ({reason}), and its root wants it", cluster.name, hosted.name_any())),
+            false => Ok(()),
+        }
     }
 
     fn learn(&mut self, cluster: &Cluster) -> Result<(), String> {
@@ -72,6 +171,7 @@ impl Invariants {
                 incarnation: spec.root.incarnation,
                 slot: spec.slot,
                 digest: spec.credential_digest,
+                tunnel: spec.tunnel,
             };
             self.hosted.insert(uid, instance);
         }
@@ -109,7 +209,8 @@ impl Invariants {
         for pod in cluster.pods().iter().filter(|pod| !is_over(pod)) {
             let Some(owner) = pod.owner_references().iter().find(|owner| owner.kind == "Job") else { continue };
             let Some((mini_cluster, digest)) = self.jobs.get(&owner.uid) else { continue };
-            if !ranks.insert((owner.name.clone(), index_of(pod))) {
+            // With another certificate it is another instance.
+            if !ranks.insert((owner.name.clone(), digest.clone(), index_of(pod))) {
                 return Err(format!("{}: {} and another pod have one rank", cluster.name, pod.name_any()));
             }
             let held = cluster.server.get::<Secret>(USERS, &names::curve(&owner.name));
@@ -122,7 +223,11 @@ impl Invariants {
             {
                 return Err(format!("{}: brokers of {} run with another certificate", cluster.name, owner.name));
             }
-            let Some(Instance { root, incarnation, slot, .. }) = instance.cloned() else { continue };
+            let Some(Instance { root, incarnation, slot, tunnel, .. }) = instance.cloned() else { continue };
+            if tunnel {
+                // The root's end of the tunnel lets one of them in.
+                continue;
+            }
             let other = running.insert((root, incarnation, slot.clone()), cluster.name.clone());
             if let Some(other) = other.filter(|other| *other != cluster.name) {
                 return Err(format!("{slot} runs in {other} and in {}", cluster.name));
@@ -157,35 +262,79 @@ fn digest_of(secret: &Secret) -> Option<String> {
     Certificate::parse(&text).ok().map(|certificate| certificate.digest().to_string())
 }
 
-/// "Secrets leak": the secret keys of certificates that were written, and where else they were found.
-#[derive(Clone, Default)]
-pub struct Secrets(Arc<Mutex<(BTreeSet<String>, Option<String>)>>);
+/// "Capacity is promised twice".
+fn capacity_is_promised_once(cluster: &Cluster) -> Result<(), String> {
+    for peer in cluster.server.list::<ClusterPeer>() {
+        let Some(import) = peer.spec.import.as_ref() else { continue };
+        let all = cluster.server.list::<HostedBurst>();
+        let of_peer = all.iter().filter(|hosted| hosted.spec.peer == peer.name_any());
+        let (mut bursts, mut brokers) = (0, 0);
+        for hosted in of_peer {
+            bursts += 1;
+            brokers += i32::try_from(hosted.spec.max_size).unwrap();
+        }
+        let over = import.max_bursts.is_some_and(|most| bursts > most);
+        if over || import.max_brokers.is_some_and(|most| brokers > most) {
+            let name = peer.name_any();
+            return Err(format!("{}: {name} has {bursts} bursts of {brokers} brokers, more than it may", cluster.name));
+        }
+    }
+    Ok(())
+}
 
-impl Secrets {
+/// "The certificate reaches a peer that rejects": whoever has it is on record at the root.
+fn who_has_the_certificate_is_on_record(cluster: &Cluster, root: &Cluster, hosted: &HostedBurst) -> Result<(), String> {
+    let secret = cluster.server.get::<Secret>(USERS, &names::curve(&hosted.spec.slot));
+    let digest = secret.as_ref().and_then(digest_of);
+    let bursts = root.server.list::<Burst>();
+    let burst = bursts.iter().find(|burst| burst.uid().as_ref() == Some(&hosted.spec.burst_uid));
+    let (Some(digest), Some(burst)) = (digest, burst) else { return Ok(()) };
+    if digest != burst.spec.credential_digest || burst.status.is_none() {
+        return Ok(());
+    }
+    let recipients = burst.status.iter().flat_map(|status| &status.credential_recipients);
+    match recipients.into_iter().any(|known| known.peer == cluster.name) {
+        true => Ok(()),
+        false => Err(format!("{} has the certificate of {}, and is not on record", cluster.name, burst.name_any())),
+    }
+}
+
+/// What is noticed when something is written.
+#[derive(Clone, Default)]
+struct Writes(Arc<Mutex<Noticed>>);
+
+#[derive(Default)]
+struct Noticed {
+    /// The secret keys of certificates.
+    keys: BTreeSet<String>,
+    wrong: Option<String>,
+}
+
+impl Writes {
     /// Looks at an object that is about to be stored.
-    pub fn look(&self, cluster: &str, info: &RequestInfo, object: &Value) {
-        let (keys, found) = &mut *self.0.lock().unwrap();
+    fn look(&self, cluster: &str, leader: &mut String, info: &RequestInfo, object: &Value) {
+        let Noticed { keys, wrong } = &mut *self.0.lock().unwrap();
+        if info.resource == "leases" {
+            *leader = object["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned();
+        } else if !info.user_agent.is_empty() && info.user_agent != *leader {
+            // "An old leader still writes".
+            let (verb, resource, name) = (info.verb, &info.resource, &info.name);
+            *wrong = Some(format!("{cluster}: {} asks to {verb} {resource} {name}; {leader:?} leads", info.user_agent));
+        }
         if info.resource == "secrets" {
             let secret: Option<Secret> = serde_json::from_value(object.clone()).ok();
             let data = secret.and_then(|secret| secret.data?.get("curve.cert").map(|value| value.0.clone()));
             let text = data.and_then(|data| String::from_utf8(data).ok()).unwrap_or_default();
             let line = text.lines().find_map(|line| line.trim().strip_prefix("secret-key = "));
             keys.extend(line.map(|key| key.trim_matches('"').to_owned()));
-            return;
-        }
-        let strings = |key: &String| holds(object, key);
-        if keys.iter().any(strings) {
-            *found = Some(format!("{cluster}: a secret key is in {} {}", info.resource, info.name));
+        } else if keys.iter().any(|key| holds(object, key)) {
+            // "Secrets leak".
+            *wrong = Some(format!("{cluster}: a secret key is in {} {}", info.resource, info.name));
         }
     }
 
     fn told(&self) -> Result<(), String> {
-        self.0.lock().unwrap().1.clone().map_or(Ok(()), Err)
-    }
-
-    /// How many certificates were seen.
-    pub fn count(&self) -> usize {
-        self.0.lock().unwrap().0.len()
+        self.0.lock().unwrap().wrong.clone().map_or(Ok(()), Err)
     }
 }
 

@@ -7,14 +7,25 @@
 //! | [`chaos`] | users, owners and faults, by chance |
 //! | [`cluster`] | an API server, and what stands for Kubernetes beside it |
 //! | [`invariants`] | what must never happen |
+//! | [`mutations`] | rules taken out of the code, which an invariant must miss |
 //! | [`world`] | clusters that know each other, and what happens to them |
 //!
-//! `WORLDS_SEED=n` runs one seed, and prints its history. `WORLDS=n` says how many seeds are run.
-#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used)]
+//! | variable | what it says |
+//! |---|---|
+//! | `WORLDS=n` | how many seeds are played |
+//! | `WORLDS_FIRST=n` | the first of them |
+//! | `WORLDS_SEED=n` | one seed, with its history; if it fails, without the events that do not matter |
+//! | `WORLDS_EVENTS=n` | how much happens in each |
+//! | `WORLDS_FAULTS=cut,kill` | which faults there are |
+//! | `WORLDS_STOP=1` | no seed is begun after one that failed |
+//! | `WORLDS_WRITES=1` | prints all writes |
+//! | `WORLDS_LOG=info` | the agents log |
+#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 mod agent;
 mod chaos;
 mod cluster;
 mod invariants;
+mod mutations;
 mod scenarios;
 mod world;

@@ -1,14 +1,24 @@
 //! The tests.
 
+use std::collections::BTreeSet;
+use std::num::NonZero;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use kube::api::DeleteParams;
 use serde_json::json;
+use tributary::api::burst::Burst;
+use tributary::api::names;
+use tributary_cluster::testing::Fault;
 
+use crate::agent::Settings;
 use crate::chaos::{Chaos, FAULTS};
-use crate::world::World;
+use crate::cluster::USERS;
+use crate::world::{NAMES, World};
 
 /// Seeds that are run unless `WORLDS` says how many.
-const SEEDS: u64 = 2;
+const SEEDS: u64 = 6;
 
 /// Runs a world on a thread of its own, on paused time.
 fn on_paused_time<F, T>(seed: u64, scenario: F) -> T
@@ -31,8 +41,8 @@ fn log() {
     ONCE.call_once(|| tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().init());
 }
 
-async fn one_burst(world: &mut World) -> Result<(), String> {
-    world.apply(0, "lake", 2, json!([{"size": 2, "peer": "west"}]));
+async fn one_burst(world: &mut World, network: &str) -> Result<(), String> {
+    world.apply(0, "lake", 2, json!([{"size": 2, "peer": "west"}]), network);
     world.until("the burst is ready", Duration::from_secs(120), |world| world.bursts_ready(0, "lake")).await?;
     world.say("the burst is ready");
     world.run(Duration::from_secs(10)).await?;
@@ -45,23 +55,105 @@ async fn one_burst(world: &mut World) -> Result<(), String> {
 #[test]
 fn a_burst_becomes_ready_and_leaves_nothing() {
     log();
-    let played = || {
-        on_paused_time(1, async || {
-            let mut world = World::new(2);
-            let result = one_burst(&mut world).await;
+    for network in ["NodePort", "Tunnel"] {
+        let (result, certificates) = on_paused_time(1, async move || {
+            let mut world = World::new(2, settings(0));
+            let result = one_burst(&mut world, network).await;
             (result.map_err(|error| format!("{error}\n{}", world.history.join("\n"))), world.certificates())
-        })
-    };
-    let (result, certificates) = played();
+        });
+        result.unwrap();
+        assert_eq!(certificates, 1, "{network}");
+    }
+}
+
+/// The danger: two Bursts of one slot, of which the peer takes each for the successor of the other, for ever.
+#[test]
+fn a_burst_that_was_deleted_comes_back() {
+    log();
+    for seed in 1..=4 {
+        let result = on_paused_time(seed, async move || {
+            let mut world = World::new(2, settings(0));
+            world.apply(0, "lake", 2, json!([{"size": 2, "peer": "west"}]), "NodePort");
+            let ready = |world: &World| world.bursts_ready(0, "lake");
+            world.until("the burst is ready", Duration::from_secs(60), ready).await?;
+            let name = names::burst_object("lake", "lake-burst-0");
+            world.clusters[0].server.delete::<Burst>(USERS, &name, &DeleteParams::background()).unwrap();
+            let all_away = |world: &World| !world.bursts_ready(0, "lake");
+            world.until("it is made anew", Duration::from_secs(5), all_away).await?;
+            world.until("it is ready again", Duration::from_secs(60), ready).await
+        });
+        result.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    }
+}
+
+/// The danger: what was wanted in a session that is over counts against what is wanted now.
+#[test]
+fn a_root_is_made_anew_while_its_agent_is_down() {
+    log();
+    for seed in 1..=3 {
+        let result = on_paused_time(seed, async move || {
+            let mut world = World::new(2, settings(0));
+            let ready = |world: &World| world.bursts_ready(0, "lake");
+            world.apply(0, "lake", 2, json!([{"size": 2, "peer": "west"}]), "NodePort");
+            world.until("the burst is ready", Duration::from_secs(60), ready).await?;
+            world.kill(0, 0);
+            world.delete(0, "lake");
+            world.run(Duration::from_secs(2)).await?;
+            world.apply(0, "lake", 2, json!([{"size": 2, "peer": "west"}]), "NodePort");
+            world.start(0, 0);
+            world.until("the burst is ready again", Duration::from_secs(60), ready).await
+        });
+        result.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    }
+}
+
+/// The danger: the Burst alone knew who has the certificate, and is deleted; its slot looks free, and two peers run it.
+#[test]
+fn a_burst_is_deleted_before_its_root_tells_who_holds_it() {
+    log();
+    let result = on_paused_time(1, async || {
+        let mut world = World::new(3, settings(0));
+        let (server, refuses) = (world.clusters[0].server.clone(), Arc::new(AtomicBool::new(true)));
+        let (bursts, when) = (server.clone(), refuses.clone());
+        server.on_request(move |info| {
+            let given = |burst: &Burst| burst.status.iter().any(|status| !status.credential_recipients.is_empty());
+            let status = info.resource == "miniclusters" && info.subresource == "status";
+            let refused = status && when.load(Ordering::Relaxed) && bursts.list::<Burst>().iter().any(given);
+            refused.then_some(Fault::Answer(500))
+        });
+        world.apply(0, "lake", 2, json!([{"size": 2}]), "NodePort");
+        world.run(Duration::from_secs(20)).await?;
+        let name = names::burst_object("lake", "lake-burst-0");
+        let burst = server.get::<Burst>(USERS, &name).unwrap();
+        let peer = burst.status.and_then(|status| status.peer).expect("it is placed");
+        let peer = NAMES.iter().position(|name| *name == peer).unwrap();
+        world.cut(0, peer, true);
+        server.delete::<Burst>(USERS, &name, &DeleteParams::background()).unwrap();
+        refuses.store(false, Ordering::Relaxed);
+        world.run(Duration::from_secs(60)).await?;
+        world.heal(0, peer);
+        world.until("the burst is ready", Duration::from_secs(60), |world| world.bursts_ready(0, "lake")).await
+    });
     result.unwrap();
-    assert_eq!(certificates, 1);
+}
+
+/// What the owners of a world have chosen, by its seed.
+fn settings(seed: u64) -> Settings {
+    Settings {
+        times: if seed.is_multiple_of(4) { (300, 60, 30) } else { (40, 10, 20) },
+        limits: (seed % 5 == 2).then_some((2, 4)),
+        replicas: if seed % 3 == 1 { 2 } else { 1 },
+    }
 }
 
 /// The outcome of a seed, its history and its writes.
-fn play(seed: u64, faults: Vec<&'static str>, events: usize) -> (Result<(), String>, Vec<String>, Vec<String>) {
+type Played = (Result<(), String>, Vec<String>, Vec<String>);
+
+/// Plays a seed, without the events of these numbers.
+fn play(seed: u64, faults: Vec<&'static str>, events: usize, without: BTreeSet<usize>) -> Played {
     on_paused_time(seed, async move || {
-        let mut world = World::new(2 + usize::from(seed.is_multiple_of(3)));
-        let mut chaos = Chaos::new(seed, faults);
+        let mut world = World::new(2 + usize::from(seed.is_multiple_of(3)), settings(seed));
+        let mut chaos = Chaos::new(seed, faults, without);
         let result = chaos.run(&mut world, events).await;
         world.say(format!("done: {:?}", chaos.counts));
         (result, world.history.clone(), world.writes())
@@ -70,7 +162,7 @@ fn play(seed: u64, faults: Vec<&'static str>, events: usize) -> (Result<(), Stri
 
 #[test]
 fn a_seed_is_played_the_same_again() {
-    let [first, second] = [(); 2].map(|()| play(5, FAULTS.to_vec(), 4));
+    let [first, second] = [(); 2].map(|()| play(5, FAULTS.to_vec(), 4, BTreeSet::new()));
     assert_eq!(first.1, second.1, "the histories differ");
     // Two writes may change places: `tokio::select!` leaves to chance which of two that are ready comes first.
     assert!(first.2.len() > 100, "{} writes", first.2.len());
@@ -96,21 +188,60 @@ fn worlds_keep_the_rules_and_come_to_rest() {
         }
     };
     let events = usize::try_from(number("WORLDS_EVENTS").unwrap_or(12)).unwrap();
-    let mut failed = Vec::new();
-    for seed in seeds {
-        let (result, history, writes) = play(seed, faults(), events);
-        let shown = number("WORLDS_SEED").is_some();
-        if let Err(error) = &result {
-            println!("WORLDS_SEED={seed} fails: {error}\n{}\n", history.join("\n"));
-            failed.push(seed);
-        } else if shown {
-            println!("{}", history.join("\n"));
-        } else {
-            println!("seed {seed}: {}", history.last().map_or("", |line| line));
+    let (next, failed) = (Mutex::new(seeds), Mutex::new(Vec::new()));
+    let workers = std::thread::available_parallelism().map_or(1, NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                loop {
+                    let Some(seed) = next.lock().unwrap().next() else { return };
+                    if !plays_well(seed, events) {
+                        failed.lock().unwrap().push(seed);
+                        if std::env::var_os("WORLDS_STOP").is_some() {
+                            return next.lock().unwrap().end = seed;
+                        }
+                    }
+                }
+            });
         }
-        if std::env::var_os("WORLDS_WRITES").is_some() {
-            println!("{}", writes.join("\n"));
+    });
+    let failed = failed.into_inner().unwrap();
+    assert!(failed.is_empty(), "seeds that fail: {failed:?}");
+}
+
+/// Leaves out every event of a world that fails, one after the other: for good, if the world fails without it too.
+fn shrunk(seed: u64, events: usize) -> Played {
+    let mut without = BTreeSet::new();
+    let mut played = play(seed, faults(), events, without.clone());
+    if played.0.is_ok() {
+        return played;
+    }
+    for event in 0..=events {
+        without.insert(event);
+        let less = play(seed, faults(), events, without.clone());
+        if less.0.is_err() {
+            played = less;
+        } else {
+            without.remove(&event);
         }
     }
-    assert!(failed.is_empty(), "seeds that fail: {failed:?}");
+    played
+}
+
+fn plays_well(seed: u64, events: usize) -> bool {
+    let (result, history, writes) = match number("WORLDS_SEED") {
+        Some(_) => shrunk(seed, events),
+        None => play(seed, faults(), events, BTreeSet::new()),
+    };
+    if let Err(error) = &result {
+        println!("WORLDS_SEED={seed} fails: {error}\n{}\n", history.join("\n"));
+    } else if number("WORLDS_SEED").is_some() {
+        println!("{}", history.join("\n"));
+    } else {
+        println!("seed {seed}: {}", history.last().map_or("", |line| line));
+    }
+    if std::env::var_os("WORLDS_WRITES").is_some() {
+        println!("{}", writes.join("\n"));
+    }
+    result.is_ok()
 }

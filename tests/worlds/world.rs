@@ -1,21 +1,22 @@
 //! Clusters that know each other, and what happens to them.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tributary::api::burst::Burst;
 use tributary::api::hosted_burst::BurstPhase;
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::peer::ClusterPeer;
-use tributary::clock::{Mono, SharedClock};
+use tributary::clock::{Clock as _, Mono};
 use tributary::federation::transport::memory::MemoryNetwork;
 use tributary_tests::federation::cluster_peer;
 use tributary_tests::scenario::bursting;
 
-use crate::agent::{Agent, PausedClock, Site};
+use crate::agent::{Agent, PausedClock, Settings, Site};
 use crate::cluster::{Cluster, SYSTEM, USERS, left, put};
-use crate::invariants::{Invariants, plant};
+use crate::invariants::{Contact, Contacts, Invariants, plant};
 
 /// How often what stands for Kubernetes works, and invariants are checked.
 pub const STEP: Duration = Duration::from_millis(250);
@@ -23,12 +24,17 @@ pub const STEP: Duration = Duration::from_millis(250);
 pub const NAMES: [&str; 4] = ["east", "west", "north", "south"];
 
 pub struct World {
-    pub clock: SharedClock,
-    pub network: MemoryNetwork,
+    clock: PausedClock,
+    network: MemoryNetwork,
     pub clusters: Vec<Cluster>,
-    pub agents: Vec<Option<Agent>>,
-    sites: Vec<Site>,
+    /// By cluster.
+    pub agents: Vec<Vec<Option<Agent>>>,
+    pub sites: Vec<Site>,
     invariants: Invariants,
+    contacts: Contacts,
+    cuts: BTreeSet<(usize, usize)>,
+    /// What is wrong with each cluster just now.
+    pub wrong: Vec<BTreeSet<&'static str>>,
     /// What was done, for people.
     pub history: Vec<String>,
 }
@@ -39,30 +45,54 @@ fn address(number: usize) -> SocketAddr {
 
 impl World {
     /// Clusters whose agents know each other and let each other in.
-    pub fn new(size: usize) -> Self {
-        let clock = PausedClock::shared();
-        let network = MemoryNetwork::new(clock.clone());
+    pub fn new(size: usize, settings: Settings) -> Self {
+        let clock = PausedClock::start();
+        let network = MemoryNetwork::new(clock.shared());
         network.set_delay(Duration::from_millis(25));
         let (mut clusters, mut sites, invariants) = (Vec::new(), Vec::new(), Invariants::default());
         for (number, name) in NAMES.iter().enumerate().take(size) {
-            let cluster = Cluster::new(name, u8::try_from(number).unwrap() + 1, clock.clone(), invariants.secrets());
+            let cluster = Cluster::new(name, u8::try_from(number).unwrap() + 1, clock.shared(), &invariants);
             plant(&cluster);
-            for (other, peer) in NAMES.iter().enumerate().take(size).filter(|(other, _)| *other != number) {
-                let mut peer: ClusterPeer = cluster_peer(peer, &address(other).to_string());
-                peer.metadata.namespace = Some(SYSTEM.to_owned());
-                cluster.server.put(&peer).expect("a ClusterPeer is taken");
-            }
             sites.push(Site {
                 name: (*name).to_owned(),
                 server: cluster.server.clone(),
                 address: address(number),
                 network: network.clone(),
-                clock: clock.clone(),
+                clock: clock.another(),
+                settings,
             });
             clusters.push(cluster);
         }
-        let agents = sites.iter().map(|site| Some(Agent::start(site))).collect();
-        Self { clock, network, clusters, agents, sites, invariants, history: Vec::new() }
+        let agents = sites.iter().map(|site| (0..settings.replicas).map(|_| Some(Agent::start(site))).collect());
+        let (agents, wrong) = (agents.collect(), vec![BTreeSet::new(); size]);
+        let (contacts, cuts, history) = (Contacts::new(), BTreeSet::new(), Vec::new());
+        let world = Self { clock, network, clusters, agents, sites, invariants, contacts, cuts, wrong, history };
+        for (cluster, other) in world.pairs() {
+            world.befriend(cluster, other);
+        }
+        world
+    }
+
+    /// Root and provider.
+    fn pairs(&self) -> Vec<(usize, usize)> {
+        let size = self.clusters.len();
+        (0..size).flat_map(|a| (0..size).map(move |b| (a, b))).filter(|(a, b)| a != b).collect()
+    }
+
+    /// A cluster gets a ClusterPeer for another, unless there is one.
+    pub fn befriend(&self, cluster: usize, other: usize) {
+        if self.peer(cluster, other).is_some() {
+            return;
+        }
+        let mut peer: ClusterPeer = cluster_peer(NAMES[other], &address(other).to_string());
+        peer.metadata.namespace = Some(SYSTEM.to_owned());
+        let import = peer.spec.import.as_mut().unwrap();
+        (import.max_bursts, import.max_brokers) = self.sites[cluster].settings.limits.unzip();
+        self.clusters[cluster].server.put(&peer).expect("a ClusterPeer is taken");
+    }
+
+    pub fn peer(&self, cluster: usize, other: usize) -> Option<ClusterPeer> {
+        self.clusters[cluster].server.get(SYSTEM, NAMES[other])
     }
 
     pub fn now(&self) -> Mono {
@@ -80,7 +110,45 @@ impl World {
         for cluster in &mut self.clusters {
             cluster.step();
         }
-        self.invariants.check(&self.clusters)
+        self.look_at_contacts();
+        self.invariants.check(&self.clusters, self.now(), &self.contacts)
+    }
+
+    fn look_at_contacts(&mut self) {
+        let now = self.now();
+        let dead = |number: usize| self.agents[number].iter().flatten().all(Agent::is_dead);
+        let dead: Vec<bool> = (0..self.clusters.len()).map(dead).collect();
+        let hears = |number: usize| !dead[number] && !self.wrong[number].contains("away");
+        for (root, provider) in self.pairs() {
+            let cut = self.cuts.contains(&(root, provider)) || self.cuts.contains(&(provider, root));
+            let key = (NAMES[root].to_owned(), NAMES[provider].to_owned());
+            let contact = self.contacts.entry(key).or_insert(Contact { lost: now, healthy: now });
+            if !cut && hears(root) && hears(provider) {
+                contact.lost = now;
+            }
+            if dead[provider] || !self.wrong[provider].is_empty() {
+                contact.healthy = now;
+            }
+        }
+    }
+
+    /// Nothing gets through any more: both ways, or only from `a` to `b`.
+    pub fn cut(&mut self, a: usize, b: usize, both: bool) {
+        self.network.cut_one_way(NAMES[a], NAMES[b]);
+        self.cuts.insert((a, b));
+        if both {
+            self.network.cut_one_way(NAMES[b], NAMES[a]);
+            self.cuts.insert((b, a));
+        }
+        let way = if both { "and" } else { "does not reach" };
+        let end = if both { " do not reach each other" } else { "" };
+        self.say(format!("{} {way} {}{end}", NAMES[a], NAMES[b]));
+    }
+
+    pub fn heal(&mut self, a: usize, b: usize) {
+        self.say(format!("{} and {} reach each other again", NAMES[a], NAMES[b]));
+        self.network.heal(NAMES[a], NAMES[b]);
+        self.cuts.retain(|pair| ![(a, b), (b, a)].contains(pair));
     }
 
     /// Steps until `done`.
@@ -103,13 +171,12 @@ impl World {
         Ok(())
     }
 
-    pub fn apply(&mut self, cluster: usize, name: &str, size: i32, clusters: serde_json::Value) {
-        self.say(format!("{}: MiniCluster {name} of {size} with bursts {clusters}", NAMES[cluster]));
+    pub fn apply(&mut self, cluster: usize, name: &str, size: i32, clusters: Value, network: &str) {
+        self.say(format!("{}: MiniCluster {name} of {size} with bursts {clusters} by {network}", NAMES[cluster]));
+        let mut spec = bursting(size, clusters);
+        spec["flux"]["bursting"]["network"] = json!({"type": network});
         let metadata = json!({"name": name, "namespace": USERS});
-        put::<MiniCluster>(
-            &self.clusters[cluster].server,
-            json!({"metadata": metadata, "spec": bursting(size, clusters)}),
-        );
+        put::<MiniCluster>(&self.clusters[cluster].server, json!({"metadata": metadata, "spec": spec}));
     }
 
     pub fn delete(&mut self, cluster: usize, name: &str) {
@@ -117,26 +184,28 @@ impl World {
         self.clusters[cluster].delete(name);
     }
 
-    pub fn kill(&mut self, cluster: usize) {
-        self.say(format!("{}: the agent is killed", NAMES[cluster]));
-        if let Some(agent) = self.agents[cluster].take() {
+    pub fn kill(&mut self, cluster: usize, replica: usize) {
+        if let Some(agent) = self.agents[cluster][replica].take() {
+            self.say(format!("{}: agent {replica} is dead", NAMES[cluster]));
             agent.kill();
         }
     }
 
-    pub fn start(&mut self, cluster: usize) {
-        if self.agents[cluster].is_none() {
-            self.say(format!("{}: the agent is started", NAMES[cluster]));
-            self.agents[cluster] = Some(Agent::start(&self.sites[cluster]));
+    pub fn start(&mut self, cluster: usize, replica: usize) {
+        if self.agents[cluster][replica].is_none() {
+            self.say(format!("{}: agent {replica} is started", NAMES[cluster]));
+            self.agents[cluster][replica] = Some(Agent::start(&self.sites[cluster]));
         }
     }
 
-    /// How often an agent is dead by now; it is cleared away.
-    pub fn bury(&mut self) -> Vec<usize> {
-        let dead =
-            |(number, agent): (usize, &Option<Agent>)| agent.as_ref().is_some_and(Agent::is_dead).then_some(number);
-        let dead: Vec<usize> = self.agents.iter().enumerate().filter_map(dead).collect();
-        dead.iter().for_each(|number| self.kill(*number));
+    /// Clears away the agents that have died by now: of which cluster, and which of its.
+    pub fn bury(&mut self) -> Vec<(usize, usize)> {
+        let all = self.agents.iter().enumerate().flat_map(|(cluster, agents)| {
+            agents.iter().enumerate().map(move |(replica, agent)| ((cluster, replica), agent))
+        });
+        let dead = all.filter(|(_, agent)| agent.as_ref().is_some_and(Agent::is_dead));
+        let dead: Vec<(usize, usize)> = dead.map(|(which, _)| which).collect();
+        dead.iter().for_each(|(cluster, replica)| self.kill(*cluster, *replica));
         dead
     }
 
@@ -153,7 +222,7 @@ impl World {
 
     /// How many certificates were made.
     pub fn certificates(&self) -> usize {
-        self.invariants.secrets().count()
+        self.invariants.certificates()
     }
 
     pub fn nothing_left(&self) -> bool {

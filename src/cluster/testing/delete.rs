@@ -28,6 +28,7 @@ impl Store {
                 return Err(info.conflict(&message.replace('"', "")));
             }
         }
+        (self.admission)(info, &mut object.clone())?;
         let grace = grace(info, &object, options);
         let metadata = &mut object["metadata"];
         let policy = match (options["propagationPolicy"].as_str(), info.resource.as_str()) {

@@ -98,7 +98,8 @@ impl ApiServer {
         gone
     }
 
-    /// Looks at every object before it is stored, in the place of admission and defaults: it can change or refuse it.
+    /// Looks at every object before it is stored or deleted, in the place of admission and defaults: it can refuse that, and
+    /// change what is stored.
     /// It must not ask this server for anything.
     pub fn on_write(
         &self,

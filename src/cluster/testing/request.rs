@@ -32,6 +32,8 @@ pub struct RequestInfo {
     pub name: String,
     /// The field manager, or else the program that the user agent names.
     pub manager: String,
+    /// The whole user agent.
+    pub user_agent: String,
     pub(super) query: BTreeMap<String, String>,
     pub(super) patch_type: String,
     pub(super) metadata_only: bool,
@@ -51,10 +53,12 @@ impl RequestInfo {
         let text = |name| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let query: BTreeMap<String, String> =
             form_urlencoded::parse(head.uri.query().unwrap_or_default().as_bytes()).into_owned().collect();
-        let agent = text(header::USER_AGENT).split('/').next().unwrap_or_default();
+        let user_agent = text(header::USER_AGENT).to_owned();
+        let agent = user_agent.split('/').next().unwrap_or_default();
         let mut info = Self {
             path: head.uri.path().to_owned(),
             manager: query.get("fieldManager").map_or(agent, String::as_str).to_owned(),
+            user_agent: user_agent.clone(),
             patch_type: text(header::CONTENT_TYPE).to_owned(),
             metadata_only: text(header::ACCEPT).contains("as=PartialObjectMetadata"),
             query,

@@ -45,17 +45,14 @@ struct Network {
 struct Weather {
     /// One way.
     delay: Duration,
+    /// From whom, and to whom.
     cuts: BTreeSet<(PeerName, PeerName)>,
 }
 
 impl Weather {
-    fn is_cut(&self, a: &PeerName, b: &PeerName) -> bool {
-        self.cuts.contains(&pair(a, b))
+    fn is_cut(&self, from: &PeerName, to: &PeerName) -> bool {
+        self.cuts.contains(&(from.clone(), to.clone()))
     }
-}
-
-fn pair(a: &PeerName, b: &PeerName) -> (PeerName, PeerName) {
-    (a.min(b).clone(), a.max(b).clone())
 }
 
 impl MemoryNetwork {
@@ -91,15 +88,21 @@ impl MemoryNetwork {
 
     /// Nothing gets through between two clusters, in both directions; nobody is told.
     pub fn cut(&self, a: &str, b: &str) {
+        self.cut_one_way(a, b);
+        self.cut_one_way(b, a);
+    }
+
+    /// Nothing gets through from one cluster to another; nobody is told. What goes the other way arrives.
+    pub fn cut_one_way(&self, from: &str, to: &str) {
         self.0.weather.send_modify(|weather| {
-            weather.cuts.insert(pair(&a.into(), &b.into()));
+            weather.cuts.insert((from.into(), to.into()));
         });
     }
 
-    /// Ends a cut: what was held up arrives.
+    /// Ends all cuts between two clusters: what was held up arrives.
     pub fn heal(&self, a: &str, b: &str) {
         self.0.weather.send_modify(|weather| {
-            weather.cuts.remove(&pair(&a.into(), &b.into()));
+            weather.cuts.retain(|(from, to)| ![(a, b), (b, a)].contains(&(from.as_str(), to.as_str())));
         });
     }
 
@@ -116,13 +119,18 @@ impl MemoryNetwork {
         *lock(&self.0.traffic).entry((from.clone(), to.clone())).or_default() += bytes as u64;
     }
 
-    /// Waits until the two can reach each other; returns whether it had to wait.
-    async fn open(&self, a: &PeerName, b: &PeerName) -> bool {
+    /// Waits until one reaches the other; returns whether it had to wait.
+    async fn open(&self, from: &PeerName, to: &PeerName) -> bool {
         let mut weather = self.0.weather.subscribe();
-        let cut = weather.borrow().is_cut(a, b);
+        let cut = weather.borrow().is_cut(from, to);
         // The sender lives as long as the network, and so as long as `self`.
-        let _ = weather.wait_for(|weather| !weather.is_cut(a, b)).await;
+        let _ = weather.wait_for(|weather| !weather.is_cut(from, to)).await;
         cut
+    }
+
+    /// Waits until both reach each other.
+    async fn open_both(&self, a: &PeerName, b: &PeerName) {
+        while self.open(a, b).await || self.open(b, a).await {}
     }
 }
 
@@ -208,7 +216,7 @@ impl MemoryTransport {
         let unreachable = |text: String| DialError::new(RefusalReason::Unreachable, text);
         let (network, ours) = (&self.network, &self.listener);
         // As over QUIC: the first packet is sent again and again, until the handshake has taken too long.
-        let open = network.open(&ours.name, &peer.name);
+        let open = network.open_both(&ours.name, &peer.name);
         if timeout(Timers::DEFAULT.handshake, open).await.is_err() {
             return Err(unreachable(format!("no answer of {address}")));
         }

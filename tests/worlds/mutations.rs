@@ -1,0 +1,263 @@
+//! Rules that are taken out of the code, one at a time: worlds must miss each. An invariant that never fires proves
+//! nothing.
+//!
+//! A copy of the code gets all mutations at once, each behind a question to the environment: `WITHOUT` names the rule that
+//! is out. So it is built once.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A rule, and how it is taken out.
+struct Mutation {
+    name: &'static str,
+    /// The row of the table of dangers that it belongs to.
+    danger: &'static str,
+    file: &'static str,
+    /// Occurs there once.
+    old: &'static str,
+    /// `$out` is true if the rule is out.
+    new: &'static str,
+}
+
+impl Mutation {
+    fn apply(&self, text: &str) -> String {
+        let out = format!("(std::env::var(\"WITHOUT\").as_deref() == Ok({:?}))", self.name);
+        text.replace(self.old, &self.new.replace("$out", &out))
+    }
+}
+
+const fn without(
+    name: &'static str,
+    danger: &'static str,
+    file: &'static str,
+    old: &'static str,
+    new: &'static str,
+) -> Mutation {
+    Mutation { name, danger, file, old, new }
+}
+
+const MUTATIONS: [Mutation; 22] = [
+    without(
+        "objects of others are left alone",
+        "something of others is overwritten or deleted",
+        "src/cluster/apply.rs",
+        "if let Some(expected) = expected {",
+        "if let Some(expected) = expected.filter(|_| !$out) {",
+    ),
+    without(
+        "a deletion names the object's UID",
+        "something of others is overwritten or deleted",
+        "src/cluster/sweep.rs",
+        "uid: Some(doomed.uid.clone()), resource_version: None",
+        "uid: (!$out).then(|| doomed.uid.clone()), resource_version: None",
+    ),
+    without(
+        "a status is for one version of its object",
+        "a new leader concludes from old caches",
+        "src/cluster/apply.rs",
+        "if newest.uid != object.meta().uid {",
+        "if newest.uid != object.meta().uid && !$out {",
+    ),
+    without(
+        "the API server is asked whether anything is left",
+        "a new leader concludes from old caches",
+        "src/bursting/provider/teardown.rs",
+        "if was_here && !step.memory.looked_empty {",
+        "if was_here && !step.memory.looked_empty && !$out {",
+    ),
+    without(
+        "a write starts only if leadership outlasts it",
+        "an old leader still writes",
+        "src/cluster/fence.rs",
+        "if left > needed {",
+        "if left > needed || $out {",
+    ),
+    without(
+        "no clock frees a slot of a direct network",
+        "two peers run the same ranks",
+        "src/bursting/root/hold.rs",
+        "Some(holder) => holder.tunnel.then(|| longest(spec)),",
+        "Some(holder) => (holder.tunnel || $out).then(|| longest(spec)),",
+    ),
+    without(
+        "a slot is free once its holder confirms it",
+        "two peers run the same ranks",
+        "src/bursting/root/hold.rs",
+        "_ if !left => {",
+        "_ if !left || $out => {",
+    ),
+    without(
+        "a Burst that is made anew names who held its slot",
+        "two peers run the same ranks",
+        "src/bursting/root/plan.rs",
+        "row.holder.clone().filter(|holder| hold::can_join(holder, spec))",
+        "row.holder.clone().filter(|holder| hold::can_join(holder, spec) && !$out)",
+    ),
+    without(
+        "the root's status names the holder first",
+        "two peers run the same ranks",
+        "src/bursting/root/controller.rs",
+        "while !self.is_named_by_root(&burst, peer) {",
+        "while !self.is_named_by_root(&burst, peer) && !$out {",
+    ),
+    without(
+        "nothing is concluded from an incomplete list",
+        "a cold cache, a cloned cluster or an impostor deletes bursts",
+        "src/bursting/sync_store.rs",
+        "        self.inner.complete.load(Ordering::SeqCst)\n",
+        "        self.inner.complete.load(Ordering::SeqCst) || $out\n",
+    ),
+    without(
+        "absence must last",
+        "a cold cache, a cloned cluster or an impostor deletes bursts",
+        "src/bursting/provider/teardown.rs",
+        "    let left = view.grace.saturating_sub(lasted);\n",
+        "    let left = if $out { Duration::ZERO } else { view.grace.saturating_sub(lasted) };\n",
+    ),
+    without(
+        "no word of an earlier session replaces a burst",
+        "a cold cache, a cloned cluster or an impostor deletes bursts",
+        "src/bursting/provider/teardown.rs",
+        "view.listed.lists(&key.0, &key.1) == Some(true) &&",
+        "(view.listed.lists(&key.0, &key.1) == Some(true) || $out) &&",
+    ),
+    without(
+        "a peer is told of a Burst that is gone",
+        "a cold cache, a cloned cluster or an impostor deletes bursts",
+        "src/bursting/root/controller.rs",
+        "if !shared.exchange.is_offered(&uid) {",
+        "if !shared.exchange.is_offered(&uid) && !$out {",
+    ),
+    without(
+        "why a burst ends is stored first",
+        "a restarted provider forgets that a root is gone",
+        "src/bursting/provider/teardown.rs",
+        "    if !recorded {\n",
+        "    if !recorded && !$out {\n",
+    ),
+    without(
+        "the lease counts from the stored loss",
+        "a restarted provider forgets that a root is gone",
+        "src/bursting/provider/lease.rs",
+        "let since = recorded.unwrap_or_else(|| {",
+        "let since = recorded.filter(|_| !$out).unwrap_or_else(|| {",
+    ),
+    without(
+        "a burst has no Job before it was looked at",
+        "a restarted provider forgets that a root is gone",
+        "src/reconcile/step.rs",
+        "Some(hosted) if !gate.keeps(hosted) => {",
+        "Some(hosted) if !gate.keeps(hosted) && !$out => {",
+    ),
+    without(
+        "room is reserved before it is written",
+        "capacity is promised twice",
+        "src/bursting/provider/ledger.rs",
+        "        self.reserved.insert(key.clone(), entry);\n",
+        "        drop((!$out).then(|| self.reserved.insert(key.clone(), entry)));\n",
+    ),
+    without(
+        "who gets the certificate is recorded first",
+        "the certificate reaches a peer that rejects",
+        "src/bursting/root/credential.rs",
+        "if status.credential_recipients.contains(&recipient) {",
+        "if status.credential_recipients.contains(&recipient) || $out {",
+    ),
+    without(
+        "a certificate is made only where no Job is",
+        "boot files change under running brokers, or ranks renumber",
+        "src/reconcile/apply.rs",
+        "if self.job(&key).await?.is_some() {",
+        "if self.job(&key).await?.is_some() && !$out {",
+    ),
+    without(
+        "what has ended is not run again",
+        "Succeeded pods lose ranks for good",
+        "src/reconcile/decide.rs",
+        "JobState::Absent if has_ended(known) && !is_asked_again(known) => {",
+        "JobState::Absent if has_ended(known) && !is_asked_again(known) && !$out => {",
+    ),
+    without(
+        "a root that is over releases its bursts",
+        "Succeeded pods lose ranks for good",
+        "src/bursting/root/plan.rs",
+        "release: cluster.is_none() || is_over(root) ||",
+        "release: cluster.is_none() || (is_over(root) && !$out) ||",
+    ),
+    without(
+        "secrets are in Secrets alone",
+        "secrets leak",
+        "src/reconcile/apply.rs",
+        "annotations.insert(labels::CREDENTIAL_DIGEST.to_owned(), certificate.digest().to_string());",
+        "annotations.insert(labels::CREDENTIAL_DIGEST.to_owned(), certificate.digest().to_string());\n        if $out {\n            annotations.insert(\"certificate\".to_owned(), certificate.expose().to_owned());\n        }",
+    ),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+#[test]
+fn every_rule_is_where_it_was() {
+    for one in &MUTATIONS {
+        let text = std::fs::read_to_string(root().join(one.file)).unwrap();
+        assert_eq!(text.matches(one.old).count(), 1, "{}: {:?} in {}", one.name, one.old, one.file);
+    }
+}
+
+/// The files of the project, those included that nobody added yet.
+const LISTED: [&str; 4] = ["ls-files", "--cached", "--others", "--exclude-standard"];
+
+/// Copies the project's files with all mutations, those that differ.
+fn copy(to: &Path) {
+    let listed = Command::new("git").args(LISTED).current_dir(root()).output().expect("git lists the files");
+    for file in String::from_utf8(listed.stdout).unwrap().lines() {
+        let (from, to) = (root().join(file), to.join(file));
+        let Ok(mut wanted) = std::fs::read(&from) else { continue };
+        for one in MUTATIONS.iter().filter(|one| one.file == file) {
+            wanted = one.apply(&String::from_utf8(wanted).unwrap()).into_bytes();
+        }
+        if std::fs::read(&to).ok().as_ref() != Some(&wanted) {
+            std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+            std::fs::write(&to, wanted).unwrap();
+        }
+    }
+}
+
+/// What failed first: the seed of a world and what is wrong there, or a scenario.
+fn missed_by(tree: &Path, without: &str) -> Result<Option<String>, String> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    let test = ["test", "--locked", "--profile", "worlds", "-p", "tributary-tests", "--test", "worlds"];
+    let filter = ["scenarios::", "--", "--nocapture"];
+    let cargo = cargo.args(test).args(filter).current_dir(tree).env("WORLDS_STOP", "1").env("WITHOUT", without);
+    let cargo = cargo.env("WORLDS", std::env::var_os("WORLDS").unwrap_or("200".into()));
+    let output = cargo.env("CARGO_TARGET_DIR", tree.join("target")).output().expect("cargo runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if let Some((seed, why)) = text.lines().find_map(|line| line.strip_prefix("WORLDS_SEED=")?.split_once(" fails: ")) {
+        return Ok(Some(format!("world {seed} | {why}")));
+    }
+    let failed = |line: &str| line.strip_prefix("test scenarios::")?.strip_suffix(" ... FAILED").map(str::to_owned);
+    if let Some(scenario) = text.lines().find_map(failed) {
+        return Ok(Some(format!("a scenario | {scenario}")));
+    }
+    if output.status.success() { Ok(None) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+}
+
+/// `MUTATION` names some by a part of their names; `WORLDS` says how many worlds are played for each.
+#[test]
+#[ignore = "builds the agent once more, and plays worlds without each rule: half an hour"]
+fn every_rule_is_missed_when_it_is_taken_out() {
+    let tree = root().join("target/mutations");
+    let wanted = std::env::var("MUTATION").unwrap_or_default();
+    copy(&tree);
+    assert_eq!(missed_by(&tree, "nothing"), Ok(None), "worlds fail although no rule is missing");
+    let mut not_missed = Vec::new();
+    for Mutation { name, danger, .. } in MUTATIONS.iter().filter(|one| one.name.contains(&wanted)) {
+        let missed = missed_by(&tree, name).unwrap_or_else(|error| panic!("without {name}: {error}"));
+        println!("| {name} | {danger} | {} |", missed.as_deref().unwrap_or("not missed |"));
+        if missed.is_none() {
+            not_missed.push(name);
+        }
+    }
+    assert!(not_missed.is_empty(), "not missed: {not_missed:?}");
+}
