@@ -331,7 +331,8 @@ pub(crate) async fn until_all_answer(place: &Place, root: &str, after: &str) {
         return;
     }
     let begun = tokio::time::Instant::now();
-    let answer = async || in_lead(place, root, "timeout 5 flux exec -r all hostname").await;
+    // It takes SIGTERM for one that its processes shall get, and waits for them, on brokers that are lost too.
+    let answer = async || in_lead(place, root, "timeout -k 1 5 flux exec -r all hostname").await;
     eventually(format!("all brokers of {root} answer after {after}"), answer).await;
     let _ = writeln!(std::io::stderr(), "e2e: all brokers of {root} answer {:.1?} after {after}", begun.elapsed());
 }
