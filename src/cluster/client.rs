@@ -6,11 +6,19 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use http::{HeaderValue, header};
-use kube::client::{Body, ClientBuilder, DynBody};
+use http_body_util::BodyExt;
+use hyper_rustls::HttpsConnector;
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use kube::client::retry::RetryPolicy;
+use kube::client::{Body, ClientBuilder, ConfigExt, DynBody};
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
-use tower::Service;
 use tower::buffer::{Buffer, BufferLayer};
+use tower::retry::RetryLayer;
+use tower::{BoxError, Service, ServiceBuilder, ServiceExt};
 use tributary_clock::SharedClock;
 
 use super::fence::Fence;
@@ -59,6 +67,10 @@ pub enum ConnectError {
     /// Neither a kubeconfig nor a service account.
     #[error("failed to find an API server: name a kubeconfig, or run in a pod with a service account")]
     Nowhere(#[source] Box<InferConfigError>),
+    /// The kubeconfig or the environment names a proxy.
+    #[error("failed to reach the API server through the proxy {0}: remove proxy-url from the kubeconfig, and HTTPS_PROXY from \
+             the environment")]
+    Proxy(String),
     /// The client's certificates or its credentials are unusable.
     #[error("failed to set up the connection to the API server")]
     Client(#[source] Box<kube::Error>),
@@ -94,11 +106,11 @@ impl Clients {
     ) -> Result<Self, ConnectError> {
         let mut config = load(options).await?;
         config.connect_timeout = Some(CONNECT_LIMIT);
-        let mut once = config.clone();
-        once.default_retry = false;
         // As a URL has it, an IPv6 address is in brackets.
         let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']).into();
-        let [reader, writer, lease] = [stack(config)?, stack(once.clone())?, stack(once)?];
+        let connections = connections(&config)?;
+        let stack = |retries| stack(&config, &connections, retries);
+        let [reader, writer, lease] = [stack(true)?, stack(false)?, stack(false)?];
         Ok(Self::guarded([reader, writer, lease], host, fence, requests, clock))
     }
 
@@ -107,7 +119,7 @@ impl Clients {
     #[cfg(any(test, feature = "testing"))]
     pub fn over<S>(server: &S, fence: Fence, requests: &RequestMetrics, clock: &SharedClock) -> Self
     where
-        S: Service<http::Request<Body>, Response = http::Response<Box<DynBody>>, Error = tower::BoxError>,
+        S: Service<http::Request<Body>, Response = http::Response<Box<DynBody>>, Error = BoxError>,
         S: Clone + Send + 'static,
         S::Future: Send + 'static,
     {
@@ -124,7 +136,7 @@ impl Clients {
         clock: &SharedClock,
     ) -> Self
     where
-        S: Service<http::Request<Body>, Response = http::Response<Box<DynBody>>, Error = tower::BoxError>,
+        S: Service<http::Request<Body>, Response = http::Response<Box<DynBody>>, Error = BoxError>,
         S: Clone + Send + 'static,
         S::Future: Send + 'static,
     {
@@ -157,19 +169,51 @@ impl Clients {
 /// # Errors
 /// [`ConnectError`]. The API server is not asked anything yet.
 pub async fn unfenced(options: &ConnectOptions) -> Result<Client, ConnectError> {
-    Ok(stack(load(options).await?)?.build())
+    let config = load(options).await?;
+    Ok(stack(&config, &connections(&config)?, true)?.build())
 }
 
-type Answer = BoxFuture<'static, Result<http::Response<Box<DynBody>>, tower::BoxError>>;
+type Answer = BoxFuture<'static, Result<http::Response<Box<DynBody>>, BoxError>>;
 
 type Stack = ClientBuilder<Buffer<http::Request<Body>, Answer>>;
 
 /// What may wait for the connections to take it.
 const BUFFERED: usize = 1024;
 
-fn stack(config: Config) -> Result<Stack, ConnectError> {
-    let builder = ClientBuilder::try_from(config).map_err(|source| ConnectError::Client(Box::new(source)))?;
-    Ok(builder.with_layer(&BufferLayer::new(BUFFERED)))
+type Connections = legacy::Client<TimeoutConnector<HttpsConnector<HttpConnector>>, Body>;
+
+/// Connections to the API server, which all clients of an agent share.
+///
+/// kube's own leave Nagle's algorithm on: the end of a request then waits for an acknowledgement that the API server delays
+/// by 40 ms, most often on a connection that is new.
+fn connections(config: &Config) -> Result<Connections, ConnectError> {
+    if let Some(proxy) = &config.proxy_url {
+        return Err(ConnectError::Proxy(proxy.host().unwrap_or_default().to_owned()));
+    }
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(tcp).map_err(unusable)?);
+    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_read_timeout(config.read_timeout);
+    connector.set_write_timeout(config.write_timeout);
+    Ok(legacy::Client::builder(TokioExecutor::new()).build(connector))
+}
+
+fn stack(config: &Config, connections: &Connections, retries: bool) -> Result<Stack, ConnectError> {
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(retries.then(|| RetryLayer::new(RetryPolicy::server_retry())))
+        .option_layer(config.auth_layer().map_err(unusable)?)
+        .layer(config.extra_headers_layer().map_err(unusable)?)
+        .map_err(BoxError::from)
+        .service(connections.clone());
+    let service = service.map_response(|answer| answer.map(|body| Box::new(body.map_err(BoxError::from)) as Box<DynBody>));
+    Ok(ClientBuilder::new(service.boxed(), config.default_namespace.clone()).with_layer(&BufferLayer::new(BUFFERED)))
+}
+
+fn unusable(source: kube::Error) -> ConnectError {
+    ConnectError::Client(Box::new(source))
 }
 
 /// How audit logs name us.
