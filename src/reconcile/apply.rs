@@ -116,7 +116,7 @@ impl Writes {
         if let Some(object) = volume_that_goes {
             return Ok((Creation::Goes(object), taken));
         }
-        let mut job = rendered.job.clone();
+        let mut job = rendered.frozen_job();
         job.spec.get_or_insert_default().active_deadline_seconds = deadline;
         let annotations = job.annotations_mut();
         annotations.insert(labels::CREDENTIAL_DIGEST.to_owned(), certificate.digest().to_string());

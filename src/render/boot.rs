@@ -25,6 +25,9 @@ pub const RENDER_REVISION: u32 = 3;
 /// Most bytes of the packed text: Kubernetes limits all annotations of an object together to 256 KiB.
 pub const MAX_ENCODED: usize = 200 * 1024;
 
+/// More than what gzip and base64 add to so short a text, whatever it is.
+const PACKING_OVERHEAD: usize = 1024;
+
 /// Most bytes a ConfigMap's data may have (1 MiB), with room for its metadata.
 const MAX_FILES: usize = 1_000_000;
 
@@ -88,7 +91,9 @@ impl Boot {
     /// Whether it fits into the objects that carry it.
     pub(super) fn check_size(&self) -> Result<(), Problem> {
         let files: usize = self.files.iter().map(|(key, text)| key.len() + text.len()).sum();
-        let encoded = self.encode().len();
+        // Text that cannot be packed grows by less than this. So what is small is not packed to be measured.
+        let at_most = self.canonical().len().div_ceil(3) * 4 + PACKING_OVERHEAD;
+        let encoded = if at_most <= MAX_ENCODED { at_most } else { self.encode().len() };
         if files <= MAX_FILES && encoded <= MAX_ENCODED {
             return Ok(());
         }
@@ -187,6 +192,22 @@ mod tests {
         let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
         gzip.write_all(&vec![b' '; 2 * usize::try_from(MAX_DECODED).unwrap()]).unwrap();
         assert!(matches!(Boot::decode(&STANDARD.encode(gzip.finish().unwrap())), Err(BootError::Json(_))));
+    }
+
+    #[test]
+    fn what_counts_as_small_fits_even_if_it_cannot_be_packed() {
+        let mut boot = boot();
+        let mut state = 1_u64;
+        let noise = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            char::from_u32(u32::try_from(state >> 44).unwrap()).unwrap_or(' ')
+        });
+        let noise: String = noise.take(40_000).collect();
+        for length in [0, 1_000, 20_000, 40_000] {
+            boot.files.insert("noise".to_owned(), noise.chars().take(length).collect());
+            let text = boot.canonical().len();
+            assert!(boot.encode().len() <= text.div_ceil(3) * 4 + PACKING_OVERHEAD, "{text} bytes");
+        }
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub(super) fn spec(model: &Model<'_>, files: &[File]) -> JobSpec {
     }
 }
 
-/// The Job, with its boot files frozen in it.
+/// The Job, with the digest of its boot files.
 pub(super) fn job(model: &Model<'_>, spec: JobSpec, boot: &Boot) -> Job {
     let mut metadata = metadata::child(model, model.name.to_owned(), None);
     // Schedulers of whole Jobs (Kueue) read the labels of the Job, and users write them on the pods, on the Job or on the
@@ -48,7 +48,6 @@ pub(super) fn job(model: &Model<'_>, spec: JobSpec, boot: &Boot) -> Job {
     all.append(metadata.labels.get_or_insert_default());
     metadata.labels = Some(all);
     let annotations = BTreeMap::from([
-        (labels::BOOT.to_owned(), boot.encode()),
         (labels::BOOT_DIGEST.to_owned(), boot.digest()),
         (labels::RANK_MAP_DIGEST.to_owned(), model.rank_map.digest().to_string()),
     ]);

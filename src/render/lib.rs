@@ -35,6 +35,7 @@ mod tests;
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Service};
+use tributary_api::labels;
 use tributary_api::minicluster::MiniCluster;
 use tributary_flux::RankMap;
 
@@ -64,9 +65,9 @@ pub struct Rendered {
     pub services: Vec<Service>,
     /// `NAME-services`, if the spec has `services`.
     pub service_pod: Option<Pod>,
-    /// `NAME`. Its annotations hold [`Self::boot`] and the digests.
+    /// `NAME`. Its annotations hold the digests; [`Self::frozen_job`] has the boot files, too.
     pub job: Job,
-    /// The boot files, as the Job's annotation freezes them.
+    /// The boot files, as the annotation of the frozen Job holds them.
     pub boot: Boot,
     /// Name of the Secret ([`restful::secret`]) that the RESTful server needs; `None` if none runs, or the user has made one.
     pub restful_secret: Option<String>,
@@ -74,6 +75,16 @@ pub struct Rendered {
     pub rank_map: RankMap,
     /// Fields that are written and have no effect there, each with the reason: for the condition `SpecSupported`.
     pub unsupported: Vec<String>,
+}
+
+impl Rendered {
+    /// The Job as it is created, with its boot files. Packing these takes longer than all other rendering, and a Job that
+    /// exists is never compared with them.
+    pub fn frozen_job(&self) -> Job {
+        let mut job = self.job.clone();
+        job.metadata.annotations.get_or_insert_default().insert(labels::BOOT.to_owned(), self.boot.encode());
+        job
+    }
 }
 
 /// Renders a MiniCluster. The same spec and context always give the same objects.

@@ -17,7 +17,7 @@ pub(super) fn lake(spec: &str) -> MiniCluster {
 
 /// All objects as YAML, then the files; what the Job's annotation packs is shown by the files.
 fn show(rendered: &Rendered) -> String {
-    let mut rendered = rendered.clone();
+    let mut rendered = Rendered { job: rendered.frozen_job(), ..rendered.clone() };
     let annotations = rendered.job.metadata.annotations.as_mut().unwrap();
     assert_eq!(Boot::decode(&annotations[labels::BOOT]).unwrap(), rendered.boot);
     assert_eq!(annotations[labels::BOOT_DIGEST], rendered.boot.digest());
