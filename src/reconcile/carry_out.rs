@@ -245,16 +245,17 @@ impl MiniClusterController {
         };
         let now = self.clock.wall();
         let status = compute(&facts, now);
+        if current.status.as_ref() == Some(&status) {
+            return Ok(());
+        }
         let version = self.writes.status(current, &status).await?;
-        if current.status.as_ref() != Some(&status) {
-            let began = self.memory().of(current).began(current.metadata.generation, now);
-            if let Some(change) = traced::change(&self.traces, current) {
-                self.traces.record(spans::spans(current, &status, change, (began, self.clock.wall())));
-            }
-            self.memory().of(current).written(version, status.clone());
-            for notice in notices(&known.status(), &status) {
-                self.events.publish(current, notice).await;
-            }
+        let began = self.memory().of(current).began(current.metadata.generation, now);
+        if let Some(change) = traced::change(&self.traces, current) {
+            self.traces.record(spans::spans(current, &status, change, (began, self.clock.wall())));
+        }
+        self.memory().of(current).written(version, status.clone());
+        for notice in notices(&known.status(), &status) {
+            self.events.publish(current, notice).await;
         }
         Ok(())
     }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::{Resource, ResourceExt};
@@ -14,7 +13,7 @@ use tributary_api::minicluster::{MiniCluster, MiniClusterStatus};
 use tributary_api::peer::ClusterPeer;
 use tributary_api::{labels, names};
 use tributary_cluster::ObjectKey;
-use tributary_cluster::caches::{Cache, controller_of};
+use tributary_cluster::caches::{Cache, Indexed, controller_of};
 use tributary_flux::RankMap;
 use tributary_render::{Context, HostedSide};
 
@@ -41,6 +40,8 @@ pub struct Caches {
     pub service_pods: Cache<PodView>,
     /// Pods of index 0, of all Jobs: upstream's, ours and hosted ones have no other label in common.
     pub lead_pods: Cache<LeadPodView>,
+    /// The same by their Job, whichever of that name it was.
+    pub lead_pods_by_job: Indexed<LeadPodView>,
     /// The definition of MiniClusters.
     pub definitions: Cache<DefinitionView>,
     /// Bursts.
@@ -166,12 +167,10 @@ impl Caches {
     /// The pod of an earlier lead that has not ended yet, as of `now`. It has the host name of the next one, and answers
     /// to the same selectors. A pod that is overdue is on a node that is lost: it is not waited for.
     pub fn lingering(&self, key: &ObjectKey, now: Timestamp) -> Option<String> {
-        let pods = self.lead_pods.objects();
+        let pods = self.lead_pods_by_job.of(&key.to_string());
         let lingers = |pod: &&Arc<LeadPodView>| {
             let due = pod.metadata.deletion_timestamp.as_ref().map(|time| time.0 + OVERDUE);
-            controller_of::<Job>(&***pod).as_ref() == Some(key)
-                && !lead::has_ended(pod)
-                && due.is_none_or(|due| now < due)
+            !lead::has_ended(pod) && due.is_none_or(|due| now < due)
         };
         pods.iter().find(lingers).map(|pod| pod.name_any())
     }
@@ -197,6 +196,7 @@ impl Caches {
             services,
             service_pods,
             lead_pods,
+            lead_pods_by_job: _,
             definitions,
             bursts,
             hosted,
