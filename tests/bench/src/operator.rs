@@ -44,6 +44,17 @@ impl Bed {
         &self.sandbox.clusters()[0]
     }
 
+    /// The time that the operator has computed, in its own code and in the kernel.
+    pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
+        /// What the kernel counts in (`USER_HZ`), on every architecture that Linux still has.
+        const TICK: Duration = Duration::from_millis(10);
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
+        // The name, in brackets, may have blanks. Two fields of those after it are utime and stime.
+        let (_, fields) = stat.rsplit_once(')').context("no process name")?;
+        let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<u32>).sum::<Result<u32, _>>()?;
+        Ok(TICK * ticks)
+    }
+
     /// Resident memory of the operator, in MiB.
     pub(crate) fn resident(&self) -> anyhow::Result<f64> {
         resident(self.process.id())
