@@ -59,6 +59,11 @@ impl Problem {
     pub fn new(field: impl Into<String>, reason: &'static str, message: impl Into<String>) -> Self {
         Self { field: field.into(), reason, message: message.into() }
     }
+
+    /// A word that this version does not know. The definition may be of a newer one, which knows it.
+    pub(crate) fn unknown_word(field: impl Into<String>, word: impl fmt::Display, known: &[&str]) -> Self {
+        Self::new(field, reason::INVALID_VALUE, format!("\"{word}\" is none of {}", known.join(", ")))
+    }
 }
 
 impl fmt::Display for Problem {

@@ -60,7 +60,8 @@ fn lead(model: &Model<'_>) -> Option<Service> {
         _ if !model.has_bursts() => return None,
         BurstNetworkType::NodePort => ("NodePort", model.node_port),
         BurstNetworkType::LoadBalancer => ("LoadBalancer", None),
-        BurstNetworkType::Tunnel => return None,
+        // Nobody gets here with an unknown one: validation refuses it.
+        BurstNetworkType::Tunnel | BurstNetworkType::Unknown(_) => return None,
     };
     let spec = ServiceSpec {
         type_: Some(kind.to_owned()),

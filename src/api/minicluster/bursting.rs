@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tributary_contract::word::Word;
 
 use super::quantity::{ResourceList, ResourceRequirements};
 use super::wait::BurstWait;
@@ -224,6 +225,10 @@ pub enum BurstMode {
     Always,
     /// While jobs ask for them.
     OnDemand,
+    /// A word of a newer version: no instance is made, and a burst that is there stays as it is.
+    #[serde(untagged)]
+    #[schemars(skip)]
+    Unknown(Word),
 }
 
 /// When brokers on demand start and stop. A job asks for a burst if it has the attribute `burstable`
@@ -331,4 +336,8 @@ pub enum BurstNetworkType {
     LoadBalancer,
     /// A QUIC connection between the two agents.
     Tunnel,
+    /// A word of a newer version: no instance is made, and a burst that is there keeps its way.
+    #[serde(untagged)]
+    #[schemars(skip)]
+    Unknown(Word),
 }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+use tributary_contract::word::Word;
 
 use crate::duration;
 use crate::schema::{absent_if_zero, is_default};
@@ -52,6 +54,8 @@ pub enum WaitFor {
     All,
     /// At least so many brokers of bursts, whichever.
     Brokers(u32),
+    /// A word of a newer version: no instance is made.
+    Unknown(Word),
 }
 
 impl Serialize for WaitFor {
@@ -60,44 +64,22 @@ impl Serialize for WaitFor {
             Self::None => serializer.serialize_str("None"),
             Self::All => serializer.serialize_str("All"),
             Self::Brokers(count) => serializer.serialize_u32(*count),
+            Self::Unknown(word) => word.serialize(serializer),
         }
     }
 }
 
 impl<'de> Deserialize<'de> for WaitFor {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl de::Visitor<'_> for Visitor {
-            type Value = WaitFor;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("None, All or a number of brokers")
-            }
-
-            fn visit_u64<E: de::Error>(self, value: u64) -> Result<WaitFor, E> {
-                u32::try_from(value)
-                    .map(WaitFor::Brokers)
-                    .map_err(|_| E::invalid_value(de::Unexpected::Unsigned(value), &self))
-            }
-
-            fn visit_i64<E: de::Error>(self, value: i64) -> Result<WaitFor, E> {
-                u64::try_from(value)
-                    .map_err(|_| E::invalid_value(de::Unexpected::Signed(value), &self))
-                    .and_then(|value| self.visit_u64(value))
-            }
-
-            fn visit_str<E: de::Error>(self, value: &str) -> Result<WaitFor, E> {
-                match value {
-                    "None" => Ok(WaitFor::None),
-                    "All" => Ok(WaitFor::All),
-                    number => number
-                        .parse()
-                        .map(WaitFor::Brokers)
-                        .map_err(|_| E::invalid_value(de::Unexpected::Str(value), &self)),
-                }
-            }
-        }
-        deserializer.deserialize_any(Visitor)
+        let written = match Value::deserialize(deserializer)? {
+            Value::String(text) => text,
+            other => other.to_string(),
+        };
+        Ok(match written.as_str() {
+            "None" => Self::None,
+            "All" => Self::All,
+            text => text.parse().map_or_else(|_| Self::Unknown(text.into()), Self::Brokers),
+        })
     }
 }
 

@@ -11,7 +11,7 @@ use tributary_api::burst::{Burst, BurstRefusal, BurstSpec, CredentialRecipient, 
 use tributary_api::hosted_burst::BurstPhase;
 use tributary_api::labels::{self, condition};
 use tributary_api::minicluster::{
-    BurstCluster, BurstNetworkType, MiniCluster, MiniClusterSpec, MiniClusterStatus, Phase,
+    BurstCluster, BurstMode, BurstNetworkType, MiniCluster, MiniClusterSpec, MiniClusterStatus, Phase,
 };
 use tributary_api::names;
 use tributary_cluster::apply::controller_reference;
@@ -156,16 +156,23 @@ fn spec(
             ..before.map(|burst| wishes(&burst.spec)).unwrap_or_default()
         },
     };
-    let tunnel = root.spec.flux.bursting.network.kind == BurstNetworkType::Tunnel;
+    let network = root.spec.flux.bursting.network.kind;
+    // What nobody understands changes nothing that is there.
+    let unknown = matches!(network, BurstNetworkType::Unknown(_));
+    let tunnel =
+        if unknown { running.is_some_and(|burst| burst.spec.tunnel) } else { network == BurstNetworkType::Tunnel };
     let live = match cluster {
         Some(cluster) => BurstSpec {
             size: u32::try_from(cluster.size(root.spec.size())).unwrap_or(0).clamp(1, frozen.max_size.max(1)),
             peers: cluster.peers().into_iter().map(str::to_owned).collect(),
             selector: cluster.selector.clone().unwrap_or_default(),
             budget: cluster.budget.clone(),
-            on_demand: cluster
-                .on_demand()
-                .map(|when| OnDemandSpec { max_idle: when.max_idle().into(), min_pending: when.min_pending() }),
+            on_demand: match cluster.mode {
+                BurstMode::Unknown(_) => frozen.on_demand.clone(),
+                _ => cluster
+                    .on_demand()
+                    .map(|when| OnDemandSpec { max_idle: when.max_idle().into(), min_pending: when.min_pending() }),
+            },
             warm: cluster.warm,
             ..frozen
         },
@@ -174,7 +181,7 @@ fn spec(
     };
     BurstSpec {
         // While the lead's pod is between two nodes, the last address is better than none.
-        lead: match given.lead.filter(|_| !tunnel).cloned() {
+        lead: match given.lead.filter(|_| !tunnel && !unknown).cloned() {
             None => running.and_then(|burst| burst.spec.lead.clone()),
             known => known,
         },
@@ -275,7 +282,6 @@ pub(crate) mod tests {
     use std::time::Duration;
 
     use tributary_api::burst::BurstStatus;
-    use tributary_api::minicluster::BurstMode;
     use tributary_flux::Topology;
 
     use super::*;
@@ -506,6 +512,23 @@ spec:
         let after = applied(&again(&root, &before));
         assert!(after[0].spec.warm && offer::desired(&after[0]).warm && !offer::desired(&before[0]).warm);
         assert_eq!(after[0].offered(), before[0].offered(), "that is no new offer");
+    }
+
+    /// The danger: after a rollback, bursts that run lose their way to the lead broker, or one that sleeps starts.
+    #[test]
+    fn words_that_nobody_knows_change_nothing_that_runs() {
+        let lead = LeadAddress { address: "192.0.2.1".into(), port: 30050 };
+        for kind in [BurstNetworkType::NodePort, BurstNetworkType::Tunnel] {
+            let mut root = root();
+            root.spec.flux.bursting.network.kind = kind;
+            root.spec.flux.bursting.clusters[0].mode = BurstMode::OnDemand;
+            let before = applied(&plan(&root, &[], given(Some(&lead))));
+            root.spec.flux.bursting.network.kind = BurstNetworkType::Unknown("Carrier".into());
+            root.spec.flux.bursting.clusters[0].mode = BurstMode::Unknown("Nightly".into());
+            let other = LeadAddress { address: "192.0.2.2".into(), port: 30050 };
+            let existing: Vec<&Burst> = before.iter().collect();
+            assert_eq!(applied(&plan(&root, &existing, given(Some(&other)))), before, "{kind:?}");
+        }
     }
 
     #[test]

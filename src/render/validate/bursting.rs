@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use tributary_api::budget::BurstBudget;
 use tributary_api::duration;
 use tributary_api::minicluster::{
-    BurstCluster, BurstNetwork, LeadBroker, MiniCluster, MiniClusterSpec, OnDemand, ResourceRequirements, WaitFor,
+    BurstCluster, BurstMode, BurstNetwork, BurstNetworkType, LeadBroker, MiniCluster, MiniClusterSpec, OnDemand,
+    ResourceRequirements, WaitFor,
 };
 use tributary_api::names;
 use tributary_api::selector::PeerSelector;
@@ -104,6 +105,9 @@ fn cluster_problems(path: &str, slot: &str, cluster: &BurstCluster, root_size: i
 }
 
 fn demand_problem(path: &str, cluster: &BurstCluster) -> Option<Problem> {
+    if let BurstMode::Unknown(word) = cluster.mode {
+        return Some(Problem::unknown_word(format!("{path}.mode"), word, &["Always", "OnDemand"]));
+    }
     let path = format!("{path}.onDemand");
     if cluster.on_demand().is_none() {
         let message =
@@ -130,6 +134,10 @@ fn budget_problems(path: &str, budget: &BurstBudget) -> Vec<Problem> {
 
 fn network_problems(network: &BurstNetwork) -> Vec<Problem> {
     let mut problems = Vec::new();
+    if let BurstNetworkType::Unknown(word) = network.kind {
+        let known = ["NodePort", "LoadBalancer", "Tunnel"];
+        problems.push(Problem::unknown_word("spec.flux.bursting.network.type", word, &known));
+    }
     let mut refuse = |field: &str, message: String| {
         problems.push(Problem::new(format!("spec.flux.bursting.network.{field}"), reason::INVALID_VALUE, message));
     };
@@ -295,6 +303,9 @@ pub(super) fn wait(spec: &MiniClusterSpec) -> Result<Option<Wait>, Problem> {
         WaitFor::None => return Ok(None),
         WaitFor::All => u32::try_from(declared).unwrap_or(u32::MAX),
         WaitFor::Brokers(brokers) => brokers,
+        WaitFor::Unknown(word) => {
+            return Err(Problem::unknown_word(field("for"), word, &["None", "All", "a number of brokers"]));
+        }
     };
     if u64::from(brokers) > declared && spec.flux.lead_broker().is_none() && timeout.is_none() {
         let message = format!(

@@ -39,6 +39,26 @@ fn sizes() {
     ]);
 }
 
+/// A newer version may have written them, before the agent was rolled back.
+#[test]
+fn words_that_nobody_knows() {
+    check_with(&[
+        ("updates: Rolling", "spec.updates: \"Rolling\" is none of OnDelete, Recreate"),
+        (
+            "flux: {bursting: {network: {type: Carrier}}}",
+            "spec.flux.bursting.network.type: \"Carrier\" is none of NodePort, LoadBalancer, Tunnel",
+        ),
+        (
+            "flux: {bursting: {clusters: [{size: 1, mode: Nightly, onDemand: {maxIdle: 5m}}]}}",
+            "spec.flux.bursting.clusters[0].mode: \"Nightly\" is none of Always, OnDemand",
+        ),
+        (
+            "flux: {bursting: {wait: {for: Half}}}",
+            "spec.flux.bursting.wait.for: \"Half\" is none of None, All, a number of brokers",
+        ),
+    ]);
+}
+
 #[test]
 fn names() {
     let named = |name: &str| {

@@ -1,6 +1,6 @@
 //! Rules of single values: ranges, words that are known, texts that can be read.
 
-use tributary_api::minicluster::{HOSTPATH, MiniClusterSpec};
+use tributary_api::minicluster::{HOSTPATH, MiniClusterSpec, UpdatePolicy};
 use tributary_flux::{Certificate, FluxVersion};
 
 use super::{Problem, reason};
@@ -11,6 +11,9 @@ const QUEUE_POLICIES: [&str; 4] = ["fcfs", "easy", "hybrid", "conservative"];
 
 pub(super) fn problems(spec: &MiniClusterSpec) -> Vec<Problem> {
     let mut problems = Vec::new();
+    if let UpdatePolicy::Unknown(word) = spec.updates {
+        problems.push(Problem::unknown_word("spec.updates", word, &["OnDelete", "Recreate"]));
+    }
     let mut refuse = |field: &str, reason, message: String| problems.push(Problem::new(field, reason, message));
     if spec.tasks() < 0 {
         refuse("spec.tasks", reason::INVALID_VALUE, format!("tasks is {}: write 0 or more", spec.tasks()));
