@@ -167,6 +167,8 @@ pub mod manager {
     pub const TRUST: &str = "tributary-trust";
     /// Writes the status of FluxSetups and FluxJobs, and makes the MiniClusters of FluxJobs.
     pub const QUEUE: &str = "tributary-queue";
+    /// Says in the status of objects that cannot be read why.
+    pub const UNREADABLE: &str = "tributary-unreadable";
     /// Says in the definition of MiniClusters who converts them.
     pub const CONVERSION: &str = "tributary-conversion";
     /// What people write through `agentctl`.
@@ -175,6 +177,8 @@ pub mod manager {
 
 /// Reasons in conditions that more than one room knows.
 pub mod reason {
+    /// A field of the object does not fit what this version knows, so the agent cannot read it.
+    pub const UNREADABLE: &str = "Unreadable";
     /// Some of the pods that are wanted are not ready, and the others run.
     pub const NOT_ALL_READY: &str = "NotAllReady";
 
@@ -232,6 +236,8 @@ pub mod condition {
     pub const UPSTREAM: [&str; 5] =
         [JOB_REQUESTED, JOB_WAITING_FOR_RESOURCES, JOB_RUNNING, JOB_MINI_CLUSTER_READY, JOB_FINISHED];
 
+    /// FluxSetup: the queue goes by it.
+    pub const ACTIVE: &str = "Active";
     /// ClusterPeer: a session with the peer is up.
     pub const CONNECTED: &str = "Connected";
     /// ClusterPeer: the peer is who it should be.

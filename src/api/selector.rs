@@ -71,6 +71,9 @@ impl PeerSelector {
     pub fn problem(&self) -> Option<String> {
         self.match_expressions.iter().find_map(|PeerSelectorRequirement { key, operator, values }| {
             let compares = matches!(operator, PeerSelectorOperator::In | PeerSelectorOperator::NotIn);
+            if let PeerSelectorOperator::Unknown(word) = operator {
+                return Some(format!("{key:?}: \"{word}\" is none of In, NotIn, Exists, DoesNotExist"));
+            }
             match (key.is_empty(), compares, values.is_empty()) {
                 (true, ..) => Some("a rule of matchExpressions has no key".to_owned()),
                 (_, true, true) => Some(format!("{key:?} is compared with no values: write values for {operator:?}")),

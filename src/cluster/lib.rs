@@ -15,6 +15,7 @@
 //! | [`apply`], [`drift`] | the gate that objects are written through: whose they are, and nothing sent when nothing differs |
 //! | [`sweep`] | deletion of what is no longer wanted |
 //! | [`conditions`], [`events`] | what people read: conditions and events |
+//! | [`unreadable`] | says of objects that cannot be read why |
 //! | [`discovery`], [`readiness`] | waiting for the API server and its kinds, and saying so |
 //! | [`traced`] | which trace a change of an object belongs to |
 //! | [`error`], [`key`] | a failed request; the name of an object |
@@ -48,6 +49,7 @@ pub mod sweep;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod traced;
+pub mod unreadable;
 pub mod work;
 pub mod worker;
 

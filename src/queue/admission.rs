@@ -117,6 +117,12 @@ impl Admission {
     /// It has to wait, for this. Its key is marked when that changes.
     pub fn ask(&self, mini_cluster: &MiniCluster, now: Timestamp) -> Result<(), String> {
         let (uid, namespace) = (mini_cluster.uid().unwrap_or_default(), mini_cluster.namespace().unwrap_or_default());
+        if let Some(sentence) = self.unreadable(&namespace) {
+            // The round that follows when it can be read asks again.
+            let asked = Asked { key: ObjectKey::of(mini_cluster), told: sentence.clone() };
+            self.lock().waiting.insert(uid, asked);
+            return Err(sentence);
+        }
         let listed = self.setups.condition().listed;
         if listed && !self.is_ruled(&namespace) {
             // Nobody counts what it takes from now on.
@@ -169,7 +175,11 @@ impl Admission {
 
     /// Whether the FluxJob of a MiniCluster that has ended, if it has one, knows how.
     pub fn is_told(&self, mini_cluster: &MiniCluster) -> bool {
-        let job = self.jobs.of(&ObjectKey::of(mini_cluster)).filter(|job| job::is_of(mini_cluster, job));
+        let key = ObjectKey::of(mini_cluster);
+        if self.jobs.unreadable_of(&key).is_some() {
+            return false;
+        }
+        let job = self.jobs.of(&key).filter(|job| job::is_of(mini_cluster, job));
         job.is_none_or(|job| job::is_finished(&job) || job.metadata.deletion_timestamp.is_some())
     }
 
@@ -179,6 +189,9 @@ impl Admission {
     /// It has to wait, for this. Its key is marked when that changes.
     pub fn ask_more(&self, mini_cluster: &MiniCluster, has: i32, now: Timestamp) -> Result<(), String> {
         let (uid, namespace) = (mini_cluster.uid().unwrap_or_default(), mini_cluster.namespace().unwrap_or_default());
+        if let Some(sentence) = self.unreadable(&namespace) {
+            return Err(sentence);
+        }
         if self.setups.condition().listed && !self.is_ruled(&namespace) {
             return Ok(());
         }
@@ -207,7 +220,11 @@ impl Admission {
         if !self.setups.condition().listed {
             return None;
         }
-        let setup = mini_cluster.metadata.namespace.as_deref().and_then(|namespace| self.setup(namespace));
+        let namespace = mini_cluster.metadata.namespace.as_deref().unwrap_or_default();
+        if self.unreadable(namespace).is_some() {
+            return None;
+        }
+        let setup = self.setup(namespace);
         let Some(setup) = setup else { return Some(Limits::default()) };
         let uid = mini_cluster.metadata.uid.as_deref().unwrap_or_default();
         let mut state = self.lock();
@@ -223,13 +240,14 @@ impl Admission {
 
     /// What the status of a MiniCluster has to say that it was let in with, given UID and parallelism of its Job.
     pub fn holds(&self, mini_cluster: &MiniCluster, job: Option<(&str, i32)>) -> Option<ReservationStatus> {
-        if !self.setups.condition().listed {
-            // Nobody knows yet whether anybody counts.
+        let namespace = mini_cluster.metadata.namespace.as_deref()?;
+        if !self.setups.condition().listed || self.unreadable(namespace).is_some() {
+            // Nobody knows now whether anybody counts.
             let status = mini_cluster.status.as_ref()?;
             let began = status.began.as_ref().map(|Time(began)| *began);
             return Some(ReservationStatus { usage: status.holds.clone()?, began, limit: status.admitted_seconds });
         }
-        let (uid, namespace) = (mini_cluster.metadata.uid.as_deref()?, mini_cluster.metadata.namespace.as_deref()?);
+        let uid = mini_cluster.metadata.uid.as_deref()?;
         if !self.is_ruled(namespace) {
             return None;
         }
@@ -267,6 +285,13 @@ impl Admission {
     /// Whether a namespace has a FluxSetup.
     fn is_ruled(&self, namespace: &str) -> bool {
         self.setup(namespace).is_some()
+    }
+
+    /// Why nobody starts in a namespace whose FluxSetup was never read, and exists.
+    fn unreadable(&self, namespace: &str) -> Option<String> {
+        let key = ObjectKey::namespaced(namespace, flux_setup::NAME);
+        let unreadable = self.setups.unreadable_of(&key).filter(|_| self.setups.of(&key).is_none())?;
+        Some(format!("the FluxSetup {} of this namespace: {}", key.name, unreadable.sentence()))
     }
 
     /// The FluxSetup of a namespace.

@@ -25,7 +25,7 @@ use tributary_clock::{SharedClock, SystemRng};
 use tributary_cluster::apply::{Appliable, Applier, Once};
 use tributary_cluster::caches::{self, Cache, Selection, Subscription, controller_of, controller_uid};
 use tributary_cluster::client::Clients;
-use tributary_cluster::engine::{self, Controller, Observed};
+use tributary_cluster::engine::{self, Controller, Observed, nothing};
 use tributary_cluster::error::chain;
 use tributary_cluster::events::{Events, Notice};
 use tributary_cluster::fence::Fence;
@@ -162,6 +162,11 @@ impl Queueing {
         (Arc::new(queueing), vec![watch_setups.boxed(), watch_classes.boxed(), watch_jobs.boxed()])
     }
 
+    /// The caches that nobody else has, of what is ours.
+    pub fn caches(&self) -> (Cache<FluxSetup>, Cache<FluxJob>) {
+        (self.setups.clone(), self.jobs.clone())
+    }
+
     /// Where the reconciler asks.
     pub fn admission(&self) -> Admission {
         self.admission.clone()
@@ -198,7 +203,9 @@ impl Queueing {
             () = listed => {}
             () = stop.cancelled() => return,
         }
-        self.guests.listed(self.setups.objects().iter().filter_map(|setup| setup.namespace()).collect());
+        let unreadable = self.setups.unreadable().into_iter().filter_map(|setup| setup.key.namespace);
+        let ruled = self.setups.objects().iter().filter_map(|setup| setup.namespace()).chain(unreadable).collect();
+        self.guests.listed(ruled);
         // Those included that asked while it was not known whether anybody rules their namespace.
         let namespaces: BTreeSet<String> =
             (self.mini_clusters.objects().iter().filter_map(|object| object.namespace()))
@@ -206,7 +213,19 @@ impl Queueing {
                 .chain(self.jobs.objects().iter().filter_map(|object| object.namespace()))
                 .collect();
         namespaces.into_iter().for_each(|namespace| self.rounds.mark(namespace));
-        engine::run(self, stop).await;
+        // One that could not be read, and is deleted, is no change of what was read.
+        let (mut changes, clusters, rounds) =
+            (self.setups.unreadable_changes(), self.mini_clusters.clone(), self.rounds.clone());
+        let setups = async move {
+            while changes.changed().await.is_ok() {
+                let all: BTreeSet<String> = clusters.objects().iter().filter_map(|object| object.namespace()).collect();
+                all.into_iter().for_each(|namespace| rounds.mark(namespace));
+            }
+        };
+        tokio::select! {
+            () = engine::run(self, stop) => {}
+            () = setups => {}
+        }
     }
 
     /// Does `work` with what earlier rounds of a namespace worked out. There is one round of it at a time.
@@ -381,9 +400,15 @@ impl Controller for Queueing {
         fn of<K: kube::Resource>(cache: Vec<Arc<K>>, namespace: &str) -> Vec<Arc<K>> {
             cache.into_iter().filter(|object| object.meta().namespace.as_deref() == Some(namespace)).collect()
         }
+        let key = ObjectKey::namespaced(namespace, flux_setup::NAME);
+        let setup = self.setups.of(&key);
+        if setup.is_none() && self.setups.unreadable_of(&key).is_some() {
+            // Nobody knows what there is room for.
+            return Ok(nothing());
+        }
         Ok(Observed::Continue(Namespace {
             now: self.clock.wall(),
-            setup: self.setups.of(&ObjectKey::namespaced(namespace, flux_setup::NAME)),
+            setup,
             priorities: Priorities::of(&self.classes.objects()),
             jobs: of(self.jobs.objects(), namespace),
             hosted: of(self.hosted.objects(), namespace),

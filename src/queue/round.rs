@@ -12,7 +12,7 @@ use tributary_api::flux_setup::{
     CheckNodes, FluxSetup, FluxSetupSpec, FluxSetupStatus, Order, Overflow, OverflowPolicy,
 };
 use tributary_api::hosted_burst::HostedBurst;
-use tributary_api::labels::reason;
+use tributary_api::labels::{condition::ACTIVE, reason};
 use tributary_api::minicluster::MiniCluster;
 use tributary_api::names;
 use tributary_cluster::caches::controller_uid;
@@ -29,9 +29,6 @@ use super::priorities::Priorities;
 use super::requests::Requests;
 use super::reservations::Reservation;
 use super::schedule::{Rules, schedule};
-
-/// Condition of a FluxSetup: it counts.
-const ACTIVE: &str = "Active";
 
 /// What FluxJobs are told where nobody has made room.
 const NO_SETUP: &str = "there is no FluxSetup in this namespace yet: whoever administers it makes one";

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kube::ResourceExt;
+use tributary_api::labels::reason;
 use tributary_clock::{Mono, Now};
 use tributary_cluster::ObjectKey;
 use tributary_cluster::engine::{Observed, nothing};
@@ -20,6 +21,9 @@ use super::definition::OUTDATED;
 use super::dereference::Known;
 use super::refusal::Refusal;
 
+/// Why the MiniCluster of a burst cannot be rendered.
+const RANK_MAP_UNREADABLE: &str = "RankMapUnreadable";
+
 /// One MiniCluster, and all that bears on it.
 #[derive(Debug)]
 pub struct View {
@@ -31,8 +35,8 @@ pub struct View {
     pub settling: bool,
     /// The Job failed a moment ago, and how its lead's container ended is still to come.
     pub awaits_exit: bool,
-    /// What the spec renders to. An error is the sentence that says why that cannot even be tried.
-    pub rendering: Result<Rendering, String>,
+    /// What the spec renders to. An error says why that cannot even be tried: reason and sentence.
+    pub rendering: Result<Rendering, (&'static str, String)>,
     /// The boot files of the running incarnation, where the spec renders to others.
     pub frozen: Option<Arc<Boot>>,
     /// Why these cannot be read.
@@ -87,7 +91,11 @@ impl MiniClusterController {
             let refused = remembered.stands(&known, now.mono);
             (known, settling, awaits_exit, refused, remembered.releasing)
         };
-        let context = known.context(&self.settings);
+        let context = match self.caches.mini_clusters.unreadable_of(key) {
+            // What the cache shows is what it was before.
+            Some(unreadable) => Err((reason::UNREADABLE, unreadable.sentence())),
+            None => known.context(&self.settings).map_err(|sentence| (RANK_MAP_UNREADABLE, sentence)),
+        };
         let rendering =
             context.as_ref().map_err(Clone::clone).map(|context| tributary_render::render(&object, context));
         let frozen = match &rendering {

@@ -35,7 +35,7 @@ pub fn step(view: &View, gate: &dyn QuotaGate) -> Decision {
     }
     let rendering = match &view.rendering {
         Ok(rendering) => rendering,
-        Err(sentence) => return Decision::waits("RankMapUnreadable", sentence),
+        Err((reason, sentence)) => return Decision::waits(reason, sentence),
     };
     if view.failed.is_some() {
         // It is told as an error of carrying out.
@@ -392,8 +392,8 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_told_and_changes_nothing() {
         let gate = Answers::default();
-        let unreadable = View { rendering: Err("it is of a newer version".to_owned()), ..running() };
+        let unreadable = View { rendering: Err(("Unreadable", "it is of a newer version".to_owned())), ..running() };
         let decision = step(&unreadable, &gate);
-        assert_eq!((&decision.action, reason(&decision)), (&Action::Nothing, Some("RankMapUnreadable")));
+        assert_eq!((&decision.action, reason(&decision)), (&Action::Nothing, Some("Unreadable")));
     }
 }

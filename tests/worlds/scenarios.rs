@@ -6,15 +6,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use kube::ResourceExt;
 use kube::api::DeleteParams;
 use serde_json::json;
 use tributary::api::burst::Burst;
+use tributary::api::flux_setup::FluxSetup;
+use tributary::api::minicluster::MiniCluster;
 use tributary::api::names;
+use tributary_cluster::apply::Appliable;
 use tributary_cluster::testing::Fault;
 
 use crate::agent::Settings;
 use crate::chaos::{Chaos, FAULTS};
-use crate::cluster::USERS;
+use crate::cluster::{USERS, put};
 use crate::world::{NAMES, World};
 
 /// Seeds that are run unless `WORLDS` says how many.
@@ -105,6 +109,95 @@ fn a_root_is_made_anew_while_its_agent_is_down() {
         });
         result.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     }
+}
+
+/// What a condition of an object of the first cluster says that does not hold: reason and message.
+fn said<K: Appliable>(world: &World, name: &str, kind: &str) -> Option<(String, String)> {
+    let object = world.clusters[0].server.stored::<K>(USERS, name)?;
+    let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let one = conditions.into_iter().find(|one| one["type"] == kind && one["status"] == "False")?;
+    Some((one["reason"].as_str()?.to_owned(), one["message"].as_str()?.to_owned()))
+}
+
+/// The danger: an object that cannot be read is taken for deleted, or stops all others; and nobody says why.
+#[test]
+fn what_cannot_be_read_is_said_and_stays() {
+    log();
+    let result = on_paused_time(1, async move || {
+        let mut world = World::new(2, settings(0));
+        let ready = |name: &'static str| move |world: &World| world.bursts_ready(0, name);
+        world.apply(0, "lake", 2, json!([{"size": 2, "peer": "west"}]), "NodePort");
+        world.until("the burst is ready", Duration::from_secs(60), ready("lake")).await?;
+        let uids = |world: &World| -> Vec<Option<String>> {
+            world.clusters.iter().flat_map(|one| one.jobs().iter().map(ResourceExt::uid).collect::<Vec<_>>()).collect()
+        };
+        let before = uids(&world);
+        let burst = names::burst_object("lake", "lake-burst-0");
+        let spoil = |world: &World, size: serde_json::Value| {
+            let (server, spec) = (&world.clusters[0].server, json!({"spec": {"size": size}}));
+            server.spoil::<MiniCluster>(USERS, "lake", spec.clone()).unwrap();
+            server.spoil::<Burst>(USERS, &burst, spec).unwrap();
+        };
+        spoil(&world, json!("two"));
+        let told = |world: &World| {
+            let both = [said::<MiniCluster>(world, "lake", "Ready"), said::<Burst>(world, &burst, "Ready")];
+            both.into_iter()
+                .flatten()
+                .filter(|(reason, why)| reason == "Unreadable" && why.contains("spec.size: "))
+                .count()
+                == 2
+        };
+        world.until("it is said", Duration::from_secs(5), told).await?;
+        // Longer than every lease. Then an agent that has never read them.
+        for _ in 0..2 {
+            world.apply(0, "pond", 1, json!([{"size": 1, "peer": "west"}]), "NodePort");
+            world.until("others go on", Duration::from_secs(60), ready("pond")).await?;
+            world.run(Duration::from_secs(600)).await?;
+            assert!(told(&world));
+            let after = uids(&world);
+            assert!(before.iter().all(|uid| after.contains(uid)), "{before:?} {after:?}");
+            world.delete(0, "pond");
+            world.run(Duration::from_secs(60)).await?;
+            world.kill(0, 0);
+            world.start(0, 0);
+        }
+        spoil(&world, json!(2));
+        world
+            .until("it is ready again", Duration::from_secs(60), |world| {
+                ready("lake")(world) && said::<MiniCluster>(world, "lake", "Ready").is_none()
+            })
+            .await?;
+        assert_eq!(uids(&world), before);
+        Ok::<_, String>(())
+    });
+    result.unwrap();
+}
+
+/// The danger: a quota that cannot be read is none.
+#[test]
+fn nobody_starts_by_a_quota_that_cannot_be_read() {
+    log();
+    let result = on_paused_time(1, async move || {
+        let mut world = World::new(1, settings(0));
+        let metadata = json!({"name": "default", "namespace": USERS});
+        put::<FluxSetup>(&world.clusters[0].server, json!({"metadata": metadata, "spec": {"quota": {"brokers": 2}}}));
+        let spec = json!({"spec": {"quota": {"brokers": "two"}}});
+        world.clusters[0].server.spoil::<FluxSetup>(USERS, "default", spec).unwrap();
+        world.apply(0, "lake", 1, json!([]), "NodePort");
+        let waits = |world: &World| {
+            let is = |said: Option<(String, String)>, expected: &str| {
+                said.is_some_and(|(reason, why)| reason == expected && why.contains("spec.quota.brokers: "))
+            };
+            is(said::<MiniCluster>(world, "lake", "Ready"), "Queued")
+                && is(said::<FluxSetup>(world, "default", "Active"), "Unreadable")
+        };
+        world.until("it waits", Duration::from_secs(5), waits).await?;
+        world.run(Duration::from_secs(60)).await?;
+        assert!(world.clusters[0].jobs().is_empty());
+        world.clusters[0].server.delete::<FluxSetup>(USERS, "default", &DeleteParams::background()).ok();
+        world.until("it starts", Duration::from_secs(10), |world| !world.clusters[0].jobs().is_empty()).await
+    });
+    result.unwrap();
 }
 
 /// The danger: the Burst alone knew who has the certificate, and is deleted; its slot looks free, and two peers run it.

@@ -48,6 +48,7 @@ use crate::queries::Queries;
 use crate::queue_ports::{Granted, nodes_of, peers_of, sender};
 use crate::quota_gate::Gate;
 use crate::trust::{TrustPublisher, TrustReceiver};
+use crate::unreadable::Unreadable;
 use crate::webhook::Webhook;
 
 /// How long after a failure the federation is tried again: the identity is not there yet, the port is taken.
@@ -98,6 +99,7 @@ pub struct Parts {
 pub struct Leader {
     queueing: Arc<Queueing>,
     controller: Arc<MiniClusterController>,
+    unreadable: Arc<Unreadable>,
     federation: Arc<Federation>,
 }
 
@@ -159,6 +161,7 @@ impl Leader {
         );
         filling.extend(more);
         admission.leads_to(controller.queue());
+        let unreadable = Unreadable::new(&parts.clients, parts.watches.clone(), &queueing, &parts.events, &parts.clock);
         let (federation_service, more) = FederationService::new(config, &parts.clients, bursting.nodes());
         filling.extend(more);
         let mut queues = controller.queues();
@@ -171,7 +174,7 @@ impl Leader {
         let carried = TunnelMetrics::register(&parts.metrics, &budget);
         let federation =
             Federation { config: config.clone(), parts, bursting, federation_service, counters, carried, budget };
-        (Self { controller, queueing, federation: Arc::new(federation) }, filling)
+        (Self { controller, queueing, unreadable: Arc::new(unreadable), federation: Arc::new(federation) }, filling)
     }
 
     /// Spawns the tasks of a term.
@@ -185,6 +188,7 @@ impl Leader {
         self.federation.bursting.forget();
         term.spawn("the queue", self.queueing.clone().run(term.stop()));
         term.spawn("the MiniCluster controller", self.controller.clone().run(term.stop()));
+        term.spawn("what cannot be read", self.unreadable.clone().run(term.stop()));
         term.spawn("the keeper of the webhook", self.federation.parts.webhook.clone().keep(term.stop()));
         term.spawn("the federation", self.federation.clone().run(epoch, handover, term.stop()));
     }

@@ -44,6 +44,7 @@ pub mod queue_ports;
 pub mod quota_gate;
 pub mod traces;
 pub mod trust;
+pub mod unreadable;
 pub mod upstream;
 pub mod webhook;
 

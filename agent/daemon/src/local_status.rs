@@ -61,7 +61,7 @@ impl LocalStatus for Local {
             labels: self.labels.clone(),
             now: Some(self.clock.wall()),
             identity: self.identity.current().map(|current| identity(&current)),
-            mini_clusters: self.mini_clusters.objects().iter().map(|object| self.mini_cluster(object)).collect(),
+            mini_clusters: self.mini_cluster_rows(),
             bursts: self.burst_rows(),
             hosted: self.hosted.objects().iter().map(|object| hosted(object)).collect(),
             peers: self.peers.objects().iter().map(|object| peer(object, &reports)).collect(),
@@ -74,6 +74,26 @@ fn identity(current: &Identity) -> IdentityRow {
 }
 
 impl Local {
+    fn mini_cluster_rows(&self) -> Vec<MiniClusterRow> {
+        let mut rows: Vec<_> = self.mini_clusters.objects().iter().map(|object| self.mini_cluster(object)).collect();
+        for unreadable in self.mini_clusters.unreadable() {
+            let namespace = unreadable.key.namespace.clone().unwrap_or_default();
+            let is_it = |row: &&mut MiniClusterRow| row.namespace == namespace && row.name == unreadable.key.name;
+            let message = Some(unreadable.sentence());
+            match rows.iter_mut().find(is_it) {
+                Some(row) => row.message = message,
+                None => rows.push(MiniClusterRow {
+                    namespace,
+                    name: unreadable.key.name,
+                    phase: reason::UNREADABLE.to_owned(),
+                    message,
+                    ..MiniClusterRow::default()
+                }),
+            }
+        }
+        rows
+    }
+
     fn mini_cluster(&self, object: &MiniCluster) -> MiniClusterRow {
         let status = object.status.clone().unwrap_or_default();
         let owner = controller_of::<HostedBurst>(object).and_then(|key| self.hosted.of(&key));

@@ -2,11 +2,14 @@
 
 use std::borrow::Cow;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::Resource;
 use serde::de::{DeserializeOwned, Deserializer, Error};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use super::store::Unreadable;
+use crate::key::ObjectKey;
 
 /// What a watch delivers: the object, or what could be read of it.
 ///
@@ -18,10 +21,47 @@ pub struct Guarded<K>(pub(super) Result<K, Malformed>);
 /// An object that does not fit its type.
 #[derive(Clone, Debug)]
 pub(super) struct Malformed {
-    /// Name, namespace, UID and resource version: what the watch needs.
+    /// Name, namespace, UID, version and generation: what the watch needs, and who answers.
     pub(super) metadata: ObjectMeta,
     /// Where it does not fit.
     pub(super) error: String,
+    /// What its status says.
+    pub(super) conditions: Vec<Condition>,
+}
+
+impl<K: Resource> Guarded<K> {
+    /// The object.
+    ///
+    /// # Errors
+    /// It does not fit its type.
+    pub fn read(self) -> Result<K, Unreadable> {
+        let key = ObjectKey::of(&self);
+        self.0.map_err(|Malformed { metadata, error, conditions }| Unreadable {
+            key,
+            uid: metadata.uid,
+            version: metadata.resource_version,
+            generation: metadata.generation,
+            error,
+            conditions,
+        })
+    }
+}
+
+/// Field and fault, without the text that is there: it may be a secret.
+fn fault(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
+    let message = error.inner().to_string();
+    let (kind, rest) = message.split_once(": ").unwrap_or(("", &message));
+    let message = match (kind, rest.rsplit_once(", expected ")) {
+        ("invalid type" | "invalid value", Some((found, expected))) => {
+            let found = found.split(' ').next().unwrap_or_default();
+            format!("a value of type {found} is there, and {expected} is expected")
+        }
+        _ => message,
+    };
+    match error.path().to_string().as_str() {
+        "." => message,
+        path => format!("{path}: {message}"),
+    }
 }
 
 impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
@@ -36,11 +76,14 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
             namespace: text("namespace"),
             uid: text("uid"),
             resource_version: text("resourceVersion"),
+            generation: metadata.get("generation").and_then(Value::as_i64),
             ..ObjectMeta::default()
         };
-        Ok(Self(
-            serde_json::from_value(value).map_err(|error| Malformed { metadata: identity, error: error.to_string() }),
-        ))
+        Ok(Self(serde_path_to_error::deserialize(&value).map_err(|error| Malformed {
+            metadata: identity,
+            error: fault(&error),
+            conditions: Vec::deserialize(&value["status"]["conditions"]).unwrap_or_default(),
+        })))
     }
 }
 
@@ -108,6 +151,15 @@ mod tests {
         let guarded = serde_json::from_value::<Guarded<Service>>(value).unwrap();
         assert_eq!(guarded.meta().name.as_deref(), Some("s"));
         assert_eq!(guarded.meta().resource_version.as_deref(), Some("7"));
-        assert!(guarded.0.unwrap_err().error.contains("invalid type"));
+        let expected = "spec.ports: a value of type integer is there, and a sequence is expected";
+        assert_eq!(guarded.0.unwrap_err().error, expected);
+    }
+
+    /// The danger: a password in the wrong place is told in a status, and in logs.
+    #[test]
+    fn what_is_there_is_not_told() {
+        let value = json!({"metadata": {"name": "s"}, "spec": {"ports": ["hunter2, expected by nobody"]}});
+        let error = serde_json::from_value::<Guarded<Service>>(value).unwrap().0.unwrap_err().error;
+        assert_eq!(error, "spec.ports[0]: a value of type string is there, and ServicePort is expected");
     }
 }

@@ -57,6 +57,8 @@ pub struct Cache<K> {
 struct Shared<K> {
     store: RwLock<Store<K>>,
     condition: watch::Sender<Condition>,
+    /// Counts what is news of objects that cannot be read.
+    unreadable: watch::Sender<u64>,
     /// How often new lists were asked for.
     asked: watch::Sender<u64>,
     /// Which of these the last complete list of each part answers.
@@ -246,8 +248,18 @@ impl<K: Watched> Cache<K> {
     fn of_parts(parts: usize) -> Self {
         let subscribers = Mutex::new(Subscribers { next: 0, listeners: BTreeMap::new() });
         let condition = watch::Sender::new(Condition::default());
-        let (asked, lists) = (watch::Sender::new(0), watch::Sender::default());
-        Self { shared: Arc::new(Shared { store: RwLock::default(), condition, asked, lists, parts, subscribers }) }
+        let (unreadable, asked, lists) = (watch::Sender::new(0), watch::Sender::new(0), watch::Sender::default());
+        Self {
+            shared: Arc::new(Shared {
+                store: RwLock::default(),
+                condition,
+                unreadable,
+                asked,
+                lists,
+                parts,
+                subscribers,
+            }),
+        }
     }
 
     /// The object of a key.
@@ -284,6 +296,16 @@ impl<K: Watched> Cache<K> {
     /// Objects that exist and cannot be read. What is missing because of them must not be taken for deleted.
     pub fn unreadable(&self) -> Vec<Unreadable> {
         self.read(|store| store.unreadable.values().cloned().collect())
+    }
+
+    /// The same of one key.
+    pub fn unreadable_of(&self, key: &ObjectKey) -> Option<Unreadable> {
+        self.read(|store| store.unreadable.get(key).cloned())
+    }
+
+    /// Says that there is news of objects that cannot be read.
+    pub fn unreadable_changes(&self) -> watch::Receiver<u64> {
+        self.shared.unreadable.subscribe()
     }
 
     /// How the cache is doing.
@@ -361,14 +383,20 @@ impl<K: Watched> Cache<K> {
     fn take_part(&self, part: &Part, event: Event<Guarded<K>>) {
         let done = matches!(event, Event::InitDone);
         let begins = matches!(event, Event::Init);
+        let unreadable = matches!(&event, Event::Apply(Guarded(Err(_))) | Event::InitApply(Guarded(Err(_))));
         if let Event::Apply(Guarded(Err(bad))) | Event::InitApply(Guarded(Err(bad))) = &event {
             let (name, namespace) = (bad.metadata.name.as_deref(), bad.metadata.namespace.as_deref());
             tracing::warn!(kind = %K::kind(&()), namespace, name, error = bad.error, "an object cannot be read; it is skipped");
         }
         let mut store = self.shared.store.write().unwrap_or_else(PoisonError::into_inner);
+        let before = store.unreadable.len();
         let changes = store.take(part, event);
+        let unreadable = unreadable || store.unreadable.len() != before;
         let complete = done && store.listed_all(part, self.shared.parts);
         drop(store);
+        if unreadable {
+            self.shared.unreadable.send_modify(|count| *count += 1);
+        }
         if !begins {
             self.shared.condition.send_if_modified(|condition| {
                 let news = Condition { listed: condition.listed || complete, trouble: None };

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
 
@@ -27,14 +28,20 @@ impl<K> Clone for Change<K> {
 }
 
 /// An object that does not fit its type.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Unreadable {
     /// Which object.
     pub key: ObjectKey,
     /// `metadata.uid`.
     pub uid: Option<String>,
+    /// `metadata.resourceVersion`.
+    pub version: Option<String>,
+    /// `metadata.generation`.
+    pub generation: Option<i64>,
     /// Where it does not fit.
     pub error: String,
+    /// What its status says.
+    pub conditions: Vec<Condition>,
 }
 
 /// What else an object is found by, if it is.
@@ -137,11 +144,10 @@ impl<K: Resource> Store<K> {
 
     fn put(&mut self, part: &Part, guarded: Guarded<K>) -> Option<Change<K>> {
         let key = ObjectKey::of(&guarded);
-        let object = match guarded.0 {
+        let object = match guarded.read() {
             Ok(object) => Arc::new(object),
-            Err(malformed) => {
-                let uid = malformed.metadata.uid;
-                self.unreadable.insert(key.clone(), Unreadable { key, uid, error: malformed.error });
+            Err(unreadable) => {
+                self.unreadable.insert(key, unreadable);
                 return None;
             }
         };

@@ -25,11 +25,16 @@ impl ApiServer {
         self.ask(&RequestInfo::own::<K>("get", namespace, name), Value::Null).ok()
     }
 
-    /// All objects of a kind, by namespace and name.
+    /// An object as it is stored, whether it fits its type or not.
+    pub fn stored<K: Appliable>(&self, namespace: &str, name: &str) -> Option<Value> {
+        self.ask(&RequestInfo::own::<K>("get", namespace, name), Value::Null).ok()
+    }
+
+    /// All objects of a kind, by namespace and name, but for those that do not fit their type.
     pub fn list<K: Appliable>(&self) -> Vec<K> {
         let list = self.execute(&RequestInfo::own::<K>("list", "", ""), Value::Null, None);
         let items = list.ok().and_then(|mut list| list.body["items"].as_array_mut().map(std::mem::take));
-        items.into_iter().flatten().map(|item| serde_json::from_value(item).expect("it is of this kind")).collect()
+        items.into_iter().flatten().filter_map(|item| serde_json::from_value(item).ok()).collect()
     }
 
     /// Creates an object or replaces it, its status included.
@@ -64,7 +69,15 @@ impl ApiServer {
     /// # Errors
     /// What the API server says.
     pub fn patch<K: Appliable>(&self, namespace: &str, name: &str, patch: Value) -> Result<K, Box<Status>> {
-        self.merge::<K>(namespace, name, "", patch)
+        self.merge::<K, K>(namespace, name, "", patch)
+    }
+
+    /// Merges what need not fit the type into an object, as somebody else's definition lets it.
+    ///
+    /// # Errors
+    /// What the API server says.
+    pub fn spoil<K: Appliable>(&self, namespace: &str, name: &str, patch: Value) -> Result<(), Box<Status>> {
+        self.merge::<K, Value>(namespace, name, "", patch).map(drop)
     }
 
     /// Merges `status` into the status of an object.
@@ -72,10 +85,16 @@ impl ApiServer {
     /// # Errors
     /// What the API server says.
     pub fn patch_status<K: Appliable>(&self, namespace: &str, name: &str, status: Value) -> Result<K, Box<Status>> {
-        self.merge::<K>(namespace, name, "status", json!({"status": status}))
+        self.merge::<K, K>(namespace, name, "status", json!({"status": status}))
     }
 
-    fn merge<K: Appliable>(&self, namespace: &str, name: &str, sub: &str, patch: Value) -> Result<K, Box<Status>> {
+    fn merge<K: Appliable, T: DeserializeOwned>(
+        &self,
+        namespace: &str,
+        name: &str,
+        sub: &str,
+        patch: Value,
+    ) -> Result<T, Box<Status>> {
         let patch_type = "application/merge-patch+json".into();
         let info = RequestInfo::own::<K>("patch", namespace, name);
         self.ask(&RequestInfo { patch_type, subresource: sub.to_owned(), ..info }, patch)
