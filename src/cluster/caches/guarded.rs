@@ -7,6 +7,7 @@ use kube::Resource;
 use serde::de::{DeserializeOwned, Deserializer, Error};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::store::Unreadable;
 use crate::key::ObjectKey;
@@ -14,7 +15,8 @@ use crate::key::ObjectKey;
 /// What a watch delivers: the object, or what could be read of it.
 ///
 /// `metadata.managedFields` is dropped before the object is built: it is often the larger half of an object, and nothing
-/// here reads it.
+/// here reads it. All else is built from its text, so that fields that a view does not have cost nothing. It must be JSON that is
+/// not in memory yet: API servers send the type of a watch event before its object.
 #[derive(Clone, Debug)]
 pub struct Guarded<K>(pub(super) Result<K, Malformed>);
 
@@ -66,25 +68,58 @@ fn fault(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
 
 impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut value = Value::deserialize(deserializer)?;
-        let metadata = value.get_mut("metadata").and_then(Value::as_object_mut);
-        let metadata = metadata.ok_or_else(|| D::Error::missing_field("metadata"))?;
-        metadata.remove("managedFields");
-        let text = |name: &str| metadata.get(name).and_then(Value::as_str).map(String::from);
-        let identity = ObjectMeta {
-            name: text("name"),
-            namespace: text("namespace"),
-            uid: text("uid"),
-            resource_version: text("resourceVersion"),
-            generation: metadata.get("generation").and_then(Value::as_i64),
-            ..ObjectMeta::default()
-        };
-        Ok(Self(serde_path_to_error::deserialize(&value).map_err(|error| Malformed {
-            metadata: identity,
-            error: fault(&error),
-            conditions: Vec::deserialize(&value["status"]["conditions"]).unwrap_or_default(),
-        })))
+        let whole = Box::<RawValue>::deserialize(deserializer)?;
+        let text = without_managed_fields(whole.get()).map_err(D::Error::custom)?;
+        Ok(Self(match serde_json::from_str(&text) {
+            Ok(object) => Ok(object),
+            Err(_) => Err(Malformed::read::<K>(&text).map_err(D::Error::custom)?),
+        }))
     }
+}
+
+impl Malformed {
+    /// What is left of an object that does not fit.
+    fn read<K: DeserializeOwned>(text: &str) -> serde_json::Result<Self> {
+        let value: Value = serde_json::from_str(text)?;
+        let metadata = &value["metadata"];
+        let text = |name: &str| metadata[name].as_str().map(String::from);
+        let read: Result<K, _> = serde_path_to_error::deserialize(&value);
+        Ok(Self {
+            metadata: ObjectMeta {
+                name: text("name"),
+                namespace: text("namespace"),
+                uid: text("uid"),
+                resource_version: text("resourceVersion"),
+                generation: metadata["generation"].as_i64(),
+                ..ObjectMeta::default()
+            },
+            // What fits a tree fits its text, but for a field that is there twice.
+            error: read.err().map_or_else(|| "a field is there twice".to_owned(), |error| fault(&error)),
+            conditions: Vec::deserialize(&value["status"]["conditions"]).unwrap_or_default(),
+        })
+    }
+}
+
+/// Where the managed fields of an object are in its text.
+#[derive(Deserialize)]
+struct Outline<'a> {
+    #[serde(borrow)]
+    metadata: MetadataOutline<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct MetadataOutline<'a> {
+    #[serde(borrow)]
+    managed_fields: Option<&'a RawValue>,
+}
+
+/// The text of an object, with nothing in the place of its managed fields.
+fn without_managed_fields(text: &str) -> serde_json::Result<Cow<'_, str>> {
+    let outline: Outline<'_> = serde_json::from_str(text)?;
+    let Some(fields) = outline.metadata.managed_fields else { return Ok(text.into()) };
+    let start = fields.get().as_ptr().addr() - text.as_ptr().addr();
+    Ok(format!("{}null{}", &text[..start], &text[start + fields.get().len()..]).into())
 }
 
 // Never sent: the watcher's types ask for it.
@@ -143,6 +178,19 @@ mod tests {
         let service = serde_json::from_value::<Guarded<Service>>(value).unwrap().0.unwrap();
         assert_eq!(service.metadata.managed_fields, None);
         assert_eq!(service.spec.unwrap().type_.as_deref(), Some("NodePort"));
+    }
+
+    #[test]
+    fn only_the_managed_fields_of_the_object_itself_are_dropped() {
+        let said = r#"{"managedFields": [1]}, "managedFields": []"#;
+        let value = json!({
+            "metadata": {"name": "s", "annotations": {"managedFields": said}, "managedFields": [{"manager": "}]"}], "uid": "u"},
+            "spec": {"selector": {"managedFields": "kept"}},
+        });
+        let service = serde_json::from_str::<Guarded<Service>>(&value.to_string()).unwrap().0.unwrap();
+        assert_eq!(service.metadata.annotations.unwrap()["managedFields"], said);
+        assert_eq!((service.metadata.managed_fields, service.metadata.uid.as_deref()), (None, Some("u")));
+        assert_eq!(service.spec.unwrap().selector.unwrap()["managedFields"], "kept");
     }
 
     #[test]

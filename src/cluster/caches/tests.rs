@@ -80,21 +80,24 @@ async fn a_watch_that_fails_is_begun_again() {
             let mut calls = lock(&calls);
             calls.push(watches);
             let last = calls.len() > 3;
-            let answer = match (watches, calls.len()) {
-                (false, 1) => (503, json!({"kind": "Status", "status": "Failure", "code": 503, "message": "busy"})),
+            let (status, body) = match (watches, calls.len()) {
+                (false, 1) => {
+                    (503, json!({"kind": "Status", "status": "Failure", "code": 503, "message": "busy"}).to_string())
+                }
                 (false, _) => (
                     200,
                     json!({"kind": "ConfigMapList", "apiVersion": "v1",
-                    "metadata": {"resourceVersion": "5"}, "items": [config_map("a", "4")]}),
+                    "metadata": {"resourceVersion": "5"}, "items": [config_map("a", "4")]})
+                    .to_string(),
                 ),
-                (true, _) => (200, json!({"type": "ADDED", "object": config_map("b", "6")})),
+                (true, _) => (200, format!(r#"{{"type": "ADDED", "object": {}}}"#, config_map("b", "6"))),
             };
             async move {
                 if last {
                     std::future::pending::<()>().await;
                 }
-                let body = Body::from(format!("{}\n", answer.1).into_bytes());
-                Ok::<_, tower::BoxError>(Response::builder().status(answer.0).body(body).unwrap())
+                let body = Body::from(format!("{body}\n").into_bytes());
+                Ok::<_, tower::BoxError>(Response::builder().status(status).body(body).unwrap())
             }
         })
     };

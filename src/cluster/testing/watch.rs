@@ -38,7 +38,7 @@ pub(super) struct Watch {
 }
 
 enum Next {
-    Line(Value),
+    Line(String),
     Nothing,
     End,
     Break,
@@ -108,7 +108,7 @@ impl Watch {
                     let (api_version, kind) = lock(&self.server.shared.store).kind(&self.info);
                     let metadata = json!({"resourceVersion": self.shown.to_string()});
                     let object = json!({"apiVersion": api_version, "kind": kind, "metadata": metadata});
-                    json!({"type": "BOOKMARK", "object": object})
+                    event("BOOKMARK", &object)
                 }
             };
             return Some((Ok(Frame::data(format!("{line}\n").into())), self));
@@ -125,22 +125,22 @@ impl Watch {
             None => {}
         }
         if let Some(object) = self.first.pop_front() {
-            return Next::Line(json!({"type": "ADDED", "object": shown(&self.info, &object)}));
+            return Next::Line(event("ADDED", &shown(&self.info, &object)));
         }
         let store = lock(&self.server.shared.store);
         if self.shown < store.compacted {
             self.over = true;
-            return Next::Line(json!({"type": "ERROR", "object": body(&expired(self.shown, store.compacted))}));
+            return Next::Line(event("ERROR", &body(&expired(self.shown, store.compacted))));
         }
         let newest = faults.lag.get(&self.info.resource).copied().unwrap_or(u64::MAX);
         let from = store.history.partition_point(|event| event.version <= self.shown);
-        for event in store.history[from..].iter().take_while(|event| event.version <= newest) {
-            self.shown = event.version;
-            if !shows(&self.info, &event.key) {
+        for news in store.history[from..].iter().take_while(|news| news.version <= newest) {
+            self.shown = news.version;
+            if !shows(&self.info, &news.key) {
                 continue;
             }
-            let was = event.old.as_ref().is_some_and(|old| self.selector.selects(old));
-            let what = match (was, !event.gone && self.selector.selects(&event.object)) {
+            let was = news.old.as_ref().is_some_and(|old| self.selector.selects(old));
+            let what = match (was, !news.gone && self.selector.selects(&news.object)) {
                 (false, true) => "ADDED",
                 (true, true) => "MODIFIED",
                 (true, false) => "DELETED",
@@ -148,11 +148,16 @@ impl Watch {
             };
             match faults.drops.get_mut(&self.info.resource) {
                 Some(drops) if *drops > 0 => *drops -= 1,
-                _ => return Next::Line(json!({"type": what, "object": shown(&self.info, &event.object)})),
+                _ => return Next::Line(event(what, &shown(&self.info, &news.object))),
             }
         }
         Next::Nothing
     }
+}
+
+/// A line of a watch. The type comes first, as API servers send it: an object is read while it comes only then.
+fn event(what: &str, object: &Value) -> String {
+    format!("{{\"type\":\"{what}\",\"object\":{object}}}")
 }
 
 impl Drop for Watch {
