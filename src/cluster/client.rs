@@ -68,8 +68,10 @@ pub enum ConnectError {
     #[error("failed to find an API server: name a kubeconfig, or run in a pod with a service account")]
     Nowhere(#[source] Box<InferConfigError>),
     /// The kubeconfig or the environment names a proxy.
-    #[error("failed to reach the API server through the proxy {0}: remove proxy-url from the kubeconfig, and HTTPS_PROXY from \
-             the environment")]
+    #[error(
+        "failed to reach the API server through the proxy {0}: remove proxy-url from the kubeconfig, and HTTPS_PROXY from \
+             the environment"
+    )]
     Proxy(String),
     /// The client's certificates or its credentials are unusable.
     #[error("failed to set up the connection to the API server")]
@@ -208,7 +210,8 @@ fn stack(config: &Config, connections: &Connections, retries: bool) -> Result<St
         .layer(config.extra_headers_layer().map_err(unusable)?)
         .map_err(BoxError::from)
         .service(connections.clone());
-    let service = service.map_response(|answer| answer.map(|body| Box::new(body.map_err(BoxError::from)) as Box<DynBody>));
+    let service =
+        service.map_response(|answer| answer.map(|body| Box::new(body.map_err(BoxError::from)) as Box<DynBody>));
     Ok(ClientBuilder::new(service.boxed(), config.default_namespace.clone()).with_layer(&BufferLayer::new(BUFFERED)))
 }
 

@@ -1,9 +1,10 @@
 //! The election's decisions, without its requests.
 //!
-//! `kube-leader-election` creates, renews and gives up the Lease. What it does not do safely is decided here:
+//! `kube-leader-election` creates the Lease and gives it up. What it does not do safely is decided here:
 //!
-//! - *Taking over.* Its patch carries no resource version, so that two candidates can both believe they won. We take a
-//!   Lease over by a replace with its resource version: one wins. That also repairs a Lease that is empty.
+//! - *Taking over and renewing.* Its patch carries no resource version, so that two candidates can both believe they won,
+//!   and it reads the Lease before each renewal. We replace the Lease that we know, with its resource version: one wins, and
+//!   a renewal is one request. That also repairs a Lease that is empty.
 //! - *Expiry.* It compares clocks of different machines. We take a Lease for abandoned when it was not renewed for its
 //!   duration on *our* monotonic clock since we first saw it so.
 //! - *What was before.* Whoever takes a Lease over overwrites its last renewal, which others date losses from. It is
@@ -29,8 +30,10 @@ pub struct Timing {
     pub lease: Duration,
     /// What is taken off it for clocks that run at different rates, and for a request that is under way.
     pub margin: Duration,
-    /// Between the starts of two renewals, and between two looks of a standby.
+    /// Between the starts of two renewals.
     pub renew_every: Duration,
+    /// Between two looks of a standby: so much later than the last renewal it may begin to count.
+    pub look_every: Duration,
     /// Between attempts that fail.
     pub retry_after: Duration,
 }
@@ -47,8 +50,8 @@ pub(super) enum Call {
     Create,
     /// Replace this one, as it was read, by [`claimed`].
     Claim(Box<Lease>),
-    /// Renew ours: `try_acquire_or_renew` of the lock.
-    Renew,
+    /// Replace ours, as it was read, by [`renewed`].
+    Renew(Box<Lease>),
 }
 
 /// What the API server said.
@@ -77,8 +80,8 @@ enum Phase {
     Standby,
     Creating,
     Claiming(Box<Lease>),
-    Confirming { epoch: Epoch, before: Option<Timestamp>, left: u8 },
-    Leading(Leadership),
+    Confirming { lease: Box<Lease>, epoch: Epoch, before: Option<Timestamp>, left: u8 },
+    Leading(Box<Lease>, Leadership),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -99,7 +102,7 @@ impl Election {
             Phase::Standby => Call::Observe,
             Phase::Creating => Call::Create,
             Phase::Claiming(lease) => Call::Claim(lease.clone()),
-            Phase::Confirming { .. } | Phase::Leading(_) => Call::Renew,
+            Phase::Confirming { lease, .. } | Phase::Leading(lease, _) => Call::Renew(lease.clone()),
         }
     }
 
@@ -113,27 +116,30 @@ impl Election {
             (Phase::Creating, Answer::Lease(lease)) if self.is_mine(&lease) => Phase::Claiming(lease),
             (Phase::Claiming(_), Answer::Lease(lease)) if self.is_mine(&lease) => {
                 self.seen = None;
-                Phase::Confirming { epoch: self.epoch(&lease), before: term_before(&lease), left: CONFIRMATIONS }
+                let (epoch, before) = (self.epoch(&lease), term_before(&lease));
+                Phase::Confirming { lease, epoch, before, left: CONFIRMATIONS }
             }
-            (Phase::Confirming { epoch, before, left }, Answer::Lease(lease)) if self.is_of(&lease, &epoch) => {
+            (Phase::Confirming { epoch, before, left, .. }, Answer::Lease(lease)) if self.is_of(&lease, &epoch) => {
                 match left.saturating_sub(1) {
-                    0 => Phase::Leading(self.leadership(epoch, before, started)),
-                    left => Phase::Confirming { epoch, before, left },
+                    0 => Phase::Leading(lease, self.leadership(epoch, before, started)),
+                    left => Phase::Confirming { lease, epoch, before, left },
                 }
             }
-            (Phase::Confirming { epoch, before, .. }, Answer::Failed) => {
-                Phase::Confirming { epoch, before, left: CONFIRMATIONS }
+            (Phase::Confirming { lease, epoch, before, .. }, Answer::Failed) => {
+                Phase::Confirming { lease, epoch, before, left: CONFIRMATIONS }
             }
-            (Phase::Leading(held), Answer::Lease(lease)) if self.is_of(&lease, &held.epoch) => {
-                Phase::Leading(self.leadership(held.epoch, held.before, started))
+            (Phase::Leading(_, held), Answer::Lease(lease)) if self.is_of(&lease, &held.epoch) => {
+                Phase::Leading(lease, self.leadership(held.epoch, held.before, started))
             }
-            (Phase::Leading(held), Answer::Failed) if !held.valid_until.left_at(now).is_zero() => Phase::Leading(held),
+            (Phase::Leading(lease, held), Answer::Failed) if !held.valid_until.left_at(now).is_zero() => {
+                Phase::Leading(lease, held)
+            }
             _ => Phase::Standby,
         };
         match (&self.phase, failed) {
             (_, true) => self.timing.retry_after,
-            (Phase::Standby, _) => self.until_abandoned(now.mono).min(self.timing.renew_every),
-            (Phase::Leading(_), _) => self.timing.renew_every.saturating_sub(now.mono.saturating_since(started.mono)),
+            (Phase::Standby, _) => self.until_abandoned(now.mono).min(self.timing.look_every),
+            (Phase::Leading(..), _) => self.timing.renew_every.saturating_sub(now.mono.saturating_since(started.mono)),
             _ => Duration::ZERO,
         }
     }
@@ -141,7 +147,7 @@ impl Election {
     /// What to publish.
     pub(super) fn state(&self) -> LeaderState {
         match &self.phase {
-            Phase::Leading(leadership) => LeaderState::Leading(leadership.clone()),
+            Phase::Leading(_, leadership) => LeaderState::Leading(leadership.clone()),
             _ => LeaderState::Standby { holder: self.seen.as_ref().map(|(held, _)| held.by.clone()) },
         }
     }
@@ -213,6 +219,18 @@ pub fn claimed(mut lease: Lease, me: &str, duration: Duration, now: Timestamp) -
     lease
 }
 
+/// Our Lease as it is renewed. The replace fails if anything changed since it was read.
+pub(super) fn renewed(mut lease: Lease, now: Timestamp) -> Lease {
+    lease.spec.get_or_insert_default().renew_time = Some(MicroTime(now));
+    lease
+}
+
+/// Whether two Leases are of the same term of the same holder.
+pub(super) fn is_same_term(one: &Lease, other: &Lease) -> bool {
+    let term = |lease: &Lease| lease.spec.clone().map(|spec| (spec.holder_identity, spec.lease_transitions));
+    one.metadata.uid == other.metadata.uid && term(one) == term(other)
+}
+
 /// The last renewal of a leader that has dated every loss of contact before it; `None` if the Lease shows none.
 pub fn term_before(lease: &Lease) -> Option<Timestamp> {
     let noted = lease.metadata.annotations.as_ref().and_then(|all| all.get(TERM_BEFORE)?.parse().ok());
@@ -222,13 +240,7 @@ pub fn term_before(lease: &Lease) -> Option<Timestamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const TIMING: Timing = Timing {
-        lease: Duration::from_secs(6),
-        margin: Duration::from_secs(1),
-        renew_every: Duration::from_secs(2),
-        retry_after: Duration::from_millis(500),
-    };
+    use crate::leadership::TIMING;
 
     fn at(millis: u64) -> Moment {
         Moment { mono: Mono::ZERO, wall: Timestamp::UNIX_EPOCH }.plus(Duration::from_millis(millis))
@@ -276,13 +288,13 @@ mod tests {
         election.on_answer(at(0), at(0), says(&lease("me", 0, 0)));
         assert_eq!(election.next(), Call::Claim(lease("me", 0, 0)));
         election.on_answer(at(0), at(0), says(&lease("me", 1, 0)));
-        assert_eq!(election.next(), Call::Renew);
+        assert_eq!(election.next(), Call::Renew(lease("me", 1, 0)));
         election.on_answer(at(0), at(0), says(&lease("me", 1, 0)));
-        assert_eq!(election.on_answer(at(100), at(200), says(&lease("me", 1, 0))), Duration::from_millis(1900));
+        assert_eq!(election.on_answer(at(100), at(200), says(&lease("me", 1, 0))), Duration::from_millis(3900));
         let epoch = Epoch { transitions: 1, holder: "me".into() };
         assert_eq!(
             election.state(),
-            LeaderState::Leading(Leadership { epoch, before: Some(at(0).wall), valid_until: at(5100) })
+            LeaderState::Leading(Leadership { epoch, before: Some(at(0).wall), valid_until: at(7100) })
         );
     }
 
@@ -290,7 +302,8 @@ mod tests {
     /// count on that (15 s until all are connected again).
     #[test]
     fn a_standby_leads_ten_seconds_after_the_last_renewal() {
-        for offset in (0..2_000).step_by(50) {
+        let latest = u64::try_from(TIMING.look_every.as_millis()).unwrap();
+        for offset in (0..latest).step_by(50) {
             let mut standby = Election::new("me".into(), TIMING);
             let (mut held, mut now) = (lease("other", 3, 1), offset);
             loop {
@@ -325,12 +338,12 @@ mod tests {
             let wait = election.on_answer(at(millis), at(millis), says(&lease("other", 3, renewed)));
             (wait.as_millis(), matches!(election.next(), Call::Claim(_)))
         };
-        assert_eq!(look(&mut election, 0, 1), (2000, false));
+        assert_eq!(look(&mut election, 0, 1), (1500, false));
         assert_eq!(election.state(), LeaderState::Standby { holder: Some("other".into()) });
-        assert_eq!(look(&mut election, 5999, 1), (1, false));
-        assert_eq!(look(&mut election, 6000, 2), (2000, false), "renewed, whatever its clock says");
-        assert_eq!(look(&mut election, 11_000, 2), (1000, false));
-        assert_eq!(look(&mut election, 12_000, 2), (0, true));
+        assert_eq!(look(&mut election, 7999, 1), (1, false));
+        assert_eq!(look(&mut election, 8000, 2), (1500, false), "renewed, whatever its clock says");
+        assert_eq!(look(&mut election, 15_000, 2), (1000, false));
+        assert_eq!(look(&mut election, 16_000, 2), (0, true));
     }
 
     #[test]
@@ -356,18 +369,27 @@ mod tests {
     #[test]
     fn validity_counts_from_the_start_of_the_call() {
         let mut election = leader();
-        assert_eq!(valid_until(&election), Some(at(8000)));
-        election.on_answer(at(5000), at(6900), says(&lease("me", 7, 4)));
         assert_eq!(valid_until(&election), Some(at(10_000)));
+        election.on_answer(at(5000), at(6900), says(&lease("me", 7, 4)));
+        assert_eq!(valid_until(&election), Some(at(12_000)));
     }
 
     #[test]
     fn a_failing_renewal_leads_on_until_validity_ends() {
         let mut election = leader();
         assert_eq!(election.on_answer(at(5000), at(7000), Answer::Failed), TIMING.retry_after);
-        assert_eq!(valid_until(&election), Some(at(8000)));
-        election.on_answer(at(7500), at(8000), Answer::Failed);
+        assert_eq!(valid_until(&election), Some(at(10_000)));
+        election.on_answer(at(9500), at(10_000), Answer::Failed);
         assert_eq!(valid_until(&election), None);
+    }
+
+    #[test]
+    fn a_renewal_knows_the_lease_as_it_was_answered_last() {
+        let mut election = leader();
+        assert_eq!(election.next(), Call::Renew(lease("me", 7, 3)));
+        election.on_answer(at(5000), at(5010), says(&lease("me", 7, 5)));
+        election.on_answer(at(9000), at(9500), Answer::Failed);
+        assert_eq!(election.next(), Call::Renew(lease("me", 7, 5)));
     }
 
     #[test]
@@ -419,7 +441,7 @@ mod tests {
         let now = Timestamp::from_second(1_800_000_000).unwrap();
         let fresh = claimed(Lease::default(), "me", TIMING.lease, now).spec.unwrap();
         assert_eq!(fresh.lease_transitions, Some(30_000_000));
-        assert_eq!((fresh.holder_identity.as_deref(), fresh.lease_duration_seconds), (Some("me"), Some(6)));
+        assert_eq!((fresh.holder_identity.as_deref(), fresh.lease_duration_seconds), (Some("me"), Some(8)));
         let again = claimed(*lease("a", 30_000_000, 0), "me", TIMING.lease, now).spec.unwrap();
         assert_eq!(again.lease_transitions, Some(30_000_001));
         assert!(again.renew_time.is_some() && again.acquire_time.is_some());

@@ -17,15 +17,16 @@ use tributary_api::labels::TERM_BEFORE;
 use tributary_clock::{Rng, SharedClock};
 
 use super::client::{Clients, WRITE_LIMIT};
-use super::election::{Answer, Call, Election, Timing, claimed};
+use super::election::{Answer, Call, Election, Timing, claimed, is_same_term, renewed};
 use super::error::{Cause, RequestError, chain};
 use super::fence::{Fence, LeaderState, Moment};
 
 /// The times of the election.
 pub const TIMING: Timing = Timing {
-    lease: Duration::from_secs(6),
+    lease: Duration::from_secs(8),
     margin: Duration::from_secs(1),
-    renew_every: Duration::from_secs(2),
+    renew_every: Duration::from_secs(4),
+    look_every: Duration::from_millis(1500),
     retry_after: Duration::from_millis(500),
 };
 
@@ -153,7 +154,27 @@ impl Elector {
                     Err(error) => Err(words(error)),
                 }
             }
-            Call::Create | Call::Renew => match self.lock.try_acquire_or_renew().await {
+            Call::Renew(mut lease) => {
+                let name = &self.candidacy.lease;
+                loop {
+                    let ours = renewed(*lease.clone(), self.clock.wall());
+                    match self.leases.replace(name, &PostParams::default(), &ours).await {
+                        Ok(lease) => return Ok(Answer::Lease(Box::new(lease))),
+                        Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(Answer::Absent),
+                        Err(kube::Error::Api(status)) if status.is_conflict() => {}
+                        Err(error) => return Err(words(error)),
+                    }
+                    // An annotation was written, or the answer to the last renewal was lost, or another took it over.
+                    let Some(newest) = self.leases.get_opt(name).await.map_err(words)? else {
+                        return Ok(Answer::Absent);
+                    };
+                    if !is_same_term(&newest, &lease) {
+                        return Ok(Answer::Lease(Box::new(newest)));
+                    }
+                    *lease = newest;
+                }
+            }
+            Call::Create => match self.lock.try_acquire_or_renew().await {
                 Ok(LeaseLockResult::Acquired(lease) | LeaseLockResult::NotAcquired(lease)) => {
                     Ok(Answer::Lease(Box::new(lease)))
                 }

@@ -15,6 +15,7 @@ struct Server(Arc<Mutex<Stored>>);
 struct Stored {
     lease: Option<Value>,
     version: u64,
+    requests: u64,
     /// Answers nothing while set.
     cut_off: bool,
 }
@@ -38,6 +39,7 @@ impl Server {
 
     fn answer(&self, method: &Method, body: Value) -> Option<(u16, Value)> {
         let mut stored = self.0.lock().unwrap();
+        stored.requests += 1;
         if stored.cut_off {
             return None;
         }
@@ -116,7 +118,7 @@ async fn one_leads_at_a_time_and_hands_over_when_it_stops() {
     assert_eq!(server.holder(), "");
     let stopped = clock.mono();
     assert!(leads(&second).await > epoch);
-    assert!(clock.mono().saturating_since(stopped) <= TIMING.renew_every, "no wait for an expiry");
+    assert!(clock.mono().saturating_since(stopped) <= TIMING.look_every, "no wait for an expiry");
 }
 
 #[tokio::test(start_paused = true)]
@@ -146,6 +148,27 @@ async fn a_leader_that_is_cut_off_stops_in_time_and_leads_again() {
     assert!(agent.fence.permit(Duration::from_millis(1)).await.is_err());
     server.0.lock().unwrap().cut_off = false;
     assert!(leads(&agent).await > before, "another epoch");
+}
+
+/// The danger: two requests each time, or a blind write over what another has written.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_is_one_request_and_bears_with_what_others_write() {
+    let (server, clock) = (Server::default(), SystemClock::shared());
+    let agent = agent(&server, "a", &clock);
+    let epoch = leads(&agent).await;
+    let before = server.0.lock().unwrap().requests;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let requests = server.0.lock().unwrap().requests - before;
+    assert!((14..=15).contains(&requests), "{requests}");
+    {
+        let mut stored = server.0.lock().unwrap();
+        let lease = stored.lease.as_mut().unwrap();
+        lease["metadata"]["annotations"] = json!({"noted": "by another"});
+        lease["metadata"]["resourceVersion"] = "9999".into();
+    }
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(leads(&agent).await, epoch);
+    assert_eq!(server.0.lock().unwrap().lease.as_ref().unwrap()["metadata"]["annotations"]["noted"], "by another");
 }
 
 #[tokio::test(start_paused = true)]
