@@ -9,6 +9,7 @@ use kube::api::{Api, ListParams, PostParams, WatchEvent, WatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::json;
 use tributary::api::minicluster::MiniCluster;
+use tributary::cluster::client::{ConnectOptions, unfenced};
 use tributary_sandbox::ADMIN;
 use tributary_tests::agent::AGENT_USER;
 use tributary_tests::federation::make_namespace;
@@ -115,7 +116,9 @@ pub(crate) async fn memory(operator: &Operator, many: u32) -> anyhow::Result<()>
 }
 
 async fn prepared(bed: &Bed) -> anyhow::Result<Client> {
-    let client = bed.cluster().client(ADMIN).await?;
+    // The client of this build: kube's own may wait 40 ms before the API server has its whole request.
+    let kubeconfig = Some(bed.cluster().kubeconfig(ADMIN)?);
+    let client = unfenced(&ConnectOptions { kubeconfig, context: None }).await?;
     make_namespace(&client, NAMESPACE).await?;
     Ok(client)
 }

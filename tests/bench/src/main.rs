@@ -60,8 +60,10 @@ enum Section {
     Queue,
     /// The most memory that strangers can take of an agent by its webhook, and what it answers meanwhile
     Webhook,
-    /// What 10,000 claims of some peers cost another one, and what each of 350 bursts costs the agents
+    /// What 10,000 claims of some peers cost another one
     Peers,
+    /// What each of 350 bursts costs the agents
+    Bursts,
     /// Root applied until HostedBurst and until all pods are ready, over two clusters
     Burst,
 }
@@ -130,6 +132,13 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
             peers::peers().await?;
         } else {
             figures::line("peers: only Tributary has peers; skipped");
+        }
+    }
+    if wanted(Section::Bursts) {
+        if operator.is_tributary() {
+            peers::many().await?;
+        } else {
+            figures::line("bursts: only Tributary bursts by itself; skipped");
         }
     }
     if wanted(Section::Burst) {

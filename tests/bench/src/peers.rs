@@ -228,7 +228,7 @@ impl Crowd {
     }
 }
 
-/// Prints what a crowd costs others and itself, then what bursts cost.
+/// Prints what a crowd costs others and itself.
 pub(crate) async fn peers() -> anyhow::Result<()> {
     beside_a_crowd().await?;
     for claims in [CLAIMS / 100, CLAIMS] {
@@ -241,7 +241,7 @@ pub(crate) async fn peers() -> anyhow::Result<()> {
         let each = (provider.cpu()? - before) / 2_000;
         figure(&format!("CPU of one change among {claims} claims"), &format!("{each:.2?}"), "-", "-");
     }
-    many().await
+    Ok(())
 }
 
 /// How soon offers are answered and leases end beside a crowd.
@@ -307,7 +307,7 @@ async fn measure(provider: &Provider, place: &Place, name: &str, what: &str) -> 
 }
 
 /// What each of many bursts costs both agents.
-async fn many() -> anyhow::Result<()> {
+pub(crate) async fn many() -> anyhow::Result<()> {
     let nodes = || vec![NodeGroup { count: 8, cpu: 128, ..NodeGroup::default() }];
     let cluster = |name: &str| ClusterOptions { nodes: nodes(), ..ClusterOptions::named(name) };
     let options = Options { clusters: vec![cluster("east"), cluster("west")], ..Options::default() };
