@@ -75,10 +75,8 @@ impl Provider {
                             memory.verdicts.insert(claim, verdict);
                         });
                     }
-                    Err(error) => {
-                        lock(&self.state).ledger.cancel(key);
-                        return Err(error);
-                    }
+                    // It may be stored all the same: its room stays reserved until the next step, which asks again or gives up.
+                    Err(error) => return Err(error),
                 }
                 self.queue.mark(key.clone());
             }

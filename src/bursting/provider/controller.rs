@@ -24,7 +24,7 @@ use super::lease::Before;
 use super::ledger::{Ledger, SlotKey, key_of};
 use super::memory::Memory;
 use super::rate::Rates;
-use super::slot::{self, ClaimKey, SlotStep, SlotView, Wanted};
+use super::slot::{self, Change, ClaimKey, SlotStep, SlotView, Wanted};
 use super::slots::Slots;
 use super::warm::Made;
 use super::{admission, results};
@@ -139,6 +139,9 @@ impl Provider {
         if !self.replace(key, &view.memory, step.memory) {
             self.queue.mark(key.clone());
             return Ok(Outcome::Done);
+        }
+        if !step.changes.iter().any(|change| matches!(change, Change::Admit { .. })) {
+            lock(&self.state).ledger.cancel(key);
         }
         // Steps are taken one after the other.
         lock(&self.state).rates = step.rates;
