@@ -9,10 +9,11 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use kube::api::PropagationPolicy;
+use kube::api::{ListParams, PropagationPolicy};
 use kube::{Api, ResourceExt};
 use serde_json::Value;
 use tributary_api::hosted_burst::{HostedBurst, is_hosted};
+use tributary_api::labels::kubernetes::JOB_NAME;
 use tributary_api::minicluster::MiniCluster;
 use tributary_api::names;
 use tributary_clock::Mono;
@@ -37,6 +38,9 @@ use crate::peers::PeerView;
 use crate::preflight::attempt::Target;
 use crate::shared::lock;
 use crate::spans;
+
+/// Pods that have not ended.
+const RUN: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
 impl Provider {
     /// Carries one change out. `hosted` is the freshest version of the HostedBurst, and follows what is written.
@@ -179,8 +183,8 @@ impl Provider {
         hosted.get_opt(&key.1).await
     }
 
-    /// Whether nothing of a hosted burst has this name besides the HostedBurst `known`, by the API server's own word. A
-    /// Job whose MiniCluster is gone goes at once: Kubernetes' garbage collector begins to look after a kind up to 30 s
+    /// Whether nothing of a hosted burst has this name besides the HostedBurst `known`, and no pod of it runs, by the API
+    /// server's own word. A Job whose MiniCluster is gone goes at once: Kubernetes' garbage collector begins to look after a kind up to 30 s
     /// after its definition was made, and has other things to do besides.
     async fn clear_left(&self, key: &SlotKey, known: Option<String>) -> Result<bool, RequestError> {
         let reader = &self.shared.clients.reader;
@@ -197,7 +201,11 @@ impl Provider {
         }
         let jobs: Api<Job> = Api::namespaced(reader.clone(), &key.0);
         let Some(job) = jobs.get_metadata_opt(&key.1).await.map_err(|error| failed("Job", error))? else {
-            return Ok(true);
+            // Pods outlive their Job, until their containers have ended.
+            let pods: Api<Pod> = Api::namespaced(reader.clone(), &key.0);
+            let run = ListParams::default().labels(&format!("{JOB_NAME}={}", key.1)).fields(RUN).limit(1);
+            let found = pods.list_metadata(&run).await.map_err(|error| failed("pods of Job", error))?;
+            return Ok(found.items.is_empty());
         };
         let left_behind = found.is_none() && controller_of::<MiniCluster>(&job).is_some();
         if let (true, Some(doomed)) = (left_behind, Doomed::of(&job)) {
