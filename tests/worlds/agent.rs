@@ -210,6 +210,8 @@ pub struct Settings {
     pub limits: Option<(i32, i32)>,
     /// Agents in each cluster.
     pub replicas: usize,
+    /// From the deletion of a pod until it is gone.
+    pub ends: Duration,
 }
 
 /// The process of an agent.

@@ -10,7 +10,7 @@ use kube::api::DeleteParams;
 use serde_json::json;
 use tributary::api::burst::Burst;
 use tributary::api::hosted_burst::{BurstPhase, HostedBurst};
-use tributary::api::minicluster::MiniCluster;
+use tributary::api::minicluster::{MiniCluster, Phase};
 use tributary::api::peer::ClusterPeer;
 use tributary::clock::{Mono, Rng as _, SeededRng};
 use tributary_cluster::testing::{Away, Fault};
@@ -20,8 +20,11 @@ use crate::invariants::FOREIGN;
 use crate::world::{NAMES, World};
 
 /// Kinds of faults, by the names in `WORLDS_FAULTS`.
-pub const FAULTS: [&str; 10] =
-    ["away", "errors", "watches", "lag", "kill", "die", "cut", "one-way", "cut-off", "clock"];
+pub const FAULTS: [&str; 11] =
+    ["away", "errors", "watches", "lag", "unlisted", "kill", "die", "cut", "one-way", "cut-off", "clock"];
+
+/// Kinds whose watches can lag, and that cannot be listed at times.
+const KINDS: [&str; 7] = ["miniclusters", "bursts", "hostedbursts", "jobs", "pods", "services", "configmaps"];
 
 /// The names of roots.
 const ROOTS: [&str; 3] = ["lake", "pond", FOREIGN];
@@ -41,6 +44,8 @@ pub struct Chaos {
     evicted: Vec<String>,
     /// By cluster: how many of a thousand requests go wrong.
     errors: Arc<Mutex<BTreeMap<usize, u64>>>,
+    /// By cluster: a kind that cannot be listed or watched.
+    unlisted: Arc<Mutex<BTreeMap<usize, &'static str>>>,
     /// What was done, by its name.
     pub counts: BTreeMap<&'static str, usize>,
 }
@@ -50,18 +55,31 @@ enum End {
     Away(usize),
     Errors(usize),
     Lag(usize, &'static str),
+    Unlisted(usize),
     Start(usize, usize),
     Cut(usize, usize),
     CutOff(usize),
     Clock(usize),
     Drain(usize, usize),
     Peer(usize, usize),
+    /// The Job of a root, by the number of its name.
+    Tidy(usize, usize),
 }
 
 impl Chaos {
     pub fn new(seed: u64, faults: Vec<&'static str>, without: BTreeSet<usize>) -> Self {
         let (rng, ends, evicted) = (SeededRng::new(seed), Vec::new(), Vec::new());
-        Self { seed, rng, without, faults, ends, evicted, errors: Arc::default(), counts: BTreeMap::new() }
+        Self {
+            seed,
+            rng,
+            without,
+            faults,
+            ends,
+            evicted,
+            errors: Arc::default(),
+            unlisted: Arc::default(),
+            counts: BTreeMap::new(),
+        }
     }
 
     /// What happens at an event does not depend on what happened at those before it: they can be left out.
@@ -96,12 +114,21 @@ impl Chaos {
         }
         // Some faults outlast every lease.
         self.draw_for(events);
-        if self.below(4) == 0 && !self.without.contains(&events) {
+        if self.below(3) == 0 && !self.without.contains(&events) {
             let (lease, drain, _) = world.sites[0].settings.times;
             world.say("nothing is done for as long as a lease lasts");
             let pause = Duration::from_secs(u64::from(lease + drain + 90));
             self.ends.iter_mut().for_each(|(at, _)| *at = *at + pause);
-            self.wait(world, pause).await?;
+            // Agents are made anew on other nodes meanwhile.
+            for part in [3, 4, 5] {
+                self.wait(world, pause / part).await?;
+                let (cluster, replica) = (self.below(world.clusters.len()), self.below(world.agents[0].len()));
+                if world.agents[cluster][replica].is_some() && self.below(2) == 0 {
+                    world.kill(cluster, replica);
+                    world.start(cluster, replica);
+                }
+            }
+            self.wait(world, pause / 4).await?;
         }
         self.end_all(world);
         world.say("faults are over");
@@ -123,10 +150,14 @@ impl Chaos {
 
     fn arm(&mut self, world: &World) {
         for (number, cluster) in world.clusters.iter().enumerate() {
-            let errors = self.errors.clone();
+            let (errors, unlisted) = (self.errors.clone(), self.unlisted.clone());
             let mut rng = SeededRng::new(self.rng.next_u64());
             let rng = Mutex::new(move || rng.next_u64());
             cluster.server.on_request(move |info| {
+                let reads = ["list", "watch"].contains(&info.verb);
+                if reads && unlisted.lock().unwrap().get(&number).is_some_and(|kind| *kind == info.resource) {
+                    return Some(Fault::Answer(500));
+                }
                 let rate = errors.lock().unwrap().get(&number).copied().unwrap_or_default();
                 if rate == 0 || info.resource == "leases" {
                     return None;
@@ -183,6 +214,11 @@ impl Chaos {
                 world.wrong[cluster].remove("lag");
                 (cluster, format!("watches of {resource} catch up"))
             }
+            End::Unlisted(cluster) => {
+                self.unlisted.lock().unwrap().remove(&cluster);
+                world.wrong[cluster].remove("unlisted");
+                (cluster, "all kinds can be read again".to_owned())
+            }
             End::CutOff(cluster) => {
                 world.agents[cluster].iter().flatten().for_each(|agent| agent.cut_off(false));
                 world.wrong[cluster].remove("cut-off");
@@ -205,10 +241,24 @@ impl Chaos {
                 world.befriend(cluster, other);
                 (cluster, format!("there is a ClusterPeer {} again", NAMES[other]))
             }
+            End::Tidy(cluster, root) => {
+                let (server, root) = (&world.clusters[cluster].server, ROOTS[root]);
+                let job = server.get::<Job>(USERS, root);
+                if job.and_then(|job| job.status?.completion_time).is_none() {
+                    return;
+                }
+                drop(server.delete::<Job>(USERS, root, &DeleteParams::background()));
+                (cluster, format!("Job {root}, which has ended, is deleted"))
+            }
             End::Start(cluster, replica) => return world.start(cluster, replica),
             End::Cut(a, b) => return world.heal(a, b),
         };
         world.say(format!("{}: {what}", NAMES[cluster]));
+    }
+
+    fn later(&mut self, world: &World, end: End) {
+        let lasts = self.seconds(8);
+        self.ends.push((world.now() + lasts, end));
     }
 
     fn end_all(&mut self, world: &mut World) {
@@ -253,15 +303,17 @@ impl Chaos {
     fn user(&mut self, world: &mut World) {
         let (cluster, name) = (self.below(world.clusters.len()), ROOTS[self.below(ROOTS.len())]);
         let there = roots(world, cluster).iter().any(|root| root == name);
-        let what = match self.below(9) {
+        let what = match self.below(11) {
             _ if !there => "apply",
-            0 | 1 => "delete",
-            2 => "again",
-            3 => "scale",
-            4 => "resize",
-            5 => "evict",
-            6 => "finish",
-            7 => "forget-burst",
+            0 => "delete",
+            1 => "again",
+            2 => "scale",
+            3 => "resize",
+            4 => "evict",
+            5 => "finish",
+            6 => "tidy",
+            7 => "spoil",
+            8 | 9 => "forget-burst",
             _ => "suspend",
         };
         let server = world.clusters[cluster].server.clone();
@@ -302,6 +354,19 @@ impl Chaos {
                     world.say(format!("{}: the command of {name} is done", NAMES[cluster]));
                 }
             }
+            "tidy" => {
+                let finished = world.clusters[cluster].finish(name, 0);
+                self.later(world, End::Tidy(cluster, ROOTS.iter().position(|root| *root == name).unwrap()));
+                if finished {
+                    world.say(format!("{}: the command of {name} is done; its Job is deleted soon", NAMES[cluster]));
+                }
+            }
+            "spoil" => {
+                let hosted = server.list::<HostedBurst>();
+                let Some(hosted) = hosted.first().map(|hosted| hosted.name_any()) else { return };
+                world.say(format!("{}: Job {hosted} is deleted", NAMES[cluster]));
+                drop(server.delete::<Job>(USERS, &hosted, &DeleteParams::background()));
+            }
             "forget-burst" => {
                 let bursts = server.list::<Burst>();
                 let own = |burst: &&Burst| burst.owner_references().iter().any(|owner| owner.name == name);
@@ -320,7 +385,7 @@ impl Chaos {
     fn apply(&mut self, world: &mut World, cluster: usize, name: &str) {
         let (size, burst) = (1 + self.below(2), 1 + self.below(3));
         let mut clusters = json!([{"size": burst, "maxSize": 3}]);
-        if self.below(2) == 0 {
+        if self.below(3) == 0 {
             let others: Vec<usize> = (0..world.clusters.len()).filter(|other| *other != cluster).collect();
             clusters[0]["peer"] = NAMES[others[self.below(others.len())]].into();
         }
@@ -336,7 +401,7 @@ impl Chaos {
         let replica = self.below(world.agents[cluster].len());
         let server = world.clusters[cluster].server.clone();
         *self.counts.entry(what).or_default() += 1;
-        if ["away", "errors", "lag", "cut-off", "clock"].contains(&what) {
+        if ["away", "errors", "lag", "unlisted", "cut-off", "clock"].contains(&what) {
             world.wrong[cluster].insert(what);
         }
         let end = match what {
@@ -357,11 +422,17 @@ impl Chaos {
                 return server.end_watches();
             }
             "lag" => {
-                let of = ["miniclusters", "bursts", "hostedbursts", "jobs", "pods", "services", "configmaps"];
-                let resource = of[self.below(of.len())];
+                let resource = KINDS[self.below(KINDS.len())];
                 world.say(format!("{name}: watches of {resource} lag"));
                 server.lag(resource);
                 End::Lag(cluster, resource)
+            }
+            "unlisted" => {
+                let kind = KINDS[self.below(KINDS.len())];
+                world.say(format!("{name}: {kind} cannot be listed, and their watches end"));
+                self.unlisted.lock().unwrap().insert(cluster, kind);
+                server.end_watches();
+                End::Unlisted(cluster)
             }
             "kill" => {
                 world.kill(cluster, replica);
@@ -410,7 +481,8 @@ fn troubles(world: &World, evicted: &[String]) -> Vec<String> {
         for root in roots(world, number).into_iter().filter(|root| root != FOREIGN) {
             let Some(object) = cluster.server.get::<MiniCluster>(USERS, &root) else { continue };
             let job = cluster.server.get::<Job>(USERS, &root);
-            let over = job.as_ref().and_then(|job| job.status.as_ref()?.completion_time.as_ref()).is_some();
+            let ended = matches!(object.status.as_ref().and_then(|status| status.phase), Some(Phase::Succeeded));
+            let over = ended || job.as_ref().and_then(|job| job.status.as_ref()?.completion_time.as_ref()).is_some();
             if over || object.spec.suspend {
                 let of_root = |hosted: &HostedBurst| Some(&hosted.spec.root.uid) == object.metadata.uid.as_ref();
                 for other in &world.clusters {

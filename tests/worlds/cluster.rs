@@ -9,6 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, PropagationPolicy};
 use serde_json::{Value, json};
@@ -33,9 +34,6 @@ pub const USERS: &str = "default";
 const STARTS: Duration = Duration::from_millis(500);
 /// From then until its broker has joined.
 const JOINS: Duration = Duration::from_millis(750);
-/// From the deletion of a pod until it is gone.
-const ENDS: Duration = Duration::from_millis(1000);
-
 /// Of which version, and what there was.
 type Read = (u64, Rc<[Pod]>, Rc<[Job]>);
 
@@ -44,6 +42,8 @@ pub struct Cluster {
     pub server: ApiServer,
     clock: SharedClock,
     number: u8,
+    /// From the deletion of a pod until it is gone.
+    ends: Duration,
     /// By UID of a pod: since when it is as it is.
     since: BTreeMap<String, (&'static str, Mono)>,
     /// Pods made so far.
@@ -58,11 +58,22 @@ pub struct Cluster {
 
 impl Cluster {
     /// A cluster of two nodes. `number` makes its addresses differ from those of others.
-    pub fn new(name: &str, number: u8, clock: SharedClock, invariants: &Invariants) -> Self {
+    /// Its agents go by `agents`.
+    pub fn new(
+        (number, name): (u8, &str),
+        ends: Duration,
+        clock: SharedClock,
+        agents: SharedClock,
+        invariants: &Invariants,
+    ) -> Self {
         let server = ApiServer::new(name, clock.clone());
         serve(&server);
         let (mut ports, mut seen) = (ports(number), invariants.writes_of(name));
         server.on_write(move |info, object| {
+            if info.resource == "leases" {
+                // The library of the Lease asks the machine for the time.
+                object["spec"]["renewTime"] = json!(MicroTime(agents.wall()));
+            }
             seen(info, object);
             ports(info, object)
         });
@@ -74,7 +85,7 @@ impl Cluster {
             put::<Node>(&server, node_object(number, node, clock.wall()));
         }
         let (name, read) = (name.to_owned(), RefCell::new((0, Rc::default(), Rc::default())));
-        Self { name, server, clock, number, since: BTreeMap::new(), made: 0, seen: 0, waits: false, read }
+        Self { name, server, clock, number, ends, since: BTreeMap::new(), made: 0, seen: 0, waits: false, read }
     }
 
     /// What Kubernetes does by now.
@@ -290,7 +301,7 @@ impl Cluster {
             return;
         }
         let lasts = now.saturating_since(since);
-        if state == "ends" && lasts >= ENDS {
+        if state == "ends" && lasts >= self.ends {
             if !is_over(pod) {
                 self.ended(pod, 143);
             }

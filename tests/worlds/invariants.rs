@@ -41,10 +41,15 @@ pub struct Contact {
     pub lost: Mono,
     /// Since when nothing is wrong with the provider.
     pub healthy: Mono,
+    /// Since when its wall clock is right.
+    pub right: Mono,
 }
 
 /// How long a healthy provider may take to end brokers whose lease is over.
 const SLACK: Duration = Duration::from_secs(45);
+
+/// How much later than it happened a provider may date a loss.
+const DATED: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 pub struct Invariants {
@@ -62,6 +67,10 @@ pub struct Invariants {
     boot_files: BTreeMap<String, Option<BTreeMap<String, String>>>,
     /// HostedBursts that began to end, by UID.
     ending: BTreeSet<String>,
+    /// HostedBursts that had a MiniCluster, by UID.
+    made: BTreeSet<String>,
+    /// HostedBursts whose lease was over, by UID.
+    lapsed: BTreeSet<String>,
     seen: Vec<u64>,
     writes: Writes,
 }
@@ -92,6 +101,7 @@ impl Invariants {
             self.two_peers_never_run_the_same_ranks(cluster, &mut running)?;
             self.boot_files_never_change(cluster)?;
             capacity_is_promised_once(cluster)?;
+            self.why_a_burst_ends_is_on_record(cluster)?;
             for hosted in cluster.server.list::<HostedBurst>() {
                 let Some(root) = clusters.iter().find(|root| root.name == hosted.spec.peer) else { continue };
                 self.nothing_ends_without_a_cause(cluster, root, &hosted)?;
@@ -102,14 +112,36 @@ impl Invariants {
     }
 
     /// "A restarted provider forgets that a root is gone".
-    fn a_lease_ends(&self, cluster: &Cluster, now: Mono, contacts: &Contacts) -> Result<(), String> {
+    fn a_lease_ends(&mut self, cluster: &Cluster, now: Mono, contacts: &Contacts) -> Result<(), String> {
         for hosted in cluster.server.list::<HostedBurst>() {
             let Some(contact) = contacts.get(&(hosted.spec.peer.clone(), cluster.name.clone())) else { continue };
-            let limit = hosted.spec.lease.duration() + SLACK;
+            let lease = hosted.spec.lease.duration();
+            if contact.right <= contact.lost && now.saturating_since(contact.lost) > lease + DATED {
+                self.lapsed.extend(hosted.uid());
+            }
+            let limit = lease + SLACK;
             let over = now.saturating_since(contact.lost) > limit && now.saturating_since(contact.healthy) > SLACK;
             if over && cluster.pods().iter().any(|pod| job_of(pod) == Some(&hosted.spec.slot) && !is_over(pod)) {
                 let name = hosted.name_any();
                 return Err(format!("{}: {name} runs on {limit:?} after its root was lost", cluster.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// "A restarted provider forgets that a root is gone": a burst that ends goes on ending, whatever its agent forgets.
+    fn why_a_burst_ends_is_on_record(&mut self, cluster: &Cluster) -> Result<(), String> {
+        let objects = cluster.server.list::<MiniCluster>();
+        let stays = |object: &&MiniCluster| object.metadata.deletion_timestamp.is_none();
+        let owners: BTreeSet<&str> = objects.iter().filter(stays).flat_map(owner_uids).collect();
+        for hosted in cluster.server.list::<HostedBurst>() {
+            let (uid, name) = (hosted.uid().unwrap_or_default(), hosted.name_any());
+            let ends = hosted.metadata.deletion_timestamp.is_some()
+                || hosted.status.is_some_and(|status| status.draining_since.is_some());
+            if owners.contains(&*uid) {
+                self.made.insert(uid);
+            } else if !ends && self.made.contains(&uid) {
+                return Err(format!("{}: {name} ends, and does not say why", cluster.name));
             }
         }
         Ok(())
@@ -184,6 +216,11 @@ impl Invariants {
             let (uid, name) = (job.uid().unwrap_or_default(), job.name_any());
             let Some(owner) = job.owner_references().iter().find(|owner| owner.kind == "MiniCluster") else { continue };
             let digest = job.annotations().get(labels::CREDENTIAL_DIGEST).cloned();
+            // "A restarted provider forgets that a root is gone".
+            let lapsed = self.mini_clusters.get(&owner.uid).is_some_and(|hosted| self.lapsed.contains(hosted));
+            if lapsed && !self.jobs.contains_key(&uid) {
+                return Err(format!("{}: {name} gets a Job after its lease was over", cluster.name));
+            }
             self.jobs.insert(uid.clone(), (owner.uid.clone(), digest));
             let conditions = job.status.iter().flat_map(|status| status.conditions.iter().flatten());
             let mut over = conditions.filter(|one| ["Complete", "Failed"].contains(&&*one.type_));
@@ -248,6 +285,10 @@ impl Invariants {
         }
         Err(format!("{}: an object of others was changed: {known:?} is {found:?}", cluster.name))
     }
+}
+
+fn owner_uids(object: &MiniCluster) -> impl Iterator<Item = &str> {
+    object.owner_references().iter().map(|owner| owner.uid.as_str())
 }
 
 /// Objects with names that a MiniCluster [`FOREIGN`] would need.

@@ -6,6 +6,7 @@
 //! | [`agent`] | an agent, of the daemon's own parts |
 //! | [`chaos`] | users, owners and faults, by chance |
 //! | [`cluster`] | an API server, and what stands for Kubernetes beside it |
+//! | [`dangers`] | each danger on purpose, in a few lines |
 //! | [`invariants`] | what must never happen |
 //! | [`mutations`] | rules taken out of the code, which an invariant must miss |
 //! | [`world`] | clusters that know each other, and what happens to them |
@@ -25,6 +26,7 @@
 mod agent;
 mod chaos;
 mod cluster;
+mod dangers;
 mod invariants;
 mod mutations;
 mod scenarios;

@@ -132,8 +132,8 @@ const MUTATIONS: [Mutation; 22] = [
         "why a burst ends is stored first",
         "a restarted provider forgets that a root is gone",
         "src/bursting/provider/teardown.rs",
-        "    if !recorded {\n",
-        "    if !recorded && !$out {\n",
+        "    step.changes.push(Change::Status(Box::new(status)));\n    let recorded = hosted.status.as_ref().is_some_and(|status| status.draining_since.is_some());\n    if !recorded {\n",
+        "    if !$out {\n        step.changes.push(Change::Status(Box::new(status)));\n    }\n    let recorded = hosted.status.as_ref().is_some_and(|status| status.draining_since.is_some());\n    if !recorded && !$out {\n",
     ),
     without(
         "the lease counts from the stored loss",
@@ -228,7 +228,7 @@ fn copy(to: &Path) {
 fn missed_by(tree: &Path, without: &str) -> Result<Option<String>, String> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
     let test = ["test", "--locked", "--profile", "worlds", "-p", "tributary-tests", "--test", "worlds"];
-    let filter = ["scenarios::", "--", "--nocapture"];
+    let filter = ["--", "scenarios::", "dangers::", "--nocapture"];
     let cargo = cargo.args(test).args(filter).current_dir(tree).env("WORLDS_STOP", "1").env("WITHOUT", without);
     let cargo = cargo.env("WORLDS", std::env::var_os("WORLDS").unwrap_or("200".into()));
     let output = cargo.env("CARGO_TARGET_DIR", tree.join("target")).output().expect("cargo runs");
@@ -236,7 +236,8 @@ fn missed_by(tree: &Path, without: &str) -> Result<Option<String>, String> {
     if let Some((seed, why)) = text.lines().find_map(|line| line.strip_prefix("WORLDS_SEED=")?.split_once(" fails: ")) {
         return Ok(Some(format!("world {seed} | {why}")));
     }
-    let failed = |line: &str| line.strip_prefix("test scenarios::")?.strip_suffix(" ... FAILED").map(str::to_owned);
+    let failed =
+        |line: &str| Some(line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?.split_once("::")?.1.to_owned());
     if let Some(scenario) = text.lines().find_map(failed) {
         return Ok(Some(format!("a scenario | {scenario}")));
     }

@@ -51,14 +51,15 @@ impl World {
         network.set_delay(Duration::from_millis(25));
         let (mut clusters, mut sites, invariants) = (Vec::new(), Vec::new(), Invariants::default());
         for (number, name) in NAMES.iter().enumerate().take(size) {
-            let cluster = Cluster::new(name, u8::try_from(number).unwrap() + 1, clock.shared(), &invariants);
+            let (id, agents) = (u8::try_from(number).unwrap() + 1, clock.another());
+            let cluster = Cluster::new((id, name), settings.ends, clock.shared(), agents.shared(), &invariants);
             plant(&cluster);
             sites.push(Site {
                 name: (*name).to_owned(),
                 server: cluster.server.clone(),
                 address: address(number),
                 network: network.clone(),
-                clock: clock.another(),
+                clock: agents,
                 settings,
             });
             clusters.push(cluster);
@@ -122,12 +123,15 @@ impl World {
         for (root, provider) in self.pairs() {
             let cut = self.cuts.contains(&(root, provider)) || self.cuts.contains(&(provider, root));
             let key = (NAMES[root].to_owned(), NAMES[provider].to_owned());
-            let contact = self.contacts.entry(key).or_insert(Contact { lost: now, healthy: now });
+            let contact = self.contacts.entry(key).or_insert(Contact { lost: now, healthy: now, right: now });
             if !cut && hears(root) && hears(provider) {
                 contact.lost = now;
             }
             if dead[provider] || !self.wrong[provider].is_empty() {
                 contact.healthy = now;
+            }
+            if self.wrong[provider].contains("clock") {
+                contact.right = now;
             }
         }
     }
