@@ -238,7 +238,7 @@ pub fn decide(known: &Known, rendering: &Rendering, frozen: Option<&Boot>, runni
 /// Whether [`decide`] has to see the boot files of the running incarnation.
 pub fn needs_frozen(known: &Known, rendering: &Rendering) -> bool {
     match (&known.job, rendering) {
-        (JobState::Ours { boot_digest, .. }, Ok(rendered)) => rendered.boot.digest() != *boot_digest,
+        (JobState::Ours { boot_digest, .. }, Ok(rendered)) => rendered.boot_digest != *boot_digest,
         (JobState::Ours { facts, .. }, Err(_)) => facts.outcome.is_none(),
         _ => false,
     }
@@ -397,6 +397,7 @@ mod tests {
             services: Vec::new(),
             service_pod: None,
             job: Default::default(),
+            boot_digest: boot.digest(),
             boot,
             rank_map: RankMap::new(vec![Slot::root("lake", 4)]).unwrap(),
             unsupported: Vec::new(),

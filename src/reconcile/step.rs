@@ -238,7 +238,7 @@ mod tests {
     /// One that runs with two brokers.
     fn running() -> View {
         let view = lake(JobState::Absent);
-        let boot_digest = view.rendered().unwrap().boot.digest();
+        let boot_digest = view.rendered().unwrap().boot_digest.clone();
         let job = JobState::Ours {
             facts: JobFacts { uid: "j".to_owned(), parallelism: 2, ..JobFacts::default() },
             boot_digest,

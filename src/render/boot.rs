@@ -88,11 +88,11 @@ impl Boot {
         Ok(serde_json::from_str(&json)?)
     }
 
-    /// Whether it fits into the objects that carry it.
-    pub(super) fn check_size(&self) -> Result<(), Problem> {
+    /// Whether it fits into the objects that carry it, with so much canonical JSON.
+    pub(super) fn check_size(&self, canonical: usize) -> Result<(), Problem> {
         let files: usize = self.files.iter().map(|(key, text)| key.len() + text.len()).sum();
         // Text that cannot be packed grows by less than this. So what is small is not packed to be measured.
-        let at_most = self.canonical().len().div_ceil(3) * 4 + PACKING_OVERHEAD;
+        let at_most = canonical.div_ceil(3) * 4 + PACKING_OVERHEAD;
         let encoded = if at_most <= MAX_ENCODED { at_most } else { self.encode().len() };
         if files <= MAX_FILES && encoded <= MAX_ENCODED {
             return Ok(());
@@ -105,7 +105,7 @@ impl Boot {
     }
 
     /// JSON of one spelling: struct fields in their order, maps by key.
-    fn canonical(&self) -> String {
+    pub(super) fn canonical(&self) -> String {
         serde_json::to_string(self).expect("strings, numbers and string keys have a JSON form")
     }
 }
@@ -213,9 +213,9 @@ mod tests {
     #[test]
     fn scripts_that_no_object_can_carry_are_refused() {
         let mut boot = boot();
-        boot.check_size().unwrap();
+        boot.check_size(boot.canonical().len()).unwrap();
         boot.files.insert("script-0".to_owned(), "x".repeat(MAX_FILES));
-        let problem = boot.check_size().unwrap_err();
+        let problem = boot.check_size(boot.canonical().len()).unwrap_err();
         assert_eq!(problem.reason, reason::TOO_LARGE);
         assert!(problem.message.contains("put long scripts into the image"), "{}", problem.message);
     }

@@ -10,7 +10,7 @@ use k8s_openapi::api::batch::v1::{
 };
 use tributary_api::labels;
 
-use super::boot::{Boot, digest_of};
+use super::boot::digest_of;
 use super::model::{Model, Role};
 use super::scripts::File;
 use super::{metadata, pod};
@@ -38,7 +38,7 @@ pub(super) fn spec(model: &Model<'_>, files: &[File]) -> JobSpec {
 }
 
 /// The Job, with the digest of its boot files.
-pub(super) fn job(model: &Model<'_>, spec: JobSpec, boot: &Boot) -> Job {
+pub(super) fn job(model: &Model<'_>, spec: JobSpec, boot_digest: &str) -> Job {
     let mut metadata = metadata::child(model, model.name.to_owned(), None);
     // Schedulers of whole Jobs (Kueue) read the labels of the Job, and users write them on the pods, on the Job or on the
     // MiniCluster. Kubernetes itself gives a Job without labels those of its pods.
@@ -48,7 +48,7 @@ pub(super) fn job(model: &Model<'_>, spec: JobSpec, boot: &Boot) -> Job {
     all.append(metadata.labels.get_or_insert_default());
     metadata.labels = Some(all);
     let annotations = BTreeMap::from([
-        (labels::BOOT_DIGEST.to_owned(), boot.digest()),
+        (labels::BOOT_DIGEST.to_owned(), boot_digest.to_owned()),
         (labels::RANK_MAP_DIGEST.to_owned(), model.rank_map.digest().to_string()),
     ]);
     metadata.annotations = Some(annotations);
@@ -62,9 +62,11 @@ fn queue_labels(model: &Model<'_>) -> BTreeMap<String, String> {
 }
 
 /// Digest of what a running Job cannot change: see [`Boot::template`].
-pub(super) fn fixed_digest(spec: &JobSpec) -> String {
-    let fixed = JobSpec { completions: None, parallelism: None, suspend: None, ..spec.clone() };
-    digest_of(serde_json::to_string(&fixed).expect("Kubernetes objects have a JSON form").as_bytes())
+pub(super) fn fixed_digest(spec: &mut JobSpec) -> String {
+    let follows = (spec.completions.take(), spec.parallelism.take(), spec.suspend.take());
+    let fixed = serde_json::to_string(spec).expect("Kubernetes objects have a JSON form");
+    (spec.completions, spec.parallelism, spec.suspend) = follows;
+    digest_of(fixed.as_bytes())
 }
 
 /// A command that fails fails the Job at once, and is not run again; a pod that was stopped or lost is replaced. Users who

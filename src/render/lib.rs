@@ -69,6 +69,8 @@ pub struct Rendered {
     pub job: Job,
     /// The boot files, as the annotation of the frozen Job holds them.
     pub boot: Boot,
+    /// [`Boot::digest`] of these.
+    pub boot_digest: String,
     /// Name of the Secret ([`restful::secret`]) that the RESTful server needs; `None` if none runs, or the user has made one.
     pub restful_secret: Option<String>,
     /// The ranks of the instance.
@@ -94,25 +96,28 @@ impl Rendered {
 pub fn render(mini_cluster: &MiniCluster, context: &Context) -> Result<Rendered, Problems> {
     let model = validate::check(mini_cluster, context)?;
     let files = scripts::files(&model);
-    let job = job::spec(&model, &files);
+    let mut job = job::spec(&model, &files);
     let boot = Boot {
         revision: RENDER_REVISION,
         files: files.iter().map(|file| (file.key.clone(), file.text.clone())).collect(),
         rank_map: model.rank_map.to_canonical(),
-        template: job::fixed_digest(&job),
+        template: job::fixed_digest(&mut job),
         spec: revision::recorded_spec(model.spec),
     };
-    validate::check_files(&files, &boot)?;
+    let canonical = boot.canonical();
+    validate::check_files(&files, &boot, canonical.len())?;
+    let boot_digest = boot::digest_of(canonical.as_bytes());
     Ok(Rendered {
         config_map: config_map(mini_cluster, &boot),
         claims: persistent_volumes::claims(&model),
         persistent_volumes: persistent_volumes::volumes(&model),
         services: services::services(&model),
         service_pod: service_pod::service_pod(&model, &files),
-        job: job::job(&model, job, &boot),
+        job: job::job(&model, job, &boot_digest),
         restful_secret: restful::made_secret(&model),
         unsupported: supported::unsupported(&model),
         rank_map: model.rank_map,
         boot,
+        boot_digest,
     })
 }

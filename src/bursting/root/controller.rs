@@ -225,20 +225,26 @@ impl Root {
 
     /// All Bursts, as freshly as they are known: those included that were made a moment ago.
     fn bursts(&self) -> Vec<Arc<Burst>> {
+        self.freshest(self.shared.caches.bursts.objects(), |_| true)
+    }
+
+    /// The Bursts of a root. One that the cache does not show yet was planned already: what it is made of is frozen.
+    fn bursts_of(&self, root: &str) -> Vec<Arc<Burst>> {
+        let is_of_root = |burst: &Burst| offer::root_uid(burst) == Some(root);
+        self.freshest(self.shared.caches.bursts.controlled_by(root), is_of_root)
+    }
+
+    /// Bursts of the cache in their newest versions, with those of ours that it does not show yet and that belong to them.
+    fn freshest(&self, cached: Vec<Arc<Burst>>, belongs: impl Fn(&Burst) -> bool) -> Vec<Arc<Burst>> {
         let mut all: BTreeMap<ObjectKey, Arc<Burst>> =
-            self.shared.caches.bursts.objects().into_iter().map(|burst| (ObjectKey::of(&*burst), burst)).collect();
-        for ours in self.fresh.objects() {
+            cached.into_iter().map(|burst| (ObjectKey::of(&*burst), burst)).collect();
+        for ours in self.fresh.objects().into_iter().filter(|ours| belongs(ours)) {
             let key = ObjectKey::of(&*ours);
             if let Some(freshest) = self.fresh.of(&key, all.get(&key).cloned()) {
                 all.insert(key, freshest);
             }
         }
         all.into_values().collect()
-    }
-
-    /// The Bursts of a root. One that the cache does not show yet was planned already: what it is made of is frozen.
-    fn bursts_of(&self, root: &str) -> Vec<Arc<Burst>> {
-        self.bursts().into_iter().filter(|burst| offer::root_uid(burst) == Some(root)).collect()
     }
 
     /// Pods of the lead broker.

@@ -93,12 +93,12 @@ pub(super) fn check<'a>(mini_cluster: &'a MiniCluster, context: &'a Context) -> 
 }
 
 /// Checks that the rendered files have keys of their own and fit into the objects that carry them.
-pub(super) fn check_files(files: &[super::scripts::File], boot: &Boot) -> Result<(), Problems> {
+pub(super) fn check_files(files: &[super::scripts::File], boot: &Boot, canonical: usize) -> Result<(), Problems> {
     if boot.files.len() < files.len() {
         let message = "another file of the MiniCluster has this name: choose another one for the container";
         return Err(Problem::new("spec.flux.container.name", reason::INVALID_NAME, message).into());
     }
-    boot.check_size().map_err(Problems::from)
+    boot.check_size(canonical).map_err(Problems::from)
 }
 
 /// The same sentence from two rules is said once.

@@ -148,6 +148,7 @@ impl Side {
             job,
             restful_secret,
             boot: _,
+            boot_digest: _,
             rank_map: _,
             unsupported: _,
         } = rendered;
