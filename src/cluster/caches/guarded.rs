@@ -36,15 +36,17 @@ impl<K: Resource> Guarded<K> {
     ///
     /// # Errors
     /// It does not fit its type.
-    pub fn read(self) -> Result<K, Unreadable> {
+    pub fn read(self) -> Result<K, Box<Unreadable>> {
         let key = ObjectKey::of(&self);
-        self.0.map_err(|Malformed { metadata, error, conditions }| Unreadable {
-            key,
-            uid: metadata.uid,
-            version: metadata.resource_version,
-            generation: metadata.generation,
-            error,
-            conditions,
+        self.0.map_err(|Malformed { metadata, error, conditions }| {
+            Box::new(Unreadable {
+                key,
+                uid: metadata.uid,
+                version: metadata.resource_version,
+                generation: metadata.generation,
+                error,
+                conditions,
+            })
         })
     }
 }

@@ -147,7 +147,7 @@ impl<K: Resource> Store<K> {
         let object = match guarded.read() {
             Ok(object) => Arc::new(object),
             Err(unreadable) => {
-                self.unreadable.insert(key, unreadable);
+                self.unreadable.insert(key, *unreadable);
                 return None;
             }
         };
