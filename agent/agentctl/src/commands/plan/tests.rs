@@ -114,7 +114,7 @@ fn what_runs_already_is_held_against_it() {
         object.metadata.uid = Some("u".into());
         object
     };
-    let job = tributary::render::render(&before, &Default::default()).unwrap().job;
+    let job = tributary::render::render(&before, &Default::default()).unwrap().frozen_job();
     let there = |taken: Vec<String>| Existing { mini_cluster: Some(before.clone()), job: Some(job.clone()), taken };
     let with = |text: &str, taken| {
         let existing = [(("flux".to_owned(), "lake".to_owned()), there(taken))].into();
@@ -144,7 +144,7 @@ fn what_the_api_server_writes_by_itself_is_no_change() {
         ["/tasks", "/flux/connectTimeout", "/flux/drainSeconds", "/flux/logLevel", "/flux/container/mountPath"];
     assert!(written.iter().all(|field| spec.pointer(field).is_some()), "{spec}");
     before.metadata.uid = Some("u".into());
-    let job = tributary::render::render(&before, &Default::default()).unwrap().job;
+    let job = tributary::render::render(&before, &Default::default()).unwrap().frozen_job();
     let there = Existing { mini_cluster: Some(before), job: Some(job), taken: Vec::new() };
     let existing = [(("flux".to_owned(), "lake".to_owned()), there)].into();
     let known = Known { existing, quotas: Default::default(), ..known() };
@@ -163,7 +163,7 @@ fn what_is_refused_of_something_that_runs_leaves_it_running() {
         object.metadata.uid = Some("u".into());
         object
     };
-    let job = tributary::render::render(&before, &Default::default()).unwrap().job;
+    let job = tributary::render::render(&before, &Default::default()).unwrap().frozen_job();
     let there = Existing { mini_cluster: Some(before), job: Some(job), taken: Vec::new() };
     let existing = [(("flux".to_owned(), "lake".to_owned()), there)].into();
     let wrong = LAKE.replace("size: 4\n", "size: 4\n  maxSize: 3\n");
