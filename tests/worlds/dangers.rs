@@ -350,6 +350,23 @@ fn the_answer_to_an_admission_is_lost() {
     });
 }
 
+/// The danger: brokers that a new leader does not see run on with a certificate that nobody else has.
+#[test]
+fn an_agent_restarts_and_its_cache_does_not_show_a_job() {
+    in_world(2, SHORT, async |world| {
+        world.run(secs(5)).await?;
+        let server = world.clusters[0].server.clone();
+        server.lag("jobs");
+        world.apply(0, "lake", 2, json!([]), "NodePort");
+        world.run(secs(3)).await?;
+        world.kill(0, 0);
+        world.start(0, 0);
+        world.run(secs(20)).await?;
+        server.catch_up("jobs");
+        all_run(world).await
+    });
+}
+
 /// The danger: who deletes a Job that has ended runs its command once more.
 #[test]
 fn a_job_that_has_ended_is_deleted() {

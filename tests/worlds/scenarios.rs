@@ -22,7 +22,7 @@ use crate::cluster::{USERS, put};
 use crate::world::{NAMES, World};
 
 /// Seeds that are run unless `WORLDS` says how many.
-const SEEDS: u64 = 6;
+const SEEDS: u64 = 12;
 
 /// Runs a world on a thread of its own, on paused time.
 pub fn on_paused_time<F, T>(seed: u64, scenario: F) -> T

@@ -134,7 +134,7 @@ pub async fn run(ports: TunnelPorts, surroundings: Surroundings) {
     let Surroundings { transport, peers, controls, accepted, links, request, process, shutdown } = surroundings;
     let tasks = TaskTracker::new();
     let (unanswered, silent) = watch::channel(unanswered::Unanswered::new());
-    let _looks = AbortOnDropHandle::new(tokio::spawn(unanswered::look(unanswered)));
+    let _looks = AbortOnDropHandle::new(tokio::spawn(unanswered::look(unanswered, tasks.clone())));
     let inlet = inlet::Inlet {
         address,
         ports,

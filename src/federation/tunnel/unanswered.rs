@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::sleep;
+use tokio_util::task::TaskTracker;
 
 /// Local and remote addresses of connections.
 pub(super) type Unanswered = BTreeSet<(SocketAddr, SocketAddr)>;
@@ -25,12 +26,15 @@ const IN_VAIN: u32 = 6;
 /// The kernel's word for a connection that sends again. That for one that asks whether there is room is another.
 const RETRANSMITS: &str = "01";
 
-/// Keeps `found` as the kernel shows it. A system that does not show it leaves it empty.
-pub(super) async fn look(found: watch::Sender<Unanswered>) {
+/// Where the kernel shows it.
+const FILES: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
+
+/// Keeps `found` as the kernel shows it, while anything is carried. A system that does not show it leaves it empty.
+pub(super) async fn look(found: watch::Sender<Unanswered>, carried: TaskTracker) {
     loop {
         sleep(EVERY).await;
         let mut all = Unanswered::new();
-        for file in ["/proc/self/net/tcp", "/proc/self/net/tcp6"] {
+        for file in FILES.iter().filter(|_| !carried.is_empty()) {
             all.extend(tokio::fs::read_to_string(file).await.iter().flat_map(|text| text.lines().filter_map(in_vain)));
         }
         found.send_if_modified(|before| std::mem::replace(before, all.clone()) != all);
