@@ -233,7 +233,7 @@ fn missed_by(tree: &Path, without: &str) -> Result<Option<String>, String> {
     let cargo = cargo.env("WORLDS", std::env::var_os("WORLDS").unwrap_or("200".into()));
     let output = cargo.env("CARGO_TARGET_DIR", tree.join("target")).output().expect("cargo runs");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    if let Some((seed, why)) = text.lines().find_map(|line| line.strip_prefix("WORLDS_SEED=")?.split_once(" fails: ")) {
+    if let Some((seed, why)) = text.lines().find_map(|line| line.split_once("WORLDS_SEED=")?.1.split_once(" fails: ")) {
         return Ok(Some(format!("world {seed} | {why}")));
     }
     let failed =
