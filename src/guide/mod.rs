@@ -75,6 +75,9 @@ pub mod limits {}
 #[doc = include_str!("measured.md")]
 pub mod measured {}
 
+#[doc = include_str!("proof.md")]
+pub mod proof {}
+
 #[doc = include_str!("mpi.md")]
 pub mod mpi {}
 
