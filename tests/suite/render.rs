@@ -120,7 +120,7 @@ fn rendering_the_corpus_is_deterministic_and_its_boot_files_survive_the_annotati
     let again = rendered();
     for (file, rendered) in rendered() {
         assert_eq!(rendered, again[&file], "{file}");
-        let annotations = rendered.job.metadata.annotations.unwrap();
+        let annotations = rendered.frozen_job().metadata.annotations.unwrap();
         assert_eq!(Boot::decode(&annotations["tributary.dev/boot"]).unwrap(), rendered.boot, "{file}");
     }
 }

@@ -39,6 +39,64 @@ fn refusal(world: &mut World, address: &str) -> (RejectionReason, String) {
 }
 
 #[test]
+fn a_lead_address_is_checked_and_a_host_name_resolved() {
+    let lead =
+        |address: &str| DesiredBurst { lead: Some(LeadAddress { address: address.into(), port: 30050 }), ..offer() };
+    let slices = |step: &SlotStep| {
+        step.changes
+            .iter()
+            .find_map(|change| match change {
+                Change::Materialize(materials) => Some(materials.slices.len()),
+                _ => None,
+            })
+            .unwrap()
+    };
+    let table =
+        [("192.0.2.1", 1, ""), ("169.254.169.254", 0, "link-local"), ("10.244.0.9", 0, "own: of a node, a pod")];
+    for (address, expected, trouble) in table {
+        let mut world = World::new();
+        world.host("east", &lead(address));
+        let key = world.claim("east", lead(address));
+        world.memory.secret = held();
+        let step = world.step();
+        assert_eq!(slices(&step), expected, "{address}");
+        assert!(said(&step, &key).message.contains(trouble), "{address}: {}", said(&step, &key).message);
+    }
+
+    // Our own agent, whatever its address is, and no other.
+    let carried = DesiredBurst { tunnel: true, ..lead("192.0.2.1") };
+    let mut world = World::new();
+    world.host("east", &carried);
+    let key = world.claim("east", carried);
+    world.memory.secret = held();
+    let step = world.step();
+    assert!(slices(&step) == 0 && said(&step, &key).message.contains("there is none"));
+    world.inlet = Ok("10.244.0.9:7000".parse().unwrap());
+    let step = world.step();
+    let made = step.changes.iter().find_map(|change| match change {
+        Change::Materialize(materials) => materials.slices.first(),
+        _ => None,
+    });
+    let made = made.unwrap();
+    assert_eq!(made.endpoints[0].addresses, ["10.244.0.9"]);
+    assert_eq!(made.ports.as_ref().unwrap()[0].port, Some(7_000));
+
+    let mut world = World::new();
+    world.host("east", &lead("lead.example.org"));
+    world.claim("east", lead("lead.example.org"));
+    let step = world.step();
+    assert!(step.changes.contains(&Change::Resolve("lead.example.org".into())) && slices(&step) == 0);
+    let found = Ok(vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap(), "127.0.0.1".parse().unwrap()]);
+    world.memory.resolution = Some(Resolution { host: "lead.example.org".into(), found, at: Mono::ZERO });
+    let step = world.step();
+    assert_eq!((slices(&step), step.wake), (2, Some(Duration::from_secs(60))));
+    world.secs = 60;
+    let step = world.step();
+    assert!(step.changes.contains(&Change::Resolve("lead.example.org".into())));
+    assert_eq!(slices(&step), 2, "until the answer is there, the old one holds");
+}
+
+#[test]
 fn an_offer_whose_lead_is_our_own_is_refused_with_the_address_and_the_rule() {
     let mut world = World::new();
     world.ours.nodes.change(&ObjectKey::cluster_scoped("n"), Vec::new(), vec!["192.0.2.5".parse().unwrap()]);
