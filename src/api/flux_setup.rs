@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::duration::Lasting;
 use super::minicluster::Amount;
+use super::node_group::NodeGroup;
 use super::schema::{is_default, quantity};
 use super::selector::PeerSelector;
 use tributary_contract::word::Word;
@@ -47,10 +48,14 @@ pub struct FluxSetupSpec {
     pub backfill: bool,
     /// Whether the nodes must have room for a MiniCluster as well. `Never` (default): they are not asked. `Now`: all its brokers
     /// must fit on what is free of the nodes that are there; while the first in line waits for nodes, nothing passes it.
-    /// `Autoscaled`: a broker must fit on a node like one of those that are there, if that were empty; pods wait for nodes, and
-    /// an autoscaler sees them.
+    /// `Autoscaled`: a broker must fit on an empty node like one of those that are there, or of one of the `nodeGroups`; pods
+    /// wait for nodes, and an autoscaler sees them.
     #[serde(skip_serializing_if = "is_default")]
     pub check_nodes: CheckNodes,
+    /// Nodes that an autoscaler adds, though none of them may be there now. They count with `checkNodes: Autoscaled` only.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"], "maxItems" = 64))]
+    pub node_groups: Vec<NodeGroup>,
     /// How long a run may last at most, from a second on (`24h`): `deadlineSeconds` of MiniClusters, `timeLimit` of FluxJobs.
     /// FluxJobs without a limit get the `deadlineSeconds` that their `miniCluster` brings, else this; whatever has none, or a
     /// longer one, is refused by the queue.
@@ -116,8 +121,8 @@ pub enum CheckNodes {
     /// A MiniCluster starts only when the nodes that are there have room for all its brokers, now. While the first in line
     /// waits for nodes, nothing passes it.
     Now,
-    /// For clusters with an autoscaler: a MiniCluster starts when its brokers would fit on a node like one of those that are
-    /// there, if that were empty. Its pods wait for nodes, and the autoscaler sees them.
+    /// For clusters with an autoscaler: a MiniCluster starts when each of its brokers would fit on an empty node like one of
+    /// those that are there, or of one of the `nodeGroups`. Its pods wait for nodes, and the autoscaler sees them.
     Autoscaled,
     /// A word of a newer version: taken as `Now`.
     #[serde(untagged)]
@@ -253,6 +258,7 @@ impl Default for FluxSetupSpec {
             order: Order::default(),
             backfill: true,
             check_nodes: CheckNodes::default(),
+            node_groups: Vec::new(),
             max_duration: None,
             priority_classes: Vec::new(),
             overflow: Overflow::default(),

@@ -14,6 +14,7 @@ pub mod join_token;
 pub mod labels;
 pub mod minicluster;
 pub mod names;
+pub mod node_group;
 pub mod peer;
 pub mod schema;
 pub mod selector;

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tributary_api::burst::{Burst, BurstRefusal};
 use tributary_api::hosted_burst::HostedBurst;
 use tributary_api::minicluster::MiniCluster;
+use tributary_api::node_group::NodeGroup;
 use tributary_api::peer::ClusterPeer;
 use tributary_clock::{Mono, SharedClock};
 use tributary_cluster::caches::{Cache, Subscription};
@@ -166,10 +167,10 @@ impl Bursting {
         nodes::lacking(&caches.node_views(), &caches.pod_views(), choice, wanted, coming)
     }
 
-    /// Why the nodes could not hold a gang whatever else ends: see [`nodes::short`].
-    pub fn short(&self, choice: NodeChoice<'_>, wanted: &Gang<'_>) -> Option<String> {
-        let caches = &self.shared.caches;
-        nodes::short(&caches.node_views(), &caches.pod_views(), choice, wanted, self.shared.clock.wall())
+    /// Why the nodes, and one more of each of these groups, could not hold a gang whatever else ends: see [`nodes::short`].
+    pub fn short(&self, choice: NodeChoice<'_>, wanted: &Gang<'_>, groups: &[NodeGroup]) -> Option<String> {
+        let (caches, now) = (&self.shared.caches, self.shared.clock.wall());
+        nodes::short(&caches.node_views(), &caches.pod_views(), choice, wanted, groups, now)
     }
 
     /// Says which peer has room for a wish besides all that is coming, as far as is known at this moment: see

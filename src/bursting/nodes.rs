@@ -6,8 +6,10 @@ use std::net::IpAddr;
 use std::ops::AddAssign;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Toleration;
+use k8s_openapi::api::core::v1::{self as core, Toleration};
 use tributary_api::names;
+use tributary_api::node_group::NodeGroup;
+use tributary_render::quantity::milli;
 
 use super::addresses::Range;
 
@@ -114,6 +116,27 @@ pub struct NodeView {
 }
 
 impl NodeView {
+    /// A node that an autoscaler would add.
+    fn of_group(group: &NodeGroup) -> Self {
+        let thousandths = |text: String| i64::try_from(milli(&text).unwrap_or(0)).unwrap_or(i64::MAX);
+        let taint = |taint: &core::Taint| Taint {
+            key: taint.key.clone(),
+            value: taint.value.clone().unwrap_or_default(),
+            effect: taint.effect.clone(),
+        };
+        Self {
+            schedulable: true,
+            labels: group.labels.clone(),
+            taints: group.taints.iter().filter(|taint| keeps_pods_away(&taint.effect)).map(taint).collect(),
+            allocatable: Amounts {
+                milli_cores: thousandths(group.cpu.to_string()),
+                memory: thousandths(group.memory.to_string()) / 1000,
+                gpus: group.gpus.into(),
+            },
+            ..Self::default()
+        }
+    }
+
     /// The node as it will be once it is ready again, if it may be expected back.
     fn expected(&self, now: Timestamp) -> Self {
         let mut node = self.clone();
@@ -123,6 +146,11 @@ impl NodeView {
         }
         node
     }
+}
+
+/// Whether a taint of this effect keeps pods away: `PreferNoSchedule` does not.
+pub(super) fn keeps_pods_away(effect: &str) -> bool {
+    effect == "NoSchedule" || effect == "NoExecute"
 }
 
 /// A taint that keeps pods away.
@@ -265,17 +293,22 @@ pub fn lacking(
     }
 }
 
-/// Why the nodes could not hold a gang even if nothing ran on them but what belongs to each node; `None`: they could. Nodes
-/// that take no pods count for nothing: once they do, they are looked at again. But one that just stopped being ready counts
-/// as if it were: a kubelet that is late for once must not cost the first in line its place.
+/// Why the nodes, and one more of each of `groups`, could not hold a gang even if nothing ran on them but what belongs to each
+/// node; `None`: they could. Nodes that take no pods count for nothing: once they do, they are looked at again. But one that
+/// just stopped being ready counts as if it were: a kubelet that is late for once must not cost the first in line its place.
 pub fn short(
     nodes: &BTreeMap<String, NodeView>,
     pods: &[PodView],
     choice: NodeChoice<'_>,
     wanted: &Gang<'_>,
+    groups: &[NodeGroup],
     now: Timestamp,
 ) -> Option<String> {
-    let nodes = &nodes.iter().map(|(name, node)| (name.clone(), node.expected(now))).collect::<BTreeMap<_, _>>();
+    let there = nodes.iter().map(|(name, node)| (name.clone(), node.expected(now)));
+    // No node has a name like these.
+    let to_come = groups.iter().map(|group| (format!("nodeGroups/{}", group.name), NodeView::of_group(group)));
+    let nodes = &there.chain(to_come).collect::<BTreeMap<_, _>>();
+    let kinds = if groups.is_empty() { "nodes" } else { "nodes and node groups" };
     let daemons: Vec<PodView> = pods.iter().filter(|pod| pod.daemon).cloned().collect();
     let mut empty = Free::of(nodes, &daemons, choice);
     let (open, all) = (empty.brokers.len(), fits(&empty.brokers, wanted.each));
@@ -285,19 +318,19 @@ pub fn short(
         fit if fit >= count && services => None,
         _ if open == 0 => {
             let all = nodes.len();
-            Some(format!("pod.nodeSelector, pod.nodeAffinity and pod.tolerations allow none of the {all} nodes"))
+            Some(format!("pod.nodeSelector, pod.nodeAffinity and pod.tolerations allow none of the {all} {kinds}"))
         }
         _ if !services => {
             let takes = wanted.services.unwrap_or_default();
             Some(format!("no node that it may run on can hold the pod of its services, which takes {takes}"))
         }
         _ if all == 0 => {
-            Some(format!("none of the {open} nodes that it may run on can hold a broker, which takes {broker}"))
+            Some(format!("none of the {open} {kinds} that it may run on can hold a broker, which takes {broker}"))
         }
         fit => {
             let beside = wanted.services.map_or("", |_| " beside the pod of its services");
             Some(format!(
-                "the {open} nodes that it may run on can hold {fit} of {count} brokers, each of which takes {broker}{beside}"
+                "the {open} {kinds} that it may run on can hold {fit} of {count} brokers, each of which takes {broker}{beside}"
             ))
         }
     }
@@ -410,7 +443,7 @@ mod tests {
         choice: NodeChoice<'_>,
         wanted: &Gang<'_>,
     ) -> Option<String> {
-        short(nodes, pods, choice, wanted, Timestamp::UNIX_EPOCH)
+        short(nodes, pods, choice, wanted, &[], Timestamp::UNIX_EPOCH)
     }
 
     fn world() -> BTreeMap<String, NodeView> {
@@ -484,6 +517,31 @@ mod tests {
     }
 
     #[test]
+    fn a_node_group_counts_as_one_more_node_with_its_labels_and_taints() {
+        let (labels, none) = (BTreeMap::from([("pool".to_owned(), "gpu".to_owned())]), BTreeMap::new());
+        let tolerated = [Toleration { operator: Some("Exists".into()), ..Toleration::default() }];
+        let choice = NodeChoice { selector: &labels, affinity: &none, tolerations: &tolerated };
+        let group: NodeGroup = serde_json::from_value(serde_json::json!({
+            "name": "a100", "labels": {"pool": "gpu"}, "cpu": "31850m", "memory": "120Gi", "gpus": 4,
+            "taints": [{"key": "gpu", "effect": "NoSchedule"}, {"key": "spot", "effect": "PreferNoSchedule"}],
+        }))
+        .unwrap();
+        let broker = |cores, gpus| Amounts { memory: 100 << 30, ..Amounts::broker(cores, gpus) };
+        let short = |choice, each, groups: &[NodeGroup]| {
+            short(&world(), &[], choice, &gang("", 1, each), groups, Timestamp::UNIX_EPOCH)
+        };
+        assert_eq!(short(choice, broker(31, 4), std::slice::from_ref(&group)), None);
+        let picked = "pod.nodeSelector, pod.nodeAffinity and pod.tolerations allow none of the 4 nodes";
+        assert_eq!(short(choice, broker(31, 4), &[]).unwrap(), picked);
+        let told = |choice, each| short(choice, each, std::slice::from_ref(&group)).unwrap();
+        let large = "none of the 1 nodes and node groups that it may run on can hold a broker, which takes 32 cores, 100.0 GiB of memory";
+        assert_eq!(told(choice, broker(32, 0)), large);
+        assert!(told(choice, broker(1, 5)).ends_with("100.0 GiB of memory, 5 GPUs"));
+        let picked = "pod.nodeSelector, pod.nodeAffinity and pod.tolerations allow none of the 5 nodes and node groups";
+        assert_eq!(told(NodeChoice { tolerations: &[], ..choice }, broker(1, 0)), picked);
+    }
+
+    #[test]
     fn a_node_that_just_went_away_is_expected_back() {
         let anywhere = NodeChoice { selector: &BTreeMap::new(), affinity: &BTreeMap::new(), tolerations: &[] };
         let taint = |key: &str| Taint { key: key.into(), value: String::new(), effect: "NoSchedule".into() };
@@ -497,7 +555,7 @@ mod tests {
             ..node(8, 0)
         };
         nodes.insert("b".into(), silent.clone());
-        let short = |nodes: &_, now| short(nodes, &[], anywhere, &wanted, at(now));
+        let short = |nodes: &_, now| short(nodes, &[], anywhere, &wanted, &[], at(now));
         assert_eq!((short(&nodes, 1000), short(&nodes, 1299)), (None, None));
         let told = "the 1 nodes that it may run on can hold 1 of 2 brokers, each of which takes 8 cores";
         assert_eq!(short(&nodes, 1300).unwrap(), told);

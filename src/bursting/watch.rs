@@ -24,7 +24,7 @@ use tributary_cluster::caches::{self, Cache, Indexed, Selection, Subscription};
 use tributary_cluster::client::Clients;
 use tributary_render::quantity::milli;
 
-use super::nodes::{Amounts, NodeView, PodView, Pods, Taint};
+use super::nodes::{Amounts, NodeView, PodView, Pods, Taint, keeps_pods_away};
 use super::ours::watched::OwnCaches;
 use super::shared::lock;
 
@@ -265,8 +265,7 @@ impl<'de> Deserialize<'de> for WatchedNode {
         let cordoned = spec.unschedulable.unwrap_or(false);
         let since = status.conditions.iter().flatten().find(|one| one.type_ == "Ready");
         let since = since.and_then(|one| one.last_transition_time.as_ref()).map(|time| time.0);
-        let keeps_away = |effect: &str| effect == "NoSchedule" || effect == "NoExecute";
-        let taints = spec.taints.unwrap_or_default().into_iter().filter(|taint| keeps_away(&taint.effect));
+        let taints = spec.taints.unwrap_or_default().into_iter().filter(|taint| keeps_pods_away(&taint.effect));
         let (allocatable, info) = (status.allocatable.unwrap_or_default(), status.node_info.unwrap_or_default());
         let view = NodeView {
             labels: node.metadata.labels.clone().unwrap_or_default(),

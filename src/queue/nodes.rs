@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use tributary_api::minicluster::MiniClusterSpec;
+use tributary_api::node_group::NodeGroup;
 
 use super::requests::{PodRequests, Requests};
 
@@ -35,8 +36,9 @@ impl Gang {
 /// How many brokers of a gang the nodes have no room for, beside the pod of its services and those that are coming.
 pub type Lacking = dyn Fn(&MiniClusterSpec, &Gang, &[Gang]) -> u32 + Send + Sync;
 
-/// Why the nodes that are there could not hold a gang whatever else on them ends; `None`: they could.
-pub type Short = dyn Fn(&MiniClusterSpec, &Gang) -> Option<String> + Send + Sync;
+/// Why the nodes that are there, and one more of each of these groups, could not hold a gang whatever else on them ends; `None`:
+/// they could.
+pub type Short = dyn Fn(&MiniClusterSpec, &Gang, &[NodeGroup]) -> Option<String> + Send + Sync;
 
 /// What the nodes have room for.
 #[derive(Clone)]
@@ -59,6 +61,6 @@ pub(super) mod tests {
 
     /// Nodes without end.
     pub(crate) fn without_end() -> Nodes {
-        Nodes { lacking: Arc::new(|_, _, _| 0), short: Arc::new(|_, _| None) }
+        Nodes { lacking: Arc::new(|_, _, _| 0), short: Arc::new(|_, _, _| None) }
     }
 }

@@ -107,12 +107,14 @@ impl Outside<Who> for PlacementContext<'_> {
         }
         // Who grows needs room for what it has as well.
         let brokers = gang.brokers.saturating_add(if matches!(key, Who::Growth(_)) { self.has(gang) } else { 0 });
-        let gang = match check {
+        let (gang, groups) = match check {
             // There will be more of these nodes, one for each pod if need be.
-            CheckNodes::Autoscaled => Gang { brokers: 1, services: None, ..gang.clone() },
-            _ => Gang { brokers, ..gang.clone() },
+            CheckNodes::Autoscaled => {
+                (Gang { brokers: 1, services: None, ..gang.clone() }, self.setup.node_groups.as_slice())
+            }
+            _ => (Gang { brokers, ..gang.clone() }, [].as_slice()),
         };
-        let short = (self.view.nodes.short)(&*wanted.spec()?, &gang);
+        let short = (self.view.nodes.short)(&*wanted.spec()?, &gang, groups);
         if short.is_some() {
             self.again_in(LOOK_FOR_NODES_AGAIN);
         }

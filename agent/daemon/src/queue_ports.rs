@@ -45,7 +45,7 @@ pub fn nodes_of(bursting: &Arc<Bursting>) -> Nodes {
             let coming: Vec<_> = coming.iter().map(gang).collect();
             now.lacking(choice(spec), &gang(wanted), &coming)
         }),
-        short: Arc::new(move |spec, wanted| ever.short(choice(spec), &gang(wanted))),
+        short: Arc::new(move |spec, wanted, groups| ever.short(choice(spec), &gang(wanted), groups)),
     }
 }
 

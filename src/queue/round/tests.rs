@@ -116,8 +116,8 @@ impl World {
                 let taken: u32 = coming.iter().map(pods).sum();
                 (pods(gang) + taken).saturating_sub(4)
             }),
-            short: Arc::new(move |_, gang| {
-                (pods(gang) > most).then(|| format!("they can hold {most} of {}", pods(gang)))
+            short: Arc::new(move |_, gang, groups| {
+                (pods(gang) > most && groups.is_empty()).then(|| format!("they can hold {most} of {}", pods(gang)))
             }),
         };
         let (room, asked) = (self.peer, self.peers_asked.clone());

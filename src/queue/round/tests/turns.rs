@@ -13,8 +13,19 @@ fn with_an_autoscaler_whoever_fits_a_node_that_is_known_starts_so_that_pods_ask_
     world.job("c", 3, json!({}));
     assert!(!world.round().contains(&"c-uid".to_owned()));
     assert!(world.message("c").contains("they can hold 0 of 1"), "{}", world.message("c"));
-    Arc::make_mut(&mut world.setups[0]).spec = serde_json::from_value(setup("Never")).unwrap();
+    // Groups that have no node now are asked as well, but for nobody who needs the nodes that are there.
+    let group = |check: &str| {
+        let mut setup = setup(check);
+        setup["nodeGroups"] = json!([{"name": "large", "cpu": 96, "memory": "384Gi"}]);
+        serde_json::from_value(setup).unwrap()
+    };
+    Arc::make_mut(&mut world.setups[0]).spec = group("Now");
+    assert!(!world.round().contains(&"c-uid".to_owned()));
+    Arc::make_mut(&mut world.setups[0]).spec = group("Autoscaled");
     assert!(world.round().contains(&"c-uid".to_owned()));
+    world.job("d", 4, json!({}));
+    Arc::make_mut(&mut world.setups[0]).spec = serde_json::from_value(setup("Never")).unwrap();
+    assert!(world.round().contains(&"d-uid".to_owned()));
 }
 
 #[test]

@@ -12,6 +12,7 @@ use tributary::api::names;
 use tributary::render::{Context, Rendered, render};
 
 use super::cluster::{self, Needs};
+use super::everywhere;
 use super::fetch::{Found, Named};
 use super::fields::differences;
 use super::report::{After, Finding, MiniClusterRow, Report, Severity};
@@ -22,12 +23,13 @@ pub(super) fn evaluate(found: &Found) -> Report {
     let operators = cluster::operators(found);
     let definition = cluster::definition(found);
     let mut findings = cluster::findings(found, &operators, definition.as_ref());
-    let mut mini_clusters = Vec::new();
+    let (mut mini_clusters, mut of_upstream) = (Vec::new(), Vec::new());
     let mut needs: BTreeMap<String, Needs> = BTreeMap::new();
     for object in &found.mini_clusters {
         let judged = Judged::of(object, found);
         findings.extend(judged.findings);
         mini_clusters.push(judged.row);
+        of_upstream.extend(judged.of_upstream);
         let namespace = needs.entry(object.namespace().unwrap_or_default()).or_default();
         namespace.secrets += judged.needs.secrets;
         namespace.services += judged.needs.services;
@@ -35,6 +37,7 @@ pub(super) fn evaluate(found: &Found) -> Report {
     }
     findings.extend(cluster::quotas(&found.quotas, &needs));
     findings.extend(autoscalers(found));
+    findings.extend(everywhere::findings(&of_upstream));
     findings.sort();
     findings.dedup();
     mini_clusters.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
@@ -56,6 +59,8 @@ struct Judged {
     row: MiniClusterRow,
     findings: Vec<Finding>,
     needs: Needs,
+    /// The MiniCluster, if it is the Flux Operator's and goes on after the move.
+    of_upstream: Option<MiniCluster>,
 }
 
 impl Judged {
@@ -77,11 +82,21 @@ impl Judged {
             Err(error) => {
                 let what = format!("it cannot be read: {error}");
                 findings.breaks("Unreadable", "", what, "write it again in a form that both definitions take");
-                return Self { row: row(0, After::Refused), findings: findings.all, needs: Needs::default() };
+                return Self {
+                    row: row(0, After::Refused),
+                    findings: findings.all,
+                    needs: Needs::default(),
+                    of_upstream: None,
+                };
             }
         };
         if after == After::Unchanged {
-            return Self { row: row(mini_cluster.spec.size(), after), findings: Vec::new(), needs: Needs::default() };
+            return Self {
+                row: row(mini_cluster.spec.size(), after),
+                findings: Vec::new(),
+                needs: Needs::default(),
+                of_upstream: None,
+            };
         }
         let mut needs = Needs::default();
         match render(&mini_cluster, &Context::default()) {
@@ -112,7 +127,9 @@ impl Judged {
         }
         findings.munge_secret(&mini_cluster, found, &namespace);
         findings.dropped(&value, &mini_cluster);
-        Self { row: row(mini_cluster.spec.size(), after), findings: findings.all, needs }
+        let row = row(mini_cluster.spec.size(), after);
+        let of_upstream = matches!(after, After::Adopted | After::Starts).then_some(mini_cluster);
+        Self { row, findings: findings.all, needs, of_upstream }
     }
 }
 

@@ -249,6 +249,7 @@ mod tests {
     use tributary::render::problem::reason;
     use tributary::render::{Context, render};
 
+    use super::super::everywhere;
     use super::*;
 
     fn rules(spec: &str) -> Vec<String> {
@@ -384,7 +385,7 @@ mod tests {
     fn the_guide_tells_of_every_rule_and_of_no_other() {
         let guide = include_str!("../../../../../src/guide/migrating.md");
         let (_, section) = guide.split_once("\n## What differs\n").unwrap();
-        let (section, _) = section.split_once("\nNo field shows these:\n").unwrap();
+        let (section, _) = section.split_once("\n## ").unwrap();
         let mut told = BTreeSet::new();
         for row in section.split("\n- ").skip(1) {
             let row = row.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -400,6 +401,7 @@ mod tests {
         }
         known.extend(rules(r#"containers: [{commands: {script: "echo \\$A $B"}}]"#).iter().map(|rule| first(rule)));
         known.extend([reason::INVALID_NAME, "NameTaken"].map(str::to_owned));
+        known.extend(everywhere::tests::rules());
         assert_eq!(told, known);
         let long = format!(
             "{{metadata: {{name: lake, namespace: waters}}, spec: {{containers: [{{}}], network: {{headlessName: {}}}}}}}",

@@ -8,6 +8,7 @@
 
 mod cluster;
 mod evaluate;
+mod everywhere;
 mod fetch;
 mod fields;
 mod report;
