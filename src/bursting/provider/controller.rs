@@ -13,7 +13,6 @@ use tributary_api::labels;
 use tributary_api::minicluster::MiniCluster;
 use tributary_clock::Now;
 use tributary_cluster::apply::Applier;
-use tributary_cluster::caches::controller_uid;
 use tributary_cluster::engine::{Controller, Observed};
 use tributary_cluster::worker::{Outcome, Queue};
 use tributary_cluster::{ObjectKey, RequestError};
@@ -174,8 +173,7 @@ impl Provider {
     /// Pods of the Job that pulls images ahead: of this very one, not of any that has its name.
     fn warmers(&self, made: &Made) -> Vec<PodView> {
         let Made::Yes(job) = made else { return Vec::new() };
-        let pods = self.shared.caches.pods.objects();
-        pods.iter().filter(|pod| controller_uid(&***pod) == Some(job)).map(|pod| pod.view.clone()).collect()
+        self.shared.caches.pods.controlled_by(job).iter().map(|pod| pod.view.clone()).collect()
     }
 
     /// Tells each peer of our capacity. Who waits for room is looked at, if there is more than there was.

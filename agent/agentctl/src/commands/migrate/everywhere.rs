@@ -93,7 +93,7 @@ pub(super) mod tests {
     #[test]
     fn ours_does_what_is_said_of_it() {
         let of = |spec: &str| render(&mini_cluster(spec), &Context::default()).unwrap();
-        let sidecars = of("size: 2, containers: [{command: hostname}, {command: sleep 1}]");
+        let sidecars = of("size: 2, containers: [{runFlux: true, command: hostname}, {name: log, command: sleep 1}]");
         assert!(!sidecars.boot.files.keys().any(|name| name.contains("curve")), "{:?}", sidecars.boot.files.keys());
         let job = serde_json::to_value(&sidecars.job).unwrap();
         assert!(job.to_string().contains(r#""secretName":"lake-curve""#), "{job}");

@@ -154,7 +154,9 @@ fn what_the_old_definition_dropped_is_named() {
         json!({"kubectl.kubernetes.io/last-applied-configuration": manifest.to_string()});
     found.mini_clusters = vec![from(object)];
     found.jobs = vec![from(job("old", None))];
-    assert_eq!(rules(&evaluate(&found), Severity::Changes), ["Dropped MiniCluster hpc/old spec.containers[0].cores"]);
+    let expected =
+        ["CurveCert 1 MiniCluster", "Dropped MiniCluster hpc/old spec.containers[0].cores", "SizeKept 1 MiniCluster"];
+    assert_eq!(rules(&evaluate(&found), Severity::Changes), expected);
 }
 
 #[test]
