@@ -36,7 +36,7 @@ pub(crate) async fn latency(operator: &Operator) -> anyhow::Result<()> {
         .iter()
         .filter_map(|(name, at)| created.get(name).map(|from| at.saturating_duration_since(*from)))
         .collect();
-    figure("MiniCluster created → Job, one a second (P50/P99)", &percentiles(&mut latencies), "33/74 ms", "15/40 ms");
+    figure("MiniCluster created → Job, one a second (P50/P99)", &percentiles(&mut latencies), "33/74 ms", "12/25 ms");
     Ok(())
 }
 
@@ -83,7 +83,7 @@ pub(crate) async fn requests(operator: &Operator) -> anyhow::Result<()> {
         *kinds.entry(format!("{} {}", event.verb, event.resource)).or_default() += 1;
     }
     let per = own.len() as f64 / 10.0;
-    figure("API requests per MiniCluster of 2, until settled", &format!("{per:.1}"), "8 to 19", "9");
+    figure("API requests per MiniCluster of 2, until settled", &format!("{per:.1}"), "8 to 19", "7");
     for (kind, count) in kinds {
         crate::figures::line(&format!("    {kind}: {:.1}", count as f64 / 10.0));
     }
@@ -106,12 +106,12 @@ pub(crate) async fn memory(operator: &Operator, many: u32) -> anyhow::Result<()>
     create_many(&client, "some", 100, 1).await?;
     jobs.until(100, Duration::from_secs(300)).await?;
     tokio::time::sleep(Duration::from_secs(15)).await;
-    figure("RSS with 100 MiniClusters", &format!("{:.0} MiB", bed.resident()?), "58 MiB", "20 MiB");
+    figure("RSS with 100 MiniClusters", &format!("{:.0} MiB", bed.resident()?), "58 MiB", "18 MiB");
     let more = usize::try_from(many.saturating_sub(100))?;
     create_many(&client, "more", more, 1).await?;
     jobs.until(100 + more, Duration::from_secs(900)).await?;
     tokio::time::sleep(Duration::from_secs(30)).await;
-    figure(&format!("RSS with {many} MiniClusters"), &format!("{:.0} MiB", bed.resident()?), "163 MiB", "50 MiB");
+    figure(&format!("RSS with {many} MiniClusters"), &format!("{:.0} MiB", bed.resident()?), "163 MiB", "40 MiB");
     Ok(())
 }
 

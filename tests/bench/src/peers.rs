@@ -342,7 +342,7 @@ pub(crate) async fn many() -> anyhow::Result<()> {
             format!("{:.0} ms", used.as_secs_f64() * 1000.0 / f64::from(u32::try_from(more).unwrap_or(u32::MAX)))
         };
         let text = format!("{} root, {} provider", each(0), each(1));
-        figure(&format!("CPU per burst, of {more} that make it {all}"), &text, "-", "flat");
+        figure(&format!("CPU per burst, of {more} that make it {all}"), &text, "-", "5 ms each");
     }
     Ok(())
 }
