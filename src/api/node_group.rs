@@ -1,4 +1,7 @@
 //! `NodeGroup`: what a node looks like that an autoscaler adds.
+//!
+//! Source: what cluster-autoscaler has to know of a group without nodes,
+//! <https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/cloudprovider/aws/README.md#auto-discovery-setup>.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +13,6 @@ use super::minicluster::Amount;
 use super::schema::Embedded;
 
 /// Nodes that an autoscaler adds when pods need them, all alike. There may be none of them now.
-///
-/// Source: what cluster-autoscaler and Karpenter have to know of a group without nodes,
-/// <https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/cloudprovider/aws/README.md#auto-discovery-setup>.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeGroup {

@@ -146,22 +146,23 @@ async fn jobs_and_mini_clusters_start_as_the_quota_has_room_and_keep_it_through_
     // Nodes that have no room are no room.
     apply(setups(&east), "FluxSetup", "default", json!({"checkNodes": "Now"})).await;
     until(&east, "late", JobPhase::Running).await;
-    submit(&east, "huge", json!({"resources": {"cpu": 100_000}})).await;
-    told(&east, "huge", JobPhase::Waiting, "can hold a broker, which takes 100000 cores").await;
+    submit(&east, "huge", json!({"resources": {"cpu": 50_000}})).await;
+    told(&east, "huge", JobPhase::Waiting, "can hold a broker, which takes 50000 cores").await;
     // An autoscaler would add a node for it, and sees the pod of whoever is let through.
     let group = |cpu: u32| {
         let group = json!({"name": "huge", "cpu": cpu, "memory": "1Ti"});
         json!({"checkNodes": "Autoscaled", "nodeGroups": [group]})
     };
-    apply(setups(&east), "FluxSetup", "default", group(90_000)).await;
-    let short = "nodes and node groups that it may run on can hold a broker, which takes 100000 cores";
+    apply(setups(&east), "FluxSetup", "default", group(40_000)).await;
+    let short = "nodes and node groups that it may run on can hold a broker, which takes 50000 cores";
     told(&east, "huge", JobPhase::Waiting, short).await;
-    apply(setups(&east), "FluxSetup", "default", group(110_000)).await;
+    apply(setups(&east), "FluxSetup", "default", group(60_000)).await;
     eventually("its pod waits for a node", async || {
         let of_job = ListParams::default().labels("job-name=huge");
         let pods = east.pods().list(&of_job).await.map_err(|error| error.to_string())?.items;
         let phases: Vec<_> = pods.into_iter().filter_map(|pod| pod.status?.phase).collect();
-        if phases == ["Pending"] { Ok(()) } else { Err(format!("{phases:?}")) }
+        let job = jobs(&east).get("huge").await.map_err(|error| error.to_string())?;
+        if phases == ["Pending"] { Ok(()) } else { Err(format!("{phases:?}, {:?}", job.status)) }
     })
     .await;
     jobs(&east).delete("huge", &Default::default()).await.unwrap();
