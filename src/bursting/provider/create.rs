@@ -88,8 +88,9 @@ impl Provider {
         let mini_cluster = materialize::mini_cluster(hosted, template, rank_map);
         let lead_service = names::lead(&slot);
         let side = HostedSide { rank_map: rank_map.clone(), slot, lead_service, lead_port: LEAD_PORT };
+        let lease = hosted.spec.lease.duration();
         let hosted = (!hosted.spec.whole).then_some(side);
-        let context = tributary_render::Context { hosted, ..self.shared.settings.clone() };
+        let context = tributary_render::Context { hosted, lease, ..self.shared.settings.clone() };
         tributary_render::render(&mini_cluster, &context).map_err(|problems| problems.to_string())
     }
 

@@ -90,6 +90,7 @@ pub(super) fn hosted(
     let object = materialize::mini_cluster(&hosted, &admitted.template, &admitted.rank_map);
     let slot = &desired.slot;
     let context = Context {
+        lease: hosted.spec.lease.duration(),
         hosted: Some(HostedSide {
             rank_map: admitted.rank_map.clone(),
             slot: slot.clone(),
