@@ -1,4 +1,4 @@
-//! Tests that need no cluster: the house, generated files, rendering, wire, simulation, command line, documents.
+//! Tests that need no cluster: the house, generated files, rendering, wire, command line, documents.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod chart_matrix;

@@ -12,6 +12,7 @@ use futures::FutureExt as _;
 use futures::future::{self, BoxFuture};
 use http::{Method, Request, Response, header};
 use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::client::{Body, DynBody};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -27,6 +28,7 @@ use tributary::cluster::readiness::Readiness;
 use tributary::cluster::requests::RequestMetrics;
 use tributary::cluster::scope::{LINGER, lead};
 use tributary::config::{BurstingConfig, Config};
+use tributary::contract::tunnel::{Outlet, Outlets, TunnelKey};
 use tributary::federation::identity::IdentityStore;
 use tributary::federation::timers::Timers;
 use tributary::federation::transport::memory::MemoryNetwork;
@@ -40,6 +42,8 @@ use tributary_agent::assembly::{Assembly, Surroundings};
 use tributary_agent::network::Network;
 use tributary_agent::upstream;
 use tributary_cluster::testing::ApiServer;
+
+use crate::exec::Queue;
 
 /// How soon a kubelet starts an agent again that ended.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -117,6 +121,7 @@ impl Dial for Welcoming {
 #[derive(Clone)]
 struct Connections {
     server: ApiServer,
+    queue: Queue,
     life: Arc<Life>,
     seed: u64,
 }
@@ -132,6 +137,8 @@ struct Life {
     asked: Mutex<BTreeMap<String, u64>>,
     /// Its name in the Lease, once it has one.
     holder: Mutex<String>,
+    /// Which bursts its end of tunnels lets in.
+    outlets: Mutex<Option<watch::Receiver<Outlets>>>,
 }
 
 impl Life {
@@ -167,7 +174,7 @@ impl Service<Request<Body>> for Connections {
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         request.headers_mut().insert(header::USER_AGENT, self.life.holder.lock().unwrap().parse().unwrap());
-        let (mut server, life) = (self.server.clone(), self.life.clone());
+        let (mut server, queue, life) = (self.server.clone(), self.queue.clone(), self.life.clone());
         let [there, back] = self.delays(&request);
         async move {
             tokio::time::sleep(there).await;
@@ -180,7 +187,10 @@ impl Service<Request<Body>> for Connections {
                 // It dies when the write is on its way.
                 life.dead.store(true, Ordering::Relaxed);
             }
-            let answer = server.call(request).await;
+            let answer = match request.uri().path().ends_with("/exec") {
+                true => queue.answer(request).await,
+                false => server.call(request).await,
+            };
             tokio::time::sleep(back).await;
             life.reaches().await;
             // Whatever became of it, a dead process never learns.
@@ -195,6 +205,8 @@ impl Service<Request<Body>> for Connections {
 pub struct Site {
     pub name: String,
     pub server: ApiServer,
+    /// What the queues of its roots say.
+    pub queue: Queue,
     pub address: SocketAddr,
     pub network: MemoryNetwork,
     pub clock: PausedClock,
@@ -225,7 +237,8 @@ impl Agent {
         let life = Life { left: AtomicI64::new(-1), ..Life::default() };
         let (stop, life) = (CancellationToken::new(), Arc::new(life));
         let seed = SystemRng.next_u64();
-        let connections = Connections { server: site.server.clone(), life: life.clone(), seed };
+        let connections =
+            Connections { server: site.server.clone(), queue: site.queue.clone(), life: life.clone(), seed };
         let (site, token) = (site.clone(), stop.clone());
         tokio::spawn(async move {
             while !token.is_cancelled() {
@@ -256,6 +269,18 @@ impl Agent {
     /// Lets nothing pass between it and its API server: what was sent waits.
     pub fn cut_off(&self, cut_off: bool) {
         self.life.cut_off.send_replace(cut_off);
+    }
+
+    /// Which bursts its end of tunnels lets in: who holds the slot, the UID of the Burst, the incarnation.
+    pub fn lets_in(&self, lease: &Lease) -> Vec<(String, String, String)> {
+        let leads = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_ref())
+            == Some(&self.life.holder.lock().unwrap());
+        let outlets = self.life.outlets.lock().unwrap();
+        let Some(outlets) = outlets.as_ref().filter(|_| leads && !self.is_dead()) else { return Vec::new() };
+        let named = |((peer, burst), outlet): (&TunnelKey, &Outlet)| {
+            (peer.to_string(), burst.to_string(), outlet.incarnation.clone())
+        };
+        outlets.borrow().iter().map(named).collect()
     }
 
     /// Whether it has died.
@@ -298,6 +323,7 @@ async fn run(site: &Site, connections: &Connections, stop: &CancellationToken) -
         instance: instance.clone(),
     };
     let Assembly { leader, filling, .. } = Assembly::new(&config, surroundings);
+    connections.life.outlets.lock().unwrap().replace(leader.outlets());
     let filling = tokio::spawn(future::join_all(filling));
     let namespace = config.kubernetes.namespace.clone();
     let candidacy = Candidacy { namespace, lease: LEASE.to_owned(), holder: instance };

@@ -21,14 +21,14 @@ use crate::cluster::{SYSTEM, USERS, is_ready as pod_is_ready, put};
 use crate::scenarios::{log, on_paused_time};
 use crate::world::{NAMES, World};
 
-const SHORT: Settings = Settings { times: (40, 10, 20), limits: None, replicas: 1, ends: Duration::from_secs(6) };
+pub const SHORT: Settings = Settings { times: (40, 10, 20), limits: None, replicas: 1, ends: Duration::from_secs(6) };
 
-const fn secs(seconds: u64) -> Duration {
+pub const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
 /// Plays a scenario in so many clusters.
-fn in_world<F>(size: usize, settings: Settings, scenario: F)
+pub fn in_world<F>(size: usize, settings: Settings, scenario: F)
 where
     F: AsyncFnOnce(&mut World) -> Result<(), String> + Send + 'static,
 {
@@ -45,7 +45,7 @@ where
 }
 
 /// A MiniCluster of the first cluster with a burst, which is ready. Says where.
-async fn bursts(world: &mut World, peer: Option<&str>) -> Result<usize, String> {
+pub async fn bursts(world: &mut World, peer: Option<&str>) -> Result<usize, String> {
     let mut burst = json!({"size": 2});
     if let Some(peer) = peer {
         burst["peer"] = peer.into();
@@ -55,23 +55,23 @@ async fn bursts(world: &mut World, peer: Option<&str>) -> Result<usize, String> 
     Ok(provider(world))
 }
 
-async fn is_ready(world: &mut World) -> Result<(), String> {
+pub async fn is_ready(world: &mut World) -> Result<(), String> {
     world.until("the burst is ready", secs(90), |world| world.bursts_ready(0, "lake")).await?;
     world.say("the burst is ready");
     Ok(())
 }
 
-fn burst(world: &World) -> Option<Burst> {
+pub fn burst(world: &World) -> Option<Burst> {
     world.clusters[0].server.get(USERS, &names::burst_object("lake", "lake-burst-0"))
 }
 
 /// Where the burst is.
-fn provider(world: &World) -> usize {
+pub fn provider(world: &World) -> usize {
     let peer = burst(world).and_then(|burst| burst.status?.peer).expect("it is placed");
     NAMES.iter().position(|name| *name == peer).unwrap()
 }
 
-fn hosted(world: &World, cluster: usize) -> Option<HostedBurst> {
+pub fn hosted(world: &World, cluster: usize) -> Option<HostedBurst> {
     world.clusters[cluster].server.list::<HostedBurst>().pop()
 }
 

@@ -29,6 +29,7 @@ struct Instance {
     incarnation: String,
     slot: String,
     digest: String,
+    burst: String,
     tunnel: bool,
 }
 
@@ -44,6 +45,9 @@ pub struct Contact {
     /// Since when its wall clock is right.
     pub right: Mono,
 }
+
+/// Who passes the ends of tunnels at their roots: peer, UID of the Burst, incarnation.
+pub type LetIn = BTreeSet<(String, String, String)>;
 
 /// How long a healthy provider may take to end brokers whose lease is over.
 const SLACK: Duration = Duration::from_secs(45);
@@ -87,18 +91,24 @@ impl Invariants {
         self.writes.0.lock().unwrap().keys.len()
     }
 
-    pub fn check(&mut self, clusters: &[Cluster], now: Mono, contacts: &Contacts) -> Result<(), String> {
+    pub fn check(
+        &mut self,
+        clusters: &[Cluster],
+        now: Mono,
+        contacts: &Contacts,
+        let_in: impl Fn() -> LetIn,
+    ) -> Result<(), String> {
         clusters.iter().try_for_each(|cluster| self.a_lease_ends(cluster, now, contacts))?;
         let versions: Vec<u64> = clusters.iter().map(|cluster| cluster.server.version()).collect();
         if versions == self.seen {
             return Ok(());
         }
         self.seen = versions;
-        let mut running: BTreeMap<(String, String, String), String> = BTreeMap::new();
+        let (let_in, mut running) = (let_in(), BTreeMap::new());
         for cluster in clusters {
             self.learn(cluster)?;
             self.the_name_of_others_is_left_alone(cluster)?;
-            self.two_peers_never_run_the_same_ranks(cluster, &mut running)?;
+            self.two_peers_never_run_the_same_ranks(cluster, &let_in, &mut running)?;
             self.boot_files_never_change(cluster)?;
             capacity_is_promised_once(cluster)?;
             self.why_a_burst_ends_is_on_record(cluster)?;
@@ -181,8 +191,8 @@ impl Invariants {
         let bursts = root.server.list::<Burst>();
         let burst = bursts.iter().find(|burst| burst.uid().as_ref() == Some(&hosted.spec.burst_uid));
         let peer = root.server.get::<ClusterPeer>(SYSTEM, &cluster.name);
-        let drained = peer.is_none_or(|peer| peer.spec.drain);
-        let wanted = burst.filter(|_| !drained).is_some_and(|burst| {
+        let left = peer.is_none_or(|peer| peer.spec.drain || is_spent(&peer));
+        let wanted = burst.filter(|_| !left).is_some_and(|burst| {
             let status = burst.status.clone().unwrap_or_default();
             let here = status.peer.as_ref() == Some(&cluster.name) && status.held.is_none();
             here && !burst.spec.release
@@ -203,6 +213,7 @@ impl Invariants {
                 incarnation: spec.root.incarnation,
                 slot: spec.slot,
                 digest: spec.credential_digest,
+                burst: spec.burst_uid,
                 tunnel: spec.tunnel,
             };
             self.hosted.insert(uid, instance);
@@ -240,6 +251,7 @@ impl Invariants {
     fn two_peers_never_run_the_same_ranks(
         &self,
         cluster: &Cluster,
+        let_in: &LetIn,
         running: &mut BTreeMap<(String, String, String), String>,
     ) -> Result<(), String> {
         let mut ranks = BTreeSet::new();
@@ -260,9 +272,9 @@ impl Invariants {
             {
                 return Err(format!("{}: brokers of {} run with another certificate", cluster.name, owner.name));
             }
-            let Some(Instance { root, incarnation, slot, tunnel, .. }) = instance.cloned() else { continue };
-            if tunnel {
-                // The root's end of the tunnel lets one of them in.
+            let Some(Instance { root, incarnation, slot, burst, tunnel, .. }) = instance.cloned() else { continue };
+            if tunnel && !let_in.contains(&(cluster.name.clone(), burst, incarnation.clone())) {
+                // Its brokers run, and nobody hears them.
                 continue;
             }
             let other = running.insert((root, incarnation, slot.clone()), cluster.name.clone());
@@ -285,6 +297,12 @@ impl Invariants {
         }
         Err(format!("{}: an object of others was changed: {known:?} is {found:?}", cluster.name))
     }
+}
+
+/// Whether the budget of a peer is spent.
+fn is_spent(peer: &ClusterPeer) -> bool {
+    let conditions = peer.status.iter().flat_map(|status| &status.conditions);
+    conditions.into_iter().any(|one| one.type_ == labels::condition::BUDGET && one.status == "False")
 }
 
 fn owner_uids(object: &MiniCluster) -> impl Iterator<Item = &str> {

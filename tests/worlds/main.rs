@@ -4,9 +4,11 @@
 //! | file | what it does |
 //! |---|---|
 //! | [`agent`] | an agent, of the daemon's own parts |
+//! | [`budgets`], [`demand`], [`lost`], [`owners`] | scenarios: bursts that end by themselves, providers that are lost, people who decide |
 //! | [`chaos`] | users, owners and faults, by chance |
 //! | [`cluster`] | an API server, and what stands for Kubernetes beside it |
 //! | [`dangers`] | each danger on purpose, in a few lines |
+//! | [`exec`] | what lead brokers say of their queues |
 //! | [`invariants`] | what must never happen |
 //! | [`mutations`] | rules taken out of the code, which an invariant must miss |
 //! | [`world`] | clusters that know each other, and what happens to them |
@@ -24,10 +26,15 @@
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 mod agent;
+mod budgets;
 mod chaos;
 mod cluster;
 mod dangers;
+mod demand;
+mod exec;
 mod invariants;
+mod lost;
 mod mutations;
+mod owners;
 mod scenarios;
 mod world;

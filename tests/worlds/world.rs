@@ -11,12 +11,14 @@ use tributary::api::minicluster::MiniCluster;
 use tributary::api::peer::ClusterPeer;
 use tributary::clock::{Clock as _, Mono};
 use tributary::federation::transport::memory::MemoryNetwork;
+use tributary_agent::app::LEASE;
 use tributary_tests::federation::cluster_peer;
 use tributary_tests::scenario::bursting;
 
 use crate::agent::{Agent, PausedClock, Settings, Site};
 use crate::cluster::{Cluster, SYSTEM, USERS, left, put};
-use crate::invariants::{Contact, Contacts, Invariants, plant};
+use crate::exec::Queue;
+use crate::invariants::{Contact, Contacts, Invariants, LetIn, plant};
 
 /// How often what stands for Kubernetes works, and invariants are checked.
 pub const STEP: Duration = Duration::from_millis(250);
@@ -57,6 +59,7 @@ impl World {
             sites.push(Site {
                 name: (*name).to_owned(),
                 server: cluster.server.clone(),
+                queue: Queue::default(),
                 address: address(number),
                 network: network.clone(),
                 clock: agents,
@@ -112,7 +115,9 @@ impl World {
             cluster.step();
         }
         self.look_at_contacts();
-        self.invariants.check(&self.clusters, self.now(), &self.contacts)
+        let now = self.now();
+        let Self { invariants, clusters, agents, contacts, .. } = self;
+        invariants.check(clusters, now, contacts, || let_in(agents, clusters))
     }
 
     fn look_at_contacts(&mut self) {
@@ -202,6 +207,19 @@ impl World {
         }
     }
 
+    /// Another cluster, which knows of nothing, takes the name of one whose agents are dead.
+    pub fn take_name_of(&mut self, number: usize) {
+        self.say(format!("{} is another cluster now", NAMES[number]));
+        let (id, site) = (u8::try_from(number).unwrap() + 1, &mut self.sites[number]);
+        let clocks = (self.clock.shared(), site.clock.shared());
+        let mut cluster = Cluster::new((id, "another"), site.settings.ends, clocks.0, clocks.1, &self.invariants);
+        NAMES[number].clone_into(&mut cluster.name);
+        plant(&cluster);
+        site.server = cluster.server.clone();
+        self.clusters[number] = cluster;
+        (0..self.clusters.len()).filter(|other| *other != number).for_each(|other| self.befriend(number, other));
+    }
+
     /// Clears away the agents that have died by now: of which cluster, and which of its.
     pub fn bury(&mut self) -> Vec<(usize, usize)> {
         let all = self.agents.iter().enumerate().flat_map(|(cluster, agents)| {
@@ -286,4 +304,13 @@ impl World {
         }
         lines
     }
+}
+
+/// Which bursts pass the tunnels' ends at their roots.
+fn let_in(agents: &[Vec<Option<Agent>>], clusters: &[Cluster]) -> LetIn {
+    let all = agents.iter().zip(clusters).flat_map(|(agents, cluster)| {
+        let lease = cluster.server.get(SYSTEM, LEASE).unwrap_or_default();
+        agents.iter().flatten().flat_map(move |agent| agent.lets_in(&lease))
+    });
+    all.collect()
 }
