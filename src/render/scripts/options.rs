@@ -8,13 +8,10 @@ use tributary_flux::Topology;
 
 use super::program::plain;
 use super::words::{self, Word};
-use crate::model::{Model, Role};
+use crate::model::{Model, RETRY_WITHIN, Role};
 
 /// How long brokers wait for an acknowledgement unless they are told otherwise.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// After a cut, TCP tries a connection again within the time that the cut lasted, and within two minutes: its intervals double.
-const RETRY: &str = "_retry=120\n";
 
 /// The options, in upstream's order, as a bash array.
 pub(super) fn broker_options(model: &Model<'_>) -> String {
@@ -28,13 +25,13 @@ pub(super) fn broker_options(model: &Model<'_>) -> String {
 /// brokers for as long. All other brokers find out within [`TCP_USER_TIMEOUT`] that a node is gone.
 fn far_timeout(model: &Model<'_>) -> String {
     let is_burst = matches!(model.role, Role::Burst { .. });
-    if !(is_burst || model.has_bursts()) || model.spec.flux.broker_config.is_some() {
+    if !model.spans_clusters() || model.spec.flux.broker_config.is_some() {
         return String::new();
     }
     let seconds = model.context.lease.max(TCP_USER_TIMEOUT).as_secs();
     let mut lines = format!("brokerOptions+=(-Stbon.tcp_user_timeout={seconds}s)\n");
     if is_burst {
-        lines.push_str(RETRY);
+        lines.push_str(&format!("_retry={}\n", RETRY_WITHIN.as_secs()));
     }
     if is_burst && model.topology != Topology::Gateway {
         return lines;
