@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec, PodTemplateSpec, ResourceQuota};
 use kube::Api;
 use kube::api::{ListParams, ObjectMeta, PostParams};
 use tributary_api::hosted_burst::HostedBurst;
+use tributary_api::labels::reason;
 use tributary_api::names;
 use tributary_cluster::apply::Once;
 use tributary_cluster::error::{Cause, chain};
@@ -34,6 +35,9 @@ impl Provider {
         wanted: HostedBurst,
         admitted: &Admitted,
     ) -> Result<Result<Arc<HostedBurst>, Rejection>, RequestError> {
+        if let Some(message) = self.unknown_promise() {
+            return Ok(Err(Rejection::new(RejectionReason::Other(reason::UNREADABLE.into()), message)));
+        }
         let not_renderable = |message: String| Ok(Err(Rejection::new(RejectionReason::NotRenderable, message)));
         let rendered = match self.render(&wanted, &admitted.template, &admitted.rank_map) {
             Ok(rendered) => rendered,
@@ -74,6 +78,14 @@ impl Provider {
             Err(error) if error.cause().is_transient() => Err(error),
             Err(error) => not_renderable(chain(&error)),
         }
+    }
+
+    /// Why nobody knows what is promised: a HostedBurst is there that was never read.
+    fn unknown_promise(&self) -> Option<String> {
+        let hosted = &self.shared.caches.hosted;
+        let unknown = hosted.unreadable().into_iter().find(|one| hosted.of(&one.key).is_none())?;
+        let key = &unknown.key;
+        Some(format!("what HostedBurst {key} takes here is not known, so nothing is promised: {}", unknown.sentence()))
     }
 
     /// What the reconciler will make of a hosted burst.
