@@ -8,6 +8,8 @@
 //! | [`cluster`] | an API server, and what stands for Kubernetes beside it |
 //! | [`dangers`] | each danger on purpose, in a few lines |
 //! | [`invariants`] | what must never happen |
+//! | [`lies`] | lead brokers that answer wrongly, or not at all |
+//! | [`lives`] | a burst's life, with one fault at each write of it |
 //! | [`mutations`] | rules taken out of the code, which an invariant must miss |
 //! | [`world`] | clusters that know each other, and what happens to them |
 //!
@@ -20,6 +22,8 @@
 //! | `WORLDS_FAULTS=cut,kill` | which faults there are |
 //! | `WORLDS_STOP=1` | no seed is begun after one that failed |
 //! | `WORLDS_WRITES=1` | prints all writes |
+//! | `WORLDS_EVERY=n` | of the lives with a fault, each n-th is played |
+//! | `WORLDS_CLUSTERS=n` | how many clusters [`scenarios`] has at most: 64, up to 256 |
 //! | `WORLDS_LOG=info` | the agents log |
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
@@ -28,6 +32,8 @@ mod chaos;
 mod cluster;
 mod dangers;
 mod invariants;
+mod lies;
+mod lives;
 mod mutations;
 mod scenarios;
 mod world;
