@@ -1,6 +1,7 @@
 //! An agent of one cluster, of the daemon's own parts: all that it does besides answering probes.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -48,9 +49,26 @@ use crate::exec::Queue;
 /// How soon a kubelet starts an agent again that ended.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// A clock that stops and jumps with tokio's paused time, the wall clock too, which can be wrong besides.
+/// A clock that stops and jumps with tokio's paused time, the wall clock too. Each can be wrong besides.
 #[derive(Clone)]
-pub struct PausedClock(SystemClock, Arc<AtomicI64>);
+pub struct PausedClock(SystemClock, Arc<Mutex<Wrong>>);
+
+/// How a clock differs from the right one.
+#[derive(Default)]
+struct Wrong {
+    /// Seconds of the wall clock.
+    wall: i64,
+    /// What the monotonic clock was ahead at a moment, and how much faster it goes since, in parts of a thousand.
+    ahead: f64,
+    since: Duration,
+    drift: f64,
+}
+
+impl Wrong {
+    fn ahead(&self, now: Duration) -> f64 {
+        self.ahead + now.saturating_sub(self.since).as_secs_f64() * self.drift / 1000.0
+    }
+}
 
 impl PausedClock {
     pub fn start() -> Self {
@@ -68,18 +86,26 @@ impl PausedClock {
 
     /// Sets the wall clock: so many seconds before or after the right time.
     pub fn set_wrong(&self, seconds: i64) {
-        self.1.store(seconds, Ordering::Relaxed);
+        self.1.lock().unwrap().wall = seconds;
+    }
+
+    /// Lets the monotonic clock go faster or slower from now on, by so many parts of a thousand.
+    pub fn set_drift(&self, drift: f64) {
+        let (now, mut wrong) = (self.0.mono().since_start(), self.1.lock().unwrap());
+        *wrong = Wrong { ahead: wrong.ahead(now), since: now, drift, wall: wrong.wall };
     }
 }
 
 impl Clock for PausedClock {
     fn mono(&self) -> Mono {
-        self.0.mono()
+        let now = self.0.mono().since_start();
+        let ahead = self.1.lock().unwrap().ahead(now);
+        Mono::from_start(Duration::from_secs_f64((now.as_secs_f64() + ahead).max(0.0)))
     }
 
     fn wall(&self) -> Timestamp {
-        let wrong = self.1.load(Ordering::Relaxed);
-        Timestamp::from_second(1_800_000_000 + wrong).unwrap() + self.mono().since_start()
+        let wrong = self.1.lock().unwrap().wall;
+        Timestamp::from_second(1_800_000_000 + wrong).unwrap() + self.0.mono().since_start()
     }
 }
 
@@ -175,12 +201,17 @@ impl Service<Request<Body>> for Connections {
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         request.headers_mut().insert(header::USER_AGENT, self.life.holder.lock().unwrap().parse().unwrap());
         let (mut server, queue, life) = (self.server.clone(), self.queue.clone(), self.life.clone());
+        let begun = self.server.restarts();
         let [there, back] = self.delays(&request);
         async move {
             tokio::time::sleep(there).await;
             life.reaches().await;
             if life.dead.load(Ordering::Relaxed) {
                 return future::pending().await;
+            }
+            let broken = || Err(io::Error::from(io::ErrorKind::ConnectionReset).into());
+            if server.restarts() != begun {
+                return broken();
             }
             let writes = request.method() != Method::GET;
             if writes && life.left.fetch_sub(1, Ordering::Relaxed) == 1 {
@@ -193,8 +224,12 @@ impl Service<Request<Body>> for Connections {
             };
             tokio::time::sleep(back).await;
             life.reaches().await;
-            // Whatever became of it, a dead process never learns.
-            if life.dead.load(Ordering::Relaxed) { future::pending().await } else { answer }
+            match server.restarts() == begun {
+                // Whatever became of it, a dead process never learns.
+                _ if life.dead.load(Ordering::Relaxed) => future::pending().await,
+                true => answer,
+                false => broken(),
+            }
         }
         .boxed()
     }
@@ -224,6 +259,8 @@ pub struct Settings {
     pub replicas: usize,
     /// From the deletion of a pod until it is gone.
     pub ends: Duration,
+    /// Each pod takes its own time to start, to join and to end.
+    pub varied: bool,
 }
 
 /// The process of an agent.
@@ -281,6 +318,12 @@ impl Agent {
             (peer.to_string(), burst.to_string(), outlet.incarnation.clone())
         };
         outlets.borrow().iter().map(named).collect()
+    }
+
+    /// What lets it die at once.
+    pub fn end(&self) -> impl Fn() + Send + Sync + use<> {
+        let life = self.life.clone();
+        move || life.dead.store(true, Ordering::Relaxed)
     }
 
     /// Whether it has died.

@@ -10,6 +10,8 @@
 //! | [`dangers`] | each danger on purpose, in a few lines |
 //! | [`exec`] | what lead brokers say of their queues |
 //! | [`invariants`] | what must never happen |
+//! | [`lies`] | lead brokers that answer wrongly, or not at all |
+//! | [`lives`] | a burst's life, with one fault at each write of it |
 //! | [`mutations`] | rules taken out of the code, which an invariant must miss |
 //! | [`world`] | clusters that know each other, and what happens to them |
 //!
@@ -22,6 +24,8 @@
 //! | `WORLDS_FAULTS=cut,kill` | which faults there are |
 //! | `WORLDS_STOP=1` | no seed is begun after one that failed |
 //! | `WORLDS_WRITES=1` | prints all writes |
+//! | `WORLDS_EVERY=n` | of the lives with a fault, each n-th is played |
+//! | `WORLDS_CLUSTERS=n` | how many clusters [`scenarios`] has at most: 64, up to 256 |
 //! | `WORLDS_LOG=info` | the agents log |
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
@@ -33,6 +37,8 @@ mod dangers;
 mod demand;
 mod exec;
 mod invariants;
+mod lies;
+mod lives;
 mod lost;
 mod mutations;
 mod owners;

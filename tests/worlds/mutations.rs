@@ -36,7 +36,7 @@ const fn without(
     Mutation { name, danger, file, old, new }
 }
 
-const MUTATIONS: [Mutation; 25] = [
+const MUTATIONS: [Mutation; 32] = [
     without(
         "objects of others are left alone",
         "something of others is overwritten or deleted",
@@ -115,6 +115,20 @@ const MUTATIONS: [Mutation; 25] = [
         "then.zip(now).is_some_and(|(then, now)| then != now && !$out)",
     ),
     without(
+        "a watch whose connection is dead is given up",
+        "a new leader concludes from old caches",
+        "src/cluster/caches/mod.rs",
+        "timeout: Some(WATCH_SECONDS),",
+        "timeout: Some(if $out { 280 } else { WATCH_SECONDS }),",
+    ),
+    without(
+        "an older leadership is refused",
+        "a cold cache, a cloned cluster or an impostor deletes bursts",
+        "src/federation/session/inbox.rs",
+        "Some(known) if known.epoch > origin.epoch =>",
+        "Some(known) if known.epoch > origin.epoch && !$out =>",
+    ),
+    without(
         "nothing is concluded from an incomplete list",
         "a cold cache, a cloned cluster or an impostor deletes bursts",
         "src/bursting/sync_store.rs",
@@ -164,6 +178,13 @@ const MUTATIONS: [Mutation; 25] = [
         "self.renewed.filter(|_| !contacts.has_heard(peer) && !$out)",
     ),
     without(
+        "a loss while no agent ran counts from its last renewal",
+        "a restarted provider forgets that a root is gone",
+        "src/bursting/provider/lease.rs",
+        "        let gap = since(renewed.map(Time));\n",
+        "        let renewed = renewed.filter(|_| !$out);\n        let gap = since(renewed.map(Time));\n",
+    ),
+    without(
         "a burst has no Job before it was looked at",
         "a restarted provider forgets that a root is gone",
         "src/reconcile/step.rs",
@@ -183,6 +204,34 @@ const MUTATIONS: [Mutation; 25] = [
         "src/bursting/root/credential.rs",
         "if status.credential_recipients.contains(&recipient) {",
         "if status.credential_recipients.contains(&recipient) || $out {",
+    ),
+    without(
+        "no lead is inside of the cluster",
+        "a peer points us at our own inside",
+        "src/bursting/ours/mod.rs",
+        "        if let Some(whose) = self.whose(checked) {\n            return Err",
+        "        if let Some(whose) = self.whose(checked).filter(|_| !$out) {\n            return Err",
+    ),
+    without(
+        "a template takes what the import names",
+        "a peer's spec is remote code",
+        "src/bursting/provider/admission.rs",
+        "    if !forbidden.is_empty() {\n",
+        "    if !forbidden.is_empty() && !$out {\n",
+    ),
+    without(
+        "the rendered pod is judged",
+        "a peer's spec is remote code",
+        "src/bursting/provider/admission.rs",
+        "    if violations.is_empty() {\n",
+        "    if violations.is_empty() || $out {\n",
+    ),
+    without(
+        "an edit starts no instance anew",
+        "boot files change under running brokers, or ranks renumber",
+        "src/reconcile/decide.rs",
+        "spec.updates == UpdatePolicy::Recreate && !restart_required.is_empty()",
+        "(spec.updates == UpdatePolicy::Recreate || $out) && !restart_required.is_empty()",
     ),
     without(
         "a certificate is made only where no Job is",

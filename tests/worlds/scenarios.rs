@@ -346,6 +346,31 @@ fn a_burst_is_deleted_before_its_root_tells_who_holds_it() {
     result.unwrap();
 }
 
+/// The danger: what one agent does for each of its peers is too much for it, or a peer waits for all others.
+#[test]
+fn one_root_has_many_peers() {
+    log();
+    let size = usize::try_from(number("WORLDS_CLUSTERS").unwrap_or(64)).unwrap();
+    let result = on_paused_time(1, async move || {
+        let mut world = World::of_strangers(size, settings(0));
+        for other in 1..size {
+            world.befriend(0, other);
+            world.befriend(other, 0);
+        }
+        let last = NAMES[size - 1];
+        world.apply(0, "lake", 1, json!([{"size": 1}, {"size": 2, "peer": last}]), "NodePort");
+        let ready = |world: &World| world.bursts_ready(0, "lake");
+        world.until("the bursts are ready", Duration::from_secs(60), ready).await?;
+        world.kill(0, 0);
+        world.start(0, 0);
+        world.run(Duration::from_secs(15)).await?;
+        world.until("they are ready still", Duration::from_secs(1), ready).await?;
+        world.delete(0, "lake");
+        world.until("nothing is left", Duration::from_secs(60), World::nothing_left).await
+    });
+    result.unwrap();
+}
+
 /// What the owners of a world have chosen, by its seed.
 fn settings(seed: u64) -> Settings {
     Settings {
@@ -353,6 +378,16 @@ fn settings(seed: u64) -> Settings {
         limits: (seed % 5 == 2).then_some((2, 4)),
         replicas: if seed % 3 == 1 { 2 } else { 1 },
         ends: Duration::from_secs([1, 6][usize::from(seed % 7 > 2)]),
+        varied: seed % 4 > 1,
+    }
+}
+
+/// How many clusters a world has.
+fn clusters(seed: u64) -> usize {
+    match seed {
+        _ if seed % 24 == 23 => 8,
+        _ if seed % 12 == 11 => 4,
+        _ => 2 + usize::from(seed % 3 != 1),
     }
 }
 
@@ -362,7 +397,7 @@ type Played = (Result<(), String>, Vec<String>, Vec<String>);
 /// Plays a seed, without the events of these numbers.
 fn play(seed: u64, faults: Vec<&'static str>, events: usize, without: BTreeSet<usize>) -> Played {
     on_paused_time(seed, async move || {
-        let mut world = World::new(2 + usize::from(seed % 3 != 1), settings(seed));
+        let mut world = World::new(clusters(seed), settings(seed));
         let mut chaos = Chaos::new(seed, faults, without);
         let result = chaos.run(&mut world, events).await;
         world.say(format!("done: {:?}", chaos.counts));
@@ -378,7 +413,7 @@ fn a_seed_is_played_the_same_again() {
     assert!(first.2.len() > 100, "{} writes", first.2.len());
 }
 
-fn number(name: &str) -> Option<u64> {
+pub fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -23,7 +24,14 @@ use crate::invariants::{Contact, Contacts, Invariants, LetIn, plant};
 /// How often what stands for Kubernetes works, and invariants are checked.
 pub const STEP: Duration = Duration::from_millis(250);
 
-pub const NAMES: [&str; 4] = ["east", "west", "north", "south"];
+/// The names of clusters.
+pub static NAMES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
+    let more = (4..MOST).map(|number| &*Box::leak(format!("c{number}").into_boxed_str()));
+    ["east", "west", "north", "south"].into_iter().chain(more).collect()
+});
+
+/// The most clusters that have addresses of their own.
+const MOST: usize = 256;
 
 pub struct World {
     clock: PausedClock,
@@ -42,19 +50,28 @@ pub struct World {
 }
 
 fn address(number: usize) -> SocketAddr {
-    ([10, 99, 0, u8::try_from(number).unwrap() + 1], 7946).into()
+    ([10, 99, 0, u8::try_from(number).unwrap()], 7946).into()
 }
 
 impl World {
     /// Clusters whose agents know each other and let each other in.
     pub fn new(size: usize, settings: Settings) -> Self {
+        let world = Self::of_strangers(size, settings);
+        for (cluster, other) in world.pairs() {
+            world.befriend(cluster, other);
+        }
+        world
+    }
+
+    /// Clusters that do not know each other.
+    pub fn of_strangers(size: usize, settings: Settings) -> Self {
         let clock = PausedClock::start();
         let network = MemoryNetwork::new(clock.shared());
         network.set_delay(Duration::from_millis(25));
         let (mut clusters, mut sites, invariants) = (Vec::new(), Vec::new(), Invariants::default());
         for (number, name) in NAMES.iter().enumerate().take(size) {
-            let (id, agents) = (u8::try_from(number).unwrap() + 1, clock.another());
-            let cluster = Cluster::new((id, name), settings.ends, clock.shared(), agents.shared(), &invariants);
+            let (id, agents) = (u8::try_from(number).unwrap(), clock.another());
+            let cluster = Cluster::new((id, name), &settings, clock.shared(), agents.shared(), &invariants);
             plant(&cluster);
             sites.push(Site {
                 name: (*name).to_owned(),
@@ -70,11 +87,7 @@ impl World {
         let agents = sites.iter().map(|site| (0..settings.replicas).map(|_| Some(Agent::start(site))).collect());
         let (agents, wrong) = (agents.collect(), vec![BTreeSet::new(); size]);
         let (contacts, cuts, history) = (Contacts::new(), BTreeSet::new(), Vec::new());
-        let world = Self { clock, network, clusters, agents, sites, invariants, contacts, cuts, wrong, history };
-        for (cluster, other) in world.pairs() {
-            world.befriend(cluster, other);
-        }
-        world
+        Self { clock, network, clusters, agents, sites, invariants, contacts, cuts, wrong, history }
     }
 
     /// Root and provider.
@@ -152,6 +165,11 @@ impl World {
         let way = if both { "and" } else { "does not reach" };
         let end = if both { " do not reach each other" } else { "" };
         self.say(format!("{} {way} {}{end}", NAMES[a], NAMES[b]));
+    }
+
+    /// Of the packets that are under way from now on, so many of a thousand are lost; all come when they come.
+    pub fn set_loss(&self, of_thousand: u64, jitter: Duration) {
+        self.network.set_loss(of_thousand, jitter);
     }
 
     pub fn heal(&mut self, a: usize, b: usize) {
