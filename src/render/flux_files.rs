@@ -2,7 +2,7 @@
 
 use tributary_flux::{BrokerConfig, BrokerNetwork, BrokerPaths, ResourceSet, Side};
 
-use super::model::{Model, RETRY_WITHIN, Role};
+use super::model::{Model, Role};
 use super::rank_map::Resources;
 
 /// TCP port of every broker.
@@ -50,7 +50,7 @@ pub(super) fn broker_toml(model: &Model<'_>) -> String {
         },
         topology: model.topology.clone(),
         queue_policy: model.spec.flux.scheduler.queue_policy().to_owned(),
-        silence: model.spans_clusters().then(|| model.context.lease + RETRY_WITHIN),
+        silence: model.spans_clusters().then(|| model.longest_silence()),
     };
     match &model.hostlist {
         Some(hosts) => broker.to_toml_of_hostlist(hosts),

@@ -97,6 +97,12 @@ impl<'a> Model<'a> {
         self.has_bursts() || matches!(self.role, Role::Burst { .. })
     }
 
+    /// How long brokers hear nothing from another cluster while the way there is cut for less than the lease: TCP may try again
+    /// as late as [`RETRY_WITHIN`] after the cut.
+    pub(super) fn longest_silence(&self) -> Duration {
+        self.context.lease + RETRY_WITHIN
+    }
+
     /// Containers beside the one that runs Flux, with their positions.
     pub(super) fn sidecars(&self) -> impl Iterator<Item = (usize, &'a Container)> + use<'a> {
         let runner = self.runner.index;

@@ -230,7 +230,7 @@ impl World {
         self.say(format!("{} is another cluster now", NAMES[number]));
         let (id, site) = (u8::try_from(number).unwrap() + 1, &mut self.sites[number]);
         let clocks = (self.clock.shared(), site.clock.shared());
-        let mut cluster = Cluster::new((id, "another"), site.settings.ends, clocks.0, clocks.1, &self.invariants);
+        let mut cluster = Cluster::new((id, "another"), &site.settings, clocks.0, clocks.1, &self.invariants);
         NAMES[number].clone_into(&mut cluster.name);
         plant(&cluster);
         site.server = cluster.server.clone();

@@ -2,16 +2,11 @@
 //!
 //! Source: flux-core `doc/man7/flux-broker-attributes.rst`.
 
-use std::time::Duration;
-
 use tributary_flux::Topology;
 
 use super::program::plain;
 use super::words::{self, Word};
 use crate::model::{Model, RETRY_WITHIN, Role};
-
-/// How long brokers wait for an acknowledgement unless they are told otherwise.
-const TCP_USER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The options, in upstream's order, as a bash array.
 pub(super) fn broker_options(model: &Model<'_>) -> String {
@@ -22,13 +17,13 @@ pub(super) fn broker_options(model: &Model<'_>) -> String {
 }
 
 /// A broker whose connection leads to another cluster keeps it over a cut that is shorter than the lease: the peer keeps its
-/// brokers for as long. All other brokers find out within [`TCP_USER_TIMEOUT`] that a node is gone.
+/// brokers for as long. All other brokers find out within Flux's own 20 s that a node is gone.
 fn far_timeout(model: &Model<'_>) -> String {
     let is_burst = matches!(model.role, Role::Burst { .. });
     if !model.spans_clusters() || model.spec.flux.broker_config.is_some() {
         return String::new();
     }
-    let seconds = model.context.lease.max(TCP_USER_TIMEOUT).as_secs();
+    let seconds = model.longest_silence().as_secs();
     let mut lines = format!("brokerOptions+=(-Stbon.tcp_user_timeout={seconds}s)\n");
     if is_burst {
         lines.push_str(&format!("_retry={}\n", RETRY_WITHIN.as_secs()));

@@ -12,9 +12,9 @@ use futures::FutureExt as _;
 use http::StatusCode;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::api::{Api, AttachParams};
 use kube::client::UpgradeConnectionError;
-use kube::core::Status;
 use kube::{Error, ResourceExt};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tributary_api::burst::{Burst, BurstHold};
@@ -333,7 +333,7 @@ mod tests {
     /// The danger: a `flux` that is not Flux takes all memory, holds a look, or goes without a word for people.
     #[tokio::test(start_paused = true)]
     async fn each_answer_that_is_none_has_its_sentence() {
-        let failed = |message: &str| Some(Status::failure(message, "InternalError"));
+        let failed = |message: &str| Some(Status { message: Some(message.into()), ..Status::default() });
         let done = || Some(Status { status: Some("Success".into()), ..Status::default() });
         let long = "x".repeat(usize::try_from(MOST_BYTES).unwrap());
         let longer = format!("{long}x");
