@@ -44,7 +44,7 @@ use tributary_agent::network::Network;
 use tributary_agent::upstream;
 use tributary_cluster::testing::ApiServer;
 
-use crate::exec::Queue;
+use crate::exec::{self, Queue};
 
 /// How soon a kubelet starts an agent again that ended.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -218,9 +218,9 @@ impl Service<Request<Body>> for Connections {
                 // It dies when the write is on its way.
                 life.dead.store(true, Ordering::Relaxed);
             }
-            let answer = match request.uri().path().ends_with("/exec") {
-                true => queue.answer(request).await,
-                false => server.call(request).await,
+            let answer = match queue.answer_to(&request) {
+                Some(stdout) => exec::answer(request, stdout).await,
+                None => server.call(request).await,
             };
             tokio::time::sleep(back).await;
             life.reaches().await;

@@ -14,9 +14,9 @@ use tokio_tungstenite::accept_hdr_async;
 use tokio_tungstenite::tungstenite::Message;
 use tower::BoxError;
 
-/// What the lead brokers of a cluster say of their queues. Cloning shares it.
+/// What the lead brokers of a cluster say of their queues; nothing, if they cannot be asked. Cloning shares it.
 #[derive(Clone)]
-pub struct Queue(Arc<Mutex<String>>);
+pub struct Queue(Arc<Mutex<Option<String>>>);
 
 impl Default for Queue {
     fn default() -> Self {
@@ -32,18 +32,28 @@ impl Queue {
         let slot = json!({"type": "slot", "count": 1, "with": [{"type": "core", "count": 1}]});
         let job = json!({"count": pending, "burstable": true, "resources": [slot], "constraints": Value::Null});
         let answer = json!({"up": "0-1", "busy": busy, "used": [], "pending": [job]});
-        *self.0.lock().unwrap() = answer.to_string();
+        *self.0.lock().unwrap() = Some(answer.to_string());
     }
 
-    /// Answers a request for `exec`, on a connection of its own as hyper knows them.
-    pub async fn answer(&self, request: Request<Body>) -> Result<Response<Box<DynBody>>, BoxError> {
-        let (near, far) = tokio::io::duplex(1 << 16);
-        tokio::spawn(say(far, self.0.lock().unwrap().clone()));
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(near)).await?;
-        tokio::spawn(connection.with_upgrades());
-        let answer = sender.send_request(request).await?;
-        Ok(answer.map(|body| Box::new(body.map_err(BoxError::from)) as Box<DynBody>))
+    /// Nobody can run a command in a pod any more: the API server has the last word.
+    pub fn close(&self) {
+        *self.0.lock().unwrap() = None;
     }
+
+    /// What is said to a request, if it is one for `exec` that is answered.
+    pub fn answer_to(&self, request: &Request<Body>) -> Option<String> {
+        request.uri().path().ends_with("/exec").then(|| self.0.lock().unwrap().clone()).flatten()
+    }
+}
+
+/// Answers a request for `exec`, on a connection of its own as hyper knows them.
+pub async fn answer(request: Request<Body>, stdout: String) -> Result<Response<Box<DynBody>>, BoxError> {
+    let (near, far) = tokio::io::duplex(1 << 16);
+    tokio::spawn(say(far, stdout));
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(near)).await?;
+    tokio::spawn(connection.with_upgrades());
+    let answer = sender.send_request(request).await?;
+    Ok(answer.map(|body| Box::new(body.map_err(BoxError::from)) as Box<DynBody>))
 }
 
 /// Says something on stdout, and that all went well. Each message begins with the number of its channel.

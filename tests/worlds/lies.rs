@@ -29,6 +29,7 @@ fn said(world: &World, root: &str) -> Vec<(String, String)> {
 fn a_look_that_is_not_answered_has_its_sentence_and_stops_nobody() {
     in_world(2, SHORT, async |world| {
         world.run(Duration::from_secs(4)).await?;
+        world.sites[0].queue.close();
         world.clusters[0].server.on_request(|info| match (&*info.subresource, info.name.split('-').next()) {
             ("exec", Some("silent")) => Some(Fault::Silence),
             ("exec", Some("broken")) => Some(Fault::Break),
