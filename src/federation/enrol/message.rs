@@ -248,11 +248,6 @@ mod tests {
             assert!(one.check().is_err(), "{one:?}");
         }
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
 
     /// Nobody knows who asks until the secret is found right, and the answer has to fit its frame even then.
     #[test]
