@@ -251,8 +251,8 @@ const MUTATIONS: [Mutation; 32] = [
         "a root that is over releases its bursts",
         "Succeeded pods lose ranks for good",
         "src/bursting/root/plan.rs",
-        "release: cluster.is_none() || is_over(root) ||",
-        "release: cluster.is_none() || (is_over(root) && !$out) ||",
+        "release: undeclared || is_over(root) ||",
+        "release: undeclared || (is_over(root) && !$out) ||",
     ),
     without(
         "secrets are in Secrets alone",

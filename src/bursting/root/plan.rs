@@ -184,6 +184,7 @@ fn spec(
         // Dropped by the user; its ranks stay declared until the next instance.
         None => frozen,
     };
+    let undeclared = cluster.is_none() && running.filter(|_| keeps).is_none_or(|burst| burst.spec.release);
     BurstSpec {
         // While the lead's pod is between two nodes, the last address is better than none.
         lead: match given.lead.filter(|_| !tunnel && (keeps || !unknown)).cloned() {
@@ -192,11 +193,7 @@ fn spec(
         },
         tunnel,
         arch: given.arch.map(str::to_owned).or_else(|| running.and_then(|burst| burst.spec.arch.clone())),
-        release: match running.filter(|_| keeps && cluster.is_none()) {
-            Some(burst) => burst.spec.release,
-            None => cluster.is_none(),
-        } || is_over(root)
-            || before.is_some_and(is_cancelled),
+        release: undeclared || is_over(root) || before.is_some_and(is_cancelled),
         ..live
     }
 }
