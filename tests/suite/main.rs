@@ -12,6 +12,7 @@ mod diagrams;
 mod edges;
 mod failures;
 mod fields;
+mod fuzz;
 mod generated;
 mod kinds;
 mod observability;

@@ -14,12 +14,12 @@ use tributary_cluster::error::{Cause, chain};
 use tributary_cluster::{ObjectKey, RequestError};
 use tributary_contract::{PeerName, Rejection, RejectionReason};
 use tributary_flux::RankMap;
-use tributary_render::{self, HostedSide, Rendered};
+use tributary_render::Rendered;
 
 use super::admission::{self, Admitted};
 use super::controller::Provider;
 use super::ledger::SlotKey;
-use super::materialize::{self, LEAD_PORT};
+use super::materialize;
 use super::quota::{self, Ahead};
 use crate::peers::PeerView;
 use crate::shared::lock;
@@ -96,14 +96,7 @@ impl Provider {
     }
 
     fn render(&self, hosted: &HostedBurst, template: &BurstTemplate, rank_map: &RankMap) -> Result<Rendered, String> {
-        let slot = hosted.spec.slot.clone();
-        let mini_cluster = materialize::mini_cluster(hosted, template, rank_map);
-        let lead_service = names::lead(&slot);
-        let side = HostedSide { rank_map: rank_map.clone(), slot, lead_service, lead_port: LEAD_PORT };
-        let lease = hosted.spec.lease.duration();
-        let hosted = (!hosted.spec.whole).then_some(side);
-        let context = tributary_render::Context { hosted, lease, ..self.shared.settings.clone() };
-        tributary_render::render(&mini_cluster, &context).map_err(|problems| problems.to_string())
+        materialize::rendered(hosted, template, rank_map, &self.shared.settings)
     }
 
     /// The name is taken: perhaps by this very burst, whose creation was never answered.
