@@ -8,7 +8,6 @@ use kube::Api;
 use kube::api::{ListParams, ObjectMeta, PostParams};
 use tributary_api::hosted_burst::HostedBurst;
 use tributary_api::labels::reason;
-use tributary_api::names;
 use tributary_cluster::apply::Once;
 use tributary_cluster::error::{Cause, chain};
 use tributary_cluster::{ObjectKey, RequestError};

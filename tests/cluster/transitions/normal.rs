@@ -20,7 +20,7 @@ const ANNOTATIONS: [&str; 6] = [
 ];
 
 /// Fields whose values are of one making.
-const FIELDS: [&str; 30] = [
+const FIELDS: [&str; 31] = [
     "uid",
     "resourceVersion",
     "creationTimestamp",

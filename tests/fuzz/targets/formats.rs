@@ -187,5 +187,6 @@ fn broker_config(side: Side) -> BrokerConfig {
         },
         topology: Topology::Gateway,
         queue_policy: "fcfs".to_owned(),
+        silence: None,
     }
 }
