@@ -38,7 +38,10 @@ const STARTS: Duration = Duration::from_millis(500);
 const JOINS: Duration = Duration::from_millis(750);
 
 /// The objects of a kind as they were at a version: reading them takes most of the time of a world.
-struct Read<K>(RefCell<((u64, u64), Rc<[K]>)>);
+struct Read<K>(RefCell<AsOf<K>>);
+
+/// What there was, and when: how often the server was started again by then, and the version.
+type AsOf<K> = ((u64, u64), Rc<[K]>);
 
 impl<K> Default for Read<K> {
     fn default() -> Self {
@@ -329,7 +332,7 @@ impl Cluster {
         let mut rng = SeededRng::new(hash);
         // Many are quick, some are not.
         [8000, 12_000, 20_000].map(|most| {
-            let most = if rng.next_u64() % 3 == 0 { most } else { most / 10 };
+            let most = if rng.next_u64().is_multiple_of(3) { most } else { most / 10 };
             Duration::from_millis(250 + rng.next_u64() % most)
         })
     }

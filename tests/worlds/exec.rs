@@ -58,6 +58,7 @@ pub async fn answer(request: Request<Body>, stdout: String) -> Result<Response<B
 
 /// Says something on stdout, and that all went well. Each message begins with the number of its channel.
 async fn say(stream: DuplexStream, stdout: String) -> Option<()> {
+    #[allow(clippy::result_large_err, reason = "tungstenite asks for this error")]
     let protocol = |_: &_, mut response: Response<()>| {
         response.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static("v5.channel.k8s.io"));
         Ok(response)

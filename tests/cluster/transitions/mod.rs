@@ -86,6 +86,7 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes minutes, and some of what it finds is a gap of its oracle: a person reads its output"]
 #[allow(clippy::print_stderr, reason = "what was done and found is told")]
 async fn whatever_is_changed_is_as_if_it_were_new() {
     let seed = number("TRANSITIONS_SEED").unwrap_or(20_261_124);

@@ -255,7 +255,8 @@ fn known(bytes: &mut Bytes<'_>) -> Buffer {
     const UIDS: [&str; 5] = ["a", "b", "c", "burst-uid", ""];
     let kind = bytes.byte();
     let uid: BurstUid = (*bytes.of(&UIDS)).into();
-    let key = if bytes.byte() % 2 == 0 { StateKey::Desired(uid.clone()) } else { StateKey::Observed(uid.clone()) };
+    let key =
+        if bytes.byte().is_multiple_of(2) { StateKey::Desired(uid.clone()) } else { StateKey::Observed(uid.clone()) };
     let (epoch, sequence) = (Epoch(u64::from(bytes.byte() % 3)), u64::from(bytes.byte()));
     let json = match &key {
         StateKey::Desired(_) => serde_json::to_vec(&DesiredBurst { uid, generation: sequence, ..offer() }),
@@ -269,7 +270,7 @@ fn known(bytes: &mut Bytes<'_>) -> Buffer {
         2 => {
             let others = UIDS.map(|uid| (StateKey::Observed(uid.into()), digest));
             let entries = others.into_iter().take(usize::from(bytes.byte() % 6)).chain([(key, digest)]).collect();
-            Message::Summary(Summary { epoch, sequence, complete: bytes.byte() % 2 == 0, entries })
+            Message::Summary(Summary { epoch, sequence, complete: bytes.byte().is_multiple_of(2), entries })
         }
         3 => Message::Want(vec![key]),
         4 => Message::Reject(Reject { key, digest, problem: "no".to_owned() }),
