@@ -18,7 +18,7 @@ use tributary_clock::Now;
 use tributary_cluster::conditions::{self, Statement};
 use tributary_contract::{Capacity, ClusterUid, NamespaceRoom, PeerName, PeerReport, PeerSpec, PeerState, Refusal};
 
-use super::root::budget::Account;
+use super::root::budget::{Account, Standing};
 use super::timing::LOST_AFTER;
 
 /// A peer as decisions see it: its ClusterPeer, and what the federation reports.
@@ -38,8 +38,10 @@ pub struct PeerView {
     pub budget: BurstBudget,
     /// How much they have.
     pub spent: Spent,
-    /// Why nothing more is placed there: its budget is spent.
+    /// Why nothing stays there: its budget is spent.
     pub exhausted: Option<String>,
+    /// Why nothing new is placed there: its budget cannot be read.
+    pub unreadable_budget: Option<String>,
     /// Where the connection stands.
     pub state: PeerState,
     /// The connection keeps breaking: nothing new is placed there.
@@ -62,7 +64,11 @@ impl PeerView {
         let pinned = pinned_uid(peer);
         let shown = report.and_then(|report| report.cluster_uid.clone());
         let spent = peer.status.as_ref().map(|status| status.spent.clone()).unwrap_or_default();
-        let standing = account(&peer.spec.budget, &spent).standing(now);
+        let (exhausted, unreadable_budget) = match account(&peer.spec.budget, &spent).standing(now) {
+            Some(Standing::Spent(why)) => (Some(why), None),
+            Some(Standing::Unreadable(why)) => (None, Some(why)),
+            _ => (None, None),
+        };
         Self {
             labels: peer.metadata.labels.clone().unwrap_or_default(),
             uid: peer.metadata.uid.clone(),
@@ -71,7 +77,8 @@ impl PeerView {
             draining: peer.spec.drain,
             budget: peer.spec.budget.clone(),
             spent,
-            exhausted: standing.and_then(|standing| standing.spent().map(str::to_owned)),
+            exhausted,
+            unreadable_budget,
             state: report.map(|report| report.state).unwrap_or_default(),
             flapping: report.is_some_and(|report| report.flapping),
             capacity: report.and_then(|report| report.capacity.clone()),

@@ -161,8 +161,12 @@ impl<'a> Draft<'a> {
         let on_demand = spec.on_demand.as_ref().filter(|_| !spec.release);
         let known = self.status.demand.take().unwrap_or_default();
         self.status.demand = on_demand.map(|policy| decide::decide(&known, policy, self.view.seen));
-        if let Some(why) = spent.as_ref().and_then(Standing::spent) {
-            return Some((BurstHold::BudgetSpent, why.to_owned()));
+        match &spent {
+            Some(Standing::Spent(why)) => return Some((BurstHold::BudgetSpent, why.clone())),
+            Some(Standing::Unreadable(why)) if self.status.peer.is_none() => {
+                return Some((BurstHold::BudgetSpent, why.clone()));
+            }
+            _ => {}
         }
         let (demand, policy) = (self.status.demand.as_ref()?, on_demand?);
         (!demand.awake).then(|| (BurstHold::NoDemand, decide::sentence(demand, policy).2))

@@ -213,7 +213,7 @@ fn able(
     if peer.draining {
         return Err("is drained".into());
     }
-    if let Some(why) = &peer.exhausted {
+    if let Some(why) = peer.exhausted.as_ref().or(peer.unreadable_budget.as_ref()) {
         return Err(why.clone());
     }
     if !peer.connected() {
