@@ -90,22 +90,22 @@ impl PeerView {
     }
 
     /// Hello exchanged, heartbeats arrive.
-    pub fn connected(&self) -> bool {
+    pub(crate) fn connected(&self) -> bool {
         self.state == PeerState::Connected
     }
 
     /// None of our bursts stays there.
-    pub fn is_leaving(&self) -> bool {
+    pub(crate) fn is_leaving(&self) -> bool {
         self.draining || self.exhausted.is_some()
     }
 
     /// Its budget, and what is spent of it.
-    pub fn account(&self) -> Account<'_> {
+    pub(crate) fn account(&self) -> Account<'_> {
         account(&self.budget, &self.spent)
     }
 
     /// A session exists: the peer may still hear us, even if we do not hear it.
-    pub fn in_session(&self) -> bool {
+    pub(crate) fn in_session(&self) -> bool {
         matches!(self.state, PeerState::Connected | PeerState::Suspect)
     }
 }
@@ -114,8 +114,7 @@ fn account<'a>(budget: &'a BurstBudget, spent: &'a Spent) -> Account<'a> {
     Account { name: "the peer", budget, spent }
 }
 
-/// The name of a peer.
-pub fn name_of(peer: &ClusterPeer) -> PeerName {
+pub(crate) fn name_of(peer: &ClusterPeer) -> PeerName {
     peer.metadata.name.as_deref().unwrap_or_default().into()
 }
 
@@ -127,7 +126,10 @@ pub fn pinned_uid(peer: &ClusterPeer) -> Option<ClusterUid> {
 }
 
 /// What the federation needs of all ClusterPeers. One with our own name is left out: nobody dials himself.
-pub fn specs<'a>(peers: impl IntoIterator<Item = &'a ClusterPeer>, own: &PeerName) -> BTreeMap<PeerName, PeerSpec> {
+pub(crate) fn specs<'a>(
+    peers: impl IntoIterator<Item = &'a ClusterPeer>,
+    own: &PeerName,
+) -> BTreeMap<PeerName, PeerSpec> {
     let others = peers.into_iter().filter(|peer| name_of(peer) != *own && peer.metadata.deletion_timestamp.is_none());
     others
         .map(|peer| {
@@ -145,7 +147,7 @@ pub fn specs<'a>(peers: impl IntoIterator<Item = &'a ClusterPeer>, own: &PeerNam
 
 /// The status a ClusterPeer should have, or `None` if it has it. `away` is how long there is no session, `brokers` how many
 /// of ours are there.
-pub fn status(
+pub(crate) fn status(
     peer: &ClusterPeer,
     report: Option<&PeerReport>,
     away: Option<Duration>,
@@ -179,7 +181,7 @@ pub fn status(
 }
 
 /// When the budget of a peer stands otherwise, if nothing else changes.
-pub fn budget_wake(peer: &ClusterPeer, spent: &Spent, now: Timestamp) -> Option<Duration> {
+pub(crate) fn budget_wake(peer: &ClusterPeer, spent: &Spent, now: Timestamp) -> Option<Duration> {
     account(&peer.spec.budget, spent).standing(now)?.wake(now)
 }
 

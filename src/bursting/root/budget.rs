@@ -19,18 +19,16 @@ const WARN_BEFORE: Duration = Duration::from_secs(15 * 60);
 
 /// A budget, whose it is, and what is spent of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Account<'a> {
+pub(crate) struct Account<'a> {
     /// `the budget of …`
     pub name: &'static str,
-    /// The budget.
     pub budget: &'a BurstBudget,
-    /// What is spent.
     pub spent: &'a Spent,
 }
 
 /// How a budget stands at a moment. The most urgent one is the greatest.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Standing {
+pub(crate) enum Standing {
     /// Nothing of it is being used.
     Idle(String),
     /// It is being used.
@@ -45,12 +43,11 @@ pub enum Standing {
 
 /// When a budget ends, if the number of brokers stays as it is.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Reckoning {
+pub(crate) struct Reckoning {
     /// When nothing is left.
     pub ends: Timestamp,
     /// When that is warned of.
     warns: Timestamp,
-    /// What limits it.
     limit: String,
 }
 
@@ -69,7 +66,7 @@ impl PartialOrd for Reckoning {
 
 impl Account<'_> {
     /// How it stands; `None` if it limits nothing.
-    pub fn standing(&self, now: Timestamp) -> Option<Standing> {
+    pub(crate) fn standing(&self, now: Timestamp) -> Option<Standing> {
         let limits = self.limits().map_err(Standing::Unreadable);
         match limits {
             Ok(limits) => limits.into_iter().map(|limit| limit.standing(self, now)).max(),
@@ -146,12 +143,12 @@ fn whole(duration: Duration) -> i64 {
 
 impl Standing {
     /// The most urgent of several accounts.
-    pub fn tightest<'a>(accounts: impl IntoIterator<Item = Account<'a>>, now: Timestamp) -> Option<Self> {
+    pub(crate) fn tightest<'a>(accounts: impl IntoIterator<Item = Account<'a>>, now: Timestamp) -> Option<Self> {
         accounts.into_iter().filter_map(|account| account.standing(now)).max()
     }
 
     /// How long until it stands otherwise, if nothing else changes.
-    pub fn wake(&self, now: Timestamp) -> Option<Duration> {
+    pub(crate) fn wake(&self, now: Timestamp) -> Option<Duration> {
         match self {
             Self::Within(reckoning) => Some(elapsed(now, reckoning.warns)),
             Self::Ending(reckoning) => Some(elapsed(now, reckoning.ends)),
@@ -160,7 +157,7 @@ impl Standing {
     }
 
     /// What people are told. The sentence stays the same as long as the number of brokers does.
-    pub fn statement(&self) -> Statement {
+    pub(crate) fn statement(&self) -> Statement {
         match self {
             Self::Idle(limit) => Statement::holds(BUDGET, "Within", format!("{limit}: nothing is used at the moment")),
             Self::Within(Reckoning { ends, limit, .. }) => {

@@ -29,7 +29,7 @@ use crate::timing::{elapsed, later};
 
 /// What a peer says of a burst.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Answer {
+pub(crate) enum Answer {
     /// Where it stands there.
     Observed(Box<ObservedBurst>),
     /// A tombstone: nothing of it is there.
@@ -38,7 +38,7 @@ pub enum Answer {
 
 /// All that a step looks at.
 #[derive(Clone, Copy, Debug)]
-pub struct BurstView<'a> {
+pub(crate) struct BurstView<'a> {
     /// The moment.
     pub now: Now,
     /// How long an offer stays with a lost peer that does not have the certificate.
@@ -47,7 +47,6 @@ pub struct BurstView<'a> {
     pub burst: &'a Burst,
     /// Name of this cluster.
     pub own: &'a PeerName,
-    /// The peers.
     pub peers: &'a BTreeMap<PeerName, PeerView>,
     /// Since when they are away.
     pub contacts: &'a Contacts,
@@ -69,7 +68,7 @@ pub struct BurstView<'a> {
 
 /// What a step decides.
 #[derive(Clone, PartialEq, Debug)]
-pub struct BurstStep {
+pub(crate) struct BurstStep {
     /// The next status.
     pub status: BurstStatus,
     /// What to tell people, if the status differs.
@@ -79,7 +78,7 @@ pub struct BurstStep {
 }
 
 /// Decides the next status of a Burst.
-pub fn step(view: &BurstView<'_>) -> BurstStep {
+pub(crate) fn step(view: &BurstView<'_>) -> BurstStep {
     let old = view.burst.status.clone().unwrap_or_default();
     let mut draft = Draft { view, status: old.clone(), notes: Vec::new(), wake: None, parting: None };
     draft.adopt_incarnation();
