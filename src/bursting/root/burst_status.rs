@@ -160,12 +160,8 @@ impl<'a> Draft<'a> {
         let on_demand = spec.on_demand.as_ref().filter(|_| !spec.release);
         let known = self.status.demand.take().unwrap_or_default();
         self.status.demand = on_demand.map(|policy| decide::decide(&known, policy, self.view.seen));
-        match &spent {
-            Some(Standing::Spent(why)) => return Some((BurstHold::BudgetSpent, why.clone())),
-            Some(Standing::Unreadable(why)) if self.status.peer.is_none() => {
-                return Some((BurstHold::BudgetSpent, why.clone()));
-            }
-            _ => {}
+        if let Some(Standing::Spent(why)) = spent {
+            return Some((BurstHold::BudgetSpent, why));
         }
         let (demand, policy) = (self.status.demand.as_ref()?, on_demand?);
         (!demand.awake).then(|| (BurstHold::NoDemand, decide::sentence(demand, policy).2))
@@ -216,7 +212,10 @@ impl<'a> Draft<'a> {
             }
         }
         if self.status.peer.is_none() {
-            self.place();
+            match Standing::tightest(own_accounts(&self.status, self.view), self.view.now.wall) {
+                Some(Standing::Unreadable(why)) => self.hold_back(BurstHold::BudgetSpent, why),
+                _ => self.place(),
+            }
         }
     }
 
