@@ -6,7 +6,8 @@ use std::io::Write as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use tributary_api::minicluster::MiniCluster;
+use tributary_api::minicluster::{self, MiniCluster};
+use tributary_api::v1alpha1::{self, V1ALPHA2};
 use tributary_bursting::root::demand::ask::{self, Slot};
 use tributary_bursting::root::demand::look::Look;
 use tributary_config::Config;
@@ -236,6 +237,14 @@ fn good_review() -> Value {
         "request": {"uid": "u", "desiredAPIVersion": "flux-framework.org/v1alpha2", "objects": [object]}})
 }
 
+fn is_of_its_types(object: &Value) -> bool {
+    let spec = object["spec"].clone();
+    match object["apiVersion"].as_str() {
+        Some(V1ALPHA2) => serde_json::from_value::<minicluster::MiniClusterSpec>(spec).is_ok(),
+        _ => serde_json::from_value::<v1alpha1::MiniClusterSpec>(spec).is_ok(),
+    }
+}
+
 pub(crate) const REVIEW: Target = Target {
     name: "review",
     run: |data| {
@@ -258,8 +267,14 @@ pub(crate) const REVIEW: Target = Target {
         // The first of two equal keys counts for some, the last one for others.
         let Ok(asked) = serde_json::from_slice::<Value>(&body) else { return };
         let wanted = asked["request"]["desiredAPIVersion"].as_str().unwrap_or_default();
-        for object in converted.iter().filter(|_| answer.failure.is_none() && data.first() != Some(&b'{')) {
+        let objects = asked["request"]["objects"].as_array().into_iter().flatten();
+        let whole = answer.failure.is_none() && data.first() != Some(&b'{');
+        for (object, source) in converted.iter().zip(objects).filter(|_| whole) {
             assert_eq!(object["apiVersion"], wanted);
+            // API servers refuse what is not of the types of its definition, before they ask anybody to convert it.
+            if !is_of_its_types(source) {
+                continue;
+            }
             let other = if wanted.ends_with("v1alpha2") {
                 "flux-framework.org/v1alpha1"
             } else {
