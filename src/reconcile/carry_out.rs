@@ -214,7 +214,7 @@ impl MiniClusterController {
             Some(text) if same_job => RankMap::parse_canonical(&text).ok(),
             _ => view.rendered().map(|rendered| rendered.rank_map.clone()),
         };
-        let problems = match &view.rendering {
+        let problems = match view.rendering.as_deref() {
             Ok(Err(problems)) => {
                 problems.iter().map(|problem| (problem.reason.to_owned(), problem.to_string())).collect()
             }
@@ -257,7 +257,7 @@ impl MiniClusterController {
             self.traces.record(spans::spans(current, &status, change, (began, self.clock.wall())));
         }
         self.memory().of(current).written(version, status.clone());
-        for notice in notices(&known.status(), &status) {
+        for notice in notices(known.status(), &status) {
             self.events.publish(current, notice).await;
         }
         Ok(())

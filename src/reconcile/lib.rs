@@ -52,6 +52,7 @@ pub mod observe;
 mod pod_index;
 pub mod quota_gate;
 pub mod refusal;
+mod renderings;
 mod restful;
 mod spans;
 pub mod status;
