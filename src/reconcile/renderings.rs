@@ -11,7 +11,9 @@ use tributary_render::{Boot, Context, Rendered};
 
 use super::decide::Rendering;
 
-/// How many are kept, and how long after they were last asked for: a MiniCluster that has come to rest keeps none.
+/// How many are kept, each of some 50 kB, and how long after they were last asked for: a MiniCluster that has come to rest
+/// keeps none. When there are more MiniClusters that change, those that came first keep theirs: who makes room for each in turn
+/// has none when it is asked for.
 const MOST: usize = 256;
 pub(super) const KEPT: Duration = Duration::from_secs(10);
 
@@ -58,10 +60,9 @@ impl Renderings {
     pub(super) fn keep(&mut self, of: Arc<MiniCluster>, context: Context, rendering: Arc<Rendering>, now: Mono) {
         self.take(of.metadata.uid.as_deref());
         self.sweep(now);
-        if self.0.len() == MOST {
-            self.0.pop_front();
+        if self.0.len() < MOST {
+            self.0.push_back(Kept { of, context, asked: now, rendering, followed: None });
         }
-        self.0.push_back(Kept { of, context, asked: now, rendering, followed: None });
     }
 
     /// Forgets those that nobody asked for in a while.
@@ -222,6 +223,9 @@ mod tests {
         for number in 0..MOST {
             keep(&mut all, &lake(&number.to_string()), at(12));
         }
-        assert!(all.of(&busy, &context, at(12)).is_none() && all.0.len() == MOST);
+        assert!(all.of(&busy, &context, at(12)).is_some() && all.0.len() == MOST);
+        let later = at(12) + KEPT;
+        keep(&mut all, &still, later);
+        assert!(all.of(&still, &context, later).is_some() && all.0.len() == 1);
     }
 }
