@@ -160,7 +160,7 @@ fn the_work_of_each_one_is_what_it_was_and_as_much_beside_many_as_beside_few() {
     log();
     let count =
         |name: &str, otherwise: usize| env::var(name).ok().map_or(otherwise, |text| text.parse().expect("a number"));
-    let (few, many) = (count("WORK_FEW", 4), count("WORK_MANY", 24));
+    let (few, many) = (count("WORK_FEW", 4), count("WORK_MANY", 16));
     let body = move || {
         let (mut bench, burst) = (Bench::start(), json!([{"size": 1, "peer": "west"}]));
         let alone = bench.make(few, 2, &json!([]), |world| all_ready(world, few));
