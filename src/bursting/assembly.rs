@@ -24,7 +24,7 @@ use tributary_cluster::leadership::Handover;
 use tributary_cluster::work::Worked;
 use tributary_contract::ports::{CredentialSource, Incoming, Outgoing, PeerRequests};
 use tributary_contract::tunnel::Listening;
-use tributary_contract::{PeerName, PeerSpec};
+use tributary_contract::{PeerName, PeerReport, PeerSpec};
 use tributary_telemetry::Traces;
 
 use super::lost_pods::LostPods;
@@ -313,11 +313,19 @@ impl Bursting {
             }
         };
         let reports = async {
-            let mut pace = Pace::default();
+            let (mut pace, mut connections) = (Pace::default(), BTreeMap::new());
             loop {
                 for peer in exchange.reports_changed().changed().await {
                     let at = pace.turn(&peer, self.shared.clock.mono());
-                    self.peer_changed(&peer, at);
+                    let connection = exchange.report(&peer).map(|report| PeerReport {
+                        capacity: None,
+                        control: None,
+                        tunnel: None,
+                        ..report
+                    });
+                    let room_alone = connections.get(&peer) == Some(&connection);
+                    connections.insert(peer.clone(), connection);
+                    self.peer_changed(&peer, room_alone, at);
                 }
             }
         };
@@ -401,9 +409,11 @@ impl Bursting {
     }
 
     /// Something else is known of the connection to a peer, which is looked at at `at`.
-    fn peer_changed(&self, peer: &PeerName, at: Mono) {
-        self.root.mark_bursts_for(peer, at);
-        self.provider.mark_peer(peer, at);
+    fn peer_changed(&self, peer: &PeerName, room_alone: bool, at: Mono) {
+        self.root.mark_bursts_for(peer, room_alone, at);
+        if !room_alone {
+            self.provider.mark_peer(peer, at);
+        }
         self.peer_status.mark(peer, at);
     }
 

@@ -224,7 +224,7 @@ mod tests {
             assert_eq!(judge(&pod, node, NOW.parse().unwrap()), expected, "{:?} {node:?}", pod.metadata);
         }
         let mut well = ends("09:40");
-        well.view.finished = true;
+        Arc::make_mut(&mut well.view).finished = true;
         assert_eq!(judge(&well, Some(&lost), NOW.parse().unwrap()), Verdict::HasEnded, "it has not failed");
     }
 

@@ -1,9 +1,11 @@
 //! Nodes and pods, as far as placing brokers needs them: what is free, and what fits.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::ops::AddAssign;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{self as core, Toleration};
@@ -201,17 +203,17 @@ pub struct PodView {
 /// All pods of a cluster, for who counts what is free: whoever does not pays nothing for them.
 pub trait Pods: fmt::Debug {
     /// The pods.
-    fn views(&self) -> Vec<PodView>;
+    fn views(&self) -> Vec<Arc<PodView>>;
 }
 
 impl Pods for Vec<PodView> {
-    fn views(&self) -> Vec<PodView> {
-        self.clone()
+    fn views(&self) -> Vec<Arc<PodView>> {
+        self.iter().cloned().map(Arc::new).collect()
     }
 }
 
 /// Whose brokers a Job's pods are: what each is counted for, though it may request less.
-pub(crate) type Brokers = BTreeMap<(String, String), Amounts>;
+pub(crate) type Brokers<'a> = BTreeMap<(&'a str, &'a str), Amounts>;
 
 /// Which nodes pods may run on.
 #[derive(Clone, Copy, Debug)]
@@ -263,12 +265,13 @@ pub struct Gang<'a> {
 /// `coming` that are not bound yet, and for whatever else waits for a node.
 pub(crate) fn lacking(
     nodes: &BTreeMap<String, NodeView>,
-    pods: &[PodView],
+    pods: &[impl Borrow<PodView>],
     choice: NodeChoice<'_>,
     wanted: &Gang<'_>,
     coming: &[Gang<'_>],
 ) -> u32 {
-    let mut free = Free::of(nodes, pods, choice);
+    let pods: Vec<&PodView> = pods.iter().map(Borrow::borrow).collect();
+    let mut free = Free::of(nodes, &pods, choice);
     let of = |pod: &PodView, gang: &Gang<'_>| pod.namespace == gang.namespace && pod.job.as_deref() == Some(gang.name);
     for gang in coming {
         let bound = pods.iter().filter(|pod| of(pod, gang) && pod.node.is_some() && !pod.finished).count();
@@ -279,7 +282,7 @@ pub(crate) fn lacking(
             free.take_services(services, gang.each);
         }
     }
-    let elsewhere = |pod: &&PodView| pod.node.is_none() && !pod.finished && !coming.iter().any(|gang| of(pod, gang));
+    let elsewhere = |pod: &&&PodView| pod.node.is_none() && !pod.finished && !coming.iter().any(|gang| of(pod, gang));
     for pod in pods.iter().filter(elsewhere) {
         match coming.iter().find(|gang| pod.namespace == gang.namespace && pod.name == names::services(gang.name)) {
             Some(gang) => {
@@ -299,7 +302,7 @@ pub(crate) fn lacking(
 /// just stopped being ready counts as if it were: a kubelet that is late for once must not cost the first in line its place.
 pub(crate) fn short(
     nodes: &BTreeMap<String, NodeView>,
-    pods: &[PodView],
+    pods: &[impl Borrow<PodView>],
     choice: NodeChoice<'_>,
     wanted: &Gang<'_>,
     groups: &[NodeGroup],
@@ -310,7 +313,7 @@ pub(crate) fn short(
     let to_come = groups.iter().map(|group| (format!("nodeGroups/{}", group.name), NodeView::of_group(group)));
     let nodes = &there.chain(to_come).collect::<BTreeMap<_, _>>();
     let kinds = if groups.is_empty() { "nodes" } else { "nodes and node groups" };
-    let daemons: Vec<PodView> = pods.iter().filter(|pod| pod.daemon).cloned().collect();
+    let daemons: Vec<&PodView> = pods.iter().map(Borrow::borrow).filter(|pod: &&PodView| pod.daemon).collect();
     let mut empty = Free::of(nodes, &daemons, choice);
     let (open, all) = (empty.brokers.len(), fits(&empty.brokers, wanted.each));
     let (broker, count) = (wanted.each, wanted.brokers);
@@ -346,7 +349,7 @@ struct Free {
 }
 
 impl Free {
-    fn of(nodes: &BTreeMap<String, NodeView>, pods: &[PodView], choice: NodeChoice<'_>) -> Self {
+    fn of(nodes: &BTreeMap<String, NodeView>, pods: &[&PodView], choice: NodeChoice<'_>) -> Self {
         let anywhere = NodeChoice { affinity: &BTreeMap::new(), ..choice };
         let (brokers, others) = free(nodes, pods, &Brokers::new(), &|node| anywhere.takes(node))
             .into_iter()
@@ -383,15 +386,15 @@ impl Free {
 /// A broker in `brokers` counts for what its slot declares, since Flux will give its cores away whatever its pod requests.
 pub(crate) fn free(
     nodes: &BTreeMap<String, NodeView>,
-    pods: &[PodView],
-    brokers: &Brokers,
+    pods: &[impl Borrow<PodView>],
+    brokers: &Brokers<'_>,
     open: &dyn Fn(&NodeView) -> bool,
 ) -> BTreeMap<String, Amounts> {
     let open = nodes.iter().filter(|(_, node)| node.schedulable && open(node));
     let mut free: BTreeMap<String, Amounts> = open.map(|(name, node)| (name.clone(), node.allocatable)).collect();
-    for pod in pods.iter().filter(|pod| !pod.finished) {
+    for pod in pods.iter().map(Borrow::borrow).filter(|pod: &&PodView| !pod.finished) {
         let Some(node) = pod.node.as_ref().and_then(|node| free.get_mut(node)) else { continue };
-        let job = pod.job.as_ref().map(|job| (pod.namespace.clone(), job.clone()));
+        let job = pod.job.as_ref().map(|job| (pod.namespace.as_str(), job.as_str()));
         let declared = job.and_then(|job| brokers.get(&job)).copied().unwrap_or_default();
         *node = node.minus(pod.requests.max(declared));
     }
@@ -418,6 +421,8 @@ pub(crate) fn fits(free: &BTreeMap<String, Amounts>, broker: Amounts) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const NOBODY: [PodView; 0] = [];
 
     fn node(cores: i64, gpus: i64) -> NodeView {
         let allocatable = Amounts { milli_cores: cores * 1000, memory: 1 << 30, gpus };
@@ -458,17 +463,17 @@ mod tests {
 
     #[test]
     fn only_nodes_that_take_pods_count() {
-        let nobody = free(&world(), &[], &Brokers::new(), &|node| node.taints.is_empty());
+        let nobody = free(&world(), &NOBODY, &Brokers::new(), &|node| node.taints.is_empty());
         assert_eq!(nobody.keys().collect::<Vec<_>>(), ["a", "b"]);
         let some =
-            free(&world(), &[], &Brokers::new(), &|node| node.taints.iter().all(|taint| taint.key == "dedicated"));
+            free(&world(), &NOBODY, &Brokers::new(), &|node| node.taints.iter().all(|taint| taint.key == "dedicated"));
         assert_eq!(some.len(), 3);
     }
 
     #[test]
     fn brokers_count_for_what_flux_may_give_away() {
         let pods = [pod("a", "west", 0), pod("a", "other", 500), PodView { finished: true, ..pod("b", "other", 4000) }];
-        let brokers: Brokers = [(("n".to_owned(), "west".to_owned()), Amounts::broker(3, 1))].into();
+        let brokers: Brokers<'_> = [(("n", "west"), Amounts::broker(3, 1))].into();
         let free = free(&world(), &pods, &brokers, &|node| node.taints.is_empty());
         assert_eq!((free["a"].milli_cores, free["a"].gpus), (4500, 1));
         assert_eq!(free["b"].milli_cores, 4000);
@@ -492,7 +497,7 @@ mod tests {
         assert_eq!(lacks(&[pending], 5, &[]), 1, "whoever else waits for a node gets it");
         let label = BTreeMap::from([("gpu".to_owned(), "yes".to_owned())]);
         let picky = NodeChoice { selector: &label, ..anywhere };
-        assert_eq!(lacking(&world(), &[], picky, &gang("", 1, Amounts::broker(1, 0)), &[]), 1);
+        assert_eq!(lacking(&world(), &NOBODY, picky, &gang("", 1, Amounts::broker(1, 0)), &[]), 1);
     }
 
     #[test]
@@ -529,7 +534,7 @@ mod tests {
         .unwrap();
         let broker = |cores, gpus| Amounts { memory: 100 << 30, ..Amounts::broker(cores, gpus) };
         let short = |choice, each, groups: &[NodeGroup]| {
-            short(&world(), &[], choice, &gang("", 1, each), groups, Timestamp::UNIX_EPOCH)
+            short(&world(), &NOBODY, choice, &gang("", 1, each), groups, Timestamp::UNIX_EPOCH)
         };
         assert_eq!(short(choice, broker(31, 4), std::slice::from_ref(&group)), None);
         let picked = "pod.nodeSelector, pod.nodeAffinity and pod.tolerations allow none of the 4 nodes";
@@ -556,11 +561,11 @@ mod tests {
             ..node(8, 0)
         };
         nodes.insert("b".into(), silent.clone());
-        let short = |nodes: &_, now| short(nodes, &[], anywhere, &wanted, &[], at(now));
+        let short = |nodes: &_, now| short(nodes, &NOBODY, anywhere, &wanted, &[], at(now));
         assert_eq!((short(&nodes, 1000), short(&nodes, 1299)), (None, None));
         let told = "the 1 nodes that it may run on can hold 1 of 2 brokers, each of which takes 8 cores";
         assert_eq!(short(&nodes, 1300).unwrap(), told);
-        assert_eq!(lacking(&nodes, &[], anywhere, &wanted, &[]), 1, "nothing starts on it meanwhile");
+        assert_eq!(lacking(&nodes, &NOBODY, anywhere, &wanted, &[]), 1, "nothing starts on it meanwhile");
         // Whoever keeps pods away on purpose does so for longer.
         nodes.insert("b".into(), NodeView { taints: vec![taint("mine")], ..silent.clone() });
         assert_eq!(short(&nodes, 1000).unwrap(), told);
@@ -596,7 +601,7 @@ mod tests {
         nodes.get_mut("a").unwrap().labels.insert("pool".into(), "hpc".into());
         let wanted = |services| {
             (
-                lacking(&nodes, &[], picky, &served(2, 4, services), &[]),
+                lacking(&nodes, &NOBODY, picky, &served(2, 4, services), &[]),
                 ever(&nodes, &[], picky, &served(2, 4, services)),
             )
         };
@@ -633,7 +638,7 @@ mod tests {
 
     #[test]
     fn taking_spreads_and_says_what_did_not_fit() {
-        let mut free = free(&world(), &[], &Brokers::new(), &|node| node.taints.is_empty());
+        let mut free = free(&world(), &NOBODY, &Brokers::new(), &|node| node.taints.is_empty());
         assert_eq!(take(&mut free, Amounts::broker(2, 0), 4), 0);
         assert_eq!((free["a"].milli_cores, free["b"].milli_cores), (2000, 2000));
         assert_eq!(take(&mut free, Amounts::broker(2, 0), 3), 1);

@@ -104,7 +104,7 @@ impl Controller for PeerStatuses {
         shared.peers();
         let now = shared.now();
         Ok(Observed::Continue(View {
-            report: shared.exchange.reports().remove(&name),
+            report: shared.exchange.report(&name),
             away: shared.root_contacts().away(&name, now.mono),
             brokers: self.root.brokers_on(&name),
             peer,

@@ -137,7 +137,7 @@ impl SyncStore {
 
     /// Root side: a burst is offered to exactly these peers. Those that it was offered to before are told to let go.
     pub(crate) fn offer(&self, uid: &BurstUid, offers: BTreeMap<PeerName, DesiredBurst>) {
-        for peer in self.inner.desired.of_burst(uid).into_keys().filter(|peer| !offers.contains_key(peer)) {
+        for peer in self.inner.desired.peers_of(uid, |_| true).into_iter().filter(|peer| !offers.contains_key(peer)) {
             self.say((peer, uid.clone()), State::Tombstone);
         }
         for (peer, desired) in offers {
@@ -160,8 +160,7 @@ impl SyncStore {
 
     /// Root side: peers that were told to let go of a burst and have not confirmed.
     pub(crate) fn withdrawing(&self, uid: &BurstUid) -> BTreeSet<PeerName> {
-        let told = self.inner.desired.of_burst(uid).into_iter().filter(|(_, state)| *state == State::Tombstone);
-        told.map(|(peer, _)| peer).collect()
+        self.inner.desired.peers_of(uid, |state| *state == State::Tombstone)
     }
 
     /// Root side: what peers say of a burst.
@@ -183,22 +182,21 @@ impl SyncStore {
         }
     }
 
-    /// Root side: these bursts exist. What peers say of others is about nothing, unless we still speak of it ourselves: it
+    /// Root side: what peers say of bursts that do not exist is about nothing, unless we still speak of them ourselves: it
     /// is not kept, or a peer could fill the memory with it.
-    pub(crate) fn retain_answers(&self, existing: &BTreeSet<BurstUid>) {
-        let spoken_of = self.offered();
-        let about_nothing = |(_, uid): &ClaimKey| !existing.contains(uid) && !spoken_of.contains(uid);
-        self.inner.answers.keys().into_iter().filter(about_nothing).for_each(|key| self.remove_answer(key));
+    pub(crate) fn retain_answers(&self, exists: impl Fn(&BurstUid) -> bool) {
+        let of_none = self.inner.answers.keys_of(|uid| !exists(uid));
+        of_none.into_iter().filter(|(_, uid)| !self.is_offered(uid)).for_each(|key| self.remove_answer(key));
     }
 
-    /// Root side: bursts that anything is still said about.
-    pub(crate) fn offered(&self) -> BTreeSet<BurstUid> {
-        self.inner.desired.bursts()
+    /// Root side: those of the bursts that anything is still said about.
+    pub(crate) fn offered(&self, test: impl Fn(&BurstUid) -> bool) -> BTreeSet<BurstUid> {
+        self.inner.desired.keys_of(test).into_iter().map(|(_, uid)| uid).collect()
     }
 
     /// Root side: whether anything is still said about a burst.
     pub(crate) fn is_offered(&self, uid: &BurstUid) -> bool {
-        !self.inner.desired.of_burst(uid).is_empty()
+        self.inner.desired.has(uid)
     }
 
     /// Root side: bursts whose answers changed.
@@ -273,6 +271,11 @@ impl SyncStore {
             Some(capacity) => table.insert(peer.clone(), capacity),
             None => table.remove(peer),
         };
+    }
+
+    /// What is known of the connection to a peer.
+    pub fn report(&self, peer: &PeerName) -> Option<PeerReport> {
+        self.inner.reports.of(peer)
     }
 
     /// What is known of the connections.
@@ -593,19 +596,19 @@ mod tests {
             exchange.put(&west(), Epoch(1), StateKey::Desired(uid.clone()), State::Desired(Box::new(wanted)));
             exchange.put(&west(), Epoch(1), StateKey::Observed(uid.clone()), State::Observed(Box::new(said(&uid))));
             exchange.complete_snapshot(&west(), Epoch(1), &[]);
-            exchange.retain_answers(&BTreeSet::new());
+            exchange.retain_answers(|_| false);
             assert!(exchange.claims().len() <= 3, "round {round}: {:?}", exchange.claims().keys());
             assert!(exchange.listed()[&west()].len() <= 2, "round {round}");
             assert!(exchange.answers(&uid).is_empty(), "round {round}");
         }
         exchange.put(&west(), Epoch(1), StateKey::Observed(uid()), State::Observed(Box::new(said(&uid()))));
-        exchange.retain_answers(&BTreeSet::new());
+        exchange.retain_answers(|_| false);
         assert_eq!(exchange.answers(&uid()).len(), 1, "we speak of it ourselves");
         exchange.offer(&uid(), BTreeMap::new());
         exchange.put(&west(), Epoch(1), StateKey::Observed(uid()), State::Tombstone);
-        exchange.retain_answers(&[uid()].into());
+        exchange.retain_answers(|other| *other == uid());
         assert_eq!(exchange.answers(&uid()), [(west(), Answer::Nothing)].into(), "its Burst is not through with it");
-        exchange.retain_answers(&BTreeSet::new());
+        exchange.retain_answers(|_| false);
         assert!(exchange.answers(&uid()).is_empty());
     }
 

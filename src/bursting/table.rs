@@ -66,14 +66,27 @@ impl<V: Clone + PartialEq> Table<V> {
         about.collect()
     }
 
-    /// All bursts that there is a value of.
-    pub(super) fn bursts(&self) -> BTreeSet<BurstUid> {
-        self.lock().values().flat_map(|bursts| bursts.keys().cloned()).collect()
+    /// The peers for which there is such a value about a burst.
+    pub(super) fn peers_of(&self, uid: &BurstUid, test: impl Fn(&V) -> bool) -> BTreeSet<PeerName> {
+        let peers = self.lock();
+        let such = peers.iter().filter(|(_, bursts)| bursts.get(uid).is_some_and(&test));
+        such.map(|(peer, _)| peer.clone()).collect()
+    }
+
+    /// Whether there is a value about a burst.
+    pub(super) fn has(&self, uid: &BurstUid) -> bool {
+        self.lock().values().any(|bursts| bursts.contains_key(uid))
     }
 
     pub(super) fn keys(&self) -> Vec<ClaimKey> {
+        self.keys_of(|_| true)
+    }
+
+    /// The keys of such bursts.
+    pub(super) fn keys_of(&self, test: impl Fn(&BurstUid) -> bool) -> Vec<ClaimKey> {
         let peers = self.lock();
-        peers.iter().flat_map(|(peer, bursts)| bursts.keys().map(|uid| (peer.clone(), uid.clone()))).collect()
+        let all = peers.iter().flat_map(|(peer, bursts)| bursts.keys().map(move |uid| (peer, uid)));
+        all.filter(|(_, uid)| test(uid)).map(|(peer, uid)| (peer.clone(), uid.clone())).collect()
     }
 
     /// Removes what is not of these peers, and says what that was.
@@ -110,7 +123,9 @@ mod tests {
         assert!(!table.put(&key("west", "b"), 3), "the same value is no change");
         assert_eq!(table.of_burst(&"a".into()), [("east".into(), 1), ("west".into(), 2)].into());
         assert_eq!(table.of_peer(&"west".into()), ["a".into(), "b".into()]);
-        assert_eq!(table.bursts(), ["a".into(), "b".into()].into());
+        assert_eq!(table.peers_of(&"a".into(), |value| *value == 2), ["west".into()].into());
+        assert!(table.has(&"a".into()) && !table.has(&"c".into()));
+        assert_eq!(table.keys_of(|uid| *uid == "b".into()), [key("west", "b")]);
         assert!(table.is(&key("east", "a"), |value| *value == 1) && table.of(&key("east", "b")).is_none());
         assert_eq!(table.retain_peers(&["east".into()].into()), [key("west", "a"), key("west", "b")]);
         assert!(table.remove(&key("east", "a")) && !table.remove(&key("east", "a")));

@@ -7,11 +7,13 @@ use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, Namespace, Node, Pod, Service};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, PodIP, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use tributary_api::burst::Burst;
 use tributary_api::hosted_burst::HostedBurst;
@@ -45,7 +47,7 @@ pub struct WatchedPod {
     /// Its metadata, without annotations and managed fields.
     pub metadata: ObjectMeta,
     /// What placing needs.
-    pub view: PodView,
+    pub view: Arc<PodView>,
 }
 
 /// A namespace: that it is there.
@@ -118,9 +120,9 @@ impl fmt::Debug for Caches {
     }
 }
 
-/// Copies them all: for those who count what is free.
+/// For those who count what is free.
 impl Pods for Caches {
-    fn views(&self) -> Vec<PodView> {
+    fn views(&self) -> Vec<Arc<PodView>> {
         self.pod_views()
     }
 }
@@ -233,11 +235,13 @@ impl Caches {
         seen.get_or_insert_with(|| Arc::new(look())).clone()
     }
 
+    /// The pods of a Job.
     pub(crate) fn pods_of(&self, namespace: &str, job: &str) -> Vec<PodView> {
-        self.pods_by_job.of(&job_key(namespace, job)).iter().map(|pod| pod.view.clone()).collect()
+        self.pods_by_job.of(&job_key(namespace, job)).iter().map(|pod| PodView::clone(&pod.view)).collect()
     }
 
-    pub(crate) fn pod_views(&self) -> Vec<PodView> {
+    /// All pods.
+    pub(crate) fn pod_views(&self) -> Vec<Arc<PodView>> {
         self.pods.objects().iter().map(|pod| pod.view.clone()).collect()
     }
 
@@ -279,11 +283,80 @@ impl<'de> Deserialize<'de> for WatchedNode {
     }
 }
 
+/// What is read of the text of a pod: most of it is about volumes, environments and probes, and every pod of the cluster is
+/// read each time that it changes.
+#[derive(Deserialize)]
+struct PodText {
+    #[serde(default)]
+    metadata: ObjectMeta,
+    spec: Option<SpecText>,
+    status: Option<StatusText>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SpecText {
+    node_name: Option<String>,
+    containers: Option<Vec<ContainerText>>,
+    init_containers: Option<Vec<ContainerText>>,
+    overhead: Option<BTreeMap<String, Quantity>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ContainerText {
+    restart_policy: Option<String>,
+    resources: Option<ResourcesText>,
+}
+
+#[derive(Deserialize)]
+struct ResourcesText {
+    requests: Option<BTreeMap<String, Quantity>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StatusText {
+    phase: Option<String>,
+    #[serde(rename = "podIP")]
+    pod_ip: Option<String>,
+    #[serde(rename = "podIPs")]
+    pod_ips: Option<Vec<PodIP>>,
+    conditions: Option<Vec<ConditionText>>,
+    container_statuses: Option<Vec<ContainerStatusText>>,
+}
+
+#[derive(Deserialize)]
+struct ConditionText {
+    #[serde(rename = "type", default)]
+    type_: String,
+    reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct ContainerStatusText {
+    #[serde(rename = "imageID")]
+    image_id: Option<String>,
+    state: Option<StateText>,
+}
+
+#[derive(Deserialize)]
+struct StateText {
+    waiting: Option<WaitingText>,
+    running: Option<IgnoredAny>,
+    terminated: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct WaitingText {
+    reason: Option<String>,
+}
+
 impl<'de> Deserialize<'de> for WatchedPod {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let pod = Pod::deserialize(deserializer)?;
-        let metadata = slimmed(pod.metadata);
-        let (spec, status) = (pod.spec.unwrap_or_default(), pod.status.unwrap_or_default());
+        let PodText { metadata, spec, status } = PodText::deserialize(deserializer)?;
+        let metadata = slimmed(metadata);
+        let (spec, status) = (spec.unwrap_or_default(), status.unwrap_or_default());
         let addresses = status.pod_ip.iter().chain(status.pod_ips.iter().flatten().map(|one| &one.ip));
         let mut addresses: Vec<IpAddr> = addresses.filter_map(|text| text.parse().ok()).collect();
         addresses.dedup();
@@ -292,8 +365,9 @@ impl<'de> Deserialize<'de> for WatchedPod {
         let unschedulable =
             conditions.iter().any(|one| one.type_ == "PodScheduled" && one.reason.as_deref() == Some("Unschedulable"));
         let statuses = status.container_statuses.unwrap_or_default();
-        let pulled = !statuses.is_empty() && statuses.len() == spec.containers.len() && statuses.iter().all(has_image);
-        let mut total = requests(&spec.containers, spec.init_containers.as_deref().unwrap_or_default());
+        let containers = spec.containers.unwrap_or_default();
+        let pulled = !statuses.is_empty() && statuses.len() == containers.len() && statuses.iter().all(has_image);
+        let mut total = requests(&containers, spec.init_containers.as_deref().unwrap_or_default());
         let overhead = spec.overhead.unwrap_or_default();
         total += amounts(overhead.iter().map(|(key, quantity)| (key.as_str(), quantity.0.as_str())));
         let label = |key: &str| metadata.labels.as_ref().and_then(|labels| labels.get(key)).cloned();
@@ -313,7 +387,7 @@ impl<'de> Deserialize<'de> for WatchedPod {
             daemon: metadata.owner_references.iter().flatten().any(|owner| owner.kind == "DaemonSet"),
             requests: total,
         };
-        Ok(Self { metadata, view })
+        Ok(Self { metadata, view: Arc::new(view) })
     }
 }
 
@@ -325,10 +399,10 @@ fn controller(metadata: &ObjectMeta) -> Option<String> {
 /// What containers request together, as the scheduler counts: an init container runs alone but for the restartable ones before
 /// it, which run on beside the others.
 /// <https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers>
-fn requests(containers: &[Container], init: &[Container]) -> Amounts {
-    let of = |one: &Container| {
-        let all = one.resources.as_ref().and_then(|resources| resources.requests.clone()).unwrap_or_default();
-        amounts(all.iter().map(|(key, quantity)| (key.as_str(), quantity.0.as_str())))
+fn requests(containers: &[ContainerText], init: &[ContainerText]) -> Amounts {
+    let of = |one: &ContainerText| {
+        let all = one.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+        amounts(all.into_iter().flatten().map(|(key, quantity)| (key.as_str(), quantity.0.as_str())))
     };
     let (mut beside, mut most) = (Amounts::default(), Amounts::default());
     for one in init {
@@ -344,15 +418,15 @@ fn requests(containers: &[Container], init: &[Container]) -> Amounts {
 }
 
 /// Whether a kubelet has pulled the image of a container: it does that before it looks at anything else of it.
-fn has_image(status: &ContainerStatus) -> bool {
+fn has_image(status: &ContainerStatusText) -> bool {
     const AFTER: [&str; 4] =
         ["CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff"];
-    let state = status.state.clone().unwrap_or_default();
-    let waiting = state.waiting.and_then(|waiting| waiting.reason);
-    !status.image_id.is_empty()
-        || state.running.is_some()
-        || state.terminated.is_some()
-        || waiting.is_some_and(|reason| AFTER.contains(&reason.as_str()))
+    let waits = |state: &StateText| {
+        let waiting = state.waiting.as_ref().and_then(|waiting| waiting.reason.as_deref());
+        waiting.is_some_and(|reason| AFTER.contains(&reason))
+    };
+    let was_started = |state: &StateText| state.running.is_some() || state.terminated.is_some() || waits(state);
+    status.image_id.as_ref().is_some_and(|id| !id.is_empty()) || status.state.as_ref().is_some_and(was_started)
 }
 
 fn slim<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
@@ -389,7 +463,7 @@ fn amounts<'a>(list: impl Iterator<Item = (&'a str, &'a str)>) -> Amounts {
 /// Parses a pod from JSON; for tests of what is kept.
 #[cfg(test)]
 fn pod(value: serde_json::Value) -> PodView {
-    serde_json::from_value::<WatchedPod>(value).expect("a pod").view
+    PodView::clone(&serde_json::from_value::<WatchedPod>(value).expect("a pod").view)
 }
 
 #[cfg(test)]

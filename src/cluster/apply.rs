@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::core::object::HasStatus;
 use kube::core::{ObjectList, PartialObjectMeta, Request};
 use kube::{Client, Resource};
 use serde::Serialize;
@@ -23,7 +24,9 @@ use tributary_api::labels::{TRIBUTARY, kubernetes::MANAGED_BY};
 use super::drift::{Difference, digest, drift, same_status};
 use super::error::{Cause, RequestError};
 use super::key::ObjectKey;
+use compared::Compared;
 
+mod compared;
 mod own;
 
 /// Prefix of the annotation that holds the digest; the field manager's name follows.
@@ -44,6 +47,10 @@ const SETTLED_LIMIT: usize = 4096;
 /// A kind that can be applied.
 pub trait Appliable: Resource<DynamicType = ()> + Serialize + DeserializeOwned {}
 impl<K: Resource<DynamicType = ()> + Serialize + DeserializeOwned> Appliable for K {}
+
+/// A kind with a status that can be applied.
+pub trait Reporting: Appliable + HasStatus<Status: Serialize + PartialEq> {}
+impl<K: Appliable + HasStatus<Status: Serialize + PartialEq>> Reporting for K {}
 
 /// What became of an apply.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -85,12 +92,13 @@ pub struct Applier {
     /// Per UID: what the API server made of what we applied, where that is not the same. What it does every time is no
     /// drift, and must not be applied again for ever.
     settled: Arc<Mutex<BTreeMap<String, String>>>,
+    compared: Arc<Compared>,
 }
 
 impl Applier {
     /// An applier for `manager`: one name per controller, at most 63 characters of a label value.
     pub fn new(writer: Client, manager: impl Into<String>) -> Self {
-        Self { writer, manager: manager.into(), settled: Arc::default() }
+        Self { writer, manager: manager.into(), settled: Arc::default(), compared: Arc::default() }
     }
 
     /// What the API server would make of `desired`: admission and strict validation included, nothing is stored.
@@ -134,11 +142,7 @@ impl Applier {
     ///
     /// # Errors
     /// What the API server says.
-    pub async fn apply_status<K: Appliable>(
-        &self,
-        object: &K,
-        status: &impl Serialize,
-    ) -> Result<Applied<K>, RequestError> {
+    pub async fn apply_status<K: Reporting>(&self, object: &K, status: &K::Status) -> Result<Applied<K>, RequestError> {
         let key = ObjectKey::of(object);
         let failed = |cause: Cause| RequestError::new("apply the status of", named::<K>(&key), cause);
         let mut version = object.meta().resource_version.clone();
@@ -169,26 +173,29 @@ impl Applier {
     ///
     /// # Errors
     /// What the API server says.
-    pub async fn apply_status_to_version<K: Appliable>(
+    pub async fn apply_status_to_version<K: Reporting>(
         &self,
         object: &K,
-        status: &impl Serialize,
+        status: &K::Status,
     ) -> Result<Applied<K>, RequestError> {
         self.write_status(object, object.meta().resource_version.as_deref(), status).await
     }
 
-    async fn write_status<K: Appliable>(
+    async fn write_status<K: Reporting>(
         &self,
         object: &K,
         version: Option<&str>,
-        status: &impl Serialize,
+        status: &K::Status,
     ) -> Result<Applied<K>, RequestError> {
+        if object.status() == Some(status) {
+            return Ok(Applied::Unchanged);
+        }
         let key = ObjectKey::of(object);
         let failed = |cause: Cause| RequestError::new("apply the status of", named::<K>(&key), cause);
         let unreadable = |error| failed(Cause::Answer(error));
         let mut wanted = serde_json::to_value(status).map_err(unreadable)?;
-        let live = serde_json::to_value(object).map_err(unreadable)?;
-        if same_status(&wanted, &live["status"]) {
+        let live = serde_json::to_value(object.status()).map_err(unreadable)?;
+        if same_status(&wanted, &live) {
             return Ok(Applied::Unchanged);
         }
         drop_nulls(&mut wanted);

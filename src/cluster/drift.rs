@@ -12,6 +12,7 @@
 
 use std::fmt::{self, Write};
 
+use serde::Serialize;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
@@ -43,78 +44,84 @@ pub(crate) fn drift(desired: &Value, live: &Value) -> Vec<Difference> {
 /// Whether two statuses say the same: equal, but for what is empty or missing, and for the times at which conditions
 /// changed (a condition that changed differs in more than its time).
 pub(crate) fn same_status(a: &Value, b: &Value) -> bool {
-    let (a, b) = (telling(a), telling(b));
     match (a, b) {
-        (Some(a), Some(b)) => a == b,
-        (a, b) => a.is_none() && b.is_none(),
+        (Value::Object(a), Value::Object(b)) => {
+            let same = |(name, value): (&String, &Value)| {
+                VOLATILE.contains(&name.as_str()) || same_status(value, b.get(name).unwrap_or(&Value::Null))
+            };
+            let empty = |(name, value): (&String, &Value)| a.contains_key(name) || says_nothing(name, value);
+            a.iter().all(same) && b.iter().all(empty)
+        }
+        // Elements stay, whatever they say: their number and order mean something.
+        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_status(a, b)),
+        (a, b) => a == b || says_nothing("", a) && says_nothing("", b),
     }
 }
 
 /// Fields of a status that say when it was looked at, not what it is.
 const VOLATILE: &[&str] = &["lastTransitionTime", "lastHeartbeatTime", "lastProbeTime", "lastUpdateTime"];
 
-/// The part of a value that says something; `None` if nothing does.
-fn telling(value: &Value) -> Option<Value> {
-    match value {
-        Value::Object(fields) => {
-            let kept = fields.iter().filter(|(name, _)| !VOLATILE.contains(&name.as_str()));
-            let kept: Map<_, _> = kept.filter_map(|(name, value)| Some((name.clone(), telling(value)?))).collect();
-            (!kept.is_empty()).then_some(Value::Object(kept))
+/// Whether a field might as well be missing.
+fn says_nothing(name: &str, value: &Value) -> bool {
+    VOLATILE.contains(&name)
+        || match value {
+            Value::Object(fields) => fields.iter().all(|(name, value)| says_nothing(name, value)),
+            value => is_empty(value),
         }
-        // Elements stay, whatever they say: their number and order mean something.
-        Value::Array(elements) if !elements.is_empty() => {
-            Some(elements.iter().map(|element| telling(element).unwrap_or(Value::Null)).collect())
-        }
-        value => (!is_empty(value)).then(|| value.clone()),
-    }
 }
 
 /// The SHA-256 of a value in canonical JSON (keys sorted, no white space), in hexadecimal.
 pub fn digest(value: &Value) -> String {
-    let mut text = String::new();
+    let mut text = Vec::new();
     canonical(value, &mut text);
-    Sha256::digest(text.as_bytes()).iter().fold(String::with_capacity(64), |mut hex, byte| {
+    Sha256::digest(&text).iter().fold(String::with_capacity(64), |mut hex, byte| {
         // Writing to a String cannot fail.
         let _ = write!(hex, "{byte:02x}");
         hex
     })
 }
 
-fn canonical(value: &Value, out: &mut String) {
+fn canonical(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Object(fields) => {
             // serde_json keeps the order of insertion as soon as any crate in the build asks for that.
             let mut names: Vec<_> = fields.keys().collect();
             names.sort_unstable();
-            out.push('{');
+            out.push(b'{');
             for (at, name) in names.into_iter().enumerate() {
                 if at > 0 {
-                    out.push(',');
+                    out.push(b',');
                 }
-                let _ = write!(out, "{}:", Value::String(name.clone()));
+                text(name, out);
+                out.push(b':');
                 canonical(&fields[name], out);
             }
-            out.push('}');
+            out.push(b'}');
         }
         Value::Array(elements) => {
-            out.push('[');
+            out.push(b'[');
             for (at, element) in elements.iter().enumerate() {
                 if at > 0 {
-                    out.push(',');
+                    out.push(b',');
                 }
                 canonical(element, out);
             }
-            out.push(']');
+            out.push(b']');
         }
-        scalar => {
-            let _ = write!(out, "{scalar}");
-        }
+        scalar => text(scalar, out),
     }
 }
 
-/// Where the walk is: the path for people, and the two names that decide how a value is compared.
+fn text(value: &(impl Serialize + ?Sized), out: &mut Vec<u8>) {
+    // Writing texts and numbers to a Vec cannot fail.
+    let _ = serde_json::to_writer(out, value);
+}
+
+/// Where the walk is: the way to it, and the two names that decide how a value is compared.
 struct Place<'a> {
-    path: String,
+    above: Option<&'a Place<'a>>,
+    /// Of a list.
+    index: Option<usize>,
     /// The nearest named field around this value.
     field: &'a str,
     /// The named field around that.
@@ -123,19 +130,26 @@ struct Place<'a> {
 
 impl<'a> Place<'a> {
     fn root() -> Self {
-        Self { path: String::new(), field: "", parent: "" }
+        Self { above: None, index: None, field: "", parent: "" }
     }
 
-    fn field<'b>(&self, name: &'b str) -> Place<'b>
-    where
-        'a: 'b,
-    {
-        let dot = if self.path.is_empty() { "" } else { "." };
-        Place { path: format!("{}{dot}{name}", self.path), field: name, parent: self.field }
+    fn field(&'a self, name: &'a str) -> Self {
+        Self { above: Some(self), index: None, field: name, parent: self.field }
     }
 
-    fn element(&self, at: usize) -> Self {
-        Self { path: format!("{}[{at}]", self.path), field: self.field, parent: self.parent }
+    fn element(&'a self, at: usize) -> Self {
+        Self { above: Some(self), index: Some(at), field: self.field, parent: self.parent }
+    }
+
+    /// The way, for people.
+    fn path(&self) -> String {
+        let Some(above) = self.above else { return String::new() };
+        let path = above.path();
+        match self.index {
+            Some(at) => format!("{path}[{at}]"),
+            None if path.is_empty() => self.field.to_owned(),
+            None => format!("{path}.{}", self.field),
+        }
     }
 
     fn is_quantity(&self) -> bool {
@@ -188,7 +202,7 @@ impl Walk<'_> {
     }
 
     fn differs(&mut self, place: &Place<'_>, live: Option<&Value>) {
-        self.found.push(Difference { path: place.path.clone(), seen: live.map(digest) });
+        self.found.push(Difference { path: place.path(), seen: live.map(digest) });
     }
 
     fn is_zero(&self, value: &Value, place: &Place<'_>, fields: &[&str]) -> bool {
@@ -437,9 +451,9 @@ mod tests {
     fn the_digest_does_not_depend_on_the_order_of_fields() {
         let one: Value = serde_json::from_str(r#"{"b": [1, "x"], "a": {"d": null, "c": true}}"#).unwrap();
         let two: Value = serde_json::from_str(r#"{"a": {"c": true, "d": null}, "b": [1, "x"]}"#).unwrap();
-        let mut text = String::new();
+        let mut text = Vec::new();
         canonical(&one, &mut text);
-        assert_eq!(text, r#"{"a":{"c":true,"d":null},"b":[1,"x"]}"#);
+        assert_eq!(String::from_utf8(text).unwrap(), r#"{"a":{"c":true,"d":null},"b":[1,"x"]}"#);
         assert_eq!(digest(&one), digest(&two));
         assert_ne!(digest(&one), digest(&json!({"a": {"c": true, "d": null}, "b": ["x", 1]})));
         assert_eq!(digest(&json!({})), "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a");

@@ -4,7 +4,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions, PropagationPolicy};
 use kube::{Api, ResourceExt};
-use serde_json::{Value, json};
+use serde_json::json;
 use tributary_api::labels;
 use tributary_api::minicluster::MiniCluster;
 use tributary_cluster::apply::{Applied, Applier, Once};
@@ -94,18 +94,17 @@ impl Writes {
         let secret = ours.then(|| tributary_render::secret::secret(&known.mini_cluster, certificate));
         let secret = async {
             match &secret {
-                Some(secret) => Ok(self.applier.own(secret, None::<&Value>).await? == Applied::Terminating),
+                Some(secret) => Ok(self.applier.own(secret, None).await? == Applied::Terminating),
                 None => Ok(false),
             }
         };
         let restful = async {
             match restful {
-                Some(secret) => Ok(self.applier.own(secret, None::<&Value>).await? == Applied::Terminating),
+                Some(secret) => Ok(self.applier.own(secret, None).await? == Applied::Terminating),
                 None => Ok(false),
             }
         };
-        let config_map =
-            async { Ok(self.applier.own(&rendered.config_map, None::<&Value>).await? == Applied::Terminating) };
+        let config_map = async { Ok(self.applier.own(&rendered.config_map, None).await? == Applied::Terminating) };
         let services = self.services(known, rendered, Upkeep::All);
         let volumes = self.make_volumes(known, rendered);
         let (secret_goes, restful_goes, config_map_goes, taken, volume_that_goes) =
@@ -232,7 +231,7 @@ impl Writes {
             frozen.clone_from(wanted);
         }
         let config_map: ConfigMap = tributary_render::config_map(&known.mini_cluster, &boot);
-        let applied = self.applier.own(&config_map, None::<&Value>).await?;
+        let applied = self.applier.own(&config_map, None).await?;
         if !matches!(applied, Applied::Unchanged) {
             tracing::info!(mini_cluster = %key, "the boot files were restored from the Job's frozen copy");
         }

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::ResourceExt;
 use kube::api::PropagationPolicy;
-use serde_json::Value;
 use tributary_api::labels::{self, kubernetes, role};
 use tributary_cluster::apply::Applied;
 use tributary_cluster::drift::digest;
@@ -54,18 +53,18 @@ impl Writes {
     }
 
     async fn service(&self, service: &Service, live: Option<&Service>) -> Result<(), RequestError> {
-        let mut service = service.clone();
-        let error = match self.applier.own(&service, live).await {
+        let error = match self.applier.own(service, live).await {
             Ok(_) => return Ok(()),
             Err(error) if error.cause().is_invalid() => error,
             Err(error) => return Err(error),
         };
+        let mut service = service.clone();
         // A headless Service cannot become another, nor the other way round.
         if let Some(live) = live.filter(|live| is_headless(live) != is_headless(&service))
             && let Some(doomed) = Doomed::of(live)
         {
             sweep::delete::<Service>(&self.clients.writer, &doomed, PropagationPolicy::Background).await?;
-            return self.applier.own(&service, None::<&Value>).await.map(drop);
+            return self.applier.own(&service, None).await.map(drop);
         }
         if clear_node_ports(&mut service) {
             // The port it had is taken by now: any other will do, and bursts are told.

@@ -1,6 +1,7 @@
 //! Carries a decision about a MiniCluster out, and writes what is so then: the only place where its status is written, and
 //! where an error becomes a condition.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use tributary_clock::SystemRng;
@@ -207,14 +208,17 @@ impl MiniClusterController {
         let known = &view.known;
         let current = &*known.mini_cluster;
         let job = carried.created.or_else(|| known.job.facts().cloned());
-        let frozen_map = job.is_some().then(|| current.status.as_ref()?.rank_map.clone()).flatten();
+        let frozen_map = current.status.as_ref().and_then(|status| status.rank_map.as_ref()).filter(|_| job.is_some());
         let same_job =
             job.as_ref().map(|job| &job.uid) == current.status.as_ref().and_then(|status| status.incarnation.as_ref());
-        let rank_map = match frozen_map {
-            Some(text) if same_job => RankMap::parse_canonical(&text).ok(),
-            _ => view.rendered().map(|rendered| rendered.rank_map.clone()),
+        let rendered = view.rendered();
+        let rank_map = match frozen_map.filter(|_| same_job) {
+            Some(text) if rendered.is_none_or(|rendered| rendered.boot.rank_map != *text) => {
+                RankMap::parse_canonical(text).ok().map(Cow::Owned)
+            }
+            _ => rendered.map(|rendered| Cow::Borrowed(&rendered.rank_map)),
         };
-        let problems = match &view.rendering {
+        let problems = match view.rendering.as_deref() {
             Ok(Err(problems)) => {
                 problems.iter().map(|problem| (problem.reason.to_owned(), problem.to_string())).collect()
             }
@@ -240,7 +244,7 @@ impl MiniClusterController {
             taken: carried.taken.map(|taken| taken.iter().map(Taken::sentence).collect()),
             stays: decision.stays.clone(),
             bursts: &known.bursts,
-            rank_map: rank_map.as_ref(),
+            rank_map: rank_map.as_deref(),
             peers: &self.caches.peer_uids(),
             credential_secret: Some(certificate::secret_name(known)),
             node_port: known.node_port(),
@@ -257,7 +261,7 @@ impl MiniClusterController {
             self.traces.record(spans::spans(current, &status, change, (began, self.clock.wall())));
         }
         self.memory().of(current).written(version, status.clone());
-        for notice in notices(&known.status(), &status) {
+        for notice in notices(known.status(), &status) {
             self.events.publish(current, notice).await;
         }
         Ok(())

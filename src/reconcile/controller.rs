@@ -33,6 +33,7 @@ use super::memory::Memory;
 use super::observe::View;
 use super::pod_index::PodIndexes;
 use super::quota_gate::QuotaGate;
+use super::renderings::KEPT;
 use super::step::step;
 use super::view::{ConfigMapView, JobView, LeadPodView, PodView};
 use super::volumes::LeftVolumes;
@@ -191,10 +192,17 @@ impl MiniClusterController {
             this.memory().try_again(&key);
             this.queue.mark(key);
         });
+        let forgetting = async {
+            loop {
+                tokio::time::sleep(KEPT).await;
+                this.memory().renderings.sweep(this.clock.mono());
+            }
+        };
         let work = future::join3(engine::run(self, stop), labelling, future::OptionFuture::from(sweeping));
         tokio::select! {
             _ = work => {}
             () = quotas => {}
+            () = forgetting => {}
         }
     }
 

@@ -284,8 +284,8 @@ fn quorum(known: &Known, running: Option<&Rendered>) -> Option<String> {
     let completed = known.job.facts().is_some_and(|facts| facts.succeeded > 0);
     let spec = &known.mini_cluster.spec;
     let ended_well = |pod: &String| known.lead.exit.as_ref().is_some_and(|exit| exit.pod == *pod && exit.code == 0);
-    let before = known.status().lead.pod;
-    let lost = before.is_some_and(|before| known.lead.pod.as_ref() != Some(&before) && !ended_well(&before));
+    let before = known.status().lead.pod.as_ref();
+    let lost = before.is_some_and(|before| known.lead.pod.as_ref() != Some(before) && !ended_well(before));
     let is_done = completed && lost && !spec.flux.complete_workers;
     Some(if is_done { NOTHING_TO_DO.to_owned() } else { wanted.clone() })
 }

@@ -1,6 +1,6 @@
 //! Everything known about one MiniCluster, from the caches; no request.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -239,8 +239,9 @@ impl Known {
     }
 
     /// The last status.
-    pub(crate) fn status(&self) -> MiniClusterStatus {
-        self.mini_cluster.status.clone().unwrap_or_default()
+    pub(crate) fn status(&self) -> &MiniClusterStatus {
+        static NONE: LazyLock<MiniClusterStatus> = LazyLock::new(MiniClusterStatus::default);
+        self.mini_cluster.status.as_ref().unwrap_or(&NONE)
     }
 
     /// Port of the lead Service on the nodes.

@@ -23,6 +23,7 @@
 //! | [`quota_gate`] | the port to the queue, which counts what MiniClusters take, and to bursting | no |
 //! | [`allowance`] | how long a Job may run of the time that its instance was let in for | no |
 //! | `memory` | what the controller remembers while caches are behind its writes | no |
+//! | `renderings` | what MiniClusters render to, of those that were looked at last | no |
 //! | `volumes` | PersistentVolumes and claims: made, removed, and swept when their MiniCluster is gone | yes |
 //! | `pod_index` | the label `job-index` on pods, beside the pipeline | yes |
 //! | [`refusal`] | what keeps a pass from being finished, in words | no |
@@ -52,6 +53,7 @@ pub(crate) mod observe;
 mod pod_index;
 pub mod quota_gate;
 pub(crate) mod refusal;
+mod renderings;
 mod restful;
 mod spans;
 pub(crate) mod status;

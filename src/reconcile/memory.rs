@@ -18,6 +18,7 @@ use super::dereference::{JobState, Known};
 use super::ending::JobOutcome;
 use super::in_place::JobSettings;
 use super::refusal::{Refusal, Refused};
+use super::renderings::Renderings;
 use super::status::JobFacts;
 
 /// Of all MiniClusters.
@@ -26,6 +27,8 @@ pub(super) struct Memory {
     each: BTreeMap<ObjectKey, Remembered>,
     /// Boot files of running incarnations, by the Job's UID.
     pub(super) frozen: BTreeMap<String, Arc<Boot>>,
+    /// What MiniClusters render to, of those that were looked at last.
+    pub(super) renderings: Renderings,
 }
 
 /// Of one MiniCluster.
@@ -78,7 +81,9 @@ impl Memory {
 
     /// There is no such object any more.
     pub(super) fn forget(&mut self, key: &ObjectKey) {
-        self.each.remove(key);
+        if let Some(remembered) = self.each.remove(key) {
+            self.renderings.forget(&remembered.uid);
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 use tributary_api::labels::reason;
+use tributary_api::minicluster::MiniCluster;
 use tributary_clock::{Mono, Now};
 use tributary_cluster::ObjectKey;
 use tributary_cluster::engine::{Observed, nothing};
@@ -19,6 +20,7 @@ use super::controller::{Error, MiniClusterController};
 use super::decide::{Rendering, needs_frozen};
 use super::definition::OUTDATED;
 use super::dereference::Known;
+use super::memory::Memory;
 use super::refusal::Refusal;
 
 /// Why the MiniCluster of a burst cannot be rendered.
@@ -36,13 +38,13 @@ pub struct View {
     /// The Job failed a moment ago, and how its lead's container ended is still to come.
     pub awaits_exit: bool,
     /// What the spec renders to. An error says why that cannot even be tried: reason and sentence.
-    pub rendering: Result<Rendering, (&'static str, String)>,
+    pub rendering: Result<Arc<Rendering>, (&'static str, String)>,
     /// The boot files of the running incarnation, where the spec renders to others.
     pub frozen: Option<Arc<Boot>>,
     /// Why these cannot be read.
     pub failed: Option<Error>,
     /// What the spec of those files renders to, with the part of the present spec that a running instance follows.
-    pub followed: Option<Rendered>,
+    pub followed: Option<Arc<Rendered>>,
     /// The pod of an earlier lead that has not ended yet.
     pub lingering: Option<String>,
     /// What kept the last pass over this spec from being finished, and how long it is not tried again.
@@ -54,17 +56,17 @@ pub struct View {
 impl View {
     /// What the objects of a running instance should be. Without other frozen files, it runs with what the spec says now.
     pub fn running(&self) -> Option<&Rendered> {
-        if self.frozen.is_some() { self.followed.as_ref() } else { self.rendered() }
+        if self.frozen.is_some() { self.followed.as_deref() } else { self.rendered() }
     }
 
     /// What the spec renders to, if it is valid.
     pub(crate) fn rendered(&self) -> Option<&Rendered> {
-        self.rendering.as_ref().ok()?.as_ref().ok()
+        self.rendering.as_deref().ok()?.as_ref().ok()
     }
 
     /// Whether the spec cannot be carried out.
     pub(crate) fn is_invalid(&self) -> bool {
-        matches!(self.rendering, Ok(Err(_)))
+        self.rendering.as_deref().is_ok_and(Result::is_err)
     }
 }
 
@@ -96,8 +98,7 @@ impl MiniClusterController {
             Some(unreadable) => Err((reason::UNREADABLE, unreadable.sentence())),
             None => known.context(&self.settings).map_err(|sentence| (RANK_MAP_UNREADABLE, sentence)),
         };
-        let rendering =
-            context.as_ref().map_err(Clone::clone).map(|context| tributary_render::render(&object, context));
+        let rendering = context.as_ref().map_err(Clone::clone).map(|context| self.render(&object, context, now.mono));
         let frozen = match &rendering {
             Ok(rendering) if !awaits_exit && !settling && needs_frozen(&known, rendering) => {
                 self.frozen(&known, key).await
@@ -109,7 +110,7 @@ impl MiniClusterController {
             Err(error) => (None, Some(error)),
         };
         let followed = match (&frozen, &rendering, &context) {
-            (Some(frozen), Ok(rendering), Ok(context)) => followed(frozen, &known, rendering, context),
+            (Some(frozen), Ok(rendering), Ok(context)) => self.follow(frozen, &object, rendering, context, now.mono),
             _ => None,
         };
         let lingering = self.caches.lingering(key, now.wall);
@@ -154,6 +155,39 @@ impl MiniClusterController {
         Ok(Some(Outcome::After(Duration::ZERO)))
     }
 
+    /// What the spec renders to.
+    fn render(&self, object: &Arc<MiniCluster>, context: &Context, now: Mono) -> Arc<Rendering> {
+        if let Some(kept) = self.memory().renderings.of(object, context, now) {
+            return kept.rendering.clone();
+        }
+        let rendering = Arc::new(tributary_render::render(object, context));
+        self.memory().renderings.keep(object.clone(), context.clone(), rendering.clone(), now);
+        rendering
+    }
+
+    /// What the spec of these boot files renders to, with the part of the present spec that a running instance follows.
+    fn follow(
+        &self,
+        frozen: &Arc<Boot>,
+        object: &Arc<MiniCluster>,
+        rendering: &Rendering,
+        context: &Context,
+        now: Mono,
+    ) -> Option<Arc<Rendered>> {
+        let kept = |memory: &mut Memory| memory.renderings.of(object, context, now)?.followed(frozen);
+        if let Some(followed) = kept(&mut self.memory()) {
+            return followed;
+        }
+        let new = rendering.as_ref().ok().map(|rendered| &rendered.boot);
+        let followed = tributary_render::followed(frozen, object, new);
+        let followed = followed.and_then(|mini_cluster| tributary_render::render(&mini_cluster, context).ok());
+        let followed = followed.map(Arc::new);
+        if let Some(kept) = self.memory().renderings.of(object, context, now) {
+            kept.follows(frozen.clone(), followed.clone());
+        }
+        followed
+    }
+
     async fn frozen(&self, known: &Known, key: &ObjectKey) -> Result<Option<Arc<Boot>>, Error> {
         let uid = known.job.facts().map(|facts| facts.uid.clone()).unwrap_or_default();
         if let Some(boot) = self.memory().frozen.get(&uid) {
@@ -168,10 +202,4 @@ impl MiniClusterController {
         }
         Ok(boot)
     }
-}
-
-fn followed(frozen: &Boot, known: &Known, rendering: &Rendering, context: &Context) -> Option<Rendered> {
-    let new = rendering.as_ref().ok().map(|rendered| &rendered.boot);
-    let mini_cluster = tributary_render::followed(frozen, &known.mini_cluster, new)?;
-    tributary_render::render(&mini_cluster, context).ok()
 }

@@ -206,7 +206,7 @@ mod tests {
         mini_cluster.spec.containers = vec![Default::default()];
         mini_cluster.spec.deadline_seconds = Some(3600);
         mini_cluster.status = Some(MiniClusterStatus { maximum_size: 4, ..MiniClusterStatus::default() });
-        let rendering = Ok(render(&mini_cluster, &Context::default()));
+        let rendering = Ok(Arc::new(render(&mini_cluster, &Context::default())));
         let known = Known {
             mini_cluster: Arc::new(mini_cluster),
             hosted: None,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -12,6 +13,7 @@ use anyhow::Context as _;
 use futures::FutureExt as _;
 use futures::future::{self, BoxFuture};
 use http::{Method, Request, Response, header};
+use hyper::body::{Bytes, Frame};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::client::{Body, DynBody};
@@ -165,6 +167,10 @@ struct Life {
     holder: Mutex<String>,
     /// Which bursts its end of tunnels lets in.
     outlets: Mutex<Option<watch::Receiver<Outlets>>>,
+    /// What it counts.
+    metrics: Mutex<Arc<Metrics>>,
+    /// How often it asked for what, watches and its Lease excepted.
+    requests: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Life {
@@ -199,6 +205,9 @@ impl Service<Request<Body>> for Connections {
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        if let Some(what) = asked(&request) {
+            *self.life.requests.lock().unwrap().entry(what).or_default() += 1;
+        }
         request.headers_mut().insert(header::USER_AGENT, self.life.holder.lock().unwrap().parse().unwrap());
         let (mut server, queue, life) = (self.server.clone(), self.queue.clone(), self.life.clone());
         let begun = self.server.restarts();
@@ -220,7 +229,7 @@ impl Service<Request<Body>> for Connections {
             }
             let answer = match queue.answer_to(&request) {
                 Some(stdout) => exec::answer(request, stdout).await,
-                None => server.call(request).await,
+                None => uncounted(server.call(request)).await.map(|answer| answer.map(Uncounted::boxed)),
             };
             tokio::time::sleep(back).await;
             life.reaches().await;
@@ -232,6 +241,64 @@ impl Service<Request<Body>> for Connections {
             }
         }
         .boxed()
+    }
+}
+
+/// What a request asks for, in the words of RBAC; not for the Lease, and of a watch nothing.
+fn asked(request: &Request<Body>) -> Option<String> {
+    let (uri, mut parts) = (request.uri(), request.uri().path().split('/').skip(1));
+    let watch = uri.query().is_some_and(|query| query.split('&').any(|one| one == "watch=true"));
+    // The group, where there is one, and the version.
+    let head = if parts.next() == Some("apis") { 2 } else { 1 };
+    let mut parts = parts.skip(head).peekable();
+    if parts.peek() == Some(&"namespaces") && uri.path().split('/').count() > head + 4 {
+        parts.by_ref().take(2).for_each(drop);
+    }
+    let (resource, named, part) = (parts.next().unwrap_or_default(), parts.next().is_some(), parts.next());
+    let verb = match *request.method() {
+        Method::GET if named => "get",
+        Method::GET => "list",
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        _ => "delete",
+    };
+    let part = part.map(|part| format!("/{part}")).unwrap_or_default();
+    (!watch && resource != "leases").then(|| format!("{verb} {resource}{part}"))
+}
+
+/// What an API server does is no work of its clients.
+async fn uncounted<T>(work: impl Future<Output = T>) -> T {
+    let mut work = std::pin::pin!(work);
+    future::poll_fn(|context| {
+        let mut polled = Poll::Pending;
+        allocation_counter::opt_out(|| polled = work.as_mut().poll(context));
+        polled
+    })
+    .await
+}
+
+/// The same for what it sends bit by bit.
+struct Uncounted(Pin<Box<DynBody>>);
+
+impl Uncounted {
+    fn boxed(body: Box<DynBody>) -> Box<DynBody> {
+        Box::new(Self(body.into()))
+    }
+}
+
+impl hyper::body::Body for Uncounted {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let mut polled = Poll::Pending;
+        allocation_counter::opt_out(|| polled = self.0.as_mut().poll_frame(context));
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
     }
 }
 
@@ -326,6 +393,16 @@ impl Agent {
         move || life.dead.store(true, Ordering::Relaxed)
     }
 
+    /// How often it asked for what, watches and its Lease excepted: `create jobs`.
+    pub fn requests(&self) -> BTreeMap<String, u64> {
+        self.life.requests.lock().unwrap().clone()
+    }
+
+    /// What it counts, in the text of its metrics.
+    pub fn metrics(&self) -> String {
+        self.life.metrics.lock().unwrap().text()
+    }
+
     /// Whether it has died.
     pub fn is_dead(&self) -> bool {
         self.life.dead.load(Ordering::Relaxed)
@@ -336,6 +413,7 @@ impl Agent {
 async fn run(site: &Site, connections: &Connections, stop: &CancellationToken) -> anyhow::Result<()> {
     let config = config(site);
     let (metrics, readiness, clock) = (Arc::new(Metrics::default()), Readiness::default(), site.clock.shared());
+    *connections.life.metrics.lock().unwrap() = metrics.clone();
     let (state, fence) = Fence::closed(clock.clone());
     let clients = Clients::over(connections, fence.clone(), &RequestMetrics::register(&metrics), &clock);
     let (kinds, mut rng) = (Watches::kinds(), SystemRng);

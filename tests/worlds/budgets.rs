@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use tributary::api::budget::Spent;
-use tributary::api::burst::BurstStatus;
+use tributary::api::burst::{Burst, BurstStatus};
 use tributary::api::hosted_burst::BurstPhase;
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::peer::ClusterPeer;
@@ -90,6 +90,27 @@ fn brokers_that_are_cut_off_count_until_they_can_run_no_more() {
         world.until("the rest is spent", secs(180), is_spent).await?;
         let all = spent(world).broker_seconds;
         assert!((360..420).contains(&all), "{all}");
+        Ok(())
+    });
+}
+
+/// The danger: a burst stays as long as it might have stayed alone, and a peer is used more than it may be.
+#[test]
+fn bursts_that_spend_the_budget_of_a_peer_together_end_together() {
+    in_world(2, SHORT, async |world| {
+        let server = world.clusters[0].server.clone();
+        let budget = json!({"spec": {"budget": {"brokerHours": "0.05"}}});
+        server.patch::<ClusterPeer>(SYSTEM, "west", budget).unwrap();
+        let is_ready = |burst: &&Burst| burst.status.as_ref().is_some_and(|status| status.phase == BurstPhase::Ready);
+        let ready = |world: &World| world.clusters[0].server.list::<Burst>().iter().filter(is_ready).count();
+        apply(world, &["west"], json!({}), "NodePort");
+        world.until("one is ready", secs(30), |world| ready(world) == 1).await?;
+        world.run(secs(5)).await?;
+        world.apply(0, "pond", 1, json!([{"size": 4, "peer": "west"}]), "NodePort");
+        world.until("both are ready", secs(30), |world| ready(world) == 2).await?;
+        world.until("one has to go", secs(40), |world| ready(world) < 2).await?;
+        world.run(secs(3)).await?;
+        assert_eq!(ready(world), 0, "{}", world.summary());
         Ok(())
     });
 }

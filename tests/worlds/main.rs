@@ -13,6 +13,7 @@
 //! | [`lies`] | lead brokers that answer wrongly, or not at all |
 //! | [`lives`] | a burst's life, with one fault at each write of it |
 //! | [`mutations`] | rules taken out of the code, which an invariant must miss |
+//! | [`work`] | how much work bursts are: passes, requests, memory that is asked for |
 //! | [`world`] | clusters that know each other, and what happens to them |
 //!
 //! | variable | what it says |
@@ -43,4 +44,5 @@ mod lost;
 mod mutations;
 mod owners;
 mod scenarios;
+mod work;
 mod world;

@@ -7,18 +7,17 @@ use tributary_contract::{Capacity, NamespaceRoom, PeerName};
 
 use super::admission::{SYSTEM_NAMESPACES, limit, target_namespace};
 use super::ledger::Ledger;
-use crate::nodes::{self, NodeView, PodView};
+use crate::nodes::Amounts;
 
-/// The capacity that `peer` is told: what is free on nodes without taints, what its import policy leaves, and what
+/// The capacity that `peer` is told: what is `free` on nodes without taints, what its import policy leaves, and what
 /// FluxSetups leave (`left`, by namespaces of this cluster).
 pub(crate) fn capacity(
     peer: &PeerName,
     import: Option<&ImportPolicy>,
-    (nodes, pods): (&BTreeMap<String, NodeView>, &[PodView]),
+    free: &BTreeMap<String, Amounts>,
     ledger: &Ledger,
     left: Vec<NamespaceRoom>,
 ) -> Capacity {
-    let free = nodes::free(nodes, pods, &ledger.brokers(), &|node| node.taints.is_empty());
     let cores = |milli: i64| u32::try_from(milli.max(0) / 1000).unwrap_or(u32::MAX);
     let held = ledger.held_by(peer, None);
     let mut rooms: Vec<NamespaceRoom> = (import.into_iter())
@@ -75,7 +74,7 @@ fn original(peer: &PeerName, import: &ImportPolicy, here: &str) -> Option<String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nodes::Amounts;
+    use crate::nodes::{self, Brokers, NodeView, PodView};
 
     #[test]
     fn what_is_requested_and_what_policy_forbids_is_not_free() {
@@ -91,11 +90,12 @@ mod tests {
             ..PodView::default()
         };
         let import = ImportPolicy { max_brokers: Some(5), ..ImportPolicy::default() };
-        let seen = capacity(&"east".into(), Some(&import), (&nodes, &[pod]), &Ledger::default(), Vec::new());
+        let free = |pods: &[PodView]| nodes::free(&nodes, pods, &Brokers::new(), &|node| node.taints.is_empty());
+        let seen = capacity(&"east".into(), Some(&import), &free(&[pod]), &Ledger::default(), Vec::new());
         assert_eq!((seen.nodes, seen.free_cores, seen.largest_free_node_cores), (2, 9, 5));
         assert_eq!((seen.free_memory_mib, seen.free_gpus), (2048, 2));
         assert_eq!((seen.free_brokers, seen.free_bursts), (Some(5), None));
-        let closed = capacity(&"east".into(), None, (&nodes, &[]), &Ledger::default(), Vec::new());
+        let closed = capacity(&"east".into(), None, &free(&[]), &Ledger::default(), Vec::new());
         assert_eq!((closed.free_brokers, closed.free_bursts), (Some(0), Some(0)));
     }
 
@@ -112,8 +112,7 @@ mod tests {
                 brokers: Some(4),
                 ..NamespaceRoom::default()
             });
-            let seen =
-                capacity(&"east".into(), Some(&import), (&BTreeMap::new(), &[]), &Ledger::default(), left.to_vec());
+            let seen = capacity(&"east".into(), Some(&import), &BTreeMap::new(), &Ledger::default(), left.to_vec());
             seen.rooms.into_iter().map(|room| room.namespace).collect::<Vec<_>>()
         };
         assert_eq!(told(&["hpc", "ml"], None), ["hpc"], "the others are none of theirs");

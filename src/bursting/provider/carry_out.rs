@@ -11,7 +11,6 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::{ListParams, PropagationPolicy};
 use kube::{Api, ResourceExt};
-use serde_json::Value;
 use tributary_api::hosted_burst::{HostedBurst, is_hosted};
 use tributary_api::labels::kubernetes::JOB_NAME;
 use tributary_api::minicluster::MiniCluster;
@@ -328,7 +327,7 @@ impl Provider {
             return Err(format!("{peer} sent another certificate than it announced"));
         }
         let secret = materialize::secret(hosted, &credential);
-        match self.applier.own(&secret, None::<&Value>).await {
+        match self.applier.own(&secret, None).await {
             Ok(Applied::Terminating) => Err(format!("Secret {} is being deleted", ObjectKey::of(&secret))),
             Ok(_) => Ok(held(&certificate, self.shared.clock.mono())),
             Err(error) => {

@@ -187,7 +187,7 @@ impl Provider {
     /// Pods of the Job that pulls images ahead: of this very one, not of any that has its name.
     fn warmers(&self, made: &Made) -> Vec<PodView> {
         let Made::Yes(job) = made else { return Vec::new() };
-        self.shared.caches.pods.controlled_by(job).iter().map(|pod| pod.view.clone()).collect()
+        self.shared.caches.pods.controlled_by(job).iter().map(|pod| PodView::clone(&pod.view)).collect()
     }
 
     /// Tells each peer of our capacity. Who waits for room is looked at, if there is more than there was.
@@ -196,9 +196,10 @@ impl Provider {
             (self.shared.peers(), self.shared.caches.node_views(), self.shared.caches.pod_views());
         let more = {
             let mut state = lock(&self.state);
+            let open = nodes::free(&nodes, &pods, &state.ledger.brokers(), &|node: &NodeView| node.taints.is_empty());
             for (name, peer) in &peers {
                 let (import, left) = (peer.import.as_ref(), || self.shared.grants.left(name));
-                let told = || super::capacity::capacity(name, import, (&nodes, &pods), &state.ledger, left());
+                let told = || super::capacity::capacity(name, import, &open, &state.ledger, left());
                 self.shared.exchange.set_capacity(name, peer.sees_capacity.then(told));
             }
             let free = nodes::free(&nodes, &pods, &Brokers::new(), &|_: &NodeView| true);

@@ -155,10 +155,9 @@ impl Ledger {
     }
 
     /// For each hosted Job: what each of its brokers counts for.
-    pub(crate) fn brokers(&self) -> Brokers {
-        self.entries()
-            .map(|(key, entry)| (key.clone(), Amounts::part(entry.charge.milli_cores, entry.charge.node_gpus)))
-            .collect()
+    pub(crate) fn brokers(&self) -> Brokers<'_> {
+        let each = |entry: &Entry| Amounts::part(entry.charge.milli_cores, entry.charge.node_gpus);
+        self.entries().map(|((namespace, name), entry)| ((&**namespace, &**name), each(entry))).collect()
     }
 
     /// All promises, reservations included.

@@ -1,5 +1,6 @@
 //! Keeping a hosted burst as its root wants it. Pure.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
@@ -65,9 +66,10 @@ pub(super) fn keep(
         return whole::keep(view, hosted, holder, claim, step);
     }
     let hosted = match claim {
-        Some(Wanted::Burst(desired)) => &follow(hosted, desired, step),
-        _ => hosted,
+        Some(Wanted::Burst(desired)) => follow(hosted, desired, step),
+        _ => Cow::Borrowed(hosted),
     };
+    let hosted = &*hosted;
     let certificate = certify(view, hosted, holder, step);
     let certified = certificate != Certified::No;
     let lead = lead::find(view, hosted, step);
@@ -143,11 +145,19 @@ pub(super) fn is_simulated(view: &SlotView<'_>) -> bool {
 }
 
 /// The HostedBurst as the root wants it now; what differs is applied.
-pub(super) fn follow(hosted: &HostedBurst, desired: &DesiredBurst, step: &mut SlotStep) -> HostedBurst {
+pub(super) fn follow<'a>(hosted: &'a HostedBurst, desired: &DesiredBurst, step: &mut SlotStep) -> Cow<'a, HostedBurst> {
     let wanted = materialize::updated(hosted, desired);
+    let followed = match wanted.spec == hosted.spec {
+        true => Cow::Borrowed(hosted),
+        false => Cow::Owned(HostedBurst {
+            metadata: hosted.metadata.clone(),
+            spec: wanted.spec.clone(),
+            status: hosted.status.clone(),
+        }),
+    };
     // Applied always: the applier knows whether anything differs, or was edited by somebody else.
-    step.changes.push(Change::Update(Box::new(wanted.clone())));
-    HostedBurst { spec: wanted.spec, ..hosted.clone() }
+    step.changes.push(Change::Update(Box::new(wanted)));
+    followed
 }
 
 /// Whether the certificate is here.

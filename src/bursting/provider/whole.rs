@@ -10,6 +10,7 @@
 //! with its pods for their logs, until its root wants it gone, or newer results take its place (see `results`); a root that does
 //! not come back is waited for [`KEPT`].
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -41,9 +42,10 @@ pub(super) fn keep(
     step: &mut SlotStep,
 ) {
     let hosted = match claim {
-        Some(Wanted::Burst(desired)) => &sync::follow(hosted, desired, step),
-        _ => hosted,
+        Some(Wanted::Burst(desired)) => sync::follow(hosted, desired, step),
+        _ => Cow::Borrowed(hosted),
     };
+    let hosted = &*hosted;
     let run = run(view, hosted).map(|run| in_time(view, hosted, holder, run, step));
     stop(view, hosted, step);
     let ended = run.as_ref().is_some_and(BurstRun::has_ended);

@@ -20,7 +20,7 @@ use super::demand::decide::{self, Seen};
 use super::hold;
 use super::lead_address::NoLead;
 use super::offer;
-use super::place::{self, Claimed};
+use super::place::{self, Claims};
 use super::placement_backoff;
 use crate::contact::Contacts;
 use crate::note::Note;
@@ -51,7 +51,7 @@ pub(crate) struct BurstView<'a> {
     /// Since when they are away.
     pub contacts: &'a Contacts,
     /// What other Bursts claim of them.
-    pub claimed: &'a BTreeMap<PeerName, Claimed>,
+    pub claimed: &'a dyn Claims,
     /// What they say of this Burst.
     pub answers: &'a BTreeMap<PeerName, Answer>,
     /// Peers that were told to let go of it and have not confirmed.
@@ -79,7 +79,8 @@ pub(crate) struct BurstStep {
 
 /// Decides the next status of a Burst.
 pub(crate) fn step(view: &BurstView<'_>) -> BurstStep {
-    let old = view.burst.status.clone().unwrap_or_default();
+    let none = BurstStatus::default();
+    let old = view.burst.status.as_ref().unwrap_or(&none);
     let mut draft = Draft { view, status: old.clone(), notes: Vec::new(), wake: None, parting: None };
     draft.adopt_incarnation();
     draft.see_network();
@@ -97,7 +98,7 @@ pub(crate) fn step(view: &BurstView<'_>) -> BurstStep {
     times.planned.get_or_insert_with(|| now.clone());
     times.offered = times.offered.take().or(placed.then_some(now));
     status.observed_generation = view.burst.metadata.generation;
-    conditions::conclude(&mut status, &old, view, &mut notes);
+    conditions::conclude(&mut status, old, view, &mut notes);
     BurstStep { status, notes, wake }
 }
 
@@ -410,7 +411,7 @@ impl<'a> Draft<'a> {
             excluded.entry(peer).or_insert(text);
             self.wake_in(left);
         }
-        match place::place(&offer::wish(view.burst), view.peers, view.claimed, &excluded) {
+        match place::place(&offer::wish(view.burst), view.peers, &view.claimed.claimed(), &excluded) {
             Ok(peer) => {
                 self.notes.push(Note::normal("Placed", format!("placed on {peer}")));
                 self.set(BurstPhase::Offered, format!("offered to {peer}, which has not answered yet"));

@@ -1,6 +1,7 @@
 //! The root's driver: plans Bursts, keeps their status, and puts what they say into the exchange. Decides nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use tributary_api::hosted_burst::BurstPhase;
 use tributary_api::labels;
 use tributary_api::labels::condition::{READY, RESTART_REQUIRED};
 use tributary_api::minicluster::{BurstStatus as RowStatus, MiniCluster};
+use tributary_api::peer::ClusterPeer;
 use tributary_clock::{Mono, Now};
 use tributary_cluster::apply::Applier;
 use tributary_cluster::caches::{Cache, Subscription, controller_of};
@@ -35,7 +37,7 @@ use super::demand::looker::Looker;
 use super::hold;
 use super::lead_address::{LeadView, NoLead, is_of_lead, lead_address, lead_pod};
 use super::offer;
-use super::place::Claimed;
+use super::place::{Claimed, Claims};
 use super::plan::{self, Given, PlanChange};
 use crate::contact::Contacts;
 use crate::nodes::{NodeView, PodView};
@@ -101,6 +103,22 @@ impl Root {
             caches.bursts.feed(&self.queue, move |burst| {
                 of_root(burst).into_iter().chain([Key::Burst(ObjectKey::of(burst))]).collect()
             }),
+            // The more brokers a peer has, the sooner its budget is spent.
+            caches.peers.subscribe({
+                let (queue, bursts) = (self.queue.clone(), caches.bursts.clone());
+                move |change| {
+                    let brokers = |peer: &Option<Arc<ClusterPeer>>| {
+                        let limited = peer.as_ref().filter(|peer| peer.spec.budget.limits())?;
+                        Some(limited.status.as_ref()?.spent.brokers)
+                    };
+                    if brokers(&change.old) != brokers(&change.new) {
+                        let name = |burst: &Burst| burst.status.as_ref().and_then(|status| status.peer.clone());
+                        let bursts = bursts.objects().into_iter();
+                        let there = bursts.filter(|burst| name(burst).as_ref() == Some(&change.key.name));
+                        there.for_each(|burst| queue.mark(Key::Burst(ObjectKey::of(&*burst))));
+                    }
+                }
+            }),
             // The node of a lead: its addresses may change.
             caches.nodes.subscribe({
                 let (queue, roots) = (self.queue.clone(), caches.mini_clusters.clone());
@@ -148,10 +166,11 @@ impl Root {
         }
     }
 
-    /// The same for what a peer does.
-    pub(crate) fn mark_bursts_for(&self, peer: &PeerName, at: Mono) {
-        for burst in self.shared.caches.bursts.objects() {
-            self.queue.mark_in(Line::Said(peer.clone()), Key::Burst(ObjectKey::of(&*burst)), at);
+    /// The same for what a peer does. How much room it has, if that is all, matters to those alone that are placed nowhere.
+    pub(crate) fn mark_bursts_for(&self, peer: &PeerName, room_alone: bool, at: Mono) {
+        let is_placed = |burst: &Burst| burst.status.as_ref().is_some_and(|status| status.peer.is_some());
+        for burst in self.shared.caches.bursts.objects().iter().filter(|burst| !(room_alone && is_placed(burst))) {
+            self.queue.mark_in(Line::Said(peer.clone()), Key::Burst(ObjectKey::of(&**burst)), at);
         }
     }
 
@@ -230,6 +249,16 @@ impl Root {
         self.freshest(self.shared.caches.bursts.objects(), |_| true)
     }
 
+    /// The Burst of a UID, as freshly as it is known.
+    fn of_uid(&self, uid: &BurstUid) -> Option<Arc<Burst>> {
+        let caches = &self.shared.caches;
+        let named = |burst: &Arc<Burst>| ObjectKey::of(&**burst);
+        let cached = caches.bursts_by_uid.of(uid.as_str()).iter().map(named).next();
+        let key =
+            cached.or_else(|| self.fresh.objects().iter().find(|ours| offer::uid(ours) == uid.as_str()).map(named))?;
+        self.fresh.of(&key, caches.bursts.of(&key)).filter(|burst| offer::uid(burst) == uid.as_str())
+    }
+
     /// The Bursts of a root. One that the cache does not show yet was planned already: what it is made of is frozen.
     fn bursts_of(&self, root: &str) -> Vec<Arc<Burst>> {
         let is_of_root = |burst: &Burst| offer::root_uid(burst) == Some(root);
@@ -238,15 +267,21 @@ impl Root {
 
     /// Bursts of the cache in their newest versions, with those of ours that it does not show yet and that belong to them.
     fn freshest(&self, cached: Vec<Arc<Burst>>, belongs: impl Fn(&Burst) -> bool) -> Vec<Arc<Burst>> {
-        let mut all: BTreeMap<ObjectKey, Arc<Burst>> =
-            cached.into_iter().map(|burst| (ObjectKey::of(&*burst), burst)).collect();
+        let mut all = cached;
         for ours in self.fresh.objects().into_iter().filter(|ours| belongs(ours)) {
-            let key = ObjectKey::of(&*ours);
-            if let Some(freshest) = self.fresh.of(&key, all.get(&key).cloned()) {
-                all.insert(key, freshest);
+            let named = |burst: &Arc<Burst>| {
+                let (burst, ours) = (&burst.metadata, &ours.metadata);
+                (&burst.namespace, &burst.name).cmp(&(&ours.namespace, &ours.name))
+            };
+            // The cache's are in the order of their keys.
+            match all.binary_search_by(named) {
+                Ok(at) => all[at] = self.fresh.of(&ObjectKey::of(&*ours), Some(all[at].clone())).unwrap_or(ours),
+                Err(at) => {
+                    self.fresh.of(&ObjectKey::of(&*ours), None).into_iter().for_each(|ours| all.insert(at, ours))
+                }
             }
         }
-        all.into_values().collect()
+        all
     }
 
     /// Pods of the lead broker.
@@ -295,7 +330,6 @@ impl Root {
             now: shared.now(),
             peers,
             contacts: shared.root_contacts(),
-            claimed: self.claimed(Some(key)),
             answers: shared.exchange.answers(&uid),
             withdrawing: shared.exchange.withdrawing(&uid),
             undeliverable: shared.exchange.undeliverable_to(&uid),
@@ -332,7 +366,12 @@ impl Root {
     /// What Bursts claim of each peer, beyond what the figures of the peers show.
     pub(crate) fn claimed(&self, besides: Option<&ObjectKey>) -> BTreeMap<PeerName, Claimed> {
         let mut claimed: BTreeMap<PeerName, Claimed> = BTreeMap::new();
-        for burst in self.bursts().iter().filter(|burst| Some(&ObjectKey::of(&***burst)) != besides) {
+        let is_besides = |burst: &Burst| {
+            besides.is_some_and(|key| {
+                burst.metadata.name.as_ref() == Some(&key.name) && burst.metadata.namespace == key.namespace
+            })
+        };
+        for burst in self.bursts().iter().filter(|burst| !is_besides(burst)) {
             let Some((peer, phase)) =
                 burst.status.as_ref().and_then(|status| Some((status.peer.as_deref()?, status.phase)))
             else {
@@ -360,30 +399,44 @@ impl Root {
     /// Bursts that are gone, with their root or by hand: whoever was offered them is told to let go. Only what the cache
     /// has seen the end of is gone.
     fn withdraw_what_is_gone(&self) {
-        let Some(existing) = self.existing() else { return };
-        self.shared.tunnels.retain_outlets(|(_, uid)| existing.contains(uid));
-        for uid in self.shared.exchange.offered().difference(&existing) {
-            self.shared.exchange.offer(uid, BTreeMap::new());
+        let Some(exists) = self.existing() else { return };
+        self.shared.tunnels.retain_outlets(|(_, uid)| exists(uid));
+        for uid in self.shared.exchange.offered(|uid| !exists(uid)) {
+            self.shared.exchange.offer(&uid, BTreeMap::new());
         }
     }
 
     /// What peers say of bursts that do not exist is dropped, once all that exist are known.
     pub(crate) fn drop_answers_about_nothing(&self) {
-        if let (Some(_), Some(existing)) = (self.first.withheld(), self.existing()) {
-            self.shared.exchange.retain_answers(&existing);
+        if let (Some(_), Some(exists)) = (self.first.withheld(), self.existing()) {
+            self.shared.exchange.retain_answers(exists);
         }
     }
 
-    /// All Bursts that exist, those included that cannot be read; `None` while not all are known.
-    fn existing(&self) -> Option<BTreeSet<BurstUid>> {
-        let unreadable = self.shared.caches.unreadable_bursts()?.into_iter().map(BurstUid::from);
-        Some(self.bursts().iter().map(|burst| offer::uid(burst).into()).chain(unreadable).collect())
+    /// Which Bursts exist, those included that cannot be read; `None` while not all are known.
+    fn existing(&self) -> Option<impl Fn(&BurstUid) -> bool + use<'_>> {
+        let caches = &self.shared.caches;
+        let unreadable = caches.unreadable_bursts()?;
+        let (mut ours, mut replaced) = (Vec::new(), Vec::new());
+        for written in self.fresh.objects() {
+            let key = ObjectKey::of(&*written);
+            let cached = caches.bursts.of(&key);
+            let Some(freshest) = self.fresh.of(&key, cached.clone()) else { continue };
+            // Another has its name by now, as we know and the cache does not.
+            replaced.extend(cached.filter(|cached| cached.metadata.uid != freshest.metadata.uid));
+            ours.push(freshest);
+        }
+        let is_of = |bursts: &[Arc<Burst>], uid: &BurstUid| bursts.iter().any(|one| offer::uid(one) == uid.as_str());
+        Some(move |uid: &BurstUid| {
+            caches.bursts_by_uid.has(uid.as_str()) && !is_of(&replaced, uid)
+                || is_of(&ours, uid)
+                || unreadable.iter().any(|one| one == uid.as_str())
+        })
     }
 
     async fn hand_out(&self, peer: &PeerName, request: CredentialRequest) -> Result<Credential, CredentialRefusal> {
         let writing = self.writing.lock().await;
-        let found = self.bursts().into_iter().find(|burst| offer::uid(burst) == request.burst.as_str());
-        let burst = found.ok_or(CredentialRefusal::NotReady)?;
+        let burst = self.of_uid(&request.burst).ok_or(CredentialRefusal::NotReady)?;
         let key = ObjectKey::of(&*burst);
         let peers = self.shared.peers();
         if let Grant::Record(status) = credential::grant(&burst, peer, peers.get(peer), &request)? {
@@ -466,7 +519,6 @@ pub(crate) struct PlacedView {
     burst: Arc<Burst>,
     peers: BTreeMap<PeerName, PeerView>,
     contacts: Contacts,
-    claimed: BTreeMap<PeerName, Claimed>,
     answers: BTreeMap<PeerName, Answer>,
     withdrawing: BTreeSet<PeerName>,
     undeliverable: BTreeMap<PeerName, String>,
@@ -476,6 +528,25 @@ pub(crate) struct PlacedView {
     seen: Option<Seen>,
     /// Nobody else writes the status of a Burst until this one is written.
     _writing: OwnedMutexGuard<()>,
+}
+
+/// The Bursts besides one.
+struct Others<'a> {
+    root: &'a Root,
+    besides: &'a Key,
+}
+
+impl fmt::Debug for Others<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Others").field("besides", self.besides).finish_non_exhaustive()
+    }
+}
+
+impl Claims for Others<'_> {
+    fn claimed(&self) -> BTreeMap<PeerName, Claimed> {
+        let (Key::Root(besides) | Key::Burst(besides)) = self.besides;
+        self.root.claimed(Some(besides))
+    }
 }
 
 /// What is observed.
@@ -522,7 +593,7 @@ impl Controller for Root {
         })
     }
 
-    fn step(&self, _: &Key, view: &View) -> Step {
+    fn step(&self, key: &Key, view: &View) -> Step {
         let times = &self.shared.times;
         match view {
             View::Root(view) => {
@@ -538,7 +609,7 @@ impl Controller for Root {
                 own: &self.shared.own,
                 peers: &view.peers,
                 contacts: &view.contacts,
-                claimed: &view.claimed,
+                claimed: &Others { root: self, besides: key },
                 answers: &view.answers,
                 withdrawing: &view.withdrawing,
                 undeliverable: &view.undeliverable,

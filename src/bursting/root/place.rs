@@ -73,6 +73,18 @@ impl Claimed {
     }
 }
 
+/// What other Bursts claim of peers, for who places one: whoever does not pays nothing for it.
+pub trait Claims: fmt::Debug {
+    /// Peer by peer.
+    fn claimed(&self) -> BTreeMap<PeerName, Claimed>;
+}
+
+impl Claims for BTreeMap<PeerName, Claimed> {
+    fn claimed(&self) -> BTreeMap<PeerName, Claimed> {
+        self.clone()
+    }
+}
+
 /// No peer can take a burst at the moment, and why not, peer by peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NoCandidate {

@@ -12,15 +12,12 @@
 use kube::Client;
 use kube::api::PostParams;
 use kube::core::Request;
-use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Appliable, Applied, Applier, OWN_GROUP, Verdict, controller_of, named};
+use super::compared::{Both, WHOLE_GROUPS};
+use super::{Appliable, Applied, Applier, Verdict, controller_of, named};
 use crate::error::{Cause, RequestError};
 use crate::key::ObjectKey;
-
-/// Groups of kinds to whose `spec` the API server adds nothing that has to stay.
-const WHOLE_GROUPS: [&str; 2] = [OWN_GROUP, "flux-framework.org"];
 
 /// How often an object is judged while others write to it.
 const MOST_LOOKS: usize = 3;
@@ -32,11 +29,11 @@ impl Applier {
     /// # Errors
     /// [`Cause::Foreign`] if the name is taken by an object with another controller than `desired`, or with none; else what
     /// the API server says. A cached object that was replaced in the meantime is a conflict.
-    pub async fn own<K: Appliable>(
-        &self,
-        desired: &K,
-        live: Option<&impl Serialize>,
-    ) -> Result<Applied<K>, RequestError> {
+    pub async fn own<K: Appliable>(&self, desired: &K, live: Option<&K>) -> Result<Applied<K>, RequestError> {
+        let mut both = live.and_then(|live| Both::of(desired, live));
+        if both.as_ref().is_some_and(|(uid, both)| self.compared.knows(uid, *both)) {
+            return Ok(Applied::Unchanged);
+        }
         let key = ObjectKey::of(desired);
         let failed = |cause: Cause| RequestError::new("write", named::<K>(&key), cause);
         let wanted = self.prepared(desired).map_err(failed)?;
@@ -54,7 +51,12 @@ impl Applier {
         for left in (0..MOST_LOOKS).rev() {
             match self.judge::<K>(&wanted, &live).map_err(failed)? {
                 Verdict::Terminating => return Ok(Applied::Terminating),
-                Verdict::Unchanged if wanted["data"] == live["data"] => return Ok(Applied::Unchanged),
+                Verdict::Unchanged if wanted["data"] == live["data"] => {
+                    if let Some((uid, both)) = both {
+                        self.compared.remember(uid, both);
+                    }
+                    return Ok(Applied::Unchanged);
+                }
                 Verdict::Differs { drifted } if !drifted.is_empty() => {
                     tracing::info!(kind = %K::kind(&()), %key, ?drifted, "somebody else changed the object; it is put right");
                 }
@@ -71,7 +73,7 @@ impl Applier {
                     if newer["metadata"]["uid"] != live["metadata"]["uid"] {
                         return Err(failed(cause));
                     }
-                    live = newer;
+                    (live, both) = (newer, None);
                 }
                 Err(cause) => return Err(failed(cause)),
             }
@@ -230,7 +232,7 @@ mod tests {
     #[tokio::test]
     async fn a_free_name_takes_one_request_and_a_taken_one_is_left_alone() {
         let (client, seen) = server(None);
-        let made = Applier::new(client, "m").own(&ours("v"), None::<&Value>).await.unwrap();
+        let made = Applier::new(client, "m").own(&ours("v"), None).await.unwrap();
         assert!(matches!(made, Applied::Created(_)));
         assert_eq!(methods(&seen), ["POST"]);
 
@@ -240,7 +242,7 @@ mod tests {
             let theirs = json!({"metadata": {"namespace": "n", "name": "c", "uid": "u", "ownerReferences": owners}});
             let (client, seen) = server(Some(theirs));
             let applier = Applier::new(client, "m");
-            let error = applier.own(&ours("v"), None::<&Value>).await.unwrap_err();
+            let error = applier.own(&ours("v"), None).await.unwrap_err();
             assert!(matches!(error.cause(), Cause::Foreign { .. }), "{error:?}");
             let error = applier.own_once(&ours("v")).await.unwrap_err();
             assert!(matches!(error.cause(), Cause::Foreign { .. }), "{error:?}");
@@ -256,13 +258,13 @@ mod tests {
         stored["metadata"]["finalizers"] = json!(["them/hold"]);
         stored["metadata"]["labels"] = json!({"theirs": "1"});
         let (client, seen) = server(Some(stored.clone()));
-        let settled = applier(client).own(&ours("v"), None::<&Value>).await.unwrap();
+        let settled = applier(client).own(&ours("v"), None).await.unwrap();
         assert!(matches!(settled, Applied::Unchanged));
         assert_eq!(methods(&seen), ["POST", "GET"]);
 
         stored["data"]["intruder"] = json!("x");
         let (client, seen) = server(Some(stored));
-        let mended = applier(client).own(&ours("v"), None::<&Value>).await.unwrap();
+        let mended = applier(client).own(&ours("v"), None).await.unwrap();
         assert!(matches!(mended, Applied::Changed(_)));
         let (method, body) = seen.lock().unwrap().pop().unwrap();
         assert_eq!((method.as_str(), &body["data"]), ("PUT", &json!({"k": "v"})));
@@ -289,6 +291,7 @@ mod tests {
             stored["metadata"]["resourceVersion"] = json!("8");
             stored["metadata"]["ownerReferences"][0]["uid"] = owner;
             let (client, seen) = server(Some(stored));
+            let cached: ConfigMap = serde_json::from_value(cached.clone()).unwrap();
             let outcome = Applier::new(client, "m").own(&ours("v"), Some(&cached)).await;
             let said = outcome.err().map(|error| crate::error::chain(&error));
             assert_eq!(said.is_some(), refused.is_some(), "{said:?}");

@@ -3,7 +3,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::DeleteParams;
 use kube::client::Body;
-use tributary_api::minicluster::{MiniCluster, Phase};
+use tributary_api::minicluster::{MiniCluster, MiniClusterStatus, Phase};
 use tributary_clock::SystemClock;
 
 use super::*;
@@ -37,6 +37,12 @@ fn stored(mut body: Value) -> (u16, Value) {
     (200, body)
 }
 
+/// The same of a MiniCluster, whose spec is not sent with its status.
+fn stored_status(mut body: Value) -> (u16, Value) {
+    body["spec"] = json!({"containers": []});
+    stored(body)
+}
+
 fn config_map(value: &str, owner: Option<&str>) -> ConfigMap {
     let owners: Vec<_> = owner
         .map(|uid| json!({"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": uid, "controller": true}))
@@ -54,7 +60,7 @@ fn methods(seen: &Requests) -> Vec<Method> {
 #[tokio::test]
 async fn what_is_there_already_costs_no_request() {
     let (applier, seen) = applier(stored);
-    let created = applier.own(&config_map("a", Some("o-1")), None::<&ConfigMap>).await.unwrap();
+    let created = applier.own(&config_map("a", Some("o-1")), None).await.unwrap();
     let Applied::Created(live) = created else { panic!("{created:?}") };
     assert_eq!(applier.own(&config_map("a", Some("o-1")), Some(&live)).await.unwrap(), Applied::Unchanged);
 
@@ -71,7 +77,7 @@ async fn what_is_there_already_costs_no_request() {
 async fn what_we_want_otherwise_and_what_others_change_is_written() {
     let (applier, seen) = applier(stored);
     let owner = Some("o-1");
-    let live = applier.own(&config_map("a", owner), None::<&ConfigMap>).await.unwrap().object().unwrap();
+    let live = applier.own(&config_map("a", owner), None).await.unwrap().object().unwrap();
 
     let other = applier.own(&config_map("b", owner), Some(&live)).await.unwrap();
     assert!(matches!(other, Applied::Changed(_)));
@@ -102,9 +108,10 @@ async fn what_the_server_always_changes_is_written_once() {
     let desired: Service = serde_json::from_value(json!({"spec": {"sessionAffinity": "X"},
         "metadata": {"namespace": "n", "name": "s", "ownerReferences": owners}}))
     .unwrap();
-    let live = applier.own(&desired, None::<&Service>).await.unwrap().object().unwrap();
+    let live = applier.own(&desired, None).await.unwrap().object().unwrap();
     assert_eq!(applier.own(&desired, Some(&live)).await.unwrap(), Applied::Unchanged);
     let mut tampered = live;
+    tampered.metadata.resource_version = Some("2".to_owned());
     tampered.spec.as_mut().unwrap().session_affinity = Some("ClientIP".into());
     assert!(matches!(applier.own(&desired, Some(&tampered)).await.unwrap(), Applied::Changed(_)));
     assert_eq!(seen.lock().unwrap().len(), 2);
@@ -127,24 +134,45 @@ async fn another_controllers_object_is_left_alone() {
     assert!(seen.lock().unwrap().is_empty());
 }
 
+/// The danger: what somebody changed is taken for what was compared before.
+#[tokio::test]
+async fn what_was_compared_is_compared_again_once_it_has_changed() {
+    let (applier, seen) = applier(stored);
+    let owner = Some("o-1");
+    let live = applier.own(&config_map("a", owner), None).await.unwrap().object().unwrap();
+    for _ in 0..2 {
+        assert_eq!(applier.own(&config_map("a", owner), Some(&live)).await.unwrap(), Applied::Unchanged);
+    }
+    let mut tampered = live.clone();
+    tampered.data = Some([("key".to_owned(), "b".to_owned())].into());
+    tampered.metadata.resource_version = Some("2".to_owned());
+    assert!(matches!(applier.own(&config_map("a", owner), Some(&tampered)).await.unwrap(), Applied::Changed(_)));
+    assert!(matches!(applier.own(&config_map("c", owner), Some(&live)).await.unwrap(), Applied::Changed(_)));
+    assert_eq!(methods(&seen), [Method::POST, Method::PUT, Method::PUT]);
+}
+
 #[tokio::test]
 async fn a_status_is_applied_to_the_object_it_was_computed_from() {
-    let (applier, seen) = applier(stored);
-    let service: Service = serde_json::from_value(json!({"metadata": {"namespace": "n", "name": "s", "uid": "u-7"},
-        "spec": {"type": "NodePort"}, "status": {"loadBalancer": {"ingress": [{"ip": "10.0.0.1"}]}}}))
+    let (applier, seen) = applier(stored_status);
+    let condition = |since: &str| json!([{"type": "Ready", "status": "True", "reason": "r", "message": "m", "lastTransitionTime": since}]);
+    let status = |since: &str| json!({"phase": "Running", "ready": 2, "conditions": condition(since)});
+    let lake: MiniCluster = serde_json::from_value(json!({"apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster",
+        "metadata": {"namespace": "n", "name": "s", "uid": "u-7"}, "spec": {"containers": []}, "status": status("2026-01-01T00:00:00Z")}))
     .unwrap();
-    let same = json!({"loadBalancer": {"ingress": [{"ip": "10.0.0.1"}]}, "conditions": []});
-    assert_eq!(applier.apply_status(&service, &same).await.unwrap(), Applied::Unchanged);
-    applier.apply_status(&service, &json!({"loadBalancer": {}, "gone": null})).await.unwrap();
+    let of = |value: Value| serde_json::from_value::<MiniClusterStatus>(value).unwrap();
+    let known = lake.status.clone().unwrap();
+    assert_eq!(applier.apply_status(&lake, &known).await.unwrap(), Applied::Unchanged);
+    let later = of(status("2026-01-02T00:00:00Z"));
+    assert_eq!(applier.apply_status(&lake, &later).await.unwrap(), Applied::Unchanged, "nothing but a time");
+    applier.apply_status(&lake, &of(json!({"phase": "Failed"}))).await.unwrap();
 
     let requests = seen.lock().unwrap().clone();
     assert_eq!(requests.len(), 1);
-    assert!(requests[0].1.starts_with("/api/v1/namespaces/n/services/s/status?"), "{}", requests[0].1);
-    assert_eq!(
-        requests[0].2,
-        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "n", "name": "s", "uid": "u-7"},
-            "status": {"loadBalancer": {}}})
-    );
+    let (_, uri, body) = &requests[0];
+    assert!(uri.starts_with("/apis/flux-framework.org/v1alpha2/namespaces/n/miniclusters/s/status?"), "{uri}");
+    assert_eq!(body["metadata"], json!({"namespace": "n", "name": "s", "uid": "u-7"}));
+    assert_eq!((&body["kind"], &body["status"]["phase"]), (&json!("MiniCluster"), &json!("Failed")));
+    assert_eq!((body.get("spec"), body["status"].get("ready")), (None, None), "what is not said is left out");
 }
 
 /// A step on an old version must not take back what was recorded since: a recipient, or where it is placed.
@@ -152,15 +180,17 @@ async fn a_status_is_applied_to_the_object_it_was_computed_from() {
 async fn a_status_that_follows_from_an_old_one_is_for_that_version_alone() {
     let conflict = json!({"kind": "Status", "status": "Failure", "code": 409, "reason": "Conflict", "message": "m"});
     let newest = move |body: Value| match body["metadata"]["resourceVersion"].as_str() {
-        Some("8") | None => stored(body),
+        Some("8") | None => stored_status(body),
         Some(_) => (409, conflict.clone()),
     };
     let (applier, seen) = applier(newest);
-    let at = |version: &str| -> Service {
-        let metadata = json!({"namespace": "n", "name": "s", "uid": "u-7", "resourceVersion": version});
-        serde_json::from_value(json!({"metadata": metadata, "status": {"conditions": []}})).unwrap()
+    let at = |version: &str| {
+        let mut lake = MiniCluster::new("s", Default::default());
+        lake.metadata.namespace = Some("n".to_owned());
+        (lake.metadata.uid, lake.metadata.resource_version) = (Some("u-7".to_owned()), Some(version.to_owned()));
+        lake
     };
-    let status = json!({"loadBalancer": {"ingress": [{"ip": "10.0.0.1"}]}});
+    let status = phase(Phase::Running);
     let error = applier.apply_status_to_version(&at("7"), &status).await.unwrap_err();
     assert!(error.cause().is_conflict(), "{error}");
     applier.apply_status_to_version(&at("8"), &status).await.unwrap();
@@ -173,6 +203,10 @@ async fn a_taken_name_is_no_error_of_create_once() {
     let (applier, seen) = applier(move |_| (409, taken.clone()));
     assert_eq!(applier.create_once(&config_map("a", None)).await.unwrap(), Once::Exists);
     assert_eq!(seen.lock().unwrap()[0].0, Method::POST);
+}
+
+fn phase(phase: Phase) -> MiniClusterStatus {
+    MiniClusterStatus { phase: Some(phase), ..MiniClusterStatus::default() }
 }
 
 /// An API server in memory with this MiniCluster, and how it was shown.
@@ -192,7 +226,7 @@ async fn a_status_is_never_that_of_the_next_object_of_the_name() {
     let (server, before) = with_lake(&SystemClock::shared());
     server.delete::<MiniCluster>("waters", "lake", &DeleteParams::default()).unwrap();
     let applier = Applier::new(Client::new(server.clone(), "default"), "reconcile");
-    let status = json!({"phase": "Succeeded"});
+    let status = phase(Phase::Succeeded);
     let gone = applier.apply_status(&before, &status).await.unwrap_err();
     assert!(gone.cause().is_not_found(), "{gone}");
     let mut next = before.clone();
@@ -212,7 +246,7 @@ async fn a_status_is_written_though_the_object_has_changed_since_it_was_seen() {
     let (server, seen) = with_lake(&SystemClock::shared());
     server.patch::<MiniCluster>("waters", "lake", json!({"spec": {"size": 3}})).unwrap();
     let applier = Applier::new(Client::new(server.clone(), "default"), "reconcile");
-    applier.apply_status(&seen, &json!({"phase": "Running"})).await.unwrap();
+    applier.apply_status(&seen, &phase(Phase::Running)).await.unwrap();
     let lake = server.get::<MiniCluster>("waters", "lake").unwrap();
     assert_eq!((lake.spec.size, lake.status.unwrap().phase), (Some(3), Some(Phase::Running)));
 }

@@ -93,6 +93,11 @@ impl<K: Watched> Indexed<K> {
     pub fn of(&self, value: &str) -> Vec<Arc<K>> {
         self.cache.read(|store| store.indexed(self.index, value))
     }
+
+    /// Whether any object says this.
+    pub fn has(&self, value: &str) -> bool {
+        self.cache.read(|store| store.is_indexed(self.index, value))
+    }
 }
 
 /// How a cache is doing.

@@ -143,6 +143,11 @@ impl<K: Resource> Store<K> {
         keys.filter_map(|key| self.objects.get(key).cloned()).collect()
     }
 
+    /// Whether an index says this of any object.
+    pub(super) fn is_indexed(&self, index: usize, value: &str) -> bool {
+        self.indexes.get(index).is_some_and(|index| index.keys.contains_key(value))
+    }
+
     fn put(&mut self, part: &Part, guarded: Guarded<K>) -> Option<Change<K>> {
         let key = ObjectKey::of(&guarded);
         let object = match guarded.read() {

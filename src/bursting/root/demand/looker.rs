@@ -129,7 +129,7 @@ impl Looker {
     async fn ask_lead(&self, root: &MiniCluster) -> Result<String, Trouble> {
         let (namespace, name) = (root.namespace().unwrap_or_default(), root.name_any());
         let pods = self.shared.caches.pods.objects();
-        let of_lead = pods.iter().map(|pod| &pod.view).filter(|pod| pod.running && is_of_lead(root, pod));
+        let of_lead = pods.iter().map(|pod| &*pod.view).filter(|pod| pod.running && is_of_lead(root, pod));
         let index_zero: Vec<_> = of_lead.cloned().collect();
         let pod = lead_pod(&index_zero)
             .ok_or_else(|| unreadable(&format!("no pod with {JOB_NAME}={name} and {COMPLETION_INDEX}=0 runs")))?;

@@ -61,14 +61,14 @@ async fn agents_elect_a_leader_over_it_who_writes_through_the_gate() {
     let wanted: ConfigMap = serde_json::from_value(wanted).unwrap();
 
     let (applier, first, stop) = leader().await;
-    let made = applier.own(&wanted, None::<&Value>).await.unwrap().object().unwrap();
+    let made = applier.own(&wanted, None).await.unwrap().object().unwrap();
     assert_eq!(applier.own(&wanted, Some(&made)).await.unwrap(), Applied::Unchanged);
     let theirs = server.patch::<ConfigMap>("n", "a", json!({"data": {"k": "theirs"}})).unwrap();
     assert!(matches!(applier.own(&wanted, Some(&theirs)).await.unwrap(), Applied::Changed(_)));
     stop.cancel();
     let (applier, second, _) = leader().await;
     assert_ne!(second.leading().map(|one| one.epoch), first.leading().map(|one| one.epoch));
-    assert_eq!(applier.own(&wanted, None::<&Value>).await.unwrap(), Applied::Unchanged, "it is found, and ours");
+    assert_eq!(applier.own(&wanted, None).await.unwrap(), Applied::Unchanged, "it is found, and ours");
 }
 
 /// Writers, caches and faults for a minute: what was written, in its order.

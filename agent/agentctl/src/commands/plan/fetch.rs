@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
@@ -255,7 +256,7 @@ async fn inside(target: &Target, wanted: &cli::PeerContext, root_cluster: Option
         namespaces: namespaces.items.iter().map(ResourceExt::name_any).collect(),
         hosted: Api::<HostedBurst>::all(client.clone()).list(&everything).await.map_err(failed)?.items,
         nodes: nodes.items.into_iter().map(|node| (node.name_any(), node.view)).collect(),
-        pods: pods.items.into_iter().map(|pod| pod.view).collect(),
+        pods: pods.items.into_iter().map(|pod| Arc::unwrap_or_clone(pod.view)).collect(),
         quotas: by_namespace,
         mini_clusters: mini_clusters
             .items
