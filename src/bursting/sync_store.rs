@@ -274,7 +274,7 @@ impl SyncStore {
     }
 
     /// What is known of the connection to a peer.
-    pub fn report(&self, peer: &PeerName) -> Option<PeerReport> {
+    pub(crate) fn report(&self, peer: &PeerName) -> Option<PeerReport> {
         self.inner.reports.of(peer)
     }
 
