@@ -43,6 +43,18 @@ impl Contacts {
         }
     }
 
+    /// As if all of it were longer ago, but nothing longer than `oldest`.
+    #[cfg(test)]
+    pub(crate) fn age(&mut self, by: Duration, oldest: Mono) {
+        let older = |at: Mono| (at - by).max(oldest);
+        self.start = older(self.start);
+        for contact in self.peers.values_mut() {
+            if let Contact::Away(since) = contact {
+                *since = older(*since);
+            }
+        }
+    }
+
     /// Whether a peer was in contact in this scope.
     pub fn has_heard(&self, peer: &PeerName) -> bool {
         self.peers.contains_key(peer)

@@ -16,6 +16,8 @@ pub mod addresses;
 mod assembly;
 pub mod contact;
 mod lost_pods;
+#[cfg(test)]
+mod model;
 pub mod nodes;
 pub mod note;
 pub mod ours;
