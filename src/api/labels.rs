@@ -238,6 +238,8 @@ pub mod condition {
 
     /// FluxSetup: the queue goes by it.
     pub const ACTIVE: &str = "Active";
+    /// FluxJob: its instance is up.
+    pub const RUNNING: &str = "Running";
     /// ClusterPeer: a session with the peer is up.
     pub const CONNECTED: &str = "Connected";
     /// ClusterPeer: the peer is who it should be.

@@ -260,6 +260,7 @@ impl Bursting {
         let pumps = async {
             tokio::select! {
                 () = self.pump() => {}
+                () = self.provider.watch_quotas() => {}
                 () = self.settle(&handover) => {}
                 () = stop.cancelled() => {}
             }

@@ -27,8 +27,6 @@ pub mod preflight;
 pub mod provider;
 pub mod root;
 mod shared;
-#[cfg(test)]
-mod simulation;
 mod spans;
 mod statements;
 pub mod steps;

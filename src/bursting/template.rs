@@ -105,7 +105,7 @@ impl Asked {
             asked.unwrap_or(0).max(0)
         };
         let bytes = |name: &str| {
-            let requested = u64::try_from((amount(name) + 999) / 1000).unwrap_or(u64::MAX);
+            let requested = u64::try_from(amount(name).saturating_add(999) / 1000).unwrap_or(u64::MAX);
             Bytes { requested, open: requested == 0 }
         };
         Self {
@@ -578,6 +578,9 @@ archive: {path: /a}
         let asks = |amount: &str| json!({"resources": {"requests": {"memory": amount}}});
         let limited = json!({"resources": {"limits": {"memory": 1024}}});
         assert_eq!(memory(json!([asks("1Ki"), limited]), json!({})), (2048, false), "a limit is a request");
+        // Its thousandths are the last ones that there is a number for.
+        let most = format!("{}", i128::MAX / 1000);
+        assert_eq!(memory(json!([asks(&most)]), json!({})), (u64::MAX, false));
         assert_eq!(memory(json!([asks("1Ki"), {}]), json!({})), (1024, true));
         assert_eq!(memory(json!([asks("0.5")]), json!({})), (1, false));
         for wrong in ["-1Gi", "0", "much"] {

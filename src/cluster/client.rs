@@ -21,6 +21,7 @@ use tower::retry::RetryLayer;
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt};
 use tributary_clock::SharedClock;
 
+use super::caches::WATCH_SECONDS;
 use super::fence::Fence;
 use super::guard::{GuardLayer, Pass};
 use super::requests::RequestMetrics;
@@ -32,6 +33,12 @@ pub const WRITE_LIMIT: Duration = Duration::from_secs(2);
 /// What the head of an answer to a read may take. A watch sends its head at once; its silence afterwards is bounded by
 /// the watcher.
 const READ_LIMIT: Duration = Duration::from_secs(30);
+
+/// How long a connection that is waited at may be silent, in the middle of an answer too. A watch is silent for as long as
+/// nothing changes.
+const SILENCE_LIMIT: Duration = Duration::from_secs(45);
+
+const _: () = assert!(SILENCE_LIMIT.as_secs() > WATCH_SECONDS as u64 + 5);
 
 /// What a connection may take to be made.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -91,7 +98,7 @@ pub struct Clients {
     pub namespaces: Arc<[String]>,
     /// The host at which the API server is reached: a name, or an address.
     pub host: Arc<str>,
-    /// For the leader's Lease alone: neither fenced nor retried.
+    /// For the leader's Lease alone, over a connection of its own: neither fenced nor retried.
     pub(super) lease: Client,
 }
 
@@ -108,11 +115,14 @@ impl Clients {
     ) -> Result<Self, ConnectError> {
         let mut config = load(options).await?;
         config.connect_timeout = Some(CONNECT_LIMIT);
+        config.read_timeout = Some(SILENCE_LIMIT);
         // As a URL has it, an IPv6 address is in brackets.
         let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']).into();
-        let connections = connections(&config)?;
-        let stack = |retries| stack(&config, &connections, retries);
-        let [reader, writer, lease] = [stack(true)?, stack(false)?, stack(false)?];
+        let shared = connections(&config)?;
+        let [reader, writer] = [stack(&config, &shared, true)?, stack(&config, &shared, false)?];
+        // Of connections that died without a word, each request takes another one and waits for nothing. A leader that has
+        // to try as many as others left would be none by then.
+        let lease = stack(&config, &connections(&config)?, false)?;
         Ok(Self::guarded([reader, writer, lease], host, fence, requests, clock))
     }
 
@@ -184,7 +194,7 @@ const BUFFERED: usize = 1024;
 
 type Connections = legacy::Client<TimeoutConnector<HttpsConnector<HttpConnector>>, Body>;
 
-/// Connections to the API server, which all clients of an agent share.
+/// Connections to the API server, which reader and writer of an agent share.
 ///
 /// kube's own leave Nagle's algorithm on: the end of a request then waits for an acknowledgement that the API server delays
 /// by 40 ms, most often on a connection that is new.
@@ -244,6 +254,9 @@ async fn found(options: &ConnectOptions) -> Result<Config, ConnectError> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
     use super::*;
     use crate::error::chain;
 
@@ -278,5 +291,87 @@ mod tests {
         let options = ConnectOptions { kubeconfig: Some("/does/not/exist".into()), context: None };
         let error = load(&options).await.unwrap_err();
         assert!(chain(&error).contains("/does/not/exist"), "{}", chain(&error));
+    }
+
+    async fn connected(port: u16, name: &str) -> Clients {
+        let path = written(&KUBECONFIG.replace("https://127.0.0.1:6443", &format!("http://127.0.0.1:{port}")), name);
+        let clock = tributary_clock::SystemClock::shared();
+        let (_state, fence) = Fence::closed(clock.clone());
+        let options = ConnectOptions { kubeconfig: Some(path.clone()), context: None };
+        let clients = Clients::connect(&options, fence, &RequestMetrics::default(), &clock).await.unwrap();
+        std::fs::remove_file(path).unwrap();
+        clients
+    }
+
+    fn answer(client: &Client) -> impl Future<Output = kube::Result<serde_json::Value>> + use<> {
+        let (client, request) = (client.clone(), http::Request::get("/version").body(Vec::new()).unwrap());
+        async move { client.request(request).await }
+    }
+
+    /// The danger: the end of a list that never comes is waited for for ever, and so is the cache that it fills.
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_stops_halfway_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{").await.unwrap();
+            std::future::pending::<()>().await;
+            drop(stream);
+        });
+        let clients = connected(port, "halfway").await;
+        let answer = tokio::time::timeout(2 * SILENCE_LIMIT, answer(&clients.reader)).await;
+        assert!(answer.is_ok_and(|answer| answer.is_err()) && !server.is_finished());
+    }
+
+    /// An API server whose connections can all die at once, without a word, as behind a load balancer that forgot them. It
+    /// answers the first `together` requests when all of them are there, so that each has a connection of its own.
+    async fn forgetful(together: usize) -> (u16, tokio::sync::watch::Sender<u64>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (forgets, forgotten) = tokio::sync::watch::channel(0_u64);
+        let (all, mut made) = (Arc::new(tokio::sync::Barrier::new(together)), 0);
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let (forgotten, all, first) = (forgotten.clone(), all.clone(), made < together);
+                made += 1;
+                tokio::spawn(async move {
+                    let (born, mut waits) = (*forgotten.borrow(), first);
+                    let mut read = vec![0; 4096];
+                    while let Ok(1..) = stream.read(&mut read).await {
+                        if *forgotten.borrow() != born {
+                            return std::future::pending().await;
+                        }
+                        if std::mem::take(&mut waits) {
+                            all.wait().await;
+                        }
+                        let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+                        if stream.write_all(answer.as_bytes()).await.is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        (port, forgets)
+    }
+
+    /// The danger: each renewal of the Lease takes another of the connections that writers left, and all of them are dead.
+    #[tokio::test]
+    async fn dead_connections_of_others_do_not_hold_up_the_lease() {
+        const MANY: usize = 8;
+        let (port, forgets) = forgetful(MANY).await;
+        let clients = connected(port, "lease").await;
+        let ask = |client: &Client| {
+            let answer = answer(client);
+            async { tokio::time::timeout(Duration::from_millis(500), answer).await.is_ok_and(|answer| answer.is_ok()) }
+        };
+        let all = futures::future::join_all((0..MANY).map(|_| ask(&clients.reader))).await;
+        assert!(all.into_iter().all(|answered| answered));
+        assert!(ask(&clients.lease).await);
+        forgets.send_modify(|count| *count += 1);
+        let first = ask(&clients.lease).await;
+        assert!(first || ask(&clients.lease).await, "a leader has time for two attempts");
     }
 }

@@ -10,8 +10,9 @@
 //! - *What was before.* Whoever takes a Lease over overwrites its last renewal, which others date losses from. It is
 //!   kept in an annotation, until the leader says that it is needed no more: a leader that ends before that changes
 //!   nothing.
-//! - *Acting.* Leadership begins after two renewals that returned our own holder and transitions, and lasts until the
-//!   start of the last such call + duration − margin. An answer with anything else ends it at once.
+//! - *Acting.* Leadership begins after two renewals that returned our own holder and transitions in the Lease that we
+//!   claimed, and lasts until the start of the last such call + duration − margin. An answer with anything else ends it at
+//!   once.
 
 use std::time::Duration;
 
@@ -119,7 +120,9 @@ impl Election {
                 let (epoch, before) = (self.epoch(&lease), term_before(&lease));
                 Phase::Confirming { lease, epoch, before, left: CONFIRMATIONS }
             }
-            (Phase::Confirming { epoch, before, left, .. }, Answer::Lease(lease)) if self.is_of(&lease, &epoch) => {
+            (Phase::Confirming { lease: known, epoch, before, left }, Answer::Lease(lease))
+                if is_same_term(&lease, &known) =>
+            {
                 match left.saturating_sub(1) {
                     0 => Phase::Leading(lease, self.leadership(epoch, before, started)),
                     left => Phase::Confirming { lease, epoch, before, left },
@@ -128,7 +131,7 @@ impl Election {
             (Phase::Confirming { lease, epoch, before, .. }, Answer::Failed) => {
                 Phase::Confirming { lease, epoch, before, left: CONFIRMATIONS }
             }
-            (Phase::Leading(_, held), Answer::Lease(lease)) if self.is_of(&lease, &held.epoch) => {
+            (Phase::Leading(known, held), Answer::Lease(lease)) if is_same_term(&lease, &known) => {
                 Phase::Leading(lease, self.leadership(held.epoch, held.before, started))
             }
             (Phase::Leading(lease, held), Answer::Failed) if !held.valid_until.left_at(now).is_zero() => {
@@ -191,10 +194,6 @@ impl Election {
         lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()) == Some(self.me.as_str())
     }
 
-    fn is_of(&self, lease: &Lease, epoch: &Epoch) -> bool {
-        self.is_mine(lease) && self.epoch(lease) == *epoch
-    }
-
     fn epoch(&self, lease: &Lease) -> Epoch {
         let transitions = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default();
         Epoch { transitions: u64::try_from(transitions).unwrap_or_default(), holder: self.me.clone() }
@@ -225,7 +224,8 @@ pub(super) fn renewed(mut lease: Lease, now: Timestamp) -> Lease {
     lease
 }
 
-/// Whether two Leases are of the same term of the same holder.
+/// Whether two Leases are of the same term of the same holder. One that was made anew is not: others may have led before
+/// somebody put it there.
 pub(super) fn is_same_term(one: &Lease, other: &Lease) -> bool {
     let term = |lease: &Lease| lease.spec.clone().map(|spec| (spec.holder_identity, spec.lease_transitions));
     one.metadata.uid == other.metadata.uid && term(one) == term(other)
@@ -403,6 +403,18 @@ mod tests {
         let mut election = leader();
         election.on_answer(at(5000), at(5010), Answer::Absent);
         assert_eq!(valid_until(&election), None);
+    }
+
+    /// The danger: somebody puts a copy of our Lease in the place of it. It is read, was not renewed, and others may have
+    /// led in between.
+    #[test]
+    fn a_lease_that_was_made_anew_with_our_name_ends_leadership() {
+        let mut election = leader();
+        let mut anew = lease("me", 7, 3);
+        anew.metadata.uid = Some("anew".into());
+        election.on_answer(at(5000), at(5010), says(&anew));
+        assert_eq!(valid_until(&election), None);
+        assert_eq!(election.next(), Call::Observe);
     }
 
     /// A leader that dies before it has dated anything must not make its own renewals look like contact.

@@ -15,6 +15,7 @@
 //! | [`apply`], [`drift`] | the gate that objects are written through: whose they are, and nothing sent when nothing differs |
 //! | [`sweep`] | deletion of what is no longer wanted |
 //! | [`conditions`], [`events`] | what people read: conditions and events |
+//! | [`quotas`] | tells whoever was refused for a ResourceQuota that there is more room |
 //! | [`unreadable`] | says of objects that cannot be read why |
 //! | [`discovery`], [`readiness`] | waiting for the API server and its kinds, and saying so |
 //! | [`traced`] | which trace a change of an object belongs to |
@@ -41,6 +42,7 @@ mod guard;
 pub mod key;
 pub mod leadership;
 mod merge_keys;
+pub mod quotas;
 pub mod readiness;
 pub mod requests;
 pub mod schedule;

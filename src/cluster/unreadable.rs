@@ -42,8 +42,8 @@ pub struct UnreadableObjects<K> {
 }
 
 impl<K: Watched> UnreadableObjects<K> {
-    /// For the objects of a cache. `condition` is one that the controller of the kind always states, so that it takes it back
-    /// when it can read the object again.
+    /// For the objects of a cache. `condition` is one that the controller of the kind states whatever it said before, so that it
+    /// takes it back when it can read the object again.
     pub fn new(
         cache: Cache<K>,
         condition: &'static str,

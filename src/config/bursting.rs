@@ -1,5 +1,7 @@
 //! `[bursting]`: how long bursts outlive the contact between root and provider.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
@@ -32,6 +34,11 @@ impl BurstingConfig {
     /// The longest lease and the longest drain, in seconds. Providers grant no more: a root that is gone must not hold room
     /// for days.
     pub const LONGEST: u32 = 3600;
+
+    /// How long a provider keeps a burst of ours after it lost us.
+    pub fn lease(&self) -> Duration {
+        Duration::from_secs(self.lease_seconds.into())
+    }
 
     pub(super) fn check(&self) -> Result<(), Box<ConfigError>> {
         let Self { lease_seconds, drain_seconds, grace_seconds } = *self;

@@ -4,6 +4,7 @@
 //! here.
 
 use std::fmt::{self, Write as _};
+use std::time::Duration;
 
 use super::{Hostlist, HostsEntry, RankMap, Topology, hosts_table};
 
@@ -75,6 +76,8 @@ pub struct BrokerConfig {
     pub topology: Topology,
     /// `queue-policy` of the Fluxion queue manager, such as `fcfs` or `easy`.
     pub queue_policy: String,
+    /// How long a follower may hear nothing of the instance (`heartbeat.timeout`); `None` keeps flux-core's 5 minutes.
+    pub silence: Option<Duration>,
 }
 
 impl BrokerConfig {
@@ -118,6 +121,10 @@ impl BrokerConfig {
         if let Some(topo) = topology.tbon_topo() {
             toml.table("tbon");
             toml.key("topo", Quoted(topo));
+        }
+        if let Some(silence) = self.silence {
+            toml.table("heartbeat");
+            toml.key("timeout", Quoted(&format!("{}s", silence.as_secs())));
         }
         toml.table("archive");
         toml.key("dbpath", Quoted(&paths.archive));

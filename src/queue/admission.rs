@@ -10,8 +10,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use tributary_api::flux_job::FluxJob;
 use tributary_api::flux_setup::{self, FluxSetup, Usage};
+use tributary_api::hosted_burst::is_hosted;
 use tributary_api::labels;
-use tributary_api::minicluster::MiniCluster;
+use tributary_api::minicluster::{MiniCluster, MiniClusterStatus};
 use tributary_cluster::caches::Cache;
 use tributary_cluster::worker::Queue;
 use tributary_cluster::{ObjectKey, conditions};
@@ -263,6 +264,7 @@ impl Admission {
     pub(super) fn look(&self, namespace: &str, found: impl FnOnce() -> Vec<Arc<MiniCluster>>) -> Look {
         let mut state = self.lock();
         let mini_clusters = found();
+        let mut untold = Vec::new();
         for one in &mini_clusters {
             let (uid, size) = (one.metadata.uid.as_deref().unwrap_or_default(), i64::from(one.spec.size()));
             // Whoever shrank has to ask again.
@@ -273,12 +275,22 @@ impl Admission {
                 state.granted.remove(uid);
                 state.grown.remove(uid);
             }
+            // It runs since before anybody counted. Who leads next knows what it holds only by its status.
+            let says_nothing = |status: &MiniClusterStatus| status.holds.is_none() && status.incarnation.is_some();
+            let is_untold = one.status.as_ref().is_some_and(says_nothing) && !is_hosted(&**one);
+            if is_untold && state.holds.of(uid).is_some() {
+                untold.push(ObjectKey::of(&**one));
+            }
         }
         let here = |asked: &Asked| asked.key.namespace.as_deref() == Some(namespace);
         let asked = state.waiting.iter().filter(|(_, asked)| here(asked)).map(|(uid, _)| uid.clone()).collect();
         let growing = state.growing.iter().filter(|(_, (asked, _))| here(asked));
         let growing = growing.map(|(uid, (_, growing))| (uid.clone(), *growing)).collect();
         let (granted, starts, held) = (state.granted.clone(), state.starts.clone(), state.holds.all());
+        drop(state);
+        if let Some(queue) = self.through.get() {
+            untold.into_iter().for_each(|key| queue.mark(key));
+        }
         Look { mini_clusters, asked, granted, starts, growing, held }
     }
 

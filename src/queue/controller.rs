@@ -237,6 +237,11 @@ impl Queueing {
         result
     }
 
+    /// FluxJobs that cannot be read, whether they could be before or not.
+    fn unreadable_jobs(&self) -> BTreeSet<ObjectKey> {
+        self.jobs.unreadable().into_iter().map(|job| job.key).collect()
+    }
+
     /// UIDs of everything that may take room. Which MiniClusters have ended is told where what they hold is looked at.
     fn alive(&self) -> BTreeSet<String> {
         let (mini_clusters, jobs) = (self.mini_clusters.objects(), self.jobs.objects());
@@ -406,11 +411,15 @@ impl Controller for Queueing {
             // Nobody knows what there is room for.
             return Ok(nothing());
         }
+        let unreadable = self.unreadable_jobs();
+        let mut jobs = of(self.jobs.objects(), namespace);
+        // Nobody knows what one in the line asks for now. One that was let in holds its room.
+        jobs.retain(|job| job::is_admitted(job, false) || !unreadable.contains(&ObjectKey::of(&**job)));
         Ok(Observed::Continue(Namespace {
             now: self.clock.wall(),
             setup,
             priorities: Priorities::of(&self.classes.objects()),
-            jobs: of(self.jobs.objects(), namespace),
+            jobs,
             hosted: of(self.hosted.objects(), namespace),
             bursts: of(self.bursts.objects(), namespace),
             look: self.admission.look(namespace, || of(self.mini_clusters.objects(), namespace)),
@@ -447,8 +456,12 @@ impl Controller for Queueing {
     async fn apply(&self, namespace: &String, seen: Namespace, round: Round) -> Result<Outcome, RequestError> {
         self.admission.turn(namespace, &round, seen.now);
         self.admission.retain(&self.alive());
-        let Round { setup, jobs, wake, .. } = round;
+        let Round { setup, mut jobs, wake, .. } = round;
         let (mut failed, mut wake) = (None, wake);
+        // What cannot be read any more stays as it is, and its status says why: nothing is decided on what it was before.
+        let unreadable = self.unreadable_jobs();
+        jobs.retain(|(job, _)| !unreadable.contains(&ObjectKey::of(&**job)));
+        let setup = setup.filter(|(setup, _)| self.setups.unreadable_of(&ObjectKey::of(&**setup)).is_none());
         let mut carried = stream::iter(jobs).map(|(job, step)| self.carry_out(job, step)).buffer_unordered(AT_A_TIME);
         while let Some(outcome) = carried.next().await {
             // One that cannot be written does not hold up the others.

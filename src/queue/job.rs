@@ -595,9 +595,9 @@ mod tests {
 
     use tributary_api::flux_job::JobSplit;
     use tributary_api::flux_setup::OverflowPolicy;
+    use tributary_api::labels::condition::RUNNING;
     use tributary_api::minicluster::{BurstStatus, MiniClusterStatus};
 
-    use super::end::RUNNING;
     use super::*;
     use crate::overflow::sender;
 

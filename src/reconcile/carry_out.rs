@@ -99,6 +99,9 @@ impl MiniClusterController {
             }
             Err(error) => {
                 let refusal = Refusal::of(&error, &view.known);
+                if refusal.quota {
+                    self.quotas.wait(key.namespace.as_deref().unwrap_or_default(), key.clone());
+                }
                 let refusal =
                     Refused::again(&mut self.memory().of(&object).refused, refusal, generation, self.clock.mono());
                 (Carried::default(), decision.fails(refusal), Some(error))

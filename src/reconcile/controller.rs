@@ -17,9 +17,11 @@ use tributary_cluster::caches::{self, Selection, Subscription, controller_of};
 use tributary_cluster::client::Clients;
 use tributary_cluster::engine::{self, Observed};
 use tributary_cluster::events::Events;
+use tributary_cluster::quotas::QuotaWatch;
 use tributary_cluster::work::Worked;
 use tributary_cluster::worker::{Outcome, Queue};
 use tributary_render::Context;
+use tributary_render::quantity::milli;
 use tributary_telemetry::Traces;
 
 use super::apply::Writes;
@@ -46,6 +48,7 @@ pub struct MiniClusterController {
     pub(super) clock: SharedClock,
     pub(super) traces: Traces,
     pub(super) queue: Queue<ObjectKey>,
+    pub(super) quotas: QuotaWatch<ObjectKey>,
     pod_indexes: Arc<PodIndexes>,
     /// Only where volumes are made.
     left_volumes: Option<Arc<LeftVolumes>>,
@@ -125,6 +128,7 @@ impl MiniClusterController {
             }
         }));
         let writes = Writes::new(clients.clone());
+        let quotas = QuotaWatch::new(clients.reader.clone(), milli);
         let memory = Mutex::default();
         let controller = Self {
             caches,
@@ -135,6 +139,7 @@ impl MiniClusterController {
             clock,
             traces,
             queue,
+            quotas,
             pod_indexes: Arc::new(pod_indexes),
             left_volumes: left_volumes.map(Arc::new),
             gate,
@@ -186,7 +191,16 @@ impl MiniClusterController {
         }
         let labelling = self.pod_indexes.clone().run(stop.clone());
         let sweeping = self.left_volumes.clone().map(|left_volumes| left_volumes.run(stop.clone()));
-        future::join3(engine::run(self, stop), labelling, future::OptionFuture::from(sweeping)).await;
+        let this = self.clone();
+        let quotas = this.quotas.run(|key| {
+            this.memory().try_again(&key);
+            this.queue.mark(key);
+        });
+        let work = future::join3(engine::run(self, stop), labelling, future::OptionFuture::from(sweeping));
+        tokio::select! {
+            _ = work => {}
+            () = quotas => {}
+        }
     }
 
     pub(super) fn memory(&self) -> MutexGuard<'_, Memory> {

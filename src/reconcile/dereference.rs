@@ -224,6 +224,7 @@ impl Known {
         let Some(hosted) = self.hosted.as_ref().filter(|_| self.is_part()) else { return Ok(context) };
         let rank_map = RankMap::parse_canonical(&hosted.spec.rank_map)
             .map_err(|error| format!("the rank map of HostedBurst {} cannot be read: {error}", hosted.name_any()))?;
+        context.lease = hosted.spec.lease.duration();
         context.hosted = Some(HostedSide {
             rank_map,
             slot: hosted.spec.slot.clone(),

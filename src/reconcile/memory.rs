@@ -70,6 +70,13 @@ impl Memory {
         remembered
     }
 
+    /// What kept the last pass over an object from being finished may be gone.
+    pub(super) fn try_again(&mut self, key: &ObjectKey) {
+        if let Some(refused) = self.each.get_mut(key).and_then(|remembered| remembered.refused.as_mut()) {
+            refused.try_again();
+        }
+    }
+
     /// There is no such object any more.
     pub(super) fn forget(&mut self, key: &ObjectKey) {
         self.each.remove(key);

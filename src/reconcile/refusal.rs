@@ -27,6 +27,8 @@ pub struct Refusal {
     pub sentence: String,
     /// Somebody has to do something: that it is tried again helps only then.
     pub lasts: bool,
+    /// That is room in a ResourceQuota.
+    pub quota: bool,
 }
 
 /// The last refusal of one MiniCluster.
@@ -51,7 +53,8 @@ impl Refusal {
             Some(advice) => format!("{}; {advice}", chain(error)),
             None => chain(error),
         };
-        Self { reason, sentence, lasts }
+        let quota = cause.is_some_and(is_quota);
+        Self { reason, sentence, lasts, quota }
     }
 }
 
@@ -71,13 +74,23 @@ impl Refused {
         last.insert(now_told).refusal.clone()
     }
 
+    /// What was missing may be there now: it is tried again at once.
+    pub(super) fn try_again(&mut self) {
+        self.times = 0;
+    }
+
     /// The refusal, as long as it is about this generation; and how long it is not tried again, because somebody has to do
     /// something first. Who stands in line for room would be tried whenever it is let in.
     pub(super) fn stands(&self, generation: Option<i64>, now: Mono) -> Option<(&Refusal, Duration)> {
-        let delay = if self.refusal.lasts { Backoff::default().delay(self.times, 0.0) } else { Duration::ZERO };
+        let waits = self.refusal.lasts && self.times > 0;
+        let delay = if waits { Backoff::default().delay(self.times, 0.0) } else { Duration::ZERO };
         let left = delay.saturating_sub(now.saturating_since(self.last));
         (self.generation == generation).then_some((&self.refusal, left))
     }
+}
+
+fn is_quota(cause: &Cause) -> bool {
+    matches!(cause, Cause::Refused { message, .. } if message.contains("exceeded quota"))
 }
 
 fn what_to_do(cause: &Cause) -> &'static str {
@@ -85,7 +98,9 @@ fn what_to_do(cause: &Cause) -> &'static str {
     let is_policy =
         ["admission webhook", "ValidatingAdmissionPolicy", "violates PodSecurity"].iter().any(|text| has(text));
     match cause {
-        _ if has("exceeded quota") => "free some of that quota, or have the ResourceQuota raised; it is tried again",
+        _ if is_quota(cause) => {
+            "free some of that quota, or have the ResourceQuota raised; it is tried again a few seconds after that"
+        }
         _ if has("is being terminated") => "its namespace is being deleted: nothing new is made there",
         _ if has("failed calling webhook") => "have that webhook mended or removed; it is tried again",
         _ if is_policy => {
@@ -140,7 +155,8 @@ mod tests {
     #[test]
     fn words_that_change_with_each_attempt_are_told_once_in_a_while() {
         let at = |secs| Mono::from_start(Duration::from_secs(secs));
-        let refusal = |sentence: &str| Refusal { reason: CANNOT_CREATE, sentence: sentence.into(), lasts: true };
+        let refusal =
+            |sentence: &str| Refusal { reason: CANNOT_CREATE, sentence: sentence.into(), lasts: true, quota: false };
         let mut last = None;
         let mut told = |sentence: &str, generation, now| {
             Refused::again(&mut last, refusal(sentence), Some(generation), at(now)).sentence
@@ -159,7 +175,7 @@ mod tests {
         let mut waits = |lasts, now| {
             Refused::again(
                 &mut last,
-                Refusal { reason: CANNOT_CREATE, sentence: String::new(), lasts },
+                Refusal { reason: CANNOT_CREATE, sentence: String::new(), lasts, quota: false },
                 Some(1),
                 at(now),
             );
@@ -167,7 +183,12 @@ mod tests {
         };
         assert_eq!([waits(true, 0), waits(true, 1), waits(true, 2)], [100, 200, 400]);
         assert_eq!(waits(false, 3), 0, "the API server was slow");
-        assert_eq!(last.unwrap().stands(Some(1), at(9000)).unwrap().1, Duration::ZERO);
+        let mut refused = last.unwrap();
+        assert_eq!(refused.stands(Some(1), at(9000)).unwrap().1, Duration::ZERO);
+        refused.refusal.lasts = true;
+        assert!(!refused.stands(Some(1), at(4)).unwrap().1.is_zero());
+        refused.try_again();
+        assert_eq!(refused.stands(Some(1), at(4)).unwrap().1, Duration::ZERO, "there may be room now");
     }
 
     #[test]

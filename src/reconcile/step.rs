@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn what_holds_a_start_up_is_told_and_asks_the_queue_for_nothing() {
-        let refusal = |lasts| Refusal { reason: CANNOT_CREATE, sentence: "no".to_owned(), lasts };
+        let refusal = |lasts| Refusal { reason: CANNOT_CREATE, sentence: "no".to_owned(), lasts, quota: false };
         let lingers = View { lingering: Some("lake-0-x".to_owned()), ..lake(JobState::Absent) };
         let stands = View { refused: Some((refusal(true), Duration::from_secs(9))), ..lake(JobState::Absent) };
         for (view, why, again) in
@@ -287,7 +287,7 @@ mod tests {
         let gate = Answers { full: true, ..Answers::default() };
         let waits = step(&lake(JobState::Absent), &gate);
         assert_eq!((&waits.action, reason(&waits), waits.again), (&Action::Nothing, Some("Queued"), None));
-        let refusal = Refusal { reason: CANNOT_CREATE, sentence: "no".to_owned(), lasts: true };
+        let refusal = Refusal { reason: CANNOT_CREATE, sentence: "no".to_owned(), lasts: true, quota: false };
         let again = View { refused: Some((refusal, Duration::ZERO)), ..lake(JobState::Absent) };
         let decision = step(&again, &gate);
         assert_eq!((reason(&decision), decision.refused), (Some(CANNOT_CREATE), true));

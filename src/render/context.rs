@@ -1,6 +1,8 @@
 //! What rendering needs to know besides the MiniCluster itself.
 
-use tributary_config::VolumesConfig;
+use std::time::Duration;
+
+use tributary_config::{BurstingConfig, VolumesConfig};
 use tributary_flux::RankMap;
 
 /// DNS domain of most clusters.
@@ -20,6 +22,8 @@ pub struct Context {
     pub hosted: Option<HostedSide>,
     /// Which PersistentVolumes may be made here.
     pub volumes: VolumesConfig,
+    /// How long a provider keeps the brokers of a burst without contact with the root.
+    pub lease: Duration,
 }
 
 impl Default for Context {
@@ -29,6 +33,7 @@ impl Default for Context {
             interface: DEFAULT_INTERFACE.to_owned(),
             hosted: None,
             volumes: VolumesConfig::default(),
+            lease: BurstingConfig::default().lease(),
         }
     }
 }

@@ -50,6 +50,7 @@ pub(super) fn broker_toml(model: &Model<'_>) -> String {
         },
         topology: model.topology.clone(),
         queue_policy: model.spec.flux.scheduler.queue_policy().to_owned(),
+        silence: model.spans_clusters().then(|| model.longest_silence()),
     };
     match &model.hostlist {
         Some(hosts) => broker.to_toml_of_hostlist(hosts),

@@ -89,6 +89,11 @@ impl Rendered {
     }
 }
 
+/// Whether a MiniCluster can be rendered, but for the size of its files.
+pub fn is_valid(mini_cluster: &MiniCluster, context: &Context) -> bool {
+    validate::check(mini_cluster, context).is_ok()
+}
+
 /// Renders a MiniCluster. The same spec and context always give the same objects.
 ///
 /// # Errors

@@ -10,6 +10,9 @@ use super::context::Context;
 use super::scripts::Program;
 use super::volumes::UserVolumes;
 
+/// After a cut, TCP tries a connection again within the time that the cut lasted, and within this: its intervals double.
+pub(super) const RETRY_WITHIN: Duration = Duration::from_secs(120);
+
 /// What every step of rendering reads. Only [`super::validate`] makes one.
 #[derive(Debug)]
 pub(super) struct Model<'a> {
@@ -87,6 +90,17 @@ impl<'a> Model<'a> {
     /// Whether bursts reach this MiniCluster's lead.
     pub(super) fn has_bursts(&self) -> bool {
         self.role == Role::Root && !self.rank_map.bursts().is_empty()
+    }
+
+    /// Whether the instance has brokers in other clusters.
+    pub(super) fn spans_clusters(&self) -> bool {
+        self.has_bursts() || matches!(self.role, Role::Burst { .. })
+    }
+
+    /// How long brokers hear nothing from another cluster while the way there is cut for less than the lease: TCP may try again
+    /// as late as [`RETRY_WITHIN`] after the cut.
+    pub(super) fn longest_silence(&self) -> Duration {
+        self.context.lease + RETRY_WITHIN
     }
 
     /// Containers beside the one that runs Flux, with their positions.

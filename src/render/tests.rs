@@ -1,6 +1,7 @@
 //! Whole MiniClusters, rendered. Each snapshot is a list of objects and files: read it before it is accepted.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use k8s_openapi::serde::Serialize;
 use tributary_api::labels;
@@ -487,6 +488,33 @@ fn the_connection_time_out_can_be_switched_off_in_both_spellings() {
     for off in ["{connectTimeout: ''}", "{connectTimeout: 5s, connextTimeout: ''}"] {
         assert!(!options(off).contains("connect_timeout"), "{off}");
     }
+}
+
+/// Only where a connection leads to another cluster: elsewhere, a node that is gone has to be noticed soon.
+#[test]
+fn who_is_connected_to_another_cluster_waits_as_long_as_the_lease() {
+    let options = |flux: &str, lease| {
+        let context = Context { lease: Duration::from_secs(lease), ..Context::default() };
+        let mini_cluster = lake(&format!("  size: 2\n  containers: [{{}}]\n  flux: {flux}\n"));
+        render(&mini_cluster, &context).unwrap().boot.files["wait-0"].clone()
+    };
+    let bursting = "{bursting: {clusters: [{size: 1}]}}";
+    let lead = |seconds| {
+        format!("if [[ $HOSTNAME == lake-0 ]]; then\n    brokerOptions+=(-Stbon.tcp_user_timeout={seconds}s)")
+    };
+    // And TCP may try again two minutes after the cut.
+    assert!(options(bursting, 600).contains(&lead(720)));
+    let (alone, own) = ("{}", "{brokerConfig: '[tbon]', bursting: {clusters: [{size: 1}]}}");
+    for without in [alone, own] {
+        assert!(!options(without, 600).contains("tcp_user_timeout"), "{without}");
+    }
+    // Each broker of a flat burst has a connection of its own.
+    let flat = "{topology: 'kary:0', bursting: {leadBroker: {address: 10.0.0.9, name: river, port: 30080, size: 1}}}";
+    assert!(
+        options(flat, 600).contains("\nbrokerOptions+=(-Stbon.tcp_user_timeout=720s)\n_retry=120\n"),
+        "{}",
+        options(flat, 600)
+    );
 }
 
 #[test]

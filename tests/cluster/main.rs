@@ -27,6 +27,7 @@ mod migration;
 mod mini_cluster;
 mod network;
 mod overflow;
+mod pod_security;
 mod policy;
 mod queue;
 mod refusals;
@@ -35,6 +36,7 @@ mod rendered;
 mod sdk;
 mod shared;
 mod takeover;
+mod transitions;
 mod user_of_the_root;
 mod volumes;
 

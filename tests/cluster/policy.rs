@@ -154,9 +154,9 @@ async fn hosted_pods_are_what_the_policy_makes_of_them() {
     let (reason, message) = refused(&east, &west, "crowd").await;
     assert!(reason == "QuotaExceeded" && message.contains("room"), "{reason}: {message}");
     quotas.delete("room", &DeleteParams::default()).await.unwrap();
-    // A policy that is taken back opens what it closed, and is the change that lets the other one in.
-    import(json!({"serviceAccount": null, "priorityClass": null, "tolerations": null, "egress": null})).await;
     east.burst("crowd", "crowd-burst-0", BurstPhase::Ready).await;
+    // A policy that is taken back opens what it closed.
+    import(json!({"serviceAccount": null, "priorityClass": null, "tolerations": null, "egress": null})).await;
     eventually("the egress is open", async || match policies.get_opt("guarded-burst-0-egress").await {
         Ok(None) => Ok(()),
         other => Err(format!("{other:?}")),

@@ -113,21 +113,30 @@ pub fn lake(spec: &Value) -> Result<MiniCluster> {
 
 /// The schema of the spec.
 pub fn schema() -> &'static Value {
-    static SCHEMA: LazyLock<Value> = LazyLock::new(generate);
+    static SCHEMA: LazyLock<Value> = LazyLock::new(|| schema_of("MiniCluster"));
     &SCHEMA
 }
 
-fn generate() -> Value {
+/// The schema of the spec of a kind.
+///
+/// # Panics
+/// It is none of the kinds.
+pub fn schema_of(kind: &str) -> Value {
     let crds = tributary::api::crds();
-    let crd = crds.iter().find(|crd| crd.spec.names.kind == "MiniCluster").expect("it is one of the kinds");
+    let crd = crds.iter().find(|crd| crd.spec.names.kind == kind).expect("it is one of the kinds");
     let schema = serde_json::to_value(&crd.spec.versions[0].schema).expect("a definition has a JSON form");
     schema["openAPIV3Schema"]["properties"]["spec"].clone()
 }
 
 /// All fields that hold a value, with their schema: `spec.containers[].environment{}`.
 pub fn leaves() -> BTreeMap<String, Value> {
+    leaves_of(schema())
+}
+
+/// The same of another spec.
+pub fn leaves_of(schema: &Value) -> BTreeMap<String, Value> {
     let mut found = BTreeMap::new();
-    collect(schema(), "spec".to_owned(), &mut found);
+    collect(schema, "spec".to_owned(), &mut found);
     found
 }
 
@@ -349,6 +358,11 @@ fn required(schema: &Value) -> Value {
         Some("integer") => json!(1),
         _ => json!("x"),
     }
+}
+
+/// Writes a value at a path such as `spec.containers[1].image` of a spec.
+pub fn write(spec: &mut Value, at: &str, leaf: Value) {
+    put(spec, &steps(at.trim_start_matches("spec.")), leaf);
 }
 
 fn put(value: &mut Value, steps: &[Step], leaf: Value) {

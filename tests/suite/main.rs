@@ -1,4 +1,4 @@
-//! Tests that need no cluster: the house, generated files, rendering, wire, simulation, command line, documents.
+//! Tests that need no cluster: the house, generated files, rendering, wire, command line, documents.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod chart_matrix;
@@ -12,6 +12,7 @@ mod diagrams;
 mod edges;
 mod failures;
 mod fields;
+mod fuzz;
 mod generated;
 mod kinds;
 mod observability;

@@ -1,6 +1,7 @@
 //! An agent of one cluster, of the daemon's own parts: all that it does besides answering probes.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,6 +13,7 @@ use futures::FutureExt as _;
 use futures::future::{self, BoxFuture};
 use http::{Method, Request, Response, header};
 use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::client::{Body, DynBody};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -27,6 +29,7 @@ use tributary::cluster::readiness::Readiness;
 use tributary::cluster::requests::RequestMetrics;
 use tributary::cluster::scope::{LINGER, lead};
 use tributary::config::{BurstingConfig, Config};
+use tributary::contract::tunnel::{Outlet, Outlets, TunnelKey};
 use tributary::federation::identity::IdentityStore;
 use tributary::federation::timers::Timers;
 use tributary::federation::transport::memory::MemoryNetwork;
@@ -41,12 +44,31 @@ use tributary_agent::network::Network;
 use tributary_agent::upstream;
 use tributary_cluster::testing::ApiServer;
 
+use crate::exec::{self, Queue};
+
 /// How soon a kubelet starts an agent again that ended.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// A clock that stops and jumps with tokio's paused time, the wall clock too, which can be wrong besides.
+/// A clock that stops and jumps with tokio's paused time, the wall clock too. Each can be wrong besides.
 #[derive(Clone)]
-pub struct PausedClock(SystemClock, Arc<AtomicI64>);
+pub struct PausedClock(SystemClock, Arc<Mutex<Wrong>>);
+
+/// How a clock differs from the right one.
+#[derive(Default)]
+struct Wrong {
+    /// Seconds of the wall clock.
+    wall: i64,
+    /// What the monotonic clock was ahead at a moment, and how much faster it goes since, in parts of a thousand.
+    ahead: f64,
+    since: Duration,
+    drift: f64,
+}
+
+impl Wrong {
+    fn ahead(&self, now: Duration) -> f64 {
+        self.ahead + now.saturating_sub(self.since).as_secs_f64() * self.drift / 1000.0
+    }
+}
 
 impl PausedClock {
     pub fn start() -> Self {
@@ -64,18 +86,26 @@ impl PausedClock {
 
     /// Sets the wall clock: so many seconds before or after the right time.
     pub fn set_wrong(&self, seconds: i64) {
-        self.1.store(seconds, Ordering::Relaxed);
+        self.1.lock().unwrap().wall = seconds;
+    }
+
+    /// Lets the monotonic clock go faster or slower from now on, by so many parts of a thousand.
+    pub fn set_drift(&self, drift: f64) {
+        let (now, mut wrong) = (self.0.mono().since_start(), self.1.lock().unwrap());
+        *wrong = Wrong { ahead: wrong.ahead(now), since: now, drift, wall: wrong.wall };
     }
 }
 
 impl Clock for PausedClock {
     fn mono(&self) -> Mono {
-        self.0.mono()
+        let now = self.0.mono().since_start();
+        let ahead = self.1.lock().unwrap().ahead(now);
+        Mono::from_start(Duration::from_secs_f64((now.as_secs_f64() + ahead).max(0.0)))
     }
 
     fn wall(&self) -> Timestamp {
-        let wrong = self.1.load(Ordering::Relaxed);
-        Timestamp::from_second(1_800_000_000 + wrong).unwrap() + self.mono().since_start()
+        let wrong = self.1.lock().unwrap().wall;
+        Timestamp::from_second(1_800_000_000 + wrong).unwrap() + self.0.mono().since_start()
     }
 }
 
@@ -117,6 +147,7 @@ impl Dial for Welcoming {
 #[derive(Clone)]
 struct Connections {
     server: ApiServer,
+    queue: Queue,
     life: Arc<Life>,
     seed: u64,
 }
@@ -132,6 +163,8 @@ struct Life {
     asked: Mutex<BTreeMap<String, u64>>,
     /// Its name in the Lease, once it has one.
     holder: Mutex<String>,
+    /// Which bursts its end of tunnels lets in.
+    outlets: Mutex<Option<watch::Receiver<Outlets>>>,
 }
 
 impl Life {
@@ -167,7 +200,8 @@ impl Service<Request<Body>> for Connections {
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         request.headers_mut().insert(header::USER_AGENT, self.life.holder.lock().unwrap().parse().unwrap());
-        let (mut server, life) = (self.server.clone(), self.life.clone());
+        let (mut server, queue, life) = (self.server.clone(), self.queue.clone(), self.life.clone());
+        let begun = self.server.restarts();
         let [there, back] = self.delays(&request);
         async move {
             tokio::time::sleep(there).await;
@@ -175,16 +209,27 @@ impl Service<Request<Body>> for Connections {
             if life.dead.load(Ordering::Relaxed) {
                 return future::pending().await;
             }
+            let broken = || Err(io::Error::from(io::ErrorKind::ConnectionReset).into());
+            if server.restarts() != begun {
+                return broken();
+            }
             let writes = request.method() != Method::GET;
             if writes && life.left.fetch_sub(1, Ordering::Relaxed) == 1 {
                 // It dies when the write is on its way.
                 life.dead.store(true, Ordering::Relaxed);
             }
-            let answer = server.call(request).await;
+            let answer = match queue.answer_to(&request) {
+                Some(stdout) => exec::answer(request, stdout).await,
+                None => server.call(request).await,
+            };
             tokio::time::sleep(back).await;
             life.reaches().await;
-            // Whatever became of it, a dead process never learns.
-            if life.dead.load(Ordering::Relaxed) { future::pending().await } else { answer }
+            match server.restarts() == begun {
+                // Whatever became of it, a dead process never learns.
+                _ if life.dead.load(Ordering::Relaxed) => future::pending().await,
+                true => answer,
+                false => broken(),
+            }
         }
         .boxed()
     }
@@ -195,6 +240,8 @@ impl Service<Request<Body>> for Connections {
 pub struct Site {
     pub name: String,
     pub server: ApiServer,
+    /// What the queues of its roots say.
+    pub queue: Queue,
     pub address: SocketAddr,
     pub network: MemoryNetwork,
     pub clock: PausedClock,
@@ -212,6 +259,8 @@ pub struct Settings {
     pub replicas: usize,
     /// From the deletion of a pod until it is gone.
     pub ends: Duration,
+    /// Each pod takes its own time to start, to join and to end.
+    pub varied: bool,
 }
 
 /// The process of an agent.
@@ -225,7 +274,8 @@ impl Agent {
         let life = Life { left: AtomicI64::new(-1), ..Life::default() };
         let (stop, life) = (CancellationToken::new(), Arc::new(life));
         let seed = SystemRng.next_u64();
-        let connections = Connections { server: site.server.clone(), life: life.clone(), seed };
+        let connections =
+            Connections { server: site.server.clone(), queue: site.queue.clone(), life: life.clone(), seed };
         let (site, token) = (site.clone(), stop.clone());
         tokio::spawn(async move {
             while !token.is_cancelled() {
@@ -256,6 +306,24 @@ impl Agent {
     /// Lets nothing pass between it and its API server: what was sent waits.
     pub fn cut_off(&self, cut_off: bool) {
         self.life.cut_off.send_replace(cut_off);
+    }
+
+    /// Which bursts its end of tunnels lets in: who holds the slot, the UID of the Burst, the incarnation.
+    pub fn lets_in(&self, lease: &Lease) -> Vec<(String, String, String)> {
+        let leads = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_ref())
+            == Some(&self.life.holder.lock().unwrap());
+        let outlets = self.life.outlets.lock().unwrap();
+        let Some(outlets) = outlets.as_ref().filter(|_| leads && !self.is_dead()) else { return Vec::new() };
+        let named = |((peer, burst), outlet): (&TunnelKey, &Outlet)| {
+            (peer.to_string(), burst.to_string(), outlet.incarnation.clone())
+        };
+        outlets.borrow().iter().map(named).collect()
+    }
+
+    /// What lets it die at once.
+    pub fn end(&self) -> impl Fn() + Send + Sync + use<> {
+        let life = self.life.clone();
+        move || life.dead.store(true, Ordering::Relaxed)
     }
 
     /// Whether it has died.
@@ -298,6 +366,7 @@ async fn run(site: &Site, connections: &Connections, stop: &CancellationToken) -
         instance: instance.clone(),
     };
     let Assembly { leader, filling, .. } = Assembly::new(&config, surroundings);
+    connections.life.outlets.lock().unwrap().replace(leader.outlets());
     let filling = tokio::spawn(future::join_all(filling));
     let namespace = config.kubernetes.namespace.clone();
     let candidacy = Candidacy { namespace, lease: LEASE.to_owned(), holder: instance };

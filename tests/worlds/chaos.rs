@@ -20,11 +20,13 @@ use crate::invariants::FOREIGN;
 use crate::world::{NAMES, World};
 
 /// Kinds of faults, by the names in `WORLDS_FAULTS`.
-pub const FAULTS: [&str; 11] =
-    ["away", "errors", "watches", "lag", "unlisted", "kill", "die", "cut", "one-way", "cut-off", "clock"];
+pub const FAULTS: [&str; 17] = [
+    "away", "restart", "errors", "watches", "mute", "lag", "skip", "lose", "unlisted", "kill", "die", "cut", "one-way",
+    "loss", "cut-off", "clock", "drift",
+];
 
 /// Kinds whose watches can lag, and that cannot be listed at times.
-const KINDS: [&str; 7] = ["miniclusters", "bursts", "hostedbursts", "jobs", "pods", "services", "configmaps"];
+pub const KINDS: [&str; 7] = ["miniclusters", "bursts", "hostedbursts", "jobs", "pods", "services", "configmaps"];
 
 /// The names of roots.
 const ROOTS: [&str; 3] = ["lake", "pond", FOREIGN];
@@ -54,12 +56,17 @@ pub struct Chaos {
 enum End {
     Away(usize),
     Errors(usize),
+    Mute(usize),
     Lag(usize, &'static str),
+    Skip(usize, &'static str),
+    Lose(usize, &'static str),
     Unlisted(usize),
     Start(usize, usize),
     Cut(usize, usize),
     CutOff(usize),
     Clock(usize),
+    Drift(usize),
+    Loss,
     Drain(usize, usize),
     Peer(usize, usize),
     /// The Job of a root, by the number of its name.
@@ -209,10 +216,26 @@ impl Chaos {
                 world.wrong[cluster].remove("errors");
                 (cluster, "requests succeed again".to_owned())
             }
+            End::Mute(cluster) => {
+                world.wrong[cluster].remove("mute");
+                return;
+            }
             End::Lag(cluster, resource) => {
                 world.clusters[cluster].server.catch_up(resource);
                 world.wrong[cluster].remove("lag");
                 (cluster, format!("watches of {resource} catch up"))
+            }
+            End::Skip(cluster, resource) => {
+                world.clusters[cluster].server.skip(resource);
+                world.wrong[cluster].remove("skip");
+                (cluster, format!("watches of {resource} skip to the last event of each object"))
+            }
+            End::Lose(cluster, resource) => {
+                // No agent lists by itself: that nobody lost more than that is for the API server to say.
+                world.clusters[cluster].server.drop_next_events(resource, 0);
+                world.clusters[cluster].server.compact();
+                world.wrong[cluster].remove("lose");
+                (cluster, "watches begin with a list".to_owned())
             }
             End::Unlisted(cluster) => {
                 self.unlisted.lock().unwrap().remove(&cluster);
@@ -228,6 +251,15 @@ impl Chaos {
                 world.sites[cluster].clock.set_wrong(0);
                 world.wrong[cluster].remove("clock");
                 (cluster, "the agents' clock is right again".to_owned())
+            }
+            End::Drift(cluster) => {
+                world.sites[cluster].clock.set_drift(0.0);
+                world.wrong[cluster].remove("drift");
+                (cluster, "the agents' monotonic clock is as fast as others".to_owned())
+            }
+            End::Loss => {
+                world.set_loss(0, Duration::ZERO);
+                return world.say("no packets are lost any more");
             }
             End::Drain(cluster, other) => {
                 drop(world.clusters[cluster].server.patch::<ClusterPeer>(
@@ -401,7 +433,7 @@ impl Chaos {
         let replica = self.below(world.agents[cluster].len());
         let server = world.clusters[cluster].server.clone();
         *self.counts.entry(what).or_default() += 1;
-        if ["away", "errors", "lag", "unlisted", "cut-off", "clock"].contains(&what) {
+        if ["away", "errors", "lag", "skip", "lose", "unlisted", "cut-off", "clock", "drift"].contains(&what) {
             world.wrong[cluster].insert(what);
         }
         let end = match what {
@@ -409,6 +441,13 @@ impl Chaos {
                 let away = if self.below(2) == 0 { Away::Refuses } else { Away::Silent };
                 world.say(format!("{name}: the API server is away ({away:?})"));
                 server.set_away(Some(away));
+                End::Away(cluster)
+            }
+            "restart" => {
+                world.say(format!("{name}: the API server is started again"));
+                server.restart();
+                server.set_away(Some(Away::Refuses));
+                world.wrong[cluster].insert("away");
                 End::Away(cluster)
             }
             "errors" => {
@@ -421,11 +460,30 @@ impl Chaos {
                 world.say(format!("{name}: all watches end"));
                 return server.end_watches();
             }
+            "mute" => {
+                world.say(format!("{name}: all watches die in silence"));
+                // Until all have noticed.
+                world.wrong[cluster].insert("mute");
+                server.mute_watches();
+                return self.ends.push((world.now() + Duration::from_secs(45), End::Mute(cluster)));
+            }
             "lag" => {
                 let resource = KINDS[self.below(KINDS.len())];
                 world.say(format!("{name}: watches of {resource} lag"));
                 server.lag(resource);
                 End::Lag(cluster, resource)
+            }
+            "skip" => {
+                let resource = KINDS[self.below(KINDS.len())];
+                world.say(format!("{name}: watches of {resource} lag, and skip then"));
+                server.lag(resource);
+                End::Skip(cluster, resource)
+            }
+            "lose" => {
+                let (resource, count) = (KINDS[self.below(KINDS.len())], 1 + self.below(3));
+                world.say(format!("{name}: watches of {resource} lose their next {count} events"));
+                server.drop_next_events(resource, count as u64);
+                End::Lose(cluster, resource)
             }
             "unlisted" => {
                 let kind = KINDS[self.below(KINDS.len())];
@@ -450,6 +508,18 @@ impl Chaos {
                 world.say(format!("{name}: the clock of the agents is wrong by {wrong} s"));
                 world.sites[cluster].clock.set_wrong(wrong);
                 End::Clock(cluster)
+            }
+            "drift" => {
+                let drift = [-10.0, -1.0, 1.0, 10.0][self.below(4)];
+                world.say(format!("{name}: the agents' monotonic clock is faster by {drift} of 1000"));
+                world.sites[cluster].clock.set_drift(drift);
+                End::Drift(cluster)
+            }
+            "loss" => {
+                let (lost, jitter) = ([10, 50, 200][self.below(3)], [0, 100, 500][self.below(3)]);
+                world.say(format!("{lost} of 1000 packets are lost, others take up to {jitter} ms longer"));
+                world.set_loss(lost, Duration::from_millis(jitter));
+                End::Loss
             }
             "die" => {
                 let n = 1 + self.below(12);

@@ -20,9 +20,11 @@ use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::labels::kubernetes::{COMPLETION_INDEX, JOB_NAME};
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::peer::ClusterPeer;
-use tributary::clock::{Mono, SharedClock};
+use tributary::clock::{Mono, Rng as _, SeededRng, SharedClock};
+use tributary_cluster::apply::Appliable;
 use tributary_cluster::testing::ApiServer;
 
+use crate::agent::Settings;
 use crate::invariants::{FOREIGN, Invariants};
 
 /// The namespace of the agents.
@@ -34,8 +36,28 @@ pub const USERS: &str = "default";
 const STARTS: Duration = Duration::from_millis(500);
 /// From then until its broker has joined.
 const JOINS: Duration = Duration::from_millis(750);
-/// Of which version, and what there was.
-type Read = (u64, Rc<[Pod]>, Rc<[Job]>);
+
+/// The objects of a kind as they were at a version: reading them takes most of the time of a world.
+struct Read<K>(RefCell<AsOf<K>>);
+
+/// What there was, and when: how often the server was started again by then, and the version.
+type AsOf<K> = ((u64, u64), Rc<[K]>);
+
+impl<K> Default for Read<K> {
+    fn default() -> Self {
+        Self(RefCell::new(((0, 0), Rc::from([]))))
+    }
+}
+
+impl<K: Appliable> Read<K> {
+    fn of(&self, server: &ApiServer) -> Rc<[K]> {
+        let (version, mut read) = (server.changed::<K>(), self.0.borrow_mut());
+        if read.0 != version {
+            *read = (version, server.list().into());
+        }
+        read.1.clone()
+    }
+}
 
 pub struct Cluster {
     pub name: String,
@@ -44,6 +66,8 @@ pub struct Cluster {
     number: u8,
     /// From the deletion of a pod until it is gone.
     ends: Duration,
+    /// Each pod takes its own time.
+    varied: bool,
     /// By UID of a pod: since when it is as it is.
     since: BTreeMap<String, (&'static str, Mono)>,
     /// Pods made so far.
@@ -52,8 +76,10 @@ pub struct Cluster {
     seen: u64,
     /// Something happens by itself.
     waits: bool,
-    /// Pods and Jobs as they were at a version: reading them takes most of the time of a world.
-    read: RefCell<Read>,
+    pods: Read<Pod>,
+    jobs: Read<Job>,
+    hosted: Read<HostedBurst>,
+    mini_clusters: Read<MiniCluster>,
 }
 
 impl Cluster {
@@ -61,7 +87,7 @@ impl Cluster {
     /// Its agents go by `agents`.
     pub fn new(
         (number, name): (u8, &str),
-        ends: Duration,
+        settings: &Settings,
         clock: SharedClock,
         agents: SharedClock,
         invariants: &Invariants,
@@ -84,8 +110,23 @@ impl Cluster {
         for node in 1..=2 {
             put::<Node>(&server, node_object(number, node, clock.wall()));
         }
-        let (name, read) = (name.to_owned(), RefCell::new((0, Rc::default(), Rc::default())));
-        Self { name, server, clock, number, ends, since: BTreeMap::new(), made: 0, seen: 0, waits: false, read }
+        let Settings { ends, varied, .. } = *settings;
+        Self {
+            name: name.to_owned(),
+            server,
+            clock,
+            number,
+            ends,
+            varied,
+            since: BTreeMap::new(),
+            made: 0,
+            seen: 0,
+            waits: false,
+            pods: Read::default(),
+            jobs: Read::default(),
+            hosted: Read::default(),
+            mini_clusters: Read::default(),
+        }
     }
 
     /// What Kubernetes does by now.
@@ -107,23 +148,24 @@ impl Cluster {
         self.since.retain(|uid, _| there.contains(uid));
     }
 
-    fn read(&self) -> (Rc<[Pod]>, Rc<[Job]>) {
-        let version = self.server.version();
-        let mut read = self.read.borrow_mut();
-        if read.0 != version {
-            *read = (version, self.server.list().into(), self.server.list().into());
-        }
-        (read.1.clone(), read.2.clone())
-    }
-
     /// All pods.
     pub fn pods(&self) -> Rc<[Pod]> {
-        self.read().0
+        self.pods.of(&self.server)
     }
 
     /// All Jobs.
     pub fn jobs(&self) -> Rc<[Job]> {
-        self.read().1
+        self.jobs.of(&self.server)
+    }
+
+    /// All bursts of others.
+    pub fn hosted(&self) -> Rc<[HostedBurst]> {
+        self.hosted.of(&self.server)
+    }
+
+    /// All MiniClusters.
+    pub fn mini_clusters(&self) -> Rc<[MiniCluster]> {
+        self.mini_clusters.of(&self.server)
     }
 
     /// Ends the lead broker of a MiniCluster: its command is done.
@@ -281,6 +323,20 @@ impl Cluster {
         put::<Pod>(&self.server, pod);
     }
 
+    /// How long a pod takes to start, then to join, and to end: always the same, or drawn by its UID.
+    fn takes(&self, uid: &str) -> [Duration; 3] {
+        if !self.varied {
+            return [STARTS, JOINS, self.ends];
+        }
+        let hash = uid.bytes().fold(0, |hash: u64, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
+        let mut rng = SeededRng::new(hash);
+        // Many are quick, some are not.
+        [8000, 12_000, 20_000].map(|most| {
+            let most = if rng.next_u64().is_multiple_of(3) { most } else { most / 10 };
+            Duration::from_millis(250 + rng.next_u64() % most)
+        })
+    }
+
     /// Scheduler and kubelet.
     fn keep(&mut self, pod: &Pod) {
         let (namespace, name, uid) =
@@ -295,13 +351,14 @@ impl Cluster {
         };
         self.waits = true;
         let now = self.clock.mono();
+        let [starts, joins, ends] = self.takes(&uid);
         let (known, since) = *self.since.entry(uid.clone()).or_insert((state, now));
         if known != state {
             self.since.insert(uid, (state, now));
             return;
         }
         let lasts = now.saturating_since(since);
-        if state == "ends" && lasts >= self.ends {
+        if state == "ends" && lasts >= ends {
             if !is_over(pod) {
                 self.ended(pod, 143);
             }
@@ -310,16 +367,16 @@ impl Cluster {
             return;
         }
         let node = self.made % 2 + 1;
-        if state == "new" && lasts >= STARTS {
+        if state == "new" && lasts >= starts {
             let node = format!("{}-n{node}", self.number);
             drop(self.server.patch::<Pod>(&namespace, &name, json!({"spec": {"nodeName": node}})));
             let at = self.clock.wall().to_string();
-            let address = format!("10.1{}.{}.{}", self.number, self.made / 250, self.since.len() % 250 + 1);
+            let address = format!("11.{}.{}.{}", self.number, self.made / 250, self.since.len() % 250 + 1);
             let status = json!({"phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "startTime": at,
                 "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "False"}]});
             drop(self.server.patch_status::<Pod>(&namespace, &name, status));
         }
-        if state == "runs" && lasts >= JOINS {
+        if state == "runs" && lasts >= joins {
             let at = self.clock.wall().to_string();
             let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
             let statuses: Vec<Value> = containers
@@ -332,6 +389,14 @@ impl Cluster {
                 {"type": "Ready", "status": "True", "lastTransitionTime": at}], "containerStatuses": statuses});
             drop(self.server.patch_status::<Pod>(&namespace, &name, status));
         }
+    }
+
+    /// Whether an address is of a node, a pod or a Service of this cluster.
+    pub fn has(&self, address: &str) -> bool {
+        let number = self.number;
+        [format!("192.168.{number}."), format!("11.{number}."), format!("10.{number}.")]
+            .iter()
+            .any(|range| address.starts_with(range))
     }
 
     /// Deletes a MiniCluster as kubectl does.
@@ -351,7 +416,7 @@ fn serve(server: &ApiServer) {
 }
 
 /// Creates an object of JSON, or replaces it.
-pub fn put<K: tributary::cluster::apply::Appliable>(server: &ApiServer, object: Value) {
+pub fn put<K: Appliable>(server: &ApiServer, object: Value) {
     let object: K = serde_json::from_value(object).expect("it is of this kind");
     server.put(&object).expect("it is accepted");
 }
@@ -360,7 +425,7 @@ fn node_object(cluster: u8, node: u8, now: Timestamp) -> Value {
     let name = format!("{cluster}-n{node}");
     json!({
         "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "kubernetes.io/arch": "amd64"}},
-        "spec": {"podCIDR": format!("10.1{cluster}.{node}.0/24"), "podCIDRs": [format!("10.1{cluster}.{node}.0/24")]},
+        "spec": {"podCIDR": format!("11.{cluster}.{node}.0/24"), "podCIDRs": [format!("11.{cluster}.{node}.0/24")]},
         "status": {
             "addresses": [{"type": "InternalIP", "address": format!("192.168.{cluster}.{node}")}],
             "allocatable": {"cpu": "16", "memory": "64Gi", "pods": "110"},
@@ -435,7 +500,7 @@ fn exit_code(pod: &Pod) -> Option<i32> {
 
 /// What is left of what users and agents made.
 pub fn left(server: &ApiServer) -> Vec<String> {
-    fn of<K: tributary::cluster::apply::Appliable>(server: &ApiServer, left: &mut Vec<String>) {
+    fn of<K: Appliable>(server: &ApiServer, left: &mut Vec<String>) {
         for object in server.list::<K>() {
             let others = object.name_any().starts_with(&format!("{FOREIGN}-")) && object.owner_references().is_empty();
             if object.namespace().as_deref() == Some(USERS) && !others {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
-use serde_json::json;
+use serde_json::{Value, json};
 use tributary::api::burst::Burst;
 use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::labels;
@@ -15,20 +15,22 @@ use tributary::api::minicluster::MiniCluster;
 use tributary::api::names;
 use tributary::api::peer::ClusterPeer;
 use tributary_cluster::testing::Fault;
+use tributary_tests::scenario::bursting;
 
 use crate::agent::Settings;
 use crate::cluster::{SYSTEM, USERS, is_ready as pod_is_ready, put};
 use crate::scenarios::{log, on_paused_time};
 use crate::world::{NAMES, World};
 
-const SHORT: Settings = Settings { times: (40, 10, 20), limits: None, replicas: 1, ends: Duration::from_secs(6) };
+pub const SHORT: Settings =
+    Settings { times: (40, 10, 20), limits: None, replicas: 1, ends: Duration::from_secs(6), varied: false };
 
-const fn secs(seconds: u64) -> Duration {
+pub const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
 /// Plays a scenario in so many clusters.
-fn in_world<F>(size: usize, settings: Settings, scenario: F)
+pub fn in_world<F>(size: usize, settings: Settings, scenario: F)
 where
     F: AsyncFnOnce(&mut World) -> Result<(), String> + Send + 'static,
 {
@@ -45,7 +47,7 @@ where
 }
 
 /// A MiniCluster of the first cluster with a burst, which is ready. Says where.
-async fn bursts(world: &mut World, peer: Option<&str>) -> Result<usize, String> {
+pub async fn bursts(world: &mut World, peer: Option<&str>) -> Result<usize, String> {
     let mut burst = json!({"size": 2});
     if let Some(peer) = peer {
         burst["peer"] = peer.into();
@@ -55,23 +57,23 @@ async fn bursts(world: &mut World, peer: Option<&str>) -> Result<usize, String> 
     Ok(provider(world))
 }
 
-async fn is_ready(world: &mut World) -> Result<(), String> {
+pub async fn is_ready(world: &mut World) -> Result<(), String> {
     world.until("the burst is ready", secs(90), |world| world.bursts_ready(0, "lake")).await?;
     world.say("the burst is ready");
     Ok(())
 }
 
-fn burst(world: &World) -> Option<Burst> {
+pub fn burst(world: &World) -> Option<Burst> {
     world.clusters[0].server.get(USERS, &names::burst_object("lake", "lake-burst-0"))
 }
 
 /// Where the burst is.
-fn provider(world: &World) -> usize {
+pub fn provider(world: &World) -> usize {
     let peer = burst(world).and_then(|burst| burst.status?.peer).expect("it is placed");
     NAMES.iter().position(|name| *name == peer).unwrap()
 }
 
-fn hosted(world: &World, cluster: usize) -> Option<HostedBurst> {
+pub fn hosted(world: &World, cluster: usize) -> Option<HostedBurst> {
     world.clusters[cluster].server.list::<HostedBurst>().pop()
 }
 
@@ -386,5 +388,109 @@ fn the_command_of_a_root_is_done() {
         let peer = bursts(world, Some("west")).await?;
         world.clusters[0].finish("lake", 0);
         world.until("the burst is gone", secs(30), |world| hosted(world, peer).is_none()).await
+    });
+}
+
+/// The danger: a connection that is dead is taken for one on which nothing happens.
+#[test]
+fn all_watches_die_in_silence() {
+    in_world(2, SHORT, async |world| {
+        world.run(secs(5)).await?;
+        world.clusters.iter().for_each(|cluster| cluster.server.mute_watches());
+        world.apply(0, "lake", 2, json!([{"size": 2, "peer": "west"}]), "NodePort");
+        is_ready(world).await
+    });
+}
+
+/// The danger: the clock of a lease begins when the agent does. Nobody heard of the root while no agent ran.
+#[test]
+fn a_root_is_lost_while_no_agent_runs() {
+    in_world(2, Settings { times: (300, 60, 30), ..SHORT }, async |world| {
+        let peer = bursts(world, Some("west")).await?;
+        world.cut(0, peer, true);
+        world.kill(peer, 0);
+        world.run(secs(250)).await?;
+        world.start(peer, 0);
+        world.run(secs(90)).await?;
+        match hosted(world, peer) {
+            None => Ok(()),
+            Some(_) => Err("the burst goes on".to_owned()),
+        }
+    });
+}
+
+/// The danger: a cluster that remembers less than its peers tells them what is not there any more.
+#[test]
+fn an_api_server_is_restored_from_a_backup() {
+    in_world(2, SHORT, async |world| {
+        world.run(secs(5)).await?;
+        let backup = world.clusters[0].server.backup();
+        for _ in 0..2 {
+            world.kill(0, 0);
+            world.start(0, 0);
+            world.run(secs(10)).await?;
+        }
+        let peer = bursts(world, Some("west")).await?;
+        let before = hosted(world, peer).unwrap().uid();
+        world.say("east: the API server is restored from a backup");
+        world.clusters[0].server.restore(backup);
+        world.kill(0, 0);
+        world.start(0, 0);
+        // Longer than the grace period.
+        world.run(secs(35)).await?;
+        is_same(before, hosted(world, peer))?;
+        world.until("its lease ends it", secs(60), World::nothing_left).await
+    });
+}
+
+fn put_root(world: &World, name: &str, spec: &Value) {
+    let metadata = json!({"name": name, "namespace": USERS});
+    put::<MiniCluster>(&world.clusters[0].server, json!({"metadata": metadata, "spec": spec}));
+}
+
+/// The danger: a user of a peer has something inside of this cluster dialled, and reads from the answers what listens there.
+#[test]
+fn a_peer_says_that_its_lead_is_inside_of_this_cluster() {
+    in_world(2, SHORT, async |world| {
+        let mut spec = bursting(2, json!([{"size": 2, "peer": "west"}]));
+        spec["flux"]["bursting"]["network"] = json!({"type": "NodePort", "address": "192.168.1.2"});
+        put_root(world, "lake", &spec);
+        world.run(secs(20)).await?;
+        let refused = burst(world).is_some_and(|burst| format!("{:?}", burst.status).contains("LeadAddressRefused"));
+        if refused { Ok(()) } else { Err("nobody refused it".to_owned()) }
+    });
+}
+
+/// The danger: a template is code of others. It takes what the owner of this cluster has not named.
+#[test]
+fn a_peer_places_what_its_import_does_not_name() {
+    in_world(2, SHORT, async |world| {
+        let spec = || bursting(1, json!([{"size": 1, "peer": "west"}]));
+        let (mut account, mut privileged) = (spec(), spec());
+        account["pod"]["serviceAccountName"] = "cluster-admin".into();
+        privileged["containers"][0]["securityContext"]["privileged"] = true.into();
+        put_root(world, "account", &account);
+        put_root(world, "privileged", &privileged);
+        world.run(secs(20)).await?;
+        let bursts = world.clusters[0].server.list::<Burst>();
+        let told: Vec<String> = bursts.iter().map(|burst| format!("{:?}", burst.status)).collect();
+        let is = |reason: &str| told.iter().any(|told| told.contains(reason));
+        if is("PolicyForbids") && is("PodSecurity") { Ok(()) } else { Err(format!("nobody refused them: {told:?}")) }
+    });
+}
+
+/// The danger: an edit of the spec ends what runs.
+#[test]
+fn an_edit_that_needs_a_new_instance_waits_for_a_word() {
+    in_world(2, SHORT, async |world| {
+        runs(world).await?;
+        let server = world.clusters[0].server.clone();
+        let before = server.get::<Job>(USERS, "lake").and_then(|job| job.uid());
+        let clusters = json!([{"size": 2, "peer": "west"}]);
+        let spec = json!({"spec": {"flux": {"bursting": {"clusters": clusters}}}});
+        server.patch::<MiniCluster>(USERS, "lake", spec).unwrap();
+        world.run(secs(20)).await?;
+        let now = server.get::<Job>(USERS, "lake").and_then(|job| job.uid());
+        if before == now { Ok(()) } else { Err("the instance was started anew".to_owned()) }
     });
 }

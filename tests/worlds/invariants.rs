@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use tributary::api::burst::Burst;
@@ -29,6 +30,7 @@ struct Instance {
     incarnation: String,
     slot: String,
     digest: String,
+    burst: String,
     tunnel: bool,
 }
 
@@ -44,6 +46,9 @@ pub struct Contact {
     /// Since when its wall clock is right.
     pub right: Mono,
 }
+
+/// Who passes the ends of tunnels at their roots: peer, UID of the Burst, incarnation.
+pub type LetIn = BTreeSet<(String, String, String)>;
 
 /// How long a healthy provider may take to end brokers whose lease is over.
 const SLACK: Duration = Duration::from_secs(45);
@@ -87,25 +92,33 @@ impl Invariants {
         self.writes.0.lock().unwrap().keys.len()
     }
 
-    pub fn check(&mut self, clusters: &[Cluster], now: Mono, contacts: &Contacts) -> Result<(), String> {
+    pub fn check(
+        &mut self,
+        clusters: &[Cluster],
+        now: Mono,
+        contacts: &Contacts,
+        let_in: impl Fn() -> LetIn,
+    ) -> Result<(), String> {
         clusters.iter().try_for_each(|cluster| self.a_lease_ends(cluster, now, contacts))?;
         let versions: Vec<u64> = clusters.iter().map(|cluster| cluster.server.version()).collect();
         if versions == self.seen {
             return Ok(());
         }
         self.seen = versions;
-        let mut running: BTreeMap<(String, String, String), String> = BTreeMap::new();
+        let (let_in, mut running) = (let_in(), BTreeMap::new());
         for cluster in clusters {
             self.learn(cluster)?;
             self.the_name_of_others_is_left_alone(cluster)?;
-            self.two_peers_never_run_the_same_ranks(cluster, &mut running)?;
+            self.two_peers_never_run_the_same_ranks(cluster, &let_in, &mut running)?;
             self.boot_files_never_change(cluster)?;
             capacity_is_promised_once(cluster)?;
+            a_lead_is_never_inside(cluster)?;
+            pods_of_peers_have_what_was_allowed(cluster)?;
             self.why_a_burst_ends_is_on_record(cluster)?;
-            for hosted in cluster.server.list::<HostedBurst>() {
+            for hosted in cluster.hosted().iter() {
                 let Some(root) = clusters.iter().find(|root| root.name == hosted.spec.peer) else { continue };
-                self.nothing_ends_without_a_cause(cluster, root, &hosted)?;
-                who_has_the_certificate_is_on_record(cluster, root, &hosted)?;
+                self.nothing_ends_without_a_cause(cluster, root, hosted)?;
+                who_has_the_certificate_is_on_record(cluster, root, hosted)?;
             }
         }
         self.writes.told()
@@ -113,7 +126,7 @@ impl Invariants {
 
     /// "A restarted provider forgets that a root is gone".
     fn a_lease_ends(&mut self, cluster: &Cluster, now: Mono, contacts: &Contacts) -> Result<(), String> {
-        for hosted in cluster.server.list::<HostedBurst>() {
+        for hosted in cluster.hosted().iter() {
             let Some(contact) = contacts.get(&(hosted.spec.peer.clone(), cluster.name.clone())) else { continue };
             let lease = hosted.spec.lease.duration();
             if contact.right <= contact.lost && now.saturating_since(contact.lost) > lease + DATED {
@@ -131,13 +144,13 @@ impl Invariants {
 
     /// "A restarted provider forgets that a root is gone": a burst that ends goes on ending, whatever its agent forgets.
     fn why_a_burst_ends_is_on_record(&mut self, cluster: &Cluster) -> Result<(), String> {
-        let objects = cluster.server.list::<MiniCluster>();
+        let objects = cluster.mini_clusters();
         let stays = |object: &&MiniCluster| object.metadata.deletion_timestamp.is_none();
         let owners: BTreeSet<&str> = objects.iter().filter(stays).flat_map(owner_uids).collect();
-        for hosted in cluster.server.list::<HostedBurst>() {
+        for hosted in cluster.hosted().iter() {
             let (uid, name) = (hosted.uid().unwrap_or_default(), hosted.name_any());
             let ends = hosted.metadata.deletion_timestamp.is_some()
-                || hosted.status.is_some_and(|status| status.draining_since.is_some());
+                || hosted.status.as_ref().is_some_and(|status| status.draining_since.is_some());
             if owners.contains(&*uid) {
                 self.made.insert(uid);
             } else if !ends && self.made.contains(&uid) {
@@ -181,8 +194,8 @@ impl Invariants {
         let bursts = root.server.list::<Burst>();
         let burst = bursts.iter().find(|burst| burst.uid().as_ref() == Some(&hosted.spec.burst_uid));
         let peer = root.server.get::<ClusterPeer>(SYSTEM, &cluster.name);
-        let drained = peer.is_none_or(|peer| peer.spec.drain);
-        let wanted = burst.filter(|_| !drained).is_some_and(|burst| {
+        let left = peer.is_none_or(|peer| peer.spec.drain || is_spent(&peer));
+        let wanted = burst.filter(|_| !left).is_some_and(|burst| {
             let status = burst.status.clone().unwrap_or_default();
             let here = status.peer.as_ref() == Some(&cluster.name) && status.held.is_none();
             here && !burst.spec.release
@@ -196,18 +209,19 @@ impl Invariants {
     }
 
     fn learn(&mut self, cluster: &Cluster) -> Result<(), String> {
-        for hosted in cluster.server.list::<HostedBurst>() {
-            let (uid, spec) = (hosted.uid().unwrap_or_default(), hosted.spec);
+        for hosted in cluster.hosted().iter() {
+            let (uid, spec) = (hosted.uid().unwrap_or_default(), hosted.spec.clone());
             let instance = Instance {
                 root: spec.root.uid,
                 incarnation: spec.root.incarnation,
                 slot: spec.slot,
                 digest: spec.credential_digest,
+                burst: spec.burst_uid,
                 tunnel: spec.tunnel,
             };
             self.hosted.insert(uid, instance);
         }
-        for object in cluster.server.list::<MiniCluster>() {
+        for object in cluster.mini_clusters().iter() {
             for owner in object.owner_references() {
                 self.mini_clusters.insert(object.uid().unwrap_or_default(), owner.uid.clone());
             }
@@ -240,6 +254,7 @@ impl Invariants {
     fn two_peers_never_run_the_same_ranks(
         &self,
         cluster: &Cluster,
+        let_in: &LetIn,
         running: &mut BTreeMap<(String, String, String), String>,
     ) -> Result<(), String> {
         let mut ranks = BTreeSet::new();
@@ -260,9 +275,9 @@ impl Invariants {
             {
                 return Err(format!("{}: brokers of {} run with another certificate", cluster.name, owner.name));
             }
-            let Some(Instance { root, incarnation, slot, tunnel, .. }) = instance.cloned() else { continue };
-            if tunnel {
-                // The root's end of the tunnel lets one of them in.
+            let Some(Instance { root, incarnation, slot, burst, tunnel, .. }) = instance.cloned() else { continue };
+            if tunnel && !let_in.contains(&(cluster.name.clone(), burst, incarnation.clone())) {
+                // Its brokers run, and nobody hears them.
                 continue;
             }
             let other = running.insert((root, incarnation, slot.clone()), cluster.name.clone());
@@ -287,6 +302,12 @@ impl Invariants {
     }
 }
 
+/// Whether the budget of a peer is spent.
+fn is_spent(peer: &ClusterPeer) -> bool {
+    let conditions = peer.status.iter().flat_map(|status| &status.conditions);
+    conditions.into_iter().any(|one| one.type_ == labels::condition::BUDGET && one.status == "False")
+}
+
 fn owner_uids(object: &MiniCluster) -> impl Iterator<Item = &str> {
     object.owner_references().iter().map(|owner| owner.uid.as_str())
 }
@@ -303,11 +324,37 @@ fn digest_of(secret: &Secret) -> Option<String> {
     Certificate::parse(&text).ok().map(|certificate| certificate.digest().to_string())
 }
 
+/// "A peer points us at our own inside".
+fn a_lead_is_never_inside(cluster: &Cluster) -> Result<(), String> {
+    let slices = cluster.server.list::<EndpointSlice>();
+    for slice in slices.iter().filter(|slice| slice.namespace().as_deref() == Some(USERS)) {
+        let mut all = slice.endpoints.iter().flat_map(|end| &end.addresses);
+        if let Some(address) = all.find(|address| cluster.has(address)) {
+            return Err(format!("{}: {} leads to {address}, which is here", cluster.name, slice.name_any()));
+        }
+    }
+    Ok(())
+}
+
+/// "A peer's spec is remote code": no ClusterPeer of a world names any of these.
+fn pods_of_peers_have_what_was_allowed(cluster: &Cluster) -> Result<(), String> {
+    let hosted: BTreeSet<String> = cluster.hosted().iter().map(|one| one.spec.slot.clone()).collect();
+    for pod in cluster.pods().iter().filter(|pod| job_of(pod).is_some_and(|job| hosted.contains(job))) {
+        let Some(spec) = &pod.spec else { continue };
+        let account = spec.service_account_name.as_deref().unwrap_or("default");
+        let contexts = spec.containers.iter().flat_map(|one| &one.security_context);
+        if account != "default" || contexts.into_iter().any(|context| context.privileged == Some(true)) {
+            return Err(format!("{}: {} has what nobody allowed", cluster.name, pod.name_any()));
+        }
+    }
+    Ok(())
+}
+
 /// "Capacity is promised twice".
 fn capacity_is_promised_once(cluster: &Cluster) -> Result<(), String> {
     for peer in cluster.server.list::<ClusterPeer>() {
         let Some(import) = peer.spec.import.as_ref() else { continue };
-        let all = cluster.server.list::<HostedBurst>();
+        let all = cluster.hosted();
         let of_peer = all.iter().filter(|hosted| hosted.spec.peer == peer.name_any());
         let (mut bursts, mut brokers) = (0, 0);
         for hosted in of_peer {

@@ -4,10 +4,14 @@
 //! | file | what it does |
 //! |---|---|
 //! | [`agent`] | an agent, of the daemon's own parts |
+//! | [`budgets`], [`demand`], [`lost`], [`owners`] | scenarios: bursts that end by themselves, providers that are lost, people who decide |
 //! | [`chaos`] | users, owners and faults, by chance |
 //! | [`cluster`] | an API server, and what stands for Kubernetes beside it |
 //! | [`dangers`] | each danger on purpose, in a few lines |
+//! | [`exec`] | what lead brokers say of their queues |
 //! | [`invariants`] | what must never happen |
+//! | [`lies`] | lead brokers that answer wrongly, or not at all |
+//! | [`lives`] | a burst's life, with one fault at each write of it |
 //! | [`mutations`] | rules taken out of the code, which an invariant must miss |
 //! | [`world`] | clusters that know each other, and what happens to them |
 //!
@@ -20,14 +24,23 @@
 //! | `WORLDS_FAULTS=cut,kill` | which faults there are |
 //! | `WORLDS_STOP=1` | no seed is begun after one that failed |
 //! | `WORLDS_WRITES=1` | prints all writes |
+//! | `WORLDS_EVERY=n` | of the lives with a fault, each n-th is played |
+//! | `WORLDS_CLUSTERS=n` | how many clusters [`scenarios`] has at most: 64, up to 256 |
 //! | `WORLDS_LOG=info` | the agents log |
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 mod agent;
+mod budgets;
 mod chaos;
 mod cluster;
 mod dangers;
+mod demand;
+mod exec;
 mod invariants;
+mod lies;
+mod lives;
+mod lost;
 mod mutations;
+mod owners;
 mod scenarios;
 mod world;

@@ -2,15 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZero;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::ResourceQuota;
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use serde_json::json;
 use tributary::api::burst::Burst;
+use tributary::api::flux_job::FluxJob;
 use tributary::api::flux_setup::FluxSetup;
+use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::names;
 use tributary_cluster::apply::Appliable;
@@ -200,6 +203,119 @@ fn nobody_starts_by_a_quota_that_cannot_be_read() {
     result.unwrap();
 }
 
+/// The danger: a burst that was refused for long waits five minutes more when there is room.
+#[test]
+fn a_burst_is_tried_again_as_soon_as_a_quota_leaves_more() {
+    log();
+    let result = on_paused_time(1, async move || {
+        let mut world = World::new(2, settings(0));
+        let server = world.clusters[1].server.clone();
+        let metadata = json!({"name": "room", "namespace": USERS});
+        put::<ResourceQuota>(&server, json!({"metadata": metadata, "status": {"hard": {"pods": "1"}}}));
+        world.apply(0, "lake", 2, json!([{"size": 2, "peer": "west"}]), "NodePort");
+        let burst = names::burst_object("lake", "lake-burst-0");
+        let refused = |world: &World| {
+            said::<Burst>(world, &burst, "Admitted")
+                .is_some_and(|(reason, why)| reason == "QuotaExceeded" && why.contains("; the next try is at "))
+        };
+        world.until("it is refused", Duration::from_secs(60), refused).await?;
+        // Tries are five minutes apart by then.
+        world.run(Duration::from_secs(700)).await?;
+        assert!(refused(&world));
+        server.delete::<ResourceQuota>(USERS, "room", &DeleteParams::default()).unwrap();
+        world.until("it is ready", Duration::from_secs(30), |world| world.bursts_ready(0, "lake")).await
+    });
+    result.unwrap();
+}
+
+/// The danger: capacity is promised twice, because what a burst takes that cannot be read is not counted.
+#[test]
+fn nothing_is_promised_beside_a_hosted_burst_that_cannot_be_read() {
+    log();
+    let result = on_paused_time(1, async move || {
+        let mut world = World::new(2, Settings { limits: Some((1, 8)), ..settings(0) });
+        let bursts = json!([{"size": 2, "peer": "west"}]);
+        world.apply(0, "lake", 2, bursts.clone(), "NodePort");
+        world.until("it is ready", Duration::from_secs(60), |world| world.bursts_ready(0, "lake")).await?;
+        let server = world.clusters[1].server.clone();
+        server.spoil::<HostedBurst>(USERS, "lake-burst-0", json!({"spec": {"size": "two"}})).unwrap();
+        world.kill(1, 0);
+        world.start(1, 0);
+        world.apply(0, "pond", 2, bursts, "NodePort");
+        world.run(Duration::from_secs(120)).await?;
+        assert!(server.stored::<HostedBurst>(USERS, "pond-burst-0").is_none());
+        let (reason, why) = said::<Burst>(&world, &names::burst_object("pond", "pond-burst-0"), "Admitted").unwrap();
+        assert!(
+            reason == "Unreadable" && why.contains(&format!("HostedBurst {USERS}/lake-burst-0")),
+            "{reason}: {why}"
+        );
+        server.spoil::<HostedBurst>(USERS, "lake-burst-0", json!({"spec": {"size": 2}})).unwrap();
+        world.run(Duration::from_secs(10)).await?;
+        world.delete(0, "lake");
+        world.until("the other is ready", Duration::from_secs(400), |world| world.bursts_ready(0, "pond")).await
+    });
+    result.unwrap();
+}
+
+/// The danger: the queue says that it goes by the quota, and the agent that it cannot read it, in turn and for ever. And what
+/// was last read of a FluxJob starts, though it is not what its user wants now.
+#[test]
+fn what_the_queue_cannot_read_any_more_is_said_once() {
+    log();
+    let result = on_paused_time(1, async move || {
+        let mut world = World::new(1, settings(0));
+        let server = world.clusters[0].server.clone();
+        let metadata = |name: &str| json!({"name": name, "namespace": USERS});
+        put::<FluxSetup>(&server, json!({"metadata": metadata("default"), "spec": {"quota": {"brokers": 1}}}));
+        let job =
+            |name: &str, command: &str| json!({"metadata": metadata(name), "spec": {"image": "i", "command": command}});
+        put::<FluxJob>(&server, job("refused", "echo 'x"));
+        let refused = |world: &World| {
+            let object = world.clusters[0].server.stored::<FluxJob>(USERS, "refused").unwrap();
+            let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            conditions
+                .iter()
+                .any(|one| one["type"] == "Finished" && one["status"] == "True" && one["reason"] == "Refused")
+        };
+        world.until("one is refused", Duration::from_secs(10), refused).await?;
+        world.apply(0, "lake", 1, json!([]), "NodePort");
+        let runs = |world: &World| world.clusters[0].jobs().iter().any(|job| job.name_any() == "lake");
+        world.until("it runs", Duration::from_secs(10), runs).await?;
+        put::<FluxJob>(&server, job("waits", "hostname"));
+        world.run(Duration::from_secs(10)).await?;
+        let jobs = ["waits", "refused"];
+        let spoil = |size: serde_json::Value| {
+            jobs.map(|job| server.spoil::<FluxJob>(USERS, job, json!({"spec": {"size": size}})).unwrap())
+        };
+        spoil(json!("two"));
+        server.spoil::<FluxSetup>(USERS, "default", json!({"spec": {"quota": {"brokers": "two"}}})).unwrap();
+        let told = |world: &World| {
+            let is = |said: Option<(String, String)>| said.is_some_and(|(reason, _)| reason == "Unreadable");
+            is(said::<FluxSetup>(world, "default", "Active"))
+                && jobs.into_iter().all(|job| is(said::<FluxJob>(world, job, "Running")))
+        };
+        world.until("it is said", Duration::from_secs(5), told).await?;
+        let writes = Arc::new(AtomicU64::new(0));
+        let counted = writes.clone();
+        server.on_request(move |info| {
+            if ["fluxsetups", "fluxjobs"].contains(&info.resource.as_str()) && info.verb == "patch" {
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+            None
+        });
+        world.delete(0, "lake");
+        world.run(Duration::from_secs(60)).await?;
+        assert_eq!(world.clusters[0].jobs().len(), 0);
+        assert!(told(&world));
+        assert_eq!(writes.load(Ordering::Relaxed), 0);
+        server.spoil::<FluxSetup>(USERS, "default", json!({"spec": {"quota": {"brokers": 1}}})).unwrap();
+        spoil(json!(1));
+        world.until("it runs", Duration::from_secs(10), |world| world.clusters[0].jobs().len() == 1).await?;
+        world.until("it is taken back", Duration::from_secs(5), |world| !told(world) && refused(world)).await
+    });
+    result.unwrap();
+}
+
 /// The danger: the Burst alone knew who has the certificate, and is deleted; its slot looks free, and two peers run it.
 #[test]
 fn a_burst_is_deleted_before_its_root_tells_who_holds_it() {
@@ -230,6 +346,31 @@ fn a_burst_is_deleted_before_its_root_tells_who_holds_it() {
     result.unwrap();
 }
 
+/// The danger: what one agent does for each of its peers is too much for it, or a peer waits for all others.
+#[test]
+fn one_root_has_many_peers() {
+    log();
+    let size = usize::try_from(number("WORLDS_CLUSTERS").unwrap_or(64)).unwrap();
+    let result = on_paused_time(1, async move || {
+        let mut world = World::of_strangers(size, settings(0));
+        for other in 1..size {
+            world.befriend(0, other);
+            world.befriend(other, 0);
+        }
+        let last = NAMES[size - 1];
+        world.apply(0, "lake", 1, json!([{"size": 1}, {"size": 2, "peer": last}]), "NodePort");
+        let ready = |world: &World| world.bursts_ready(0, "lake");
+        world.until("the bursts are ready", Duration::from_secs(60), ready).await?;
+        world.kill(0, 0);
+        world.start(0, 0);
+        world.run(Duration::from_secs(15)).await?;
+        world.until("they are ready still", Duration::from_secs(1), ready).await?;
+        world.delete(0, "lake");
+        world.until("nothing is left", Duration::from_secs(60), World::nothing_left).await
+    });
+    result.unwrap();
+}
+
 /// What the owners of a world have chosen, by its seed.
 fn settings(seed: u64) -> Settings {
     Settings {
@@ -237,6 +378,16 @@ fn settings(seed: u64) -> Settings {
         limits: (seed % 5 == 2).then_some((2, 4)),
         replicas: if seed % 3 == 1 { 2 } else { 1 },
         ends: Duration::from_secs([1, 6][usize::from(seed % 7 > 2)]),
+        varied: seed % 4 > 1,
+    }
+}
+
+/// How many clusters a world has.
+fn clusters(seed: u64) -> usize {
+    match seed {
+        _ if seed % 24 == 23 => 8,
+        _ if seed % 12 == 11 => 4,
+        _ => 2 + usize::from(seed % 3 != 1),
     }
 }
 
@@ -246,7 +397,7 @@ type Played = (Result<(), String>, Vec<String>, Vec<String>);
 /// Plays a seed, without the events of these numbers.
 fn play(seed: u64, faults: Vec<&'static str>, events: usize, without: BTreeSet<usize>) -> Played {
     on_paused_time(seed, async move || {
-        let mut world = World::new(2 + usize::from(seed % 3 != 1), settings(seed));
+        let mut world = World::new(clusters(seed), settings(seed));
         let mut chaos = Chaos::new(seed, faults, without);
         let result = chaos.run(&mut world, events).await;
         world.say(format!("done: {:?}", chaos.counts));
@@ -262,7 +413,7 @@ fn a_seed_is_played_the_same_again() {
     assert!(first.2.len() > 100, "{} writes", first.2.len());
 }
 
-fn number(name: &str) -> Option<u64> {
+pub fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -11,17 +12,26 @@ use tributary::api::minicluster::MiniCluster;
 use tributary::api::peer::ClusterPeer;
 use tributary::clock::{Clock as _, Mono};
 use tributary::federation::transport::memory::MemoryNetwork;
+use tributary_agent::app::LEASE;
 use tributary_tests::federation::cluster_peer;
 use tributary_tests::scenario::bursting;
 
 use crate::agent::{Agent, PausedClock, Settings, Site};
 use crate::cluster::{Cluster, SYSTEM, USERS, left, put};
-use crate::invariants::{Contact, Contacts, Invariants, plant};
+use crate::exec::Queue;
+use crate::invariants::{Contact, Contacts, Invariants, LetIn, plant};
 
 /// How often what stands for Kubernetes works, and invariants are checked.
 pub const STEP: Duration = Duration::from_millis(250);
 
-pub const NAMES: [&str; 4] = ["east", "west", "north", "south"];
+/// The names of clusters.
+pub static NAMES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
+    let more = (4..MOST).map(|number| &*Box::leak(format!("c{number}").into_boxed_str()));
+    ["east", "west", "north", "south"].into_iter().chain(more).collect()
+});
+
+/// The most clusters that have addresses of their own.
+const MOST: usize = 256;
 
 pub struct World {
     clock: PausedClock,
@@ -40,23 +50,33 @@ pub struct World {
 }
 
 fn address(number: usize) -> SocketAddr {
-    ([10, 99, 0, u8::try_from(number).unwrap() + 1], 7946).into()
+    ([10, 99, 0, u8::try_from(number).unwrap()], 7946).into()
 }
 
 impl World {
     /// Clusters whose agents know each other and let each other in.
     pub fn new(size: usize, settings: Settings) -> Self {
+        let world = Self::of_strangers(size, settings);
+        for (cluster, other) in world.pairs() {
+            world.befriend(cluster, other);
+        }
+        world
+    }
+
+    /// Clusters that do not know each other.
+    pub fn of_strangers(size: usize, settings: Settings) -> Self {
         let clock = PausedClock::start();
         let network = MemoryNetwork::new(clock.shared());
         network.set_delay(Duration::from_millis(25));
         let (mut clusters, mut sites, invariants) = (Vec::new(), Vec::new(), Invariants::default());
         for (number, name) in NAMES.iter().enumerate().take(size) {
-            let (id, agents) = (u8::try_from(number).unwrap() + 1, clock.another());
-            let cluster = Cluster::new((id, name), settings.ends, clock.shared(), agents.shared(), &invariants);
+            let (id, agents) = (u8::try_from(number).unwrap(), clock.another());
+            let cluster = Cluster::new((id, name), &settings, clock.shared(), agents.shared(), &invariants);
             plant(&cluster);
             sites.push(Site {
                 name: (*name).to_owned(),
                 server: cluster.server.clone(),
+                queue: Queue::default(),
                 address: address(number),
                 network: network.clone(),
                 clock: agents,
@@ -67,11 +87,7 @@ impl World {
         let agents = sites.iter().map(|site| (0..settings.replicas).map(|_| Some(Agent::start(site))).collect());
         let (agents, wrong) = (agents.collect(), vec![BTreeSet::new(); size]);
         let (contacts, cuts, history) = (Contacts::new(), BTreeSet::new(), Vec::new());
-        let world = Self { clock, network, clusters, agents, sites, invariants, contacts, cuts, wrong, history };
-        for (cluster, other) in world.pairs() {
-            world.befriend(cluster, other);
-        }
-        world
+        Self { clock, network, clusters, agents, sites, invariants, contacts, cuts, wrong, history }
     }
 
     /// Root and provider.
@@ -112,7 +128,9 @@ impl World {
             cluster.step();
         }
         self.look_at_contacts();
-        self.invariants.check(&self.clusters, self.now(), &self.contacts)
+        let now = self.now();
+        let Self { invariants, clusters, agents, contacts, .. } = self;
+        invariants.check(clusters, now, contacts, || let_in(agents, clusters))
     }
 
     fn look_at_contacts(&mut self) {
@@ -147,6 +165,11 @@ impl World {
         let way = if both { "and" } else { "does not reach" };
         let end = if both { " do not reach each other" } else { "" };
         self.say(format!("{} {way} {}{end}", NAMES[a], NAMES[b]));
+    }
+
+    /// Of the packets that are under way from now on, so many of a thousand are lost; all come when they come.
+    pub fn set_loss(&self, of_thousand: u64, jitter: Duration) {
+        self.network.set_loss(of_thousand, jitter);
     }
 
     pub fn heal(&mut self, a: usize, b: usize) {
@@ -200,6 +223,19 @@ impl World {
             self.say(format!("{}: agent {replica} is started", NAMES[cluster]));
             self.agents[cluster][replica] = Some(Agent::start(&self.sites[cluster]));
         }
+    }
+
+    /// Another cluster, which knows of nothing, takes the name of one whose agents are dead.
+    pub fn take_name_of(&mut self, number: usize) {
+        self.say(format!("{} is another cluster now", NAMES[number]));
+        let (id, site) = (u8::try_from(number).unwrap() + 1, &mut self.sites[number]);
+        let clocks = (self.clock.shared(), site.clock.shared());
+        let mut cluster = Cluster::new((id, "another"), &site.settings, clocks.0, clocks.1, &self.invariants);
+        NAMES[number].clone_into(&mut cluster.name);
+        plant(&cluster);
+        site.server = cluster.server.clone();
+        self.clusters[number] = cluster;
+        (0..self.clusters.len()).filter(|other| *other != number).for_each(|other| self.befriend(number, other));
     }
 
     /// Clears away the agents that have died by now: of which cluster, and which of its.
@@ -286,4 +322,13 @@ impl World {
         }
         lines
     }
+}
+
+/// Which bursts pass the tunnels' ends at their roots.
+fn let_in(agents: &[Vec<Option<Agent>>], clusters: &[Cluster]) -> LetIn {
+    let all = agents.iter().zip(clusters).flat_map(|(agents, cluster)| {
+        let lease = cluster.server.get(SYSTEM, LEASE).unwrap_or_default();
+        agents.iter().flatten().flat_map(move |agent| agent.lets_in(&lease))
+    });
+    all.collect()
 }

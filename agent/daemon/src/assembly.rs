@@ -68,6 +68,7 @@ impl Assembly {
         let settings = render::Context {
             cluster_domain: config.cluster.dns_domain().to_owned(),
             volumes: config.volumes.clone(),
+            lease: config.bursting.lease(),
             ..Default::default()
         };
         let (webhook, more) = Webhook::new(config, &clients, &clock, &metrics);

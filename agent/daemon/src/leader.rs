@@ -21,6 +21,7 @@ use tributary::cluster::scope::Term;
 use tributary::cluster::work::Workload;
 use tributary::config::{self as configured, Config, IdentityConfig};
 use tributary::contract::ports::PeerRequests;
+use tributary::contract::tunnel::Outlets;
 use tributary::contract::{ClusterUid, Epoch, PeerName};
 use tributary::federation::mesh::{MeshConfig, MeshMetrics, Ports, spawn};
 use tributary::federation::timers::Timers;
@@ -175,6 +176,11 @@ impl Leader {
         let federation =
             Federation { config: config.clone(), parts, bursting, federation_service, counters, carried, budget };
         (Self { controller, queueing, unreadable: Arc::new(unreadable), federation: Arc::new(federation) }, filling)
+    }
+
+    /// Which bursts pass this end of their tunnels, while this agent leads.
+    pub fn outlets(&self) -> watch::Receiver<Outlets> {
+        self.federation.bursting.tunnels().outlets()
     }
 
     /// Spawns the tasks of a term.

@@ -7,7 +7,7 @@ use tributary::api::burst::Burst;
 use tributary::api::flux_job::FluxJob;
 use tributary::api::flux_setup::FluxSetup;
 use tributary::api::hosted_burst::HostedBurst;
-use tributary::api::labels::condition::{ACTIVE, CONNECTED, FINISHED, READY};
+use tributary::api::labels::condition::{ACTIVE, CONNECTED, READY, RUNNING};
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::peer::ClusterPeer;
 use tributary::clock::SharedClock;
@@ -43,7 +43,8 @@ impl Unreadable {
         let with = (events, clock);
         Self {
             mini_clusters: of((mini_clusters, READY), clients, with),
-            jobs: of((jobs, FINISHED), clients, with),
+            // That one has finished, and how, is said once.
+            jobs: of((jobs, RUNNING), clients, with),
             setups: of((setups, ACTIVE), clients, with),
             peers: of((peers, CONNECTED), clients, with),
             bursts: of((bursts, READY), clients, with),

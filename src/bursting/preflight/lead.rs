@@ -24,7 +24,7 @@ pub enum Seen {
     OtherCertificate(String),
     /// It takes connections and did not say what a broker says in time.
     Silent,
-    /// It ended the connection before it said anything.
+    /// It ended the connection before it said what a broker says first.
     Ended,
     /// Nobody listens there.
     Refused,
@@ -65,7 +65,9 @@ impl Seen {
                 [reached(), Finding::unknown(Check::Certificate, message, starting)].into()
             }
             // Through a tunnel our own agent takes every connection.
-            Self::Ended => not_reached(format!("{end} ended the connection without a word"), starting, late),
+            Self::Ended => {
+                not_reached(format!("{end} ended the connection before its greeting was whole"), starting, late)
+            }
             Self::Refused => not_reached(format!("{end} refuses TCP connections"), starting, late),
             Self::NoAnswer => not_reached(format!("{end} did not answer within {TIME_LIMIT:?}"), blocked, true),
             Self::NoWay(why) => not_reached(format!("{end} cannot be reached: {why}"), blocked, true),
@@ -174,6 +176,7 @@ async fn shake_hands(handshake: &Handshake, mut tcp: TcpStream, end: SocketAddr)
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
+    use std::time::Duration;
 
     use tokio::net::TcpListener;
     use tributary_clock::SeededRng;
@@ -229,6 +232,68 @@ mod tests {
         // The next address is tried.
         let second = listener(curve(), Some(Server::new(1))).await;
         assert_eq!(outcomes(&target(vec![nobody, second])).await, [Pass, Pass]);
+    }
+
+    /// Says `words` to whoever connects, a byte after each pause, and then nothing more; it ends the connection if `ends`.
+    async fn says(words: Vec<u8>, pause: Duration, ends: bool) -> SocketAddr {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let (tcp, _) = listener.accept().await.unwrap();
+            let (mut heard, mut tcp) = tcp.into_split();
+            // What is heard is taken, so that the end is not a reset.
+            let takes = tokio::spawn(async move { tokio::io::copy(&mut heard, &mut tokio::io::sink()).await });
+            for word in words.chunks(if pause.is_zero() { 1 << 16 } else { 1 }) {
+                tokio::time::sleep(pause).await;
+                if tcp.write_all(word).await.is_err() {
+                    return;
+                }
+            }
+            if ends {
+                drop(tcp);
+            } else {
+                std::future::pending::<()>().await;
+            }
+            drop(takes);
+        });
+        address
+    }
+
+    /// The danger: what listens at the lead's address holds the look, fills memory, or is taken for what it is not.
+    #[tokio::test]
+    async fn each_answer_that_is_none_has_its_sentence() {
+        let greeting = || Server::greeting(b"CURVE").to_vec();
+        let after = |more: &[u8]| [&greeting()[..], more].concat();
+        let other = "the broker there holds another certificate";
+        let table = [
+            (greeting()[..40].to_vec(), "ended the connection before its greeting was whole"),
+            (Vec::new(), "ended the connection before its greeting was whole"),
+            (b"SSH-2.0-OpenSSH\r\n".repeat(4), "what answers there is no broker of Flux"),
+            (vec![0; 1 << 20], "what answers there is no broker of Flux"),
+            (Server::greeting(b"NULL").to_vec(), "asks for mechanism NULL, not CURVE"),
+            (Server::greeting(b"GSSAPI\x1b[2J\n").to_vec(), "asks for mechanism GSSAPI?[2J?, not CURVE"),
+            (after(b"\x04\x08\x05ERROR\x01\n"), "refused the handshake: ?"),
+            (after(b"\x04\xff\x07WELCOME"), other),
+            // A command whose length takes eight bytes, and a message.
+            (after(b"\x06\xff\xff\xff\xff\xff\xff\xff\xff"), other),
+            (after(b"\x00\x05\x07WELC"), other),
+            (after(&vec![0xff; 1 << 20]), other),
+        ];
+        for (words, expected) in table {
+            let (head, target) =
+                (words.get(64..80).map(<[u8]>::to_vec), target(vec![says(words, Duration::ZERO, true).await]));
+            let findings = dial(&target, &mut SeededRng::new(7)).await.findings(&target, true);
+            let told: Vec<&str> = findings.iter().map(|finding| finding.message.as_str()).collect();
+            assert!(told.iter().any(|told| told.contains(expected)), "{head:?}: {told:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn somebody_who_speaks_slowly_takes_no_more_than_the_limit() {
+        let slow = says(Server::greeting(b"CURVE").to_vec(), Duration::from_millis(100), false).await;
+        let began = tokio::time::Instant::now();
+        assert_eq!(dial(&target(vec![slow]), &mut SeededRng::new(7)).await, Seen::Silent);
+        assert_eq!(began.elapsed(), TIME_LIMIT);
     }
 
     #[tokio::test(start_paused = true)]

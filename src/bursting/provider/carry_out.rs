@@ -22,7 +22,7 @@ use tributary_cluster::caches::{controller_of, controller_uid};
 use tributary_cluster::error::absence;
 use tributary_cluster::sweep::{self, Doomed};
 use tributary_cluster::{ObjectKey, RequestError};
-use tributary_contract::{CredentialRefusal, CredentialRequest, Leave, PeerName};
+use tributary_contract::{CredentialRefusal, CredentialRequest, Leave, PeerName, RejectionReason};
 use tributary_flux::Certificate;
 use tributary_telemetry::Span;
 
@@ -30,7 +30,7 @@ use super::controller::Provider;
 use super::egress::Egress;
 use super::ledger::SlotKey;
 use super::materialize::{self, CURVE_CERT, Materials};
-use super::memory::{CREDENTIAL_AGAIN, Resolution, SecretState, Verdict};
+use super::memory::{CREDENTIAL_AGAIN, Resolution, SecretState};
 use super::slot::{Change, ClaimKey, Wanted, holder};
 use super::warm::{self, Made};
 use crate::note::Note;
@@ -74,10 +74,11 @@ impl Provider {
                     }
                     Ok(Err(rejection)) => {
                         lock(&self.state).ledger.cancel(key);
-                        let verdict = Verdict::said(fingerprint, rejection, self.shared.clock.mono());
-                        self.remember(key, |memory| {
-                            memory.verdicts.insert(claim, verdict);
-                        });
+                        if rejection.reason == RejectionReason::QuotaExceeded {
+                            self.quotas.wait(&key.0, key.clone());
+                        }
+                        let now = self.shared.now();
+                        self.remember(key, |memory| memory.refused(claim, fingerprint, rejection, now));
                     }
                     // It may be stored all the same: its room stays reserved until the next step, which asks again or gives up.
                     Err(error) => return Err(error),

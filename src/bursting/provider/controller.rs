@@ -14,10 +14,12 @@ use tributary_api::minicluster::MiniCluster;
 use tributary_clock::Now;
 use tributary_cluster::apply::Applier;
 use tributary_cluster::engine::{Controller, Observed};
+use tributary_cluster::quotas::QuotaWatch;
 use tributary_cluster::worker::{Outcome, Queue};
 use tributary_cluster::{ObjectKey, RequestError};
 use tributary_contract::PeerName;
 use tributary_contract::ports::PeerRequests;
+use tributary_render::quantity::milli;
 
 use super::lease::Before;
 use super::ledger::{Ledger, SlotKey, key_of};
@@ -42,6 +44,8 @@ pub(crate) struct Provider {
     pub(super) fresh: Arc<WriteCache<HostedBurst>>,
     /// Whoever holds it marks nothing: to mark a slot is to ask for its line.
     pub(super) state: Mutex<State>,
+    /// Slots that wait for a ResourceQuota.
+    pub(super) quotas: QuotaWatch<SlotKey>,
     /// The mesh of this term.
     pub(super) requests: Mutex<Option<Arc<dyn PeerRequests>>>,
     /// For what runs beside the worker.
@@ -75,6 +79,7 @@ impl Provider {
             };
             let queue = Queue::in_lines(shared.clock.clone(), line);
             Self {
+                quotas: QuotaWatch::new(shared.clients.reader.clone(), milli),
                 shared,
                 applier,
                 queue,
@@ -84,6 +89,15 @@ impl Provider {
                 this: this.clone(),
             }
         })
+    }
+
+    /// Looks again at what a ResourceQuota refused as soon as there is more room: in the leader's scope.
+    pub(crate) async fn watch_quotas(&self) {
+        let again = |slot: SlotKey| {
+            self.remember(&slot, Memory::forget_quotas);
+            self.queue.mark(slot);
+        };
+        self.quotas.run(again).await;
     }
 
     /// Ourselves, for a task that may outlive the caller.

@@ -7,18 +7,18 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec, PodTemplateSpec, ResourceQuota};
 use kube::Api;
 use kube::api::{ListParams, ObjectMeta, PostParams};
 use tributary_api::hosted_burst::HostedBurst;
-use tributary_api::names;
+use tributary_api::labels::reason;
 use tributary_cluster::apply::Once;
 use tributary_cluster::error::{Cause, chain};
 use tributary_cluster::{ObjectKey, RequestError};
 use tributary_contract::{PeerName, Rejection, RejectionReason};
 use tributary_flux::RankMap;
-use tributary_render::{self, HostedSide, Rendered};
+use tributary_render::Rendered;
 
 use super::admission::{self, Admitted};
 use super::controller::Provider;
 use super::ledger::SlotKey;
-use super::materialize::{self, LEAD_PORT};
+use super::materialize;
 use super::quota::{self, Ahead};
 use crate::peers::PeerView;
 use crate::shared::lock;
@@ -34,6 +34,9 @@ impl Provider {
         wanted: HostedBurst,
         admitted: &Admitted,
     ) -> Result<Result<Arc<HostedBurst>, Rejection>, RequestError> {
+        if let Some(message) = self.unknown_promise() {
+            return Ok(Err(Rejection::new(RejectionReason::Other(reason::UNREADABLE.into()), message)));
+        }
         let not_renderable = |message: String| Ok(Err(Rejection::new(RejectionReason::NotRenderable, message)));
         let rendered = match self.render(&wanted, &admitted.template, &admitted.rank_map) {
             Ok(rendered) => rendered,
@@ -76,6 +79,14 @@ impl Provider {
         }
     }
 
+    /// Why nobody knows what is promised: a HostedBurst is there that was never read.
+    fn unknown_promise(&self) -> Option<String> {
+        let hosted = &self.shared.caches.hosted;
+        let unknown = hosted.unreadable().into_iter().find(|one| hosted.of(&one.key).is_none())?;
+        let key = &unknown.key;
+        Some(format!("what HostedBurst {key} takes here is not known, so nothing is promised: {}", unknown.sentence()))
+    }
+
     /// What the reconciler will make of a hosted burst.
     pub(super) fn rendered(&self, hosted: &HostedBurst) -> Result<Rendered, String> {
         let template = BurstTemplate::parse(&hosted.spec.template).map_err(|error| error.to_string())?;
@@ -84,13 +95,7 @@ impl Provider {
     }
 
     fn render(&self, hosted: &HostedBurst, template: &BurstTemplate, rank_map: &RankMap) -> Result<Rendered, String> {
-        let slot = hosted.spec.slot.clone();
-        let mini_cluster = materialize::mini_cluster(hosted, template, rank_map);
-        let lead_service = names::lead(&slot);
-        let side = HostedSide { rank_map: rank_map.clone(), slot, lead_service, lead_port: LEAD_PORT };
-        let hosted = (!hosted.spec.whole).then_some(side);
-        let context = tributary_render::Context { hosted, ..self.shared.settings.clone() };
-        tributary_render::render(&mini_cluster, &context).map_err(|problems| problems.to_string())
+        materialize::rendered(hosted, template, rank_map, &self.shared.settings)
     }
 
     /// The name is taken: perhaps by this very burst, whose creation was never answered.

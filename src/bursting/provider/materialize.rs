@@ -20,6 +20,7 @@ use tributary_cluster::apply::controller_reference;
 use tributary_config::BurstingConfig;
 use tributary_contract::{ClusterUid, Credential, DesiredBurst, HostedKey, PeerName};
 use tributary_flux::RankMap;
+use tributary_render::{Context, HostedSide, Rendered};
 use tributary_telemetry::TraceContext;
 
 use super::egress::{self, Egress};
@@ -260,6 +261,25 @@ pub fn mini_cluster(hosted: &HostedBurst, template: &BurstTemplate, rank_map: &R
         ..MiniClusterSpec::default()
     };
     MiniCluster { metadata, spec, status: None }
+}
+
+/// What the reconciler makes of a hosted burst, with the `settings` of this agent.
+///
+/// # Errors
+/// What of it cannot be carried out.
+pub fn rendered(
+    hosted: &HostedBurst,
+    template: &BurstTemplate,
+    rank_map: &RankMap,
+    settings: &Context,
+) -> Result<Rendered, String> {
+    let slot = hosted.spec.slot.clone();
+    let mini_cluster = mini_cluster(hosted, template, rank_map);
+    let lead_service = names::lead(&slot);
+    let side = HostedSide { rank_map: rank_map.clone(), slot, lead_service, lead_port: LEAD_PORT };
+    let lease = hosted.spec.lease.duration();
+    let context = Context { hosted: (!hosted.spec.whole).then_some(side), lease, ..settings.clone() };
+    tributary_render::render(&mini_cluster, &context).map_err(|problems| problems.to_string())
 }
 
 /// The MiniCluster of a whole instance: a root like any other, with a lead broker and a certificate of its own.

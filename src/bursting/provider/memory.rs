@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use tributary_api::hosted_burst::HostedBurst;
-use tributary_clock::Mono;
+use tributary_clock::{Mono, Now};
 use tributary_cluster::error::Taken;
-use tributary_contract::Rejection;
+use tributary_contract::{Rejection, RejectionReason};
 
 use super::gateway::Stuck;
 use super::rate::Turn;
@@ -18,8 +18,12 @@ use super::warm::Made;
 use crate::preflight::attempt::Attempt;
 use crate::timing::RESOLVE_AGAIN;
 
-/// How long the API server's refusal of an offer stands if nothing changes.
-pub const VERDICT_STANDS: Duration = Duration::from_secs(300);
+/// How long the API server's refusal of an offer stands if nothing changes: at first, and at most. In between it doubles, so
+/// that whoever mends the reason waits no longer than it lasted.
+pub const VERDICT_STANDS: Duration = Duration::from_secs(5);
+/// See [`VERDICT_STANDS`].
+pub const VERDICT_STANDS_AT_MOST: Duration = Duration::from_secs(300);
+
 /// Between two requests for a certificate that could not be had.
 pub const CREDENTIAL_AGAIN: Duration = Duration::from_secs(2);
 
@@ -79,15 +83,8 @@ pub struct Verdict {
     pub rejection: Rejection,
     /// Until when it stands.
     pub until: Mono,
-}
-
-impl Verdict {
-    /// Said from `now` on, with the time of the next try: nobody is told when a quota or an admission policy goes.
-    pub fn said(fingerprint: String, rejection: Rejection, now: Mono) -> Self {
-        let minutes = VERDICT_STANDS.as_secs() / 60;
-        let message = format!("{}; it is tried again within {minutes} minutes", rejection.message);
-        Self { fingerprint, rejection: Rejection { message, ..rejection }, until: now + VERDICT_STANDS }
-    }
+    /// How often this offer was refused.
+    tries: u32,
 }
 
 /// Whether the certificate is here.
@@ -197,6 +194,25 @@ impl Memory {
     /// Whether a claim's burst was hosted here.
     pub(super) fn was_hosted(&self, key: &ClaimKey) -> bool {
         self.fates.contains_key(key)
+    }
+
+    /// The API server refused an offer, again or for the first time. The rejection says when the next try is at
+    /// the latest: nobody is told when a policy or a limit of the namespace goes.
+    pub(super) fn refused(&mut self, key: ClaimKey, fingerprint: String, rejection: Rejection, now: Now) {
+        let before = self.verdicts.get(&key).filter(|verdict| verdict.fingerprint == fingerprint);
+        let tries = before.map_or(0, |verdict| verdict.tries);
+        let doubled = 1_u32.checked_shl(tries).unwrap_or(u32::MAX);
+        let stands = VERDICT_STANDS.saturating_mul(doubled).min(VERDICT_STANDS_AT_MOST);
+        let next = now.wall.saturating_add(stands).unwrap_or(now.wall).strftime("%H:%M:%S UTC");
+        let message = format!("{}; the next try is at {next}", rejection.message);
+        let rejection = Rejection { message, ..rejection };
+        let verdict = Verdict { fingerprint, rejection, until: now.mono + stands, tries: tries.saturating_add(1) };
+        self.verdicts.insert(key, verdict);
+    }
+
+    /// Quotas leave more room: what they refused is tried again.
+    pub(super) fn forget_quotas(&mut self) {
+        self.verdicts.retain(|_, verdict| verdict.rejection.reason != RejectionReason::QuotaExceeded);
     }
 
     /// The verdict about exactly this offer, while it stands.

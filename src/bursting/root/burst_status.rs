@@ -192,6 +192,7 @@ impl<'a> Draft<'a> {
         }
         if self.status.peer.is_none() {
             self.take_late_acceptance();
+            self.take_news_of_refusals();
         }
         if let Some(peer) = self.placed() {
             self.take_refusal(&peer);
@@ -274,6 +275,20 @@ impl<'a> Draft<'a> {
             self.status.refusals.retain(|refusal| refusal.peer != peer.as_str());
             self.status.peer = Some(peer.into());
         }
+    }
+
+    /// Who still refuses may have another reason by now, and says when its next try is. That is no other refusal.
+    fn take_news_of_refusals(&mut self) {
+        let (burst, peers) = (self.view.burst, self.view.peers);
+        let mut refusals = std::mem::take(&mut self.status.refusals);
+        for refusal in refusals.iter_mut().filter(|refusal| offer::stands(refusal, burst, peers)) {
+            let Some(Answer::Observed(said)) = self.view.answers.get(refusal.peer.as_str()) else { continue };
+            let current = self.is_current(said) && self.answers_this_generation(said);
+            if let (BurstPhase::Rejected, Some(rejection), true) = (said.phase, &said.rejection, current) {
+                (refusal.reason, refusal.message) = (rejection.reason.as_str().to_owned(), rejection.message.clone());
+            }
+        }
+        self.status.refusals = refusals;
     }
 
     /// A placed peer's last word: then it holds nothing.

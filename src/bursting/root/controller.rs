@@ -179,7 +179,9 @@ impl Root {
         let lead = self.lead(&root, &index_zero).ok();
         let node = lead_pod(&index_zero).and_then(|pod| pod.node.as_deref()).and_then(|name| self.node(name));
         let trace = traced::change(&self.shared.traces, &*root).map(|(change, _)| change);
-        Some(RootView { arch: node.and_then(|node| node.architecture), root, bursts, index_zero, lead, trace })
+        let refused = !tributary_render::is_valid(&root, &self.shared.settings);
+        let arch = node.and_then(|node| node.architecture);
+        Some(RootView { arch, root, bursts, index_zero, lead, trace, refused })
     }
 
     async fn make(&self, view: &RootView, changes: Vec<PlanChange>) -> Result<Outcome, RequestError> {
@@ -454,6 +456,8 @@ pub(crate) struct RootView {
     /// Architecture of the lead's node.
     arch: Option<String>,
     trace: Option<TraceContext>,
+    /// The spec cannot be carried out.
+    refused: bool,
 }
 
 /// A Burst, and what its status follows from.
@@ -524,7 +528,8 @@ impl Controller for Root {
         let times = &self.shared.times;
         match view {
             View::Root(view) => {
-                let given = Given { lead: view.lead.as_ref(), arch: view.arch.as_deref(), times, trace: view.trace };
+                let (lead, arch) = (view.lead.as_ref(), view.arch.as_deref());
+                let given = Given { lead, arch, times, trace: view.trace, refused: view.refused };
                 let bursts: Vec<&Burst> = view.bursts.iter().map(|burst| &**burst).collect();
                 Step::Plan(plan::plan(&view.root, &bursts, given))
             }

@@ -60,6 +60,8 @@ pub struct Given<'a> {
     pub times: &'a Times,
     /// The span of the change that is being carried out, if traces are made.
     pub trace: Option<TraceContext>,
+    /// The spec cannot be carried out: what runs goes on as it is, and nothing new begins.
+    pub refused: bool,
 }
 
 /// The Bursts of `root`, given those that exist (controlled by this very object).
@@ -75,10 +77,11 @@ pub fn plan(root: &MiniCluster, existing: &[&Burst], given: Given<'_>) -> Vec<Pl
     for (index, slot) in slots.iter().enumerate() {
         let before = existing.iter().copied().find(|burst| burst.spec.slot == slot.name);
         let cluster = declared.iter().find(|(name, _)| *name == slot.name).map(|(_, cluster)| *cluster);
-        let wanted = cluster.is_some() && !is_over(root);
+        let wanted = cluster.is_some() && !is_over(root) && !given.refused;
         let (Some(instance), true) = (&instance, wanted || before.is_some()) else { continue };
         if let (Some(before), None) = (before, cluster)
             && is_released(before)
+            && !given.refused
         {
             changes.push(delete(before));
             continue;
@@ -157,11 +160,13 @@ fn spec(
         },
     };
     let network = root.spec.flux.bursting.network.kind;
-    // What nobody understands changes nothing that is there.
-    let unknown = matches!(network, BurstNetworkType::Unknown(_));
+    // What nobody understands, or what is refused, changes nothing that is there.
+    let keeps = given.refused && running.is_some();
+    let unknown = keeps || matches!(network, BurstNetworkType::Unknown(_));
     let tunnel =
         if unknown { running.is_some_and(|burst| burst.spec.tunnel) } else { network == BurstNetworkType::Tunnel };
     let live = match cluster {
+        _ if keeps => frozen,
         Some(cluster) => BurstSpec {
             size: u32::try_from(cluster.size(root.spec.size())).unwrap_or(0).clamp(1, frozen.max_size.max(1)),
             peers: cluster.peers().into_iter().map(str::to_owned).collect(),
@@ -179,15 +184,16 @@ fn spec(
         // Dropped by the user; its ranks stay declared until the next instance.
         None => frozen,
     };
+    let undeclared = cluster.is_none() && running.filter(|_| keeps).is_none_or(|burst| burst.spec.release);
     BurstSpec {
         // While the lead's pod is between two nodes, the last address is better than none.
-        lead: match given.lead.filter(|_| !tunnel && !unknown).cloned() {
+        lead: match given.lead.filter(|_| !tunnel && (keeps || !unknown)).cloned() {
             None => running.and_then(|burst| burst.spec.lead.clone()),
             known => known,
         },
         tunnel,
         arch: given.arch.map(str::to_owned).or_else(|| running.and_then(|burst| burst.spec.arch.clone())),
-        release: cluster.is_none() || is_over(root) || before.is_some_and(is_cancelled),
+        release: undeclared || is_over(root) || before.is_some_and(is_cancelled),
         ..live
     }
 }
@@ -332,7 +338,7 @@ spec:
     }
 
     fn given(lead: Option<&LeadAddress>) -> Given<'_> {
-        Given { lead, arch: Some("amd64"), times: &TIMES, trace: None }
+        Given { lead, arch: Some("amd64"), times: &TIMES, trace: None, refused: false }
     }
 
     #[test]
@@ -463,7 +469,7 @@ spec:
     fn a_running_instance_keeps_the_lease_its_peers_were_told() {
         let before = applied(&plan(&root(), &[], given(None)));
         let shorter = Times { lease: Duration::from_secs(20), drain: Duration::from_secs(5), ..TIMES };
-        let given = Given { lead: None, arch: None, times: &shorter, trace: None };
+        let given = Given { lead: None, arch: None, times: &shorter, trace: None, refused: false };
         let mut root = root();
         let references: Vec<&Burst> = before.iter().collect();
         let after = applied(&plan(&root, &references, given));
@@ -546,12 +552,34 @@ spec:
     }
 
     #[test]
+    fn a_spec_that_is_refused_leaves_its_bursts_as_they_are() {
+        let before = applied(&plan(&root(), &[], given(None)));
+        let changes: [fn(&mut MiniClusterSpec); 4] = [
+            |spec| spec.flux.bursting.clusters[0].budget.broker_hours = Some(serde_json::from_str("-1").unwrap()),
+            |spec| spec.flux.bursting.clusters[1].name = Some("No Name".into()),
+            |spec| spec.flux.bursting.clusters.clear(),
+            |spec| spec.flux.bursting.clusters[0].size = Some(1),
+        ];
+        for change in changes {
+            let mut root = root();
+            change(&mut root.spec);
+            let refused = Given { refused: true, ..given(None) };
+            let bursts: Vec<&Burst> = before.iter().collect();
+            assert_eq!(applied(&plan(&root, &bursts, refused)), before);
+            assert_eq!(plan(&root, &[], refused), [], "nothing begins");
+            // Whoever suspends it ends them all the same.
+            root.spec.suspend = true;
+            assert!(applied(&plan(&root, &bursts, refused)).iter().all(|burst| burst.spec.release));
+        }
+    }
+
+    #[test]
     fn the_version_of_flux_is_declared_or_read_from_the_tag() {
         let version = |declared: Option<&str>, image: &str| {
             let mut root = root();
             root.spec.flux.version = declared.map(str::to_owned);
             root.spec.flux.container.image = Some(image.into());
-            let given = Given { lead: None, arch: None, times: &TIMES, trace: None };
+            let given = Given { lead: None, arch: None, times: &TIMES, trace: None, refused: false };
             applied(&plan(&root, &[], given))[0].spec.flux_version.clone()
         };
         assert_eq!(version(None, "view:0.75.0-noble").as_deref(), Some("0.75"));

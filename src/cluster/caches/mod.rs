@@ -43,7 +43,7 @@ const RETRY: Backoff = Backoff {
 /// How long a watch lasts, in seconds. The API server ends it then, and says how far it has come; the watch goes on
 /// from there. One whose connection is dead, at this end or behind a proxy, is given up 5 s after that (kube's margin),
 /// and noticed in no other way: nothing is sent on a watch.
-const WATCH_SECONDS: u32 = 35;
+pub(super) const WATCH_SECONDS: u32 = 35;
 
 /// What a kind must offer to be watched.
 pub trait Watched: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static {}

@@ -93,7 +93,8 @@ impl<K: Resource> Store<K> {
     /// Takes in an event of the watch of a part.
     ///
     /// The store is never emptied by a new list: what it names again stays, what it does not name goes at its end. An
-    /// object that became unreadable stays as it was last read: taking it for deleted would delete what it owns.
+    /// object that became unreadable stays as it was last read: taking it for deleted would delete what it owns. One that
+    /// was made anew under its name is another, and the one that was read is gone.
     pub(super) fn take(&mut self, part: &Part, event: Event<Guarded<K>>) -> Vec<Change<K>> {
         match event {
             Event::Init => {
@@ -147,8 +148,10 @@ impl<K: Resource> Store<K> {
         let object = match guarded.read() {
             Ok(object) => Arc::new(object),
             Err(unreadable) => {
+                let replaced = self.objects.get(&key).is_some_and(|old| old.meta().uid != unreadable.uid);
+                let gone = replaced.then(|| self.remove(key.clone())).flatten();
                 self.unreadable.insert(key, *unreadable);
-                return None;
+                return gone;
             }
         };
         self.unreadable.remove(&key);
@@ -263,6 +266,20 @@ mod tests {
         assert_eq!(names(&store.take(&None, Event::Delete(unreadable("a")))), [("a", true, false)]);
         store.take(&None, Event::Delete(unreadable("b")));
         assert!(store.objects.is_empty() && store.unreadable.is_empty());
+    }
+
+    /// The danger: what belonged to it is made again and again for an owner that is gone.
+    #[test]
+    fn an_object_that_was_made_anew_and_cannot_be_read_is_not_the_one_before_it() {
+        let of = |uid: &str, data: serde_json::Value| -> Guarded<ConfigMap> {
+            let meta = json!({"namespace": "n", "name": "a", "uid": uid, "resourceVersion": "1"});
+            serde_json::from_value(json!({"metadata": meta, "data": data})).unwrap()
+        };
+        let mut store = Store::default();
+        listed(&mut store, vec![of("first", json!({}))]);
+        // The watch was away while it was deleted.
+        assert_eq!(names(&listed(&mut store, vec![of("second", json!(1))])), [("a", true, false)]);
+        assert_eq!((store.objects.len(), store.unreadable.len()), (0, 1));
     }
 
     #[test]

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::request::RequestInfo;
+use super::request::{Key, RequestInfo};
+use super::store::Stored;
 use super::{ApiServer, lock};
 
 /// What goes wrong with one request.
@@ -35,6 +36,13 @@ pub enum Away {
     Silent,
 }
 
+/// What an API server had stored at a moment.
+#[derive(Clone, Debug)]
+pub struct Backup {
+    objects: BTreeMap<Key, Stored>,
+    version: u64,
+}
+
 type Hook = Arc<dyn Fn(&RequestInfo) -> Option<Fault> + Send + Sync>;
 
 #[derive(Default)]
@@ -46,9 +54,22 @@ pub(super) struct Faults {
     pub(super) lag: BTreeMap<String, u64>,
     /// By resource: events that no watch will show.
     pub(super) drops: BTreeMap<String, u64>,
+    /// By resource: of what happened up to this version, its watches show the last event of each object alone.
+    pub(super) skips: BTreeMap<String, u64>,
     /// The watches that go on, by their number: which resource.
     pub(super) watches: BTreeMap<u64, String>,
     pub(super) begun: u64,
+    /// Those up to this number show nothing any more, and do not end.
+    pub(super) mute: u64,
+    /// How often the API server was started again.
+    pub(super) restarts: u64,
+}
+
+impl Faults {
+    /// Whether nobody hears what becomes of a watch.
+    pub(super) fn silences(&self, watch: u64) -> bool {
+        self.away.is_some() || watch <= self.mute
+    }
 }
 
 impl ApiServer {
@@ -85,12 +106,56 @@ impl ApiServer {
         self.tell();
     }
 
-    /// Drops the next event that a watch of this resource would show.
-    pub fn drop_next_event(&self, resource: &str) {
-        *lock(&self.shared.faults).drops.entry(resource.to_owned()).or_default() += 1;
+    /// Ends the lag of a resource: its watches skip to the last event of each object, as they may.
+    pub fn skip(&self, resource: &str) {
+        let version = self.version();
+        lock(&self.shared.faults).skips.insert(resource.to_owned(), version);
+        self.catch_up(resource);
     }
 
-    /// Ends all watches, as an API server that restarts.
+    /// Drops so many of the next events that watches of this resource would show. None: no more are dropped.
+    pub fn drop_next_events(&self, resource: &str, count: u64) {
+        lock(&self.shared.faults).drops.insert(resource.to_owned(), count);
+    }
+
+    /// Starts the API server again: connections break, those of watches too, and what is asked just now gets no answer. It
+    /// remembers nothing of what happened, so that watches begin with a list.
+    pub fn restart(&self) {
+        let mut faults = lock(&self.shared.faults);
+        faults.restarts += 1;
+        faults.watches.clear();
+        faults.away = None;
+        drop(faults);
+        self.compact();
+    }
+
+    /// Lets the connections of all watches die in silence: they show nothing any more, and do not end.
+    pub fn mute_watches(&self) {
+        let mut faults = lock(&self.shared.faults);
+        faults.mute = faults.begun;
+    }
+
+    /// What an API server has stored by now.
+    pub fn backup(&self) -> Backup {
+        let store = lock(&self.shared.store);
+        Backup { objects: store.objects.clone(), version: store.version }
+    }
+
+    /// Restores a backup, and starts the API server again: it knows nothing of what came later, and counts versions from
+    /// there once more.
+    pub fn restore(&self, backup: Backup) {
+        let mut store = lock(&self.shared.store);
+        (store.objects, store.version) = (backup.objects, backup.version);
+        drop(store);
+        self.restart();
+    }
+
+    /// How often it was started again.
+    pub fn restarts(&self) -> u64 {
+        lock(&self.shared.faults).restarts
+    }
+
+    /// Ends all watches, and says so to those who watch.
     pub fn end_watches(&self) {
         lock(&self.shared.faults).watches.clear();
         self.tell();

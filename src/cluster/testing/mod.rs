@@ -22,6 +22,7 @@ mod store;
 mod watch;
 mod write;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -36,7 +37,7 @@ use tokio::sync::watch as news;
 use tower::{BoxError, Service};
 use tributary_clock::SharedClock;
 
-pub use faults::{Away, Fault};
+pub use faults::{Away, Backup, Fault};
 pub use request::RequestInfo;
 pub use store::Write;
 
@@ -56,19 +57,33 @@ struct Shared {
     /// Locked after `faults`, if both are.
     store: Mutex<Store>,
     faults: Mutex<Faults>,
-    /// Watches have something to look at.
-    changed: news::Sender<()>,
+    /// By resource: its watches have something to look at.
+    changed: Mutex<BTreeMap<String, news::Sender<()>>>,
 }
 
 impl ApiServer {
     /// An API server without objects. Its name makes its UIDs differ from those of others.
     pub fn new(name: &str, clock: SharedClock) -> Self {
         let store = Mutex::new(Store::new(name, clock));
-        Self { shared: Arc::new(Shared { store, faults: Mutex::default(), changed: news::Sender::new(()) }) }
+        Self { shared: Arc::new(Shared { store, faults: Mutex::default(), changed: Mutex::default() }) }
     }
 
+    /// Wakes all watches.
     fn tell(&self) {
-        self.shared.changed.send_replace(());
+        lock(&self.shared.changed).values().for_each(|watches| watches.send_replace(()));
+    }
+
+    /// Wakes the watches of what was changed since a version.
+    fn tell_since(&self, store: &Store, version: u64) {
+        let later = store.history.iter().rev().take_while(|event| event.version > version);
+        let resources: BTreeSet<&str> = later.map(|event| event.key.resource.as_str()).collect();
+        let changed = lock(&self.shared.changed);
+        resources.iter().filter_map(|one| changed.get(*one)).for_each(|watches| watches.send_replace(()));
+    }
+
+    /// Wakes a watch of a resource.
+    fn news_of(&self, resource: &str) -> news::Receiver<()> {
+        lock(&self.shared.changed).entry(resource.to_owned()).or_default().subscribe()
     }
 
     fn execute(&self, info: &RequestInfo, body: Value, stale: Option<u64>) -> Outcome<Granted> {
@@ -76,9 +91,7 @@ impl ApiServer {
         let mut store = lock(&self.shared.store);
         let before = store.version;
         let granted = store.execute(info, body, version);
-        if store.version > before {
-            self.tell();
-        }
+        self.tell_since(&store, before);
         granted
     }
 

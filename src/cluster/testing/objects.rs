@@ -112,8 +112,10 @@ impl ApiServer {
     /// Does what the garbage collector does by itself: deletes what lost its owners, and ends deletions that wait for
     /// dependents. Returns how many objects are gone.
     pub fn collect_garbage(&self) -> usize {
-        let gone = lock(&self.shared.store).collect_garbage();
-        self.tell();
+        let mut store = lock(&self.shared.store);
+        let before = store.version;
+        let gone = store.collect_garbage();
+        self.tell_since(&store, before);
         gone
     }
 
@@ -127,8 +129,9 @@ impl ApiServer {
         lock(&self.shared.store).admission = Box::new(admission);
     }
 
-    /// Forgets what happened: a watch that has not seen it must list again.
+    /// Forgets what happened: a watch that has not seen it must list again. No list lags behind any more.
     pub fn compact(&self) {
+        lock(&self.shared.faults).lag.clear();
         let mut store = lock(&self.shared.store);
         store.compacted = store.version;
         store.history.clear();
@@ -139,6 +142,13 @@ impl ApiServer {
     /// The newest resource version.
     pub fn version(&self) -> u64 {
         lock(&self.shared.store).version
+    }
+
+    /// When an object of a kind was changed last: how often the server was started again by then, and at which version.
+    pub fn changed<K: Resource<DynamicType = ()>>(&self) -> (u64, u64) {
+        let restarts = self.restarts();
+        let changed = lock(&self.shared.store).changed.get(&*K::plural(&())).copied();
+        (restarts, changed.unwrap_or_default())
     }
 
     /// All writes so far, also those that were refused or changed nothing.

@@ -41,6 +41,8 @@ pub(super) struct Store {
     pub(super) compacted: u64,
     pub(super) objects: BTreeMap<Key, Stored>,
     pub(super) history: Vec<Event>,
+    /// By resource: the version of its last change.
+    pub(super) changed: BTreeMap<String, u64>,
     /// By group and resource.
     pub(super) kinds: BTreeMap<(String, String), Kind>,
     pub(super) writes: Vec<Write>,
@@ -92,6 +94,7 @@ impl Store {
             compacted: 0,
             objects: BTreeMap::new(),
             history: Vec::new(),
+            changed: BTreeMap::new(),
             kinds: BTreeMap::new(),
             writes: Vec::new(),
             requests: BTreeMap::new(),
@@ -145,6 +148,7 @@ impl Store {
             false => self.objects.insert(key.clone(), Stored { object: object.clone(), owners }),
         };
         let old = before.map(|before| before.object);
+        self.changed.insert(key.resource.clone(), self.version);
         self.history.push(Event { version: self.version, key: key.clone(), old, object: object.clone(), gone });
         object
     }

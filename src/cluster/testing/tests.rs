@@ -346,6 +346,64 @@ async fn a_watch_shows_what_happens_and_says_how_far_it_came() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn watches_skip_to_the_last_event_of_each_object() {
+    let server = server();
+    let params = WatchParams::default().timeout(5).disable_bookmarks();
+    made::<ConfigMap>(&server, "a", json!({}));
+    made::<ConfigMap>(&server, "b", json!({}));
+    let from = server.version().to_string();
+    server.lag("configmaps");
+    for name in ["a", "b", "c"] {
+        made::<ConfigMap>(&server, name, json!({"data": {"n": "1"}}));
+    }
+    let gone = |name: &str| server.delete::<ConfigMap>("n", name, &DeleteParams::default()).unwrap();
+    gone("b");
+    gone("c");
+    made::<ConfigMap>(&server, "b", json!({}));
+    server.skip("configmaps");
+    assert_eq!(watched(&server, &params, &from).await, ["~a", "~b"], "of c nobody hears");
+    gone("a");
+    made::<ConfigMap>(&server, "a", json!({}));
+    assert_eq!(watched(&server, &params, &from).await, ["~a", "~b", "-a", "+a"], "what comes later is told whole");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_breaks_watches_and_forgets_what_happened() {
+    let server = server();
+    let params = WatchParams::default().timeout(5).disable_bookmarks();
+    let from = server.version().to_string();
+    made::<ConfigMap>(&server, "a", json!({}));
+    let restarts = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        server.restart();
+    };
+    let (seen, ()) = tokio::join!(watched(&server, &params, &from), restarts);
+    assert_eq!((seen[0].as_str(), seen.len(), server.restarts()), ("+a", 2, 1), "it broke: {seen:?}");
+    assert_eq!(watched(&server, &params, &from).await, ["!410"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_can_die_in_silence_and_a_backup_is_older() {
+    let server = server();
+    let params = WatchParams::default().timeout(5).disable_bookmarks();
+    let from = server.version().to_string();
+    made::<ConfigMap>(&server, "a", json!({}));
+    let backup = server.backup();
+    let dies = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        server.mute_watches();
+        made::<ConfigMap>(&server, "b", json!({}));
+    };
+    let watch = tokio::time::timeout(Duration::from_secs(60), watched(&server, &params, &from));
+    assert!(tokio::join!(watch, dies).0.is_err(), "it does not end");
+    assert_eq!(watched(&server, &params, &from).await, ["+a", "+b"], "another one is another connection");
+    server.restore(backup);
+    let there = server.list::<ConfigMap>().iter().map(kube::ResourceExt::name_any).collect::<Vec<_>>();
+    assert_eq!(there, ["a"]);
+    assert_eq!(made::<ConfigMap>(&server, "c", json!({})).metadata.resource_version, Some("3".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn watches_lag_lose_events_and_end() {
     let server = server();
     let params = WatchParams::default().timeout(5).disable_bookmarks();
@@ -358,7 +416,7 @@ async fn watches_lag_lose_events_and_end() {
     let listed = async |params: &ListParams| maps(&server).list(params).await.unwrap().items.len();
     assert_eq!((listed(&any).await, listed(&ListParams::default()).await), (1, 2));
     server.catch_up("configmaps");
-    server.drop_next_event("configmaps");
+    server.drop_next_events("configmaps", 1);
     assert_eq!(watched(&server, &params, &from).await, ["+b"]);
     let ends = |server: &ApiServer, away: bool| {
         let server = server.clone();

@@ -1,6 +1,6 @@
 //! Watches.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tower::BoxError;
 
 use super::faults::Away;
 use super::read::shown;
-use super::request::{Outcome, RequestInfo, body, expired};
+use super::request::{Key, Outcome, RequestInfo, body, expired};
 use super::select::Selector;
 use super::store::shows;
 use super::{ApiServer, broken, lock};
@@ -32,6 +32,9 @@ pub(super) struct Watch {
     /// Up to where it has shown what happened.
     shown: u64,
     first: VecDeque<Arc<Value>>,
+    /// Objects whose last event comes yet, and whether they were shown before.
+    skipped: BTreeMap<Key, bool>,
+    restarts: u64,
     end: Pin<Box<Sleep>>,
     news: watch::Receiver<()>,
     over: bool,
@@ -56,9 +59,10 @@ impl Watch {
                 found.into_values().filter(|object| selector.selects(object)).collect()
             }
         };
+        let news = server.news_of(&info.resource);
         let mut faults = lock(&server.shared.faults);
         faults.begun += 1;
-        let id = faults.begun;
+        let (id, restarts) = (faults.begun, faults.restarts);
         faults.watches.insert(id, info.resource.clone());
         let seconds = info.parameter("timeoutSeconds").and_then(|text| text.parse().ok()).unwrap_or(DEFAULT_SECONDS);
         Ok(Self {
@@ -68,8 +72,10 @@ impl Watch {
             selector,
             shown: from.unwrap_or(version),
             first,
+            skipped: BTreeMap::new(),
+            restarts,
             end: Box::pin(tokio::time::sleep(Duration::from_secs(seconds))),
-            news: server.shared.changed.subscribe(),
+            news,
             over: false,
         })
     }
@@ -96,7 +102,7 @@ impl Watch {
                         _ = self.news.changed() => continue,
                         () = &mut self.end => {}
                     }
-                    if lock(&self.server.shared.faults).away.is_some() {
+                    if lock(&self.server.shared.faults).silences(self.id) {
                         // Nobody hears that it ends.
                         let _ = self.news.changed().await;
                         continue;
@@ -119,8 +125,10 @@ impl Watch {
     fn next(&mut self) -> Next {
         let mut faults = lock(&self.server.shared.faults);
         match faults.away {
+            _ if self.id <= faults.mute => return Next::Nothing,
             Some(Away::Silent) => return Next::Nothing,
             Some(Away::Refuses) => return Next::Break,
+            None if faults.restarts != self.restarts => return Next::Break,
             None if !faults.watches.contains_key(&self.id) => return Next::End,
             None => {}
         }
@@ -133,13 +141,20 @@ impl Watch {
             return Next::Line(event("ERROR", &body(&expired(self.shown, store.compacted))));
         }
         let newest = faults.lag.get(&self.info.resource).copied().unwrap_or(u64::MAX);
+        let skips = faults.skips.get(&self.info.resource).copied().unwrap_or_default();
         let from = store.history.partition_point(|event| event.version <= self.shown);
-        for news in store.history[from..].iter().take_while(|news| news.version <= newest) {
+        let all = &store.history[from..];
+        for (at, news) in all.iter().enumerate().take_while(|(_, news)| news.version <= newest) {
             self.shown = news.version;
             if !shows(&self.info, &news.key) {
                 continue;
             }
             let was = news.old.as_ref().is_some_and(|old| self.selector.selects(old));
+            let was = self.skipped.remove(&news.key).unwrap_or(was);
+            if all[at + 1..].iter().take_while(|other| other.version <= skips).any(|other| other.key == news.key) {
+                self.skipped.insert(news.key.clone(), was);
+                continue;
+            }
             let what = match (was, !news.gone && self.selector.selects(&news.object)) {
                 (false, true) => "ADDED",
                 (true, true) => "MODIFIED",

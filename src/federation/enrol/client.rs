@@ -199,7 +199,7 @@ pub async fn join(
     let answer = exchanged.map_err(|_| protocol(format!("no answer within {ANSWER:?}")))?;
     let answer = answer.map_err(|error| protocol(error.to_string()))?;
     let Some(who) = answer.who else {
-        let (refusal, message) = (Refusal::from_number(answer.refusal), limits::cut_reason(&answer.message).to_owned());
+        let (refusal, message) = (Refusal::from_number(answer.refusal), limits::plain(&answer.message, limits::REASON));
         return Err(JoinError::Refused { cluster, refusal, message });
     };
     let who = Introduction::from(who);

@@ -141,10 +141,9 @@ async fn attend(incoming: Incoming, config: ServerConfig, registrar: &dyn Regist
     if StreamKind::from_id(u16::from_be_bytes(kind)) != Some(StreamKind::Enrol) {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a stream of another kind"));
     }
-    let request: proto::Request = frame::receive_only(&mut recv, limits::ENROL_FRAME).await?;
-    let outcome = match Request::try_from(request) {
+    let outcome = match Request::receive(&mut recv).await? {
         Ok(request) => {
-            let (token, cluster) = (request.token.clone(), request.who.cluster.clone());
+            let [token, cluster] = request.names();
             let outcome = registrar.enrol(request).await;
             match &outcome {
                 Ok(_) => tracing::info!(%remote, token, %cluster, "a cluster has joined"),

@@ -1,15 +1,25 @@
 //! What is said when a cluster joins, and why one is refused.
 
 use std::fmt;
+use std::io;
 
 use jiff::Timestamp;
+use tokio::io::AsyncRead;
 use tributary_contract::{ClusterUid, PeerName};
 
 use super::proto;
 use super::token;
 use crate::identity::TrustBundle;
-use crate::identity::spiffe::check_cluster;
-use crate::wire::limits;
+use crate::identity::spiffe::{SpiffeError, check_cluster, check_trust_domain};
+use crate::wire::{frame, limits};
+
+/// Bytes that are shown of a word of a stranger.
+const SHOWN: usize = 64;
+
+/// A word of a stranger, fit for a line of a log and for an answer.
+fn shown(text: &str) -> String {
+    limits::plain(text, SHOWN)
+}
 
 /// Who a cluster is: what the other side writes into its ClusterPeer.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -120,8 +130,11 @@ impl fmt::Display for Refusal {
 impl Introduction {
     /// Whether it can become a ClusterPeer; else what is wrong with it.
     pub fn check(&self) -> Result<TrustBundle, String> {
-        check_cluster(self.cluster.as_str()).map_err(|error| error.to_string())?;
-        if self.cluster_uid.is_empty() || self.cluster_uid.as_str().len() > 64 {
+        let (cluster, domain) = (self.cluster.as_str(), self.trust_domain.as_deref().unwrap_or("unset"));
+        check_cluster(cluster).map_err(|_| SpiffeError::Cluster(shown(cluster)).to_string())?;
+        check_trust_domain(domain).map_err(|_| SpiffeError::TrustDomain(shown(domain)).to_string())?;
+        let uid = self.cluster_uid.as_str();
+        if uid.is_empty() || uid.len() > limits::UID || !uid.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err("it names no UID of its cluster".to_owned());
         }
         if self.trust_bundle.len() > limits::TRUST_BUNDLE {
@@ -132,7 +145,7 @@ impl Introduction {
         }
         let readable = |text: &String| text.len() <= 255 && text.bytes().all(|byte| byte.is_ascii_graphic());
         if let Some(wrong) = self.endpoints.iter().find(|endpoint| !readable(endpoint)) {
-            return Err(format!("{wrong:?} is no endpoint"));
+            return Err(format!("{:?} is no endpoint", shown(wrong)));
         }
         TrustBundle::from_pem(self.trust_bundle.as_bytes())
             .map_err(|error| format!("its trust bundle cannot be used: {error}"))
@@ -160,6 +173,22 @@ impl From<proto::Introduction> for Introduction {
             trust_bundle: who.trust_bundle,
             endpoints: who.endpoints,
         }
+    }
+}
+
+impl Request {
+    /// Reads the only frame of a stream.
+    ///
+    /// # Errors
+    /// It is none. The inner one: what it says is no request.
+    pub async fn receive<R: AsyncRead + Unpin>(stream: &mut R) -> io::Result<Result<Self, Refused>> {
+        let request: proto::Request = frame::receive_only(stream, limits::ENROL_FRAME).await?;
+        Ok(request.try_into())
+    }
+
+    /// The names of token and cluster for a line of a log: nobody knows yet who says them.
+    pub fn names(&self) -> [String; 2] {
+        [shown(&self.token), shown(self.who.cluster.as_str())]
     }
 }
 
@@ -217,6 +246,33 @@ mod tests {
         ];
         for one in bad {
             assert!(one.check().is_err(), "{one:?}");
+        }
+    }
+
+    /// Nobody knows who asks until the secret is found right, and the answer has to fit its frame even then.
+    #[test]
+    fn what_strangers_say_is_shown_as_one_short_line() {
+        let long = "west\n\u{1b}[31mERROR all is lost ".repeat(2_000);
+        let good = Introduction {
+            cluster: "west".into(),
+            cluster_uid: "uid-of-west".into(),
+            endpoints: vec!["203.0.113.7:7946".to_owned()],
+            ..Introduction::default()
+        };
+        let wrong = [
+            Introduction { cluster: long.as_str().into(), ..good.clone() },
+            Introduction { cluster_uid: "uid\n".into(), ..good.clone() },
+            Introduction { trust_domain: Some(long.clone()), ..good.clone() },
+            Introduction { endpoints: vec![long.clone()], ..good },
+        ];
+        for who in wrong {
+            let problem = who.check().unwrap_err();
+            assert!(problem.len() < 300 && !problem.contains(char::is_control), "{problem}");
+            let clock = Timestamp::UNIX_EPOCH;
+            let request = Request { token: long.clone(), secret_hash: String::new(), who, clock };
+            for name in request.names() {
+                assert!(name.len() <= SHOWN && !name.contains(char::is_control), "{name}");
+            }
         }
     }
 }

@@ -25,6 +25,7 @@ fn config(side: Side) -> BrokerConfig {
         },
         topology: Topology::Gateway,
         queue_policy: "fcfs".into(),
+        silence: None,
     }
 }
 

@@ -323,6 +323,26 @@ fn who_is_started_anew_under_another_leader_keeps_its_room_and_no_more() {
 }
 
 #[test]
+fn what_runs_before_there_is_a_flux_setup_says_what_it_holds_before_another_leads() {
+    let mut world = World::new();
+    world.cluster("a", 4);
+    world.jobs.insert("a".to_owned(), 4);
+    world.uids.insert("a".to_owned(), "job".to_owned());
+    // Nobody counted when this was written.
+    world.says("a", "Running");
+    world.mini_clusters.get_mut("a").unwrap().status.as_mut().unwrap().holds = None;
+    let depth = world.reconciler.depth();
+    world.round();
+    assert_eq!(world.reconciler.depth(), depth + 1, "its reconciler is asked to say so");
+    world.says("a", "Running");
+    assert_eq!(world.mini_clusters["a"].status.as_ref().unwrap().holds.as_ref().unwrap().brokers, 4);
+    world.cluster("b", 8);
+    assert!(!world.starts("b"));
+    world.another_leads();
+    assert!(world.restarts("a"), "it keeps its room, and does not stand in line behind b");
+}
+
+#[test]
 fn a_flux_job_lets_its_mini_cluster_in_once() {
     let mut world = World::new();
     world.flux_job("a", 8);

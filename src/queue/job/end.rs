@@ -1,10 +1,9 @@
 //! How a FluxJob ends, and its conditions about that. Pure.
 
 use tributary_api::flux_job::{FluxJobStatus, JobPhase, JobResult};
+use tributary_api::labels::condition::RUNNING;
 use tributary_cluster::conditions::{self, Statement};
 
-/// Condition: its instance is up.
-pub(super) const RUNNING: &str = "Running";
 /// Condition: it has ended. Its reason is one of the words of [`End`].
 pub(super) const FINISHED: &str = "Finished";
 

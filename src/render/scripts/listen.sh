@@ -1,9 +1,9 @@
 
-# Seconds without a sign of the instance after which a broker is started again: at most 20 s after the last one.
+# Seconds without a sign of the instance after which a broker is started again whose parent was not cut off.
 _silence=15
 # The same of a broker that has not had one yet.
 _joining=60
-# Seconds in which a broker finds a parent again by itself that was cut off: a tunnel holds its connection, and its jobs.
+# Seconds in which a broker finds a parent again by itself that was cut off: its connection is held, and its jobs.
 _grace=5
 
 # ZeroMQ learns that a connection is dead only from whoever answers its packets. If nobody does, the broker keeps its
@@ -29,7 +29,7 @@ _by_address() {
 # Ends the broker of process `$1`, to be started again, when its parent greets others and it has heard nothing for a time.
 # A heartbeat of the instance is a sign, and so is an answer of the parent, which may itself be cut off from the lead.
 _listen() {
-    local beat last='' parent='' address='' greets='' nap=2 since=$SECONDS limit grace signal
+    local beat last='' parent='' address='' greets='' nap=2 since=$SECONDS limit grace retry=0 cut signal
     # A broker that never had one may be joining slowly: it gets more time, and more whenever it is started again.
     limit=$((_joining * _delay)) grace=$limit
     rm -f "$viewbase/.heard"
@@ -41,14 +41,16 @@ _listen() {
         fi
         beat=$(_flux module stats --parse=count heartbeat) || beat=
         if [[ -n $beat && $beat != "$last" ]] || _patience=2 _flux ping --count=1 upstream >/dev/null; then
-            last=$beat greets='' nap=2 since=$SECONDS limit=$_silence grace=$_grace
+            last=$beat greets='' nap=2 since=$SECONDS limit=$_silence grace=$_grace retry=${_retry:-0}
             touch "$viewbase/.heard" || true
             # Now, since the DNS may be lost when it is needed.
             if [[ -z $address ]]; then address=$(_by_address "$parent"); fi
         elif ! _greets "$address" && ! _greets "$parent"; then
             greets=''
-        elif ((SECONDS - since >= limit && SECONDS - ${greets:=$SECONDS} >= grace)); then
-            break
+        else
+            cut=$((${greets:=$SECONDS} - since))
+            cut=$((cut < retry ? cut : retry))
+            if ((SECONDS - since >= limit && SECONDS - greets >= grace + cut)); then break; fi
         fi
     done
     if ! kill -0 "$1" 2>/dev/null; then return 0; fi

@@ -2,16 +2,40 @@
 //!
 //! Source: flux-core `doc/man7/flux-broker-attributes.rst`.
 
+use tributary_flux::Topology;
+
 use super::program::plain;
 use super::words::{self, Word};
-use crate::model::{Model, Role};
+use crate::model::{Model, RETRY_WITHIN, Role};
 
 /// The options, in upstream's order, as a bash array.
 pub(super) fn broker_options(model: &Model<'_>) -> String {
     let lines: String = options(model).iter().map(|option| format!("    {option}\n")).collect();
     // On the node's network the host name is the node's, and in no host list.
     let host = if model.spec.pod.host_network { "brokerOptions+=(\"-Shostname=$HOSTNAME\")\n" } else { "" };
-    format!("brokerOptions=(\n{lines})\n{host}")
+    format!("brokerOptions=(\n{lines})\n{host}{}", far_timeout(model))
+}
+
+/// A broker whose connection leads to another cluster keeps it over a cut that is shorter than the lease: the peer keeps its
+/// brokers for as long. All other brokers find out within Flux's own 20 s that a node is gone.
+fn far_timeout(model: &Model<'_>) -> String {
+    let is_burst = matches!(model.role, Role::Burst { .. });
+    if !model.spans_clusters() || model.spec.flux.broker_config.is_some() {
+        return String::new();
+    }
+    let seconds = model.longest_silence().as_secs();
+    let mut lines = format!("brokerOptions+=(-Stbon.tcp_user_timeout={seconds}s)\n");
+    if is_burst {
+        lines.push_str(&format!("_retry={}\n", RETRY_WITHIN.as_secs()));
+    }
+    if is_burst && model.topology != Topology::Gateway {
+        return lines;
+    }
+    format!("if [[ $HOSTNAME == {} ]]; then\n{}fi\n", words::quote(&format!("{}-0", model.name)), indented(&lines))
+}
+
+fn indented(lines: &str) -> String {
+    lines.lines().map(|line| format!("    {line}\n")).collect()
 }
 
 fn options(model: &Model<'_>) -> Vec<String> {

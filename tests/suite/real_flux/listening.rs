@@ -10,25 +10,27 @@ use tributary::clock::{Clock as _, SystemClock};
 use tributary::render::Context;
 
 use super::pod::Pod;
-use super::scripts::{Side, burst_of, certificate, flux, mini_cluster, wait_until_ready, world};
-use super::world::{Relay, World};
+use super::scripts::{NAMESPACE, Side, burst_of, certificate, flux, mini_cluster, wait_until_ready, world};
+use super::tunnel::cut;
+use super::world::World;
 
-/// How long the way is cut: four times as long as a script listens before it starts a broker again.
+/// How long the tunnel is cut: four times as long as a script listens before it starts a broker again.
 const CUT: Duration = Duration::from_secs(60);
 
 /// What a broker's script says when it starts the broker again.
 const STARTED_AGAIN: &str = "is started again";
 
 /// Two brokers, and a burst of three behind a gateway, with a job on all of them.
-struct Whole<'w> {
+struct Whole<'w, W> {
     root: Vec<Pod<'w>>,
     burst: Vec<Pod<'w>>,
-    way: Relay,
+    way: W,
     job: String,
 }
 
-impl<'w> Whole<'w> {
-    fn start(world: &'w World, way: impl FnOnce(&World, &str, Ipv4Addr) -> Result<Relay>) -> Self {
+impl<'w, W> Whole<'w, W> {
+    /// `way` is what leads to the lead broker at this address.
+    fn start(world: &'w World, way: impl FnOnce(&World, &str, Ipv4Addr) -> Result<W>) -> Self {
         let spec = "
   size: 2
   interactive: true
@@ -39,12 +41,18 @@ impl<'w> Whole<'w> {
         let certificate = certificate();
         let root = Side::new(world, &lake, &Context::default(), &certificate).start_all(2);
         wait_until_ready(&root[0]);
+        let burst = burst_of(world, &lake, &certificate);
         let way = way(world, "lake-burst-0", root[0].address).unwrap();
-        let burst = burst_of(world, &lake, &certificate).start_all(3);
+        let burst = burst.start_all(3);
         burst.iter().for_each(wait_until_ready);
         let job = flux(&root[0], "flux submit -N5 --exclusive sleep inf");
         flux(&root[0], &format!("flux job wait-event --timeout=60s {job} start"));
         Self { root, burst, way, job }
+    }
+
+    /// Those of the burst's brokers.
+    fn processes(&self) -> Vec<String> {
+        self.burst.iter().map(|pod| flux(pod, "flux getattr broker.pid")).collect()
     }
 
     fn state_of_job(&self) -> String {
@@ -78,17 +86,41 @@ fn a_broker_on_a_dead_connection_is_started_again_while_its_lead_answers_others(
 fn brokers_whose_lead_is_cut_off_are_left_alone_with_their_job() {
     let Some(world) = world(&["lake", "lake-burst-0"]) else { return };
     let mut whole = Whole::start(&world, World::tunnel);
-    let processes = |whole: &Whole<'_>| -> Vec<String> {
-        whole.burst.iter().map(|pod| flux(pod, "flux getattr broker.pid")).collect()
-    };
-    let before = processes(&whole);
+    let before = whole.processes();
     whole.way.cut().unwrap();
     std::thread::sleep(CUT);
-    assert_eq!(processes(&whole), before, "nobody was ended");
+    assert_eq!(whole.processes(), before, "nobody was ended");
     whole.way.heal().unwrap();
     assert_eq!(flux(&whole.root[0], "flux exec -r 2-4 hostname | wc -l"), "3");
     // Connections that are held go on, and what listened meanwhile knows it.
     std::thread::sleep(Duration::from_secs(20));
-    assert_eq!(processes(&whole), before);
+    assert_eq!(whole.processes(), before);
+    assert_eq!(whole.state_of_job(), "RUN");
+}
+
+/// As through a NodePort: the packets of the brokers themselves cross the way that is cut.
+#[test]
+fn brokers_outlive_a_cut_of_the_direct_way_to_their_lead_with_their_job() {
+    let Some(world) = world(&["lake", "lake-burst-0"]) else { return };
+    world.forward(true).unwrap();
+    let direct = |world: &World, cluster: &str, lead| {
+        world.publish(cluster, &format!("{cluster}-lead.{NAMESPACE}.svc.cluster.local"), lead)
+    };
+    let whole = Whole::start(&world, direct);
+    let processes = whole.processes();
+    world.forward(false).unwrap();
+    std::thread::sleep(cut());
+    world.forward(true).unwrap();
+    let clock = SystemClock::start();
+    let healed = clock.mono();
+    while flux(&whole.root[0], "timeout 2 flux exec -r 2-4 hostname | wc -l") != "3" {
+        assert!(clock.mono().saturating_since(healed) < Duration::from_secs(150), "no broker of the burst came back");
+    }
+    let back = clock.mono().saturating_since(healed);
+    writeln!(std::io::stderr(), "real_flux: a direct way was cut for {:.0?}, and back after {back:.1?}", cut())
+        .unwrap();
+    // What listened meanwhile knows it.
+    std::thread::sleep(Duration::from_secs(20));
+    assert_eq!(whole.processes(), processes, "nobody was ended");
     assert_eq!(whole.state_of_job(), "RUN");
 }

@@ -1,13 +1,14 @@
 # Makes a pod without a kubelet, inside of a world: pod.sh STAGE ...
 set -eu
 case $1 in
-attach) # attach NETNS BRIDGE ADDRESS: a network namespace with eth0, behind a port of the bridge
+attach) # attach NETNS BRIDGE ADDRESS ROUTER: a network namespace with eth0, behind a port of the bridge
   ip netns add "$2"
   ip link add "v$2" type veth peer name eth0 netns "$2"
   ip link set "v$2" master "$3" up
   ip -n "$2" addr add "$4/24" dev eth0
   ip -n "$2" link set eth0 up
   ip -n "$2" link set lo up
+  ip -n "$2" route add default via "$5"
   ;;
 start) # start SCRIPT NETNS LOG ARGUMENTS of boot: becomes the process whose other namespaces are the pod's; boot ends the
   # line that says which it is

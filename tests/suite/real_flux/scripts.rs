@@ -14,7 +14,7 @@ use super::install::Install;
 use super::pod::{Pod, PodSpec};
 use super::world::{PORT, World};
 
-const NAMESPACE: &str = "rivers";
+pub(super) const NAMESPACE: &str = "rivers";
 
 pub(super) fn world(clusters: &[&str]) -> Option<World> {
     let install = Install::find().unwrap()?;

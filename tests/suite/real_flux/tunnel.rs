@@ -6,12 +6,12 @@ use tributary::flux::Topology;
 
 use super::wiring::{Instance, brokers, flux, hosts_of_job, wait_for_all, world};
 
-/// Names how many seconds the way is cut; see [`CUT`].
-const VARIABLE: &str = "TRIBUTARY_FLUX_CUT_SECONDS";
-
-/// How long the way is cut unless [`VARIABLE`] says otherwise: longer than the 23 s after which Flux gives up on a direct
-/// connection, and than the 30 s after which QUIC does.
-const CUT: u64 = 45;
+/// How long the way is cut, unless `TRIBUTARY_FLUX_CUT_SECONDS` says otherwise: longer than the 23 s after which Flux gives up
+/// on a connection by itself, and than the 30 s after which QUIC does.
+pub(super) fn cut() -> Duration {
+    let seconds = std::env::var("TRIBUTARY_FLUX_CUT_SECONDS").ok();
+    Duration::from_secs(seconds.map_or(45, |text| text.parse().expect("a number of seconds")))
+}
 
 #[test]
 fn an_instance_forms_through_the_tunnel_and_outlives_a_cut_with_its_jobs() {
@@ -27,9 +27,8 @@ fn an_instance_forms_through_the_tunnel_and_outlives_a_cut_with_its_jobs() {
     assert_eq!(own, ["lake-burst-0-0", "lake-burst-0-1", "lake-burst-0-2"]);
 
     let job = flux(&lead, ["submit", "-N5", "--requires=-burst-delta", "sleep", "inf"]).unwrap();
-    let seconds = std::env::var(VARIABLE).ok().map_or(CUT, |text| text.parse().expect("a number of seconds"));
     tunnel.cut().unwrap();
-    std::thread::sleep(Duration::from_secs(seconds));
+    std::thread::sleep(cut());
     // It cannot be told what it misses, and waits.
     assert!(brokers(&lead).unwrap().iter().all(|line| !line.contains("offline") && !line.contains("lost")));
     tunnel.heal().unwrap();

@@ -129,6 +129,7 @@ impl<'w> Instance<'w> {
             },
             topology: self.topology.clone(),
             queue_policy: "fcfs".to_owned(),
+            silence: None,
         };
         config.to_toml(&self.map)
     }

@@ -120,7 +120,8 @@ impl World {
         let root = self.folder(&format!("{netns}.root"))?;
 
         let mut attach = self.command();
-        attach.arg("bash").arg(&pod_sh).args(["attach", &netns, &bridge, &address.to_string()]);
+        attach.arg("bash").arg(&pod_sh).args(["attach", &netns, &bridge]);
+        attach.args([address, self.router(&spec.cluster)].map(|address| address.to_string()));
         run(&mut attach).context("failed to attach a pod to its network")?;
         self.publish(&spec.cluster, &spec.fqdn, address)?;
 
@@ -139,6 +140,13 @@ impl World {
         ensure!(line.ends_with('\n'), "pod {} did not start: {}", spec.host, tail(&log));
         let process = line.trim_end().parse()?;
         Ok(Pod::new(self, spec, address, process, child, log))
+    }
+
+    /// Whether packets pass between clusters, which they do not at first: those that do not are dropped, and nobody is told.
+    pub(super) fn forward(&self, packets: bool) -> Result<()> {
+        let mut command = self.command();
+        let order = format!("echo {} > /proc/sys/net/ipv4/ip_forward", i32::from(packets));
+        run(command.args(["bash", "-c", &order])).map(drop)
     }
 
     /// A relay that listens on the router of `cluster` and leads to `target`, port [`PORT`] both.

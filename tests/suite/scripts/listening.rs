@@ -131,14 +131,14 @@ fn a_broker_finds_out_that_its_parent_greets_others_without_the_dns() {
     pod.until("output", "is started again in 1 s");
 }
 
-/// Its silence began long before its parent could be reached again: it need not begin anew.
+/// Its connection may come back as long after the cut as the cut lasted.
 #[test]
-fn a_broker_whose_parent_was_cut_off_waits_a_moment_longer_and_not_for_all_of_the_time_again() {
+fn a_broker_whose_parent_was_cut_off_waits_as_long_again_as_it_was() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("tcp://{}", listener.local_addr().unwrap());
     drop(listener);
     let pod = follower(&endpoint);
-    let script = pod.read("flux_operator/wait-0.sh").replace("_silence=2\n", "_silence=3\n");
+    let script = pod.read("flux_operator/wait-0.sh").replace("_silence=2\n", "_silence=3\n_retry=120\n");
     pod.write("flux_operator/wait-0.sh", &script);
     pod.write("answers", "");
     let _running = pod.start("wait-0.sh");
@@ -149,7 +149,7 @@ fn a_broker_whose_parent_was_cut_off_waits_a_moment_longer_and_not_for_all_of_th
     pod.until("output", "is started again in 1 s");
     let output = pod.read("output");
     let heard = output.split("has heard nothing for ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
-    assert!(heard.parse::<u64>().unwrap() >= 6, "{output}");
+    assert!(heard.parse::<u64>().unwrap() >= 11, "{output}");
 }
 
 #[test]

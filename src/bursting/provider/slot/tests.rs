@@ -14,7 +14,7 @@ use crate::preflight::lead::Seen;
 use crate::provider::admission::tests::offer;
 use crate::provider::grants::Few;
 use crate::provider::ledger::Ledger;
-use crate::provider::memory::{Resolution, SecretState, VERDICT_STANDS};
+use crate::provider::memory::{Resolution, SecretState};
 use crate::template::BurstTemplate;
 use crate::timing::Times;
 
@@ -102,6 +102,11 @@ impl World {
         self.before = Before::of(Some(renewed), [], &self.hosted, now);
     }
 
+    fn now(&self) -> Now {
+        let mono = Mono::from_start(Duration::from_secs(self.secs));
+        Now { mono, wall: Timestamp::from_second(1_000_000).unwrap() }
+    }
+
     fn step(&mut self) -> SlotStep {
         let node = NodeView {
             schedulable: true,
@@ -123,11 +128,11 @@ impl World {
             nodes: &nodes,
             pods: &Vec::new(),
         };
-        let mono = Mono::from_start(Duration::from_secs(self.secs));
+        let now = self.now();
         let mut contacts = Contacts::begin(Mono::from_start(Duration::from_secs(self.secs - self.away_for)));
-        contacts.observe(self.peers.keys().filter(|_| !self.away), mono);
+        contacts.observe(self.peers.keys().filter(|_| !self.away), now.mono);
         let step = step(&SlotView {
-            now: Now { mono, wall: Timestamp::from_second(1_000_000).unwrap() },
+            now,
             grace: Times::default().grace,
             key: &key,
             claims: &self.claims,
@@ -264,13 +269,19 @@ fn what_the_api_server_refused_is_not_tried_again_until_something_changes() {
     let key = world.claim("east", offer());
     let step = world.step();
     let [Change::Admit { fingerprint, .. }] = step.changes.as_slice() else { panic!("{:?}", step.changes) };
-    let rejection = Rejection::new(RejectionReason::NotRenderable, "no");
-    let verdict = Verdict::said(fingerprint.clone(), rejection, Mono::ZERO);
-    world.memory.verdicts.insert(key.clone(), verdict);
-    let step = world.step();
-    assert_eq!(said(&step, &key).message, "no; it is tried again within 5 minutes");
-    assert_eq!((step.changes.len(), step.wake), (0, Some(VERDICT_STANDS)));
-    assert_eq!(reason(&step, &key), Some(RejectionReason::NotRenderable));
+    let (fingerprint, rejection) = (fingerprint.clone(), Rejection::new(RejectionReason::NotRenderable, "no"));
+    // The next try comes later each time, and is told.
+    for (secs, next) in [(0, 5), (5, 15), (15, 35), (35, 75), (75, 155), (155, 315), (315, 615), (615, 915)] {
+        world.secs = secs;
+        assert_eq!(world.step().changes.len(), 1, "after {secs} s");
+        world.memory.refused(key.clone(), fingerprint.clone(), rejection.clone(), world.now());
+        let step = world.step();
+        let (now, left) = (world.now(), Duration::from_secs(next - secs));
+        let at = (now.wall + left).strftime("%H:%M:%S UTC");
+        assert_eq!(said(&step, &key).message, format!("no; the next try is at {at}"));
+        assert_eq!((step.changes.len(), step.wake), (0, Some(left)));
+        assert_eq!(reason(&step, &key), Some(RejectionReason::NotRenderable));
+    }
 
     world.peers.get_mut("east").unwrap().generation = Some(9);
     assert_eq!(world.step().changes.len(), 1, "the policy changed");
@@ -278,8 +289,7 @@ fn what_the_api_server_refused_is_not_tried_again_until_something_changes() {
     world.claim("east", DesiredBurst { offer: "asked-again".into(), ..offer() });
     assert_eq!(world.step().changes.len(), 1, "somebody asked again");
     world.claim("east", offer());
-    world.secs = VERDICT_STANDS.as_secs();
-    assert_eq!(world.step().changes.len(), 1, "time has passed");
+    assert_eq!(world.step().changes.len(), 0, "it is the same offer");
 }
 
 #[test]

@@ -282,6 +282,20 @@ fn a_refusal_moves_on_and_is_not_offered_again_until_something_changes() {
 }
 
 #[test]
+fn who_still_refuses_may_say_something_else() {
+    let mut world = World::new();
+    world.named(&["west"]).step().say("west", BurstPhase::Rejected).step().is(BurstPhase::Rejected, None);
+    let Some(Answer::Observed(said)) = world.answers.get_mut("west") else { unreachable!() };
+    let next = "no room; the next try is at 10:00:00 UTC";
+    said.rejection = Some(Rejection::new(RejectionReason::QuotaExceeded, next));
+    world.notes.clear();
+    world.step().is(BurstPhase::Rejected, None);
+    let message = &world.burst.status.as_ref().unwrap().message;
+    assert_eq!(*message, format!("west: refused (QuotaExceeded): {next}"));
+    assert_eq!(world.notes, [""; 0], "it is the same refusal");
+}
+
+#[test]
 fn a_changed_cluster_peer_or_a_retry_is_a_new_chance() {
     let mut world = World::new();
     world.named(&["west"]).step().say("west", BurstPhase::Evicted).step().is(BurstPhase::Evicted, None);

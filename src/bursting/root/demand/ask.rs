@@ -3,11 +3,16 @@
 //! A job asks for a burst if it is `burstable`, or if the ranks that are there could not run it even if nothing else ran on
 //! them. One that only waits for its turn does not, nor does one that all declared ranks together could not run.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use tributary_flux::RankMap;
 
 use super::look::{Constraint, Job, Look, Request};
+
+/// Most tests of a rank against a part of a constraint in one look: seconds. Nobody waits longer for what a user's pod says of
+/// thousands of ranks; jobs that come after these ask for nothing.
+const MOST_TESTS: u64 = 50_000_000;
 
 /// A burst that runs on demand.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,8 +76,9 @@ pub fn ask(map: &RankMap, look: &Look, slots: &[Slot], coming: &BTreeSet<String>
             |rank: &Rank<'_>| look.used.iter().find(|(ids, _)| ids.contains(rank.id)).map_or(0, |used| used.1);
         claimed.insert(name, ranks.iter().map(of_rank).fold(0, u64::saturating_add));
     }
+    let tests = Tests(Cell::new(MOST_TESTS));
     for job in &look.pending {
-        let choice = Choice::of(job, &there, &away, &order);
+        let choice = Choice::of(job, &there, &away, &order, &tests);
         for _ in 0..job.count {
             for name in choice.of_next(&claimed) {
                 asked.entry(name.to_owned()).or_default().pending += 1;
@@ -94,14 +100,20 @@ struct Choice<'s> {
 }
 
 impl<'s> Choice<'s> {
-    fn of(job: &Job, there: &[Rank<'_>], away: &BTreeMap<&'s str, Vec<Rank<'_>>>, order: &[&'s Slot]) -> Self {
+    fn of(
+        job: &Job,
+        there: &[Rank<'_>],
+        away: &BTreeMap<&'s str, Vec<Rank<'_>>>,
+        order: &[&'s Slot],
+        tests: &Tests,
+    ) -> Self {
         let none = Vec::new();
         let of = |slot: &Slot| away.get(slot.name.as_str()).unwrap_or(&none);
-        if !job.burstable && fits(job, there.iter()) {
+        if !job.burstable && fits(job, there.iter(), tests) {
             return Self::default();
         }
-        let useful = |slot: &&&'s Slot| of(slot).iter().any(|rank| holds(&job.constraint, rank));
-        let with = |slots: &[&Slot]| fits(job, there.iter().chain(slots.iter().flat_map(|slot| of(slot))));
+        let useful = |slot: &&&'s Slot| of(slot).iter().any(|rank| tests.holds(&job.constraint, rank));
+        let with = |slots: &[&Slot]| fits(job, there.iter().chain(slots.iter().flat_map(|slot| of(slot))), tests);
         let useful: Vec<&'s Slot> = order.iter().filter(useful).copied().collect();
         let alone = useful.iter().filter(|slot| with(&[**slot]));
         let one_of: Vec<_> =
@@ -145,39 +157,51 @@ fn cores(request: Request) -> u64 {
 }
 
 /// Whether ranks could run a job if nothing else ran there.
-fn fits<'r, 'a: 'r>(job: &Job, ranks: impl Iterator<Item = &'r Rank<'a>>) -> bool {
+fn fits<'r, 'a: 'r>(job: &Job, ranks: impl Iterator<Item = &'r Rank<'a>>, tests: &Tests) -> bool {
     let Some(Request { nodes, slots, cores, gpus }) = job.request else { return false };
     let room = |rank: &Rank<'_>| {
         let by_cores = rank.cores.checked_div(cores).unwrap_or(u64::MAX);
         by_cores.min(rank.gpus.checked_div(gpus).unwrap_or(u64::MAX))
     };
-    let mut rooms = ranks.filter(|rank| holds(&job.constraint, rank)).map(room);
+    let mut rooms = ranks.filter(|rank| tests.holds(&job.constraint, rank)).map(room);
     match nodes {
         Some(nodes) => u64::try_from(rooms.filter(|room| *room >= slots).count()).unwrap_or(u64::MAX) >= nodes,
         None => rooms.try_fold(0_u64, |sum, room| Some(sum.saturating_add(room)).filter(|sum| *sum < slots)).is_none(),
     }
 }
 
-/// Whether a job may run on a rank.
-fn holds(constraint: &Constraint, rank: &Rank<'_>) -> bool {
-    judged(constraint, rank) == Some(true)
-}
+/// How many tests are left.
+struct Tests(Cell<u64>);
 
-/// Whether a constraint holds on a rank; `None` if that cannot be judged. What cannot be judged stays so when it is negated.
-fn judged(constraint: &Constraint, rank: &Rank<'_>) -> Option<bool> {
-    let all =
-        |constraints: &[Constraint]| constraints.iter().try_fold(true, |holds, one| Some(judged(one, rank)? && holds));
-    match constraint {
-        Constraint::Properties(names) => Some(names.iter().all(|property| match property.strip_prefix('^') {
-            Some(absent) => rank.properties.iter().all(|one| one != absent),
-            None => rank.properties.contains(property),
-        })),
-        Constraint::Hosts(hosts) => Some(hosts.contains(&rank.host)),
-        Constraint::Ranks(ranks) => Some(ranks.contains(rank.id)),
-        Constraint::And(constraints) => all(constraints),
-        Constraint::Or(any) => Some(any.iter().any(|one| holds(one, rank))),
-        Constraint::Not(constraints) => all(constraints).map(|holds| !holds),
-        Constraint::Unknown => None,
+impl Tests {
+    /// Whether a job may run on a rank.
+    fn holds(&self, constraint: &Constraint, rank: &Rank<'_>) -> bool {
+        self.judged(constraint, rank) == Some(true)
+    }
+
+    /// Whether a constraint holds on a rank; `None` if that cannot be judged. What cannot be judged stays so when it is
+    /// negated.
+    fn judged(&self, constraint: &Constraint, rank: &Rank<'_>) -> Option<bool> {
+        let all = |constraints: &[Constraint]| {
+            constraints.iter().try_fold(true, |holds, one| Some(self.judged(one, rank)? && holds))
+        };
+        let tests = match constraint {
+            Constraint::Properties(names) => (names.len() * rank.properties.len()) as u64,
+            _ => 0,
+        };
+        self.0.set(self.0.get().checked_sub(tests + 1)?);
+        match constraint {
+            Constraint::Properties(names) => Some(names.iter().all(|property| match property.strip_prefix('^') {
+                Some(absent) => rank.properties.iter().all(|one| one != absent),
+                None => rank.properties.contains(property),
+            })),
+            Constraint::Hosts(hosts) => Some(hosts.contains(&rank.host)),
+            Constraint::Ranks(ranks) => Some(ranks.contains(rank.id)),
+            Constraint::And(constraints) => all(constraints),
+            Constraint::Or(any) => Some(any.iter().any(|one| self.holds(one, rank))),
+            Constraint::Not(constraints) => all(constraints).map(|holds| !holds),
+            Constraint::Unknown => None,
+        }
     }
 }
 
@@ -324,5 +348,25 @@ mod tests {
         let only_pond = &slots([false; 2])[..1];
         assert_eq!(ask(&map(), &wide, only_pond, &BTreeSet::new())["pond"].pending, 1);
         assert_eq!(ask(&map(), &wide, only_pond, &["sea".to_owned()].into())["pond"].pending, 0);
+    }
+
+    /// The danger: one answer of a user's pod takes a processor for hours.
+    #[test]
+    fn an_answer_that_is_made_to_be_judged_for_hours_is_judged_in_seconds() {
+        let parent = || Topology::Gateway.parent_of_bursts("vm");
+        let burst = |number| Declared::burst(format!("b{number}"), 63, parent()).with_property("gpu");
+        let all = (0..255).map(burst);
+        let map = RankMap::new([Declared::root("vm", 1)].into_iter().chain(all).collect()).unwrap();
+        let slot = |number| Slot { name: format!("b{number}"), size: 63, awake: false, stuck: false };
+        let slots: Vec<Slot> = (0..255).map(slot).collect();
+        let none = (0..30_000).map(|number| format!("^{number}")).collect();
+        let request = Some(Request { nodes: Some(16_000), slots: 1, cores: 1, gpus: 0 });
+        let job = |constraint| Job { count: 1, burstable: false, request, constraint };
+        let look = Look { pending: vec![job(Constraint::Properties(none))], ..look(&[]) };
+        let began = tokio::time::Instant::now();
+        let asked = ask(&map, &look, &slots, &BTreeSet::new());
+        assert!(asked.values().all(|asked| asked.pending == 0));
+        // It is some ten hours without a limit.
+        assert!(began.elapsed() < std::time::Duration::from_secs(60), "{:?}", began.elapsed());
     }
 }

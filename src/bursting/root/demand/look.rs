@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 use serde_json::Value;
+use serde_json::error::Category;
 use tributary_flux::{Hostlist, Idset, IdsetError};
 
 /// The script that asks the lead broker.
@@ -80,18 +81,41 @@ pub enum Constraint {
     Unknown,
 }
 
-/// An answer that is none.
-#[derive(Debug, thiserror::Error)]
+/// An answer that is none. Its words are nowhere told: they may be anything that is in the pod, a secret too.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LookError {
-    /// No JSON, or other JSON.
-    #[error("failed to read the answer of the lead broker")]
-    Json(#[from] serde_json::Error),
+    /// Nothing.
+    #[error("the lead broker says nothing of its queue")]
+    Nothing,
+    /// No JSON.
+    #[error("what the lead broker says of its queue ({0} bytes) is no JSON")]
+    NoJson(usize),
+    /// A part of JSON.
+    #[error("what the lead broker says of its queue ends within its JSON, after {0} bytes")]
+    CutOff(usize),
+    /// Other JSON: of another version, or of another program.
+    #[error("what the lead broker says of its queue is not what this version asks for: {0}")]
+    Other(String),
     /// More than the script says.
-    #[error("failed to read the answer of the lead broker: it has more than {MOST_VALUES} values")]
+    #[error("what the lead broker says of its queue has more than {MOST_VALUES} values")]
     TooMany,
     /// Not an idset.
-    #[error("failed to read the answer of the lead broker")]
+    #[error("what the lead broker says of its queue names ranks that are none")]
     Ranks(#[from] IdsetError),
+}
+
+impl LookError {
+    fn of(error: &serde_json::Error, line: &str) -> Self {
+        let words = error.to_string();
+        match error.classify() {
+            Category::Eof => Self::CutOff(line.len()),
+            Category::Syntax | Category::Io => Self::NoJson(line.len()),
+            Category::Data => Self::Other(match words.rsplit_once(", expected ") {
+                Some((_, expected)) => format!("expected {expected}"),
+                None => words,
+            }),
+        }
+    }
 }
 
 impl Look {
@@ -123,7 +147,10 @@ impl Look {
         if line.bytes().filter(|byte| matches!(byte, b':' | b'[' | b'{')).count() > MOST_VALUES {
             return Err(LookError::TooMany);
         }
-        let answer: Answer = serde_json::from_str(line)?;
+        if line.is_empty() {
+            return Err(LookError::Nothing);
+        }
+        let answer: Answer = serde_json::from_str(line).map_err(|error| LookError::of(&error, line))?;
         let (mut left, mut names) = (MOST_JOBS, Names(MOST_NAMES));
         let mut pending = Vec::new();
         for Pending { count, burstable, resources, constraints } in answer.pending {
@@ -244,9 +271,26 @@ pub(crate) mod tests {
 
     #[test]
     fn an_answer_that_is_none_is_an_error_and_a_request_that_cannot_be_told_is_none() {
-        for text in ["", "flux: command not found", r#"{"up": "x", "busy": "", "pending": []}"#] {
-            assert!(Look::parse(text).is_err(), "{text}");
+        let none = [
+            ("", "says nothing of its queue"),
+            (" \n\r\n", "says nothing of its queue"),
+            ("flux: command not found", "(23 bytes) is no JSON"),
+            ("\u{1b}[0m\0\u{fffd}\u{fffd}", "(11 bytes) is no JSON"),
+            (r#"{"up":"0","busy":"0","pen"#, "ends within its JSON, after 25 bytes"),
+            (r#"{"up":"0","pending":[]}"#, "not what this version asks for: missing field `busy`"),
+            (r#"["0","0"]"#, "not what this version asks for: expected struct Answer"),
+            (r#""secret-key""#, "not what this version asks for: expected struct Answer"),
+            (r#"{"up":"secret-key","busy":"0","pending":[]}"#, "names ranks that are none"),
+            (r#"{"up":"","busy":"","pending":"secret-key"}"#, "not what this version asks for: expected a sequence"),
+        ];
+        for (text, expected) in none {
+            let told = Look::parse(text).unwrap_err().to_string();
+            assert!(told.contains(expected) && !told.contains("secret-key"), "{text}: {told}");
         }
+        let next = r#"{"version":2,"up":"","busy":"","used":[],"pending":[],"more":{"deep":[]}}"#;
+        assert_eq!(Look::parse(next), Ok(Look::default()), "what a later version says besides is not read");
+        let deep = format!(r#"{{"up":"","busy":"","pending":{}}}"#, "[".repeat(50_000));
+        assert!(Look::parse(&deep).is_err());
         let odd = r#"{"up":"0-2,5","busy":"","used":[["0-1",4]],"pending":[{"count":7,"burstable":true,
             "resources":[{"type":"rack","count":1}],"constraints":{"switch":["a"]}},{"burstable":false,"constraints":null,
             "resources":[{"type":"slot","count":{"min":2},"with":[{"type":"core","count":"3-4"}]}]}]}"#;

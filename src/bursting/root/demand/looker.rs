@@ -8,13 +8,15 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use http::StatusCode;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::api::{Api, AttachParams};
 use kube::client::UpgradeConnectionError;
 use kube::{Error, ResourceExt};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tributary_api::burst::{Burst, BurstHold};
 use tributary_api::hosted_burst::BurstPhase;
 use tributary_api::labels::kubernetes::COMPLETION_INDEX;
@@ -145,22 +147,25 @@ impl Looker {
             }
             error => unreadable(&format!("failed to run a command in pod {namespace}/{}: {}", pod.name, chain(&error))),
         })?;
-        let (stdout, stderr, status) = (process.stdout(), process.stderr(), process.take_status());
-        let ended = async {
-            match status {
-                Some(status) => status.await,
-                None => None,
-            }
-        };
-        let (output, errors, status) = tokio::join!(read_text(stdout), read_text(stderr), ended);
-        let status = status.ok_or_else(|| unreadable("the connection to the lead broker's pod broke off"))?;
-        if status.status.as_deref() == Some("Success") {
-            return Ok(output);
-        }
-        let why = status.message.unwrap_or_default();
-        let said = errors.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or(&why);
-        Err(unreadable(&format!("the queue of the lead broker cannot be read: {said}")))
+        let status = process.take_status();
+        heard(process.stdout(), process.stderr(), async { status?.await }).await
     }
+}
+
+/// What the script says, once it has ended.
+async fn heard(
+    stdout: Option<impl AsyncRead + Unpin>,
+    stderr: Option<impl AsyncRead + Unpin>,
+    ended: impl Future<Output = Option<Status>>,
+) -> Result<String, Trouble> {
+    let (output, errors, status) = tokio::try_join!(read_text(stdout), read_text(stderr), ended.map(Ok))?;
+    let status = status.ok_or_else(|| unreadable("the connection to the lead broker's pod broke off"))?;
+    if status.status.as_deref() == Some("Success") {
+        return Ok(output);
+    }
+    let why = status.message.unwrap_or_default();
+    let said = errors.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or(&why);
+    Err(unreadable(&format!("the queue of the lead broker cannot be read: {said}")))
 }
 
 /// The queue of a root, as its lead broker told it.
@@ -265,13 +270,16 @@ fn unreadable(text: &str) -> Trouble {
     ("Unreadable", plain)
 }
 
-async fn read_text(stream: Option<impl tokio::io::AsyncRead + Unpin>) -> String {
+async fn read_text(stream: Option<impl AsyncRead + Unpin>) -> Result<String, Trouble> {
     let mut bytes = Vec::new();
     if let Some(stream) = stream {
         // What was said until it broke off is worth more than how it broke off.
-        let _ = stream.take(MOST_BYTES).read_to_end(&mut bytes).await;
+        let _ = stream.take(MOST_BYTES + 1).read_to_end(&mut bytes).await;
     }
-    String::from_utf8_lossy(&bytes).into_owned()
+    if bytes.len() as u64 > MOST_BYTES {
+        return Err(unreadable(&format!("what the lead broker says of its queue is longer than {MOST_BYTES} bytes")));
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn has_on_demand(root: &MiniCluster) -> bool {
@@ -316,6 +324,57 @@ mod tests {
         let always = [("a", BurstPhase::Joining), ("b", BurstPhase::Lost), ("c", BurstPhase::Draining)];
         let always = always.map(|(slot, phase)| burst(slot, 0, false, status("west", phase, false)));
         assert_eq!(slots(&always).1, BTreeSet::from(["a".to_owned()]));
+    }
+
+    fn ended(status: Option<Status>) -> impl Future<Output = Option<Status>> {
+        std::future::ready(status)
+    }
+
+    /// The danger: a `flux` that is not Flux takes all memory, holds a look, or goes without a word for people.
+    #[tokio::test(start_paused = true)]
+    async fn each_answer_that_is_none_has_its_sentence() {
+        let failed = |message: &str| Some(Status { message: Some(message.into()), ..Status::default() });
+        let done = || Some(Status { status: Some("Success".into()), ..Status::default() });
+        let long = "x".repeat(usize::try_from(MOST_BYTES).unwrap());
+        let longer = format!("{long}x");
+        // Output, errors, how it ended; what people are told.
+        let table = [
+            ("0", "", done(), Ok("0".to_owned())),
+            ("a\n{}", "warning", done(), Ok("a\n{}".to_owned())),
+            (
+                "",
+                "no\nflux-python: ECONNREFUSED\n \n",
+                failed("exit code 1"),
+                Err("cannot be read: flux-python: ECONNREFUSED"),
+            ),
+            (
+                "0",
+                "",
+                failed("command terminated with exit code 124"),
+                Err("cannot be read: command terminated with exit code 124"),
+            ),
+            ("", "\u{1b}[2J\0\u{7f}", failed("exit code 1"), Err("cannot be read:  [2J  ")),
+            ("0", "", None, Err("the connection to the lead broker's pod broke off")),
+            (&*long, "", done(), Ok(long.clone())),
+            (&*longer, "", done(), Err("longer than 1048576 bytes")),
+            ("0", &*longer, done(), Err("longer than 1048576 bytes")),
+        ];
+        for (output, errors, status, expected) in table {
+            let (head, found) =
+                (output.get(..20), heard(Some(output.as_bytes()), Some(errors.as_bytes()), ended(status)).await);
+            match expected {
+                Ok(expected) => assert!(found == Ok(expected), "{head:?}"),
+                Err(expected) => {
+                    let (reason, told) = found.unwrap_err();
+                    assert!(reason == "Unreadable" && told.contains(expected), "{head:?}: {told}");
+                    assert!(told.chars().count() <= MOST_CHARACTERS && !told.contains(char::is_control), "{told:?}");
+                }
+            }
+        }
+        // Who says too much is not waited for.
+        let for_ever = tokio::io::repeat(b'x');
+        let found = heard(Some(for_ever), None::<&[u8]>, std::future::pending()).await;
+        assert!(found.unwrap_err().1.contains("longer than"));
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod pipe;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
+use std::num::NonZero;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -18,13 +19,17 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use tributary_clock::SharedClock;
+use tributary_clock::{Rng, SharedClock};
 use tributary_contract::{PeerName, PeerSpec, Refusal};
 
 use self::link::End;
 use super::{Accepted, DialError, Link, PeerIdentity, RefusedLink, Resolve, Transport};
 use crate::timers::Timers;
 use crate::wire::registry::{CloseCode, RefusalReason};
+
+/// When a packet that nobody acknowledges is sent again, at the earliest, and how often at most.
+const LOST_AFTER: Duration = Duration::from_millis(100);
+const SENT_AGAIN: u32 = 5;
 
 /// Links that wait to be accepted.
 const BACKLOG: usize = 64;
@@ -45,6 +50,8 @@ struct Network {
 struct Weather {
     /// One way.
     delay: Duration,
+    /// How many packets of a thousand are lost, and how much longer others take at most.
+    loss: (u64, Duration),
     /// From whom, and to whom.
     cuts: BTreeSet<(PeerName, PeerName)>,
 }
@@ -52,6 +59,25 @@ struct Weather {
 impl Weather {
     fn is_cut(&self, from: &PeerName, to: &PeerName) -> bool {
         self.cuts.contains(&(from.clone(), to.clone()))
+    }
+
+    /// How long a piece is under way, as QUIC carries it: one that is lost is sent again, each time after twice as long. The
+    /// pieces of a stream stay in their order; those of two streams change places.
+    fn under_way(&self, rng: &mut dyn Rng) -> Duration {
+        let (lost, jitter) = self.loss;
+        let mut time = self.delay;
+        if let Some(jitter) = NonZero::new(u64::try_from(jitter.as_millis()).unwrap_or(u64::MAX)) {
+            time += Duration::from_millis(rng.next_u64() % jitter);
+        }
+        let mut again = LOST_AFTER.max(3 * self.delay);
+        for _ in 0..SENT_AGAIN {
+            if lost == 0 || rng.next_u64() % 1000 >= lost {
+                break;
+            }
+            time += again;
+            again *= 2;
+        }
+        time
     }
 }
 
@@ -84,6 +110,11 @@ impl MemoryNetwork {
     /// Every byte takes this long, one way.
     pub fn set_delay(&self, delay: Duration) {
         self.0.weather.send_modify(|weather| weather.delay = delay);
+    }
+
+    /// So many packets of a thousand are lost, and others take longer by up to `jitter`. One that comes twice counts once.
+    pub fn set_loss(&self, of_thousand: u64, jitter: Duration) {
+        self.0.weather.send_modify(|weather| weather.loss = (of_thousand, jitter));
     }
 
     /// Nothing gets through between two clusters, in both directions; nobody is told.
@@ -316,6 +347,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use tributary_clock::SeededRng;
+
     use super::*;
     use crate::testing::PausedClock;
     use crate::transport::conformance::{Clusters, conforms};
@@ -328,5 +361,24 @@ mod tests {
             Arc::new(network.join(name, ([10, 0, 0, 1], port).into(), Timestamp::MAX))
         };
         conforms(Clusters { east: join("east", 1), west: join("west", 2), north: join("north", 3) }).await;
+    }
+
+    #[test]
+    fn what_is_lost_comes_later_and_comes() {
+        let weather = |of_thousand, jitter| Weather {
+            delay: Duration::from_millis(25),
+            loss: (of_thousand, Duration::from_millis(jitter)),
+            ..Weather::default()
+        };
+        let mut rng = SeededRng::new(7);
+        let mut times = |of_thousand, jitter| -> Vec<u128> {
+            (0..400).map(|_| weather(of_thousand, jitter).under_way(&mut rng).as_millis()).collect()
+        };
+        assert!(times(0, 0).iter().all(|time| *time == 25));
+        let late = times(0, 50);
+        assert!(late.iter().all(|time| (25..75).contains(time)) && late.iter().any(|time| *time > 60));
+        let lost = times(250, 0);
+        assert!((60..140).contains(&lost.iter().filter(|time| **time >= 125).count()), "{lost:?}");
+        assert!(lost.iter().all(|time| *time <= 25 + 31 * 100));
     }
 }

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Sleep, sleep};
+use tributary_clock::SystemRng;
 use tributary_contract::PeerName;
 
 use super::MemoryNetwork;
@@ -45,7 +46,7 @@ pub(super) fn pipe(
 async fn take(network: &MemoryNetwork, mut near: DuplexStream, pieces: mpsc::Sender<Piece>) {
     let mut buf = vec![0; BUFFER];
     while let Ok(read @ 1..) = near.read(&mut buf).await {
-        let under_way = Box::pin(sleep(network.weather().delay));
+        let under_way = Box::pin(sleep(network.weather().under_way(&mut SystemRng)));
         if pieces.send((under_way, buf[..read].to_vec())).await.is_err() {
             return;
         }

@@ -152,7 +152,7 @@ mod tests {
         for known in [
             ": watch miniclusters.flux-framework.org",
             ": patch miniclusters.flux-framework.org/status",
-            ": list resourcequotas",
+            ": watch resourcequotas",
             "tributary-system: watch secrets",
         ] {
             assert!(rights.iter().any(|right| right == known), "{known}: {rights:?}");

@@ -255,7 +255,8 @@ fn finished(draft: Draft, known: &Known, claimed: &mut BTreeMap<PeerName, Claime
 fn context(object: &MiniCluster, known: &Known) -> Context {
     if let Some(config) = &known.configuration {
         let cluster_domain = config.cluster.dns_domain().to_owned();
-        return Context { cluster_domain, volumes: config.volumes.clone(), ..Context::default() };
+        let (volumes, lease) = (config.volumes.clone(), config.bursting.lease());
+        return Context { cluster_domain, volumes, lease, ..Context::default() };
     }
     let made: Vec<_> = object.spec.made_volumes().map(|(_, volume)| volume).collect();
     let volumes = VolumesConfig {

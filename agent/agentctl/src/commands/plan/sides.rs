@@ -66,7 +66,7 @@ pub(super) fn bursts(object: &MiniCluster, rank_map: &RankMap) -> Vec<Burst> {
         ..MiniClusterStatus::default()
     });
     let times = Times::default();
-    let changes = plan(&root, &[], Given { lead: None, times: &times, arch: None, trace: None });
+    let changes = plan(&root, &[], Given { lead: None, times: &times, arch: None, trace: None, refused: false });
     let burst = |change| match change {
         PlanChange::Apply(burst) => Some(*burst),
         PlanChange::Delete { .. } => None,
@@ -90,6 +90,7 @@ pub(super) fn hosted(
     let object = materialize::mini_cluster(&hosted, &admitted.template, &admitted.rank_map);
     let slot = &desired.slot;
     let context = Context {
+        lease: hosted.spec.lease.duration(),
         hosted: Some(HostedSide {
             rank_map: admitted.rank_map.clone(),
             slot: slot.clone(),

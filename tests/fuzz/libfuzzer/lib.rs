@@ -1,0 +1,1 @@
+//! Nothing: its build makes `libfuzzer.a`, which `tests/fuzz/run` links.

@@ -1,0 +1,165 @@
+//! Providers that are away for any time, while their pods run on.
+
+use std::time::Duration;
+
+use kube::ResourceExt as _;
+use kube::api::DeleteParams;
+use serde_json::json;
+use tributary::api::burst::Burst;
+use tributary::api::hosted_burst::BurstPhase;
+use tributary::api::minicluster::MiniCluster;
+use tributary::api::peer::ClusterPeer;
+use tributary::api::{labels, names};
+use tributary::bursting::timing::longest_life;
+use tributary_cluster::testing::Away;
+
+use crate::agent::Settings;
+use crate::budgets::{pods, ready_on, status};
+use crate::cluster::{SYSTEM, USERS};
+use crate::dangers::{SHORT, burst, bursts, hosted, in_world, is_ready, provider, secs};
+use crate::owners::annotate;
+use crate::world::{NAMES, World};
+
+/// A burst that is ready somewhere, by this network.
+async fn ready(world: &mut World, network: &str) -> Result<usize, String> {
+    world.apply(0, "lake", 2, json!([{"size": 2}]), network);
+    is_ready(world).await?;
+    Ok(provider(world))
+}
+
+/// It counts as lost, and its slot is still the peer's.
+fn is_kept_for(world: &World, peer: usize) -> bool {
+    let status = status(world);
+    status.phase == BurstPhase::Lost && status.peer.as_deref() == Some(NAMES[peer])
+}
+
+/// The danger: the pods of a peer that is lost still reach the lead broker, and another peer runs their ranks.
+#[test]
+fn no_time_moves_a_slot_whose_brokers_reach_the_lead_directly() {
+    in_world(3, SHORT, async |world| {
+        let peer = bursts(world, None).await?;
+        let (server, before) =
+            (world.clusters[peer].server.clone(), hosted(world, peer).and_then(|hosted| hosted.uid()));
+        server.set_away(Some(Away::Refuses));
+        world.wrong[peer].insert("away");
+        world.run(secs(120)).await?;
+        let said = status(world).message;
+        assert!(is_kept_for(world, peer), "{}", world.summary());
+        assert!(said.contains("until it confirms that nothing is left"), "{said}");
+        server.set_away(None);
+        world.wrong[peer].remove("away");
+        // Its lease was over: whatever it said before, its brokers end.
+        let anew = |world: &World| {
+            let status = status(world);
+            status.phase == BurstPhase::Ready && status.hosted_uid != before
+        };
+        world.until("it begins anew", secs(60), anew).await?;
+        Ok(())
+    });
+}
+
+/// The root's end of the tunnel refuses the old holder, whatever that does.
+#[test]
+fn a_slot_on_a_tunnel_is_placed_elsewhere_and_its_old_holder_reaches_nothing() {
+    in_world(3, SHORT, async |world| {
+        let peer = ready(world, "Tunnel").await?;
+        world.kill(peer, 0);
+        world.run(secs(45)).await?;
+        assert!(is_kept_for(world, peer), "{}", world.summary());
+        world.until("it moves", secs(150), |world| ready_on(world, 3 - peer)).await?;
+        assert_eq!(pods(world, peer), 2, "they run on, and nobody hears them");
+        world.start(peer, 0);
+        world.until("one is left", secs(60), |world| hosted(world, peer).is_none()).await?;
+        assert!(ready_on(world, 3 - peer), "{}", world.summary());
+        Ok(())
+    });
+}
+
+/// What a root waits is enough as long as the provider's agent works, and its pods end as slowly as they may.
+#[test]
+fn a_provider_whose_agent_works_has_ended_its_pods_before_time_frees_the_slot() {
+    let (lease, drain) = (secs(40), secs(10));
+    let ends = longest_life(lease, drain).saturating_sub(lease + secs(5));
+    in_world(3, Settings { ends, ..SHORT }, async |world| {
+        let peer = ready(world, "Tunnel").await?;
+        world.cut(0, peer, true);
+        world.run(secs(30)).await?;
+        world.kill(peer, 0);
+        world.start(peer, 0);
+        world.until("it moves", secs(200), |world| pods(world, 3 - peer) > 0).await?;
+        assert_eq!(pods(world, peer), 0, "{}", world.summary());
+        Ok(())
+    });
+}
+
+/// An agent dies while it is in contact, so nothing says since when its root is lost but the Lease that it renewed.
+#[test]
+fn a_provider_that_was_down_when_its_root_was_lost_counts_from_then() {
+    in_world(2, Settings { times: (120, 10, 20), ..SHORT }, async |world| {
+        let peer = bursts(world, Some("west")).await?;
+        world.kill(peer, 0);
+        world.run(secs(100)).await?;
+        world.cut(0, peer, true);
+        world.start(peer, 0);
+        world.run(secs(15)).await?;
+        assert!(pods(world, peer) > 0, "{}", world.summary());
+        world.until("its pods end", secs(30), |world| pods(world, peer) == 0).await
+    });
+}
+
+/// Neither a Burst that is made anew nor a ClusterPeer that is gone frees it; a person's word does.
+#[test]
+fn a_peer_that_was_removed_keeps_its_ranks_until_a_person_lets_them_go() {
+    in_world(3, SHORT, async |world| {
+        let peer = bursts(world, None).await?;
+        let server = world.clusters[0].server.clone();
+        server.delete::<ClusterPeer>(SYSTEM, NAMES[peer], &DeleteParams::background()).unwrap();
+        world.run(secs(60)).await?;
+        server
+            .delete::<Burst>(USERS, &names::burst_object("lake", "lake-burst-0"), &DeleteParams::background())
+            .unwrap();
+        world.run(secs(120)).await?;
+        assert!(is_kept_for(world, peer) && pods(world, peer) == 0, "{}", world.summary());
+        let burst = burst(world).unwrap();
+        let since = burst.status.as_ref().and_then(|status| status.lost_since.clone());
+        let word = json!({"burstUID": burst.uid(), "incarnation": burst.spec.incarnation, "peer": NAMES[peer],
+            "lostSince": since, "by": "alice", "at": since});
+        annotate(world, labels::RELEASE, word.to_string().into());
+        world.until("it moves", secs(40), |world| ready_on(world, 3 - peer)).await
+    });
+}
+
+#[test]
+fn an_instance_with_a_new_certificate_goes_elsewhere_though_its_lost_provider_says_nothing() {
+    in_world(3, SHORT, async |world| {
+        let peer = bursts(world, None).await?;
+        world.kill(peer, 0);
+        world.run(secs(60)).await?;
+        let restart = json!({"metadata": {"annotations": {labels::RESTART: "now"}}});
+        world.clusters[0].server.patch::<MiniCluster>(USERS, "lake", restart).unwrap();
+        world.until("it moves", secs(60), |world| ready_on(world, 3 - peer)).await?;
+        world.start(peer, 0);
+        world.until("nothing is left of the old one", secs(60), |world| hosted(world, peer).is_none()).await?;
+        assert!(ready_on(world, 3 - peer), "{}", world.summary());
+        Ok(())
+    });
+}
+
+/// It has nothing of the burst, and says so.
+#[test]
+fn another_cluster_under_the_name_of_a_lost_provider_frees_nothing() {
+    in_world(3, SHORT, async |world| {
+        let peer = bursts(world, None).await?;
+        world.kill(peer, 0);
+        world.run(secs(30)).await?;
+        world.take_name_of(peer);
+        let server = world.clusters[0].server.clone();
+        server.delete::<ClusterPeer>(SYSTEM, NAMES[peer], &DeleteParams::background()).unwrap();
+        world.befriend(0, peer);
+        world.start(peer, 0);
+        world.run(Duration::from_mins(3)).await?;
+        let said = status(world).message;
+        assert!(is_kept_for(world, peer) && said.contains("another cluster"), "{said}: {}", world.summary());
+        Ok(())
+    });
+}
