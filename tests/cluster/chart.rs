@@ -484,7 +484,9 @@ fn used(audits: &[AuditLog]) -> BTreeSet<Right> {
 }
 
 /// Rights that no request shows.
-const UNSEEN: [(&str, &str, &str); 5] = [
+const UNSEEN: [(&str, &str, &str); 6] = [
+    // While something waits for a ResourceQuota. What a quota refuses looks like a right that is missing.
+    ("", "resourcequotas", "watch"),
     // When the answer to the request that made it was lost.
     ("tributary.dev", "hostedbursts", "get"),
     // When somebody else has made, or changes, one at the same moment.

@@ -51,12 +51,14 @@ fn write(target: &Target, work: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The tables have bytes as `\x00`, as libFuzzer does; its quotes are escaped.
+/// The tables have bytes as `\x00`, as libFuzzer does; its quotes, and other backslashes, are escaped.
 fn in_dictionary(word: &str) -> String {
-    let escape = |c: char| match c {
+    let word = word.replace("\\\"", "\"");
+    let escape = |(at, c): (usize, char)| match c {
         '"' => "\\\"".to_owned(),
+        '\\' if !word[at..].starts_with("\\x") => "\\\\".to_owned(),
         '\n' | '\t' | '\r' => format!("\\x{:02x}", c as u32),
         c => c.to_string(),
     };
-    word.replace("\\\"", "\"").chars().map(escape).collect()
+    word.char_indices().map(escape).collect()
 }

@@ -8,8 +8,8 @@ _leave() {
         _insist "$_child" &
         return 0
     fi
-    # A rank that has just come may be about to take jobs again, which would undo what follows.
-    while kill -0 "$_returning" 2>/dev/null && ((SECONDS < deadline)); do sleep 1; done
+    # A rank that has just come may be about to take jobs again, which would undo what follows: unless its instance ends now.
+    while kill -0 "$_returning" 2>/dev/null && kill -0 "$_child" 2>/dev/null && ((SECONDS < deadline)); do sleep 1; done
     while read -r line; do
         if [[ $line =~ ^[^0-9]*([0-9]+)\ [^:]+:\ (full|partial|degraded) ]]; then ranks+=,${BASH_REMATCH[1]}; fi
     done < <(_flux overlay status "--rank=$rank" || true)
