@@ -3,9 +3,12 @@
 use tributary_api::minicluster::BurstNetworkType;
 
 use super::provider::{Provider, ProviderAgent};
-use super::root::Root;
+use super::root::{Passed, Root};
 use super::world::{Asked, Model, Way, World};
 use super::{Kept, Rule, secs};
+
+/// In one pass.
+const MOST_WRITES: u8 = 9;
 
 /// Whose agent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +48,7 @@ pub(super) enum Event {
     HandsOut(usize),
     /// It arrives.
     IsGiven(usize),
-    /// Time passes. All agents look at what they have.
+    /// Time passes. Providers look at what they have; the agent of the root may be slower.
     Tick,
     Starts(Agent),
     Heals(usize),
@@ -88,25 +91,10 @@ pub(super) enum Event {
 impl Event {
     pub(super) fn is_fault(self) -> bool {
         use Event::*;
-        match self {
-            RootPasses | RootCounts | Passes(_) | Runs(_) | Speaks(..) | Arrives(..) | Notices(..) | Meet(_)
-            | Asks(_) | HandsOut(_) | IsGiven(_) | Tick | Starts(_) | Heals(_) | Resumed | Added(_) => false,
-            Dies(_)
-            | DiesIn(..)
-            | Cut(_)
-            | Breaks(_)
-            | Delays(..)
-            | Slow(_)
-            | Jumps(..)
-            | NewJob { .. }
-            | Anew
-            | Deleted
-            | Suspended
-            | Evicted(_)
-            | Removed(_)
-            | Repinned
-            | LetGo => true,
-        }
+        #[rustfmt::skip]
+        let good = matches!(self, RootPasses | RootCounts | Passes(_) | Runs(_) | Speaks(..) | Arrives(..) | Notices(..)
+            | Meet(_) | Asks(_) | HandsOut(_) | IsGiven(_) | Tick | Starts(_) | Heals(_) | Resumed | Added(_));
+        !good
     }
 
     /// What may happen as long as things go well.
@@ -134,8 +122,7 @@ impl Event {
             all.extend([Evicted(provider), Removed(provider), Jumps(provider, true), Jumps(provider, false)]);
             all.extend([Speaker::Root, Speaker::Provider].map(|speaker| Delays(provider, speaker)));
         }
-        // Passes have at most so many writes.
-        for writes in 1..=4 {
+        for writes in 1..=MOST_WRITES {
             all.extend([Agent::Root, Agent::Provider(0), Agent::Provider(1)].map(|agent| DiesIn(agent, writes)));
         }
         all
@@ -164,7 +151,7 @@ impl Model {
         match event {
             Event::RootPasses => self.root_passes(next, None),
             Event::RootCounts => self.root(next, "counts", 0, |root| {
-                root.count();
+                root.count(self.out);
                 root.agent.is_some()
             }),
             Event::Passes(provider) => self.passes(next, provider, None),
@@ -396,7 +383,7 @@ impl Model {
         }
         if let Some(stranger) = &mut next.stranger {
             let older = self.provider(stranger, "ages", 0, |found| ages(found, false))?;
-            *stranger = self.known.once(("passes", older.1, 0), || older.pass(None, None).kept()).0;
+            *stranger = self.known.once(("passes", older.1, 0), || older.pass(None)).0;
         }
         Some(())
     }
@@ -404,22 +391,19 @@ impl Model {
     fn root_passes(&self, next: &mut World, dies_after: Option<u8>) -> Option<()> {
         next.root.agent.as_ref()?;
         let key = ("root passes", next.root.1, u64::from(dies_after.unwrap_or(0)));
-        let (root, writes, released) = self.known.once(key, || {
-            let passed = next.root.pass(self.out, dies_after);
-            (passed.next.kept(), passed.writes, passed.released)
-        });
+        let Passed { next: root, writes, released } = self.known.once(key, || next.root.pass(self.out, dies_after));
         next.root = root;
         (0..2).for_each(|provider| next.excused[provider] |= released[provider]);
-        dies_after.is_none_or(|after| writes >= after).then_some(())
+        has_come_to(writes, dies_after)
     }
 
     fn passes(&self, next: &mut World, provider: usize, dies_after: Option<u8>) -> Option<()> {
         let found = &next.providers[provider];
         found.agent.as_ref()?;
         let key = ("passes", found.1, u64::from(dies_after.unwrap_or(0)));
-        let (found, writes) = self.known.once(key, || found.pass(None, dies_after).kept());
+        let (found, writes) = self.known.once(key, || found.pass(dies_after));
         next.providers[provider] = found;
-        dies_after.is_none_or(|after| writes >= after).then_some(())
+        has_come_to(writes, dies_after)
     }
 
     /// Something happens to the root.
@@ -521,6 +505,12 @@ impl Model {
             waits
         });
     }
+}
+
+/// Whether a pass has the write that its agent dies of.
+fn has_come_to(writes: u8, dies_after: Option<u8>) -> Option<()> {
+    assert!(writes <= MOST_WRITES, "{writes} writes in a pass");
+    dies_after.is_none_or(|after| writes >= after).then_some(())
 }
 
 fn ages(found: &mut Provider, session: bool) -> bool {

@@ -16,8 +16,8 @@ use tributary_contract::ports::Incoming as _;
 use tributary_contract::tunnel::TunnelKey;
 use tributary_contract::{CredentialRequest, ObservedBurst, PeerName, PeerReport};
 
-use super::root::{Passed, TIMES, hear, said, state};
-use super::{ENDS, Kept, LEASE, OLDEST, Pen, Rule, Said, TICK, now, older, secs};
+use super::root::{TIMES, hear, quiet, said, state};
+use super::{ENDS, Kept, LEASE, MARGIN, OLDEST, Pen, Rule, Said, TICK, now, older, secs};
 use crate::contact::Contacts;
 use crate::nodes::{Amounts, NodeView, PodView};
 use crate::ours::Ours;
@@ -172,14 +172,13 @@ impl Provider {
     }
 
     /// A pass over the slot.
-    pub(super) fn pass(&self, out: Option<Rule>, dies_after: Option<u8>) -> Passed<Self> {
-        let _ = out;
+    pub(super) fn pass(&self, dies_after: Option<u8>) -> (Kept<Self>, u8) {
         let mut next = self.clone();
         let mut pen = Pen { writes: 0, dies_after };
         if let Some(mut agent) = next.agent.take() {
             next.agent = next.rounds(&mut agent, &mut pen).map(|()| agent);
         }
-        Passed { next, writes: pen.writes, released: [false; 2] }
+        (next.kept(), pen.writes)
     }
 
     fn rounds(&mut self, agent: &mut ProviderAgent, pen: &mut Pen) -> Option<()> {
@@ -449,7 +448,7 @@ impl Provider {
     pub(super) fn jump(&mut self, secs: i64) {
         self.move_dates(secs);
         // A lease may end early, or late by as much, after a restart.
-        self.late = u8::MAX;
+        self.late = MARGIN + 1;
     }
 
     fn move_dates(&mut self, secs: i64) {
@@ -477,7 +476,7 @@ impl Provider {
         let gone = self.mini_cluster.is_none() && self.running().next().is_some();
         self.orphaned = if gone { (self.orphaned + 1).min(ENDS) } else { 0 };
         if let Some(agent) = &mut self.agent {
-            agent.contacts.age(TICK, now().mono - OLDEST);
+            agent.contacts.age(TICK, now().mono - OLDEST, &[root()]);
             agent.silence = if session { 0 } else { (agent.silence + 1).min(2) };
             agent.heard = if session { Some(0) } else { agent.heard.map(|heard| (heard + 1).min(8)) };
             let memory = &mut agent.memory;
@@ -494,7 +493,7 @@ impl Provider {
 
     /// A tick was lost on it.
     pub(super) fn is_late(&mut self) {
-        self.late = self.late.saturating_add(1);
+        self.late = (self.late + 1).min(MARGIN + 1);
     }
 
     /// As it is told from others. Of what is gone, nothing is late.
@@ -503,7 +502,7 @@ impl Provider {
             self.late = 0;
         }
         if let Some(agent) = &mut self.agent {
-            agent.exchange = agent.exchange.copy();
+            quiet(&agent.exchange);
         }
         Kept::new(self)
     }

@@ -77,10 +77,10 @@ impl Clone for RootAgent {
     }
 }
 
-/// What a pass of an agent leads to.
-#[derive(Debug)]
-pub(super) struct Passed<T> {
-    pub(super) next: T,
+/// What a pass leads to.
+#[derive(Clone)]
+pub(super) struct Passed {
+    pub(super) next: Kept<Root>,
     pub(super) writes: u8,
     /// Slots that a person let go.
     pub(super) released: [bool; 2],
@@ -174,14 +174,14 @@ impl Root {
     }
 
     /// A pass over everything.
-    pub(super) fn pass(&self, out: Option<Rule>, dies_after: Option<u8>) -> Passed<Self> {
+    pub(super) fn pass(&self, out: Option<Rule>, dies_after: Option<u8>) -> Passed {
         let mut next = self.clone();
         let mut pen = Pen { writes: 0, dies_after };
         let mut released = [false; 2];
         if let Some(mut agent) = next.agent.take() {
             next.agent = next.rounds(&mut agent, &mut pen, &mut released, out).map(|()| agent);
         }
-        Passed { next, writes: pen.writes, released }
+        Passed { next: next.kept(), writes: pen.writes, released }
     }
 
     fn rounds(
@@ -205,7 +205,7 @@ impl Root {
 
     fn plan(&mut self, pen: &mut Pen) -> Option<()> {
         let lead = LeadAddress { address: "192.0.2.1".into(), port: 30050 };
-        let given = Given { lead: Some(&lead), arch: None, times: &TIMES, trace: None };
+        let given = Given { lead: Some(&lead), arch: None, times: &TIMES, trace: None, refused: false };
         let existing: Vec<Burst> = self.burst.iter().cloned().collect();
         for change in plan(&self.mini_cluster(), &existing.iter().collect::<Vec<_>>(), given) {
             match (change, &mut self.burst) {
@@ -290,10 +290,11 @@ impl Root {
     }
 
     /// The controller of MiniClusters says who holds the slot: as `reconcile::bursts::rows` has it.
-    pub(super) fn count(&mut self) {
+    pub(super) fn count(&mut self, out: Option<Rule>) {
         let digest = self.digest();
         self.row = match &self.burst {
-            Some(burst) => burst.status.as_ref().and_then(|status| status.holder().cloned()),
+            Some(burst) if burst.status.is_none() && out == Some(Rule::HolderIsCarried) => None,
+            Some(burst) => burst.holder().cloned(),
             None => self.row.take().filter(|row| row.credential_digest == digest),
         };
     }
@@ -354,7 +355,7 @@ impl Root {
             }
         }
         if let Some(agent) = &mut self.agent {
-            agent.contacts.age(TICK, now().mono - OLDEST);
+            agent.contacts.age(TICK, now().mono - OLDEST, &NAMES.map(PeerName::from));
             for (silence, session) in agent.silence.iter_mut().zip(sessions) {
                 *silence = if session { 0 } else { (*silence + 1).min(2) };
             }
@@ -365,7 +366,7 @@ impl Root {
     /// As it is told from others.
     pub(super) fn kept(mut self) -> Kept<Self> {
         if let Some(agent) = &mut self.agent {
-            agent.exchange = agent.exchange.copy();
+            quiet(&agent.exchange);
         }
         Kept::new(self)
     }
@@ -401,6 +402,15 @@ pub(super) fn said(exchange: &SyncStore, peer: &PeerName, epoch: u64) -> Said {
     let states: Vec<(StateKey, State)> =
         keys.into_iter().filter_map(|key| exchange.state(peer, &key).map(|state| (key, state))).collect();
     Said { epoch: Epoch(epoch), states, complete: exchange.complete() }
+}
+
+/// What changed lately is no part of a state: passes look at everything.
+pub(super) fn quiet(exchange: &SyncStore) {
+    exchange.dirty().take();
+    exchange.claims_changed().take();
+    exchange.answers_changed().take();
+    exchange.first_listed().take();
+    exchange.reports_changed().take();
 }
 
 pub(super) fn hear(exchange: &SyncStore, peer: &PeerName, said: &Said) {

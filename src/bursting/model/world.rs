@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use stateright::Property;
 use tributary_api::hosted_burst::BurstPhase;
@@ -11,11 +12,13 @@ use tributary_contract::CredentialRequest;
 
 use super::events::{Event, is_direct, is_fenced};
 use super::provider::{Instance, Provider};
-use super::root::{Passed, Root};
-use super::{Kept, NAMES, Rule, Said};
+use super::root::Root;
+use super::{Kept, MARGIN, NAMES, Rule, Said};
 
-/// How many ticks may be lost on a provider before its root stops to wait for it.
-const MARGIN: u8 = 1;
+/// The properties.
+pub(super) const NEVER_TWICE: &str = "never twice";
+pub(super) const FREE_IS_FREE: &str = "free is free";
+pub(super) const ENDS_WELL: &str = "it ends well without faults";
 
 /// Within so many rounds without a fault, a burst is where it belongs.
 const ROUNDS: usize = 40;
@@ -73,12 +76,6 @@ impl Known {
     }
 }
 
-impl Passed<Provider> {
-    pub(super) fn kept(self) -> (Kept<Provider>, u8) {
-        (self.next.kept(), self.writes)
-    }
-}
-
 /// What is explored.
 pub(super) struct Model {
     pub(super) network: BurstNetworkType,
@@ -87,14 +84,20 @@ pub(super) struct Model {
     /// At most so many faults, of these.
     pub(super) faults: u8,
     pub(super) of: Vec<Event>,
-    /// Whether it is checked that a world without faults places the burst.
-    pub(super) settles: bool,
+    /// Where it begins.
+    pub(super) begin: Vec<World>,
+    /// The properties that are checked.
+    pub(super) must: Vec<&'static str>,
     pub(super) known: Known,
+    /// How many states were checked.
+    pub(super) checked: AtomicUsize,
 }
 
 impl Model {
     pub(super) fn new(network: BurstNetworkType, faults: u8) -> Self {
-        Self { network, out: None, faults, of: Event::all_faults(), settles: true, known: Known::default() }
+        let must = vec![NEVER_TWICE, FREE_IS_FREE, ENDS_WELL];
+        let (known, checked) = (Known::default(), AtomicUsize::new(0));
+        Self { network, out: None, faults, of: Event::all_faults(), begin: Vec::new(), must, known, checked }
     }
 
     /// Nothing was planned yet.
@@ -120,39 +123,51 @@ impl Model {
         world
     }
 
-    /// Where a world without faults leads to: each round, everything happens once that can.
-    pub(super) fn settled(&self, world: &World) -> World {
-        let mut world = world.clone();
-        for _ in 0..ROUNDS {
-            let before = world.clone();
-            for event in Event::all_good() {
-                if let Some(next) = self.follows(&world, event) {
-                    world = next;
-                }
-            }
-            if world == before {
-                break;
-            }
+    /// Where a world without further faults comes to rest.
+    pub(super) fn settled(&self, world: &World) -> Option<World> {
+        self.rests_within(world, ROUNDS)
+    }
+
+    fn rests_within(&self, world: &World, rounds: usize) -> Option<World> {
+        let world = World { faults: 0, ..world.clone() };
+        self.known.once(("rests", Kept::new(world.clone()).1, 0), || match self.round(&world).pop() {
+            Some(next) if next != world => self.rests_within(&next, rounds.checked_sub(1)?),
+            _ => Some(world),
+        })
+    }
+
+    /// Everything happens once that can without a fault.
+    fn round(&self, world: &World) -> Vec<World> {
+        let mut round = Vec::new();
+        for event in Event::all_good() {
+            round.extend(self.follows(round.last().unwrap_or(world), event));
         }
-        world
+        round
+    }
+
+    /// From the first moment to rest.
+    pub(super) fn life(&self) -> Vec<World> {
+        let mut life = vec![self.fresh()];
+        let end = self.settled(&life[0]);
+        while life.last() != end.as_ref() {
+            life.extend(self.round(life.last().unwrap()));
+        }
+        life
     }
 
     /// Whether a world without faults ends as its user wants it.
     fn ends_well(&self, world: &World) -> bool {
-        let key = ("ends well", Kept::new(World { faults: 0, ..world.clone() }).1, 0);
-        self.known.once(key, || {
-            let end = self.settled(world);
-            let status = end.root.status();
-            let gone = |provider: &Kept<Provider>| provider.running().next().is_none();
-            if let Some(peer) = &status.peer {
-                let index = NAMES.iter().position(|name| name == peer).unwrap();
-                let held = end.stranger.is_some() && index == 0 && status.phase == BurstPhase::Lost;
-                let runs = status.phase == BurstPhase::Ready && end.providers[index].is_ready();
-                return (runs && gone(&end.providers[1 - index])) || held && is_direct(self.network);
-            }
-            // Both owners threw it out.
-            status.phase == BurstPhase::Evicted && end.providers.iter().all(|provider| provider.is_empty())
-        })
+        let Some(end) = self.settled(world) else { return false };
+        let status = end.root.status();
+        let gone = |provider: &Kept<Provider>| provider.running().next().is_none();
+        if let Some(peer) = &status.peer {
+            let index = NAMES.iter().position(|name| name == peer).unwrap();
+            let held = end.stranger.is_some() && index == 0 && status.phase == BurstPhase::Lost;
+            let runs = status.phase == BurstPhase::Ready && end.providers[index].is_ready();
+            return (runs && gone(&end.providers[1 - index])) || held && is_direct(self.network);
+        }
+        // Both owners threw it out.
+        status.phase == BurstPhase::Evicted && end.providers.iter().all(|provider| provider.is_empty())
     }
 
     /// Whether brokers of an instance can join the one that runs.
@@ -180,7 +195,8 @@ impl Model {
         here.count() + stranger.count()
     }
 
-    /// Whether nothing of the burst runs where it is not placed any more. By a tunnel, that holds for whoever's agent works.
+    /// Whether nothing runs where the burst is not placed any more, of its instance or with the certificate of the instance.
+    /// By a tunnel, that holds for whoever's agent works.
     fn is_free_where_it_is_let_go(&self, world: &World) -> bool {
         let status = world.root.status();
         let Some(burst) = world.root.burst.as_ref().filter(|_| status.incarnation.is_some()) else { return true };
@@ -188,8 +204,9 @@ impl Model {
         let left = |provider: &Kept<Provider>| {
             !late(provider)
                 && provider.running().any(|instance| {
-                    Some(&instance.incarnation) == status.incarnation.as_ref()
-                        && Some(instance.burst.1.as_str()) == burst.metadata.uid.as_deref()
+                    let own = Some(instance.burst.1.as_str()) == burst.metadata.uid.as_deref();
+                    let joins = !world.root.over && instance.digest == world.root.digest();
+                    joins || own && Some(&instance.incarnation) == status.incarnation.as_ref()
                 })
         };
         let placed = |index: usize| status.peer.as_deref() == Some(NAMES[index]);
@@ -204,14 +221,12 @@ impl stateright::Model for Model {
     type State = World;
     type Action = Event;
 
-    /// Nothing is planned; and the burst runs on west.
     fn init_states(&self) -> Vec<World> {
-        let fresh = self.fresh();
-        let runs = self.settled(&fresh);
-        vec![fresh, runs]
+        self.begin.clone()
     }
 
     fn actions(&self, world: &World, events: &mut Vec<Event>) {
+        self.checked.fetch_add(1, Ordering::Relaxed);
         events.extend(Event::all_good());
         if world.faults < self.faults {
             events.extend(self.of.iter().copied());
@@ -223,16 +238,11 @@ impl stateright::Model for Model {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        let mut all = vec![
-            Property::always("never twice", |model: &Self, world: &World| model.clusters(world) <= 1),
-            Property::always("free is free", Self::is_free_where_it_is_let_go),
-            Property::sometimes("it runs on the second peer", |_: &Self, world: &World| {
-                world.root.status().peer.as_deref() == Some(NAMES[1]) && world.providers[1].is_ready()
-            }),
+        let all = [
+            Property::always(NEVER_TWICE, |model: &Self, world: &World| model.clusters(world) <= 1),
+            Property::always(FREE_IS_FREE, Self::is_free_where_it_is_let_go),
+            Property::always(ENDS_WELL, Self::ends_well),
         ];
-        if self.settles {
-            all.push(Property::always("it ends well without faults", Self::ends_well));
-        }
-        all
+        all.into_iter().filter(|property| self.must.contains(&property.name)).collect()
     }
 }
