@@ -83,7 +83,7 @@ impl Spent {
 
     /// With what was used until `now`.
     #[must_use]
-    pub fn until(&self, now: Timestamp) -> Self {
+    pub(crate) fn until(&self, now: Timestamp) -> Self {
         let Some(Time(since)) = self.since.clone().filter(|_| self.brokers > 0) else { return self.clone() };
         let seconds = (now.as_second() - since.as_second()).max(0);
         Self {

@@ -48,13 +48,6 @@ pub const KUEUE: &str = "kueue.x-k8s.io/";
 /// The value of [`kubernetes::MANAGED_BY`].
 pub const TRIBUTARY: &str = "tributary";
 
-/// Prefix of everything of ours.
-pub const PREFIX: &str = "tributary.dev/";
-
-/// Annotation: digest of the object as it was last applied. No request is sent while it is the same.
-pub const APPLIED_DIGEST: &str = "tributary.dev/applied-digest";
-/// Annotation: UID of the Job that boot files and certificates belong to.
-pub const INCARNATION: &str = "tributary.dev/incarnation";
 /// Annotation: digest of what only a new Job can change.
 pub const REVISION: &str = "tributary.dev/revision";
 /// Annotation of the Job: its frozen boot files, packed (see `render::Boot`).
@@ -100,8 +93,6 @@ pub const ROOT_NAMESPACE: &str = "tributary.dev/root-namespace";
 pub const ROOT_UID: &str = "tributary.dev/root-uid";
 /// Label: UID of the Burst.
 pub const BURST_UID: &str = "tributary.dev/burst-uid";
-/// Label: the peer a Burst is placed on.
-pub const PEER: &str = "tributary.dev/peer";
 /// Annotation that a person sets on a Burst: release it and place it nowhere, until the annotation is gone.
 pub const CANCEL: &str = "tributary.dev/cancel";
 /// Annotation that a person sets on a Burst, to any new value: offer it again to peers that have evicted it.
@@ -226,7 +217,7 @@ pub mod condition {
     /// Upstream: the Job waits for room.
     pub const JOB_WAITING_FOR_RESOURCES: &str = "JobWaitingForResources";
     /// Upstream: the pods run.
-    pub const JOB_RUNNING: &str = "JobRunning";
+    pub(crate) const JOB_RUNNING: &str = "JobRunning";
     /// Upstream: the MiniCluster is there.
     pub const JOB_MINI_CLUSTER_READY: &str = "JobMiniClusterReady";
     /// Upstream: the Job has ended.
@@ -242,8 +233,6 @@ pub mod condition {
     pub const RUNNING: &str = "Running";
     /// ClusterPeer: a session with the peer is up.
     pub const CONNECTED: &str = "Connected";
-    /// ClusterPeer: the peer is who it should be.
-    pub const TRUSTED: &str = "Trusted";
     /// Burst: what its peer shall know of it can be sent. Set once it could not.
     pub const DELIVERED: &str = "Delivered";
     /// Burst: the peer can be told where the lead broker is. Set once it could not.

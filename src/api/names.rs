@@ -2,7 +2,7 @@
 
 /// Longest name of a MiniCluster: `<name>-entrypoint` is also the name of a volume, which is a DNS label (63).
 /// Host names (`<name>-<index>`) and every other name below fit as well then.
-pub const MAX_NAME: usize = 63 - "-entrypoint".len();
+pub(crate) const MAX_NAME: usize = 63 - "-entrypoint".len();
 
 /// ConfigMap with scripts and configuration; upstream's name.
 pub fn entrypoint(name: &str) -> String {

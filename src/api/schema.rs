@@ -13,13 +13,13 @@ use serde_json::Value;
 const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
 /// A Kubernetes quantity, written as an integer or as text (`4`, `"500m"`, `"2Gi"`).
-pub fn quantity(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn quantity(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "x-kubernetes-int-or-string": true, "pattern": QUANTITY })
 }
 
 /// Drops the descriptions below `schema` and keeps its own: for fields that embed a type of Kubernetes' own API,
 /// whose prose is in the Kubernetes reference and would make the definition several times as large.
-pub fn without_descriptions(schema: &mut Value) {
+pub(crate) fn without_descriptions(schema: &mut Value) {
     if let Value::Object(root) = schema {
         for (key, value) in root.iter_mut() {
             if key != "description" {

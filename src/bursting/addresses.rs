@@ -121,7 +121,7 @@ const NO_LEADS: [(Range, &str); 24] = [
 const NAT64: Range = v6([0x64, 0xff9b, 0, 0, 0, 0, 0, 0], 96);
 
 /// The address as it is reached: an IPv4 address that is written as an IPv6 one is IPv4.
-pub fn meant(address: IpAddr) -> IpAddr {
+pub(crate) fn meant(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) if NAT64.contains(IpAddr::V6(v6)) => {
             let [.., a, b, c, d] = v6.octets();

@@ -226,7 +226,7 @@ impl Bursting {
 
     /// Forgets the term before, whose leader renewed the Lease at `renewed` for the last time. Call it before the
     /// sessions of a term begin, then [`Bursting::run`].
-    pub fn begin(&self, requests: Option<Arc<dyn PeerRequests>>, renewed: Option<Timestamp>) {
+    pub(crate) fn begin(&self, requests: Option<Arc<dyn PeerRequests>>, renewed: Option<Timestamp>) {
         self.provider.begin(requests, renewed);
         self.root.begin();
     }

@@ -13,7 +13,7 @@ use tributary_contract::PeerName;
 
 /// When each peer was last in contact.
 #[derive(Clone, Debug)]
-pub struct Contacts {
+pub(crate) struct Contacts {
     start: Mono,
     peers: BTreeMap<PeerName, Contact>,
 }
@@ -26,12 +26,12 @@ enum Contact {
 
 impl Contacts {
     /// Nobody was heard of yet in the scope that begins at `start`.
-    pub fn begin(start: Mono) -> Self {
+    pub(crate) fn begin(start: Mono) -> Self {
         Self { start, peers: BTreeMap::new() }
     }
 
     /// Takes in who is in contact at `now`. A peer that is not named any more is away.
-    pub fn observe<'a>(&mut self, present: impl IntoIterator<Item = &'a PeerName>, now: Mono) {
+    pub(crate) fn observe<'a>(&mut self, present: impl IntoIterator<Item = &'a PeerName>, now: Mono) {
         let present: std::collections::BTreeSet<_> = present.into_iter().collect();
         for (name, contact) in &mut self.peers {
             if matches!(contact, Contact::Present) && !present.contains(name) {
@@ -57,12 +57,12 @@ impl Contacts {
     }
 
     /// Whether a peer was in contact in this scope.
-    pub fn has_heard(&self, peer: &PeerName) -> bool {
+    pub(crate) fn has_heard(&self, peer: &PeerName) -> bool {
         self.peers.contains_key(peer)
     }
 
     /// How long a peer is out of contact; `None` while it is in contact.
-    pub fn away(&self, peer: &PeerName, now: Mono) -> Option<Duration> {
+    pub(crate) fn away(&self, peer: &PeerName, now: Mono) -> Option<Duration> {
         match self.peers.get(peer) {
             Some(Contact::Present) => None,
             Some(Contact::Away(since)) => Some(now.saturating_since(*since)),

@@ -14,13 +14,13 @@
 
 pub mod addresses;
 mod assembly;
-pub mod contact;
+pub(crate) mod contact;
 mod lost_pods;
 #[cfg(test)]
 mod model;
 pub mod nodes;
-pub mod note;
-pub mod ours;
+pub(crate) mod note;
+pub(crate) mod ours;
 mod peer_status;
 pub mod peers;
 pub mod preflight;
@@ -30,12 +30,12 @@ mod shared;
 mod spans;
 mod statements;
 pub mod steps;
-pub mod sync_store;
+pub(crate) mod sync_store;
 mod table;
 pub mod template;
 pub mod timing;
-pub mod tunnels;
-pub mod turns;
+pub(crate) mod tunnels;
+pub(crate) mod turns;
 pub mod watch;
 mod write_cache;
 

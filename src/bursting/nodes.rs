@@ -26,17 +26,18 @@ pub struct Amounts {
 
 impl Amounts {
     /// What one broker takes.
-    pub fn broker(cores: u32, gpus: u32) -> Self {
+    #[cfg(test)]
+    pub(crate) fn broker(cores: u32, gpus: u32) -> Self {
         Self::part(cores.saturating_mul(1000), gpus)
     }
 
     /// What one broker takes, in thousandths of a core.
-    pub fn part(milli_cores: u32, gpus: u32) -> Self {
+    pub(crate) fn part(milli_cores: u32, gpus: u32) -> Self {
         Self { milli_cores: milli_cores.into(), memory: 0, gpus: gpus.into() }
     }
 
     /// The larger of each.
-    pub fn max(self, other: Self) -> Self {
+    pub(crate) fn max(self, other: Self) -> Self {
         Self {
             milli_cores: self.milli_cores.max(other.milli_cores),
             memory: self.memory.max(other.memory),
@@ -210,7 +211,7 @@ impl Pods for Vec<PodView> {
 }
 
 /// Whose brokers a Job's pods are: what each is counted for, though it may request less.
-pub type Brokers = BTreeMap<(String, String), Amounts>;
+pub(crate) type Brokers = BTreeMap<(String, String), Amounts>;
 
 /// Which nodes pods may run on.
 #[derive(Clone, Copy, Debug)]
@@ -225,7 +226,7 @@ pub struct NodeChoice<'a> {
 
 impl NodeChoice<'_> {
     /// Whether pods may run on a node.
-    pub fn takes(&self, node: &NodeView) -> bool {
+    pub(crate) fn takes(&self, node: &NodeView) -> bool {
         let has = |key: &String, test: &dyn Fn(&String) -> bool| node.labels.get(key).is_some_and(test);
         node.taints.iter().all(|taint| self.tolerations.iter().any(|toleration| tolerates(toleration, taint)))
             && self.selector.iter().all(|(key, value)| has(key, &|found| found == value))
@@ -260,7 +261,7 @@ pub struct Gang<'a> {
 
 /// How many brokers of a gang the nodes have no room for, now, beside the pod of its services. Room is kept for the pods of
 /// `coming` that are not bound yet, and for whatever else waits for a node.
-pub fn lacking(
+pub(crate) fn lacking(
     nodes: &BTreeMap<String, NodeView>,
     pods: &[PodView],
     choice: NodeChoice<'_>,
@@ -296,7 +297,7 @@ pub fn lacking(
 /// Why the nodes, and one more of each of `groups`, could not hold a gang even if nothing ran on them but what belongs to each
 /// node; `None`: they could. Nodes that take no pods count for nothing: once they do, they are looked at again. But one that
 /// just stopped being ready counts as if it were: a kubelet that is late for once must not cost the first in line its place.
-pub fn short(
+pub(crate) fn short(
     nodes: &BTreeMap<String, NodeView>,
     pods: &[PodView],
     choice: NodeChoice<'_>,
@@ -380,7 +381,7 @@ impl Free {
 /// What is free on every node that is `open` to a pod.
 ///
 /// A broker in `brokers` counts for what its slot declares, since Flux will give its cores away whatever its pod requests.
-pub fn free(
+pub(crate) fn free(
     nodes: &BTreeMap<String, NodeView>,
     pods: &[PodView],
     brokers: &Brokers,
@@ -398,7 +399,7 @@ pub fn free(
 }
 
 /// Takes `count` brokers off, each from the node with the most room; returns how many did not fit.
-pub fn take(free: &mut BTreeMap<String, Amounts>, broker: Amounts, count: u32) -> u32 {
+pub(crate) fn take(free: &mut BTreeMap<String, Amounts>, broker: Amounts, count: u32) -> u32 {
     for taken in 0..count {
         let roomiest = free.values_mut().filter(|node| node.holds(broker) > 0).max_by_key(|node| node.milli_cores);
         match roomiest {
@@ -410,7 +411,7 @@ pub fn take(free: &mut BTreeMap<String, Amounts>, broker: Amounts, count: u32) -
 }
 
 /// How many such brokers fit.
-pub fn fits(free: &BTreeMap<String, Amounts>, broker: Amounts) -> u32 {
+pub(crate) fn fits(free: &BTreeMap<String, Amounts>, broker: Amounts) -> u32 {
     free.values().fold(0, |sum: u32, node| sum.saturating_add(node.holds(broker)))
 }
 

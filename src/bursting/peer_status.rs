@@ -56,7 +56,6 @@ impl PeerStatuses {
         ]
     }
 
-    /// Marks all.
     pub(super) fn mark_all(&self) {
         for peer in self.shared.caches.peers.objects() {
             self.queue.mark(ObjectKey::of(&*peer));

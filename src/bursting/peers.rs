@@ -18,7 +18,7 @@ use tributary_clock::Now;
 use tributary_cluster::conditions::{self, Statement};
 use tributary_contract::{Capacity, ClusterUid, NamespaceRoom, PeerName, PeerReport, PeerSpec, PeerState, Refusal};
 
-use super::root::budget::Account;
+use super::root::budget::{Account, Standing};
 use super::timing::LOST_AFTER;
 
 /// A peer as decisions see it: its ClusterPeer, and what the federation reports.
@@ -38,8 +38,10 @@ pub struct PeerView {
     pub budget: BurstBudget,
     /// How much they have.
     pub spent: Spent,
-    /// Why nothing more is placed there: its budget is spent.
+    /// Why nothing stays there: its budget is spent.
     pub exhausted: Option<String>,
+    /// Why nothing new is placed there: its budget cannot be read.
+    pub unreadable_budget: Option<String>,
     /// Where the connection stands.
     pub state: PeerState,
     /// The connection keeps breaking: nothing new is placed there.
@@ -62,7 +64,11 @@ impl PeerView {
         let pinned = pinned_uid(peer);
         let shown = report.and_then(|report| report.cluster_uid.clone());
         let spent = peer.status.as_ref().map(|status| status.spent.clone()).unwrap_or_default();
-        let standing = account(&peer.spec.budget, &spent).standing(now);
+        let (exhausted, unreadable_budget) = match account(&peer.spec.budget, &spent).standing(now) {
+            Some(Standing::Spent(why)) => (Some(why), None),
+            Some(Standing::Unreadable(why)) => (None, Some(why)),
+            _ => (None, None),
+        };
         Self {
             labels: peer.metadata.labels.clone().unwrap_or_default(),
             uid: peer.metadata.uid.clone(),
@@ -71,7 +77,8 @@ impl PeerView {
             draining: peer.spec.drain,
             budget: peer.spec.budget.clone(),
             spent,
-            exhausted: standing.and_then(|standing| standing.spent().map(str::to_owned)),
+            exhausted,
+            unreadable_budget,
             state: report.map(|report| report.state).unwrap_or_default(),
             flapping: report.is_some_and(|report| report.flapping),
             capacity: report.and_then(|report| report.capacity.clone()),
@@ -83,22 +90,22 @@ impl PeerView {
     }
 
     /// Hello exchanged, heartbeats arrive.
-    pub fn connected(&self) -> bool {
+    pub(crate) fn connected(&self) -> bool {
         self.state == PeerState::Connected
     }
 
     /// None of our bursts stays there.
-    pub fn is_leaving(&self) -> bool {
+    pub(crate) fn is_leaving(&self) -> bool {
         self.draining || self.exhausted.is_some()
     }
 
     /// Its budget, and what is spent of it.
-    pub fn account(&self) -> Account<'_> {
+    pub(crate) fn account(&self) -> Account<'_> {
         account(&self.budget, &self.spent)
     }
 
     /// A session exists: the peer may still hear us, even if we do not hear it.
-    pub fn in_session(&self) -> bool {
+    pub(crate) fn in_session(&self) -> bool {
         matches!(self.state, PeerState::Connected | PeerState::Suspect)
     }
 }
@@ -107,8 +114,7 @@ fn account<'a>(budget: &'a BurstBudget, spent: &'a Spent) -> Account<'a> {
     Account { name: "the peer", budget, spent }
 }
 
-/// The name of a peer.
-pub fn name_of(peer: &ClusterPeer) -> PeerName {
+pub(crate) fn name_of(peer: &ClusterPeer) -> PeerName {
     peer.metadata.name.as_deref().unwrap_or_default().into()
 }
 
@@ -120,7 +126,10 @@ pub fn pinned_uid(peer: &ClusterPeer) -> Option<ClusterUid> {
 }
 
 /// What the federation needs of all ClusterPeers. One with our own name is left out: nobody dials himself.
-pub fn specs<'a>(peers: impl IntoIterator<Item = &'a ClusterPeer>, own: &PeerName) -> BTreeMap<PeerName, PeerSpec> {
+pub(crate) fn specs<'a>(
+    peers: impl IntoIterator<Item = &'a ClusterPeer>,
+    own: &PeerName,
+) -> BTreeMap<PeerName, PeerSpec> {
     let others = peers.into_iter().filter(|peer| name_of(peer) != *own && peer.metadata.deletion_timestamp.is_none());
     others
         .map(|peer| {
@@ -138,7 +147,7 @@ pub fn specs<'a>(peers: impl IntoIterator<Item = &'a ClusterPeer>, own: &PeerNam
 
 /// The status a ClusterPeer should have, or `None` if it has it. `away` is how long there is no session, `brokers` how many
 /// of ours are there.
-pub fn status(
+pub(crate) fn status(
     peer: &ClusterPeer,
     report: Option<&PeerReport>,
     away: Option<Duration>,
@@ -172,7 +181,7 @@ pub fn status(
 }
 
 /// When the budget of a peer stands otherwise, if nothing else changes.
-pub fn budget_wake(peer: &ClusterPeer, spent: &Spent, now: Timestamp) -> Option<Duration> {
+pub(crate) fn budget_wake(peer: &ClusterPeer, spent: &Spent, now: Timestamp) -> Option<Duration> {
     account(&peer.spec.budget, spent).standing(now)?.wake(now)
 }
 

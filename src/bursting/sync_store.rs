@@ -19,7 +19,7 @@ use super::table::Table;
 
 /// The tables. Cloning shares them.
 #[derive(Clone, Debug, Default)]
-pub struct SyncStore {
+pub(crate) struct SyncStore {
     inner: Arc<Inner>,
 }
 
@@ -50,7 +50,7 @@ struct Inner {
 }
 
 /// Which bursts peers want anything of.
-pub trait Listed: fmt::Debug {
+pub(crate) trait Listed: fmt::Debug {
     /// Whether a peer wants anything of a burst; `None`: it is not in session, or has said nothing of this burst and not
     /// listed all yet.
     fn lists(&self, peer: &PeerName, uid: &BurstUid) -> Option<bool>;
@@ -104,7 +104,7 @@ impl Session {
 
 impl SyncStore {
     /// Nothing is known at the beginning of a leader's scope.
-    pub fn begin(&self) {
+    pub(crate) fn begin(&self) {
         let Inner { desired, observed, claims, answers, undeliverable, reports, .. } = &*self.inner;
         self.inner.complete.store(false, Ordering::SeqCst);
         desired.clear();
@@ -149,17 +149,17 @@ impl SyncStore {
     }
 
     /// Everything we have to say was said once, but for what is withheld: from now on what is not there is not wanted.
-    pub fn set_complete(&self, complete: bool) {
+    pub(crate) fn set_complete(&self, complete: bool) {
         self.inner.complete.store(complete, Ordering::SeqCst);
     }
 
     /// Root side: of these bursts alone nothing may be concluded from our silence.
-    pub fn withhold(&self, bursts: BTreeSet<BurstUid>) {
+    pub(crate) fn withhold(&self, bursts: BTreeSet<BurstUid>) {
         *lock(&self.inner.withheld) = bursts;
     }
 
     /// Root side: a burst is offered to exactly these peers. Those that it was offered to before are told to let go.
-    pub fn offer(&self, uid: &BurstUid, offers: BTreeMap<PeerName, DesiredBurst>) {
+    pub(crate) fn offer(&self, uid: &BurstUid, offers: BTreeMap<PeerName, DesiredBurst>) {
         for peer in self.inner.desired.of_burst(uid).into_keys().filter(|peer| !offers.contains_key(peer)) {
             self.say((peer, uid.clone()), State::Tombstone);
         }
@@ -177,23 +177,23 @@ impl SyncStore {
     }
 
     /// Root side: peers that what we say of a burst does not reach, and why.
-    pub fn undeliverable_to(&self, uid: &BurstUid) -> BTreeMap<PeerName, String> {
+    pub(crate) fn undeliverable_to(&self, uid: &BurstUid) -> BTreeMap<PeerName, String> {
         self.inner.undeliverable.of_burst(uid)
     }
 
     /// Root side: peers that were told to let go of a burst and have not confirmed.
-    pub fn withdrawing(&self, uid: &BurstUid) -> BTreeSet<PeerName> {
+    pub(crate) fn withdrawing(&self, uid: &BurstUid) -> BTreeSet<PeerName> {
         let told = self.inner.desired.of_burst(uid).into_iter().filter(|(_, state)| *state == State::Tombstone);
         told.map(|(peer, _)| peer).collect()
     }
 
     /// Root side: what peers say of a burst.
-    pub fn answers(&self, uid: &BurstUid) -> BTreeMap<PeerName, Answer> {
+    pub(crate) fn answers(&self, uid: &BurstUid) -> BTreeMap<PeerName, Answer> {
         self.inner.answers.of_burst(uid)
     }
 
     /// Root side: a peer is given the certificate, so it holds the burst. A release that it confirmed before is history.
-    pub fn forget_release(&self, peer: &PeerName, uid: &BurstUid) {
+    pub(crate) fn forget_release(&self, peer: &PeerName, uid: &BurstUid) {
         let key = (peer.clone(), uid.clone());
         if self.inner.answers.is(&key, |answer| *answer == Answer::Nothing) {
             self.remove_answer(key);
@@ -208,68 +208,68 @@ impl SyncStore {
 
     /// Root side: these bursts exist. What peers say of others is about nothing, unless we still speak of it ourselves: it
     /// is not kept, or a peer could fill the memory with it.
-    pub fn retain_answers(&self, existing: &BTreeSet<BurstUid>) {
+    pub(crate) fn retain_answers(&self, existing: &BTreeSet<BurstUid>) {
         let spoken_of = self.offered();
         let about_nothing = |(_, uid): &ClaimKey| !existing.contains(uid) && !spoken_of.contains(uid);
         self.inner.answers.keys().into_iter().filter(about_nothing).for_each(|key| self.remove_answer(key));
     }
 
     /// Root side: bursts that anything is still said about.
-    pub fn offered(&self) -> BTreeSet<BurstUid> {
+    pub(crate) fn offered(&self) -> BTreeSet<BurstUid> {
         self.inner.desired.bursts()
     }
 
     /// Root side: whether anything is still said about a burst.
-    pub fn is_offered(&self, uid: &BurstUid) -> bool {
+    pub(crate) fn is_offered(&self, uid: &BurstUid) -> bool {
         !self.inner.desired.of_burst(uid).is_empty()
     }
 
     /// Root side: bursts whose answers changed.
-    pub fn answers_changed(&self) -> &DirtySet<ClaimKey> {
+    pub(crate) fn answers_changed(&self) -> &DirtySet<ClaimKey> {
         &self.inner.answers_changed
     }
 
     /// Provider side: what a peer wants of a burst.
-    pub fn claim(&self, key: &ClaimKey) -> Option<Wanted> {
+    pub(crate) fn claim(&self, key: &ClaimKey) -> Option<Wanted> {
         self.inner.claims.of(key)
     }
 
     /// Provider side: all claims.
-    pub fn claim_keys(&self) -> Vec<ClaimKey> {
+    pub(crate) fn claim_keys(&self) -> Vec<ClaimKey> {
         self.inner.claims.keys()
     }
 
     /// Provider side: the claims of a peer.
-    pub fn claims_of(&self, peer: &PeerName) -> Vec<ClaimKey> {
+    pub(crate) fn claims_of(&self, peer: &PeerName) -> Vec<ClaimKey> {
         self.inner.claims.of_peer(peer).into_iter().map(|uid| (peer.clone(), uid)).collect()
     }
 
     /// Provider side: what peers want of us.
     #[cfg(test)]
-    pub fn claims(&self) -> BTreeMap<ClaimKey, Wanted> {
+    pub(crate) fn claims(&self) -> BTreeMap<ClaimKey, Wanted> {
         let keys = self.claim_keys().into_iter();
         keys.filter_map(|key| self.claim(&key).map(|wanted| (key, wanted))).collect()
     }
 
     /// Provider side: claims that changed, or that their peer lists now and did not, or the other way round.
-    pub fn claims_changed(&self) -> &DirtySet<ClaimKey> {
+    pub(crate) fn claims_changed(&self) -> &DirtySet<ClaimKey> {
         &self.inner.claims_changed
     }
 
     /// Provider side: peers that have listed all that they want for the first time in their session.
-    pub fn first_listed(&self) -> &DirtySet<PeerName> {
+    pub(crate) fn first_listed(&self) -> &DirtySet<PeerName> {
         &self.inner.listed
     }
 
     /// Provider side: per peer in session that has sent a complete snapshot, all bursts it wants anything of.
     #[cfg(test)]
-    pub fn listed(&self) -> BTreeMap<PeerName, BTreeSet<BurstUid>> {
+    pub(crate) fn listed(&self) -> BTreeMap<PeerName, BTreeSet<BurstUid>> {
         let sessions = lock(&self.inner.sessions);
         sessions.iter().filter_map(|(peer, session)| Some((peer.clone(), session.all()?))).collect()
     }
 
     /// Provider side: the answer to a claim.
-    pub fn answer(&self, key: &ClaimKey, answer: Answered) {
+    pub(crate) fn answer(&self, key: &ClaimKey, answer: Answered) {
         let state = match answer {
             Answered::Observed(said) => State::Observed(said),
             Answered::Nothing => State::Tombstone,
@@ -280,7 +280,7 @@ impl SyncStore {
     }
 
     /// Provider side: a claim that its peer does not list any more, and that nothing is here for.
-    pub fn drop_claim(&self, key: &ClaimKey) {
+    pub(crate) fn drop_claim(&self, key: &ClaimKey) {
         if self.inner.claims.remove(key) {
             self.inner.claims_changed.mark(key.clone());
         }
@@ -290,7 +290,7 @@ impl SyncStore {
     }
 
     /// Provider side: what a peer is told of our capacity.
-    pub fn set_capacity(&self, peer: &PeerName, capacity: Option<Capacity>) {
+    pub(crate) fn set_capacity(&self, peer: &PeerName, capacity: Option<Capacity>) {
         let mut table = lock(&self.inner.capacity);
         match capacity {
             Some(capacity) => table.insert(peer.clone(), capacity),
@@ -299,17 +299,17 @@ impl SyncStore {
     }
 
     /// What is known of the connections.
-    pub fn reports(&self) -> BTreeMap<PeerName, PeerReport> {
+    pub(crate) fn reports(&self) -> BTreeMap<PeerName, PeerReport> {
         self.inner.reports.snapshot()
     }
 
     /// Peers whose connection changed.
-    pub fn reports_changed(&self) -> &DirtySet<PeerName> {
+    pub(crate) fn reports_changed(&self) -> &DirtySet<PeerName> {
         self.inner.reports.dirty()
     }
 
     /// Peers that are configured no more: nothing is said to them, and nothing of theirs is kept.
-    pub fn retain_peers(&self, configured: &BTreeSet<PeerName>) {
+    pub(crate) fn retain_peers(&self, configured: &BTreeSet<PeerName>) {
         let Inner { desired, observed, claims, answers, undeliverable, reports, .. } = &*self.inner;
         for (peer, uid) in desired.retain_peers(configured) {
             self.inner.outgoing_changed.mark((peer, StateKey::Desired(uid)));

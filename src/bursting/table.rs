@@ -77,7 +77,6 @@ impl<V: Clone + PartialEq> Table<V> {
         self.lock().values().flat_map(|bursts| bursts.keys().cloned()).collect()
     }
 
-    /// All keys.
     pub(super) fn keys(&self) -> Vec<ClaimKey> {
         let peers = self.lock();
         peers.iter().flat_map(|(peer, bursts)| bursts.keys().map(|uid| (peer.clone(), uid.clone()))).collect()

@@ -22,7 +22,7 @@ use tributary_render::quantity::milli;
 use tributary_render::{gpus as accelerators, rank_map};
 
 /// Most bytes of a template as JSON: a Burst, a HostedBurst and a control frame have to hold it.
-pub const TEMPLATE_LIMIT: usize = 256 * 1024;
+pub(crate) const TEMPLATE_LIMIT: usize = 256 * 1024;
 
 /// Most sections of a template, such as a container or a volume. Two bytes of JSON are an empty one, which takes two kilobytes
 /// once it is read; what a pod can have is far less.
@@ -301,7 +301,7 @@ pub enum TemplateError {
 
 impl BurstTemplate {
     /// The template of a root's bursts.
-    pub fn of(root: &MiniClusterSpec) -> Self {
+    pub(crate) fn of(root: &MiniClusterSpec) -> Self {
         Self {
             containers: root.containers.iter().map(|container| burst_container(container, root)).collect(),
             flux: FluxTemplate::of(&root.flux),
@@ -314,7 +314,7 @@ impl BurstTemplate {
     }
 
     /// The template of one slot of a root: the root's, with the resources that are the slot's own.
-    pub fn of_slot(root: &MiniClusterSpec, slot: Option<&BurstCluster>) -> Self {
+    pub(crate) fn of_slot(root: &MiniClusterSpec, slot: Option<&BurstCluster>) -> Self {
         let mut template = Self::of(root);
         let runner = root.runner().ok().and_then(|runner| template.containers.get_mut(runner.index));
         if let (Some(runner), Some(slot)) = (runner, slot) {
@@ -324,7 +324,7 @@ impl BurstTemplate {
     }
 
     /// The template of a whole instance.
-    pub fn of_whole(root: &MiniClusterSpec) -> Self {
+    pub(crate) fn of_whole(root: &MiniClusterSpec) -> Self {
         let lead = LeadTemplate {
             tasks: root.tasks,
             launcher: root.launcher,

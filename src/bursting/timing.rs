@@ -27,9 +27,9 @@ impl Default for Times {
 /// that run unevenly.
 const MARGIN: Duration = Duration::from_secs(15);
 /// How long a connection may be away before a Burst says so: restarts of agents are shorter.
-pub const LOST_AFTER: Duration = Duration::from_secs(10);
+pub(crate) const LOST_AFTER: Duration = Duration::from_secs(10);
 /// How often the host name of a lead is resolved again.
-pub const RESOLVE_AGAIN: Duration = Duration::from_secs(60);
+pub(crate) const RESOLVE_AGAIN: Duration = Duration::from_secs(60);
 
 /// The longest time that pods of a burst live after the loss of contact: the provider keeps them for the lease, and then
 /// they end, which takes their drain, their grace period, and what Kubernetes needs to delete them.
@@ -38,7 +38,7 @@ pub fn longest_life(lease: Duration, drain: Duration) -> Duration {
 }
 
 /// How long a root that lost a provider takes the burst's pods there for alive.
-pub fn reserved_for(lease: Duration, drain: Duration) -> Duration {
+pub(crate) fn reserved_for(lease: Duration, drain: Duration) -> Duration {
     longest_life(lease, drain) + MARGIN
 }
 

@@ -8,7 +8,7 @@ use tributary_contract::PeerName;
 
 /// Where a key of a controller waits. Lines take turns: see [`Schedule`](tributary_cluster::schedule::Schedule).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Line {
+pub(crate) enum Line {
     /// What happens here, and time that passes, for what a peer has here. No word of any peer waits in it, so that leases end
     /// when they should.
     Here(PeerName),
@@ -25,7 +25,7 @@ const EVERY: Duration = Duration::from_secs(1);
 /// When things that peers change at will are looked at: [`AT_ONCE`], then [`EVERY`] second what is the newest then. So what is
 /// written because of them is bounded, however fast they change.
 #[derive(Clone, Debug)]
-pub struct Pace<K> {
+pub(crate) struct Pace<K> {
     buckets: BTreeMap<K, Bucket>,
     /// When those that are full again were last thrown away.
     swept: Mono,
@@ -47,7 +47,7 @@ impl<K> Default for Pace<K> {
 
 impl<K: Ord + Clone> Pace<K> {
     /// When a thing that changed now is looked at: now, or when its next turn is. Changes until then have the same turn.
-    pub fn turn(&mut self, key: &K, now: Mono) -> Mono {
+    pub(crate) fn turn(&mut self, key: &K, now: Mono) -> Mono {
         if now.saturating_since(self.swept) > EVERY * AT_ONCE {
             self.buckets.retain(|_, bucket| bucket.full > now);
             self.swept = now;

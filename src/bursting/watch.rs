@@ -51,7 +51,7 @@ pub struct WatchedPod {
 /// A namespace: that it is there.
 #[derive(Resource, Clone, Debug, Deserialize)]
 #[resource(inherit = Namespace)]
-pub struct WatchedNamespace {
+pub(crate) struct WatchedNamespace {
     /// Its metadata.
     #[serde(deserialize_with = "slim")]
     pub metadata: ObjectMeta,
@@ -59,20 +59,17 @@ pub struct WatchedNamespace {
 
 /// Every cache of bursting.
 #[derive(Clone)]
-pub struct Caches {
+pub(crate) struct Caches {
     /// MiniClusters.
     pub mini_clusters: Cache<MiniCluster>,
-    /// Bursts.
     pub bursts: Cache<Burst>,
     /// HostedBursts.
     pub hosted: Cache<HostedBurst>,
     /// ClusterPeers.
     pub peers: Cache<ClusterPeer>,
-    /// Nodes.
     pub nodes: Cache<WatchedNode>,
     /// All pods: what they ask for is not free.
     pub pods: Cache<WatchedPod>,
-    /// Namespaces.
     pub namespaces: Cache<WatchedNamespace>,
     /// Services that stand for lead brokers.
     pub services: Cache<Service>,
@@ -86,7 +83,6 @@ pub struct Caches {
     pub works_in: Arc<[String]>,
     /// Pods by namespace and Job ([`job_key`]).
     pods_by_job: Indexed<WatchedPod>,
-    /// Bursts by their UID.
     pub bursts_by_uid: Indexed<Burst>,
     nodes_seen: Arc<NodesSeen>,
 }
@@ -131,7 +127,7 @@ impl Pods for Caches {
 
 impl Caches {
     /// The caches that nobody else has, beside the shared ones, and the watches to spawn.
-    pub fn new(
+    pub(crate) fn new(
         clients: &Clients,
         mini_clusters: Cache<MiniCluster>,
         bursts: Cache<Burst>,
@@ -183,7 +179,7 @@ impl Caches {
     }
 
     /// Waits until every first list is complete.
-    pub async fn listed(&self) {
+    pub(crate) async fn listed(&self) {
         // Taken apart, so that a cache that nobody waits for does not compile.
         let Self {
             mini_clusters,
@@ -217,38 +213,36 @@ impl Caches {
 
     /// Lists anew what a term decides about: a watch may have stood still while another agent led, and what it did not
     /// show is neither gone nor free.
-    pub async fn listed_now(&self) {
+    pub(crate) async fn listed_now(&self) {
         let Self { mini_clusters, bursts, hosted, peers, .. } = self;
         tokio::join!(mini_clusters.list_again(), bursts.list_again(), hosted.list_again(), peers.list_again());
     }
 
     /// The UIDs of Bursts that exist and cannot be read. `None`: it is not known of all which exist.
-    pub fn unreadable_bursts(&self) -> Option<Vec<String>> {
+    pub(crate) fn unreadable_bursts(&self) -> Option<Vec<String>> {
         let unreadable = self.bursts.unreadable().into_iter().map(|burst| burst.uid);
         let uids: Option<Vec<String>> = unreadable.collect();
         uids.filter(|_| self.bursts.condition().listed)
     }
 
     /// The nodes, by name.
-    pub fn node_views(&self) -> Arc<BTreeMap<String, NodeView>> {
+    pub(crate) fn node_views(&self) -> Arc<BTreeMap<String, NodeView>> {
         let name = |node: &WatchedNode| node.metadata.name.clone().unwrap_or_default();
         let mut seen = lock(&self.nodes_seen.views);
         let look = || self.nodes.objects().iter().map(|node| (name(node), node.view.clone())).collect();
         seen.get_or_insert_with(|| Arc::new(look())).clone()
     }
 
-    /// The pods of a Job.
-    pub fn pods_of(&self, namespace: &str, job: &str) -> Vec<PodView> {
+    pub(crate) fn pods_of(&self, namespace: &str, job: &str) -> Vec<PodView> {
         self.pods_by_job.of(&job_key(namespace, job)).iter().map(|pod| pod.view.clone()).collect()
     }
 
-    /// All pods.
-    pub fn pod_views(&self) -> Vec<PodView> {
+    pub(crate) fn pod_views(&self) -> Vec<PodView> {
         self.pods.objects().iter().map(|pod| pod.view.clone()).collect()
     }
 
     /// Whether this agent works in a namespace that exists and stays.
-    pub fn has_namespace(&self, name: &str) -> bool {
+    pub(crate) fn has_namespace(&self, name: &str) -> bool {
         let works_there = self.works_in.is_empty() || self.works_in.iter().any(|one| one == name);
         let found = self.namespaces.of(&ObjectKey::cluster_scoped(name));
         works_there && found.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_none())

@@ -106,11 +106,6 @@ impl SystemClock {
     pub fn shared() -> SharedClock {
         Arc::new(Self::start())
     }
-
-    /// The tokio instant of a monotonic reading: what `tokio::time::sleep_until` takes.
-    pub fn instant(&self, at: Mono) -> tokio::time::Instant {
-        self.start + at.since_start()
-    }
 }
 
 impl Clock for SystemClock {

@@ -27,7 +27,7 @@ use super::key::ObjectKey;
 mod own;
 
 /// Prefix of the annotation that holds the digest; the field manager's name follows.
-pub const DIGEST_PREFIX: &str = "applied-digest.tributary.dev/";
+pub(crate) const DIGEST_PREFIX: &str = "applied-digest.tributary.dev/";
 
 /// How often a status is sent that meets newer versions of its object.
 const TRIES: u32 = 4;

@@ -28,7 +28,7 @@ use super::requests::RequestMetrics;
 
 /// What one write may take, answer included. Shorter than leadership lasts between two renewals (the relation is
 /// asserted beside the timers of the Lease), so that a healthy leader is never refused.
-pub const WRITE_LIMIT: Duration = Duration::from_secs(2);
+pub(crate) const WRITE_LIMIT: Duration = Duration::from_secs(2);
 
 /// What the head of an answer to a read may take. A watch sends its head at once; its silence afterwards is bounded by
 /// the watcher.
@@ -168,11 +168,6 @@ impl Clients {
     #[must_use]
     pub fn in_namespaces(self, namespaces: &[String]) -> Self {
         Self { namespaces: namespaces.into(), ..self }
-    }
-
-    /// Whether this agent works in a namespace.
-    pub fn works_in(&self, namespace: &str) -> bool {
-        self.namespaces.is_empty() || self.namespaces.iter().any(|one| one == namespace)
     }
 }
 

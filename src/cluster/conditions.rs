@@ -83,19 +83,6 @@ pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
     find(conditions, type_).is_some_and(|condition| condition.status == "True")
 }
 
-/// Whether both lists say the same, whatever the time of the transitions and the order.
-pub fn same(a: &[Condition], b: &[Condition]) -> bool {
-    a.len() == b.len()
-        && a.iter().all(|left| {
-            find(b, &left.type_).is_some_and(|right| {
-                left.status == right.status
-                    && left.reason == right.reason
-                    && left.message == right.message
-                    && left.observed_generation == right.observed_generation
-            })
-        })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,21 +109,5 @@ mod tests {
         let new = merged(&old, [Statement::holds("Ready", "C", "")], None, at(2));
         assert_eq!(new.iter().map(|c| c.type_.as_str()).collect::<Vec<_>>(), ["Ready", "Zebra"]);
         assert_eq!(without(new, &["Ready"]).len(), 1);
-    }
-
-    #[test]
-    fn sameness_ignores_time_and_nothing_else() {
-        let one = merged(&[], [Statement::holds("Ready", "A", "m")], Some(1), at(1));
-        let later = merged(&[], [Statement::holds("Ready", "A", "m")], Some(1), at(9));
-        assert!(same(&one, &later));
-        for other in [
-            merged(&[], [Statement::holds("Ready", "A", "m")], Some(2), at(1)),
-            merged(&[], [Statement::holds("Ready", "B", "m")], Some(1), at(1)),
-            merged(&[], [Statement::holds("Ready", "A", "n")], Some(1), at(1)),
-            merged(&[], [Statement::fails("Ready", "A", "m")], Some(1), at(1)),
-            Vec::new(),
-        ] {
-            assert!(!same(&one, &other), "{other:?}");
-        }
     }
 }

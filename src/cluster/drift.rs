@@ -19,7 +19,7 @@ use super::merge_keys::{self, ListType};
 
 /// A place at which the cluster has something else than we applied. Neither shows nor keeps values: they may be secret.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Difference {
+pub(crate) struct Difference {
     /// Where, as `spec.template.spec.containers[0].image`; indices are those of what we apply.
     pub path: String,
     /// Digest of what is there; `None` if nothing is.
@@ -33,7 +33,7 @@ impl fmt::Debug for Difference {
 }
 
 /// Where `live` is not what `desired` says. Empty: no drift.
-pub fn drift(desired: &Value, live: &Value) -> Vec<Difference> {
+pub(crate) fn drift(desired: &Value, live: &Value) -> Vec<Difference> {
     let api_version = desired.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
     let mut walk = Walk { api_version, found: Vec::new() };
     walk.value(&Place::root(), desired, Some(live));
@@ -42,7 +42,7 @@ pub fn drift(desired: &Value, live: &Value) -> Vec<Difference> {
 
 /// Whether two statuses say the same: equal, but for what is empty or missing, and for the times at which conditions
 /// changed (a condition that changed differs in more than its time).
-pub fn same_status(a: &Value, b: &Value) -> bool {
+pub(crate) fn same_status(a: &Value, b: &Value) -> bool {
     let (a, b) = (telling(a), telling(b));
     match (a, b) {
         (Some(a), Some(b)) => a == b,

@@ -26,7 +26,7 @@ use super::fence::{Epoch, LeaderState, Leadership, Moment};
 
 /// The times of the election.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Timing {
+pub(crate) struct Timing {
     /// Duration of the Lease, whole seconds.
     pub lease: Duration,
     /// What is taken off it for clocks that run at different rates, and for a request that is under way.
@@ -97,7 +97,6 @@ impl Election {
         Self { me, timing, phase: Phase::Standby, seen: None }
     }
 
-    /// The next call.
     pub(super) fn next(&self) -> Call {
         match &self.phase {
             Phase::Standby => Call::Observe,

@@ -95,11 +95,6 @@ impl RequestError {
         Self { action, object: object.into(), cause: cause.into() }
     }
 
-    /// Kind and name of the object.
-    pub fn object(&self) -> &str {
-        &self.object
-    }
-
     /// Whose object has the name, if it is another's: what to tell people.
     pub fn taken(&self) -> Option<Taken> {
         let Cause::Foreign { owner, .. } = &self.cause else { return None };
@@ -156,24 +151,11 @@ impl Cause {
     }
 
     /// The API server has more to do than it can: asking it as much as before makes that worse.
-    pub fn is_overload(&self) -> bool {
+    pub(crate) fn is_overload(&self) -> bool {
         match self {
             Self::Fenced(FenceError::TimedOut { .. }) => true,
             Self::Refused { code, .. } => matches!(code, 429 | 503 | 504),
             _ => false,
-        }
-    }
-
-    /// One word for events and metrics: Kubernetes' own reason where there is one.
-    pub fn reason(&self) -> &str {
-        match self {
-            Self::Fenced(FenceError::TimedOut { .. }) => "Timeout",
-            Self::Fenced(_) => "NotLeading",
-            Self::Refused { reason, .. } if reason.is_empty() => "Refused",
-            Self::Refused { reason, .. } => reason,
-            Self::Foreign { .. } => "NameTaken",
-            Self::Transport(_) => "Unreachable",
-            Self::Answer(_) => "Unreadable",
         }
     }
 
@@ -238,7 +220,6 @@ mod tests {
         let error = RequestError::new("apply", "Job default/sample", refused(404, "NotFound"));
         assert_eq!(chain(&error), "failed to apply Job default/sample: no such thing");
         assert!(error.cause().is_not_found());
-        assert_eq!(error.cause().reason(), "NotFound");
         assert!(Cause::of(&error).is_some_and(Cause::is_not_found));
     }
 

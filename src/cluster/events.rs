@@ -5,7 +5,6 @@
 //! event whose text is new is a new event (the recorder goes on counting the first text).
 
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use super::error::{Cause, chain};
 
 /// How long the same event is not repeated. Shorter than the recorder's memory (6 min), so that a repetition counts the
 /// series on instead of beginning a new one.
-pub const REPEAT: Duration = Duration::from_secs(5 * 60);
+pub(crate) const REPEAT: Duration = Duration::from_secs(5 * 60);
 
 /// `note` is at most this long, in bytes (Kubernetes validates it).
 const NOTE_LIMIT: usize = 1024;
@@ -44,11 +43,6 @@ impl Notice {
     /// Something a person should look at.
     pub fn warning(action: &str, reason: &str, note: impl Into<String>) -> Self {
         Self { warning: true, ..Self::normal(action, reason, note) }
-    }
-
-    /// A failure, with all its causes.
-    pub fn failure(action: &str, reason: &str, error: &(dyn Error + 'static)) -> Self {
-        Self::warning(action, reason, chain(error))
     }
 }
 
@@ -172,7 +166,7 @@ mod tests {
         let events = Events::new(Client::new(server, "n"), "tributary.dev/agent", "pod-0", SystemClock::shared());
         let pod: Pod =
             serde_json::from_value(json!({"metadata": {"namespace": "n", "name": "p", "uid": "u"}})).unwrap();
-        let failure = Notice::failure("Apply", "Conflict", &std::io::Error::other("first"));
+        let failure = Notice::warning("Apply", "Conflict", "first");
         for _ in 0..10 {
             events.publish(&pod, failure.clone()).await;
         }

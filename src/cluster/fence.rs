@@ -34,18 +34,17 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// Now.
-    pub fn now(clock: &dyn Clock) -> Self {
+    pub(crate) fn now(clock: &dyn Clock) -> Self {
         Self { mono: clock.mono(), wall: clock.wall() }
     }
 
     /// `duration` later on both clocks.
-    pub fn plus(self, duration: Duration) -> Self {
+    pub(crate) fn plus(self, duration: Duration) -> Self {
         Self { mono: self.mono + duration, wall: self.wall.checked_add(duration).unwrap_or(Timestamp::MAX) }
     }
 
     /// What is left until then, by the clock that says less; zero if one of them is past it.
-    pub fn left_at(self, now: Self) -> Duration {
+    pub(crate) fn left_at(self, now: Self) -> Duration {
         let wall = Duration::try_from(self.wall.duration_since(now.wall)).unwrap_or_default();
         self.mono.saturating_since(now.mono).min(wall)
     }
@@ -76,7 +75,7 @@ pub enum LeaderState {
 
 impl LeaderState {
     /// The leadership, if it is still valid at `now`.
-    pub fn leading_at(&self, now: Moment) -> Option<&Leadership> {
+    pub(crate) fn leading_at(&self, now: Moment) -> Option<&Leadership> {
         match self {
             Self::Leading(leadership) if !leadership.valid_until.left_at(now).is_zero() => Some(leadership),
             _ => None,
@@ -117,9 +116,7 @@ pub struct Fence {
 
 /// A write that may go on. The fence is not [drained](Fence::drained) before it is dropped.
 #[derive(Debug)]
-pub struct Permit {
-    /// Under which leadership.
-    pub epoch: Epoch,
+pub(crate) struct Permit {
     _write: TaskTrackerToken,
 }
 
@@ -140,7 +137,7 @@ impl Fence {
     ///
     /// # Errors
     /// [`FenceError::NotLeading`], also when leadership ends in the meantime.
-    pub async fn permit(&self, needed: Duration) -> Result<Permit, FenceError> {
+    pub(crate) async fn permit(&self, needed: Duration) -> Result<Permit, FenceError> {
         let mut state = self.state.clone();
         loop {
             let left = {
@@ -149,7 +146,7 @@ impl Fence {
                 let leadership = state.leading_at(now).ok_or(FenceError::NotLeading)?;
                 let left = leadership.valid_until.left_at(now);
                 if left > needed {
-                    return Ok(Permit { epoch: leadership.epoch.clone(), _write: self.writes.token() });
+                    return Ok(Permit { _write: self.writes.token() });
                 }
                 left
             };
@@ -162,7 +159,7 @@ impl Fence {
     }
 
     /// Where this agent stands, as it changes. Renewals are changes too.
-    pub fn state(&self) -> watch::Receiver<LeaderState> {
+    pub(crate) fn state(&self) -> watch::Receiver<LeaderState> {
         self.state.clone()
     }
 
@@ -173,7 +170,7 @@ impl Fence {
 
     /// Waits until no write is in flight. Only useful once the state is [`LeaderState::Standby`]: before the Lease is
     /// given up.
-    pub async fn drained(&self) {
+    pub(crate) async fn drained(&self) {
         self.writes.close();
         self.writes.wait().await;
         self.writes.reopen();

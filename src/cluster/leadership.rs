@@ -22,7 +22,7 @@ use super::error::{Cause, RequestError, chain};
 use super::fence::{Fence, LeaderState, Moment};
 
 /// The times of the election.
-pub const TIMING: Timing = Timing {
+pub(crate) const TIMING: Timing = Timing {
     lease: Duration::from_secs(8),
     margin: Duration::from_secs(1),
     renew_every: Duration::from_secs(4),

@@ -45,7 +45,7 @@ impl Backoff {
 
 /// How a run of a key ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ended {
+pub(crate) enum Ended {
     /// Nothing to do until it changes.
     Done,
     /// Run again after this time, or earlier if it changes.
@@ -61,7 +61,7 @@ pub enum Ended {
 
 /// The keys that wait and run.
 #[derive(Debug)]
-pub struct Schedule<K, L = ()> {
+pub(crate) struct Schedule<K, L = ()> {
     entries: BTreeMap<K, Entry<L>>,
     lines: BTreeMap<L, BTreeSet<(Mono, u64, K)>>,
     /// The line that had its turn last.
@@ -100,7 +100,7 @@ impl<K, L> Default for Schedule<K, L> {
 
 impl<K: Ord + Clone, L: Ord + Clone> Schedule<K, L> {
     /// The key changed: it runs at `at`, or again after its current run, or at the end of a shortened wait.
-    pub fn mark(&mut self, key: K, line: L, at: Mono) {
+    pub(crate) fn mark(&mut self, key: K, line: L, at: Mono) {
         let entry = self.entries.entry(key.clone()).or_default();
         if let Place::Running { changed } = &mut entry.place {
             let known = changed.entry(line).or_insert(at);
@@ -112,7 +112,7 @@ impl<K: Ord + Clone, L: Ord + Clone> Schedule<K, L> {
     }
 
     /// Takes the key whose turn it is; it is running from now on.
-    pub fn start(&mut self, now: Mono) -> Option<K> {
+    pub(crate) fn start(&mut self, now: Mono) -> Option<K> {
         let due = |(_, keys): &(&L, &BTreeSet<(Mono, u64, K)>)| keys.first().is_some_and(|(at, _, _)| *at <= now);
         let after = self.last.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
         let later = self.lines.range::<L, _>((after, Bound::Unbounded)).find(due);
@@ -130,7 +130,7 @@ impl<K: Ord + Clone, L: Ord + Clone> Schedule<K, L> {
     }
 
     /// A running key ended. `line`: where it waits for a time that it asked for, and for its next attempt.
-    pub fn end(&mut self, key: K, ended: Ended, line: L, now: Mono) {
+    pub(crate) fn end(&mut self, key: K, ended: Ended, line: L, now: Mono) {
         let Some(entry) = self.entries.get_mut(&key) else { return };
         let idle = Place::Waiting(BTreeMap::new());
         let changed = match std::mem::replace(&mut entry.place, idle) {
@@ -162,7 +162,7 @@ impl<K: Ord + Clone, L: Ord + Clone> Schedule<K, L> {
     }
 
     /// No worker runs any more: what was running waits again in its line, because its handler was dropped in the middle.
-    pub fn resume(&mut self, line: impl Fn(&K) -> L, now: Mono) {
+    pub(crate) fn resume(&mut self, line: impl Fn(&K) -> L, now: Mono) {
         let running = |(key, entry): (&K, &Entry<L>)| matches!(entry.place, Place::Running { .. }).then(|| key.clone());
         let interrupted: Vec<K> = self.entries.iter().filter_map(running).collect();
         for key in interrupted {
@@ -173,17 +173,17 @@ impl<K: Ord + Clone, L: Ord + Clone> Schedule<K, L> {
     }
 
     /// Failures of a key since its last success.
-    pub fn failures(&self, key: &K) -> u32 {
+    pub(crate) fn failures(&self, key: &K) -> u32 {
         self.entries.get(key).map_or(0, |entry| entry.failures)
     }
 
     /// When the next waiting key is due.
-    pub fn next_due(&self) -> Option<Mono> {
+    pub(crate) fn next_due(&self) -> Option<Mono> {
         self.lines.values().filter_map(|keys| keys.first()).map(|(at, _, _)| *at).min()
     }
 
     /// Keys that wait, whether due or not.
-    pub fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         let waits = |entry: &&Entry<L>| matches!(&entry.place, Place::Waiting(places) if !places.is_empty());
         self.entries.values().filter(waits).count()
     }

@@ -27,18 +27,16 @@ pub enum Outcome {
 
 /// How one run ended: reported for every run, so that nothing fails silently.
 #[derive(Debug)]
-pub struct Run<'a, K, E> {
+pub(crate) struct Run<'a, K, E> {
     /// What was handled.
     pub key: &'a K,
-    /// How long the handler took.
-    pub took: Duration,
     /// What came out.
     pub result: Result<Outcome, Failure<'a, E>>,
 }
 
 /// A failed run.
 #[derive(Debug)]
-pub struct Failure<'a, E> {
+pub(crate) struct Failure<'a, E> {
     /// What the handler said.
     pub error: &'a E,
     /// Failures in a row, this one included.
@@ -106,7 +104,7 @@ impl<K: Ord + Clone, L: Ord + Clone> Queue<K, L> {
     }
 
     /// What was done with the keys.
-    pub fn figures(&self) -> &Work {
+    pub(crate) fn figures(&self) -> &Work {
         &self.shared.work
     }
 
@@ -118,7 +116,7 @@ impl<K: Ord + Clone, L: Ord + Clone> Queue<K, L> {
 
 /// How a worker runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Options {
+pub(crate) struct Options {
     /// Runs at the same time, each of another key. While the API server has too much to do it is halved with each run that
     /// finds that out, down to one, and grows by one with each that succeeds.
     pub concurrency: usize,
@@ -218,7 +216,7 @@ fn ended_run<K: Ord + Clone, L: Ord + Clone, E: Error + 'static>(
     };
     let line = (queue.shared.line)(key);
     queue.schedule().end(key.clone(), ended, line, now);
-    report(Run { key, took, result });
+    report(Run { key, result });
 }
 
 async fn until(delay: Option<Duration>) {
@@ -288,7 +286,6 @@ mod tests {
                     if let Err(failure) = run.result {
                         failures.lock().unwrap().insert(*run.key, failure.failures);
                     }
-                    assert_eq!(run.took, Duration::from_secs(1));
                 }
             };
             let backoff = Backoff { first: Duration::from_secs(4), ..Backoff::default() };

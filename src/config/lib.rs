@@ -24,17 +24,17 @@ use figment::Figment;
 use figment::providers::{Env, Format, Serialized, Toml};
 use serde::{Deserialize, Serialize};
 
-pub use admin::AdminConfig;
+pub(crate) use admin::AdminConfig;
 pub use bursting::BurstingConfig;
-pub use cluster::ClusterConfig;
+pub(crate) use cluster::ClusterConfig;
 pub use federation::{FederationConfig, IDENTITY_SECRET, IdentityConfig, JoinConfig, TunnelConfig};
 pub use health::HealthConfig;
 pub use kubernetes::KubernetesConfig;
-pub use liveness::LivenessConfig;
+pub(crate) use liveness::LivenessConfig;
 pub use log::{LogConfig, LogFormat};
-pub use traces::TracesConfig;
+pub(crate) use traces::TracesConfig;
 pub use volumes::{VolumesConfig, is_plain};
-pub use webhook::WebhookConfig;
+pub(crate) use webhook::WebhookConfig;
 
 /// Prefix of the environment variables; `__` separates section and key.
 pub const ENV_PREFIX: &str = "TRIBUTARY__";

@@ -6,15 +6,15 @@
 //! them, and neither room knows the other.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-pub mod capacity;
-pub mod credential;
-pub mod desired;
-pub mod latest;
+pub(crate) mod capacity;
+pub(crate) mod credential;
+pub(crate) mod desired;
+pub(crate) mod latest;
 pub mod observed;
-pub mod peer;
+pub(crate) mod peer;
 pub mod ports;
 pub mod preflight;
-pub mod rejection;
+pub(crate) mod rejection;
 pub mod tunnel;
 pub mod word;
 

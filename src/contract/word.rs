@@ -17,7 +17,7 @@ pub struct Word {
 
 impl Word {
     /// Its text.
-    pub fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         self.text.get(..self.length.into()).and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default()
     }
 }

@@ -16,7 +16,7 @@
 pub mod enrol;
 pub mod identity;
 pub mod mesh;
-pub mod protocol;
+pub(crate) mod protocol;
 pub mod session;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -44,10 +44,10 @@ pub struct Timers {
 
 impl Timers {
     /// Losses within [`Timers::flap_window`] that make a peer one that flaps.
-    pub const FLAPS: u32 = 3;
+    pub(crate) const FLAPS: u32 = 3;
 
     /// However impatient a peer says it is, heartbeats are not sent more often.
-    pub const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
+    pub(crate) const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
 
     /// What agents run with.
     pub const DEFAULT: Self = Self {
@@ -95,13 +95,13 @@ impl Timers {
     }
 
     /// How often to send heartbeats to a peer that suspects us after `patience` of silence; `None`: it did not say.
-    pub fn heartbeat_for(&self, patience: Option<Duration>) -> Duration {
+    pub(crate) fn heartbeat_for(&self, patience: Option<Duration>) -> Duration {
         let asked = patience.map_or(self.heartbeat, |patience| patience / 3);
         self.heartbeat.min(asked.max(Self::HEARTBEAT_MIN))
     }
 
     /// The relations the protocol relies on; the first one that does not hold.
-    pub const fn check(&self) -> Result<(), &'static str> {
+    pub(crate) const fn check(&self) -> Result<(), &'static str> {
         macro_rules! hold {
             ($($relation:expr => $why:literal,)*) => {
                 $(if !$relation { return Err($why); })*

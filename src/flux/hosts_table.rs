@@ -7,7 +7,7 @@ use super::{Hostlist, RankMap};
 
 /// One entry of the hosts array: consecutive ranks that share their keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct HostsEntry {
+pub(crate) struct HostsEntry {
     /// The hosts, written as one RFC 29 list.
     pub hosts: Hostlist,
     /// Host name of the overlay parent; without it, rank 0 is.
@@ -27,7 +27,7 @@ impl HostsEntry {
 /// It has at most two entries per slot, whatever their sizes: it must fit into a ConfigMap. Parents come from the rank map,
 /// so both sides of a burst agree on the tree. `lead_connect` is `None` on the root; a burst gives the endpoint at which it
 /// reaches rank 0, such as `tcp://lake-burst-0-lead:8050`.
-pub fn hosts_table(map: &RankMap, lead_connect: Option<&str>) -> Vec<HostsEntry> {
+pub(crate) fn hosts_table(map: &RankMap, lead_connect: Option<&str>) -> Vec<HostsEntry> {
     let mut table = Vec::with_capacity(2 * map.slots().len());
     for (slot, ranks) in map.slots_with_ranks() {
         let connect = lead_connect.filter(|_| ranks.start == 0);

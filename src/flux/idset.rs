@@ -18,7 +18,7 @@ pub struct Idset {
 
 impl Idset {
     /// Adds the ids of a range; an empty range adds nothing.
-    pub fn insert(&mut self, range: Range<u32>) {
+    pub(crate) fn insert(&mut self, range: Range<u32>) {
         if range.is_empty() {
             return;
         }

@@ -8,26 +8,26 @@
 //! Nothing in here knows clusters, endpoints or Kubernetes objects: names and paths come in as parameters.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-pub mod broker_toml;
+pub(crate) mod broker_toml;
 mod canonical;
-pub mod certificate;
+pub(crate) mod certificate;
 pub mod curve;
-pub mod digest;
+pub(crate) mod digest;
 pub mod hostlist;
-pub mod hosts_table;
-pub mod idset;
-pub mod rank_map;
-pub mod resource_set;
-pub mod slot;
-pub mod topology;
+pub(crate) mod hosts_table;
+pub(crate) mod idset;
+pub(crate) mod rank_map;
+pub(crate) mod resource_set;
+pub(crate) mod slot;
+pub(crate) mod topology;
 pub mod version;
 mod zpl;
 
 pub use broker_toml::{BrokerConfig, BrokerNetwork, BrokerPaths, Side};
 pub use certificate::{Certificate, CertificateError, CertificateMetadata};
-pub use digest::{CertificateDigest, DigestError, RankMapDigest};
+pub(crate) use digest::{CertificateDigest, RankMapDigest};
 pub use hostlist::{Hostlist, HostlistError};
-pub use hosts_table::{HostsEntry, hosts_table};
+pub(crate) use hosts_table::{HostsEntry, hosts_table};
 pub use idset::{Idset, IdsetError};
 pub use rank_map::{RankMap, RankMapError};
 pub use resource_set::ResourceSet;

@@ -7,16 +7,16 @@ use super::hostlist::MAX_HOSTS;
 use super::{Hostlist, RankMapDigest, Slot, canonical};
 
 /// Most slots of one instance: far more than bursts that anyone declares by hand.
-pub const MAX_SLOTS: usize = 256;
+pub(crate) const MAX_SLOTS: usize = 256;
 
 /// Most cores, and most GPUs, of one broker. flux-core allocates memory by the highest id.
-pub const MAX_UNITS: u32 = 65_536;
+pub(crate) const MAX_UNITS: u32 = 65_536;
 
 /// Most properties of one slot.
-pub const MAX_PROPERTIES: usize = 16;
+pub(crate) const MAX_PROPERTIES: usize = 16;
 
 /// Longest property: holds `cluster-` and the longest name Kubernetes gives to an object.
-pub const MAX_PROPERTY_LEN: usize = 261;
+pub(crate) const MAX_PROPERTY_LEN: usize = 261;
 
 /// Longest host name of a pod (one DNS label, RFC 1035).
 const MAX_LABEL_LEN: usize = 63;
@@ -234,7 +234,7 @@ impl RankMap {
     }
 
     /// Host names in rank order.
-    pub fn hosts(&self) -> impl Iterator<Item = String> + '_ {
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = String> + '_ {
         self.slots.iter().flat_map(Slot::hosts)
     }
 

@@ -56,7 +56,7 @@ impl Slot {
     }
 
     /// Host names of all declared brokers.
-    pub fn hosts(&self) -> impl Iterator<Item = String> + '_ {
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = String> + '_ {
         (0..self.max_size).map(|index| self.host(index))
     }
 

@@ -42,7 +42,7 @@ impl Topology {
 
     /// The value for `tbon.topo`; `None` keeps flux-core's default with a hosts table, `custom`, which obeys `parent`
     /// keys. Do not pass `-Stbon.topo` or `-Stbon.fanout` then: both override the keys.
-    pub fn tbon_topo(&self) -> Option<&str> {
+    pub(crate) fn tbon_topo(&self) -> Option<&str> {
         match self {
             Self::Gateway | Self::Flat => None,
             Self::Custom(uri) => Some(uri.as_str()),

@@ -26,7 +26,7 @@ pub struct Described {
 }
 
 /// A label and its words.
-pub type Label = (&'static str, &'static [&'static str]);
+pub(crate) type Label = (&'static str, &'static [&'static str]);
 
 /// How a metric behaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

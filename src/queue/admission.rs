@@ -98,7 +98,7 @@ struct Asked {
 
 impl Admission {
     /// A admission for namespaces that have a FluxSetup; asking marks their round.
-    pub fn new(setups: Cache<FluxSetup>, jobs: Cache<FluxJob>, rounds: Queue<String>) -> Self {
+    pub(crate) fn new(setups: Cache<FluxSetup>, jobs: Cache<FluxJob>, rounds: Queue<String>) -> Self {
         Self { setups, jobs, rounds, through: Arc::default(), state: Arc::default() }
     }
 
@@ -108,7 +108,7 @@ impl Admission {
     }
 
     /// Nothing is known at the beginning of a leader's scope.
-    pub fn begin(&self) {
+    pub(crate) fn begin(&self) {
         *self.lock() = State::default();
     }
 

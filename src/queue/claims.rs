@@ -13,8 +13,7 @@ use super::requests::Requests;
 
 /// What a FluxJob takes once it starts.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Claim {
-    /// All of it.
+pub(crate) struct Claim {
     pub room: Requests,
     /// Its brokers.
     pub gang: Gang,
@@ -22,7 +21,7 @@ pub struct Claim {
 
 impl Claim {
     /// What its part here takes.
-    pub fn local(&self, split: &JobSplit) -> Self {
+    pub(crate) fn local(&self, split: &JobSplit) -> Self {
         Self {
             room: self.room.of_brokers(split.local.into()),
             gang: Gang { brokers: split.local, ..self.gang.clone() },
@@ -32,7 +31,7 @@ impl Claim {
 
 /// The claims of a namespace, by UID of the FluxJob.
 #[derive(Debug, Default)]
-pub struct Claims(BTreeMap<String, Known>);
+pub(crate) struct Claims(BTreeMap<String, Known>);
 
 #[derive(Debug)]
 struct Known {
@@ -50,7 +49,7 @@ impl Claims {
     ///
     /// # Errors
     /// No MiniCluster can be made of it: the field that is wrong, and why.
-    pub fn of(&mut self, job: &FluxJob) -> Result<Arc<Claim>, String> {
+    pub(crate) fn of(&mut self, job: &FluxJob) -> Result<Arc<Claim>, String> {
         let (uid, generation) = (job.uid().unwrap_or_default(), job.metadata.generation);
         if let Some(known) = self.0.get(&uid).filter(|known| known.generation == generation) {
             return known.claim.clone();
@@ -86,7 +85,7 @@ impl Claims {
     }
 
     /// Forgets all others.
-    pub fn retain(&mut self, alive: &BTreeSet<&str>) {
+    pub(crate) fn retain(&mut self, alive: &BTreeSet<&str>) {
         self.0.retain(|uid, _| alive.contains(uid.as_str()));
     }
 }

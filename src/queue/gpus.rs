@@ -3,7 +3,7 @@
 
 use tributary_api::labels::GPU_RESOURCE;
 use tributary_api::minicluster::MiniClusterSpec;
-pub use tributary_render::gpus::is_gpu;
+pub(crate) use tributary_render::gpus::is_gpu;
 pub(super) use tributary_render::gpus::requested;
 
 /// The resource that a FluxJob calls GPUs, where its name does not say so.

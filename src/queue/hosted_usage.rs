@@ -27,7 +27,7 @@ type SlotKey = (String, String);
 
 /// The MiniCluster that a hosted burst makes, as far as it takes room: with all the brokers it may grow to, since nobody
 /// asks when it grows.
-pub fn wanted(guest: &HostedBurstSpec) -> MiniClusterSpec {
+pub(crate) fn wanted(guest: &HostedBurstSpec) -> MiniClusterSpec {
     let count = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
     let mut containers: Vec<Container> = part(guest, "/containers");
     // What Flux gives away there is said by the slot.
@@ -48,7 +48,7 @@ fn part<T: DeserializeOwned + Default>(guest: &HostedBurstSpec, path: &str) -> T
 }
 
 /// What a guest takes.
-pub fn room_of(guest: &HostedBurstSpec) -> Requests {
+pub(crate) fn room_of(guest: &HostedBurstSpec) -> Requests {
     let all = Requests::of_mini_cluster(&wanted(guest));
     Requests { gpus: all.gpus.max(i64::from(guest.gpus) * i64::from(guest.max_size)), ..all }
 }
@@ -62,7 +62,7 @@ impl Grants {
     ///
     /// # Errors
     /// The field that is no amount.
-    pub fn of(setup: &FluxSetup) -> Result<Self, String> {
+    pub(crate) fn of(setup: &FluxSetup) -> Result<Self, String> {
         let grants = setup.spec.peers.iter();
         let grants = grants.map(|grant| {
             let room = Requests::of_quota(&format!("spec.peers[{}].quota", grant.name), &grant.quota)?;
@@ -125,7 +125,7 @@ impl Standing {
     }
 
     /// As the status of the FluxSetup says it.
-    pub fn usage(&self) -> Vec<PeerUsage> {
+    pub(crate) fn usage(&self) -> Vec<PeerUsage> {
         let taken = self.taken.iter();
         taken.map(|(peer, room)| PeerUsage { name: peer.clone(), used: room.usage() }).collect()
     }
@@ -133,7 +133,7 @@ impl Standing {
 
 /// Somebody who was let in a moment ago: no cache shows the HostedBurst yet.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Reserved {
+pub(crate) struct Reserved {
     /// Whose it is.
     pub peer: String,
     /// What it takes, spelled out.

@@ -219,14 +219,14 @@ pub fn is_of(mini_cluster: &MiniCluster, job: &FluxJob) -> bool {
 }
 
 /// Whether the queue let a FluxJob start, and it has not ended. `granted`: it did so in this leader's scope.
-pub fn is_admitted(job: &FluxJob, granted: bool) -> bool {
+pub(crate) fn is_admitted(job: &FluxJob, granted: bool) -> bool {
     let status = job.status.as_ref();
     !is_finished(job) && (granted || status.is_some_and(|status| status.admitted.is_some()))
 }
 
 /// Whether the room of a FluxJob that starts like this is enough for its MiniCluster: who makes one in its name that is larger,
 /// or while it was sent elsewhere, has to ask. So has who changes what the FluxJob itself asks for, once it was let in.
-pub fn covers(job: &FluxJob, start: &Start, mini_cluster: &MiniCluster) -> bool {
+pub(crate) fn covers(job: &FluxJob, start: &Start, mini_cluster: &MiniCluster) -> bool {
     let claimed = self::mini_cluster(job, None).map(|made| Requests::of_mini_cluster(&made.spec));
     let claimed = claimed.map(|asks| {
         let told = job.status.as_ref().and_then(|status| status.holds.as_ref());
@@ -237,19 +237,19 @@ pub fn covers(job: &FluxJob, start: &Start, mini_cluster: &MiniCluster) -> bool 
 
 /// Whether a FluxJob that was let in lets its MiniCluster in: the first Job of that. What a MiniCluster holds from then on is its
 /// own, so whoever shrinks it gives room away, and asks for it like everybody.
-pub fn lets_in(job: &FluxJob, start: &Start, mini_cluster: &MiniCluster) -> bool {
+pub(crate) fn lets_in(job: &FluxJob, start: &Start, mini_cluster: &MiniCluster) -> bool {
     let is_first = mini_cluster.status.as_ref().is_none_or(|status| status.incarnation.is_none());
     is_first && covers(job, start, mini_cluster)
 }
 
 /// Whether a FluxJob has ended.
-pub fn is_finished(job: &FluxJob) -> bool {
+pub(crate) fn is_finished(job: &FluxJob) -> bool {
     job.status.as_ref().is_some_and(|status| status.phase == JobPhase::Finished)
 }
 
 /// What a FluxJob has come to.
 #[derive(Clone, Debug)]
-pub enum Stage<'a> {
+pub(crate) enum Stage<'a> {
     /// It has no MiniCluster yet, and claims this, or is in trouble.
     LinesUp(Result<Arc<Claim>, Trouble>),
     /// It has one; and if it was split, that has the Burst of its other part.
@@ -266,7 +266,7 @@ pub enum Stage<'a> {
 
 /// Why a FluxJob cannot stand in line.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Trouble {
+pub(crate) struct Trouble {
     /// Reason of its condition.
     reason: &'static str,
     /// What is wrong, and what to do.
@@ -275,7 +275,7 @@ pub struct Trouble {
 
 /// What a FluxJob has come to. `found` is the MiniCluster of its name, `part` the Burst of that if the FluxJob was split;
 /// `burst` the Burst that it would be sent as: `Err` if that is another's.
-pub fn stage<'a>(
+pub(crate) fn stage<'a>(
     job: &FluxJob,
     found: Option<&'a MiniCluster>,
     part: Option<&'a Burst>,
@@ -318,7 +318,7 @@ pub fn stage<'a>(
 }
 
 /// The next step of a FluxJob. `word` is what the queue says if it was not admitted before.
-pub fn step(job: &FluxJob, stage: &Stage<'_>, word: Word, terms: Terms<'_>, now: Timestamp) -> JobStep {
+pub(crate) fn step(job: &FluxJob, stage: &Stage<'_>, word: Word, terms: Terms<'_>, now: Timestamp) -> JobStep {
     let (then, without) = (Then::Nothing, Vec::new());
     let status = job.status.clone().unwrap_or_default();
     let mut draft = Draft { job, status, end: None, then, wake: None, without, now };
@@ -340,7 +340,7 @@ pub fn step(job: &FluxJob, stage: &Stage<'_>, word: Word, terms: Terms<'_>, now:
 }
 
 /// The status of a FluxJob whose MiniCluster or Burst the API server does not take: it has ended, and makes room.
-pub fn refused(status: FluxJobStatus, what: &str, why: &str, now: Timestamp) -> FluxJobStatus {
+pub(crate) fn refused(status: FluxJobStatus, what: &str, why: &str, now: Timestamp) -> FluxJobStatus {
     let status = FluxJobStatus {
         phase: JobPhase::Finished,
         result: Some(JobResult::Failed),

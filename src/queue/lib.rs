@@ -36,11 +36,11 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod admission;
-pub mod claims;
+pub(crate) mod claims;
 pub mod controller;
 mod evictions;
 pub mod figures;
-pub mod gpus;
+pub(crate) mod gpus;
 pub mod hosted_usage;
 pub mod job;
 pub mod limits;
@@ -50,6 +50,6 @@ pub mod overflow;
 mod placement_context;
 pub mod priorities;
 pub mod requests;
-pub mod reservations;
-pub mod round;
+pub(crate) mod reservations;
+pub(crate) mod round;
 pub mod schedule;

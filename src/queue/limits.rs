@@ -19,12 +19,12 @@ pub fn of_job(job: &FluxJob, longest: Option<i64>) -> Option<i64> {
 
 /// By when others may plan on an end: not by the limit that each MiniCluster has that names none, about a year. The API server
 /// writes it, and it tells nobody anything.
-pub fn foreseen(limit: Option<i64>) -> Option<i64> {
+pub(crate) fn foreseen(limit: Option<i64>) -> Option<i64> {
     limit.filter(|limit| *limit < DEFAULT_DEADLINE_SECONDS)
 }
 
 /// The shorter of two limits; `None` is none.
-pub fn shorter(one: Option<i64>, other: Option<i64>) -> Option<i64> {
+pub(crate) fn shorter(one: Option<i64>, other: Option<i64>) -> Option<i64> {
     one.into_iter().chain(other).min()
 }
 

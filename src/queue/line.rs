@@ -58,7 +58,6 @@ pub(super) enum Wanted<'a> {
 }
 
 impl<'a> Wanted<'a> {
-    /// It.
     pub(super) fn spec(&self) -> Option<Cow<'a, MiniClusterSpec>> {
         match self {
             Self::MiniCluster(found) => Some(Cow::Borrowed(&found.spec)),

@@ -34,11 +34,11 @@ impl Gang {
 }
 
 /// How many brokers of a gang the nodes have no room for, beside the pod of its services and those that are coming.
-pub type Lacking = dyn Fn(&MiniClusterSpec, &Gang, &[Gang]) -> u32 + Send + Sync;
+pub(crate) type Lacking = dyn Fn(&MiniClusterSpec, &Gang, &[Gang]) -> u32 + Send + Sync;
 
 /// Why the nodes that are there, and one more of each of these groups, could not hold a gang whatever else on them ends; `None`:
 /// they could.
-pub type Short = dyn Fn(&MiniClusterSpec, &Gang, &[NodeGroup]) -> Option<String> + Send + Sync;
+pub(crate) type Short = dyn Fn(&MiniClusterSpec, &Gang, &[NodeGroup]) -> Option<String> + Send + Sync;
 
 /// What the nodes have room for.
 #[derive(Clone)]
@@ -59,7 +59,6 @@ impl fmt::Debug for Nodes {
 pub(super) mod tests {
     use super::*;
 
-    /// Nodes without end.
     pub(crate) fn without_end() -> Nodes {
         Nodes { lacking: Arc::new(|_, _, _| 0), short: Arc::new(|_, _, _| None) }
     }

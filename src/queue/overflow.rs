@@ -51,7 +51,7 @@ impl Part {
 }
 
 /// Which peer has room for a part, besides the parts that are on their way there; `None`: nobody, as far as is known.
-pub type PeersNow = Box<dyn Fn(&Part, &[(String, Part)]) -> Option<String>>;
+pub(crate) type PeersNow = Box<dyn Fn(&Part, &[(String, Part)]) -> Option<String>>;
 
 /// What is known of the peers at this moment.
 pub type Peers = Arc<dyn Fn() -> PeersNow + Send + Sync>;
@@ -61,7 +61,7 @@ pub type Peers = Arc<dyn Fn() -> PeersNow + Send + Sync>;
 pub struct Sender(pub Arc<Makes>);
 
 /// How such a Burst is made.
-pub type Makes = dyn Fn(&FluxJob, &MiniCluster, &Overflow) -> Result<Burst, String> + Send + Sync;
+pub(crate) type Makes = dyn Fn(&FluxJob, &MiniCluster, &Overflow) -> Result<Burst, String> + Send + Sync;
 
 impl fmt::Debug for Sender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -83,13 +83,13 @@ pub enum Start {
 
 impl Start {
     /// What is on record; `None`: nothing of it is anywhere else.
-    pub fn recorded(status: &FluxJobStatus) -> Option<Self> {
+    pub(crate) fn recorded(status: &FluxJobStatus) -> Option<Self> {
         let split = status.split.clone().map(Self::Split);
         status.sent.clone().map(Self::Sent).or(split)
     }
 
     /// What of the whole is here.
-    pub fn local(&self, whole: &Requests) -> Requests {
+    pub(crate) fn local(&self, whole: &Requests) -> Requests {
         match self {
             Self::Here => *whole,
             Self::Split(split) => whole.of_brokers(split.local.into()),
@@ -100,7 +100,6 @@ impl Start {
 
 /// Before a FluxJob that came back is offered to peers again; twice as long each time after.
 const FIRST_WAIT: Duration = Duration::from_secs(60);
-/// The longest wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(1800);
 /// How long the logs of a FluxJob that was sent stay where it ran, if it does not say itself how long it is kept.
 const LOGS_KEPT: Duration = Duration::from_secs(24 * 3600);
@@ -108,7 +107,7 @@ const LOGS_KEPT: Duration = Duration::from_secs(24 * 3600);
 const ALONE: Duration = Duration::from_secs(60);
 
 /// That a FluxJob came back into the line at `now`, after what is known of earlier times.
-pub fn returned(before: Option<&JobReturn>, why: &str, now: Timestamp) -> JobReturn {
+pub(crate) fn returned(before: Option<&JobReturn>, why: &str, now: Timestamp) -> JobReturn {
     let times = before.map_or(0, |before| before.times).saturating_add(1);
     let wait = FIRST_WAIT.saturating_mul(1 << times.saturating_sub(1).min(8)).min(LONGEST_WAIT);
     let again = Some(Time(now.checked_add(wait).unwrap_or(Timestamp::MAX)));
@@ -117,7 +116,7 @@ pub fn returned(before: Option<&JobReturn>, why: &str, now: Timestamp) -> JobRet
 
 /// What is to be remembered of a Burst that is taken back, besides what is known of earlier ones: who threw it out. Nothing, if
 /// nobody did: it has not come back yet.
-pub fn thrown_out(before: Option<&JobReturn>, burst: &Burst) -> Option<JobReturn> {
+pub(crate) fn thrown_out(before: Option<&JobReturn>, burst: &Burst) -> Option<JobReturn> {
     let refusals = burst.status.iter().flat_map(|status| &status.refusals);
     let evictions = refusals.filter(|one| one.reason == RejectionReason::EvictedByProvider.as_str()).cloned().collect();
     let retry = burst.metadata.annotations.as_ref().and_then(|all| all.get(labels::RETRY).cloned());
@@ -126,7 +125,7 @@ pub fn thrown_out(before: Option<&JobReturn>, burst: &Burst) -> Option<JobReturn
 }
 
 /// How long a FluxJob is not offered to peers, since it came back. Somebody may ask for it sooner.
-pub fn resting(job: &FluxJob, now: Timestamp) -> Option<Duration> {
+pub(crate) fn resting(job: &FluxJob, now: Timestamp) -> Option<Duration> {
     let returned = job.status.as_ref()?.returned.as_ref()?;
     let retry = job.metadata.annotations.as_ref().and_then(|annotations| annotations.get(labels::RETRY));
     if retry.is_some() && retry != returned.retry.as_ref() {
@@ -137,7 +136,7 @@ pub fn resting(job: &FluxJob, now: Timestamp) -> Option<Duration> {
 }
 
 /// Where else a FluxJob may start under these rules. One that says itself which brokers are where is left as it is.
-pub fn away(setup: &FluxSetupSpec, job: &FluxJob, now: Timestamp) -> Away {
+pub(crate) fn away(setup: &FluxSetupSpec, job: &FluxJob, now: Timestamp) -> Away {
     let away = match setup.overflow.policy {
         OverflowPolicy::Never | OverflowPolicy::Unknown(_) => Away::Nowhere,
         OverflowPolicy::Split if job.spec.size > 1 => Away::Parts,
@@ -164,7 +163,7 @@ fn says_where(job: &FluxJob) -> bool {
 }
 
 /// The part of `brokers` of a FluxJob, each of which takes `each`.
-pub fn part(overflow: &Overflow, namespace: &str, brokers: u32, each: Requests) -> Part {
+pub(crate) fn part(overflow: &Overflow, namespace: &str, brokers: u32, each: Requests) -> Part {
     Part {
         namespace: namespace.to_owned(),
         brokers,
@@ -177,7 +176,7 @@ pub fn part(overflow: &Overflow, namespace: &str, brokers: u32, each: Requests) 
 }
 
 /// Makes the MiniCluster of a split FluxJob of its MiniCluster: its command spans both parts.
-pub fn apply(split: &JobSplit, overflow: &Overflow, whole: MiniCluster) -> MiniCluster {
+pub(crate) fn apply(split: &JobSplit, overflow: &Overflow, whole: MiniCluster) -> MiniCluster {
     let count = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
     let cluster = BurstCluster {
         size: Some(count(split.away)),
@@ -193,7 +192,7 @@ pub fn apply(split: &JobSplit, overflow: &Overflow, whole: MiniCluster) -> MiniC
 }
 
 /// How the part elsewhere stands, by the status of its MiniCluster.
-pub fn seen(split: &JobSplit, mini_cluster: &MiniCluster, now: Timestamp) -> JobSplit {
+pub(crate) fn seen(split: &JobSplit, mini_cluster: &MiniCluster, now: Timestamp) -> JobSplit {
     let bursts = mini_cluster.status.iter().flat_map(|status| &status.bursts);
     let Some(burst) = bursts.into_iter().next() else { return split.clone() };
     let nowhere = burst.peer.is_none() && ["Pending", "Rejected", "Evicted"].contains(&burst.phase.as_str());
@@ -205,32 +204,32 @@ pub fn seen(split: &JobSplit, mini_cluster: &MiniCluster, now: Timestamp) -> Job
 }
 
 /// How long the part here still waits for a peer that takes the other; zero: no longer. `None`: it need not.
-pub fn patience(split: &JobSplit, now: Timestamp) -> Option<Duration> {
+pub(crate) fn patience(split: &JobSplit, now: Timestamp) -> Option<Duration> {
     let Time(since) = split.alone_since.clone().filter(|_| !split.joined)?;
     Some(ALONE.saturating_sub(Duration::try_from(now.duration_since(since)).unwrap_or_default()))
 }
 
 /// Why no peer takes a FluxJob that was sent; `None`: one does, or is asked.
-pub fn unplaced(burst: &Burst) -> Option<String> {
+pub(crate) fn unplaced(burst: &Burst) -> Option<String> {
     let status = burst.status.as_ref().filter(|status| status.observed_generation.is_some())?;
     let nowhere = matches!(status.phase, BurstPhase::Pending | BurstPhase::Rejected | BurstPhase::Evicted);
     (status.peer.is_none() && nowhere).then(|| format!("no peer takes it: {}", status.message))
 }
 
 /// Whether nothing is left of what a FluxJob wrote that was sent and has ended.
-pub fn logs_are_gone(burst: Option<&Burst>) -> bool {
+pub(crate) fn logs_are_gone(burst: Option<&Burst>) -> bool {
     let run = burst.and_then(|burst| burst.status.as_ref()?.run.as_ref());
     run.is_none_or(|run| run.logs_gone)
 }
 
 /// How long the Burst of a FluxJob that finished at `since` is still kept, for its logs; `None`: as long as the FluxJob is.
-pub fn logs_are_kept(job: &FluxJob, since: Timestamp, now: Timestamp) -> Option<Duration> {
+pub(crate) fn logs_are_kept(job: &FluxJob, since: Timestamp, now: Timestamp) -> Option<Duration> {
     let spent = Duration::try_from(now.duration_since(since)).unwrap_or_default();
     job.spec.ttl_after_finished.is_none().then(|| LOGS_KEPT.saturating_sub(spent))
 }
 
 /// Where the brokers of a split FluxJob are, for people.
-pub fn whereabouts(split: &JobSplit) -> String {
+pub(crate) fn whereabouts(split: &JobSplit) -> String {
     let JobSplit { local, away, peer, phase, .. } = split;
     let peer = peer.as_deref().unwrap_or("no peer yet");
     let phase = if phase.is_empty() { String::new() } else { format!(" ({phase})") };

@@ -49,7 +49,7 @@ const LARGEST: i64 = 1 << 56;
 
 impl Requests {
     /// As much as anybody could want.
-    pub const UNLIMITED: Self = Self {
+    pub(crate) const UNLIMITED: Self = Self {
         mini_clusters: UNLIMITED,
         brokers: UNLIMITED,
         milli_cores: UNLIMITED,
@@ -96,7 +96,7 @@ impl Requests {
 
     /// What a MiniCluster asks of nodes: as [`Self::of_mini_cluster`], but what requests no cores takes none, and GPUs are
     /// those that Flux gives away, since these are what is counted of nodes.
-    pub fn requested(spec: &MiniClusterSpec) -> Self {
+    pub(crate) fn requested(spec: &MiniClusterSpec) -> Self {
         Self::of_spec(spec, 0, &|resources| i64::from(rank_map::gpus(resources)))
     }
 
@@ -121,7 +121,7 @@ impl Requests {
     }
 
     /// What one of its brokers takes.
-    pub fn broker(&self) -> PodRequests {
+    pub(crate) fn broker(&self) -> PodRequests {
         let share = |all: i64, once: i64| (all - once) / self.brokers.max(1);
         PodRequests {
             milli_cores: share(self.milli_cores, self.once.milli_cores),
@@ -131,17 +131,17 @@ impl Requests {
     }
 
     /// What it takes with so many brokers.
-    pub fn of_brokers(&self, brokers: i64) -> Self {
+    pub(crate) fn of_brokers(&self, brokers: i64) -> Self {
         Self { mini_clusters: self.mini_clusters, ..Self::of_pods(self.broker(), brokers, self.once) }
     }
 
     /// What so many brokers take that come to those it has.
-    pub fn of_more(&self, brokers: i64) -> Self {
+    pub(crate) fn of_more(&self, brokers: i64) -> Self {
         Self::of_pods(self.broker(), brokers, PodRequests::default())
     }
 
     /// How many brokers of `whole`, which has several, there is room for.
-    pub fn brokers_of(&self, whole: &Self) -> i64 {
+    pub(crate) fn brokers_of(&self, whole: &Self) -> i64 {
         if self.mini_clusters < whole.mini_clusters {
             return 0;
         }
@@ -162,7 +162,7 @@ impl Requests {
     }
 
     /// What there is of everything in both, and not less than nothing.
-    pub fn least(&self, other: &Self) -> Self {
+    pub(crate) fn least(&self, other: &Self) -> Self {
         let least = |a: i64, b: i64| a.min(b).max(0);
         Self {
             mini_clusters: least(self.mini_clusters, other.mini_clusters),
@@ -175,7 +175,7 @@ impl Requests {
     }
 
     /// Whether all of `part` is there.
-    pub fn holds(&self, part: &Self) -> bool {
+    pub(crate) fn holds(&self, part: &Self) -> bool {
         self.first_lack(part).is_none()
     }
 
@@ -202,7 +202,7 @@ impl Requests {
     }
 
     /// As peers are told that so much is left in a namespace.
-    pub fn told(&self, namespace: &str) -> NamespaceRoom {
+    pub(crate) fn told(&self, namespace: &str) -> NamespaceRoom {
         let left = |amount: i64| (amount < UNLIMITED / 2).then_some(amount.max(0));
         let count = |amount: i64| left(amount).map(|amount| u32::try_from(amount).unwrap_or(u32::MAX));
         let amount = |amount: i64| left(amount).and_then(|amount| u64::try_from(amount).ok());
@@ -217,7 +217,7 @@ impl Requests {
     }
 
     /// What [`Self::usage`] told; `None` if that is no amount.
-    pub fn of_usage(told: &Usage) -> Option<Self> {
+    pub(crate) fn of_usage(told: &Usage) -> Option<Self> {
         let amount = |text: &str, unit: i128| i64::try_from(milli(text)? / unit).ok();
         let (milli_cores, memory) = (amount(&told.cpu, 1)?, amount(&told.memory, 1000)?);
         let once = match &told.services {

@@ -40,7 +40,7 @@ pub struct Reservation {
 
 impl Reservation {
     /// That of one that is let in as its spec is.
-    pub fn of(found: &MiniCluster) -> Self {
+    pub(crate) fn of(found: &MiniCluster) -> Self {
         let after = incarnation(found).filter(|_| has_ended(found)).cloned();
         Self { after, limit: limit_of(found), ..Self::with(Requests::of_mini_cluster(&found.spec)) }
     }

@@ -35,7 +35,7 @@ const NO_SETUP: &str = "there is no FluxSetup in this namespace yet: whoever adm
 
 /// All that a round looks at: of one namespace.
 #[derive(Clone, Copy)]
-pub struct View<'a> {
+pub(crate) struct View<'a> {
     /// The moment.
     pub now: Timestamp,
     /// Its FluxSetup.
@@ -72,7 +72,7 @@ pub struct View<'a> {
 
 /// A MiniCluster that runs and wants to be larger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Growing {
+pub(crate) struct Growing {
     /// Brokers it has.
     pub has: u32,
     /// Since when it wants more.
@@ -119,7 +119,7 @@ pub(super) struct Candidate<'a> {
 }
 
 /// Takes a round. `claims` is what earlier ones worked out.
-pub fn round(view: &View<'_>, claims: &mut Claims) -> Round {
+pub(crate) fn round(view: &View<'_>, claims: &mut Claims) -> Round {
     let candidates = candidates(view, claims);
     let mut round = Round::default();
     let Some(setup) = view.setup.filter(|setup| setup.metadata.deletion_timestamp.is_none()) else {

@@ -33,14 +33,14 @@ pub struct Deadline {
 
 impl Allowance {
     /// That of a Job that is made for a spec that asks for so many seconds.
-    pub fn of_new(self, wanted: Option<i64>) -> Deadline {
+    pub(crate) fn of_new(self, wanted: Option<i64>) -> Deadline {
         let seconds = self.left_of(least(wanted, self.longest));
         Deadline { seconds, told: self.told(wanted, seconds) }
     }
 
     /// That of a Job that runs, and has one. Whoever runs by a limit that has become shorter meanwhile keeps what it has: no
     /// change of a quota ends what runs.
-    pub fn of_running(self, wanted: Option<i64>, has: Option<i64>) -> Deadline {
+    pub(crate) fn of_running(self, wanted: Option<i64>, has: Option<i64>) -> Deadline {
         // Its spec may ask for more than its term since; whoever resumed it gave it all of its time once more.
         let all = least(wanted, self.term);
         let own = self.left_of(all);
@@ -88,7 +88,7 @@ impl Decision {
     /// With the deadline that comes of an allowance for its Job; `None`: nobody knows it yet, so the Job gets no more than it
     /// has.
     #[must_use]
-    pub fn within(mut self, known: &Known, allowance: Option<Allowance>) -> Self {
+    pub(crate) fn within(mut self, known: &Known, allowance: Option<Allowance>) -> Self {
         let has_started = known.job.facts().is_some_and(|facts| facts.started.is_some());
         match &mut self.action {
             Action::Create => {

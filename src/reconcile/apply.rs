@@ -22,14 +22,14 @@ use super::status::JobFacts;
 
 /// Writes the objects of MiniClusters.
 #[derive(Clone)]
-pub struct Writes {
+pub(crate) struct Writes {
     pub(super) clients: Clients,
     pub(super) applier: Applier,
 }
 
 /// What a new incarnation is made with, besides its objects.
 #[derive(Clone, Copy, Debug)]
-pub struct Incarnation<'a> {
+pub(crate) struct Incarnation<'a> {
     /// What its brokers know each other by.
     pub certificate: &'a Certificate,
     /// The Secret with it is ours to write.
@@ -42,7 +42,7 @@ pub struct Incarnation<'a> {
 
 /// What became of a creation.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Creation {
+pub(crate) enum Creation {
     /// A new incarnation.
     Created(JobFacts),
     /// There is a Job already, which the cache does not know yet, or an object of an earlier incarnation still goes:
@@ -70,7 +70,7 @@ pub enum Error {
 
 impl Writes {
     /// Writes through the fenced writer; reads what no cache may answer through the reader.
-    pub fn new(clients: Clients) -> Self {
+    pub(crate) fn new(clients: Clients) -> Self {
         let applier = Applier::new(clients.writer.clone(), labels::manager::MINICLUSTER);
         Self { clients, applier }
     }
@@ -80,7 +80,7 @@ impl Writes {
     /// The API server is asked whether there is a Job before anything is written: a certificate must never change under
     /// running brokers, and an empty cache proves nothing. Then what the pods need comes first, the Job last, and the
     /// Job is created, never applied.
-    pub async fn create(
+    pub(crate) async fn create(
         &self,
         known: &Known,
         rendered: &Rendered,
@@ -136,7 +136,7 @@ impl Writes {
     }
 
     /// Restores and follows what may change while an incarnation lives. Returns what it runs without.
-    pub async fn maintain(
+    pub(crate) async fn maintain(
         &self,
         known: &Known,
         running: Option<&Rendered>,
@@ -155,7 +155,7 @@ impl Writes {
     }
 
     /// Deletes the Job of this incarnation. It stays until its pods are gone, so that the next one finds their names free.
-    pub async fn delete_job(&self, known: &Known) -> Result<(), Error> {
+    pub(crate) async fn delete_job(&self, known: &Known) -> Result<(), Error> {
         let uid = known.job.facts().map(|facts| facts.uid.clone()).unwrap_or_default();
         let doomed = Doomed { key: ObjectKey::of(&*known.mini_cluster), uid };
         sweep::delete::<Job>(&self.clients.writer, &doomed, PropagationPolicy::Foreground).await?;
@@ -165,7 +165,7 @@ impl Writes {
     /// Whether the API server knows our fields, and so shows MiniClusters whole: a dry run, strict about what it does not
     /// know. A definition is there before the API server goes by it. The status is the only part of a user's MiniCluster
     /// that the agent has the right to patch; the rest of the body is read all the same.
-    pub async fn knows_our_fields(&self, mini_cluster: &MiniCluster) -> Result<bool, Error> {
+    pub(crate) async fn knows_our_fields(&self, mini_cluster: &MiniCluster) -> Result<bool, Error> {
         let key = ObjectKey::of(mini_cluster);
         let body = json!({"metadata": {"uid": mini_cluster.uid()}, "spec": {"suspend": false, "updates": "OnDelete"}});
         let namespace = key.namespace.clone().unwrap_or_default();
@@ -186,7 +186,7 @@ impl Writes {
     }
 
     /// Deletes the MiniCluster itself, if it is still the same object.
-    pub async fn clean_up(&self, mini_cluster: &MiniCluster) -> Result<(), Error> {
+    pub(crate) async fn clean_up(&self, mini_cluster: &MiniCluster) -> Result<(), Error> {
         let key = ObjectKey::of(mini_cluster);
         let preconditions = Preconditions { uid: mini_cluster.uid(), resource_version: None };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
@@ -200,7 +200,7 @@ impl Writes {
     }
 
     /// The boot files frozen with the Job, from the API server: caches do not keep them. `None` if there is no Job.
-    pub async fn frozen(&self, key: &ObjectKey) -> Result<Option<Boot>, Error> {
+    pub(crate) async fn frozen(&self, key: &ObjectKey) -> Result<Option<Boot>, Error> {
         let Some(job) = self.job(key).await? else { return Ok(None) };
         let Some(text) = job.annotations().get(labels::BOOT) else { return Ok(None) };
         let unreadable = |source| Error::Boot { job: key.clone(), source };
@@ -209,7 +209,7 @@ impl Writes {
 
     /// Makes `status` the MiniCluster's, if it says something else than the last one.
     /// The answer is the resource version it has got then.
-    pub async fn status(
+    pub(crate) async fn status(
         &self,
         mini_cluster: &MiniCluster,
         status: &tributary_api::minicluster::MiniClusterStatus,
@@ -255,7 +255,7 @@ impl Writes {
 
 impl Error {
     /// Whether a name is taken by somebody else's object: what to tell the user.
-    pub fn taken(&self) -> Option<Taken> {
+    pub(crate) fn taken(&self) -> Option<Taken> {
         match self {
             Self::Request(error) => error.taken(),
             Self::Boot { .. } => None,

@@ -11,11 +11,11 @@ use tributary_flux::{Certificate, CertificateError, CertificateMetadata};
 use super::dereference::Known;
 
 /// Key of the certificate in its Secret.
-pub const KEY: &str = "curve.cert";
+pub(crate) const KEY: &str = "curve.cert";
 
 /// Where the certificate of a new incarnation comes from.
 #[derive(Debug)]
-pub enum Source {
+pub(crate) enum Source {
     /// Generated, or written into the spec: the caller applies a Secret with it.
     New(Certificate),
     /// From a Secret that somebody else looks after.
@@ -41,7 +41,7 @@ pub enum Error {
 }
 
 /// Name of the Secret that the pods mount.
-pub fn secret_name(known: &Known) -> String {
+pub(crate) fn secret_name(known: &Known) -> String {
     match &known.mini_cluster.spec.flux.curve_cert_secret {
         Some(name) => name.clone(),
         None => names::curve(&known.mini_cluster.name_any()),
@@ -52,7 +52,12 @@ pub fn secret_name(known: &Known) -> String {
 ///
 /// # Errors
 /// See [`Error`]. A certificate that is not there, or is none, is no error but [`Source::Missing`].
-pub async fn obtain(reader: &Client, known: &Known, clock: &dyn Clock, rng: &mut dyn Rng) -> Result<Source, Error> {
+pub(crate) async fn obtain(
+    reader: &Client,
+    known: &Known,
+    clock: &dyn Clock,
+    rng: &mut dyn Rng,
+) -> Result<Source, Error> {
     let object = ObjectKey::of(&*known.mini_cluster);
     let failed = |source| Error::Certificate { object: object.clone(), source };
     if let Some(name) = &known.mini_cluster.spec.flux.curve_cert_secret {

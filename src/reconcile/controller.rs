@@ -166,11 +166,6 @@ impl MiniClusterController {
         self.queue.clone()
     }
 
-    /// The caches, for whoever shows them.
-    pub fn caches(&self) -> &Caches {
-        &self.caches
-    }
-
     /// What its workers do, for the metrics.
     pub fn queues(&self) -> Vec<(&'static str, Box<dyn Worked>)> {
         let mut queues = vec![engine::worked(self), engine::worked(&*self.pod_indexes)];
@@ -283,9 +278,4 @@ fn feed(caches: &Caches, queue: &Queue<ObjectKey>) -> Vec<Subscription> {
 /// Whether anybody was given the certificate of a root.
 fn has_given(root: &MiniCluster) -> bool {
     root.status.as_ref().is_some_and(|status| !status.credential_recipients.is_empty())
-}
-
-/// Runs the watches of a controller until dropped.
-pub async fn watch(watches: Vec<BoxFuture<'static, ()>>) {
-    future::join_all(watches).await;
 }

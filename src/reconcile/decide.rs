@@ -16,13 +16,13 @@ use super::in_place::{JobChange, JobSettings};
 use super::refusal::Refusal;
 
 /// What rendering came to.
-pub type Rendering = Result<Rendered, Problems>;
+pub(crate) type Rendering = Result<Rendered, Problems>;
 
 /// Why something waits whose name somebody else's object bears.
-pub const NAME_TAKEN: &str = "NameTaken";
+pub(crate) const NAME_TAKEN: &str = "NameTaken";
 
 /// Why a MiniCluster waits for an object of an earlier one of its name, which goes by itself.
-pub const LEFT_OVER: &str = "LeftOver";
+pub(crate) const LEFT_OVER: &str = "LeftOver";
 
 /// What has to be done.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,7 +98,7 @@ pub struct Decision {
 
 impl Decision {
     /// Only this.
-    pub fn of(action: Action) -> Self {
+    pub(crate) fn of(action: Action) -> Self {
         Self {
             action,
             waiting: None,
@@ -114,18 +114,18 @@ impl Decision {
     }
 
     /// Nothing is done or told until then.
-    pub fn later(again: Duration) -> Self {
+    pub(crate) fn later(again: Duration) -> Self {
         Self::of(Action::Later).and_again(Some(again))
     }
 
     /// It is decided again after this time too.
     #[must_use]
-    pub fn and_again(self, again: Option<Duration>) -> Self {
+    pub(crate) fn and_again(self, again: Option<Duration>) -> Self {
         Self { again: self.again.into_iter().chain(again).min(), ..self }
     }
 
     /// The size that a running instance grows to, if it does.
-    pub fn growth(&self, known: &Known) -> Option<i32> {
+    pub(crate) fn growth(&self, known: &Known) -> Option<i32> {
         let Action::Maintain(Maintenance { job: JobChange { scale: Some(to), .. }, .. }) = &self.action else {
             return None;
         };
@@ -133,7 +133,7 @@ impl Decision {
     }
 
     /// It does not grow, because of this.
-    pub fn does_not_grow(&mut self, why: String) {
+    pub(crate) fn does_not_grow(&mut self, why: String) {
         if let Action::Maintain(maintenance) = &mut self.action {
             maintenance.job.scale = None;
             self.stays = Some(why);
@@ -142,19 +142,24 @@ impl Decision {
 
     /// A part of it cannot be done.
     #[must_use]
-    pub fn fails(self, refusal: Refusal) -> Self {
+    pub(crate) fn fails(self, refusal: Refusal) -> Self {
         Self { waiting: Some((refusal.reason.to_owned(), refusal.sentence)), refused: refusal.lasts, ..self }
     }
 
     /// Nothing, because of this: reason and sentence.
-    pub fn waits(reason: &str, sentence: impl Into<String>) -> Self {
+    pub(crate) fn waits(reason: &str, sentence: impl Into<String>) -> Self {
         Self { waiting: Some((reason.to_owned(), sentence.into())), ..Self::of(Action::Nothing) }
     }
 }
 
 /// What spec and Job ask for. `frozen` are the boot files of the running incarnation, wherever rendering comes to others: see
 /// [`needs_frozen`]. `running` is what the objects of a running instance should be: see [`tributary_render::followed`].
-pub fn decide(known: &Known, rendering: &Rendering, frozen: Option<&Boot>, running: Option<&Rendered>) -> Decision {
+pub(crate) fn decide(
+    known: &Known,
+    rendering: &Rendering,
+    frozen: Option<&Boot>,
+    running: Option<&Rendered>,
+) -> Decision {
     let spec = &known.mini_cluster.spec;
     match &known.job {
         JobState::Foreign { owner } if *owner == format!("MiniCluster {}", known.mini_cluster.name_any()) => {
@@ -236,7 +241,7 @@ pub fn decide(known: &Known, rendering: &Rendering, frozen: Option<&Boot>, runni
 }
 
 /// Whether [`decide`] has to see the boot files of the running incarnation.
-pub fn needs_frozen(known: &Known, rendering: &Rendering) -> bool {
+pub(crate) fn needs_frozen(known: &Known, rendering: &Rendering) -> bool {
     match (&known.job, rendering) {
         (JobState::Ours { boot_digest, .. }, Ok(rendered)) => rendered.boot_digest != *boot_digest,
         (JobState::Ours { facts, .. }, Err(_)) => facts.outcome.is_none(),

@@ -20,8 +20,7 @@ use tributary_cluster::caches::Selection;
 /// The installed definition: what it lacks of ours.
 #[derive(Resource, Clone, Debug, Default, PartialEq, Deserialize)]
 #[resource(inherit = CustomResourceDefinition)]
-pub struct DefinitionView {
-    /// Its metadata.
+pub(crate) struct DefinitionView {
     pub metadata: ObjectMeta,
     /// Paths of fields that it does not know.
     #[serde(rename = "spec", default, deserialize_with = "lacking")]
@@ -29,19 +28,19 @@ pub struct DefinitionView {
 }
 
 /// Why nothing is done: the reason of the event.
-pub const OUTDATED: &str = "CRDOutdated";
+pub(crate) const OUTDATED: &str = "CRDOutdated";
 
 /// Most fields that the event names.
 const NAMED: usize = 3;
 
 impl DefinitionView {
     /// The definition of MiniClusters alone.
-    pub fn selection() -> Selection {
+    pub(crate) fn selection() -> Selection {
         Selection { fields: format!("metadata.name={}", MiniCluster::crd_name()), ..Selection::default() }
     }
 
     /// What to tell, if it lacks something.
-    pub fn outdated(&self) -> Option<String> {
+    pub(crate) fn outdated(&self) -> Option<String> {
         let named = self.lacks.get(..self.lacks.len().min(NAMED)).filter(|named| !named.is_empty())?;
         let more = self.lacks.len() - named.len();
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };

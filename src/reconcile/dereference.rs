@@ -27,7 +27,7 @@ use super::view::{ConfigMapView, FilesView, JobView, LeadPodView, PodView};
 
 /// The caches of the MiniCluster controller.
 #[derive(Clone)]
-pub struct Caches {
+pub(crate) struct Caches {
     /// MiniClusters.
     pub mini_clusters: Cache<MiniCluster>,
     /// Jobs of the whole cluster: upstream's carry no label of ours.
@@ -44,7 +44,6 @@ pub struct Caches {
     pub lead_pods_by_job: Indexed<LeadPodView>,
     /// The definition of MiniClusters.
     pub definitions: Cache<DefinitionView>,
-    /// Bursts.
     pub bursts: Cache<Burst>,
     /// HostedBursts.
     pub hosted: Cache<HostedBurst>,
@@ -115,7 +114,7 @@ impl JobState {
     }
 
     /// The deadline of a Job that runs; `Some(None)`: it has none.
-    pub fn deadline(&self) -> Option<Option<i64>> {
+    pub(crate) fn deadline(&self) -> Option<Option<i64>> {
         match self {
             Self::Adopted { settings, .. } | Self::Ours { settings, .. } => Some(settings.deadline),
             Self::Terminating(_) | Self::Absent | Self::Foreign { .. } => None,
@@ -125,7 +124,7 @@ impl JobState {
 
 impl Caches {
     /// All that is known of a MiniCluster; `None` if it is gone.
-    pub fn dereference(&self, key: &ObjectKey) -> Option<Known> {
+    pub(crate) fn dereference(&self, key: &ObjectKey) -> Option<Known> {
         let mini_cluster = self.mini_clusters.of(key)?;
         let uid = mini_cluster.uid().unwrap_or_default();
         let named = |name: String| ObjectKey { namespace: key.namespace.clone(), name };
@@ -166,7 +165,7 @@ impl Caches {
 
     /// The pod of an earlier lead that has not ended yet, as of `now`. It has the host name of the next one, and answers
     /// to the same selectors. A pod that is overdue is on a node that is lost: it is not waited for.
-    pub fn lingering(&self, key: &ObjectKey, now: Timestamp) -> Option<String> {
+    pub(crate) fn lingering(&self, key: &ObjectKey, now: Timestamp) -> Option<String> {
         let pods = self.lead_pods_by_job.of(&key.to_string());
         let lingers = |pod: &&Arc<LeadPodView>| {
             let due = pod.metadata.deletion_timestamp.as_ref().map(|time| time.0 + OVERDUE);
@@ -176,18 +175,18 @@ impl Caches {
     }
 
     /// The ClusterPeers by name, with their UIDs.
-    pub fn peer_uids(&self) -> PeerUids {
+    pub(crate) fn peer_uids(&self) -> PeerUids {
         let objects = self.peers.objects();
         objects.iter().map(|peer| (peer.name_any(), peer.uid().unwrap_or_default())).collect()
     }
 
     /// Why no MiniCluster may be trusted or written to now; see [`super::definition`].
-    pub fn outdated(&self) -> Option<String> {
+    pub(crate) fn outdated(&self) -> Option<String> {
         self.definitions.objects().iter().find_map(|definition| definition.outdated())
     }
 
     /// Waits until every first list is complete.
-    pub async fn listed(&self) {
+    pub(crate) async fn listed(&self) {
         // Taken apart, so that a cache that nobody waits for does not compile.
         let Self {
             mini_clusters,
@@ -219,7 +218,7 @@ impl Caches {
 impl Known {
     /// What rendering needs to know besides the object. A HostedBurst whose rank map cannot be read is an error of the
     /// root's or of a newer version, in a sentence.
-    pub fn context(&self, settings: &Context) -> Result<Context, String> {
+    pub(crate) fn context(&self, settings: &Context) -> Result<Context, String> {
         let mut context = settings.clone();
         let Some(hosted) = self.hosted.as_ref().filter(|_| self.is_part()) else { return Ok(context) };
         let rank_map = RankMap::parse_canonical(&hosted.spec.rank_map)
@@ -235,22 +234,22 @@ impl Known {
     }
 
     /// Whether it is a part of an instance whose lead broker is elsewhere: it has no end of its own.
-    pub fn is_part(&self) -> bool {
+    pub(crate) fn is_part(&self) -> bool {
         self.hosted.as_ref().is_some_and(|hosted| !hosted.spec.whole)
     }
 
     /// The last status.
-    pub fn status(&self) -> MiniClusterStatus {
+    pub(crate) fn status(&self) -> MiniClusterStatus {
         self.mini_cluster.status.clone().unwrap_or_default()
     }
 
     /// Port of the lead Service on the nodes.
-    pub fn node_port(&self) -> Option<i32> {
+    pub(crate) fn node_port(&self) -> Option<i32> {
         self.lead_service()?.spec.as_ref()?.ports.as_ref()?.first()?.node_port
     }
 
     /// Address of the load balancer of the lead Service.
-    pub fn load_balancer(&self) -> Option<String> {
+    pub(crate) fn load_balancer(&self) -> Option<String> {
         let service = self.lead_service()?;
         let balanced = service.spec.as_ref()?.type_.as_deref() == Some("LoadBalancer");
         let status = service.status.as_ref().filter(|_| balanced)?.load_balancer.as_ref()?;
@@ -274,7 +273,7 @@ const DEFINITIONS_LIMIT: Duration = Duration::from_secs(5);
 const LEAD_SERVICE_PORT: u16 = 8050;
 
 /// The Job of the MiniCluster with this UID.
-pub fn job_state(job: &JobView, mini_cluster: &str) -> JobState {
+pub(crate) fn job_state(job: &JobView, mini_cluster: &str) -> JobState {
     let owner = job.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
     match owner {
         Some(owner) if owner.uid == mini_cluster => {}

@@ -20,7 +20,7 @@ pub enum JobOutcome {
 
 /// The end of a MiniCluster, for its conditions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ending {
+pub(crate) struct Ending {
     /// `Succeeded`, `CommandFailed`, `OOMKilled`, `DeadlineExceeded`, or the Job's own reason.
     pub reason: String,
     /// A sentence.
@@ -39,7 +39,7 @@ const BACKOFF_LIMIT: &str = "BackoffLimitExceeded";
 const STOPPED: [i32; 2] = [137, 143];
 
 /// What the end of the Job means, given how the lead's container ended.
-pub fn ending(outcome: &JobOutcome, lead: &LeadFacts, spec: &MiniClusterSpec) -> Ending {
+pub(crate) fn ending(outcome: &JobOutcome, lead: &LeadFacts, spec: &MiniClusterSpec) -> Ending {
     match outcome {
         JobOutcome::Succeeded => Ending {
             reason: "Succeeded".into(),
@@ -64,7 +64,7 @@ pub fn ending(outcome: &JobOutcome, lead: &LeadFacts, spec: &MiniClusterSpec) ->
 
 /// Whether a run ends here, since the kernel killed it for its memory: it would only be killed again. Who writes a backoff
 /// limit asks for that.
-pub fn is_out_of_memory(lead: &LeadFacts, spec: &MiniClusterSpec) -> bool {
+pub(crate) fn is_out_of_memory(lead: &LeadFacts, spec: &MiniClusterSpec) -> bool {
     spec.backoff_limit.is_none() && lead.exit.as_ref().is_some_and(ran_out_of_memory)
 }
 

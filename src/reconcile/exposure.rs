@@ -15,11 +15,11 @@ use tributary_api::minicluster::{MiniCluster, RecipientStatus};
 use tributary_cluster::conditions::{self, Statement};
 
 /// Names of the ClusterPeers, with the UIDs of the objects.
-pub type PeerUids = BTreeMap<String, String>;
+pub(crate) type PeerUids = BTreeMap<String, String>;
 
 /// Who has the certificate with `digest`: who had it before, and whom the Bursts name. Between two Jobs there is no
 /// certificate (`digest` is `None`), and nothing is forgotten.
-pub fn recipients(
+pub(crate) fn recipients(
     before: &[RecipientStatus],
     bursts: &[Burst],
     digest: Option<&str>,
@@ -53,7 +53,7 @@ pub fn recipients(
 }
 
 /// What is said of those of `object`: nothing, if there never was anything to say.
-pub fn statement(
+pub(crate) fn statement(
     object: &MiniCluster,
     recipients: &[RecipientStatus],
     own_certificate: bool,

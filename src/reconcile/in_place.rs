@@ -46,7 +46,7 @@ pub struct JobChange {
 
 impl JobChange {
     /// What brings the Job's other settings to what `rendered` asks for.
-    pub fn settings(spec: &MiniClusterSpec, rendered: &JobSpec, job: &JobSettings) -> Self {
+    pub(crate) fn settings(spec: &MiniClusterSpec, rendered: &JobSpec, job: &JobSettings) -> Self {
         let deadline = rendered.active_deadline_seconds;
         let mut labels = BTreeMap::new();
         for (key, value) in &spec.job_labels {
@@ -69,7 +69,7 @@ impl JobChange {
     }
 
     /// The merge patch that brings it to the Job with this UID; `None` if nothing changes.
-    pub fn patch(&self, uid: &str) -> Option<Value> {
+    pub(crate) fn patch(&self, uid: &str) -> Option<Value> {
         // Taken apart, so that a change that nobody sends does not compile.
         let Self { scale, suspend, deadline, backoff_limit, labels, label_keys } = self;
         let (mut spec, mut annotations) = (json!({}), json!({}));
@@ -100,7 +100,7 @@ impl JobChange {
 }
 
 /// The annotation [`labels::APPLIED_JOB_LABELS`] for these keys. Label keys have no comma.
-pub fn keys_text<'a>(keys: impl IntoIterator<Item = &'a String>) -> String {
+pub(crate) fn keys_text<'a>(keys: impl IntoIterator<Item = &'a String>) -> String {
     keys.into_iter().map(String::as_str).collect::<Vec<_>>().join(",")
 }
 

@@ -29,7 +29,7 @@ pub struct Exit {
 
 impl LeadFacts {
     /// What `pods`, the pods of index 0 of one Job, say of their container called `runner`.
-    pub fn of<'a>(pods: impl IntoIterator<Item = &'a LeadPodView>, runner: &str) -> Self {
+    pub(crate) fn of<'a>(pods: impl IntoIterator<Item = &'a LeadPodView>, runner: &str) -> Self {
         let mut facts = Self::default();
         let (mut newest, mut latest): (Option<Time>, Option<Time>) = (None, None);
         for pod in pods {
@@ -52,12 +52,12 @@ impl LeadFacts {
 }
 
 /// Whether the pod has not ended and may run on.
-pub fn lives(pod: &LeadPodView) -> bool {
+pub(crate) fn lives(pod: &LeadPodView) -> bool {
     pod.metadata.deletion_timestamp.is_none() && !has_ended(pod)
 }
 
 /// Whether all containers of the pod have ended for good.
-pub fn has_ended(pod: &LeadPodView) -> bool {
+pub(crate) fn has_ended(pod: &LeadPodView) -> bool {
     matches!(pod.status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 

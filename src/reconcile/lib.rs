@@ -33,31 +33,31 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod allowance;
-pub mod apply;
+pub(crate) mod apply;
 mod beside;
 mod bursts;
 mod carry_out;
-pub mod certificate;
-pub mod controller;
-pub mod decide;
-pub mod definition;
-pub mod dereference;
-pub mod ending;
-pub mod exposure;
-pub mod in_place;
-pub mod lead;
+pub(crate) mod certificate;
+pub(crate) mod controller;
+pub(crate) mod decide;
+pub(crate) mod definition;
+pub(crate) mod dereference;
+pub(crate) mod ending;
+pub(crate) mod exposure;
+pub(crate) mod in_place;
+pub(crate) mod lead;
 mod memory;
-pub mod notices;
-pub mod observe;
+pub(crate) mod notices;
+pub(crate) mod observe;
 mod pod_index;
 pub mod quota_gate;
-pub mod refusal;
+pub(crate) mod refusal;
 mod restful;
 mod spans;
-pub mod status;
-pub mod step;
+pub(crate) mod status;
+pub(crate) mod step;
 mod summary;
-pub mod view;
+pub(crate) mod view;
 mod volumes;
 pub mod watches;
 

@@ -60,7 +60,6 @@ struct Written {
 }
 
 impl Memory {
-    /// What is remembered of this object.
     pub(super) fn of(&mut self, object: &MiniCluster) -> &mut Remembered {
         let uid = object.uid().unwrap_or_default();
         let remembered = self.each.entry(ObjectKey::of(object)).or_default();

@@ -6,7 +6,7 @@ use tributary_cluster::conditions::find;
 use tributary_cluster::events::Notice;
 
 /// The events between two statuses of a MiniCluster. Few: each is a request.
-pub fn notices(old: &MiniClusterStatus, new: &MiniClusterStatus) -> Vec<Notice> {
+pub(crate) fn notices(old: &MiniClusterStatus, new: &MiniClusterStatus) -> Vec<Notice> {
     let mut notices = Vec::new();
     if new.incarnation.is_some() && old.incarnation.is_none() {
         notices.push(Notice::normal("Create", "Created", format!("made the Job with {} brokers", new.size)));

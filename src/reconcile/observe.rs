@@ -58,12 +58,12 @@ impl View {
     }
 
     /// What the spec renders to, if it is valid.
-    pub fn rendered(&self) -> Option<&Rendered> {
+    pub(crate) fn rendered(&self) -> Option<&Rendered> {
         self.rendering.as_ref().ok()?.as_ref().ok()
     }
 
     /// Whether the spec cannot be carried out.
-    pub fn is_invalid(&self) -> bool {
+    pub(crate) fn is_invalid(&self) -> bool {
         matches!(self.rendering, Ok(Err(_)))
     }
 }

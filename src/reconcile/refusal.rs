@@ -10,10 +10,10 @@ use super::controller::Error;
 use super::dereference::Known;
 
 /// Why a MiniCluster without a Job gets none: the API server refuses a part of it, or does not answer.
-pub const CANNOT_CREATE: &str = "CannotCreate";
+pub(crate) const CANNOT_CREATE: &str = "CannotCreate";
 
 /// Why a running instance does not follow its spec, or what was taken from it is not restored.
-pub const CANNOT_MAINTAIN: &str = "CannotMaintain";
+pub(crate) const CANNOT_MAINTAIN: &str = "CannotMaintain";
 
 /// How long the words of one refusal stay: servers write times and numbers into theirs, and each status is a request.
 const SAME_WORDS: Duration = Duration::from_secs(10);
@@ -45,7 +45,7 @@ pub(super) struct Refused {
 
 impl Refusal {
     /// What this error means for this MiniCluster.
-    pub fn of(error: &Error, known: &Known) -> Self {
+    pub(crate) fn of(error: &Error, known: &Known) -> Self {
         let cause = Cause::of(error);
         let lasts = cause.is_none_or(|cause| !cause.is_transient());
         let reason = if known.job.facts().is_some() { CANNOT_MAINTAIN } else { CANNOT_CREATE };

@@ -22,7 +22,7 @@ use super::summary;
 
 /// What the status is made of.
 #[derive(Debug)]
-pub struct Facts<'a> {
+pub(crate) struct Facts<'a> {
     /// The object and its last status.
     pub mini_cluster: &'a MiniCluster,
     /// The Job that runs, or ran last.
@@ -93,7 +93,7 @@ pub struct JobFacts {
 }
 
 /// The status that these facts make, as of `now`.
-pub fn compute(facts: &Facts<'_>, now: Timestamp) -> MiniClusterStatus {
+pub(crate) fn compute(facts: &Facts<'_>, now: Timestamp) -> MiniClusterStatus {
     let old = facts.mini_cluster.status.clone().unwrap_or_default();
     let spec = &facts.mini_cluster.spec;
     let phase = phase(facts, &old);

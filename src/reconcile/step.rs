@@ -29,7 +29,7 @@ const UNDECIDED: &str = "BurstUndecided";
 const UNDECIDED_RETRY: Duration = Duration::from_secs(1);
 
 /// Decides what is done and told.
-pub fn step(view: &View, gate: &dyn QuotaGate) -> Decision {
+pub(crate) fn step(view: &View, gate: &dyn QuotaGate) -> Decision {
     if view.awaits_exit {
         return Decision::later(SETTLING);
     }

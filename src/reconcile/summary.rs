@@ -27,8 +27,10 @@ fn budget(bursts: &[Burst]) -> Option<Statement> {
         let each: Vec<String> = those.map(|(slot, said)| format!("{slot}: {}", said.message)).collect();
         Some(each.join("; ")).filter(|text| !text.is_empty())
     };
-    if let Some(text) = urgent("Spent") {
-        return Some(Statement::fails(BUDGET, "Spent", text));
+    for reason in ["Spent", "Unreadable"] {
+        if let Some(text) = urgent(reason) {
+            return Some(Statement::fails(BUDGET, reason, text));
+        }
     }
     match urgent("Ending") {
         Some(text) => Some(Statement::holds(BUDGET, "Ending", text)),
@@ -89,6 +91,7 @@ mod tests {
             said(&[burst("a", &[within, asleep]), burst("b", &[asleep])]),
             said(&[burst("a", &[within, asleep]), burst("b", &[ending, in_use])]),
             said(&[burst("a", &[spent, unknown]), burst("b", &[ending, in_use]), burst("c", &[spent, asleep])]),
+            said(&[burst("a", &[("Budget", "False", "Unreadable")]), burst("b", &[ending])]),
         ]);
     }
 }

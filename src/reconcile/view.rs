@@ -16,7 +16,7 @@ use tributary_render::{QUORUM_KEY, files_digest};
 /// A Job, without its pod template and its frozen boot files.
 #[derive(Resource, Clone, Debug, Default, PartialEq, Deserialize)]
 #[resource(inherit = Job)]
-pub struct JobView {
+pub(crate) struct JobView {
     /// Without the annotation [`labels::BOOT`], which holds the boot files.
     #[serde(deserialize_with = "without_boot")]
     pub metadata: ObjectMeta,
@@ -31,7 +31,7 @@ pub struct JobView {
 /// What is read of a Job's spec.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct JobSpecView {
+pub(crate) struct JobSpecView {
     /// Pods wanted.
     pub parallelism: Option<i32>,
     /// Held back.
@@ -45,7 +45,7 @@ pub struct JobSpecView {
 /// What is read of a Job's status.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct JobStatusView {
+pub(crate) struct JobStatusView {
     /// Pods that exist and have not ended.
     pub active: Option<i32>,
     /// Pods that are ready.
@@ -70,8 +70,7 @@ fn without_boot<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta
 /// A ConfigMap, of whose content little is kept.
 #[derive(Resource, Clone, Debug, Default, PartialEq, Deserialize)]
 #[resource(inherit = ConfigMap)]
-pub struct ConfigMapView {
-    /// Its metadata.
+pub(crate) struct ConfigMapView {
     pub metadata: ObjectMeta,
     /// What its data says.
     #[serde(rename = "data", default, deserialize_with = "files")]
@@ -103,7 +102,7 @@ pub struct PodView {
 /// A pod of index 0, whose broker leads: which one it is, and how its containers fare.
 #[derive(Resource, Clone, Debug, Default, PartialEq, Deserialize)]
 #[resource(inherit = Pod)]
-pub struct LeadPodView {
+pub(crate) struct LeadPodView {
     /// Without annotations.
     #[serde(deserialize_with = "without_annotations")]
     pub metadata: ObjectMeta,
@@ -115,22 +114,19 @@ pub struct LeadPodView {
 /// What is read of a pod's status.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct PodStatusView {
+pub(crate) struct PodStatusView {
     /// `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
     pub phase: Option<String>,
-    /// Its containers.
     pub container_statuses: Vec<ContainerView>,
 }
 
 /// What is read of a container's status.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct ContainerView {
-    /// Its name.
+pub(crate) struct ContainerView {
     pub name: String,
     /// How often it was started again in this pod.
     pub restart_count: i32,
-    /// How it is.
     pub state: ContainerStateView,
     /// How it was before it was started again.
     pub last_state: ContainerStateView,
@@ -139,7 +135,7 @@ pub struct ContainerView {
 /// What is read of a container's state.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub struct ContainerStateView {
+pub(crate) struct ContainerStateView {
     /// It has ended.
     pub terminated: Option<TerminatedView>,
 }
@@ -147,7 +143,7 @@ pub struct ContainerStateView {
 /// How a container ended.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct TerminatedView {
+pub(crate) struct TerminatedView {
     /// Exit code; 128 + signal, if a signal ended it.
     pub exit_code: i32,
     /// One word of the kubelet: `Completed`, `Error`, `OOMKilled`, …

@@ -23,7 +23,7 @@ use super::scripts::QUORUM_KEY;
 pub const RENDER_REVISION: u32 = 3;
 
 /// Most bytes of the packed text: Kubernetes limits all annotations of an object together to 256 KiB.
-pub const MAX_ENCODED: usize = 200 * 1024;
+pub(crate) const MAX_ENCODED: usize = 200 * 1024;
 
 /// More than what gzip and base64 add to so short a text, whatever it is.
 const PACKING_OVERHEAD: usize = 1024;

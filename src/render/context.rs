@@ -6,10 +6,10 @@ use tributary_config::{BurstingConfig, VolumesConfig};
 use tributary_flux::RankMap;
 
 /// DNS domain of most clusters.
-pub const DEFAULT_CLUSTER_DOMAIN: &str = "cluster.local";
+pub(crate) const DEFAULT_CLUSTER_DOMAIN: &str = "cluster.local";
 
 /// Network interface of pods on most networks; upstream's brokers listen on it too.
-pub const DEFAULT_INTERFACE: &str = "eth0";
+pub(crate) const DEFAULT_INTERFACE: &str = "eth0";
 
 /// Facts from outside of the spec. The caller reads them; nothing in this room asks an API server.
 #[derive(Clone, PartialEq, Eq, Debug)]

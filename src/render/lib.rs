@@ -6,10 +6,10 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod affinity;
-pub mod boot;
+pub(crate) mod boot;
 mod config_maps;
 mod containers;
-pub mod context;
+pub(crate) mod context;
 mod flux_files;
 pub mod gpus;
 mod job;
@@ -46,8 +46,7 @@ pub use pod::longest_end;
 pub use problem::{Problem, Problems};
 pub use rank_map::rank_map_of;
 pub use revision::{differences, followed};
-pub use scripts::shell;
-pub use scripts::{NOTHING_TO_DO, QUORUM_KEY};
+pub use scripts::{NOTHING_TO_DO, QUORUM_KEY, shell};
 
 /// Every object a MiniCluster needs, but for the Secret ([`secret::secret`]). All bear the controller owner reference, but
 /// for the PersistentVolumes, which are of no namespace.

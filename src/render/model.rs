@@ -35,7 +35,6 @@ pub(super) struct Model<'a> {
     pub(super) program: Program,
     /// Volumes of `containers`.
     pub(super) volumes: UserVolumes,
-    /// Volumes of `services`.
     pub(super) service_volumes: UserVolumes,
     /// What the command waits for, on a root with bursts.
     pub(super) wait: Option<Wait>,

@@ -20,23 +20,23 @@ pub mod reason {
     /// `size`, `minSize` and `maxSize` do not go together.
     pub const INVALID_SIZE: &str = "InvalidSize";
     /// A value that is out of range or that nobody understands.
-    pub const INVALID_VALUE: &str = "InvalidValue";
+    pub(crate) const INVALID_VALUE: &str = "InvalidValue";
     /// Not exactly one container runs Flux, or containers are named alike.
-    pub const INVALID_CONTAINERS: &str = "InvalidContainers";
+    pub(crate) const INVALID_CONTAINERS: &str = "InvalidContainers";
     /// Fields that exclude each other.
-    pub const CONFLICTING_FIELDS: &str = "ConflictingFields";
+    pub(crate) const CONFLICTING_FIELDS: &str = "ConflictingFields";
     /// A field that others make necessary.
-    pub const MISSING_FIELD: &str = "MissingField";
+    pub(crate) const MISSING_FIELD: &str = "MissingField";
     /// A volume without source or place.
-    pub const INVALID_VOLUME: &str = "InvalidVolume";
+    pub(crate) const INVALID_VOLUME: &str = "InvalidVolume";
     /// A volume that the cluster's administrator does not let MiniClusters have.
-    pub const VOLUME_NOT_ALLOWED: &str = "VolumeNotAllowed";
+    pub(crate) const VOLUME_NOT_ALLOWED: &str = "VolumeNotAllowed";
     /// Declared bursts, or the lead broker they join, that make no instance.
-    pub const INVALID_BURSTING: &str = "InvalidBursting";
+    pub(crate) const INVALID_BURSTING: &str = "InvalidBursting";
     /// A certificate no broker would take.
-    pub const INVALID_CERTIFICATE: &str = "InvalidCertificate";
+    pub(crate) const INVALID_CERTIFICATE: &str = "InvalidCertificate";
     /// Scripts and configuration that do not fit into the objects that carry them.
-    pub const TOO_LARGE: &str = "TooLarge";
+    pub(crate) const TOO_LARGE: &str = "TooLarge";
 
     /// All of them.
     pub const ALL: [&str; 11] = [
@@ -81,7 +81,7 @@ impl Problems {
     ///
     /// # Errors
     /// The problems, if there are any.
-    pub fn check(problems: Vec<Problem>) -> Result<(), Self> {
+    pub(crate) fn check(problems: Vec<Problem>) -> Result<(), Self> {
         if problems.is_empty() { Ok(()) } else { Err(Self(problems)) }
     }
 

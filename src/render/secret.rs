@@ -12,7 +12,7 @@ use tributary_flux::Certificate;
 use super::metadata;
 
 /// The key of the Secret that holds the certificate.
-pub const CURVE_CERT: &str = "curve.cert";
+pub(crate) const CURVE_CERT: &str = "curve.cert";
 
 /// The Secret `NAME-curve`. Not rendered where `flux.curveCertSecret` names a Secret of the user's own.
 pub fn secret(mini_cluster: &MiniCluster, certificate: &Certificate) -> Secret {

@@ -2,8 +2,8 @@
 //! defined beside their owners ([`tributary_metrics`]).
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-pub mod log;
-pub mod trace;
+pub(crate) mod log;
+pub(crate) mod trace;
 
 pub use log::{change_filter, install};
 pub use trace::{Span, SpanSink, TraceContext, Traces};

@@ -33,7 +33,6 @@ const NEXT_KEY: &str = "next-ca.key";
 
 /// Life of a certificate; it is renewed at two thirds of it.
 const LIFE: Duration = Duration::from_secs(90 * 24 * 3600);
-/// Life of an authority.
 const AUTHORITY_LIFE: Duration = Duration::from_secs(3650 * 24 * 3600);
 /// An authority with less than this left is replaced: time for two lives of certificates, and then some.
 const AUTHORITY_REST: Duration = Duration::from_secs(365 * 24 * 3600);

@@ -31,7 +31,7 @@ const MOST_SHOWN: usize = 2_000;
 
 /// Most bytes that may be taken while one object is converted, by all there is of it then. The largest that etcd holds have
 /// 1.5 MiB as text, and 13 bytes of it make an entry of a map.
-pub const MOST_OF_OBJECT: usize = 32 << 20;
+pub(crate) const MOST_OF_OBJECT: usize = 32 << 20;
 /// What an object of a short review may take: so much, and for each byte of the review.
 const OF_ANY: usize = 6 << 20;
 const OF_BYTE: usize = 64;

@@ -113,7 +113,7 @@ impl Agent {
     /// Starts the agent as a member of `group`.
     pub fn start(&self, group: &Group) -> anyhow::Result<()> {
         let mut command = command(&self.config())?;
-        let process = group.spawn_logged(&format!("agent of {}", self.name), &mut command, &self.log())?;
+        let process = group.spawn_logged(&mut command, &self.log())?;
         *self.process.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
         Ok(())
     }

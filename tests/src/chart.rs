@@ -168,7 +168,7 @@ impl PodProcess {
         let mut command = agent::command(&config)?;
         command.envs(variables);
         let log = directory.join("log");
-        let process = group.spawn_logged(&pod.name_any(), &mut command, &log)?;
+        let process = group.spawn_logged(&mut command, &log)?;
         let address = pod.status.as_ref().and_then(|status| status.pod_ip.clone()).unwrap_or_default();
         Ok(Self { name: pod.name_any(), address, process, log })
     }

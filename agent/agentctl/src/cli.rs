@@ -4,15 +4,13 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub use self::diagnosing::{
-    Check, Instance, MiniCluster, MiniClusterDescribe, MiniClusterList, PeerContext, Plan, Rekey, Resume, Shell,
-    SupportBundle, Top, Why,
+pub(crate) use self::diagnosing::{
+    Check, Instance, MiniCluster, PeerContext, Plan, Rekey, Resume, Shell, SupportBundle, Top, Why,
 };
-pub use self::joining::{
-    Identity, ImportFlags, Join, Link, PeerDrain, PeerName, PeerRemove, PodSecurity, Token, TokenCreate, TokenDelete,
-    TokenList,
+pub(crate) use self::joining::{
+    Identity, ImportFlags, Join, Link, PeerDrain, PeerName, PeerRemove, Token, TokenCreate,
 };
-pub use self::target::{AGENT_NAMESPACE, Target};
+pub(crate) use self::target::{AGENT_NAMESPACE, Target};
 
 mod diagnosing;
 mod joining;

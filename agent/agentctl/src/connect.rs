@@ -35,7 +35,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(10);
 
 /// Where an agent is.
 #[derive(Debug)]
-pub enum Agent {
+pub(crate) enum Agent {
     /// At `host:port`.
     Endpoint(String),
     /// In a pod, at a port of it.
@@ -44,7 +44,7 @@ pub enum Agent {
 
 impl Agent {
     /// Finds the agent a user means.
-    pub async fn find(target: &Target) -> Result<Self> {
+    pub(crate) async fn find(target: &Target) -> Result<Self> {
         if let Some(endpoint) = endpoint::of(target)? {
             let address = endpoint.trim_start_matches("http://").trim_end_matches('/');
             // Another scheme, or no port.
@@ -77,7 +77,7 @@ impl Agent {
     }
 
     /// Reads one document of the admin API.
-    pub async fn read<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+    pub(crate) async fn read<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
         let failed = || Failure::new(format!("failed to read {path} from the agent at {}", self.name()));
         let answer = tokio::time::timeout(TIME_LIMIT, self.fetch(path)).await;
         let body = match answer {

@@ -17,7 +17,7 @@ use crate::output;
 pub const API_VERSION: &str = "agentctl.tributary.dev/v1";
 
 /// What a command prints with `-o json` and `-o yaml`.
-pub trait Document: Serialize + JsonSchema {
+pub(crate) trait Document: Serialize + JsonSchema {
     /// Its kind, a CamelCase word: also the name of its schema.
     const KIND: &'static str;
 
@@ -38,7 +38,7 @@ struct Envelope<'a, T> {
 }
 
 /// A document in the asked form; `table` makes the text for people.
-pub fn text<T: Document>(format: Format, value: &T, table: impl FnOnce(&T, bool) -> String) -> Result<String> {
+pub(crate) fn text<T: Document>(format: Format, value: &T, table: impl FnOnce(&T, bool) -> String) -> Result<String> {
     let document = Envelope { api_version: API_VERSION, kind: T::KIND, document: value };
     match format {
         Format::Table => Ok(table(value, false)),
@@ -54,7 +54,7 @@ pub fn text<T: Document>(format: Format, value: &T, table: impl FnOnce(&T, bool)
 
 /// A list in the asked form. Its table is cut to the terminal, unless a wide one is asked for; that there is nothing is no data,
 /// and goes to standard error.
-pub fn list<T: Document>(format: Format, value: &T, table: impl FnOnce(&T, bool) -> String) -> Result<String> {
+pub(crate) fn list<T: Document>(format: Format, value: &T, table: impl FnOnce(&T, bool) -> String) -> Result<String> {
     if let (Format::Table | Format::Wide, Some(nothing)) = (format, value.nothing()) {
         output::remark(nothing);
         return Ok(String::new());

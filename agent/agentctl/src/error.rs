@@ -14,17 +14,17 @@ pub struct Failure {
 }
 
 /// Result of a command.
-pub type Result<T, E = Failure> = std::result::Result<T, E>;
+pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
 impl Failure {
     /// `what` in the form "failed to …".
-    pub fn new(what: impl Into<String>) -> Self {
+    pub(crate) fn new(what: impl Into<String>) -> Self {
         Self { what: what.into(), causes: Vec::new(), hint: None, broken_pipe: false }
     }
 
     /// Adds an error and everything behind it as causes.
     #[must_use]
-    pub fn because(mut self, error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+    pub(crate) fn because(mut self, error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         let error = error.into();
         let mut next: Option<&(dyn Error + 'static)> = Some(error.as_ref());
         while let Some(cause) = next {
@@ -48,19 +48,19 @@ impl Failure {
 
     /// Adds what the user can do.
     #[must_use]
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
     /// What failed and why, in one line, for documents.
-    pub fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         let parts = std::iter::once(&self.what).chain(&self.causes).map(|part| part.trim().replace('\n', "; "));
         parts.collect::<Vec<_>>().join(": ")
     }
 
     /// The reader of standard output went away.
-    pub fn is_broken_pipe(&self) -> bool {
+    pub(crate) fn is_broken_pipe(&self) -> bool {
         self.broken_pipe
     }
 }

@@ -8,7 +8,7 @@ use crate::document::Document;
 /// Why an object is not ready, or that it is.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Explanation {
+pub(crate) struct Explanation {
     /// What is explained: kind, namespace and name, as in `Burst default/river-burst-0`.
     pub object: String,
     /// Nothing is left to wait for: it is ready, or it has ended well.
@@ -33,7 +33,7 @@ impl Document for Explanation {
 /// A condition that is met, or of which nothing can be told.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Step {
+pub(crate) struct Step {
     /// Its name, one CamelCase word.
     pub condition: String,
     /// Whether it is met; `null`: that cannot be told.
@@ -45,7 +45,7 @@ pub struct Step {
 /// A condition that is not met.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Unmet {
+pub(crate) struct Unmet {
     /// Its name, one CamelCase word.
     pub condition: String,
     /// What kind of cause it is, one CamelCase word.
@@ -58,7 +58,7 @@ pub struct Unmet {
 
 /// What is found of one condition.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// It does not apply here.
     Skip,
     /// It is met: a sentence.
@@ -80,16 +80,16 @@ pub enum Verdict {
 
 impl Verdict {
     /// Not met.
-    pub fn unmet(reason: impl Into<String>, cause: impl Into<String>, hint: impl Into<String>) -> Self {
+    pub(crate) fn unmet(reason: impl Into<String>, cause: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Unmet { reason: reason.into(), cause: cause.into(), hint: hint.into() }
     }
 }
 
 /// A condition's name, and how it is judged by what was found.
-pub type Condition<F> = (&'static str, fn(&F) -> Verdict);
+pub(crate) type Condition<F> = (&'static str, fn(&F) -> Verdict);
 
 /// Walks through `conditions` up to the first that is not met.
-pub fn walk<F>(object: String, found: &F, conditions: &[Condition<F>]) -> Explanation {
+pub(crate) fn walk<F>(object: String, found: &F, conditions: &[Condition<F>]) -> Explanation {
     let mut explanation =
         Explanation { object, ready: true, steps: Vec::new(), unmet: None, more: Vec::new(), unseen: Vec::new() };
     for (condition, judge) in conditions {

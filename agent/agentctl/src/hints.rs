@@ -5,19 +5,17 @@ use tributary::api::names;
 
 /// How definitions are brought up to date. Their fields belong to whoever wrote them last, upstream's manifest or an older
 /// helm: hence `--force-conflicts`.
-pub const DEFINITIONS: &str = "upgrade the helm release that has the definitions with this version's chart; without helm: \
+pub(crate) const DEFINITIONS: &str = "upgrade the helm release that has the definitions with this version's chart; without helm: \
                                `agentctl crds | kubectl apply --server-side --force-conflicts -f -`";
 
 /// How clusters become peers.
-pub const NO_PEERS: &str = "`agentctl link --help` makes two clusters peers by their contexts, `agentctl token --help` and \
+pub(crate) const NO_PEERS: &str = "`agentctl link --help` makes two clusters peers by their contexts, `agentctl token --help` and \
                             `agentctl join --help` without rights in both";
 
 /// A namespaced object that a hint is about.
 #[derive(Clone, Copy, Debug)]
-pub struct Object<'a> {
-    /// Its namespace.
+pub(crate) struct Object<'a> {
     pub namespace: &'a str,
-    /// Its name.
     pub name: &'a str,
 }
 
@@ -29,7 +27,7 @@ impl Object<'_> {
 
 /// Two clusters that a hint is about.
 #[derive(Clone, Copy, Debug)]
-pub struct Pair<'a> {
+pub(crate) struct Pair<'a> {
     /// The peer. Its context is taken to be called so.
     pub peer: &'a str,
     /// The cluster that was asked, if it is known what it is called.
@@ -45,7 +43,7 @@ impl Pair<'_> {
 }
 
 /// Who resumes a connection that the peer suspended.
-pub fn suspended_there(pair: Pair<'_>) -> String {
+pub(crate) fn suspended_there(pair: Pair<'_>) -> String {
     pair.there("peer resume", "").unwrap_or_else(|| {
         let peer = pair.peer;
         format!("whoever owns {peer} resumes this cluster there: `agentctl --context {peer} peers` shows its name")
@@ -53,7 +51,7 @@ pub fn suspended_there(pair: Pair<'_>) -> String {
 }
 
 /// Why a peer is not connected: by the reason of its ClusterPeer's condition `Connected`.
-pub fn connection(reason: &str, pair: Pair<'_>) -> String {
+pub(crate) fn connection(reason: &str, pair: Pair<'_>) -> String {
     let text = match reason {
         "Unreachable" | "Disconnected" => {
             "is the UDP port of one of both agents open for the other one (Service, NodePort, firewall)? \
@@ -86,7 +84,7 @@ pub fn connection(reason: &str, pair: Pair<'_>) -> String {
 }
 
 /// Why a peer refused a burst: by the reason of the refusal and what it said.
-pub fn refusal(reason: &str, message: &str, pair: Pair<'_>, burst: Object<'_>) -> String {
+pub(crate) fn refusal(reason: &str, message: &str, pair: Pair<'_>, burst: Object<'_>) -> String {
     let (peer, Object { namespace, name }) = (pair.peer, burst);
     let import = || {
         let options = format!(" --import {namespace}");
@@ -152,7 +150,7 @@ pub fn refusal(reason: &str, message: &str, pair: Pair<'_>, burst: Object<'_>) -
 }
 
 /// Why the lead broker's address is not known: by the reason of a Burst's condition `LeadAddress`.
-pub fn lead_address(reason: &str, root: Object<'_>) -> String {
+pub(crate) fn lead_address(reason: &str, root: Object<'_>) -> String {
     let Object { namespace, name } = root;
     let text = match reason {
         "WaitingForNodePort" => {
@@ -181,7 +179,7 @@ pub fn lead_address(reason: &str, root: Object<'_>) -> String {
 const LINE: &str = "what is taken, and who is next, is in `kubectl get fluxsetups --namespace {namespace} -o yaml`";
 
 /// Why a MiniCluster waits: by the reason of its condition `Ready`.
-pub fn waiting(reason: &str, object: Object<'_>) -> String {
+pub(crate) fn waiting(reason: &str, object: Object<'_>) -> String {
     let text = match reason {
         "NameTaken" => "rename or delete one of the two",
         // The sentence itself says what to do.
@@ -217,7 +215,7 @@ pub fn waiting(reason: &str, object: Object<'_>) -> String {
 }
 
 /// Why a FluxJob does not start: by the reason of its condition `Valid` or `Admitted`.
-pub fn queue(reason: &str, job: Object<'_>) -> String {
+pub(crate) fn queue(reason: &str, job: Object<'_>) -> String {
     let text = match reason {
         "Waiting" | "Queued" => {
             return job.fill(&format!(
@@ -242,7 +240,7 @@ pub fn queue(reason: &str, job: Object<'_>) -> String {
 }
 
 /// A namespace without a queue starts no FluxJob.
-pub fn no_queue(namespace: &str) -> String {
+pub(crate) fn no_queue(namespace: &str) -> String {
     format!(
         "whoever administers the namespace makes its queue, here one without limits: `echo \
          '{{\"apiVersion\":\"tributary.dev/v1alpha1\",\"kind\":\"FluxSetup\",\"metadata\":{{\"name\":\"default\"}},\"spec\":{{}}}}' | \
@@ -251,7 +249,7 @@ pub fn no_queue(namespace: &str) -> String {
 }
 
 /// What only a new instance brings.
-pub fn restart(root: Object<'_>) -> String {
+pub(crate) fn restart(root: Object<'_>) -> String {
     root.fill(
         "to start the instance anew, which loses its jobs: `agentctl restart minicluster/{name} --namespace {namespace}`; or \
          write back what it was started with",
@@ -259,7 +257,7 @@ pub fn restart(root: Object<'_>) -> String {
 }
 
 /// Why pods cannot be made: by the words of the API server.
-pub fn pod_creation(message: &str, job: Object<'_>) -> String {
+pub(crate) fn pod_creation(message: &str, job: Object<'_>) -> String {
     let said = |words: &str| message.contains(words);
     let text = if said("exceeded quota") {
         "raise the ResourceQuota, ask for less (size, resources), or wait until something else ends"
@@ -281,7 +279,7 @@ pub fn pod_creation(message: &str, job: Object<'_>) -> String {
 }
 
 /// Why a pod is on no node: by the words of the scheduler.
-pub fn scheduling(message: &str, pod: Object<'_>) -> String {
+pub(crate) fn scheduling(message: &str, pod: Object<'_>) -> String {
     let said = |words: &str| message.contains(words);
     let text = if said("Insufficient") {
         "free or add nodes, ask for less (size, cores, resources), or let part of it burst: flux.bursting.clusters"

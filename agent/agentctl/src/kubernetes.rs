@@ -8,7 +8,7 @@ use crate::cli::Target;
 use crate::error::{Failure, Result};
 
 /// The client configuration a user means.
-pub async fn config(target: &Target) -> Result<Config> {
+pub(crate) async fn config(target: &Target) -> Result<Config> {
     let options = KubeConfigOptions { context: target.context.clone(), ..KubeConfigOptions::default() };
     let loaded = match &target.kubeconfig {
         Some(path) => {
@@ -29,7 +29,7 @@ pub async fn config(target: &Target) -> Result<Config> {
 }
 
 /// The MiniCluster that a user names.
-pub async fn mini_cluster(objects: &Api<MiniCluster>, namespace: &str, name: &str) -> Result<MiniCluster> {
+pub(crate) async fn mini_cluster(objects: &Api<MiniCluster>, namespace: &str, name: &str) -> Result<MiniCluster> {
     let found = objects.get_opt(name).await.map_err(|error| {
         Failure::new(format!("failed to read MiniCluster {namespace}/{name}"))
             .because(error)
@@ -42,7 +42,7 @@ pub async fn mini_cluster(objects: &Api<MiniCluster>, namespace: &str, name: &st
 }
 
 /// A client for that configuration.
-pub async fn client(target: &Target) -> Result<Client> {
+pub(crate) async fn client(target: &Target) -> Result<Client> {
     Client::try_from(config(target).await?).map_err(|error| {
         Failure::new("failed to make a client for the cluster")
             .because(error)

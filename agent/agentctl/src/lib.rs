@@ -10,15 +10,15 @@
 
 pub mod cli;
 pub mod commands;
-pub mod connect;
+pub(crate) mod connect;
 pub mod document;
 mod endpoint;
-pub mod error;
-pub mod explain;
-pub mod hints;
-pub mod kubernetes;
-pub mod output;
-pub mod paste;
+pub(crate) mod error;
+pub(crate) mod explain;
+pub(crate) mod hints;
+pub(crate) mod kubernetes;
+pub(crate) mod output;
+pub(crate) mod paste;
 #[cfg(test)]
 mod pictures;
 

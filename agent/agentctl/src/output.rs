@@ -11,8 +11,7 @@ use crate::error::Result;
 
 /// What stands in front of a line that says whether something is as it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mark {
-    /// It is.
+pub(crate) enum Mark {
     Good,
     /// It is not.
     Bad,
@@ -26,7 +25,7 @@ impl Mark {
     const ALL: [Self; 4] = [Self::Good, Self::Bad, Self::Warning, Self::Unknown];
 
     /// One character, understandable without colour.
-    pub const fn text(self) -> &'static str {
+    pub(crate) const fn text(self) -> &'static str {
         match self {
             Self::Good => "✓",
             Self::Bad => "✗",
@@ -46,7 +45,7 @@ impl Mark {
 }
 
 /// The text with the marks that begin its lines in colour.
-pub fn painted(text: &str) -> String {
+pub(crate) fn painted(text: &str) -> String {
     let paint = |line: &str| {
         let mark = Mark::ALL
             .into_iter()
@@ -60,7 +59,7 @@ pub fn painted(text: &str) -> String {
 }
 
 /// Asks whoever sits at the terminal.
-pub fn agreed() -> Result<bool> {
+pub(crate) fn agreed() -> Result<bool> {
     if !io::stdin().is_terminal() {
         return Ok(false);
     }
@@ -98,43 +97,43 @@ impl Surroundings {
 }
 
 /// Whether standard output takes colour.
-pub fn colours() -> bool {
+pub(crate) fn colours() -> bool {
     Surroundings::look().take_colour()
 }
 
 /// Writes data with marks to standard output, in colour where that is wanted.
-pub fn print_marked(text: &str) -> Result<()> {
+pub(crate) fn print_marked(text: &str) -> Result<()> {
     if colours() { print(&painted(text)) } else { print(text) }
 }
 
 /// A table under construction: a header, then rows of as many cells.
 #[derive(Debug)]
-pub struct Table {
+pub(crate) struct Table {
     builder: Builder,
     rows: usize,
 }
 
 impl Table {
     /// A table with these column heads.
-    pub fn new<'a>(header: impl IntoIterator<Item = &'a str>) -> Self {
+    pub(crate) fn new<'a>(header: impl IntoIterator<Item = &'a str>) -> Self {
         let mut builder = Builder::default();
         builder.push_record(header);
         Self { builder, rows: 0 }
     }
 
     /// Adds a row.
-    pub fn row(&mut self, cells: Vec<String>) {
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
         self.builder.push_record(cells);
         self.rows += 1;
     }
 
     /// Whether there are rows.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.rows == 0
     }
 
     /// The table as text, without trailing blanks, each line ended.
-    pub fn text(self) -> String {
+    pub(crate) fn text(self) -> String {
         let mut table = self.builder.build();
         table.with(Style::empty()).with(Padding::new(0, 3, 0, 0));
         let mut text = String::new();
@@ -147,7 +146,7 @@ impl Table {
 }
 
 /// Writes data to standard output.
-pub fn print(text: &str) -> Result<()> {
+pub(crate) fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()?;
@@ -155,13 +154,13 @@ pub fn print(text: &str) -> Result<()> {
 }
 
 /// Writes a remark to standard error.
-pub fn remark(text: &str) {
+pub(crate) fn remark(text: &str) {
     // Remarks are for whoever watches: a closed standard error means nobody does.
     let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Clears a terminal before the next picture of a watch; a file gets the pictures one after the other.
-pub fn next_picture() -> Result<()> {
+pub(crate) fn next_picture() -> Result<()> {
     if io::stdout().is_terminal() {
         print("\x1b[H\x1b[2J")?;
     }
@@ -169,7 +168,7 @@ pub fn next_picture() -> Result<()> {
 }
 
 /// An age as kubectl shows it: `45s`, `12m`, `3h`, `5d`; `-` if unknown.
-pub fn age(since: Option<Timestamp>, now: Timestamp) -> String {
+pub(crate) fn age(since: Option<Timestamp>, now: Timestamp) -> String {
     let Some(since) = since else { return "-".to_owned() };
     let seconds = now.as_second().saturating_sub(since.as_second()).max(0);
     match seconds {
@@ -181,7 +180,7 @@ pub fn age(since: Option<Timestamp>, now: Timestamp) -> String {
 }
 
 /// A number of things: `1 pod`, `3 pods`.
-pub fn counted<N: Into<u64>>(number: N, thing: &str) -> String {
+pub(crate) fn counted<N: Into<u64>>(number: N, thing: &str) -> String {
     match number.into() {
         1 => format!("1 {thing}"),
         number => format!("{number} {thing}s"),
@@ -189,7 +188,7 @@ pub fn counted<N: Into<u64>>(number: N, thing: &str) -> String {
 }
 
 /// The text with each line cut to so many columns.
-pub fn fitted(text: &str, columns: usize) -> String {
+pub(crate) fn fitted(text: &str, columns: usize) -> String {
     let fit = |line: &str| {
         let (line, end) = line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n"));
         if line.chars().count() <= columns {
@@ -201,15 +200,14 @@ pub fn fitted(text: &str, columns: usize) -> String {
 }
 
 /// Columns of the terminal that standard output is; `None` where it is none: programs get all of it.
-pub fn columns() -> Option<usize> {
+pub(crate) fn columns() -> Option<usize> {
     if !io::stdout().is_terminal() {
         return None;
     }
     crossterm::terminal::size().ok().map(|(columns, _)| usize::from(columns)).filter(|columns| *columns > 0)
 }
 
-/// A value, or `-`.
-pub fn or_dash<T: ToString>(value: Option<T>) -> String {
+pub(crate) fn or_dash<T: ToString>(value: Option<T>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 

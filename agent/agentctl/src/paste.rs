@@ -13,7 +13,7 @@ use clap::{Command, CommandFactory};
 use crate::cli::{AGENT_NAMESPACE, Cli, Target};
 
 /// The text with its commands leading to the cluster of `target`.
-pub fn whole(text: &str, target: &Target) -> String {
+pub(crate) fn whole(text: &str, target: &Target) -> String {
     let parts: Vec<&str> = text.split('`').collect();
     // Before the first backquote, and after the last one, no command is enclosed.
     let enclosed = 1..parts.len().saturating_sub(1);
@@ -74,7 +74,7 @@ fn without_effect(arguments: &str) -> Vec<String> {
 }
 
 /// A word as a shell reads it.
-pub fn quoted(word: &str) -> String {
+pub(crate) fn quoted(word: &str) -> String {
     let plain = |one: char| one.is_ascii_alphanumeric() || "_@%+=:,./-".contains(one);
     match !word.is_empty() && word.chars().all(plain) {
         true => word.to_owned(),

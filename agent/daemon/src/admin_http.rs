@@ -14,21 +14,21 @@ use tributary::contract::PeerName;
 use tributary::contract::ports::PeerRequests;
 
 /// This cluster, as it is now. Implemented over the caches; reads nothing from the API server.
-pub trait LocalStatus: Send + Sync {
+pub(crate) trait LocalStatus: Send + Sync {
     /// The document of this cluster.
     fn status(&self) -> ClusterStatus;
 }
 
 /// What the admin API answers from.
 #[derive(Clone)]
-pub struct Admin {
+pub(crate) struct Admin {
     local: Arc<dyn LocalStatus>,
     peers: tokio::sync::watch::Receiver<Option<Arc<dyn PeerRequests>>>,
 }
 
 impl Admin {
     /// `peers` carries the mesh while this agent leads.
-    pub fn new(
+    pub(crate) fn new(
         local: Arc<dyn LocalStatus>,
         peers: tokio::sync::watch::Receiver<Option<Arc<dyn PeerRequests>>>,
     ) -> Self {
@@ -36,7 +36,7 @@ impl Admin {
     }
 
     /// The endpoints.
-    pub fn router(self) -> Router {
+    pub(crate) fn router(self) -> Router {
         Router::new()
             .route(admin::STATUS, get(|State(admin): State<Self>| async move { Json(admin.federation().await) }))
             .route(admin::LOCAL, get(|State(admin): State<Self>| async move { Json(admin.local.status()) }))

@@ -27,7 +27,7 @@ use crate::{health, traces, upstream};
 pub const LEASE: &str = "tributary-agent";
 
 /// Runs an agent until `stop` is cancelled. The order of shutdown is the crate's documentation.
-pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> {
+pub(crate) async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> {
     let clock = SystemClock::shared();
     let (metrics, readiness) = (Arc::new(Metrics::default()), Readiness::default());
     let health_listener = bind("health", config.health.listen).await?;

@@ -27,7 +27,7 @@ impl IdentityInUse {
     }
 
     /// The newest one; `None`: there was none yet.
-    pub fn current(&self) -> Option<Arc<Identity>> {
+    pub(crate) fn current(&self) -> Option<Arc<Identity>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(IdentityStore::current)
     }
 }
@@ -80,7 +80,7 @@ const RENEWS: Described = Described::gauge(
 
 impl Figures {
     /// Of the agent with these parts.
-    pub fn of(watches: &Watches, fence: &Fence, identity: &Arc<IdentityInUse>, clock: &SharedClock) -> Self {
+    pub(crate) fn of(watches: &Watches, fence: &Fence, identity: &Arc<IdentityInUse>, clock: &SharedClock) -> Self {
         Self { watches: watches.clone(), fence: fence.clone(), identity: identity.clone(), clock: clock.clone() }
     }
 

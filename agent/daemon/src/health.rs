@@ -24,7 +24,7 @@ struct Health {
 }
 
 /// Listens on `address`; on IPv4 alone if it is `[::]` and the machine has no IPv6.
-pub async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+pub(crate) async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     let everywhere = address.is_ipv6() && address.ip().is_unspecified();
     match TcpListener::bind(address).await {
         Err(error) if everywhere && error.kind() != ErrorKind::AddrInUse => {
@@ -35,7 +35,7 @@ pub async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 }
 
 /// The three endpoints.
-pub fn router(readiness: Readiness, metrics: Arc<Metrics>) -> Router {
+pub(crate) fn router(readiness: Readiness, metrics: Arc<Metrics>) -> Router {
     Router::new()
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
@@ -58,7 +58,7 @@ async fn metrics_text(State(health): State<Health>) -> impl IntoResponse {
 }
 
 /// Serves `router` on `listener` until `cancel`; requests in flight are answered.
-pub async fn serve(listener: TcpListener, router: Router, cancel: CancellationToken) -> std::io::Result<()> {
+pub(crate) async fn serve(listener: TcpListener, router: Router, cancel: CancellationToken) -> std::io::Result<()> {
     axum::serve(listener, router).with_graceful_shutdown(cancel.cancelled_owned()).await
 }
 

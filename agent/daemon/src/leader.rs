@@ -65,7 +65,7 @@ const BINDS: u32 = 60;
 const CLOSE: Duration = Duration::from_secs(1);
 
 /// What a leader is made of.
-pub struct Parts {
+pub(crate) struct Parts {
     /// Clients of this cluster.
     pub clients: Clients,
     /// The shared caches.
@@ -78,7 +78,6 @@ pub struct Parts {
     pub clock: SharedClock,
     /// Where spans go.
     pub traces: Traces,
-    /// UID of this cluster.
     pub cluster_uid: String,
     /// Answers peers' queries.
     pub local: Arc<Local>,
@@ -117,7 +116,7 @@ struct Federation {
 
 impl Leader {
     /// A leader, and the watches its controllers need besides the shared ones.
-    pub fn new(config: &Config, parts: Parts) -> (Self, Vec<BoxFuture<'static, ()>>) {
+    pub(crate) fn new(config: &Config, parts: Parts) -> (Self, Vec<BoxFuture<'static, ()>>) {
         let Watches { mini_clusters, bursts, hosted, peers } = parts.watches.clone();
         let guests = HostedUsage::default();
         let (bursting, mut filling) = Bursting::new(BurstingConfig {

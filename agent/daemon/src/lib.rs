@@ -25,26 +25,26 @@
 //! 3. The Lease is given up, so that another replica leads at once.
 //! 4. Watches end, then conversions, `/livez` and `/metrics`.
 
-pub mod admin_http;
+pub(crate) mod admin_http;
 pub mod app;
 pub mod assembly;
 pub mod cli;
-pub mod enrolment;
-pub mod federation_service;
+pub(crate) mod enrolment;
+pub(crate) mod federation_service;
 pub mod figures;
-pub mod health;
-pub mod identity;
-pub mod leader;
-pub mod local_status;
-pub mod log_level;
-pub mod memory;
+pub(crate) mod health;
+pub(crate) mod identity;
+pub(crate) mod leader;
+pub(crate) mod local_status;
+pub(crate) mod log_level;
+pub(crate) mod memory;
 pub mod network;
-pub mod queries;
-pub mod queue_ports;
-pub mod quota_gate;
+pub(crate) mod queries;
+pub(crate) mod queue_ports;
+pub(crate) mod quota_gate;
 pub mod traces;
-pub mod trust;
-pub mod unreadable;
+pub(crate) mod trust;
+pub(crate) mod unreadable;
 pub mod upstream;
 pub mod webhook;
 

@@ -15,7 +15,7 @@ const LOOK: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// Signals cannot be heard.
-pub async fn follow<E: Display>(
+pub(crate) async fn follow<E: Display>(
     file: PathBuf,
     mut current: String,
     change: impl Fn(&str) -> Result<(), E>,

@@ -10,7 +10,7 @@ const LARGEST: u64 = 1 << 30;
 const UNKNOWN: u64 = 2 << 30;
 
 /// Bytes for all tunnels: as configured, but no more than half of the container's limit.
-pub fn for_tunnels(configured_mib: Option<u32>) -> usize {
+pub(crate) fn for_tunnels(configured_mib: Option<u32>) -> usize {
     let (limit, machine) = (limit(Path::new("/proc"), Path::new("/sys/fs/cgroup")), machine(Path::new("/proc")));
     let bytes = share(configured_mib, limit, machine);
     tracing::info!(mib = bytes >> 20, limit_mib = limit.map(|limit| limit >> 20), "memory for tunnels");

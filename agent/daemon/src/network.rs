@@ -33,7 +33,7 @@ pub trait Network: Send + Sync {
 }
 
 /// QUIC between agents, DNS, and TCP to lead brokers.
-pub struct Internet;
+pub(crate) struct Internet;
 
 impl Network for Internet {
     fn listen(

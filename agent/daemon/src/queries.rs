@@ -16,14 +16,14 @@ use crate::admin_http::LocalStatus;
 use crate::local_status::Local;
 
 /// This cluster, as far as a peer may see it.
-pub struct Queries {
+pub(crate) struct Queries {
     local: Arc<Local>,
     peers: Cache<ClusterPeer>,
 }
 
 impl Queries {
     /// Answers from the caches.
-    pub fn new(local: Arc<Local>, peers: Cache<ClusterPeer>) -> Self {
+    pub(crate) fn new(local: Arc<Local>, peers: Cache<ClusterPeer>) -> Self {
         Self { local, peers }
     }
 

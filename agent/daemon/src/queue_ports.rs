@@ -18,7 +18,7 @@ use tributary::queue::nodes::{Gang, Nodes};
 use tributary::queue::overflow::{Part, Peers, Sender};
 
 /// What the nodes have room for, by what bursting sees of them.
-pub fn nodes_of(bursting: &Arc<Bursting>) -> Nodes {
+pub(crate) fn nodes_of(bursting: &Arc<Bursting>) -> Nodes {
     fn gang(one: &Gang) -> nodes::Gang<'_> {
         nodes::Gang {
             namespace: &one.namespace,
@@ -50,7 +50,7 @@ pub fn nodes_of(bursting: &Arc<Bursting>) -> Nodes {
 }
 
 /// Which peer has room for a part of a FluxJob, by what bursting knows of them.
-pub fn peers_of(bursting: &Arc<Bursting>) -> Peers {
+pub(crate) fn peers_of(bursting: &Arc<Bursting>) -> Peers {
     let bursting = bursting.clone();
     let wish = |part: &Part| {
         let whole = |amount: i64| u32::try_from(amount).unwrap_or(u32::MAX);
@@ -82,13 +82,13 @@ pub fn peers_of(bursting: &Arc<Bursting>) -> Peers {
 }
 
 /// How a FluxJob that is sent to a peer becomes a Burst.
-pub fn sender(times: Times) -> Sender {
+pub(crate) fn sender(times: Times) -> Sender {
     Sender(Arc::new(move |job, wanted, overflow| whole::burst(job, wanted, overflow, &times)))
 }
 
 /// What FluxSetups leave for bursts of peers, by what the queue knows.
 #[derive(Debug)]
-pub struct Granted(pub HostedUsage);
+pub(crate) struct Granted(pub HostedUsage);
 
 impl Grants for Granted {
     fn ask(&self, guest: &HostedBurst) -> Option<Result<(), String>> {

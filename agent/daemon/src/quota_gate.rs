@@ -11,7 +11,7 @@ use tributary::reconcile::allowance::Allowance;
 use tributary::reconcile::quota_gate::{QuotaGate, Reservation};
 
 /// Both.
-pub struct Gate {
+pub(crate) struct Gate {
     /// Counts what MiniClusters take.
     pub admission: Admission,
     /// Knows which bursts are wanted here.

@@ -81,7 +81,11 @@ impl TraceMetrics {
 ///
 /// # Errors
 /// The endpoint cannot be used.
-pub fn start(config: &Config, metrics: &Metrics, stop: CancellationToken) -> anyhow::Result<(Traces, JoinHandle<()>)> {
+pub(crate) fn start(
+    config: &Config,
+    metrics: &Metrics,
+    stop: CancellationToken,
+) -> anyhow::Result<(Traces, JoinHandle<()>)> {
     trusting(load_native_certs, config, metrics, stop)
 }
 

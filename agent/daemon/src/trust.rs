@@ -24,7 +24,7 @@ use tributary::federation::mesh::MeshHandle;
 const RETRY: Duration = Duration::from_secs(10);
 
 /// Our side: tells the peers.
-pub struct TrustPublisher {
+pub(crate) struct TrustPublisher {
     /// Reaches them.
     pub mesh: Arc<MeshHandle>,
     /// Whom there is.
@@ -37,7 +37,7 @@ pub struct TrustPublisher {
 
 impl TrustPublisher {
     /// Offers the newest bundle to every peer that has not taken it, whenever one connects, until dropped.
-    pub async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         let mut reports = self.mesh.watch_reports();
         let mut taken: BTreeMap<PeerName, Answered> = BTreeMap::new();
         loop {
@@ -105,7 +105,7 @@ struct Answered {
 }
 
 /// The other side: takes what peers offer.
-pub struct TrustReceiver {
+pub(crate) struct TrustReceiver {
     /// Clients of this cluster.
     pub clients: Clients,
     /// The agent's namespace.

@@ -19,7 +19,7 @@ use tributary::queue::controller::Queueing;
 use tributary::reconcile::watches::Watches;
 
 /// Those of all kinds, each with a condition that its controller always states.
-pub struct Unreadable {
+pub(crate) struct Unreadable {
     mini_clusters: Arc<UnreadableObjects<MiniCluster>>,
     jobs: Arc<UnreadableObjects<FluxJob>>,
     setups: Arc<UnreadableObjects<FluxSetup>>,
@@ -30,7 +30,13 @@ pub struct Unreadable {
 
 impl Unreadable {
     /// Of these caches.
-    pub fn new(clients: &Clients, watches: Watches, queue: &Queueing, events: &Events, clock: &SharedClock) -> Self {
+    pub(crate) fn new(
+        clients: &Clients,
+        watches: Watches,
+        queue: &Queueing,
+        events: &Events,
+        clock: &SharedClock,
+    ) -> Self {
         fn of<K: Watched>(
             (cache, condition): (Cache<K>, &'static str),
             clients: &Clients,
@@ -53,7 +59,7 @@ impl Unreadable {
     }
 
     /// Tells until `stop`: in the leader's scope.
-    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+    pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
         tokio::join!(
             self.mini_clusters.clone().run(stop.clone()),
             self.jobs.clone().run(stop.clone()),

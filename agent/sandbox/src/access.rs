@@ -66,7 +66,7 @@ impl Access {
     ///
     /// # Errors
     /// The kubeconfig cannot be read.
-    pub async fn config(&self) -> anyhow::Result<Config> {
+    pub(crate) async fn config(&self) -> anyhow::Result<Config> {
         config(&self.kubeconfig, Some(&self.context)).await
     }
 

@@ -73,11 +73,6 @@ impl AuditLog {
         Self { path: path.to_owned() }
     }
 
-    /// The file; one JSON document a line.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// The end of the log as it is now.
     ///
     /// # Errors
@@ -91,7 +86,7 @@ impl AuditLog {
     ///
     /// # Errors
     /// The file cannot be read, or holds something else than audit events.
-    pub fn since(&self, marker: Marker) -> anyhow::Result<Vec<Event>> {
+    pub(crate) fn since(&self, marker: Marker) -> anyhow::Result<Vec<Event>> {
         let open = || {
             let mut file = File::open(&self.path)?;
             file.seek(SeekFrom::Start(marker.0))?;

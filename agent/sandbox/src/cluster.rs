@@ -141,7 +141,7 @@ impl Cluster {
     ///
     /// # Errors
     /// As [`Cluster::kubeconfig`].
-    pub async fn config(&self, user: &str) -> anyhow::Result<Config> {
+    pub(crate) async fn config(&self, user: &str) -> anyhow::Result<Config> {
         crate::access::config(&self.kubeconfig(user)?, None).await
     }
 
@@ -316,11 +316,8 @@ impl Cluster {
             command.args(&self.options.api_server_arguments);
         }
         let log = self.logs().join(program).with_extension("log");
-        let process = self
-            .shared
-            .group
-            .spawn_logged(&format!("{}/{program}", self.name()), &mut command, &log)
-            .with_context(|| format!("failed to start {program}"))?;
+        let process =
+            self.shared.group.spawn_logged(&mut command, &log).with_context(|| format!("failed to start {program}"))?;
         self.processes().insert(component, process);
         Ok(())
     }

@@ -25,10 +25,11 @@ pub enum Component {
 
 impl Component {
     /// All, in the order they are started in.
-    pub const ALL: [Self; 5] = [Self::Etcd, Self::ApiServer, Self::ControllerManager, Self::Scheduler, Self::Kwok];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Etcd, Self::ApiServer, Self::ControllerManager, Self::Scheduler, Self::Kwok];
 
     /// The name of its program and, with `.log`, of its log file.
-    pub fn program(self) -> &'static str {
+    pub(crate) fn program(self) -> &'static str {
         match self {
             Self::Etcd => "etcd",
             Self::ApiServer => "kube-apiserver",

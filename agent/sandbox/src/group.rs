@@ -34,7 +34,6 @@ pub struct Group {
 /// One member of a [`Group`].
 #[derive(Debug)]
 pub struct Process {
-    name: String,
     id: u32,
     child: Mutex<Child>,
 }
@@ -93,10 +92,10 @@ impl Group {
     }
 
     /// Starts `command` as a member. Standard input is empty; outputs go where `command` says.
-    pub fn spawn(&self, name: &str, command: &mut Command) -> io::Result<Arc<Process>> {
+    pub(crate) fn spawn(&self, command: &mut Command) -> io::Result<Arc<Process>> {
         let pgid = i32::try_from(self.id).map_err(io::Error::other)?;
         let child = command.process_group(pgid).stdin(Stdio::null()).spawn()?;
-        let process = Arc::new(Process { name: name.to_owned(), id: child.id(), child: Mutex::new(child) });
+        let process = Arc::new(Process { id: child.id(), child: Mutex::new(child) });
         let mut members = lock(&self.members);
         members.retain(|member| !matches!(member.exited(), Ok(Some(_))));
         members.push(process.clone());
@@ -104,9 +103,9 @@ impl Group {
     }
 
     /// As [`Group::spawn`], with both outputs appended to `log`.
-    pub fn spawn_logged(&self, name: &str, command: &mut Command, log: &Path) -> io::Result<Arc<Process>> {
+    pub fn spawn_logged(&self, command: &mut Command, log: &Path) -> io::Result<Arc<Process>> {
         let log = File::options().create(true).append(true).open(log)?;
-        self.spawn(name, command.stdout(log.try_clone()?).stderr(log))
+        self.spawn(command.stdout(log.try_clone()?).stderr(log))
     }
 
     /// Sends a signal to a member, which has it when this returns; nothing happens if it has ended.
@@ -132,7 +131,7 @@ impl Group {
     }
 
     /// Ends the group and waits until nothing of it is left. Called again, it does nothing.
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         drop(lock(&self.orders).take());
         drop(lock(&self.anchor_pipe).take());
         // The guard sees a member that nobody has waited for as alive.
@@ -160,11 +159,6 @@ impl Drop for Group {
 }
 
 impl Process {
-    /// The name it was started with.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Process id; another process may bear it once this one has ended.
     pub fn id(&self) -> u32 {
         self.id

@@ -46,7 +46,7 @@ mod shared;
 mod startup;
 
 pub use access::{Access, Provider};
-pub use audit::{AuditLog, Event, Marker, Stage};
+pub use audit::{AuditLog, Event};
 pub use binaries::{Binaries, helm};
 pub use cluster::{ADMIN, Cluster};
 pub use component::Component;

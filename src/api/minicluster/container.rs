@@ -12,10 +12,10 @@ use super::volume::ContainerVolume;
 use crate::schema::{absent_if_zero, is_default};
 
 /// Image of a container that names none.
-pub const DEFAULT_IMAGE: &str = "ghcr.io/rse-ops/accounting:app-latest";
+pub(crate) const DEFAULT_IMAGE: &str = "ghcr.io/rse-ops/accounting:app-latest";
 
 /// Where batch jobs write their output if `logs` is not written.
-pub const DEFAULT_LOGS: &str = "/tmp/fluxout";
+pub(crate) const DEFAULT_LOGS: &str = "/tmp/fluxout";
 
 /// One container of the pods.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

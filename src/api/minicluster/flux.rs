@@ -15,17 +15,17 @@ use crate::schema::{absent_if_zero, is_default};
 /// Image with a Flux to copy into the application container.
 pub const DEFAULT_VIEW_IMAGE: &str = "ghcr.io/converged-computing/flux-view-ubuntu:tag-noble";
 /// Name of the container, and of the volume, that brings Flux.
-pub const DEFAULT_VIEW_NAME: &str = "flux-view";
+pub(crate) const DEFAULT_VIEW_NAME: &str = "flux-view";
 /// Where that volume is mounted.
-pub const DEFAULT_MOUNT_PATH: &str = "/mnt/flux";
+pub(crate) const DEFAULT_MOUNT_PATH: &str = "/mnt/flux";
 /// How long a broker waits for one connection attempt to its parent.
 pub const DEFAULT_CONNECT_TIMEOUT: &str = "5s";
 /// Level of messages on the broker's standard error (syslog(3): 6 is informational).
 pub const DEFAULT_LOG_LEVEL: i32 = 6;
 /// How long a broker that leaves may take to finish its jobs, in seconds.
-pub const DEFAULT_DRAIN_SECONDS: i32 = 60;
+pub(crate) const DEFAULT_DRAIN_SECONDS: i32 = 60;
 /// Order in which the scheduler looks at jobs.
-pub const DEFAULT_QUEUE_POLICY: &str = "fcfs";
+pub(crate) const DEFAULT_QUEUE_POLICY: &str = "fcfs";
 
 /// The queue policy that is none of Fluxion's, but another scheduler.
 const SIMPLE: &str = "simple";

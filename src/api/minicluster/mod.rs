@@ -31,24 +31,27 @@ use serde::{Deserialize, Serialize};
 pub use self::bursting::{
     BurstCluster, BurstMode, BurstNetwork, BurstNetworkType, Bursting, DEFAULT_BROKER_PORT, LeadBroker, OnDemand,
 };
-pub use self::certificate::CertificateText;
-pub use self::commands::{Commands, LifeCycle};
-pub use self::container::{Container, DEFAULT_IMAGE, DEFAULT_LOGS, FluxUser, SecretKey};
+pub(crate) use self::certificate::CertificateText;
+pub use self::commands::Commands;
+pub(crate) use self::commands::LifeCycle;
+pub use self::container::Container;
+pub(crate) use self::container::{DEFAULT_IMAGE, SecretKey};
 pub use self::flux::{
-    DEFAULT_CONNECT_TIMEOUT, DEFAULT_DRAIN_SECONDS, DEFAULT_LOG_LEVEL, DEFAULT_MOUNT_PATH, DEFAULT_QUEUE_POLICY,
-    DEFAULT_VIEW_IMAGE, DEFAULT_VIEW_NAME, FluxContainer, FluxScheduler, FluxSpec,
+    DEFAULT_CONNECT_TIMEOUT, DEFAULT_LOG_LEVEL, DEFAULT_VIEW_IMAGE, FluxContainer, FluxScheduler, FluxSpec,
 };
-pub use self::logging::{Archive, LoggingSpec};
+pub(crate) use self::logging::Archive;
+pub use self::logging::LoggingSpec;
 pub use self::network::Network;
 pub use self::pod::PodSpec;
 pub use self::quantity::{Amount, ResourceList, ResourceRequirements};
-pub use self::restful::{DEFAULT_RESTFUL_BRANCH, DEFAULT_RESTFUL_PORT, DEFAULT_RESTFUL_USER, FluxRestful, User};
+pub(crate) use self::restful::User;
+pub use self::restful::{DEFAULT_RESTFUL_USER, FluxRestful};
 pub use self::runner::{Runner, RunnerError};
 pub use self::security::ContainerSecurity;
 pub use self::status::{BurstStatus, LeadStatus, MiniClusterStatus, Phase, RecipientStatus};
 pub use self::updates::UpdatePolicy;
 pub use self::volume::{ClusterVolume, ContainerVolume, HOSTPATH};
-pub use self::wait::{BurstWait, InvalidTimeout, WaitFor};
+pub use self::wait::WaitFor;
 use super::names;
 use super::schema::{absent_if_zero, is_default};
 
@@ -56,7 +59,7 @@ use super::schema::{absent_if_zero, is_default};
 pub const DEFAULT_DEADLINE_SECONDS: i64 = 31_500_000;
 
 /// How often pods may fail before the Job gives up, where nothing is written.
-pub const DEFAULT_BACKOFF_LIMIT: i32 = 100;
+pub(crate) const DEFAULT_BACKOFF_LIMIT: i32 = 100;
 
 /// A Flux instance of one or more pods: for one job and gone, or persistent, to connect to. With bursts it extends over
 /// more than one Kubernetes cluster.

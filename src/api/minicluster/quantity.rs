@@ -30,7 +30,7 @@ impl fmt::Display for Amount {
 
 impl Amount {
     /// Whether it is nothing, in whatever unit.
-    pub fn is_zero(&self) -> bool {
+    pub(crate) fn is_zero(&self) -> bool {
         match self {
             Self::Integer(value) => *value == 0,
             Self::Text(value) => {

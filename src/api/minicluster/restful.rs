@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::schema::{absent_if_zero, is_default};
 
 /// Branch of the server where none is written.
-pub const DEFAULT_RESTFUL_BRANCH: &str = "main";
+pub(crate) const DEFAULT_RESTFUL_BRANCH: &str = "main";
 /// Port of the server where none is written.
-pub const DEFAULT_RESTFUL_PORT: i32 = 5000;
+pub(crate) const DEFAULT_RESTFUL_PORT: i32 = 5000;
 /// Name of the server's user where none is written.
 pub const DEFAULT_RESTFUL_USER: &str = "flux";
 

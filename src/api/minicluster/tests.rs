@@ -117,7 +117,7 @@ fn bursts_have_names_sizes_and_wishes() {
 
 #[test]
 fn waiting_is_for_nobody_everybody_or_a_number() {
-    let wait = |value: serde_json::Value| serde_json::from_value::<BurstWait>(value);
+    let wait = |value: serde_json::Value| serde_json::from_value::<super::wait::BurstWait>(value);
     assert_eq!(wait(json!({})).unwrap().target, WaitFor::None);
     for (written, target) in [
         (json!("None"), WaitFor::None),

@@ -27,11 +27,12 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::container::{Commands, Container, ContainerVolume, ExistingVolume, FluxUser, SecurityContext};
-pub use self::convert::{ConvertError, KEPT, V1ALPHA1, V1ALPHA2, convert};
-pub use self::flux::{BurstedCluster, Bursting, FluxBroker, FluxScheduler, FluxSpec};
+pub use self::container::{Commands, Container, ContainerVolume};
+pub use self::convert::{KEPT, V1ALPHA1, V1ALPHA2, convert};
+pub(crate) use self::flux::FluxSpec;
+pub use self::flux::{BurstedCluster, Bursting};
 pub use self::guard::guard;
-pub use self::storage::Volume;
+pub(crate) use self::storage::Volume;
 use super::minicluster::{Archive, DEFAULT_DEADLINE_SECONDS, FluxRestful, MiniClusterStatus, ResourceList, User};
 use super::schema::is_default;
 

@@ -2,7 +2,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
 
-use super::{ConvertError, V1ALPHA1, V1ALPHA2, convert};
+use super::convert::ConvertError;
+use super::{V1ALPHA1, V1ALPHA2, convert};
 use crate::SPECS;
 use crate::minicluster::MiniCluster;
 

@@ -1,6 +1,6 @@
 //! What of this cluster no lead of a peer's can be: its nodes, pods, Services and API servers, as its watches show them.
 
-pub mod watched;
+pub(crate) mod watched;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,18 +12,14 @@ use super::addresses::{self, Range, Unusable};
 
 /// Whose an address is here.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Whose {
-    /// An API server's.
+pub(crate) enum Whose {
     ApiServer,
-    /// A node's.
     Node,
-    /// In the range of all Services.
     ServiceRange(Range),
     /// In the range of a node's pods.
     PodRange(Range),
     /// A Service's: of a load balancer, or an external one.
     Service,
-    /// A pod's.
     Pod,
 }
 
@@ -42,7 +38,7 @@ impl fmt::Display for Whose {
 
 /// What objects of one kind have, each with the objects that have it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Held<T>(BTreeMap<T, BTreeSet<ObjectKey>>);
+pub(crate) struct Held<T>(BTreeMap<T, BTreeSet<ObjectKey>>);
 
 impl<T> Default for Held<T> {
     fn default() -> Self {
@@ -52,7 +48,7 @@ impl<T> Default for Held<T> {
 
 impl<T: Ord> Held<T> {
     /// An object has `after` from now on, and no longer `before`.
-    pub fn change(&mut self, object: &ObjectKey, before: Vec<T>, after: Vec<T>) {
+    pub(crate) fn change(&mut self, object: &ObjectKey, before: Vec<T>, after: Vec<T>) {
         for one in before {
             if let Some(holders) = self.0.get_mut(&one) {
                 holders.remove(object);
@@ -73,7 +69,7 @@ impl<T: Ord> Held<T> {
 
 /// All of it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Ours {
+pub(crate) struct Ours {
     /// Addresses of nodes.
     pub nodes: Held<IpAddr>,
     /// Addresses of pods; those in the host's network have their node's.
@@ -92,7 +88,7 @@ pub struct Ours {
 
 impl Ours {
     /// Whose an address is here, however it is written; `None`: nobody's.
-    pub fn whose(&self, address: IpAddr) -> Option<Whose> {
+    pub(crate) fn whose(&self, address: IpAddr) -> Option<Whose> {
         let address = addresses::meant(address);
         let range_of = |ranges: &Held<Range>| ranges.0.keys().find(|range| range.contains(address)).copied();
         if self.api_servers.has(&address) || self.api_host.contains(&address) {
@@ -113,7 +109,7 @@ impl Ours {
     ///
     /// # Errors
     /// What the address is.
-    pub fn check_of_peer(&self, address: IpAddr, lead_ranges: &[String]) -> Result<IpAddr, Unusable> {
+    pub(crate) fn check_of_peer(&self, address: IpAddr, lead_ranges: &[String]) -> Result<IpAddr, Unusable> {
         let checked = addresses::check(address)?;
         if let Some(whose) = self.whose(checked) {
             return Err(Unusable { address: checked, what: whose.to_string() });
@@ -131,7 +127,7 @@ impl Ours {
     ///
     /// # Errors
     /// What the address is.
-    pub fn check_of_ours(&self, address: IpAddr) -> Result<IpAddr, Unusable> {
+    pub(crate) fn check_of_ours(&self, address: IpAddr) -> Result<IpAddr, Unusable> {
         let checked = addresses::check(address)?;
         match self.whose(checked) {
             Some(inside @ (Whose::ServiceRange(_) | Whose::PodRange(_) | Whose::Pod)) => {

@@ -28,8 +28,7 @@ const API_SERVERS: (&str, &str) = ("default", "kubernetes");
 /// A `ServiceCIDR`: a range from which Services get their cluster IPs.
 /// Source: <https://kubernetes.io/docs/reference/kubernetes-api/service-resources/service-cidr-v1/> (since Kubernetes 1.33).
 #[derive(Clone, Debug, Deserialize)]
-pub struct ServiceRange {
-    /// Its metadata.
+pub(crate) struct ServiceRange {
     pub metadata: ObjectMeta,
     #[serde(default)]
     spec: ServiceRangeSpec,
@@ -73,7 +72,7 @@ impl Resource for ServiceRange {
 /// A Service, as far as it is read.
 #[derive(Resource, Clone, Debug)]
 #[resource(inherit = Service)]
-pub struct WatchedService {
+pub(crate) struct WatchedService {
     /// Its name.
     pub metadata: ObjectMeta,
     /// Of load balancers, and external ones. Its cluster IPs are in a [`ServiceRange`].
@@ -94,7 +93,7 @@ impl<'de> Deserialize<'de> for WatchedService {
 
 /// What is watched for this alone.
 #[derive(Clone)]
-pub struct OwnCaches {
+pub(crate) struct OwnCaches {
     service_ranges: Cache<ServiceRange>,
     services: Cache<WatchedService>,
     api_servers: Cache<EndpointSlice>,
@@ -102,7 +101,7 @@ pub struct OwnCaches {
 
 impl OwnCaches {
     /// The caches, and the watches to spawn.
-    pub fn new(clients: &Clients) -> (Self, Vec<BoxFuture<'static, ()>>) {
+    pub(crate) fn new(clients: &Clients) -> (Self, Vec<BoxFuture<'static, ()>>) {
         let (reader, everything) = (&clients.reader, Selection::default());
         let (service_ranges, watch_ranges) = caches::all(reader.clone(), &everything, SystemRng);
         let (services, watch_services) = caches::watched(clients, &everything, SystemRng);
@@ -114,7 +113,7 @@ impl OwnCaches {
     }
 
     /// Waits until every first list is complete: before that, something of ours may look like anybody's.
-    pub async fn listed(&self) {
+    pub(crate) async fn listed(&self) {
         let Self { service_ranges, services, api_servers } = self;
         service_ranges.listed().await;
         services.listed().await;
@@ -122,7 +121,7 @@ impl OwnCaches {
     }
 
     /// Follows these and the others for as long as the subscriptions live.
-    pub fn follow(
+    pub(crate) fn follow(
         &self,
         nodes: &Cache<WatchedNode>,
         pods: &Cache<WatchedPod>,

@@ -22,37 +22,33 @@ pub struct Target {
 
 /// What is remembered of dialling a lead.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum Attempt {
+pub(crate) enum Attempt {
     /// Nobody was dialled.
     #[default]
     None,
     /// It is being dialled.
     Going {
-        /// Whom.
         target: Target,
         /// Since when.
         since: Mono,
         /// When it was dialled for the first time.
         first: Mono,
-        /// What was seen before.
         before: Option<Seen>,
     },
     /// It was dialled.
     Done {
-        /// Whom.
         target: Target,
         /// When it was over.
         at: Mono,
         /// When it was dialled for the first time.
         first: Mono,
-        /// What was seen.
         seen: Seen,
     },
 }
 
 /// What is so at the moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Circumstance<'a> {
+pub(crate) enum Circumstance<'a> {
     /// Brokers of the burst have all joined, as their probes say: nothing has to be dialled to know that they can.
     Joined,
     /// The nodes are simulated.
@@ -67,7 +63,7 @@ pub enum Circumstance<'a> {
 
 /// Why nobody is dialled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Trouble<'a> {
+pub(crate) struct Trouble<'a> {
     /// As it is said here.
     pub here: &'a str,
     /// As far as the peer is told.
@@ -76,14 +72,14 @@ pub struct Trouble<'a> {
 
 impl Trouble<'_> {
     /// There is nothing in it that the peer must not know.
-    pub const fn open(text: &str) -> Trouble<'_> {
+    pub(crate) const fn open(text: &str) -> Trouble<'_> {
         Trouble { here: text, told: text }
     }
 }
 
 /// What follows.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Course {
+pub(crate) struct Course {
     /// Dial the target now.
     pub dials: bool,
     /// Pods wait.
@@ -98,7 +94,7 @@ pub struct Course {
 
 impl Attempt {
     /// Takes in the moment, and says what follows.
-    pub fn proceed(&mut self, circumstance: Circumstance<'_>, now: Mono) -> Course {
+    pub(crate) fn proceed(&mut self, circumstance: Circumstance<'_>, now: Mono) -> Course {
         let rests = |findings, told| Course { dials: false, holds: false, wake: None, findings, told };
         let target = match circumstance {
             Circumstance::Joined => return rests(joined(), joined()),
@@ -144,7 +140,7 @@ impl Attempt {
     }
 
     /// Takes in what was seen, if it is still about the one that is dialled.
-    pub fn saw(&mut self, of: &Target, seen: Seen, at: Mono) {
+    pub(crate) fn saw(&mut self, of: &Target, seen: Seen, at: Mono) {
         if let Self::Going { target, first, .. } = self
             && target == of
         {

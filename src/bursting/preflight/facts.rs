@@ -14,7 +14,7 @@ use crate::nodes::{NodeChoice, NodeView};
 use crate::template::BurstTemplate;
 
 /// The image that Flux comes from: of the view, or the application's own.
-pub fn flux_image(template: &BurstTemplate) -> String {
+pub(crate) fn flux_image(template: &BurstTemplate) -> String {
     let container = template.flux.container.clone();
     if container.disable {
         runner(template).1
@@ -24,7 +24,7 @@ pub fn flux_image(template: &BurstTemplate) -> String {
 }
 
 /// Findings that take no connection.
-pub fn findings(spec: &HostedBurstSpec, nodes: &BTreeMap<String, NodeView>) -> Vec<Finding> {
+pub(crate) fn findings(spec: &HostedBurstSpec, nodes: &BTreeMap<String, NodeView>) -> Vec<Finding> {
     let Ok(template) = BurstTemplate::parse(&spec.template) else { return Vec::new() };
     vec![version(spec, &template), image(&template), architecture(spec, &template, nodes), user(&template)]
 }

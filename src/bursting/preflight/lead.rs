@@ -77,7 +77,7 @@ impl Seen {
 
 impl Seen {
     /// As far as a peer is told: its lead broker was reached, with the certificate of its instance, or not.
-    pub fn told(&self, target: &Target, late: bool) -> Vec<Finding> {
+    pub(crate) fn told(&self, target: &Target, late: bool) -> Vec<Finding> {
         // Through the tunnel, nothing but that lead is reached.
         if target.tunnel {
             return self.findings(target, late);
@@ -95,7 +95,7 @@ impl Seen {
 }
 
 /// Nobody must be dialled.
-pub fn refused(why: &str) -> Vec<Finding> {
+pub(crate) fn refused(why: &str) -> Vec<Finding> {
     let hint = "write an address of a node or a load balancer of the root's cluster (flux.bursting.network.address), or \
                 choose flux.bursting.network.type Tunnel";
     [Finding::fail(Check::LeadAddress, why, hint), not_tried()].into()

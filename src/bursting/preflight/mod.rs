@@ -14,19 +14,19 @@
 //! certificate of its instance, or not; what else was seen, and when, would tell that user who listens where in this
 //! cluster's networks, so it stays here, in the HostedBurst. All that does not pass takes equally long.
 pub mod attempt;
-pub mod facts;
+pub(crate) mod facts;
 pub mod lead;
 
 use std::time::Duration;
 
 /// How long the lead may take to take a connection and to prove its certificate, all its addresses together.
-pub const TIME_LIMIT: Duration = Duration::from_secs(3);
+pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(3);
 /// How long pods wait for that, unless it passes before: several round trips around the world.
-pub const LONGEST_WAIT: Duration = Duration::from_secs(1);
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// When a peer is told that its lead was not reached, counted from the first look: a look is over by then, whatever it saw.
 /// The rest is for the task to be run at all.
-pub const TOLD_AFTER: Duration = Duration::from_millis(3_500);
+pub(crate) const TOLD_AFTER: Duration = Duration::from_millis(3_500);
 /// How often the lead is looked at again while brokers are missing and the last look did not find all well.
-pub const AGAIN: Duration = Duration::from_secs(15);
+pub(crate) const AGAIN: Duration = Duration::from_secs(15);
 /// A lead that refuses connections for longer than this is not just about to start.
-pub const STARTING: Duration = Duration::from_secs(60);
+pub(crate) const STARTING: Duration = Duration::from_secs(60);

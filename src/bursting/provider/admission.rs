@@ -358,7 +358,7 @@ pub fn slot_key(peer: &PeerName, desired: &DesiredBurst, import: Option<&ImportP
 }
 
 /// The namespace here for bursts of roots in `theirs`.
-pub fn target_namespace(peer: &PeerName, theirs: &str, import: Option<&ImportPolicy>) -> String {
+pub(crate) fn target_namespace(peer: &PeerName, theirs: &str, import: Option<&ImportPolicy>) -> String {
     match import.and_then(|import| import.target_namespace.as_deref()).filter(|text| !text.is_empty()) {
         Some(template) => template.replace("{peer}", peer.as_str()).replace("{namespace}", theirs),
         None => theirs.to_owned(),

@@ -11,7 +11,7 @@ use crate::nodes::{self, NodeView, PodView};
 
 /// The capacity that `peer` is told: what is free on nodes without taints, what its import policy leaves, and what
 /// FluxSetups leave (`left`, by namespaces of this cluster).
-pub fn capacity(
+pub(crate) fn capacity(
     peer: &PeerName,
     import: Option<&ImportPolicy>,
     (nodes, pods): (&BTreeMap<String, NodeView>, &[PodView]),

@@ -13,7 +13,7 @@ use crate::peers::PeerView;
 
 /// Claims by slot, and those that are about nothing here.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Claims {
+pub(crate) struct Claims {
     /// All slots that anybody claims, that anything is hosted in, or that something is remembered of.
     pub slots: BTreeMap<SlotKey, BTreeMap<ClaimKey, Wanted>>,
     /// Tombstones of bursts that are not here.
@@ -23,7 +23,7 @@ pub struct Claims {
 /// Sorts claims by slot. An offer names its slot, and `peers` say in which namespace that is; what is hosted stays where it
 /// is, also when its peer's bursts go somewhere else from now on. A tombstone names a burst only, which is found by what is
 /// hosted or remembered of it.
-pub fn sort<'a>(
+pub(crate) fn sort<'a>(
     claims: BTreeMap<ClaimKey, Wanted>,
     hosted: impl IntoIterator<Item = &'a HostedBurst>,
     memories: &BTreeMap<SlotKey, Memory>,

@@ -23,7 +23,7 @@ pub(super) const GIVEN_UP: Duration = Duration::from_secs(60);
 
 /// A gateway that does not come back by itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Stuck {
+pub(crate) struct Stuck {
     /// What would help.
     pub removal: Removal,
     /// Since when this is so.
@@ -32,7 +32,7 @@ pub struct Stuck {
 
 /// A pod to delete for the gateway's sake.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Removal {
+pub(crate) struct Removal {
     /// The gateway's pod.
     pub gateway: String,
     /// The last broker's, in whose place it can run.

@@ -25,11 +25,11 @@ use crate::timing::elapsed;
 
 /// How long a root may be silent before its bursts say so. Short, so that the lease begins when the contact ended; long
 /// enough that a restart of this agent is no loss.
-pub const SUSPECT_AFTER: Duration = Duration::from_secs(5);
+pub(crate) const SUSPECT_AFTER: Duration = Duration::from_secs(5);
 
 /// What is on record of the time before a leader's term.
 #[derive(Clone, Debug, Default)]
-pub struct Before {
+pub(crate) struct Before {
     /// The last renewal of the Lease by the leader before.
     renewed: Option<Timestamp>,
     /// How long that was ago when the term began.
@@ -42,7 +42,7 @@ pub struct Before {
 
 impl Before {
     /// What a term that begins at `now` finds. `renewed` is the last renewal of the Lease by the leader before.
-    pub fn of<'a>(
+    pub(crate) fn of<'a>(
         renewed: Option<Timestamp>,
         peers: impl IntoIterator<Item = &'a ClusterPeer>,
         hosted: impl IntoIterator<Item = &'a HostedBurst>,
@@ -88,7 +88,7 @@ impl Before {
 
 /// Where a lease stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Lease {
+pub(crate) enum Lease {
     /// In contact.
     Renewed,
     /// Out of contact for a moment: nothing is written yet. Look again after this time.
@@ -111,7 +111,7 @@ pub enum Lease {
 ///
 /// `away` is how long the root is out of contact, as far as this process knows; `None`: in contact. `recorded` is the
 /// stored `status.suspectSince`, and `last_heard` when the root was last heard of, if that is known.
-pub fn lease(
+pub(crate) fn lease(
     length: Duration,
     away: Option<Duration>,
     recorded: Option<Timestamp>,

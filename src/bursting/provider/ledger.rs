@@ -17,7 +17,7 @@ pub type SlotKey = (String, String);
 
 /// What one hosted burst takes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// Whose it is.
     pub peer: PeerName,
     /// Brokers it has now.
@@ -75,7 +75,7 @@ impl Ledger {
 
     /// Takes in the HostedBurst of a slot, or that there is none. A reservation that it bears out ends. Says which peer holds
     /// less now than before, if any does.
-    pub fn host(&mut self, key: &SlotKey, hosted: Option<&HostedBurst>) -> Option<PeerName> {
+    pub(crate) fn host(&mut self, key: &SlotKey, hosted: Option<&HostedBurst>) -> Option<PeerName> {
         let before = self.entry(key).cloned();
         if hosted.is_some() {
             self.reserved.remove(key);
@@ -89,7 +89,7 @@ impl Ledger {
     }
 
     /// Promises room to an offer that was admitted.
-    pub fn reserve(&mut self, key: &SlotKey, peer: &PeerName, desired: &DesiredBurst) {
+    pub(crate) fn reserve(&mut self, key: &SlotKey, peer: &PeerName, desired: &DesiredBurst) {
         let charge = Charge::of(desired.cores, desired.gpus, &desired.template);
         let entry = Entry { peer: peer.clone(), size: desired.size, max_size: desired.max_size, charge };
         let before = self.entry(key).cloned();
@@ -98,7 +98,7 @@ impl Ledger {
     }
 
     /// Gives a reservation up: the HostedBurst could not be written, or is gone.
-    pub fn cancel(&mut self, key: &SlotKey) {
+    pub(crate) fn cancel(&mut self, key: &SlotKey) {
         let before = self.entry(key).cloned();
         self.reserved.remove(key);
         self.count(before.as_ref(), key);
@@ -146,7 +146,7 @@ impl Ledger {
     }
 
     /// The promises in a namespace, reservations included.
-    pub fn in_namespace(&self, namespace: &str) -> impl Iterator<Item = (&SlotKey, &Entry)> {
+    pub(crate) fn in_namespace(&self, namespace: &str) -> impl Iterator<Item = (&SlotKey, &Entry)> {
         let first = (namespace.to_owned(), String::new());
         let ahead = self.reserved.range(first.clone()..).filter(|(key, _)| !self.hosted.contains_key(*key));
         let (hosted, ahead) = (self.hosted.range(first..), ahead);
@@ -155,14 +155,14 @@ impl Ledger {
     }
 
     /// For each hosted Job: what each of its brokers counts for.
-    pub fn brokers(&self) -> Brokers {
+    pub(crate) fn brokers(&self) -> Brokers {
         self.entries()
             .map(|(key, entry)| (key.clone(), Amounts::part(entry.charge.milli_cores, entry.charge.node_gpus)))
             .collect()
     }
 
     /// All promises, reservations included.
-    pub fn entries(&self) -> impl Iterator<Item = (&SlotKey, &Entry)> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&SlotKey, &Entry)> {
         let ahead = self.reserved.iter().filter(|(key, _)| !self.hosted.contains_key(*key));
         self.hosted.iter().chain(ahead)
     }
@@ -223,7 +223,7 @@ impl Entry {
 }
 
 /// The name a HostedBurst takes.
-pub fn key_of(hosted: &HostedBurst) -> SlotKey {
+pub(crate) fn key_of(hosted: &HostedBurst) -> SlotKey {
     (hosted.metadata.namespace.clone().unwrap_or_default(), hosted.metadata.name.clone().unwrap_or_default())
 }
 

@@ -217,7 +217,6 @@ impl Provider {
         state.slots.claims_on(slot).into_iter().filter_map(here).collect()
     }
 
-    /// Changes what is remembered of a slot.
     pub(super) fn remember(&self, slot: &SlotKey, change: impl FnOnce(&mut Memory)) {
         let moved = {
             let mut state = lock(&self.state);

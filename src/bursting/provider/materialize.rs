@@ -28,7 +28,7 @@ use crate::spans;
 use crate::template::{BurstTemplate, FluxTemplate, LeadTemplate, PodTemplate};
 
 /// Key of the certificate in its Secret.
-pub const CURVE_CERT: &str = "curve.cert";
+pub(crate) const CURVE_CERT: &str = "curve.cert";
 /// Name of the port of the lead Service.
 const PORT_NAME: &str = "flux";
 /// The port that brokers of a burst connect to.
@@ -75,7 +75,7 @@ pub fn hosted_burst(
 
 /// The same HostedBurst with what may change while it runs: size (within what was declared), lead address, times.
 /// Everything else was admitted and stays as it is until another incarnation.
-pub fn updated(hosted: &HostedBurst, desired: &DesiredBurst) -> HostedBurst {
+pub(crate) fn updated(hosted: &HostedBurst, desired: &DesiredBurst) -> HostedBurst {
     let frozen = &hosted.spec;
     let spec = HostedBurstSpec {
         generation: i64::try_from(desired.generation).unwrap_or(i64::MAX),
@@ -103,7 +103,7 @@ fn traceparent(trace: Option<TraceContext>) -> Option<BTreeMap<String, String>> 
 }
 
 /// Identity of a hosted burst.
-pub fn key(spec: &HostedBurstSpec) -> HostedKey {
+pub(crate) fn key(spec: &HostedBurstSpec) -> HostedKey {
     HostedKey {
         root_cluster: spec.root_cluster_uid.as_str().into(),
         mini_cluster: spec.root.uid.clone(),
@@ -162,7 +162,7 @@ pub fn materials(
 }
 
 /// The Secret with the certificate.
-pub fn secret(hosted: &HostedBurst, credential: &Credential) -> Secret {
+pub(crate) fn secret(hosted: &HostedBurst, credential: &Credential) -> Secret {
     let data = [(CURVE_CERT.to_owned(), ByteString(credential.expose().as_bytes().to_vec()))];
     Secret {
         metadata: metadata(hosted, names::curve(&hosted.spec.slot), Some(role::CURVE)),
@@ -283,7 +283,7 @@ pub fn rendered(
 }
 
 /// The MiniCluster of a whole instance: a root like any other, with a lead broker and a certificate of its own.
-pub fn whole_spec(template: BurstTemplate, size: u32, drain: Lasting) -> MiniClusterSpec {
+pub(crate) fn whole_spec(template: BurstTemplate, size: u32, drain: Lasting) -> MiniClusterSpec {
     let BurstTemplate { containers, flux, logging, pod, disable_affinity, share_process_namespace, lead } = template;
     let LeadTemplate {
         tasks,

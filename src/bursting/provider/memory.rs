@@ -20,52 +20,46 @@ use crate::timing::RESOLVE_AGAIN;
 
 /// How long the API server's refusal of an offer stands if nothing changes: at first, and at most. In between it doubles, so
 /// that whoever mends the reason waits no longer than it lasted.
-pub const VERDICT_STANDS: Duration = Duration::from_secs(5);
+pub(crate) const VERDICT_STANDS: Duration = Duration::from_secs(5);
 /// See [`VERDICT_STANDS`].
-pub const VERDICT_STANDS_AT_MOST: Duration = Duration::from_secs(300);
+pub(crate) const VERDICT_STANDS_AT_MOST: Duration = Duration::from_secs(300);
 
 /// Between two requests for a certificate that could not be had.
-pub const CREDENTIAL_AGAIN: Duration = Duration::from_secs(2);
+pub(crate) const CREDENTIAL_AGAIN: Duration = Duration::from_secs(2);
 
 /// How long a look at the Secret is enough to make brokers that mount it.
-pub const LOOK_IS_FRESH: Duration = Duration::from_secs(2);
+pub(crate) const LOOK_IS_FRESH: Duration = Duration::from_secs(2);
 /// How often the Secret is looked at while brokers are missing.
-pub const LOOK_AGAIN: Duration = Duration::from_secs(30);
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// What became of a burst that was hosted here.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Fate {
+pub(crate) enum Fate {
     /// It is here.
     Hosted {
         /// UID of its HostedBurst.
         uid: String,
-        /// Its incarnation.
         incarnation: String,
     },
     /// We ended it.
     Released {
         /// UID of its HostedBurst.
         uid: String,
-        /// Its incarnation.
         incarnation: String,
         /// Why.
         reason: Reason,
     },
     /// Somebody else deleted its HostedBurst.
-    Evicted {
-        /// Its incarnation.
-        incarnation: String,
-    },
+    Evicted { incarnation: String },
 }
 
 impl Fate {
     /// Whether it must not come back by itself: only another offer, or an explicit retry, is looked at anew.
-    pub fn is_final(&self) -> bool {
+    pub(crate) fn is_final(&self) -> bool {
         matches!(self, Self::Evicted { .. } | Self::Released { reason: Reason::TimeLimit, .. })
     }
 
-    /// The incarnation it was of.
-    pub fn incarnation(&self) -> &str {
+    pub(crate) fn incarnation(&self) -> &str {
         match self {
             Self::Hosted { incarnation, .. } | Self::Released { incarnation, .. } | Self::Evicted { incarnation } => {
                 incarnation
@@ -76,7 +70,7 @@ impl Fate {
 
 /// Why an admitted offer could not be carried out.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Verdict {
+pub(crate) struct Verdict {
     /// What it is about.
     pub fingerprint: String,
     /// Why not.
@@ -89,7 +83,7 @@ pub struct Verdict {
 
 /// Whether the certificate is here.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum SecretState {
+pub(crate) enum SecretState {
     /// Not looked at yet, or something happened that makes looking again worth a request.
     #[default]
     Unknown,
@@ -115,7 +109,7 @@ pub enum SecretState {
 
 /// A host name, resolved.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Resolution {
+pub(crate) struct Resolution {
     /// The name.
     pub host: String,
     /// Its addresses, or why there are none.
@@ -126,7 +120,7 @@ pub struct Resolution {
 
 /// What is remembered of a slot.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Memory {
+pub(crate) struct Memory {
     /// What became of bursts that peers still speak of.
     pub fates: BTreeMap<ClaimKey, Fate>,
     /// Offers that could not be carried out.
@@ -181,7 +175,6 @@ impl Memory {
         }
     }
 
-    /// We end a burst.
     pub(super) fn ended(&mut self, hosted: &HostedBurst, reason: Reason) {
         let fate = Fate::Released {
             uid: hosted.metadata.uid.clone().unwrap_or_default(),
@@ -261,7 +254,7 @@ impl Memory {
     }
 
     /// Nothing is remembered: the entry can go.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         let (fates, offers) = (self.fates.is_empty(), self.verdicts.is_empty() && self.turns.is_empty());
         fates && offers && self.secret == SecretState::Unknown && !self.looked_empty && self.taken.is_none()
     }

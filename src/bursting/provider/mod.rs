@@ -23,32 +23,30 @@
 //! | `marks` | which slots a change is looked at in, and whose turn that takes | no |
 //! | `controller`, `carry_out`, `create` | the driver of all this | yes |
 pub mod admission;
-pub mod capacity;
+pub(crate) mod capacity;
 mod carry_out;
 #[cfg(test)]
-pub mod claims;
+pub(crate) mod claims;
 pub(crate) mod controller;
 mod create;
-pub mod egress;
+pub(crate) mod egress;
 mod foreign;
 mod gateway;
 pub mod grants;
 mod lead;
-pub mod lease;
+pub(crate) mod lease;
 pub mod ledger;
 mod marks;
 pub mod materialize;
-pub mod memory;
+pub(crate) mod memory;
 pub mod pod_security;
 pub mod policy;
 pub mod quota;
-pub mod rate;
-pub mod results;
-pub mod slot;
-pub mod slots;
+pub(crate) mod rate;
+pub(crate) mod results;
+pub(crate) mod slot;
+pub(crate) mod slots;
 mod sync;
 mod teardown;
-pub mod warm;
+pub(crate) mod warm;
 mod whole;
-
-pub use teardown::Reason;

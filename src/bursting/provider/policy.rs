@@ -12,7 +12,7 @@ use tributary_api::peer::ImportPolicy;
 use crate::template::{BurstTemplate, FluxTemplate, LeadTemplate, PodTemplate};
 
 /// Everything in `template` that `policy` forbids, each with its field and what would allow it; empty if nothing is.
-pub fn forbidden(template: &BurstTemplate, policy: &ImportPolicy) -> Vec<String> {
+pub(crate) fn forbidden(template: &BurstTemplate, policy: &ImportPolicy) -> Vec<String> {
     let BurstTemplate { containers, flux, logging: _, pod, disable_affinity: _, share_process_namespace: _, lead } =
         template;
     let mut judge = Judge { policy, found: Vec::new() };

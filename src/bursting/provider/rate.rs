@@ -14,7 +14,7 @@ use tributary_clock::Mono;
 use tributary_contract::{DesiredBurst, PeerName};
 
 /// Offers of a peer within a minute, where its import policy says nothing of them.
-pub const PER_MINUTE: u32 = 120;
+pub(crate) const PER_MINUTE: u32 = 120;
 
 /// What a bucket holds, in time.
 const MINUTE: Duration = Duration::from_secs(60);
@@ -23,7 +23,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 const LATEST: Duration = Duration::from_secs(600);
 
 /// How many offers a policy lets its peer make within a minute.
-pub fn per_minute(import: &ImportPolicy) -> u32 {
+pub(crate) fn per_minute(import: &ImportPolicy) -> u32 {
     let written = import.max_offers_per_minute.map(|limit| u32::try_from(limit).unwrap_or(0));
     // None at all is for the policy as a whole to say.
     written.unwrap_or(PER_MINUTE).max(1)
@@ -31,7 +31,7 @@ pub fn per_minute(import: &ImportPolicy) -> u32 {
 
 /// The buckets of all peers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Rates(BTreeMap<PeerName, Bucket>);
+pub(crate) struct Rates(BTreeMap<PeerName, Bucket>);
 
 /// The bucket of a peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,7 +44,7 @@ struct Bucket {
 
 /// When an offer is looked at.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Turn {
+pub(crate) struct Turn {
     /// The offer. Another one of the same burst takes a turn of its own, once this has had it.
     offer: String,
     /// Not before.
@@ -64,12 +64,12 @@ struct Token {
 
 impl Turn {
     /// Whether it is time.
-    pub fn has_come(&self, now: Mono) -> bool {
+    pub(crate) fn has_come(&self, now: Mono) -> bool {
         self.takes.is_some() && self.at <= now
     }
 
     /// The turn of an offer of `peer`, given the one that its burst had, if any.
-    pub fn of(
+    pub(crate) fn of(
         before: Option<&Self>,
         peer: &PeerName,
         desired: &DesiredBurst,
@@ -107,7 +107,7 @@ impl Rates {
 
     /// An offer was taken back: if it had not had its turn, others of its peer need not wait for that. The bucket gets back what
     /// is at its end only: those who have their turns behind it keep them, and whoever came next would have one of those too.
-    pub fn give_back(&mut self, peer: &PeerName, turn: &Turn, now: Mono) {
+    pub(crate) fn give_back(&mut self, peer: &PeerName, turn: &Turn, now: Mono) {
         let (Some(token), Some(bucket)) = (turn.takes.filter(|_| turn.at > now), self.0.get_mut(peer)) else { return };
         bucket.returned.insert(token.full, token.each);
         while let Some(each) = bucket.returned.remove(&bucket.full) {

@@ -16,10 +16,10 @@ use crate::contact::Contacts;
 use crate::peers::PeerView;
 
 /// Results that are kept for a peer; as many as `import.maxBursts`, if that is more.
-pub const KEPT: u32 = 64;
+pub(crate) const KEPT: u32 = 64;
 
 /// When a whole instance ended that nothing takes away yet.
-pub fn ended(hosted: &HostedBurst) -> Option<Timestamp> {
+pub(crate) fn ended(hosted: &HostedBurst) -> Option<Timestamp> {
     let status = hosted.status.as_ref();
     let goes =
         hosted.metadata.deletion_timestamp.is_some() || status.is_some_and(|status| status.draining_since.is_some());
@@ -28,7 +28,7 @@ pub fn ended(hosted: &HostedBurst) -> Option<Timestamp> {
 }
 
 /// Results of a peer that newer ones take the place of.
-pub fn surplus(
+pub(crate) fn surplus(
     results: &BTreeSet<(Timestamp, SlotKey)>,
     peer: &PeerName,
     view: Option<&PeerView>,

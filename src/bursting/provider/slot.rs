@@ -40,12 +40,11 @@ use crate::preflight::attempt::Target;
 use crate::sync_store::Listed;
 
 /// Whose claim it is.
-pub type ClaimKey = (PeerName, BurstUid);
+pub(crate) type ClaimKey = (PeerName, BurstUid);
 
 /// What a peer wants of a slot.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Wanted {
-    /// This burst.
+pub(crate) enum Wanted {
     Burst(Arc<DesiredBurst>),
     /// The end of it.
     Tombstone,
@@ -53,7 +52,7 @@ pub enum Wanted {
 
 /// What is answered to a claim.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Answered {
+pub(crate) enum Answered {
     /// Where it stands.
     Observed(Box<ObservedBurst>),
     /// Nothing of it is here.
@@ -62,18 +61,16 @@ pub enum Answered {
 
 /// All that a step looks at.
 #[derive(Clone, Copy, Debug)]
-pub struct SlotView<'a> {
+pub(crate) struct SlotView<'a> {
     /// The moment.
     pub now: Now,
     /// How long a burst must be missing from complete snapshots before that counts as a release.
     pub grace: Duration,
-    /// Which slot.
     pub key: &'a SlotKey,
     /// What peers want of it.
     pub claims: &'a BTreeMap<ClaimKey, Wanted>,
     /// Which bursts peers in session want anything of.
     pub listed: &'a dyn Listed,
-    /// The peers.
     pub peers: &'a BTreeMap<PeerName, PeerView>,
     /// Since when they are away.
     pub contacts: &'a Contacts,
@@ -106,7 +103,7 @@ pub struct SlotView<'a> {
 
 /// What has to be done, in order.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Change {
+pub(crate) enum Change {
     /// Render, judge and dry-run an admitted offer; if all is well, reserve, create this HostedBurst; else remember why not.
     Admit {
         /// Whose offer.
@@ -115,7 +112,6 @@ pub enum Change {
         fingerprint: String,
         /// What to create.
         hosted: Box<HostedBurst>,
-        /// What was admitted.
         admitted: Box<Admitted>,
     },
     /// Apply the HostedBurst's spec.
@@ -128,7 +124,6 @@ pub enum Change {
     RequestCredential {
         /// Whom to ask.
         peer: PeerName,
-        /// What for.
         request: CredentialRequest,
     },
     /// Resolve the lead's host name, and remember.
@@ -147,28 +142,21 @@ pub enum Change {
     /// Delete a pod for the gateway's sake.
     DeletePod(Removal),
     /// Delete the MiniCluster with this UID.
-    DeleteMiniCluster {
-        /// Its UID.
-        uid: String,
-    },
+    DeleteMiniCluster { uid: String },
     /// Look whether the MiniCluster and the Job of this name are gone, uncached, and remember. A Job that its MiniCluster has
     /// left behind is deleted.
     LookLeft,
     /// Delete a Job that its MiniCluster has left behind.
     ClearLeft,
     /// Delete the HostedBurst with this UID: nothing of it runs any more.
-    DeleteHosted {
-        /// Its UID.
-        uid: String,
-    },
+    DeleteHosted { uid: String },
 }
 
 /// What a step decides.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct SlotStep {
+pub(crate) struct SlotStep {
     /// What has to be done.
     pub changes: Vec<Change>,
-    /// What is answered to each claim.
     pub answers: BTreeMap<ClaimKey, Answered>,
     /// What to tell people, on the HostedBurst.
     pub notes: Vec<Note>,
@@ -181,7 +169,7 @@ pub struct SlotStep {
 }
 
 /// Decides what to do about a slot.
-pub fn step(view: &SlotView<'_>) -> SlotStep {
+pub(crate) fn step(view: &SlotView<'_>) -> SlotStep {
     let mut step = SlotStep { memory: view.memory.clone(), rates: view.rates.clone(), ..SlotStep::default() };
     step.memory.kept = None;
     match view.hosted {

@@ -17,11 +17,11 @@ use super::slot::{ClaimKey, Wanted, holder};
 
 /// Claims of one peer on one slot that are looked at: a burst, its successors, and some that are leaving. Others wait until
 /// these are gone.
-pub const CLAIMS_OF_A_PEER: usize = 8;
+pub(crate) const CLAIMS_OF_A_PEER: usize = 8;
 
 /// The slots.
 #[derive(Debug, Default)]
-pub struct Slots {
+pub(crate) struct Slots {
     /// Where what peers want belongs.
     claims: Ties,
     /// Whose HostedBurst is where.
@@ -37,7 +37,7 @@ impl Slots {
     /// Enters what a peer wants of a burst; says which slots that may mean something for. An offer names its slot, and `import`
     /// says in which namespace that is; what is hosted stays where it is, also when its peer's bursts go somewhere else from
     /// now on. A tombstone names a burst only, which is found by what is hosted or remembered of it.
-    pub fn claim(
+    pub(crate) fn claim(
         &mut self,
         claim: &ClaimKey,
         wanted: Option<&Wanted>,
@@ -52,7 +52,7 @@ impl Slots {
     }
 
     /// The slot that a claim is about, if it is about any.
-    pub fn place(&self, claim: &ClaimKey, wanted: &Wanted, import: Option<&ImportPolicy>) -> Option<SlotKey> {
+    pub(crate) fn place(&self, claim: &ClaimKey, wanted: &Wanted, import: Option<&ImportPolicy>) -> Option<SlotKey> {
         let held = self.hosted.slots(claim).next_back();
         match wanted {
             Wanted::Burst(desired) => {
@@ -64,7 +64,7 @@ impl Slots {
     }
 
     /// Enters the HostedBurst of a slot; says which claims may belong elsewhere now.
-    pub fn host(&mut self, slot: &SlotKey, hosted: Option<&HostedBurst>) -> BTreeSet<ClaimKey> {
+    pub(crate) fn host(&mut self, slot: &SlotKey, hosted: Option<&HostedBurst>) -> BTreeSet<ClaimKey> {
         let ended = hosted.and_then(|hosted| Some((hosted.spec.peer.as_str().into(), results::ended(hosted)?)));
         if let Some((peer, at)) = self.ended.remove(slot)
             && let Some(results) = self.results.get_mut(&peer)
@@ -82,7 +82,7 @@ impl Slots {
     }
 
     /// Enters of which bursts a slot's memory knows what became of them; says which claims may belong elsewhere now.
-    pub fn remember<'a>(
+    pub(crate) fn remember<'a>(
         &mut self,
         slot: &SlotKey,
         fates: impl IntoIterator<Item = &'a ClaimKey>,
@@ -92,7 +92,7 @@ impl Slots {
 
     /// The claims that are looked at when a slot is: those of bursts that are or were here, and of each peer the first
     /// [`CLAIMS_OF_A_PEER`] others.
-    pub fn claims_on(&self, slot: &SlotKey) -> Vec<ClaimKey> {
+    pub(crate) fn claims_on(&self, slot: &SlotKey) -> Vec<ClaimKey> {
         let (mut looked_at, mut counted) = (Vec::new(), None);
         for claim in self.claims.claims(slot) {
             if !self.is_known(slot, claim) {
@@ -108,7 +108,7 @@ impl Slots {
     }
 
     /// Whether a claim has to wait until others of its peer on the same slot are gone.
-    pub fn waits(&self, slot: &SlotKey, claim: &ClaimKey) -> bool {
+    pub(crate) fn waits(&self, slot: &SlotKey, claim: &ClaimKey) -> bool {
         let others = self.claims.claims(slot).filter(|other| other.0 == claim.0 && !self.is_known(slot, other));
         !self.is_known(slot, claim) && others.take(CLAIMS_OF_A_PEER).all(|other| other != claim)
     }
@@ -118,38 +118,37 @@ impl Slots {
     }
 
     /// Whose burst a slot has.
-    pub fn holder(&self, slot: &SlotKey) -> Option<&ClaimKey> {
+    pub(crate) fn holder(&self, slot: &SlotKey) -> Option<&ClaimKey> {
         self.hosted.claims(slot).next()
     }
 
     /// Where the HostedBurst of a burst is.
-    pub fn held(&self, claim: &ClaimKey) -> Option<&SlotKey> {
+    pub(crate) fn held(&self, claim: &ClaimKey) -> Option<&SlotKey> {
         self.hosted.slots(claim).next_back()
     }
 
     /// Who pays for looking at a slot: the peer whose burst it has, else one that wants it or had it.
-    pub fn payer(&self, slot: &SlotKey) -> Option<&PeerName> {
+    pub(crate) fn payer(&self, slot: &SlotKey) -> Option<&PeerName> {
         let mut all = [&self.hosted, &self.claims, &self.fates].into_iter();
         all.find_map(|ties| ties.claims(slot).next()).map(|(peer, _)| peer)
     }
 
     /// The slots that a peer has, wants or had.
-    pub fn of_peer(&self, peer: &PeerName) -> BTreeSet<SlotKey> {
+    pub(crate) fn of_peer(&self, peer: &PeerName) -> BTreeSet<SlotKey> {
         [&self.hosted, &self.claims, &self.fates].into_iter().flat_map(|ties| ties.of_peer(peer)).cloned().collect()
     }
 
-    /// All slots.
-    pub fn all(&self) -> BTreeSet<SlotKey> {
+    pub(crate) fn all(&self) -> BTreeSet<SlotKey> {
         [&self.hosted, &self.claims, &self.fates].into_iter().flat_map(|ties| ties.claims.keys()).cloned().collect()
     }
 
     /// The slots that a peer wants, and that are free.
-    pub fn wanted_by(&self, peer: &PeerName) -> BTreeSet<SlotKey> {
+    pub(crate) fn wanted_by(&self, peer: &PeerName) -> BTreeSet<SlotKey> {
         self.claims.of_peer(peer).filter(|slot| self.holder(slot).is_none()).cloned().collect()
     }
 
     /// The results of a peer, the oldest first.
-    pub fn results(&self, peer: &PeerName) -> Option<&BTreeSet<(Timestamp, SlotKey)>> {
+    pub(crate) fn results(&self, peer: &PeerName) -> Option<&BTreeSet<(Timestamp, SlotKey)>> {
         self.results.get(peer)
     }
 }

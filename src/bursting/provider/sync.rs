@@ -30,7 +30,6 @@ const CREDENTIAL: &str = "Credential";
 /// Reason for one that runs on though its peer may place nothing here any more.
 const NO_IMPORT: &str = "RunsWithoutImport";
 
-/// The lease of a hosted burst.
 pub(super) fn lease(view: &SlotView<'_>, hosted: &HostedBurst, holder: &ClaimKey) -> Lease {
     lease_of(hosted.spec.lease.duration(), view, hosted, holder)
 }

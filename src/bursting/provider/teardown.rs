@@ -23,7 +23,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Why a burst ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reason {
+pub(crate) enum Reason {
     /// The root does not want it any more.
     Released,
     /// The root was made anew, or its Job was.
@@ -42,7 +42,7 @@ pub enum Reason {
 
 impl Reason {
     /// The word in `status.drainingReason`.
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Released => "Released",
             Self::Replaced => "Replaced",

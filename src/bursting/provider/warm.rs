@@ -51,7 +51,7 @@ const NOBODY: i64 = 65_534;
 
 /// What is remembered of the Job in one leader's scope.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum Made {
+pub(crate) enum Made {
     /// It was not made yet.
     #[default]
     No,
@@ -192,7 +192,7 @@ pub(super) fn statement(status: &HostedBurstStatus) -> Option<Statement> {
 }
 
 /// The Job, for a burst whose pods are `pod`.
-pub fn job(hosted: &HostedBurst, pod: &PodSpec, nodes: u32) -> Job {
+pub(crate) fn job(hosted: &HostedBurst, pod: &PodSpec, nodes: u32) -> Job {
     let name = names::warm_up(&hosted.spec.slot);
     let count = i32::try_from(nodes).unwrap_or(i32::MAX);
     let metadata = materialize::metadata(hosted, name.clone(), None);

@@ -19,36 +19,35 @@ const WARN_BEFORE: Duration = Duration::from_secs(15 * 60);
 
 /// A budget, whose it is, and what is spent of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Account<'a> {
+pub(crate) struct Account<'a> {
     /// `the budget of …`
     pub name: &'static str,
-    /// The budget.
     pub budget: &'a BurstBudget,
-    /// What is spent.
     pub spent: &'a Spent,
 }
 
 /// How a budget stands at a moment. The most urgent one is the greatest.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Standing {
+pub(crate) enum Standing {
     /// Nothing of it is being used.
     Idle(String),
     /// It is being used.
     Within(Reckoning),
     /// It ends soon.
     Ending(Reckoning),
+    /// It cannot be read, and why. Nothing new is placed; what runs goes on, since nobody said that it should end.
+    Unreadable(String),
     /// Nothing is left, and why.
     Spent(String),
 }
 
 /// When a budget ends, if the number of brokers stays as it is.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Reckoning {
+pub(crate) struct Reckoning {
     /// When nothing is left.
     pub ends: Timestamp,
     /// When that is warned of.
     warns: Timestamp,
-    /// What limits it.
     limit: String,
 }
 
@@ -67,15 +66,15 @@ impl PartialOrd for Reckoning {
 
 impl Account<'_> {
     /// How it stands; `None` if it limits nothing.
-    pub fn standing(&self, now: Timestamp) -> Option<Standing> {
-        let limits = self.limits().map_err(Standing::Spent);
+    pub(crate) fn standing(&self, now: Timestamp) -> Option<Standing> {
+        let limits = self.limits().map_err(Standing::Unreadable);
         match limits {
             Ok(limits) => limits.into_iter().map(|limit| limit.standing(self, now)).max(),
             Err(unreadable) => Some(unreadable),
         }
     }
 
-    /// What limits it. What cannot be read allows nothing: the schema refuses nearly all of that.
+    /// What limits it, or why it cannot be read: the schema refuses nearly all of that.
     fn limits(&self) -> Result<Vec<Limit>, String> {
         let BurstBudget { max_duration, broker_hours, warn_before, renewal: _ } = self.budget;
         let read = |text: &String| {
@@ -88,10 +87,10 @@ impl Account<'_> {
             limits.push(Limit { total: whole(read(text)?), per_broker: false, text: text_of, warn });
         }
         if let Some(amount) = broker_hours {
-            let hours = milli(&amount.to_string()).ok_or_else(|| {
-                format!("the budget of {} cannot be read: brokerHours {amount} is no number", self.name)
+            let hours = milli(&amount.to_string()).filter(|hours| *hours >= 0).ok_or_else(|| {
+                format!("the budget of {} cannot be read: brokerHours {amount} is no number from 0 up", self.name)
             })?;
-            let seconds = hours.max(0).saturating_mul(3600).div_euclid(1000);
+            let seconds = hours.saturating_mul(3600).div_euclid(1000);
             let text = format!("brokerHours {amount} of {}", self.name);
             let total = i64::try_from(seconds).unwrap_or(i64::MAX);
             limits.push(Limit { total, per_broker: true, text, warn });
@@ -144,29 +143,21 @@ fn whole(duration: Duration) -> i64 {
 
 impl Standing {
     /// The most urgent of several accounts.
-    pub fn tightest<'a>(accounts: impl IntoIterator<Item = Account<'a>>, now: Timestamp) -> Option<Self> {
+    pub(crate) fn tightest<'a>(accounts: impl IntoIterator<Item = Account<'a>>, now: Timestamp) -> Option<Self> {
         accounts.into_iter().filter_map(|account| account.standing(now)).max()
     }
 
-    /// Why nothing is left, if so.
-    pub fn spent(&self) -> Option<&str> {
-        match self {
-            Self::Spent(why) => Some(why),
-            _ => None,
-        }
-    }
-
     /// How long until it stands otherwise, if nothing else changes.
-    pub fn wake(&self, now: Timestamp) -> Option<Duration> {
+    pub(crate) fn wake(&self, now: Timestamp) -> Option<Duration> {
         match self {
             Self::Within(reckoning) => Some(elapsed(now, reckoning.warns)),
             Self::Ending(reckoning) => Some(elapsed(now, reckoning.ends)),
-            Self::Idle(_) | Self::Spent(_) => None,
+            Self::Idle(_) | Self::Unreadable(_) | Self::Spent(_) => None,
         }
     }
 
     /// What people are told. The sentence stays the same as long as the number of brokers does.
-    pub fn statement(&self) -> Statement {
+    pub(crate) fn statement(&self) -> Statement {
         match self {
             Self::Idle(limit) => Statement::holds(BUDGET, "Within", format!("{limit}: nothing is used at the moment")),
             Self::Within(Reckoning { ends, limit, .. }) => {
@@ -175,6 +166,7 @@ impl Standing {
             Self::Ending(Reckoning { ends, limit, .. }) => {
                 Statement::holds(BUDGET, "Ending", format!("{limit} is spent at {ends:.0}: brokers are drained then"))
             }
+            Self::Unreadable(why) => Statement::fails(BUDGET, "Unreadable", format!("{why}: correct it")),
             Self::Spent(why) => {
                 Statement::fails(BUDGET, "Spent", format!("{why}: raise it, or renew it with another value of renewal"))
             }
@@ -192,6 +184,10 @@ mod tests {
 
     fn budget(yaml: &str) -> BurstBudget {
         serde_saphyr::from_str(yaml).unwrap()
+    }
+
+    fn is_spent(standing: Option<Standing>) -> bool {
+        matches!(standing, Some(Standing::Spent(_)))
     }
 
     fn standing(budget: &BurstBudget, spent: &Spent, now: i64) -> Option<Standing> {
@@ -223,20 +219,24 @@ mod tests {
         let used = never.on(3, None, at(0)).on(0, None, at(3_599));
         assert!(matches!(standing(&hour, &used, 99_999), Some(Standing::Idle(_))), "a second is left");
         let again = used.on(1, None, at(5_000));
-        assert!(standing(&hour, &again, 5_000).unwrap().spent().is_none());
-        assert!(standing(&hour, &again, 5_001).unwrap().spent().is_some());
-        assert!(standing(&hour, &again.on(0, None, at(5_001)), 9_999).unwrap().spent().is_some(), "and stays spent");
+        assert!(!is_spent(standing(&hour, &again, 5_000)));
+        assert!(is_spent(standing(&hour, &again, 5_001)));
+        assert!(is_spent(standing(&hour, &again.on(0, None, at(5_001)), 9_999)), "and stays spent");
         let renewed = again.on(0, Some("2"), at(6_000));
-        assert!(standing(&hour, &renewed, 6_000).unwrap().spent().is_none());
+        assert!(!is_spent(standing(&hour, &renewed, 6_000)));
         let soon = standing(&hour, &never.on(1, None, at(0)), 1_800);
         assert!(matches!(soon, Some(Standing::Ending(_))), "its user wants to know half an hour before");
     }
 
     #[test]
-    fn what_is_nothing_or_cannot_be_read_allows_nothing() {
-        for text in ["{brokerHours: 0}", "{maxDuration: soon}", "{brokerHours: many}", "{maxDuration: 0s}"] {
-            let said = standing(&budget(text), &Spent::default(), 0);
-            assert!(said.as_ref().and_then(Standing::spent).is_some(), "{text}: {said:?}");
+    fn nothing_is_spent_at_once_and_what_cannot_be_read_is_not_spent() {
+        let said = |text| standing(&budget(text), &Spent::default(), 0).unwrap();
+        for text in ["{brokerHours: 0}", "{maxDuration: 0s}"] {
+            assert!(is_spent(Some(said(text))), "{text}: {:?}", said(text));
         }
+        for text in ["{maxDuration: soon}", "{brokerHours: many}", "{brokerHours: -1}"] {
+            assert!(matches!(said(text), Standing::Unreadable(_)), "{text}: {:?}", said(text));
+        }
+        assert!(said("{brokerHours: 0}") > said("{brokerHours: many}"), "what is spent ends a burst all the same");
     }
 }

@@ -29,7 +29,7 @@ use crate::timing::{elapsed, later};
 
 /// What a peer says of a burst.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Answer {
+pub(crate) enum Answer {
     /// Where it stands there.
     Observed(Box<ObservedBurst>),
     /// A tombstone: nothing of it is there.
@@ -38,7 +38,7 @@ pub enum Answer {
 
 /// All that a step looks at.
 #[derive(Clone, Copy, Debug)]
-pub struct BurstView<'a> {
+pub(crate) struct BurstView<'a> {
     /// The moment.
     pub now: Now,
     /// How long an offer stays with a lost peer that does not have the certificate.
@@ -47,7 +47,6 @@ pub struct BurstView<'a> {
     pub burst: &'a Burst,
     /// Name of this cluster.
     pub own: &'a PeerName,
-    /// The peers.
     pub peers: &'a BTreeMap<PeerName, PeerView>,
     /// Since when they are away.
     pub contacts: &'a Contacts,
@@ -69,7 +68,7 @@ pub struct BurstView<'a> {
 
 /// What a step decides.
 #[derive(Clone, PartialEq, Debug)]
-pub struct BurstStep {
+pub(crate) struct BurstStep {
     /// The next status.
     pub status: BurstStatus,
     /// What to tell people, if the status differs.
@@ -79,7 +78,7 @@ pub struct BurstStep {
 }
 
 /// Decides the next status of a Burst.
-pub fn step(view: &BurstView<'_>) -> BurstStep {
+pub(crate) fn step(view: &BurstView<'_>) -> BurstStep {
     let old = view.burst.status.clone().unwrap_or_default();
     let mut draft = Draft { view, status: old.clone(), notes: Vec::new(), wake: None, parting: None };
     draft.adopt_incarnation();
@@ -161,8 +160,8 @@ impl<'a> Draft<'a> {
         let on_demand = spec.on_demand.as_ref().filter(|_| !spec.release);
         let known = self.status.demand.take().unwrap_or_default();
         self.status.demand = on_demand.map(|policy| decide::decide(&known, policy, self.view.seen));
-        if let Some(why) = spent.as_ref().and_then(Standing::spent) {
-            return Some((BurstHold::BudgetSpent, why.to_owned()));
+        if let Some(Standing::Spent(why)) = spent {
+            return Some((BurstHold::BudgetSpent, why));
         }
         let (demand, policy) = (self.status.demand.as_ref()?, on_demand?);
         (!demand.awake).then(|| (BurstHold::NoDemand, decide::sentence(demand, policy).2))
@@ -213,7 +212,10 @@ impl<'a> Draft<'a> {
             }
         }
         if self.status.peer.is_none() {
-            self.place();
+            match Standing::tightest(own_accounts(&self.status, self.view), self.view.now.wall) {
+                Some(Standing::Unreadable(why)) => self.hold_back(BurstHold::BudgetSpent, why),
+                _ => self.place(),
+            }
         }
     }
 

@@ -480,9 +480,7 @@ pub(crate) struct PlacedView {
 
 /// What is observed.
 pub(crate) enum View {
-    /// Of a root.
     Root(RootView),
-    /// Of a Burst.
     Burst(Box<PlacedView>),
 }
 

@@ -8,7 +8,7 @@ use crate::peers::PeerView;
 
 /// What must happen before the certificate goes out.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Grant {
+pub(crate) enum Grant {
     /// The peer is on record.
     Recorded,
     /// This status must be stored first, on exactly the version of the Burst that was looked at.
@@ -20,7 +20,7 @@ pub enum Grant {
 /// # Errors
 /// [`CredentialRefusal::NotForYou`] unless the Burst is placed on that peer, in that incarnation, with that digest, and is
 /// neither being released nor held back; or if another cluster of the peer's name holds the slot.
-pub fn grant(
+pub(crate) fn grant(
     burst: &Burst,
     peer: &PeerName,
     view: Option<&PeerView>,

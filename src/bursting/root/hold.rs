@@ -26,7 +26,7 @@ const LONGEST_NAME: usize = 128;
 
 /// How long a peer that is out of contact keeps its slot; `None`: until the slot is freed by more than time. `grace`: of a
 /// peer that cannot run it, since it does not have the certificate.
-pub fn time_limit(spec: &BurstSpec, status: &BurstStatus, grace: Duration) -> Option<Duration> {
+pub(crate) fn time_limit(spec: &BurstSpec, status: &BurstStatus, grace: Duration) -> Option<Duration> {
     match status.holder() {
         None => Some(grace),
         Some(holder) => holder.tunnel.then(|| longest(spec)),
@@ -34,12 +34,12 @@ pub fn time_limit(spec: &BurstSpec, status: &BurstStatus, grace: Duration) -> Op
 }
 
 /// How long brokers last at most in a cluster that is out of contact and whose agent works.
-pub fn longest(spec: &BurstSpec) -> Duration {
+pub(crate) fn longest(spec: &BurstSpec) -> Duration {
     reserved_for(spec.lease.duration(), spec.drain.duration())
 }
 
 /// Whether the ClusterPeer of the slot's holder stands for another cluster by now, which knows nothing of the burst.
-pub fn is_stranger(status: &BurstStatus, peer: Option<&PeerView>) -> bool {
+pub(crate) fn is_stranger(status: &BurstStatus, peer: Option<&PeerView>) -> bool {
     let then = status.holder().and_then(|holder| holder.cluster_uid.as_deref());
     let now = peer.and_then(|peer| peer.cluster_uid.as_ref()).map(ClusterUid::as_str);
     then.zip(now).is_some_and(|(then, now)| then != now)
@@ -47,13 +47,13 @@ pub fn is_stranger(status: &BurstStatus, peer: Option<&PeerView>) -> bool {
 
 /// Whether brokers that somebody was given the certificate for can join this instance: a new instance may have the same
 /// certificate, if a user looks after it.
-pub fn can_join(recipient: &CredentialRecipient, spec: &BurstSpec) -> bool {
+pub(crate) fn can_join(recipient: &CredentialRecipient, spec: &BurstSpec) -> bool {
     let same = !spec.credential_digest.is_empty() && recipient.credential_digest == spec.credential_digest;
     recipient.free_since.is_none() && (same || recipient.incarnation == spec.incarnation)
 }
 
 /// What frees a slot that time does not free, in one sentence. `why` says what became of the peer.
-pub fn waits_for(burst: &Burst, peer: &str, why: &str) -> String {
+pub(crate) fn waits_for(burst: &Burst, peer: &str, why: &str) -> String {
     let (name, namespace) = (burst.name_any(), burst.namespace().unwrap_or_default());
     let release = format!("`agentctl burst release {name} --namespace {namespace}`");
     if burst.spec.whole {
@@ -70,7 +70,7 @@ pub fn waits_for(burst: &Burst, peer: &str, why: &str) -> String {
 }
 
 /// A person's word that frees the slot from this very loss. What was written by hand, and wrongly, is no word.
-pub fn word(burst: &Burst, status: &BurstStatus) -> Option<SlotRelease> {
+pub(crate) fn word(burst: &Burst, status: &BurstStatus) -> Option<SlotRelease> {
     let mut word: SlotRelease = serde_json::from_str(burst.annotations().get(labels::RELEASE)?).ok()?;
     word.by = word.by.chars().take(LONGEST_NAME).collect();
     let since = status.lost_since.as_ref()?.0.as_second();

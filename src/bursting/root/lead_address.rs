@@ -17,7 +17,7 @@ const PREFERRED: [&str; 2] = ["ExternalIP", "InternalIP"];
 
 /// Why there is no lead address yet.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum NoLead {
+pub(crate) enum NoLead {
     /// The Service has no port yet.
     #[error("the lead Service has no node port yet")]
     NoPort,
@@ -47,7 +47,7 @@ pub enum NoLead {
 
 impl NoLead {
     /// One CamelCase word for a condition.
-    pub const fn reason(&self) -> &'static str {
+    pub(crate) const fn reason(&self) -> &'static str {
         match self {
             Self::NoPort => "WaitingForNodePort",
             Self::NoPod | Self::NoNode(_) => "WaitingForPod",
@@ -58,7 +58,7 @@ impl NoLead {
 }
 
 /// What is known of a root's network.
-pub struct LeadView<'a> {
+pub(crate) struct LeadView<'a> {
     /// What the user wishes.
     pub network: &'a BurstNetwork,
     /// What the MiniCluster's status says of the lead Service.
@@ -74,7 +74,10 @@ pub struct LeadView<'a> {
 ///
 /// # Errors
 /// What is missing. Until then a burst is offered without an address.
-pub fn lead_address(view: &LeadView<'_>, node: impl Fn(&str) -> Option<NodeView>) -> Result<LeadAddress, NoLead> {
+pub(crate) fn lead_address(
+    view: &LeadView<'_>,
+    node: impl Fn(&str) -> Option<NodeView>,
+) -> Result<LeadAddress, NoLead> {
     let LeadView { network, status, index_zero, ours } = *view;
     let balanced = network.kind == BurstNetworkType::LoadBalancer;
     let written = network.port.filter(|_| network.address.is_some()).and_then(|port| u16::try_from(port).ok());
@@ -110,7 +113,7 @@ pub fn lead_address(view: &LeadView<'_>, node: impl Fn(&str) -> Option<NodeView>
 }
 
 /// Whether a pod is one of rank 0 in the running instance of `root`. Labels alone say nothing: who may make pods writes them.
-pub fn is_of_lead(root: &MiniCluster, pod: &PodView) -> bool {
+pub(crate) fn is_of_lead(root: &MiniCluster, pod: &PodView) -> bool {
     let incarnation = root.status.as_ref().and_then(|status| status.incarnation.as_ref());
     root.metadata.namespace.as_ref() == Some(&pod.namespace)
         && pod.job == root.metadata.name
@@ -120,7 +123,7 @@ pub fn is_of_lead(root: &MiniCluster, pod: &PodView) -> bool {
 }
 
 /// The pod of rank 0. While a pod is being replaced there are two: the one that stays counts, once it is on a node.
-pub fn lead_pod(index_zero: &[PodView]) -> Option<&PodView> {
+pub(crate) fn lead_pod(index_zero: &[PodView]) -> Option<&PodView> {
     let scheduled = index_zero.iter().filter(|pod| !pod.finished && pod.node.is_some());
     scheduled.min_by_key(|pod| (pod.terminating, pod.name.clone()))
 }

@@ -12,14 +12,14 @@
 //! | [`budget`] | what was used, and how much of it may be → how a budget stands | no |
 //! | [`demand`] | whether anything asks for a burst on demand | only its looker |
 //! | [`credential`] | who may have the certificate | no |
-pub mod budget;
-pub mod burst_status;
+pub(crate) mod budget;
+pub(crate) mod burst_status;
 mod conditions;
 pub(crate) mod controller;
-pub mod credential;
+pub(crate) mod credential;
 pub mod demand;
-pub mod hold;
-pub mod lead_address;
+pub(crate) mod hold;
+pub(crate) mod lead_address;
 pub mod offer;
 pub mod place;
 mod placement_backoff;

@@ -16,7 +16,7 @@ use crate::template::Charge;
 /// The peer it is placed on; and, while it is placed nowhere, the peers that refused what is still on offer: their refusal
 /// stands for their state at that moment, and when policy or room changes there, they accept. Two may do so at once
 /// without harm, because none of them gets the certificate before the Burst is placed on it.
-pub fn recipients(burst: &Burst, peers: &BTreeMap<PeerName, PeerView>) -> BTreeSet<PeerName> {
+pub(crate) fn recipients(burst: &Burst, peers: &BTreeMap<PeerName, PeerView>) -> BTreeSet<PeerName> {
     let status = burst.status.clone().unwrap_or_default();
     // Of a run that has ended nothing is wanted but its logs.
     let over = status.run.as_ref().is_some_and(|run| run.has_ended() && run.logs_gone);
@@ -125,23 +125,23 @@ pub fn wish(burst: &Burst) -> Wish {
 }
 
 /// Whether a refusal still speaks of what would be offered now, to the peer as it is now.
-pub fn stands(refusal: &BurstRefusal, burst: &Burst, peers: &BTreeMap<PeerName, PeerView>) -> bool {
+pub(crate) fn stands(refusal: &BurstRefusal, burst: &Burst, peers: &BTreeMap<PeerName, PeerView>) -> bool {
     let generation = peers.get(refusal.peer.as_str()).and_then(|peer| peer.generation);
     refusal.offer == burst.offered() && refusal.peer_generation == generation
 }
 
 /// Whether the peer's owner threw the burst out: that is final for this offer.
-pub fn evicted(refusal: &BurstRefusal) -> bool {
+pub(crate) fn evicted(refusal: &BurstRefusal) -> bool {
     refusal.reason == RejectionReason::EvictedByProvider.as_str()
 }
 
 /// UID of a Burst; empty for one that was never stored.
-pub fn uid(burst: &Burst) -> &str {
+pub(crate) fn uid(burst: &Burst) -> &str {
     burst.metadata.uid.as_deref().unwrap_or_default()
 }
 
 /// UID of the root MiniCluster, or of the FluxJob that was sent, which owns the Burst.
-pub fn root_uid(burst: &Burst) -> Option<&str> {
+pub(crate) fn root_uid(burst: &Burst) -> Option<&str> {
     let owners = burst.metadata.owner_references.as_deref().unwrap_or_default();
     owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str())
 }

@@ -67,7 +67,7 @@ impl Claimed {
     }
 
     /// Adds a burst that was accepted: the peer counts it as promised, but its pods are on no node yet.
-    pub fn add_pods(&mut self, wish: &Wish) {
+    pub(crate) fn add_pods(&mut self, wish: &Wish) {
         self.cores = self.cores.saturating_add(wish.cores_of_all());
         self.gpus = self.gpus.saturating_add(wish.size.saturating_mul(wish.gpus));
     }
@@ -136,7 +136,7 @@ pub fn place(
 }
 
 /// The peer that seems to have room for `wish`, if there is one: nobody is asked in the hope that it has.
-pub fn roomy(
+pub(crate) fn roomy(
     wish: &Wish,
     peers: &BTreeMap<PeerName, PeerView>,
     claimed: &BTreeMap<PeerName, Claimed>,
@@ -154,7 +154,7 @@ pub fn roomy(
 }
 
 /// Peers that threw a burst out and whose ClusterPeer is still the one of then, with the reason.
-pub fn evicting(evictions: &[BurstRefusal], peers: &BTreeMap<PeerName, PeerView>) -> BTreeMap<PeerName, String> {
+pub(crate) fn evicting(evictions: &[BurstRefusal], peers: &BTreeMap<PeerName, PeerView>) -> BTreeMap<PeerName, String> {
     let stands =
         |one: &&BurstRefusal| peers.get(one.peer.as_str()).is_some_and(|peer| peer.generation == one.peer_generation);
     let reason = |one: &BurstRefusal| (one.peer.as_str().into(), format!("refused ({}): {}", one.reason, one.message));
@@ -162,7 +162,7 @@ pub fn evicting(evictions: &[BurstRefusal], peers: &BTreeMap<PeerName, PeerView>
 }
 
 /// Whether the wish lets this peer be asked at all.
-pub fn eligible(wish: &Wish, name: &PeerName, peer: &PeerView) -> bool {
+pub(crate) fn eligible(wish: &Wish, name: &PeerName, peer: &PeerView) -> bool {
     if wish.peers.is_empty() { wish.selector.matches(&peer.labels) } else { wish.peers.contains(name) }
 }
 
@@ -213,7 +213,7 @@ fn able(
     if peer.draining {
         return Err("is drained".into());
     }
-    if let Some(why) = &peer.exhausted {
+    if let Some(why) = peer.exhausted.as_ref().or(peer.unreadable_budget.as_ref()) {
         return Err(why.clone());
     }
     if !peer.connected() {

@@ -14,7 +14,6 @@ use crate::timing::{elapsed, later};
 /// Before a peer is asked that let go of a burst twice in a row; twice as long each time after.
 const FIRST_WAIT: Duration = Duration::from_secs(5);
 
-/// The longest wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
 /// What happened longer ago is history.

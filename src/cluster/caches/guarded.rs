@@ -36,7 +36,7 @@ impl<K: Resource> Guarded<K> {
     ///
     /// # Errors
     /// It does not fit its type.
-    pub fn read(self) -> Result<K, Box<Unreadable>> {
+    pub(crate) fn read(self) -> Result<K, Box<Unreadable>> {
         let key = ObjectKey::of(&self);
         self.0.map_err(|Malformed { metadata, error, conditions }| {
             Box::new(Unreadable {

@@ -19,9 +19,10 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-pub use guarded::Guarded;
+pub(crate) use guarded::Guarded;
 
-pub use store::{By, Change, Unreadable, controller_uid};
+pub(crate) use store::{By, Unreadable};
+pub use store::{Change, controller_uid};
 
 use store::{Part, Store};
 use tributary_clock::Rng;
@@ -273,13 +274,9 @@ impl<K: Watched> Cache<K> {
     }
 
     /// How many objects there are.
-    pub fn len(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
         self.read(|store| store.objects.len())
-    }
-
-    /// Whether there is no object.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// The objects whose controller has this UID, in the order of their keys.

@@ -45,7 +45,7 @@ pub struct Unreadable {
 }
 
 /// What else an object is found by, if it is.
-pub type By<K> = fn(&K) -> Option<String>;
+pub(crate) type By<K> = fn(&K) -> Option<String>;
 
 /// Objects by what they say.
 #[derive(Debug)]

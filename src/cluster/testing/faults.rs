@@ -161,11 +161,6 @@ impl ApiServer {
         self.tell();
     }
 
-    /// How many watches go on.
-    pub fn watches(&self) -> usize {
-        lock(&self.shared.faults).watches.len()
-    }
-
     pub(super) fn fault(&self, info: &RequestInfo) -> Option<Fault> {
         let hook = {
             let mut faults = lock(&self.shared.faults);

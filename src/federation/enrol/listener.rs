@@ -72,7 +72,8 @@ impl EnrolListener {
     ///
     /// # Errors
     /// The socket is gone.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+    #[cfg(test)]
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
         self.endpoint.local_addr()
     }
 

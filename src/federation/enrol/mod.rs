@@ -21,7 +21,7 @@
 //! | [`listener`] | the side that made the token |
 
 pub mod client;
-pub mod listener;
+pub(crate) mod listener;
 pub mod message;
 mod proto;
 mod tls;

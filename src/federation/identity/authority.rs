@@ -22,7 +22,7 @@ use super::spiffe::{SpiffeError, SpiffeId, authority_id, check_trust_domain, tru
 use super::{AUTHORITY_KEY, CERTIFICATE, PRIVATE_KEY, TRUST_BUNDLE};
 
 /// How long an authority is valid.
-pub const AUTHORITY_VALIDITY: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+pub(crate) const AUTHORITY_VALIDITY: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// Certificates begin this long before they were made: clusters' clocks differ a little.
 pub const BACKDATED: Duration = Duration::from_secs(300);
@@ -162,7 +162,7 @@ impl Authority {
     }
 
     /// Signs `message` (ECDSA P-256 with SHA-256, ASN.1): what only its holder can say.
-    pub fn sign(&self, message: &[u8]) -> Result<Vec<u8>, IssueError> {
+    pub(crate) fn sign(&self, message: &[u8]) -> Result<Vec<u8>, IssueError> {
         Ok(SigningKey::sign(&self.key, message)?)
     }
 
@@ -221,7 +221,8 @@ impl IssuedIdentity {
     }
 
     /// `ca.crt`, PEM.
-    pub fn trust_bundle(&self) -> &str {
+    #[cfg(test)]
+    pub(crate) fn trust_bundle(&self) -> &str {
         &self.trust_bundle
     }
 

@@ -11,7 +11,7 @@ use super::spiffe::{SpiffeError, SpiffeId};
 
 /// The facts of one certificate. Reading them verifies nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Facts {
+pub(crate) struct Facts {
     /// All URI SANs, in their order.
     pub uris: Vec<String>,
     /// Subject, for messages.
@@ -41,11 +41,11 @@ pub enum SanError {
 /// Not an X.509 certificate.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("it is no X.509 certificate")]
-pub struct NotACertificate;
+pub(crate) struct NotACertificate;
 
 impl Facts {
     /// Reads a certificate (DER).
-    pub fn read(der: &[u8]) -> Result<Self, NotACertificate> {
+    pub(crate) fn read(der: &[u8]) -> Result<Self, NotACertificate> {
         let (_, certificate) = X509Certificate::from_der(der).map_err(|_| NotACertificate)?;
         let uris = match certificate.subject_alternative_name().map_err(|_| NotACertificate)? {
             None => Vec::new(),
@@ -66,7 +66,7 @@ impl Facts {
     }
 
     /// The cluster's id it shows.
-    pub fn spiffe_id(&self) -> Result<SpiffeId, SanError> {
+    pub(crate) fn spiffe_id(&self) -> Result<SpiffeId, SanError> {
         match self.uris.as_slice() {
             [] => Err(SanError::Missing),
             [uri] => uri.parse().map_err(SanError::Invalid),
@@ -76,7 +76,7 @@ impl Facts {
 }
 
 /// The time as rustls and webpki take it.
-pub fn unix_time(at: Timestamp) -> UnixTime {
+pub(crate) fn unix_time(at: Timestamp) -> UnixTime {
     UnixTime::since_unix_epoch(std::time::Duration::from_secs(at.as_second().try_into().unwrap_or(0)))
 }
 
@@ -86,7 +86,7 @@ fn timestamp(time: ASN1Time) -> Timestamp {
 }
 
 /// SHA-256 of a certificate (DER), lower-case hex.
-pub fn fingerprint(der: &[u8]) -> String {
+pub(crate) fn fingerprint(der: &[u8]) -> String {
     Sha256::digest(der).iter().fold(String::with_capacity(64), |mut hex, byte| {
         let _ = write!(hex, "{byte:02x}");
         hex

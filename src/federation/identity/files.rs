@@ -32,7 +32,7 @@ pub enum WriteError {
 
 /// Writes the files into `dir`, which is made (0700) if need be. Names that end in `.key` get mode 0600, others 0644.
 /// Each file is whole or absent: it is written under another name and then moved.
-pub fn write(dir: &Path, files: &[(&str, &str)], existing: Existing) -> Result<(), WriteError> {
+pub(crate) fn write(dir: &Path, files: &[(&str, &str)], existing: Existing) -> Result<(), WriteError> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(io_error(dir))?;
     if existing == Existing::Refuse
         && let Some((name, _)) = files.iter().find(|(name, _)| dir.join(name).symlink_metadata().is_ok())

@@ -25,16 +25,16 @@
 //! | [`succession`] | how peers learn of that: a new trust bundle, signed by an authority of the one before |
 //! | [`files`] | writes them to a directory |
 pub mod authority;
-pub mod certificate;
+pub(crate) mod certificate;
 pub mod files;
-pub mod own;
+pub(crate) mod own;
 pub mod rotation;
 pub mod spiffe;
-pub mod store;
+pub(crate) mod store;
 pub mod succession;
-pub mod tls;
+pub(crate) mod tls;
 pub mod trust;
-pub mod verify;
+pub(crate) mod verify;
 
 pub use authority::{Authority, IssueError, IssuedIdentity};
 pub use own::{Identity, IdentityError, Material, Origin};

@@ -167,7 +167,7 @@ impl Material {
     }
 
     /// Reads the three files of a directory. A file that does not exist is `None`.
-    pub fn read(dir: &Path) -> Result<Self, IdentityError> {
+    pub(crate) fn read(dir: &Path) -> Result<Self, IdentityError> {
         let read = |part: &str| match std::fs::read(dir.join(part)) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -262,7 +262,7 @@ impl Identity {
     }
 
     /// SHA-256 of the certificate (DER), lower-case hex.
-    pub fn fingerprint(&self) -> &str {
+    pub(crate) fn fingerprint(&self) -> &str {
         &self.facts.fingerprint
     }
 
@@ -272,7 +272,7 @@ impl Identity {
     }
 
     /// Whether both show the same certificate and trust the same authorities.
-    pub fn is_same(&self, other: &Self) -> bool {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.facts.fingerprint == other.facts.fingerprint && self.trust.fingerprints() == other.trust.fingerprints()
     }
 

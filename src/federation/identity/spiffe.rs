@@ -36,19 +36,18 @@ pub enum SpiffeError {
 
 impl SpiffeId {
     /// The id of `cluster` in `trust_domain`.
-    pub fn new(trust_domain: &str, cluster: &str) -> Result<Self, SpiffeError> {
+    pub(crate) fn new(trust_domain: &str, cluster: &str) -> Result<Self, SpiffeError> {
         check_trust_domain(trust_domain)?;
         check_cluster(cluster)?;
         Ok(Self { trust_domain: trust_domain.to_owned(), cluster: cluster.into() })
     }
 
     /// The trust domain: the name of the federation that issued it.
-    pub fn trust_domain(&self) -> &str {
+    pub(crate) fn trust_domain(&self) -> &str {
         &self.trust_domain
     }
 
-    /// The cluster's name.
-    pub fn cluster(&self) -> &PeerName {
+    pub(crate) fn cluster(&self) -> &PeerName {
         &self.cluster
     }
 }
@@ -72,19 +71,19 @@ impl fmt::Display for SpiffeId {
 }
 
 /// The id of a trust domain itself, `spiffe://<trust domain>`: what an authority carries as its URI SAN.
-pub fn authority_id(trust_domain: &str) -> String {
+pub(crate) fn authority_id(trust_domain: &str) -> String {
     format!("{SCHEME}{trust_domain}")
 }
 
 /// The trust domain an authority's URI SAN names; `None` if it is no such id.
-pub fn trust_domain_of_authority(uri: &str) -> Option<&str> {
+pub(crate) fn trust_domain_of_authority(uri: &str) -> Option<&str> {
     let domain = uri.strip_prefix(SCHEME)?;
     let domain = domain.strip_suffix('/').unwrap_or(domain);
     check_trust_domain(domain).is_ok().then_some(domain)
 }
 
 /// Whether `text` is a trust domain.
-pub fn check_trust_domain(text: &str) -> Result<(), SpiffeError> {
+pub(crate) fn check_trust_domain(text: &str) -> Result<(), SpiffeError> {
     let allowed = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || b".-_".contains(&c);
     if text.is_empty() || text.len() > 255 || !text.bytes().all(allowed) {
         return Err(SpiffeError::TrustDomain(text.to_owned()));

@@ -76,7 +76,7 @@ impl IdentityDirectory {
     }
 
     /// Looks once. Returns whether the identity was renewed; a defective one changes nothing, and is reported once.
-    pub fn reload(&mut self, clock: &SharedClock) -> Result<bool, IdentityError> {
+    pub(crate) fn reload(&mut self, clock: &SharedClock) -> Result<bool, IdentityError> {
         let material = Material::read(&self.dir)?;
         if material == self.seen {
             return Ok(false);

@@ -27,13 +27,13 @@ use super::verify::{self, Denied, Known, Shown};
 use crate::wire::registry::RefusalReason;
 
 /// The verdict of one handshake; empty until a certificate was shown.
-pub type Slot = Arc<OnceLock<Result<Known, Denied>>>;
+pub(crate) type Slot = Arc<OnceLock<Result<Known, Denied>>>;
 
 /// The name a client has to give to rustls. It is not sent, and certificates are not asked for it.
-pub const SERVER_NAME: &str = "agent.invalid";
+pub(crate) const SERVER_NAME: &str = "agent.invalid";
 
 /// TLS settings for dialling `peer`. `alpns`: application protocols to offer, in the order of preference.
-pub fn client(
+pub(crate) fn client(
     own: Arc<Identity>,
     peer: Peer,
     alpns: Vec<Vec<u8>>,
@@ -59,7 +59,7 @@ pub fn client(
 }
 
 /// TLS settings for one incoming connection. The peers are looked up when the certificate is shown.
-pub fn server(
+pub(crate) fn server(
     own: Arc<Identity>,
     peers: watch::Receiver<Arc<Peers>>,
     alpns: Vec<Vec<u8>>,
@@ -82,7 +82,7 @@ pub fn server(
 
 /// The reason behind a TLS alert (RFC 8446, 6.2) with which an agent refused us; `None` for alerts that are not about
 /// certificates or protocols. Our verifiers raise 42, 45, 48 and 49; see [`error`].
-pub fn reason_of_alert(alert: u8) -> Option<RefusalReason> {
+pub(crate) fn reason_of_alert(alert: u8) -> Option<RefusalReason> {
     Some(match AlertDescription::from(alert) {
         AlertDescription::BadCertificate => RefusalReason::WrongIdentity,
         AlertDescription::AccessDenied => RefusalReason::WrongTrustDomain,

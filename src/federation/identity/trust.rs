@@ -83,7 +83,7 @@ impl TrustBundle {
     }
 
     /// These certificates.
-    pub fn new(certificates: Vec<CertificateDer<'static>>) -> Result<Self, TrustBundleError> {
+    pub(crate) fn new(certificates: Vec<CertificateDer<'static>>) -> Result<Self, TrustBundleError> {
         let mut roots = RootCertStore::empty();
         let (mut trust_domains, mut fingerprints) = (BTreeSet::new(), BTreeSet::new());
         let mut authorities = Vec::new();
@@ -108,7 +108,7 @@ impl TrustBundle {
     }
 
     /// The certificates (DER), in their order.
-    pub fn certificates(&self) -> impl Iterator<Item = &CertificateDer<'static>> {
+    pub(crate) fn certificates(&self) -> impl Iterator<Item = &CertificateDer<'static>> {
         self.authorities.iter().map(|authority| &authority.certificate)
     }
 
@@ -159,7 +159,7 @@ impl TrustBundle {
     ///
     /// # Errors
     /// The trust domains of those that may not.
-    pub fn verify_domain(
+    pub(crate) fn verify_domain(
         &self,
         usage: Usage,
         leaf: &CertificateDer<'_>,
@@ -177,7 +177,7 @@ impl TrustBundle {
 
     /// Whether these authorities can come after those of `before`: the newest one stays, and what comes in was not made
     /// before it. Of all bundles that a cluster ever offered, only the next one passes.
-    pub fn follows(&self, before: &Self) -> bool {
+    pub(crate) fn follows(&self, before: &Self) -> bool {
         let newest = before.authorities.iter().map(|authority| authority.not_before).max();
         let known = |one: &Authority| before.authorities.iter().any(|other| other.certificate == one.certificate);
         let stays = self.authorities.iter().any(|one| known(one) && Some(one.not_before) == newest);
@@ -195,7 +195,7 @@ impl TrustBundle {
     }
 
     /// The trust domains its authorities name in their URI SANs. Empty: they do not say.
-    pub fn trust_domains(&self) -> &BTreeSet<String> {
+    pub(crate) fn trust_domains(&self) -> &BTreeSet<String> {
         &self.trust_domains
     }
 
@@ -226,8 +226,7 @@ impl fmt::Debug for TrustBundle {
 
 /// One configured peer, as far as its identity is concerned.
 #[derive(Clone, Debug)]
-pub struct Peer {
-    /// Its name.
+pub(crate) struct Peer {
     pub name: PeerName,
     /// Its own trust bundle; `None`: our `ca.crt`.
     pub trust: Option<Result<TrustBundle, TrustBundleError>>,
@@ -251,12 +250,11 @@ pub struct Peers(BTreeMap<PeerName, Peer>);
 
 impl Peers {
     /// The peers of these specs; trust bundles are parsed here, once.
-    pub fn new<'a>(specs: impl IntoIterator<Item = &'a PeerSpec>) -> Self {
+    pub(crate) fn new<'a>(specs: impl IntoIterator<Item = &'a PeerSpec>) -> Self {
         Self(specs.into_iter().map(|spec| (spec.name.clone(), Peer::from(spec))).collect())
     }
 
-    /// The peer of that name.
-    pub fn named(&self, name: &PeerName) -> Option<&Peer> {
+    pub(crate) fn named(&self, name: &PeerName) -> Option<&Peer> {
         self.0.get(name)
     }
 }
@@ -274,7 +272,7 @@ fn pem(der: &[u8]) -> String {
 }
 
 /// The one crypto provider in use: ring. Never taken from a process-wide default that somebody else may have set.
-pub fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: std::sync::LazyLock<Arc<CryptoProvider>> =
         std::sync::LazyLock::new(|| Arc::new(rustls::crypto::ring::default_provider()));
     PROVIDER.clone()

@@ -16,8 +16,7 @@ use crate::wire::registry::RefusalReason;
 
 /// What the other side showed in its handshake.
 #[derive(Clone, Copy)]
-pub struct Shown<'a> {
-    /// Its certificate.
+pub(crate) struct Shown<'a> {
     pub leaf: &'a CertificateDer<'a>,
     /// The rest of the chain it sent.
     pub intermediates: &'a [CertificateDer<'a>],
@@ -25,7 +24,7 @@ pub struct Shown<'a> {
 
 /// Why somebody is not let in.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Denied {
+pub(crate) struct Denied {
     /// The name in the certificate, if it could be read. Authentic only where this comes with [`Known`].
     pub claimed: Option<PeerName>,
     /// Why.
@@ -36,22 +35,21 @@ pub struct Denied {
 
 impl Denied {
     /// For conditions.
-    pub fn refusal(&self) -> Refusal {
+    pub(crate) fn refusal(&self) -> Refusal {
         self.reason.because(self.message.clone())
     }
 }
 
 /// Somebody whose identity is proven.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Known {
-    /// Who.
+pub(crate) struct Known {
     pub identity: PeerIdentity,
     /// Why this known somebody is not let in all the same: no ClusterPeer, or a suspended one.
     pub denied: Option<Denied>,
 }
 
 /// Judges who answers where we dialled `peer`.
-pub fn server(own: &Identity, peer: &Peer, shown: Shown<'_>, now: Timestamp) -> Result<Known, Denied> {
+pub(crate) fn server(own: &Identity, peer: &Peer, shown: Shown<'_>, now: Timestamp) -> Result<Known, Denied> {
     let (facts, id) = read(shown)?;
     let verdict = Verdict { own, id: &id, facts: &facts, now };
     verdict.authenticate(Some(peer), Usage::Server, shown)?;
@@ -70,7 +68,7 @@ pub fn server(own: &Identity, peer: &Peer, shown: Shown<'_>, now: Timestamp) -> 
 }
 
 /// Judges who dials us.
-pub fn client(own: &Identity, peers: &Peers, shown: Shown<'_>, now: Timestamp) -> Result<Known, Denied> {
+pub(crate) fn client(own: &Identity, peers: &Peers, shown: Shown<'_>, now: Timestamp) -> Result<Known, Denied> {
     let (facts, id) = read(shown)?;
     let verdict = Verdict { own, id: &id, facts: &facts, now };
     let peer = peers.named(id.cluster());
@@ -80,7 +78,7 @@ pub fn client(own: &Identity, peers: &Peers, shown: Shown<'_>, now: Timestamp) -
 
 /// Judges once more somebody who is connected, by the configuration and the time of now. `usage`: what they showed the
 /// certificate for. `peer`: the ClusterPeer of that name.
-pub fn again(own: &Identity, peer: &Peer, usage: Usage, shown: Shown<'_>, now: Timestamp) -> Result<(), Denied> {
+pub(crate) fn again(own: &Identity, peer: &Peer, usage: Usage, shown: Shown<'_>, now: Timestamp) -> Result<(), Denied> {
     let (facts, id) = read(shown)?;
     let verdict = Verdict { own, id: &id, facts: &facts, now };
     verdict.authenticate(Some(peer), usage, shown)

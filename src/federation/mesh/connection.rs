@@ -44,7 +44,6 @@ pub(super) enum Happened {
 /// The owner's side of a connection. Dropping it stops the tasks.
 pub(super) struct Connection {
     pub(super) link: Arc<dyn Link>,
-    /// We dialled it.
     pub(super) dialled: bool,
     /// Where the peer was when it was heard last.
     pub(super) remote: String,

@@ -20,11 +20,11 @@ use crate::transport::{DialError, Link, Resolve, Transport};
 use crate::wire::registry::RefusalReason;
 
 /// How long an address is tried alone (RFC 8305, section 8: Connection Attempt Delay).
-pub const HEAD_START: Duration = Duration::from_millis(250);
+pub(crate) const HEAD_START: Duration = Duration::from_millis(250);
 
 /// How long addresses may be silent before their names are looked up again, each time in turn. An address is given up
 /// after [`crate::timers::Timers::handshake`], so there is an end.
-pub const LOOK_AGAIN: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
+pub(crate) const LOOK_AGAIN: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
 
 /// Addresses tried at a time: more would not help, and each costs the peer a handshake.
 const AT_A_TIME: usize = 8;
@@ -32,7 +32,7 @@ const AT_A_TIME: usize = 8;
 /// Dials `peer` at its endpoints. `fresh`: look past DNS caches, because what they said did not answer. `last`: addresses
 /// to try after all others, because a connection there came to nothing. Fails with the most telling of all failures: a
 /// peer that answered and refused is worth more than an address that is silent.
-pub async fn dial(
+pub(crate) async fn dial(
     transport: &dyn Transport,
     resolve: &dyn Resolve,
     peer: &PeerSpec,

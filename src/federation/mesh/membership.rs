@@ -35,12 +35,12 @@ pub struct Membership {
 
 impl Membership {
     /// A mesh without peers.
-    pub fn new(local: Local) -> Self {
+    pub(crate) fn new(local: Local) -> Self {
         Self { local, peers: BTreeMap::new(), owners: BTreeMap::new(), next: 0, actions: VecDeque::new() }
     }
 
     /// The configured peers changed.
-    pub fn set_peers(&mut self, now: Now, specs: &BTreeMap<PeerName, PeerSpec>) {
+    pub(crate) fn set_peers(&mut self, now: Now, specs: &BTreeMap<PeerName, PeerSpec>) {
         let gone: Vec<PeerName> = self.peers.keys().filter(|name| !specs.contains_key(*name)).cloned().collect();
         for name in gone {
             if let Some(mut peer) = self.peers.remove(&name) {
@@ -63,7 +63,7 @@ impl Membership {
     }
 
     /// The leadership we speak for changed; `None`: we do not lead, and nobody is spoken to.
-    pub fn set_epoch(&mut self, now: Now, epoch: Option<Epoch>) {
+    pub(crate) fn set_epoch(&mut self, now: Now, epoch: Option<Epoch>) {
         if self.local.epoch == epoch {
             return;
         }
@@ -73,7 +73,7 @@ impl Membership {
     }
 
     /// Closes every connection.
-    pub fn end_all(&mut self, now: Now, ending: &Ending) {
+    pub(crate) fn end_all(&mut self, now: Now, ending: &Ending) {
         self.peers.values_mut().for_each(|peer| peer.end_all(now, ending, &mut self.actions));
         self.refresh_all(now);
     }
@@ -82,7 +82,7 @@ impl Membership {
     ///
     /// # Errors
     /// How to close it at once.
-    pub fn connected(
+    pub(crate) fn connected(
         &mut self,
         now: Now,
         connected: &Connected,
@@ -105,8 +105,7 @@ impl Membership {
         admitted
     }
 
-    /// A dial failed.
-    pub fn dial_failed(&mut self, now: Now, name: &PeerName, ticket: u64, refusal: Refusal) {
+    pub(crate) fn dial_failed(&mut self, now: Now, name: &PeerName, ticket: u64, refusal: Refusal) {
         if let Some(peer) = self.peers.get_mut(name)
             && peer.dialled(ticket)
         {
@@ -116,7 +115,7 @@ impl Membership {
     }
 
     /// The transport turned somebody away.
-    pub fn refused(&mut self, now: Now, refused: &RefusedLink) {
+    pub(crate) fn refused(&mut self, now: Now, refused: &RefusedLink) {
         if let Some(name) = &refused.claimed
             && let Some(peer) = self.peers.get_mut(name)
         {
@@ -126,28 +125,28 @@ impl Membership {
     }
 
     /// Something arrived on a connection.
-    pub fn input(&mut self, now: Now, id: ConnId, input: Input) {
+    pub(crate) fn input(&mut self, now: Now, id: ConnId, input: Input) {
         self.on(now, id, |peer, local, actions| peer.input(now, local, id, input, actions));
     }
 
     /// The address at the other end of a connection is now `remote`.
-    pub fn moved(&mut self, now: Now, id: ConnId, remote: String) {
+    pub(crate) fn moved(&mut self, now: Now, id: ConnId, remote: String) {
         self.on(now, id, |peer, _, _| peer.moved(id, remote));
     }
 
     /// Who is connected would not be let in any more.
-    pub fn distrusted(&mut self, now: Now, id: ConnId, ending: Ending) {
+    pub(crate) fn distrusted(&mut self, now: Now, id: ConnId, ending: Ending) {
         self.on(now, id, |peer, local, actions| peer.close(now, local, id, ending, actions));
     }
 
     /// A link ended.
-    pub fn closed(&mut self, now: Now, id: ConnId, reason: &CloseReason) {
+    pub(crate) fn closed(&mut self, now: Now, id: ConnId, reason: &CloseReason) {
         self.on(now, id, |peer, local, _| peer.closed(now, local, id, reason));
         self.owners.remove(&id);
     }
 
     /// States of ours changed.
-    pub fn changed(&mut self, now: Now, keys: &BTreeSet<(PeerName, StateKey)>) {
+    pub(crate) fn changed(&mut self, now: Now, keys: &BTreeSet<(PeerName, StateKey)>) {
         for (name, key) in keys {
             if let Some(peer) = self.peers.get_mut(name) {
                 peer.changed(now, key);
@@ -156,23 +155,29 @@ impl Membership {
     }
 
     /// The time [`Membership::poll_timeout`] asked for has come.
-    pub fn timeout(&mut self, now: Now) {
+    pub(crate) fn timeout(&mut self, now: Now) {
         self.peers.values_mut().for_each(|peer| peer.timeout(now, &mut self.local, &mut self.actions));
         self.refresh_all(now);
     }
 
     /// When to call [`Membership::timeout`].
-    pub fn poll_timeout(&self) -> Option<Mono> {
+    pub(crate) fn poll_timeout(&self) -> Option<Mono> {
         self.peers.values().filter_map(|peer| peer.next_timeout(&self.local)).min()
     }
 
     /// Appends the next frame for a connection to `buf`; `None`: there is none now.
-    pub fn transmit(&mut self, now: Now, id: ConnId, outgoing: &dyn Outgoing, buf: &mut BytesMut) -> Option<Lane> {
+    pub(crate) fn transmit(
+        &mut self,
+        now: Now,
+        id: ConnId,
+        outgoing: &dyn Outgoing,
+        buf: &mut BytesMut,
+    ) -> Option<Lane> {
         self.on(now, id, |peer, local, actions| peer.transmit(now, local, id, outgoing, buf, actions)).flatten()
     }
 
     /// What to do next.
-    pub fn poll_action(&mut self) -> Option<Action> {
+    pub(crate) fn poll_action(&mut self) -> Option<Action> {
         let action = self.actions.pop_front()?;
         if let Action::Close { connection, .. } = &action {
             self.owners.remove(connection);
@@ -181,18 +186,18 @@ impl Membership {
     }
 
     /// The connection to use for requests to a peer.
-    pub fn preferred(&self, name: &PeerName) -> Option<ConnId> {
+    pub(crate) fn preferred(&self, name: &PeerName) -> Option<ConnId> {
         self.peers.get(name)?.preferred()
     }
 
     /// Whether the hello of a peer names a capability.
-    pub fn is_capable(&self, name: &PeerName, capability: &str) -> bool {
+    pub(crate) fn is_capable(&self, name: &PeerName, capability: &str) -> bool {
         let hello = self.peers.get(name).and_then(|peer| peer.hello.as_ref());
         hello.is_some_and(|hello| hello.capabilities.contains(capability))
     }
 
     /// What is known of every configured peer.
-    pub fn reports(&self) -> BTreeMap<PeerName, PeerReport> {
+    pub(crate) fn reports(&self) -> BTreeMap<PeerName, PeerReport> {
         self.peers.iter().map(|(name, peer)| (name.clone(), peer.report.clone())).collect()
     }
 

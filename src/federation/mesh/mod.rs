@@ -12,10 +12,10 @@
 //! | [`dial`] | whichever of them answers first |
 mod backoff;
 mod connection;
-pub mod dial;
+pub(crate) mod dial;
 mod flaps;
 mod handle;
-pub mod membership;
+pub(crate) mod membership;
 mod metrics;
 mod owner;
 mod peer;
@@ -51,10 +51,9 @@ use super::wire::version::{WireVersion, WireVersions};
 pub struct ConnId(u64);
 
 /// Who we are, for as long as the mesh runs.
-pub struct Local {
+pub(crate) struct Local {
     /// Name of our cluster.
     pub name: PeerName,
-    /// UID of our cluster.
     pub cluster_uid: ClusterUid,
     /// Labels of our cluster.
     pub labels: BTreeMap<String, String>,
@@ -76,7 +75,7 @@ pub struct Local {
 
 impl Local {
     /// Our hello; `None` if we do not lead.
-    pub fn hello(&self) -> Option<Hello> {
+    pub(crate) fn hello(&self) -> Option<Hello> {
         Some(Hello {
             versions: self.versions,
             agent_version: self.version.clone(),
@@ -99,7 +98,7 @@ impl std::fmt::Debug for Local {
 
 /// What is known of a link when it was made.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Connected {
+pub(crate) struct Connected {
     /// The verified name of the peer.
     pub name: PeerName,
     /// `ip:port`.
@@ -112,10 +111,9 @@ pub struct Connected {
 
 /// What the driver of the mesh has to do.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Action {
+pub(crate) enum Action {
     /// Dial, and answer with [`Membership::connected`] or [`Membership::dial_failed`] and this ticket.
     Dial {
-        /// Whom.
         peer: PeerSpec,
         /// To be given back.
         ticket: u64,
@@ -125,56 +123,39 @@ pub enum Action {
         last: BTreeSet<SocketAddr>,
     },
     /// Close a link; the mesh has forgotten it.
-    Close {
-        /// Which.
-        connection: ConnId,
-        /// How.
-        ending: Ending,
-    },
+    Close { connection: ConnId, ending: Ending },
     /// Requests of this connection may be served from now on.
-    Established {
-        /// Which.
-        connection: ConnId,
-    },
+    Established { connection: ConnId },
     /// For [`tributary_contract::ports::Incoming::put`].
     Put {
-        /// Of whom.
         peer: PeerName,
         /// Its leadership.
         epoch: Epoch,
-        /// The key.
         key: StateKey,
-        /// The state.
         state: State,
     },
     /// For [`tributary_contract::ports::Incoming::complete_snapshot`].
     CompleteSnapshot {
-        /// Of whom.
         peer: PeerName,
         /// Its leadership.
         epoch: Epoch,
-        /// All its keys.
         keys: Vec<StateKey>,
     },
     /// For [`tributary_contract::ports::Incoming::undeliverable`].
     Undeliverable {
-        /// To whom.
         peer: PeerName,
-        /// The key.
         key: StateKey,
         /// One sentence.
         problem: String,
     },
     /// For [`tributary_contract::ports::Incoming::peer_report`].
     Report {
-        /// Of whom.
         peer: PeerName,
         /// Without the round-trip time.
         report: Box<PeerReport>,
     },
     /// A peer did something it should not.
     Misbehaved {
-        /// Who.
         peer: PeerName,
         /// What kind of thing.
         what: Misbehaviour,
@@ -182,10 +163,7 @@ pub enum Action {
         detail: String,
     },
     /// A peer is not configured any more.
-    Forget {
-        /// Whom.
-        peer: PeerName,
-    },
+    Forget { peer: PeerName },
 }
 
 #[cfg(test)]

@@ -29,7 +29,6 @@ pub(super) struct RateLimit {
 }
 
 impl RateLimit {
-    /// All of it.
     pub(super) fn new(now: Mono) -> Self {
         Self { left: BURST, at: now }
     }

@@ -18,10 +18,10 @@ use crate::wire::registry::RefusalReason;
 
 mod dns;
 
-pub use dns::SystemDns;
+pub(crate) use dns::SystemDns;
 
 /// What `srv:NAME` asks for, unless NAME begins with an underscore and is the whole name already.
-pub const SERVICE_PREFIX: &str = "_tributary._udp.";
+pub(crate) const SERVICE_PREFIX: &str = "_tributary._udp.";
 
 /// One endpoint, with all its queries.
 const ENDPOINT: Duration = Duration::from_secs(6);
@@ -31,12 +31,11 @@ const ADDRESSES: usize = 16;
 
 /// An endpoint as it is written in a ClusterPeer.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Endpoint {
+pub(crate) enum Endpoint {
     /// A literal address.
     Address(SocketAddr),
     /// A name with A or AAAA records.
     Host {
-        /// The name.
         name: String,
         /// UDP port.
         port: u16,
@@ -48,7 +47,7 @@ pub enum Endpoint {
 /// Why a text is no endpoint.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("`{text}` is no endpoint: {problem}; write host:port, [IPv6 address]:port or srv:NAME")]
-pub struct EndpointError {
+pub(crate) struct EndpointError {
     text: String,
     problem: &'static str,
 }
@@ -188,7 +187,7 @@ impl<L> fmt::Debug for Resolver<L> {
 }
 
 /// SRV records in the order to try them (RFC 2782): by priority, and by weighted chance within one.
-pub fn order(mut services: Vec<Service>, rng: &mut dyn Rng) -> Vec<Service> {
+pub(crate) fn order(mut services: Vec<Service>, rng: &mut dyn Rng) -> Vec<Service> {
     services.retain(|service| service.target != ".");
     // Those without weight come first, so that the draw gives them a chance at its lowest value only.
     services.sort_by_key(|service| (service.priority, service.weight != 0));
@@ -208,7 +207,7 @@ pub fn order(mut services: Vec<Service>, rng: &mut dyn Rng) -> Vec<Service> {
 }
 
 /// IPv6 and IPv4 in turns, beginning with IPv6, each family in its own order: a broken family costs one head start.
-pub fn alternate(addresses: Vec<IpAddr>) -> Vec<IpAddr> {
+pub(crate) fn alternate(addresses: Vec<IpAddr>) -> Vec<IpAddr> {
     let (v6, v4): (Vec<_>, Vec<_>) = addresses.into_iter().partition(IpAddr::is_ipv6);
     let (mut v6, mut v4) = (v6.into_iter(), v4.into_iter());
     let mut mixed = Vec::new();

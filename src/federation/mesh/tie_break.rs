@@ -12,7 +12,7 @@ use tributary_contract::PeerName;
 
 /// When [`surplus`] will name something; `None`: never, as things are. `completed`: the healthy connections of the pair
 /// and when their hellos were completed.
-pub fn due<C>(ours: &PeerName, theirs: &PeerName, completed: &[(C, Mono)], overlap: Duration) -> Option<Mono> {
+pub(crate) fn due<C>(ours: &PeerName, theirs: &PeerName, completed: &[(C, Mono)], overlap: Duration) -> Option<Mono> {
     if ours >= theirs || completed.len() < 2 {
         return None;
     }
@@ -20,7 +20,7 @@ pub fn due<C>(ours: &PeerName, theirs: &PeerName, completed: &[(C, Mono)], overl
 }
 
 /// The connections for us to close at `now`: all but the newest (of equals, the last).
-pub fn surplus<C: Copy>(
+pub(crate) fn surplus<C: Copy>(
     ours: &PeerName,
     theirs: &PeerName,
     completed: &[(C, Mono)],

@@ -16,7 +16,7 @@ pub struct Sequences(Arc<AtomicU64>);
 
 impl Sequences {
     /// The next position; the first is 1.
-    pub fn next(&self) -> u64 {
+    pub(crate) fn next(&self) -> u64 {
         self.0.fetch_add(1, Ordering::Relaxed) + 1
     }
 }
@@ -107,7 +107,8 @@ pub enum Misbehaviour {
 
 impl Misbehaviour {
     /// All of them.
-    pub const ALL: &'static [Self] = &[
+    #[cfg(test)]
+    pub(crate) const ALL: &'static [Self] = &[
         Self::Malformed,
         Self::OutOfOrder,
         Self::HalfOpen,
@@ -119,7 +120,7 @@ impl Misbehaviour {
     ];
 
     /// The word in metrics and logs.
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Malformed => "malformed",
             Self::OutOfOrder => "out_of_order",

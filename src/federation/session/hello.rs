@@ -29,7 +29,7 @@ pub struct Ending {
 
 impl Ending {
     /// An ending with its sentence.
-    pub fn new(code: CloseCode, reason: impl Into<String>) -> Self {
+    pub(crate) fn new(code: CloseCode, reason: impl Into<String>) -> Self {
         Self { code, reason: reason.into() }
     }
 }
@@ -38,7 +38,7 @@ impl Ending {
 ///
 /// # Errors
 /// The ending, if the hello is not acceptable.
-pub fn judge(ours: &Hello, expected: &Expected, theirs: &Hello) -> Result<WireVersion, Ending> {
+pub(crate) fn judge(ours: &Hello, expected: &Expected, theirs: &Hello) -> Result<WireVersion, Ending> {
     let version = ours.versions.common(theirs.versions).ok_or_else(|| {
         let (a, b) = (ours.versions, theirs.versions);
         Ending::new(
@@ -86,7 +86,7 @@ pub fn judge(ours: &Hello, expected: &Expected, theirs: &Hello) -> Result<WireVe
 }
 
 /// The ending for an accepted hello whose words do not count.
-pub fn not_admitted(theirs: &Hello, strange: &Strange) -> Ending {
+pub(crate) fn not_admitted(theirs: &Hello, strange: &Strange) -> Ending {
     match strange {
         Strange::OtherCluster(known) => wrong_cluster(theirs, known),
         Strange::OldLeader(newer) => Ending::new(

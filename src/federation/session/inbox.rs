@@ -46,7 +46,7 @@ struct Held {
 
 /// Why the words of an origin do not count.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Strange {
+pub(crate) enum Strange {
     /// This cluster was heard before under the same name.
     OtherCluster(ClusterUid),
     /// This leadership was heard before.
@@ -55,7 +55,7 @@ pub enum Strange {
 
 /// What a summary means.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Listed {
+pub(crate) struct Listed {
     /// Keys whose state we lack.
     pub lacking: Vec<StateKey>,
     /// All keys of the peer, in order, those that were put since the summary was made included; `None` if nothing may be
@@ -65,7 +65,7 @@ pub struct Listed {
 
 /// What a put means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum News {
+pub(crate) enum News {
     /// Deliver it.
     New,
     /// The state that was delivered before.
@@ -83,7 +83,7 @@ impl Inbox {
     ///
     /// # Errors
     /// Another cluster, or a later leadership, was heard before.
-    pub fn admit(&mut self, origin: &Origin) -> Result<(), Strange> {
+    pub(crate) fn admit(&mut self, origin: &Origin) -> Result<(), Strange> {
         match &self.origin {
             Some(known) if known == origin => return Ok(()),
             Some(known) if known.cluster_uid != origin.cluster_uid => {
@@ -102,17 +102,24 @@ impl Inbox {
     }
 
     /// The cluster heard so far: pinned in memory until the ClusterPeer says it.
-    pub fn cluster_uid(&self) -> Option<&ClusterUid> {
+    pub(crate) fn cluster_uid(&self) -> Option<&ClusterUid> {
         self.origin.as_ref().map(|origin| &origin.cluster_uid)
     }
 
     /// Whether `origin` is the one whose words count.
-    pub fn hears(&self, origin: &Origin) -> bool {
+    pub(crate) fn hears(&self, origin: &Origin) -> bool {
         self.origin.as_ref() == Some(origin)
     }
 
     /// Judges a put of `origin`, and remembers it if it is news. `weight`: of its state ([`limits::weight`]).
-    pub fn put(&mut self, origin: &Origin, sequence: u64, key: &StateKey, digest: Digest, weight: usize) -> News {
+    pub(crate) fn put(
+        &mut self,
+        origin: &Origin,
+        sequence: u64,
+        key: &StateKey,
+        digest: Digest,
+        weight: usize,
+    ) -> News {
         if !self.hears(origin) || sequence <= self.floor {
             return News::Old;
         }
@@ -136,7 +143,7 @@ impl Inbox {
     }
 
     /// The state of `key` that was judged [`News::New`] could not be used.
-    pub fn rejected(&mut self, key: &StateKey) {
+    pub(crate) fn rejected(&mut self, key: &StateKey) {
         if let Some(held) = self.held.get_mut(key) {
             held.rejected = true;
         }
@@ -149,7 +156,7 @@ impl Inbox {
 
     /// Takes a summary of `origin`; `None` if its words do not count. Keys that a complete summary does not list are
     /// forgotten.
-    pub fn summary(&mut self, origin: &Origin, summary: &Summary) -> Option<Listed> {
+    pub(crate) fn summary(&mut self, origin: &Origin, summary: &Summary) -> Option<Listed> {
         if !self.hears(origin) {
             return None;
         }

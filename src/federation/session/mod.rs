@@ -16,11 +16,11 @@
 //! - a snapshot as complete only if its sender marked it so, which it does when its caches are listed and its leadership
 //!   is confirmed. A key whose state cannot travel is listed all the same, so that nobody concludes its absence.
 mod established;
-pub mod event;
-pub mod hello;
-pub mod inbox;
+pub(crate) mod event;
+pub(crate) mod hello;
+pub(crate) mod inbox;
 pub mod outbox;
-pub mod validate;
+pub(crate) mod validate;
 
 use std::collections::VecDeque;
 
@@ -147,7 +147,7 @@ impl Session {
     }
 
     /// Whose words these are; `None` until established.
-    pub fn origin(&self) -> Option<&Origin> {
+    pub(crate) fn origin(&self) -> Option<&Origin> {
         match &self.stage {
             Stage::Established(on) => Some(&on.origin),
             _ => None,
@@ -155,13 +155,8 @@ impl Session {
     }
 
     /// Whether nothing was heard for [`Timers::suspect`].
-    pub fn is_suspect(&self) -> bool {
+    pub(crate) fn is_suspect(&self) -> bool {
         matches!(&self.stage, Stage::Established(on) if on.suspect)
-    }
-
-    /// When something was heard last.
-    pub fn last_heard(&self) -> Mono {
-        self.last_heard
     }
 
     fn heard(&mut self, now: Mono) {

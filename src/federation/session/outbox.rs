@@ -109,7 +109,7 @@ impl io::Write for Counter {
 
 /// Keys to send, taken in turn, so that a key that changes all the time does not starve the others.
 #[derive(Debug, Default)]
-pub struct Outbox {
+pub(crate) struct Outbox {
     keys: BTreeSet<StateKey>,
     last: Option<StateKey>,
     /// Problems that were reported, by the digest of the state.
@@ -118,20 +118,20 @@ pub struct Outbox {
 
 impl Outbox {
     /// The newest state of `key` is to be sent.
-    pub fn mark(&mut self, key: StateKey) {
+    pub(crate) fn mark(&mut self, key: StateKey) {
         self.keys.insert(key);
     }
 
     /// A peer lacks the newest state of `key`. What it asks for beyond all that there may be has to wait for its next
     /// summary: it may ask faster than it reads.
-    pub fn ask(&mut self, key: StateKey) {
+    pub(crate) fn ask(&mut self, key: StateKey) {
         if self.keys.len() < limits::KEYS_PER_PEER {
             self.mark(key);
         }
     }
 
     /// Takes the next key.
-    pub fn pop(&mut self) -> Option<StateKey> {
+    pub(crate) fn pop(&mut self) -> Option<StateKey> {
         let after = self.last.take().map_or(Bound::Unbounded, Bound::Excluded);
         let key = self.keys.range((after, Bound::Unbounded)).next().or_else(|| self.keys.first())?.clone();
         self.keys.remove(&key);
@@ -139,18 +139,13 @@ impl Outbox {
         Some(key)
     }
 
-    /// Whether anything is to be sent.
-    pub fn is_empty(&self) -> bool {
-        self.keys.is_empty()
-    }
-
     /// Whether this problem is news.
-    pub fn report(&mut self, key: &StateKey, digest: Digest) -> bool {
+    pub(crate) fn report(&mut self, key: &StateKey, digest: Digest) -> bool {
         self.reported.insert(key.clone(), digest) != Some(digest)
     }
 
     /// Forgets the problems of keys that are not there any more.
-    pub fn retain_reported(&mut self, keys: &BTreeSet<StateKey>) {
+    pub(crate) fn retain_reported(&mut self, keys: &BTreeSet<StateKey>) {
         self.reported.retain(|key, _| keys.contains(key));
     }
 }

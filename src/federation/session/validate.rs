@@ -17,7 +17,7 @@ const NAME: usize = 253;
 ///
 /// # Errors
 /// One sentence for the sender.
-pub fn check(desired: &DesiredBurst) -> Result<(), String> {
+pub(crate) fn check(desired: &DesiredBurst) -> Result<(), String> {
     let root = &desired.root;
     let lead = desired.lead.as_ref().map(|lead| lead.address.as_str());
     let texts = [
@@ -45,13 +45,13 @@ pub fn check(desired: &DesiredBurst) -> Result<(), String> {
 }
 
 /// The trace that an offer says it belongs to, if it is one. Anything else is dropped: it is no reason to refuse a burst.
-pub fn trace(said: Option<String>) -> Option<String> {
+pub(crate) fn trace(said: Option<String>) -> Option<String> {
     Some(TraceContext::parse(&said?)?.to_string())
 }
 
 /// An answer as it can be stored in a status and shown on a terminal: words are cut and cleaned, and dates are of the
 /// calendar that the API server knows.
-pub fn fit(said: ObservedBurst) -> ObservedBurst {
+pub(crate) fn fit(said: ObservedBurst) -> ObservedBurst {
     let word = |text: String| limits::plain(&text, limits::WORD);
     let uid = |text: Option<String>| text.filter(|text| text.len() <= limits::UID).map(word);
     let known = |at: &Timestamp| (1970..=9999).contains(&at.to_zoned(jiff::tz::TimeZone::UTC).year());

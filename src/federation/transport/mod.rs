@@ -28,12 +28,12 @@ use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use super::session::Misbehaviour;
 use super::wire::registry::{CloseCode, RefusalReason, StreamKind};
 use super::wire::version::WireVersion;
-pub use tributary_contract::Traffic;
+pub(crate) use tributary_contract::Traffic;
 use tributary_contract::{PeerName, PeerSpec, Refusal};
 
 /// The sending half of a stream. `shutdown` sends what is buffered and the end of the stream; dropping it without
 /// `shutdown` may do the same.
-pub type SendHalf = Box<dyn Sending>;
+pub(crate) type SendHalf = Box<dyn Sending>;
 
 /// What a [`SendHalf`] can do.
 pub trait Sending: AsyncWrite + Send + Unpin {
@@ -45,7 +45,7 @@ pub trait Sending: AsyncWrite + Send + Unpin {
 impl Sending for DuplexStream {}
 
 /// The receiving half of a stream. Dropping it tells the peer to stop sending.
-pub type RecvHalf = Box<dyn AsyncRead + Send + Unpin>;
+pub(crate) type RecvHalf = Box<dyn AsyncRead + Send + Unpin>;
 
 /// Who is at the other end, as its certificate says.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -165,7 +165,7 @@ pub struct DialError {
 
 impl DialError {
     /// A failure for `reason`. `message`: what was expected, what was shown, what to do.
-    pub fn new(reason: RefusalReason, message: impl Into<String>) -> Self {
+    pub(crate) fn new(reason: RefusalReason, message: impl Into<String>) -> Self {
         Self { refusal: reason.because(message) }
     }
 }

@@ -61,12 +61,12 @@ impl Budget {
     }
 
     /// Connections now.
-    pub fn connections(&self) -> usize {
+    pub(crate) fn connections(&self) -> usize {
         self.0.connections.load(Ordering::Relaxed)
     }
 
     /// Bytes there are.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.0.bytes
     }
 
@@ -135,7 +135,7 @@ impl Share {
     }
 
     /// Whether more is under way to here than there is room for, this connection's not being the least.
-    pub fn is_overrun(&self) -> bool {
+    pub(crate) fn is_overrun(&self) -> bool {
         self.promised > TUNNEL_FLOOR && self.budget.0.promised.load(Ordering::Relaxed) > self.budget.direction()
     }
 }

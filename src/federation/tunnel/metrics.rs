@@ -99,17 +99,20 @@ impl TunnelMetrics {
     }
 
     /// Bytes taken and given so far.
-    pub fn bytes(&self) -> [u64; 2] {
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> [u64; 2] {
         [self.sent.get(), self.received.get()]
     }
 
     /// Connections that went on over another stream so far.
-    pub fn resumptions(&self) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn resumptions(&self) -> u64 {
         self.resumed.get()
     }
 
     /// Connections that are carried now.
-    pub fn connections(&self) -> i64 {
+    #[cfg(test)]
+    pub(crate) fn connections(&self) -> i64 {
         self.carried.get()
     }
 }

@@ -109,7 +109,7 @@ impl fmt::Debug for TunnelPorts {
 }
 
 /// What the tunnel needs of the mesh.
-pub struct Surroundings {
+pub(crate) struct Surroundings {
     /// Dials.
     pub transport: Arc<dyn Transport>,
     /// The configured peers.
@@ -129,7 +129,7 @@ pub struct Surroundings {
 }
 
 /// Carries what the ports say until `shutdown`.
-pub async fn run(ports: TunnelPorts, surroundings: Surroundings) {
+pub(crate) async fn run(ports: TunnelPorts, surroundings: Surroundings) {
     let TunnelPorts { outlets, inlets, listening, address, ports, budget, metrics } = ports;
     let Surroundings { transport, peers, controls, accepted, links, request, process, shutdown } = surroundings;
     let tasks = TaskTracker::new();

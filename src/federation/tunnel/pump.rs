@@ -50,7 +50,6 @@ pub(super) type Open = Box<dyn FnMut(u64, u32) -> Opening + Send>;
 
 /// Where streams come from.
 pub(super) enum Source {
-    /// We open them.
     Opener(Open),
     /// The other end opens them, and waits for our position.
     Answerer(mpsc::Receiver<Stream>),

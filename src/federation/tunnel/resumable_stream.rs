@@ -108,7 +108,7 @@ impl Default for ResumableStream {
 
 impl ResumableStream {
     /// Bytes that are kept until they are acknowledged.
-    pub fn held(&self) -> usize {
+    pub(crate) fn held(&self) -> usize {
         if self.broken.is_some() { 0 } else { self.replay.len() }
     }
 
@@ -128,7 +128,7 @@ impl ResumableStream {
     }
 
     /// Whether the other end sends no more than it was told that it may.
-    pub fn is_heeded(&self) -> bool {
+    pub(crate) fn is_heeded(&self) -> bool {
         self.ours.heeded
     }
 
@@ -147,12 +147,12 @@ impl ResumableStream {
     }
 
     /// Our side has sent all.
-    pub fn read_end(&mut self) {
+    pub(crate) fn read_end(&mut self) {
         self.ended = true;
     }
 
     /// Our side broke: nothing more is read or delivered, and the other end is told.
-    pub fn break_off(&mut self) {
+    pub(crate) fn break_off(&mut self) {
         self.broken.get_or_insert(false);
         self.queue = Backlog::default();
     }
@@ -213,7 +213,7 @@ impl ResumableStream {
     }
 
     /// What the stream carries next of the data that was transmitted last.
-    pub fn outgoing(&self) -> &[u8] {
+    pub(crate) fn outgoing(&self) -> &[u8] {
         self.replay.at(self.sent)
     }
 
@@ -316,12 +316,12 @@ impl ResumableStream {
     }
 
     /// The other end's side broke.
-    pub fn other_broke(&self) -> bool {
+    pub(crate) fn other_broke(&self) -> bool {
         self.other_broke
     }
 
     /// Our side broke, and the stream carries the word.
-    pub fn is_broken_off(&self) -> bool {
+    pub(crate) fn is_broken_off(&self) -> bool {
         self.broken == Some(true)
     }
 }

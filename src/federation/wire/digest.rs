@@ -11,7 +11,7 @@ pub struct Digest([u8; Digest::LEN]);
 
 impl Digest {
     /// Bytes of a digest: the first half of a SHA-256. Peers are authenticated; it tells changes, not forgeries.
-    pub const LEN: usize = 16;
+    pub(crate) const LEN: usize = 16;
 
     /// The digest of a tombstone, which has no bytes of its own.
     pub const TOMBSTONE: Self = Self([0; Self::LEN]);
@@ -25,12 +25,11 @@ impl Digest {
     }
 
     /// Takes a received digest; `None` if it has another length.
-    pub fn received(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn received(bytes: &[u8]) -> Option<Self> {
         bytes.try_into().ok().map(Self)
     }
 
-    /// The bytes.
-    pub fn as_bytes(&self) -> &[u8] {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }

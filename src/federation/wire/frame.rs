@@ -21,7 +21,7 @@ pub struct TooLarge {
 }
 
 /// Appends one frame to `buf`; nothing is appended on error.
-pub fn put(message: &impl Message, limit: usize, buf: &mut BytesMut) -> Result<(), TooLarge> {
+pub(crate) fn put(message: &impl Message, limit: usize, buf: &mut BytesMut) -> Result<(), TooLarge> {
     let size = message.encoded_len();
     if size > limit {
         return Err(TooLarge { size, limit });
@@ -51,13 +51,21 @@ pub fn take(buf: &mut BytesMut, limit: usize) -> Result<Option<Bytes>, TooLarge>
 }
 
 /// Sends one message as the only frame of its direction of a stream, and ends the direction. The buffer is wiped.
-pub async fn send_only<W: AsyncWrite + Unpin>(stream: &mut W, message: &impl Message, limit: usize) -> io::Result<()> {
+pub(crate) async fn send_only<W: AsyncWrite + Unpin>(
+    stream: &mut W,
+    message: &impl Message,
+    limit: usize,
+) -> io::Result<()> {
     send_first(stream, message, limit).await?;
     stream.shutdown().await
 }
 
 /// Sends one message as the first frame of its direction of a stream, which goes on. The buffer is wiped.
-pub async fn send_first<W: AsyncWrite + Unpin>(stream: &mut W, message: &impl Message, limit: usize) -> io::Result<()> {
+pub(crate) async fn send_first<W: AsyncWrite + Unpin>(
+    stream: &mut W,
+    message: &impl Message,
+    limit: usize,
+) -> io::Result<()> {
     let size = message.encoded_len();
     if size > limit {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, TooLarge { size, limit }));

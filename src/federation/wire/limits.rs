@@ -14,59 +14,59 @@ pub const TEMPLATE: usize = 256 << 10;
 
 /// Bidirectional streams a peer may have open at a time: one control stream, the rest for requests. A hundred bursts
 /// accepted at once wait for a stream, they do not fail.
-pub const STREAMS_PER_PEER: u32 = 64;
+pub(crate) const STREAMS_PER_PEER: u32 = 64;
 
 /// Connections one peer may have at a time. Two overlap when both sides dial or a certificate is renewed; more than
 /// that is a peer that forgets its connections, and the oldest one goes.
-pub const CONNECTIONS_PER_PEER: usize = 4;
+pub(crate) const CONNECTIONS_PER_PEER: usize = 4;
 
 /// States a peer may keep here, and we at a peer. A root with 2,000 bursts on one peer has 4,000.
 pub const KEYS_PER_PEER: usize = 4_096;
 
 /// What the states of one peer may weigh together, in bytes of memory ([`weight`]): a lie of any shape costs that much, and
 /// two thousand bursts with templates of 8 KiB fit into it.
-pub const STATES_OF_A_PEER: usize = 64 << 20;
+pub(crate) const STATES_OF_A_PEER: usize = 64 << 20;
 
 /// Bytes of the UID of a Burst, and of other UIDs in a state. Those of Kubernetes have 36.
 pub const UID: usize = 64;
 
 /// Bytes of a sentence inside a state: all that a pod violates has to fit.
-pub const MESSAGE: usize = 4 << 10;
+pub(crate) const MESSAGE: usize = 4 << 10;
 
 /// Bytes of a word inside a state or a hello: a digest, a version, a reason, a host name.
 pub const WORD: usize = 256;
 
 /// Bytes of a request or an answer about a credential. A certificate takes about 300 bytes.
-pub const CREDENTIAL_FRAME: usize = 16 << 10;
+pub(crate) const CREDENTIAL_FRAME: usize = 16 << 10;
 
 /// Bytes of a query: a path with parameters.
-pub const QUERY_FRAME: usize = 4 << 10;
+pub(crate) const QUERY_FRAME: usize = 4 << 10;
 
 /// Queries of one connection that are answered at a time: with the largest answers, 16 MiB for a peer that does not read.
 /// The others wait for their turn.
-pub const QUERIES_AT_A_TIME: usize = 4;
+pub(crate) const QUERIES_AT_A_TIME: usize = 4;
 
 /// Bytes of the answer to a query: 10,000 bursts at 400 bytes each.
-pub const ANSWER_FRAME: usize = 4 << 20;
+pub(crate) const ANSWER_FRAME: usize = 4 << 20;
 
 /// Bytes of the sentence that goes with a close code or a rejected state. QUIC sends it in one packet.
 pub const REASON: usize = 256;
 
 /// Bytes of a request to join or its answer: a trust bundle, names and addresses.
-pub const ENROL_FRAME: usize = 64 << 10;
+pub(crate) const ENROL_FRAME: usize = 64 << 10;
 
 /// Bytes of a trust bundle that travels: 16 authorities with RSA keys of 4096 bits.
-pub const TRUST_BUNDLE: usize = 32 << 10;
+pub(crate) const TRUST_BUNDLE: usize = 32 << 10;
 
 /// Endpoints of a cluster that joins.
-pub const ENDPOINTS: usize = 16;
+pub(crate) const ENDPOINTS: usize = 16;
 
 /// Bytes handed to a link at a time: enough to fill packets, little enough that a heartbeat that becomes due does not
 /// wait long behind it.
-pub const WRITE_BATCH: usize = 64 << 10;
+pub(crate) const WRITE_BATCH: usize = 64 << 10;
 
 /// Bytes of the request to open or resume a tunnel stream, or of its answer: two UIDs, or a sentence.
-pub const TUNNEL_FRAME: usize = 4 << 10;
+pub(crate) const TUNNEL_FRAME: usize = 4 << 10;
 
 /// Bytes of one piece of a carried connection: a socket gives and takes about as many at a time.
 pub const TUNNEL_PIECE: usize = 64 << 10;
@@ -84,11 +84,11 @@ pub const TUNNEL_CONNECTION: usize = 48 << 10;
 
 /// Bytes in flight on a connection for tunnels, one way, if there is memory for it: what a long way holds, 640 MB/s at a
 /// round trip of 50 ms. Its streams are read as they come.
-pub const TUNNEL_LINK: usize = 32 << 20;
+pub(crate) const TUNNEL_LINK: usize = 32 << 20;
 
 /// Connections carried for one peer, if there is memory for them: 16 bursts of 64 brokers that all connect to the lead
 /// themselves, and as many that are being replaced.
-pub const TUNNEL_CONNECTIONS_PER_PEER: usize = 2_048;
+pub(crate) const TUNNEL_CONNECTIONS_PER_PEER: usize = 2_048;
 
 /// Labels of a cluster in its hello. The longest of Kubernetes take 25 KiB.
 pub const LABELS: usize = 64;
@@ -105,13 +105,13 @@ const _: () = assert!(TRUST_BUNDLE + ENDPOINTS * 512 < ENROL_FRAME, "a cluster f
 const _: () = assert!(2 * TEMPLATE < CONTROL_FRAME, "a state fits a frame");
 
 /// `text`, cut at [`REASON`] bytes without breaking a character.
-pub fn cut_reason(text: &str) -> &str {
+pub(crate) fn cut_reason(text: &str) -> &str {
     &text[..text.floor_char_boundary(REASON)]
 }
 
 /// What somebody else says, fit for a line of a log, a condition or a terminal: without control characters, and cut at
 /// `limit` bytes. Without backquotes, too: agentctl completes what they enclose to a command for the reader's own cluster.
-pub fn plain(text: &str, limit: usize) -> String {
+pub(crate) fn plain(text: &str, limit: usize) -> String {
     let fit = |one: char| match one {
         '`' => '\'',
         one if one.is_control() => ' ',
@@ -123,7 +123,7 @@ pub fn plain(text: &str, limit: usize) -> String {
 
 /// What a JSON text takes in memory once it is parsed, at most: its own length, and a node for each value in it. `[0,0,…]`
 /// takes 32 times as much as its text.
-pub fn weight(json: &[u8]) -> usize {
+pub(crate) fn weight(json: &[u8]) -> usize {
     /// Bytes of a node: a value with its share of the list or map that holds it.
     const NODE: usize = 64;
     json.len() + NODE * json.iter().filter(|byte| matches!(byte, b',' | b':' | b'[' | b'{')).count()

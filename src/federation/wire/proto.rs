@@ -240,7 +240,7 @@ pub struct Reject {
 
 /// [`tributary_contract::CredentialRequest`], on a stream of its own.
 #[derive(Clone, PartialEq, Message)]
-pub struct CredentialRequest {
+pub(crate) struct CredentialRequest {
     /// UID of the Burst.
     #[prost(string, tag = "1")]
     pub burst: String,
@@ -255,7 +255,7 @@ pub struct CredentialRequest {
 /// Answer to a [`CredentialRequest`]. Holds a secret: its Debug shows lengths only.
 #[derive(Clone, PartialEq, Message)]
 #[prost(skip_debug)]
-pub struct CredentialAnswer {
+pub(crate) struct CredentialAnswer {
     /// The certificate; absent: refused.
     #[prost(string, optional, tag = "1")]
     pub certificate: Option<String>,
@@ -282,7 +282,7 @@ impl Drop for CredentialAnswer {
 
 /// A read-only query, on a stream of its own.
 #[derive(Clone, PartialEq, Message)]
-pub struct QueryRequest {
+pub(crate) struct QueryRequest {
     /// What is asked.
     #[prost(string, tag = "1")]
     pub query: String,
@@ -290,7 +290,7 @@ pub struct QueryRequest {
 
 /// Answer to a [`QueryRequest`].
 #[derive(Clone, PartialEq, Message)]
-pub struct QueryAnswer {
+pub(crate) struct QueryAnswer {
     /// A JSON document; absent: unknown query, or not exported to the asking peer.
     #[prost(bytes = "bytes", optional, tag = "1")]
     pub document: Option<Bytes>,
@@ -298,7 +298,7 @@ pub struct QueryAnswer {
 
 /// An offer of a new trust bundle.
 #[derive(Clone, PartialEq, Message)]
-pub struct TrustOffer {
+pub(crate) struct TrustOffer {
     /// All authorities that may sign the sender's certificate from now on, PEM.
     #[prost(string, tag = "1")]
     pub bundle: String,
@@ -309,7 +309,7 @@ pub struct TrustOffer {
 
 /// What became of the offer.
 #[derive(Clone, PartialEq, Message)]
-pub struct TrustAnswer {
+pub(crate) struct TrustAnswer {
     /// 1: taken, 2: manual, 3: refused, else: unavailable.
     #[prost(uint32, tag = "1")]
     pub outcome: u32,
@@ -317,7 +317,7 @@ pub struct TrustAnswer {
 
 /// Opens a stream of kind Tunnel, or goes on with a connection whose stream broke.
 #[derive(Clone, PartialEq, Eq, Message)]
-pub struct TunnelOpen {
+pub(crate) struct TunnelOpen {
     /// UID of the Burst.
     #[prost(string, tag = "1")]
     pub burst: String,
@@ -343,7 +343,7 @@ pub struct TunnelOpen {
 
 /// Answer to a [`TunnelOpen`].
 #[derive(Clone, PartialEq, Eq, Message)]
-pub struct TunnelAnswer {
+pub(crate) struct TunnelAnswer {
     /// 1: open, 2: not yours, 3: gone, 4: the lead cannot be reached, 5: too many; else: try again later.
     #[prost(uint32, tag = "1")]
     pub outcome: u32,

@@ -9,10 +9,10 @@ use tributary_contract::Refusal;
 
 /// Application protocol (ALPN, RFC 7301) of connections that carry broker traffic: a connection of its own, so that bulk cannot starve
 /// heartbeats. Those of control connections are [`super::version`]'s.
-pub const ALPN_TUNNEL: &[u8] = b"tributary-tunnel/1";
+pub(crate) const ALPN_TUNNEL: &[u8] = b"tributary-tunnel/1";
 
 /// Application protocol of joining, on a listener of its own that is open only while there are tokens.
-pub const ALPN_ENROL: &[u8] = b"tributary-enrol/1";
+pub(crate) const ALPN_ENROL: &[u8] = b"tributary-enrol/1";
 
 macro_rules! stream_kinds {
     ($($(#[$doc:meta])* $name:ident = $id:literal,)*) => {
@@ -58,7 +58,8 @@ stream_kinds! {
 }
 
 /// Retired stream kinds, with what they were. None yet.
-pub const RETIRED_STREAM_KINDS: &[(u16, &str)] = &[];
+#[cfg(test)]
+pub(crate) const RETIRED_STREAM_KINDS: &[(u16, &str)] = &[];
 
 macro_rules! close_codes {
     ($($(#[$doc:meta])* $name:ident = $code:literal => $refusal:expr,)*) => {
@@ -143,7 +144,8 @@ close_codes! {
 }
 
 /// Retired close codes, with what they were. None yet.
-pub const RETIRED_CLOSE_CODES: &[(u32, &str)] = &[];
+#[cfg(test)]
+pub(crate) const RETIRED_CLOSE_CODES: &[(u32, &str)] = &[];
 
 impl fmt::Display for CloseCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -197,7 +199,7 @@ impl RefusalReason {
     }
 
     /// The close code that tells the other side; `None` for [`RefusalReason::Unreachable`], which nobody is told.
-    pub const fn close_code(self) -> Option<CloseCode> {
+    pub(crate) const fn close_code(self) -> Option<CloseCode> {
         Some(match self {
             Self::UnknownPeer => CloseCode::UnknownPeer,
             Self::CertificateExpired => CloseCode::CertificateExpired,
@@ -213,7 +215,7 @@ impl RefusalReason {
     }
 
     /// A refusal for this reason. `message`: what was expected, what was shown, what to do.
-    pub fn because(self, message: impl Into<String>) -> Refusal {
+    pub(crate) fn because(self, message: impl Into<String>) -> Refusal {
         Refusal { reason: self.as_str().to_owned(), message: message.into() }
     }
 }

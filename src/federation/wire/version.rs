@@ -24,15 +24,15 @@ pub struct WireVersions {
 
 impl WireVersion {
     /// From here on capacity travels apart from heartbeats.
-    pub const CAPACITY_APART: Self = Self(2);
+    pub(crate) const CAPACITY_APART: Self = Self(2);
 
     /// The application protocol of control connections of this version.
-    pub fn alpn(self) -> Vec<u8> {
+    pub(crate) fn alpn(self) -> Vec<u8> {
         format!("{ALPN}{}", self.0).into_bytes()
     }
 
     /// The version of an application protocol; `None`: it is none of control connections.
-    pub fn of_alpn(protocol: &[u8]) -> Option<Self> {
+    pub(crate) fn of_alpn(protocol: &[u8]) -> Option<Self> {
         let number = std::str::from_utf8(protocol).ok()?.strip_prefix(ALPN)?;
         number.parse().ok().map(Self).filter(|version| version.alpn() == protocol)
     }
@@ -49,13 +49,13 @@ impl WireVersions {
     pub const OURS: Self = Self { min: WireVersion(1), max: WireVersion(2) };
 
     /// The application protocols to offer, in the order of preference: the newest first, and that of the hello.
-    pub fn alpns(self) -> Vec<Vec<u8>> {
+    pub(crate) fn alpns(self) -> Vec<Vec<u8>> {
         let spoken = (self.min.0..=self.max.0).rev().map(WireVersion).filter(|version| *version != HELLO);
         spoken.chain([HELLO]).map(WireVersion::alpn).collect()
     }
 
     /// The highest common version; `None` if there is none.
-    pub fn common(self, other: Self) -> Option<WireVersion> {
+    pub(crate) fn common(self, other: Self) -> Option<WireVersion> {
         let best = self.max.min(other.max);
         (best >= self.min && best >= other.min).then_some(best)
     }

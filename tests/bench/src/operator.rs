@@ -110,7 +110,7 @@ impl Operator {
         let directory = tempfile::tempdir()?;
         let group = Group::start(Duration::from_secs(1), None)?;
         let mut command = self.command(&kubeconfig, directory.path(), extra)?;
-        let process = group.spawn_logged("operator", &mut command, &directory.path().join("operator.log"))?;
+        let process = group.spawn_logged(&mut command, &directory.path().join("operator.log"))?;
         // Until it has its caches and, where it elects one, its leadership.
         tokio::time::sleep(Duration::from_secs(8)).await;
         if let Some(status) = process.exited()? {

@@ -87,13 +87,13 @@ pub struct ImportFlags {
 
 impl ImportFlags {
     /// The policy; `None`: the peer may place nothing.
-    pub fn policy(&self) -> Option<ImportPolicy> {
+    pub(crate) fn policy(&self) -> Option<ImportPolicy> {
         // What the options say is a policy, since every one of them is a field of it.
         self.fields().map(|fields| serde_json::from_value(fields).expect("the options are fields of the policy"))
     }
 
     /// What is stated of the policy, field by field; `None`: nothing is.
-    pub fn fields(&self) -> Option<Value> {
+    pub(crate) fn fields(&self) -> Option<Value> {
         let Self {
             import,
             max_bursts,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Arg, Args, Command};
 
 /// Namespace of the agents, unless another one is named.
-pub const AGENT_NAMESPACE: &str = "tributary-system";
+pub(crate) const AGENT_NAMESPACE: &str = "tributary-system";
 /// Variable that names the agent's admin API.
 const ENDPOINT: &str = "TRIBUTARY_ENDPOINT";
 
@@ -46,7 +46,7 @@ pub struct Target {
 
 impl Target {
     /// The endpoint, if it was typed: one of the environment is there the next time, too.
-    pub fn typed_endpoint(&self) -> Option<String> {
+    pub(crate) fn typed_endpoint(&self) -> Option<String> {
         self.endpoint.clone().filter(|endpoint| std::env::var(ENDPOINT).as_ref() != Ok(endpoint))
     }
 }

@@ -15,7 +15,7 @@ use crate::error::{Failure, Result};
 use crate::{kubernetes, output, paste};
 
 /// Runs `agentctl burst …`.
-pub async fn run(target: &Target, command: cli::Burst) -> Result<()> {
+pub(crate) async fn run(target: &Target, command: cli::Burst) -> Result<()> {
     let client = kubernetes::client(target).await?;
     let namespace = target.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
     let now = SystemClock::start().wall().to_string();

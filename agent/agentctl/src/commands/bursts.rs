@@ -12,7 +12,7 @@ use crate::output::{Table, age, or_dash};
 
 /// The bursts of a cluster's MiniClusters.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct BurstList {
+pub(crate) struct BurstList {
     /// By namespace and name.
     items: Vec<BurstRow>,
 }
@@ -26,7 +26,7 @@ impl Document for BurstList {
 }
 
 /// Runs `agentctl bursts`.
-pub async fn run(target: &Target, list: &List) -> Result<()> {
+pub(crate) async fn run(target: &Target, list: &List) -> Result<()> {
     let asked = |mut items: Vec<BurstRow>| {
         items.retain(|row| target.namespace.as_ref().is_none_or(|namespace| row.namespace == *namespace));
         BurstList { items }
@@ -35,7 +35,7 @@ pub async fn run(target: &Target, list: &List) -> Result<()> {
 }
 
 /// The table of `agentctl bursts`.
-pub fn table(rows: &[BurstRow], now: Timestamp) -> String {
+pub(crate) fn table(rows: &[BurstRow], now: Timestamp) -> String {
     let mut table = Table::new(["NAMESPACE", "BURST", "ROOT", "PEER", "PHASE", "BROKERS", "LEAD", "AGE", "NOTE"]);
     for row in rows {
         let lead = row.lead.as_ref().map(|lead| match lead.address.contains(':') {

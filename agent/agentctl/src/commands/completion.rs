@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::output;
 
 /// Name of this program under which kubectl asks it what could come next.
-pub const OF_PLUGIN: &str = "kubectl_complete-tributary";
+pub(crate) const OF_PLUGIN: &str = "kubectl_complete-tributary";
 
 /// What follows the answers to kubectl: that the shell shall not offer file names instead, and that it may. These are cobra's
 /// words, which completion of kubectl is written with:
@@ -19,12 +19,12 @@ const NO_FILES: &str = ":4";
 const FILES: &str = ":0";
 
 /// Runs `agentctl completion`.
-pub fn run(completion: &Completion) -> Result<()> {
+pub(crate) fn run(completion: &Completion) -> Result<()> {
     output::print(&script(completion.shell))
 }
 
 /// Answers kubectl, which says all words behind `kubectl tributary`; the last one is what is being written, and may be empty.
-pub fn run_of_plugin(words: &[String]) -> Result<()> {
+pub(crate) fn run_of_plugin(words: &[String]) -> Result<()> {
     output::print(&answer(words))
 }
 

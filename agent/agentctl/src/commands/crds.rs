@@ -9,7 +9,7 @@ use crate::error::{Failure, Result};
 use crate::output;
 
 /// Runs `agentctl crds`.
-pub fn run(wanted: &Crds) -> Result<()> {
+pub(crate) fn run(wanted: &Crds) -> Result<()> {
     output::print(&text(&wanted.plurals)?)
 }
 

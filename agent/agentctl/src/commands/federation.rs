@@ -16,7 +16,7 @@ use crate::output;
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// Runs `agentctl federation …`.
-pub fn run(command: Federation) -> Result<()> {
+pub(crate) fn run(command: Federation) -> Result<()> {
     let now = SystemClock::start().wall();
     let text = match command {
         Federation::Init(init) => run_init(&init, now)?,
@@ -26,7 +26,7 @@ pub fn run(command: Federation) -> Result<()> {
 }
 
 /// Makes and writes an authority; returns what was done, for people.
-pub fn run_init(init: &FederationInit, now: Timestamp) -> Result<String> {
+pub(crate) fn run_init(init: &FederationInit, now: Timestamp) -> Result<String> {
     let what = || format!("failed to make the federation {:?}", init.name);
     let authority = Authority::create(&init.name, now).map_err(|error| refused(what(), error))?;
     authority.write(&init.out, existing(init.force)).map_err(|error| not_written(what(), error))?;
@@ -41,7 +41,7 @@ pub fn run_init(init: &FederationInit, now: Timestamp) -> Result<String> {
 }
 
 /// Issues and writes the identity of a cluster; returns what was done, for people.
-pub fn run_issue(issue: &FederationIssue, now: Timestamp) -> Result<String> {
+pub(crate) fn run_issue(issue: &FederationIssue, now: Timestamp) -> Result<String> {
     let what = || format!("failed to issue an identity for the cluster {:?}", issue.cluster);
     let authority = Authority::load(&issue.ca).map_err(|error| refused(what(), error))?;
     let validity = DAY * issue.days;

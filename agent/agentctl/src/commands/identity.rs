@@ -12,7 +12,7 @@ use crate::error::{Failure, Result};
 use crate::{kubernetes, output};
 
 /// Runs `agentctl identity …`.
-pub async fn run(target: &Target, command: Identity) -> Result<()> {
+pub(crate) async fn run(target: &Target, command: Identity) -> Result<()> {
     match command {
         Identity::Rotate => rotate(target).await,
     }

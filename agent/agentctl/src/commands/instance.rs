@@ -45,17 +45,17 @@ impl Verb {
 }
 
 /// Runs `agentctl restart`.
-pub async fn restart(target: &Target, instance: &Instance) -> Result<()> {
+pub(crate) async fn restart(target: &Target, instance: &Instance) -> Result<()> {
     run(target, Verb::Restart, &instance.name, instance.yes).await
 }
 
 /// Runs `agentctl suspend`.
-pub async fn suspend(target: &Target, instance: &Instance) -> Result<()> {
+pub(crate) async fn suspend(target: &Target, instance: &Instance) -> Result<()> {
     run(target, Verb::Suspend, &instance.name, instance.yes).await
 }
 
 /// Runs `agentctl resume`.
-pub async fn resume(target: &Target, resume: &Resume) -> Result<()> {
+pub(crate) async fn resume(target: &Target, resume: &Resume) -> Result<()> {
     run(target, Verb::Resume, &resume.name, true).await
 }
 

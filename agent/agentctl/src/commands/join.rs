@@ -16,7 +16,7 @@ use crate::error::{Failure, Result};
 use crate::{kubernetes, output};
 
 /// Runs `agentctl join`.
-pub async fn run(target: &Target, join: &Join) -> Result<()> {
+pub(crate) async fn run(target: &Target, join: &Join) -> Result<()> {
     let token = parse(&text(&join.token)?)?;
     let (namespace, name) = (&target.agent_namespace, token.cluster.as_str());
     let labels = peer::labels(&join.labels)?;

@@ -19,7 +19,7 @@ struct Side {
 }
 
 /// Runs `agentctl link`.
-pub async fn run(target: &Target, link: &Link) -> Result<()> {
+pub(crate) async fn run(target: &Target, link: &Link) -> Result<()> {
     let namespace = &target.agent_namespace;
     // One after the other: either may ask who it is for.
     let clients = [client(target, &link.a).await?, client(target, &link.b).await?];

@@ -9,7 +9,7 @@ use crate::error::{Failure, Result};
 use crate::output;
 
 /// Runs `agentctl man`.
-pub fn run(man: &Man) -> Result<()> {
+pub(crate) fn run(man: &Man) -> Result<()> {
     match &man.out {
         Some(directory) => write(directory),
         None => output::print(&page()),

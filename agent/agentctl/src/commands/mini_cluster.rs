@@ -22,7 +22,7 @@ use crate::{kubernetes, output};
 /// What `agentctl minicluster list` prints.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct MiniClusterList {
+pub(crate) struct MiniClusterList {
     /// By namespace and name.
     pub items: Vec<Row>,
 }
@@ -42,7 +42,7 @@ impl Document for Row {
 /// A MiniCluster.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Row {
+pub(crate) struct Row {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
@@ -74,7 +74,7 @@ pub struct Row {
 /// A burst of a MiniCluster.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct BurstRow {
+pub(crate) struct BurstRow {
     /// Name of its slot.
     pub name: String,
     /// The peer that it is placed on.
@@ -98,7 +98,7 @@ pub struct BurstRow {
 /// A slot of an instance.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct SlotRow {
+pub(crate) struct SlotRow {
     /// Its name.
     pub name: String,
     /// Its ranks.
@@ -114,7 +114,7 @@ pub struct SlotRow {
 /// A condition.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct ConditionRow {
+pub(crate) struct ConditionRow {
     /// Its type.
     pub r#type: String,
     /// `True`, `False` or `Unknown`.
@@ -126,7 +126,7 @@ pub struct ConditionRow {
 }
 
 /// Runs `agentctl minicluster …`.
-pub async fn run(target: &Target, command: cli::MiniCluster) -> Result<()> {
+pub(crate) async fn run(target: &Target, command: cli::MiniCluster) -> Result<()> {
     let client = kubernetes::client(target).await?;
     let now = SystemClock::start().wall();
     match command {

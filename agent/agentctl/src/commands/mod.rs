@@ -1,35 +1,35 @@
 //! One file per command.
 
-pub mod burst;
-pub mod bursts;
-pub mod check;
-pub mod completion;
+pub(crate) mod burst;
+pub(crate) mod bursts;
+pub(crate) mod check;
+pub(crate) mod completion;
 mod configuration;
-pub mod crds;
+pub(crate) mod crds;
 #[cfg(feature = "demo")]
-pub mod demo;
-pub mod federation;
-pub mod identity;
-pub mod instance;
-pub mod join;
-pub mod link;
-pub mod man;
+pub(crate) mod demo;
+pub(crate) mod federation;
+pub(crate) mod identity;
+pub(crate) mod instance;
+pub(crate) mod join;
+pub(crate) mod link;
+pub(crate) mod man;
 pub mod migrate;
-pub mod mini_cluster;
-pub mod peer;
+pub(crate) mod mini_cluster;
+pub(crate) mod peer;
 mod peering;
-pub mod peers;
-pub mod plan;
-pub mod rekey;
+pub(crate) mod peers;
+pub(crate) mod plan;
+pub(crate) mod rekey;
 mod release;
-pub mod shell;
-pub mod status;
-pub mod support_bundle;
-pub mod token;
-pub mod top;
-pub mod version;
+pub(crate) mod shell;
+pub(crate) mod status;
+pub(crate) mod support_bundle;
+pub(crate) mod token;
+pub(crate) mod top;
+pub(crate) mod version;
 mod watch;
-pub mod why;
+pub(crate) mod why;
 
 use std::process::ExitCode;
 
@@ -37,7 +37,7 @@ use crate::cli::{Cli, Command};
 use crate::error::Result;
 
 /// Runs the command of a parsed command line. Only a command run elsewhere has an exit code of its own.
-pub async fn dispatch(cli: Cli) -> Result<ExitCode> {
+pub(crate) async fn dispatch(cli: Cli) -> Result<ExitCode> {
     let done: Result<()> = match cli.command {
         Command::Shell(shell) => return shell::run(&cli.target, &shell).await,
         Command::MiniCluster(command) => mini_cluster::run(&cli.target, command).await,

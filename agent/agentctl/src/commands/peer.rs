@@ -19,7 +19,7 @@ use crate::{kubernetes, output, paste};
 const POLL: Duration = Duration::from_secs(1);
 
 /// Runs `agentctl peer …`.
-pub async fn run(target: &Target, command: Peer) -> Result<()> {
+pub(crate) async fn run(target: &Target, command: Peer) -> Result<()> {
     match command {
         Peer::Add(add) => run_add(target, &add).await,
         Peer::List(list) => super::peers::run(target, &list).await,
@@ -274,7 +274,7 @@ fn in_use(name: &str, bursts: &[Burst], hosted: &[HostedBurst]) -> Vec<String> {
 }
 
 /// The ClusterPeer that `agentctl peer add` writes.
-pub fn cluster_peer(target: &Target, add: &PeerAdd) -> Result<ClusterPeer> {
+pub(crate) fn cluster_peer(target: &Target, add: &PeerAdd) -> Result<ClusterPeer> {
     let trust_bundle = match &add.trust_bundle {
         Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
             Failure::new(format!("failed to read the trust bundle {}", path.display()))

@@ -66,7 +66,6 @@ pub(super) async fn reachable_card(
 /// What one look for a card found.
 #[derive(Debug, PartialEq, Eq)]
 enum Look {
-    /// All of it.
     There(ClusterCard),
     /// It, but that nobody knows how to reach the cluster: what is waited for.
     Unreachable(ClusterCard, String),

@@ -13,7 +13,7 @@ use crate::output::{Table, age, or_dash};
 
 /// The peers of a cluster.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct PeerList {
+pub(crate) struct PeerList {
     /// By name.
     items: Vec<PeerRow>,
 }
@@ -27,13 +27,13 @@ impl Document for PeerList {
 }
 
 /// Runs `agentctl peers`.
-pub async fn run(target: &Target, list: &List) -> Result<()> {
+pub(crate) async fn run(target: &Target, list: &List) -> Result<()> {
     let all = |items: Vec<PeerRow>| PeerList { items };
     super::watch::show(target, list, admin::PEERS, all, |peers, wide, now| table(&peers.items, wide, now)).await
 }
 
 /// The table of `agentctl peers`.
-pub fn table(rows: &[PeerRow], wide: bool, now: Timestamp) -> String {
+pub(crate) fn table(rows: &[PeerRow], wide: bool, now: Timestamp) -> String {
     let mut header =
         vec!["PEER", "STATE", "ENDPOINT", "VERSION", "RTT", "LAST SEEN", "IMPORTS", "FREE CORES", "AGE", "NOTE"];
     if wide {

@@ -12,7 +12,7 @@ use crate::error::{Failure, Result};
 use crate::{kubernetes, output, paste};
 
 /// Runs `agentctl rekey`.
-pub async fn run(target: &Target, rekey: &Rekey) -> Result<()> {
+pub(crate) async fn run(target: &Target, rekey: &Rekey) -> Result<()> {
     let client = kubernetes::client(target).await?;
     let namespace = target.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
     let objects: Api<MiniCluster> = Api::namespaced(client, &namespace);

@@ -21,7 +21,7 @@ use crate::error::{Failure, Result};
 use crate::kubernetes;
 
 /// Runs `agentctl shell`; the exit code is the command's.
-pub async fn run(target: &Target, shell: &Shell) -> Result<ExitCode> {
+pub(crate) async fn run(target: &Target, shell: &Shell) -> Result<ExitCode> {
     let client = kubernetes::client(target).await?;
     let namespace = target.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
     let objects: Api<MiniCluster> = Api::namespaced(client.clone(), &namespace);

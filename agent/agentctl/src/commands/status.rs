@@ -13,7 +13,7 @@ use crate::output::{Table, age, or_dash};
 
 /// All federated clusters, as the agent of one sees them.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Status {
+pub(crate) struct Status {
     /// Name of the cluster that was asked.
     cluster: String,
     /// That cluster first, then its peers by name.
@@ -25,7 +25,7 @@ impl Document for Status {
 }
 
 /// Runs `agentctl status`.
-pub async fn run(target: &Target, list: &List) -> Result<()> {
+pub(crate) async fn run(target: &Target, list: &List) -> Result<()> {
     let asked = |FederationStatus { cluster, mut clusters, .. }| {
         for status in clusters.iter_mut().filter_map(|cluster| cluster.status.as_mut()) {
             // Time passes without anything having changed.
@@ -38,7 +38,7 @@ pub async fn run(target: &Target, list: &List) -> Result<()> {
 }
 
 /// The tables of `agentctl status`.
-pub fn table(rows: &[ClusterRow], wide: bool, now: Timestamp) -> String {
+pub(crate) fn table(rows: &[ClusterRow], wide: bool, now: Timestamp) -> String {
     let mut text = clusters(rows, wide);
     text.push('\n');
     text.push_str(&mini_clusters(rows, now));

@@ -22,7 +22,7 @@ use crate::{kubernetes, output};
 /// Join tokens.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct TokenList {
+pub(crate) struct TokenList {
     /// By id.
     items: Vec<TokenRow>,
 }
@@ -38,7 +38,7 @@ impl Document for TokenList {
 /// A join token, without what lets anybody in.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct TokenRow {
+pub(crate) struct TokenRow {
     /// Its id, which is no secret.
     id: String,
     /// Until when it can be used.
@@ -64,7 +64,7 @@ impl TokenRow {
 }
 
 /// Runs `agentctl token …`.
-pub async fn run(target: &Target, command: Token) -> Result<()> {
+pub(crate) async fn run(target: &Target, command: Token) -> Result<()> {
     let now = SystemClock::start().wall();
     let client = kubernetes::client(target).await?;
     let namespace = &target.agent_namespace;

@@ -36,7 +36,7 @@ struct AgentVersion {
 }
 
 /// Runs `agentctl version`.
-pub async fn run(target: &Target, version: &Version) -> Result<()> {
+pub(crate) async fn run(target: &Target, version: &Version) -> Result<()> {
     let client = env!("CARGO_PKG_VERSION");
     if version.client {
         return output::print(&document::text(version.output, &Versions { client, agents: None }, table)?);

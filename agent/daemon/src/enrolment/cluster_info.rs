@@ -23,10 +23,9 @@ use crate::federation_service::reach::Reach;
 const RETRY: Duration = Duration::from_secs(5);
 
 /// Keeps the ConfigMap, and what joining clusters are told, as the identity is.
-pub struct ClusterInfo {
+pub(crate) struct ClusterInfo {
     /// The agent's configuration.
     pub config: Config,
-    /// UID of this cluster.
     pub cluster_uid: String,
     /// Clients of this cluster.
     pub clients: Clients,
@@ -38,7 +37,7 @@ pub struct ClusterInfo {
 
 impl ClusterInfo {
     /// Who we are now.
-    pub fn introduction(&self) -> Introduction {
+    pub(crate) fn introduction(&self) -> Introduction {
         let card = self.card(&self.identities.current());
         Introduction {
             cluster: card.cluster.into(),
@@ -50,7 +49,7 @@ impl ClusterInfo {
     }
 
     /// Writes the ConfigMap and sends who we are, whenever it changes, until dropped.
-    pub async fn keep(self, introductions: watch::Sender<Arc<Introduction>>) {
+    pub(crate) async fn keep(self, introductions: watch::Sender<Arc<Introduction>>) {
         let (mut renewals, mut reach) = (self.identities.subscribe(), self.reach.clone());
         loop {
             // Whoever reads the ConfigMap would take what is missing for a cluster that nobody reaches.

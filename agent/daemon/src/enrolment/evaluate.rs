@@ -11,14 +11,12 @@ use tributary::federation::identity::authority::BACKDATED;
 
 /// What the verdict depends on.
 #[derive(Clone, Copy, Debug)]
-pub struct Case<'a> {
-    /// The request.
+pub(crate) struct Case<'a> {
     pub request: &'a Request,
     /// The token it names.
     pub token: Option<&'a JoinTokenRecord>,
     /// The ClusterPeer of that name.
     pub existing: Option<&'a ClusterPeer>,
-    /// Who we are.
     pub own: &'a Introduction,
     /// The time.
     pub now: Timestamp,
@@ -26,7 +24,7 @@ pub struct Case<'a> {
 
 /// What to do for a cluster that may join.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Admitted {
+pub(crate) enum Admitted {
     /// To count the use, then to write the ClusterPeer, then to note that it is written. Each is done once more where it is
     /// not known to have been done.
     Joins(Box<Joining>),
@@ -36,7 +34,7 @@ pub enum Admitted {
 
 /// What is written for a cluster that joins.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Joining {
+pub(crate) struct Joining {
     /// The token with the use counted.
     pub used: JoinTokenRecord,
     /// The ClusterPeer.
@@ -45,7 +43,7 @@ pub struct Joining {
 
 impl Joining {
     /// The token once the ClusterPeer is written.
-    pub fn written(&self) -> JoinTokenRecord {
+    pub(crate) fn written(&self) -> JoinTokenRecord {
         let mut token = self.used.clone();
         token.written.extend(self.peer.metadata.name.clone());
         token
@@ -53,7 +51,7 @@ impl Joining {
 }
 
 /// The verdict.
-pub fn evaluate(case: Case<'_>) -> Result<Admitted, Refused> {
+pub(crate) fn evaluate(case: Case<'_>) -> Result<Admitted, Refused> {
     let Case { request, own, now, .. } = case;
     // Whoever does not know the secret learns nothing but that.
     let token = case.token.filter(|token| !token.secret_hash.is_empty() && token.secret_hash == request.secret_hash);

@@ -20,7 +20,7 @@ use super::evaluate::{Admitted, Case, evaluate};
 const TRIES: u32 = 5;
 
 /// The registrar of this cluster.
-pub struct Handler {
+pub(crate) struct Handler {
     clients: Clients,
     namespace: String,
     own: watch::Receiver<Arc<Introduction>>,
@@ -29,7 +29,7 @@ pub struct Handler {
 
 impl Handler {
     /// A registrar; `own` is who we are, as it changes.
-    pub fn new(
+    pub(crate) fn new(
         clients: Clients,
         namespace: String,
         own: watch::Receiver<Arc<Introduction>>,

@@ -6,9 +6,9 @@
 //! | [`handler`] | takes a cluster in |
 //! | [`evaluate`] | whether it may join, pure |
 
-pub mod cluster_info;
-pub mod evaluate;
-pub mod handler;
+pub(crate) mod cluster_info;
+pub(crate) mod evaluate;
+pub(crate) mod handler;
 
 use std::collections::BTreeSet;
 use std::future::pending;
@@ -37,7 +37,7 @@ const LATE: SignedDuration = SignedDuration::from_secs(60);
 const RETRY: Duration = Duration::from_secs(5);
 
 /// What joining needs.
-pub struct Enrolment {
+pub(crate) struct Enrolment {
     /// The agent's configuration.
     pub config: Config,
     /// Clients of this cluster.
@@ -52,7 +52,7 @@ pub struct Enrolment {
 
 impl Enrolment {
     /// Opens and closes the listener, and removes tokens that have ended, until dropped.
-    pub async fn run(self) {
+    pub(crate) async fn run(self) {
         let namespace = &self.config.kubernetes.namespace;
         let tokens = Selection { fields: format!("type={}", join_token::TYPE), ..Selection::default() };
         let reader = self.clients.reader.clone();

@@ -10,8 +10,8 @@
 //! | [`slices`] | the EndpointSlices that should be there, pure |
 //! | [`reach`] | where peers reach the Service from outside of the cluster, pure |
 
-pub mod reach;
-pub mod slices;
+pub(crate) mod reach;
+pub(crate) mod slices;
 
 use std::future::pending;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ use self::slices::Place;
 const RETRY: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// The Service of the federation and what is known of it.
-pub struct FederationService {
+pub(crate) struct FederationService {
     federation: FederationConfig,
     /// Name of this agent's pod, if it runs in one.
     pod: Option<String>,
@@ -57,7 +57,7 @@ struct Watched {
 
 impl FederationService {
     /// The Service of the federation, and the watches to spawn; they run on standbys too.
-    pub fn new(
+    pub(crate) fn new(
         config: &Config,
         clients: &Clients,
         nodes: Cache<WatchedNode>,
@@ -78,7 +78,7 @@ impl FederationService {
     }
 
     /// Keeps the EndpointSlices and `reaches` as they have to be, until dropped.
-    pub async fn keep(&self, reaches: &watch::Sender<Option<Reach>>) {
+    pub(crate) async fn keep(&self, reaches: &watch::Sender<Option<Reach>>) {
         let Some(watched) = &self.watched else {
             reaches.send_replace(Some(Reach::configured(&self.federation)));
             return pending().await;
@@ -130,7 +130,7 @@ impl FederationService {
     }
 
     /// Writes the EndpointSlices once, if what is there is known by now: peers that dial find whoever leads.
-    pub async fn open(&self) {
+    pub(crate) async fn open(&self) {
         if let Some(watched) = &self.watched
             && let Some(service) = watched.services.of(&watched.key)
             && let Err(error) = watched.write(self, Some(&service), true).await
@@ -140,7 +140,7 @@ impl FederationService {
     }
 
     /// Takes this agent out, unless another one leads already.
-    pub async fn close(&self) {
+    pub(crate) async fn close(&self) {
         if let Some(watched) = &self.watched
             && let Err(error) = watched.write(self, None, false).await
         {

@@ -15,7 +15,7 @@ const MOST_NODES: usize = 4;
 
 /// Addresses, each `host:port`. Empty: nobody outside reaches this cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reach {
+pub(crate) struct Reach {
     /// Where sessions with peers come in.
     pub endpoints: Vec<String>,
     /// Where clusters that join come in.
@@ -26,13 +26,17 @@ pub struct Reach {
 
 impl Reach {
     /// What the configuration says alone.
-    pub fn configured(federation: &FederationConfig) -> Self {
+    pub(crate) fn configured(federation: &FederationConfig) -> Self {
         let (endpoints, join_endpoints) = (federation.advertise.clone(), federation.join_endpoints());
         Self { endpoints, join_endpoints, awaited_service: None }
     }
 
     /// What the configuration says; what it leaves out is as the Service and the nodes are now.
-    pub fn of(federation: &FederationConfig, service: Option<&Service>, nodes: &BTreeMap<String, &NodeView>) -> Self {
+    pub(crate) fn of(
+        federation: &FederationConfig,
+        service: Option<&Service>,
+        nodes: &BTreeMap<String, &NodeView>,
+    ) -> Self {
         let configured = Self::configured(federation);
         let Some(outside) = service.and_then(|service| Outside::of(service, nodes)) else { return configured };
         let endpoints = match configured.endpoints.is_empty() {

@@ -10,12 +10,12 @@ use tributary::api::labels;
 use tributary::config::FederationConfig;
 
 /// Name of the Service's port for sessions with peers.
-pub const FEDERATION_PORT: &str = "federation";
+pub(crate) const FEDERATION_PORT: &str = "federation";
 /// Name of its port for clusters that join.
-pub const JOIN_PORT: &str = "join";
+pub(crate) const JOIN_PORT: &str = "join";
 
 /// Where the slices are, and what leads to this agent.
-pub struct Place<'a> {
+pub(crate) struct Place<'a> {
     /// The agent's namespace.
     pub namespace: &'a str,
     /// The Service, so that its slices go with it.
@@ -48,7 +48,7 @@ impl Family {
 
 impl Place<'_> {
     /// The slices with this agent in them, and the one of a family that only the leader before had without anybody.
-    pub fn open(&self, live: &[Arc<EndpointSlice>]) -> Vec<EndpointSlice> {
+    pub(crate) fn open(&self, live: &[Arc<EndpointSlice>]) -> Vec<EndpointSlice> {
         let slices = [Family::V4, Family::V6].into_iter().filter_map(|family| {
             let own = self.own(family);
             let stale = || live.iter().any(|slice| slice.metadata.name.as_ref() == Some(&self.name(family)));
@@ -58,7 +58,7 @@ impl Place<'_> {
     }
 
     /// Those of `live` that have this agent, without anybody.
-    pub fn closed(&self, live: &[Arc<EndpointSlice>]) -> Vec<EndpointSlice> {
+    pub(crate) fn closed(&self, live: &[Arc<EndpointSlice>]) -> Vec<EndpointSlice> {
         let ours = [Family::V4, Family::V6].into_iter().filter_map(|family| {
             let own: Vec<String> = self.own(family).iter().map(ToString::to_string).collect();
             let slice = live.iter().find(|slice| slice.metadata.name.as_ref() == Some(&self.name(family)))?;

@@ -5,8 +5,8 @@
 //! | [`secret`] | follows the Secret; makes it, renews it and replaces its authority if it is the agent's own |
 //! | [`shape`] | what the two Secrets hold |
 
-pub mod secret;
-pub mod shape;
+pub(crate) mod secret;
+pub(crate) mod shape;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use self::secret::SecretIdentity;
 const LOOK_AT_DIRECTORY: Duration = Duration::from_secs(10);
 
 /// An identity and what keeps it up to date.
-pub struct Source {
+pub(crate) struct Source {
     /// The identity in use.
     pub store: IdentityStore,
     renewal: Renewal,
@@ -37,7 +37,7 @@ enum Renewal {
 
 impl Source {
     /// Loads the identity of this cluster for the first time, or makes it. `None`: there shall be no federation.
-    pub async fn open(config: &Config, clients: &Clients, clock: &SharedClock) -> anyhow::Result<Option<Self>> {
+    pub(crate) async fn open(config: &Config, clients: &Clients, clock: &SharedClock) -> anyhow::Result<Option<Self>> {
         let cluster = &config.cluster.name;
         Ok(Some(match &config.federation.identity {
             IdentityConfig::Off => return Ok(None),
@@ -53,7 +53,7 @@ impl Source {
     }
 
     /// What peers shall know of our authority, if it is ours to replace.
-    pub fn offers(&self) -> watch::Receiver<Option<Arc<TrustOffer>>> {
+    pub(crate) fn offers(&self) -> watch::Receiver<Option<Arc<TrustOffer>>> {
         match &self.renewal {
             // Its sender is gone: that never changes.
             Renewal::Directory(_) => watch::channel(None).1,
@@ -62,7 +62,7 @@ impl Source {
     }
 
     /// Takes renewed identities into use, until dropped. `known`: the trust bundle that every peer has taken.
-    pub async fn renew(self, known: watch::Receiver<Option<String>>, clock: SharedClock) {
+    pub(crate) async fn renew(self, known: watch::Receiver<Option<String>>, clock: SharedClock) {
         match self.renewal {
             Renewal::Directory(directory) => directory.watch(LOOK_AT_DIRECTORY, clock).await,
             Renewal::Secret(identity) => identity.follow(known).await,

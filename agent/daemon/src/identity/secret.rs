@@ -32,8 +32,7 @@ const RETRY: Duration = Duration::from_secs(10);
 /// Longest sleep: the monotonic clock stops while a machine sleeps, and certificates do not.
 const LOOK_AGAIN: Duration = Duration::from_secs(3600);
 
-/// The identity in a Secret.
-pub struct SecretIdentity {
+pub(crate) struct SecretIdentity {
     secrets: Secrets,
     store: IdentityStore,
     offers: watch::Sender<Option<Arc<TrustOffer>>>,
@@ -63,7 +62,12 @@ struct Found {
 
 impl SecretIdentity {
     /// Reads the Secret `name`, or makes it.
-    pub async fn open(config: &Config, name: &str, clients: &Clients, clock: SharedClock) -> anyhow::Result<Self> {
+    pub(crate) async fn open(
+        config: &Config,
+        name: &str,
+        clients: &Clients,
+        clock: SharedClock,
+    ) -> anyhow::Result<Self> {
         let namespace = config.kubernetes.namespace.clone();
         let cluster = config.cluster.name.clone();
         let secrets = Secrets {
@@ -83,17 +87,17 @@ impl SecretIdentity {
     }
 
     /// What peers shall know of our authority, as it changes.
-    pub fn offers(&self) -> watch::Receiver<Option<Arc<TrustOffer>>> {
+    pub(crate) fn offers(&self) -> watch::Receiver<Option<Arc<TrustOffer>>> {
         self.offers.subscribe()
     }
 
     /// The identity in use.
-    pub fn store(&self) -> &IdentityStore {
+    pub(crate) fn store(&self) -> &IdentityStore {
         &self.store
     }
 
     /// Follows the Secrets until dropped. `known`: the trust bundle that every peer has taken.
-    pub async fn follow(self, mut known: watch::Receiver<Option<String>>) {
+    pub(crate) async fn follow(self, mut known: watch::Receiver<Option<String>>) {
         let Self { secrets, store, offers } = self;
         let changed = Arc::new(Notify::new());
         let mut watches = Vec::new();

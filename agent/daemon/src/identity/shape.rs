@@ -29,13 +29,13 @@ const CERT_MANAGER: &str = "cert-manager.io/";
 
 /// Whether this Secret is the agent's: only then it may be written. One that an agent made, and cert-manager took over
 /// afterwards, is cert-manager's: both would take turns.
-pub fn is_ours(secret: &Secret) -> bool {
+pub(crate) fn is_ours(secret: &Secret) -> bool {
     let made = secret.labels().get(MANAGED_BY).is_some_and(|by| by == labels::TRIBUTARY);
     made && !secret.annotations().keys().any(|key| key.starts_with(CERT_MANAGER))
 }
 
 /// A new Secret of ours, still empty.
-pub fn new(namespace: &str, name: &str) -> Secret {
+pub(crate) fn new(namespace: &str, name: &str) -> Secret {
     Secret {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
@@ -49,17 +49,17 @@ pub fn new(namespace: &str, name: &str) -> Secret {
 }
 
 /// The parts of an identity.
-pub fn material(secret: &Secret) -> Material {
+pub(crate) fn material(secret: &Secret) -> Material {
     Material::gather(|key| secret.data.as_ref()?.get(key).map(|bytes| bytes.0.clone()))
 }
 
 /// The authorities that an identity says to trust (`ca.crt`).
-pub fn trust_bundle(secret: &Secret) -> Option<&str> {
+pub(crate) fn trust_bundle(secret: &Secret) -> Option<&str> {
     std::str::from_utf8(&secret.data.as_ref()?.get(TRUST_BUNDLE)?.0).ok()
 }
 
 /// Puts an issued identity and the authorities that are trusted into `secret`.
-pub fn put_identity(secret: &mut Secret, issued: &IssuedIdentity, trust_bundle: &str) {
+pub(crate) fn put_identity(secret: &mut Secret, issued: &IssuedIdentity, trust_bundle: &str) {
     secret.data = Some(data([
         (CERTIFICATE, issued.certificate()),
         (PRIVATE_KEY, issued.expose_key()),
@@ -67,8 +67,7 @@ pub fn put_identity(secret: &mut Secret, issued: &IssuedIdentity, trust_bundle: 
     ]));
 }
 
-/// The authorities in `secret`.
-pub fn authorities(secret: &Secret) -> anyhow::Result<Authorities> {
+pub(crate) fn authorities(secret: &Secret) -> anyhow::Result<Authorities> {
     let name = secret.name_any();
     let text = |key: &str| -> Option<&str> { std::str::from_utf8(&secret.data.as_ref()?.get(key)?.0).ok() };
     let place = |key: &str| format!("{key} of Secret {name}");
@@ -94,7 +93,7 @@ pub fn authorities(secret: &Secret) -> anyhow::Result<Authorities> {
 }
 
 /// Puts authorities into `secret`.
-pub fn put_authorities(secret: &mut Secret, authorities: &Authorities) {
+pub(crate) fn put_authorities(secret: &mut Secret, authorities: &Authorities) {
     let Authorities { active, next, previous } = authorities;
     let mut parts = data([(CERTIFICATE, active.certificate()), (PRIVATE_KEY, &active.expose_key())]);
     if let Some((next, since)) = next {
@@ -111,7 +110,7 @@ pub fn put_authorities(secret: &mut Secret, authorities: &Authorities) {
 }
 
 /// The order for another authority that is not carried out yet.
-pub fn order(secret: &Secret) -> Option<&String> {
+pub(crate) fn order(secret: &Secret) -> Option<&String> {
     let asked = secret.annotations().get(labels::ROTATE).filter(|asked| !asked.is_empty())?;
     (secret.annotations().get(labels::ROTATED) != Some(asked)).then_some(asked)
 }

@@ -29,7 +29,7 @@ const SOON: Duration = Duration::from_millis(200);
 
 impl Webhook {
     /// Keeps Secret and definition until the term ends.
-    pub async fn keep(self: Arc<Self>, stop: CancellationToken) {
+    pub(crate) async fn keep(self: Arc<Self>, stop: CancellationToken) {
         let changed = Arc::new(Notify::new());
         let (first, second) = (changed.clone(), changed.clone());
         let _secrets = self.secrets.subscribe(move |_| first.notify_one());

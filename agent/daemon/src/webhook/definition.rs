@@ -23,7 +23,6 @@ const PORT: i32 = 443;
 #[derive(Resource, Clone, Debug, Default, Deserialize)]
 #[resource(inherit = CustomResourceDefinition)]
 pub(super) struct Definition {
-    /// Its metadata.
     pub(super) metadata: ObjectMeta,
     #[serde(default)]
     spec: Spec,

@@ -55,7 +55,7 @@ pub struct Webhook {
 
 impl Webhook {
     /// The webhook, and the watches it needs. Nothing listens yet.
-    pub fn new(
+    pub(crate) fn new(
         config: &Config,
         clients: &Clients,
         clock: &SharedClock,
@@ -81,7 +81,7 @@ impl Webhook {
     ///
     /// # Errors
     /// The address is taken, or is none of this machine's.
-    pub async fn listen(&self) -> anyhow::Result<Option<TcpListener>> {
+    pub(crate) async fn listen(&self) -> anyhow::Result<Option<TcpListener>> {
         let Some(address) = self.config.webhook.listen else { return Ok(None) };
         let listener = health::listen(address).await;
         Ok(Some(listener.with_context(|| format!("failed to listen on webhook.listen = {address}"))?))
@@ -91,7 +91,7 @@ impl Webhook {
     ///
     /// # Errors
     /// TLS cannot be set up.
-    pub async fn serve(
+    pub(crate) async fn serve(
         self: Arc<Self>,
         listener: Option<TcpListener>,
         readiness: Readiness,

@@ -90,7 +90,6 @@ impl ResolvesServerCert for Certificates {
 /// What a client may take.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
-    /// For its handshake.
     handshake: Duration,
     /// From then on to the end of the head of its first question.
     first: Duration,

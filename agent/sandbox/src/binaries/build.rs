@@ -75,7 +75,7 @@ impl Compiler {
         command.args(step.arguments.iter().map(|argument| argument.replace(OUTPUT, &format!("{output}/"))));
         let mut log = Log::follow(&self.log)?;
         let mut progress = Progress::start(report, step.title, total);
-        let process = self.group.spawn_logged("go", &mut command, &self.log).context("failed to run go")?;
+        let process = self.group.spawn_logged(&mut command, &self.log).context("failed to run go")?;
         let status = loop {
             let status = process.exited()?;
             log.read()?;
@@ -101,7 +101,7 @@ impl Compiler {
         let mut command = self.go();
         command.args(["list", "-deps"]).args(&step.packages);
         command.stdout(File::create(&list)?).stderr(File::options().append(true).open(&self.log)?);
-        let process = self.group.spawn("go", &mut command).context("failed to run go")?;
+        let process = self.group.spawn(&mut command).context("failed to run go")?;
         if !process.wait().await?.success() {
             let mut log = Log { file: BufReader::new(File::open(&self.log)?), ..Log::follow(&self.log)? };
             log.read()?;

@@ -22,7 +22,7 @@ fn alive(id: u32) -> bool {
 }
 
 fn sleeper(group: &Group) -> Arc<Process> {
-    group.spawn("sleeper", Command::new("sleep").arg("1000")).unwrap()
+    group.spawn(Command::new("sleep").arg("1000")).unwrap()
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn members_may_clean_up_within_the_grace_and_are_killed_after_it() {
     let mut traps = Vec::new();
     for script in [polite.as_str(), "trap '' TERM; echo; while :; do sleep 0.05; done"] {
         let (mut ready, output) = io::pipe().unwrap();
-        traps.push(group.spawn("trap", Command::new("sh").args(["-c", script]).stdout(output)).unwrap());
+        traps.push(group.spawn(Command::new("sh").args(["-c", script]).stdout(output)).unwrap());
         ready.read_exact(&mut [0]).unwrap();
     }
     group.stop();
@@ -73,7 +73,7 @@ fn owner() {
     let Some(directory) = env::var_os("GROUP_TEST_DIRECTORY") else { return };
     let group = Group::start(Duration::ZERO, Some(Path::new(&directory))).unwrap();
     let script = "echo started $$; sleep 1000 & wait";
-    let member = group.spawn("member", Command::new("sh").args(["-c", script])).unwrap();
+    let member = group.spawn(Command::new("sh").args(["-c", script])).unwrap();
     println!("member {}", member.id());
     let _ = io::stdin().read(&mut [0]);
 }

@@ -54,7 +54,6 @@ struct Checked<'a> {
     container: Option<&'a Container>,
 }
 
-/// All containers of a pod.
 fn containers(spec: &PodSpec) -> Vec<Checked<'_>> {
     let mut all = Vec::new();
     let lists = [("containers", Some(&spec.containers)), ("initContainers", spec.init_containers.as_ref())];

@@ -418,6 +418,25 @@ fn a_peer_whose_budget_is_spent_is_left_and_a_root_without_any_has_no_bursts() {
 }
 
 #[test]
+fn a_budget_that_cannot_be_read_ends_nothing_and_places_nothing() {
+    let mut world = World::new();
+    world.named(&["west", "north"]).step().say("west", BurstPhase::Ready).step().give_certificate("west");
+    let mut root = crate::root::plan::tests::root();
+    root.spec.flux.bursting.budget.broker_hours = Some(serde_json::from_str("-1").unwrap());
+    world.root = Some(root);
+    world.step().is(BurstPhase::Ready, Some("west"));
+    let reason = |world: &World| {
+        let status = world.burst.status.as_ref().unwrap();
+        tributary_cluster::conditions::find(&status.conditions, "Budget").unwrap().reason.clone()
+    };
+    assert_eq!(reason(&world), "Unreadable");
+    world.say("west", BurstPhase::Evicted).step();
+    world.confirm("west").step().is(BurstPhase::Spent, None);
+    let said = "the budget of the root cannot be read: brokerHours -1 is no number from 0 up";
+    assert_eq!(world.burst.status.as_ref().unwrap().message, said);
+}
+
+#[test]
 fn a_burst_on_demand_sleeps_until_jobs_ask_and_after_they_are_done() {
     let mut world = World::new();
     world.burst.spec.on_demand = Some(OnDemandSpec { max_idle: 60.into(), min_pending: 1 });

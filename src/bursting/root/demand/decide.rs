@@ -18,10 +18,10 @@ use super::ask::Asked;
 use crate::timing::{elapsed, later};
 
 /// How long jobs must have asked before a burst wakes.
-pub const SETTLES: Duration = Duration::from_secs(5);
+pub(crate) const SETTLES: Duration = Duration::from_secs(5);
 
 /// The shortest time without use before it sleeps, whatever its user says.
-pub const LEAST_IDLE: Duration = Duration::from_secs(30);
+pub(crate) const LEAST_IDLE: Duration = Duration::from_secs(30);
 
 /// How often the queue of a root is looked at: each look starts a Python in the lead's pod.
 pub(super) const EVERY: Duration = Duration::from_secs(15);
@@ -45,7 +45,7 @@ const SLACK: u32 = 4;
 
 /// What a look at the queue says of one burst.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub(crate) struct Seen {
     /// When it was looked at.
     pub at: Timestamp,
     /// What was found, or reason and sentence why nothing was.
@@ -54,7 +54,7 @@ pub struct Seen {
 
 /// The demand after a look. Looks that failed, and one that was taken into account already, change nothing; after too many that
 /// failed, the next good one is the first.
-pub fn decide(old: &BurstDemand, policy: &OnDemandSpec, seen: Option<&Seen>) -> BurstDemand {
+pub(crate) fn decide(old: &BurstDemand, policy: &OnDemandSpec, seen: Option<&Seen>) -> BurstDemand {
     let Some(Seen { at, found: Ok(asked) }) = seen else { return old.clone() };
     let (at, mut new) = (*at, BurstDemand { pending: asked.pending, busy: asked.busy, ..old.clone() });
     let wait = if old.awake { max_idle(policy) } else { SETTLES };
@@ -81,7 +81,7 @@ fn max_idle(policy: &OnDemandSpec) -> Duration {
 }
 
 /// What people are told: whether it is wanted, a reason and a sentence.
-pub fn sentence(demand: &BurstDemand, policy: &OnDemandSpec) -> (bool, &'static str, String) {
+pub(crate) fn sentence(demand: &BurstDemand, policy: &OnDemandSpec) -> (bool, &'static str, String) {
     let jobs = |count: u32| match count {
         1 => "1 pending job asks for it".to_owned(),
         count => format!("{count} pending jobs ask for it"),

@@ -8,7 +8,7 @@
 //! | [`decide`] | that and time → whether a burst is awake, without flapping | nobody |
 //! | [`looker`] | runs the script in the lead's pod, not too often | the API server |
 pub mod ask;
-pub mod decide;
+pub(crate) mod decide;
 pub mod look;
 pub(crate) mod looker;
 

@@ -27,7 +27,7 @@ pub struct SystemDns {
 
 impl SystemDns {
     /// Reads the system's configuration.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with(TokioResolver::builder_tokio)
     }
 

@@ -52,7 +52,6 @@ struct Weather {
     delay: Duration,
     /// How many packets of a thousand are lost, and how much longer others take at most.
     loss: (u64, Duration),
-    /// From whom, and to whom.
     cuts: BTreeSet<(PeerName, PeerName)>,
 }
 
@@ -118,7 +117,8 @@ impl MemoryNetwork {
     }
 
     /// Nothing gets through between two clusters, in both directions; nobody is told.
-    pub fn cut(&self, a: &str, b: &str) {
+    #[cfg(test)]
+    pub(crate) fn cut(&self, a: &str, b: &str) {
         self.cut_one_way(a, b);
         self.cut_one_way(b, a);
     }
@@ -138,7 +138,8 @@ impl MemoryNetwork {
     }
 
     /// Bytes of streams that went from one cluster to another so far.
-    pub fn traffic(&self, from: &str, to: &str) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn traffic(&self, from: &str, to: &str) -> u64 {
         lock(&self.0.traffic).get(&(from.into(), to.into())).copied().unwrap_or_default()
     }
 
@@ -234,7 +235,8 @@ pub struct MemoryTransport {
 
 impl MemoryTransport {
     /// The certificate was renewed: links made from now on end with it.
-    pub fn renew(&self, not_after: Timestamp) {
+    #[cfg(test)]
+    pub(crate) fn renew(&self, not_after: Timestamp) {
         *lock(&self.listener.not_after) = not_after;
     }
 

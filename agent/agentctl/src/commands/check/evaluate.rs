@@ -19,7 +19,7 @@ const OLDEST: (u32, u32) = (1, 33);
 pub(super) const SKEW: SignedDuration = SignedDuration::from_secs(10);
 
 /// All sections, in the order in which one rests on the other.
-pub fn report(found: &Found) -> Report {
+pub(crate) fn report(found: &Found) -> Report {
     let mut sections = vec![kubernetes(found)];
     if found.kubernetes.is_ok() {
         sections.extend([definitions(found), agent(found), rights(found), webhook::section(found)]);

@@ -8,10 +8,10 @@
 //! | [`federation`] | the same: identity, entrance, peers, policy, bursts, hosted bursts | no |
 //! | [`report`] | the document, and its text for people | no |
 
-pub mod evaluate;
-pub mod federation;
+pub(crate) mod evaluate;
+pub(crate) mod federation;
 mod fetch;
-pub mod report;
+pub(crate) mod report;
 mod rights;
 #[cfg(test)]
 mod tests;
@@ -47,7 +47,7 @@ type Seen<T> = std::result::Result<T, String>;
 
 /// All that is judged.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub(crate) struct Found {
     /// This machine's clock.
     pub now: Timestamp,
     /// Namespace of the agent.
@@ -60,7 +60,6 @@ pub struct Found {
     pub definitions: Seen<Vec<CustomResourceDefinition>>,
     /// Who holds the Flux Operator's Lease, as `namespace/holder`.
     pub operator: Seen<Option<String>>,
-    /// The agents' pods.
     pub agents: Seen<Vec<Pod>>,
     /// Who leads, or why nobody does.
     pub leader: Seen<std::result::Result<String, String>>,
@@ -84,14 +83,13 @@ pub struct Found {
     pub namespaces: Seen<BTreeSet<String>>,
     /// MiniClusters that declare bursts.
     pub roots: Seen<Vec<MiniCluster>>,
-    /// All Bursts.
     pub bursts: Seen<Vec<Burst>>,
     /// Bursts of other clusters that are hosted here.
     pub hosted: Seen<Vec<HostedBurst>>,
 }
 
 /// Runs `agentctl check`.
-pub async fn run(target: &Target, check: &cli::Check) -> Result<()> {
+pub(crate) async fn run(target: &Target, check: &cli::Check) -> Result<()> {
     let looking = tokio::time::timeout(check.wait, settled(target));
     let report = match looking.await {
         Ok(report) => report?,

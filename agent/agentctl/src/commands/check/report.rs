@@ -9,7 +9,7 @@ use crate::output::Mark;
 /// Every prerequisite, and whether it is met.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub(crate) struct Report {
     /// Nothing fails. Warnings, and what could not be looked at, do not count.
     pub ok: bool,
     /// By subject.
@@ -23,7 +23,7 @@ impl Document for Report {
 /// The findings of one subject.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Section {
+pub(crate) struct Section {
     /// Its name: a word for programs and people.
     pub name: String,
     /// In the order in which one rests on the other.
@@ -33,7 +33,7 @@ pub struct Section {
 /// One prerequisite.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Finding {
+pub(crate) struct Finding {
     /// What was looked at: its name, which says nothing of the outcome.
     pub what: String,
     /// What came of it.
@@ -49,7 +49,7 @@ pub struct Finding {
 /// What came of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// As it should be.
     Passed,
     /// It works, and somebody should look.
@@ -62,7 +62,7 @@ pub enum Outcome {
 
 impl Report {
     /// Of these sections; those without findings are left out.
-    pub fn of(mut sections: Vec<Section>) -> Self {
+    pub(crate) fn of(mut sections: Vec<Section>) -> Self {
         sections.retain(|section| !section.findings.is_empty());
         let failed = |section: &Section| section.findings.iter().any(|finding| finding.outcome == Outcome::Failed);
         let ok = !sections.iter().any(failed);
@@ -72,27 +72,27 @@ impl Report {
 
 impl Section {
     /// Without findings yet.
-    pub fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         Self { name: name.to_owned(), findings: Vec::new() }
     }
 
     /// Something is as it should be.
-    pub fn passed(&mut self, what: impl Into<String>, detail: impl Into<String>) {
+    pub(crate) fn passed(&mut self, what: impl Into<String>, detail: impl Into<String>) {
         self.add(Outcome::Passed, what.into(), detail.into(), String::new());
     }
 
     /// Something works, and somebody should look.
-    pub fn warns(&mut self, what: impl Into<String>, detail: impl Into<String>, hint: impl Into<String>) {
+    pub(crate) fn warns(&mut self, what: impl Into<String>, detail: impl Into<String>, hint: impl Into<String>) {
         self.add(Outcome::Warning, what.into(), detail.into(), hint.into());
     }
 
     /// Something does not work.
-    pub fn fails(&mut self, what: impl Into<String>, detail: impl Into<String>, hint: impl Into<String>) {
+    pub(crate) fn fails(&mut self, what: impl Into<String>, detail: impl Into<String>, hint: impl Into<String>) {
         self.add(Outcome::Failed, what.into(), detail.into(), hint.into());
     }
 
     /// Something could not be looked at.
-    pub fn unknown(&mut self, what: impl Into<String>, detail: impl Into<String>) {
+    pub(crate) fn unknown(&mut self, what: impl Into<String>, detail: impl Into<String>) {
         self.add(Outcome::Unknown, what.into(), detail.into(), String::new());
     }
 
@@ -102,7 +102,7 @@ impl Section {
 }
 
 /// The findings for people.
-pub fn text(report: &Report) -> String {
+pub(crate) fn text(report: &Report) -> String {
     let mut text = String::new();
     for Section { name, findings } in &report.sections {
         text += &format!("{name}\n{}\n", "-".repeat(name.chars().count()));

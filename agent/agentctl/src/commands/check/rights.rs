@@ -16,8 +16,7 @@ const NAMESPACE: &str = include_str!("../../../../../charts/tributary/files/name
 
 /// One right.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Right {
-    /// The verb.
+pub(crate) struct Right {
     pub verb: String,
     /// The group of the API, empty for the core.
     pub group: String,
@@ -46,7 +45,7 @@ impl std::fmt::Display for Right {
 
 /// Where an agent works, and what it does besides: of its configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Scope {
+pub(crate) struct Scope {
     /// The namespaces, its own among them; none: the whole cluster.
     pub namespaces: Vec<String>,
     /// It makes volumes.
@@ -57,7 +56,7 @@ pub struct Scope {
 
 impl Scope {
     /// Of the agent of this namespace.
-    pub fn of(config: &Config, namespace: &str) -> Self {
+    pub(crate) fn of(config: &Config, namespace: &str) -> Self {
         let mut namespaces = config.kubernetes.watch_namespaces.clone();
         if !namespaces.is_empty() {
             namespaces.push(namespace.to_owned());

@@ -9,7 +9,6 @@ use super::report::Section;
 
 /// The definition that is converted.
 const DEFINITION: &str = "miniclusters.flux-framework.org";
-/// How nobody converts any more.
 const RESET: &str = "if nobody shall convert any more: `kubectl patch crd miniclusters.flux-framework.org --type=merge -p \
                      '{\"spec\":{\"conversion\":{\"strategy\":\"None\",\"webhook\":null}}}'`";
 

@@ -30,7 +30,7 @@ const POLL: Duration = Duration::from_millis(100);
 const SHOWN_LINES: usize = 8;
 
 /// Runs as an agent if the command line asks for it. Never returns to the command line's own meaning then.
-pub fn run_if_asked(arguments: &[OsString]) -> Option<ExitCode> {
+pub(crate) fn run_if_asked(arguments: &[OsString]) -> Option<ExitCode> {
     if arguments.get(1)? != ARGUMENT {
         return None;
     }
@@ -44,13 +44,11 @@ pub(super) struct Agent {
     pub(super) cluster: String,
     /// Its admin API.
     pub(super) admin: SocketAddr,
-    /// Its log.
     pub(super) log: PathBuf,
     health: SocketAddr,
     process: Arc<Process>,
 }
 
-/// Starts an agent for each member.
 pub(super) fn start(group: &Group, members: Vec<Member>) -> Result<Vec<Agent>> {
     members.into_iter().map(|member| spawn(group, member)).collect()
 }
@@ -140,7 +138,7 @@ fn spawn(group: &Group, member: Member) -> Result<Agent> {
     let (cluster, log) = (member.cluster.clone(), member.directory.join("agent.log"));
     let (admin, health) = member.release_ports();
     let process = group
-        .spawn_logged(&format!("{cluster}/agent"), &mut command, Path::new(&log))
+        .spawn_logged(&mut command, Path::new(&log))
         .map_err(|error| Failure::new(format!("failed to start the agent of {cluster}")).because(error))?;
     Ok(Agent { cluster, admin, health, log, process })
 }

@@ -68,7 +68,6 @@ impl Clusters {
         Ok(Self { provider, all })
     }
 
-    /// The root's cluster.
     pub(super) fn root(&self) -> &DemoCluster {
         &self.all[0]
     }
@@ -78,7 +77,6 @@ impl Clusters {
         &self.all[1..]
     }
 
-    /// The cluster of that name.
     pub(super) fn named(&self, name: &str) -> Option<&DemoCluster> {
         self.all.iter().find(|cluster| cluster.name == name)
     }

@@ -36,7 +36,7 @@ use tributary::api::minicluster::MiniCluster;
 use tributary::clock::SystemClock;
 use tributary_sandbox::Group;
 
-pub use self::agent::run_if_asked;
+pub(crate) use self::agent::run_if_asked;
 use self::clusters::Clusters;
 use self::follow::Timeline;
 use self::progress::{Progress, millis};
@@ -48,7 +48,7 @@ use crate::error::{Failure, Result};
 use crate::{document, output};
 
 /// Runs `agentctl demo`.
-pub async fn run(target: &Target, demo: Demo) -> Result<()> {
+pub(crate) async fn run(target: &Target, demo: Demo) -> Result<()> {
     let progress = Progress::new(SystemClock::shared());
     let mut show = Show { target, demo: &demo, progress, clusters: None, agents: None, report: Report::default() };
     let performed = tokio::select! {

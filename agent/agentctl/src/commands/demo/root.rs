@@ -10,7 +10,6 @@ use super::ground;
 
 /// Namespace of the demo's MiniCluster, made in every cluster.
 pub(super) const NAMESPACE: &str = "tributary-demo";
-/// Its name.
 pub(super) const NAME: &str = "river";
 /// Brokers of its own.
 pub(super) const SIZE: i32 = 4;

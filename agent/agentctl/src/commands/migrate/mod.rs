@@ -25,10 +25,11 @@ use crate::cli::{Migrate, MigrateCheck, Target};
 use crate::error::{Failure, Result};
 use crate::{document, kubernetes, output, paste};
 
-pub use report::{After, DefinitionRow, Finding, MiniClusterRow, OperatorRow, Report, Severity, Step};
+pub use report::Report;
+pub(crate) use report::Severity;
 
 /// Runs `agentctl migrate …`.
-pub async fn run(target: &Target, command: Migrate) -> Result<()> {
+pub(crate) async fn run(target: &Target, command: Migrate) -> Result<()> {
     match command {
         Migrate::Check(check) => run_check(target, &check).await,
     }

@@ -78,7 +78,6 @@ pub(super) struct Inside {
     pub(super) draining: bool,
     /// The namespace of its agent.
     pub(super) own_namespace: String,
-    /// Its namespaces.
     pub(super) namespaces: Vec<String>,
     pub(super) hosted: Vec<HostedBurst>,
     pub(super) nodes: BTreeMap<String, NodeView>,

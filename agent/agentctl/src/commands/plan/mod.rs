@@ -9,11 +9,11 @@
 //! | `sides` | the objects of one cluster, by the agent's own functions | no |
 //! | [`report`] | the document, and its text for people | no |
 
-pub mod evaluate;
+pub(crate) mod evaluate;
 mod fetch;
 mod manifest;
 mod queue;
-pub mod report;
+pub(crate) mod report;
 mod sides;
 #[cfg(test)]
 mod tests;
@@ -24,7 +24,7 @@ use crate::error::{Failure, Result};
 use crate::{output, paste};
 
 /// Runs `agentctl plan`.
-pub async fn run(target: &Target, plan: &cli::Plan) -> Result<()> {
+pub(crate) async fn run(target: &Target, plan: &cli::Plan) -> Result<()> {
     let manifest = manifest::read(&plan.files, target.namespace.as_deref())?;
     let looked = fetch::fetch(target, plan, &manifest).await;
     let report = evaluate::plan(&manifest, &looked);

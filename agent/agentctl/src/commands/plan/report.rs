@@ -9,7 +9,7 @@ use crate::output::{Mark, Table};
 /// What applying a manifest would make.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub(crate) struct Report {
     /// Nothing that is known stands against it.
     pub possible: bool,
     /// The MiniClusters, in the order of the manifest.
@@ -29,7 +29,7 @@ impl Document for Report {
 /// What one MiniCluster would come to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct MiniClusterPlan {
+pub(crate) struct MiniClusterPlan {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
@@ -59,7 +59,7 @@ pub struct MiniClusterPlan {
 /// What the queue of a namespace would say.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct QueuePlan {
+pub(crate) struct QueuePlan {
     /// The FluxSetup that counts there.
     pub setup: String,
     /// Whether it starts at once, as far as is known.
@@ -75,7 +75,7 @@ pub struct QueuePlan {
 /// One cluster's part in it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct ClusterPlan {
+pub(crate) struct ClusterPlan {
     /// Name of the cluster; `null`: no peer can take the burst, or none is known.
     pub cluster: Option<String>,
     /// Name of the slot: of the MiniCluster there.
@@ -115,7 +115,7 @@ pub struct ClusterPlan {
 /// An object that is made.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Object {
+pub(crate) struct Object {
     /// Its kind.
     pub kind: String,
     /// Its name.
@@ -127,7 +127,7 @@ pub struct Object {
 /// A port that is opened.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Port {
+pub(crate) struct Port {
     /// The Service.
     pub service: String,
     /// Its type.
@@ -142,7 +142,7 @@ pub struct Port {
 /// What a quota is charged.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct ChargeRow {
+pub(crate) struct ChargeRow {
     /// Whose: a ResourceQuota, or the import policy.
     pub quota: String,
     /// Of what.
@@ -158,7 +158,7 @@ pub struct ChargeRow {
 /// Who gets the certificate of an instance.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Recipient {
+pub(crate) struct Recipient {
     /// Name of the cluster.
     pub cluster: String,
     /// The Secret there.
@@ -170,7 +170,7 @@ pub struct Recipient {
 /// Why a cluster would refuse a burst.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Refusal {
+pub(crate) struct Refusal {
     /// One CamelCase word.
     pub reason: String,
     /// One sentence.
@@ -182,7 +182,7 @@ pub struct Refusal {
 /// Something that stands against it.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Problem {
+pub(crate) struct Problem {
     /// The field.
     pub field: String,
     /// One CamelCase word.
@@ -205,13 +205,13 @@ impl Problem {
     }
 
     /// A problem with the field at `path`.
-    pub fn new(field: &str, reason: &str, message: impl Into<String>) -> Self {
+    pub(crate) fn new(field: &str, reason: &str, message: impl Into<String>) -> Self {
         Self { field: field.to_owned(), reason: reason.to_owned(), message: message.into() }
     }
 }
 
 /// The plan for people.
-pub fn text(report: &Report) -> String {
+pub(crate) fn text(report: &Report) -> String {
     let mut text = String::new();
     for plan in &report.mini_clusters {
         text += &of_mini_cluster(plan);

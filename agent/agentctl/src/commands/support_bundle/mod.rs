@@ -69,7 +69,7 @@ impl Files {
 }
 
 /// Runs `agentctl support-bundle`.
-pub async fn run(target: &Target, bundle: &SupportBundle) -> Result<()> {
+pub(crate) async fn run(target: &Target, bundle: &SupportBundle) -> Result<()> {
     let client = kubernetes::client(target).await?;
     let mut files = Files::default();
     files.add("agentctl-version.txt", concat!(env!("CARGO_PKG_VERSION"), "\n"));

@@ -15,7 +15,7 @@ use crate::output::{age, or_dash};
 const BAR: usize = 10;
 
 /// Draws everything.
-pub fn draw(frame: &mut Frame<'_>, scene: &Scene) {
+pub(crate) fn draw(frame: &mut Frame<'_>, scene: &Scene) {
     let clusters = scene.status.as_ref().map_or(0, |status| status.clusters.len());
     let height = u16::try_from(clusters).unwrap_or(u16::MAX).saturating_add(3).min(frame.area().height / 2).max(4);
     let parts = Layout::vertical([Constraint::Length(height), Constraint::Min(4), Constraint::Length(1)]);

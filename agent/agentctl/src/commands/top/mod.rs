@@ -2,8 +2,8 @@
 //!
 //! [`scene`] is what is shown, made of two readings; [`draw`] puts it onto a terminal. Both are pure.
 
-pub mod draw;
-pub mod scene;
+pub(crate) mod draw;
+pub(crate) mod scene;
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::error::{Failure, Result};
 const KEYS: Duration = Duration::from_millis(200);
 
 /// Runs `agentctl top`.
-pub async fn run(target: &Target, top: &Top) -> Result<()> {
+pub(crate) async fn run(target: &Target, top: &Top) -> Result<()> {
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         return Err(Failure::new("failed to show a live view: this is no terminal")
             .hint("`agentctl status --watch` prints what changes"));

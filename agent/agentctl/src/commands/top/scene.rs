@@ -8,7 +8,7 @@ use tributary::contract::Traffic;
 
 /// Which list fills the lower half.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Tab {
+pub(crate) enum Tab {
     /// Bursts, root side.
     #[default]
     Bursts,
@@ -20,10 +20,10 @@ pub enum Tab {
 
 impl Tab {
     /// All of them, in the order of their keys.
-    pub const ALL: [Self; 3] = [Self::Bursts, Self::MiniClusters, Self::Hosted];
+    pub(crate) const ALL: [Self; 3] = [Self::Bursts, Self::MiniClusters, Self::Hosted];
 
     /// The next one, round and round.
-    pub fn next(self) -> Self {
+    pub(crate) fn next(self) -> Self {
         match self {
             Self::Bursts => Self::MiniClusters,
             Self::MiniClusters => Self::Hosted,
@@ -31,8 +31,7 @@ impl Tab {
         }
     }
 
-    /// Its title.
-    pub const fn title(self) -> &'static str {
+    pub(crate) const fn title(self) -> &'static str {
         match self {
             Self::Bursts => "1 bursts",
             Self::MiniClusters => "2 miniclusters",
@@ -43,7 +42,7 @@ impl Tab {
 
 /// Everything that is on the screen.
 #[derive(Clone, Debug, Default)]
-pub struct Scene {
+pub(crate) struct Scene {
     /// Only what is in this namespace.
     namespace: Option<String>,
     /// The last reading.
@@ -62,7 +61,7 @@ pub struct Scene {
 
 /// Bytes a second to and from a peer; `None`: no such connection, or it is not known yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rates {
+pub(crate) struct Rates {
     /// Of the control connection.
     pub control: Option<Traffic>,
     /// Of the connection for broker traffic.
@@ -93,12 +92,12 @@ fn peer_of(row: &ClusterRow) -> Option<(&str, &PeerRow)> {
 
 impl Scene {
     /// Nothing is known yet.
-    pub fn new(namespace: Option<String>) -> Self {
+    pub(crate) fn new(namespace: Option<String>) -> Self {
         Self { namespace, ..Self::default() }
     }
 
     /// Takes in a reading.
-    pub fn read(&mut self, mut status: FederationStatus, now: Timestamp) {
+    pub(crate) fn read(&mut self, mut status: FederationStatus, now: Timestamp) {
         if let Some(namespace) = &self.namespace {
             let answered = status.clusters.iter_mut().filter_map(|row| row.status.as_mut());
             answered.for_each(|cluster| cluster.retain_namespace(namespace));
@@ -108,13 +107,12 @@ impl Scene {
         self.offset = self.offset.min(self.last_row());
     }
 
-    /// The clusters that answered.
-    pub fn answered(&self) -> impl Iterator<Item = &ClusterStatus> {
+    pub(crate) fn answered(&self) -> impl Iterator<Item = &ClusterStatus> {
         self.status.iter().flat_map(|status| &status.clusters).filter_map(|row| row.status.as_ref())
     }
 
     /// How far the list can be moved.
-    pub fn last_row(&self) -> usize {
+    pub(crate) fn last_row(&self) -> usize {
         let rows = |cluster: &ClusterStatus| match self.tab {
             Tab::Bursts => cluster.bursts.len(),
             Tab::MiniClusters => cluster.mini_clusters.len(),

@@ -40,7 +40,6 @@ struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Where it is.
     fn namespace(&self) -> String {
         let root = self.found.mini_cluster.as_ref().and_then(ResourceExt::namespace);
         self.burst.and_then(ResourceExt::namespace).or(root).unwrap_or_default()
@@ -59,7 +58,7 @@ impl<'a> View<'a> {
 }
 
 /// The first of [`conditions`] that the burst of slot (or object) `name` does not meet.
-pub fn explain(found: &Found, name: &str) -> Explanation {
+pub(crate) fn explain(found: &Found, name: &str) -> Explanation {
     let burst = found.bursts.iter().find(|burst| burst.spec.slot == name || burst.name_any() == name);
     let status = burst.and_then(|burst| burst.status.clone()).unwrap_or_default();
     let slot = burst.map_or(name, |burst| &burst.spec.slot);

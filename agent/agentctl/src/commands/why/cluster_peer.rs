@@ -13,7 +13,7 @@ use crate::hints::Pair;
 const CONDITIONS: [Condition<ClusterPeer>; 3] = [("Connected", connected), ("Budget", budget), ("Imports", imports)];
 
 /// The first of [`CONDITIONS`] that a peer does not meet.
-pub fn explain(peer: &ClusterPeer) -> Explanation {
+pub(crate) fn explain(peer: &ClusterPeer) -> Explanation {
     walk(format!("ClusterPeer {}", peer.name_any()), peer, &CONDITIONS)
 }
 

@@ -14,7 +14,7 @@ const CONDITIONS: [Condition<FluxJob>; 4] =
 
 /// The first condition that is not met: its own, else that of what it became.
 /// `queue`: its namespace has a FluxSetup.
-pub fn explain(job: &FluxJob, queue: bool, became: Option<Explanation>) -> Explanation {
+pub(crate) fn explain(job: &FluxJob, queue: bool, became: Option<Explanation>) -> Explanation {
     let object = format!("FluxJob {}/{}", job.namespace().unwrap_or_default(), job.name_any());
     let mut explanation = walk(object, job, &CONDITIONS);
     if let Some(unmet) = explanation.unmet.as_mut().filter(|unmet| unmet.condition == "Admitted" && !queue) {
@@ -31,7 +31,7 @@ pub fn explain(job: &FluxJob, queue: bool, became: Option<Explanation>) -> Expla
 }
 
 /// Whether what it became says more.
-pub fn goes_on(explanation: &Explanation) -> bool {
+pub(crate) fn goes_on(explanation: &Explanation) -> bool {
     explanation.unmet.is_none() && explanation.steps.iter().all(|step| step.condition != "Ended")
 }
 

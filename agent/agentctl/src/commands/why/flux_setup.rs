@@ -13,7 +13,7 @@ const CONDITIONS: [Condition<FluxSetup>; 2] = [("Active", active), ("Line", line
 const ACTIVE: &str = "Active";
 
 /// The first of [`CONDITIONS`] that a FluxSetup does not meet.
-pub fn explain(setup: &FluxSetup) -> Explanation {
+pub(crate) fn explain(setup: &FluxSetup) -> Explanation {
     let object = format!("FluxSetup {}/{}", setup.namespace().unwrap_or_default(), setup.name_any());
     walk(object, setup, &CONDITIONS)
 }

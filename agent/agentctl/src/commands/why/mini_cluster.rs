@@ -36,10 +36,10 @@ const CONDITIONS: [Condition<Found>; 16] = [
 ];
 
 /// Name of the condition that an instance is what the spec asks for.
-pub const UP_TO_DATE: &str = "UpToDate";
+pub(crate) const UP_TO_DATE: &str = "UpToDate";
 
 /// The first of [`CONDITIONS`] that is not met, and what keeps each of its bursts: they do not wait for each other.
-pub fn explain(found: &Found) -> Explanation {
+pub(crate) fn explain(found: &Found) -> Explanation {
     let (namespace, name) = match (&found.mini_cluster, &found.hosted) {
         (Some(object), _) => (object.namespace(), object.name_any()),
         (None, Some(hosted)) => (hosted.namespace(), hosted.name_any()),

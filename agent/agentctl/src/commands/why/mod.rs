@@ -9,13 +9,13 @@
 //! | [`flux_job`] | the way of a FluxJob to one of these | no |
 //! | [`cluster_peer`], [`flux_setup`] | whether a peer, or a queue, is used | no |
 
-pub mod burst;
-pub mod cluster_peer;
+pub(crate) mod burst;
+pub(crate) mod cluster_peer;
 mod fetch;
 mod find;
-pub mod flux_job;
-pub mod flux_setup;
-pub mod mini_cluster;
+pub(crate) mod flux_job;
+pub(crate) mod flux_setup;
+pub(crate) mod mini_cluster;
 mod pods;
 #[cfg(test)]
 mod tests;
@@ -37,7 +37,7 @@ use crate::{output, paste};
 
 /// What an answer is found in. What could not be read is empty, and named in `unseen`.
 #[derive(Clone, Debug, Default)]
-pub struct Found {
+pub(crate) struct Found {
     /// The MiniCluster; `None`: a hosted one that is not made yet.
     pub mini_cluster: Option<MiniCluster>,
     /// The HostedBurst that it is made for.
@@ -70,7 +70,7 @@ impl Found {
 }
 
 /// Runs `agentctl why`.
-pub async fn run(target: &Target, why: &Why) -> Result<()> {
+pub(crate) async fn run(target: &Target, why: &Why) -> Result<()> {
     let looked = fetch::fetch(target, &why.name).await?;
     let explanation = explained(&looked);
     let text = document::text(why.output, &explanation, |explanation, _| text(explanation))?;
@@ -88,7 +88,7 @@ fn explained(looked: &fetch::Looked) -> Explanation {
 }
 
 /// The answer for people.
-pub fn text(explanation: &Explanation) -> String {
+pub(crate) fn text(explanation: &Explanation) -> String {
     let Explanation { object, ready, steps, unmet, more, unseen, .. } = explanation;
     let stands = match unmet {
         _ if *ready => "is ready",
