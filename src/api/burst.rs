@@ -359,6 +359,12 @@ impl BurstStatus {
 }
 
 impl Burst {
+    /// Who may run brokers of the slot. One that is made anew says so itself only in its first status, and may be deleted
+    /// before.
+    pub fn holder(&self) -> Option<&CredentialRecipient> {
+        self.status.as_ref().map_or(self.spec.holder.as_ref(), BurstStatus::holder)
+    }
+
     /// Digest of what is on offer. Where the lead is, how it is reached, when and how long the burst may run, whether images
     /// are pulled ahead, and who threw it out before is no part of it: that a pod moved is no reason to ask again.
     pub fn offered(&self) -> String {

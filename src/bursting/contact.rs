@@ -43,6 +43,19 @@ impl Contacts {
         }
     }
 
+    /// As if all of it were longer ago, but nothing longer than `oldest`. Once all of `peers` were in contact, the beginning
+    /// does not matter any more.
+    #[cfg(test)]
+    pub(crate) fn age(&mut self, by: Duration, oldest: Mono, peers: &[PeerName]) {
+        let older = |at: Mono| (at - by).max(oldest);
+        self.start = if peers.iter().all(|peer| self.has_heard(peer)) { oldest } else { older(self.start) };
+        for contact in self.peers.values_mut() {
+            if let Contact::Away(since) = contact {
+                *since = older(*since);
+            }
+        }
+    }
+
     /// Whether a peer was in contact in this scope.
     pub(crate) fn has_heard(&self, peer: &PeerName) -> bool {
         self.peers.contains_key(peer)

@@ -16,6 +16,8 @@ pub mod addresses;
 mod assembly;
 pub(crate) mod contact;
 mod lost_pods;
+#[cfg(test)]
+mod model;
 pub mod nodes;
 pub(crate) mod note;
 pub(crate) mod ours;

@@ -70,7 +70,7 @@ impl Listed for BTreeMap<PeerName, BTreeSet<BurstUid>> {
 }
 
 /// What one peer has said since its session began.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Session {
     epoch: Epoch,
     /// The cluster that spoke.
@@ -123,6 +123,29 @@ impl SyncStore {
         self.inner.listed.take();
         self.inner.answers_changed.take();
         reports.dirty().take();
+    }
+
+    /// The same tables once more. What changed lately is not in them.
+    #[cfg(test)]
+    pub(crate) fn copy(&self) -> Self {
+        let Inner { desired, observed, claims, answers, undeliverable, .. } = &*self.inner;
+        let inner = Inner {
+            desired: desired.copy(),
+            observed: observed.copy(),
+            withheld: Mutex::new(lock(&self.inner.withheld).clone()),
+            claims: claims.copy(),
+            answers: answers.copy(),
+            undeliverable: undeliverable.copy(),
+            sessions: Mutex::new(lock(&self.inner.sessions).clone()),
+            capacity: Mutex::new(lock(&self.inner.capacity).clone()),
+            complete: self.complete().into(),
+            ..Inner::default()
+        };
+        for (peer, report) in self.reports() {
+            inner.reports.put(peer, report);
+        }
+        inner.reports.dirty().take();
+        Self { inner: Arc::new(inner) }
     }
 
     /// Everything we have to say was said once, but for what is withheld: from now on what is not there is not wanted.

@@ -23,6 +23,12 @@ impl<V> Default for Table<V> {
 }
 
 impl<V: Clone + PartialEq> Table<V> {
+    /// The same values once more.
+    #[cfg(test)]
+    pub(super) fn copy(&self) -> Self {
+        Self { peers: Mutex::new(self.lock().clone()) }
+    }
+
     /// Replaces a value; whether it differs from the one before.
     pub(super) fn put(&self, (peer, uid): &ClaimKey, value: V) -> bool {
         let mut peers = self.lock();

@@ -49,7 +49,7 @@ fn row(root: &MiniCluster, burst: &Burst, map: Option<&RankMap>) -> BurstStatus 
     BurstStatus {
         name: burst.spec.slot.clone(),
         phase: status.phase.to_string(),
-        holder: status.holder().cloned(),
+        holder: burst.holder().cloned(),
         size: i32::try_from(burst.wanted(root)).unwrap_or(i32::MAX),
         ready: i32::try_from(status.ready_brokers).unwrap_or(i32::MAX),
         ranks: ranks.unwrap_or_default(),

@@ -236,6 +236,32 @@ fn a_burst_is_deleted_while_its_peer_is_cut_off() {
     });
 }
 
+/// The danger: it is deleted again before it could say who holds its slot, and then nobody knows.
+#[test]
+fn a_burst_is_deleted_again_before_its_first_status() {
+    in_world(3, SHORT, async |world| {
+        let peer = bursts(world, None).await?;
+        world.cut(0, peer, true);
+        let (server, refuses) = (world.clusters[0].server.clone(), Arc::new(AtomicBool::new(true)));
+        let when = refuses.clone();
+        server.on_request(move |info| {
+            let status = info.resource == "bursts" && info.subresource == "status";
+            (status && when.load(Ordering::Relaxed)).then_some(Fault::Answer(500))
+        });
+        let name = names::burst_object("lake", "lake-burst-0");
+        for _ in 0..2 {
+            server.delete::<Burst>(USERS, &name, &DeleteParams::background()).unwrap();
+            world.run(secs(10)).await?;
+            let anew = burst(world).ok_or("the Burst is not made anew")?;
+            assert!(anew.status.is_none());
+        }
+        refuses.store(false, Ordering::Relaxed);
+        world.run(secs(60)).await?;
+        world.heal(0, peer);
+        is_ready(world).await
+    });
+}
+
 /// The danger: a new leader says nothing of bursts that it has not read yet, and its peers take that for a release.
 #[test]
 fn bursts_cannot_be_listed_for_longer_than_the_grace_period() {

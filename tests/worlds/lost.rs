@@ -1,17 +1,19 @@
 //! Providers that are away for any time, while their pods run on.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
 use serde_json::json;
 use tributary::api::burst::Burst;
-use tributary::api::hosted_burst::BurstPhase;
+use tributary::api::hosted_burst::{BurstPhase, HostedBurst};
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::peer::ClusterPeer;
 use tributary::api::{labels, names};
 use tributary::bursting::timing::longest_life;
-use tributary_cluster::testing::Away;
+use tributary_cluster::testing::{Away, Fault};
 
 use crate::agent::Settings;
 use crate::budgets::{pods, ready_on, status};
@@ -160,6 +162,34 @@ fn another_cluster_under_the_name_of_a_lost_provider_frees_nothing() {
         world.run(Duration::from_mins(3)).await?;
         let said = status(world).message;
         assert!(is_kept_for(world, peer) && said.contains("another cluster"), "{said}: {}", world.summary());
+        Ok(())
+    });
+}
+
+/// The danger: what a root offered before it was lost is taken and ended again and again until it is back.
+#[test]
+fn the_offer_of_a_root_that_is_lost_is_taken_once() {
+    in_world(2, SHORT, async |world| {
+        let (root, west) = (world.clusters[0].server.clone(), world.clusters[1].server.clone());
+        // The root does not come to know that its burst is there.
+        let there = west.clone();
+        root.on_request(move |info| {
+            let told = info.resource == "bursts" && info.subresource == "status";
+            (told && !there.list::<HostedBurst>().is_empty()).then_some(Fault::Answer(500))
+        });
+        let ended = Arc::new(AtomicUsize::new(0));
+        let counted = ended.clone();
+        west.on_request(move |info| {
+            if info.verb == "delete" && info.resource == "hostedbursts" {
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+            None
+        });
+        world.apply(0, "lake", 2, json!([{"size": 2, "peer": "west"}]), "NodePort");
+        world.until("it is taken", secs(30), |world| hosted(world, 1).is_some()).await?;
+        world.cut(0, 1, true);
+        world.run(secs(200)).await?;
+        assert_eq!(ended.load(Ordering::Relaxed), 1, "{}", world.summary());
         Ok(())
     });
 }

@@ -62,6 +62,14 @@ impl Before {
         Self { renewed, gap, lost: lost.collect(), lapsed }
     }
 
+    /// The same when dates have moved. What lasted longer than `longest` lasted as long as that.
+    #[cfg(test)]
+    pub(crate) fn move_dates(&mut self, moved: impl Fn(Timestamp) -> Timestamp, longest: Duration) {
+        self.renewed = self.renewed.map(moved);
+        self.gap = self.gap.min(longest);
+        self.lost.values_mut().for_each(|lost| *lost = (*lost).min(longest));
+    }
+
     /// How long a peer was lost when the term began.
     pub(super) fn lost(&self, peer: &PeerName) -> Duration {
         self.lost.get(peer).copied().unwrap_or_default().max(self.gap)

@@ -281,6 +281,12 @@ fn past(view: &SlotView<'_>, key: &ClaimKey, desired: &DesiredBurst, step: &mut 
         (Some(Fate::Released { reason, .. }), Some(_)) => {
             Some(observed(desired, BurstPhase::Released, reason.message()))
         }
+        // The root was lost, maybe before it saw that this offer was taken. It may want something else by now.
+        (Some(Fate::Released { .. }), None) if view.listed.lists(&key.0, &key.1).is_none() => Some(observed(
+            desired,
+            BurstPhase::Pending,
+            "it ended, and its root has not said yet that it wants it again",
+        )),
         // The root took notice, and offers it anew.
         (Some(Fate::Released { .. }), None) => {
             step.memory.fates.remove(key);

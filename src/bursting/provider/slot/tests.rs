@@ -557,6 +557,8 @@ fn a_peer_that_is_drained_gives_back_what_it_has_and_gets_nothing() {
     world.claim("east", DesiredBurst { hosted_uid: Some("hosted-uid".into()), ..offer() });
     assert_eq!(said(&world.step(), &key).phase, BurstPhase::Released, "it may go elsewhere");
     world.claim("east", offer());
+    assert_eq!(said(&world.step(), &key).phase, BurstPhase::Pending, "it may have said so before it was lost");
+    world.listed.insert("east".into(), [key.1.clone()].into());
     assert_eq!(reason(&world.step(), &key), Some(RejectionReason::Draining));
     world.peers.get_mut("east").unwrap().draining = false;
     assert!(matches!(world.step().changes.as_slice(), [Change::Admit { .. }]));
