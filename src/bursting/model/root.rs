@@ -241,7 +241,7 @@ impl Root {
     ) -> Option<()> {
         let views = self.views(agent);
         let uid: Option<BurstUid> = self.burst.as_ref().map(|burst| offer::uid(burst).into());
-        for gone in agent.exchange.offered().into_iter().filter(|one| Some(one) != uid.as_ref()) {
+        for gone in agent.exchange.offered(|one| Some(one) != uid.as_ref()) {
             agent.exchange.offer(&gone, BTreeMap::new());
         }
         let (Some(uid), Some(stored)) = (uid, self.burst.clone()) else {

@@ -57,12 +57,15 @@ pub(super) enum Asked {
     Sent(Kept<CredentialRequest>),
 }
 
+/// A part of a state: what of it is computed, and from what.
+type Part = (&'static str, u64, u64);
+
 /// What became of parts of states: each is computed once.
 #[derive(Default)]
-pub(super) struct Known(Mutex<HashMap<(&'static str, u64, u64), Box<dyn Any + Send>>>);
+pub(super) struct Known(Mutex<HashMap<Part, Box<dyn Any + Send>>>);
 
 impl Known {
-    pub(super) fn once<T: Clone + Send + 'static>(&self, key: (&'static str, u64, u64), make: impl FnOnce() -> T) -> T {
+    pub(super) fn once<T: Clone + Send + 'static>(&self, key: Part, make: impl FnOnce() -> T) -> T {
         if let Some(known) = self.0.lock().unwrap().get(&key) {
             return known.downcast_ref::<T>().unwrap().clone();
         }

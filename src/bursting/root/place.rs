@@ -74,7 +74,7 @@ impl Claimed {
 }
 
 /// What other Bursts claim of peers, for who places one: whoever does not pays nothing for it.
-pub trait Claims: fmt::Debug {
+pub(crate) trait Claims: fmt::Debug {
     /// Peer by peer.
     fn claimed(&self) -> BTreeMap<PeerName, Claimed>;
 }
