@@ -218,10 +218,10 @@ fn cargo(words: &[&str], line: &str) {
 /// Whether a package has these tests: `-p PACKAGE --lib FILTER`, or `-p tributary-tests --test TARGET FILTER`.
 fn has_tests(words: &[&str]) -> bool {
     let (folder, filter) = match words {
-        ["-p", room, filter] => (format!("src/{}", room.trim_start_matches("tributary-")), *filter),
         ["-p", "tributary-tests", "--test", target, filter @ ..] => {
             (format!("tests/{target}"), filter.first().copied().unwrap_or("main"))
         }
+        ["-p", room, filter, ..] => (format!("src/{}", room.trim_start_matches("tributary-")), *filter),
         _ => return false,
     };
     let module = root().join(folder).join(filter.trim_end_matches("::").replace("::", "/"));

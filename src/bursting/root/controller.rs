@@ -1,7 +1,6 @@
 //! The root's driver: plans Bursts, keeps their status, and puts what they say into the exchange. Decides nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,7 +12,6 @@ use kube::{Api, ResourceExt};
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::timeout;
 use tributary_api::burst::{Burst, BurstStatus};
-use tributary_api::hosted_burst::BurstPhase;
 use tributary_api::labels;
 use tributary_api::labels::condition::{READY, RESTART_REQUIRED};
 use tributary_api::minicluster::{BurstStatus as RowStatus, MiniCluster};
@@ -37,7 +35,6 @@ use super::demand::looker::Looker;
 use super::hold;
 use super::lead_address::{LeadView, NoLead, is_of_lead, lead_address, lead_pod};
 use super::offer;
-use super::place::{Claimed, Claims};
 use super::plan::{self, Given, PlanChange};
 use crate::contact::Contacts;
 use crate::nodes::{NodeView, PodView};
@@ -50,6 +47,10 @@ use crate::turns::{Line, Pace};
 use crate::watch::WatchedNode;
 use crate::write_cache::WriteCache;
 use crate::{spans, tunnels};
+
+use bursts::Others;
+
+mod bursts;
 
 /// How often the name of a Burst that is taken is tried again.
 const TAKEN_RETRY: Duration = Duration::from_secs(15);
@@ -244,46 +245,6 @@ impl Root {
         Ok(outcome)
     }
 
-    /// All Bursts, as freshly as they are known: those included that were made a moment ago.
-    fn bursts(&self) -> Vec<Arc<Burst>> {
-        self.freshest(self.shared.caches.bursts.objects(), |_| true)
-    }
-
-    /// The Burst of a UID, as freshly as it is known.
-    fn of_uid(&self, uid: &BurstUid) -> Option<Arc<Burst>> {
-        let caches = &self.shared.caches;
-        let named = |burst: &Arc<Burst>| ObjectKey::of(&**burst);
-        let cached = caches.bursts_by_uid.of(uid.as_str()).iter().map(named).next();
-        let key =
-            cached.or_else(|| self.fresh.objects().iter().find(|ours| offer::uid(ours) == uid.as_str()).map(named))?;
-        self.fresh.of(&key, caches.bursts.of(&key)).filter(|burst| offer::uid(burst) == uid.as_str())
-    }
-
-    /// The Bursts of a root. One that the cache does not show yet was planned already: what it is made of is frozen.
-    fn bursts_of(&self, root: &str) -> Vec<Arc<Burst>> {
-        let is_of_root = |burst: &Burst| offer::root_uid(burst) == Some(root);
-        self.freshest(self.shared.caches.bursts.controlled_by(root), is_of_root)
-    }
-
-    /// Bursts of the cache in their newest versions, with those of ours that it does not show yet and that belong to them.
-    fn freshest(&self, cached: Vec<Arc<Burst>>, belongs: impl Fn(&Burst) -> bool) -> Vec<Arc<Burst>> {
-        let mut all = cached;
-        for ours in self.fresh.objects().into_iter().filter(|ours| belongs(ours)) {
-            let named = |burst: &Arc<Burst>| {
-                let (burst, ours) = (&burst.metadata, &ours.metadata);
-                (&burst.namespace, &burst.name).cmp(&(&ours.namespace, &ours.name))
-            };
-            // The cache's are in the order of their keys.
-            match all.binary_search_by(named) {
-                Ok(at) => all[at] = self.fresh.of(&ObjectKey::of(&*ours), Some(all[at].clone())).unwrap_or(ours),
-                Err(at) => {
-                    self.fresh.of(&ObjectKey::of(&*ours), None).into_iter().for_each(|ours| all.insert(at, ours))
-                }
-            }
-        }
-        all
-    }
-
     /// Pods of the lead broker.
     fn index_zero(&self, root: &MiniCluster) -> Vec<PodView> {
         let pods = self.shared.caches.pods_of(&root.namespace().unwrap_or_default(), &root.name_any());
@@ -363,39 +324,6 @@ impl Root {
         Ok(step.wake.map_or(Outcome::Done, Outcome::After))
     }
 
-    /// What Bursts claim of each peer, beyond what the figures of the peers show.
-    pub(crate) fn claimed(&self, besides: Option<&ObjectKey>) -> BTreeMap<PeerName, Claimed> {
-        let mut claimed: BTreeMap<PeerName, Claimed> = BTreeMap::new();
-        let is_besides = |burst: &Burst| {
-            besides.is_some_and(|key| {
-                burst.metadata.name.as_ref() == Some(&key.name) && burst.metadata.namespace == key.namespace
-            })
-        };
-        for burst in self.bursts().iter().filter(|burst| !is_besides(burst)) {
-            let Some((peer, phase)) =
-                burst.status.as_ref().and_then(|status| Some((status.peer.as_deref()?, status.phase)))
-            else {
-                continue;
-            };
-            let claimed = claimed.entry(peer.into()).or_default();
-            match phase {
-                BurstPhase::Pending | BurstPhase::Offered => claimed.add(&offer::wish(burst)),
-                BurstPhase::Accepted | BurstPhase::Provisioning => claimed.add_pods(&offer::wish(burst)),
-                _ => {}
-            }
-        }
-        claimed
-    }
-
-    /// How many brokers our bursts have on a peer.
-    pub(crate) fn brokers_on(&self, peer: &PeerName) -> u32 {
-        let there = |burst: &Arc<Burst>| {
-            let status = burst.status.as_ref().filter(|status| status.peer.as_deref() == Some(peer.as_str()));
-            status.map_or(0, |status| status.spent.brokers)
-        };
-        self.bursts().iter().map(there).fold(0, u32::saturating_add)
-    }
-
     /// Bursts that are gone, with their root or by hand: whoever was offered them is told to let go. Only what the cache
     /// has seen the end of is gone.
     fn withdraw_what_is_gone(&self) {
@@ -411,27 +339,6 @@ impl Root {
         if let (Some(_), Some(exists)) = (self.first.withheld(), self.existing()) {
             self.shared.exchange.retain_answers(exists);
         }
-    }
-
-    /// Which Bursts exist, those included that cannot be read; `None` while not all are known.
-    fn existing(&self) -> Option<impl Fn(&BurstUid) -> bool + use<'_>> {
-        let caches = &self.shared.caches;
-        let unreadable = caches.unreadable_bursts()?;
-        let (mut ours, mut replaced) = (Vec::new(), Vec::new());
-        for written in self.fresh.objects() {
-            let key = ObjectKey::of(&*written);
-            let cached = caches.bursts.of(&key);
-            let Some(freshest) = self.fresh.of(&key, cached.clone()) else { continue };
-            // Another has its name by now, as we know and the cache does not.
-            replaced.extend(cached.filter(|cached| cached.metadata.uid != freshest.metadata.uid));
-            ours.push(freshest);
-        }
-        let is_of = |bursts: &[Arc<Burst>], uid: &BurstUid| bursts.iter().any(|one| offer::uid(one) == uid.as_str());
-        Some(move |uid: &BurstUid| {
-            caches.bursts_by_uid.has(uid.as_str()) && !is_of(&replaced, uid)
-                || is_of(&ours, uid)
-                || unreadable.iter().any(|one| one == uid.as_str())
-        })
     }
 
     async fn hand_out(&self, peer: &PeerName, request: CredentialRequest) -> Result<Credential, CredentialRefusal> {
@@ -528,25 +435,6 @@ pub(crate) struct PlacedView {
     seen: Option<Seen>,
     /// Nobody else writes the status of a Burst until this one is written.
     _writing: OwnedMutexGuard<()>,
-}
-
-/// The Bursts besides one.
-struct Others<'a> {
-    root: &'a Root,
-    besides: &'a Key,
-}
-
-impl fmt::Debug for Others<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Others").field("besides", self.besides).finish_non_exhaustive()
-    }
-}
-
-impl Claims for Others<'_> {
-    fn claimed(&self) -> BTreeMap<PeerName, Claimed> {
-        let (Key::Root(besides) | Key::Burst(besides)) = self.besides;
-        self.root.claimed(Some(besides))
-    }
 }
 
 /// What is observed.

@@ -1,0 +1,129 @@
+//! The Bursts, as the root's driver knows them: what the caches show, and what it has written itself a moment ago.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use tributary_api::burst::Burst;
+use tributary_api::hosted_burst::BurstPhase;
+use tributary_cluster::ObjectKey;
+use tributary_contract::{BurstUid, PeerName};
+
+use super::{Key, Root};
+use crate::root::offer;
+use crate::root::place::{Claimed, Claims};
+
+impl Root {
+    /// All Bursts, as freshly as they are known: those included that were made a moment ago.
+    pub(super) fn bursts(&self) -> Vec<Arc<Burst>> {
+        self.freshest(self.shared.caches.bursts.objects(), |_| true)
+    }
+
+    /// The Burst of a UID, as freshly as it is known.
+    pub(super) fn of_uid(&self, uid: &BurstUid) -> Option<Arc<Burst>> {
+        let caches = &self.shared.caches;
+        let named = |burst: &Arc<Burst>| ObjectKey::of(&**burst);
+        let cached = caches.bursts_by_uid.of(uid.as_str()).iter().map(named).next();
+        let key =
+            cached.or_else(|| self.fresh.objects().iter().find(|ours| offer::uid(ours) == uid.as_str()).map(named))?;
+        self.fresh.of(&key, caches.bursts.of(&key)).filter(|burst| offer::uid(burst) == uid.as_str())
+    }
+
+    /// The Bursts of a root. One that the cache does not show yet was planned already: what it is made of is frozen.
+    pub(super) fn bursts_of(&self, root: &str) -> Vec<Arc<Burst>> {
+        let is_of_root = |burst: &Burst| offer::root_uid(burst) == Some(root);
+        self.freshest(self.shared.caches.bursts.controlled_by(root), is_of_root)
+    }
+
+    /// Bursts of the cache in their newest versions, with those of ours that it does not show yet and that belong to them.
+    fn freshest(&self, cached: Vec<Arc<Burst>>, belongs: impl Fn(&Burst) -> bool) -> Vec<Arc<Burst>> {
+        let mut all = cached;
+        for ours in self.fresh.objects().into_iter().filter(|ours| belongs(ours)) {
+            let named = |burst: &Arc<Burst>| {
+                let (burst, ours) = (&burst.metadata, &ours.metadata);
+                (&burst.namespace, &burst.name).cmp(&(&ours.namespace, &ours.name))
+            };
+            // The cache's are in the order of their keys.
+            match all.binary_search_by(named) {
+                Ok(at) => all[at] = self.fresh.of(&ObjectKey::of(&*ours), Some(all[at].clone())).unwrap_or(ours),
+                Err(at) => {
+                    self.fresh.of(&ObjectKey::of(&*ours), None).into_iter().for_each(|ours| all.insert(at, ours))
+                }
+            }
+        }
+        all
+    }
+
+    /// What Bursts claim of each peer, beyond what the figures of the peers show.
+    pub(crate) fn claimed(&self, besides: Option<&ObjectKey>) -> BTreeMap<PeerName, Claimed> {
+        let mut claimed: BTreeMap<PeerName, Claimed> = BTreeMap::new();
+        let is_besides = |burst: &Burst| {
+            besides.is_some_and(|key| {
+                burst.metadata.name.as_ref() == Some(&key.name) && burst.metadata.namespace == key.namespace
+            })
+        };
+        for burst in self.bursts().iter().filter(|burst| !is_besides(burst)) {
+            let Some((peer, phase)) =
+                burst.status.as_ref().and_then(|status| Some((status.peer.as_deref()?, status.phase)))
+            else {
+                continue;
+            };
+            let claimed = claimed.entry(peer.into()).or_default();
+            match phase {
+                BurstPhase::Pending | BurstPhase::Offered => claimed.add(&offer::wish(burst)),
+                BurstPhase::Accepted | BurstPhase::Provisioning => claimed.add_pods(&offer::wish(burst)),
+                _ => {}
+            }
+        }
+        claimed
+    }
+
+    /// How many brokers our bursts have on a peer.
+    pub(crate) fn brokers_on(&self, peer: &PeerName) -> u32 {
+        let there = |burst: &Arc<Burst>| {
+            let status = burst.status.as_ref().filter(|status| status.peer.as_deref() == Some(peer.as_str()));
+            status.map_or(0, |status| status.spent.brokers)
+        };
+        self.bursts().iter().map(there).fold(0, u32::saturating_add)
+    }
+
+    /// Which Bursts exist, those included that cannot be read; `None` while not all are known.
+    pub(super) fn existing(&self) -> Option<impl Fn(&BurstUid) -> bool + use<'_>> {
+        let caches = &self.shared.caches;
+        let unreadable = caches.unreadable_bursts()?;
+        let (mut ours, mut replaced) = (Vec::new(), Vec::new());
+        for written in self.fresh.objects() {
+            let key = ObjectKey::of(&*written);
+            let cached = caches.bursts.of(&key);
+            let Some(freshest) = self.fresh.of(&key, cached.clone()) else { continue };
+            // Another has its name by now, as we know and the cache does not.
+            replaced.extend(cached.filter(|cached| cached.metadata.uid != freshest.metadata.uid));
+            ours.push(freshest);
+        }
+        let is_of = |bursts: &[Arc<Burst>], uid: &BurstUid| bursts.iter().any(|one| offer::uid(one) == uid.as_str());
+        Some(move |uid: &BurstUid| {
+            caches.bursts_by_uid.has(uid.as_str()) && !is_of(&replaced, uid)
+                || is_of(&ours, uid)
+                || unreadable.iter().any(|one| one == uid.as_str())
+        })
+    }
+}
+
+/// The Bursts besides one.
+pub(super) struct Others<'a> {
+    pub(super) root: &'a Root,
+    pub(super) besides: &'a Key,
+}
+
+impl fmt::Debug for Others<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Others").field("besides", self.besides).finish_non_exhaustive()
+    }
+}
+
+impl Claims for Others<'_> {
+    fn claimed(&self) -> BTreeMap<PeerName, Claimed> {
+        let (Key::Root(besides) | Key::Burst(besides)) = self.besides;
+        self.root.claimed(Some(besides))
+    }
+}
