@@ -200,7 +200,7 @@ pub struct PodView {
     pub requests: Amounts,
 }
 
-/// All pods of a cluster, for who counts what is free: whoever does not pays nothing for them.
+/// All pods of a cluster. They are collected only when free room is counted.
 pub trait Pods: fmt::Debug {
     /// The pods.
     fn views(&self) -> Vec<Arc<PodView>>;

@@ -12,8 +12,8 @@ use tributary_render::{Boot, Context, Rendered};
 use super::decide::Rendering;
 
 /// How many are kept, each of some 50 kB, and how long after they were last asked for: a MiniCluster that has come to rest
-/// keeps none. When there are more MiniClusters that change, those that came first keep theirs: who makes room for each in turn
-/// has none when it is asked for.
+/// keeps none. If more MiniClusters change at once, the first ones keep their renderings. If the newest one took the place of
+/// the oldest one, each would be gone before it is asked for again.
 const MOST: usize = 256;
 pub(super) const KEPT: Duration = Duration::from_secs(10);
 
@@ -131,7 +131,7 @@ mod tests {
 
     /// The danger: pods of a spec that is not the present one.
     #[test]
-    fn whatever_rendering_looks_at_makes_another() {
+    fn each_input_of_rendering_makes_another_one() {
         let news: [Change; 13] = [
             |object, _| object.spec.size = Some(7),
             |object, _| object.metadata.uid = Some("v".to_owned()),
@@ -167,7 +167,7 @@ mod tests {
         }
     }
 
-    /// Says so of a status in which everything is said: whoever lets rendering look at more of it hears of it here.
+    /// This status has all fields. The test fails as soon as rendering looks at another one of them than the port.
     #[test]
     fn of_a_status_rendering_looks_at_the_port_alone() {
         let told = json!({

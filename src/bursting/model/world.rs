@@ -199,7 +199,7 @@ impl Model {
     }
 
     /// Whether nothing runs where the burst is not placed any more, of its instance or with the certificate of the instance.
-    /// By a tunnel, that holds for whoever's agent works.
+    /// By a tunnel, this holds only while the provider's agent works.
     fn is_free_where_it_is_let_go(&self, world: &World) -> bool {
         let status = world.root.status();
         let Some(burst) = world.root.burst.as_ref().filter(|_| status.incarnation.is_some()) else { return true };

@@ -73,7 +73,7 @@ impl Claimed {
     }
 }
 
-/// What other Bursts claim of peers, for who places one: whoever does not pays nothing for it.
+/// What other Bursts claim of peers. It is added up only when a Burst is placed.
 pub(crate) trait Claims: fmt::Debug {
     /// Peer by peer.
     fn claimed(&self) -> BTreeMap<PeerName, Claimed>;
