@@ -77,19 +77,14 @@ impl Writes {
 
     /// Makes a new incarnation.
     ///
-    /// The API server is asked whether there is a Job before anything is written: a certificate must never change under
-    /// running brokers, and an empty cache proves nothing. Then what the pods need comes first, the Job last, and the
-    /// Job is created, never applied.
+    /// There is no Job: a certificate must never change under running brokers. What the pods need comes first, the Job last,
+    /// and the Job is created, never applied.
     pub(crate) async fn create(
         &self,
         known: &Known,
         rendered: &Rendered,
         incarnation: Incarnation<'_>,
     ) -> Result<(Creation, Vec<Taken>), Error> {
-        let key = ObjectKey::of(&*known.mini_cluster);
-        if self.job(&key).await?.is_some() {
-            return Ok((Creation::Exists, Vec::new()));
-        }
         let Incarnation { certificate, ours, restful, deadline } = incarnation;
         let secret = ours.then(|| tributary_render::secret::secret(&known.mini_cluster, certificate));
         let secret = async {
@@ -217,7 +212,8 @@ impl Writes {
         Ok(applied.object().and_then(|object| object.resource_version()))
     }
 
-    async fn job(&self, key: &ObjectKey) -> Result<Option<Job>, Error> {
+    /// The Job, from the API server: an empty cache proves nothing.
+    pub(super) async fn job(&self, key: &ObjectKey) -> Result<Option<Job>, Error> {
         let namespace = key.namespace.clone().unwrap_or_default();
         let api = Api::<Job>::namespaced(self.clients.reader.clone(), &namespace);
         let job = api.get_opt(&key.name).await;

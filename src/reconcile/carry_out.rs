@@ -172,6 +172,12 @@ impl MiniClusterController {
             None => None,
         };
         let incarnation = Incarnation { certificate: &certificate, ours, restful: restful.as_ref(), deadline };
+        // The watch is behind while it does not run.
+        let hidden = self.memory().may_hide_a_job(&known.mini_cluster, self.clock.mono())
+            || self.caches.jobs.condition().trouble.is_some();
+        if hidden && self.writes.job(&key).await?.is_some() {
+            return Ok(Carried::untold(Some(SETTLING)));
+        }
         match self.writes.create(known, rendered, incarnation).await {
             Err(error) => {
                 let taken = error.taken().ok_or(error)?;

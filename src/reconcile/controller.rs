@@ -181,7 +181,7 @@ impl MiniClusterController {
             () = stop.cancelled() => return,
         }
         // Nothing is known of what other leaders wrote in the meantime.
-        *self.memory() = Memory::default();
+        *self.memory() = Memory::of_leader(self.clock.mono());
         for object in self.caches.mini_clusters.objects() {
             self.queue.mark(ObjectKey::of(&*object));
         }

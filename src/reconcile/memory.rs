@@ -21,9 +21,15 @@ use super::refusal::{Refusal, Refused};
 use super::renderings::Renderings;
 use super::status::JobFacts;
 
+/// How long a cache can be behind in silence: until its watch is given up and begun again, and some time to read what came
+/// meanwhile.
+const BEHIND: Duration = Duration::from_secs(60);
+
 /// Of all MiniClusters.
 #[derive(Default)]
 pub(super) struct Memory {
+    /// When this process began to lead.
+    leads: Option<Mono>,
     each: BTreeMap<ObjectKey, Remembered>,
     /// Boot files of running incarnations, by the Job's UID.
     pub(super) frozen: BTreeMap<String, Arc<Boot>>,
@@ -35,6 +41,8 @@ pub(super) struct Memory {
 #[derive(Default)]
 pub(super) struct Remembered {
     uid: String,
+    /// This process tried to make a Job.
+    tried: bool,
     created: Option<Created>,
     written: Option<Written>,
     /// The generation that was seen last, and when it was seen first.
@@ -63,6 +71,20 @@ struct Written {
 }
 
 impl Memory {
+    /// Of a process that leads from now on.
+    pub(super) fn of_leader(now: Mono) -> Self {
+        Self { leads: Some(now), ..Self::default() }
+    }
+
+    /// Whether there may be a Job that no cache shows, now that one is about to be made: of the leader before this one, whose
+    /// writes came to an end when this one began, or of this process, which tries for the second time.
+    pub(super) fn may_hide_a_job(&mut self, object: &MiniCluster, now: Mono) -> bool {
+        let is_new = self.leads.is_none_or(|began| now.saturating_since(began) < BEHIND);
+        let tried = std::mem::replace(&mut self.of(object).tried, true);
+        let told = object.status.as_ref().is_some_and(|status| status.incarnation.is_some());
+        is_new || tried || told
+    }
+
     pub(super) fn of(&mut self, object: &MiniCluster) -> &mut Remembered {
         let uid = object.uid().unwrap_or_default();
         let remembered = self.each.entry(ObjectKey::of(object)).or_default();
@@ -254,6 +276,20 @@ mod tests {
         memory.of(&object).created(facts("first"), at(0));
         let (late, settling) = memory.of(&object).complete(known(&object, JobState::Absent), at(2000), SETTLING);
         assert_eq!((late.job, settling), (JobState::Absent, false));
+    }
+
+    #[test]
+    fn only_the_first_job_of_a_minicluster_under_a_leader_that_has_seen_all_before_it_is_made_unasked() {
+        let (began, object) = (at(1_000), object("u", "1"));
+        for (millis, expected) in [(1_000, true), (60_999, true), (61_000, false)] {
+            let mut memory = Memory::of_leader(began);
+            assert_eq!(memory.may_hide_a_job(&object, at(millis)), expected, "{millis}");
+            assert!(memory.may_hide_a_job(&object, at(61_000)), "the one that was tried");
+        }
+        let mut told = object.clone();
+        told.status = Some(MiniClusterStatus { incarnation: Some("first".into()), ..MiniClusterStatus::default() });
+        assert!(Memory::of_leader(began).may_hide_a_job(&told, at(99_000)));
+        assert!(Memory::default().may_hide_a_job(&object, at(99_000)));
     }
 
     #[test]

@@ -24,6 +24,9 @@ use crate::world::World;
 const SETTINGS: Settings =
     Settings { times: (300, 60, 30), limits: None, replicas: 1, ends: Duration::from_secs(1), varied: false };
 
+/// Until a leader trusts its caches for what was there before it.
+const BEGIN: Duration = Duration::from_secs(65);
+
 /// Until all is quiet again.
 const REST: Duration = Duration::from_secs(5);
 
@@ -57,7 +60,7 @@ impl Bench {
                 cluster.server.patch_status::<Node>("", &node.name_any(), json!({"allocatable": room})).unwrap();
             }
         }
-        runtime.block_on(rest(&mut world));
+        runtime.block_on(rest(&mut world, BEGIN));
         Self { runtime, world, made: 0 }
     }
 
@@ -82,7 +85,7 @@ impl Bench {
                     }
                     assert!(steps < 2_000, "{}", world.summary());
                 }
-                rest(world).await;
+                rest(world, REST).await;
             });
         });
         self.made += more;
@@ -114,8 +117,8 @@ impl Bench {
     }
 }
 
-async fn rest(world: &mut World) {
-    let end = world.now() + REST;
+async fn rest(world: &mut World, time: Duration) {
+    let end = world.now() + time;
     while world.now() < end {
         world.step_unchecked().await;
     }

@@ -115,7 +115,7 @@ pub(crate) async fn memory(operator: &Operator, many: u32) -> anyhow::Result<()>
     Ok(())
 }
 
-async fn prepared(bed: &Bed) -> anyhow::Result<Client> {
+pub(crate) async fn prepared(bed: &Bed) -> anyhow::Result<Client> {
     // The client of this build: kube's own may wait 40 ms before the API server has its whole request.
     let kubeconfig = Some(bed.cluster().kubeconfig(ADMIN)?);
     let client = unfenced(&ConnectOptions { kubeconfig, context: None }).await?;
@@ -123,7 +123,7 @@ async fn prepared(bed: &Bed) -> anyhow::Result<Client> {
     Ok(client)
 }
 
-async fn create(client: &Client, name: &str, size: i32) -> anyhow::Result<()> {
+pub(crate) async fn create(client: &Client, name: &str, size: i32) -> anyhow::Result<()> {
     let object: MiniCluster = serde_json::from_value(json!({
         "apiVersion": "flux-framework.org/v1alpha2",
         "kind": "MiniCluster",
@@ -134,7 +134,7 @@ async fn create(client: &Client, name: &str, size: i32) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn create_many(client: &Client, prefix: &str, count: usize, size: i32) -> anyhow::Result<()> {
+pub(crate) async fn create_many(client: &Client, prefix: &str, count: usize, size: i32) -> anyhow::Result<()> {
     stream::iter(0..count)
         .map(Ok::<_, anyhow::Error>)
         .try_for_each_concurrent(32, async |index| create(client, &format!("{prefix}-{index}"), size).await)
@@ -142,10 +142,10 @@ async fn create_many(client: &Client, prefix: &str, count: usize, size: i32) -> 
 }
 
 /// When each Job was first seen.
-struct Seen(tokio::sync::watch::Receiver<BTreeMap<String, Instant>>);
+pub(crate) struct Seen(tokio::sync::watch::Receiver<BTreeMap<String, Instant>>);
 
 impl Seen {
-    async fn until(&self, count: usize, limit: Duration) -> anyhow::Result<BTreeMap<String, Instant>> {
+    pub(crate) async fn until(&self, count: usize, limit: Duration) -> anyhow::Result<BTreeMap<String, Instant>> {
         let mut receiver = self.0.clone();
         let seen = tokio::time::timeout(limit, receiver.wait_for(|seen| seen.len() >= count)).await;
         match seen {
@@ -155,7 +155,7 @@ impl Seen {
     }
 }
 
-fn watch_jobs(client: &Client) -> Seen {
+pub(crate) fn watch_jobs(client: &Client) -> Seen {
     let (sender, receiver) = tokio::sync::watch::channel(BTreeMap::new());
     let jobs: Api<Job> = Api::namespaced(client.clone(), NAMESPACE);
     tokio::spawn(async move {
@@ -185,6 +185,6 @@ fn watch_jobs(client: &Client) -> Seen {
 }
 
 #[allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }

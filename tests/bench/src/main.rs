@@ -12,6 +12,7 @@ mod local;
 mod operator;
 mod peers;
 mod queue;
+mod restart;
 mod tunnel;
 mod webhook;
 mod wire;
@@ -33,7 +34,7 @@ struct Arguments {
     /// Sections to run (default: all)
     #[arg(long, value_delimiter = ',', value_enum)]
     only: Vec<Section>,
-    /// MiniClusters of the memory section's last step
+    /// MiniClusters of the memory section's last step, and of the restart section
     #[arg(long, default_value_t = 1000)]
     many: u32,
     /// Two addresses of this machine between which packets take a long, lossy way (of netem, or of a TUN device), for the
@@ -52,6 +53,8 @@ enum Section {
     Requests,
     /// Resident memory with 0, 100 and many MiniClusters
     Memory,
+    /// A restart of the agent beside many MiniClusters
+    Restart,
     /// Bytes a second between two peers that have nothing to say
     Wire,
     /// Broker traffic through the agents: throughput and round trips, on loopback and over a long, lossy way
@@ -110,6 +113,9 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     if wanted(Section::Memory) {
         local::memory(&operator, arguments.many).await?;
+    }
+    if wanted(Section::Restart) {
+        restart::restart(&operator, arguments.many).await?;
     }
     if wanted(Section::Wire) {
         wire::idle().await?;

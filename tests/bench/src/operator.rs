@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tributary_sandbox::Options;
-use tributary_sandbox::{ADMIN, Cluster, Group, Process, Sandbox};
+use tributary_sandbox::{ADMIN, Cluster, Group, Process, Sandbox, Signal};
 use tributary_tests::agent::AGENT_USER;
 use tributary_tests::federation::{SYSTEM, apply_crds, make_namespace};
 
@@ -34,14 +34,29 @@ pub(crate) struct Bed {
     pub(crate) sandbox: Sandbox,
     /// The operator's process.
     pub(crate) process: Arc<Process>,
-    _group: Group,
-    _directory: tempfile::TempDir,
+    group: Group,
+    directory: tempfile::TempDir,
 }
 
 impl Bed {
     /// The cluster.
     pub(crate) fn cluster(&self) -> &Cluster {
         &self.sandbox.clusters()[0]
+    }
+
+    /// Ends the operator as Kubernetes ends a pod.
+    pub(crate) async fn end(&self) -> anyhow::Result<()> {
+        self.group.signal(&self.process, Signal::Terminate)?;
+        while self.process.exited()?.is_none() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
+    }
+
+    /// Starts the operator again after it has ended, without more configuration.
+    pub(crate) fn start(&mut self, operator: &Operator) -> anyhow::Result<()> {
+        self.process = operator.spawn(self.cluster(), &self.group, self.directory.path(), "")?;
+        Ok(())
     }
 
     /// The time that the operator has computed, in its own code and in the kernel.
@@ -106,18 +121,22 @@ impl Operator {
         let client = cluster.client(ADMIN).await?;
         apply_crds(&client).await?;
         make_namespace(&client, SYSTEM).await?;
-        let kubeconfig = cluster.kubeconfig_in(AGENT_USER, Some("system:masters"))?;
         let directory = tempfile::tempdir()?;
         let group = Group::start(Duration::from_secs(1), None)?;
-        let mut command = self.command(&kubeconfig, directory.path(), extra)?;
-        let process = group.spawn_logged(&mut command, &directory.path().join("operator.log"))?;
+        let process = self.spawn(cluster, &group, directory.path(), extra)?;
         // Until it has its caches and, where it elects one, its leadership.
         tokio::time::sleep(Duration::from_secs(8)).await;
         if let Some(status) = process.exited()? {
             let log = std::fs::read_to_string(directory.path().join("operator.log")).unwrap_or_default();
             anyhow::bail!("the operator ended ({status}):\n{log}");
         }
-        Ok(Bed { sandbox, process, _group: group, _directory: directory })
+        Ok(Bed { sandbox, process, group, directory })
+    }
+
+    fn spawn(&self, cluster: &Cluster, group: &Group, directory: &Path, extra: &str) -> anyhow::Result<Arc<Process>> {
+        let kubeconfig = cluster.kubeconfig_in(AGENT_USER, Some("system:masters"))?;
+        let mut command = self.command(&kubeconfig, directory, extra)?;
+        Ok(group.spawn_logged(&mut command, &directory.join("operator.log"))?)
     }
 
     fn command(&self, kubeconfig: &Path, directory: &Path, extra: &str) -> anyhow::Result<Command> {
