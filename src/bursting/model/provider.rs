@@ -300,9 +300,11 @@ impl Provider {
             }
             Change::LookSecret => {
                 agent.memory.secret = match &self.secret {
-                    Some((_, digest)) => {
-                        SecretState::Held { digest: digest.clone(), public_key: String::new(), looked: now().mono }
-                    }
+                    Some((_, digest)) => SecretState::Held {
+                        digest: digest.clone(),
+                        public_key: String::new(),
+                        looked: Some(now().mono),
+                    },
                     None => SecretState::Missing { again: Mono::ZERO, message: String::new() },
                 };
                 Some(())
@@ -482,7 +484,7 @@ impl Provider {
             let memory = &mut agent.memory;
             memory.absent_since = memory.absent_since.map(|since| (since - TICK).max(now().mono - LEASE));
             if let SecretState::Held { looked, .. } = &mut memory.secret {
-                *looked = now().mono - OLDEST;
+                *looked = Some(now().mono - OLDEST);
             }
             agent.look();
         }

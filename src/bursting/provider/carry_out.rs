@@ -420,10 +420,10 @@ impl Provider {
 }
 
 fn leave(digest: &str, looked: Mono) -> SecretState {
-    SecretState::Held { digest: digest.to_owned(), public_key: String::new(), looked }
+    SecretState::Held { digest: digest.to_owned(), public_key: String::new(), looked: Some(looked) }
 }
 
 fn held(certificate: &Certificate, looked: Mono) -> SecretState {
     let (digest, public_key) = (certificate.digest().to_string(), certificate.public_key().to_owned());
-    SecretState::Held { digest, public_key, looked }
+    SecretState::Held { digest, public_key, looked: Some(looked) }
 }

@@ -21,7 +21,7 @@ use tributary_contract::tunnel::TunnelKey;
 
 use super::controller::{Provider, State};
 use super::ledger::SlotKey;
-use super::memory::{Memory, SecretState};
+use super::memory::Memory;
 use super::slot::{self, ClaimKey, Wanted, holder};
 use crate::peers::PeerView;
 use crate::shared::lock;
@@ -246,10 +246,9 @@ impl Provider {
 
     /// The certificate of a slot may have been taken away: the next step looks.
     fn doubt_secret(&self, slot: &SlotKey) {
-        if let Some(memory) = lock(&self.state).memories.get_mut(slot)
-            && matches!(memory.secret, SecretState::Held { .. })
-        {
-            memory.secret = SecretState::Unknown;
+        let now = self.shared.clock.mono();
+        if let Some(memory) = lock(&self.state).memories.get_mut(slot) {
+            memory.secret.doubt(now);
         }
     }
 

@@ -84,7 +84,7 @@ pub(crate) struct Verdict {
 /// Whether the certificate is here.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) enum SecretState {
-    /// Not looked at yet, or something happened that makes looking again worth a request.
+    /// Not looked at yet.
     #[default]
     Unknown,
     /// Not here, or not the one that was announced; asked for at this time and not had.
@@ -102,9 +102,21 @@ pub(crate) enum SecretState {
         digest: String,
         /// Its public key, in Z85.
         public_key: String,
-        /// When it was last looked at.
-        looked: Mono,
+        /// When it was last looked at; `None`: something happened since that makes looking again worth a request.
+        looked: Option<Mono>,
     },
+}
+
+impl SecretState {
+    /// Brokers start anew: somebody may have taken the certificate away since it was looked at. Until that is known, what is
+    /// said of it stays.
+    pub(super) fn doubt(&mut self, now: Mono) {
+        if let Self::Held { looked, .. } = self
+            && looked.is_some_and(|at| now.saturating_since(at) >= LOOK_IS_FRESH)
+        {
+            *looked = None;
+        }
+    }
 }
 
 /// A host name, resolved.

@@ -77,14 +77,14 @@ pub(super) fn keep(
     let import = view.peers.get(&holder.0).and_then(|peer| peer.import.as_ref());
     let course = preflight(view, hosted, &lead, step);
     let with_brokers = made || certificate == Certified::Sure && !course.holds && !lead.refused;
-    let (trouble, told) = match materialize::materials(hosted, &lead.ends, with_brokers, import) {
+    let (trouble, told, provisions) = match materialize::materials(hosted, &lead.ends, with_brokers, import) {
         Ok(materials) => {
             step.changes.push(Change::Materialize(Box::new(materials)));
-            (lead.trouble, lead.told)
+            (lead.trouble, lead.told, with_brokers)
         }
         Err(message) => {
             let trouble = format!("it cannot be made: {message}");
-            (trouble.clone(), trouble)
+            (trouble.clone(), trouble, false)
         }
     };
     gateway::attend(view, hosted, step);
@@ -97,6 +97,10 @@ pub(super) fn keep(
     let warmed = warm::warmed(&status);
     if let Some(times) = &mut status.times {
         times.warmed = warmed;
+        if provisions {
+            // Brokers are made before this is written.
+            times.provisioned.get_or_insert(MicroTime(view.now.wall));
+        }
     }
     let status = with_conditions(status, view, hosted, step);
     let phase = status.phase;
@@ -186,7 +190,7 @@ pub(super) fn certify(
     };
     match &step.memory.secret.clone() {
         SecretState::Held { digest, looked, .. } if *digest == hosted.spec.credential_digest => {
-            let age = now.saturating_since(*looked);
+            let age = looked.map_or(Duration::MAX, |looked| now.saturating_since(looked));
             let missing = view.mini_cluster.is_none();
             if missing && age < LOOK_IS_FRESH {
                 return Certified::Sure;

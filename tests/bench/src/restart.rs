@@ -25,7 +25,12 @@ pub(crate) async fn restart(operator: &Operator, many: u32) -> anyhow::Result<()
     settled(&bed).await?;
     let (spent, resident) = (bed.cpu()?.saturating_sub(before).as_secs_f64(), bed.resident()?);
     figure(&format!("{many} MiniClusters at once → all Jobs"), &format!("{took:.0} s"), "-", "-");
-    figure("CPU of the operator for each of these", &format!("{:.1} ms", spent * 1000.0 / f64::from(many)), "-", "4 ms");
+    figure(
+        "CPU of the operator for each of these",
+        &format!("{:.1} ms", spent * 1000.0 / f64::from(many)),
+        "-",
+        "4 ms",
+    );
     figure("RSS with all of these", &format!("{resident:.0} MiB"), "-", "-");
 
     bed.end().await?;

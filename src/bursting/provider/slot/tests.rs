@@ -166,7 +166,7 @@ fn ours() -> Ours {
 }
 
 fn held() -> SecretState {
-    SecretState::Held { digest: offer().credential_digest, public_key: "key".into(), looked: Mono::ZERO }
+    SecretState::Held { digest: offer().credential_digest, public_key: "key".into(), looked: Some(Mono::ZERO) }
 }
 
 fn said(step: &SlotStep, key: &ClaimKey) -> ObservedBurst {

@@ -136,6 +136,27 @@ fn a_lead_that_moves_to_our_own_inside_gets_no_pods_and_no_call() {
     assert!(!said(&step, &key).message.contains("10.244.0.0/16"), "{}", said(&step, &key).message);
 }
 
+/// Pods that start let the agent look at the certificate once more.
+#[test]
+fn what_was_seen_of_a_lead_stays_while_the_certificate_is_looked_at_again() {
+    let (mut world, key) = hosting("192.0.2.1");
+    let Some(Change::Dial(target)) = world.step().changes.into_iter().find(|one| matches!(one, Change::Dial(_))) else {
+        panic!("it is dialled")
+    };
+    let (at, seen) = (Mono::ZERO, Seen::Welcomed);
+    world.memory.attempt = Attempt::Done { target: *target, at, first: at, seen };
+    world.mini_cluster = Some(MiniCluster { status: None, ..made(world.hosted.as_ref().unwrap()) });
+    for (secs, looks) in [(1, false), (2, true)] {
+        world.secs = secs;
+        world.memory.secret.doubt(Mono::ZERO + Duration::from_secs(secs));
+        let step = world.step();
+        assert_eq!(step.changes.contains(&Change::LookSecret), looks, "after {secs} s");
+        let about_lead = |one: &Finding| matches!(one.check, Check::LeadAddress | Check::Certificate);
+        let told: Vec<_> = said(&step, &key).preflight.into_iter().filter(about_lead).collect();
+        assert!(told.iter().all(|one| one.outcome == tributary_contract::Outcome::Pass), "{told:?}");
+    }
+}
+
 #[test]
 fn a_peer_is_told_that_its_lead_was_reached_or_not_and_nothing_else() {
     let (mut world, key) = hosting("192.0.2.1");

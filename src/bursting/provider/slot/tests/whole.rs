@@ -23,7 +23,7 @@ fn whole() -> DesiredBurst {
 }
 
 fn leave() -> SecretState {
-    SecretState::Held { digest: whole().credential_digest, public_key: String::new(), looked: Mono::ZERO }
+    SecretState::Held { digest: whole().credential_digest, public_key: String::new(), looked: Some(Mono::ZERO) }
 }
 
 /// Its MiniCluster, as its own controller shows it.
