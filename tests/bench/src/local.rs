@@ -24,6 +24,8 @@ pub(crate) async fn latency(operator: &Operator) -> anyhow::Result<()> {
     let bed = operator.bed().await?;
     let client = prepared(&bed).await?;
     let jobs = watch_jobs(&client);
+    // An operator that has just begun to lead looks twice.
+    tokio::time::sleep(Duration::from_secs(60)).await;
     let mut created = BTreeMap::new();
     for index in 0..60 {
         let name = format!("one-{index}");
