@@ -16,12 +16,13 @@ use tributary::api::flux_setup::FluxSetup;
 use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::names;
+use tributary::api::peer::ClusterPeer;
 use tributary_cluster::apply::Appliable;
 use tributary_cluster::testing::Fault;
 
 use crate::agent::Settings;
 use crate::chaos::{Chaos, FAULTS};
-use crate::cluster::{USERS, put};
+use crate::cluster::{SYSTEM, USERS, put};
 use crate::world::{NAMES, World};
 
 /// Seeds that are run unless `WORLDS` says how many.
@@ -172,6 +173,45 @@ fn what_cannot_be_read_is_said_and_stays() {
             .await?;
         assert_eq!(uids(&world), before);
         Ok::<_, String>(())
+    });
+    result.unwrap();
+}
+
+/// The danger: one part of an agent says how the connection is, and another that it cannot read the peer, in turn.
+#[test]
+fn a_peer_that_cannot_be_read_any_more_says_so_whatever_its_connection_does() {
+    log();
+    let result = on_paused_time(1, async move || {
+        let mut world = World::new(2, settings(0));
+        world.run(Duration::from_secs(10)).await?;
+        let server = world.clusters[0].server.clone();
+        server.spoil::<ClusterPeer>(SYSTEM, "west", json!({"spec": {"endpoints": "west"}})).unwrap();
+        let connected = |world: &World| {
+            let peer = world.clusters[0].server.stored::<ClusterPeer>(SYSTEM, "west").unwrap();
+            let conditions = peer["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            conditions.into_iter().find(|one| one["type"] == "Connected").unwrap_or_default()
+        };
+        let told = |world: &World| connected(world)["reason"] == "Unreadable";
+        world.until("it is said", Duration::from_secs(5), told).await?;
+        let (since, seen) = (connected(&world)["lastTransitionTime"].clone(), Arc::new(AtomicU64::new(0)));
+        let counted = seen.clone();
+        server.on_request(move |info| {
+            counted.fetch_add(u64::from(info.verb == "patch" && info.resource == "clusterpeers"), Ordering::Relaxed);
+            None
+        });
+        for _ in 0..2 {
+            world.cut(0, 1, true);
+            world.run(Duration::from_secs(60)).await?;
+            assert!(told(&world));
+            world.heal(0, 1);
+            world.run(Duration::from_secs(60)).await?;
+            assert!(told(&world));
+        }
+        assert_eq!(connected(&world)["lastTransitionTime"], since);
+        let seen = seen.load(Ordering::Relaxed);
+        assert!(seen <= 8, "{seen} writes of two losses:\n{}", world.writes().join("\n"));
+        server.spoil::<ClusterPeer>(SYSTEM, "west", json!({"spec": {"endpoints": []}})).unwrap();
+        world.until("it is read", Duration::from_secs(5), |world| connected(world)["reason"] == "SessionUp").await
     });
     result.unwrap();
 }
