@@ -243,6 +243,39 @@ fn nobody_starts_by_a_quota_that_cannot_be_read() {
     result.unwrap();
 }
 
+/// The danger: whoever leads next promises the room of one that it cannot read.
+#[test]
+fn what_cannot_be_read_holds_its_room_under_the_next_leader_too() {
+    log();
+    let result = on_paused_time(1, async move || {
+        let mut world = World::new(1, settings(0));
+        let (server, metadata) = (world.clusters[0].server.clone(), json!({"name": "default", "namespace": USERS}));
+        put::<FluxSetup>(&server, json!({"metadata": metadata, "spec": {"quota": {"brokers": 3}}}));
+        world.apply(0, "lake", 2, json!([]), "NodePort");
+        let holds = |_: &World| server.stored::<MiniCluster>(USERS, "lake").unwrap()["status"]["holds"].is_object();
+        world.until("it holds its room", Duration::from_secs(20), holds).await?;
+        server.spoil::<MiniCluster>(USERS, "lake", json!({"spec": {"size": "two"}})).unwrap();
+        world.run(Duration::from_secs(2)).await?;
+        let jobs = |world: &World| world.clusters[0].jobs().len();
+        for name in ["pond", "pool"] {
+            world.apply(0, name, 2, json!([]), "NodePort");
+            world.run(Duration::from_secs(30)).await?;
+            assert_eq!(jobs(&world), 1, "there is room for one broker");
+            world.kill(0, 0);
+            world.start(0, 0);
+            world.run(Duration::from_secs(30)).await?;
+        }
+        assert_eq!(jobs(&world), 1);
+        world.delete(0, "lake");
+        world
+            .until("there is room again", Duration::from_secs(60), |world| {
+                world.clusters[0].jobs().iter().any(|job| job.name_any() != "lake")
+            })
+            .await
+    });
+    result.unwrap();
+}
+
 /// The danger: a burst that was refused for long waits five minutes more when there is room.
 #[test]
 fn a_burst_is_tried_again_as_soon_as_a_quota_leaves_more() {
