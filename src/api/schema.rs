@@ -17,6 +17,11 @@ pub(crate) fn quantity(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "x-kubernetes-int-or-string": true, "pattern": QUANTITY })
 }
 
+/// The same that is not below zero.
+pub(crate) fn natural_quantity(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "x-kubernetes-int-or-string": true, "pattern": QUANTITY.replacen(r"(\+|-)?", r"\+?", 1), "minimum": 0 })
+}
+
 /// Drops the descriptions below `schema` and keeps its own: for fields that embed a type of Kubernetes' own API,
 /// whose prose is in the Kubernetes reference and would make the definition several times as large.
 pub(crate) fn without_descriptions(schema: &mut Value) {

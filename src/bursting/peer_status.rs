@@ -1,22 +1,24 @@
 //! The statuses of ClusterPeers: how the connection to each is, and what our bursts use there.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tributary_api::burst::Burst;
 use tributary_api::labels;
+use tributary_api::labels::condition::CONNECTED;
 use tributary_api::peer::{ClusterPeer, ClusterPeerStatus};
 use tributary_clock::{Mono, Now};
 use tributary_cluster::apply::Applier;
 use tributary_cluster::caches::Subscription;
 use tributary_cluster::engine::{Controller, Observed, nothing};
 use tributary_cluster::worker::{Outcome, Queue};
-use tributary_cluster::{ObjectKey, RequestError};
+use tributary_cluster::{Cause, ObjectKey, RequestError};
 use tributary_contract::{PeerName, PeerReport};
 
 use super::peers;
 use super::root::controller::Root;
-use super::shared::Shared;
+use super::shared::{Shared, lock};
 use super::timing::LOST_AFTER;
 
 /// Writes them.
@@ -25,12 +27,15 @@ pub(super) struct PeerStatuses {
     root: Arc<Root>,
     applier: Applier,
     queue: Queue<ObjectKey>,
+    /// What was written last of those that cannot be read: the cache has what they said before.
+    unread: Mutex<BTreeMap<ObjectKey, ClusterPeerStatus>>,
 }
 
 impl PeerStatuses {
     pub(super) fn new(shared: Arc<Shared>, root: Arc<Root>) -> Self {
         let applier = Applier::new(shared.clients.writer.clone(), labels::manager::PEER);
-        Self { queue: Queue::new(shared.clock.clone()), shared, root, applier }
+        let unread = Mutex::default();
+        Self { queue: Queue::new(shared.clock.clone()), shared, root, applier, unread }
     }
 
     /// What a change of which object means for which ClusterPeer.
@@ -73,6 +78,8 @@ impl PeerStatuses {
 /// A ClusterPeer, and what its status follows from.
 pub(super) struct View {
     peer: Arc<ClusterPeer>,
+    /// It cannot be read any more.
+    unreadable: bool,
     report: Option<PeerReport>,
     /// How long it is out of contact.
     away: Option<Duration>,
@@ -98,8 +105,20 @@ impl Controller for PeerStatuses {
 
     async fn observe(&self, key: &ObjectKey) -> Result<Observed<View>, RequestError> {
         let shared = &self.shared;
-        let Some(peer) = shared.caches.peers.of(key) else { return Ok(nothing()) };
+        let Some(mut peer) = shared.caches.peers.of(key) else {
+            lock(&self.unread).remove(key);
+            return Ok(nothing());
+        };
         let name = peers::name_of(&peer);
+        let unreadable = shared.caches.peers.unreadable_of(key);
+        if let Some(unreadable) = &unreadable {
+            let ClusterPeer { metadata, status, .. } = Arc::make_mut(&mut peer);
+            metadata.resource_version.clone_from(&unreadable.version);
+            *status = lock(&self.unread).get(key).cloned().or(status.take());
+            status.get_or_insert_default().conditions.clone_from(&unreadable.conditions);
+        } else {
+            lock(&self.unread).remove(key);
+        }
         // Takes in who is in contact.
         shared.peers();
         let now = shared.now();
@@ -107,24 +126,40 @@ impl Controller for PeerStatuses {
             report: shared.exchange.report(&name),
             away: shared.root_contacts().away(&name, now.mono),
             brokers: self.root.brokers_on(&name),
+            unreadable: unreadable.is_some(),
             peer,
             now,
         }))
     }
 
     fn step(&self, _: &ObjectKey, view: &View) -> Option<ClusterPeerStatus> {
-        peers::status(&view.peer, view.report.as_ref(), view.away, view.brokers, view.now)
+        let mut status = peers::status(&view.peer, view.report.as_ref(), view.away, view.brokers, view.now)?;
+        if view.unreadable {
+            // What it says of the connection is that the object cannot be read. Losses and budgets count on.
+            let said = view.peer.status.iter().flat_map(|status| &status.conditions);
+            status.conditions.retain(|one| one.type_ != CONNECTED);
+            status.conditions.extend(said.filter(|one| one.type_ == CONNECTED).cloned());
+            status.conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+        }
+        (view.peer.status.as_ref() != Some(&status)).then_some(status)
     }
 
     async fn apply(
         &self,
-        _: &ObjectKey,
+        key: &ObjectKey,
         view: View,
         status: Option<ClusterPeerStatus>,
     ) -> Result<Outcome, RequestError> {
-        let View { peer, away, now, .. } = view;
+        let View { peer, unreadable, away, now, .. } = view;
         if let Some(status) = &status {
-            self.applier.apply_status(&*peer, status).await?;
+            match self.applier.apply_status(&*peer, status).await {
+                // It was taken; what cannot be read is the answer.
+                Err(error) if unreadable && matches!(error.cause(), Cause::Answer(_)) => {}
+                outcome => drop(outcome?),
+            }
+            if unreadable {
+                lock(&self.unread).insert(key.clone(), status.clone());
+            }
         }
         let spent = status.or_else(|| peer.status.clone()).unwrap_or_default().spent;
         // A connection that stays away becomes a transition with time; a budget ends with time.

@@ -51,8 +51,8 @@ struct Inner {
 
 /// Which bursts peers want anything of.
 pub(crate) trait Listed: fmt::Debug {
-    /// Whether a peer wants anything of a burst; `None`: it is not in session, or has said nothing of this burst and not
-    /// listed all yet.
+    /// Whether a peer wants anything of a burst; `None`: it is not in session, or has not said in this session yet what it
+    /// wants of this burst, though it may have listed it.
     fn lists(&self, peer: &PeerName, uid: &BurstUid) -> Option<bool>;
 }
 
@@ -75,7 +75,8 @@ struct Session {
     epoch: Epoch,
     /// The cluster that spoke.
     cluster: Option<ClusterUid>,
-    /// Bursts it put something about since its last complete snapshot: it knows of them, whatever an older list says.
+    /// Bursts it put something about since its last complete snapshot, or of which it said that nothing changed: it knows of
+    /// them, whatever an older list says.
     put: BTreeSet<BurstUid>,
     /// The same, of the snapshot before.
     put_before: BTreeSet<BurstUid>,
@@ -84,15 +85,18 @@ struct Session {
     /// Claims that its last complete snapshot did not name any more: of tombstones, it has taken notice of our answer; of
     /// bursts, it wants nothing more of them.
     unnamed: BTreeSet<BurstUid>,
+    /// Bursts of ours that it has said nothing of since it was in session again: what it said before may be long over.
+    old_answers: BTreeSet<BurstUid>,
 }
 
 impl Session {
-    /// Whether it wants anything of a burst: as soon as it says so, or once it has listed all.
+    /// Whether it wants anything of a burst: as soon as it says so, or once it has listed all. Of what it lists and has not
+    /// said yet, its newest word is on its way.
     fn wants(&self, uid: &BurstUid) -> Option<bool> {
         if self.put.contains(uid) || self.put_before.contains(uid) {
             return Some(true);
         }
-        Some(self.listed.as_ref()?.contains(uid))
+        (!self.listed.as_ref()?.contains(uid)).then_some(false)
     }
 
     /// All bursts it wants anything of, once it has listed them.
@@ -148,6 +152,21 @@ impl SyncStore {
         Self { inner: Arc::new(inner) }
     }
 
+    /// What a peer said last.
+    #[cfg(test)]
+    pub(crate) fn heard(&self, peer: &PeerName, key: &StateKey) -> Option<State> {
+        match key {
+            StateKey::Desired(uid) => Some(match self.claim(&(peer.clone(), uid.clone()))? {
+                Wanted::Burst(desired) => State::Desired(Box::new(DesiredBurst::clone(&desired))),
+                Wanted::Tombstone => State::Tombstone,
+            }),
+            StateKey::Observed(uid) => Some(match self.inner.answers.of(&(peer.clone(), uid.clone()))? {
+                Answer::Observed(said) => State::Observed(said),
+                Answer::Nothing => State::Tombstone,
+            }),
+        }
+    }
+
     /// Everything we have to say was said once, but for what is withheld: from now on what is not there is not wanted.
     pub(crate) fn set_complete(&self, complete: bool) {
         self.inner.complete.store(complete, Ordering::SeqCst);
@@ -168,10 +187,22 @@ impl SyncStore {
         }
     }
 
-    /// A problem was one of what was said before.
+    /// Root side: a peer that nothing is said to of a burst is told to let go, unless it has confirmed that nothing is left.
+    pub(crate) fn withdraw(&self, key: &ClaimKey) {
+        let Inner { desired, answers, .. } = &*self.inner;
+        if !desired.is(key, |_| true) && !answers.is(key, |answer| *answer == Answer::Nothing) {
+            self.say(key.clone(), State::Tombstone);
+        }
+    }
+
+    /// A problem was one of what was said before, and so is a release that was confirmed before an offer.
     fn say(&self, key: ClaimKey, state: State) {
+        let offers = matches!(state, State::Desired(_));
         if self.inner.desired.put(&key, state) {
             self.inner.undeliverable.remove(&key);
+            if offers && self.inner.answers.is(&key, |answer| *answer == Answer::Nothing) {
+                self.remove_answer(key.clone());
+            }
             self.inner.outgoing_changed.mark((key.0, StateKey::Desired(key.1)));
         }
     }
@@ -186,17 +217,18 @@ impl SyncStore {
         self.inner.desired.peers_of(uid, |state| *state == State::Tombstone)
     }
 
-    /// Root side: what peers say of a burst.
+    /// Root side: what peers say of a burst. What they said in an earlier session stands aside until they say it again, but
+    /// for the confirmation of a release: that is forgotten with the next offer.
     pub(crate) fn answers(&self, uid: &BurstUid) -> BTreeMap<PeerName, Answer> {
-        self.inner.answers.of_burst(uid)
+        let (mut answers, sessions) = (self.inner.answers.of_burst(uid), lock(&self.inner.sessions));
+        let old = |peer: &PeerName| sessions.get(peer).is_some_and(|session| session.old_answers.contains(uid));
+        answers.retain(|peer, answer| *answer == Answer::Nothing || !old(peer));
+        answers
     }
 
-    /// Root side: a peer is given the certificate, so it holds the burst. A release that it confirmed before is history.
-    pub(crate) fn forget_release(&self, peer: &PeerName, uid: &BurstUid) {
-        let key = (peer.clone(), uid.clone());
-        if self.inner.answers.is(&key, |answer| *answer == Answer::Nothing) {
-            self.remove_answer(key);
-        }
+    /// Root side: whether a burst is offered to a peer.
+    fn offers(&self, key: &ClaimKey) -> bool {
+        self.inner.desired.is(key, |said| matches!(said, State::Desired(_)))
     }
 
     fn remove_answer(&self, key: ClaimKey) {
@@ -272,7 +304,9 @@ impl SyncStore {
             Answered::Observed(said) => State::Observed(said),
             Answered::Nothing => State::Tombstone,
         };
-        if self.inner.observed.put(key, state) {
+        // A release is confirmed as often as it is asked for: the root may have changed its mind twice since.
+        let confirms = state == State::Tombstone;
+        if self.inner.observed.put(key, state) || confirms {
             self.inner.outgoing_changed.mark((key.0.clone(), StateKey::Observed(key.1.clone())));
         }
     }
@@ -354,7 +388,8 @@ impl SyncStore {
             return false;
         }
         if epoch > session.epoch {
-            *session = Session { epoch, cluster: session.cluster.take(), ..Session::default() };
+            let old_answers = self.inner.answers.of_peer(peer).into_iter().collect();
+            *session = Session { epoch, cluster: session.cluster.take(), old_answers, ..Session::default() };
         }
         note(session);
         true
@@ -399,10 +434,14 @@ impl Incoming for SyncStore {
             StateKey::Desired(uid) | StateKey::Observed(uid) => uid.clone(),
         };
         let wants = matches!(key, StateKey::Desired(_));
+        let mut news = false;
         let counts = self.hear(peer, epoch, |session| {
             if wants {
+                news = session.wants(&uid) != Some(true);
                 session.put.insert(uid.clone());
                 session.unnamed.remove(&uid);
+            } else {
+                news = session.old_answers.remove(&uid);
             }
         });
         if !counts {
@@ -417,6 +456,10 @@ impl Incoming for SyncStore {
             }
             (StateKey::Desired(_), State::Tombstone) => (Some(Wanted::Tombstone), None),
             (StateKey::Observed(_), State::Observed(said)) if said.uid == uid => (None, Some(Answer::Observed(said))),
+            // Nobody answers an offer so: it was said before the offer arrived.
+            (StateKey::Observed(_), State::Tombstone) if self.offers(&at) => {
+                return self.remove_answer(at);
+            }
             (StateKey::Observed(_), State::Tombstone) => {
                 if self.inner.desired.is(&at, |told| *told == State::Tombstone) {
                     self.inner.desired.remove(&at);
@@ -429,12 +472,34 @@ impl Incoming for SyncStore {
                 return;
             }
         };
-        if claim.is_some_and(|wanted| self.inner.claims.put(&at, wanted)) {
+        // Whoever asks for a release once more waits for an answer once more.
+        news |= claim == Some(Wanted::Tombstone);
+        if claim.is_some_and(|wanted| self.inner.claims.put(&at, wanted) || news) {
             self.inner.claims_changed.mark(at.clone());
         }
-        if answer.is_some_and(|answer| self.inner.answers.put(&at, answer)) {
+        if answer.is_some_and(|answer| self.inner.answers.put(&at, answer) || news) {
             self.inner.answers_changed.mark(at);
         }
+    }
+
+    fn unchanged(&self, peer: &PeerName, epoch: Epoch, keys: &[StateKey]) {
+        let (mut claims, mut answers) = (Vec::new(), Vec::new());
+        self.hear(peer, epoch, |session| {
+            for key in keys {
+                match key {
+                    StateKey::Desired(uid) => {
+                        let news = session.wants(uid) != Some(true);
+                        session.put.insert(uid.clone());
+                        claims.extend(news.then(|| uid.clone()));
+                    }
+                    StateKey::Observed(uid) => {
+                        answers.extend(session.old_answers.remove(uid).then(|| uid.clone()));
+                    }
+                }
+            }
+        });
+        claims.into_iter().for_each(|uid| self.inner.claims_changed.mark((peer.clone(), uid)));
+        answers.into_iter().for_each(|uid| self.inner.answers_changed.mark((peer.clone(), uid)));
     }
 
     fn complete_snapshot(&self, peer: &PeerName, epoch: Epoch, keys: &[StateKey]) {
@@ -474,7 +539,7 @@ impl Incoming for SyncStore {
         // An answer of ours that is not taken is the federation's warning in the log: the root asks again.
         let StateKey::Desired(uid) = key else { return };
         let at = (peer.clone(), uid);
-        if self.inner.desired.is(&at, |said| matches!(said, State::Desired(_))) {
+        if self.offers(&at) {
             self.inner.undeliverable.put(&at, problem.to_owned());
             self.inner.answers_changed.mark(at);
         }
@@ -487,6 +552,7 @@ impl Incoming for SyncStore {
             session.put.clear();
             session.put_before.clear();
             session.listed = None;
+            session.old_answers = self.inner.answers.of_peer(peer).into_iter().collect();
         }
         let known = self.inner.reports.of(peer).unwrap_or_default();
         // When it was last heard of matters once it is not heard any more.
@@ -547,11 +613,85 @@ mod tests {
     #[test]
     fn a_confirmation_of_a_release_does_not_take_an_offer_back() {
         let exchange = SyncStore::default();
+        let confirms = || exchange.put(&west(), Epoch(1), StateKey::Observed(uid()), State::Tombstone);
         exchange.offer(&uid(), offers());
-        exchange.put(&west(), Epoch(1), StateKey::Observed(uid()), State::Tombstone);
+        exchange.offer(&uid(), BTreeMap::new());
+        confirms();
+        assert_eq!(exchange.answers(&uid()), [(west(), Answer::Nothing)].into());
+        exchange.offer(&uid(), offers());
+        assert!(exchange.answers(&uid()).is_empty(), "that was about the offer before");
+        confirms();
         assert_eq!(exchange.state(&west(), &StateKey::Desired(uid())), Some(desired()));
-        exchange.forget_release(&west(), &uid());
+        assert!(exchange.answers(&uid()).is_empty(), "it was said before the offer arrived");
+    }
+
+    #[test]
+    fn a_new_leader_tells_a_peer_to_let_go_that_it_has_said_nothing_to() {
+        let exchange = SyncStore::default();
+        exchange.offer(&uid(), offers());
+        exchange.withdraw(&claim());
+        assert_eq!(exchange.state(&west(), &StateKey::Desired(uid())), Some(desired()), "it is wanted there");
+        exchange.begin();
+        exchange.withdraw(&claim());
+        assert_eq!(exchange.withdrawing(&uid()), [west()].into());
+        exchange.put(&west(), Epoch(1), StateKey::Observed(uid()), State::Tombstone);
+        exchange.withdraw(&claim());
+        assert!(exchange.withdrawing(&uid()).is_empty(), "it has confirmed that");
+    }
+
+    #[test]
+    fn a_release_is_confirmed_as_often_as_it_is_asked_for() {
+        let exchange = SyncStore::default();
+        let asks = || exchange.put(&west(), Epoch(1), StateKey::Desired(uid()), State::Tombstone);
+        let (claimed, said) = (|| exchange.claims_changed().take(), || exchange.dirty().take());
+        for _ in 0..2 {
+            asks();
+            assert_eq!(claimed(), [claim()].into());
+            exchange.answer(&claim(), Answered::Nothing);
+            assert_eq!(said(), [(west(), StateKey::Observed(uid()))].into());
+        }
+        // In a session that begins anew it is listed, and there is nothing new to be said of it.
+        exchange.peer_report(&west(), PeerReport::default());
+        exchange.unchanged(&west(), Epoch(1), &[StateKey::Desired(uid())]);
+        exchange.complete_snapshot(&west(), Epoch(1), &[StateKey::Desired(uid())]);
+        assert_eq!(claimed(), [claim()].into());
+    }
+
+    /// The danger: of a peer whose session begins anew, what it said last counts for what it says now.
+    #[test]
+    fn what_was_said_in_an_earlier_session_counts_once_it_is_said_again() {
+        let (exchange, key) = (SyncStore::default(), StateKey::Desired(uid()));
+        let lists = || exchange.lists(&west(), &uid());
+        let connects = || exchange.peer_report(&west(), PeerReport::default());
+        exchange.put(&west(), Epoch(1), key.clone(), desired());
+        assert_eq!(lists(), Some(true));
+        connects();
+        exchange.complete_snapshot(&west(), Epoch(1), std::slice::from_ref(&key));
+        assert_eq!(lists(), None, "its newest word is on its way");
+        exchange.put(&west(), Epoch(1), key.clone(), State::Tombstone);
+        assert_eq!(lists(), Some(true));
+        connects();
+        exchange.unchanged(&west(), Epoch(1), std::slice::from_ref(&key));
+        exchange.complete_snapshot(&west(), Epoch(1), &[key]);
+        assert_eq!(lists(), Some(true));
+
+        exchange.offer(&uid(), offers());
+        let said = ObservedBurst { uid: uid(), phase: BurstPhase::Ready, ..ObservedBurst::default() };
+        let says = || {
+            let said = State::Observed(Box::new(said.clone()));
+            exchange.put(&west(), Epoch(1), StateKey::Observed(uid()), said);
+        };
+        says();
+        connects();
         assert!(exchange.answers(&uid()).is_empty());
+        exchange.answers_changed().take();
+        exchange.unchanged(&west(), Epoch(1), &[StateKey::Observed(uid())]);
+        assert_eq!((exchange.answers(&uid()).len(), exchange.answers_changed().take()), (1, [claim()].into()));
+        connects();
+        says();
+        assert_eq!(exchange.answers(&uid()).len(), 1);
+        exchange.unchanged(&west(), Epoch(2), &[]);
+        assert!(exchange.answers(&uid()).is_empty(), "another leader knows more, or less");
     }
 
     #[test]
@@ -645,6 +785,7 @@ mod tests {
             |uid: Option<&str>| PeerReport { state, cluster_uid: uid.map(Into::into), ..PeerReport::default() };
         let nothing = || exchange.put(&west(), Epoch(7), StateKey::Observed(uid()), State::Tombstone);
         exchange.offer(&uid(), offers());
+        exchange.offer(&uid(), BTreeMap::new());
         exchange.peer_report(&west(), report(Some("b")));
         nothing();
         exchange.peer_report(&west(), report(None));
@@ -679,7 +820,7 @@ mod tests {
         root.set_complete(true);
         summarize(&root, &provider);
         let lists = |name: &str| provider.lists(&"east".into(), &uid(name));
-        assert_eq!(["fine", "fails", "gone"].map(lists), [Some(true), Some(true), Some(false)]);
+        assert_eq!(["fine", "fails", "gone"].map(lists), [Some(true), None, Some(false)]);
         // It is mended, and was not for this peer.
         root.withhold(BTreeSet::new());
         summarize(&root, &provider);
@@ -697,22 +838,26 @@ mod tests {
         };
         (0..10_000).for_each(|number| put(number, 1));
         let all: Vec<StateKey> = (0..10_000).map(|number| StateKey::Desired(uid(number))).collect();
-        exchange.complete_snapshot(&west(), Epoch(1), &all);
+        let lists = |keys: &[StateKey]| {
+            exchange.unchanged(&west(), Epoch(1), keys);
+            exchange.complete_snapshot(&west(), Epoch(1), keys);
+        };
+        lists(&all);
         exchange.claims_changed().take();
         assert_eq!(exchange.first_listed().take(), [west()].into());
-        exchange.complete_snapshot(&west(), Epoch(1), &all);
+        lists(&all);
         assert!(exchange.claims_changed().take().is_empty() && exchange.first_listed().take().is_empty());
         put(7, 2);
         put(8, 1);
         assert_eq!(exchange.claims_changed().take(), [(west(), uid(7))].into());
         // A put counts for two lists.
-        exchange.complete_snapshot(&west(), Epoch(1), &all[9..]);
-        exchange.complete_snapshot(&west(), Epoch(1), &all[9..]);
+        lists(&all[9..]);
+        lists(&all[9..]);
         let (absent, changed) = (|number| exchange.lists(&west(), &uid(number)), exchange.claims_changed().take());
         assert_eq!(changed, (0..9).map(|number| (west(), uid(number))).collect());
         assert_eq!((absent(0), absent(9)), (Some(false), Some(true)));
         exchange.peer_report(&west(), PeerReport::default());
-        exchange.complete_snapshot(&west(), Epoch(1), &all);
+        lists(&all);
         assert_eq!(exchange.first_listed().take(), [west()].into(), "in each session anew");
     }
 

@@ -62,8 +62,12 @@ pub trait Outgoing: Send + Sync {
 pub trait Incoming: Send + Sync {
     /// A peer's newest value of a key. `State::Tombstone` is explicit.
     fn put(&self, peer: &PeerName, epoch: Epoch, key: StateKey, state: State);
+    /// The peer's newest values of these keys are those that it said before, maybe in an earlier session.
+    fn unchanged(&self, peer: &PeerName, epoch: Epoch, keys: &[StateKey]) {
+        let _ = (peer, epoch, keys);
+    }
     /// The peer listed all its keys and marked the list complete: what is not in it may be concluded absent once that
-    /// has lasted for the grace period.
+    /// has lasted for the grace period. The newest value of a key in it may still be on its way.
     fn complete_snapshot(&self, peer: &PeerName, epoch: Epoch, keys: &[StateKey]);
     /// A state of ours cannot be sent to the peer (beyond a limit of the wire), or the peer cannot use it (its version
     /// does not know it). `problem` is one sentence with what to do. Said once per state, and perhaps again after a

@@ -42,6 +42,7 @@ use super::job::{self, JobStep, Missing, Then};
 use super::nodes::Nodes;
 use super::overflow::{Peers, Sender};
 use super::priorities::Priorities;
+use super::reservations;
 use super::round::{Round, View, round};
 
 /// FluxJobs of one round that are written at the same time.
@@ -207,24 +208,26 @@ impl Queueing {
         let ruled = self.setups.objects().iter().filter_map(|setup| setup.namespace()).chain(unreadable).collect();
         self.guests.listed(ruled);
         // Those included that asked while it was not known whether anybody rules their namespace.
-        let namespaces: BTreeSet<String> =
-            (self.mini_clusters.objects().iter().filter_map(|object| object.namespace()))
-                .chain(self.setups.objects().iter().filter_map(|object| object.namespace()))
-                .chain(self.jobs.objects().iter().filter_map(|object| object.namespace()))
-                .collect();
+        let namespaces: BTreeSet<String> = (self.mini_clusters().iter().filter_map(|object| object.namespace()))
+            .chain(self.setups.objects().iter().filter_map(|object| object.namespace()))
+            .chain(self.jobs.objects().iter().filter_map(|object| object.namespace()))
+            .collect();
         namespaces.into_iter().for_each(|namespace| self.rounds.mark(namespace));
         // One that could not be read, and is deleted, is no change of what was read.
-        let (mut changes, clusters, rounds) =
-            (self.setups.unreadable_changes(), self.mini_clusters.clone(), self.rounds.clone());
-        let setups = async move {
-            while changes.changed().await.is_ok() {
-                let all: BTreeSet<String> = clusters.objects().iter().filter_map(|object| object.namespace()).collect();
-                all.into_iter().for_each(|namespace| rounds.mark(namespace));
+        let (mut setups, mut read) = (self.setups.unreadable_changes(), self.mini_clusters.unreadable_changes());
+        let (clusters, jobs, rounds) = (self.mini_clusters.clone(), self.jobs.clone(), self.rounds.clone());
+        let unreadable = async move {
+            // The caches hold the senders.
+            while tokio::select! { changed = setups.changed() => changed, changed = read.changed() => changed }.is_ok()
+            {
+                let all = clusters.objects().into_iter().filter_map(|object| object.namespace());
+                let all = all.chain(jobs.objects().into_iter().filter_map(|job| job.namespace()));
+                all.collect::<BTreeSet<String>>().into_iter().for_each(|namespace| rounds.mark(namespace));
             }
         };
         tokio::select! {
             () = engine::run(self, stop) => {}
-            () = setups => {}
+            () = unreadable => {}
         }
     }
 
@@ -242,9 +245,18 @@ impl Queueing {
         self.jobs.unreadable().into_iter().map(|job| job.key).collect()
     }
 
+    /// The MiniClusters. Of those that this process could never read, it is known what they hold, if their status says so.
+    fn mini_clusters(&self) -> Vec<Arc<MiniCluster>> {
+        let mut all = self.mini_clusters.objects();
+        let unread = self.mini_clusters.unreadable().into_iter();
+        let unread = unread.filter(|one| self.mini_clusters.of(&one.key).is_none());
+        all.extend(unread.filter_map(|one| reservations::unread(&one.key, one.uid, &one.status).map(Arc::new)));
+        all
+    }
+
     /// UIDs of everything that may take room. Which MiniClusters have ended is told where what they hold is looked at.
     fn alive(&self) -> BTreeSet<String> {
-        let (mini_clusters, jobs) = (self.mini_clusters.objects(), self.jobs.objects());
+        let (mini_clusters, jobs) = (self.mini_clusters(), self.jobs.objects());
         let clusters = mini_clusters.iter().filter_map(|found| found.uid());
         clusters.chain(jobs.iter().filter(|job| !job::is_finished(job)).filter_map(|job| job.uid())).collect()
     }
@@ -422,7 +434,7 @@ impl Controller for Queueing {
             jobs,
             hosted: of(self.hosted.objects(), namespace),
             bursts: of(self.bursts.objects(), namespace),
-            look: self.admission.look(namespace, || of(self.mini_clusters.objects(), namespace)),
+            look: self.admission.look(namespace, || of(self.mini_clusters(), namespace)),
         }))
     }
 

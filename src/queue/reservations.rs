@@ -8,9 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::Deserialize as _;
+use serde_json::Value;
 use tributary_api::labels::condition;
-use tributary_api::minicluster::{MiniCluster, Phase};
-use tributary_cluster::conditions;
+use tributary_api::minicluster::{MiniCluster, MiniClusterSpec, MiniClusterStatus, Phase};
+use tributary_cluster::{ObjectKey, conditions};
 
 use super::limits;
 use super::requests::Requests;
@@ -199,6 +201,15 @@ impl Reservations {
 pub(super) fn on_record(found: &MiniCluster) -> Option<Requests> {
     let told = found.status.as_ref()?.holds.as_ref()?;
     Requests::of_usage(told).filter(|room| room.brokers > 0 && !has_ended(found))
+}
+
+/// One that cannot be read: what it holds, as its status says it.
+pub(super) fn unread(key: &ObjectKey, uid: Option<String>, status: &Value) -> Option<MiniCluster> {
+    let status = MiniClusterStatus::deserialize(status).ok()?;
+    let brokers = i32::try_from(status.holds.as_ref()?.brokers).ok();
+    let mut found = MiniCluster::new(&key.name, MiniClusterSpec { size: brokers, ..MiniClusterSpec::default() });
+    (found.metadata.namespace, found.metadata.uid, found.status) = (key.namespace.clone(), uid, Some(status));
+    Some(found)
 }
 
 /// The same, with its time.

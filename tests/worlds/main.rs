@@ -13,6 +13,7 @@
 //! | [`lies`] | lead brokers that answer wrongly, or not at all |
 //! | [`lives`] | a burst's life, with one fault at each write of it |
 //! | [`mutations`] | rules taken out of the code, which an invariant must miss |
+//! | [`sessions`] | sessions that end and begin again |
 //! | [`work`] | how much work bursts are: passes, requests, memory that is asked for |
 //! | [`world`] | clusters that know each other, and what happens to them |
 //!
@@ -44,5 +45,6 @@ mod lost;
 mod mutations;
 mod owners;
 mod scenarios;
+mod sessions;
 mod work;
 mod world;

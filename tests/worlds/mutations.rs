@@ -36,7 +36,7 @@ const fn without(
     Mutation { name, danger, file, old, new }
 }
 
-const MUTATIONS: [Mutation; 32] = [
+const MUTATIONS: [Mutation; 33] = [
     without(
         "objects of others are left alone",
         "something of others is overwritten or deleted",
@@ -148,6 +148,13 @@ const MUTATIONS: [Mutation; 32] = [
         "src/bursting/provider/teardown.rs",
         "view.listed.lists(&key.0, &key.1) == Some(true) &&",
         "(view.listed.lists(&key.0, &key.1) == Some(true) || $out) &&",
+    ),
+    without(
+        "what is listed and not said yet is not known",
+        "a cold cache, a cloned cluster or an impostor deletes bursts",
+        "src/bursting/sync_store.rs",
+        "(!self.listed.as_ref()?.contains(uid)).then_some(false)",
+        "(!self.listed.as_ref()?.contains(uid)).then_some(false).or($out.then_some(true))",
     ),
     without(
         "a peer is told of a Burst that is gone",

@@ -37,7 +37,7 @@ fn restart_all(world: &mut World) {
     }
 }
 
-fn nothing_on(world: &World, peer: usize) -> bool {
+pub fn nothing_on(world: &World, peer: usize) -> bool {
     hosted(world, peer).is_none() && pods(world, peer) == 0 && world.clusters[peer].jobs().is_empty()
 }
 

@@ -16,12 +16,13 @@ use tributary::api::flux_setup::FluxSetup;
 use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::names;
+use tributary::api::peer::ClusterPeer;
 use tributary_cluster::apply::Appliable;
 use tributary_cluster::testing::Fault;
 
 use crate::agent::Settings;
 use crate::chaos::{Chaos, FAULTS};
-use crate::cluster::{USERS, put};
+use crate::cluster::{SYSTEM, USERS, put};
 use crate::world::{NAMES, World};
 
 /// Seeds that are run unless `WORLDS` says how many.
@@ -176,6 +177,45 @@ fn what_cannot_be_read_is_said_and_stays() {
     result.unwrap();
 }
 
+/// The danger: one part of an agent says how the connection is, and another that it cannot read the peer, in turn.
+#[test]
+fn a_peer_that_cannot_be_read_any_more_says_so_whatever_its_connection_does() {
+    log();
+    let result = on_paused_time(1, async move || {
+        let mut world = World::new(2, settings(0));
+        world.run(Duration::from_secs(10)).await?;
+        let server = world.clusters[0].server.clone();
+        server.spoil::<ClusterPeer>(SYSTEM, "west", json!({"spec": {"endpoints": "west"}})).unwrap();
+        let connected = |world: &World| {
+            let peer = world.clusters[0].server.stored::<ClusterPeer>(SYSTEM, "west").unwrap();
+            let conditions = peer["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            conditions.into_iter().find(|one| one["type"] == "Connected").unwrap_or_default()
+        };
+        let told = |world: &World| connected(world)["reason"] == "Unreadable";
+        world.until("it is said", Duration::from_secs(5), told).await?;
+        let (since, seen) = (connected(&world)["lastTransitionTime"].clone(), Arc::new(AtomicU64::new(0)));
+        let counted = seen.clone();
+        server.on_request(move |info| {
+            counted.fetch_add(u64::from(info.verb == "patch" && info.resource == "clusterpeers"), Ordering::Relaxed);
+            None
+        });
+        for _ in 0..2 {
+            world.cut(0, 1, true);
+            world.run(Duration::from_secs(60)).await?;
+            assert!(told(&world));
+            world.heal(0, 1);
+            world.run(Duration::from_secs(60)).await?;
+            assert!(told(&world));
+        }
+        assert_eq!(connected(&world)["lastTransitionTime"], since);
+        let seen = seen.load(Ordering::Relaxed);
+        assert!(seen <= 8, "{seen} writes of two losses:\n{}", world.writes().join("\n"));
+        server.spoil::<ClusterPeer>(SYSTEM, "west", json!({"spec": {"endpoints": []}})).unwrap();
+        world.until("it is read", Duration::from_secs(5), |world| connected(world)["reason"] == "SessionUp").await
+    });
+    result.unwrap();
+}
+
 /// The danger: a quota that cannot be read is none.
 #[test]
 fn nobody_starts_by_a_quota_that_cannot_be_read() {
@@ -199,6 +239,39 @@ fn nobody_starts_by_a_quota_that_cannot_be_read() {
         assert!(world.clusters[0].jobs().is_empty());
         world.clusters[0].server.delete::<FluxSetup>(USERS, "default", &DeleteParams::background()).ok();
         world.until("it starts", Duration::from_secs(10), |world| !world.clusters[0].jobs().is_empty()).await
+    });
+    result.unwrap();
+}
+
+/// The danger: whoever leads next promises the room of one that it cannot read.
+#[test]
+fn what_cannot_be_read_holds_its_room_under_the_next_leader_too() {
+    log();
+    let result = on_paused_time(1, async move || {
+        let mut world = World::new(1, settings(0));
+        let (server, metadata) = (world.clusters[0].server.clone(), json!({"name": "default", "namespace": USERS}));
+        put::<FluxSetup>(&server, json!({"metadata": metadata, "spec": {"quota": {"brokers": 3}}}));
+        world.apply(0, "lake", 2, json!([]), "NodePort");
+        let holds = |_: &World| server.stored::<MiniCluster>(USERS, "lake").unwrap()["status"]["holds"].is_object();
+        world.until("it holds its room", Duration::from_secs(20), holds).await?;
+        server.spoil::<MiniCluster>(USERS, "lake", json!({"spec": {"size": "two"}})).unwrap();
+        world.run(Duration::from_secs(2)).await?;
+        let jobs = |world: &World| world.clusters[0].jobs().len();
+        for name in ["pond", "pool"] {
+            world.apply(0, name, 2, json!([]), "NodePort");
+            world.run(Duration::from_secs(30)).await?;
+            assert_eq!(jobs(&world), 1, "there is room for one broker");
+            world.kill(0, 0);
+            world.start(0, 0);
+            world.run(Duration::from_secs(30)).await?;
+        }
+        assert_eq!(jobs(&world), 1);
+        world.delete(0, "lake");
+        world
+            .until("there is room again", Duration::from_secs(60), |world| {
+                world.clusters[0].jobs().iter().any(|job| job.name_any() != "lake")
+            })
+            .await
     });
     result.unwrap();
 }

@@ -43,6 +43,7 @@ pub(crate) use self::logging::Archive;
 pub use self::logging::LoggingSpec;
 pub use self::network::Network;
 pub use self::pod::PodSpec;
+pub(crate) use self::quantity::natural;
 pub use self::quantity::{Amount, ResourceList, ResourceRequirements};
 pub(crate) use self::restful::User;
 pub use self::restful::{DEFAULT_RESTFUL_USER, FluxRestful};

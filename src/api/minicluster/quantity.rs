@@ -5,7 +5,8 @@ use std::fmt;
 
 use k8s_openapi::api::core::v1 as core;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::schema::{Embedded, is_default, quantity};
 
@@ -38,6 +39,15 @@ impl Amount {
                 number.contains('0') && number.bytes().all(|byte| b"0.".contains(&byte))
             }
         }
+    }
+}
+
+/// Reads an amount that is not below zero.
+pub(crate) fn natural<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Amount, D::Error> {
+    let amount = Amount::deserialize(deserializer)?;
+    match amount.to_string().starts_with('-') {
+        true => Err(D::Error::custom(format!("{amount} is negative"))),
+        false => Ok(amount),
     }
 }
 

@@ -65,6 +65,8 @@ pub(super) enum Event {
     Breaks(usize),
     /// One side says what it has to say, and it does not arrive yet.
     Delays(usize, Speaker),
+    /// One side lists what it has to say, and what is new of it does not arrive yet.
+    Lists(usize, Speaker),
     /// A tick passes that the clocks of a provider do not see.
     Slow(usize),
     /// The wall clock of a provider jumps: on, or back.
@@ -120,7 +122,9 @@ impl Event {
         for provider in 0..2 {
             all.extend([Dies(Agent::Provider(provider)), Cut(provider), Breaks(provider), Slow(provider)]);
             all.extend([Evicted(provider), Removed(provider), Jumps(provider, true), Jumps(provider, false)]);
-            all.extend([Speaker::Root, Speaker::Provider].map(|speaker| Delays(provider, speaker)));
+            let speak = [Speaker::Root, Speaker::Provider];
+            all.extend(speak.map(|speaker| Delays(provider, speaker)));
+            all.extend(speak.map(|speaker| Lists(provider, speaker)));
         }
         for writes in 1..=MOST_WRITES {
             all.extend([Agent::Root, Agent::Provider(0), Agent::Provider(1)].map(|agent| DiesIn(agent, writes)));
@@ -163,11 +167,15 @@ impl Model {
             Event::Runs(provider) => self.change(next, provider, "runs", 0, Provider::runs),
             Event::Speaks(provider, speaker) => {
                 let said = self.says(next, provider, speaker)?;
-                self.hears(next, provider, speaker, &said)
+                self.hears(next, provider, speaker, &said, true)
+            }
+            Event::Lists(provider, speaker) => {
+                let said = self.says(next, provider, speaker)?;
+                self.hears(next, provider, speaker, &said, false)
             }
             Event::Arrives(provider, speaker) => {
                 let said = next.ways[provider].late[speaker as usize].take()?;
-                self.hears(next, provider, speaker, &said)
+                self.hears(next, provider, speaker, &said, true)
             }
             Event::Delays(provider, speaker) => {
                 let said = self.says(next, provider, speaker)?;
@@ -461,17 +469,25 @@ impl Model {
         })
     }
 
-    fn hears(&self, next: &mut World, provider: usize, speaker: Speaker, said: &Kept<super::Said>) -> Option<()> {
+    fn hears(
+        &self,
+        next: &mut World,
+        provider: usize,
+        speaker: Speaker,
+        said: &Kept<super::Said>,
+        new: bool,
+    ) -> Option<()> {
+        let what = |both, listed| if new { both } else { listed };
         match speaker {
-            Speaker::Root => self.change(next, provider, "hears", said.1, |found| {
-                found.hears(said);
+            Speaker::Root => self.change(next, provider, what("hears", "is listed"), said.1, |found| {
+                found.hears(said, new);
                 true
             }),
             Speaker::Provider => {
-                let key = ("root hears", next.root.1, said.1 ^ provider as u64);
+                let key = (what("root hears", "root is listed"), next.root.1, said.1 ^ provider as u64);
                 next.root = self.known.once(key, || {
                     let mut root = Root::clone(&next.root);
-                    root.hears(provider, said);
+                    root.hears(provider, said, new);
                     root.kept()
                 });
                 Some(())

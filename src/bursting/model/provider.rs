@@ -16,7 +16,7 @@ use tributary_contract::ports::Incoming as _;
 use tributary_contract::tunnel::TunnelKey;
 use tributary_contract::{CredentialRequest, ObservedBurst, PeerName, PeerReport};
 
-use super::root::{TIMES, hear, quiet, said, state};
+use super::root::{TIMES, hear, list, quiet, said, state};
 use super::{ENDS, Kept, LEASE, MARGIN, OLDEST, Pen, Rule, Said, TICK, now, older, secs};
 use crate::contact::Contacts;
 use crate::nodes::{Amounts, NodeView, PodView};
@@ -440,9 +440,11 @@ impl Provider {
         said(&self.agent.as_ref().unwrap().exchange, &root(), self.epoch)
     }
 
-    pub(super) fn hears(&mut self, said: &Said) {
+    /// `new`: also what is new in it.
+    pub(super) fn hears(&mut self, said: &Said, new: bool) {
         if let Some(agent) = &self.agent {
-            hear(&agent.exchange, &root(), said);
+            let take = if new { hear } else { list };
+            take(&agent.exchange, &root(), said);
         }
     }
 

@@ -284,8 +284,7 @@ impl Root {
         }
         let outlet = tunnels::outlet(stored, &[lead_pod()]);
         agent.outlet = outlet.map(|((peer, _), outlet)| (peer, outlet.incarnation));
-        let recipients = offer::recipients(stored, &views);
-        agent.exchange.offer(&uid, recipients.into_iter().map(|peer| (peer, offer::desired(stored))).collect());
+        offer::say(&agent.exchange, stored, &views);
         Some(())
     }
 
@@ -314,7 +313,6 @@ impl Root {
             Ok(_) => {}
             Err(_) => return false,
         }
-        agent.exchange.forget_release(&name(provider), &request.burst);
         true
     }
 
@@ -335,9 +333,11 @@ impl Root {
         said(exchange, &peer, self.epoch)
     }
 
-    pub(super) fn hears(&mut self, provider: usize, said: &Said) {
+    /// `new`: also what is new in it.
+    pub(super) fn hears(&mut self, provider: usize, said: &Said, new: bool) {
         if let Some(agent) = &self.agent {
-            hear(&agent.exchange, &name(provider), said);
+            let take = if new { hear } else { list };
+            take(&agent.exchange, &name(provider), said);
         }
     }
 
@@ -417,6 +417,17 @@ pub(super) fn hear(exchange: &SyncStore, peer: &PeerName, said: &Said) {
     for (key, state) in &said.states {
         exchange.put(peer, said.epoch, key.clone(), state.clone());
     }
+    if said.complete {
+        let keys: Vec<StateKey> = said.states.iter().map(|(key, _)| key.clone()).collect();
+        exchange.complete_snapshot(peer, said.epoch, &keys);
+    }
+}
+
+/// What is said is listed, and what is new of it has not arrived yet.
+pub(super) fn list(exchange: &SyncStore, peer: &PeerName, said: &Said) {
+    let known = |(key, state): &&(StateKey, State)| exchange.heard(peer, key).as_ref() == Some(state);
+    let unchanged: Vec<StateKey> = said.states.iter().filter(known).map(|(key, _)| key.clone()).collect();
+    exchange.unchanged(peer, said.epoch, &unchanged);
     if said.complete {
         let keys: Vec<StateKey> = said.states.iter().map(|(key, _)| key.clone()).collect();
         exchange.complete_snapshot(peer, said.epoch, &keys);

@@ -238,6 +238,8 @@ fn free_slot(view: &SlotView<'_>, step: &mut SlotStep) {
             Wanted::Burst(desired) => match past(view, key, desired, step) {
                 _ if !empty => observed(desired, BurstPhase::Draining, "what is left of an earlier burst is leaving"),
                 Some(answer) => answer,
+                // What was on offer in an earlier session may have been taken back since.
+                None if view.listed.lists(&key.0, &key.1) != Some(true) => continue,
                 None if taken => rejected(
                     desired,
                     Rejection::new(RejectionReason::NameTaken, "another burst is about to take this name here"),
@@ -277,16 +279,16 @@ fn past(view: &SlotView<'_>, key: &ClaimKey, desired: &DesiredBurst, step: &mut 
             let rejection = Rejection::new(RejectionReason::EvictedByProvider, Reason::TimeLimit.message());
             Some(with_rejection(desired, BurstPhase::Evicted, rejection))
         }
-        // That, or one before it, is what the root saw last.
-        (Some(Fate::Released { reason, .. }), Some(_)) => {
-            Some(observed(desired, BurstPhase::Released, reason.message()))
-        }
-        // The root was lost, maybe before it saw that this offer was taken. It may want something else by now.
-        (Some(Fate::Released { .. }), None) if view.listed.lists(&key.0, &key.1).is_none() => Some(observed(
+        // The root was lost. It may want something else by now.
+        (Some(Fate::Released { .. }), _) if view.listed.lists(&key.0, &key.1) != Some(true) => Some(observed(
             desired,
             BurstPhase::Pending,
             "it ended, and its root has not said yet that it wants it again",
         )),
+        // That, or one before it, is what the root saw last.
+        (Some(Fate::Released { reason, .. }), Some(_)) => {
+            Some(observed(desired, BurstPhase::Released, reason.message()))
+        }
         // The root took notice, and offers it anew.
         (Some(Fate::Released { .. }), None) => {
             step.memory.fates.remove(key);

@@ -318,8 +318,7 @@ impl Root {
         // What is said follows from what is stored, never from an intention.
         let index_zero = root.as_ref().map(|(_, index_zero)| index_zero.as_slice()).unwrap_or_default();
         shared.tunnels.fence(offer::uid(&stored), tunnels::outlet(&stored, index_zero), || {
-            let offers = offer::recipients(&stored, peers).into_iter().map(|peer| (peer, offer::desired(&stored)));
-            shared.exchange.offer(&offer::uid(&stored).into(), offers.collect());
+            offer::say(&shared.exchange, &stored, peers);
         });
         Ok(step.wake.map_or(Outcome::Done, Outcome::After))
     }
@@ -353,7 +352,6 @@ impl Root {
                 CredentialRefusal::NotReady
             })?;
         }
-        self.shared.exchange.forget_release(peer, &request.burst);
         // A peer that asks again and again holds nobody up.
         drop(writing);
         if burst.spec.whole {

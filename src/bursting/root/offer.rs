@@ -9,6 +9,7 @@ use super::hold;
 use super::place::{Wish, eligible};
 use crate::peers::PeerView;
 use crate::spans;
+use crate::sync_store::SyncStore;
 use crate::template::Charge;
 
 /// The peers that a Burst is offered to.
@@ -36,6 +37,18 @@ pub(crate) fn recipients(burst: &Burst, peers: &BTreeMap<PeerName, PeerView>) ->
     };
     let standing = status.refusals.iter().filter(|refusal| stands(refusal, burst, peers) && !evicted(refusal));
     standing.map(|refusal| PeerName::from(refusal.peer.as_str())).filter(asked).collect()
+}
+
+/// Says to peers what a Burst is to them now. A leader that has just begun has said nothing yet: the peer that the Burst is
+/// placed on is told if it is to let go.
+pub(crate) fn say(exchange: &SyncStore, burst: &Burst, peers: &BTreeMap<PeerName, PeerView>) {
+    let uid = uid(burst).into();
+    exchange.offer(&uid, recipients(burst, peers).into_iter().map(|peer| (peer, desired(burst))).collect());
+    let Some(status) = &burst.status else { return };
+    let placed = status.peer.as_deref().map(PeerName::from);
+    if let Some(peer) = placed.filter(|peer| peers.contains_key(peer) && !hold::is_stranger(status, peers.get(peer))) {
+        exchange.withdraw(&(peer, uid));
+    }
 }
 
 /// What is sent to those peers.

@@ -29,6 +29,8 @@ pub(super) struct Malformed {
     pub(super) error: String,
     /// What its status says.
     pub(super) conditions: Vec<Condition>,
+    /// All of it.
+    pub(super) status: Value,
 }
 
 impl<K: Resource> Guarded<K> {
@@ -38,7 +40,7 @@ impl<K: Resource> Guarded<K> {
     /// It does not fit its type.
     pub(crate) fn read(self) -> Result<K, Box<Unreadable>> {
         let key = ObjectKey::of(&self);
-        self.0.map_err(|Malformed { metadata, error, conditions }| {
+        self.0.map_err(|Malformed { metadata, error, conditions, status }| {
             Box::new(Unreadable {
                 key,
                 uid: metadata.uid,
@@ -46,6 +48,7 @@ impl<K: Resource> Guarded<K> {
                 generation: metadata.generation,
                 error,
                 conditions,
+                status,
             })
         })
     }
@@ -82,22 +85,24 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
 impl Malformed {
     /// What is left of an object that does not fit.
     fn read<K: DeserializeOwned>(text: &str) -> serde_json::Result<Self> {
-        let value: Value = serde_json::from_str(text)?;
+        let mut value: Value = serde_json::from_str(text)?;
         let metadata = &value["metadata"];
         let text = |name: &str| metadata[name].as_str().map(String::from);
+        let metadata = ObjectMeta {
+            name: text("name"),
+            namespace: text("namespace"),
+            uid: text("uid"),
+            resource_version: text("resourceVersion"),
+            generation: metadata["generation"].as_i64(),
+            ..ObjectMeta::default()
+        };
         let read: Result<K, _> = serde_path_to_error::deserialize(&value);
         Ok(Self {
-            metadata: ObjectMeta {
-                name: text("name"),
-                namespace: text("namespace"),
-                uid: text("uid"),
-                resource_version: text("resourceVersion"),
-                generation: metadata["generation"].as_i64(),
-                ..ObjectMeta::default()
-            },
+            metadata,
             // What fits a tree fits its text, but for a field that is there twice.
             error: read.err().map_or_else(|| "a field is there twice".to_owned(), |error| fault(&error)),
             conditions: Vec::deserialize(&value["status"]["conditions"]).unwrap_or_default(),
+            status: value["status"].take(),
         })
     }
 }

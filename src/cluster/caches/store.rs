@@ -7,6 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
 
+use serde_json::Value;
+
 use super::guarded::Guarded;
 use crate::key::ObjectKey;
 
@@ -42,6 +44,8 @@ pub struct Unreadable {
     pub error: String,
     /// What its status says.
     pub conditions: Vec<Condition>,
+    /// All of its status.
+    pub status: Value,
 }
 
 /// What else an object is found by, if it is.

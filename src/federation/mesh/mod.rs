@@ -134,6 +134,13 @@ pub(crate) enum Action {
         key: StateKey,
         state: State,
     },
+    /// For [`tributary_contract::ports::Incoming::unchanged`].
+    Unchanged {
+        peer: PeerName,
+        /// Its leadership.
+        epoch: Epoch,
+        keys: Vec<StateKey>,
+    },
     /// For [`tributary_contract::ports::Incoming::complete_snapshot`].
     CompleteSnapshot {
         peer: PeerName,

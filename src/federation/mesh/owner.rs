@@ -394,6 +394,7 @@ impl Owner {
                 }
             }
             Action::Put { peer, epoch, key, state } => incoming.put(&peer, epoch, key, state),
+            Action::Unchanged { peer, epoch, keys } => incoming.unchanged(&peer, epoch, &keys),
             Action::CompleteSnapshot { peer, epoch, keys } => incoming.complete_snapshot(&peer, epoch, &keys),
             Action::Undeliverable { peer, key, problem } => {
                 tracing::warn!(%peer, ?key, problem, "a state does not reach its peer");

@@ -412,6 +412,7 @@ impl Peer {
                 }
                 Event::Misbehaved(what, detail) => out.push_back(Action::Misbehaved { peer, what, detail }),
                 Event::Put { epoch, key, state } => out.push_back(Action::Put { peer, epoch, key, state }),
+                Event::Unchanged { epoch, keys } => out.push_back(Action::Unchanged { peer, epoch, keys }),
                 Event::CompleteSnapshot { epoch, keys } => {
                     out.push_back(Action::CompleteSnapshot { peer, epoch, keys });
                 }

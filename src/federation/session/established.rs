@@ -124,6 +124,9 @@ impl Established {
                 // Who lists faster than it reads what is asked for has to wait for its next summary.
                 let room = limits::KEYS_PER_PEER.saturating_sub(self.wants.len());
                 self.wants.extend(listed.lacking.into_iter().take(room));
+                if !listed.unchanged.is_empty() {
+                    events.push_back(Event::Unchanged { epoch: summary.epoch, keys: listed.unchanged });
+                }
                 if let Some(keys) = listed.all {
                     events.push_back(Event::CompleteSnapshot { epoch: summary.epoch, keys });
                 }
@@ -146,7 +149,10 @@ impl Established {
         }
         let weight = state.as_deref().map_or(0, limits::weight);
         let problem = match inbox.put(&self.origin, sequence, &key, digest, weight) {
-            News::Same | News::Old => return,
+            // A release that is said again is answered again, and its answer counts again: what is wanted now is not known to
+            // be what was wanted when it was said before.
+            News::Same if state.is_some() => return,
+            News::Old => return,
             News::Full => {
                 let problem = format!("a peer takes {} states at most", limits::KEYS_PER_PEER);
                 events.push_back(Event::Misbehaved(Misbehaviour::TooManyKeys, problem.clone()));
@@ -159,7 +165,7 @@ impl Established {
                 events.push_back(Event::Misbehaved(Misbehaviour::TooMuchState, problem.clone()));
                 problem
             }
-            News::New => match outbox::decode(&key, state.as_ref()) {
+            News::New | News::Same => match outbox::decode(&key, state.as_ref()) {
                 Ok(state) => {
                     events.push_back(Event::Put { epoch, key, state });
                     return;

@@ -63,6 +63,13 @@ pub enum Event {
         /// The state.
         state: State,
     },
+    /// Keys of the peer whose newest state is the one that was delivered last.
+    Unchanged {
+        /// Leadership of the peer.
+        epoch: Epoch,
+        /// The keys.
+        keys: Vec<StateKey>,
+    },
     /// All keys of the peer.
     CompleteSnapshot {
         /// Leadership of the peer.

@@ -58,6 +58,8 @@ pub(crate) enum Strange {
 pub(crate) struct Listed {
     /// Keys whose state we lack.
     pub lacking: Vec<StateKey>,
+    /// Keys whose newest state is the one that we have; none, if the summary is an older one.
+    pub unchanged: Vec<StateKey>,
     /// All keys of the peer, in order, those that were put since the summary was made included; `None` if nothing may be
     /// concluded from absence.
     pub all: Option<Vec<StateKey>>,
@@ -164,18 +166,24 @@ impl Inbox {
         let lacks = |(key, digest): &(&StateKey, &Digest)| {
             self.held.get(*key).is_none_or(|held| !newer(held) && held.digest != **digest)
         };
-        let lacking = summary.entries.iter().filter(lacks).map(|(key, _)| key.clone()).collect();
+        let (lacking, had): (Vec<_>, Vec<_>) = summary.entries.iter().partition(lacks);
+        let keys = |entries: Vec<(&StateKey, &Digest)>| entries.into_iter().map(|(key, _)| key.clone()).collect();
+        let lacking = keys(lacking);
         // An older one, by another connection: what it says is still worth asking for, what it does not say means nothing.
         let old = summary.sequence <= self.floor;
-        if old || !summary.complete {
-            self.floor = self.floor.max(summary.sequence);
-            return Some(Listed { lacking, all: None });
+        if old {
+            return Some(Listed { lacking, unchanged: Vec::new(), all: None });
         }
+        let usable = |(key, _): &(&StateKey, &Digest)| self.held.get(*key).is_some_and(|held| !held.rejected);
+        let unchanged = keys(had.into_iter().filter(usable).collect());
         self.floor = summary.sequence;
+        if !summary.complete {
+            return Some(Listed { lacking, unchanged, all: None });
+        }
         self.retain(|key, held| newer(held) || summary.entries.contains_key(key));
         let since = self.held.iter().filter(|(_, held)| newer(held)).map(|(key, _)| key);
         let all: BTreeSet<StateKey> = summary.entries.keys().chain(since).cloned().collect();
-        Some(Listed { lacking, all: Some(all.into_iter().collect()) })
+        Some(Listed { lacking, unchanged, all: Some(all.into_iter().collect()) })
     }
 }
 
@@ -248,11 +256,13 @@ mod tests {
         assert_eq!(lacking(&mut inbox, &from, &summary(10, false, entries)), [key("b"), key("c")]);
         assert_eq!(inbox.put(&from, 11, &key("gone"), Digest::of(b"1"), 1), News::Same, "incomplete: still held");
         let listed = inbox.summary(&from, &summary(12, true, entries)).unwrap();
-        assert_eq!(listed, Listed { lacking: vec![key("b"), key("c")], all: Some(["a", "b", "c"].map(key).into()) });
+        let all = Some(["a", "b", "c"].map(key).into());
+        assert_eq!(listed, Listed { lacking: vec![key("b"), key("c")], unchanged: vec![key("a")], all });
         assert_eq!(inbox.put(&from, 9, &key("gone"), Digest::of(b"1"), 1), News::Old, "late, by another connection");
         assert_eq!(inbox.put(&from, 13, &key("gone"), Digest::of(b"1"), 1), News::New, "it came back");
         let late = inbox.summary(&from, &summary(11, true, &[("d", b"1")])).unwrap();
-        assert_eq!(late, Listed { lacking: vec![key("d")], all: None }, "an older summary, by another connection");
+        let nothing = Listed { lacking: vec![key("d")], unchanged: vec![], all: None };
+        assert_eq!(late, nothing, "an older summary, by another connection");
     }
 
     #[test]
@@ -263,7 +273,8 @@ mod tests {
         inbox.put(&from, 21, &key("a"), Digest::of(b"new"), 1);
         inbox.put(&from, 22, &key("made-later"), Digest::of(b"1"), 1);
         let listed = inbox.summary(&from, &summary(20, true, &[("a", b"old")])).unwrap();
-        assert_eq!(listed, Listed { lacking: vec![], all: Some(vec![key("a"), key("made-later")]) });
+        let all = Some(vec![key("a"), key("made-later")]);
+        assert_eq!(listed, Listed { lacking: vec![], unchanged: vec![key("a")], all });
         assert_eq!(inbox.put(&from, 23, &key("made-later"), Digest::of(b"1"), 1), News::Same);
     }
 

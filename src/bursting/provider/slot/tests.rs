@@ -83,7 +83,8 @@ impl World {
     }
 
     fn claim(&mut self, peer: &str, desired: DesiredBurst) -> ClaimKey {
-        let key = (peer.into(), desired.uid.clone());
+        let key: ClaimKey = (peer.into(), desired.uid.clone());
+        self.listed.entry(key.0.clone()).or_default().insert(key.1.clone());
         self.claims.insert(key.clone(), Wanted::Burst(Arc::new(desired)));
         key
     }
@@ -240,6 +241,7 @@ fn what_was_wanted_in_an_earlier_session_replaces_nothing() {
     let mut other = of_another_root();
     other.root.name = offer().root.name;
     let (peer, uid) = world.claim("east", other);
+    world.listed.clear();
     let drains = |world: &mut World| {
         let step = world.step();
         let status = step.changes.iter().find_map(|change| match change {
@@ -557,6 +559,7 @@ fn a_peer_that_is_drained_gives_back_what_it_has_and_gets_nothing() {
     world.claim("east", DesiredBurst { hosted_uid: Some("hosted-uid".into()), ..offer() });
     assert_eq!(said(&world.step(), &key).phase, BurstPhase::Released, "it may go elsewhere");
     world.claim("east", offer());
+    world.listed.clear();
     assert_eq!(said(&world.step(), &key).phase, BurstPhase::Pending, "it may have said so before it was lost");
     world.listed.insert("east".into(), [key.1.clone()].into());
     assert_eq!(reason(&world.step(), &key), Some(RejectionReason::Draining));

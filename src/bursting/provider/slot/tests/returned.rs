@@ -104,3 +104,15 @@ fn what_the_cache_does_not_show_is_looked_for_before_it_is_called_evicted() {
     world.memory.looked_empty = true;
     assert_eq!(said(&world.step(), &key).phase, BurstPhase::Evicted);
 }
+
+/// The danger: who is back is taken at its last word of the session before.
+#[test]
+fn an_offer_of_an_earlier_session_waits_until_its_root_says_it_again() {
+    let mut world = World::new();
+    let key = world.claim("east", offer());
+    world.listed.clear();
+    let step = world.step();
+    assert!(step.changes.is_empty() && !step.answers.contains_key(&key), "what was answered stands: {step:?}");
+    world.listed.insert("east".into(), [key.1.clone()].into());
+    assert!(matches!(world.step().changes.as_slice(), [Change::Admit { .. }]));
+}

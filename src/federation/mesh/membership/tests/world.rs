@@ -490,6 +490,7 @@ impl World {
                 }
             }
             Action::Put { peer, epoch, key, state } => cluster.put(&peer, epoch, key, state),
+            Action::Unchanged { peer, epoch, keys } => cluster.unchanged(&peer, epoch, &keys),
             Action::CompleteSnapshot { peer, epoch, keys } => cluster.complete_snapshot(&peer, epoch, &keys),
             Action::Undeliverable { peer, key, problem } => Incoming::undeliverable(&*cluster, &peer, key, &problem),
             Action::Report { peer, report } => cluster.peer_report(&peer, *report),
