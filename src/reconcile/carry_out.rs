@@ -166,7 +166,10 @@ impl MiniClusterController {
         };
         let (reader, mini_cluster) = (&self.clients.reader, &known.mini_cluster);
         let restful = match &rendered.restful_secret {
-            Some(name) => restful::obtain(reader, mini_cluster, name, &mut SystemRng).await.map(Restful::Serves),
+            Some(name) => {
+                let secret = restful::obtain(reader, mini_cluster, name, &mut SystemRng).await;
+                secret.map(|secret| Restful::Serves(Box::new(secret)))
+            }
             None => restful::left_over(reader, mini_cluster).await.map(Restful::Ended),
         };
         let restful = restful.map_err(super::apply::Error::from)?;
