@@ -43,7 +43,7 @@ pub(crate) struct Incarnation<'a> {
 #[derive(Clone, Debug)]
 pub(crate) enum Restful {
     /// Who may use it.
-    Serves(Secret),
+    Serves(Box<Secret>),
     /// There is none. What one of an earlier incarnation has left goes.
     Ended(Option<Doomed>),
 }
@@ -108,7 +108,7 @@ impl Writes {
         };
         let restful = async {
             match restful {
-                Restful::Serves(secret) => Ok(self.applier.own(secret, None).await? == Applied::Terminating),
+                Restful::Serves(secret) => Ok(self.applier.own(&**secret, None).await? == Applied::Terminating),
                 Restful::Ended(left) => {
                     self.delete_secret(left.as_ref()).await;
                     Ok(false)

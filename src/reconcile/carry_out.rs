@@ -166,7 +166,9 @@ impl MiniClusterController {
         };
         let (reader, mini_cluster) = (&self.clients.reader, &known.mini_cluster);
         let restful = match &rendered.restful_secret {
-            Some(name) => restful::obtain(reader, mini_cluster, name, &mut SystemRng).await.map(Restful::Serves),
+            Some(name) => restful::obtain(reader, mini_cluster, name, &mut SystemRng)
+                .await
+                .map(|secret| Restful::Serves(secret.into())),
             None => restful::left_over(reader, mini_cluster).await.map(Restful::Ended),
         };
         let restful = restful.map_err(super::apply::Error::from)?;
