@@ -22,7 +22,7 @@ const WAIT: Duration = Duration::from_secs(60);
 const TAKES: Duration = Duration::from_secs(20);
 
 /// Clusters of this number let bursts of the first one bring nodes of 64 cores.
-fn allow(world: &World, provider: usize, max_nodes: u32) {
+pub fn allow(world: &World, provider: usize, max_nodes: u32) {
     let mut peer: ClusterPeer = world.peer(provider, 0).unwrap();
     let policy = json!({"maxNodes": max_nodes, "wait": format!("{}s", WAIT.as_secs()), "nodeGroups": [
         {"name": "large", "cpu": 64, "memory": "256Gi"}]});
@@ -31,12 +31,12 @@ fn allow(world: &World, provider: usize, max_nodes: u32) {
 }
 
 /// Nodes of so many cores come there, so many at most.
-fn autoscale(world: &mut World, provider: usize, cores: u64, most: usize) {
+pub fn autoscale(world: &mut World, provider: usize, cores: u64, most: usize) {
     world.clusters[provider].autoscaler = Some(Autoscaler::new(cores, most, TAKES));
 }
 
 /// A burst of two brokers, each of which takes a node of its own that is not there.
-fn apply(world: &mut World, name: &str, peers: &[&str]) {
+pub fn apply(world: &mut World, name: &str, peers: &[&str]) {
     world.apply(0, name, 2, json!([large(peers)]), "NodePort");
 }
 
