@@ -23,21 +23,22 @@ impl From<BurstRun> for RunReport {
 
 impl From<PhaseTimes> for PhaseTimestamps {
     fn from(times: PhaseTimes) -> Self {
-        let PhaseTimes { planned, offered, accepted, provisioned, warmed, started, ready, released } = times;
-        let all = [planned, offered, accepted, provisioned, warmed, started, ready, released];
-        let [planned, offered, accepted, provisioned, warmed, started, ready, released] =
+        let PhaseTimes { planned, offered, accepted, provisioned, warmed, scheduled, started, ready, released } = times;
+        let all = [planned, offered, accepted, provisioned, warmed, scheduled, started, ready, released];
+        let [planned, offered, accepted, provisioned, warmed, scheduled, started, ready, released] =
             all.map(|at| at.map(MicroTime));
-        Self { planned, offered, accepted, provisioned, warmed, started, ready, released }
+        Self { planned, offered, accepted, provisioned, warmed, scheduled, started, ready, released }
     }
 }
 
 impl From<PhaseTimestamps> for PhaseTimes {
     fn from(times: PhaseTimestamps) -> Self {
-        let PhaseTimestamps { planned, offered, accepted, provisioned, warmed, started, ready, released } = times;
-        let all = [planned, offered, accepted, provisioned, warmed, started, ready, released];
-        let [planned, offered, accepted, provisioned, warmed, started, ready, released] =
+        let PhaseTimestamps { planned, offered, accepted, provisioned, warmed, scheduled, started, ready, released } =
+            times;
+        let all = [planned, offered, accepted, provisioned, warmed, scheduled, started, ready, released];
+        let [planned, offered, accepted, provisioned, warmed, scheduled, started, ready, released] =
             all.map(|at| at.map(|MicroTime(at)| at));
-        Self { planned, offered, accepted, provisioned, warmed, started, ready, released }
+        Self { planned, offered, accepted, provisioned, warmed, scheduled, started, ready, released }
     }
 }
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::burst::{default_drain, default_lease};
 use super::duration::Lasting;
 use super::labels;
+use super::node_group::ScaleUp;
 pub use tributary_contract::BurstPhase;
 use tributary_contract::LeadAddress;
 
@@ -94,6 +95,9 @@ pub struct HostedBurstSpec {
     /// Its root wants the images pulled ahead.
     #[serde(skip_serializing_if = "is_default")]
     pub warm: bool,
+    /// Nodes that it may bring. Unset: there was room for it on nodes that were there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scale_up: Option<ScaleUp>,
 }
 
 /// The root MiniCluster of a hosted burst.
@@ -168,6 +172,9 @@ pub struct PhaseTimestamps {
     /// The images were pulled ahead, if the root asked for that. It goes on beside the other steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warmed: Option<MicroTime>,
+    /// Every wanted pod was on a node, of a burst that brought nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheduled: Option<MicroTime>,
     /// Every wanted pod runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started: Option<MicroTime>,
@@ -240,7 +247,8 @@ pub struct HostedBurstStatus {
     /// When draining began; deletion follows after `drain`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub draining_since: Option<Time>,
-    /// Why it drains: `Released`, `Replaced`, `LeaseExpired`, `TimeLimit`, `PeerDrained`, `NameTaken`; or of a whole instance that has
+    /// Why it drains: `Released`, `Replaced`, `LeaseExpired`, `TimeLimit`, `PeerDrained`, `NameTaken`,
+    /// `ScaleUpTimedOut`; or of a whole instance that has
     /// ended, `TooManyResults`: newer results of its peer take its place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub draining_reason: Option<String>,

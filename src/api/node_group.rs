@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Taint;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::duration::Lasting;
 use super::minicluster::{Amount, natural};
 use super::schema::{Embedded, natural_quantity};
 
@@ -37,6 +38,70 @@ pub struct NodeGroup {
     /// GPUs of one of its nodes. Default 0.
     #[serde(default, skip_serializing_if = "super::schema::is_default")]
     pub gpus: u32,
+}
+
+/// Nodes that an autoscaler may add for bursts of a peer. A burst that fits on them is taken though they are not there: its
+/// pods wait for them. All of it gets nodes within `wait`, or it is given back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ScaleUpPolicy {
+    /// Nodes that bursts of this peer may bring at a time. They count as long as their burst is here, by what it may grow to
+    /// (`maxSize`).
+    #[schemars(range(min = 1))]
+    pub max_nodes: u32,
+    /// How long the pods of a burst may wait for their nodes, from 1s to 24h. Then it is given back, and not taken again for as
+    /// long, unless there is room for it on nodes that are there. Default 15m.
+    #[serde(default = "default_wait")]
+    #[schemars(extend("default" = "15m", "x-kubernetes-validations" = [{
+        "rule": "duration(self) >= duration('1s') && duration(self) <= duration('24h')",
+        "message": "import.scaleUp.wait: must be a duration from 1s to 24h, like 90s, 15m or 1h30m",
+    }]))]
+    pub wait: Lasting,
+    /// What the nodes look like, in the order in which the autoscaler prefers them.
+    #[schemars(extend(
+        "x-kubernetes-list-type" = "map",
+        "x-kubernetes-list-map-keys" = ["name"],
+        "minItems" = 1,
+        "maxItems" = 64
+    ))]
+    pub node_groups: Vec<LimitedNodeGroup>,
+}
+
+/// A group of nodes, and how many of them bursts of one peer may bring.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LimitedNodeGroup {
+    /// What its nodes look like.
+    #[serde(flatten)]
+    pub group: NodeGroup,
+    /// Nodes of this group that bursts of the peer may bring at a time. Unset: as many as `maxNodes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<u32>,
+}
+
+const fn default_wait() -> Lasting {
+    Lasting::of_seconds(15 * 60)
+}
+
+/// Nodes that a burst may bring, as it was admitted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ScaleUp {
+    /// How many of each group.
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["group"]))]
+    pub nodes: Vec<NewNodes>,
+    /// How long its pods may wait for them, from the moment when they are made.
+    pub wait: Lasting,
+}
+
+/// Nodes of a group that a burst may bring.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NewNodes {
+    /// Name of the group in `import.scaleUp.nodeGroups`.
+    pub group: String,
+    /// How many.
+    pub count: u32,
 }
 
 #[cfg(test)]

@@ -12,7 +12,9 @@ use super::budget::{BurstBudget, Spent};
 use super::duration::Lasting;
 use super::flux_setup::Quota;
 use super::minicluster::Amount;
+use super::node_group::ScaleUpPolicy;
 use super::schema::{Embedded, is_default};
+use tributary_contract::PossibleCapacity;
 use tributary_contract::word::Word;
 
 /// Another cluster of the federation. It lives in the agent's own namespace, and its name is the peer's cluster name;
@@ -202,6 +204,10 @@ pub struct ImportPolicy {
     /// Images a template may use, as glob patterns (`ghcr.io/our-org/*`). Empty: any.
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub allow_images: Vec<String>,
+    /// Nodes that an autoscaler may add for bursts of this peer. Unset: a burst is refused while there is no room for it on the
+    /// nodes that are there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scale_up: Option<ScaleUpPolicy>,
     /// Whether images are pulled ahead for bursts that ask for that (`warm`): by a Job of short-lived pods that run nothing, one
     /// per broker and 32 at most. Unset: yes.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -300,6 +306,7 @@ pub struct ClusterPeerStatus {
     /// `metadata.generation` this status answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// `ScaleUp`, `False` with reason `Invalid`, if an amount in `import.scaleUp.nodeGroups` is none of a node.
     /// `Budget`, if it has one: `Within`, `Ending` with the time of its end, or `False` with reason `Spent`.
     /// `Connected` and why not: `HeartbeatsMissing` (silent for 5 s), `Flapping`, `Unreachable`, `Suspended` (by either
     /// side), `UnknownPeer`, `WrongIdentity`, `WrongClusterUID`, `UntrustedCertificate`, `CertificateExpired`,
@@ -321,6 +328,9 @@ pub struct PeerCapacity {
     pub free_memory_mib: u64,
     /// Free GPUs.
     pub free_gpus: u32,
+    /// What nodes could give, beside these, that an autoscaler over there would add for our bursts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub possible: Option<PossibleCapacity>,
 }
 
 /// What a FluxSetup of a peer leaves for our bursts. What is not written is not limited by it.

@@ -56,7 +56,7 @@ impl Amounts {
     }
 
     /// How often `part` fits.
-    fn holds(self, part: Self) -> u32 {
+    pub(crate) fn holds(self, part: Self) -> u32 {
         let times = |whole: i64, part: i64| if part <= 0 { i64::MAX } else { whole.max(0) / part };
         let by_cores = times(self.milli_cores, part.milli_cores);
         let by_memory = times(self.memory, part.memory);
@@ -120,7 +120,7 @@ pub struct NodeView {
 
 impl NodeView {
     /// A node that an autoscaler would add.
-    fn of_group(group: &NodeGroup) -> Self {
+    pub(crate) fn of_group(group: &NodeGroup) -> Self {
         let thousandths = |text: String| i64::try_from(milli(&text).unwrap_or(0)).unwrap_or(i64::MAX);
         let taint = |taint: &core::Taint| Taint {
             key: taint.key.clone(),

@@ -11,12 +11,14 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tributary_api::budget::{BurstBudget, Spent};
 use tributary_api::flux_setup::Quota;
-use tributary_api::labels::condition::{BUDGET, CONNECTED};
+use tributary_api::labels::condition::{BUDGET, CONNECTED, SCALE_UP};
 use tributary_api::minicluster::Amount;
+use tributary_api::node_group::LimitedNodeGroup;
 use tributary_api::peer::{ClusterPeer, ClusterPeerStatus, ImportPolicy, PeerCapacity, PeerRoom};
 use tributary_clock::Now;
 use tributary_cluster::conditions::{self, Statement};
 use tributary_contract::{Capacity, ClusterUid, NamespaceRoom, PeerName, PeerReport, PeerSpec, PeerState, Refusal};
+use tributary_render::quantity::milli;
 
 use super::root::budget::{Account, Standing};
 use super::timing::LOST_AFTER;
@@ -170,14 +172,32 @@ pub(crate) fn status(
     new.spent = old.spent.on(brokers, peer.spec.budget.renewal.as_deref(), now.wall);
     let connection = (!blip).then(|| statement(peer, report, new.connected));
     let budget = account(&peer.spec.budget, &new.spent).standing(now.wall);
-    let gone: &[&str] = if budget.is_none() { &[BUDGET] } else { &[] };
-    let statements = connection.into_iter().chain(budget.map(|standing| standing.statement()));
+    let scale_up = scale_up(peer);
+    let gone = [(BUDGET, budget.is_none()), (SCALE_UP, scale_up.is_none())];
+    let gone: Vec<&str> = gone.into_iter().filter(|(_, gone)| *gone).map(|(type_, _)| type_).collect();
+    let statements = connection.into_iter().chain(budget.map(|standing| standing.statement())).chain(scale_up);
     let merged = conditions::merged(&old.conditions, statements, peer.metadata.generation, now.wall);
-    new.conditions = conditions::without(merged, gone);
+    new.conditions = conditions::without(merged, &gone);
     if !blip {
         new.observed_generation = peer.metadata.generation;
     }
     (new != old).then_some(new)
+}
+
+/// Which node groups hold no broker at all, since their amounts are none of a node.
+fn scale_up(peer: &ClusterPeer) -> Option<Statement> {
+    let policies = peer.spec.import.iter().filter_map(|import| import.scale_up.as_ref());
+    let wrong = policies.flat_map(|policy| &policy.node_groups).flat_map(|LimitedNodeGroup { group, .. }| {
+        let amounts = [("cpu", &group.cpu), ("memory", &group.memory)];
+        let none = amounts.into_iter().filter(|(_, amount)| milli(&amount.to_string()).is_none_or(|milli| milli <= 0));
+        let of = &group.name;
+        none.map(move |(field, amount)| {
+            format!("import.scaleUp.nodeGroups[{of}].{field}: {amount} is nothing that a node has")
+        })
+    });
+    let wrong: Vec<String> = wrong.collect();
+    let message = || format!("{}: no burst is taken for nodes of these groups", wrong.join("; "));
+    (!wrong.is_empty()).then(|| Statement::fails(SCALE_UP, "Invalid", message()))
 }
 
 /// When the budget of a peer stands otherwise, if nothing else changes.
@@ -248,6 +268,7 @@ fn coarse(capacity: &Capacity) -> PeerCapacity {
         free_cores: capacity.free_cores,
         free_memory_mib: capacity.free_memory_mib,
         free_gpus: capacity.free_gpus,
+        possible: capacity.possible,
     }
 }
 
@@ -268,6 +289,7 @@ fn moved(old: Option<&PeerCapacity>, new: Option<&PeerCapacity>) -> bool {
     let differs = |old: u64, new: u64| old.abs_diff(new) * 10 > old.max(new);
     old.nodes != new.nodes
         || old.free_gpus != new.free_gpus
+        || old.possible != new.possible
         || differs(old.free_cores.into(), new.free_cores.into())
         || differs(old.free_memory_mib, new.free_memory_mib)
 }

@@ -21,6 +21,8 @@ use tributary_api::schema::is_default;
 use tributary_render::quantity::milli;
 use tributary_render::{gpus as accelerators, rank_map};
 
+use crate::nodes::Amounts;
+
 /// Most bytes of a template as JSON: a Burst, a HostedBurst and a control frame have to hold it.
 pub(crate) const TEMPLATE_LIMIT: usize = 256 * 1024;
 
@@ -79,6 +81,12 @@ impl Charge {
             memory,
             ephemeral_storage,
         }
+    }
+
+    /// What each broker takes of a node.
+    pub(crate) fn of_node(&self) -> Amounts {
+        let memory = i64::try_from(self.memory.requested).unwrap_or(i64::MAX);
+        Amounts { memory, ..Amounts::part(self.milli_cores, self.node_gpus) }
     }
 }
 

@@ -28,6 +28,26 @@ pub struct Capacity {
     /// Bursts may be whole instances ([`super::DesiredBurst::whole`]): the provider's agent knows them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub whole: bool,
+    /// What nodes could give, beside those that are there, that an autoscaler would add for bursts of this root; `None`: none
+    /// would come, or the provider's agent is older than this field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub possible: Option<PossibleCapacity>,
+}
+
+/// Nodes that are not there and could be. The most of each: nodes of several kinds need not have all of it at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PossibleCapacity {
+    /// How many.
+    pub nodes: u32,
+    /// Their cores.
+    pub cores: u32,
+    /// Their memory, in MiB.
+    pub memory_mib: u64,
+    /// Their GPUs.
+    pub gpus: u32,
+    /// The most cores of one of them.
+    pub largest_node_cores: u32,
 }
 
 /// What the FluxSetup of a namespace leaves for bursts of one root now. What is `None` is not limited.

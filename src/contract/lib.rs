@@ -18,7 +18,7 @@ pub(crate) mod rejection;
 pub mod tunnel;
 pub mod word;
 
-pub use capacity::{Capacity, NamespaceRoom};
+pub use capacity::{Capacity, NamespaceRoom, PossibleCapacity};
 pub use credential::{Credential, CredentialRefusal, CredentialRequest, Leave};
 pub use desired::{DesiredBurst, HostedKey, LeadAddress, RootIdentity};
 pub use latest::{DirtySet, Latest};

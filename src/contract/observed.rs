@@ -21,6 +21,8 @@ pub enum BurstPhase {
     Accepted,
     /// MiniCluster, Secret and lead Service are being made; pods start.
     Provisioning,
+    /// Its pods wait for nodes that an autoscaler adds; the others start.
+    ScalingUp,
     /// All pods run; brokers join the instance.
     Joining,
     /// Every wanted broker is online.
@@ -71,6 +73,9 @@ pub struct PhaseTimes {
     /// The images were pulled ahead, beside the other steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warmed: Option<Timestamp>,
+    /// Every wanted pod is on a node for the first time, of a burst that brings nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheduled: Option<Timestamp>,
     /// Every wanted pod runs for the first time.
     pub started: Option<Timestamp>,
     /// Every wanted broker online for the first time, as its readiness probe says. Never on simulated nodes.
@@ -82,7 +87,7 @@ pub struct PhaseTimes {
 /// One step of a burst.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Step {
-    /// `planned`, `offered`, `admitted`, `created`, `started` or `online`, and between these `warmed`.
+    /// `planned`, `offered`, `admitted`, `created`, `scheduled`, `started` or `online`, and between these `warmed`.
     pub name: &'static str,
     /// When it was reached.
     pub at: Timestamp,
@@ -93,12 +98,13 @@ pub struct Step {
 impl PhaseTimes {
     /// The steps that were reached, in their order.
     pub fn steps(&self) -> Vec<Step> {
-        let Self { planned, offered, accepted, provisioned, warmed, started, ready, released: _ } = self;
+        let Self { planned, offered, accepted, provisioned, warmed, scheduled, started, ready, released: _ } = self;
         let mut all = vec![
             ("planned", planned),
             ("offered", offered),
             ("admitted", accepted),
             ("created", provisioned),
+            ("scheduled", scheduled),
             ("started", started),
             ("online", ready),
         ];

@@ -33,6 +33,10 @@ pub enum RejectionReason {
     Draining,
     /// No node, or not enough nodes, with the wanted cores or GPUs per broker.
     NotEnoughCores,
+    /// `import.scaleUp.maxNodes`, or `max` of a group, would be exceeded.
+    TooManyNodes,
+    /// The nodes that it was to bring did not come in time: it was given back.
+    ScaleUpTimedOut,
     /// Both sides compute another rank map.
     RankMapMismatch,
     /// Flux major.minor differs.
@@ -58,7 +62,7 @@ pub enum RejectionReason {
 
 impl RejectionReason {
     /// Those of this version.
-    pub const KNOWN: [Self; 23] = [
+    pub const KNOWN: [Self; 25] = [
         Self::ImportNotAllowed,
         Self::NamespaceNotAllowed,
         Self::NamespaceNotFound,
@@ -73,6 +77,8 @@ impl RejectionReason {
         Self::NoRoomInQueue,
         Self::Draining,
         Self::NotEnoughCores,
+        Self::TooManyNodes,
+        Self::ScaleUpTimedOut,
         Self::RankMapMismatch,
         Self::FluxVersionMismatch,
         Self::InvalidTemplate,
@@ -101,6 +107,8 @@ impl RejectionReason {
             Self::NoRoomInQueue => "NoRoomInQueue",
             Self::Draining => "Draining",
             Self::NotEnoughCores => "NotEnoughCores",
+            Self::TooManyNodes => "TooManyNodes",
+            Self::ScaleUpTimedOut => "ScaleUpTimedOut",
             Self::RankMapMismatch => "RankMapMismatch",
             Self::FluxVersionMismatch => "FluxVersionMismatch",
             Self::InvalidTemplate => "InvalidTemplate",

@@ -74,12 +74,14 @@ fn trouble(root: &MiniCluster, burst: &Burst, status: &Status) -> Option<(String
         }
         BurstPhase::Lost => Some(("PeerUnreachable".to_owned(), status.message.clone())),
         BurstPhase::Spent => Some(failed(BUDGET).map_or_else(|| ("Spent".to_owned(), status.message.clone()), said)),
-        BurstPhase::Offered | BurstPhase::Accepted | BurstPhase::Provisioning | BurstPhase::Joining => {
-            failed(DELIVERED)
-                .or_else(|| failed(PREFLIGHT))
-                .or_else(|| failed(LEAD_ADDRESS).filter(|one| one.reason == NO_ADDRESS))
-                .map(said)
-        }
+        BurstPhase::Offered
+        | BurstPhase::Accepted
+        | BurstPhase::Provisioning
+        | BurstPhase::ScalingUp
+        | BurstPhase::Joining => failed(DELIVERED)
+            .or_else(|| failed(PREFLIGHT))
+            .or_else(|| failed(LEAD_ADDRESS).filter(|one| one.reason == NO_ADDRESS))
+            .map(said),
         BurstPhase::Draining
         | BurstPhase::Released
         | BurstPhase::Asleep

@@ -49,6 +49,8 @@ async fn what_the_agent_would_refuse_is_refused_when_it_is_made_and_in_the_same_
     let root = |clusters: Value| json!({"containers": [{"image": "a"}], "flux": {"bursting": {"clusters": clusters}}});
     let (long, cannot) = ("a".repeat(53), "cannot have this name");
     let span = "must be a duration";
+    let scale_up = |policy: Value| json!({"import": {"scaleUp": policy}});
+    let group = json!({"name": "large", "cpu": 64, "memory": "256Gi", "max": 2});
     for (kind, name, spec, told) in [
         ("FluxJob", "a", json!({"image": "a"}), "image and command, or miniCluster"),
         ("FluxJob", "a", json!({}), "image and command, or miniCluster"),
@@ -87,6 +89,24 @@ async fn what_the_agent_would_refuse_is_refused_when_it_is_made_and_in_the_same_
         ),
         ("FluxSetup", "default", json!({"nodeGroups": [{"name": "a100", "cpu": "1e-1", "memory": 1, "gpus": 8}]}), ""),
         ("ClusterPeer", "a", json!({"import": {"egress": {"allow": ["10.0.0.0"]}}}), "must be a range of addresses"),
+        ("ClusterPeer", "a", scale_up(json!({"nodeGroups": [group]})), "spec.import.scaleUp.maxNodes: Required value"),
+        ("ClusterPeer", "a", scale_up(json!({"maxNodes": 0, "nodeGroups": [group]})), "spec.import.scaleUp.maxNodes"),
+        ("ClusterPeer", "a", scale_up(json!({"maxNodes": 1, "nodeGroups": []})), "spec.import.scaleUp.nodeGroups"),
+        ("ClusterPeer", "a", scale_up(json!({"maxNodes": 1, "nodeGroups": [group, group]})), "Duplicate value"),
+        (
+            "ClusterPeer",
+            "a",
+            scale_up(json!({"maxNodes": 1, "wait": "0s", "nodeGroups": [group]})),
+            "import.scaleUp.wait: must be a duration from 1s to 24h",
+        ),
+        ("ClusterPeer", "a", scale_up(json!({"maxNodes": 1, "wait": "soon", "nodeGroups": [group]})), "should match"),
+        (
+            "ClusterPeer",
+            "a",
+            scale_up(json!({"maxNodes": 1, "nodeGroups": [{"name": "a", "cpu": "many", "memory": 1}]})),
+            "spec.import.scaleUp.nodeGroups[0].cpu",
+        ),
+        ("ClusterPeer", "a", scale_up(json!({"maxNodes": 1, "nodeGroups": [group]})), ""),
         ("MiniCluster", "a", root(json!([{"size": -1}])), "size: a burst has at least one broker"),
         ("MiniCluster", "a", root(json!([{"size": 0}])), ""),
         (

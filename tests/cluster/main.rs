@@ -33,6 +33,7 @@ mod queue;
 mod refusals;
 mod release;
 mod rendered;
+mod scale_up;
 mod sdk;
 mod shared;
 mod takeover;

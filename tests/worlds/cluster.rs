@@ -25,6 +25,7 @@ use tributary_cluster::apply::Appliable;
 use tributary_cluster::testing::ApiServer;
 
 use crate::agent::Settings;
+use crate::autoscaler::{Autoscaler, Place};
 use crate::invariants::{FOREIGN, Invariants};
 
 /// The namespace of the agents.
@@ -62,8 +63,8 @@ impl<K: Appliable> Read<K> {
 pub struct Cluster {
     pub name: String,
     pub server: ApiServer,
-    clock: SharedClock,
-    number: u8,
+    pub clock: SharedClock,
+    pub number: u8,
     /// From the deletion of a pod until it is gone.
     ends: Duration,
     /// Each pod takes its own time.
@@ -76,6 +77,8 @@ pub struct Cluster {
     seen: u64,
     /// Something happens by itself.
     waits: bool,
+    /// Adds nodes for pods that are too large for those there are.
+    pub autoscaler: Option<Autoscaler>,
     pods: Read<Pod>,
     jobs: Read<Job>,
     hosted: Read<HostedBurst>,
@@ -122,6 +125,7 @@ impl Cluster {
             made: 0,
             seen: 0,
             waits: false,
+            autoscaler: None,
             pods: Read::default(),
             jobs: Read::default(),
             hosted: Read::default(),
@@ -142,6 +146,10 @@ impl Cluster {
         }
         for pod in self.pods().iter() {
             self.keep(pod);
+        }
+        if let Some(mut autoscaler) = self.autoscaler.take() {
+            self.waits |= autoscaler.step(self);
+            self.autoscaler = Some(autoscaler);
         }
         self.seen = self.server.version();
         let there: BTreeSet<String> = self.pods().iter().filter_map(|pod| pod.uid()).collect();
@@ -367,8 +375,17 @@ impl Cluster {
             return;
         }
         let node = self.made % 2 + 1;
-        if state == "new" && lasts >= starts {
-            let node = format!("{}-n{node}", self.number);
+        let place = self.autoscaler.as_ref().map_or(Place::Anywhere, |autoscaler| autoscaler.place(pod, &self.pods()));
+        if state == "new" && matches!(place, Place::Nowhere { known: false }) {
+            let status = json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                "message": "0/2 nodes are available: 2 Insufficient cpu."}]});
+            drop(self.server.patch_status::<Pod>(&namespace, &name, status));
+        }
+        if state == "new" && lasts >= starts && !matches!(place, Place::Nowhere { .. }) {
+            let node = match place {
+                Place::On(node) => node,
+                _ => format!("{}-n{node}", self.number),
+            };
             drop(self.server.patch::<Pod>(&namespace, &name, json!({"spec": {"nodeName": node}})));
             let at = self.clock.wall().to_string();
             let address = format!("11.{}.{}.{}", self.number, self.made / 250, self.since.len() % 250 + 1);
@@ -421,7 +438,7 @@ pub fn put<K: Appliable>(server: &ApiServer, object: Value) {
     server.put(&object).expect("it is accepted");
 }
 
-fn node_object(cluster: u8, node: u8, now: Timestamp) -> Value {
+pub fn node_object(cluster: u8, node: u8, now: Timestamp) -> Value {
     let name = format!("{cluster}-n{node}");
     json!({
         "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "kubernetes.io/arch": "amd64"}},
@@ -484,7 +501,7 @@ pub fn is_over(pod: &Pod) -> bool {
     matches!(phase(pod), "Succeeded" | "Failed")
 }
 
-fn lives(pod: &Pod) -> bool {
+pub fn lives(pod: &Pod) -> bool {
     !is_over(pod) && pod.metadata.deletion_timestamp.is_none()
 }
 

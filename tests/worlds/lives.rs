@@ -1,6 +1,7 @@
 //! The life of a burst, again and again, with one fault at one of its writes: each write of each agent once.
 //!
-//! From a root that is applied, over a burst that is ready and then scaled, until all is deleted.
+//! From a root that is applied, over a burst that is ready and then scaled, until all is deleted. And of a burst that is given
+//! back, since not all of its nodes come, and runs elsewhere.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,9 +13,11 @@ use tributary::api::minicluster::MiniCluster;
 use tributary::clock::Mono;
 use tributary_cluster::testing::RequestInfo;
 
+use crate::budgets::{pods, ready_on};
 use crate::chaos::KINDS;
 use crate::cluster::{USERS, is_ready};
 use crate::dangers::SHORT;
+use crate::scale_up;
 use crate::scenarios::{log, number, on_paused_time};
 use crate::world::World;
 
@@ -48,8 +51,16 @@ const EVERY: usize = 17;
 /// A write that something goes wrong at: of the agent of which cluster, and which of its writes.
 type Moment = (usize, usize, Fault);
 
+/// What happens in a life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Story {
+    Resized,
+    GivenBack,
+}
+
 /// One life.
 struct Life {
+    story: Story,
     world: World,
     writes: [Arc<AtomicUsize>; 2],
     /// Something went wrong: the write, and its resource.
@@ -64,10 +75,10 @@ fn is_counted(info: &RequestInfo) -> bool {
 }
 
 impl Life {
-    fn new(moment: Option<Moment>) -> Self {
-        let world = World::new(2, SHORT);
+    fn new(story: Story, moment: Option<Moment>) -> Self {
+        let world = World::new(if story == Story::GivenBack { 3 } else { 2 }, SHORT);
         let (writes, happened) = ([Arc::default(), Arc::default()], Arc::default());
-        Self { world, writes, happened, over: None, moment }
+        Self { story, world, writes, happened, over: None, moment }
     }
 
     fn arm(&self) {
@@ -140,6 +151,21 @@ impl Life {
     async fn live(&mut self) -> Result<(), String> {
         self.world.run(Duration::from_secs(4)).await?;
         self.arm();
+        match self.story {
+            Story::Resized => self.resized().await?,
+            Story::GivenBack => self.given_back().await?,
+        }
+        self.world.delete(0, "lake");
+        self.until("nothing is left", World::nothing_left).await?;
+        // What comes late.
+        let end = self.world.now() + Duration::from_secs(3);
+        while self.world.now() < end || self.happened.lock().unwrap().is_some() && self.moment.is_some() {
+            self.step().await?;
+        }
+        if self.world.nothing_left() { Ok(()) } else { Err("something came back".to_owned()) }
+    }
+
+    async fn resized(&mut self) -> Result<(), String> {
         self.world.apply(0, "lake", 1, json!([{"size": 1, "maxSize": 3, "peer": "west"}]), "NodePort");
         let ready = |count: usize| {
             move |world: &World| {
@@ -150,22 +176,28 @@ impl Life {
         self.until("the burst is ready", ready(1)).await?;
         let spec = json!({"spec": {"flux": {"bursting": {"clusters": [{"size": 2, "maxSize": 3, "peer": "west"}]}}}});
         self.world.clusters[0].server.patch::<MiniCluster>(USERS, "lake", spec).unwrap();
-        self.until("it has two brokers", ready(2)).await?;
-        self.world.delete(0, "lake");
-        self.until("nothing is left", World::nothing_left).await?;
-        // What comes late.
-        let end = self.world.now() + Duration::from_secs(3);
-        while self.world.now() < end || self.happened.lock().unwrap().is_some() && self.moment.is_some() {
-            self.step().await?;
+        self.until("it has two brokers", ready(2)).await
+    }
+
+    async fn given_back(&mut self) -> Result<(), String> {
+        for (provider, nodes) in [(1, 1), (2, 2)] {
+            scale_up::allow(&self.world, provider, 2);
+            scale_up::autoscale(&mut self.world, provider, 64, nodes);
         }
-        if self.world.nothing_left() { Ok(()) } else { Err("something came back".to_owned()) }
+        scale_up::apply(&mut self.world, "lake", &["west", "north"]);
+        self.until("it is ready", |world| world.bursts_ready(0, "lake")).await?;
+        // Who missed that it was given back may ask for it once more: it is at one of them in any case.
+        match ready_on(&self.world, 2) && pods(&self.world, 1) == 0 {
+            true => Ok(()),
+            false => Err(format!("it is not where all of its nodes are\n{}", self.world.summary())),
+        }
     }
 }
 
 /// Plays a life: how many writes each agent had, what went wrong, and whether all went well.
-fn play(moment: Option<Moment>) -> ([usize; 2], Option<String>, Result<(), String>) {
+fn play(story: Story, moment: Option<Moment>) -> ([usize; 2], Option<String>, Result<(), String>) {
     on_paused_time(1, async move || {
-        let mut life = Life::new(moment);
+        let mut life = Life::new(story, moment);
         let result = life.live().await;
         let happened = life.happened.lock().unwrap().take().map(|(told, _)| told);
         let history = life.world.history.join("\n");
@@ -177,13 +209,23 @@ fn play(moment: Option<Moment>) -> ([usize; 2], Option<String>, Result<(), Strin
 /// The danger: what an agent did last is forgotten, done twice or never ended, if it dies or does not see it.
 #[test]
 fn one_thing_goes_wrong_at_each_write_of_a_life() {
+    each_write_of(Story::Resized, EVERY);
+}
+
+/// The danger: two peers run it, or none, if what is known of the one that gave it back is lost.
+#[test]
+fn one_thing_goes_wrong_at_each_write_of_a_life_that_is_given_back() {
+    each_write_of(Story::GivenBack, 2 * EVERY + 1);
+}
+
+fn each_write_of(story: Story, every: usize) {
     log();
-    let (writes, _, result) = play(None);
+    let (writes, _, result) = play(story, None);
     result.unwrap();
     let of_agent = |cluster: usize| (1..=writes[cluster]).map(move |n| (cluster, n));
     let all = (0..2).flat_map(of_agent).flat_map(|(cluster, n)| FAULTS.map(|fault| (cluster, n, fault)));
     // All of them take minutes.
-    let every = number("WORLDS_EVERY").map_or(EVERY, |every| usize::try_from(every).unwrap());
+    let every = number("WORLDS_EVERY").map_or(every, |every| usize::try_from(every).unwrap());
     let next = Mutex::new(all.collect::<Vec<Moment>>().into_iter().step_by(every));
     let (failed, tried) = (Mutex::new(BTreeMap::new()), AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -191,7 +233,7 @@ fn one_thing_goes_wrong_at_each_write_of_a_life() {
             scope.spawn(|| {
                 loop {
                     let Some(moment) = next.lock().unwrap().next() else { return };
-                    let (_, happened, result) = play(Some(moment));
+                    let (_, happened, result) = play(story, Some(moment));
                     tried.fetch_add(usize::from(happened.is_some()), Ordering::Relaxed);
                     if let Err(error) = result {
                         let of = ["root", "provider"][moment.0];

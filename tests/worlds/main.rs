@@ -4,7 +4,8 @@
 //! | file | what it does |
 //! |---|---|
 //! | [`agent`] | an agent, of the daemon's own parts |
-//! | [`budgets`], [`demand`], [`lost`], [`owners`] | scenarios: bursts that end by themselves, providers that are lost, people who decide |
+//! | [`autoscaler`] | nodes that are added for pods that wait |
+//! | [`budgets`], [`demand`], [`lost`], [`owners`], [`scale_up`] | scenarios: bursts that end by themselves, providers that are lost, people who decide, nodes that come or not |
 //! | [`chaos`] | users, owners and faults, by chance |
 //! | [`cluster`] | an API server, and what stands for Kubernetes beside it |
 //! | [`dangers`] | each danger on purpose, in a few lines |
@@ -32,6 +33,7 @@
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 mod agent;
+mod autoscaler;
 mod budgets;
 mod chaos;
 mod cluster;
@@ -44,6 +46,7 @@ mod lives;
 mod lost;
 mod mutations;
 mod owners;
+mod scale_up;
 mod scenarios;
 mod sessions;
 mod work;

@@ -130,6 +130,14 @@ pub(crate) fn refusal(reason: &str, message: &str, pair: Pair<'_>, burst: Object
         "NotEnoughCores" => {
             "ask for fewer brokers or cores per broker (clusters[].size, clusters[].cores), or add nodes to {peer}"
         }
+        "TooManyNodes" => {
+            "wait for other bursts on {peer} to end, make this one smaller, or raise scaleUp in import of this cluster's \
+             ClusterPeer on {peer}"
+        }
+        "ScaleUpTimedOut" => {
+            "the owner of {peer} sees why no nodes came in the events and the log of the autoscaler there; name another peer, or \
+             wait: it is tried there again"
+        }
         "RankMapMismatch" | "InvalidTemplate" => {
             "bring both agents to one version; versions are shown by `agentctl version`"
         }

@@ -148,11 +148,12 @@ const PHASES: [Phase; 8] = [
 const PHASE_WORDS: [&str; 8] =
     ["Pending", "Starting", "Running", "Restarting", "Suspended", "Refused", "Succeeded", "Failed"];
 
-const BURST_PHASES: [BurstPhase; 14] = [
+const BURST_PHASES: [BurstPhase; 15] = [
     BurstPhase::Pending,
     BurstPhase::Offered,
     BurstPhase::Accepted,
     BurstPhase::Provisioning,
+    BurstPhase::ScalingUp,
     BurstPhase::Joining,
     BurstPhase::Ready,
     BurstPhase::Draining,
@@ -164,11 +165,12 @@ const BURST_PHASES: [BurstPhase; 14] = [
     BurstPhase::Asleep,
     BurstPhase::Finished,
 ];
-const BURST_PHASE_WORDS: [&str; 14] = [
+const BURST_PHASE_WORDS: [&str; 15] = [
     "Pending",
     "Offered",
     "Accepted",
     "Provisioning",
+    "ScalingUp",
     "Joining",
     "Ready",
     "Draining",
@@ -207,7 +209,7 @@ fn incomplete(burst: &Burst) -> Option<(&'static str, Timestamp)> {
         BurstPhase::Pending | BurstPhase::Offered | BurstPhase::Rejected | BurstPhase::Evicted | BurstPhase::Lost => {
             "nowhere"
         }
-        BurstPhase::Accepted | BurstPhase::Provisioning | BurstPhase::Joining => "joining",
+        BurstPhase::Accepted | BurstPhase::Provisioning | BurstPhase::ScalingUp | BurstPhase::Joining => "joining",
         _ => return None,
     };
     let changed = |type_: &str, to: &str| {

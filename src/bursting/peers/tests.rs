@@ -172,3 +172,27 @@ fn what_our_bursts_use_of_a_peer_is_counted_through_every_blip_and_ends_with_its
     let free = status(&known, Some(&up("u1", 100)), NONE, 0, at(2_001)).unwrap();
     assert_eq!(conditions::find(&free.conditions, BUDGET), None);
 }
+
+#[test]
+fn amounts_that_no_node_has_are_named_until_they_are_corrected() {
+    let scaling = |status: Option<ClusterPeerStatus>, cpu: &str, memory: &str| {
+        let mut peer = peer(status);
+        let policy =
+            serde_json::json!({"maxNodes": 1, "nodeGroups": [{"name": "large", "cpu": cpu, "memory": memory}]});
+        let import = ImportPolicy { scale_up: serde_json::from_value(policy).unwrap(), ..ImportPolicy::default() };
+        peer.spec.import = Some(import);
+        peer
+    };
+    let said = |peer: &ClusterPeer| {
+        let status = status(peer, Some(&up("u1", 100)), NONE, 0, now()).unwrap();
+        let said = conditions::find(&status.conditions, SCALE_UP);
+        (said.map(|said| (said.status.clone(), said.message.clone())), status)
+    };
+    assert_eq!(said(&scaling(None, "64", "256Gi")).0, None);
+    let (told, status) = said(&scaling(None, "-1", "0Gi"));
+    let (holds, message) = told.unwrap();
+    assert_eq!(holds, "False");
+    let both = "import.scaleUp.nodeGroups[large].cpu: -1 is nothing that a node has; import.scaleUp.nodeGroups[large].memory: ";
+    assert!(message.starts_with(both), "{message}");
+    assert_eq!(said(&scaling(Some(status), "64", "256Gi")).0, None);
+}

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use tributary_api::minicluster::Amount;
 use tributary_api::names;
+use tributary_api::node_group::ScaleUp;
 use tributary_api::peer::ImportPolicy;
 use tributary_contract::{DesiredBurst, PeerName, Rejection, RejectionReason};
 use tributary_flux::{FluxVersion, RankMap};
@@ -16,7 +17,8 @@ use tributary_render::quantity::milli;
 use super::ledger::{Held, Ledger, SlotKey};
 use super::pod_security;
 use super::policy;
-use crate::nodes::{self, Amounts, NodeChoice, NodeView, Pods};
+use super::scale_up::{self, Homeless};
+use crate::nodes::{self, NodeChoice, NodeView, Pods};
 use crate::preflight::facts;
 use crate::template::{BurstTemplate, Bytes, Charge, PodTemplate};
 
@@ -54,6 +56,8 @@ pub struct Admitted {
     pub template: BurstTemplate,
     /// The rank map of the instance.
     pub rank_map: RankMap,
+    /// Nodes that it may bring; `None`: there is room on those that are there.
+    pub scale_up: Option<ScaleUp>,
 }
 
 /// Decides about an offer of `peer`.
@@ -89,8 +93,8 @@ pub fn admit(peer: &PeerName, desired: &DesiredBurst, facts: &Facts<'_>) -> Resu
         flux_version(peer, desired, &template, policy)?;
     }
     impose(&mut template, policy);
-    room(desired, &template.pod, facts)?;
-    Ok(Admitted { template, rank_map })
+    let scale_up = room(peer, desired, &template.pod, policy, facts)?;
+    Ok(Admitted { template, rank_map, scale_up })
 }
 
 /// Sets what the policy imposes on hosted pods. What a template was allowed to choose stays, but for the labels of nodes:
@@ -318,8 +322,14 @@ fn flux_version(
     }
 }
 
-/// Whether the nodes have room for the brokers wanted now, besides everything promised.
-fn room(desired: &DesiredBurst, pod: &PodTemplate, facts: &Facts<'_>) -> Result<(), Rejection> {
+/// Whether the nodes have room for the brokers wanted now, besides everything promised; else the nodes that it may bring.
+fn room(
+    peer: &PeerName,
+    desired: &DesiredBurst,
+    pod: &PodTemplate,
+    policy: &ImportPolicy,
+    facts: &Facts<'_>,
+) -> Result<Option<ScaleUp>, Rejection> {
     let key = facts.slot;
     let choice =
         NodeChoice { selector: &pod.node_selector, affinity: &pod.node_affinity, tolerations: &pod.tolerations };
@@ -333,23 +343,32 @@ fn room(desired: &DesiredBurst, pod: &PodTemplate, facts: &Facts<'_>) -> Result<
     for ((namespace, slot), entry) in facts.ledger.entries().filter(|(other, _)| *other != key) {
         let bound = bound.get(&(namespace.as_str(), slot.as_str())).copied().unwrap_or(0);
         let pending = entry.size.saturating_sub(bound);
-        nodes::take(&mut free, Amounts::part(entry.charge.milli_cores, entry.charge.node_gpus), pending);
+        nodes::take(&mut free, entry.charge.of_node(), pending);
     }
     let charge = Charge::of(desired.cores, desired.gpus, &desired.template);
-    let fits = nodes::fits(&free, Amounts::part(charge.milli_cores, charge.node_gpus));
+    let broker = charge.of_node();
+    let fits = nodes::fits(&free, broker);
     if fits >= desired.size {
-        return Ok(());
+        return Ok(None);
     }
     let largest = free.values().map(|node| node.milli_cores / 1000).max().unwrap_or(0).max(0);
     let gpus = if charge.node_gpus > 0 { format!(" and {} GPUs", charge.node_gpus) } else { String::new() };
+    let memory =
+        if broker.memory > 0 { format!(", {} of memory", amount(charge.memory.requested)) } else { String::new() };
     let message = format!(
-        "{} brokers with {} cores{gpus} each are wanted and {fits} fit on {} nodes, of which the largest has {largest} \
+        "{} brokers with {} cores{memory}{gpus} each are wanted and {fits} fit on {} nodes, of which the largest has {largest} \
          free cores",
         desired.size,
         charge.cores,
         free.len()
     );
-    Err(Rejection::new(RejectionReason::NotEnoughCores, message))
+    let Some(scale_up) = &policy.scale_up else {
+        return Err(Rejection::new(RejectionReason::NotEnoughCores, message));
+    };
+    // As other limits of the policy, this one counts what it may grow to.
+    let homeless = Homeless { broker, count: desired.max_size.saturating_sub(fits), choice };
+    let planned = scale_up::plan(peer, scale_up, &homeless, &facts.ledger.nodes_of(peer, Some(key)));
+    planned.map(Some).map_err(|why| Rejection { message: format!("{message}; {}", why.message), ..why })
 }
 
 /// Namespace and name an offer would take: the root's namespace, or what the policy makes of it.

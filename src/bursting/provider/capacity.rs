@@ -7,6 +7,7 @@ use tributary_contract::{Capacity, NamespaceRoom, PeerName};
 
 use super::admission::{SYSTEM_NAMESPACES, limit, target_namespace};
 use super::ledger::Ledger;
+use super::scale_up;
 use crate::nodes::Amounts;
 
 /// The capacity that `peer` is told: what is `free` on nodes without taints, what its import policy leaves, and what
@@ -43,6 +44,7 @@ pub(crate) fn capacity(
         free_bursts: left(import.and_then(|import| limit(import.max_bursts)), held.bursts),
         rooms,
         whole: true,
+        possible: import.and_then(|import| scale_up::possible(import, &ledger.nodes_of(peer, None))),
     }
 }
 

@@ -55,7 +55,7 @@ impl Provider {
             Change::Admit { claim, fingerprint, hosted: wanted, admitted } => {
                 let Some(Wanted::Burst(desired)) = claims.get(&claim) else { return Ok(()) };
                 // Promised before anything is written, so that nobody else gets the same room.
-                lock(&self.state).ledger.reserve(key, &claim.0, desired);
+                lock(&self.state).ledger.reserve(key, &claim.0, desired, wanted.spec.scale_up.as_ref());
                 if !self.shared.grants.take(&wanted) {
                     // Somebody of the namespace was faster: the next step says so.
                     lock(&self.state).ledger.cancel(key);

@@ -14,6 +14,7 @@ use tributary_api::hosted_burst::HostedBurst;
 use tributary_clock::Mono;
 use tributary_flux::RankMap;
 
+use super::scale_up;
 use super::slot::{Change, SlotStep, SlotView};
 use crate::nodes::PodView;
 use crate::note::Note;
@@ -72,7 +73,8 @@ pub(super) fn attend(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotS
 fn remedy(view: &SlotView<'_>, hosted: &HostedBurst) -> Option<Removal> {
     let node = |pod: &PodView| pod.node.as_ref().and_then(|name| view.facts.nodes.get(name));
     let gateway = view.pods.iter().find(|pod| pod.index == Some(0) && !pod.finished)?;
-    if gateway.terminating || !gateway.unschedulable || !has_gateway(hosted) {
+    // Who waits for nodes takes no place of others: they come for all, or it is given back.
+    if gateway.terminating || scale_up::waits(view, hosted) || !gateway.unschedulable || !has_gateway(hosted) {
         return None;
     }
     // Any pod of the Job would do: they are all alike.

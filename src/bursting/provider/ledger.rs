@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use std::ops::{AddAssign, SubAssign};
 
 use tributary_api::hosted_burst::HostedBurst;
+use tributary_api::node_group::{NewNodes, ScaleUp};
 use tributary_contract::{DesiredBurst, PeerName};
 
-use crate::nodes::{Amounts, Brokers};
+use crate::nodes::Brokers;
 use crate::template::{Bytes, Charge};
 
 /// Namespace and slot: one hosted burst at a time has a name.
@@ -26,6 +27,8 @@ pub(crate) struct Entry {
     pub max_size: u32,
     /// What each broker counts for.
     pub charge: Charge,
+    /// Nodes that it may bring.
+    pub nodes: Vec<NewNodes>,
 }
 
 /// What a peer holds, as its quotas count it: every burst with all the brokers it may grow to.
@@ -89,9 +92,16 @@ impl Ledger {
     }
 
     /// Promises room to an offer that was admitted.
-    pub(crate) fn reserve(&mut self, key: &SlotKey, peer: &PeerName, desired: &DesiredBurst) {
+    pub(crate) fn reserve(
+        &mut self,
+        key: &SlotKey,
+        peer: &PeerName,
+        desired: &DesiredBurst,
+        scale_up: Option<&ScaleUp>,
+    ) {
         let charge = Charge::of(desired.cores, desired.gpus, &desired.template);
-        let entry = Entry { peer: peer.clone(), size: desired.size, max_size: desired.max_size, charge };
+        let nodes = nodes_of(scale_up);
+        let entry = Entry { peer: peer.clone(), size: desired.size, max_size: desired.max_size, charge, nodes };
         let before = self.entry(key).cloned();
         self.reserved.insert(key.clone(), entry);
         self.count(before.as_ref(), key);
@@ -154,9 +164,20 @@ impl Ledger {
         hosted.take_while(here).chain(ahead.take_while(here))
     }
 
+    /// Nodes that bursts of a peer may bring, by group, apart from the slot in question.
+    pub(crate) fn nodes_of(&self, peer: &PeerName, besides: Option<&SlotKey>) -> BTreeMap<&str, u32> {
+        let mut nodes: BTreeMap<&str, u32> = BTreeMap::new();
+        let others = self.entries().filter(|(key, entry)| entry.peer == *peer && Some(*key) != besides);
+        for NewNodes { group, count } in others.flat_map(|(_, entry)| &entry.nodes) {
+            let sum = nodes.entry(group).or_default();
+            *sum = sum.saturating_add(*count);
+        }
+        nodes
+    }
+
     /// For each hosted Job: what each of its brokers counts for.
     pub(crate) fn brokers(&self) -> Brokers<'_> {
-        let each = |entry: &Entry| Amounts::part(entry.charge.milli_cores, entry.charge.node_gpus);
+        let each = |entry: &Entry| entry.charge.of_node();
         self.entries().map(|((namespace, name), entry)| ((&**namespace, &**name), each(entry))).collect()
     }
 
@@ -217,8 +238,13 @@ impl Entry {
     fn of(hosted: &HostedBurst) -> Self {
         let spec = &hosted.spec;
         let charge = Charge::of(spec.cores, spec.gpus, &spec.template);
-        Self { peer: spec.peer.as_str().into(), size: spec.size, max_size: spec.max_size, charge }
+        let nodes = nodes_of(spec.scale_up.as_ref());
+        Self { peer: spec.peer.as_str().into(), size: spec.size, max_size: spec.max_size, charge, nodes }
     }
+}
+
+fn nodes_of(scale_up: Option<&ScaleUp>) -> Vec<NewNodes> {
+    scale_up.map(|scale_up| scale_up.nodes.clone()).unwrap_or_default()
 }
 
 /// The name a HostedBurst takes.
@@ -259,7 +285,7 @@ mod tests {
                     0 => ledger.host(&key, None),
                     1 | 2 => ledger.host(&key, Some(&hosted(peer, size))),
                     _ if ledger.hosted.contains_key(&key) => { ledger.cancel(&key); None }
-                    _ => { ledger.reserve(&key, &of, &DesiredBurst { max_size: size, ..offer() }); None }
+                    _ => { ledger.reserve(&key, &of, &DesiredBurst { max_size: size, ..offer() }, None); None }
                 };
                 for peer in 0..3 {
                     let peer = PeerName::from(format!("peer-{peer}").as_str());

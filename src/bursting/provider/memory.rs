@@ -12,6 +12,7 @@ use tributary_contract::{Rejection, RejectionReason};
 
 use super::gateway::Stuck;
 use super::rate::Turn;
+use super::scale_up::Returned;
 use super::slot::{Change, ClaimKey, SlotView, Wanted, holder};
 use super::teardown::Reason;
 use super::warm::Made;
@@ -137,6 +138,8 @@ pub(crate) struct Memory {
     pub fates: BTreeMap<ClaimKey, Fate>,
     /// Offers that could not be carried out.
     pub verdicts: BTreeMap<ClaimKey, Verdict>,
+    /// Bursts that were given back since their nodes did not come, lately.
+    pub returned: BTreeMap<ClaimKey, Returned>,
     /// When offers are looked at, or were.
     pub turns: BTreeMap<ClaimKey, Turn>,
     /// The certificate.
@@ -251,6 +254,7 @@ impl Memory {
             view.claims.contains_key(key) || holder.as_ref() == Some(key) || ended_by_us && unheard(key)
         });
         self.verdicts.retain(|key, _| view.claims.contains_key(key));
+        self.returned.retain(|_, returned| !returned.left(view.now.mono).is_zero());
         // Who takes an offer back and makes it again has made another one.
         self.turns.retain(|key, _| matches!(view.claims.get(key), Some(Wanted::Burst(_))));
         if view.hosted.is_none() {
@@ -268,6 +272,7 @@ impl Memory {
     /// Nothing is remembered: the entry can go.
     pub(crate) fn is_empty(&self) -> bool {
         let (fates, offers) = (self.fates.is_empty(), self.verdicts.is_empty() && self.turns.is_empty());
+        let offers = offers && self.returned.is_empty();
         fates && offers && self.secret == SecretState::Unknown && !self.looked_empty && self.taken.is_none()
     }
 }

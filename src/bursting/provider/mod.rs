@@ -16,6 +16,7 @@
 //! | [`memory`] | what is remembered between steps | no |
 //! | [`warm`] | images that are pulled ahead | no |
 //! | `lead` | where the lead broker of a burst is, if it may be there | no |
+//! | `scale_up` | bursts that bring their nodes | no |
 //! | [`capacity`] | what peers are told of free room | no |
 //! | [`grants`] | the port to the queues of namespaces: what FluxSetups leave | no |
 //! | [`quota`], [`egress`] | what quotas leave, and where hosted pods may connect to | no |
@@ -44,6 +45,7 @@ pub mod policy;
 pub mod quota;
 pub(crate) mod rate;
 pub(crate) mod results;
+pub(crate) mod scale_up;
 pub(crate) mod slot;
 pub(crate) mod slots;
 mod sync;

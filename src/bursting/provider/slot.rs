@@ -29,6 +29,7 @@ use super::ledger::SlotKey;
 use super::materialize::{self, Materials};
 use super::memory::{Fate, Memory, Verdict};
 use super::rate::{self, Rates, Turn};
+use super::scale_up::Returned;
 use super::sync;
 use super::teardown::{self, Reason};
 use crate::contact::Contacts;
@@ -180,6 +181,8 @@ pub(crate) fn step(view: &SlotView<'_>) -> SlotStep {
         None => free_slot(view, &mut step),
     }
     step.memory.forget(view);
+    let returned = step.memory.returned.values().map(|returned| returned.left(view.now.mono)).min();
+    returned.into_iter().for_each(|left| teardown::wake(&mut step, left));
     for (claim, turn) in view.memory.turns.iter().filter(|(claim, _)| !step.memory.turns.contains_key(*claim)) {
         step.rates.give_back(&claim.0, turn, view.now.mono);
     }
@@ -273,7 +276,16 @@ fn past(view: &SlotView<'_>, key: &ClaimKey, desired: &DesiredBurst, step: &mut 
         step.memory.fates.remove(key);
     }
     let known = step.memory.fates.get(key).cloned();
+    if matches!(known, Some(Fate::Released { reason: Reason::ScaleUpTimedOut, .. })) {
+        let returned = || Returned::new(view, &key.0, desired);
+        step.memory.returned.entry(key.clone()).or_insert_with(returned);
+    }
     match (known, &desired.hosted_uid) {
+        // It is refused from now on, and nothing of it is left: its root places it elsewhere.
+        (Some(Fate::Released { reason: Reason::ScaleUpTimedOut, .. }), Some(_)) => {
+            let rejection = step.memory.returned.get(key).map(|returned| returned.rejection.clone());
+            rejection.map(|rejection| rejected(desired, rejection))
+        }
         // It ended by our own decision, and the root has not taken notice of that.
         (Some(Fate::Released { reason: Reason::TimeLimit, .. }), _) => {
             let rejection = Rejection::new(RejectionReason::EvictedByProvider, Reason::TimeLimit.message());
@@ -328,6 +340,14 @@ fn offered(view: &SlotView<'_>, key: &ClaimKey, desired: &DesiredBurst, step: &m
     }
     let admitted = admission::admit(peer, desired, &Facts { import, draining, ..*view.facts })?;
     lead::admit(view, peer, desired)?;
+    if admitted.scale_up.is_some()
+        && let Some(returned) = step.memory.returned.get(key)
+        && let Some(left) = returned.stands(view, peer, desired)
+    {
+        let rejection = returned.rejection.clone();
+        teardown::wake(step, left);
+        return Err(rejection);
+    }
     if view.mini_cluster.is_some() {
         let message = format!("MiniCluster {} exists here and is no hosted burst", desired.slot);
         return Err(Rejection::new(RejectionReason::NameTaken, message));
@@ -336,7 +356,8 @@ fn offered(view: &SlotView<'_>, key: &ClaimKey, desired: &DesiredBurst, step: &m
         let message = format!("the cluster UID of {peer} is not known yet");
         return Err(Rejection::new(RejectionReason::Other("UnknownCluster".into()), message));
     };
-    let hosted = materialize::hosted_burst(&view.key.0, peer, &root_cluster, desired, &admitted.template);
+    let mut hosted = materialize::hosted_burst(&view.key.0, peer, &root_cluster, desired, &admitted.template);
+    hosted.spec.scale_up.clone_from(&admitted.scale_up);
     match view.grants.ask(&hosted) {
         Some(Ok(())) => {}
         Some(Err(message)) => return Err(Rejection::new(RejectionReason::NoRoomInQueue, message)),

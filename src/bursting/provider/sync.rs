@@ -16,6 +16,7 @@ use super::lead::{self, Lead};
 use super::lease::{self, Lease};
 use super::materialize;
 use super::memory::{LOOK_AGAIN, LOOK_IS_FRESH, SecretState};
+use super::scale_up;
 use super::slot::{Answered, Change, ClaimKey, SlotStep, SlotView, Wanted};
 use super::teardown::{wake, wake_for};
 use super::warm;
@@ -253,6 +254,7 @@ pub(super) fn status(
         None => BurstPhase::Provisioning,
         Some(_) if ready >= hosted.spec.size => BurstPhase::Ready,
         Some(_) if running >= hosted.spec.size as usize => BurstPhase::Joining,
+        Some(_) if scale_up::waits(view, hosted) => BurstPhase::ScalingUp,
         Some(_) => BurstPhase::Provisioning,
     };
     let simulated = is_simulated(view);
@@ -262,6 +264,7 @@ pub(super) fn status(
             format!("the {what} is not here yet: {message}")
         }
         (BurstPhase::Accepted, _) => format!("the {what} is asked for"),
+        (BurstPhase::ScalingUp, _) => scale_up::message(view, hosted),
         (BurstPhase::Ready, _) if trouble.is_empty() && simulated => NOT_CHECKABLE.into(),
         (BurstPhase::Ready, _) if trouble.is_empty() => "every wanted broker is online".into(),
         _ if !trouble.is_empty() => trouble.to_owned(),
@@ -272,6 +275,7 @@ pub(super) fn status(
     let times = PhaseTimestamps {
         accepted: times.accepted.or_else(|| at.clone()),
         provisioned: times.provisioned.or_else(|| at.clone().filter(|_| view.mini_cluster.is_some())),
+        scheduled: times.scheduled.or_else(|| scale_up::scheduled(view, hosted)),
         started: times.started.or_else(|| at.clone().filter(|_| phase >= BurstPhase::Joining)),
         ready: times.ready.or_else(|| at.clone().filter(|_| phase == BurstPhase::Ready && !simulated)),
         ..PhaseTimestamps::default()

@@ -12,6 +12,7 @@ use tributary_cluster::conditions;
 use tributary_contract::RejectionReason;
 
 use super::lease::Lease;
+use super::scale_up;
 use super::slot::{Change, ClaimKey, SlotStep, SlotView, Wanted, holder, is_same_instance, is_successor};
 use super::sync::{self, Saying, Told};
 use super::whole;
@@ -38,6 +39,8 @@ pub(crate) enum Reason {
     TooManyResults,
     /// A name that it needs is another's here.
     NameTaken,
+    /// The nodes that it was to bring did not come in time.
+    ScaleUpTimedOut,
 }
 
 impl Reason {
@@ -51,6 +54,7 @@ impl Reason {
             Self::PeerDrained => "PeerDrained",
             Self::TooManyResults => "TooManyResults",
             Self::NameTaken => "NameTaken",
+            Self::ScaleUpTimedOut => "ScaleUpTimedOut",
         }
     }
 
@@ -64,6 +68,7 @@ impl Reason {
             Self::PeerDrained => "the owner of this cluster drains the peer",
             Self::TooManyResults => "it has ended, and newer results of its peer take its place",
             Self::NameTaken => "an object of somebody else has a name here that it needs",
+            Self::ScaleUpTimedOut => "not all of its pods got nodes in time (import.scaleUp.wait): it is given back",
         }
     }
 
@@ -75,6 +80,7 @@ impl Reason {
             "PeerDrained" => Self::PeerDrained,
             "TooManyResults" => Self::TooManyResults,
             "NameTaken" => Self::NameTaken,
+            "ScaleUpTimedOut" => Self::ScaleUpTimedOut,
             _ => Self::Released,
         }
     }
@@ -121,6 +127,9 @@ pub(super) fn reason(
     }
     if taken(view, step).is_some() {
         return Some(Reason::NameTaken);
+    }
+    if scale_up::timed_out(view, hosted, step) {
+        return Some(Reason::ScaleUpTimedOut);
     }
     // A run that was up has an end of its own at its limit.
     if !whole::was_up(hosted) && too_long(view, hosted, holder, step) {
@@ -179,7 +188,7 @@ pub(super) fn drain(view: &SlotView<'_>, hosted: &HostedBurst, reason: Reason, s
     if old.draining_since.is_none() {
         let ends = format!("it ends: {}", taken.as_deref().unwrap_or(reason.message()));
         step.notes.push(match reason {
-            Reason::NameTaken => Note::warning(reason.as_str(), ends),
+            Reason::NameTaken | Reason::ScaleUpTimedOut => Note::warning(reason.as_str(), ends),
             _ => Note::normal(reason.as_str(), ends),
         });
     }

@@ -519,6 +519,7 @@ fn told_times(known: Option<PhaseTimestamps>, said: &PhaseTimes, now: Timestamp)
     PhaseTimestamps {
         provisioned: known.provisioned.or_else(|| ours(said.provisioned)),
         warmed: known.warmed.or_else(|| ours(said.warmed)),
+        scheduled: known.scheduled.or_else(|| ours(said.scheduled)),
         started: known.started.or_else(|| ours(said.started)),
         ready: known.ready.or_else(|| ours(said.ready)),
         planned: known.planned,

@@ -1,6 +1,6 @@
 //! Where a burst goes: a pure choice among the peers.
 //!
-//! The user's order wins; else labels; else room. Capacity is a hint, since only the provider's admission knows: a peer
+//! The user's order wins; else labels; else room. Who has room now comes before who would have to add nodes for it. Capacity is a hint, since only the provider's admission knows: a peer
 //! that was named is asked even if it seems full, as its refusal tells more than our guess.
 
 use std::cmp::Reverse;
@@ -9,7 +9,7 @@ use std::fmt;
 
 use tributary_api::burst::BurstRefusal;
 use tributary_api::selector::PeerSelector;
-use tributary_contract::{Capacity, NamespaceRoom, PeerName};
+use tributary_contract::{Capacity, NamespaceRoom, PeerName, PossibleCapacity};
 
 use crate::peers::PeerView;
 
@@ -134,7 +134,8 @@ pub fn place(
         let roomy = candidates.iter().filter(|(_, fit)| !matches!(fit, Fit::Short(_)));
         roomy.min_by_key(|(name, fit)| (fit.rank(), name.clone()))
     } else {
-        candidates.iter().find(|(_, fit)| !matches!(fit, Fit::Short(_))).or(candidates.first())
+        let now = candidates.iter().find(|(_, fit)| matches!(fit, Fit::Roomy(_) | Fit::Unknown));
+        now.or(candidates.iter().find(|(_, fit)| matches!(fit, Fit::Growing(_)))).or(candidates.first())
     };
     if let Some((name, _)) = chosen {
         return Ok(name.clone());
@@ -147,7 +148,7 @@ pub fn place(
     Err(none)
 }
 
-/// The peer that seems to have room for `wish`, if there is one: nobody is asked in the hope that it has.
+/// The peer that seems to have room for `wish`, or could have it, if there is one: nobody is asked in the hope that it has.
 pub(crate) fn roomy(
     wish: &Wish,
     peers: &BTreeMap<PeerName, PeerView>,
@@ -155,14 +156,24 @@ pub(crate) fn roomy(
     excluded: &BTreeMap<PeerName, String>,
 ) -> Option<PeerName> {
     let able = asked(wish, peers).into_iter().filter_map(|name| match able(&name, wish, peers, claimed, excluded) {
-        Ok(fit @ Fit::Roomy(_)) => Some((name, fit)),
+        Ok(fit @ (Fit::Roomy(_) | Fit::Growing(_))) => Some((name, fit)),
         _ => None,
     });
-    let mut able = able.peekable();
     if !wish.peers.is_empty() {
-        return able.next().map(|(name, _)| name);
+        // Of equals, the first one.
+        return able.min_by_key(|(_, fit)| fit.rank().0).map(|(name, _)| name);
     }
     able.min_by_key(|(name, fit)| (fit.rank(), name.clone())).map(|(name, _)| name)
+}
+
+/// Whether a peer that may be asked has room for `wish` only with nodes that it would add.
+pub fn grows(
+    name: &PeerName,
+    wish: &Wish,
+    peers: &BTreeMap<PeerName, PeerView>,
+    claimed: &BTreeMap<PeerName, Claimed>,
+) -> bool {
+    matches!(able(name, wish, peers, claimed, &BTreeMap::new()), Ok(Fit::Growing(_)))
 }
 
 /// Peers that threw a burst out and whose ClusterPeer is still the one of then, with the reason.
@@ -184,17 +195,20 @@ enum Fit {
     Roomy(u32),
     /// It tells no capacity.
     Unknown,
+    /// It lacks room, and would have it with nodes that it could add; this many cores to spare then.
+    Growing(u32),
     /// It seems to lack room.
     Short(String),
 }
 
 impl Fit {
-    /// The most spare cores first, then those that tell nothing.
+    /// The most spare cores first, then those that tell nothing, then those that would have to add nodes.
     fn rank(&self) -> (u8, Reverse<u32>) {
         match self {
             Self::Roomy(spare) => (0, Reverse(*spare)),
             Self::Unknown => (1, Reverse(0)),
-            Self::Short(_) => (2, Reverse(0)),
+            Self::Growing(spare) => (2, Reverse(*spare)),
+            Self::Short(_) => (3, Reverse(0)),
         }
     }
 }
@@ -238,9 +252,18 @@ fn able(
         return Err("its agent does not say that it takes whole FluxJobs: it is older, or exports no capacity".into());
     }
     let Some(capacity) = &peer.capacity else { return Ok(Fit::Unknown) };
-    Ok(match room(wish, capacity, claimed.get(name).copied().unwrap_or_default()) {
-        Ok(spare) => Fit::Roomy(spare),
-        Err(reason) => Fit::Short(reason),
+    let claimed = claimed.get(name).copied().unwrap_or_default();
+    if let Err(reason) = quotas(wish, capacity, claimed) {
+        return Ok(Fit::Short(reason));
+    }
+    let none = PossibleCapacity::default();
+    Ok(match (room(wish, capacity, &none, claimed), &capacity.possible) {
+        (Ok(spare), _) => Fit::Roomy(spare),
+        (Err(reason), None) => Fit::Short(reason),
+        (Err(_), Some(possible)) => match room(wish, capacity, possible, claimed) {
+            Ok(spare) => Fit::Growing(spare),
+            Err(reason) => Fit::Short(format!("{reason}, with the nodes that it could add")),
+        },
     })
 }
 
@@ -253,23 +276,30 @@ fn unknown(peers: &BTreeMap<PeerName, PeerView>) -> String {
     }
 }
 
-/// Cores left after placing.
-fn room(wish: &Wish, capacity: &Capacity, claimed: Claimed) -> Result<u32, String> {
-    let short = |what: &str, wanted: u32, free: u32| {
-        if wanted > free { Err(format!("{wanted} {what} wanted, {free} free")) } else { Ok(free - wanted) }
-    };
+/// What is left of so much that is free; else what is lacking.
+fn short(what: &str, wanted: u32, free: u32) -> Result<u32, String> {
+    if wanted > free { Err(format!("{wanted} {what} wanted, {free} free")) } else { Ok(free - wanted) }
+}
+
+/// Whether policy and quotas over there leave enough.
+fn quotas(wish: &Wish, capacity: &Capacity, claimed: Claimed) -> Result<(), String> {
     if let Some(free) = capacity.free_bursts {
         short("burst", 1, free.saturating_sub(claimed.bursts))?;
     }
     if let Some(free) = capacity.free_brokers {
         short("brokers", wish.max_size, free.saturating_sub(claimed.brokers))?;
     }
-    if let Some(left) = capacity.room(&wish.namespace) {
-        granted(wish, left, claimed)?;
-    }
-    short("cores on one node", wish.milli_cores.div_ceil(1000), capacity.largest_free_node_cores)?;
-    short("GPUs", wish.size.saturating_mul(wish.gpus), capacity.free_gpus.saturating_sub(claimed.gpus))?;
-    short("cores", wish.cores_of_all(), capacity.free_cores.saturating_sub(claimed.cores))
+    capacity.room(&wish.namespace).map_or(Ok(()), |left| granted(wish, left, claimed))
+}
+
+/// Cores left after placing, on the nodes that are there and on `more`.
+fn room(wish: &Wish, capacity: &Capacity, more: &PossibleCapacity, claimed: Claimed) -> Result<u32, String> {
+    let largest = capacity.largest_free_node_cores.max(more.largest_node_cores);
+    short("cores on one node", wish.milli_cores.div_ceil(1000), largest)?;
+    let with = |free: u32, more: u32, claimed: u32| free.saturating_add(more).saturating_sub(claimed);
+    let gpus = with(capacity.free_gpus, more.gpus, claimed.gpus);
+    short("GPUs", wish.size.saturating_mul(wish.gpus), gpus)?;
+    short("cores", wish.cores_of_all(), with(capacity.free_cores, more.cores, claimed.cores))
 }
 
 /// Whether the FluxSetup over there leaves enough. It counts what a burst may grow to.
@@ -444,6 +474,70 @@ mod tests {
         peers.get_mut("west").unwrap().capacity.as_mut().unwrap().whole = true;
         assert_eq!(placed(&peers, whole(wish(3))).as_deref(), Ok("west"), "though north has more room");
         assert_eq!(roomy(&whole(wish(3)), &peers, &BTreeMap::new(), &BTreeMap::new()), Some("west".into()));
+    }
+
+    /// Peers like those of the world, of which these could add so many cores, on nodes of 8 each.
+    fn growing(more: &[(&str, u32)]) -> BTreeMap<PeerName, PeerView> {
+        let mut peers = world();
+        for (name, cores) in more {
+            let possible = PossibleCapacity {
+                nodes: cores / 8,
+                cores: *cores,
+                gpus: 4,
+                largest_node_cores: 8,
+                ..PossibleCapacity::default()
+            };
+            peers.get_mut(*name).unwrap().capacity.as_mut().unwrap().possible = Some(possible);
+        }
+        peers
+    }
+
+    #[test]
+    fn room_that_is_there_wins_over_room_that_could_be() {
+        let (none, excluded) = (BTreeMap::new(), BTreeMap::from([(PeerName::from("silent"), "no".to_owned())]));
+        let placed = |peers: &BTreeMap<PeerName, PeerView>, wish: &Wish| {
+            let placed = place(wish, peers, &none, &excluded).map_err(|none| none.to_string());
+            let roomy = roomy(wish, peers, &none, &excluded);
+            assert!(roomy.is_none() || roomy.as_ref() == placed.as_ref().ok(), "{roomy:?} {placed:?}");
+            (placed.map(String::from), roomy.is_some())
+        };
+        let west = growing(&[("west", 80)]);
+        let chosen = |name: &str, roomy| (Ok(name.to_owned()), roomy);
+        assert_eq!(placed(&west, &wish(3)), chosen("north", true), "16 cores are there");
+        assert_eq!(placed(&west, &wish(9)), chosen("west", true), "18 of 88");
+        let both = growing(&[("west", 80), ("north", 40)]);
+        assert_eq!(placed(&both, &wish(9)), chosen("west", true), "the one with more of them");
+        assert_eq!(placed(&both, &wish(45)).0.unwrap_err().matches("with the nodes that it could add").count(), 2);
+        // A broker of 8 cores fits on no node that is there in the west.
+        let large = |peers: &[&str]| Wish { milli_cores: 8000, ..named(2, peers) };
+        assert_eq!(placed(&west, &large(&["west", "north"])), chosen("north", true), "though west is named first");
+        assert_eq!(placed(&growing(&[("west", 8)]), &large(&["west"])), chosen("west", true), "one there, one to come");
+        let huge = |peers: &[&str]| Wish { milli_cores: 9000, ..named(1, peers) };
+        assert_eq!(placed(&both, &huge(&["west", "north"])), chosen("west", false), "asked in vain: it will say why");
+        // GPUs, and what policy and quotas leave.
+        let gpus = Wish { gpus: 2, ..wish(2) };
+        assert_eq!(placed(&west, &gpus), chosen("west", true));
+        assert!(placed(&world(), &gpus).0.is_err());
+        let mut full = west.clone();
+        full.get_mut("west").unwrap().capacity.as_mut().unwrap().free_bursts = Some(0);
+        assert_eq!(placed(&full, &gpus).0.unwrap_err().matches("1 burst wanted, 0 free").count(), 1);
+        // What others claimed is taken off both.
+        let mut claimed = Claimed::default();
+        claimed.add(&wish(40));
+        let claimed = [("west".into(), claimed)].into();
+        let none = place(&named(9, &["west"]), &west, &claimed, &excluded);
+        assert_eq!(none.unwrap().as_str(), "west", "it may know better");
+        assert_eq!(roomy(&named(9, &["west"]), &west, &claimed, &excluded), None);
+        assert_eq!(roomy(&named(4, &["west"]), &west, &claimed, &excluded), Some("west".into()));
+    }
+
+    #[test]
+    fn silence_may_hide_room_that_is_there() {
+        let peers = growing(&[("west", 800)]);
+        let placed = |wish: &Wish| place(wish, &peers, &BTreeMap::new(), &BTreeMap::new()).map(String::from);
+        assert_eq!(placed(&wish(60)).as_deref(), Ok("silent"));
+        assert_eq!(placed(&named(60, &["west", "silent"])).as_deref(), Ok("silent"));
+        assert_eq!(roomy(&wish(60), &peers, &BTreeMap::new(), &BTreeMap::new()), Some("west".into()));
     }
 
     #[test]

@@ -55,7 +55,8 @@ pub(crate) fn fit(said: ObservedBurst) -> ObservedBurst {
     let word = |text: String| limits::plain(&text, limits::WORD);
     let uid = |text: Option<String>| text.filter(|text| text.len() <= limits::UID).map(word);
     let known = |at: &Timestamp| (1970..=9999).contains(&at.to_zoned(jiff::tz::TimeZone::UTC).year());
-    let PhaseTimes { planned, offered, accepted, provisioned, warmed, started, ready, released } = said.times;
+    let PhaseTimes { planned, offered, accepted, provisioned, warmed, scheduled, started, ready, released } =
+        said.times;
     ObservedBurst {
         uid: said.uid,
         observed_generation: said.observed_generation,
@@ -79,6 +80,7 @@ pub(crate) fn fit(said: ObservedBurst) -> ObservedBurst {
             accepted: accepted.filter(known),
             provisioned: provisioned.filter(known),
             warmed: warmed.filter(known),
+            scheduled: scheduled.filter(known),
             started: started.filter(known),
             ready: ready.filter(known),
             released: released.filter(known),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use prost::Message as _;
 use tributary_contract::ports::StateKey;
-use tributary_contract::{BurstUid, Capacity, ClusterUid, Epoch, NamespaceRoom, PeerName};
+use tributary_contract::{BurstUid, Capacity, ClusterUid, Epoch, NamespaceRoom, PeerName, PossibleCapacity};
 
 use super::digest::Digest;
 use super::frame::{self, TooLarge};
@@ -304,7 +304,12 @@ impl From<Capacity> for proto::Capacity {
             free_bursts,
             rooms,
             whole,
+            possible,
         } = capacity;
+        let possible = possible.map(|possible| {
+            let PossibleCapacity { nodes, cores, memory_mib, gpus, largest_node_cores } = possible;
+            proto::PossibleCapacity { nodes, cores, memory_mib, gpus, largest_node_cores }
+        });
         let room = |room: NamespaceRoom| {
             let NamespaceRoom { namespace, mini_clusters, brokers, milli_cores, memory_mib, gpus } = room;
             proto::NamespaceRoom { namespace, mini_clusters, brokers, milli_cores, memory_mib, gpus }
@@ -320,6 +325,7 @@ impl From<Capacity> for proto::Capacity {
             free_bursts,
             rooms,
             whole,
+            possible,
         }
     }
 }
@@ -336,7 +342,12 @@ impl From<proto::Capacity> for Capacity {
             free_bursts,
             rooms,
             whole,
+            possible,
         } = capacity;
+        let possible = possible.map(|possible| {
+            let proto::PossibleCapacity { nodes, cores, memory_mib, gpus, largest_node_cores } = possible;
+            PossibleCapacity { nodes, cores, memory_mib: memory_mib.min(MEMORY_MIB), gpus, largest_node_cores }
+        });
         let free_memory_mib = free_memory_mib.min(MEMORY_MIB);
         let mut rooms: Vec<NamespaceRoom> = rooms.into_iter().take(limits::ROOMS).map(NamespaceRoom::from).collect();
         rooms.sort();
@@ -352,6 +363,7 @@ impl From<proto::Capacity> for Capacity {
             free_bursts,
             rooms,
             whole,
+            possible,
         }
     }
 }

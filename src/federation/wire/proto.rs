@@ -132,6 +132,29 @@ pub struct Capacity {
     /// Bursts may be whole instances.
     #[prost(bool, tag = "9")]
     pub whole: bool,
+    /// What nodes could give that are not there.
+    #[prost(message, optional, tag = "10")]
+    pub possible: Option<PossibleCapacity>,
+}
+
+/// [`tributary_contract::PossibleCapacity`].
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct PossibleCapacity {
+    /// How many nodes.
+    #[prost(uint32, tag = "1")]
+    pub nodes: u32,
+    /// Whole cores.
+    #[prost(uint32, tag = "2")]
+    pub cores: u32,
+    /// MiB.
+    #[prost(uint64, tag = "3")]
+    pub memory_mib: u64,
+    /// GPUs.
+    #[prost(uint32, tag = "4")]
+    pub gpus: u32,
+    /// Most cores of one node.
+    #[prost(uint32, tag = "5")]
+    pub largest_node_cores: u32,
 }
 
 /// [`tributary_contract::NamespaceRoom`].

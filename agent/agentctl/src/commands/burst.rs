@@ -60,7 +60,7 @@ pub(crate) async fn run(target: &Target, command: cli::Burst) -> Result<()> {
 /// The peer that has taken a burst, which need not be offered again.
 fn placed(burst: &Burst) -> Option<&str> {
     let status = burst.status.as_ref().filter(|_| !burst.annotations().contains_key(labels::CANCEL))?;
-    let taken = [BurstPhase::Accepted, BurstPhase::Provisioning, BurstPhase::Joining, BurstPhase::Ready];
+    let taken = BurstPhase::Accepted..=BurstPhase::Ready;
     status.peer.as_deref().filter(|_| taken.contains(&status.phase))
 }
 

@@ -1,11 +1,12 @@
 use k8s_openapi::api::core::v1::Toleration;
 use serde_json::json;
+use tributary_api::hosted_burst::HostedBurst;
 use tributary_api::peer::PodSecurityLevel;
 use tributary_contract::RootIdentity;
 use tributary_flux::{Slot, Topology};
 
 use super::*;
-use crate::nodes::{PodView, Taint, tolerates};
+use crate::nodes::{Amounts, PodView, Taint, tolerates};
 
 const EAST: &str = "east";
 
@@ -225,7 +226,7 @@ fn room_is_promised_once() {
     let mut second = offer();
     second.root.namespace = "other".into();
     world.import.as_mut().unwrap().namespaces = vec!["*".into()];
-    world.ledger.reserve(&slot_key(&EAST.into(), &second, None), &"south".into(), &second);
+    world.ledger.reserve(&slot_key(&EAST.into(), &second, None), &"south".into(), &second, None);
     let rejection = world.admit(&offer()).unwrap_err();
     assert_eq!(rejection.reason, RejectionReason::NotEnoughCores, "8 cores, of which 6 are promised");
     assert!(world.admit(&second).is_ok(), "its own reservation does not stand in its way");
@@ -243,7 +244,7 @@ fn a_broker_that_asks_for_a_part_of_a_core_takes_that_part_of_a_node() {
     let mut second = offer.clone();
     second.root.namespace = "other".into();
     world.import.as_mut().unwrap().namespaces = vec!["*".into()];
-    world.ledger.reserve(&slot_key(&EAST.into(), &second, None), &"south".into(), &second);
+    world.ledger.reserve(&slot_key(&EAST.into(), &second, None), &"south".into(), &second, None);
     assert_eq!(world.admit(&offer).unwrap_err().reason, RejectionReason::NotEnoughCores, "3 of 4 cores are promised");
     offer.template = with_cpu("300m");
     assert!(world.admit(&offer).is_ok(), "and 900 thousandths fit on the last");
@@ -260,9 +261,9 @@ fn quotas_count_each_peers_own_bursts() {
     other.slot = "other".into();
     other.cores = 0;
     let key = slot_key(&EAST.into(), &other, None);
-    world.ledger.reserve(&key, &"south".into(), &other);
+    world.ledger.reserve(&key, &"south".into(), &other, None);
     assert!(world.admit(&offer()).is_ok(), "that was another peer's");
-    world.ledger.reserve(&key, &EAST.into(), &other);
+    world.ledger.reserve(&key, &EAST.into(), &other, None);
     assert_eq!(world.admit(&offer()).unwrap_err().reason, RejectionReason::TooManyBursts);
     world.import.as_mut().unwrap().max_bursts = Some(2);
     assert_eq!(world.admit(&offer()).unwrap_err().reason, RejectionReason::TooManyBrokers);
@@ -271,7 +272,7 @@ fn quotas_count_each_peers_own_bursts() {
 
     let mut other = offer();
     (other.slot, other.cores, other.gpus) = ("other".into(), 0, 2);
-    world.ledger.reserve(&key, &EAST.into(), &other);
+    world.ledger.reserve(&key, &EAST.into(), &other, None);
     world.import.as_mut().unwrap().max_gpus = Some(6);
     assert!(world.admit(&offer()).is_ok(), "it wants no GPUs");
     world.import.as_mut().unwrap().max_gpus = Some(5);
@@ -297,7 +298,7 @@ fn quotas_count_what_pods_ask_for_where_the_slot_says_less() {
     assert_eq!(world.admit(&greedy).unwrap_err().reason, RejectionReason::TooManyCores, "the other container counts");
     world.import.as_mut().unwrap().max_cores = Some(of(cores + 1));
     assert!(world.admit(&greedy).is_ok());
-    world.ledger.reserve(&("flux".into(), "other".into()), &EAST.into(), &greedy);
+    world.ledger.reserve(&("flux".into(), "other".into()), &EAST.into(), &greedy, None);
     world.import.as_mut().unwrap().max_cores = Some(of(2 * cores + 1));
     let refused = world.admit(&greedy).unwrap_err();
     assert_eq!(refused.reason, RejectionReason::TooManyCores, "what is there counts by what it asks for, too");
@@ -359,9 +360,9 @@ fn memory_and_ephemeral_storage_count_by_what_containers_request() {
         // What is there counts, of this peer alone.
         limited("9Gi", &mut world);
         let other = ("flux".to_owned(), "other".to_owned());
-        world.ledger.reserve(&other, &"south".into(), &asking("other", resource, "1Gi"));
+        world.ledger.reserve(&other, &"south".into(), &asking("other", resource, "1Gi"), None);
         assert!(world.admit(&burst()).is_ok());
-        world.ledger.reserve(&other, &EAST.into(), &asking("other", resource, "1Gi"));
+        world.ledger.reserve(&other, &EAST.into(), &asking("other", resource, "1Gi"), None);
         let told = format!("east has 6Gi of {resource} here and wants 6Gi more, but import.{field} is 9Gi");
         assert_eq!(refused(&world, &burst()), told);
         // Who says nothing might take anything.
@@ -434,4 +435,66 @@ fn the_rendered_pod_is_judged_at_the_level_of_the_policy() {
     assert!(rejection.message.contains("level baseline") && rejection.message.contains("hostPID"), "{rejection}");
     policy.pod_security = PodSecurityLevel::Privileged;
     assert_eq!(judge_pod(&EAST.into(), &policy, &pod), Ok(()));
+}
+
+#[test]
+fn a_burst_that_lacks_room_may_bring_nodes_and_each_is_promised_once() {
+    let mut world = world();
+    let groups = json!([{"name": "large", "cpu": 8, "memory": "8Gi"}]);
+    let policy =
+        |max: u32| serde_json::from_value(json!({"maxNodes": max, "wait": "5m", "nodeGroups": groups})).unwrap();
+    let brings = |world: &World, offer: &DesiredBurst| -> Result<u32, Rejection> {
+        let admitted = world.admit(offer)?;
+        Ok(admitted.scale_up.map_or(0, |scale_up| scale_up.nodes.iter().map(|nodes| nodes.count).sum()))
+    };
+    let large = || DesiredBurst { size: 2, ..offer_of_cores(4) };
+    world.import.as_mut().unwrap().scale_up = policy(4);
+    assert_eq!(brings(&world, &offer()), Ok(0), "6 of 8 cores: there is room");
+    assert_eq!(brings(&world, &large()), Ok(0), "for two of three there is room, and more are not wanted now");
+    assert_eq!(brings(&world, &offer_of_cores(4)), Ok(1), "two on the nodes that are there, one on a new one");
+    world.nodes.clear();
+    assert_eq!(brings(&world, &large()), Ok(2), "three it may grow to, two on each");
+    // Others of the same peer, by their promise or by their HostedBurst.
+    let other: SlotKey = ("flux".into(), "other".into());
+    let admitted = world.admit(&large()).unwrap();
+    world.ledger.reserve(&other, &EAST.into(), &large(), admitted.scale_up.as_ref());
+    assert_eq!(brings(&world, &large()), Ok(2));
+    world.import.as_mut().unwrap().scale_up = policy(3);
+    let rejection = brings(&world, &large()).unwrap_err();
+    assert_eq!(rejection.reason, RejectionReason::TooManyNodes);
+    assert!(
+        rejection.message.starts_with("2 brokers with 4 cores each are wanted and 0 fit on 0 nodes"),
+        "{rejection}"
+    );
+    assert!(rejection.message.ends_with("such of large hold 2 of the 3 brokers that lack room"), "{rejection}");
+    let mut hosted = HostedBurst::default();
+    (hosted.metadata.namespace, hosted.metadata.name) = (Some("flux".into()), Some("other".into()));
+    (hosted.spec.peer, hosted.spec.max_size, hosted.spec.scale_up) = (EAST.into(), 3, admitted.scale_up);
+    world.ledger.host(&other, Some(&hosted));
+    assert_eq!(brings(&world, &large()).unwrap_err().reason, RejectionReason::TooManyNodes);
+    // Others of another peer, and one that was here before under the same name.
+    hosted.spec.peer = "south".into();
+    world.ledger.host(&other, Some(&hosted));
+    assert_eq!(brings(&world, &large()), Ok(2));
+    hosted.spec.peer = EAST.into();
+    (hosted.metadata.name, world.ledger) = (Some(large().slot), Ledger::default());
+    world.ledger.host(&slot_key(&EAST.into(), &large(), None), Some(&hosted));
+    assert_eq!(brings(&world, &large()), Ok(2));
+}
+
+/// The danger: pods that no node has the memory for are taken, and wait for ever.
+#[test]
+fn memory_that_containers_request_counts_on_nodes() {
+    let world = world();
+    let asking = |memory: &str| DesiredBurst {
+        template: json!({"containers": [{"image": "app", "resources": {"requests": {"memory": memory}}}]}),
+        ..offer()
+    };
+    assert!(world.admit(&asking("8Gi")).is_ok(), "two on each node of 16 GiB");
+    let rejection = world.admit(&asking("9Gi")).unwrap_err();
+    assert_eq!(rejection.reason, RejectionReason::NotEnoughCores);
+    assert!(
+        rejection.message.starts_with("3 brokers with 2 cores, 9Gi of memory each are wanted and 2 fit"),
+        "{rejection}"
+    );
 }

@@ -23,6 +23,7 @@ mod lead;
 mod names;
 mod rate;
 mod returned;
+mod scale_up;
 mod unwanted;
 mod warm;
 mod whole;
@@ -47,6 +48,8 @@ struct World {
     warmers: Vec<PodView>,
     surplus: bool,
     secs: u64,
+    /// What the wall clock shows beyond a moment that is long ago.
+    wall: i64,
     grants: Few,
     rates: Rates,
 }
@@ -79,6 +82,7 @@ impl World {
             grants: Few::default(),
             rates: Rates::default(),
             secs: 0,
+            wall: 0,
         }
     }
 
@@ -105,7 +109,7 @@ impl World {
 
     fn now(&self) -> Now {
         let mono = Mono::from_start(Duration::from_secs(self.secs));
-        Now { mono, wall: Timestamp::from_second(1_000_000).unwrap() }
+        Now { mono, wall: Timestamp::from_second(1_000_000 + self.wall).unwrap() }
     }
 
     fn step(&mut self) -> SlotStep {

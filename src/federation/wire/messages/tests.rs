@@ -46,6 +46,13 @@ fn samples() -> Vec<Message> {
                 gpus: None,
             }],
             whole: true,
+            possible: Some(PossibleCapacity {
+                nodes: 3,
+                cores: 192,
+                memory_mib: 786_432,
+                gpus: 8,
+                largest_node_cores: 64,
+            }),
         })),
         Message::Capacity(None),
         Message::Capacity(Some(Capacity { nodes: 1, ..Capacity::default() })),

@@ -421,6 +421,9 @@ fn burst_side(
         Ok(taken) => {
             plan.namespace = taken.namespace;
             plan.charges = taken.charges;
+            if !taken.brings.is_empty() {
+                plan.placement += &format!(", and waits for nodes that {peer} adds: {}", taken.brings.join(", "));
+            }
             (plan.objects, plan.ports) = (taken.side.objects, taken.side.ports);
             plan.unchecked
                 .push(format!("what the API server of {peer} says of the Job (its admission plugins and webhooks)"));
@@ -438,6 +441,8 @@ struct Taken {
     namespace: String,
     side: Side,
     charges: Vec<ChargeRow>,
+    /// Nodes that have to come, by group.
+    brings: Vec<String>,
 }
 
 /// What a provider would say to an offer: as its agent does it, without writing.
@@ -474,7 +479,9 @@ fn admit(own: &PeerName, desired: &DesiredBurst, inside: &Inside) -> Result<Take
         return Err(Rejection::new(RejectionReason::QuotaExceeded, exceeded));
     }
     rows.extend(import_charges(own, desired, &ledger, &slot, &import));
-    Ok(Taken { namespace: slot.0, side, charges: rows })
+    let nodes = admitted.scale_up.iter().flat_map(|scale_up| &scale_up.nodes);
+    let brings = nodes.map(|nodes| format!("{} of {}", nodes.count, nodes.group)).collect();
+    Ok(Taken { namespace: slot.0, side, charges: rows, brings })
 }
 
 /// What the limits of an import policy are charged.
@@ -530,14 +537,18 @@ fn placed(wish: &Wish, known: &Known, claimed: &BTreeMap<PeerName, Claimed>) -> 
     };
     let own = PeerName::from(known.cluster.as_deref().unwrap_or_default());
     let excluded = BTreeMap::from([(own, "is this cluster itself".to_owned())]);
+    let more = |peer: &PeerName| if place::grows(peer, wish, peers, claimed) { " with nodes that it adds" } else { "" };
     match place::place(wish, peers, claimed, &excluded) {
         Ok(peer) if wish.peers.is_empty() => {
             let by = if wish.selector == Default::default() { "connected" } else { "matches the selector" };
-            (Some(peer), format!("{by}, and has the most room"))
+            let more = more(&peer);
+            (Some(peer), format!("{by}, and has the most room{more}"))
         }
         Ok(peer) => {
             let first = wish.peers.first() == Some(&peer);
-            (Some(peer), if first { "named" } else { "named, after others that cannot take it now" }.to_owned())
+            let more = more(&peer);
+            let named = if first { "named" } else { "named, after others that cannot take it now" };
+            (Some(peer), if more.is_empty() { named.to_owned() } else { format!("{named}, and has room{more}") })
         }
         Err(none) => {
             let text = format!("it waits: {none}");

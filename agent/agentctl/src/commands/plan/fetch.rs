@@ -167,6 +167,7 @@ fn view(peer: &ClusterPeer, row: Option<&PeerRow>) -> PeerView {
         free_gpus: capacity.free_gpus,
         // Not stored: no node can have more.
         largest_free_node_cores: capacity.free_cores,
+        possible: capacity.possible,
         ..Capacity::default()
     });
     let connected = if status.connected { PeerState::Connected } else { PeerState::Disconnected };

@@ -129,6 +129,7 @@ pub(super) fn unjudged(desired: &DesiredBurst) -> Result<Admitted, String> {
     Ok(Admitted {
         template: BurstTemplate::parse(&desired.template).map_err(|error| error.to_string())?,
         rank_map: RankMap::parse_canonical(&desired.rank_map).map_err(|error| error.to_string())?,
+        scale_up: None,
     })
 }
 

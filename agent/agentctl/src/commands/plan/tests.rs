@@ -7,7 +7,7 @@ use tributary::api::peer::ImportPolicy;
 use tributary::bursting::nodes::{Amounts, NodeView};
 use tributary::bursting::peers::PeerView;
 use tributary::config::Config;
-use tributary::contract::{Capacity, PeerState};
+use tributary::contract::{Capacity, PeerState, PossibleCapacity};
 use tributary::queue::priorities::Priorities;
 
 use super::evaluate::{Existing, Inside, Known, plan};
@@ -103,6 +103,39 @@ fn a_peer_that_can_be_looked_at_answers_as_its_agent_would() {
     for (import, reason) in table {
         assert_eq!(refused(import.clone()), reason, "{import}");
     }
+}
+
+#[test]
+fn a_peer_that_would_have_to_add_nodes_is_told_from_one_that_has_room() {
+    let policy = json!({"namespaces": ["flux"], "scaleUp": {"maxNodes": 2, "wait": "10m", "nodeGroups": [
+        {"name": "large", "cpu": 8, "memory": "32Gi"}]}});
+    let one = LAKE.replace(", {name: gpu, size: 2, maxSize: 5, gpus: 1, selector: {matchLabels: {region: eu}}}", "");
+    let planned = |manifest: &str, nodes: i64| {
+        let mut inside = west(policy.clone());
+        inside.nodes.get_mut("node-1").unwrap().allocatable.milli_cores = nodes;
+        let mut known = Known { inside: [("west".into(), inside)].into(), quotas: Default::default(), ..known() };
+        let possible = Some(PossibleCapacity { nodes: 2, cores: 16, largest_node_cores: 8, ..Default::default() });
+        let west = known.peers.as_mut().unwrap().get_mut("west").unwrap();
+        let free_cores = u32::try_from(nodes / 1000).unwrap();
+        west.capacity =
+            Some(Capacity { free_cores, largest_free_node_cores: free_cores, possible, ..Capacity::default() });
+        plan(&read(manifest), &known).mini_clusters.remove(0).clusters.remove(1)
+    };
+    assert_eq!(planned(&one, 8000).placement, "named");
+    let scaled = planned(&one, 4000);
+    assert_eq!(
+        (scaled.placement.as_str(), scaled.refusal),
+        ("named, and has room with nodes that it adds, and waits for nodes that west adds: 1 of large", None)
+    );
+    let refused = planned(&one.replace("size: 3", "size: 12"), 0).refusal.unwrap();
+    assert_eq!(refused.reason, "TooManyNodes");
+    assert!(refused.hint.contains("raise scaleUp in import"), "{}", refused.hint);
+    // Nobody has to add nodes who has room.
+    let anywhere = planned(&one.replace(", peer: west", ""), 0);
+    assert_eq!(
+        (anywhere.cluster.as_deref(), anywhere.placement.as_str()),
+        (Some("north"), "connected, and has the most room")
+    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as Said;
 use kube::ResourceExt;
-use tributary::api::hosted_burst::HostedBurst;
+use tributary::api::hosted_burst::{BurstPhase, HostedBurst};
 use tributary::api::labels::condition::{ADMITTED, BURSTS_READY, FINISHED, READY, RESTART_REQUIRED, VALID};
 use tributary::api::labels::reason;
 use tributary::api::minicluster::{MiniCluster, MiniClusterStatus, Phase};
@@ -27,7 +27,7 @@ const CONDITIONS: [Condition<Found>; 16] = [
     ("Prerequisites", prerequisites),
     ("JobMade", job_made),
     ("PodsMade", pods_made),
-    ("PodsScheduled", |found| pods::scheduled(&pods::living(&found.pods))),
+    ("PodsScheduled", pods_scheduled),
     ("ImagesPulled", |found| pods::images(&pods::living(&found.pods), &found.events)),
     ("VolumesMounted", |found| pods::volumes(&pods::living(&found.pods), &found.events)),
     ("ContainersStarted", |found| pods::started(&pods::living(&found.pods))),
@@ -87,7 +87,7 @@ fn with_parts(mut explanation: Explanation, found: &Found, root: &MiniCluster) -
 }
 
 /// Reasons of bursts that get there by themselves.
-const ON_THE_WAY: [&str; 10] = [
+const ON_THE_WAY: [&str; 11] = [
     "Accepted",
     "Asleep",
     "Draining",
@@ -97,6 +97,7 @@ const ON_THE_WAY: [&str; 10] = [
     "Offered",
     "Provisioning",
     "RootStarting",
+    "ScalingUp",
     "Unanswered",
 ];
 
@@ -141,6 +142,11 @@ fn leased(found: &Found) -> Verdict {
         let hint = match reason.as_str() {
             "Released" => format!("its root gave it up; why, is said there: {}", of_root(hosted)),
             "LeaseExpired" => format!("contact with {peer} was lost for too long; why, is said by `agentctl peers`"),
+            "ScaleUpTimedOut" => {
+                "why no nodes came is said by the autoscaler: its events and its log. scaleUp.wait in import of the ClusterPeer \
+                 says how long they may take"
+                    .to_owned()
+            }
             _ => "the root decides whether it comes back".to_owned(),
         };
         return Verdict::unmet(reason, cause, hint);
@@ -343,6 +349,17 @@ fn pods_made(found: &Found) -> Verdict {
             );
             Verdict::unmet("PodsMissing", format!("{count}{more}"), hint)
         }
+    }
+}
+
+fn pods_scheduled(found: &Found) -> Verdict {
+    let living = pods::living(&found.pods);
+    let status = found.hosted.as_ref().and_then(|hosted| hosted.status.as_ref());
+    let scaling = status.filter(|status| status.phase == BurstPhase::ScalingUp);
+    let brings = found.hosted.as_ref().and_then(|hosted| hosted.spec.scale_up.as_ref());
+    match scaling.zip(brings) {
+        Some((status, brings)) => pods::scaling_up(&living, &status.message, brings),
+        None => pods::scheduled(&living),
     }
 }
 

@@ -1,8 +1,11 @@
 //! What keeps pods from running, by their statuses and the events about them. Pure.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod};
 use kube::ResourceExt;
 use tributary::api::labels::kubernetes::COMPLETION_INDEX;
+use tributary::api::node_group::ScaleUp;
 
 use crate::explain::Verdict;
 use crate::hints::{self, Object};
@@ -41,6 +44,31 @@ pub(super) fn scheduled(pods: &[&Pod]) -> Verdict {
         }
     }
     Verdict::Met(format!("{} on nodes", counted(pods.len() as u64, "pod")))
+}
+
+/// Whether every pod of a burst that brings nodes is on one; what is `said` of that, and what each pod that is not waits for.
+pub(super) fn scaling_up(pods: &[&Pod], said: &str, brings: &ScaleUp) -> Verdict {
+    let waiting = pods.iter().filter(|pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()).is_none());
+    let waiting: Vec<&&Pod> = waiting.collect();
+    let mut by_message: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for pod in &waiting {
+        let message = condition(pod, "PodScheduled").map_or("", |(_, _, message)| message);
+        let message = if message.is_empty() { "no scheduler has looked at it yet" } else { message };
+        by_message.entry(message).or_default().push(pod.name_any());
+    }
+    let each = by_message.iter().map(|(message, names)| format!("; {}: {message}", names.join(", ")));
+    let cause = format!("{said}{}", each.collect::<String>());
+    let groups: Vec<_> = brings.nodes.iter().map(|nodes| format!("{} of {}", nodes.count, nodes.group)).collect();
+    let expected = format!("nodes that may come: {}", groups.join(", "));
+    let hint = match waiting.first() {
+        Some(pod) => format!(
+            "{expected}. Does the autoscaler see the pods? Its events are shown by `kubectl describe pod {} --namespace {}`",
+            pod.name_any(),
+            namespace(pod)
+        ),
+        None => expected,
+    };
+    Verdict::unmet("ScalingUp", cause, hint)
 }
 
 /// Whether the images are there.

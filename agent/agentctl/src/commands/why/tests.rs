@@ -454,6 +454,25 @@ fn a_burst() {
             ),
         ),
         ("refused by quota", refused("QuotaExceeded", "ResourceQuota team leaves 2 of pods, and the burst needs 3")),
+        (
+            "more nodes than it may bring",
+            refused(
+                "TooManyNodes",
+                "2 brokers with 40 cores each are wanted and 0 fit on 2 nodes, of which the largest has 16 free cores; of the 3 nodes that import.scaleUp of ClusterPeer east allows, 1 are left now: such of large hold 1 of the 2 brokers that lack room",
+            ),
+        ),
+        (
+            "nodes that did not come",
+            refused(
+                "ScaleUpTimedOut",
+                "not all of its pods got nodes in time (import.scaleUp.wait of ClusterPeer east is 15m): it was given back",
+            ),
+        ),
+        (
+            "nodes that come",
+            on_west(json!({"phase": "ScalingUp", "conditions": [admitted.clone()],
+                "message": "west: 1 of 3 pods are on nodes; those of index 1-2 wait for an autoscaler, which may add up to 2 nodes; if not all have one by 2026-01-01T00:15:00Z, it is given back"})),
+        ),
         ("evicted", refused("EvictedByProvider", "the HostedBurst was deleted there")),
         (
             "not answered",
@@ -526,6 +545,29 @@ fn what_is_hosted_here() {
         (
             "its root is out of contact",
             brokers(json!({"credentialReady": true, "suspectSince": "2026-01-01T00:00:00Z"})),
+        ),
+        ("its pods wait for nodes", {
+            let waits = json!({"phase": "ScalingUp", "credentialReady": true, "message": "1 of 3 pods are on nodes; those of index 1-2 \
+                wait for an autoscaler, which may add up to 2 nodes; if not all have one by 2026-01-01T00:15:00Z, it is given back"});
+            let brings = json!({"nodes": [{"group": "large", "count": 2}], "wait": "15m"});
+            let mut hosted = hosted(waits);
+            hosted.spec.scale_up = of(brings);
+            let pending = |index: u32, message: &str| {
+                let mut pod = running(index, "False");
+                let spec = json!({"containers": []});
+                pod.spec = of(spec);
+                pod.status = of(
+                    json!({"phase": "Pending", "conditions": [said("PodScheduled", "False", "Unschedulable", message)]}),
+                );
+                pod
+            };
+            let short = "0/2 nodes are available: 2 Insufficient cpu.";
+            Found { hosted: Some(hosted), ..with_pods(vec![running(0, "False"), pending(1, short), pending(2, short)]) }
+        }),
+        (
+            "no nodes came",
+            brokers(json!({"credentialReady": true, "drainingReason": "ScaleUpTimedOut",
+                "message": "leaving: not all of its pods got nodes in time (import.scaleUp.wait): it is given back"})),
         ),
         ("where the lead is was not told", brokers(json!({"credentialReady": true}))),
         (
