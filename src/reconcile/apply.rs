@@ -34,18 +34,10 @@ pub(crate) struct Incarnation<'a> {
     pub certificate: &'a Certificate,
     /// The Secret with it is ours to write.
     pub ours: bool,
-    pub restful: &'a Restful,
+    /// Who may use the RESTful server; `None`: there is none.
+    pub restful: Option<&'a Secret>,
     /// Seconds that its Job may run.
     pub deadline: Option<i64>,
-}
-
-/// The RESTful server of an incarnation.
-#[derive(Clone, Debug)]
-pub(crate) enum Restful {
-    /// Who may use it.
-    Serves(Box<Secret>),
-    /// There is none. What one of an earlier incarnation has left goes.
-    Ended(Option<Doomed>),
 }
 
 /// What became of a creation.
@@ -103,11 +95,8 @@ impl Writes {
         };
         let restful = async {
             match restful {
-                Restful::Serves(secret) => Ok(self.applier.own(&**secret, None).await? == Applied::Terminating),
-                Restful::Ended(left) => {
-                    self.delete_secret(left.as_ref()).await;
-                    Ok(false)
-                }
+                Some(secret) => Ok(self.applier.own(secret, None).await? == Applied::Terminating),
+                None => Ok(false),
             }
         };
         let config_map = async { Ok(self.applier.own(&rendered.config_map, None).await? == Applied::Terminating) };
@@ -137,15 +126,6 @@ impl Writes {
         match self.applier.create_once(&job).await? {
             Once::Exists => Ok((Creation::Exists, taken)),
             Once::Created(job) => Ok((Creation::Created(facts(&job)), taken)),
-        }
-    }
-
-    /// What is left over keeps no incarnation from its start.
-    async fn delete_secret(&self, doomed: Option<&Doomed>) {
-        let Some(doomed) = doomed else { return };
-        let deleted = sweep::delete::<Secret>(&self.clients.writer, doomed, PropagationPolicy::Background).await;
-        if let Err(error) = deleted {
-            tracing::warn!(secret = %doomed.key, error = chain(&error), "a Secret that nothing reads any more stays");
         }
     }
 

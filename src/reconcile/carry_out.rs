@@ -14,7 +14,7 @@ use tributary_render::Rendered;
 use tributary_telemetry::Span;
 
 use super::SETTLING;
-use super::apply::{Creation, Incarnation, Restful};
+use super::apply::{Creation, Incarnation};
 use super::certificate::{self, Source};
 use super::controller::{Error, MiniClusterController};
 use super::decide::{Action, Decision, LEFT_OVER, NAME_TAKEN};
@@ -164,16 +164,14 @@ impl MiniClusterController {
             Source::Existing(certificate) => (certificate, false),
             Source::Missing(reason, sentence) => return Ok(Carried::waits(reason, sentence, CERTIFICATE_RETRY)),
         };
-        let (reader, mini_cluster) = (&self.clients.reader, &known.mini_cluster);
         let restful = match &rendered.restful_secret {
             Some(name) => {
-                let secret = restful::obtain(reader, mini_cluster, name, &mut SystemRng).await;
-                secret.map(|secret| Restful::Serves(Box::new(secret)))
+                let secret = restful::obtain(&self.clients.reader, &known.mini_cluster, name, &mut SystemRng).await;
+                Some(secret.map_err(super::apply::Error::from)?)
             }
-            None => restful::left_over(reader, mini_cluster).await.map(Restful::Ended),
+            None => None,
         };
-        let restful = restful.map_err(super::apply::Error::from)?;
-        let incarnation = Incarnation { certificate: &certificate, ours, restful: &restful, deadline };
+        let incarnation = Incarnation { certificate: &certificate, ours, restful: restful.as_ref(), deadline };
         // The watch is behind while it does not run.
         let hidden = self.memory().may_hide_a_job(&known.mini_cluster, self.clock.mono())
             || self.caches.jobs.condition().trouble.is_some();

@@ -5,16 +5,14 @@ use std::fmt::Write as _;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, ResourceExt};
 use tributary_api::minicluster::{DEFAULT_RESTFUL_USER, MiniCluster};
-use tributary_api::names;
 use tributary_clock::Rng;
 use tributary_cluster::RequestError;
 use tributary_cluster::caches::controller_uid;
-use tributary_cluster::sweep::Doomed;
 use tributary_render::restful::{Credentials, SECRET_KEY, TOKEN, USERS, secret};
 
 /// The Secret of this name for a new incarnation.
 ///
-/// What was generated once stays as long as the MiniCluster has such a server, so that its users go on over a restart.
+/// What was generated once stays as long as the MiniCluster does, so that its users go on over a restart.
 ///
 /// # Errors
 /// The API server did not answer.
@@ -24,31 +22,11 @@ pub(super) async fn obtain(
     name: &str,
     rng: &mut dyn Rng,
 ) -> Result<Secret, RequestError> {
-    let found = find(reader, mini_cluster, name).await?;
-    Ok(secret(mini_cluster, &credentials(mini_cluster, found.as_ref(), rng)))
-}
-
-/// The Secret of an earlier incarnation's server, if it is of this MiniCluster. Only one that has started before can have it.
-///
-/// # Errors
-/// The API server did not answer.
-pub(super) async fn left_over(reader: &Client, mini_cluster: &MiniCluster) -> Result<Option<Doomed>, RequestError> {
-    let started = mini_cluster.status.as_ref().is_some_and(|status| status.incarnation.is_some());
-    let name = names::restful(&mini_cluster.name_any());
-    let read = mini_cluster.spec.flux_restful.as_ref().and_then(|restful| restful.secret_name.as_ref());
-    if !started || read == Some(&name) {
-        return Ok(None);
-    }
-    let found = find(reader, mini_cluster, &name).await?;
-    Ok(found.and_then(|found| Doomed::of(&found)))
-}
-
-/// The Secret of this name, if it is of this MiniCluster.
-async fn find(reader: &Client, mini_cluster: &MiniCluster, name: &str) -> Result<Option<Secret>, RequestError> {
     let namespace = mini_cluster.namespace().unwrap_or_default();
     let found = Api::<Secret>::namespaced(reader.clone(), &namespace).get_opt(name).await;
     let found = found.map_err(|error| RequestError::new("read", format!("Secret {namespace}/{name}"), error))?;
-    Ok(found.filter(|found| controller_uid(found) == mini_cluster.uid().as_deref()))
+    let found = found.filter(|found| controller_uid(found) == mini_cluster.uid().as_deref());
+    Ok(secret(mini_cluster, &credentials(mini_cluster, found.as_ref(), rng)))
 }
 
 /// What is written wins, then what there is, then what is generated.

@@ -273,6 +273,8 @@ impl Chaos {
                 world.befriend(cluster, other);
                 (cluster, format!("there is a ClusterPeer {} again", NAMES[other]))
             }
+            // Nothing is deleted by an API server that is away.
+            End::Tidy(cluster, _) if world.wrong[cluster].contains("away") => return self.later(world, end),
             End::Tidy(cluster, root) => {
                 let (server, root) = (&world.clusters[cluster].server, ROOTS[root]);
                 let job = server.get::<Job>(USERS, root);

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
@@ -519,36 +518,5 @@ fn an_edit_that_needs_a_new_instance_waits_for_a_word() {
         world.run(secs(20)).await?;
         let now = server.get::<Job>(USERS, "lake").and_then(|job| job.uid());
         if before == now { Ok(()) } else { Err("the instance was started anew".to_owned()) }
-    });
-}
-
-/// The danger: tokens and passwords of a server that is no more lie around.
-#[test]
-fn the_secret_of_a_restful_server_goes_with_the_last_instance_that_has_one() {
-    in_world(2, SHORT, async |world| {
-        let server = world.clusters[0].server.clone();
-        let mut spec = bursting(2, json!([]));
-        spec["fluxRestful"] = json!({});
-        spec["interactive"] = false.into();
-        put_root(world, "lake", &spec);
-        all_run(world).await?;
-        let secret = |name: &str| server.get::<Secret>(USERS, &names::restful(name));
-        let (job, made) = (|| server.get::<Job>(USERS, "lake").and_then(|job| job.uid()), secret("lake"));
-        assert!(made.is_some());
-        let theirs = json!({"metadata": {"name": names::restful("pond"), "namespace": USERS}});
-        put::<Secret>(&server, theirs);
-        put_root(world, "pond", &bursting(1, json!([])));
-        server.patch::<MiniCluster>(USERS, "lake", json!({"spec": {"fluxRestful": null}})).unwrap();
-        world.run(secs(20)).await?;
-        assert_eq!(secret("lake"), made, "the server that runs reads it");
-        let first = job();
-        for name in ["lake", "pond"] {
-            let restart = json!({"metadata": {"annotations": {labels::RESTART: "now"}}});
-            server.patch::<MiniCluster>(USERS, name, restart).unwrap();
-        }
-        world.until("it runs anew", secs(60), |_| job().is_some_and(|uid| Some(uid) != first)).await?;
-        world.run(secs(20)).await?;
-        assert_eq!(secret("lake"), None);
-        if secret("pond").is_some() { Ok(()) } else { Err("a Secret of somebody else is gone".to_owned()) }
     });
 }
