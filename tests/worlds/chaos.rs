@@ -274,7 +274,7 @@ impl Chaos {
                 (cluster, format!("there is a ClusterPeer {} again", NAMES[other]))
             }
             // Nothing is deleted by an API server that is away.
-            End::Tidy(cluster, _) if world.wrong[cluster].contains("away") => return self.later(world, end),
+            End::Tidy(cluster, _) if world.wrong[cluster].contains("away") => return,
             End::Tidy(cluster, root) => {
                 let (server, root) = (&world.clusters[cluster].server, ROOTS[root]);
                 let job = server.get::<Job>(USERS, root);
@@ -300,6 +300,8 @@ impl Chaos {
             agent.die_at(-1);
         }
         world.bury();
+        // What no agent could have seen to end by now stays.
+        self.ends.retain(|(_, end)| !matches!(end, End::Tidy(..)));
         for (_, end) in std::mem::take(&mut self.ends) {
             self.end(world, end);
         }
