@@ -75,7 +75,7 @@ fn what_fits_on_no_node_of_the_policy_is_refused_by_the_names_of_its_groups() {
     }
     // What cannot be read, or is nothing, holds nothing.
     let odd = serde_json::from_value(json!({"maxNodes": 1, "wait": "10m", "nodeGroups": [
-        {"name": "odd", "cpu": "-4", "memory": "1e9999Gi"}]}));
+        {"name": "odd", "cpu": "0", "memory": "1e9999Gi"}]}));
     assert_eq!(
         planned(&odd.unwrap(), (broker(1, 0, 0), 1), &[], &[], &[]).unwrap_err().reason,
         RejectionReason::NotEnoughCores
