@@ -192,7 +192,8 @@ fn amounts_that_no_node_has_are_named_until_they_are_corrected() {
     let (told, status) = said(&scaling(None, "0", "0Gi"));
     let (holds, message) = told.unwrap();
     assert_eq!(holds, "False");
-    let both = "import.scaleUp.nodeGroups[large].cpu: 0 is nothing that a node has; import.scaleUp.nodeGroups[large].memory: ";
+    let both =
+        "import.scaleUp.nodeGroups[large].cpu: 0 is nothing that a node has; import.scaleUp.nodeGroups[large].memory: ";
     assert!(message.starts_with(both), "{message}");
     assert_eq!(said(&scaling(Some(status), "64", "256Gi")).0, None);
 }
