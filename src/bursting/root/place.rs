@@ -1,7 +1,8 @@
 //! Where a burst goes: a pure choice among the peers.
 //!
-//! The user's order wins; else labels; else room. Who has room now comes before who would have to add nodes for it. Capacity is a hint, since only the provider's admission knows: a peer
-//! that was named is asked even if it seems full, as its refusal tells more than our guess.
+//! The user's order wins; else labels; else room. A peer that has room now comes before one that would have to add nodes.
+//! Capacity is a hint, since only the provider's admission knows: a peer that was named is asked even if it seems full, as
+//! its refusal tells more than our guess.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
