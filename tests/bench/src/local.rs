@@ -71,7 +71,8 @@ pub(crate) async fn requests(operator: &Operator) -> anyhow::Result<()> {
     let jobs = watch_jobs(&client);
     create(&client, "first", 2).await?;
     jobs.until(1, Duration::from_secs(60)).await?;
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    // As for the latency.
+    tokio::time::sleep(Duration::from_secs(60)).await;
     let marker = audit.marker()?;
     for index in 0..10 {
         create(&client, &format!("counted-{index}"), 2).await?;
