@@ -77,8 +77,8 @@ impl Writes {
 
     /// Makes a new incarnation.
     ///
-    /// There is no Job: a certificate must never change under running brokers. What the pods need comes first, the Job last,
-    /// and the Job is created, never applied.
+    /// The caller knows that there is no Job: a certificate must never change under running brokers. What the pods need comes
+    /// first, the Job last, and the Job is created, never applied.
     pub(crate) async fn create(
         &self,
         known: &Known,

@@ -172,7 +172,7 @@ impl MiniClusterController {
             None => None,
         };
         let incarnation = Incarnation { certificate: &certificate, ours, restful: restful.as_ref(), deadline };
-        // The watch is behind while it does not run.
+        // A watch that does not run is behind.
         let hidden = self.memory().may_hide_a_job(&known.mini_cluster, self.clock.mono())
             || self.caches.jobs.condition().trouble.is_some();
         if hidden && self.writes.job(&key).await?.is_some() {

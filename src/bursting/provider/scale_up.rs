@@ -59,8 +59,8 @@ pub(super) fn plan(
     if groups.is_empty() {
         let names: Vec<_> = policy.node_groups.iter().map(|group| group.group.name.as_str()).collect();
         let message = format!(
-            "nor would one fit on a node of {} (import.scaleUp of ClusterPeer {peer}), which pods of it may not run on, or which \
-             has less than {broker}",
+            "a node of {} (import.scaleUp of ClusterPeer {peer}) would not take one either: its pods may not run there, or such \
+             a node has less than {broker}",
             names.join(", ")
         );
         return Err(Rejection::new(RejectionReason::NotEnoughCores, message));
@@ -75,8 +75,8 @@ pub(super) fn plan(
     nodes.map(|nodes| ScaleUp { nodes, wait: policy.wait }).map_err(|rest| {
         let names: Vec<_> = groups.iter().map(|(group, _)| group.group.name.as_str()).collect();
         let message = format!(
-            "of the {} nodes that import.scaleUp of ClusterPeer {peer} allows, {left} are left now: such of {} hold {} of the \
-             {count} brokers that lack room",
+            "import.scaleUp of ClusterPeer {peer} leaves {left} of its {} nodes: with nodes of {}, there is room for {} of the \
+             {count} brokers that lack it",
             policy.max_nodes,
             names.join(", "),
             count - rest

@@ -466,7 +466,7 @@ fn a_burst_that_lacks_room_may_bring_nodes_and_each_is_promised_once() {
         rejection.message.starts_with("2 brokers with 4 cores each are wanted and 0 fit on 0 nodes"),
         "{rejection}"
     );
-    assert!(rejection.message.ends_with("such of large hold 2 of the 3 brokers that lack room"), "{rejection}");
+    assert!(rejection.message.ends_with("there is room for 2 of the 3 brokers that lack it"), "{rejection}");
     let mut hosted = HostedBurst::default();
     (hosted.metadata.namespace, hosted.metadata.name) = (Some("flux".into()), Some("other".into()));
     (hosted.spec.peer, hosted.spec.max_size, hosted.spec.scale_up) = (EAST.into(), 3, admitted.scale_up);

@@ -91,8 +91,8 @@ fn bursts_of_a_peer_bring_no_more_nodes_than_it_may_have_at_a_time() {
     assert_eq!(rejection.reason, RejectionReason::TooManyNodes);
     assert_eq!(
         rejection.message,
-        "of the 3 nodes that import.scaleUp of ClusterPeer east allows, 2 are left now: such of large hold 2 of the 3 brokers \
-         that lack room"
+        "import.scaleUp of ClusterPeer east leaves 2 of its 3 nodes: with nodes of large, there is room for 2 of the 3 brokers \
+         that lack it"
     );
     // Of all groups together, also of one that the policy does not know any more.
     assert_eq!(refused(3, 1, &[("gone", 3)]).unwrap_err().reason, RejectionReason::TooManyNodes);

@@ -458,7 +458,7 @@ fn a_burst() {
             "more nodes than it may bring",
             refused(
                 "TooManyNodes",
-                "2 brokers with 40 cores each are wanted and 0 fit on 2 nodes, of which the largest has 16 free cores; of the 3 nodes that import.scaleUp of ClusterPeer east allows, 1 are left now: such of large hold 1 of the 2 brokers that lack room",
+                "2 brokers with 40 cores each are wanted and 0 fit on 2 nodes, of which the largest has 16 free cores; import.scaleUp of ClusterPeer east leaves 1 of its 3 nodes: with nodes of large, there is room for 1 of the 2 brokers that lack it",
             ),
         ),
         (
