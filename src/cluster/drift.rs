@@ -6,17 +6,17 @@
 //! - objects: every field we apply, recursively; other fields do not matter, but in a selector they do,
 //! - lists with merge keys: every element we apply, found by its keys; other elements do not matter,
 //! - other lists: the same elements in the same order,
-//! - quantities: by amount (`1000m` is `1`); numbers by value; all else by equality,
+//! - numbers by value; all else by equality,
 //! - empty lists, empty objects, empty strings and `null` may be missing, and so may `false` and 0 in some fields: the
 //!   API server does not store them all.
+//!
+//! Jobs and pods are never compared: they are made once, and never written over. So nothing here knows their fields.
 
 use std::fmt::{self, Write};
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
-
-use super::merge_keys::{self, ListType};
 
 /// A place at which the cluster has something else than we applied. Neither shows nor keeps values: they may be secret.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -151,31 +151,13 @@ impl<'a> Place<'a> {
             None => format!("{path}.{}", self.field),
         }
     }
-
-    fn is_quantity(&self) -> bool {
-        matches!(self.parent, "limits" | "requests" | "capacity" | "overhead" | "hard" | "allocatable")
-            || matches!(self.field, "sizeLimit" | "divisor")
-    }
 }
 
-/// Fields of built-in kinds whose `false` or 0 is the same as nothing, so that the API server does not store it: their Go
-/// type is no pointer and says `omitempty` (k8s.io/api, `types.go` of core and batch).
-const NOT_STORED: &[&str] = &[
-    "hostIPC",
-    "hostNetwork",
-    "hostPID",
-    "hostPort",
-    "initialDelaySeconds",
-    "publishNotReadyAddresses",
-    "readOnly",
-    "stdin",
-    "stdinOnce",
-    "tty",
-];
+/// Field of a Service whose `false` is the same as nothing, so that the API server does not store it.
+const NOT_STORED: &str = "publishNotReadyAddresses";
 
-/// As [`NOT_STORED`], but the API server puts a value of its own in the place of 0.
-const CHOSEN_AT_ZERO: &[&str] =
-    &["failureThreshold", "healthCheckNodePort", "nodePort", "periodSeconds", "successThreshold", "timeoutSeconds"];
+/// Field of a Service for which the API server puts a value of its own in the place of 0.
+const CHOSEN_AT_ZERO: &str = "nodePort";
 
 /// Maps of built-in kinds that belong to who applies them, whole (`x-kubernetes-map-type: atomic`).
 pub(super) const ATOMIC_MAPS: &[&str] = &["selector", "nodeSelector", "matchLabels"];
@@ -192,9 +174,8 @@ impl Walk<'_> {
             (Value::Array(desired), Some(whole @ Value::Array(live))) => return self.list(place, desired, whole, live),
             (desired, None | Some(Value::Null)) => is_empty(desired) || self.is_zero(desired, place, NOT_STORED),
             (desired, Some(_)) if self.is_zero(desired, place, CHOSEN_AT_ZERO) => true,
-            (desired, Some(live)) if place.is_quantity() => same_quantity(desired, live),
             (Value::Number(a), Some(Value::Number(b))) => a == b || a.as_f64() == b.as_f64(),
-            (desired, Some(live)) => desired == live || (desired.is_null()),
+            (desired, Some(live)) => desired == live || desired.is_null(),
         };
         if !same {
             self.differs(place, live);
@@ -205,13 +186,13 @@ impl Walk<'_> {
         self.found.push(Difference { path: place.path(), seen: live.map(digest) });
     }
 
-    fn is_zero(&self, value: &Value, place: &Place<'_>, fields: &[&str]) -> bool {
+    fn is_zero(&self, value: &Value, place: &Place<'_>, field: &str) -> bool {
         let zero = value == &Value::Bool(false) || value.as_f64() == Some(0.0);
-        zero && fields.contains(&place.field) && merge_keys::is_built_in(self.api_version)
+        zero && place.field == field && is_built_in(self.api_version)
     }
 
     fn fields(&mut self, place: &Place<'_>, desired: &Map<String, Value>, live: &Map<String, Value>) {
-        let atomic = ATOMIC_MAPS.contains(&place.field) && merge_keys::is_built_in(self.api_version);
+        let atomic = ATOMIC_MAPS.contains(&place.field) && is_built_in(self.api_version);
         if atomic && live.keys().any(|name| !desired.contains_key(name)) {
             self.differs(place, None);
         }
@@ -221,7 +202,7 @@ impl Walk<'_> {
     }
 
     fn list(&mut self, place: &Place<'_>, desired: &[Value], whole: &Value, live: &[Value]) {
-        match merge_keys::of(self.api_version, place.parent, place.field) {
+        match ListType::of(self.api_version, place.parent, place.field) {
             ListType::Atomic if desired.len() == live.len() => {
                 for (at, (desired, live)) in desired.iter().zip(live).enumerate() {
                     self.value(&place.element(at), desired, Some(live));
@@ -247,7 +228,7 @@ fn key_of<'a>(element: &'a Value, key: &str) -> Option<std::borrow::Cow<'a, Valu
     use std::borrow::Cow;
     match element.get(key) {
         Some(value) => Some(Cow::Borrowed(value)),
-        None => merge_keys::default_of(key).map(|value| Cow::Owned(Value::from(value))),
+        None => default_of(key).map(|value| Cow::Owned(Value::from(value))),
     }
 }
 
@@ -261,56 +242,44 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-fn same_quantity(a: &Value, b: &Value) -> bool {
-    let text = |value: &Value| match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
-        _ => None,
-    };
-    let amount = |value| text(value).and_then(|text| nanos(&text));
-    a == b || matches!((amount(a), amount(b)), (Some(a), Some(b)) if a == b)
+/// How the elements of a list are identified.
+///
+/// Source: the `x-kubernetes-list-type` and `x-kubernetes-list-map-keys` of the built-in kinds' OpenAPI document
+/// (<https://kubernetes.io/docs/reference/using-api/server-side-apply/#merge-strategy>).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ListType {
+    /// All of it belongs to who applied it.
+    Atomic,
+    /// By value.
+    Set,
+    /// By the value of these fields.
+    Map(&'static [&'static str]),
 }
 
-/// A quantity in billionths of its unit; `None` if it is not a quantity or too large to compare exactly.
-///
-/// Source: <https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/>.
-pub(crate) fn nanos(text: &str) -> Option<i128> {
-    let number_ends = text.find(|c: char| !matches!(c, '0'..='9' | '.' | '+' | '-')).unwrap_or(text.len());
-    let (number, suffix) = text.split_at(number_ends);
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let negative = whole.starts_with('-');
-    let whole = whole.trim_start_matches(['+', '-']);
-    if whole.is_empty() && fraction.is_empty() {
-        return None;
+impl ListType {
+    /// Of the list `field` inside `parent`, in an object of `api_version`.
+    pub(crate) fn of(api_version: &str, parent: &str, field: &str) -> Self {
+        match (parent, field) {
+            ("metadata", "ownerReferences") => Self::Map(&["uid"]),
+            ("metadata", "finalizers") => Self::Set,
+            ("spec", "ports") if is_built_in(api_version) => Self::Map(&["port", "protocol"]),
+            _ => Self::Atomic,
+        }
     }
-    let digits: i128 = format!("{whole}{fraction}").parse().ok()?;
-    let mut scale = -i32::try_from(fraction.len()).ok()?;
-    let mut factor: i128 = 1;
-    match suffix {
-        "" => {}
-        "n" => scale -= 9,
-        "u" => scale -= 6,
-        "m" => scale -= 3,
-        "k" => scale += 3,
-        "M" => scale += 6,
-        "G" => scale += 9,
-        "T" => scale += 12,
-        "P" => scale += 15,
-        "E" => scale += 18,
-        "Ki" => factor = 1 << 10,
-        "Mi" => factor = 1 << 20,
-        "Gi" => factor = 1 << 30,
-        "Ti" => factor = 1 << 40,
-        "Pi" => factor = 1 << 50,
-        "Ei" => factor = 1 << 60,
-        exponent => scale += exponent.strip_prefix(['e', 'E'])?.parse::<i32>().ok()?,
+}
+
+/// Whether a kind of this `apiVersion` is served by Kubernetes itself: custom groups need a domain of their own, and
+/// `*.k8s.io` of built-in groups is reserved.
+pub(crate) fn is_built_in(api_version: &str) -> bool {
+    match api_version.split_once('/') {
+        None => true,
+        Some((group, _)) => !group.contains('.') || group.ends_with(".k8s.io"),
     }
-    let power = scale + 9;
-    let shift = 10_i128.checked_pow(power.unsigned_abs())?;
-    let scaled = digits.checked_mul(factor)?;
-    // The API server rounds up what is smaller than a billionth; who writes that is not compared exactly.
-    let amount = if power >= 0 { scaled.checked_mul(shift)? } else { scaled.checked_div(shift)? };
-    Some(if negative { -amount } else { amount })
+}
+
+/// The value a merge key has when it is not written.
+pub(crate) fn default_of(key: &str) -> Option<&'static str> {
+    (key == "protocol").then_some("TCP")
 }
 
 #[cfg(test)]
@@ -323,57 +292,41 @@ mod tests {
         drift(desired, live).into_iter().map(|difference| difference.path).collect()
     }
 
-    fn job(container: Value) -> Value {
-        json!({"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {"spec": {"containers": [container]}}}})
+    fn service(port: Value) -> Value {
+        json!({"apiVersion": "v1", "kind": "Service", "spec": {"type": "NodePort", "ports": [port]}})
     }
 
     #[test]
     fn what_others_add_is_no_drift() {
-        let desired = job(json!({"name": "flux", "image": "i", "env": [{"name": "A", "value": "1"}], "args": []}));
-        let live = json!({"apiVersion": "batch/v1", "kind": "Job", "status": {"active": 1},
-        "metadata": {"uid": "u"}, "spec": {"suspend": false, "template": {"spec": {"dnsPolicy": "ClusterFirst",
-            "containers": [
-                {"name": "sidecar", "image": "s"},
-                {"name": "flux", "image": "i", "imagePullPolicy": "Always",
-                    "env": [{"name": "B", "value": "2"}, {"name": "A", "value": "1"}]},
-        ]}}}});
+        let desired = service(json!({"port": 8050, "name": "flux", "targetPort": "flux"}));
+        let mut live = json!({"apiVersion": "v1", "kind": "Service", "status": {"loadBalancer": {}},
+        "metadata": {"uid": "u"}, "spec": {"type": "NodePort", "clusterIP": "10.96.0.9", "ports": [
+            {"port": 9000, "name": "theirs"},
+            {"port": 8050, "protocol": "TCP", "name": "flux", "targetPort": "flux", "nodePort": 30_001},
+        ]}});
         assert_eq!(paths(&desired, &live), Vec::<String>::new());
+        live["spec"]["ports"][1]["protocol"] = json!("UDP");
+        assert_eq!(paths(&desired, &live), ["spec.ports[0]"]);
     }
 
     #[test]
     fn what_others_change_is_drift_and_is_named() {
-        let path = |rest: &str| format!("spec.template.spec.containers[0]{rest}");
-        let desired = || {
-            json!({"name": "flux", "image": "i", "args": ["a", "b"], "env": [{"name": "A", "value": "1"}],
-            "resources": {"limits": {"cpu": "1"}}, "tty": true, "workingDir": "/"})
-        };
+        let path = |rest: &str| format!("spec.ports[0]{rest}");
+        let desired = || json!({"port": 1, "name": "a", "list": ["a", "b"], "nodePort": 2, "yes": true, "text": "/"});
         let cases = [
-            ("/image", json!("j"), path(".image")),
-            ("/args", json!(["a"]), path(".args")),
-            ("/args/1", json!("c"), path(".args[1]")),
-            ("/env/0/value", json!("2"), path(".env[0].value")),
-            ("/env/0/name", json!("B"), path(".env[0]")),
-            ("/resources/limits/cpu", json!("1001m"), path(".resources.limits.cpu")),
-            ("/tty", json!(false), path(".tty")),
-            ("/workingDir", Value::Null, path(".workingDir")),
-            ("/name", json!("other"), path("")),
+            ("/name", json!("j"), path(".name")),
+            ("/list", json!(["a"]), path(".list")),
+            ("/list/1", json!("c"), path(".list[1]")),
+            ("/nodePort", json!(3), path(".nodePort")),
+            ("/yes", json!(false), path(".yes")),
+            ("/text", Value::Null, path(".text")),
+            ("/port", json!(2), path("")),
         ];
         for (pointer, value, expected) in cases {
             let mut live = desired();
             *live.pointer_mut(pointer).unwrap() = value;
-            assert_eq!(paths(&job(desired()), &job(live)), [expected], "{pointer}");
+            assert_eq!(paths(&service(desired()), &service(live)), [expected], "{pointer}");
         }
-    }
-
-    #[test]
-    fn ports_match_by_number_with_the_default_protocol() {
-        let service = |ports: Value| json!({"apiVersion": "v1", "kind": "Service", "spec": {"ports": ports}});
-        let desired = service(json!([{"port": 8050, "targetPort": 8050}]));
-        let live = service(json!([
-            {"port": 8050, "protocol": "UDP", "targetPort": 1},
-            {"port": 8050, "protocol": "TCP", "targetPort": 8050, "nodePort": 30001},
-        ]));
-        assert!(paths(&desired, &live).is_empty());
     }
 
     #[test]
@@ -397,30 +350,15 @@ mod tests {
     }
 
     #[test]
-    fn quantities_are_compared_by_amount_where_quantities_are() {
-        for (a, b) in
-            [("1000m", "1"), ("1Gi", "1024Mi"), ("0.5", "500m"), ("1e3", "1k"), ("1E", "1000P"), ("-1", "-1000m")]
-        {
-            assert!(same_quantity(&json!(a), &json!(b)), "{a} {b}");
-        }
-        assert!(same_quantity(&json!(1), &json!("1")));
-        for (a, b) in [("1", "2"), ("1G", "1Gi"), ("x", "y"), ("1", "1x"), ("", "0")] {
-            assert!(!same_quantity(&json!(a), &json!(b)), "{a} {b}");
-        }
-        let map = |value: &str| json!({"apiVersion": "v1", "data": {"size": value}});
-        assert_eq!(paths(&map("1000m"), &map("1")), ["data.size"], "elsewhere text is text");
-    }
-
-    #[test]
     fn what_is_empty_may_be_missing_and_what_is_not_may_not() {
         let desired = json!({"a": {}, "b": [], "c": null, "d": "", "e": {"f": {}}, "g": false, "h": 0});
         assert_eq!(paths(&desired, &json!({})), ["g", "h"]);
         let desired =
-            |api_version: &str| json!({"apiVersion": api_version, "spec": {"tty": false, "immutable": false}});
+            |api_version: &str| json!({"apiVersion": api_version, "spec": {NOT_STORED: false, "immutable": false}});
         let live = |api_version: &str| json!({"apiVersion": api_version, "spec": {}});
         assert_eq!(paths(&desired("v1"), &live("v1")), ["spec.immutable"]);
-        assert_eq!(paths(&desired("a.b/v1"), &live("a.b/v1")), ["spec.immutable", "spec.tty"]);
-        let service = |port: u16| json!({"apiVersion": "v1", "spec": {"ports": [{"port": 80, "nodePort": port}]}});
+        assert_eq!(paths(&desired("a.b/v1"), &live("a.b/v1")), ["spec.immutable", "spec.publishNotReadyAddresses"]);
+        let service = |port: u16| service(json!({"port": 80, "nodePort": port}));
         assert!(paths(&service(0), &service(30_001)).is_empty());
         assert_eq!(paths(&service(30_002), &service(30_001)), ["spec.ports[0].nodePort"]);
     }

@@ -41,7 +41,6 @@ pub mod fence;
 mod guard;
 pub mod key;
 pub mod leadership;
-mod merge_keys;
 pub mod quotas;
 pub mod readiness;
 pub mod requests;

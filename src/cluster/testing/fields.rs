@@ -5,8 +5,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use crate::drift::ATOMIC_MAPS;
-use crate::merge_keys::{self, ListType};
+use crate::drift::{ATOMIC_MAPS, ListType, default_of, is_built_in};
 
 /// One step from an object into it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -53,9 +52,28 @@ impl Step {
 }
 
 fn key_of(element: &Value, key: &str) -> String {
-    let default = || merge_keys::default_of(key).map_or(Value::Null, Value::from);
+    let default = || default_of(key).map_or(Value::Null, Value::from);
     element.get(key).cloned().unwrap_or_else(default).to_string()
 }
+
+/// Lists of a pod with merge keys: the field, the field around it (`""`: any), and the keys.
+const PODS: &[(&str, &str, &[&str])] = &[
+    ("containers", "", &["name"]),
+    ("env", "", &["name"]),
+    ("ephemeralContainers", "", &["name"]),
+    ("hostAliases", "", &["ip"]),
+    ("imagePullSecrets", "", &["name"]),
+    ("initContainers", "", &["name"]),
+    ("ports", "containers", &["containerPort", "protocol"]),
+    ("ports", "initContainers", &["containerPort", "protocol"]),
+    ("resourceClaims", "", &["name"]),
+    ("schedulingGates", "", &["name"]),
+    ("secrets", "", &["name"]),
+    ("topologySpreadConstraints", "", &["topologyKey", "whenUnsatisfiable"]),
+    ("volumeDevices", "", &["devicePath"]),
+    ("volumeMounts", "", &["mountPath"]),
+    ("volumes", "spec", &["name"]),
+];
 
 /// Where a walk is, as far as it matters: the kind's `apiVersion`, the nearest field and the field around that.
 #[derive(Clone, Copy)]
@@ -77,12 +95,19 @@ impl<'a> Place<'a> {
     fn list_type(self) -> ListType {
         match (self.parent, self.field) {
             ("status", "conditions") => ListType::Map(&["type"]),
-            (parent, field) => merge_keys::of(self.api_version, parent, field),
+            _ => self.list_of_pod().unwrap_or_else(|| ListType::of(self.api_version, self.parent, self.field)),
         }
     }
 
+    fn list_of_pod(self) -> Option<ListType> {
+        let named = |(field, parent, _): &&(&str, &str, _)| {
+            *field == self.field && (parent.is_empty() || *parent == self.parent)
+        };
+        PODS.iter().find(named).filter(|_| is_built_in(self.api_version)).map(|(_, _, keys)| ListType::Map(keys))
+    }
+
     fn is_atomic(self) -> bool {
-        ATOMIC_MAPS.contains(&self.field) && merge_keys::is_built_in(self.api_version)
+        ATOMIC_MAPS.contains(&self.field) && is_built_in(self.api_version)
     }
 }
 

@@ -9,7 +9,7 @@ use super::read::shown;
 use super::request::{Outcome, RequestInfo, bad_request};
 use super::store::{Store, Stored, Write};
 use crate::apply::drop_nulls;
-use crate::merge_keys::is_built_in;
+use crate::drift::is_built_in;
 
 /// Fields of the metadata that the API server alone writes.
 pub(super) const SYSTEM: [&str; 10] = [
