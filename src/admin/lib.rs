@@ -17,7 +17,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tributary_contract::{Capacity, Finding, LeadAddress, PeerState, PhaseTimes, Traffic};
+use tributary_contract::{Capacity, Finding, LeadAddress, Money, PeerState, PhaseTimes, Traffic};
 
 /// Version of these documents. Fields are added within a version, never renamed or removed.
 pub const API_VERSION: &str = "admin.tributary.dev/v1";
@@ -223,9 +223,13 @@ pub struct SpentRow {
     pub seconds: i64,
     /// Brokers times seconds, until `since`.
     pub broker_seconds: i64,
+    /// What they cost, until `since`.
+    pub cost: Money,
     /// How many there are since then.
     pub brokers: u32,
-    /// When their number last changed.
+    /// What they cost in an hour.
+    pub hourly: Money,
+    /// When one of the two last changed.
     pub since: Option<Timestamp>,
 }
 

@@ -1,13 +1,16 @@
 //! How much brokers in other clusters may be used, and how much they have been.
 //!
 //! What is spent is counted in the status of the object whose budget it is, as sums and the moment since when nothing was
-//! added: it is written when the number of brokers changes and never in between, and whoever reads it, an agent that has
+//! added: it is written when the number of brokers or their price changes, and never in between, and whoever reads it, an agent that has
 //! just started or a new leader, counts on from the same moment. Nothing is counted twice, and nothing begins anew.
+
+use std::iter::Sum;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tributary_contract::Money;
 
 use super::duration;
 use super::minicluster::Amount;
@@ -29,6 +32,11 @@ pub struct BurstBudget {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub broker_hours: Option<Amount>,
 
+    /// What brokers may cost, by the `price` of the ClusterPeers they are on, all times taken together: `500`, or `"49.90"`.
+    /// Unset: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Money>,
+
     /// How long before its end it is warned of, for example `30m`: with an event, and in the condition `Budget`. A tenth of
     /// what the whole budget lasts, but 15 minutes at most, if not written.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -43,7 +51,7 @@ pub struct BurstBudget {
 impl BurstBudget {
     /// Whether anything is limited.
     pub fn limits(&self) -> bool {
-        self.max_duration.is_some() || self.broker_hours.is_some()
+        self.max_duration.is_some() || self.broker_hours.is_some() || self.cost.is_some()
     }
 }
 
@@ -55,9 +63,15 @@ pub struct Spent {
     pub seconds: i64,
     /// Brokers times seconds, until `since`.
     pub broker_seconds: i64,
+    /// What they cost, until `since`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub cost: Money,
     /// How many there are since then.
     pub brokers: u32,
-    /// When their number last changed. Unset: there never were any.
+    /// What they cost in an hour.
+    #[serde(skip_serializing_if = "is_default")]
+    pub hourly: Money,
+    /// When one of the two last changed. Unset: there never were any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
     /// The value of `budget.renewal` that these sums are of.
@@ -65,20 +79,44 @@ pub struct Spent {
     pub renewal: Option<String>,
 }
 
+/// What is used at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// How many brokers there are.
+    pub brokers: u32,
+    /// What they cost in an hour.
+    pub hourly: Money,
+}
+
+impl Sum for Usage {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            brokers: sum.brokers.saturating_add(one.brokers),
+            hourly: sum.hourly.plus(one.hourly),
+        })
+    }
+}
+
 impl Spent {
-    /// The record from now on: as it is, unless the number of brokers changed or the budget was renewed.
+    /// What is used since `since`.
+    pub fn usage(&self) -> Usage {
+        Usage { brokers: self.brokers, hourly: self.hourly }
+    }
+
+    /// The record from now on: as it is, unless what is used changed or the budget was renewed.
     ///
     /// Whole seconds are counted, from one whole second to the next: however often it is written, none is lost or counted
     /// twice. A clock that was set back adds nothing.
     #[must_use]
-    pub fn on(&self, brokers: u32, renewal: Option<&str>, now: Timestamp) -> Self {
+    pub fn on(&self, usage: Usage, renewal: Option<&str>, now: Timestamp) -> Self {
         let renewed = self.renewal.as_deref() != renewal;
-        if self.brokers == brokers && !renewed {
+        if self.usage() == usage && !renewed {
             return self.clone();
         }
         let sums = if renewed { Self::default() } else { self.until(now) };
         let since = Timestamp::from_second(now.as_second()).unwrap_or(now);
-        Self { brokers, since: Some(Time(since)), renewal: renewal.map(str::to_owned), ..sums }
+        let Usage { brokers, hourly } = usage;
+        Self { brokers, hourly, since: Some(Time(since)), renewal: renewal.map(str::to_owned), ..sums }
     }
 
     /// With what was used until `now`.
@@ -89,6 +127,7 @@ impl Spent {
         Self {
             seconds: self.seconds.saturating_add(seconds),
             broker_seconds: self.broker_seconds.saturating_add(seconds.saturating_mul(self.brokers.into())),
+            cost: self.cost.plus(self.hourly.for_seconds(seconds.unsigned_abs())),
             since: Some(Time(now.max(since))),
             ..self.clone()
         }
@@ -101,33 +140,40 @@ mod tests {
 
     use super::*;
 
+    fn of(brokers: u32) -> Usage {
+        Usage { brokers, hourly: Money::of_millionths(u64::from(brokers) * 3_600_000) }
+    }
+
     fn at(millis: i64) -> Timestamp {
         Timestamp::from_millisecond(1_700_000_000_000 + millis).unwrap()
     }
 
     #[test]
     fn what_is_spent_is_written_when_the_number_of_brokers_changes_and_read_at_any_time() {
-        let never = Spent::default().on(0, None, at(0));
+        let never = Spent::default().on(of(0), None, at(0));
         assert_eq!(never, Spent::default(), "nothing is written of what never was");
-        let three = never.on(3, None, at(1_900));
-        assert_eq!(three.on(3, None, at(99_000)), three, "nothing is written while nothing changes");
+        let three = never.on(of(3), None, at(1_900));
+        assert_eq!(three.on(of(3), None, at(99_000)), three, "nothing is written while nothing changes");
         assert_eq!((three.until(at(11_000)).seconds, three.until(at(11_000)).broker_seconds), (10, 30));
-        let five = three.on(5, None, at(11_000));
-        let gone = five.on(0, None, at(21_000));
+        let five = three.on(of(5), None, at(11_000));
+        let gone = five.on(of(0), None, at(21_000));
         assert_eq!((gone.seconds, gone.broker_seconds, gone.brokers), (20, 80, 0));
+        assert_eq!((gone.cost.to_string(), gone.hourly), ("0.08".into(), Money::default()));
+        let dearer = Usage { hourly: Money::of_millionths(7_200_000_000), ..of(5) };
+        assert_eq!(five.on(dearer, None, at(16_000)).until(at(17_000)).cost.to_string(), "2.055");
         assert_eq!(gone.until(at(1_000_000)), gone, "where there is nobody nothing is spent");
-        let back = gone.on(1, None, at(0));
+        let back = gone.on(of(1), None, at(0));
         assert_eq!((back.seconds, back.broker_seconds), (20, 80), "a clock that was set back takes nothing away");
         assert_eq!(back.until(at(-5_000)).seconds, 20);
     }
 
     #[test]
     fn a_new_value_renews_the_budget_though_brokers_stay() {
-        let old = Spent::default().on(2, None, at(0));
-        let new = old.on(2, Some("2026-12"), at(100_000));
+        let old = Spent::default().on(of(2), None, at(0));
+        let new = old.on(of(2), Some("2026-12"), at(100_000));
         assert_eq!((new.seconds, new.broker_seconds, new.brokers), (0, 0, 2));
         assert_eq!(new.until(at(101_000)).broker_seconds, 2);
-        assert_eq!(new.on(2, Some("2026-12"), at(200_000)), new);
+        assert_eq!(new.on(of(2), Some("2026-12"), at(200_000)), new);
     }
 
     proptest! {
@@ -136,7 +182,7 @@ mod tests {
         fn the_sum_does_not_depend_on_who_writes_when(steps in proptest::collection::vec((0..5_u32, 0..5_000_i64), 1..40)) {
             let (mut spent, mut now, mut exact) = (Spent::default(), 0, 0);
             for (brokers, wait) in steps {
-                let stored = serde_json::to_string(&spent.on(brokers, None, at(now))).unwrap();
+                let stored = serde_json::to_string(&spent.on(of(brokers), None, at(now))).unwrap();
                 spent = serde_json::from_str(&stored).unwrap();
                 exact += i64::from(brokers) * ((now + wait).div_euclid(1_000) - now.div_euclid(1_000));
                 now += wait;

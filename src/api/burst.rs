@@ -12,9 +12,9 @@ use super::hosted_burst::{BurstPhase, BurstRun, PhaseTimestamps, PreflightFindin
 use super::labels;
 use super::minicluster::{BurstCluster, MiniCluster};
 use super::schema::is_default;
-use super::selector::PeerSelector;
-use tributary_contract::LeadAddress;
+use super::selector::{PeerPreference, PeerSelector};
 use tributary_contract::word::Word;
+use tributary_contract::{LeadAddress, Price};
 
 /// One burst slot of a root MiniCluster, or a FluxJob that was sent to a peer as a whole, and the peer it is placed on. Made
 /// and owned by the agent: change the MiniCluster, or delete the FluxJob, instead. Its `metadata.generation` orders everything
@@ -63,6 +63,10 @@ pub struct BurstSpec {
     /// Which peers come into question, when none is named.
     #[serde(skip_serializing_if = "is_default")]
     pub selector: PeerSelector,
+    /// Which of them are better.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub prefer: Vec<PeerPreference>,
     /// UID of the root's Job: boot files are frozen for it.
     pub incarnation: String,
     /// Canonical text of the rank map (`rank-map/1`), frozen for the incarnation.
@@ -185,6 +189,9 @@ pub struct BurstStatus {
     /// Who asks for it, if it runs on demand.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub demand: Option<BurstDemand>,
+    /// What it costs there: the price of the peer when the burst was placed.
+    #[serde(skip_serializing_if = "is_default")]
+    pub price: Price,
     /// How much it was used, in all instances of its root.
     #[serde(skip_serializing_if = "is_default")]
     pub spent: Spent,

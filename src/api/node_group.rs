@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::duration::Lasting;
 use super::minicluster::{Amount, natural};
 use super::schema::{Embedded, natural_quantity};
+use tributary_contract::Price;
 
 /// Nodes that an autoscaler adds when pods need them, all alike. There may be none of them now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -77,6 +78,10 @@ pub struct LimitedNodeGroup {
     /// Nodes of this group that bursts of the peer may bring at a time. Unset: as many as `maxNodes`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<u32>,
+    /// What bursts cost that bring nodes of this group; the peer is told the highest price of all groups. Unset: what the peer's
+    /// own ClusterPeer for this cluster says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price: Option<Price>,
 }
 
 const fn default_wait() -> Lasting {

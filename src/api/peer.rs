@@ -14,8 +14,8 @@ use super::flux_setup::Quota;
 use super::minicluster::Amount;
 use super::node_group::ScaleUpPolicy;
 use super::schema::{Embedded, is_default};
-use tributary_contract::PossibleCapacity;
 use tributary_contract::word::Word;
+use tributary_contract::{PossibleCapacity, Price};
 
 /// Another cluster of the federation. It lives in the agent's own namespace, and its name is the peer's cluster name;
 /// its labels are what `clusters[].selector` of a MiniCluster matches. Both sides must hold one for the other.
@@ -63,6 +63,10 @@ pub struct ClusterPeerSpec {
     /// those there are drained, released, and placed elsewhere if they may.
     #[serde(skip_serializing_if = "is_default")]
     pub budget: BurstBudget,
+    /// What our bursts cost there. Where a burst may choose among peers, the cheaper one is better; and it is what budgets
+    /// with `cost` count. A burst keeps the price of its placement. Unset: nothing.
+    #[serde(skip_serializing_if = "is_default")]
+    pub price: Price,
     /// Close the connection and make none. Bursts of this peer end with their lease.
     pub suspend: bool,
     /// Empty the connection: no burst of ours is placed on the peer any more, and those there are released and placed

@@ -42,6 +42,25 @@ pub struct PeerSelectorRequirement {
     pub values: Vec<String>,
 }
 
+/// A wish that is less than a condition: peers that it fits come before others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PeerPreference {
+    /// How much it counts beside other wishes, from 1 to 100: those of all that a peer fits are added up. 1, if not written.
+    #[schemars(range(min = 1, max = 100), extend("default" = 1))]
+    pub weight: i32,
+
+    /// Which peers it fits.
+    #[serde(flatten)]
+    pub peers: PeerSelector,
+}
+
+impl Default for PeerPreference {
+    fn default() -> Self {
+        Self { weight: 1, peers: PeerSelector::default() }
+    }
+}
+
 /// How a label is judged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum PeerSelectorOperator {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tributary_api::budget::Usage;
 use tributary_api::burst::Burst;
 use tributary_api::labels;
 use tributary_api::labels::condition::CONNECTED;
@@ -48,7 +49,7 @@ impl PeerStatuses {
             caches.bursts.subscribe(move |change| {
                 let of = |burst: &Option<Arc<Burst>>| {
                     let status = burst.as_ref()?.status.as_ref()?;
-                    Some((status.peer.clone()?, status.spent.brokers))
+                    Some((status.peer.clone()?, status.spent.usage()))
                 };
                 let (old, new) = (of(&change.old), of(&change.new));
                 if old != new {
@@ -83,8 +84,8 @@ pub(super) struct View {
     report: Option<PeerReport>,
     /// How long it is out of contact.
     away: Option<Duration>,
-    /// Brokers of our bursts there.
-    brokers: u32,
+    /// What our bursts use of it.
+    usage: Usage,
     now: Now,
 }
 
@@ -125,7 +126,7 @@ impl Controller for PeerStatuses {
         Ok(Observed::Continue(View {
             report: shared.exchange.report(&name),
             away: shared.root_contacts().away(&name, now.mono),
-            brokers: self.root.brokers_on(&name),
+            usage: self.root.usage_of(&name),
             unreadable: unreadable.is_some(),
             peer,
             now,
@@ -133,7 +134,7 @@ impl Controller for PeerStatuses {
     }
 
     fn step(&self, _: &ObjectKey, view: &View) -> Option<ClusterPeerStatus> {
-        let mut status = peers::status(&view.peer, view.report.as_ref(), view.away, view.brokers, view.now)?;
+        let mut status = peers::status(&view.peer, view.report.as_ref(), view.away, view.usage, view.now)?;
         if view.unreadable {
             // What it says of the connection is that the object cannot be read. Losses and budgets count on.
             let said = view.peer.status.iter().flat_map(|status| &status.conditions);

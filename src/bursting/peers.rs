@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use tributary_api::budget::{BurstBudget, Spent};
+use tributary_api::budget::{BurstBudget, Spent, Usage};
 use tributary_api::flux_setup::Quota;
 use tributary_api::labels::condition::{BUDGET, CONNECTED, SCALE_UP};
 use tributary_api::minicluster::Amount;
@@ -17,7 +17,9 @@ use tributary_api::node_group::LimitedNodeGroup;
 use tributary_api::peer::{ClusterPeer, ClusterPeerStatus, ImportPolicy, PeerCapacity, PeerRoom};
 use tributary_clock::Now;
 use tributary_cluster::conditions::{self, Statement};
-use tributary_contract::{Capacity, ClusterUid, NamespaceRoom, PeerName, PeerReport, PeerSpec, PeerState, Refusal};
+use tributary_contract::{
+    Capacity, ClusterUid, NamespaceRoom, PeerName, PeerReport, PeerSpec, PeerState, Price, Refusal,
+};
 use tributary_render::quantity::milli;
 
 use super::root::budget::{Account, Standing};
@@ -40,6 +42,8 @@ pub struct PeerView {
     pub budget: BurstBudget,
     /// How much they have.
     pub spent: Spent,
+    /// What bursts cost there.
+    pub price: Price,
     /// Why nothing stays there: its budget is spent.
     pub exhausted: Option<String>,
     /// Why nothing new is placed there: its budget cannot be read.
@@ -79,6 +83,7 @@ impl PeerView {
             draining: peer.spec.drain,
             budget: peer.spec.budget.clone(),
             spent,
+            price: peer.spec.price,
             exhausted,
             unreadable_budget,
             state: report.map(|report| report.state).unwrap_or_default(),
@@ -94,6 +99,12 @@ impl PeerView {
     /// Hello exchanged, heartbeats arrive.
     pub(crate) fn connected(&self) -> bool {
         self.state == PeerState::Connected
+    }
+
+    /// What a burst costs there; `grows`: it brings nodes.
+    pub fn price(&self, grows: bool) -> Price {
+        let of_nodes = || self.capacity.as_ref()?.possible?.price;
+        if grows { of_nodes().unwrap_or(self.price) } else { self.price }
     }
 
     /// None of our bursts stays there.
@@ -147,13 +158,13 @@ pub(crate) fn specs<'a>(
         .collect()
 }
 
-/// The status a ClusterPeer should have, or `None` if it has it. `away` is how long there is no session, `brokers` how many
-/// of ours are there.
+/// The status a ClusterPeer should have, or `None` if it has it. `away` is how long there is no session, `usage` what ours
+/// there are.
 pub(crate) fn status(
     peer: &ClusterPeer,
     report: Option<&PeerReport>,
     away: Option<Duration>,
-    brokers: u32,
+    usage: Usage,
     now: Now,
 ) -> Option<ClusterPeerStatus> {
     let empty = PeerReport::default();
@@ -169,7 +180,7 @@ pub(crate) fn status(
         Some(_) if blip => {}
         Some(away) => lost(&mut new, away, report, now),
     }
-    new.spent = old.spent.on(brokers, peer.spec.budget.renewal.as_deref(), now.wall);
+    new.spent = old.spent.on(usage, peer.spec.budget.renewal.as_deref(), now.wall);
     let connection = (!blip).then(|| statement(peer, report, new.connected));
     let budget = account(&peer.spec.budget, &new.spent).standing(now.wall);
     let scale_up = scale_up(peer);

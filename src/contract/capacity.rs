@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::money::Price;
+
 /// What a provider could give, rounded down: a hint for placement, never a promise. Admission decides.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -48,6 +50,17 @@ pub struct PossibleCapacity {
     pub gpus: u32,
     /// The most cores of one of them.
     pub largest_node_cores: u32,
+    /// The highest price of them, where their owner says one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub price: Option<Price>,
+    /// How long a burst may wait for them, in seconds; 0: the provider's agent is older than this field.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub wait_seconds: u32,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// What the FluxSetup of a namespace leaves for bursts of one root now. What is `None` is not limited.

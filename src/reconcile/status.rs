@@ -184,8 +184,8 @@ pub(crate) fn compute(facts: &Facts<'_>, now: Timestamp) -> MiniClusterStatus {
 /// What the bursts have used together.
 fn spent(facts: &Facts<'_>, old: &Spent, now: Timestamp) -> Spent {
     let each = facts.bursts.iter().filter_map(|burst| burst.status.as_ref());
-    let brokers = each.fold(0_u32, |sum, status| sum.saturating_add(status.spent.brokers));
-    old.on(brokers, facts.mini_cluster.spec.flux.bursting.budget.renewal.as_deref(), now)
+    let usage = each.map(|status| status.spent.usage()).sum();
+    old.on(usage, facts.mini_cluster.spec.flux.bursting.budget.renewal.as_deref(), now)
 }
 
 /// Where the lead is. Its pod counts once the instance runs: until then pods may come and go.

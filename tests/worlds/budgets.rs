@@ -115,6 +115,35 @@ fn bursts_that_spend_the_budget_of_a_peer_together_end_together() {
     });
 }
 
+/// Prices decide where it goes, and money when it ends; what changes afterwards moves nothing.
+#[test]
+fn the_cheaper_peer_gets_it_until_its_money_is_spent() {
+    in_world(3, SHORT, async |world| {
+        let server = world.clusters[0].server.clone();
+        let price = |peer: &str, core_hour: &str| {
+            server.patch::<ClusterPeer>(SYSTEM, peer, json!({"spec": {"price": {"coreHour": core_hour}}})).unwrap();
+        };
+        price("north", "90");
+        price("west", "45");
+        apply(world, &[], json!({"cost": "2.5"}), "NodePort");
+        world.until("it is ready", secs(30), |world| ready_on(world, 1)).await?;
+        price("north", "1");
+        price("west", "9000");
+        let spent = |world: &World| status(world).spent;
+        world.run(secs(50)).await?;
+        assert!(ready_on(world, 1) && spent(world).hourly.to_string() == "90", "{:?}", spent(world));
+        world.kill(0, 0);
+        world.start(0, 0);
+        world.until("it is spent", secs(60), is_spent).await?;
+        // Two brokers of one core at 45 an hour: 100 seconds, and what it took to leave.
+        let spent = spent(world);
+        assert!((100..130).contains(&spent.seconds) && spent.cost.to_string().starts_with("2."), "{spent:?}");
+        let west: Spent = world.peer(0, 1).unwrap().status.unwrap().spent;
+        assert_eq!((west.cost, west.brokers), (spent.cost, 0));
+        Ok(())
+    });
+}
+
 #[test]
 fn a_peer_whose_budget_is_spent_is_left_for_another_one() {
     in_world(3, SHORT, async |world| {

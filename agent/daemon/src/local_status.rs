@@ -154,7 +154,9 @@ fn burst(object: &Burst, root: Option<&MiniCluster>) -> BurstRow {
         spent: SpentRow {
             seconds: status.spent.seconds,
             broker_seconds: status.spent.broker_seconds,
+            cost: status.spent.cost,
             brokers: status.spent.brokers,
+            hourly: status.spent.hourly,
             since: status.spent.since.map(|since| since.0),
         },
         created: created(object),

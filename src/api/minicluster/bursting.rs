@@ -11,7 +11,7 @@ use super::wait::BurstWait;
 use crate::budget::BurstBudget;
 use crate::duration;
 use crate::schema::{absent_if_zero, is_default};
-use crate::selector::PeerSelector;
+use crate::selector::{PeerPreference, PeerSelector};
 
 /// Port of a lead broker that none is written for.
 pub const DEFAULT_BROKER_PORT: i32 = 8050;
@@ -140,6 +140,12 @@ pub struct BurstCluster {
     /// Which peers may run this burst, by the labels of their ClusterPeers; instead of `peer` and `peers`.
     #[serde(skip_serializing_if = "is_default")]
     pub selector: Option<PeerSelector>,
+
+    /// Which of the peers that may run it are better, where no peer is named: those with room come before those that would
+    /// have to add nodes; then the greater sum of weights counts; then what it costs (`price` of the ClusterPeers); then room.
+    #[serde(skip_serializing_if = "is_default")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic", "maxItems" = 16))]
+    pub prefer: Vec<PeerPreference>,
 
     /// Cores per broker that Flux may count on there. From the container's requests, if not written, else 1.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]

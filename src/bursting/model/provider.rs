@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use tributary_api::budget::Usage;
 use tributary_api::hosted_burst::{HostedBurst, HostedBurstStatus};
 use tributary_api::labels;
 use tributary_api::minicluster::{MiniCluster, MiniClusterStatus};
@@ -198,7 +199,7 @@ impl Provider {
     /// The controller of ClusterPeers: whoever leads next dates losses from what it writes.
     fn count(&mut self, agent: &ProviderAgent) {
         let away = agent.contacts.away(&root(), now().mono);
-        if let Some(mut status) = peers::status(&self.peer, Some(&agent.report()), away, 0, now()) {
+        if let Some(mut status) = peers::status(&self.peer, Some(&agent.report()), away, Usage::default(), now()) {
             status.conditions.clear();
             self.peer.status = Some(status);
         }

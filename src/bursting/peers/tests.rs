@@ -13,6 +13,17 @@ fn peer(status: Option<ClusterPeerStatus>) -> ClusterPeer {
     peer
 }
 
+fn status(
+    peer: &ClusterPeer,
+    report: Option<&PeerReport>,
+    away: Option<Duration>,
+    brokers: u32,
+    now: Now,
+) -> Option<ClusterPeerStatus> {
+    let hourly = peer.spec.price.hourly(brokers, 1000, 0);
+    super::status(peer, report, away, Usage { brokers, hourly }, now)
+}
+
 fn now() -> Now {
     Now { mono: Mono::from_start(Duration::from_secs(500)), wall: Timestamp::from_second(1000).unwrap() }
 }
@@ -165,6 +176,13 @@ fn what_our_bursts_use_of_a_peer_is_counted_through_every_blip_and_ends_with_its
     assert_eq!(known.status.as_ref().unwrap().spent.broker_seconds, 3_720, "what drained has counted");
     assert_eq!(said(known.status.as_ref().unwrap()), ("False".into(), "Spent".into()));
     assert!(conditions::is_true(&known.status.as_ref().unwrap().conditions, CONNECTED), "a blip says nothing else");
+    known.spec.price.core_hour = "0.5".parse().unwrap();
+    known.spec.budget = serde_saphyr::from_str("{cost: 1, renewal: money}").unwrap();
+    known.status = status(&known, Some(&up("u1", 100)), NONE, 4, at(1_000));
+    assert_eq!(budget_wake(&known, &known.status.as_ref().unwrap().spent, at(1_000).wall).unwrap().as_secs(), 1_620);
+    assert!(!PeerView::of(&known, None, at(2_799).wall).is_leaving());
+    let gone = PeerView::of(&known, None, at(2_800).wall);
+    assert_eq!(gone.exhausted.as_deref(), Some("cost 1 of the peer is spent"), "four cores at half of one an hour");
     known.spec.budget.renewal = Some("2027".into());
     known.status = status(&known, Some(&up("u1", 100)), NONE, 0, at(2_000));
     assert_eq!(PeerView::of(&known, None, at(2_000).wall).exhausted, None);

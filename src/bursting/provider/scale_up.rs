@@ -18,7 +18,7 @@ use tributary_api::hosted_burst::HostedBurst;
 use tributary_api::node_group::{LimitedNodeGroup, NewNodes, ScaleUp, ScaleUpPolicy};
 use tributary_api::peer::ImportPolicy;
 use tributary_clock::{Mono, Now};
-use tributary_contract::{DesiredBurst, PeerName, PossibleCapacity, Rejection, RejectionReason};
+use tributary_contract::{DesiredBurst, PeerName, PossibleCapacity, Price, Rejection, RejectionReason};
 use tributary_flux::Idset;
 
 use super::slot::{SlotStep, SlotView};
@@ -120,8 +120,19 @@ pub(super) fn possible(import: &ImportPolicy, held: &BTreeMap<&str, u32>) -> Opt
         memory_mib: most(&|node| whole(node.memory, 1 << 20)),
         gpus: count(most(&|node| whole(node.gpus, 1))),
         largest_node_cores: count(groups.iter().map(|(node, _)| cores(node)).max().unwrap_or(0)),
+        price: dearest(policy),
+        wait_seconds: policy.wait.unsigned(),
     };
     (possible.nodes > 0).then_some(possible)
+}
+
+/// The highest price of each, if any group has one.
+fn dearest(policy: &ScaleUpPolicy) -> Option<Price> {
+    policy
+        .node_groups
+        .iter()
+        .filter_map(|group| group.price)
+        .reduce(|a, b| Price { core_hour: a.core_hour.max(b.core_hour), gpu_hour: a.gpu_hour.max(b.gpu_hour) })
 }
 
 /// Nodes that bursts of a peer may still bring.

@@ -10,6 +10,7 @@ use tributary_api::budget::{BurstBudget, Spent};
 use tributary_api::duration;
 use tributary_api::labels::condition::BUDGET;
 use tributary_cluster::conditions::Statement;
+use tributary_contract::Money;
 use tributary_render::quantity::milli;
 
 use crate::timing::{elapsed, later};
@@ -76,7 +77,7 @@ impl Account<'_> {
 
     /// What limits it, or why it cannot be read: the schema refuses nearly all of that.
     fn limits(&self) -> Result<Vec<Limit>, String> {
-        let BurstBudget { max_duration, broker_hours, warn_before, renewal: _ } = self.budget;
+        let BurstBudget { max_duration, broker_hours, cost, warn_before, renewal: _ } = self.budget;
         let read = |text: &String| {
             duration::parse(text).map_err(|error| format!("the budget of {} cannot be read: {error}", self.name))
         };
@@ -84,7 +85,7 @@ impl Account<'_> {
         let mut limits = Vec::new();
         if let Some(text) = max_duration {
             let text_of = format!("maxDuration {text} of {}", self.name);
-            limits.push(Limit { total: whole(read(text)?), per_broker: false, text: text_of, warn });
+            limits.push(Limit { total: whole(read(text)?), of: Measure::Seconds, text: text_of, warn });
         }
         if let Some(amount) = broker_hours {
             let hours = milli(&amount.to_string()).filter(|hours| *hours >= 0).ok_or_else(|| {
@@ -93,17 +94,29 @@ impl Account<'_> {
             let seconds = hours.saturating_mul(3600).div_euclid(1000);
             let text = format!("brokerHours {amount} of {}", self.name);
             let total = i64::try_from(seconds).unwrap_or(i64::MAX);
-            limits.push(Limit { total, per_broker: true, text, warn });
+            limits.push(Limit { total, of: Measure::BrokerSeconds, text, warn });
+        }
+        if let Some(cost) = cost {
+            let text = format!("cost {cost} of {}", self.name);
+            let total = i64::try_from(cost.millionths()).unwrap_or(i64::MAX);
+            limits.push(Limit { total, of: Measure::Cost, text, warn });
         }
         Ok(limits)
     }
 }
 
-/// One of the two numbers of a budget.
+/// What a budget counts.
+enum Measure {
+    Seconds,
+    BrokerSeconds,
+    /// Money, in millionths.
+    Cost,
+}
+
+/// One of the numbers of a budget.
 struct Limit {
-    /// Seconds, or brokers times seconds.
     total: i64,
-    per_broker: bool,
+    of: Measure,
     text: String,
     warn: Option<Duration>,
 }
@@ -111,17 +124,22 @@ struct Limit {
 impl Limit {
     fn standing(self, account: &Account<'_>, now: Timestamp) -> Standing {
         let spent = account.spent;
-        let (sum, rate) = match self.per_broker {
-            true => (spent.broker_seconds, i64::from(spent.brokers)),
-            false => (spent.seconds, i64::from(spent.brokers > 0)),
+        let whole = |money: Money| i64::try_from(money.millionths()).unwrap_or(i64::MAX);
+        // What is used in so many seconds.
+        let (sum, rate, per) = match self.of {
+            Measure::Seconds => (spent.seconds, i64::from(spent.brokers > 0), 1),
+            Measure::BrokerSeconds => (spent.broker_seconds, i64::from(spent.brokers), 1),
+            Measure::Cost => (whole(spent.cost), whole(spent.hourly), 3600),
         };
         let left = self.total.saturating_sub(sum).max(0);
         let since = spent.since.as_ref().filter(|_| rate > 0).map(|since| since.0);
         let Some(since) = since else {
             return if left == 0 { Standing::Spent(self.spent()) } else { Standing::Idle(self.text) };
         };
-        let lasts =
-            |amount: i64| Duration::from_secs(u64::try_from(amount.saturating_add(rate - 1) / rate).unwrap_or(0));
+        let lasts = |amount: i64| {
+            let seconds = (i128::from(amount) * per + i128::from(rate) - 1) / i128::from(rate);
+            Duration::from_secs(u64::try_from(seconds).unwrap_or(u64::MAX))
+        };
         let ends = later(since, lasts(left));
         if now >= ends {
             return Standing::Spent(self.spent());
@@ -176,7 +194,13 @@ impl Standing {
 
 #[cfg(test)]
 mod tests {
+    use tributary_api::budget::Usage;
+
     use super::*;
+
+    fn of(brokers: u32) -> Usage {
+        Usage { brokers, hourly: Money::of_millionths(u64::from(brokers) * 500_000) }
+    }
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(1_700_000_000 + second).unwrap()
@@ -196,7 +220,7 @@ mod tests {
 
     #[test]
     fn the_sooner_of_two_limits_counts_and_is_warned_of() {
-        let spent = Spent::default().on(4, None, at(0));
+        let spent = Spent::default().on(of(4), None, at(0));
         let both = budget("{maxDuration: 2h, brokerHours: \"6\"}");
         let said = |second| standing(&both, &spent, second).unwrap();
         let Standing::Within(reckoning) = said(0) else { panic!("{:?}", said(0)) };
@@ -204,9 +228,15 @@ mod tests {
         assert_eq!(said(0).wake(at(0)), Some(Duration::from_secs(4_860)), "a tenth before");
         assert!(matches!(said(4_860), Standing::Ending(_)) && said(4_860).wake(at(4_860)).unwrap().as_secs() == 540);
         assert_eq!(said(5_400), Standing::Spent("brokerHours 6 of the burst is spent".into()));
-        let fewer = spent.on(1, None, at(3_600));
+        let fewer = spent.on(of(1), None, at(3_600));
         let Standing::Within(reckoning) = standing(&both, &fewer, 3_600).unwrap() else { panic!() };
         assert_eq!(reckoning.ends, at(7_200), "with fewer brokers the hours last longer than the time");
+        let cost = budget("{cost: \"2.5\", brokerHours: 6}");
+        let Some(Standing::Within(reckoning)) = standing(&cost, &spent, 0) else { panic!() };
+        assert_eq!((reckoning.ends, reckoning.limit.as_str()), (at(4_500), "cost 2.5 of the burst"));
+        let free = Spent::default().on(Usage { brokers: 4, ..Usage::default() }, None, at(0));
+        let free = standing(&budget("{cost: 1}"), &free, 99_999);
+        assert!(matches!(free, Some(Standing::Idle(_))), "what costs nothing lasts: {free:?}");
         insta::assert_debug_snapshot!([said(0), said(5_000), said(9_999)].map(|one| one.statement().message));
     }
 
@@ -216,15 +246,15 @@ mod tests {
         assert_eq!(standing(&BurstBudget::default(), &never, 0), None);
         let hour = budget("{maxDuration: 1h, warnBefore: 30m}");
         assert_eq!(standing(&hour, &never, 0).unwrap().wake(at(0)), None);
-        let used = never.on(3, None, at(0)).on(0, None, at(3_599));
+        let used = never.on(of(3), None, at(0)).on(of(0), None, at(3_599));
         assert!(matches!(standing(&hour, &used, 99_999), Some(Standing::Idle(_))), "a second is left");
-        let again = used.on(1, None, at(5_000));
+        let again = used.on(of(1), None, at(5_000));
         assert!(!is_spent(standing(&hour, &again, 5_000)));
         assert!(is_spent(standing(&hour, &again, 5_001)));
-        assert!(is_spent(standing(&hour, &again.on(0, None, at(5_001)), 9_999)), "and stays spent");
-        let renewed = again.on(0, Some("2"), at(6_000));
+        assert!(is_spent(standing(&hour, &again.on(of(0), None, at(5_001)), 9_999)), "and stays spent");
+        let renewed = again.on(of(0), Some("2"), at(6_000));
         assert!(!is_spent(standing(&hour, &renewed, 6_000)));
-        let soon = standing(&hour, &never.on(1, None, at(0)), 1_800);
+        let soon = standing(&hour, &never.on(of(1), None, at(0)), 1_800);
         assert!(matches!(soon, Some(Standing::Ending(_))), "its user wants to know half an hour before");
     }
 

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use tributary_api::budget::Usage;
 use tributary_api::burst::{Burst, BurstHold, BurstRefusal, BurstSpec, BurstStatus, CredentialRecipient};
 use tributary_api::hosted_burst::{BurstPhase, BurstRun, PhaseTimestamps};
 use tributary_api::minicluster::MiniCluster;
 use tributary_clock::Now;
-use tributary_contract::{ObservedBurst, PeerName, PhaseTimes, Rejection, RejectionReason};
+use tributary_contract::{Money, ObservedBurst, PeerName, PhaseTimes, Price, Rejection, RejectionReason};
 
 use super::budget::{Account, Standing};
 use super::conditions::{self, UNDELIVERABLE};
@@ -178,10 +179,20 @@ impl<'a> Draft<'a> {
         let gone = lost.is_some_and(|lost| lost >= hold::longest(spec));
         let there = self.status.peer.is_some() && self.status.hosted_uid.is_some() && !over && !gone;
         let (brokers, now) = (if there { *size } else { 0 }, self.view.now.wall);
-        self.status.spent = self.status.spent.on(brokers, budget.renewal.as_deref(), now);
+        let usage = Usage { brokers, hourly: self.hourly(brokers) };
+        self.status.spent = self.status.spent.on(usage, budget.renewal.as_deref(), now);
         let standings = accounts(&self.status, self.view).filter_map(|account| account.standing(now));
         let wakes: Vec<_> = standings.filter_map(|standing| standing.wake(now)).collect();
         wakes.into_iter().for_each(|delay| self.wake_in(delay));
+    }
+
+    /// What so many of its brokers cost in an hour, where it is.
+    fn hourly(&self, brokers: u32) -> Money {
+        if self.status.price == Price::default() || brokers == 0 {
+            return Money::default();
+        }
+        let wish = offer::wish(self.view.burst);
+        self.status.price.hourly(brokers, wish.milli_cores, wish.gpus)
     }
 
     fn hold(&mut self) {
@@ -276,7 +287,7 @@ impl<'a> Draft<'a> {
         });
         if let Some(peer) = accepted {
             self.status.refusals.retain(|refusal| refusal.peer != peer.as_str());
-            self.status.peer = Some(peer.into());
+            self.place_on(peer);
         }
     }
 
@@ -415,7 +426,7 @@ impl<'a> Draft<'a> {
             Ok(peer) => {
                 self.notes.push(Note::normal("Placed", format!("placed on {peer}")));
                 self.set(BurstPhase::Offered, format!("offered to {peer}, which has not answered yet"));
-                self.status.peer = Some(peer.into());
+                self.place_on(peer);
             }
             Err(none) => {
                 let refusals: Vec<_> = self
@@ -434,6 +445,15 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// From now on it costs what the peer costs at this moment.
+    fn place_on(&mut self, peer: PeerName) {
+        let view = self.view;
+        let wish = offer::wish(view.burst);
+        let grows = place::grows(&peer, &wish, view.peers, &view.claimed.claimed());
+        self.status.price = view.peers.get(&peer).map(|there| there.price(grows)).unwrap_or_default();
+        self.status.peer = Some(peer.into());
+    }
+
     /// Nothing of it can join from there any more, or a person takes that upon themselves.
     pub(super) fn let_go(&mut self) {
         let (status, now) = (&mut self.status, Time(self.view.now.wall));
@@ -442,6 +462,7 @@ impl<'a> Draft<'a> {
         status.credential_recipients.iter_mut().filter(held).for_each(|known| known.free_since = Some(now.clone()));
         self.parting = peer.map(PeerName::from);
         status.lost_since = None;
+        status.price = Price::default();
         status.hosted_uid = None;
         status.acknowledged_generation = None;
         status.rank_map_digest = None;

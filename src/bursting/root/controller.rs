@@ -104,15 +104,15 @@ impl Root {
             caches.bursts.feed(&self.queue, move |burst| {
                 of_root(burst).into_iter().chain([Key::Burst(ObjectKey::of(burst))]).collect()
             }),
-            // The more brokers a peer has, the sooner its budget is spent.
+            // The more a peer is used, the sooner its budget is spent.
             caches.peers.subscribe({
                 let (queue, bursts) = (self.queue.clone(), caches.bursts.clone());
                 move |change| {
-                    let brokers = |peer: &Option<Arc<ClusterPeer>>| {
+                    let usage = |peer: &Option<Arc<ClusterPeer>>| {
                         let limited = peer.as_ref().filter(|peer| peer.spec.budget.limits())?;
-                        Some(limited.status.as_ref()?.spent.brokers)
+                        Some(limited.status.as_ref()?.spent.usage())
                     };
-                    if brokers(&change.old) != brokers(&change.new) {
+                    if usage(&change.old) != usage(&change.new) {
                         let name = |burst: &Burst| burst.status.as_ref().and_then(|status| status.peer.clone());
                         let bursts = bursts.objects().into_iter();
                         let there = bursts.filter(|burst| name(burst).as_ref() == Some(&change.key.name));

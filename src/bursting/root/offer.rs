@@ -63,6 +63,7 @@ pub fn desired(burst: &Burst) -> DesiredBurst {
         gpus,
         peers: _,
         selector: _,
+        prefer: _,
         incarnation,
         rank_map,
         rank_map_digest,
@@ -133,6 +134,7 @@ pub fn wish(burst: &Burst) -> Wish {
         memory_mib: 0,
         peers: spec.peers.iter().map(|name| name.as_str().into()).collect(),
         selector: spec.selector.clone(),
+        prefer: spec.prefer.clone(),
         whole: spec.whole,
     }
 }

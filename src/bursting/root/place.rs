@@ -1,6 +1,7 @@
 //! Where a burst goes: a pure choice among the peers.
 //!
-//! The user's order wins; else labels; else room. A peer that has room now comes before one that would have to add nodes.
+//! The user's order wins; else labels. A peer that has room now comes before one that would have to add nodes; then what the
+//! user prefers counts, then what it costs, then room.
 //! Capacity is a hint, since only the provider's admission knows: a peer that was named is asked even if it seems full, as
 //! its refusal tells more than our guess.
 
@@ -9,8 +10,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use tributary_api::burst::BurstRefusal;
-use tributary_api::selector::PeerSelector;
-use tributary_contract::{Capacity, NamespaceRoom, PeerName, PossibleCapacity};
+use tributary_api::selector::{PeerPreference, PeerSelector};
+use tributary_contract::{Capacity, Money, NamespaceRoom, PeerName, PossibleCapacity};
 
 use crate::peers::PeerView;
 
@@ -35,6 +36,8 @@ pub struct Wish {
     pub peers: Vec<PeerName>,
     /// By labels of the ClusterPeers; counts if no peer is named.
     pub selector: PeerSelector,
+    /// Which of them are better.
+    pub prefer: Vec<PeerPreference>,
     /// It is all of an instance: only for peers that say they know such bursts.
     pub whole: bool,
 }
@@ -108,10 +111,61 @@ impl fmt::Display for NoCandidate {
     }
 }
 
-/// Chooses a peer for `wish`.
+/// A peer that comes into question for a burst.
+#[derive(Debug)]
+pub struct Candidate {
+    /// Its name.
+    pub peer: PeerName,
+    /// How well it fits; else why it is not asked.
+    pub fit: Result<Fit, String>,
+    /// The sum of weights of what the user prefers.
+    pub weight: u64,
+    /// What the burst would cost there in an hour.
+    pub hourly: Money,
+}
+
+impl Candidate {
+    /// The smaller, the better. Where the user named peers, their order decides among those that fit as well.
+    fn rank(&self, named: bool) -> (u8, Reverse<u64>, Money, Reverse<u32>) {
+        let (class, spare) = match &self.fit {
+            Ok(Fit::Roomy(spare)) => (0, *spare),
+            Ok(Fit::Unknown) => (u8::from(!named), 0),
+            Ok(Fit::Growing(spare)) => (2, *spare),
+            Ok(Fit::Short(_)) => (3, 0),
+            Err(_) => (4, 0),
+        };
+        if named {
+            return (class, Reverse(0), Money::default(), Reverse(0));
+        }
+        (class, Reverse(self.weight), self.hourly, Reverse(spare))
+    }
+}
+
+/// The peers in question, best first.
 ///
 /// `excluded` are peers that must not be asked, with the reason: they refused it, or have not yet confirmed that they hold
 /// nothing of it.
+pub fn candidates(
+    wish: &Wish,
+    peers: &BTreeMap<PeerName, PeerView>,
+    claimed: &BTreeMap<PeerName, Claimed>,
+    excluded: &BTreeMap<PeerName, String>,
+) -> Vec<Candidate> {
+    let candidate = |peer: PeerName| {
+        let fit = able(&peer, wish, peers, claimed, excluded);
+        let view = peers.get(&peer);
+        let price = view.map(|view| view.price(matches!(fit, Ok(Fit::Growing(_))))).unwrap_or_default();
+        let fitting = wish.prefer.iter().filter(|one| view.is_some_and(|view| one.peers.matches(&view.labels)));
+        let weight = fitting.map(|one| u64::from(one.weight.unsigned_abs())).sum();
+        Candidate { fit, weight, hourly: price.hourly(wish.size, wish.milli_cores, wish.gpus), peer }
+    };
+    let mut candidates: Vec<Candidate> = asked(wish, peers).into_iter().map(candidate).collect();
+    // Of equals, the first one by name, or as the user named them.
+    candidates.sort_by_key(|candidate| candidate.rank(!wish.peers.is_empty()));
+    candidates
+}
+
+/// Chooses a peer for `wish`. `excluded`: as for [`candidates`].
 ///
 /// # Errors
 /// Nobody can take it now.
@@ -122,28 +176,11 @@ pub fn place(
     excluded: &BTreeMap<PeerName, String>,
 ) -> Result<PeerName, NoCandidate> {
     let mut none = NoCandidate::default();
-    let mut candidates = Vec::new();
-    for name in asked(wish, peers) {
-        match able(&name, wish, peers, claimed, excluded) {
-            Ok(fit) => candidates.push((name, fit)),
-            Err(reason) => {
-                none.reasons.insert(name, reason);
-            }
-        }
-    }
-    let chosen = if wish.peers.is_empty() {
-        let roomy = candidates.iter().filter(|(_, fit)| !matches!(fit, Fit::Short(_)));
-        roomy.min_by_key(|(name, fit)| (fit.rank(), name.clone()))
-    } else {
-        let now = candidates.iter().find(|(_, fit)| matches!(fit, Fit::Roomy(_) | Fit::Unknown));
-        now.or(candidates.iter().find(|(_, fit)| matches!(fit, Fit::Growing(_)))).or(candidates.first())
-    };
-    if let Some((name, _)) = chosen {
-        return Ok(name.clone());
-    }
-    for (name, fit) in candidates {
-        if let Fit::Short(reason) = fit {
-            none.reasons.insert(name, reason);
+    for Candidate { peer, fit, .. } in candidates(wish, peers, claimed, excluded) {
+        match fit {
+            Err(reason) => drop(none.reasons.insert(peer, reason)),
+            Ok(Fit::Short(reason)) if wish.peers.is_empty() => drop(none.reasons.insert(peer, reason)),
+            Ok(_) => return Ok(peer),
         }
     }
     Err(none)
@@ -156,15 +193,9 @@ pub(crate) fn roomy(
     claimed: &BTreeMap<PeerName, Claimed>,
     excluded: &BTreeMap<PeerName, String>,
 ) -> Option<PeerName> {
-    let able = asked(wish, peers).into_iter().filter_map(|name| match able(&name, wish, peers, claimed, excluded) {
-        Ok(fit @ (Fit::Roomy(_) | Fit::Growing(_))) => Some((name, fit)),
-        _ => None,
-    });
-    if !wish.peers.is_empty() {
-        // Of equals, the first one.
-        return able.min_by_key(|(_, fit)| fit.rank().0).map(|(name, _)| name);
-    }
-    able.min_by_key(|(name, fit)| (fit.rank(), name.clone())).map(|(name, _)| name)
+    let candidates = candidates(wish, peers, claimed, excluded).into_iter();
+    let roomy = |one: &Candidate| matches!(one.fit, Ok(Fit::Roomy(_) | Fit::Growing(_)));
+    candidates.filter(roomy).map(|one| one.peer).next()
 }
 
 /// Whether a peer that may be asked has room for `wish` only with nodes that it would add.
@@ -191,7 +222,8 @@ pub(crate) fn eligible(wish: &Wish, name: &PeerName, peer: &PeerView) -> bool {
 }
 
 /// How well a peer that may be asked fits.
-enum Fit {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fit {
     /// It has room, and this many cores to spare afterwards.
     Roomy(u32),
     /// It tells no capacity.
@@ -200,18 +232,6 @@ enum Fit {
     Growing(u32),
     /// It seems to lack room.
     Short(String),
-}
-
-impl Fit {
-    /// The most spare cores first, then those that tell nothing, then those that would have to add nodes.
-    fn rank(&self) -> (u8, Reverse<u32>) {
-        match self {
-            Self::Roomy(spare) => (0, Reverse(*spare)),
-            Self::Unknown => (1, Reverse(0)),
-            Self::Growing(spare) => (2, Reverse(*spare)),
-            Self::Short(_) => (3, Reverse(0)),
-        }
-    }
 }
 
 /// The peers in question, in the order they are asked.
@@ -326,7 +346,7 @@ fn granted(wish: &Wish, left: &NamespaceRoom, claimed: Claimed) -> Result<(), St
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tributary_contract::PeerState;
+    use tributary_contract::{PeerState, Price};
 
     use super::*;
 
@@ -376,6 +396,71 @@ mod tests {
             Ok(name) => name.to_string(),
             Err(none) => none.to_string(),
         }
+    }
+
+    fn priced(world: &mut BTreeMap<PeerName, PeerView>, peer: &str, core_hour: &str) {
+        world.get_mut(peer).unwrap().price.core_hour = core_hour.parse().unwrap();
+    }
+
+    fn preferring(size: u32, labels: &[(&str, &str, i32)]) -> Wish {
+        let preference = |(key, value, weight): &(&str, &str, i32)| {
+            let match_labels = [((*key).to_owned(), (*value).to_owned())].into();
+            let peers = PeerSelector { match_labels, ..PeerSelector::default() };
+            PeerPreference { weight: *weight, peers }
+        };
+        Wish { prefer: labels.iter().map(preference).collect(), ..wish(size) }
+    }
+
+    #[test]
+    fn what_is_preferred_comes_first_then_what_costs_least_then_room() {
+        let choice = |wish: &Wish, prices: &[(&str, &str)]| {
+            let mut world = world();
+            prices.iter().for_each(|(peer, price)| priced(&mut world, peer, price));
+            place(wish, &world, &BTreeMap::new(), &BTreeMap::new()).unwrap().to_string()
+        };
+        let dear = [("north", "0.04"), ("west", "0.03")];
+        let table = [
+            ("no price, so room", wish(3), &[][..], "north"),
+            ("what has no price costs nothing", wish(3), &dear[..1], "west"),
+            ("the cheaper one, though it has less room", wish(3), &dear, "west"),
+            ("no room, no matter how cheap", wish(6), &dear, "north"),
+            ("preferred, though it costs more", preferring(3, &[("region", "eu", 1)]), &dear, "north"),
+            ("the greater weight", preferring(3, &[("region", "eu", 1), ("region", "us", 2)]), &[], "west"),
+            (
+                "as much of both, so the price",
+                preferring(3, &[("region", "eu", 2), ("region", "us", 2)]),
+                &dear,
+                "west",
+            ),
+            ("room before what is preferred", preferring(6, &[("region", "us", 100)]), &[], "north"),
+            ("the user's order before all", named(3, &["north", "west"]), &dear, "north"),
+        ];
+        for (case, wish, prices, expected) in table {
+            assert_eq!(choice(&wish, prices), expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn nodes_that_come_have_their_own_price() {
+        let mut world = world();
+        priced(&mut world, "west", "0.5");
+        let more = |price: Option<&str>| {
+            let price = price.map(|text| Price { core_hour: text.parse().unwrap(), ..Price::default() });
+            Some(PossibleCapacity { nodes: 2, cores: 64, largest_node_cores: 32, price, ..PossibleCapacity::default() })
+        };
+        for (name, price) in [("west", None), ("north", Some("0.75"))] {
+            world.get_mut(name).unwrap().capacity.as_mut().unwrap().possible = more(price);
+        }
+        world.remove("silent");
+        let hourly = |size| {
+            let all = candidates(&wish(size), &world, &BTreeMap::new(), &BTreeMap::new());
+            let cost = |one: &Candidate| one.fit.is_ok().then(|| (one.peer.to_string(), one.hourly.to_string()));
+            all.iter().filter_map(cost).collect::<Vec<_>>()
+        };
+        let two =
+            |a: (&str, &str), b: (&str, &str)| [a, b].map(|(name, cost)| (name.to_owned(), cost.to_owned())).to_vec();
+        assert_eq!(hourly(3), two(("north", "0"), ("west", "3")), "six cores that are there");
+        assert_eq!(hourly(10), two(("west", "10"), ("north", "15")), "twenty that have to come");
     }
 
     #[test]

@@ -171,6 +171,7 @@ fn spec(
             size: u32::try_from(cluster.size(root.spec.size())).unwrap_or(0).clamp(1, frozen.max_size.max(1)),
             peers: cluster.peers().into_iter().map(str::to_owned).collect(),
             selector: cluster.selector.clone().unwrap_or_default(),
+            prefer: cluster.prefer.clone(),
             budget: cluster.budget.clone(),
             on_demand: match cluster.mode {
                 BurstMode::Unknown(_) => frozen.on_demand.clone(),
@@ -225,7 +226,8 @@ fn flux_version(spec: &MiniClusterSpec) -> Option<FluxVersion> {
 
 /// What the user wished of a slot, for one that is not declared any more.
 fn wishes(spec: &BurstSpec) -> BurstSpec {
-    BurstSpec { size: spec.size, peers: spec.peers.clone(), selector: spec.selector.clone(), ..BurstSpec::default() }
+    let BurstSpec { size, peers, selector, prefer, .. } = spec.clone();
+    BurstSpec { size, peers, selector, prefer, ..BurstSpec::default() }
 }
 
 /// A Burst that the present instance has no slot for.

@@ -9,7 +9,9 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use prost::Message as _;
 use tributary_contract::ports::StateKey;
-use tributary_contract::{BurstUid, Capacity, ClusterUid, Epoch, NamespaceRoom, PeerName, PossibleCapacity};
+use tributary_contract::{
+    BurstUid, Capacity, ClusterUid, Epoch, Money, NamespaceRoom, PeerName, PossibleCapacity, Price,
+};
 
 use super::digest::Digest;
 use super::frame::{self, TooLarge};
@@ -307,8 +309,12 @@ impl From<Capacity> for proto::Capacity {
             possible,
         } = capacity;
         let possible = possible.map(|possible| {
-            let PossibleCapacity { nodes, cores, memory_mib, gpus, largest_node_cores } = possible;
-            proto::PossibleCapacity { nodes, cores, memory_mib, gpus, largest_node_cores }
+            let PossibleCapacity { nodes, cores, memory_mib, gpus, largest_node_cores, price, wait_seconds } = possible;
+            let price = price.map(|Price { core_hour, gpu_hour }| proto::Price {
+                core_hour: core_hour.millionths(),
+                gpu_hour: gpu_hour.millionths(),
+            });
+            proto::PossibleCapacity { nodes, cores, memory_mib, gpus, largest_node_cores, price, wait_seconds }
         });
         let room = |room: NamespaceRoom| {
             let NamespaceRoom { namespace, mini_clusters, brokers, milli_cores, memory_mib, gpus } = room;
@@ -345,8 +351,14 @@ impl From<proto::Capacity> for Capacity {
             possible,
         } = capacity;
         let possible = possible.map(|possible| {
-            let proto::PossibleCapacity { nodes, cores, memory_mib, gpus, largest_node_cores } = possible;
-            PossibleCapacity { nodes, cores, memory_mib: memory_mib.min(MEMORY_MIB), gpus, largest_node_cores }
+            let proto::PossibleCapacity { nodes, cores, memory_mib, gpus, largest_node_cores, price, wait_seconds } =
+                possible;
+            let memory_mib = memory_mib.min(MEMORY_MIB);
+            let price = price.map(|proto::Price { core_hour, gpu_hour }| Price {
+                core_hour: Money::of_millionths(core_hour),
+                gpu_hour: Money::of_millionths(gpu_hour),
+            });
+            PossibleCapacity { nodes, cores, memory_mib, gpus, largest_node_cores, price, wait_seconds }
         });
         let free_memory_mib = free_memory_mib.min(MEMORY_MIB);
         let mut rooms: Vec<NamespaceRoom> = rooms.into_iter().take(limits::ROOMS).map(NamespaceRoom::from).collect();

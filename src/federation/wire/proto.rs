@@ -155,6 +155,23 @@ pub struct PossibleCapacity {
     /// Most cores of one node.
     #[prost(uint32, tag = "5")]
     pub largest_node_cores: u32,
+    /// The highest price.
+    #[prost(message, optional, tag = "6")]
+    pub price: Option<Price>,
+    /// Seconds.
+    #[prost(uint32, tag = "7")]
+    pub wait_seconds: u32,
+}
+
+/// [`tributary_contract::Price`], in millionths.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Price {
+    /// A core for an hour.
+    #[prost(uint64, tag = "1")]
+    pub core_hour: u64,
+    /// A GPU for an hour.
+    #[prost(uint64, tag = "2")]
+    pub gpu_hour: u64,
 }
 
 /// [`tributary_contract::NamespaceRoom`].

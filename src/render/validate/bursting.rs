@@ -10,7 +10,7 @@ use tributary_api::minicluster::{
     ResourceRequirements, WaitFor,
 };
 use tributary_api::names;
-use tributary_api::selector::PeerSelector;
+use tributary_api::selector::{PeerPreference, PeerSelector};
 use tributary_flux::{Hostlist, RankMap, Topology};
 
 use super::{Problem, Problems, reason, resources};
@@ -94,6 +94,19 @@ fn cluster_problems(path: &str, slot: &str, cluster: &BurstCluster, root_size: i
     if let Some(problem) = cluster.selector.as_ref().and_then(PeerSelector::problem) {
         refuse("selector", reason::INVALID_VALUE, problem);
     }
+    if !cluster.prefer.is_empty() && !cluster.peers().is_empty() {
+        let message = "peers are named, in the order in which they are preferred: leave prefer out, or name none";
+        refuse("prefer", reason::CONFLICTING_FIELDS, message.to_owned());
+    }
+    for (position, PeerPreference { weight, peers }) in cluster.prefer.iter().enumerate() {
+        if !(1..=100).contains(weight) {
+            let message = format!("weight is {weight}: write 1 to 100");
+            refuse(&format!("prefer[{position}].weight"), reason::INVALID_VALUE, message);
+        }
+        if let Some(problem) = peers.problem() {
+            refuse(&format!("prefer[{position}]"), reason::INVALID_VALUE, problem);
+        }
+    }
     for (field, value, least) in [("cores", cluster.cores, 1), ("gpus", cluster.gpus, 0)] {
         if let Some(value) = value.filter(|value| *value < least) {
             refuse(field, reason::INVALID_VALUE, format!("{field} is {value}: write {least} or more, or leave it out"));
@@ -120,7 +133,8 @@ fn demand_problem(path: &str, cluster: &BurstCluster) -> Option<Problem> {
 }
 
 fn budget_problems(path: &str, budget: &BurstBudget) -> Vec<Problem> {
-    let BurstBudget { max_duration, broker_hours, warn_before, renewal: _ } = budget;
+    // What costs cannot say is refused where it is read.
+    let BurstBudget { max_duration, broker_hours, cost: _, warn_before, renewal: _ } = budget;
     let durations = [("maxDuration", max_duration), ("warnBefore", warn_before)];
     let durations = durations.into_iter().filter_map(|(field, text)| {
         let error = duration::parse(text.as_ref()?).err()?;

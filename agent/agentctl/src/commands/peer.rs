@@ -77,6 +77,7 @@ fn stated(peer: &ClusterPeer, import: &ImportFlags) -> Value {
         suspend: _,
         drain: _,
         budget: _,
+        price: _,
     } = &peer.spec;
     let mut spec = json!({
         "endpoints": (!endpoints.is_empty()).then_some(endpoints),

@@ -156,6 +156,7 @@ fn cluster_peer(
         import: token.import.clone().or_else(|| existing?.spec.import.clone()),
         export: existing.and_then(|peer| peer.spec.export.clone()).or_else(|| token.export.clone()),
         budget: existing.map(|peer| peer.spec.budget.clone()).unwrap_or_default(),
+        price: existing.map(|peer| peer.spec.price).unwrap_or_default(),
         suspend: existing.is_some_and(|peer| peer.spec.suspend),
         drain: existing.is_some_and(|peer| peer.spec.drain),
     };

@@ -111,7 +111,7 @@ fn what_could_come_is_told_as_the_most_of_each() {
     let import = |max| ImportPolicy { scale_up: Some(policy(max)), ..ImportPolicy::default() };
     let told = |import: &ImportPolicy, held: &[(&str, u32)]| {
         possible(import, &held.iter().copied().collect()).map(|told| {
-            let PossibleCapacity { nodes, cores, memory_mib, gpus, largest_node_cores } = told;
+            let PossibleCapacity { nodes, cores, memory_mib, gpus, largest_node_cores, .. } = told;
             (nodes, cores, memory_mib >> 10, gpus, largest_node_cores)
         })
     };
@@ -126,4 +126,20 @@ fn what_could_come_is_told_as_the_most_of_each() {
     let node_selector = [("pool".to_owned(), "hpc".to_owned())].into();
     assert_eq!(told(&ImportPolicy { node_selector, ..import(9) }, &[]), Some((9, 144, 576, 0, 16)));
     assert_eq!(told(&ImportPolicy::default(), &[]), None);
+}
+
+#[test]
+fn the_highest_price_and_the_longest_wait_are_told_with_what_could_come() {
+    let told = |prices: [Option<&str>; 3]| {
+        let mut policy = policy(2);
+        for (group, price) in policy.node_groups.iter_mut().zip(prices) {
+            group.price = price.map(|text| serde_saphyr::from_str(text).unwrap());
+        }
+        let told =
+            possible(&ImportPolicy { scale_up: Some(policy), ..ImportPolicy::default() }, &BTreeMap::new()).unwrap();
+        (told.price.map(|price| serde_json::to_value(price).unwrap()), told.wait_seconds)
+    };
+    assert_eq!(told([None; 3]).0, None);
+    let prices = [Some("{coreHour: \"0.04\"}"), Some("{coreHour: \"0.03\", gpuHour: 2}"), None];
+    assert_eq!(told(prices), (Some(json!({"coreHour": "0.04", "gpuHour": "2"})), 600));
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use tributary_api::budget::Usage;
 use tributary_api::burst::Burst;
 use tributary_api::hosted_burst::BurstPhase;
 use tributary_cluster::ObjectKey;
@@ -78,13 +79,13 @@ impl Root {
         claimed
     }
 
-    /// How many brokers our bursts have on a peer.
-    pub(crate) fn brokers_on(&self, peer: &PeerName) -> u32 {
+    /// What our bursts use of a peer.
+    pub(crate) fn usage_of(&self, peer: &PeerName) -> Usage {
         let there = |burst: &Arc<Burst>| {
             let status = burst.status.as_ref().filter(|status| status.peer.as_deref() == Some(peer.as_str()));
-            status.map_or(0, |status| status.spent.brokers)
+            status.map_or(Usage::default(), |status| status.spent.usage())
         };
-        self.bursts().iter().map(there).fold(0, u32::saturating_add)
+        self.bursts().iter().map(there).sum()
     }
 
     /// Which Bursts exist, those included that cannot be read; `None` while not all are known.

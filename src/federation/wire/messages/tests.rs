@@ -52,6 +52,8 @@ fn samples() -> Vec<Message> {
                 memory_mib: 786_432,
                 gpus: 8,
                 largest_node_cores: 64,
+                price: Some(Price { core_hour: Money::of_millionths(45_000), gpu_hour: Money::default() }),
+                wait_seconds: 900,
             }),
         })),
         Message::Capacity(None),

@@ -18,7 +18,7 @@ use tributary::bursting::provider::admission::{self, Admitted, Facts};
 use tributary::bursting::provider::ledger::{Ledger, SlotKey};
 use tributary::bursting::provider::quota::{self, Ahead};
 use tributary::bursting::root::offer;
-use tributary::bursting::root::place::{self, Claimed, Wish};
+use tributary::bursting::root::place::Claimed;
 use tributary::bursting::template::Charge;
 use tributary::config::{Config, VolumesConfig};
 use tributary::contract::{DesiredBurst, PeerName, Rejection, RejectionReason};
@@ -27,6 +27,7 @@ use tributary::queue::job;
 use tributary::queue::priorities::Priorities;
 use tributary::render::{Boot, Context, Rendered, differences, render};
 
+use super::candidates::Placement;
 use super::manifest::{self, Declared, Manifest};
 use super::queue;
 use super::report::{ChargeRow, ClusterPlan, MiniClusterPlan, Problem, Recipient, Refusal, Report};
@@ -378,14 +379,15 @@ fn burst_side(
     let wish = offer::wish(burst);
     let desired = offer::desired(burst);
     let refusal = nowhere(burst, known);
-    let (peer, placement) = match refusal {
-        Some(_) => (None, "it goes nowhere".to_owned()),
-        None => placed(&wish, known, claimed),
+    let Placement { peer, sentence: placement, candidates } = match refusal {
+        Some(_) => Placement::nowhere(),
+        None => Placement::of(&wish, known, claimed),
     };
     let mut plan = ClusterPlan {
         cluster: peer.as_ref().map(ToString::to_string),
         slot: spec.slot.clone(),
         placement,
+        candidates,
         namespace: desired.root.namespace.clone(),
         ranks: ranks(rank_map, &spec.slot),
         brokers: spec.size,
@@ -524,38 +526,6 @@ fn import_charges(
     };
     let measured = admission::measured(import, &held, &charge).into_iter().filter_map(bytes);
     limits.into_iter().filter_map(row).chain(measured).collect()
-}
-
-/// Where a burst would go, and why there.
-fn placed(wish: &Wish, known: &Known, claimed: &BTreeMap<PeerName, Claimed>) -> (Option<PeerName>, String) {
-    let Some(peers) = &known.peers else {
-        return match wish.peers.as_slice() {
-            [] => (None, "a peer is chosen when it is applied".to_owned()),
-            [peer] => (Some(peer.clone()), "named; not looked at".to_owned()),
-            [peer, ..] => (Some(peer.clone()), "named first; not looked at".to_owned()),
-        };
-    };
-    let own = PeerName::from(known.cluster.as_deref().unwrap_or_default());
-    let excluded = BTreeMap::from([(own, "is this cluster itself".to_owned())]);
-    let more = |peer: &PeerName| if place::grows(peer, wish, peers, claimed) { " with nodes that it adds" } else { "" };
-    match place::place(wish, peers, claimed, &excluded) {
-        Ok(peer) if wish.peers.is_empty() => {
-            let by = if wish.selector == Default::default() { "connected" } else { "matches the selector" };
-            let more = more(&peer);
-            (Some(peer), format!("{by}, and has the most room{more}"))
-        }
-        Ok(peer) => {
-            let first = wish.peers.first() == Some(&peer);
-            let more = more(&peer);
-            let named = if first { "named" } else { "named, after others that cannot take it now" };
-            (Some(peer), if more.is_empty() { named.to_owned() } else { format!("{named}, and has room{more}") })
-        }
-        Err(none) => {
-            let text = format!("it waits: {none}");
-            // The one that its user named is what the rest is planned for.
-            (wish.peers.first().cloned(), text)
-        }
-    }
 }
 
 fn peers_of(burst: &Burst) -> String {

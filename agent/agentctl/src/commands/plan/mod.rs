@@ -5,10 +5,12 @@
 //! | `manifest` | documents → MiniClusters, those of FluxJobs among them, and what is wrong with them | no |
 //! | `fetch` | reads what is there already, and who could take bursts | yes, it only reads |
 //! | [`evaluate`] | a MiniCluster and what is known → its plan | no |
+//! | `candidates` | which peers come into question for a burst | no |
 //! | `queue` | what the queue of the namespace would say | no |
 //! | `sides` | the objects of one cluster, by the agent's own functions | no |
 //! | [`report`] | the document, and its text for people | no |
 
+mod candidates;
 pub(crate) mod evaluate;
 mod fetch;
 mod manifest;

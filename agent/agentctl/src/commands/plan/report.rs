@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::candidates::{self, CandidateRow};
 use crate::document::Document;
 use crate::output::{Mark, Table};
 
@@ -82,6 +83,9 @@ pub(crate) struct ClusterPlan {
     pub slot: String,
     /// Why this cluster: one sentence.
     pub placement: String,
+    /// The peers, best first, if it is a burst and they are known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub candidates: Vec<CandidateRow>,
     /// The namespace there.
     pub namespace: String,
     /// Ranks of the instance, `4-6`.
@@ -271,6 +275,7 @@ fn of_cluster(plan: &ClusterPlan) -> String {
         plan.brokers,
         if plan.properties.is_empty() { String::new() } else { format!(", properties {}", plan.properties.join(", ")) },
     );
+    text += &indented(&candidates::text(&plan.candidates));
     if let Some(Refusal { reason, message, hint }) = &plan.refusal {
         text += &format!("{} it is refused ({reason}): {message}\n  hint: {hint}\n", Mark::Bad.text());
     }

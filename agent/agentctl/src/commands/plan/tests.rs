@@ -138,6 +138,38 @@ fn a_peer_that_would_have_to_add_nodes_is_told_from_one_that_has_room() {
     );
 }
 
+/// Its user sees what each would cost, and why it goes to one of them.
+#[test]
+fn the_peers_are_compared_in_a_table() {
+    let prefer = "prefer: [{weight: 10, matchLabels: {region: eu}}]";
+    let manifest = format!(
+        "{}{}",
+        LAKE.split("clusters:").next().unwrap(),
+        "clusters: [{size: 3}, {size: 3, PREFER}, {size: 40}, {size: 3, selector: {matchLabels: {region: eu}}}]}}\n"
+            .replace("PREFER", prefer)
+    );
+    let mut peers = known().peers.unwrap();
+    let possible = Some(PossibleCapacity {
+        nodes: 9,
+        cores: 900,
+        largest_node_cores: 90,
+        price: Some(serde_json::from_value(json!({"coreHour": "0.09"})).unwrap()),
+        wait_seconds: 900,
+        ..PossibleCapacity::default()
+    });
+    let cloud = Capacity { possible, ..peers["north"].capacity.clone().unwrap() };
+    peers.insert("cloud".into(), PeerView { capacity: Some(cloud), ..peer(0, json!({})) });
+    peers.insert("away".into(), PeerView { state: PeerState::Disconnected, ..peer(64, json!({})) });
+    peers.get_mut("west").unwrap().price = serde_json::from_value(json!({"coreHour": "0.05", "gpuHour": 1})).unwrap();
+    peers.get_mut("north").unwrap().price = serde_json::from_value(json!({"coreHour": "0.06"})).unwrap();
+    peers.get_mut("cloud").unwrap().price = serde_json::from_value(json!({"coreHour": "0.07"})).unwrap();
+    let report = plan(&read(&manifest), &Known { peers: Some(peers), quotas: Default::default(), ..known() });
+    let tables = report.mini_clusters[0].clusters[1..]
+        .iter()
+        .map(|plan| format!("{}: {}\n{}", plan.slot, plan.placement, super::candidates::text(&plan.candidates)));
+    insta::assert_snapshot!(tables.collect::<Vec<_>>().join("\n"));
+}
+
 #[test]
 fn what_runs_already_is_held_against_it() {
     let manifest = read(LAKE);
