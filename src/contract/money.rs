@@ -11,17 +11,17 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// Millionths of one.
 const ONE: u64 = 1_000_000;
 
-/// The most that can be written: as many digits as the schema allows.
-const MOST: u64 = 999_999_999;
+/// The most that there is, in whole ones: what a schema takes, and no sum goes beyond.
+const MOST: u64 = 9_999_999_999_999;
 
 /// An amount of money, to the millionth. Written as an integer or as text: `12`, `"0.045"`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Money(u64);
 
 impl Money {
-    /// So many millionths.
-    pub const fn of_millionths(millionths: u64) -> Self {
-        Self(millionths)
+    /// So many millionths; the most that there is, where they are more.
+    pub fn of_millionths(millionths: u64) -> Self {
+        Self(millionths.min(MOST * ONE))
     }
 
     /// In millionths.
@@ -34,10 +34,10 @@ impl Money {
         self.0 == 0
     }
 
-    /// Both; the largest amount where they do not fit.
+    /// Both.
     #[must_use]
-    pub const fn plus(self, other: Self) -> Self {
-        Self(self.0.saturating_add(other.0))
+    pub fn plus(self, other: Self) -> Self {
+        Self::of_millionths(self.0.saturating_add(other.0))
     }
 
     /// What comes to so much an hour, after so many seconds.
@@ -47,7 +47,7 @@ impl Money {
     }
 
     fn of(millionths: u128) -> Self {
-        Self(u64::try_from(millionths).unwrap_or(u64::MAX))
+        Self::of_millionths(u64::try_from(millionths).unwrap_or(u64::MAX))
     }
 }
 
@@ -67,11 +67,11 @@ impl FromStr for Money {
     fn from_str(text: &str) -> Result<Self, String> {
         let (whole, rest) = text.split_once('.').unwrap_or((text, "0"));
         let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        let parsed = (digits(whole) && digits(rest) && rest.len() <= 6)
+        // Longer numbers would not fit below.
+        let is_short = whole.len() <= 13 && rest.len() <= 6;
+        let parsed = (digits(whole) && digits(rest) && is_short)
             .then(|| Some(whole.parse::<u64>().ok()? * ONE + format!("{rest:0<6}").parse::<u64>().ok()?));
-        // A number that is too long for the multiplication above is too long for the schema, too.
-        let short = whole.len() <= 9;
-        parsed.filter(|_| short).flatten().map(Self).ok_or_else(|| {
+        parsed.flatten().map(Self).ok_or_else(|| {
             format!("{text:?} is no amount of money: write a number from 0 to {MOST}, with up to six decimal places")
         })
     }
@@ -111,7 +111,7 @@ impl JsonSchema for Money {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "x-kubernetes-int-or-string": true,
-            "pattern": r"^[0-9]{1,9}(\.[0-9]{1,6})?$",
+            "pattern": r"^[0-9]{1,13}(\.[0-9]{1,6})?$",
             "minimum": 0,
             "maximum": MOST,
         })
@@ -152,14 +152,25 @@ mod tests {
             let money: Money = text.parse().unwrap();
             assert_eq!((money.millionths(), money.to_string().as_str()), (millionths, shown), "{text}");
         }
-        for text in
-            ["", ".5", "5.", "-1", "+1", "1e3", "1,5", "0.0000001", "9999999999", "€4", "1.2.3", "18446744073709551616"]
-        {
+        for text in [
+            "",
+            ".5",
+            "5.",
+            "-1",
+            "+1",
+            "1e3",
+            "1,5",
+            "0.0000001",
+            "99999999999999",
+            "€4",
+            "1.2.3",
+            "18446744073709551616",
+        ] {
             assert!(text.parse::<Money>().unwrap_err().contains("is no amount of money"), "{text}");
         }
         let read = |json: &str| serde_json::from_str::<Money>(json).map(Money::millionths);
         assert_eq!((read("3").unwrap(), read("\"0.5\"").unwrap()), (3_000_000, 500_000));
-        assert!(read("-3").is_err() && read("1000000000").is_err() && read("\"x\"").is_err());
+        assert!(read("-3").is_err() && read("10000000000000").is_err() && read("\"x\"").is_err());
     }
 
     #[test]
@@ -172,7 +183,7 @@ mod tests {
         );
         assert_eq!(Price::default().hourly(9, 9, 9), Money::default());
         let much = price.hourly(u32::MAX, u32::MAX, u32::MAX);
-        assert_eq!(much.for_seconds(u64::MAX), Money::of_millionths(u64::MAX), "it never wraps");
+        assert_eq!(much.for_seconds(u64::MAX), Money(MOST * ONE), "it never wraps, and can be written");
         assert_eq!(price.hourly(1, 1000, 0).for_seconds(900).to_string(), "0.01");
     }
 
