@@ -1,7 +1,8 @@
 //! `broker.toml`: the configuration every broker of one side of an instance boots with.
 //!
 //! Source: flux-core `doc/man5/flux-config*.rst`. A user's own `flux.brokerConfig` replaces the whole file and is not made
-//! here.
+//! here. Since 0.82, followers are meant to go on with the lead's file once they have joined: modules of theirs that are loaded
+//! then still read their own (seen with 0.88), but nothing may depend on that.
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
@@ -44,8 +45,6 @@ pub struct BrokerPaths {
     pub resource: String,
     /// The curve certificate: mode 0600, owned by the broker's user.
     pub curve_cert: String,
-    /// The job archive's SQLite file.
-    pub archive: String,
 }
 
 /// How the brokers of this cluster reach each other.
@@ -110,7 +109,8 @@ impl BrokerConfig {
         toml.key("allow-root-owner", true);
         toml.table("resource");
         toml.key("path", Quoted(&paths.resource));
-        // R declares brokers that may not exist yet and cannot be compared with their hardware.
+        // Flux compares R with the cores of a node; what Kubernetes counts are their threads, of which there may be twice as
+        // many. Scripts of bursts compare these.
         toml.key("noverify", true);
         toml.table("bootstrap");
         toml.key("curve_cert", Quoted(&paths.curve_cert));
@@ -126,12 +126,11 @@ impl BrokerConfig {
             toml.table("heartbeat");
             toml.key("timeout", Quoted(&format!("{}s", silence.as_secs())));
         }
-        toml.table("archive");
-        toml.key("dbpath", Quoted(&paths.archive));
-        toml.key("period", Quoted("1m"));
-        toml.key("busytimeout", Quoted("50s"));
-        toml.table("sched-fluxion-qmanager");
-        toml.key("queue-policy", Quoted(queue_policy));
+        // The scheduler runs beside rank 0.
+        if self.side == Side::Root {
+            toml.table("sched-fluxion-qmanager");
+            toml.key("queue-policy", Quoted(queue_policy));
+        }
         toml.text
     }
 }

@@ -38,7 +38,6 @@ pub(super) fn broker_toml(model: &Model<'_>) -> String {
         paths: BrokerPaths {
             resource: format!("{config}/etc/flux/system/R"),
             curve_cert: format!("{config}/curve/curve.cert"),
-            archive: format!("{config}/var/lib/flux/job-archive.sqlite"),
         },
         network: BrokerNetwork {
             // Nobody knows what the nodes' interfaces are called.

@@ -14,7 +14,6 @@ fn config(side: Side) -> BrokerConfig {
         paths: BrokerPaths {
             resource: "/mnt/flux/config/etc/flux/system/R".into(),
             curve_cert: "/mnt/flux/config/curve/curve.cert".into(),
-            archive: "/mnt/flux/config/var/lib/flux/job-archive.sqlite".into(),
         },
         network: BrokerNetwork {
             interface: "eth0".into(),
@@ -83,7 +82,6 @@ fn no_value_escapes_its_quotes() {
     let mut config = config(Side::Burst { lead_connect: nasty.into() });
     config.paths.resource = nasty.into();
     config.paths.curve_cert = nasty.into();
-    config.paths.archive = nasty.into();
     config.network.interface = nasty.into();
     config.network.cluster_domain = nasty.into();
     config.queue_policy = nasty.into();
@@ -94,8 +92,8 @@ fn no_value_escapes_its_quotes() {
     assert_eq!(toml["bootstrap"]["default_bind"], format!("tcp://{nasty}:%p"));
     assert_eq!(toml["bootstrap"]["default_connect"], format!("tcp://%h.lake.default.svc.{nasty}:%p"));
     assert_eq!(toml["bootstrap"]["hosts"][0]["connect"], nasty);
-    assert_eq!(toml["archive"]["dbpath"], nasty);
-    assert_eq!(toml["sched-fluxion-qmanager"]["queue-policy"], nasty);
+    config.side = Side::Root;
+    assert_eq!(parse(&config.to_toml(&river()))["sched-fluxion-qmanager"]["queue-policy"], nasty);
 }
 
 /// 16 bursts of 64 brokers, 1,100 declared in all: the file shares a ConfigMap of at most 1 MiB with R and scripts.

@@ -173,11 +173,7 @@ fn hosts_of(text: &str) -> Vec<String> {
 fn broker_config(side: Side) -> BrokerConfig {
     BrokerConfig {
         side,
-        paths: BrokerPaths {
-            resource: "/etc/flux/R".to_owned(),
-            curve_cert: "/etc/curve.cert".to_owned(),
-            archive: "/var/lib/archive".to_owned(),
-        },
+        paths: BrokerPaths { resource: "/etc/flux/R".to_owned(), curve_cert: "/etc/curve.cert".to_owned() },
         network: BrokerNetwork {
             interface: "eth0".to_owned(),
             port: 8050,

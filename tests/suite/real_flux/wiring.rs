@@ -115,11 +115,7 @@ impl<'w> Instance<'w> {
     fn broker_toml(&self, slot: &str) -> String {
         let config = BrokerConfig {
             side: if slot == ROOT { Side::Root } else { Side::burst(&lead_service(slot), PORT) },
-            paths: BrokerPaths {
-                resource: "/mnt/flux/R".to_owned(),
-                curve_cert: "/mnt/flux/curve.cert".to_owned(),
-                archive: "/mnt/flux/run/archive.sqlite".to_owned(),
-            },
+            paths: BrokerPaths { resource: "/mnt/flux/R".to_owned(), curve_cert: "/mnt/flux/curve.cert".to_owned() },
             network: BrokerNetwork {
                 interface: "eth0".to_owned(),
                 port: PORT,
