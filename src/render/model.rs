@@ -86,6 +86,13 @@ impl<'a> Model<'a> {
         self.has_followers() && self.spec.flux.drain_seconds() > 0
     }
 
+    /// How many CPUs R says that a node has which another cluster's instance got of this one. A node with fewer takes no jobs.
+    /// Elsewhere people may say what they like of their own nodes.
+    pub(super) fn promised_cores(&self) -> Option<u32> {
+        let hosted = self.context.hosted.as_ref().filter(|_| self.drains())?;
+        self.rank_map.slot(&hosted.slot).map(|slot| slot.cores)
+    }
+
     /// Whether bursts reach this MiniCluster's lead.
     pub(super) fn has_bursts(&self) -> bool {
         self.role == Role::Root && !self.rank_map.bursts().is_empty()

@@ -20,6 +20,7 @@ const ARCHIVE: &str = include_str!("archive.sh");
 const ARCHIVED: &str = include_str!("archived.sh");
 const LISTEN: &str = include_str!("listen.sh");
 const DRAIN: &str = include_str!("drain.sh");
+const VERIFY: &str = include_str!("verify.sh");
 const QUORUM: &str = include_str!("quorum.sh");
 const MUNGE: &str = include_str!("munge.sh");
 
@@ -96,8 +97,12 @@ fn following(model: &Model<'_>, has_user: bool) -> String {
     } else {
         String::new()
     };
+    let verify = model
+        .promised_cores()
+        .map(|cores| format!("{}{VERIFY}", settings([("_cores", cores.to_string().as_str())])))
+        .unwrap_or_default();
     let quorum = options::quorum_file(model).map(|wanted| format!("_quorum={wanted}{QUORUM}")).unwrap_or_default();
-    [&user, JOINED, listen, &drain, &quorum].concat()
+    [&user, JOINED, listen, &drain, &verify, &quorum].concat()
 }
 
 /// The lead completes the Job: pods that are about to complete too are deleted by that.
@@ -225,8 +230,11 @@ fn follower(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
     };
     let user = as_user(model);
     // One that still waits for its broker to join serves the next one as well.
-    let watch = "        if ! kill -0 \"$_returning\" 2>/dev/null; then\n            _return >/dev/null 2>&1 &\n            _returning=$!\n        \
-                 fi\n        _before_end=_leave\n";
+    let fits = if model.promised_cores().is_some() { "[[ -z $_few ]] && " } else { "" };
+    let watch = format!(
+        "        if {fits}! kill -0 \"$_returning\" 2>/dev/null; then\n            _return >/dev/null 2>&1 &\n            \
+         _returning=$!\n        fi\n        _before_end=_leave\n"
+    );
     let again = "        # One that had its place gets it back at once.\n        if [[ -e $viewbase/.heard ]] && \
                  ((SECONDS - _begun > _silence)); then _delay=1; fi\n";
     Parts::default()

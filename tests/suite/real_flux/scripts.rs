@@ -424,3 +424,34 @@ fn the_lead_waits_for_a_burst_and_runs_on_it() {
         assert_eq!(pod.terminate().unwrap().code(), Some(143), "every pod of a burst follows, the first one too");
     }
 }
+
+/// Its readiness says that it has joined: a job could have started then.
+#[test]
+fn brokers_on_nodes_with_fewer_cpus_than_r_says_never_get_a_job() {
+    let Some(world) = world(&["lake", "lake-burst-0"]) else { return };
+    let spec = "
+  size: 1
+  interactive: true
+  containers: [{cores: 1}]
+  flux: {bursting: {clusters: [{size: 3, cores: 4096}]}}
+";
+    let (lake, certificate) = (mini_cluster("lake", spec), certificate());
+    let root = Side::new(&world, &lake, &Context::default(), &certificate).start(0);
+    wait_until_ready(&root);
+    // The pod before left, and a person has a reason of her own.
+    flux(&root, "flux resource drain 1 tributary: lake-burst-0-0 is leaving; flux resource drain 2 bad memory");
+    let job = flux(&root, "flux submit -N1 --requires=rank:3 hostname");
+
+    let _relay = world.relay("lake-burst-0", root.address).unwrap();
+    let burst = burst_of(&world, &lake, &certificate).start_all(3);
+    burst[2].wait_for_log("No jobs start on this broker: the node of lake-burst-0-2 has ").unwrap();
+    burst.iter().for_each(wait_until_ready);
+    let reason = |rank| flux(&root, &format!("flux resource drain -no '{{reason}}' -i {rank}"));
+    assert_eq!(reason(2), "bad memory");
+    for (rank, host) in [(1, "lake-burst-0-0"), (3, "lake-burst-0-2")] {
+        let reason = reason(rank);
+        assert!(reason.starts_with(&format!("tributary: the node of {host} has ")), "{reason}");
+        assert!(reason.ends_with(" CPUs, and R says 4096 cores"), "{reason}");
+    }
+    assert_eq!(flux(&root, &format!("flux jobs -no '{{state}}' {job}")), "SCHED");
+}
