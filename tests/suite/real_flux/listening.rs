@@ -22,6 +22,7 @@ const STARTED_AGAIN: &str = "is started again";
 
 /// Two brokers, and a burst of three behind a gateway, with a job on all of them.
 struct Whole<'w, W> {
+    side: Side<'w>,
     root: Vec<Pod<'w>>,
     burst: Vec<Pod<'w>>,
     way: W,
@@ -39,7 +40,8 @@ impl<'w, W> Whole<'w, W> {
 ";
         let lake = mini_cluster("lake", spec);
         let certificate = certificate();
-        let root = Side::new(world, &lake, &Context::default(), &certificate).start_all(2);
+        let side = Side::new(world, &lake, &Context::default(), &certificate);
+        let root = side.start_all(2);
         wait_until_ready(&root[0]);
         let burst = burst_of(world, &lake, &certificate);
         let way = way(world, "lake-burst-0", root[0].address).unwrap();
@@ -47,7 +49,7 @@ impl<'w, W> Whole<'w, W> {
         burst.iter().for_each(wait_until_ready);
         let job = flux(&root[0], "flux submit -N5 --exclusive sleep inf");
         flux(&root[0], &format!("flux job wait-event --timeout=60s {job} start"));
-        Self { root, burst, way, job }
+        Self { side, root, burst, way, job }
     }
 
     /// Those of the burst's brokers.
@@ -99,13 +101,14 @@ fn brokers_whose_lead_is_cut_off_are_left_alone_with_their_job() {
 }
 
 /// As through a NodePort: the packets of the brokers themselves cross the way that is cut.
+fn direct(world: &World, cluster: &str, lead: Ipv4Addr) -> Result<()> {
+    world.publish(cluster, &format!("{cluster}-lead.{NAMESPACE}.svc.cluster.local"), lead)
+}
+
 #[test]
 fn brokers_outlive_a_cut_of_the_direct_way_to_their_lead_with_their_job() {
     let Some(world) = world(&["lake", "lake-burst-0"]) else { return };
     world.forward(true).unwrap();
-    let direct = |world: &World, cluster: &str, lead| {
-        world.publish(cluster, &format!("{cluster}-lead.{NAMESPACE}.svc.cluster.local"), lead)
-    };
     let whole = Whole::start(&world, direct);
     let processes = whole.processes();
     world.forward(false).unwrap();
@@ -123,4 +126,37 @@ fn brokers_outlive_a_cut_of_the_direct_way_to_their_lead_with_their_job() {
     std::thread::sleep(Duration::from_secs(20));
     assert_eq!(whole.processes(), processes, "nobody was ended");
     assert_eq!(whole.state_of_job(), "RUN");
+}
+
+/// A NodePort leads to the next pod of index 0 as soon as there is one, and a lost one may come back.
+#[test]
+fn brokers_of_a_burst_join_the_next_lead_by_themselves() {
+    for lost in [false, true] {
+        let Some(world) = world(&["lake", "lake-burst-0"]) else { return };
+        world.forward(true).unwrap();
+        let mut whole = Whole::start(&world, direct);
+        if lost {
+            whole.root[0].lose().unwrap();
+        } else {
+            whole.root[0].kill().unwrap();
+        }
+        let clock = SystemClock::start();
+        let gone = clock.mono();
+        let next = whole.side.start(0);
+        direct(&world, "lake-burst-0", next.address).unwrap();
+        wait_until_ready(&next);
+        assert_eq!(flux(&next, "flux run -N5 hostname | wc -l"), "5");
+        let back = clock.mono().saturating_since(gone);
+        let how = if lost { "lost" } else { "killed" };
+        writeln!(std::io::stderr(), "real_flux: a lead was {how}; five brokers joined the next in {back:.1?}").unwrap();
+        for pod in &whole.burst {
+            assert_eq!(flux(pod, "cat /proc/1/comm"), "bash", "the pod is the same");
+        }
+        if lost {
+            whole.root[0].find_again().unwrap();
+            std::thread::sleep(Duration::from_secs(20));
+            assert_eq!(flux(&next, "flux run -N5 hostname | wc -l"), "5");
+            assert_eq!(flux(&next, "flux resource list -s up -no '{nnodes}'"), "5");
+        }
+    }
 }

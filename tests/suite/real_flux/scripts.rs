@@ -93,7 +93,7 @@ impl<'w> Side<'w> {
     }
 
     /// The pod of this index: its init container, then the container that runs Flux.
-    fn start(&self, index: u32) -> Pod<'w> {
+    pub(super) fn start(&self, index: u32) -> Pod<'w> {
         let host = format!("{}-{index}", self.name);
         let mount = |folder: &str, target: &str| (self.folder.join(folder), target.to_owned());
         let ours = [("operator", "/flux_operator"), ("curve", "/flux_operator_curve"), ("state", "/state")];
