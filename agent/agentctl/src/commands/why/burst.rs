@@ -399,6 +399,15 @@ fn ready(view: &View<'_>) -> Verdict {
         BurstPhase::Lost => {
             release(view).unwrap_or_else(|| "what became of the connection: `agentctl peers`".to_owned())
         }
+        // The lead knows which brokers it had a connection to, and how that ended. Asking takes a right that reading does not.
+        BurstPhase::Joining if view.whole().is_none() => match root {
+            Some(root) => format!(
+                "{there}; which brokers Flux has lost: `agentctl shell {} --namespace {} -- flux overlay errors`",
+                root.name_any(),
+                root.namespace().unwrap_or_default()
+            ),
+            None => there,
+        },
         _ => there,
     };
     Verdict::unmet(format!("{:?}", status.phase), cause, hint)
