@@ -74,8 +74,9 @@ impl<'w> Pod<'w> {
 
     /// SIGTERM to process 1, as when a pod is deleted; then waits until the pod has ended.
     pub(super) fn terminate(&mut self) -> Result<ExitStatus> {
-        self.exec(&["kill", "-TERM", "1"])?;
-        self.wait()
+        // The kernel kills the one who asks, too, if process 1 ends at once.
+        let asked = self.exec(&["kill", "-TERM", "1"]);
+        self.wait().with_context(|| format!("SIGTERM: {asked:?}"))
     }
 
     /// Ends everything in it at once, as when its node is lost.
@@ -106,12 +107,15 @@ impl<'w> Pod<'w> {
 
     /// Every process of the pod, process 1 included, which takes these two signals from outside of its namespace only.
     fn signal_all(&self, signal: &str) -> Result<()> {
-        let inside = r#"for p in /proc/[0-9]*; do
-            if [ "$(readlink "$p/ns/pid")" = "$(readlink "/proc/$1/ns/pid_for_children")" ]; then echo "${p#/proc/}"; fi
+        // Some end meanwhile, and others begin: those that the first round missed are found by the second one.
+        let inside = r#"pod=$(readlink "/proc/$1/ns/pid_for_children") || exit
+        for round in 1 2; do
+            for p in /proc/[0-9]*; do
+                if [ "$(readlink "$p/ns/pid")" = "$pod" ]; then kill "-$2" "${p#/proc/}" || true; fi
+            done
         done"#;
         let process = self.process.to_string();
-        let all = run(self.world.command().args(["bash", "-c", inside, "bash", &process]))?;
-        run(self.world.command().args(["kill", &format!("-{signal}")]).args(all.split_whitespace())).map(drop)
+        run(self.world.command().args(["bash", "-c", inside, "bash", &process, signal])).map(drop)
     }
 
     /// Whether process 1 has not ended.
