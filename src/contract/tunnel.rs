@@ -16,6 +16,8 @@ pub struct Outlet {
     pub incarnation: String,
     /// The lead broker's pod. When it changes, connections to the one before are ended.
     pub lead: SocketAddr,
+    /// Where the end of the tunnel listens in that pod, if there is one.
+    pub end: Option<SocketAddr>,
     /// How long a connection outlives the stream that carried it.
     pub hold: Duration,
 }

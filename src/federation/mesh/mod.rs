@@ -42,7 +42,7 @@ use tributary_contract::{ClusterUid, Epoch, PeerName, PeerReport, PeerSpec};
 
 use super::session::{Ending, Misbehaviour, Sequences};
 use super::timers::Timers;
-use super::tunnel::CAPABILITY;
+use super::tunnel::{CAPABILITY, RELAY_CAPABILITY};
 use super::wire::messages::Hello;
 use super::wire::version::{WireVersion, WireVersions};
 
@@ -84,7 +84,7 @@ impl Local {
             epoch: self.epoch?,
             instance: self.instance,
             labels: self.labels.clone(),
-            capabilities: [CAPABILITY.to_owned()].into(),
+            capabilities: [CAPABILITY, RELAY_CAPABILITY].map(str::to_owned).into(),
             patience: Some(self.timers.suspect),
         })
     }

@@ -22,7 +22,7 @@ use super::spawn::{MeshConfig, Ports};
 use super::{Action, ConnId, Connected, Local, Membership, dial};
 use crate::session::{Ending, Input, Misbehaviour, Sequences};
 use crate::transport::{Accepted, DialError, Link, Resolve, Transport};
-use crate::tunnel::{CAPABILITY, Control};
+use crate::tunnel::{CAPABILITY, Control, RELAY_CAPABILITY};
 use crate::wire::limits;
 use crate::wire::registry::CloseCode;
 
@@ -439,8 +439,9 @@ impl Owner {
             let control = |(name, live): (&PeerName, &Live)| {
                 let dialled = self.connections.get(&live.connection).is_some_and(|connection| connection.dialled);
                 let capable = self.membership.is_capable(name, CAPABILITY);
+                let relays = self.membership.is_capable(name, RELAY_CAPABILITY);
                 let remote = live.link.remote();
-                (name.clone(), Control { connection: live.connection, dialled, capable, remote })
+                (name.clone(), Control { connection: live.connection, dialled, capable, relays, remote })
             };
             controls.send_replace(links.borrow().iter().map(control).collect());
         }

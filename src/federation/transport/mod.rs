@@ -23,29 +23,14 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 
 use super::session::Misbehaviour;
 use super::wire::registry::{CloseCode, RefusalReason, StreamKind};
 use super::wire::version::WireVersion;
 pub(crate) use tributary_contract::Traffic;
 use tributary_contract::{PeerName, PeerSpec, Refusal};
-
-/// The sending half of a stream. `shutdown` sends what is buffered and the end of the stream; dropping it without
-/// `shutdown` may do the same.
-pub(crate) type SendHalf = Box<dyn Sending>;
-
-/// What a [`SendHalf`] can do.
-pub trait Sending: AsyncWrite + Send + Unpin {
-    /// Whether what is written from now on goes before what waits in other streams of kind Tunnel. A link whose streams do not
-    /// wait for each other takes no notice.
-    fn set_urgent(&mut self, _urgent: bool) {}
-}
-
-impl Sending for DuplexStream {}
-
-/// The receiving half of a stream. Dropping it tells the peer to stop sending.
-pub(crate) type RecvHalf = Box<dyn AsyncRead + Send + Unpin>;
+pub use tributary_tunnel::pump::Sending;
+pub(crate) use tributary_tunnel::pump::{RecvHalf, SendHalf};
 
 /// Who is at the other end, as its certificate says.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,5 +1,6 @@
 //! Provider side: a TCP port per burst, and a stream to the root for every connection to it.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -15,13 +16,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tributary_contract::PeerName;
 use tributary_contract::tunnel::{Inlets, Listening, TunnelKey};
+use tributary_tunnel::flow_control::Budget;
+use tributary_tunnel::pump::{Open, Opening, Pump, Source, Stream};
+use tributary_tunnel::sockets::{self, reset};
+use tributary_tunnel::unanswered::Unanswered;
 
-use super::flow_control::Budget;
-use super::links::TunnelLinks;
+use super::links::{Control, TunnelLinks};
 use super::metrics::TunnelMetrics;
-use super::pump::{Opening, Pump, Source, Stream};
-use super::unanswered::Unanswered;
-use super::{open_code, reset, sockets};
+use super::{open_code, relay};
 use crate::transport::{Link, RecvHalf, SendHalf};
 use crate::wire::registry::StreamKind;
 use crate::wire::{frame, limits, proto};
@@ -46,6 +48,7 @@ pub(super) struct Inlet {
     pub(super) inlets: watch::Receiver<Inlets>,
     pub(super) listening: watch::Sender<Listening>,
     pub(super) links: watch::Receiver<TunnelLinks>,
+    pub(super) controls: watch::Receiver<BTreeMap<PeerName, Control>>,
     pub(super) budget: Budget,
     pub(super) unanswered: watch::Receiver<Unanswered>,
     pub(super) metrics: TunnelMetrics,
@@ -123,7 +126,7 @@ impl Inlet {
                     || (introduction.is_some()
                         && revoked.run_until_cancelled(this.comes_to_know(&key, from)).await == Some(true));
                 drop(introduction);
-                let share = if known { this.budget.join(&key.0) } else { None };
+                let share = if known { this.budget.join(key.0.as_str()) } else { None };
                 let Some(share) = share else {
                     this.metrics.refused();
                     if !known && !warned.swap(true, Ordering::Relaxed) {
@@ -136,8 +139,16 @@ impl Inlet {
                     return reset(tcp);
                 };
                 let Some(hold) = this.inlets.borrow().get(&key).map(|inlet| inlet.hold) else { return };
+                if relay::is_asked_for(&tcp).await {
+                    let peer = key.0.clone();
+                    let relays = this.controls.borrow().get(&peer).is_none_or(|control| control.relays);
+                    let asked = proto::TunnelOpen { relay: true, ..this.asked(key, incarnation) };
+                    let open = open(this.links.clone(), peer, asked, this.request, this.metrics.clone());
+                    return relay::of_burst(tcp, relays, open, share, &revoked, &this.metrics).await;
+                }
+                let _carried = this.metrics.carries();
                 let source = Source::Opener(this.opener(key, incarnation));
-                let pump = Pump { source, hold, share, revoked, metrics: this.metrics };
+                let pump = Pump { source, hold, share, revoked, counts: Arc::new(this.metrics) };
                 sockets::carry(pump, tcp, this.unanswered).await;
             });
         }
@@ -157,17 +168,15 @@ impl Inlet {
         known.is_ok_and(|known| known.is_ok_and(|inlets| inlets.contains_key(key)))
     }
 
-    fn opener(&self, (peer, burst): TunnelKey, incarnation: String) -> super::pump::Open {
+    /// What the root is asked for a connection of a burst.
+    fn asked(&self, (_, burst): TunnelKey, incarnation: String) -> proto::TunnelOpen {
+        let connection = self.next.fetch_add(1, Ordering::Relaxed);
+        proto::TunnelOpen { burst: burst.into(), incarnation, process: self.process, connection, ..Default::default() }
+    }
+
+    fn opener(&self, key: TunnelKey, incarnation: String) -> Open {
         let (links, request, metrics) = (self.links.clone(), self.request, self.metrics.clone());
-        let mut asked = proto::TunnelOpen {
-            burst: burst.into(),
-            incarnation,
-            process: self.process,
-            connection: self.next.fetch_add(1, Ordering::Relaxed),
-            resumes: false,
-            position: 0,
-            window: None,
-        };
+        let (peer, mut asked) = (key.0.clone(), self.asked(key, incarnation));
         Box::new(move |position, window| -> Opening {
             (asked.position, asked.window) = (position, Some(window));
             let (links, peer, asked_now, metrics) = (links.clone(), peer.clone(), asked.clone(), metrics.clone());
@@ -208,8 +217,10 @@ async fn open(
                     if asked.resumes {
                         metrics.resumed();
                     }
-                    return Ok(Stream { send, recv, position: answer.position, window: answer.window });
+                    let (position, window) = (answer.position, answer.window);
+                    return Ok(Stream { send, recv, position, window, answer: None });
                 }
+                open_code::NO_ENDS => return Err(relay::NO_ENDS.to_owned()),
                 open_code::NOT_YOURS | open_code::GONE | open_code::UNREACHABLE | open_code::TOO_MANY => {
                     return Err(answer.message);
                 }

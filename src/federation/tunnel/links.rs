@@ -13,8 +13,8 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tributary_contract::tunnel::{Inlets, Outlets};
 use tributary_contract::{PeerName, PeerSpec};
+use tributary_tunnel::flow_control::Budget;
 
-use super::flow_control::Budget;
 use super::outlet::Outlet;
 use crate::mesh::ConnId;
 use crate::transport::{Link, Transport};
@@ -29,6 +29,8 @@ pub struct Control {
     pub dialled: bool,
     /// The peer carries tunnels.
     pub capable: bool,
+    /// The peer relays for ends in pods.
+    pub relays: bool,
     /// The address in use, `ip:port`.
     pub remote: String,
 }

@@ -7,10 +7,16 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use tributary_metrics::{Described, Metrics, gauges};
 
-use super::flow_control::Budget;
+use tributary_tunnel::flow_control::Budget;
+use tributary_tunnel::pump::Counts;
 
 const CONNECTIONS: Described =
     Described::gauge("tunnel_connections", &[], "TCP connections of brokers that are carried, counted at either end");
+const RELAYED: Described = Described::gauge(
+    "tunnel_relayed",
+    &[],
+    "TCP connections of brokers that are only relayed, because their ends are in pods; counted at either side",
+);
 const RESUMED: Described =
     Described::counter("tunnel_resumed", &[], "Carried connections that went on over another stream after a cut");
 const REFUSED: Described = Described::counter(
@@ -35,6 +41,7 @@ const MEMORY: Described = Described::gauge(
 #[derive(Clone, Debug)]
 pub struct TunnelMetrics {
     carried: Gauge,
+    relayed: Gauge,
     resumed: Counter,
     refused: Counter,
     bytes: Family<[(&'static str, &'static str); 1], Counter>,
@@ -50,6 +57,7 @@ impl Default for TunnelMetrics {
         let (sent, received) = (of("sent"), of("received"));
         Self {
             carried: Gauge::default(),
+            relayed: Gauge::default(),
             resumed: Counter::default(),
             refused: Counter::default(),
             bytes,
@@ -61,13 +69,14 @@ impl Default for TunnelMetrics {
 
 impl TunnelMetrics {
     /// What there is.
-    pub const DESCRIBED: [Described; 5] = [CONNECTIONS, RESUMED, REFUSED, BYTES, MEMORY];
+    pub const DESCRIBED: [Described; 6] = [CONNECTIONS, RELAYED, RESUMED, REFUSED, BYTES, MEMORY];
 
     /// Registers the counts, and what there is of memory.
     pub fn register(metrics: &Metrics, budget: &Budget) -> Self {
         let ours = Self::default();
-        metrics.collect(budget.clone());
+        metrics.collect(Memory(budget.clone()));
         metrics.register(&CONNECTIONS, ours.carried.clone());
+        metrics.register(&RELAYED, ours.relayed.clone());
         metrics.register(&RESUMED, ours.resumed.clone());
         metrics.register(&REFUSED, ours.refused.clone());
         metrics.register(&BYTES, ours.bytes.clone());
@@ -80,22 +89,18 @@ impl TunnelMetrics {
         Carried(self.carried.clone())
     }
 
+    /// Counts a connection that is relayed until the answer is dropped.
+    pub(super) fn relays(&self) -> Carried {
+        self.relayed.inc();
+        Carried(self.relayed.clone())
+    }
+
     pub(super) fn resumed(&self) {
         self.resumed.inc();
     }
 
     pub(super) fn refused(&self) {
         self.refused.inc();
-    }
-
-    /// A connection here has given us more.
-    pub(super) fn took(&self, bytes: usize) {
-        self.sent.inc_by(bytes as u64);
-    }
-
-    /// A connection here has taken more.
-    pub(super) fn gave(&self, bytes: usize) {
-        self.received.inc_by(bytes as u64);
     }
 
     /// Bytes taken and given so far.
@@ -110,6 +115,12 @@ impl TunnelMetrics {
         self.resumed.get()
     }
 
+    /// Connections that are relayed now.
+    #[cfg(test)]
+    pub(crate) fn relayed(&self) -> i64 {
+        self.relayed.get()
+    }
+
     /// Connections that are carried now.
     #[cfg(test)]
     pub(crate) fn connections(&self) -> i64 {
@@ -117,10 +128,24 @@ impl TunnelMetrics {
     }
 }
 
-impl Collector for Budget {
+impl Counts for TunnelMetrics {
+    fn took(&self, bytes: usize) {
+        self.sent.inc_by(bytes as u64);
+    }
+
+    fn gave(&self, bytes: usize) {
+        self.received.inc_by(bytes as u64);
+    }
+}
+
+/// What there is of memory, as it is shown.
+#[derive(Debug)]
+struct Memory(Budget);
+
+impl Collector for Memory {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
         let bytes = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
-        gauges(&mut encoder, &MEMORY, [("budget", bytes(self.bytes())), ("given", bytes(self.given()))])
+        gauges(&mut encoder, &MEMORY, [("budget", bytes(self.0.bytes())), ("given", bytes(self.0.given()))])
     }
 }
 

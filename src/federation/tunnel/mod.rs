@@ -11,32 +11,21 @@
 //!
 //! | part | what it does |
 //! |---|---|
-//! | [`resumable_stream`] | one end of a carried connection: positions, acknowledgements, replay; without input, output or clock |
-//! | [`segment`] | what travels on a stream |
-//! | `backlog` | the bytes of one direction, joined |
-//! | [`flow_control`] | one budget of memory for all, and what each may take of it |
-//! | `pump` | carries one connection between its socket and whatever stream there is |
+//! | [`tributary_tunnel`] | one end of a carried connection, wherever that is |
 //! | `inlet` | provider side: a port per burst, who may connect, streams to the root |
 //! | `outlet` | root side: streams to the lead broker, and to nothing else |
-//! | `sockets`, `unanswered` | whether who is connected is still there |
+//! | `relay` | both sides: bytes between the ends that live in the pods of brokers |
 //! | `links` | the QUIC connections they go over |
 //!
-//! All of it lives in one leader's term. Another leader on either side begins anew: connections that were held are ended,
-//! and the brokers connect again at once.
-mod backlog;
-pub mod flow_control;
+//! All of it lives in one leader's term. Another leader on either side begins anew: connections whose ends are here are ended,
+//! and the brokers connect again at once. Those whose ends live in the pods of the brokers ([`tributary_tunnel::ends`]) are only
+//! relayed, and go on over the next leader.
 mod inlet;
 mod links;
 mod metrics;
 mod open_code;
 mod outlet;
-mod pump;
-pub mod resumable_stream;
-pub mod segment;
-mod sockets;
-#[cfg(test)]
-mod tests;
-mod unanswered;
+mod relay;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -47,23 +36,25 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use socket2::SockRef;
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
-pub use self::flow_control::Budget;
 pub use self::links::{Control, TunnelLinks};
 pub use self::metrics::TunnelMetrics;
 use tributary_contract::tunnel::{Inlets, Listening, Outlets, TunnelKey};
 use tributary_contract::{PeerName, PeerSpec};
+pub use tributary_tunnel::flow_control::Budget;
+use tributary_tunnel::unanswered;
 
 use crate::transport::{Link, Transport};
 
 /// Capability of the hello: the sender carries tunnels.
 pub const CAPABILITY: &str = "tunnel";
+
+/// Capability of the hello: the sender relays for ends that live in the pods of brokers.
+pub const RELAY_CAPABILITY: &str = "tunnel-relay";
 
 /// What all connections get to tell their other ends that they end. Those who could not be told find out when they ask.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -141,6 +132,7 @@ pub(crate) async fn run(ports: TunnelPorts, surroundings: Surroundings) {
         inlets: inlets.clone(),
         listening,
         links: links.subscribe(),
+        controls: controls.clone(),
         budget: budget.clone(),
         unanswered: silent.clone(),
         metrics: metrics.clone(),
@@ -199,9 +191,4 @@ async fn keep_inlets(inlet: inlet::Inlet, mut inlets: watch::Receiver<Inlets>, s
         }
     }
     inlet.listening.send_replace(Listening::new());
-}
-
-/// Ends a connection so that the other side sees that it broke.
-fn reset(tcp: TcpStream) {
-    let _ = SockRef::from(&tcp).set_linger(Some(Duration::ZERO));
 }

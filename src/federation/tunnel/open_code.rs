@@ -10,3 +10,5 @@ pub(super) const GONE: u32 = 3;
 pub(super) const UNREACHABLE: u32 = 4;
 /// Too many connections of this peer.
 pub(super) const TOO_MANY: u32 = 5;
+/// To be relayed, and no end of the tunnel answers in the lead broker's pod.
+pub(super) const NO_ENDS: u32 = 6;

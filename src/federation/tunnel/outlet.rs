@@ -6,6 +6,7 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::BytesMut;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
@@ -13,12 +14,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tributary_contract::PeerName;
 use tributary_contract::tunnel::{Outlet as Target, Outlets, TunnelKey};
+use tributary_tunnel::flow_control::{Budget, Share};
+use tributary_tunnel::pump::{Answer, Pump, Source, Stream};
+use tributary_tunnel::sockets;
+use tributary_tunnel::unanswered::Unanswered;
 
-use super::flow_control::{Budget, Share};
 use super::metrics::TunnelMetrics;
-use super::pump::{Pump, Source, Stream};
-use super::unanswered::Unanswered;
-use super::{open_code, sockets};
+use super::{open_code, relay};
 use crate::transport::{RecvHalf, SendHalf};
 use crate::wire::{frame, limits, proto};
 
@@ -58,12 +60,17 @@ type Refusal = (u32, String);
 
 impl Outlet {
     /// Serves a stream that a peer opened, for as long as its connection lives.
-    pub(super) async fn serve(&self, peer: PeerName, mut send: SendHalf, mut recv: RecvHalf) {
+    pub(super) async fn serve(&self, peer: PeerName, send: SendHalf, mut recv: RecvHalf) {
         let asked = timeout(self.request, frame::receive_only(&mut recv, limits::TUNNEL_FRAME)).await;
         let Ok(Ok(asked)) = asked else { return tracing::debug!(%peer, "a stream was opened and said nothing") };
         let asked: proto::TunnelOpen = asked;
+        if asked.relay {
+            return self.relay(peer, asked, send, recv).await;
+        }
         let name = (peer, asked.process, asked.connection);
-        let stream = |send, recv| Stream { send, recv, position: asked.position, window: asked.window };
+        let answer: Answer = Box::new(answer);
+        let stream =
+            |send, recv| Stream { send, recv, position: asked.position, window: asked.window, answer: Some(answer) };
         // Known from now on: the opener may ask again over another link before the lead broker has answered.
         let (sender, streams) = mpsc::channel(1);
         let revoked = self.shutdown.child_token();
@@ -78,47 +85,91 @@ impl Outlet {
                 let _ = sender.try_send(stream(send, recv));
                 let watch = revoke(self.outlets.clone(), key(&name.0, &asked), target.clone(), revoked.clone());
                 let watch = AbortOnDropHandle::new(tokio::spawn(watch));
-                let (source, hold, metrics) = (Source::Answerer(streams), target.hold, self.metrics.clone());
-                let pump = Pump { source, hold, share, revoked, metrics };
+                let _carried = self.metrics.carries();
+                let (source, hold, counts) = (Source::Answerer(streams), target.hold, Arc::new(self.metrics.clone()));
+                let pump = Pump { source, hold, share, revoked, counts };
                 sockets::carry(pump, tcp, self.unanswered.clone()).await;
                 drop(watch);
                 self.carried().remove(&name);
             }
-            Err((outcome, message)) => {
+            Err(refusal) => {
                 self.carried().remove(&name);
-                self.metrics.refused();
-                tracing::info!(peer = %name.0, burst = asked.burst, message, "a stream is not opened");
-                let answer = proto::TunnelAnswer { outcome, position: 0, message, window: None };
-                let _ = timeout(self.request, frame::send_only(&mut send, &answer, limits::TUNNEL_FRAME)).await;
+                self.refuse(&name.0, &asked, send, refusal).await;
             }
         }
     }
 
-    async fn connect(&self, peer: &PeerName, asked: &proto::TunnelOpen) -> Result<(TcpStream, Target, Share), Refusal> {
-        let refuse = |outcome, message: String| Err((outcome, limits::cut_reason(&message).to_owned()));
+    /// Relays to the end in the lead broker's pod, as long as the asking peer holds the slot.
+    async fn relay(&self, peer: PeerName, asked: proto::TunnelOpen, mut send: SendHalf, recv: RecvHalf) {
+        let (tcp, target, _share) = match self.connect_to_end(&peer, &asked).await {
+            Ok(connected) => connected,
+            Err(refusal) => return self.refuse(&peer, &asked, send, refusal).await,
+        };
+        let answer = proto::TunnelAnswer { outcome: open_code::OPEN, ..proto::TunnelAnswer::default() };
+        let revoked = self.shutdown.child_token();
+        let watch = revoke(self.outlets.clone(), key(&peer, &asked), target, revoked.clone());
+        let _watch = AbortOnDropHandle::new(tokio::spawn(watch));
+        let told = timeout(self.request, frame::send_first(&mut send, &answer, limits::TUNNEL_FRAME)).await;
+        if matches!(told, Ok(Ok(()))) {
+            relay::splice(tcp, send, recv, &revoked, &self.metrics).await;
+        }
+    }
+
+    async fn refuse(
+        &self,
+        peer: &PeerName,
+        asked: &proto::TunnelOpen,
+        mut send: SendHalf,
+        (outcome, message): Refusal,
+    ) {
+        self.metrics.refused();
+        tracing::info!(%peer, burst = asked.burst, message, "a stream is not opened");
+        let answer = proto::TunnelAnswer { outcome, position: 0, message, window: None };
+        let _ = timeout(self.request, frame::send_only(&mut send, &answer, limits::TUNNEL_FRAME)).await;
+    }
+
+    /// Where a connection leads, and its share of the memory, if the peer may have one.
+    fn admit(&self, peer: &PeerName, asked: &proto::TunnelOpen) -> Result<(Target, Share), Refusal> {
         let target = self.outlets.borrow().get(&key(peer, asked)).cloned();
         let Some(target) = target.filter(|target| target.incarnation == asked.incarnation) else {
-            return refuse(open_code::NOT_YOURS, "the burst is not carried to this peer in this incarnation".into());
+            return refuse(open_code::NOT_YOURS, "the burst is not carried to this peer in this incarnation");
         };
         if asked.resumes {
-            return refuse(
-                open_code::GONE,
-                "the connection is not known: another leader, or the hold time is over".into(),
-            );
+            return refuse(open_code::GONE, "the connection is not known: another leader, or the hold time is over");
         }
-        let Some(share) = self.budget.join(peer) else {
+        let Some(share) = self.budget.join(peer.as_str()) else {
             return refuse(
                 open_code::TOO_MANY,
-                "as many connections as the memory for tunnels allows are carried for this peer".into(),
+                "as many connections as the memory for tunnels allows are carried for this peer",
             );
         };
+        Ok((target, share))
+    }
+
+    async fn connect(&self, peer: &PeerName, asked: &proto::TunnelOpen) -> Result<(TcpStream, Target, Share), Refusal> {
+        let (target, share) = self.admit(peer, asked)?;
         match timeout(DIAL, TcpStream::connect(target.lead)).await {
             Ok(Ok(tcp)) => Ok((tcp, target, share)),
             Ok(Err(error)) => refuse(
                 open_code::UNREACHABLE,
-                format!("failed to connect to the lead broker at {}: {error}", target.lead),
+                &format!("failed to connect to the lead broker at {}: {error}", target.lead),
             ),
-            Err(_) => refuse(open_code::UNREACHABLE, format!("the lead broker at {} does not answer", target.lead)),
+            Err(_) => refuse(open_code::UNREACHABLE, &format!("the lead broker at {} does not answer", target.lead)),
+        }
+    }
+
+    /// The same for the end in the lead broker's pod.
+    async fn connect_to_end(
+        &self,
+        peer: &PeerName,
+        asked: &proto::TunnelOpen,
+    ) -> Result<(TcpStream, Target, Share), Refusal> {
+        let (target, share) = self.admit(peer, asked)?;
+        let Some(end) = target.end else { return refuse(open_code::NO_ENDS, relay::NO_ENDS) };
+        match timeout(DIAL, TcpStream::connect(end)).await {
+            Ok(Ok(tcp)) => Ok((tcp, target, share)),
+            Ok(Err(error)) => refuse(open_code::NO_ENDS, &format!("{}: {error}", relay::NO_ENDS)),
+            Err(_) => refuse(open_code::NO_ENDS, &format!("{}: {end} does not answer", relay::NO_ENDS)),
         }
     }
 
@@ -147,6 +198,19 @@ impl Outlet {
     }
 }
 
+/// The bytes that tell the opener where to go on, and how much may be under way.
+fn answer(position: u64, window: u32) -> BytesMut {
+    let mut bytes = BytesMut::new();
+    let (outcome, window) = (open_code::OPEN, Some(window));
+    let answer = proto::TunnelAnswer { outcome, position, message: String::new(), window };
+    frame::put(&answer, limits::TUNNEL_FRAME, &mut bytes).expect("an answer without words is short");
+    bytes
+}
+
+fn refuse<T>(outcome: u32, message: &str) -> Result<T, Refusal> {
+    Err((outcome, limits::cut_reason(message).to_owned()))
+}
+
 fn key(peer: &PeerName, asked: &proto::TunnelOpen) -> TunnelKey {
     (peer.clone(), asked.burst.as_str().into())
 }
@@ -155,7 +219,7 @@ fn key(peer: &PeerName, asked: &proto::TunnelOpen) -> TunnelKey {
 async fn revoke(mut outlets: watch::Receiver<Outlets>, key: TunnelKey, target: Target, revoked: CancellationToken) {
     let stands = |outlets: &Outlets| {
         let now = outlets.get(&key);
-        now.is_some_and(|now| now.incarnation == target.incarnation && now.lead == target.lead)
+        now.is_some_and(|now| now.incarnation == target.incarnation && now.lead == target.lead && now.end == target.end)
     };
     let _ = outlets.wait_for(|outlets| !stands(outlets)).await;
     revoked.cancel();

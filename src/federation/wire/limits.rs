@@ -1,6 +1,9 @@
 //! Every limit of the wire, with its reason. Both sides hold them: the sender with an error about the one thing that is
 //! too large, the receiver by closing the connection.
 
+pub use tributary_tunnel::limits::{TUNNEL_CONNECTION, TUNNEL_FLOOR, TUNNEL_PIECE, TUNNEL_WINDOW};
+pub(crate) use tributary_tunnel::limits::{TUNNEL_CONNECTIONS_PER_PEER, TUNNEL_LINK};
+
 /// Bytes of one control frame. A summary of [`KEYS_PER_PEER`] keys takes 320 KiB; a state with the largest template and a
 /// rank map of the same size takes 512 KiB.
 pub const CONTROL_FRAME: usize = 1 << 20;
@@ -68,28 +71,6 @@ pub(crate) const WRITE_BATCH: usize = 64 << 10;
 /// Bytes of the request to open or resume a tunnel stream, or of its answer: two UIDs, or a sentence.
 pub(crate) const TUNNEL_FRAME: usize = 4 << 10;
 
-/// Bytes of one piece of a carried connection: a socket gives and takes about as many at a time.
-pub const TUNNEL_PIECE: usize = 64 << 10;
-
-/// Bytes of one direction of a carried connection that may be under way: read on one side, not yet taken on the other.
-/// 80 MB/s at a round trip of 50 ms.
-pub const TUNNEL_WINDOW: usize = 4 << 20;
-
-/// Bytes under way that every carried connection may always have, however many there are.
-pub const TUNNEL_FLOOR: usize = 8 << 10;
-
-/// Bytes of memory that a carried connection counts for: [`TUNNEL_FLOOR`] in each direction, in buffers of up to twice that,
-/// and itself.
-pub const TUNNEL_CONNECTION: usize = 48 << 10;
-
-/// Bytes in flight on a connection for tunnels, one way, if there is memory for it: what a long way holds, 640 MB/s at a
-/// round trip of 50 ms. Its streams are read as they come.
-pub(crate) const TUNNEL_LINK: usize = 32 << 20;
-
-/// Connections carried for one peer, if there is memory for them: 16 bursts of 64 brokers that all connect to the lead
-/// themselves, and as many that are being replaced.
-pub(crate) const TUNNEL_CONNECTIONS_PER_PEER: usize = 2_048;
-
 /// Labels of a cluster in its hello. The longest of Kubernetes take 25 KiB.
 pub const LABELS: usize = 64;
 
@@ -98,8 +79,6 @@ pub const LABELS: usize = 64;
 pub const ROOMS: usize = 256;
 
 const _: () = assert!(ROOMS * (WORD + 64) < CONTROL_FRAME / 8, "what is told of namespaces is little of a frame");
-const _: () = assert!(TUNNEL_FLOOR.is_power_of_two() && TUNNEL_WINDOW.is_power_of_two(), "so are shares");
-const _: () = assert!(4 * TUNNEL_FLOOR < TUNNEL_CONNECTION, "and something for the connection itself");
 const _: () = assert!(KEYS_PER_PEER * 80 < CONTROL_FRAME, "a summary of all keys fits a frame");
 const _: () = assert!(TRUST_BUNDLE + ENDPOINTS * 512 < ENROL_FRAME, "a cluster fits the frame it introduces itself in");
 const _: () = assert!(2 * TEMPLATE < CONTROL_FRAME, "a state fits a frame");

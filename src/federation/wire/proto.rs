@@ -379,12 +379,15 @@ pub(crate) struct TunnelOpen {
     /// Bytes that may be under way to the opener; none from a version that knows no windows.
     #[prost(uint32, optional, tag = "7")]
     pub window: Option<u32>,
+    /// The ends live in the pods of the brokers: bytes are relayed to the one in the lead's pod. Only for those who can.
+    #[prost(bool, tag = "8")]
+    pub relay: bool,
 }
 
 /// Answer to a [`TunnelOpen`].
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct TunnelAnswer {
-    /// 1: open, 2: not yours, 3: gone, 4: the lead cannot be reached, 5: too many; else: try again later.
+    /// 1: open, 2: not yours, 3: gone, 4: the lead cannot be reached, 5: too many, 6: no end in its pod; else: try again later.
     #[prost(uint32, tag = "1")]
     pub outcome: u32,
     /// Position up to which everything has arrived at the answerer.

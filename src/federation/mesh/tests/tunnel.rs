@@ -99,7 +99,7 @@ impl Pair {
     /// A burst of `east` on `west`, whose lead listens there; returns where its brokers connect.
     async fn burst(&mut self, uid: &str, lead: SocketAddr, hold: Duration) -> SocketAddr {
         let incarnation = "job-1".to_owned();
-        let outlet = Outlet { incarnation: incarnation.clone(), lead, hold };
+        let outlet = Outlet { incarnation: incarnation.clone(), lead, end: None, hold };
         self.outlets.send_modify(|all| drop(all.insert(("west".into(), uid.into()), outlet)));
         let inlet = Inlet { incarnation, sources: [HERE].into(), hold };
         self.inlets.send_modify(|all| drop(all.insert(at_west(uid), inlet)));
@@ -268,7 +268,7 @@ async fn only_bursts_that_are_carried_reach_their_own_lead() {
         let key = at_west(incarnation);
         pair.inlets.send_modify(|all| drop(all.insert(key, inlet)));
         if incarnation == "job-0" {
-            let outlet = Outlet { incarnation: "job-1".into(), lead: pond, hold: LONG };
+            let outlet = Outlet { incarnation: "job-1".into(), lead: pond, end: None, hold: LONG };
             pair.outlets.send_modify(|all| drop(all.insert(("west".into(), incarnation.into()), outlet)));
         }
         let at = pair.port(incarnation).await;
@@ -276,14 +276,14 @@ async fn only_bursts_that_are_carried_reach_their_own_lead() {
     }
     // An address that is none of the burst's pods: of no pod at all, then.
     let stranger = Inlet { incarnation: "job-1".into(), sources: ["192.0.2.1".parse().unwrap()].into(), hold: LONG };
-    let outlet = Outlet { incarnation: "job-1".into(), lead: pond, hold: LONG };
+    let outlet = Outlet { incarnation: "job-1".into(), lead: pond, end: None, hold: LONG };
     pair.outlets.send_modify(|all| drop(all.insert(("west".into(), "pond".into()), outlet)));
     pair.inlets.send_modify(|all| drop(all.insert(at_west("pond"), stranger)));
     let at_pond = pair.port("pond").await;
     assert!(is_refused(at_pond).await);
 
     // Another pod leads: those connected to the one before are told, and connect to the new one at once.
-    let outlet = Outlet { incarnation: "job-1".into(), lead: pond, hold: LONG };
+    let outlet = Outlet { incarnation: "job-1".into(), lead: pond, end: None, hold: LONG };
     pair.outlets.send_modify(|all| drop(all.insert(("west".into(), "lake".into()), outlet)));
     assert!(is_ended(&mut tcp).await);
     let mut tcp = TcpStream::connect(at).await.unwrap();

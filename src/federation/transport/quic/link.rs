@@ -2,7 +2,9 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _};
@@ -10,7 +12,7 @@ use jiff::Timestamp;
 use quinn::crypto::rustls::HandshakeData;
 use quinn::{Connection, RecvStream, SendStream, VarInt};
 use rustls::pki_types::CertificateDer;
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWrite};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -147,7 +149,7 @@ impl Link for QuicLink {
             let (mut send, recv) = self.connection.open_bi().await?;
             prioritize(&send, kind);
             send.write_all(&kind.id().to_be_bytes()).await?;
-            Ok((Box::new(send) as SendHalf, Box::new(recv) as RecvHalf))
+            Ok((Box::new(Sends(send)) as SendHalf, Box::new(recv) as RecvHalf))
         }
         .boxed()
     }
@@ -223,13 +225,30 @@ async fn read_kind(mut send: SendStream, mut recv: RecvStream) -> Option<Stream>
         return None;
     };
     prioritize(&send, kind);
-    Some((kind, Box::new(send), Box::new(recv)))
+    Some((kind, Box::new(Sends(send)), Box::new(recv)))
 }
 
-impl Sending for SendStream {
+/// The sending half of a stream.
+struct Sends(SendStream);
+
+impl AsyncWrite for Sends {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        AsyncWrite::poll_write(Pin::new(&mut self.0), cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        AsyncWrite::poll_flush(Pin::new(&mut self.0), cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        AsyncWrite::poll_shutdown(Pin::new(&mut self.0), cx)
+    }
+}
+
+impl Sending for Sends {
     fn set_urgent(&mut self, urgent: bool) {
         // A stream that is closed has nothing left to say.
-        let _ = self.set_priority(i32::from(urgent));
+        let _ = self.0.set_priority(i32::from(urgent));
     }
 }
 

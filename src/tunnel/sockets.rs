@@ -11,7 +11,6 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use super::pump::{Ended, Pump};
-use super::reset;
 use super::unanswered::Unanswered;
 
 /// Silence after which the kernel asks whether the other side is still there, and again after as long.
@@ -21,8 +20,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 const QUESTIONS: u32 = 2;
 
 /// Carries a connection to its end.
-pub(super) async fn carry(mut pump: Pump, mut tcp: TcpStream, mut unanswered: watch::Receiver<Unanswered>) {
-    let _carried = pump.metrics.carries();
+pub async fn carry(mut pump: Pump, mut tcp: TcpStream, mut unanswered: watch::Receiver<Unanswered>) {
     // Without these it works as well, but slower, or not noticing a machine that is gone.
     let _ = tcp.set_nodelay(true);
     let _ = ask_after(&tcp, SILENCE);
@@ -58,6 +56,20 @@ pub(super) async fn carry(mut pump: Pump, mut tcp: TcpStream, mut unanswered: wa
     last_words.say().await;
 }
 
+/// Makes the kernel find out soon that the other side of a connection is gone. It also ends one to somebody who answers and
+/// does not read for so long: only for what is taken up again.
+pub fn hop(tcp: &TcpStream) {
+    let _ = tcp.set_nodelay(true);
+    let _ = ask_after(tcp, SILENCE);
+    let _ = SockRef::from(tcp).set_tcp_user_timeout(Some((QUESTIONS + 1) * SILENCE));
+}
+
+/// Ends a connection so that the other side sees that it broke.
+pub fn reset(tcp: TcpStream) {
+    let _ = SockRef::from(&tcp).set_linger(Some(Duration::ZERO));
+}
+
+/// Local and remote address, as the kernel shows them.
 fn ends(tcp: &TcpStream) -> io::Result<(SocketAddr, SocketAddr)> {
     let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
     Ok((canonical(tcp.local_addr()?), canonical(tcp.peer_addr()?)))

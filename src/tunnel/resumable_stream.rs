@@ -6,7 +6,7 @@
 
 use super::backlog::Backlog;
 use super::segment::Segment;
-use crate::wire::limits::{TUNNEL_FLOOR, TUNNEL_PIECE, TUNNEL_WINDOW};
+use crate::limits::{TUNNEL_FLOOR, TUNNEL_PIECE, TUNNEL_WINDOW};
 
 /// Delivered bytes are acknowledged at the latest when they are so many, or half of what every connection may have under way
 /// if no more wait.

@@ -2,29 +2,48 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{BufMut as _, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, duplex};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
-use tributary_clock::{Clock as _, Rng as _, SeededRng};
+use tokio_util::sync::CancellationToken;
+use tributary_clock::{Clock as _, Rng as _, SeededRng, SystemClock};
 
 use super::flow_control::{Budget, Share};
-use super::pump::{CONVERSATION, Ended, Opening, Pump, Source, Stream};
+use super::pump::{Answer, CONVERSATION, Counts, Ended, Opening, Pump, Sending, Source, Stream};
+use super::segment;
 use super::segment::Segment;
-use super::*;
-use crate::testing::PausedClock;
-use crate::transport::Sending;
-use crate::wire::limits::{TUNNEL_CONNECTION, TUNNEL_FRAME};
-use crate::wire::{frame, proto};
+use crate::limits::TUNNEL_CONNECTION;
 
 const HOLD: Duration = Duration::from_secs(300);
 
 /// Bytes under way outside of what is tested: the applications' buffers and the streams'.
 const BUFFERS: usize = 4 * (16 << 10);
+
+/// Bytes that were taken and given.
+#[derive(Clone, Default)]
+struct Counted(Arc<[AtomicU64; 2]>);
+
+impl Counts for Counted {
+    fn took(&self, bytes: usize) {
+        self.0[0].fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+    fn gave(&self, bytes: usize) {
+        self.0[1].fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+impl Counted {
+    fn bytes(&self) -> [u64; 2] {
+        self.0.each_ref().map(|bytes| bytes.load(Ordering::Relaxed))
+    }
+}
 
 /// Two applications, each at its end of one carried connection.
 struct World {
@@ -36,7 +55,7 @@ struct World {
     /// Breaks the present stream.
     cut: watch::Sender<u64>,
     budgets: [Budget; 2],
-    metrics: [TunnelMetrics; 2],
+    metrics: [Counted; 2],
     revoked: CancellationToken,
     /// As the agent keeps it.
     _streams: mpsc::Sender<Stream>,
@@ -65,7 +84,7 @@ impl World {
         let ((near, near_pump), (far, far_pump)) = (duplex(16 << 10), duplex(16 << 10));
         let (way, cut, revoked) = (watch::Sender::new(true), watch::Sender::new(0), CancellationToken::new());
         let budgets = [256 << 20, 256 << 20].map(Budget::new);
-        let metrics = [TunnelMetrics::default(), TunnelMetrics::default()];
+        let metrics = [Counted::default(), Counted::default()];
         let (sender, streams) = mpsc::channel(1);
         let (ways, cuts) = (way.subscribe(), cut.subscribe());
         let lasts = Arc::new(Mutex::new(lasts));
@@ -87,17 +106,23 @@ impl World {
                             _ = cut.changed() => {}
                         }
                     });
-                    let far =
-                        Stream { send: Box::new(theirs_back), recv: Box::new(theirs), position, window: Some(window) };
+                    let answer: Option<Answer> = Some(Box::new(|position, window| {
+                        let mut bytes = BytesMut::new();
+                        bytes.put_u64(position);
+                        bytes.put_u32(window);
+                        bytes
+                    }));
+                    let (send, recv, window) = (Box::new(theirs_back), Box::new(theirs), Some(window));
+                    let far = Stream { send, recv, position, window, answer };
                     if sender.send(far).await.is_err() {
                         return Err("gone".to_owned());
                     }
                     let mut recv = ours_back;
                     // The answer may be lost as well.
-                    let answer: Result<proto::TunnelAnswer, _> = frame::receive_only(&mut recv, TUNNEL_FRAME).await;
-                    if let Ok(answer) = answer {
-                        let proto::TunnelAnswer { position, window, .. } = answer;
-                        return Ok(Stream { send: Box::new(ours), recv: Box::new(recv), position, window });
+                    let answer = async { io::Result::Ok((recv.read_u64().await?, recv.read_u32().await?)) }.await;
+                    if let Ok((position, window)) = answer {
+                        let (send, recv, window) = (Box::new(ours), Box::new(recv), Some(window));
+                        return Ok(Stream { send, recv, position, window, answer: None });
                     }
                 }
             })
@@ -105,9 +130,9 @@ impl World {
         let pump = |source, side: usize| Pump {
             source,
             hold: HOLD,
-            share: budgets[side].join(&"peer".into()).unwrap(),
+            share: budgets[side].join("peer").unwrap(),
             revoked: revoked.clone(),
-            metrics: metrics[side].clone(),
+            counts: Arc::new(metrics[side].clone()),
         };
         let opener = pump(Source::Opener(Box::new(open)), 0);
         let answerer = pump(Source::Answerer(streams), 1);
@@ -164,7 +189,7 @@ async fn bytes_arrive_exactly_whatever_breaks() {
 
 #[tokio::test(start_paused = true)]
 async fn both_sides_are_held_for_the_hold_time_and_not_longer() {
-    let clock = PausedClock::shared();
+    let clock = SystemClock::start();
     let mut world = World::new(|| usize::MAX);
     world.near.write_all(b"before").await.unwrap();
     let mut heard = [0; 6];
@@ -217,7 +242,7 @@ async fn who_comes_when_all_memory_is_taken_still_goes_on() {
     let mut others: Vec<Share> = Vec::new();
     for budget in &world.budgets {
         for peer in 0..40 {
-            let mut share = budget.join(&format!("peer {peer}").as_str().into()).unwrap();
+            let mut share = budget.join(&format!("peer {peer}")).unwrap();
             share.set([4 << 20, 4 << 20]);
             others.push(share);
         }
@@ -280,12 +305,17 @@ async fn a_conversation_goes_before_bulk() {
     let (sender, streams) = mpsc::channel(1);
     // What the other end acknowledges arrives here.
     let (mut acks, recv) = duplex(64);
-    let stream =
-        Stream { send: Box::new(Ranked(send, ranks.clone())), recv: Box::new(recv), position: 0, window: None };
+    let stream = Stream {
+        send: Box::new(Ranked(send, ranks.clone())),
+        recv: Box::new(recv),
+        position: 0,
+        window: None,
+        answer: None,
+    };
     sender.send(stream).await.unwrap_or_else(|_| panic!("it was dropped"));
-    let share = Budget::new(256 << 20).join(&"peer".into()).unwrap();
-    let (source, revoked, metrics) = (Source::Answerer(streams), CancellationToken::new(), TunnelMetrics::default());
-    let pump = Pump { source, hold: HOLD, share, revoked, metrics };
+    let share = Budget::new(256 << 20).join("peer").unwrap();
+    let (source, revoked) = (Source::Answerer(streams), CancellationToken::new());
+    let pump = Pump { source, hold: HOLD, share, revoked, counts: Arc::new(()) };
     let (reader, writer) = tokio::io::split(pump_end);
     tokio::spawn(pump.run(reader, writer));
 

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use tokio_util::task::TaskTracker;
 
 /// Local and remote addresses of connections.
-pub(super) type Unanswered = BTreeSet<(SocketAddr, SocketAddr)>;
+pub type Unanswered = BTreeSet<(SocketAddr, SocketAddr)>;
 
 /// How often is looked.
 const EVERY: Duration = Duration::from_secs(5);
@@ -30,7 +30,7 @@ const RETRANSMITS: &str = "01";
 const FILES: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
 
 /// Keeps `found` as the kernel shows it, while anything is carried. A system that does not show it leaves it empty.
-pub(super) async fn look(found: watch::Sender<Unanswered>, carried: TaskTracker) {
+pub async fn look(found: watch::Sender<Unanswered>, carried: TaskTracker) {
     loop {
         sleep(EVERY).await;
         let mut all = Unanswered::new();

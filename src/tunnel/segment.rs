@@ -6,7 +6,7 @@
 
 use bytes::{Buf as _, BufMut as _, BytesMut};
 
-use crate::wire::limits::TUNNEL_PIECE;
+use crate::limits::TUNNEL_PIECE;
 
 const DATA: u8 = 0;
 const ACK: u8 = 1;

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tributary_contract::PeerName;
-
-use crate::wire::limits::{TUNNEL_CONNECTION, TUNNEL_CONNECTIONS_PER_PEER, TUNNEL_FLOOR, TUNNEL_LINK, TUNNEL_WINDOW};
+use crate::limits::{TUNNEL_CONNECTION, TUNNEL_CONNECTIONS_PER_PEER, TUNNEL_FLOOR, TUNNEL_LINK, TUNNEL_WINDOW};
 
 /// The memory for all that is carried. Cloning shares it.
 ///
@@ -22,7 +20,7 @@ pub struct Budget(Arc<Parts>);
 #[derive(Debug)]
 struct Parts {
     bytes: usize,
-    peers: Mutex<BTreeMap<PeerName, Arc<AtomicUsize>>>,
+    peers: Mutex<BTreeMap<Arc<str>, Arc<AtomicUsize>>>,
     /// Peers that have connections.
     crowd: AtomicUsize,
     connections: AtomicUsize,
@@ -45,7 +43,7 @@ impl Budget {
     }
 
     /// A share for one more connection of a peer; `None`: it has as many as are left for others, or as it may have at most.
-    pub fn join(&self, peer: &PeerName) -> Option<Share> {
+    pub fn join(&self, peer: &str) -> Option<Share> {
         let mut peers = self.peers();
         let all = self.0.connections.load(Ordering::Relaxed);
         let left = (self.0.bytes / 8 * 3 / TUNNEL_CONNECTION).saturating_sub(all);
@@ -53,20 +51,21 @@ impl Budget {
         if ours >= left.min(TUNNEL_CONNECTIONS_PER_PEER) {
             return None;
         }
+        let peer: Arc<str> = peer.into();
         let siblings = peers.entry(peer.clone()).or_default().clone();
         siblings.fetch_add(1, Ordering::Relaxed);
         self.0.connections.fetch_add(1, Ordering::Relaxed);
         self.0.crowd.store(peers.len(), Ordering::Relaxed);
-        Some(Share { budget: self.clone(), peer: peer.clone(), siblings, held: 0, promised: 0 })
+        Some(Share { budget: self.clone(), peer, siblings, held: 0, promised: 0 })
     }
 
     /// Connections now.
-    pub(crate) fn connections(&self) -> usize {
+    pub fn connections(&self) -> usize {
         self.0.connections.load(Ordering::Relaxed)
     }
 
     /// Bytes there are.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.0.bytes
     }
 
@@ -77,7 +76,7 @@ impl Budget {
     }
 
     /// What may be in flight on each of so many links, one way.
-    pub(super) fn link(&self, links: usize) -> usize {
+    pub fn link(&self, links: usize) -> usize {
         (self.0.bytes / 8 / links.max(1)).clamp(TUNNEL_FLOOR, TUNNEL_LINK)
     }
 
@@ -85,7 +84,7 @@ impl Budget {
         self.0.bytes / 16 * 3
     }
 
-    fn peers(&self) -> MutexGuard<'_, BTreeMap<PeerName, Arc<AtomicUsize>>> {
+    fn peers(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Arc<AtomicUsize>>> {
         // Every critical section is a look-up.
         self.0.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -95,7 +94,7 @@ impl Budget {
 #[derive(Debug)]
 pub struct Share {
     budget: Budget,
-    peer: PeerName,
+    peer: Arc<str>,
     /// Connections of the same peer.
     siblings: Arc<AtomicUsize>,
     held: usize,
@@ -159,7 +158,7 @@ mod tests {
     const BYTES: usize = 256 << 20;
 
     fn joined(budget: &Budget, peer: &str, most: usize) -> Vec<Share> {
-        (0..most).map_while(|_| budget.join(&peer.into())).collect()
+        (0..most).map_while(|_| budget.join(peer)).collect()
     }
 
     #[test]
@@ -169,9 +168,9 @@ mod tests {
         assert_eq!(greedy.len(), 1_024, "half of all");
         let next = joined(&budget, "b", 10_000);
         assert_eq!(next.len(), 512);
-        assert!(budget.join(&"c".into()).is_some(), "and so on");
+        assert!(budget.join("c").is_some(), "and so on");
         drop(greedy);
-        assert!(budget.join(&"b".into()).is_some());
+        assert!(budget.join("b").is_some());
         drop(next);
         assert_eq!((budget.connections(), budget.given()), (0, 0));
     }
@@ -191,7 +190,7 @@ mod tests {
         let given = budget.given() - all.len() * TUNNEL_CONNECTION;
         let floors = 2 * all.len() * TUNNEL_FLOOR;
         assert!(given <= BYTES / 8 * 3 + floors, "{given}");
-        let late = budget.join(&"late".into()).unwrap();
+        let late = budget.join("late").unwrap();
         assert!(late.window() >= TUNNEL_FLOOR && late.grant() >= TUNNEL_FLOOR, "it goes on");
         drop(all);
         assert_eq!((late.window(), late.grant()), (TUNNEL_WINDOW, TUNNEL_WINDOW));

@@ -4,24 +4,21 @@ use std::future::{pending, poll_fn};
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Poll, ready};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use futures::future::BoxFuture;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf};
+use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::flow_control::Share;
-use super::metrics::TunnelMetrics;
-use super::open_code::OPEN;
 use super::resumable_stream::{Delivery, ResumableStream};
 use super::segment::{self, Decoder, Segment};
-use crate::transport::{RecvHalf, SendHalf};
-use crate::wire::limits::{TUNNEL_FRAME, TUNNEL_PIECE};
-use crate::wire::{frame, proto};
+use crate::limits::TUNNEL_PIECE;
 
 /// How long a stream may take to carry our last word.
 const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -30,26 +27,66 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 const SMALL: usize = 4 << 10;
 
 /// A connection that has so little under way is in a conversation: it does not wait for the bulk of others.
-pub(super) const CONVERSATION: usize = 64 << 10;
+pub const CONVERSATION: usize = 64 << 10;
 
-/// A stream of kind Tunnel, after its opening.
-pub(super) struct Stream {
-    pub(super) send: SendHalf,
-    pub(super) recv: RecvHalf,
+/// The sending half of a stream. `shutdown` sends what is buffered and the end of the stream; dropping it without
+/// `shutdown` may do the same.
+pub type SendHalf = Box<dyn Sending>;
+
+/// What a [`SendHalf`] can do.
+pub trait Sending: AsyncWrite + Send + Unpin {
+    /// Whether what is written from now on goes before what waits in other streams of kind Tunnel. A link whose streams do not
+    /// wait for each other takes no notice.
+    fn set_urgent(&mut self, _urgent: bool) {}
+}
+
+impl Sending for DuplexStream {}
+
+impl Sending for OwnedWriteHalf {}
+
+/// The receiving half of a stream. Dropping it tells the peer to stop sending.
+pub type RecvHalf = Box<dyn AsyncRead + Send + Unpin>;
+
+/// Counts what is carried.
+pub trait Counts: Send + Sync {
+    /// The connection here has given us more.
+    fn took(&self, bytes: usize);
+    /// The connection here has taken more.
+    fn gave(&self, bytes: usize);
+}
+
+/// Nobody asks.
+impl Counts for () {
+    fn took(&self, _bytes: usize) {}
+    fn gave(&self, _bytes: usize) {}
+}
+
+/// The bytes that tell an opener where to go on, made of our position and how much may be under way to here.
+pub type Answer = Box<dyn FnOnce(u64, u32) -> BytesMut + Send>;
+
+/// A stream, after its opening.
+pub struct Stream {
+    /// To the other end.
+    pub send: SendHalf,
+    /// From the other end.
+    pub recv: RecvHalf,
     /// Position up to which everything has arrived at the other end.
-    pub(super) position: u64,
+    pub position: u64,
     /// How much the other end lets us have under way; `None`: it knows no windows.
-    pub(super) window: Option<u32>,
+    pub window: Option<u32>,
+    /// What is said first on a stream that the other end opened.
+    pub answer: Option<Answer>,
 }
 
 /// A stream that is being opened; an error ends the connection.
-pub(super) type Opening = BoxFuture<'static, Result<Stream, String>>;
+pub type Opening = Pin<Box<dyn Future<Output = Result<Stream, String>> + Send>>;
 
 /// Opens a stream from a position of ours, with so much that the other end may have under way.
-pub(super) type Open = Box<dyn FnMut(u64, u32) -> Opening + Send>;
+pub type Open = Box<dyn FnMut(u64, u32) -> Opening + Send>;
 
 /// Where streams come from.
-pub(super) enum Source {
+pub enum Source {
+    /// From here.
     Opener(Open),
     /// The other end opens them, and waits for our position.
     Answerer(mpsc::Receiver<Stream>),
@@ -57,7 +94,7 @@ pub(super) enum Source {
 
 /// How a connection ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Ended {
+pub enum Ended {
     /// Both sides had said all.
     Well,
     /// One side broke, or could not be carried any longer; the TCP connection is to be reset.
@@ -65,14 +102,17 @@ pub(super) enum Ended {
 }
 
 /// What a connection is carried by and with.
-pub(super) struct Pump {
-    pub(super) source: Source,
+pub struct Pump {
+    /// Of its streams.
+    pub source: Source,
     /// How long the connection outlives a stream.
-    pub(super) hold: Duration,
-    pub(super) share: Share,
+    pub hold: Duration,
+    /// Of the memory.
+    pub share: Share,
     /// The burst is not carried any more.
-    pub(super) revoked: CancellationToken,
-    pub(super) metrics: TunnelMetrics,
+    pub revoked: CancellationToken,
+    /// What is carried.
+    pub counts: Arc<dyn Counts>,
 }
 
 /// What the stream carries, in both directions.
@@ -87,7 +127,7 @@ struct Carrier {
 }
 
 impl Carrier {
-    fn new(Stream { send, recv, position: _, window: _ }: Stream) -> Self {
+    fn new(Stream { send, recv, .. }: Stream) -> Self {
         Self { send, urgent: None, recv, decoder: Decoder::default(), head: BytesMut::new(), body: 0 }
     }
 
@@ -145,11 +185,11 @@ impl Carrier {
 
 /// What the other end is still to be told over the stream of a connection that is over.
 #[must_use]
-pub(super) struct LastWords(Option<(Carrier, ResumableStream)>);
+pub struct LastWords(Option<(Carrier, ResumableStream)>);
 
 impl LastWords {
     /// Sends them, and waits a moment until the other end has ended the stream as well.
-    pub(super) async fn say(self) {
+    pub async fn say(self) {
         let Some((mut carrier, mut conduit)) = self.0 else { return };
         let last_words = async {
             loop {
@@ -191,12 +231,12 @@ enum Happened {
 impl Pump {
     /// Carries until both sides have said all, or it cannot go on. The connection here is to be ended before the last words
     /// are said.
-    pub(super) async fn run(
+    pub async fn run(
         self,
         mut reader: impl AsyncRead + Unpin,
         mut writer: impl AsyncWrite + Unpin,
     ) -> (Ended, LastWords) {
-        let Self { mut source, hold, mut share, revoked, metrics } = self;
+        let Self { mut source, hold, mut share, revoked, counts } = self;
         let (mut conduit, mut carrier) = (ResumableStream::default(), None::<Carrier>);
         conduit.grant(share.grant());
         let (mut opening, mut carried) = (source.open(&mut conduit), false);
@@ -232,12 +272,12 @@ impl Pump {
                     return (broken("the burst is not carried any more, or not by this agent").0, last_words);
                 }
                 Happened::Read(Ok(bytes)) if !bytes.is_empty() => {
-                    metrics.took(bytes.len());
+                    counts.took(bytes.len());
                     conduit.read(&bytes);
                 }
                 Happened::Delivered(Ok(taken)) => {
                     // An end counts as a byte to the other side, and is none.
-                    metrics.gave(if is_end { 0 } else { taken });
+                    counts.gave(if is_end { 0 } else { taken });
                     conduit.delivered(taken);
                 }
                 // Nobody on the other side knows of it yet.
@@ -268,13 +308,14 @@ impl Pump {
                     expiry = Box::pin(sleep(hold));
                     opening = source.open(&mut conduit);
                 }
-                Happened::Stream(stream) => {
+                Happened::Stream(mut stream) => {
                     (opening, carried) = (None, true);
                     if let Err(problem) = conduit.resume(stream.position, stream.window) {
                         return broken(&format!("the other end is of another connection: {problem}"));
                     }
+                    let answer = stream.answer.take();
                     let mut fresh = Carrier::new(stream);
-                    if let Source::Answerer(_) = source {
+                    if let Some(answer) = answer {
                         fresh.head = answer(conduit.position(), conduit.opening());
                     }
                     carrier = Some(fresh);
@@ -307,14 +348,6 @@ impl Source {
             (Self::Opener(_), None) => pending().await,
         }
     }
-}
-
-/// The bytes that tell the opener where to go on, and how much may be under way.
-fn answer(position: u64, window: u32) -> BytesMut {
-    let mut bytes = BytesMut::new();
-    let answer = proto::TunnelAnswer { outcome: OPEN, position, message: String::new(), window: Some(window) };
-    frame::put(&answer, TUNNEL_FRAME, &mut bytes).expect("an answer without words is short");
-    bytes
 }
 
 /// What there is to be read, at most `room`; empty at the end. It takes memory only once it is there: most connections are

@@ -1,0 +1,235 @@
+//! The burst's end: connections of the brokers in its pod become connections to the lead's end, over whichever agents relay.
+
+use std::future::pending;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::handshake::{Asked, Codes, Key, Nonce, Outcome, VERSION, random};
+use super::{BROKER, MAGIC, NO_ENDS, RELAYED};
+use crate::flow_control::{Budget, Share};
+use crate::pump::{Opening, Pump, Source, Stream};
+use crate::sockets;
+
+/// What the burst's end takes of its pod's memory at most: 512 connections, with room for some to move.
+pub const MEMORY: usize = 64 << 20;
+
+/// How long an agent may take to accept a connection.
+const DIAL: Duration = Duration::from_secs(3);
+
+/// How long the agents may take to relay: they wait a while for a way to each other.
+const ANSWER: Duration = Duration::from_secs(20);
+
+/// How long a broker waits for the first answer. ZeroMQ gives up after the same time.
+const FIRST: Duration = Duration::from_secs(30);
+
+/// Waits between attempts: at first, and at most.
+const AGAIN: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
+
+/// Finds the address of the lead Service, and does so anew each time.
+pub type Resolve = Box<dyn Fn() -> Pin<Box<dyn Future<Output = io::Result<SocketAddr>> + Send>> + Send + Sync>;
+
+/// The burst's end. Cloning shares it.
+#[derive(Clone)]
+pub struct Burst(Arc<Shared>);
+
+struct Shared {
+    resolve: Resolve,
+    known: Mutex<Option<SocketAddr>>,
+    key: Key,
+    hold: Duration,
+    host: String,
+    budget: Budget,
+    process: u64,
+}
+
+/// A way to the lead's end, before this one has shown who it is.
+struct Ready {
+    tcp: TcpStream,
+    codes: Codes,
+}
+
+/// Who is at the other side.
+enum Found {
+    End(Ready),
+    /// A broker, or an agent that relays nothing.
+    NoEnd,
+}
+
+impl Burst {
+    /// An end in the pod of that host name.
+    ///
+    /// # Errors
+    /// The system gives no random bytes.
+    pub fn new(resolve: Resolve, key: Key, hold: Duration, host: String, budget: Budget) -> io::Result<Self> {
+        let process = u64::from_be_bytes(random()?);
+        Ok(Self(Arc::new(Shared { resolve, known: Mutex::default(), key, hold, host, budget, process })))
+    }
+
+    /// Serves the brokers that come to `listener`, as long as it is polled.
+    pub async fn serve(self, listener: TcpListener) {
+        loop {
+            let Ok((tcp, _)) = listener.accept().await else {
+                sleep(AGAIN[0]).await;
+                continue;
+            };
+            let Some(share) = self.0.budget.join("brokers") else {
+                sockets::reset(tcp);
+                continue;
+            };
+            let burst = self.clone();
+            tokio::spawn(async move { burst.carry(tcp, share).await });
+        }
+    }
+
+    async fn carry(self, mut tcp: TcpStream, share: Share) {
+        let first = async {
+            let (mut waits, mut first) = (Waits::default(), self.find().await);
+            while first.is_err() {
+                waits.wait().await;
+                first = self.find().await;
+            }
+            first
+        };
+        let first = tokio::select! {
+            first = timeout(FIRST, first) => first,
+            () = gone(&tcp) => return,
+        };
+        match first {
+            Ok(Ok(Found::End(ready))) => {
+                let Ok(connection) = random() else { return };
+                let opener = Opener { burst: self.clone(), connection, attempt: Arc::default() };
+                let mut first = Some(ready);
+                let mut resumes = false;
+                let open = move |position, window| -> Opening {
+                    let resumes = std::mem::replace(&mut resumes, true);
+                    Box::pin(opener.clone().open(first.take(), resumes, position, window))
+                };
+                let (source, hold, revoked) = (Source::Opener(Box::new(open)), self.0.hold, CancellationToken::new());
+                let pump = Pump { source, hold, share, revoked, counts: Arc::new(()) };
+                sockets::carry(pump, tcp, watch::Sender::default().subscribe()).await;
+            }
+            Ok(Ok(Found::NoEnd)) => match self.dial().await {
+                Ok(mut plain) => {
+                    let _ = tcp.set_nodelay(true);
+                    if copy_bidirectional(&mut tcp, &mut plain).await.is_err() {
+                        sockets::reset(tcp);
+                        sockets::reset(plain);
+                    }
+                }
+                Err(_) => sockets::reset(tcp),
+            },
+            _ => sockets::reset(tcp),
+        }
+    }
+
+    /// Who is at the other side of the lead Service now.
+    async fn find(&self) -> io::Result<Found> {
+        let mut tcp = self.dial().await?;
+        sockets::hop(&tcp);
+        let ours: Nonce = random()?;
+        tcp.write_all(&[&MAGIC[..], &[VERSION], &ours].concat()).await?;
+        timeout(ANSWER, async {
+            match tcp.read_u8().await? {
+                RELAYED => {}
+                NO_ENDS | BROKER => return Ok(Found::NoEnd),
+                _ => return Err(io::ErrorKind::InvalidData.into()),
+            }
+            let (version, mut theirs): (u8, Nonce) = (tcp.read_u8().await?, [0; 32]);
+            tcp.read_exact(&mut theirs).await?;
+            let codes = Codes::new(&self.0.key, ours, theirs);
+            Ok(if version == VERSION { Found::End(Ready { tcp, codes }) } else { Found::NoEnd })
+        })
+        .await?
+    }
+
+    async fn dial(&self) -> io::Result<TcpStream> {
+        let known = *self.0.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let address = match known {
+            Some(address) => address,
+            None => (self.0.resolve)().await?,
+        };
+        let tcp = timeout(DIAL, TcpStream::connect(address)).await.map_err(io::Error::from).and_then(|tcp| tcp);
+        // A name that leads nowhere may lead elsewhere by now.
+        *self.0.known.lock().unwrap_or_else(PoisonError::into_inner) = tcp.is_ok().then_some(address);
+        tcp
+    }
+}
+
+/// What opens the streams of one connection.
+#[derive(Clone)]
+struct Opener {
+    burst: Burst,
+    connection: [u8; 16],
+    attempt: Arc<AtomicU64>,
+}
+
+impl Opener {
+    /// Tries until the lead's end has an answer: whoever holds the connection knows for how long.
+    async fn open(self, mut ready: Option<Ready>, resumes: bool, position: u64, window: u32) -> Result<Stream, String> {
+        let mut waits = Waits::default();
+        loop {
+            let found = match ready.take() {
+                Some(ready) => Ok(Found::End(ready)),
+                None => self.burst.find().await,
+            };
+            if let Ok(Found::End(ready)) = found {
+                let asked = Asked {
+                    connection: self.connection,
+                    process: self.burst.0.process,
+                    attempt: 1 + self.attempt.fetch_add(1, Ordering::Relaxed),
+                    resumes,
+                    position,
+                    window,
+                    host: self.burst.0.host.clone(),
+                };
+                match timeout(ANSWER, ask(ready, &asked)).await {
+                    Ok(Ok((Outcome::Open, stream))) => return Ok(stream),
+                    Ok(Ok((Outcome::Gone, _))) => return Err("the lead's end does not know it any more".to_owned()),
+                    Ok(Ok((Outcome::Unreachable | Outcome::TooMany, _))) if !resumes => {
+                        return Err("the lead broker does not take it".to_owned());
+                    }
+                    _ => {}
+                }
+            }
+            waits.wait().await;
+        }
+    }
+}
+
+async fn ask(Ready { mut tcp, codes }: Ready, asked: &Asked) -> io::Result<(Outcome, Stream)> {
+    tcp.write_all(&codes.ask(asked)).await?;
+    let (outcome, position, window) = codes.answered(&mut tcp).await?;
+    let (recv, send) = tcp.into_split();
+    let (send, recv) = (Box::new(send), Box::new(recv));
+    Ok((outcome, Stream { send, recv, position, window: Some(window), answer: None }))
+}
+
+/// Waits until a broker hangs up that has said nothing; who has said something is heard of later.
+async fn gone(tcp: &TcpStream) {
+    if let Ok(1..) = tcp.peek(&mut [0]).await {
+        pending().await
+    }
+}
+
+/// Longer and longer ones; not all at the same time.
+#[derive(Default)]
+struct Waits(u32);
+
+impl Waits {
+    async fn wait(&mut self) {
+        let longest = AGAIN[1].min(AGAIN[0] * (1 << self.0.min(8)));
+        self.0 += 1;
+        let part = random::<1>().map_or(255, |[byte]| u32::from(byte));
+        sleep(longest / 2 + longest / 512 * part).await;
+    }
+}
