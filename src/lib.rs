@@ -22,4 +22,5 @@ pub use tributary_queue as queue;
 pub use tributary_reconcile as reconcile;
 pub use tributary_render as render;
 pub use tributary_telemetry as telemetry;
+pub use tributary_tunnel as tunnel;
 pub use tributary_webhook as webhook;

@@ -128,6 +128,8 @@ pub mod role {
     pub const HEADLESS: &str = "headless";
     /// Scripts and configuration.
     pub const ENTRYPOINT: &str = "entrypoint";
+    /// The program of the ends of the tunnel.
+    pub const ENDS: &str = "ends";
     /// PersistentVolumes and their claims.
     pub const VOLUME: &str = "volume";
     /// The RESTful server.

@@ -9,6 +9,11 @@ pub fn entrypoint(name: &str) -> String {
     format!("{name}-entrypoint")
 }
 
+/// ConfigMap with the program of the ends of the tunnel.
+pub fn ends(name: &str) -> String {
+    format!("{name}-ends")
+}
+
 /// Pod with the containers of `spec.services`; upstream's name.
 pub fn services(name: &str) -> String {
     format!("{name}-services")

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tributary_api::burst::Burst;
 use tributary_api::hosted_burst::HostedBurst;
 use tributary_contract::tunnel::{Inlet, Inlets, Listening, Outlet, Outlets, TunnelKey};
+use tributary_render::ENDS_PORT;
 
 use super::nodes::PodView;
 use super::provider::materialize::LEAD_PORT;
@@ -176,6 +177,8 @@ pub(super) fn outlet(burst: &Burst, index_zero: &[PodView]) -> Option<(TunnelKey
     let outlet = Outlet {
         incarnation: spec.incarnation.clone(),
         lead: (address, LEAD_PORT).into(),
+        // Whether one listens there depends on how the pod was made, which does not matter: it is tried.
+        end: Some((address, ENDS_PORT).into()),
         hold: spec.lease.duration(),
     };
     Some(((peer.into(), offer::uid(burst).into()), outlet))

@@ -75,7 +75,7 @@ pub struct JoinConfig {
 
 /// `[federation.tunnel]`: where this agent takes the connections of brokers that it hosts for peers, if their roots ask for
 /// a tunnel (`flux.bursting.network.type: Tunnel`).
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TunnelConfig {
     /// Address the agent listens on, at a TCP port per burst. Default: every address of the family at which pods reach the
@@ -94,6 +94,18 @@ pub struct TunnelConfig {
     /// 1024.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_mib: Option<u32>,
+    /// File with the program that holds the connections of brokers in their own pods (`tributary-ends`). Where it cannot be
+    /// read, they end in the agents.
+    pub ends: PathBuf,
+}
+
+/// Where the image has it.
+const ENDS: &str = "/tributary-ends";
+
+impl Default for TunnelConfig {
+    fn default() -> Self {
+        Self { listen: None, address: None, ports: None, memory_mib: None, ends: PathBuf::from(ENDS) }
+    }
 }
 
 impl TunnelConfig {

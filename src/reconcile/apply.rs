@@ -100,10 +100,11 @@ impl Writes {
             }
         };
         let config_map = async { Ok(self.applier.own(&rendered.config_map, None).await? == Applied::Terminating) };
+        let ends = async { Ok(self.ends(rendered).await?) };
         let services = self.services(known, rendered, Upkeep::All);
         let volumes = self.make_volumes(known, rendered);
-        let (secret_goes, restful_goes, config_map_goes, taken, volume_that_goes) =
-            futures::try_join!(secret, restful, config_map, services, volumes)?;
+        let (secret_goes, restful_goes, config_map_goes, (), taken, volume_that_goes) =
+            futures::try_join!(secret, restful, config_map, ends, services, volumes)?;
         if secret_goes || restful_goes || config_map_goes {
             return Ok((Creation::Exists, taken));
         }
@@ -126,6 +127,18 @@ impl Writes {
         match self.applier.create_once(&job).await? {
             Once::Exists => Ok((Creation::Exists, taken)),
             Once::Created(job) => Ok((Creation::Created(facts(&job)), taken)),
+        }
+    }
+
+    /// Writes the ends of the tunnel. Where that name is taken, pods start without them.
+    async fn ends(&self, rendered: &Rendered) -> Result<(), RequestError> {
+        let Some(ends) = &rendered.ends else { return Ok(()) };
+        match self.applier.own(ends, None).await {
+            Err(error) if error.taken().is_some() => {
+                tracing::warn!(%error, "connections through the tunnel end in the agents");
+                Ok(())
+            }
+            applied => applied.map(drop),
         }
     }
 

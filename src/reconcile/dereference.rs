@@ -224,6 +224,7 @@ impl Known {
         let rank_map = RankMap::parse_canonical(&hosted.spec.rank_map)
             .map_err(|error| format!("the rank map of HostedBurst {} cannot be read: {error}", hosted.name_any()))?;
         context.lease = hosted.spec.lease.duration();
+        context.ends = context.ends.filter(|_| hosted.spec.tunnel);
         context.hosted = Some(HostedSide {
             rank_map,
             slot: hosted.spec.slot.clone(),

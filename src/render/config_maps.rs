@@ -1,5 +1,8 @@
-//! The ConfigMap `NAME-entrypoint`, made of boot files alone.
+//! The ConfigMap `NAME-entrypoint`, made of boot files alone, and `NAME-ends`, a program.
 
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tributary_api::minicluster::MiniCluster;
@@ -7,6 +10,10 @@ use tributary_api::{labels, names};
 
 use super::boot::Boot;
 use super::metadata;
+use super::model::Model;
+
+/// Key of the program of the ends of the tunnel, and its name where it is mounted.
+pub(super) const ENDS_KEY: &str = "tributary-ends";
 
 /// Key of the host list of all brokers, one line in RFC 29 form.
 pub const HOSTLIST_KEY: &str = "hostlist";
@@ -28,4 +35,15 @@ pub fn config_map(mini_cluster: &MiniCluster, boot: &Boot) -> ConfigMap {
         data: Some(boot.files.clone()),
         ..ConfigMap::default()
     }
+}
+
+/// The ConfigMap with the program of the ends of the tunnel, if there is one in the pods.
+///
+/// Nothing is made anew from it, so agents do not list it: it has no label of what they manage.
+pub(super) fn ends(model: &Model<'_>) -> Option<ConfigMap> {
+    let program = model.context.ends.as_ref().filter(|_| model.has_ends())?;
+    let mut metadata = metadata::child(model, names::ends(model.name), Some(labels::role::ENDS));
+    metadata.labels.get_or_insert_default().remove(labels::kubernetes::MANAGED_BY);
+    let data = BTreeMap::from([(ENDS_KEY.to_owned(), ByteString(program.bytes().to_vec()))]);
+    Some(ConfigMap { metadata, binary_data: Some(data), ..ConfigMap::default() })
 }

@@ -11,7 +11,7 @@ use tributary_api::names;
 
 use super::model::Model;
 use super::restful;
-use super::scripts::{self, CURVE_DIR, OPERATOR_DIR};
+use super::scripts::{self, CURVE_DIR, ENDS_DIR, OPERATOR_DIR};
 use super::volumes::UserVolumes;
 
 /// Volume with the home directory of users who have none.
@@ -28,6 +28,9 @@ pub(super) const CURVE_VOLUME: &str = "flux-curve";
 pub(super) const MUNGE_VOLUME: &str = "flux-munge";
 /// Where it is mounted.
 pub(super) const MUNGE: &str = "/etc/munge";
+
+/// Volume with the ends of the tunnel.
+pub(super) const ENDS_VOLUME: &str = "flux-ends";
 
 /// The init container, which brings Flux and its configuration.
 pub(super) fn view(model: &Model<'_>) -> PodContainer {
@@ -83,6 +86,9 @@ fn runner(model: &Model<'_>, index: usize, container: &Container) -> PodContaine
     }
     let mounts = rendered.volume_mounts.get_or_insert_default();
     mounts.push(read_only(CURVE_VOLUME, CURVE_DIR));
+    if model.has_ends() {
+        mounts.push(read_only(ENDS_VOLUME, ENDS_DIR));
+    }
     if model.spec.flux.munge_secret.is_some() {
         mounts.push(read_only(MUNGE_VOLUME, MUNGE));
     }

@@ -1,5 +1,7 @@
 //! What rendering needs to know besides the MiniCluster itself.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tributary_config::{BurstingConfig, VolumesConfig};
@@ -24,6 +26,34 @@ pub struct Context {
     pub volumes: VolumesConfig,
     /// How long a provider keeps the brokers of a burst without contact with the root.
     pub lease: Duration,
+    /// The program that holds brokers' connections through the tunnel, beside them; `None`: they end in the agents. Of a hosted
+    /// MiniCluster, also if it does not use the tunnel.
+    pub ends: Option<Ends>,
+}
+
+/// A program, of at most 1 MiB less some room: see [`Ends::MOST`]. Cloning shares it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Ends(Arc<[u8]>);
+
+impl Ends {
+    /// Most bytes: a ConfigMap holds 1 MiB.
+    pub const MOST: usize = 1_000_000;
+
+    /// This program; `None` if no ConfigMap can hold it.
+    pub fn new(program: Vec<u8>) -> Option<Self> {
+        (program.len() <= Self::MOST).then(|| Self(program.into()))
+    }
+
+    /// Its bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Ends {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Ends({} bytes)", self.0.len())
+    }
 }
 
 impl Default for Context {
@@ -34,6 +64,7 @@ impl Default for Context {
             hosted: None,
             volumes: VolumesConfig::default(),
             lease: BurstingConfig::default().lease(),
+            ends: None,
         }
     }
 }

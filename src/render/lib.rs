@@ -41,12 +41,12 @@ use tributary_flux::RankMap;
 
 pub use boot::{Boot, BootError, RENDER_REVISION, files_digest};
 pub use config_maps::{HOSTLIST_KEY, config_map};
-pub use context::{Context, HostedSide};
+pub use context::{Context, Ends, HostedSide};
 pub use pod::longest_end;
 pub use problem::{Problem, Problems};
 pub use rank_map::rank_map_of;
 pub use revision::{differences, followed};
-pub use scripts::{NOTHING_TO_DO, QUORUM_KEY, shell};
+pub use scripts::{ENDS_PORT, NOTHING_TO_DO, QUORUM_KEY, shell};
 
 /// Every object a MiniCluster needs, but for the Secret ([`secret::secret`]). All bear the controller owner reference, but
 /// for the PersistentVolumes, which are of no namespace.
@@ -56,6 +56,8 @@ pub use scripts::{NOTHING_TO_DO, QUORUM_KEY, shell};
 pub struct Rendered {
     /// `NAME-entrypoint`: the boot files.
     pub config_map: ConfigMap,
+    /// `NAME-ends`: the ends of the tunnel, if they live in its pods. Without it, pods start as well.
+    pub ends: Option<ConfigMap>,
     /// `NAME.VOLUME`, for each volume with a capacity.
     pub claims: Vec<PersistentVolumeClaim>,
     /// `NAMESPACE.NAME.VOLUME`, for these claims.
@@ -113,6 +115,7 @@ pub fn render(mini_cluster: &MiniCluster, context: &Context) -> Result<Rendered,
     let boot_digest = boot::digest_of(canonical.as_bytes());
     Ok(Rendered {
         config_map: config_map(mini_cluster, &boot),
+        ends: config_maps::ends(&model),
         claims: persistent_volumes::claims(&model),
         persistent_volumes: persistent_volumes::volumes(&model),
         services: services::services(&model),

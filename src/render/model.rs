@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tributary_api::minicluster::{Container, FluxRestful, MiniClusterSpec, Runner};
+use tributary_api::minicluster::{BurstNetworkType, Container, FluxRestful, MiniClusterSpec, Runner};
 use tributary_flux::{Hostlist, RankMap, Topology};
 
 use super::context::Context;
@@ -101,6 +101,19 @@ impl<'a> Model<'a> {
     /// Whether the instance has brokers in other clusters.
     pub(super) fn spans_clusters(&self) -> bool {
         self.has_bursts() || matches!(self.role, Role::Burst { .. })
+    }
+
+    /// Whether the ends of the tunnel live in pods of this MiniCluster. A broker.toml of the user's own is not changed, and on
+    /// the node's network pods would take each other's port.
+    pub(super) fn has_ends(&self) -> bool {
+        let by_tunnel = match self.role {
+            Role::Root => self.has_bursts() && self.spec.flux.bursting.network.kind == BurstNetworkType::Tunnel,
+            Role::Burst { .. } => self.context.hosted.is_some(),
+        };
+        by_tunnel
+            && self.context.ends.is_some()
+            && self.spec.flux.broker_config.is_none()
+            && !self.spec.pod.host_network
     }
 
     /// How long brokers hear nothing from another cluster while the way there is cut for less than the lease: TCP may try again

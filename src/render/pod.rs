@@ -13,7 +13,8 @@ use tributary_api::labels::upstream;
 use tributary_api::minicluster::ContainerSecurity;
 use tributary_api::names;
 
-use super::containers::{self, CURVE_VOLUME, HOME_VOLUME, MUNGE_VOLUME, SOFTWARE_VOLUME};
+use super::config_maps::ENDS_KEY;
+use super::containers::{self, CURVE_VOLUME, ENDS_VOLUME, HOME_VOLUME, MUNGE_VOLUME, SOFTWARE_VOLUME};
 use super::model::Model;
 use super::scripts::{Access, File};
 use super::secret::CURVE_CERT;
@@ -168,6 +169,9 @@ fn volumes(model: &Model<'_>, files: &[File], security: &PodSecurityContext) -> 
     // An image may run as any user. Only the container that runs Flux sees these files.
     let mode = if security.fs_group.is_some() { 0o440 } else { 0o444 };
     volumes.push(secret_volume(CURVE_VOLUME, &model.certificate_secret(), CURVE_CERT, mode));
+    if model.has_ends() {
+        volumes.push(ends_volume(model));
+    }
     volumes.extend(
         model.spec.flux.munge_secret.iter().map(|secret| secret_volume(MUNGE_VOLUME, secret, "munge.key", mode)),
     );
@@ -185,6 +189,18 @@ pub(super) fn entrypoint_volume<'a>(model: &Model<'_>, files: impl Iterator<Item
     let items = Some(files.map(item).collect());
     let source = ConfigMapVolumeSource { name: name.clone(), items, ..ConfigMapVolumeSource::default() };
     Volume { name, config_map: Some(source), ..Volume::default() }
+}
+
+/// The ends of the tunnel. A pod starts without them, too.
+fn ends_volume(model: &Model<'_>) -> Volume {
+    let item = KeyToPath { key: ENDS_KEY.to_owned(), path: ENDS_KEY.to_owned(), mode: Some(0o555) };
+    let source = ConfigMapVolumeSource {
+        name: names::ends(model.name),
+        items: Some(vec![item]),
+        optional: Some(true),
+        ..ConfigMapVolumeSource::default()
+    };
+    Volume { name: ENDS_VOLUME.to_owned(), config_map: Some(source), ..Volume::default() }
 }
 
 fn secret_volume(name: &str, secret: &str, key: &str, mode: i32) -> Volume {

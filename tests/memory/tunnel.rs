@@ -7,11 +7,10 @@ use bytes::BytesMut;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
-use tributary::federation::tunnel::Budget;
-use tributary::federation::tunnel::flow_control::Share;
-use tributary::federation::tunnel::resumable_stream::{Delivery, ResumableStream};
-use tributary::federation::tunnel::segment::{self, Decoder, Segment};
 use tributary::federation::wire::limits::{TUNNEL_CONNECTION, TUNNEL_FLOOR, TUNNEL_WINDOW};
+use tributary::tunnel::flow_control::{Budget, Share};
+use tributary::tunnel::resumable_stream::{Delivery, ResumableStream};
+use tributary::tunnel::segment::{self, Decoder, Segment};
 use tributary_tests::mesh::{Carriage, Path, carried};
 
 use crate::{ALONE, MEMORY};
@@ -67,7 +66,7 @@ fn peers_that_send_single_bytes_to_pods_that_never_read_stay_within_the_budget_a
     let budget = Budget::new(BUDGET);
     let mut crowd = Vec::new();
     for peer in 0..32 {
-        while let Some(share) = budget.join(&format!("peer {peer}").as_str().into()) {
+        while let Some(share) = budget.join(&format!("peer {peer}")) {
             crowd.push(greedy(share));
         }
     }
@@ -79,7 +78,7 @@ fn peers_that_send_single_bytes_to_pods_that_never_read_stay_within_the_budget_a
 
     // One of the greedy ends; who comes then is carried, with what every connection always has.
     crowd.pop();
-    let mut share = budget.join(&"honest".into()).unwrap();
+    let mut share = budget.join("honest").unwrap();
     let (mut near, mut far) = (ResumableStream::default(), ResumableStream::default());
     near.grant(share.grant());
     far.grant(TUNNEL_WINDOW);

@@ -31,6 +31,7 @@ use tributary::federation::transport::quic::QuicTransport;
 use tributary::federation::tunnel::{TunnelMetrics, TunnelPorts};
 use tributary::federation::wire::version::WireVersions;
 use tributary::metrics::Metrics;
+use tributary::render::ENDS_PORT;
 
 use crate::udp_way::{Way, way};
 
@@ -259,7 +260,7 @@ pub async fn carried(carriage: Carriage) -> anyhow::Result<Carried> {
         let (uid, incarnation) = (format!("burst-{number}"), "job".to_owned());
         outlets.insert(
             ("west".into(), uid.as_str().into()),
-            Outlet { incarnation: incarnation.clone(), lead: *lead, hold },
+            Outlet { incarnation: incarnation.clone(), lead: *lead, end: Some((lead.ip(), ENDS_PORT).into()), hold },
         );
         let inlet = Inlet { incarnation, sources: sources.clone(), hold };
         inlets.insert(("east".into(), uid.as_str().into()), inlet);

@@ -15,6 +15,7 @@ use tributary::reconcile::watches::Watches;
 use tributary::render;
 use tributary::telemetry::Traces;
 
+use crate::ends;
 use crate::figures::{Figures, IdentityInUse};
 use crate::leader::{Leader, Parts};
 use crate::local_status::Local;
@@ -69,6 +70,7 @@ impl Assembly {
             cluster_domain: config.cluster.dns_domain().to_owned(),
             volumes: config.volumes.clone(),
             lease: config.bursting.lease(),
+            ends: ends::read(&config.federation.tunnel.ends),
             ..Default::default()
         };
         let (webhook, more) = Webhook::new(config, &clients, &clock, &metrics);

@@ -13,6 +13,7 @@
 //! | [`upstream`] | refuses to run beside the Flux Operator |
 //! | [`log_level`] | follows `log.filter` while the agent runs |
 //! | [`memory`] | how much of its container's memory tunnels may take |
+//! | [`ends`] | the program that holds connections through the tunnel beside brokers |
 //! | [`network`] | how peers and their lead brokers are reached |
 //! | [`traces`] | sends traces |
 //! | [`figures`] | what metrics show of the objects |
@@ -29,6 +30,7 @@ pub(crate) mod admin_http;
 pub mod app;
 pub mod assembly;
 pub mod cli;
+pub(crate) mod ends;
 pub(crate) mod enrolment;
 pub(crate) mod federation_service;
 pub mod figures;

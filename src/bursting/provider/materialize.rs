@@ -278,7 +278,8 @@ pub fn rendered(
     let lead_service = names::lead(&slot);
     let side = HostedSide { rank_map: rank_map.clone(), slot, lead_service, lead_port: LEAD_PORT };
     let lease = hosted.spec.lease.duration();
-    let context = Context { hosted: (!hosted.spec.whole).then_some(side), lease, ..settings.clone() };
+    let ends = settings.ends.clone().filter(|_| hosted.spec.tunnel);
+    let context = Context { hosted: (!hosted.spec.whole).then_some(side), lease, ends, ..settings.clone() };
     tributary_render::render(&mini_cluster, &context).map_err(|problems| problems.to_string())
 }
 

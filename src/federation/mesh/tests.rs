@@ -22,6 +22,7 @@ use crate::transport::{Resolve, Transport};
 use crate::tunnel::TunnelPorts;
 
 mod bad_input;
+mod ends;
 mod moved;
 mod quic;
 mod raw;

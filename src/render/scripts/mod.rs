@@ -2,6 +2,7 @@
 //!
 //! The shell is in `*.sh` beside this file; what the spec says enters it as quoted values, as bash arrays, and as files of the
 //! user's own shell (see [`hooks`]). Names, paths, variables and broker options are upstream's where users see them.
+mod ends;
 mod escaped;
 mod hooks;
 mod options;
@@ -18,6 +19,7 @@ use self::user::User;
 use super::flux_files;
 use super::model::Model;
 
+pub use self::ends::ENDS_PORT;
 pub(super) use self::program::Program;
 pub use self::shell::shell;
 pub(super) use self::sidecar::is_wrapped_service;
@@ -34,6 +36,9 @@ pub const NOTHING_TO_DO: &str = "0\n";
 
 /// Where the Secret with the certificate is mounted, in the container that runs Flux only.
 pub(super) const CURVE_DIR: &str = "/flux_operator_curve";
+
+/// Where the program that holds connections to other clusters is mounted, in the container that runs Flux only.
+pub(super) const ENDS_DIR: &str = "/flux_operator_ends";
 
 /// The file that runs the RESTful server.
 pub(super) const RESTFUL_FILE: &str = "restful.sh";

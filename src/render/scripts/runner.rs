@@ -1,11 +1,11 @@
 //! `wait-i.sh`: the script of the container that runs Flux.
 
 use super::hooks::{Hook, Hooks};
-use super::options;
 use super::template::{Parts, settings};
 use super::user::{self, User};
 use super::words::{self, Word};
 use super::{AS_IT_IS, Access, ENVIRONMENT, File, JOINED, OPERATOR_DIR, SIGNALS, STRICT, environment};
+use super::{ends, options};
 use crate::model::{Model, Role};
 
 const RUNNER: &str = include_str!("runner.sh");
@@ -69,6 +69,7 @@ fn script(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
         .with("pre", hooks.line(Hook::Pre))
         .when(user.is_some(), "owner", user::OWNS)
         .with("following", following(model, user.is_some()))
+        .with("ends", ends::start(model))
         .with("role", role)
         .fill(RUNNER)
 }
@@ -244,7 +245,7 @@ fn follower(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
         .when(!complete && model.has_followers(), "listen", "_beside=_listen")
         .when(model.drains(), "watch", "_returning=none")
         .when(model.drains(), "return", watch)
-        .with("start", format!("_run {user}{flux} -o --config \"$cfg\" \"${{brokerOptions[@]}}\""))
+        .with("start", format!("{}_run {user}{flux} -o --config \"$cfg\" \"${{brokerOptions[@]}}\"", ends::find(model)))
         .when(model.drains(), "returned", "_before_end=:")
         .with("post", if hooks.line(Hook::Post).is_empty() { ":".to_owned() } else { hooks.line(Hook::Post) })
         .when(complete, "complete", "break")

@@ -34,4 +34,5 @@ mkdir -p "$configroot/run/flux" "$STATE_DIR" "$FLUX_OUTPUT_DIR"
 #@pre
 #@owner
 #@following
+#@ends
 #@role

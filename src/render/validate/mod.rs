@@ -161,8 +161,8 @@ fn size_problems(spec: &MiniClusterSpec) -> Vec<Problem> {
 type Volumes = (volumes::UserVolumes, volumes::UserVolumes);
 
 fn volumes_of(name: &str, spec: &MiniClusterSpec) -> Result<Volumes, Vec<Problem>> {
-    use super::scripts::{CURVE_DIR, OPERATOR_DIR};
-    let mut taken = vec![OPERATOR_DIR, CURVE_DIR, rendered::HOME, rendered::SOFTWARE, spec.flux.mount_path()];
+    use super::scripts::{CURVE_DIR, ENDS_DIR, OPERATOR_DIR};
+    let mut taken = vec![OPERATOR_DIR, CURVE_DIR, ENDS_DIR, rendered::HOME, rendered::SOFTWARE, spec.flux.mount_path()];
     taken.extend(spec.flux.munge_secret.is_some().then_some(rendered::MUNGE));
     let pods = volumes::resolve((name, spec), &spec.containers, "spec.containers", &taken);
     let services = volumes::resolve((name, spec), &spec.services, "spec.services", &[OPERATOR_DIR]);
@@ -171,6 +171,7 @@ fn volumes_of(name: &str, spec: &MiniClusterSpec) -> Result<Volumes, Vec<Problem
         rendered::HOME_VOLUME,
         rendered::SOFTWARE_VOLUME,
         rendered::CURVE_VOLUME,
+        rendered::ENDS_VOLUME,
         rendered::MUNGE_VOLUME,
         &entrypoint,
         spec.flux.view_name(),

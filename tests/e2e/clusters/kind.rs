@@ -177,7 +177,13 @@ fn build(engine: &str, directory: &Path, name: &str) -> anyhow::Result<PathBuf> 
     quietly(cargo.current_dir(&repository).env("CARGO_TARGET_DIR", &target), &hint)?;
     let folder = directory.join("image");
     fs::create_dir_all(&folder)?;
-    fs::copy(target.join(platform).join("measure/tributary-agent"), folder.join("tributary-agent"))?;
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--profile", "ends", "--locked", "--package", "tributary-ends", "--target", &platform]);
+    quietly(cargo.current_dir(&repository).env("CARGO_TARGET_DIR", &target), &hint)?;
+    for program in ["measure/tributary-agent", "ends/tributary-ends"] {
+        let name = Path::new(program).file_name().context("it has a name")?;
+        fs::copy(target.join(&platform).join(program), folder.join(name))?;
+    }
     let mut image = Command::new(engine);
     image.args(["build", "--quiet", "--target", "prebuilt", "--tag", name, "--file"]);
     quietly(image.arg(repository.join("agent/Dockerfile")).arg(&folder), "the image could not be built")?;

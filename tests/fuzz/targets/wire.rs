@@ -10,12 +10,12 @@ use tributary_contract::ports::{Outgoing, State, StateKey};
 use tributary_contract::{BurstUid, Capacity, DesiredBurst, DirtySet, Epoch, ObservedBurst, PeerName};
 use tributary_federation::session::{Event, Expected, Inbox, Input, Sequences, Session, outbox};
 use tributary_federation::timers::Timers;
-use tributary_federation::tunnel::resumable_stream::{Delivery, ResumableStream};
-use tributary_federation::tunnel::segment::{self, Decoder, Segment};
 use tributary_federation::wire::digest::Digest;
 use tributary_federation::wire::messages::{Decoded, Hello, Message, Put, Reject, Summary};
 use tributary_federation::wire::version::{WireVersion, WireVersions};
 use tributary_federation::wire::{frame, limits, proto};
+use tributary_tunnel::resumable_stream::{Delivery, ResumableStream};
+use tributary_tunnel::segment::{self, Decoder, Segment};
 
 use super::Target;
 use super::grow::Bytes;

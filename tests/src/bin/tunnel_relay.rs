@@ -2,7 +2,7 @@
 //! `tunnel_relay LISTEN TARGET`. Everybody in LISTEN's /24 may connect.
 //!
 //! It says `ready` once it listens. For each line on standard input it says one line: `links` → how many connections are
-//! carried; `cut` → no datagram gets through between the agents until `heal`. It ends with its standard input.
+//! carried; `relayed` → how many of them end in pods; `die` → nothing, it ends as if it was killed; `cut` → no datagram gets through between the agents until `heal`. It ends with its standard input.
 
 use std::io::{self, BufRead, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -45,6 +45,11 @@ fn obey(order: &str, carried: &Carried) -> anyhow::Result<()> {
             let links = carried.provider.counted("tributary_tunnel_connections").context("nothing is counted")?;
             say(&links.to_string())?;
         }
+        "relayed" => {
+            let relayed = carried.provider.counted("tributary_tunnel_relayed").context("nothing is counted")?;
+            say(&relayed.to_string())?;
+        }
+        "die" => std::process::abort(),
         "cut" => {
             carried.way.cut.send_replace(true);
             say("cut")?;

@@ -5,6 +5,7 @@
 //! needs Linux with user namespaces, util-linux, iproute2 and what Flux itself needs to run; no container engine.
 
 mod demand;
+mod ends;
 mod formats;
 mod gateway;
 mod install;

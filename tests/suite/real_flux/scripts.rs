@@ -103,7 +103,8 @@ impl<'w> Side<'w> {
         let script = "bash /flux_operator/flux-init.sh >/dev/null && exec bash /flux_operator/wait-0.sh";
         let spec = PodSpec {
             cluster: self.name.clone(),
-            fqdn: format!("{host}.{}.{NAMESPACE}.svc.cluster.local", self.name),
+            // As a kubelet writes it.
+            fqdn: format!("{host}.{}.{NAMESPACE}.svc.cluster.local {host}", self.name),
             mounts: mounts.collect(),
             environment,
             command: ["bash", "-c", script].map(str::to_owned).to_vec(),
@@ -120,6 +121,16 @@ impl<'w> Side<'w> {
 /// The burst of three brokers that `root` declares, as the provider makes it: the same rank map and certificate, and a Service
 /// for the lead, behind which the test puts what leads there.
 pub(super) fn burst_of<'w>(world: &'w World, root: &MiniCluster, certificate: &Certificate) -> Side<'w> {
+    burst_in(world, root, &Context::default(), certificate)
+}
+
+/// The same, by an agent with these settings.
+pub(super) fn burst_in<'w>(
+    world: &'w World,
+    root: &MiniCluster,
+    settings: &Context,
+    certificate: &Certificate,
+) -> Side<'w> {
     let service = format!("lake-burst-0-lead.{NAMESPACE}.svc.cluster.local");
     world.publish("lake-burst-0", &service, world.router("lake-burst-0")).unwrap();
     let hosted = HostedSide {
@@ -129,7 +140,7 @@ pub(super) fn burst_of<'w>(world: &'w World, root: &MiniCluster, certificate: &C
         lead_port: PORT,
     };
     let burst = mini_cluster("lake-burst-0", "  size: 3\n  containers: [{cores: 2}]\n");
-    let context = Context { hosted: Some(hosted), ..Context::default() };
+    let context = Context { hosted: Some(hosted), ..settings.clone() };
     Side::new(world, &burst, &context, certificate)
 }
 

@@ -237,6 +237,19 @@ impl Relay {
         Ok(self.ask("links")?.parse()?)
     }
 
+    /// Connections that agents only relay, because they end in pods.
+    pub(super) fn relayed(&mut self) -> Result<u32> {
+        Ok(self.ask("relayed")?.parse()?)
+    }
+
+    /// Kills the agents, on both sides.
+    pub(super) fn kill(mut self) -> Result<()> {
+        let orders = self.orders.as_mut().expect("it is there until the relay is dropped");
+        writeln!(orders, "die")?;
+        self.child.wait()?;
+        Ok(())
+    }
+
     /// Closes all connections, and accepts none until [`Self::heal`]; of a tunnel, nothing gets through until then.
     pub(super) fn cut(&mut self) -> Result<()> {
         self.ask("cut").map(drop)

@@ -1,6 +1,7 @@
 //! The scripts of the pods, executed.
 
 mod corpus;
+mod ends;
 mod leaving;
 mod listening;
 mod pod;

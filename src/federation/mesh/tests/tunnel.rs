@@ -14,22 +14,24 @@ use crate::identity::Authority;
 use crate::mesh::resolve::Resolver;
 use crate::tunnel::TunnelMetrics;
 
-const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+pub(super) const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Patience with a slow machine; nothing is concluded from it.
-const LONG: Duration = Duration::from_secs(120);
+pub(super) const LONG: Duration = Duration::from_secs(120);
 
 /// `east` is the root, `west` the provider.
-struct Pair {
+pub(super) struct Pair {
     east: Agent,
     west: Agent,
     river: Authority,
     clock: SharedClock,
-    outlets: watch::Sender<Outlets>,
-    inlets: watch::Sender<Inlets>,
+    pub(super) outlets: watch::Sender<Outlets>,
+    pub(super) inlets: watch::Sender<Inlets>,
     unused: Unused,
     listening: watch::Receiver<Listening>,
-    metrics: [TunnelMetrics; 2],
+    pub(super) metrics: [TunnelMetrics; 2],
+    /// Where the burst's end finds the agent of `west` that leads.
+    pub(super) leads: watch::Sender<SocketAddr>,
     relay: Relay,
 }
 
@@ -52,7 +54,7 @@ fn agent(
 }
 
 impl Pair {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let clock = SystemClock::shared();
         let river = Authority::create("river", clock.wall()).unwrap();
         let (outlets, inlets, unused) = (watch::Sender::default(), watch::Sender::default(), Unused::default());
@@ -77,7 +79,8 @@ impl Pair {
         let (west, _) = agent(("west", 1), &river, &clock, provider);
         west.knows("east", &[relay.address]);
         let listening = listening.subscribe();
-        Self { east, west, river, clock, outlets, inlets, unused, listening, metrics, relay }
+        let leads = watch::Sender::new((HERE, 1).into());
+        Self { east, west, river, clock, outlets, inlets, unused, listening, metrics, leads, relay }
     }
 
     /// Another agent leads in `west`; the one before is returned.
@@ -96,14 +99,54 @@ impl Pair {
         std::mem::replace(&mut self.west, west)
     }
 
+    /// Another agent leads in `east`; the one before is returned.
+    fn another_east(&mut self) -> Agent {
+        let root = TunnelPorts {
+            outlets: self.outlets.subscribe(),
+            inlets: self.unused.1.subscribe(),
+            metrics: self.metrics[0].clone(),
+            ..TunnelPorts::none()
+        };
+        let (east, at) = agent(("east", 2), &self.river, &self.clock, root);
+        east.knows("west", &[]);
+        self.relay.target.send_replace(at);
+        std::mem::replace(&mut self.east, east)
+    }
+
+    /// Kills these agents, so that nobody is told, and lets others lead after them.
+    pub(super) async fn kill(&mut self, names: &[&str], uid: &str) {
+        self.relay.open.send_replace(false);
+        for name in names {
+            let killed = if *name == "east" { self.another_east() } else { self.another_west() };
+            killed.shutdown.cancel();
+            killed.handle.ended().await;
+        }
+        self.relay.open.send_replace(true);
+        let at = self.port(uid).await;
+        self.leads.send_replace(at);
+    }
+
     /// A burst of `east` on `west`, whose lead listens there; returns where its brokers connect.
     async fn burst(&mut self, uid: &str, lead: SocketAddr, hold: Duration) -> SocketAddr {
+        self.burst_to(uid, lead, None, hold).await
+    }
+
+    /// The same, with an end of the tunnel in the lead's pod.
+    pub(super) async fn burst_to(
+        &mut self,
+        uid: &str,
+        lead: SocketAddr,
+        end: Option<SocketAddr>,
+        hold: Duration,
+    ) -> SocketAddr {
         let incarnation = "job-1".to_owned();
-        let outlet = Outlet { incarnation: incarnation.clone(), lead, end: None, hold };
+        let outlet = Outlet { incarnation: incarnation.clone(), lead, end, hold };
         self.outlets.send_modify(|all| drop(all.insert(("west".into(), uid.into()), outlet)));
         let inlet = Inlet { incarnation, sources: [HERE].into(), hold };
         self.inlets.send_modify(|all| drop(all.insert(at_west(uid), inlet)));
-        self.port(uid).await
+        let at = self.port(uid).await;
+        self.leads.send_replace(at);
+        at
     }
 
     async fn port(&mut self, uid: &str) -> SocketAddr {
@@ -118,11 +161,11 @@ impl Pair {
     }
 }
 
-fn at_west(uid: &str) -> TunnelKey {
+pub(super) fn at_west(uid: &str) -> TunnelKey {
     ("east".into(), uid.into())
 }
 
-async fn until(what: &str, holds: impl Fn() -> bool) {
+pub(super) async fn until(what: &str, holds: impl Fn() -> bool) {
     let wait = async {
         while !holds() {
             sleep(Duration::from_millis(20)).await;
@@ -134,6 +177,7 @@ async fn until(what: &str, holds: impl Fn() -> bool) {
 /// A way for datagrams that can be cut, and takes the one client there is.
 struct Relay {
     address: SocketAddr,
+    target: watch::Sender<SocketAddr>,
     open: watch::Sender<bool>,
 }
 
@@ -142,6 +186,8 @@ impl Relay {
         let (front, back) = (UdpSocket::bind((HERE, 0)).await.unwrap(), UdpSocket::bind((HERE, 0)).await.unwrap());
         back.connect(target).await.unwrap();
         let (address, open) = (front.local_addr().unwrap(), watch::Sender::new(true));
+        let target = watch::Sender::new(target);
+        let mut other = target.subscribe();
         let is_open = open.subscribe();
         tokio::spawn(async move {
             let (mut there, mut here, mut client) = (vec![0; 65_536], vec![0; 65_536], None);
@@ -154,6 +200,10 @@ impl Relay {
                             let _ = back.send(&there[..length]).await;
                         }
                     }
+                    Ok(()) = other.changed() => {
+                        let target = *other.borrow_and_update();
+                        back.connect(target).await.unwrap();
+                    }
                     Ok(length) = back.recv(&mut here) => {
                         if let (true, Some(client)) = (dropped(()), client) {
                             let _ = front.send_to(&here[..length], client).await;
@@ -162,7 +212,7 @@ impl Relay {
                 }
             }
         });
-        Self { address, open }
+        Self { address, target, open }
     }
 }
 
@@ -183,7 +233,7 @@ async fn echo() -> SocketAddr {
 }
 
 /// Whether the other side ended a connection, by an end or a reset, without another byte.
-async fn is_ended(tcp: &mut TcpStream) -> bool {
+pub(super) async fn is_ended(tcp: &mut TcpStream) -> bool {
     matches!(timeout(LONG, tcp.read(&mut [0; 1])).await.expect("it does not hang"), Ok(0) | Err(_))
 }
 
@@ -361,7 +411,7 @@ async fn a_cut_longer_than_the_hold_time_ends_both_sides() {
 }
 
 /// A broker's connection through the tunnel that was heard at the other side.
-async fn talking(at: SocketAddr) -> TcpStream {
+pub(super) async fn talking(at: SocketAddr) -> TcpStream {
     let mut tcp = TcpStream::connect(at).await.unwrap();
     tcp.write_all(b"hello").await.unwrap();
     timeout(LONG, tcp.read_exact(&mut [0; 5])).await.expect("it is carried").unwrap();
@@ -369,12 +419,12 @@ async fn talking(at: SocketAddr) -> TcpStream {
 }
 
 /// Lets a test stand for the lead broker: what connects there.
-async fn lead() -> (SocketAddr, TcpListener) {
+pub(super) async fn lead() -> (SocketAddr, TcpListener) {
     let listener = TcpListener::bind((HERE, 0)).await.unwrap();
     (listener.local_addr().unwrap(), listener)
 }
 
-async fn accepted(lead: &TcpListener) -> TcpStream {
+pub(super) async fn accepted(lead: &TcpListener) -> TcpStream {
     let (mut tcp, _) = timeout(LONG, lead.accept()).await.expect("it is connected to").unwrap();
     timeout(LONG, tcp.read_exact(&mut [0; 5])).await.unwrap().unwrap();
     tcp.write_all(b"hello").await.unwrap();

@@ -145,6 +145,8 @@ impl Side {
             claims,
             persistent_volumes,
             config_map,
+            // Whether there is one depends on the agent, not on the spec.
+            ends: _,
             services,
             service_pod,
             job,
