@@ -100,7 +100,7 @@ impl Writes {
             }
         };
         let config_map = async { Ok(self.applier.own(&rendered.config_map, None).await? == Applied::Terminating) };
-        let ends = async { Ok(self.ends(rendered).await?) };
+        let ends = self.ends(rendered);
         let services = self.services(known, rendered, Upkeep::All);
         let volumes = self.make_volumes(known, rendered);
         let (secret_goes, restful_goes, config_map_goes, (), taken, volume_that_goes) =

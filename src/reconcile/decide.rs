@@ -399,6 +399,7 @@ mod tests {
             claims: Vec::new(),
             persistent_volumes: Vec::new(),
             config_map: Default::default(),
+            ends: None,
             services: Vec::new(),
             service_pod: None,
             job: Default::default(),

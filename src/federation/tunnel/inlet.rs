@@ -139,7 +139,7 @@ impl Inlet {
                     return reset(tcp);
                 };
                 let Some(hold) = this.inlets.borrow().get(&key).map(|inlet| inlet.hold) else { return };
-                if relay::is_asked_for(&tcp).await {
+                if revoked.run_until_cancelled(relay::is_asked_for(&tcp)).await == Some(true) {
                     let peer = key.0.clone();
                     let relays = this.controls.borrow().get(&peer).is_none_or(|control| control.relays);
                     let asked = proto::TunnelOpen { relay: true, ..this.asked(key, incarnation) };

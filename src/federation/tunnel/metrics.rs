@@ -103,12 +103,6 @@ impl TunnelMetrics {
         self.refused.inc();
     }
 
-    /// Bytes taken and given so far.
-    #[cfg(test)]
-    pub(crate) fn bytes(&self) -> [u64; 2] {
-        [self.sent.get(), self.received.get()]
-    }
-
     /// Connections that went on over another stream so far.
     #[cfg(test)]
     pub(crate) fn resumptions(&self) -> u64 {

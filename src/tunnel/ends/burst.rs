@@ -29,6 +29,12 @@ const DIAL: Duration = Duration::from_secs(3);
 /// How long the agents may take to relay: they wait a while for a way to each other.
 const ANSWER: Duration = Duration::from_secs(20);
 
+/// How long the lead's end may take to say that it is one.
+const GREETING: Duration = Duration::from_secs(5);
+
+/// Times that nothing is heard of an end before it is taken to be none.
+const SILENT: u32 = 2;
+
 /// How long a broker waits for the first answer. ZeroMQ gives up after the same time.
 const FIRST: Duration = Duration::from_secs(30);
 
@@ -60,9 +66,11 @@ struct Ready {
 
 /// Who is at the other side.
 enum Found {
-    End(Ready),
+    End(Box<Ready>),
     /// A broker, or an agent that relays nothing.
     NoEnd,
+    /// Something to which agents relay, and which is no end, or hung up.
+    Silent,
 }
 
 impl Burst {
@@ -93,19 +101,26 @@ impl Burst {
 
     async fn carry(self, mut tcp: TcpStream, share: Share) {
         let first = async {
-            let (mut waits, mut first) = (Waits::default(), self.find().await);
-            while first.is_err() {
+            let (mut waits, mut silent) = (Waits::default(), 0);
+            loop {
+                match self.find().await {
+                    Ok(Found::End(ready)) => return Some(ready),
+                    Ok(Found::NoEnd) => return None,
+                    Ok(Found::Silent) => silent += 1,
+                    Err(_) => {}
+                }
+                if silent == SILENT {
+                    return None;
+                }
                 waits.wait().await;
-                first = self.find().await;
             }
-            first
         };
         let first = tokio::select! {
             first = timeout(FIRST, first) => first,
             () = gone(&tcp) => return,
         };
         match first {
-            Ok(Ok(Found::End(ready))) => {
+            Ok(Some(ready)) => {
                 let Ok(connection) = random() else { return };
                 let opener = Opener { burst: self.clone(), connection, attempt: Arc::default() };
                 let mut first = Some(ready);
@@ -118,7 +133,7 @@ impl Burst {
                 let pump = Pump { source, hold, share, revoked, counts: Arc::new(()) };
                 sockets::carry(pump, tcp, watch::Sender::default().subscribe()).await;
             }
-            Ok(Ok(Found::NoEnd)) => match self.dial().await {
+            Ok(None) => match self.dial().await {
                 Ok(mut plain) => {
                     let _ = tcp.set_nodelay(true);
                     if copy_bidirectional(&mut tcp, &mut plain).await.is_err() {
@@ -128,7 +143,7 @@ impl Burst {
                 }
                 Err(_) => sockets::reset(tcp),
             },
-            _ => sockets::reset(tcp),
+            Err(_) => sockets::reset(tcp),
         }
     }
 
@@ -138,18 +153,18 @@ impl Burst {
         sockets::hop(&tcp);
         let ours: Nonce = random()?;
         tcp.write_all(&[&MAGIC[..], &[VERSION], &ours].concat()).await?;
-        timeout(ANSWER, async {
-            match tcp.read_u8().await? {
-                RELAYED => {}
-                NO_ENDS | BROKER => return Ok(Found::NoEnd),
-                _ => return Err(io::ErrorKind::InvalidData.into()),
-            }
-            let (version, mut theirs): (u8, Nonce) = (tcp.read_u8().await?, [0; 32]);
-            tcp.read_exact(&mut theirs).await?;
-            let codes = Codes::new(&self.0.key, ours, theirs);
-            Ok(if version == VERSION { Found::End(Ready { tcp, codes }) } else { Found::NoEnd })
-        })
-        .await?
+        match timeout(ANSWER, tcp.read_u8()).await?? {
+            RELAYED => {}
+            NO_ENDS | BROKER => return Ok(Found::NoEnd),
+            _ => return Err(io::ErrorKind::InvalidData.into()),
+        }
+        let mut greeting = [0; 33];
+        if !matches!(timeout(GREETING, tcp.read_exact(&mut greeting)).await, Ok(Ok(_))) {
+            return Ok(Found::Silent);
+        }
+        let [version, theirs @ ..] = greeting;
+        let codes = Codes::new(&self.0.key, ours, theirs);
+        Ok(if version == VERSION { Found::End(Box::new(Ready { tcp, codes })) } else { Found::NoEnd })
     }
 
     async fn dial(&self) -> io::Result<TcpStream> {
@@ -175,7 +190,13 @@ struct Opener {
 
 impl Opener {
     /// Tries until the lead's end has an answer: whoever holds the connection knows for how long.
-    async fn open(self, mut ready: Option<Ready>, resumes: bool, position: u64, window: u32) -> Result<Stream, String> {
+    async fn open(
+        self,
+        mut ready: Option<Box<Ready>>,
+        resumes: bool,
+        position: u64,
+        window: u32,
+    ) -> Result<Stream, String> {
         let mut waits = Waits::default();
         loop {
             let found = match ready.take() {
@@ -206,7 +227,8 @@ impl Opener {
     }
 }
 
-async fn ask(Ready { mut tcp, codes }: Ready, asked: &Asked) -> io::Result<(Outcome, Stream)> {
+async fn ask(ready: Box<Ready>, asked: &Asked) -> io::Result<(Outcome, Stream)> {
+    let Ready { mut tcp, codes } = *ready;
     tcp.write_all(&codes.ask(asked)).await?;
     let (outcome, position, window) = codes.answered(&mut tcp).await?;
     let (recv, send) = tcp.into_split();

@@ -41,6 +41,8 @@ enum Does {
     Refuses,
     /// It knows no ends, and carries everything to the lead broker.
     Carries,
+    /// It relays to what is no end.
+    Misleads,
     /// It takes connections, and nothing comes of them.
     Hangs,
 }
@@ -122,7 +124,12 @@ impl World {
                                 tcp.read_exact(&mut [0; 33]).await?;
                                 return Ok(());
                             }
-                            _ if is_end => tcp.write_all(&[RELAYED]).await?,
+                            _ if is_end => {
+                                tcp.write_all(&[RELAYED]).await?;
+                                if does == Does::Misleads {
+                                    return Ok(());
+                                }
+                            }
                             _ => {}
                         }
                         let mut to = TcpStream::connect(if is_end { end } else { broker }).await?;
@@ -245,7 +252,7 @@ async fn brokers_stay_connected_for_the_hold_time_and_not_longer() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_there_is_no_end_at_the_lead_a_connection_ends_in_the_agents() {
-    for does in [Does::Refuses, Does::Carries] {
+    for does in [Does::Refuses, Does::Carries, Does::Misleads] {
         let world = World::new([key('a'), key('a')], HOLD).await;
         world.does.send_replace(does);
         let mut near = TcpStream::connect(world.at).await.unwrap();
