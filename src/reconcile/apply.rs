@@ -100,7 +100,7 @@ impl Writes {
             }
         };
         let config_map = async { Ok(self.applier.own(&rendered.config_map, None).await? == Applied::Terminating) };
-        let ends = self.ends(rendered);
+        let ends = self.ends(known, rendered);
         let services = self.services(known, rendered, Upkeep::All);
         let volumes = self.make_volumes(known, rendered);
         let (secret_goes, restful_goes, config_map_goes, (), taken, volume_that_goes) =
@@ -131,9 +131,10 @@ impl Writes {
     }
 
     /// Writes the ends of the tunnel. Where that name is taken, pods start without them.
-    async fn ends(&self, rendered: &Rendered) -> Result<(), RequestError> {
-        let Some(ends) = &rendered.ends else { return Ok(()) };
-        match self.applier.own(ends, None).await {
+    async fn ends(&self, known: &Known, rendered: &Rendered) -> Result<(), RequestError> {
+        let Some(program) = &rendered.ends else { return Ok(()) };
+        let ends = tributary_render::ends(&known.mini_cluster, program);
+        match self.applier.own(&ends, None).await {
             Err(error) if error.taken().is_some() => {
                 tracing::warn!(%error, "connections through the tunnel end in the agents");
                 Ok(())

@@ -9,8 +9,8 @@ use tributary_api::minicluster::MiniCluster;
 use tributary_api::{labels, names};
 
 use super::boot::Boot;
+use super::context::Ends;
 use super::metadata;
-use super::model::Model;
 
 /// Key of the program of the ends of the tunnel, and its name where it is mounted.
 pub(super) const ENDS_KEY: &str = "tributary-ends";
@@ -20,30 +20,35 @@ pub const HOSTLIST_KEY: &str = "hostlist";
 
 /// The ConfigMap that holds `boot`: of a new incarnation, or to restore that of a running one from its Job's annotation.
 pub fn config_map(mini_cluster: &MiniCluster, boot: &Boot) -> ConfigMap {
+    ConfigMap {
+        data: Some(boot.files.clone()),
+        ..config_map_of(mini_cluster, names::entrypoint, labels::role::ENTRYPOINT)
+    }
+}
+
+/// The ConfigMap with the program of the ends of the tunnel.
+///
+/// Nothing is made anew from it, so agents do not list it: it has no label of what they manage.
+pub fn ends(mini_cluster: &MiniCluster, program: &Ends) -> ConfigMap {
+    let mut map = config_map_of(mini_cluster, names::ends, labels::role::ENDS);
+    map.metadata.labels.get_or_insert_default().remove(labels::kubernetes::MANAGED_BY);
+    map.binary_data = Some(BTreeMap::from([(ENDS_KEY.to_owned(), ByteString(program.bytes().to_vec()))]));
+    map
+}
+
+fn config_map_of(mini_cluster: &MiniCluster, name_of: fn(&str) -> String, role: &str) -> ConfigMap {
     let ObjectMeta { name, namespace, uid, .. } = mini_cluster.metadata.clone();
     let (name, namespace, uid) = (name.unwrap_or_default(), namespace.unwrap_or_default(), uid.unwrap_or_default());
     let mut labels = metadata::labels_for(mini_cluster);
-    labels.insert(labels::ROLE.to_owned(), labels::role::ENTRYPOINT.to_owned());
+    labels.insert(labels::ROLE.to_owned(), role.to_owned());
     ConfigMap {
         metadata: ObjectMeta {
-            name: Some(names::entrypoint(&name)),
+            name: Some(name_of(&name)),
             labels: Some(labels),
             owner_references: Some(vec![metadata::owner(&name, &uid)]),
             namespace: Some(namespace),
             ..ObjectMeta::default()
         },
-        data: Some(boot.files.clone()),
         ..ConfigMap::default()
     }
-}
-
-/// The ConfigMap with the program of the ends of the tunnel, if there is one in the pods.
-///
-/// Nothing is made anew from it, so agents do not list it: it has no label of what they manage.
-pub(super) fn ends(model: &Model<'_>) -> Option<ConfigMap> {
-    let program = model.context.ends.as_ref().filter(|_| model.has_ends())?;
-    let mut metadata = metadata::child(model, names::ends(model.name), Some(labels::role::ENDS));
-    metadata.labels.get_or_insert_default().remove(labels::kubernetes::MANAGED_BY);
-    let data = BTreeMap::from([(ENDS_KEY.to_owned(), ByteString(program.bytes().to_vec()))]);
-    Some(ConfigMap { metadata, binary_data: Some(data), ..ConfigMap::default() })
 }

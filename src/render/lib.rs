@@ -40,7 +40,7 @@ use tributary_api::minicluster::MiniCluster;
 use tributary_flux::RankMap;
 
 pub use boot::{Boot, BootError, RENDER_REVISION, files_digest};
-pub use config_maps::{HOSTLIST_KEY, config_map};
+pub use config_maps::{HOSTLIST_KEY, config_map, ends};
 pub use context::{Context, Ends, HostedSide};
 pub use pod::longest_end;
 pub use problem::{Problem, Problems};
@@ -56,8 +56,8 @@ pub use scripts::{ENDS_PORT, NOTHING_TO_DO, QUORUM_KEY, shell};
 pub struct Rendered {
     /// `NAME-entrypoint`: the boot files.
     pub config_map: ConfigMap,
-    /// `NAME-ends`: the ends of the tunnel, if they live in its pods. Without it, pods start as well.
-    pub ends: Option<ConfigMap>,
+    /// The ends of the tunnel, if they live in its pods: for ConfigMap `NAME-ends` ([`ends`]). Without it, pods start as well.
+    pub ends: Option<Ends>,
     /// `NAME.VOLUME`, for each volume with a capacity.
     pub claims: Vec<PersistentVolumeClaim>,
     /// `NAMESPACE.NAME.VOLUME`, for these claims.
@@ -115,7 +115,7 @@ pub fn render(mini_cluster: &MiniCluster, context: &Context) -> Result<Rendered,
     let boot_digest = boot::digest_of(canonical.as_bytes());
     Ok(Rendered {
         config_map: config_map(mini_cluster, &boot),
-        ends: config_maps::ends(&model),
+        ends: model.context.ends.clone().filter(|_| model.has_ends()),
         claims: persistent_volumes::claims(&model),
         persistent_volumes: persistent_volumes::volumes(&model),
         services: services::services(&model),

@@ -578,7 +578,9 @@ fn by_tunnel(fields: &str, ends: Option<Ends>) -> [Rendered; 2] {
 fn the_ends_of_the_tunnel_are_in_pods_that_need_them_and_pods_start_without_them() {
     let program = || Ends::new(b"\x7fELF".to_vec());
     for (rendered, (host, start)) in by_tunnel("", program()).iter().zip([("river", "lead"), ("lake", "burst")]) {
-        let map = rendered.ends.as_ref().unwrap();
+        let mut owner = lake("");
+        owner.metadata.name = Some(host.to_owned());
+        let map = ends(&owner, rendered.ends.as_ref().unwrap());
         assert_eq!(map.metadata.name.as_deref(), Some(format!("{host}-ends").as_str()));
         assert_eq!(map.binary_data.as_ref().unwrap()["tributary-ends"].0, b"\x7fELF");
         assert!(map.metadata.owner_references.is_some(), "it goes with the MiniCluster");

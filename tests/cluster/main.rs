@@ -15,6 +15,7 @@ mod chart;
 mod conversion;
 mod corpus;
 mod demand;
+mod ends;
 mod faults;
 mod identity;
 mod idle;

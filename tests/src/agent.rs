@@ -46,6 +46,9 @@ pub fn agent_pod() -> Ipv4Addr {
     *ADDRESS.get_or_init(|| own("192.0.2.1").or_else(|| own("198.51.100.1")).unwrap_or(NOWHERE))
 }
 
+/// What agents take for the program of the ends of the tunnel: no pod runs it here.
+pub const ENDS: &str = "the ends of the tunnel";
+
 /// A process of this binary that is an agent with this configuration file.
 pub(crate) fn command(config: &Path) -> std::io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
@@ -101,7 +104,9 @@ impl Agent {
         // The API server is on this machine too.
         writeln!(text, "[webhook]\nlisten = \"{0}\"\nurl = \"https://{0}\"", agent.webhook)?;
         writeln!(text, "[federation]\nlisten = \"{0}\"\nadvertise = [\"{0}\"]", agent.listen)?;
-        writeln!(text, "tunnel = {{ listen = \"0.0.0.0\", address = \"{}\" }}", agent_pod())?;
+        let ends = directory.join("tributary-ends");
+        std::fs::write(&ends, ENDS)?;
+        writeln!(text, "tunnel = {{ listen = \"0.0.0.0\", address = \"{}\", ends = {ends:?} }}", agent_pod())?;
         if let Some(identity) = setup.identity {
             writeln!(text, "identity = {{ dir = {identity:?} }}")?;
         }
