@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const FOUNDATIONS: [&str; 3] = ["clock", "metrics", "telemetry"];
 
 /// Rooms that stand without Kubernetes, and without what they use.
-const NO_KUBE: [&str; 5] = ["admin", "config", "contract", "federation", "flux"];
+const NO_KUBE: [&str; 6] = ["admin", "config", "contract", "federation", "flux", "tunnel"];
 
 /// Non-test lines a file may have.
 const MAX_LINES: usize = 600;

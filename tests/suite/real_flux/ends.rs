@@ -1,9 +1,11 @@
 //! Connections of brokers that end in their own pods: agents are killed under a running job.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tributary::clock::{Clock as _, SystemClock};
 use tributary::render::{Context, Ends};
 
 use super::scripts::{Side, burst_in, certificate, flux, mini_cluster, wait_until_ready, world};
@@ -49,11 +51,19 @@ fn a_job_on_two_clusters_outlives_all_agents_between_them() {
     let job = flux(&root[0], "flux submit -N5 --exclusive sleep inf");
     flux(&root[0], &format!("flux job wait-event --timeout=60s {job} start"));
 
+    let clock = SystemClock::start();
     for away in AWAY {
         way.kill().unwrap();
         std::thread::sleep(away);
         way = tunnel();
+        let since = clock.mono();
         assert_eq!(flux(&root[0], "flux exec -r 2-4 hostname | wc -l"), "3");
+        let answered = clock.mono().saturating_since(since);
+        let peak = "awk '/VmHWM/ {print $2}' /proc/$(cat /mnt/flux/config/run/flux/ends)/status";
+        let peaks = [&burst[0], &root[0]].map(|pod| flux(pod, peak));
+        let told =
+            format!("agents away for {away:.0?}, answered after {answered:.1?}; memory of the ends {peaks:?} KiB");
+        writeln!(std::io::stderr(), "real_flux: {told}").unwrap();
         assert_eq!(way.relayed().unwrap(), 1, "the same connection");
     }
     // What listens beside brokers knows it, too.
@@ -65,7 +75,7 @@ fn a_job_on_two_clusters_outlives_all_agents_between_them() {
     // The program itself is killed on either side: its brokers join again.
     for pod in [&burst[0], &root[0]] {
         flux(pod, "kill -KILL $(cat /mnt/flux/config/run/flux/ends)");
-        flux(&root[0], "until flux exec -r 2-4 hostname 2>/dev/null | wc -l | grep -qx 3; do sleep 1; done");
+        flux(&root[0], "until [ $(timeout 5 flux exec -r 2-4 hostname 2>/dev/null | wc -l) = 3 ]; do sleep 1; done");
         assert_eq!(flux(&root[0], "flux run -N5 hostname | wc -l"), "5");
     }
 }
