@@ -98,7 +98,8 @@ mod tests {
             ("TUNNEL_CONNECTIONS_PER_PEER", limits::TUNNEL_CONNECTIONS_PER_PEER),
         ];
         assert_eq!(table("Limits"), rows(limits));
-        let all = include_str!("wire/limits.rs").lines().filter(|line| line.starts_with("pub"));
+        let all = [include_str!("wire/limits.rs"), include_str!("../tunnel/limits.rs")];
+        let all = all.iter().flat_map(|text| text.lines()).filter(|line| line.starts_with("pub"));
         let all = all.filter_map(|line| line.split_once(" const ").map(|(_, rest)| rest));
         let mut all: Vec<&str> = all.filter_map(|rest| rest.split(':').next()).collect();
         let mut named = limits.map(|(name, _)| name);
