@@ -48,7 +48,7 @@ use super::wire::version::{WireVersion, WireVersions};
 
 /// A connection of this process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct ConnId(u64);
+pub struct ConnId(pub(crate) u64);
 
 /// Who we are, for as long as the mesh runs.
 pub(crate) struct Local {

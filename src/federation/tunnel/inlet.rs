@@ -140,11 +140,8 @@ impl Inlet {
                 };
                 let Some(hold) = this.inlets.borrow().get(&key).map(|inlet| inlet.hold) else { return };
                 if revoked.run_until_cancelled(relay::is_asked_for(&tcp)).await == Some(true) {
-                    let peer = key.0.clone();
-                    let relays = this.controls.borrow().get(&peer).is_none_or(|control| control.relays);
-                    let asked = proto::TunnelOpen { relay: true, ..this.asked(key, incarnation) };
-                    let open = open(this.links.clone(), peer, asked, this.request, this.metrics.clone());
-                    return relay::of_burst(tcp, relays, open, share, &revoked, &this.metrics).await;
+                    let open = this.open_relayed(key, incarnation);
+                    return relay::of_burst(tcp, open, share, &revoked, &this.metrics).await;
                 }
                 let _carried = this.metrics.carries();
                 let source = Source::Opener(this.opener(key, incarnation));
@@ -166,6 +163,17 @@ impl Inlet {
         let known = |inlets: &Inlets| inlets.get(key).is_none_or(|inlet| inlet.sources.contains(&from));
         let known = timeout(INTRODUCTION, inlets.wait_for(known)).await;
         known.is_ok_and(|known| known.is_ok_and(|inlets| inlets.contains_key(key)))
+    }
+
+    /// A stream that the root relays to the end in its lead's pod, once there is a way to it.
+    async fn open_relayed(&self, key: TunnelKey, incarnation: String) -> Result<Stream, String> {
+        let (peer, mut links) = (key.0.clone(), self.links.clone());
+        let _ = links.wait_for(|links| links.contains_key(&peer)).await;
+        if !self.controls.borrow().get(&peer).is_some_and(|control| control.relays) {
+            return Err(relay::NO_ENDS.to_owned());
+        }
+        let asked = proto::TunnelOpen { relay: true, ..self.asked(key, incarnation) };
+        open(links, peer, asked, self.request, self.metrics.clone()).await
     }
 
     /// What the root is asked for a connection of a burst.
@@ -239,4 +247,69 @@ async fn ask(link: &dyn Link, asked: &proto::TunnelOpen) -> io::Result<Answered>
     frame::send_first(&mut send, asked, limits::TUNNEL_FRAME).await?;
     let answer = frame::receive_only(&mut recv, limits::TUNNEL_FRAME).await?;
     Ok((answer, send, recv))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::future::BoxFuture;
+
+    use super::*;
+    use crate::mesh::ConnId;
+    use crate::transport::{CloseReason, PeerIdentity};
+    use crate::wire::registry::CloseCode;
+
+    /// A way on which nothing may be asked.
+    struct Silent;
+
+    impl Link for Silent {
+        fn identity(&self) -> &PeerIdentity {
+            unreachable!()
+        }
+        fn remote(&self) -> String {
+            unreachable!()
+        }
+        fn rtt(&self) -> Option<Duration> {
+            unreachable!()
+        }
+        fn open(&self, _kind: StreamKind) -> BoxFuture<'_, io::Result<(SendHalf, RecvHalf)>> {
+            panic!("an agent that does not relay would take it for a connection of its own")
+        }
+        fn accept(&self) -> BoxFuture<'_, Option<(StreamKind, SendHalf, RecvHalf)>> {
+            unreachable!()
+        }
+        fn close(&self, _code: CloseCode, _reason: &str) {}
+        fn closed(&self) -> BoxFuture<'_, CloseReason> {
+            unreachable!()
+        }
+    }
+
+    #[tokio::test]
+    async fn an_older_peer_is_not_asked_to_relay() {
+        let peer = PeerName::from("east");
+        let control = Control {
+            connection: ConnId(1),
+            dialled: true,
+            capable: true,
+            relays: false,
+            remote: "192.0.2.1:7946".to_owned(),
+        };
+        let link: Arc<dyn Link> = Arc::new(Silent);
+        let inlet = Inlet {
+            address: IpAddr::from([127, 0, 0, 1]),
+            ports: 0..=0,
+            inlets: watch::Sender::default().subscribe(),
+            listening: watch::Sender::default(),
+            links: watch::Sender::new(TunnelLinks::from([(peer.clone(), (1, link))])).subscribe(),
+            controls: watch::Sender::new(BTreeMap::from([(peer.clone(), control)])).subscribe(),
+            budget: Budget::new(256 << 20),
+            unanswered: watch::Sender::default().subscribe(),
+            metrics: TunnelMetrics::default(),
+            request: Duration::from_secs(1),
+            process: 1,
+            next: Arc::default(),
+            tasks: TaskTracker::new(),
+        };
+        let opened = inlet.open_relayed((peer, "lake".into()), "job-1".to_owned()).await;
+        assert_eq!(opened.err().as_deref(), Some(relay::NO_ENDS));
+    }
 }

@@ -47,10 +47,9 @@ pub(super) async fn is_asked_for(tcp: &TcpStream) -> bool {
     timeout(SPEAKS, said).await.unwrap_or(false)
 }
 
-/// Provider side: from the burst's end to the stream that `open` makes, if the peer relays.
+/// Provider side: from the burst's end to the stream that `open` makes.
 pub(super) async fn of_burst(
     mut tcp: TcpStream,
-    relays: bool,
     open: impl Future<Output = Result<Stream, String>>,
     share: Share,
     revoked: &CancellationToken,
@@ -59,9 +58,6 @@ pub(super) async fn of_burst(
     sockets::hop(&tcp);
     let opened = async {
         tcp.read_exact(&mut [0; MAGIC.len()]).await.ok()?;
-        if !relays {
-            return Some(Err(NO_ENDS.to_owned()));
-        }
         timeout(WAY, open).await.ok()
     };
     match revoked.run_until_cancelled(opened).await.flatten() {
