@@ -1,7 +1,5 @@
 //! Whole MiniClusters, rendered. Each snapshot is a list of objects and files: read it before it is accepted.
 
-mod ends;
-
 use std::fmt::Write as _;
 use std::time::Duration;
 
