@@ -174,7 +174,7 @@ impl MiniClusterController {
         let incarnation = Incarnation { certificate: &certificate, ours, restful: restful.as_ref(), deadline };
         // A watch that does not run is behind.
         let hidden = self.memory().may_hide_a_job(&known.mini_cluster, self.clock.mono())
-            || self.caches.jobs.condition().trouble.is_some();
+            || !self.caches.jobs.condition().runs();
         if hidden && self.writes.job(&key).await?.is_some() {
             return Ok(Carried::untold(Some(SETTLING)));
         }

@@ -105,8 +105,15 @@ impl<K: Watched> Indexed<K> {
 pub struct Condition {
     /// The first list is complete: absence from the cache means something.
     pub listed: bool,
-    /// Why the watch does not run at the moment.
-    pub trouble: Option<String>,
+    /// Why watches do not run at the moment, by namespace; without one: that of the whole cluster.
+    pub troubles: BTreeMap<Option<String>, String>,
+}
+
+impl Condition {
+    /// Whether every watch runs.
+    pub fn runs(&self) -> bool {
+        self.troubles.is_empty()
+    }
 }
 
 /// Which objects a cache holds. Empty selectors hold all.
@@ -221,7 +228,7 @@ async fn fill<K: Watched>(
             }
             Err(error) => {
                 failures += 1;
-                cache.failed(words(error));
+                cache.failed(&part, words(error));
                 tokio::time::sleep(RETRY.delay(failures, rng.unit())).await;
             }
         }
@@ -401,8 +408,11 @@ impl<K: Watched> Cache<K> {
         }
         if !begins {
             self.shared.condition.send_if_modified(|condition| {
-                let news = Condition { listed: condition.listed || complete, trouble: None };
-                std::mem::replace(condition, news.clone()) != news
+                // What comes of one part says nothing about another.
+                let runs_again = condition.troubles.remove(part).is_some();
+                let is_listed_now = complete && !condition.listed;
+                condition.listed |= complete;
+                runs_again || is_listed_now
             });
         }
         let listeners: Vec<_> = lock(&self.shared.subscribers).listeners.values().cloned().collect();
@@ -411,13 +421,14 @@ impl<K: Watched> Cache<K> {
         }
     }
 
-    fn failed(&self, trouble: String) {
+    fn failed(&self, part: &Part, trouble: String) {
         self.shared.condition.send_if_modified(|condition| {
-            if condition.trouble.as_ref() == Some(&trouble) {
+            if condition.troubles.get(part) == Some(&trouble) {
                 return false;
             }
-            tracing::warn!(kind = %K::kind(&()), error = trouble, "a watch failed; it is begun again");
-            condition.trouble = Some(trouble);
+            let namespace = part.as_deref();
+            tracing::warn!(kind = %K::kind(&()), namespace, error = trouble, "a watch failed; it is begun again");
+            condition.troubles.insert(part.clone(), trouble);
             true
         });
     }

@@ -105,10 +105,10 @@ async fn a_watch_that_fails_is_begun_again() {
     let (cache, watch) = all::<ConfigMap, _>(client, &Selection::labels("a=b"), SeededRng::new(1));
     let mut condition = cache.shared.condition.subscribe();
     let running = tokio::spawn(watch);
-    let failed = condition.wait_for(|condition| condition.trouble.is_some()).await.unwrap().clone();
-    assert_eq!(failed, Condition { listed: false, trouble: Some("failed to list: busy".into()) });
+    let failed = condition.wait_for(|condition| !condition.runs()).await.unwrap().clone();
+    assert_eq!(failed, Condition { listed: false, troubles: [(None, "failed to list: busy".into())].into() });
     cache.listed().await;
-    assert_eq!(cache.condition().trouble, None);
+    assert!(cache.condition().runs());
     let found = Arc::new(tokio::sync::Notify::new());
     let _subscription = cache.subscribe({
         let found = found.clone();
@@ -183,4 +183,35 @@ async fn a_watch_whose_connection_is_dead_is_given_up_within_45_seconds() {
     let begun = begun.subscribe().wait_for(|begun| begun.len() == 2).await.unwrap().clone();
     assert!(begun[1] - begun[0] <= Duration::from_secs(45), "it was kept for {:?}", begun[1] - begun[0]);
     running.abort();
+}
+
+/// The danger: what is not shown of one namespace is taken for gone, because there is news of another.
+#[tokio::test(start_paused = true)]
+async fn the_watch_of_one_namespace_does_not_run_whatever_comes_of_another() {
+    let server = tower::service_fn(move |request: Request<Body>| async move {
+        let watches = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+        if request.uri().path().contains("/namespaces/refused/") {
+            let status = json!({"kind": "Status", "status": "Failure", "code": 403, "message": "it may not"});
+            return Ok::<_, tower::BoxError>(
+                Response::builder().status(403).body(Body::from(status.to_string().into_bytes()))?,
+            );
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        if watches {
+            std::future::pending::<()>().await;
+        }
+        let list =
+            json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "5"}, "items": []});
+        Ok(Response::builder().body(Body::from(list.to_string().into_bytes()))?)
+    });
+    let (client, cache) = (Client::new(server, "n"), Cache::<ConfigMap>::of_parts(2));
+    let fill = |name: &str| {
+        let part = (Some(name.to_owned()), Api::namespaced(client.clone(), name));
+        tokio::spawn(fill(cache.clone(), part, config(&Selection::default()), SeededRng::new(1)))
+    };
+    let running = [fill("refused"), fill("listed")];
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    let expected = [(Some("refused".to_owned()), "failed to list: it may not".to_owned())];
+    assert_eq!(cache.condition().troubles, expected.into());
+    running.iter().for_each(tokio::task::JoinHandle::abort);
 }
